@@ -10,6 +10,8 @@
 
 #include "aio/aio_queue.h"
 
+#include "base/pulse.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,6 +159,7 @@ static void progress(struct zinf_aio_queue *queue, uint64_t timeout_ns)
 void zinf_aio_block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
 {
     struct zinf_aio_request *request = block->request;
+    zinf_pulse_beat(); /* what it says is heard where requests are made */
     block->busy = false;
     block->next = queue->free_blocks;
     queue->free_blocks = block;

@@ -8,6 +8,8 @@
 
 #include "aio/drive_bench.h"
 
+#include "base/pulse.h"
+
 #include "base/memory.h"
 #include "base/random.h"
 
@@ -109,6 +111,9 @@ static int issue(struct job *job, struct zinf_aio_request *request)
 {
     const struct zinf_aio_bench_options *options = job->options;
     enum zinf_aio_op op = next_op(job);
+    int code = zinf_pulse_beat();
+    if (code)
+        return code;
     uint64_t n = job->issued[op]++;
     uint32_t block_bytes = options->queue.block_bytes;
     void *memory = request->memory;

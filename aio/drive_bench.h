@@ -44,7 +44,7 @@ struct zinf_aio_bench_result {
     uint64_t p50_ns, p99_ns, p999_ns, max_ns; /* of a block, from submission to return */
 };
 
-/* -EINVAL: the range is too small; else what the queue met. */
+/* -EINVAL: the range is too small; else what the queue met, or the word of the thread's pulse. */
 int zinf_aio_bench(const struct zinf_aio_bench_options *options,
                    struct zinf_aio_bench_result *result);
 /* Bytes of both directions a second. */

@@ -1,8 +1,9 @@
-libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_threads.c net/net_load.c
+libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_watch.c net/net_threads.c net/net_load.c
 libcore_la_SOURCES += net/net_room.h net/net_seats.c net/net_sum.c
 libcore_la_SOURCES += net/nccl_calls.h net/net_nccl.h net/net_nccl.c \
 	net/net_nccl_collectives.c net/net_nccl_end.c net/net_nccl_load.c
-libcore_la_SOURCES += net/net_tcp.h net/net_tcp.c net/net_tcp_meet.c
+libcore_la_SOURCES += net/net_tcp.h net/net_tcp.c net/net_tcp_meet.c \
+	net/net_tcp_address.c net/net_tcp_proof.c
 INSTALLED_H += net/net.h
 
 # The MPI is linked to by a module alone, so that libzinf starts on machines without one.
@@ -30,4 +31,5 @@ script_tests += tests/net/nccl_header_test.sh
 
 # Ranks over sockets, which here are threads; and processes as torchrun starts them.
 program_tests += tests/net/net_tcp_test
-script_tests += tests/ranks/torchrun_test.sh
+check_PROGRAMS += tests/net/strangers
+script_tests += tests/ranks/torchrun_test.sh tests/ranks/ends_test.sh

@@ -18,11 +18,20 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
     net->out = calloc(world, sizeof *net->out);
     net->in = calloc(world, sizeof *net->in);
     net->parts = calloc(world, sizeof *net->parts);
+    net->heard_ns = calloc(world, sizeof *net->heard_ns);
+    net->waits_for = malloc(world * sizeof *net->waits_for);
     net->scratch = world > 1 ? malloc(zinf_net_memory_bytes(world)) : NULL;
+    net->own_wait = world;
+    net->pulse = net->pulse ? net->pulse : zinf_pulse_of_thread();
+    zinf_pulse_follow(net->pulse, net_now_ns());
+    pthread_mutex_init(&net->lock, NULL);
     zinf_net_set_timeout(net, ZINF_NET_TIMEOUT_SECONDS);
-    if (net->out && net->in && net->parts && (net->scratch || world == 1))
-        return 0;
-    return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
+    if (!net->out || !net->in || !net->parts || !net->heard_ns || !net->waits_for ||
+        (!net->scratch && world > 1))
+        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
+    for (uint32_t r = 0; r < world; r++)
+        net->waits_for[r] = world;
+    return world > 1 && net->ops->sign ? net_watch_begin(net) : 0;
 }
 
 int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world, uint32_t seats)
@@ -54,12 +63,15 @@ void zinf_net_close(struct zinf_net *net)
         return;
     if (net->ops && !net->failed && !net->told)
         zinf_net_barrier(net); /* nobody's last message is cut off */
+    net_watch_end(net);
     if (net->ops)
         net->ops->close(net);
     free(net->out);
     free(net->in);
     free(net->parts);
     free(net->scratch);
+    free(net->heard_ns);
+    free(net->waits_for);
     free(net);
 }
 
@@ -76,6 +88,7 @@ const char *zinf_net_name(const struct zinf_net *net)
 void zinf_net_set_timeout(struct zinf_net *net, double seconds)
 {
     net->timeout_ns = (uint64_t)(seconds * 1e9);
+    net_watch_wake(net);
 }
 
 uint64_t zinf_net_memory_bytes(uint32_t world)
@@ -93,13 +106,22 @@ uint64_t zinf_net_lent_bytes(const struct zinf_net *net)
     return net->lent_bytes;
 }
 
+double zinf_net_timeout(const struct zinf_net *net)
+{
+    return (double)net->timeout_ns * 1e-9;
+}
+
+struct zinf_pulse *zinf_net_pulse(const struct zinf_net *net)
+{
+    return net->pulse;
+}
+
 /* ---- one exchange ---- */
 
 static struct net_exchange exchange_of(const struct zinf_net *net, uint32_t n_out, uint32_t n_in,
                                        bool same)
 {
-    return (struct net_exchange){net->out, net->in, n_out,
-                                 n_in,     same,    net_now_ns() + net->timeout_ns};
+    return (struct net_exchange){net->out, net->in, n_out, n_in, same};
 }
 
 /* The first failure is the net's; a later call returns it. */
@@ -112,20 +134,40 @@ static int end_exchange(struct zinf_net *net, uint32_t n_out)
     return 0;
 }
 
+static void set_busy(struct zinf_net *net, bool busy, int code)
+{
+    pthread_mutex_lock(&net->lock);
+    net->busy = busy;
+    net->own_wait = net->place.world;
+    net->failed = code;
+    pthread_mutex_unlock(&net->lock);
+    zinf_pulse_follow(net->pulse, net_now_ns());
+}
+
+int net_run(struct zinf_net *net, const struct net_exchange *x)
+{
+    if (!net->failed) {
+        set_busy(net, true, 0);
+        set_busy(net, false, net->ops->exchange(net, x));
+    }
+    return net->failed;
+}
+
 int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
 {
     struct net_exchange x = exchange_of(net, n_out, n_in, same);
     if (zinf_net_is_described(net))
         return zinf_fail(-ENOTSUP, "ranks that are only described exchange nothing");
-    if (!net->failed)
-        net->failed = net->ops->exchange(net, &x);
+    net_run(net, &x);
     return end_exchange(net, n_out);
 }
 
 int net_listen(struct zinf_net *net)
 {
+    pthread_mutex_lock(&net->lock);
     if (!net->failed)
         net->failed = net->ops->listen(net);
+    pthread_mutex_unlock(&net->lock);
     return net->failed ? zinf_fail(net->failed, "%s", net->why) : 0;
 }
 
@@ -281,6 +323,8 @@ void zinf_net_tell(struct zinf_net *net, const char *sentence)
 {
     if (net->told || zinf_net_is_described(net))
         return;
+    pthread_mutex_lock(&net->lock);
     net->told = true;
     net->ops->tell(net, sentence);
+    pthread_mutex_unlock(&net->lock);
 }

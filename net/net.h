@@ -11,8 +11,11 @@
  * GPUs with a fast way between them have a *link* beside the net: device memory, by NCCL.
  *
  * All ranks make the same calls with the same sizes in the same order. A call blocks until this
- * rank's part of it is done, or a rank has failed, or has sent nothing for the time limit: then it
- * is -ECONNABORTED or -ETIMEDOUT, the sentence names the rank, and the net stays failed.
+ * rank's part of it is done, or a rank has failed, or has given no sign of life for the time limit:
+ * then it is -ECONNABORTED or -ETIMEDOUT, the sentence names the rank, and the net stays failed.
+ * A sign of life is a byte, or a beat of the rank's pulse (base/pulse.h), which the net tells the
+ * others of: so work may take as long as it likes if it beats. Where another rank fails meanwhile,
+ * the pulse ends.
  *
  * A net is used by one thread at a time, not always the same. Memory is the caller's, borrowed for
  * the call. Errors: -errno and a sentence.
@@ -20,7 +23,7 @@
 #ifndef ZINF_NET_H
 #define ZINF_NET_H
 
-#include "base/base.h"
+#include "base/pulse.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,9 +50,10 @@ uint32_t zinf_net_launched(void);
 /* Which of the processes this is that an MPI's launcher, torchrun or deepspeed started, by what
  * they say, for what one process does alone; false: there are no others. Nothing is loaded. */
 bool zinf_net_launched_as(uint32_t *rank, uint32_t *world);
-/* The end of the rank that this process is. *out NULL: the process is alone. -ENOTSUP where there
- * are others of an MPI and no module, or where torchrun's variables are not all there. */
-int zinf_net_open(struct zinf_net **out);
+/* The end of the rank that this process is; all must come within so many seconds. *out NULL: the
+ * process is alone. -ENOTSUP where there are others of an MPI and no module, or where torchrun's
+ * variables are not all there. */
+int zinf_net_open(struct zinf_net **out, double seconds);
 /* Why processes of one MPI cannot be ranks here, or NULL: what a report says. */
 const char *zinf_net_mpi_why_not(void);
 /* One that is only thought of, for plans: it has a place, and exchanges nothing (-ENOTSUP). Of
@@ -66,8 +70,11 @@ struct zinf_net_place {
 struct zinf_net_place zinf_net_place(const struct zinf_net *net);
 /* "threads", or the library's name and version. */
 const char *zinf_net_name(const struct zinf_net *net);
+/* The pulse of this rank: that which the thread has that opens the net; each seat's its own. */
+struct zinf_pulse *zinf_net_pulse(const struct zinf_net *net);
 /* From here on; > 0. */
 void zinf_net_set_timeout(struct zinf_net *net, double seconds);
+double zinf_net_timeout(const struct zinf_net *net);
 /* Memory that a net of so many ranks takes, and what this one has sent so far. */
 uint64_t zinf_net_memory_bytes(uint32_t world);
 uint64_t zinf_net_sent_bytes(const struct zinf_net *net);

@@ -6,12 +6,14 @@
 #ifndef ZINF_NET_ENGINE_H
 #define ZINF_NET_ENGINE_H
 
+#include "base/pulse.h"
 #include "net/net.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <time.h>
 
-#define NET_MODULE_VERSION 4 /* of everything here, which a module is compiled with */
+#define NET_MODULE_VERSION 5 /* of everything here, which a module is compiled with */
 
 struct net_message {
     void *data;
@@ -23,12 +25,17 @@ struct net_exchange {
     const struct net_message *out, *in;
     uint32_t n_out, n_in;
     bool same; /* whoever sends sends every receiver the same bytes; alike on all ranks */
-    uint64_t deadline_ns;
+};
+
+/* What a rank tells the others of itself between messages: so long ago was its last sign of life
+ * (base/pulse.h), and whom it waits for. */
+struct net_sign {
+    uint32_t age_ms, waits_for; /* world: for nobody */
 };
 
 struct net_engine_ops {
     /* Sends out and fills in, all at once, and returns when both are done. Messages of a pair of
-     * ranks match in the order of calls. -ETIMEDOUT at the deadline, naming a peer that is late;
+     * ranks match in the order of calls. -ETIMEDOUT where net_wait says that a peer is late;
      * -ECONNABORTED where a peer has told of its failure; -EPROTO where a message has another
      * length than its receiver expects. */
     int (*exchange)(struct zinf_net *net, const struct net_exchange *x);
@@ -40,6 +47,9 @@ struct net_engine_ops {
     /* Between exchanges, and at once: -ECONNABORTED where a rank has told of its failure, or its
      * end is gone. Messages are left where they are. */
     int (*listen)(struct zinf_net *net);
+    /* To all other ranks where nothing else is under way; does not wait. What comes of theirs goes
+     * to net_heard, in exchange and listen. NULL: all ranks are in one memory. */
+    void (*sign)(struct zinf_net *net, struct net_sign sign);
     /* Lets the others know; does not wait for those that hang. What was sent before still arrives.
      */
     void (*tell)(struct zinf_net *net, const char *sentence);
@@ -53,6 +63,16 @@ struct zinf_net {
     const char *noun; /* what messages call a rank; NULL: "rank" */
     struct zinf_net_place place;
     uint64_t timeout_ns;
+    struct zinf_pulse *pulse; /* of this rank */
+    /* [world] when each gave its last sign of life, 0: never yet, and whom it waits for */
+    uint64_t *heard_ns;
+    uint32_t *waits_for;
+    /* Whom this one waits for now, world: nobody; and when that one was heard of */
+    uint32_t own_wait;
+    uint64_t follows_ns;
+    bool busy; /* an exchange is under way */
+    struct net_watch *watch;
+    pthread_mutex_t lock; /* guards state, heard_ns and waits_for of a net with a watch */
     int failed;
     bool told;
     char why[1024];               /* of the failure */
@@ -66,6 +86,21 @@ struct zinf_net {
  * the speed of the wire, 4 MiB. */
 #define NET_PIECE_ELEMS ((uint64_t)1 << 20)
 
+/* ---- who lives: net_watch.c ----
+ *
+ * A rank is late when it has given no sign of life for the time limit: no byte and no sign of its
+ * pulse. How long its work takes does not matter. Who only waits lives as long as the one that it
+ * waits for, and the message names who is at the end of that chain. */
+
+/* The other ranks are in other processes: a thread sends them signs, and ends this rank's pulse
+ * where one has failed, while this one is at work. */
+int net_watch_begin(struct zinf_net *net);
+void net_watch_end(struct zinf_net *net);
+/* The limit is another one. */
+void net_watch_wake(struct zinf_net *net);
+
+/* An exchange of the engine's, while the watch stands aside. */
+int net_run(struct zinf_net *net, const struct net_exchange *x);
 /* net.c, for collectives: n_out messages of net->out go and n_in of net->in come. The same without
  * copies, n each way: in's data becomes where it lies, until it is given back, also after a failure
  * in between. */
@@ -92,6 +127,27 @@ static inline uint64_t net_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Under the lock: a byte of a peer's has come, or a sign. */
+static inline void net_heard(struct zinf_net *net, uint32_t peer, const struct net_sign *sign)
+{
+    uint64_t now = net_now_ns(), age = sign ? (uint64_t)sign->age_ms * 1000000u : 0;
+    uint64_t at = now > age ? now - age : 0;
+    net->heard_ns[peer] = at > net->heard_ns[peer] ? at : net->heard_ns[peer];
+    net->waits_for[peer] = sign ? sign->waits_for : net->place.world;
+}
+
+/* Who is at the end of the chain of those that wait. */
+static inline uint32_t net_blamed(const struct zinf_net *net, uint32_t peer)
+{
+    for (uint32_t i = 0; i < net->place.world; i++) {
+        uint32_t next = net->waits_for[peer];
+        if (next >= net->place.world || next == net->place.rank)
+            break;
+        peer = next;
+    }
+    return peer;
+}
+
 /* Sentences that engines have in common. */
 static inline const char *net_noun(const struct zinf_net *net)
 {
@@ -105,6 +161,45 @@ static inline int net_late(struct zinf_net *net, uint32_t peer)
              "reached; if it is only slow, raise zinf.timeout",
              net_noun(net), peer, (double)net->timeout_ns * 1e-9);
     return -ETIMEDOUT;
+}
+
+/* One wait. Each look names all whose messages are missing, with when they were heard of. */
+struct net_wait {
+    uint64_t begin_ns, looked_ns, oldest_ns;
+    uint32_t peer; /* that was heard of longest ago */
+};
+#define NET_LOOK_NS 100000000u   /* between looks, at most */
+#define NET_GRACE_NS 2000000000u /* for one who comes to a wait to hear of the others */
+
+static inline struct net_wait net_wait_begin(void)
+{
+    uint64_t now = net_now_ns();
+    return (struct net_wait){now, now, UINT64_MAX, 0};
+}
+
+static inline void net_wait_for(struct net_wait *wait, uint32_t peer, uint64_t heard_ns)
+{
+    if (heard_ns < wait->oldest_ns) {
+        wait->oldest_ns = heard_ns;
+        wait->peer = peer;
+    }
+}
+
+/* After all were named: whether one is late. Who was stopped itself begins to wait anew. */
+static inline bool net_wait_is_over(const struct zinf_net *net, struct net_wait *wait)
+{
+    uint64_t now = net_now_ns(), limit = net->timeout_ns;
+    uint64_t grace = limit < NET_GRACE_NS ? limit : NET_GRACE_NS, end;
+    if (now - wait->looked_ns > NET_GRACE_NS)
+        wait->begin_ns = now;
+    end = wait->begin_ns + (wait->oldest_ns ? grace : limit);
+    if (wait->oldest_ns == UINT64_MAX) /* nobody is missing any more */
+        return false;
+    if (wait->oldest_ns && wait->oldest_ns + limit > end)
+        end = wait->oldest_ns + limit;
+    wait->looked_ns = now;
+    wait->oldest_ns = UINT64_MAX;
+    return now > end;
 }
 
 static inline int net_other_length(struct zinf_net *net, uint32_t peer, uint64_t has,

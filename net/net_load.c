@@ -92,11 +92,11 @@ static uint64_t job_sum(const char *address, uint32_t port)
 
 /* torchrun itself listens at MASTER_PORT, and starts all anew after a failure: another port each
  * time. */
-static int open_tcp(struct zinf_net **out)
+static int open_tcp(struct zinf_net **out, double seconds)
 {
-    struct net_tcp_start start = {.world = number_in("WORLD_SIZE"),
-                                  .address = getenv("MASTER_ADDR"),
-                                  .seconds = ZINF_NET_TIMEOUT_SECONDS};
+    struct net_tcp_start start = {
+        .world = number_in("WORLD_SIZE"), .address = getenv("MASTER_ADDR"), .seconds = seconds};
+    const char *secret = secure_getenv("ZINF_NET_SECRET");
     const char *local = getenv("LOCAL_WORLD_SIZE") ? "LOCAL_WORLD_SIZE" : "LOCAL_SIZE";
     uint32_t restarts = 0;
     if (!read_number("RANK", start.world, &start.rank))
@@ -117,6 +117,7 @@ static int open_tcp(struct zinf_net **out)
         start.port += 1 + restarts;
     }
     start.job = job_sum(start.address, start.port);
+    start.secret = secret ? secret : "";
     return net_tcp_open(out, &start);
 }
 
@@ -143,13 +144,13 @@ bool zinf_net_launched_as(uint32_t *rank, uint32_t *world)
     return false;
 }
 
-int zinf_net_open(struct zinf_net **out)
+int zinf_net_open(struct zinf_net **out, double seconds)
 {
     char why[1024];
     uint32_t world = zinf_net_launched();
     *out = NULL;
     if (world < 2)
-        return has_other_launcher() ? open_tcp(out) : 0;
+        return has_other_launcher() ? open_tcp(out, seconds) : 0;
     net_module_start *start = find_start(why, sizeof why);
     if (!start)
         return zinf_fail(-ENOTSUP, "this is one of %u processes that a launcher started: %s", world,

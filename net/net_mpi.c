@@ -18,6 +18,7 @@
 #define SLEEP_NS 20000                 /* so long */
 #define GRACE_NS 2000000000u           /* for the others to end after a failure */
 #define TAG 1
+#define SIGN_TAG 2 /* of signs of life */
 #define SENTENCE_BYTES 1000
 
 struct part {
@@ -44,6 +45,8 @@ struct state {
     uint64_t exchanges; /* this rank has taken part in */
     struct last_words own;
     MPI_Request *notes;      /* [world] those on their way */
+    MPI_Request *signs;      /* [world] the same of signs, which are in */
+    struct net_sign *given;  /* [world] */
     bool *gone;              /* [world] who has told */
     struct last_words heard; /* of the one that stopped first */
     uint32_t heard_from;     /* world: of nobody */
@@ -60,6 +63,21 @@ static int fail_call(struct zinf_net *net, int error, const char *call)
 
 /* ---- what others tell ---- */
 
+/* Takes in all signs of life that have come. */
+static void hear_signs(struct zinf_net *net)
+{
+    struct state *s = net->state;
+    struct net_sign sign;
+    MPI_Status status;
+    for (int there = 1; there;) {
+        MPI_Iprobe(MPI_ANY_SOURCE, SIGN_TAG, s->control, &there, &status);
+        if (!there)
+            break;
+        MPI_Recv(&sign, sizeof sign, MPI_BYTE, status.MPI_SOURCE, SIGN_TAG, s->control, &status);
+        net_heard(net, (uint32_t)status.MPI_SOURCE, &sign);
+    }
+}
+
 /* Takes in one rank's words, if there are any. */
 static bool hear(struct zinf_net *net)
 {
@@ -67,6 +85,7 @@ static bool hear(struct zinf_net *net)
     struct last_words words;
     MPI_Status status;
     int there = 0;
+    hear_signs(net);
     MPI_Iprobe(MPI_ANY_SOURCE, TAG, s->control, &there, &status);
     if (!there)
         return false;
@@ -104,6 +123,22 @@ static void mpi_tell(struct zinf_net *net, const char *sentence)
     for (uint32_t r = 0; r < net->place.world; r++)
         if (r != net->place.rank)
             MPI_Isend(&s->own, sizeof s->own, MPI_BYTE, (int)r, TAG, s->control, &s->notes[r]);
+}
+
+/* One that has not left yet is as good. */
+static void mpi_sign(struct zinf_net *net, struct net_sign sign)
+{
+    struct state *s = net->state;
+    for (uint32_t r = 0; r < net->place.world; r++) {
+        int done = 1;
+        if (r != net->place.rank && s->signs[r] != MPI_REQUEST_NULL)
+            MPI_Test(&s->signs[r], &done, MPI_STATUS_IGNORE);
+        if (r == net->place.rank || !done)
+            continue;
+        s->given[r] = sign;
+        MPI_Isend(&s->given[r], sizeof s->given[r], MPI_BYTE, (int)r, SIGN_TAG, s->control,
+                  &s->signs[r]);
+    }
 }
 
 /* ---- exchange ---- */
@@ -176,6 +211,7 @@ static int check_done(struct zinf_net *net, int n_done, bool failed)
     for (int i = 0; !code && i < n_done; i++) {
         const struct part *part = &s->parts[s->indices[i]];
         int error = failed ? s->statuses[i].MPI_ERROR : MPI_SUCCESS, class = MPI_SUCCESS, count = 0;
+        net_heard(net, part->peer, NULL);
         MPI_Error_class(error, &class);
         if (class == MPI_ERR_TRUNCATE)
             code = net_other_length(net, part->peer, part->bytes + 1, part->bytes);
@@ -190,22 +226,25 @@ static int check_done(struct zinf_net *net, int n_done, bool failed)
 }
 
 /* A peer that sends nothing, rather than one that only does not take. */
-static int late(struct zinf_net *net)
+static int check_late(struct zinf_net *net, struct net_wait *wait)
 {
     struct state *s = net->state;
-    uint32_t peer = 0;
     bool receives = false;
-    for (uint32_t i = 0; i < s->n && !receives; i++)
-        if (s->requests[i] != MPI_REQUEST_NULL) {
-            peer = s->parts[i].peer;
-            receives = s->parts[i].receives;
-        }
-    return net_late(net, peer);
+    for (uint32_t i = 0; i < s->n; i++)
+        receives |= s->requests[i] != MPI_REQUEST_NULL && s->parts[i].receives;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->requests[i] != MPI_REQUEST_NULL && s->parts[i].receives == receives)
+            net_wait_for(wait, s->parts[i].peer, net->heard_ns[s->parts[i].peer]);
+    net->own_wait = wait->peer;
+    net->follows_ns = wait->oldest_ns;
+    return net_wait_is_over(net, wait) ? net_late(net, net_blamed(net, net->own_wait)) : 0;
 }
 
-static int wait_all(struct zinf_net *net, uint64_t deadline_ns)
+/* What is done of all; the lock is open between looks, for signs. */
+static int wait_all(struct zinf_net *net)
 {
     struct state *s = net->state;
+    struct net_wait wait = net_wait_begin();
     uint32_t left = s->n, looks = 0;
     int code = 0;
     while (!code && left) {
@@ -215,13 +254,16 @@ static int wait_all(struct zinf_net *net, uint64_t deadline_ns)
             code = fail_call(net, error, "MPI_Testsome");
         else if (n_done > 0)
             code = check_done(net, n_done, error == MPI_ERR_IN_STATUS);
-        else if (!hear(net) && !(code = check_heard(net)) && net_now_ns() > deadline_ns)
-            code = late(net);
+        else if (!hear(net) && !(code = check_heard(net)))
+            code = check_late(net, &wait);
         left -= n_done > 0 ? (uint32_t)n_done : 0;
         if (n_done > 0)
             looks = 0;
-        else if (!code)
+        else if (!code) {
+            pthread_mutex_unlock(&net->lock);
             pause_between(looks++);
+            pthread_mutex_lock(&net->lock);
+        }
     }
     return code;
 }
@@ -240,17 +282,19 @@ static void give_up(struct state *s)
 
 static int mpi_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
+    pthread_mutex_lock(&net->lock);
     int code = make_room(net, x);
     for (uint32_t i = 0; !code && i < x->n_in; i++)
         code = begin(net, &x->in[i], true);
     for (uint32_t i = 0; !code && i < x->n_out; i++)
         code = begin(net, &x->out[i], false);
     if (!code)
-        code = wait_all(net, x->deadline_ns);
+        code = wait_all(net);
     if (code)
         give_up(net->state);
     else
         ((struct state *)net->state)->exchanges++;
+    pthread_mutex_unlock(&net->lock);
     return code;
 }
 
@@ -272,6 +316,7 @@ static void part_after_failure(struct zinf_net *net)
 static void mpi_close(struct zinf_net *net)
 {
     struct state *s = net->state;
+    hear_signs(net); /* nothing that has come is left */
     if (net->failed || net->told)
         part_after_failure(net);
     else
@@ -281,6 +326,10 @@ static void mpi_close(struct zinf_net *net)
     free(s->indices);
     free(s->parts);
     free(s->gone);
+    if (!net->told) {
+        free(s->signs);
+        free(s->given);
+    }
     if (!net->told) /* else notes may still be on their way */
         free(s);
 }
@@ -288,6 +337,7 @@ static void mpi_close(struct zinf_net *net)
 static const struct net_engine_ops mpi_ops = {
     .exchange = mpi_exchange,
     .listen = mpi_listen,
+    .sign = mpi_sign,
     .tell = mpi_tell,
     .close = mpi_close,
 };
@@ -335,12 +385,14 @@ static int open_state(struct zinf_net *net, struct state *s)
     s->heard_from = net->place.world;
     s->notes = calloc(n, sizeof *s->notes);
     s->gone = calloc(n, sizeof *s->gone);
-    if (!s->notes || !s->gone) {
+    s->signs = calloc(n, sizeof *s->signs);
+    s->given = calloc(n, sizeof *s->given);
+    if (!s->notes || !s->gone || !s->signs || !s->given) {
         snprintf(net->why, sizeof net->why, "no memory for %zu ranks", n);
         return -ENOMEM;
     }
     for (size_t i = 0; i < n; i++)
-        s->notes[i] = MPI_REQUEST_NULL;
+        s->notes[i] = s->signs[i] = MPI_REQUEST_NULL;
     MPI_Comm_dup(MPI_COMM_WORLD, &s->data);
     MPI_Comm_dup(MPI_COMM_WORLD, &s->control);
     MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);

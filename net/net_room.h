@@ -36,7 +36,9 @@ struct room {
     uint32_t failed_rank;
     bool failed;
     char sentence[1000];
-    struct room_note *notes; /* [n_seats from][n_seats to] */
+    struct room_note *notes;   /* [n_seats from][n_seats to] */
+    struct zinf_pulse *pulses; /* [n_seats] */
+    uint32_t *waits;           /* [n_seats] whom each waits for, a rank; UINT32_MAX: nobody */
     struct meeting meeting;
 };
 
@@ -45,8 +47,9 @@ static inline bool room_has(const struct room *room, uint32_t rank)
     return rank >= room->first && rank - room->first < room->n_seats;
 }
 
-/* Under the lock: waits for a change. 0: there was one; -ETIMEDOUT: none until then. */
-int room_wait(struct room *room, uint64_t deadline_ns);
+/* Under the lock: waits for a change, but not for long. Whether the one that is waited for, a seat
+ * of this process, is late. */
+bool room_wait(struct zinf_net *net, struct net_wait *wait, uint32_t peer);
 /* The messages among this process's ends. */
 int room_exchange(struct zinf_net *net, const struct net_exchange *x);
 void room_tell(struct zinf_net *net, const char *sentence);

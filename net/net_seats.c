@@ -24,11 +24,11 @@ static const struct net_message *find(const struct net_message *messages, uint32
 }
 
 /* From each process's seat `from` to the others' seat `to`. */
-static int exchange_round(struct room *room, uint32_t from, uint32_t to, uint64_t deadline_ns)
+static int exchange_round(struct room *room, uint32_t from, uint32_t to)
 {
     struct meeting *m = &room->meeting;
     const struct net_exchange *sender = m->lent[from], *receiver = m->lent[to];
-    struct net_exchange x = {.out = m->out, .in = m->in, .deadline_ns = deadline_ns};
+    struct net_exchange x = {.out = m->out, .in = m->in};
     uint32_t own = m->between->place.rank, world = m->between->place.world, n = room->n_seats;
     for (uint32_t i = 1; i < world; i++) {
         uint32_t process = (own + i) % world;
@@ -41,9 +41,8 @@ static int exchange_round(struct room *room, uint32_t from, uint32_t to, uint64_
     }
     for (uint32_t i = 0; i < x.n_out; i++)
         m->between->sent_bytes += m->out[i].bytes;
-    if (!m->between->failed) /* without messages too: processes count their exchanges alike */
-        m->between->failed = m->between->ops->exchange(m->between, &x);
-    return m->between->failed;
+    /* without messages too: processes count their exchanges alike */
+    return net_run(m->between, &x);
 }
 
 /* What the first seat has got from elsewhere, to the others. */
@@ -70,7 +69,7 @@ static int exchange_for_all(struct room *room)
     int code = 0;
     for (uint32_t from = 0; !code && from < room->n_seats; from++)
         for (uint32_t to = 0; !code && to < receivers; to++)
-            code = exchange_round(room, from, to, any->deadline_ns);
+            code = exchange_round(room, from, to);
     if (!code && any->same)
         copy_to_others(room);
     return code;
@@ -95,33 +94,34 @@ static int fail_as_between(struct zinf_net *net, int code)
     return code;
 }
 
-/* The seat that has not come. */
-static int late_seat(struct zinf_net *net)
+/* The seat that has not come; n_seats: all have. */
+static uint32_t missing_seat(const struct room *room)
 {
-    const struct room *room = net->state;
     uint32_t seat = 0;
-    while (seat + 1 < room->n_seats && room->meeting.lent[seat])
+    while (seat < room->n_seats && room->meeting.lent[seat])
         seat++;
-    return net_late(net, room->first + seat);
+    return seat;
 }
 
 /* Under the lock. Who has come stays until the last one has moved everything; before that one is
- * there, it leaves for a failure or the deadline. */
-static int wait_for_end(struct zinf_net *net, uint64_t held, uint64_t deadline_ns)
+ * there, it leaves for a failure, or where another seat is late. */
+static int wait_for_end(struct zinf_net *net, uint64_t held)
 {
     struct room *room = net->state;
     struct meeting *m = &room->meeting;
+    struct net_wait wait = net_wait_begin();
     int code = 0;
     while (!code && m->n_held == held) {
+        uint32_t seat = room->first + missing_seat(room);
         bool under_way = m->n_there == room->n_seats, late = false;
         if (under_way)
             pthread_cond_wait(&room->changed, &room->lock);
         else if (m->broken || room->failed)
             code = end_for_another(net);
         else
-            late = room_wait(room, deadline_ns) == -ETIMEDOUT;
+            late = room_wait(net, &wait, seat);
         if (late && m->n_held == held && m->n_there < room->n_seats)
-            code = late_seat(net);
+            code = net_late(net, seat);
     }
     m->broken |= code != 0;
     return code;
@@ -132,7 +132,8 @@ static void hold(struct zinf_net *net)
     struct room *room = net->state;
     struct meeting *m = &room->meeting;
     pthread_mutex_unlock(&room->lock);
-    m->between->timeout_ns = net->timeout_ns;
+    if (m->between->timeout_ns != net->timeout_ns)
+        zinf_net_set_timeout(m->between, (double)net->timeout_ns * 1e-9);
     int code = exchange_for_all(room);
     pthread_mutex_lock(&room->lock);
     m->code = code;
@@ -157,7 +158,7 @@ int room_exchange_between(struct zinf_net *net, const struct net_exchange *x)
         if (m->n_there == room->n_seats)
             hold(net);
         else
-            code = wait_for_end(net, held, x->deadline_ns);
+            code = wait_for_end(net, held);
         if (!code && m->code)
             code = fail_as_between(net, m->code);
     }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define TELLS UINT64_MAX     /* a length that is none: last words follow */
+#define SIGN (1ull << 63)    /* the same: a sign of life, whom it waits for << 32 | its age */
 #define LOOK_MS 100          /* between looks at the clock */
 #define GRACE_NS 2000000000u /* for the others to read last words */
 #define TELL_NS 200000000u   /* for one rank to take them in */
@@ -90,12 +91,45 @@ static int fail_without(struct zinf_net *net, uint32_t peer)
     return -ECONNABORTED;
 }
 
-/* Of a rank that nothing is expected of now: whether it says that it cannot go on. */
+/* ---- signs of life ---- */
+
+static bool is_sign(uint64_t length)
+{
+    return length & SIGN && length != TELLS;
+}
+
+static void take_sign(struct zinf_net *net, uint32_t peer, uint64_t length)
+{
+    struct net_sign sign = {(uint32_t)length, (uint32_t)(length >> 32) & 0xffff};
+    net_heard(net, peer, &sign);
+}
+
+/* Only between messages, and where there is room for all of it. */
+static void tcp_sign(struct zinf_net *net, struct net_sign sign)
+{
+    struct state *s = net->state;
+    uint64_t length = SIGN | (uint64_t)sign.waits_for << 32 | sign.age_ms;
+    for (uint32_t r = 0; r < net->place.world; r++) {
+        struct pollfd p = {s->sockets[r], POLLOUT, 0};
+        if (r == net->place.rank || s->out[r].message || s->cut[r] || s->gone[r] ||
+            poll(&p, 1, 0) != 1)
+            continue;
+        ssize_t n = send(s->sockets[r], &length, sizeof length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        s->cut[r] |= n > 0 && n < (ssize_t)sizeof length;
+    }
+}
+
+/* Of a rank that nothing is expected of now: signs, and whether it says that it cannot go on. */
 static void look_aside(struct zinf_net *net, uint32_t peer)
 {
     struct state *s = net->state;
     uint64_t length = 0;
     ssize_t n = recv(s->sockets[peer], &length, sizeof length, MSG_PEEK | MSG_DONTWAIT);
+    while (n == sizeof length && is_sign(length)) {
+        take_sign(net, peer, length);
+        n = recv(s->sockets[peer], &length, sizeof length, MSG_DONTWAIT);
+        n = recv(s->sockets[peer], &length, sizeof length, MSG_PEEK | MSG_DONTWAIT);
+    }
     if (n == sizeof length && length == TELLS) {
         if (recv(s->sockets[peer], &length, sizeof length, 0) == sizeof length)
             hear(net, peer);
@@ -152,6 +186,13 @@ static int receive_some(struct zinf_net *net, uint32_t peer)
     if (!n || (n < 0 && errno != EAGAIN && errno != EINTR))
         return fail_without(net, peer);
     f->done += n > 0 ? (uint64_t)n : 0;
+    if (begins && f->done == head && is_sign(f->length)) {
+        take_sign(net, peer, f->length);
+        f->done = 0;
+        return 0; /* signs alone end no wait */
+    }
+    if (n > 0 && !begins)
+        net_heard(net, peer, NULL);
     int code = begins && f->done == head ? take_length(net, peer) : 0;
     if (!code && f->done == head + f->message->bytes)
         f->message = NULL;
@@ -167,7 +208,8 @@ static void begin(struct zinf_net *net, const struct net_exchange *x)
         s->in[x->in[i].peer] = (struct flow){&x->in[i], 0, 0};
 }
 
-/* Waits for what can move; how many messages there are to wait for. */
+/* Waits for what can move, with the lock open for signs; how many messages there are to wait for.
+ */
 static uint32_t await(struct zinf_net *net)
 {
     struct state *s = net->state;
@@ -179,23 +221,27 @@ static uint32_t await(struct zinf_net *net)
         s->polls[r].events = (short)((goes ? POLLOUT : 0) | (comes ? POLLIN : 0));
         left += (uint32_t)goes + (uint32_t)comes;
     }
-    if (left)
-        poll(s->polls, net->place.world, LOOK_MS);
+    if (!left)
+        return 0;
+    pthread_mutex_unlock(&net->lock);
+    poll(s->polls, net->place.world, LOOK_MS);
+    pthread_mutex_lock(&net->lock);
     return left;
 }
 
 /* A peer that sends nothing, rather than one that only does not take. */
-static int late(struct zinf_net *net)
+static int check_late(struct zinf_net *net, struct net_wait *wait)
 {
     const struct state *s = net->state;
-    uint32_t peer = 0;
     bool receives = false;
-    for (uint32_t r = 0; r < net->place.world && !receives; r++)
-        if (s->out[r].message || s->in[r].message) {
-            peer = r;
-            receives = s->in[r].message;
-        }
-    return net_late(net, peer);
+    for (uint32_t r = 0; r < net->place.world; r++)
+        receives |= s->in[r].message != NULL;
+    for (uint32_t r = 0; r < net->place.world; r++)
+        if (receives ? s->in[r].message : s->out[r].message)
+            net_wait_for(wait, r, net->heard_ns[r]);
+    net->own_wait = wait->peer;
+    net->follows_ns = wait->oldest_ns;
+    return net_wait_is_over(net, wait) ? net_late(net, net_blamed(net, net->own_wait)) : 0;
 }
 
 static int move_some(struct zinf_net *net)
@@ -216,7 +262,9 @@ static int move_some(struct zinf_net *net)
 static int tcp_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
     struct state *s = net->state;
+    struct net_wait wait = net_wait_begin();
     int code = 0;
+    pthread_mutex_lock(&net->lock);
     begin(net, x);
     while (!code && await(net)) {
         code = move_some(net);
@@ -229,14 +277,15 @@ static int tcp_exchange(struct zinf_net *net, const struct net_exchange *x)
                 look_aside(net, r);
         if (!code)
             code = check_heard(net);
-        if (!code && net_now_ns() > x->deadline_ns)
-            code = late(net);
+        if (!code)
+            code = check_late(net, &wait);
     }
     for (uint32_t r = 0; r < net->place.world; r++) {
         s->cut[r] |= s->out[r].message && s->out[r].done;
         s->out[r].message = s->in[r].message = NULL;
     }
     s->exchanges += !code;
+    pthread_mutex_unlock(&net->lock);
     return code;
 }
 
@@ -313,6 +362,7 @@ static void tcp_close(struct zinf_net *net)
 static const struct net_engine_ops tcp_ops = {
     .exchange = tcp_exchange,
     .listen = tcp_listen,
+    .sign = tcp_sign,
     .tell = tcp_tell,
     .close = tcp_close,
 };

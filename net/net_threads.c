@@ -14,23 +14,43 @@ static struct room_note *note_at(struct room *room, uint32_t from, uint32_t to)
     return &room->notes[(size_t)(from - room->first) * room->n_seats + (to - room->first)];
 }
 
-int room_wait(struct room *room, uint64_t deadline_ns)
+bool room_wait(struct zinf_net *net, struct net_wait *wait, uint32_t peer)
 {
-    struct timespec deadline = {(time_t)(deadline_ns / 1000000000u),
-                                (long)(deadline_ns % 1000000000u)};
-    return -pthread_cond_timedwait(&room->changed, &room->lock, &deadline);
+    struct room *room = net->state;
+    uint64_t heard = zinf_pulse_last_ns(&room->pulses[peer - room->first]);
+    uint64_t at = net_now_ns() + NET_LOOK_NS;
+    struct timespec until = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
+    zinf_pulse_follow(net->pulse, heard); /* who waits lives as long as that one */
+    room->waits[net->place.rank - room->first] = peer;
+    bool changed = !pthread_cond_timedwait(&room->changed, &room->lock, &until);
+    room->waits[net->place.rank - room->first] = UINT32_MAX;
+    net_wait_for(wait, peer, heard);
+    return net_wait_is_over(net, wait) && !changed;
 }
 
-/* Under the lock: until the note has that state, somebody fails, or the deadline. */
+/* Under the lock: at the end of the chain of seats that wait for each other. */
+static int late(struct zinf_net *net, uint32_t peer)
+{
+    struct room *room = net->state;
+    for (uint32_t i = 0; i < room->n_seats; i++) {
+        uint32_t next = room->waits[peer - room->first];
+        if (next == UINT32_MAX || next == net->place.rank)
+            break;
+        peer = next;
+    }
+    return net_late(net, peer);
+}
+
+/* Under the lock: until the note has that state, somebody fails, or the peer is late. */
 static int wait_for(struct zinf_net *net, struct room_note *note, int state, uint32_t peer,
-                    uint64_t deadline_ns)
+                    struct net_wait *wait)
 {
     struct room *room = net->state;
     while (note->state != state) {
         if (room->failed && room->failed_rank != net->place.rank)
             return net_told(net, room->failed_rank, room->sentence);
-        if (room_wait(room, deadline_ns) == -ETIMEDOUT && note->state != state)
-            return net_late(net, peer);
+        if (room_wait(net, wait, peer) && note->state != state)
+            return late(net, peer);
     }
     return 0;
 }
@@ -72,14 +92,14 @@ static void post(struct zinf_net *net, const struct net_exchange *x)
 }
 
 /* Under the lock: what was lent to others is this rank's alone again. */
-static int await_own(struct zinf_net *net, const struct net_exchange *x, int code)
+static int await_own(struct zinf_net *net, const struct net_exchange *x, struct net_wait *wait,
+                     int code)
 {
     struct room *room = net->state;
     uint32_t own = net->place.rank;
     for (uint32_t i = 0; !code && i < x->n_out; i++)
         if (room_has(room, x->out[i].peer))
-            code = wait_for(net, note_at(room, own, x->out[i].peer), EMPTY, x->out[i].peer,
-                            x->deadline_ns);
+            code = wait_for(net, note_at(room, own, x->out[i].peer), EMPTY, x->out[i].peer, wait);
     for (uint32_t i = 0; code && i < x->n_out; i++)
         if (room_has(room, x->out[i].peer))
             withdraw(room, note_at(room, own, x->out[i].peer));
@@ -90,6 +110,7 @@ int room_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
     struct room *room = net->state;
     uint32_t own = net->place.rank;
+    struct net_wait wait = net_wait_begin();
     int code = 0;
     pthread_mutex_lock(&room->lock);
     post(net, x);
@@ -97,11 +118,11 @@ int room_exchange(struct zinf_net *net, const struct net_exchange *x)
         if (!room_has(room, x->in[i].peer))
             continue;
         struct room_note *note = note_at(room, x->in[i].peer, own);
-        code = wait_for(net, note, FULL, x->in[i].peer, x->deadline_ns);
+        code = wait_for(net, note, FULL, x->in[i].peer, &wait);
         if (!code)
             code = take(net, note, &x->in[i]);
     }
-    code = await_own(net, x, code);
+    code = await_own(net, x, &wait, code);
     pthread_mutex_unlock(&room->lock);
     return code;
 }
@@ -127,13 +148,14 @@ static int threads_borrow(struct zinf_net *net, const struct net_exchange *x,
                           struct net_message *in)
 {
     struct room *room = net->state;
+    struct net_wait wait = net_wait_begin();
     uint32_t n = 0;
     int code = 0;
     pthread_mutex_lock(&room->lock);
     post(net, x);
     for (; !code && n < x->n_in; n += !code) {
         struct room_note *note = note_at(room, in[n].peer, net->place.rank);
-        code = wait_for(net, note, FULL, in[n].peer, x->deadline_ns);
+        code = wait_for(net, note, FULL, in[n].peer, &wait);
         if (!code && note->bytes != in[n].bytes)
             code = net_other_length(net, in[n].peer, note->bytes, in[n].bytes);
         if (!code) {
@@ -143,7 +165,7 @@ static int threads_borrow(struct zinf_net *net, const struct net_exchange *x,
     }
     if (code) {
         release(net, x, n);
-        await_own(net, x, code);
+        await_own(net, x, &wait, code);
     }
     pthread_mutex_unlock(&room->lock);
     return code;
@@ -152,9 +174,10 @@ static int threads_borrow(struct zinf_net *net, const struct net_exchange *x,
 static int threads_give_back(struct zinf_net *net, const struct net_exchange *x)
 {
     struct room *room = net->state;
+    struct net_wait wait = net_wait_begin();
     pthread_mutex_lock(&room->lock);
     release(net, x, x->n_in);
-    int code = await_own(net, x, 0);
+    int code = await_own(net, x, &wait, 0);
     pthread_mutex_unlock(&room->lock);
     return code;
 }
@@ -174,6 +197,17 @@ static int threads_listen(struct zinf_net *net)
     return code;
 }
 
+/* Who is at work hears of it there. */
+static void end_pulses(struct zinf_net *net, const char *sentence)
+{
+    struct room *room = net->state;
+    char why[1100];
+    snprintf(why, sizeof why, "%s %u has failed: %.900s", net_noun(net), net->place.rank, sentence);
+    for (uint32_t s = 0; s < room->n_seats; s++)
+        if (s != net->place.seat)
+            zinf_pulse_end(&room->pulses[s], -ECONNABORTED, why);
+}
+
 static void threads_tell(struct zinf_net *net, const char *sentence)
 {
     struct room *room = net->state;
@@ -182,6 +216,7 @@ static void threads_tell(struct zinf_net *net, const char *sentence)
         room->failed = true;
         room->failed_rank = net->place.rank;
         snprintf(room->sentence, sizeof room->sentence, "%s", sentence);
+        end_pulses(net, sentence);
         if (room->meeting.between)
             room_tell_between(net, sentence);
     }
@@ -195,6 +230,8 @@ static void room_free(struct room *room)
     pthread_mutex_destroy(&room->lock);
     pthread_cond_destroy(&room->changed);
     free(room->notes);
+    free(room->pulses);
+    free(room->waits);
     free(room);
 }
 
@@ -233,9 +270,18 @@ static struct room *room_create(uint32_t n_seats)
     if (!room)
         return NULL;
     room->notes = calloc((size_t)n_seats * n_seats, sizeof *room->notes);
-    if (!room->notes) {
+    room->pulses = calloc(n_seats, sizeof *room->pulses);
+    room->waits = malloc(n_seats * sizeof *room->waits);
+    if (!room->notes || !room->pulses || !room->waits) {
+        free(room->notes);
+        free(room->pulses);
+        free(room->waits);
         free(room);
         return NULL;
+    }
+    for (uint32_t s = 0; s < n_seats; s++) {
+        zinf_pulse_init(&room->pulses[s], zinf_pulse_of_thread());
+        room->waits[s] = UINT32_MAX;
     }
     room->n_seats = n_seats;
     pthread_condattr_t monotonic; /* as deadlines are */
@@ -258,6 +304,7 @@ static int open_end(struct zinf_net **out, struct room *room, uint32_t seat)
         return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", n);
     net->ops = between ? &seats_ops : &threads_ops;
     net->state = room;
+    net->pulse = &room->pulses[seat];
     net->told = true; /* until all are there, an end is closed without a barrier */
     room->open++;
     snprintf(net->name, sizeof net->name, "threads%s%.80s", between ? " and " : "",

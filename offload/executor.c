@@ -6,6 +6,8 @@
  */
 #include "offload/executor.h"
 
+#include "base/pulse.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,6 +65,7 @@ static void *lane_thread(void *argument)
     struct zinf_executor *e = lane->executor;
     uint64_t generation = 0;
     struct drive_lane *drive = NULL;
+    zinf_pulse_set(e->pulse);
     if (is_drive_lane(lane->number)) {
         /* A ring may only be used by the thread that made it. */
         int code = drive_lane_create(&drive, e, lane->number);
@@ -203,6 +206,7 @@ int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_
     if (!e)
         return zinf_fail(-ENOMEM, "no memory for an executor");
     e->options = *options;
+    e->pulse = zinf_pulse_of_thread();
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
     for (int lane = 0; lane < ZINF_LANES; lane++) {

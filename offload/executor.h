@@ -27,6 +27,7 @@ struct lane {
 
 struct zinf_executor {
     struct zinf_executor_options options;
+    struct zinf_pulse *pulse; /* of who made it: its lanes' too */
     pthread_mutex_t lock;
     pthread_cond_t changed;               /* programs and arrivals */
     pthread_cond_t may_start[ZINF_LANES]; /* the lane's operation in waiting is ready */

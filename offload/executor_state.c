@@ -4,6 +4,8 @@
  */
 #include "offload/executor.h"
 
+#include "base/pulse.h"
+
 #include <stdio.h>
 
 bool executor_waits_done(const struct zinf_executor *e, const struct zinf_op *op)
@@ -147,4 +149,7 @@ void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint
         e->options.measured(e->options.context, o, (double)(end_ns - begin_ns) * 1e-9);
     executor_wake(e);
     pthread_mutex_unlock(&e->lock);
+    int code = zinf_pulse_beat();
+    if (code)
+        executor_fail(e, code);
 }

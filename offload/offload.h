@@ -210,6 +210,11 @@ static inline struct zinf_operand zinf_in(zinf_buffer buffer, uint64_t offset)
 {
     return (struct zinf_operand){.memory = (char *)(uintptr_t)offset, .tenant = buffer + 1};
 }
+/* The buffer that it is in. */
+static inline zinf_buffer zinf_operand_buffer(const struct zinf_operand *o)
+{
+    return o->tenant - 1;
+}
 static inline struct zinf_operand zinf_beyond(struct zinf_operand o, uint64_t bytes)
 {
     o.memory = (char *)((uintptr_t)o.memory + bytes);

@@ -177,7 +177,7 @@ static int check_room(const struct zinf_program *program, const struct zinf_op *
         const struct zinf_operand *o = &op->at[i];
         if (!o->tenant)
             continue;
-        const struct zinf_pool_options *pool = &b->pools[b->resources[o->tenant - 1].pool];
+        const struct zinf_pool_options *pool = &b->pools[b->resources[zinf_operand_buffer(o)].pool];
         uint64_t first = (uint64_t)(uintptr_t)o->memory;
         if (first > pool->stride || op->bytes > pool->stride - first)
             return zinf_fail(-EINVAL,

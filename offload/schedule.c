@@ -178,7 +178,7 @@ static void resolve(const struct freeze *f, struct zinf_operand *operand)
 {
     if (!operand->tenant)
         return;
-    zinf_buffer buffer = operand->tenant - 1;
+    zinf_buffer buffer = zinf_operand_buffer(operand);
     const struct zinf_pool_options *pool = &f->b->pools[f->b->resources[buffer].pool];
     operand->memory = pool->base + pool->stride * f->slot_of[buffer] + (uintptr_t)operand->memory;
     operand->tenant = 0;

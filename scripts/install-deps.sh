@@ -52,6 +52,7 @@ has_module icu-uc || need libicu-dev
 has_module libxxhash || need libxxhash-dev
 has_module zlib || need zlib1g-dev
 has_module libzstd || need libzstd-dev
+has_module libcrypto || need libssl-dev
 has_module sentencepiece || need libsentencepiece-dev
 has_tool mpicc || need libopenmpi-dev
 has_tool mpirun || need openmpi-bin
@@ -89,6 +90,9 @@ translate() {
     zypper:openmpi-bin) echo openmpi4 ;;
     dnf:zlib1g-dev | zypper:zlib1g-dev) echo zlib-devel ;;
     dnf:libzstd-dev | zypper:libzstd-dev) echo libzstd-devel ;;
+    dnf:libssl-dev) echo openssl-devel ;;
+    zypper:libssl-dev) echo libopenssl-devel ;;
+    pacman:libssl-dev) echo openssl ;;
     pacman:zlib1g-dev) echo zlib ;;
     pacman:libzstd-dev) echo zstd ;;
     dnf:libxxhash-dev | zypper:libxxhash-dev) echo xxhash-devel ;;

@@ -25,6 +25,88 @@ schedules() { # prefix, settings...: four lines
         echo "$prefix/$schedule" "schedule=$schedule" "$@"
     done
 }
+# Eight samples a step, by several ranks. Where parameters are whole on each rank they are on the
+# device.
+several_ranks() {
+    local by stage n mark places place tree='extra=,"gradient_sum":"tree","timeout":60'
+    for stage in 1 2 3; do
+        places=none
+        [ $stage -lt 3 ] || places='cpu nvme'
+        for place in $places; do
+            for n in 1 2 4; do
+                mark=''
+                [ $n != 2 ] || mark='!'
+                echo "${mark}seats-$n/stage-$stage/$place" "by=seats" "ranks=$n" "stage=$stage" \
+                    "accumulation=$((4 / n))" "param=$place" state=nvme precision=bf16 "$tree"
+            done
+            for by in mpi tcp; do
+                [ "$by$mpi" != mpi0 ] || continue
+                echo "$by-2/stage-$stage/$place" "by=$by" ranks=2 "stage=$stage" accumulation=2 \
+                    "param=$place" state=cpu "$tree"
+            done
+        done
+        for place in $places; do
+            echo "seats-2/stage-$stage/$place/copies" by=seats ranks=2 "stage=$stage" accumulation=2 \
+                "param=$place" state=nvme copies=1 precision=bf16 "$tree"
+        done
+    done
+    echo seats-2/adafactor by=seats ranks=2 stage=2 param=none optimizer=Adafactor accumulation=2 "$tree"
+    echo seats-2/experts by=seats ranks=2 model=experts accumulation=2 \
+        "$tree,\"expert_fetch\":\"chosen\""
+}
+# Models that are no plain decoder.
+other_models() {
+    local place fetch copies nf4='"quantize":"nf4","adapter":{"r":4}'
+    for place in none cpu nvme; do
+        for copies in 0 1; do
+            echo "nf4/$place/copies-$copies" "param=$place" state=cpu precision=bf16 accumulation=2 \
+                "copies=$copies" "extra=,$nf4"
+            echo "pairs/$place/copies-$copies" kind=pairs model=pairs "param=$place" \
+                "state=$place" accumulation=2 "copies=$copies"
+            echo "classes/$place/copies-$copies" kind=classes model=classes "param=$place" \
+                "state=$place" accumulation=2 "copies=$copies"
+            for fetch in auto all chosen; do
+                echo "experts/$fetch/$place/copies-$copies" model=experts "param=$place" \
+                    "state=$place" micro=1 accumulation=4 "copies=$copies" \
+                    "extra=,\"expert_fetch\":\"$fetch\""
+            done
+        done
+        echo "!experts/$place" model=experts "param=$place" "state=$place" accumulation=2 copies=1
+        echo "!nf4/$place" "param=$place" state=nvme precision=bf16 "extra=,$nf4"
+        echo "!pairs/$place" kind=pairs model=pairs "param=$place" "state=$place" copies=1
+        echo "!classes/$place" kind=classes model=classes "param=$place" "state=$place" copies=1
+    done
+    echo nf4/files param=nvme precision=bf16 'extra=,"adapter":{"r":4}'
+    echo nf4/files/copies param=nvme precision=bf16 copies=1 'extra=,"adapter":{"r":4}'
+}
+# Steps that are predicted and not run, of what is too large to run.
+large_models() {
+    local large='kind=program precision=bf16 seq=1024 accumulation=2 group=1e9' place machine ranks gather
+    local gpu='--machine+4090,ram=200G,nvme=7/6' llama='init=--arch,llama,--layers,6,--size'
+    for place in none cpu nvme; do
+        for machine in "${gpu/4090/a100-80}" --machine+h100,ram=900G,nvme=13/9 --machine+cpu,ram=200G,nvme=3/2; do
+            echo "program/$place/$machine" $large "$llama,7b" "param=$place" "state=$place" \
+                "machine=$machine"
+        done
+        for gather in host device; do
+            [ $place-$gather != none-host ] || continue # slices do not go that way
+            for ranks in --ranks+4 --ranks+8+--gpus-per-host+4+--network+25Gbit/s --seats+4; do
+                echo "program/$place/$ranks/$gather" $large "$llama,7b" "param=$place" \
+                    "state=$place" "machine=$gpu+$ranks" "extra=,\"gather\":\"$gather\""
+            done
+        done
+    done
+    echo program/70b $large "$llama,70b" "machine=$gpu"
+    echo program/70b/cpu $large "$llama,70b" state=nvme param=cpu "machine=$gpu"
+    echo program/experts $large 'init=--arch,mixtral,--layers,4,--size,8x7b' "machine=$gpu"
+    echo program/pairs $large 'init=--arch,t5,--layers,4,--size,xl' "machine=$gpu"
+    echo program/adapter $large "$llama,13b" "machine=$gpu" 'extra=,"adapter":{"r":8}'
+    echo program/nf4 $large "$llama,13b" "machine=$gpu" \
+        'extra=,"quantize":"nf4","adapter":{"r":8}'
+    echo program/factored $large optimizer=Adafactor "$llama,7b" "machine=$gpu"
+    echo program/in-place $large clip=0 schedule=update-in-place "$llama,7b" "machine=$gpu"
+    echo program/tree $large "$llama,7b" "machine=$gpu" 'extra=,"gradient_sum":"tree"'
+}
 combinations() {
     # About every second step clips: single samples, and too little learning to change the norms.
     local clips='micro=1 seq=8 lr=2e-5 steps=14 clip=7.9' p place o extra
@@ -87,6 +169,9 @@ combinations() {
         echo "fresh/$p" kind=fresh precision=$p
         echo "export/$p" kind=export precision=$p
     done
+    several_ranks
+    other_models
+    [ $programs = 0 ] || large_models
     if [ $cuda = 1 ]; then
         placements 'cuda/fp32' device=cuda steps=3
         placements 'cuda/bf16/x4' device=cuda precision=bf16 accumulation=4 steps=3
@@ -98,6 +183,10 @@ combinations() {
             echo "cuda/$p/share" device=cuda precision=$p ratio=0.4
             echo "cuda/gradients/$p" device=cuda kind=gradients precision=$p
             echo "cuda/generate/$p" device=cuda kind=generate precision=$p
+        done
+        for place in cpu nvme; do
+            echo "cuda/experts/$place" device=cuda model=experts param=$place state=$place micro=1
+            echo "cuda/pairs/$place" device=cuda kind=pairs model=pairs param=$place state=$place
         done
         echo cuda/odd device=cuda model=odd micro=3 seq=13
         echo cuda/tiles device=cuda model=tiles accumulation=2

@@ -9,6 +9,8 @@
 # usage: scripts/same-bits.sh [OPTION...] REVISION [REVISION2]
 #   --quick         a handful of combinations
 #   --with-cuda     more of them, on the CUDA stand-in (no GPU and no CUDA is needed)
+#   --programs      more of them: the predicted steps of large models on other machines, operation by
+#                   operation. Whoever moves code alone wants these; a better schedule differs.
 #   --build FOLDER  a build folder of this tree, brought up to date by make; else one in the cache
 #   --only REGEX    combinations whose name matches
 #   --cpu NAME      both run with ZINF_CPU=NAME: revisions before instructions that change bits
@@ -20,7 +22,8 @@
 # (steps are then taken back); both orders of micro-batches by number type and placement; each
 # optimizer, each key that moves activations, gradients and updates, small budgets, two threads, a
 # second model of odd sizes and one of many tiles; then resuming, gradients, eval, generate, export,
-# init.
+# init. One, two and four seats at each stage of ZeRO, two ranks by MPI (where there is an mpirun) and
+# over TCP, adapters over 4 bits, an encoder-decoder, a classifier, and experts by each way of fetching.
 # Dropout is on except where a name says "dropout-off", and clipping except where it says
 # "clip-off".
 #
@@ -42,11 +45,12 @@ fatal() {
     exit 2
 }
 
-quick=0 cuda=0 list=0 build='' only='' cpu=''
+quick=0 cuda=0 programs=0 list=0 build='' only='' cpu=''
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=1 ;;
     --with-cuda) cuda=1 ;;
+    --programs) programs=1 ;;
     --list) list=1 ;;
     --build) build=${2-} && shift ;;
     --only) only=${2-} && shift ;;
@@ -57,6 +61,8 @@ while [ $# -gt 0 ]; do
     shift || usage
 done
 [ $list = 1 ] || [ $# = 1 ] || [ $# = 2 ] || usage
+mpi=0
+command -v "${MPIRUN:-mpirun}" >/dev/null && mpi=1
 tree=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cache=${ZINF_SAME_BITS:-$HOME/.cache/zinf-same-bits}
 
@@ -83,7 +89,7 @@ write_config() { # file
 {"train_micro_batch_size_per_gpu":$micro,"gradient_accumulation_steps":$accumulation,
  "gradient_clipping":$clip, $precision_json
  "optimizer":{"type":"$optimizer","params":{$params}},
- "zero_optimization":{"stage":3,"sub_group_size":9000,
+ "zero_optimization":{"stage":$stage,"sub_group_size":$group,
   "offload_param":{"device":"$param","nvme_path":"$PWD/drive"},
   "offload_optimizer":{"device":"$state","nvme_path":"$PWD/drive","ratio":$ratio}},
  "zinf":{"threads":$threads,"schedule":"$schedule","accumulation_order":"$order",
@@ -92,6 +98,31 @@ END
 }
 zinf() {
     timeout 120 "$bin/zinf" "$@" </dev/null >>said.out 2>>said.err
+}
+by_torchrun() { # rank, command...: with the variables that torchrun sets
+    local rank=$1
+    shift
+    RANK=$rank WORLD_SIZE=$ranks LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$port TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=$port OMP_NUM_THREADS=1 \
+        zinf "$@"
+}
+train() { # options...: by as many ranks as the combination has
+    local rank pids='' pid code=0 port=$((20000 + BASHPID % 20000))
+    case $by in
+    '') zinf train "$@" ;;
+    seats) zinf train "$@" --seats "$ranks" ;;
+    mpi) timeout -k 10 120 "${MPIRUN:-mpirun}" -np "$ranks" "$bin/zinf" train "$@" </dev/null \
+        >>said.out 2>>said.err ;;
+    tcp)
+        for ((rank = 0; rank < ranks; rank++)); do
+            by_torchrun "$rank" train "$@" &
+            pids="$pids $!"
+        done
+        for pid in $pids; do
+            wait "$pid" || code=1
+        done
+        return $code ;;
+    esac
 }
 hash_of() { # files...
     local file found=''
@@ -104,7 +135,15 @@ run_kind() {
     local from="--model ../$model --config config.json --device $device" text=../tokens.bin
     local step="--data $text --seq-len $seq --seed 5 --progress none --output run"
     case $kind in
-    train) zinf train $from $step --steps "$steps" --save-every "$steps" ;;
+    train) train $from $step --steps "$steps" --save-every "$steps" ;;
+    program) zinf init --config-only --output big $init && zinf estimate --model big \
+        --config config.json --seq-len "$seq" --trace out.json $machine ;;
+    pairs) train $from --data ../pairs.jsonl --source-column a --target-column b --task seq2seq \
+        --seq-len "$seq" --source-len "$seq" --seed 5 --progress none --output run \
+        --steps "$steps" --save-every "$steps" ;;
+    classes) train $from --data ../pairs.jsonl --source-column a --label-column b \
+        --task classification --seq-len "$seq" --seed 5 --progress none --output run \
+        --steps "$steps" --save-every "$steps" ;;
     fresh) zinf train $from $step --steps 2 --save-every 2 --init ;;
     export) zinf train $from $step --steps 2 --save-every 2 &&
         zinf export --checkpoint run --output out --dtype bf16 ;;
@@ -127,11 +166,13 @@ steps_of() { # log: loss, norm and whether the step was skipped, of all steps in
 measure_one() { # name, settings...
     local name=$1 kind=train model=usual device=host param=nvme state=nvme precision=fp32
     local accumulation=1 micro=2 seq=16 steps=5 clip=0.5 dropout=0.1 ratio=1 threads=1 copies=0
-    local schedule=auto order=auto optimizer=AdamW lr=1e-3 extra='' setting
+    local schedule=auto order=auto optimizer=AdamW lr=1e-3 extra='' stage=3 group=9000 setting
+    local by='' ranks=1 init='' machine=''
     shift
     for setting; do
         local "${setting%%=*}=${setting#*=}"
     done
+    init=${init//,/ } machine=${machine//+/ }
     rm -rf -- * && mkdir drive && write_config config.json
     if ! run_kind; then
         printf '%s\tfailed: %s\n' "$name" "$(grep -v '^plan:\|^  ' said.err | tail -n 1)"
@@ -142,6 +183,7 @@ measure_one() { # name, settings...
         "$(hash_of run/checkpoint-*/*.safetensors run/checkpoint-*/optimizer/*.safetensors)" \
         "$(case $kind in
         eval | generate) hash_of said.out ;;
+        program) hash_of out.json ;;
         *) hash_of out/*.safetensors out.safetensors ;;
         esac)" "$(steps_of run/log.jsonl)"
 }
@@ -155,7 +197,8 @@ make_build() { # source, build folder: zinf and, if wanted, the stand-in, quietl
     local log=$2/same-bits.log compiler=gcc wanted=zinf
     mkdir -p "$2" || fatal "cannot make the folder $2"
     command -v ccache >/dev/null && compiler='ccache gcc'
-    [ $cuda = 0 ] || wanted='zinf tests/zinf-cuda-standin.la'
+    [ $cuda = 0 ] || wanted="$wanted tests/zinf-cuda-standin.la"
+    [ $mpi = 0 ] || wanted="$wanted zinf-mpi.la"
     (
         # Compilations of another folder are found in ccache by paths within the source.
         export CCACHE_BASEDIR="$1" CCACHE_NOHASHDIR=1
@@ -173,10 +216,12 @@ keep_binaries() { # build folder, folder
     mkdir -p "$2/bin" && cp "$1/zinf" "$2/bin/zinf.$$" && mv "$2/bin/zinf.$$" "$2/bin/zinf" ||
         exit 2
     [ $cuda = 0 ] || cp "$1/tests/.libs/zinf-cuda-standin.so" "$2/bin/" || exit 2
+    [ $mpi = 0 ] || cp "$1/.libs/zinf-mpi.so" "$2/bin/" || exit 2
 }
 # Into kept/bin, unless it is there.
 build_commit() { # hash, kept
-    [ -x "$2/bin/zinf" ] && { [ $cuda = 0 ] || [ -f "$2/bin/zinf-cuda-standin.so" ]; } && return
+    [ -x "$2/bin/zinf" ] && { [ $cuda = 0 ] || [ -f "$2/bin/zinf-cuda-standin.so" ]; } &&
+        { [ $mpi = 0 ] || [ -f "$2/bin/zinf-mpi.so" ]; } && return
     echo "same-bits: building ${1:0:12}" >&2
     git -C "$tree" worktree add -q --detach "$temporary/source" "$1" || fatal "no worktree of $1"
     # With the build in its own folder, paths are the same for all revisions but the first part.
@@ -185,14 +230,22 @@ build_commit() { # hash, kept
     git -C "$tree" worktree remove --force "$temporary/source"
 }
 make_inputs() { # folder
-    local new="$bin/zinf init --arch gpt2 --seed 11"
+    local new="$bin/zinf init --seed 11 --arch gpt2" other="$bin/zinf init --seed 11 --layers 2"
+    # Columns a and b: words that a classifier can tell apart, and a class.
+    awk 'BEGIN { x = 1; for (i = 0; i < 200; i++) { x = (x * 16807) % 2147483647
+        printf "{\"a\": \"row %d is %d\", \"b\": \"%s\"}\n", i, x % 97, x % 3 ? "more" : "less" } }' \
+        >"$1/pairs.jsonl"
     # Token ids as uint16, below 500, the least of the vocabularies.
     printf "$(awk 'BEGIN { x = 1; for (i = 0; i < 6000; i++) { x = (x * 16807) % 2147483647
         id = int(x / 1000) % 500; printf "\\%03o\\%03o", id % 256, int(id / 256) } }')" \
         >"$1/tokens.bin"
     $new --layers 3 --hidden 64 --heads 4 --vocab 1000 --context 32 --output "$1/usual" &&
         $new --layers 2 --hidden 40 --heads 5 --vocab 777 --context 19 --output "$1/odd" &&
-        $new --layers 2 --hidden 32 --heads 2 --vocab 20011 --context 32 --output "$1/tiles"
+        $new --layers 2 --hidden 32 --heads 2 --vocab 20011 --context 32 --output "$1/tiles" &&
+        $other --arch mixtral --hidden 32 --heads 4 --vocab 777 --context 32 --output "$1/experts" &&
+        $other --arch t5 --size small --hidden 32 --heads 2 --tokenizer bytes --output "$1/pairs" &&
+        $other --arch bert --size base --hidden 32 --heads 2 --context 32 --output "$1/classes" \
+            --tokenizer "$tree/examples/classify"
 }
 # Of those chosen; a result is known by name and settings.
 missing_in() { # results
@@ -205,7 +258,15 @@ measure() { # bin, results
     local bin=$1 results=$2 wanted=$temporary/wanted n jobs i
     ZINF_CUDA_MODULE=$bin/zinf-cuda-standin.so
     XDG_CACHE_HOME=$temporary/no-cache # what benches found on this machine steers plans
-    export ZINF_CUDA_MODULE XDG_CACHE_HOME
+    ZINF_MPI_MODULE=$bin/zinf-mpi.so
+    ZINF_NCCL_LIBRARY=$bin/zinf-cuda-standin.so
+    # Open MPI as root, and with more ranks than processors.
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+    OMPI_MCA_btl_vader_single_copy_mechanism=none
+    export ZINF_CUDA_MODULE XDG_CACHE_HOME ZINF_MPI_MODULE ZINF_NCCL_LIBRARY OMPI_ALLOW_RUN_AS_ROOT \
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe \
+        PRTE_MCA_rmaps_default_mapping_policy OMPI_MCA_btl_vader_single_copy_mechanism
     unset ZINF_LOG ZINF_CPU
     [ -z "$cpu" ] || export ZINF_CPU=$cpu
     touch "$results"
@@ -231,7 +292,8 @@ measure() { # bin, results
 # Results depend on the instructions that the processor has (BLAS chooses its kernels by them) and
 # on what the runs are.
 key=$(sed -n 's/^\(model name\|flags\)[^:]*: //p' /proc/cpuinfo | sort -u | short_hash)
-key=$key-$(declare -f write_config zinf hash_of run_kind measure_one make_inputs | short_hash)$cpu
+key=$key-$(declare -f write_config zinf by_torchrun train hash_of run_kind measure_one make_inputs |
+    short_hash)$cpu
 # Sets `results` to the file with this revision's results.
 take_commit() { # revision
     local hash kept

@@ -36,6 +36,11 @@ int zinf_fail_in(int code, const char *format, ...) ZINF_PRINTF(2, 3);
  * failure in this thread. */
 const char *zinf_error(void);
 
+/* Copies what strangers may have written, from a file or a peer, to be read at a terminal: control
+ * characters but the end of a line and the tab, and bytes that are no UTF-8, become \x1b. All
+ * sentences and log lines went through it. Returns out, cut where it is full. */
+const char *zinf_show_text(char *out, size_t out_bytes, const char *text);
+
 /* ---- logging: one line on standard error ---- */
 
 enum zinf_log_level {

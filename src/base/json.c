@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #define MAX_DEPTH 64
+#define MAX_VALUES (1 << 22) /* twice the largest tokenizer.json that is known */
 
 static int line_at(const char *text, size_t offset)
 {
@@ -110,8 +111,10 @@ static int check_utf8(const char *text, size_t bytes, const char *what)
                      (unsigned char)text[at]);
 }
 
-static int check_depth(const char *text, size_t bytes, const char *what)
+/* Depth and number of values: each takes memory of its own, many times its text. */
+static int check_size(const char *text, size_t bytes, const char *what)
 {
+    uint32_t values = 0;
     int depth = 0;
     for (size_t i = 0; i < bytes;) {
         if (text[i] == '"') {
@@ -122,6 +125,10 @@ static int check_depth(const char *text, size_t bytes, const char *what)
             depth++;
         else if (text[i] == '}' || text[i] == ']')
             depth--;
+        values += text[i] == '{' || text[i] == '[' || text[i] == ',';
+        if (values > MAX_VALUES)
+            return zinf_fail(-E2BIG, "%s: line %d: more than %d values", what, line_at(text, i),
+                             MAX_VALUES);
         if (depth > MAX_DEPTH)
             return zinf_fail(-EINVAL, "%s: line %d: nested deeper than %d", what, line_at(text, i),
                              MAX_DEPTH);
@@ -222,7 +229,7 @@ int zinf_json_parse(const char *text, size_t bytes, const char *what, unsigned f
         blank_comments(copy, bytes);
         blank_trailing_commas(copy, bytes);
     }
-    code = check_depth(copy, bytes, what);
+    code = check_size(copy, bytes, what);
     if (!code)
         code = parse_plain(copy, bytes, what, out);
     free(copy);

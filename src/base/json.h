@@ -17,7 +17,8 @@ enum zinf_json_flags {
 };
 
 /* Parses text (bytes long; need not end in NUL). what names it in messages. Refuses: text that is
- * not JSON or not UTF-8, anything after the value, duplicate keys in one object, depth above 64. */
+ * not JSON or not UTF-8, anything after the value, duplicate keys in one object, depth above 64,
+ * more than 4 Mi values. */
 int zinf_json_parse(const char *text, size_t bytes, const char *what, unsigned flags, cJSON **out);
 /* Of a value that cJSON parsed from text: numbers with a point or an exponent keep their text, as
  * zinf_json_parse does by itself. */

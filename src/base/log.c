@@ -59,9 +59,10 @@ void zinf_log_set_sink(void (*new_sink)(enum zinf_log_level, const char *, void 
 static void emit(enum zinf_log_level level, const char *format, va_list args)
 {
     static const char *const prefix[] = {"zinf: error: ", "zinf: warning: ", "zinf: ", "zinf: "};
-    char line[8192];
+    char line[8192], text[8192];
     int used = snprintf(line, sizeof line, "%s", prefix[level]);
-    vsnprintf(line + used, sizeof line - (size_t)used, format, args);
+    vsnprintf(text, sizeof text, format, args);
+    zinf_show_text(line + used, sizeof line - (size_t)used, text);
     pthread_mutex_lock(&lock);
     if (sink)
         sink(level, line, sink_arg);

@@ -2,6 +2,7 @@
 #include "base/memory.h"
 
 #include "base/cgroup.h"
+#include "base/pulse.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -182,6 +183,7 @@ int zinf_ledger_check(const struct zinf_ledger *ledger, const uint64_t *budget)
 }
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
+#define TOUCH_BYTES ((uint64_t)1 << 30) /* between signs of life */
 
 int zinf_arena_init(struct zinf_arena *arena, uint64_t bytes, const char *what)
 {
@@ -216,8 +218,11 @@ void zinf_arena_fini(struct zinf_arena *arena)
 void zinf_memory_touch(void *base, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-    if (bytes)
-        madvise(base, bytes, MADV_POPULATE_WRITE);
+    for (uint64_t at = 0; at < bytes; at += TOUCH_BYTES) {
+        zinf_pulse_beat(); /* hundreds of GiB take minutes */
+        madvise((char *)base + at, bytes - at < TOUCH_BYTES ? bytes - at : TOUCH_BYTES,
+                MADV_POPULATE_WRITE);
+    }
 #else
     (void)base;
     (void)bytes;

@@ -82,8 +82,6 @@ static int measure(struct evaluation *e, const struct zinf_trainer_options *opti
         code = zinf_trainer_create(&trainer, options);
     if (!code && options->net)
         code = zinf_net_barrier(options->net);
-    if (!code && options->net) /* from here on ranks wait for each other */
-        zinf_net_set_timeout(options->net, s->config->timeout);
     if (!code)
         code = zinf_run_evaluate(trainer, s->config, s->data, &r->found);
     if (!code)
@@ -137,7 +135,8 @@ static int evaluate(struct zinf_job *c, const struct zinf_words *data, struct cl
     if (code && net)
         zinf_net_tell(net, zinf_error());
     if (!code)
-        code = zinf_run_on_seats((uint32_t)e.session.config->seats, net, evaluate_on_seat, &e);
+        code = zinf_run_on_seats((uint32_t)e.session.config->seats, net, evaluate_on_seat, &e,
+                                 cli_seats_stuck);
     if (code) /* before a launcher sees another rank end, and ends this one */
         cli_error(&cli_eval, CLI_FAILED);
     zinf_net_close(net);

@@ -19,16 +19,6 @@ static const char usage[] =
     "\n"
     "  --json                one JSON object\n";
 
-/* A name comes from a file that is not trusted: nothing of it may steer the terminal. */
-static const char *printable(const char *text, char *buffer, size_t bytes)
-{
-    size_t n = 0;
-    for (; *text && n + 1 < bytes; text++)
-        buffer[n++] = (unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text;
-    buffer[n] = 0;
-    return buffer;
-}
-
 static int name_cols(const struct zinf_tensors *tensors)
 {
     size_t cols = MIN_NAME_COLS;
@@ -53,8 +43,8 @@ static void print_tensors(const struct inspection *it)
     fprintf(out, "%-*s %-5s %-16s %12s\n", cols, "tensor", "dtype", "shape", "bytes");
     for (uint64_t i = 0; i < n; i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(it->tensors, i);
-        fprintf(out, "%-*s %-5s %-16s %12llu\n", cols, printable(info->name, name, sizeof name),
-                zinf_file_dtype_name(info->dtype),
+        fprintf(out, "%-*s %-5s %-16s %12llu\n", cols,
+                zinf_show_text(name, sizeof name, info->name), zinf_file_dtype_name(info->dtype),
                 inspect_shape_text(shape, sizeof shape, info->rank, info->shape),
                 (unsigned long long)info->bytes);
     }
@@ -94,8 +84,9 @@ static void print_supported(const struct inspection *it)
     if (!it->is_folder)
         return;
     printf("supported: family %s%s%s; weights %s; tokenizer %s\n",
-           *it->family ? printable(it->family, family, sizeof family) : "", *it->family ? " " : "",
-           it->model ? "yes" : "no", it->fits ? "yes" : "no", it->tokenizer ? "yes" : "no");
+           *it->family ? zinf_show_text(family, sizeof family, it->family) : "",
+           *it->family ? " " : "", it->model ? "yes" : "no", it->fits ? "yes" : "no",
+           it->tokenizer ? "yes" : "no");
 }
 
 static void print_text(const struct inspection *it)
@@ -132,7 +123,7 @@ static void print_problems(const struct inspection *it)
     char text[4096];
     fflush(stdout);
     for (int i = 0; i < it->n_problems; i++)
-        fprintf(stderr, "zinf inspect: %s\n", printable(it->problems[i], text, sizeof text));
+        fprintf(stderr, "zinf inspect: %s\n", zinf_show_text(text, sizeof text, it->problems[i]));
     if (it->n_unsaid)
         fprintf(stderr, "zinf inspect: and %d more\n", it->n_unsaid);
 }

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define MOST_WORDS 4096
@@ -85,6 +86,22 @@ static int ask_mpirun(struct launch *l)
 static bool is_here(const struct launch *l)
 {
     return !l->hostfile;
+}
+
+/* So that ranks know each other, and strangers do not: mpirun hands it on by its name alone, for
+ * what stands in a command line all users of a host can read. One that is set is kept. */
+static int make_secret(void)
+{
+    uint8_t bytes[32];
+    char text[2 * sizeof bytes + 1];
+    if (getenv("ZINF_NET_SECRET"))
+        return 0;
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return zinf_fail(-errno, "no random numbers for ZINF_NET_SECRET: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return setenv("ZINF_NET_SECRET", text, 1) ? zinf_fail(-ENOMEM, "no memory for ZINF_NET_SECRET")
+                                              : 0;
 }
 
 /* What this process was told by the environment, the ranks on other hosts must be told too; Hydra
@@ -245,6 +262,8 @@ static int launch(struct launch *l)
         code = launch_choose(&l->hosts, &choice);
     if (!code)
         code = ask_mpirun(l);
+    if (!code)
+        code = make_secret();
     if (!code)
         code = build(l);
     if (code)

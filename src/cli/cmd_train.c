@@ -4,48 +4,23 @@
 #include "cli/estimate/estimate.h"
 #include "cli/scores.h"
 #include "cli/seats.h"
+#include "cli/signals.h"
 #include "cli/train_show.h"
 #include "cli/usage.h"
 #include "train/estimate.h"
 #include "train/checkpoints.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_asked, save_asked;
-
-/* A second signal ends the process at once; the next run reclaims its files. One that comes within
- * a second is the first, told twice: timeout(1) sends it to the process and to its group, a
- * launcher forwards what the terminal has sent already. */
-static void ask_stop(int signal_number)
-{
-    static volatile sig_atomic_t asked_at;
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (!stop_asked)
-        asked_at = (sig_atomic_t)now.tv_sec;
-    else if ((sig_atomic_t)now.tv_sec - asked_at > 1) {
-        signal(signal_number, SIG_DFL);
-        raise(signal_number);
-    }
-    stop_asked = 1;
-}
+static volatile sig_atomic_t save_asked;
 
 static void ask_save(int signal_number)
 {
     (void)signal_number;
     save_asked = 1;
-}
-
-static void listen_to_signals(void)
-{
-    signal(SIGINT, ask_stop);
-    signal(SIGTERM, ask_stop);
-    if (signal(SIGHUP, ask_stop) == SIG_IGN) /* nohup */
-        signal(SIGHUP, SIG_IGN);
 }
 
 /* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
@@ -195,8 +170,9 @@ static struct zinf_run_options options_of(const struct train_options *o,
         .overwrite = o->overwrite,
         .resume = o->checkpoint,
         .resume_steps = o->resume && !*o->resume,
-        .stop = &stop_asked,
+        .stop = &cli_stop,
         .save = &save_asked,
+        .stuck = cli_seats_stuck,
     };
 }
 
@@ -209,6 +185,7 @@ static void keep_template(const struct zinf_session *s, const struct train_optio
     free(folder);
 }
 
+/* The exit status. */
 static int train(struct train_options *o)
 {
     struct zinf_session session = {0};
@@ -220,6 +197,7 @@ static int train(struct train_options *o)
                               .tensorboard = o->tensorboard};
     struct zinf_speeds speeds;
     struct estimate_sources sources;
+    int status = CLI_FAILED;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     int code = cli_ranks_find(&o->net, &o->common);
     if (!code)
@@ -236,19 +214,21 @@ static int train(struct train_options *o)
     show.run = options_of(o, &session, &speeds);
     if (is_first(o))
         show.run.events = train_show_events(&show);
-    listen_to_signals();
+    cli_signals_listen(is_first(o) ? "stopping after this step" : NULL, false);
     code = zinf_run_train(&show.run);
+    int stopped = cli_stop;
     if (!code && is_first(o))
         keep_template(&session, o);
     if (is_first(o))
-        train_show_end(&show, code, stop_asked);
+        train_show_end(&show, code, stopped);
+    status = stopped ? cli_signals_status(stopped) : CLI_OK;
 out:
     if (code) /* before a launcher sees another rank end, and ends this one */
-        cli_error(&cli_train, CLI_FAILED);
+        status = cli_error(&cli_train, CLI_FAILED);
     zinf_net_close(o->net);
     zinf_session_close(&session);
     free(show.losses);
-    return code;
+    return status;
 }
 
 /* --resume: the checkpoint, whose config.json and tokenizer stand in for a --model that is not
@@ -323,7 +303,7 @@ static int run(int argc, char **argv)
         code = zinf_job_check(c);
     if (code)
         return cli_error(&cli_train, CLI_USAGE);
-    int status = found ? cli_error(&cli_train, CLI_FAILED) : train(&o) ? CLI_FAILED : CLI_OK;
+    int status = found ? cli_error(&cli_train, CLI_FAILED) : train(&o);
     free(o.checkpoint);
     return status;
 }

@@ -13,17 +13,22 @@
 /* ---- tokens ---- */
 
 /* As the terminal may have it: controls are spelled, ends of lines seen. */
-static void print_piece(const char *text, size_t bytes)
+static int print_piece(const char *text, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '\n')
+    size_t most = 4 * bytes + 1;
+    char *piece = strndup(text, bytes), *shown = malloc(most);
+    int code = piece && shown ? 0 : zinf_fail(-ENOMEM, "no memory for the text of a token");
+    for (const char *c = code ? "" : zinf_show_text(shown, most, piece); *c; c++) {
+        if (*c == '\n')
             fputs("\xe2\x86\xb5\n", stdout);
-        else if (c < 0x20 || c == 0x7f)
-            printf("\\x%02x", c);
+        else if (*c == '\t')
+            fputs("\\x09", stdout);
         else
-            putchar(c);
+            putchar(*c);
     }
+    free(piece);
+    free(shown);
+    return code;
 }
 
 /* How much of a text stays whatever follows: not what stands for an unfinished character. */
@@ -59,7 +64,7 @@ int data_show_tokens(const struct zinf_tokenizer *tokenizer, const int32_t *ids,
         begin_token(i, here, before, color);
         before = here;
         if (end > shown)
-            print_piece(text + shown, end - shown);
+            code = print_piece(text + shown, end - shown);
         shown = end > shown ? end : shown;
         free(text);
     }

@@ -2,9 +2,7 @@
 #include "cli/seats.h"
 
 #include <stdlib.h>
-
-/* Until the work begins ranks come at their own pace. */
-#define PATIENCE_SECONDS 86400
+#include <unistd.h>
 
 bool cli_ranks_is_first(const struct zinf_net *net)
 {
@@ -14,16 +12,26 @@ bool cli_ranks_is_first(const struct zinf_net *net)
 /* Log lines of the others that are no failure are rank 0's. */
 int cli_ranks_find(struct zinf_net **net, struct zinf_job *c)
 {
-    int code = zinf_net_open(net);
+    double seconds = ZINF_NET_TIMEOUT_SECONDS;
+    zinf_config_timeout(c->config, &seconds);
+    int code = zinf_net_open(net, seconds);
     if (code || !*net)
         return code;
-    zinf_net_set_timeout(*net, PATIENCE_SECONDS);
+    zinf_net_set_timeout(*net, seconds);
     c->world = zinf_net_place(*net).world;
     if (cli_ranks_is_first(*net))
         zinf_log(ZINF_LOG_INFO, "%lld ranks over %s", (long long)c->world, zinf_net_name(*net));
     else if (!getenv("ZINF_LOG"))
         zinf_log_set_level(ZINF_LOG_ERROR);
     return 0;
+}
+
+/* Without the handlers of exit, which may wait for the thread that hangs. */
+void cli_seats_stuck(void)
+{
+    zinf_log(ZINF_LOG_ERROR, "%s; a seat hangs, so the process ends at once", zinf_error());
+    fflush(stdout);
+    _exit(CLI_FAILED);
 }
 
 bool cli_ranks_works_alone(const char *what)

@@ -23,6 +23,8 @@ struct cli_seats {
  * at their own pace: the net is patient. */
 int cli_ranks_find(struct zinf_net **net, struct zinf_job *c);
 bool cli_ranks_is_first(const struct zinf_net *net);
+/* What train and eval do where a seat hangs (train/seats.h): say it and end the process. */
+void cli_seats_stuck(void);
 /* For what one process does alone (`what`: "texts are made"): true for the first of those that a
  * launcher started, which says so, and where there are no others. */
 bool cli_ranks_works_alone(const char *what);

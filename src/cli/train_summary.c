@@ -4,6 +4,7 @@
  * width of the terminal.
  */
 #include "base/memory.h"
+#include "cli/data_show.h"
 #include "cli/train_show.h"
 
 #include "base/json.h"

@@ -214,6 +214,9 @@ int zinf_config_load(struct zinf_config **out, const char *path,
 /* The same from text; what names it in messages. */
 int zinf_config_parse(struct zinf_config **out, const char *text, size_t bytes, const char *what,
                       const struct zinf_config_context *context);
+/* What a file says of zinf.timeout, before the rest of it can be read; else *seconds stays as it
+ * is. */
+void zinf_config_timeout(const char *path, double *seconds);
 void zinf_config_destroy(struct zinf_config *config);
 /* Table: key, value, where it came from (file:line, command line, default, auto: rule). */
 int zinf_config_print(const struct zinf_config *config, FILE *out);

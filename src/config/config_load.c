@@ -93,6 +93,24 @@ int zinf_config_load(struct zinf_config **out, const char *path,
     return code;
 }
 
+void zinf_config_timeout(const char *path, double *seconds)
+{
+    char *text = NULL, *json = NULL;
+    size_t bytes = 0, json_bytes = 0;
+    cJSON *document = NULL;
+    if (path && !zinf_file_read(path, MAX_FILE_BYTES, &text, &bytes) &&
+        !zinf_config_hjson(text, bytes, path, &json, &json_bytes) &&
+        !zinf_json_parse(json, json_bytes, path, ZINF_JSON_RELAXED, &document)) {
+        const cJSON *own = cJSON_GetObjectItemCaseSensitive(document, "zinf");
+        const cJSON *timeout = cJSON_GetObjectItemCaseSensitive(own, "timeout");
+        if (cJSON_IsNumber(timeout) && timeout->valuedouble >= 1 && timeout->valuedouble <= 86400)
+            *seconds = timeout->valuedouble;
+    }
+    cJSON_Delete(document);
+    free(json);
+    free(text);
+}
+
 int zinf_config_parse(struct zinf_config **out, const char *text, size_t bytes, const char *what,
                       const struct zinf_config_context *context)
 {

@@ -4,12 +4,14 @@
  */
 #include "formats/file_span.h"
 
+#include "base/pulse.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define MAX_CALL_BYTES (1u << 30) /* Linux moves at most 2^31 - 4096 bytes a call */
+#define MAX_CALL_BYTES (1u << 24) /* between signs of life */
 
 int zinf_file_span_open(const char *path, uint64_t *bytes)
 {
@@ -33,6 +35,9 @@ int zinf_file_span_read(int fd, const char *path, void *out, uint64_t bytes, uin
 {
     char *to = out;
     while (bytes > 0) {
+        int code = zinf_pulse_beat();
+        if (code)
+            return code;
         ssize_t n = pread(fd, to, bytes < MAX_CALL_BYTES ? bytes : MAX_CALL_BYTES, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
@@ -70,6 +75,9 @@ int zinf_file_span_write(int fd, const char *path, const void *data, uint64_t by
 {
     const char *from = data;
     while (bytes > 0) {
+        int code = zinf_pulse_beat();
+        if (code)
+            return code;
         ssize_t n =
             pwrite(fd, from, bytes < MAX_CALL_BYTES ? bytes : MAX_CALL_BYTES, (off_t)offset);
         if (n < 0 && errno == EINTR)

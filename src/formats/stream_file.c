@@ -3,6 +3,7 @@
 #include "formats/stream_file.h"
 #include "formats/file_span.h"
 #include "formats/formats.h"
+#include "base/pulse.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -147,6 +148,9 @@ static void free_buffers(struct zinf_stream_file *file)
 static int hash_back(int fd, const char *path, void *block, XXH3_state_t *hash, uint64_t *bytes)
 {
     for (*bytes = 0;;) {
+        int code = zinf_pulse_beat();
+        if (code)
+            return code;
         ssize_t n = pread(fd, block, BLOCK_BYTES, (off_t)*bytes);
         if (n < 0 && errno == EINTR)
             continue;

@@ -36,6 +36,7 @@ bool text_is_white_space(int32_t code_point); /* Unicode White_Space */
 struct text_buffer {
     char *bytes; /* heap; NULL while nothing was added */
     size_t count, capacity;
+    size_t limit; /* of what is added, -E2BIG beyond; 0: none */
 };
 int text_buffer_reserve(struct text_buffer *buffer, size_t more);
 int text_buffer_add(struct text_buffer *buffer, const char *bytes, size_t n);

@@ -30,6 +30,7 @@ EXTRA_DIST += tests/fixtures/make_tokenizer.py tests/fixtures/tokenizer \
 	tests/fuzz/corpus/tokenizer
 
 program_tests += tests/text/tokenizer_kinds_test
+script_tests += tests/text/bounded_test.sh
 
 # For tests/compare/against_tokenizers.py, by hand.
 check_PROGRAMS += tests/compare/tokenize

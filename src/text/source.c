@@ -3,6 +3,7 @@
  * its name only where bytes cannot: gzip and zstd are unpacked on the way, what is no text is
  * refused with the line that makes text of it. Read from front to back, so that a pipe will do.
  */
+#include "base/pulse.h"
 #include "text/internal.h"
 
 #include <stdlib.h>
@@ -101,7 +102,9 @@ static int read_content(struct text_source *s, unsigned char *out, size_t bytes,
     int code = 0;
     *done = 0;
     while (!code && !*done) {
-        code = fill_packed(s);
+        code = zinf_pulse_beat();
+        if (!code)
+            code = fill_packed(s);
         if (!code && s->packing == GZIP && s->whole)
             code = next_member(s);
         if (code || (s->at == s->end && s->packing == RAW))

@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h src/train/setup.h src/train/setup.c \
-	src/train/setup_optimizer.c src/train/setup_shape.c src/train/op.h src/train/step/step.h src/train/save/save.h \
-	src/train/plan/lines.h src/train/plan/route.h src/train/plan/route.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
+	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
+	src/train/plan/lines.h src/train/plan/way.h src/train/plan/way.c src/train/plan/itinerary.h src/train/plan/itinerary.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
@@ -12,11 +12,11 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c \
-	src/train/plan/cost.c src/train/step/calibrate.c src/train/step/lengths.c src/train/plan/estimate.c src/train/plan/estimated.h \
+	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/emulation.h src/train/plan/emulation.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
-	src/train/save/transfer_new.c src/train/save/transfer_rest.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/base_identity.h src/train/save/base_identity.c src/train/save/merge_module.c src/train/save/join.c src/train/save/transfer_factors.c src/train/save/state_access.c \
+	src/train/save/transfer_new.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/base_identity.h src/train/save/base_identity.c src/train/save/merge_module.c src/train/save/join.c src/train/save/transfer_factors.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
@@ -25,9 +25,9 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
 libcore_la_SOURCES += src/train/plan/plan_print.c src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \
-	src/train/step/exact_sum.h src/train/step/emit_net.c src/train/save/collect.c \
+	src/train/step/exact_sum.h src/train/step/emit_way.c src/train/save/collect.c \
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
-	src/train/run/run_times.c src/train/save/durable_ranks.c
+	src/train/save/durable_ranks.c
 program_tests += tests/train/train_net_test
 script_tests += tests/ranks/ranks_test.sh
 
@@ -44,7 +44,7 @@ program_tests += $(SAVED_TESTS) tests/train/train_ranks_test
 
 program_tests += tests/train/train_experts_test
 
-program_tests += tests/train/plan_test tests/train/ceilings_test
+program_tests += tests/train/plan_test tests/train/ceilings_test tests/train/way_test tests/train/itinerary_test
 
 program_tests += tests/train/calibrate_test
 

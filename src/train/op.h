@@ -35,17 +35,18 @@ enum op_cost {
  *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
- *   NORM_PART             at[0] the unit's gradient; arg 1: its parts of SQUARES
+ *   NORM_PART             at[0] the unit's gradient, or with arg 1 what SQUARES made of it
  *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
  *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
- *   CHOOSE                HOST: at[0] the list of the stage's choice <- at[1] the value that it is
- *                         made by; arg 1: the first of those that are fetched for together
+ *   CHOOSE                HOST: at[0] which rows have chosen which visit of the stage <- at[1] the
+ *                         value that they choose by. Units are fetched if any micro-batch of a
+ *                         range has chosen them; arg 1: this is the range's first
  *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: what it holds of the sequences
  *                         of a decoding call from before, and what the call adds
  *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
  *   PULL                  NET: the same to the device, each slice from where its rank has it
- *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]; all of
- *                         it where ranks have whole state
+ *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
+ *   SUM_FOR_ALL           NET: at[0] <- all of that sum
  *   LINK_GATHER           NET: as GATHER, between devices
  *   LINK_SCATTER          NET: as SCATTER, between devices
  *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
@@ -70,6 +71,7 @@ enum op_cost {
     ROW(OP_GATHER, "gather", run_gather, COST_GATHER)                                              \
     ROW(OP_PULL, "pull", run_pull, COST_PULL)                                                      \
     ROW(OP_SCATTER, "reduce-scatter", run_scatter, COST_SUM)                                       \
+    ROW(OP_SUM_FOR_ALL, "all-reduce", run_sum_for_all, COST_SUM)                                   \
     ROW(OP_LINK_GATHER, "gather on the GPUs", run_link_gather, COST_PEER)                          \
     ROW(OP_LINK_SCATTER, "reduce-scatter on the GPUs", run_link_scatter, COST_PEER)                \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \

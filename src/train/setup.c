@@ -116,6 +116,62 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
     return state && c->offload_optimizer.n_nvme_paths ? &c->offload_optimizer : &c->offload_param;
 }
 
+/* ---- rows of a micro-batch: of whole sequences, or new ones of sequences that are continued ----
+ */
+
+static int check_length(const char *option, int64_t n, int64_t context)
+{
+    if (n >= 1 && n <= context)
+        return 0;
+    return zinf_fail(-EINVAL, "%s %lld: the model's context is %lld (see its config.json)", option,
+                     (long long)n, (long long)context);
+}
+
+static int set_shape(struct setup *s)
+{
+    int64_t context = zinf_model_facts(s->model)->context;
+    s->batch = s->config->micro_batch;
+    s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
+    int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
+    s->source_seq = source ? source : s->seq;
+    int code = check_length("--seq-len", s->seq, context);
+    s->rows = (uint64_t)(s->batch * s->seq);
+    return code ? code : check_length("--source-len", s->source_seq, context);
+}
+
+/* A call's rows are those of one sample, whatever sequences they belong to. */
+static int set_decoding(struct setup *s)
+{
+    const struct zinf_decode_shape *d = &s->options.decode;
+    int64_t context = zinf_model_facts(s->model)->context;
+    if (has_backward(s) || d->sequences < 1 || d->rows < d->sequences)
+        return zinf_fail(-EINVAL, "%lld sequences continued by %lld rows at once",
+                         (long long)d->sequences, (long long)d->rows);
+    if (d->sources && (d->sources < 0 || d->source_rows < d->source_capacity))
+        return zinf_fail(-EINVAL, "%lld sources of %lld tokens by %lld rows at once",
+                         (long long)d->sources, (long long)d->source_capacity,
+                         (long long)d->source_rows);
+    s->decoding = (struct zinf_decoding){
+        .n_sequences = d->sequences,
+        .capacity = d->capacity,
+        .most_rows = d->rows,
+        .n_sources = d->sources,
+        .source_capacity = d->source_capacity,
+        .most_source_rows = d->sources ? d->source_rows : 0,
+    };
+    s->batch = 1;
+    s->seq = d->rows;
+    s->source_seq = d->sources ? d->source_rows : d->rows;
+    s->rows = (uint64_t)d->rows;
+    int code = check_length("sequences of", d->capacity, context);
+    return code || !d->sources ? code : check_length("sources of", d->source_capacity, context);
+}
+
+static int choose_shape(struct setup *s)
+{
+    return s->options.decode.sequences ? set_decoding(s) : set_shape(s);
+}
+
 /* ---- model and device ---- */
 
 /* A number has no labels to smooth. */
@@ -165,7 +221,7 @@ static int open_model(struct setup *s)
     if (!code)
         code = zinf_file_map_create(&s->files, s->graph);
     if (!code)
-        code = setup_shape(s);
+        code = choose_shape(s);
     s->compute = (struct zinf_compute){
         .dtype = s->dtype,
         .batch = s->batch,
@@ -238,11 +294,22 @@ static int open_device(struct setup *s, bool plan_only)
 
 /* ---- steps ---- */
 
+/* A device that is the host has its memory in common with drive and CPU, unless the configuration
+ * wants copies. */
+static void find_reach(struct setup *s)
+{
+    bool common = s->config->direct && s->device->host_addressable;
+    for (int actor = 0; actor < ACTORS; actor++)
+        s->reach[actor][ON_DEVICE] = s->reach[actor][ON_HOST] = common;
+    s->reach[BY_DRIVE][ON_HOST] = s->reach[BY_CPU][ON_HOST] = s->reach[BY_DEVICE][ON_DEVICE] = true;
+    s->reach[BY_CPU][OTHERS_HOST] = s->net;
+    s->reach[BY_DEVICE][OTHERS_HOST] = s->sliced && !common && zinf_net_lends(s->net);
+}
+
 static void choose_step(struct setup *s)
 {
     bool speculates = s->wanted == SCHEDULE_AUTO || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD;
-    s->direct = s->config->direct && s->device->host_addressable;
-    s->lends = s->sliced && !s->direct && zinf_net_lends(s->net);
+    find_reach(s);
     s->generations = speculates ? 2 : 1;
     s->in_place = trains(s) && s->wanted == SCHEDULE_UPDATE_IN_PLACE;
 }

@@ -49,6 +49,11 @@ enum recompute {
     RECOMPUTE_NEVER,
 };
 
+/* Who moves bytes and computes with them, and whose memory these are in. Other ranks' host memory
+ * is reached by the CPU through collectives, and by a device where ranks share theirs. */
+enum actor { BY_DRIVE, BY_CPU, BY_DEVICE, ACTORS };
+enum memory { ON_DEVICE, ON_HOST, OTHERS_DEVICES, OTHERS_HOST, MEMORIES };
+
 /* How the optimizer keeps its moments. A sub-group's state is its masters, by zinf_state_form, then
  * these, to a multiple of ZINF_MEMORY_ALIGN. */
 enum moment_form {
@@ -98,7 +103,6 @@ struct setup {
     struct zinf_net *net; /* the options', where there are other ranks; NULL: there are none */
     bool sliced;          /* by stage 3: each rank has its slice of parameters, else all of them */
     bool whole_state;     /* each rank has all state and makes all updates: tensors are not cut */
-    bool lends;           /* slices go to the device from where their ranks have them */
     bool must_link, may_link; /* ranks' GPUs gather by themselves: always; if that is faster */
     /* Sums do not depend on how samples and elements are dealt to ranks: gradients of micro-batches
      * are added in the tree of zinf_tree_sum, norm and loss without rounding. */
@@ -106,10 +110,10 @@ struct setup {
 
     /* where things live as configured; a unit's own place may be faster where a budget has room */
     enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
-    bool x_is_open;      /* the plan may send the blocks' inputs further away than x_tier */
-    bool fills;          /* budgets are filled beyond what the configuration names */
-    bool direct;         /* drive and CPU use device memory themselves */
-    bool offers_updates; /* the device may update what it has room for */
+    bool x_is_open; /* the plan may send the blocks' inputs further away than x_tier */
+    bool fills;     /* budgets are filled beyond what the configuration names */
+    bool reach[ACTORS][MEMORIES]; /* who uses which memory itself; plan/way.h decides by it */
+    bool offers_updates;          /* the device may update what it has room for */
     enum accumulation_order order;
     bool order_is_open; /* LAYER_MAJOR, which nobody asked for: the other way gives the same sums */
     enum expert_fetch expert_fetch;
@@ -170,6 +174,12 @@ static inline uint32_t n_ranks(const struct setup *s)
     return s->net ? s->layout.world : 1;
 }
 
+/* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
+static inline bool counts_squares(const struct setup *s)
+{
+    return s->exact && (!s->whole_state || !s->layout.rank);
+}
+
 /* Whether the unit has a gradient and optimizer state. */
 static inline bool unit_trains(const struct setup *s, uint32_t unit)
 {
@@ -224,10 +234,6 @@ int setup_find_files(struct setup *s);
 void setup_free_files(struct setup *s);
 /* A unit's flat buffer from what its spans have read. */
 void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const void *read);
-
-/* ---- setup_shape.c: rows of a micro-batch, of an open model ---- */
-
-int setup_shape(struct setup *s);
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 

@@ -164,9 +164,11 @@ int setup_check_ranks(struct setup *s)
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "
                       "all the same, as at stage 1: the result is that of whole states");
-    if (s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->direct && s->may_link)
+    const bool on_devices =
+        s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->reach[BY_CPU][ON_DEVICE];
+    if (on_devices && s->may_link)
         s->must_link = true; /* there is no other way, whatever its rate */
-    if (s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->direct && !s->must_link)
+    if (on_devices && !s->must_link)
         return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
                                    "zero_optimization.offload_param.device to cpu or nvme, or "
                                    "zinf.gather to device");

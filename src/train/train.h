@@ -233,9 +233,13 @@ struct zinf_run_options {
      * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
      * names a checkpoint. */
     bool resume_steps;
-    const volatile sig_atomic_t *stop; /* set by a signal: finish the step, save, return */
-    volatile sig_atomic_t *save;       /* set by a signal: save after this step; reset */
+    /* Set by a signal to its number: finish the step, save, return. When the run returns it is the
+     * number where that ended the training before its last step, on all ranks, else 0. */
+    volatile sig_atomic_t *stop;
+    volatile sig_atomic_t *save; /* set by a signal: save after this step; reset */
     struct zinf_run_events events;
+    /* Where one of several seats hangs (seats.h); NULL: it is waited for. */
+    void (*stuck)(void);
 };
 /* Trains, logs, evaluates and saves. Output that was begun and not finished is removed or keeps a
  * name that nobody takes for a result. A checkpoint that cannot be saved is reported and does not

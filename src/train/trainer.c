@@ -40,7 +40,7 @@ static int open_queues(struct zinf_trainer *t)
     int code = 0;
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
-    if (!code && plan_stages_slices(&t->plan))
+    if (!code && way_stages_slices(&t->plan.travel))
         code = device->ops->queue_create(device, ZINF_QUEUE_TO_DEVICE, &t->pull);
     t->lent = calloc(t->setup.layout.world, sizeof *t->lent);
     t->slice_bytes = calloc(t->setup.layout.world, sizeof *t->slice_bytes);

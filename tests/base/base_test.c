@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/cgroup.h"
 #include "base/memory.h"
+#include "base/pulse.h"
 #include "base/random.h"
 #include "tap.h"
 
@@ -296,6 +297,51 @@ static void test_files(void)
     CHECK(!unlink(path) && !unlink(other) && !rmdir(root));
 }
 
+static void test_text_of_strangers(void)
+{
+    static const char *const cases[][2] = {
+        {"plain, caf\xc3\xa9\n\tnext", "plain, caf\xc3\xa9\n\tnext"},
+        {"\x1b[31mred\x1b]0;title\x07", "\\x1b[31mred\\x1b]0;title\\x07"},
+        {"a\rb\x7f", "a\\x0db\\x7f"},
+        {"\xc2\x9b"
+         "2J",
+         "\\xc2\\x9b2J"}, /* the same as ESC [ */
+        {"\x9b"
+         "2J",
+         "\\x9b2J"},
+        {"\xe2\x82", "\\xe2\\x82"},
+        {"\xf0\x9f\x98\x80\xff", "\xf0\x9f\x98\x80\\xff"},
+        {"\xc2\xa0", "\xc2\xa0"},
+    };
+    char out[64];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECKF(!strcmp(zinf_show_text(out, sizeof out, cases[i][0]), cases[i][1]), "%zu: %s", i,
+               out);
+        zinf_fail(-EINVAL, "it is '%s'", cases[i][0]);
+        CHECKF(strstr(zinf_error(), cases[i][1]), "%zu: %s", i, zinf_error());
+        zinf_fail_in(-EINVAL, "in %s", cases[i][0]);
+        CHECKF(strstr(zinf_error(), cases[i][1]) == zinf_error() + 3, "%zu: %s", i, zinf_error());
+    }
+    CHECK(!strcmp(zinf_show_text(out, 6, "abc\x1b"), "abc")); /* nothing is cut within */
+}
+
+static void test_pulse(void)
+{
+    struct zinf_pulse above, own, *before = zinf_pulse_of_thread();
+    zinf_pulse_init(&above, NULL);
+    zinf_pulse_init(&own, &above);
+    zinf_pulse_set(&own);
+    uint64_t first = zinf_pulse_last_ns(&above);
+    usleep(1000);
+    CHECK(!zinf_pulse_beat() && zinf_pulse_last_ns(&above) > first);
+    CHECK(zinf_pulse_last_ns(&own) == zinf_pulse_last_ns(&above));
+    zinf_pulse_end(&above, -EINTR, "enough");
+    zinf_pulse_end(&above, -EIO, "too late");
+    CHECK(zinf_pulse_beat() == -EINTR && !strcmp(zinf_error(), "enough"));
+    zinf_pulse_set(NULL);
+    CHECK(zinf_pulse_of_thread() == before && !zinf_pulse_beat());
+}
+
 int main(void)
 {
     TAP_RUN(test_bf16_round_trip_and_ties);
@@ -310,6 +356,8 @@ int main(void)
     TAP_RUN(test_ledger);
     TAP_RUN(test_touched_memory_is_resident);
     TAP_RUN(test_errors_nest);
+    TAP_RUN(test_text_of_strangers);
+    TAP_RUN(test_pulse);
     TAP_RUN(test_caches);
     TAP_RUN(test_cgroups);
     TAP_RUN(test_files);

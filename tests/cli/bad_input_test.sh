@@ -334,7 +334,7 @@ verdict $? "the next run on the path removes it and says so"
 kill -INT $pid
 wait $pid
 status=$?
-[ $status -eq 0 ] && [ -f other/model/model.safetensors ] && grep -q '"final_loss"' other.out
+[ $status -eq 130 ] && [ -f other/model/model.safetensors ] && grep -q '"final_loss"' other.out
 verdict $? "SIGINT: the step is finished and the model saved"
 [ -z "$(ls -A "$drive")" ] && [ ! -e other/model.partial ]
 verdict $? "SIGINT: nothing is left under nvme_path"

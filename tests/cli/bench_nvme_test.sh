@@ -63,4 +63,22 @@ if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
     check "memory is no drive" fails "lies in memory" --path /dev/shm --size 2MiB
 fi
 check "nothing is left by failures" nothing_left
+
+# A pipe gets lines, and a signal leaves nothing.
+is_ended() { # signal, its number
+    "$zinf" bench nvme --path "$work/a" --size 64MiB --seconds 600 >"$work/said.out" \
+        2>"$work/said.err" &
+    pid=$!
+    waited=0
+    until grep -q "in flight" "$work/said.err" || [ $waited -ge 300 ]; do
+        sleep 0.05
+        waited=$((waited + 1))
+    done
+    kill "-$1" $pid
+    wait $pid
+    [ $? -eq $((128 + $2)) ] && complains "removed at the end" "all data for the first time" \
+        "SIG$1: ending, and removing the files" && nothing_left
+}
+check "ended by SIGTERM" is_ended TERM 15
+check "ended by SIGHUP" is_ended HUP 1
 finish

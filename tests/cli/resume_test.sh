@@ -60,10 +60,11 @@ kill -TERM $pid
 wait $pid
 status=$?
 stopped=$(step_of asked)
-[ $status -eq 0 ] && [ "$stopped" -gt "$saved" ] &&
+[ $status -eq 143 ] && [ "$stopped" -gt "$saved" ] &&
+    grep -q "zinf: SIGTERM: stopping after this step; once more to stop now" said.err &&
     grep -q "stopped after step $stopped of 1000000.*--resume" said.err &&
     [ -f asked/model/config.json ] && [ -z "$(ls -A drive)" ]
-verdict $? "SIGTERM saves, exits 0 and says how to go on"
+verdict $? "SIGTERM saves, ends with 143 and says how to go on"
 
 $command --model model --output asked --steps 1000000 >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "checkpoint-$stopped.*--resume" said.err
@@ -82,15 +83,39 @@ start int --model model --save-every 1000000
 wait_for 'lines 2'
 kill -INT $pid
 wait $pid
-[ $? -eq 0 ] && [ -f "int/$(cat int/latest)/optimizer/moment2.safetensors" ]
-verdict $? "SIGINT saves and exits 0"
+[ $? -eq 130 ] && [ -f "int/$(cat int/latest)/optimizer/moment2.safetensors" ]
+verdict $? "SIGINT saves and ends with 130"
+
+# What schedulers send before they kill; the kernel repeats SIGXCPU.
+for name in USR2 XCPU HUP; do
+    start "of$name" --model model
+    wait_for 'lines 2'
+    kill -$name $pid
+    [ $name = HUP ] || { sleep 0.7 && kill -$name $pid 2>/dev/null; }
+    wait $pid
+    status=$?
+    [ $status -gt 128 ] && [ "$(kill -l $status)" = $name ] && [ -f "of$name/$(cat "of$name/latest")/optimizer/moment2.safetensors" ] &&
+        grep -q "SIG$name: stopping after this step" said.err
+    verdict $? "SIG$name saves and ends"
+done
+
+# A last evaluation of minutes is not waited for; one that is due is.
+start evaluated --model model --eval-data text.txt --progress none
+wait_for 'lines 2'
+kill -INT $pid
+wait $pid
+[ $? -eq 130 ] && ! grep -q eval_loss evaluated/log.jsonl
+verdict $? "who stops a run does not wait for an evaluation"
+$command --model model --output short --steps 2 --eval-data text.txt >said.out 2>said.err &&
+    grep -q eval_loss short/log.jsonl
+verdict $? "a training that is done ends with one, and with 0"
 
 start group --model model
 wait_for 'lines 2'
 kill -INT $pid
 kill -INT $pid 2>/dev/null # as timeout(1) and launchers do
 wait $pid
-[ $? -eq 0 ] && [ -f "group/$(cat group/latest)/optimizer/moment2.safetensors" ]
+[ $? -eq 130 ] && [ -f "group/$(cat group/latest)/optimizer/moment2.safetensors" ]
 verdict $? "a signal that comes twice at once is one"
 
 start twice --model model
@@ -105,7 +130,7 @@ kill -INT $pid 2>/dev/null
 kill -CONT $pid 2>/dev/null
 wait $pid
 status=$?
-[ $status -eq 0 ] || [ $status -eq 130 ]
+[ $status -eq 130 ]
 verdict $? "a second signal stops at once, or finds it done"
 
 latest=asked/$(cat asked/latest)

@@ -29,7 +29,7 @@ verdict $? "a reader that goes away"
 # What nohup starts ignores hangups, and so does every program below it.
 ignored=0x$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status)
 if [ $((ignored & 1)) -eq 1 ]; then
-    skip "SIGHUP saves and exits 0" "hangups are ignored here"
+    skip "SIGHUP saves, and ends with 129" "hangups are ignored here"
 else
     $train --output hung --steps 1000000 >said.out 2>said.err &
     pid=$!
@@ -40,8 +40,8 @@ else
     done
     kill -HUP $pid
     wait $pid
-    [ $? -eq 0 ] && [ -f "hung/$(cat hung/latest)/trainer_state.json" ] && [ -f hung/model/config.json ]
-    verdict $? "SIGHUP saves and exits 0"
+    [ $? -eq 129 ] && [ -f "hung/$(cat hung/latest)/trainer_state.json" ] && [ -f hung/model/config.json ]
+    verdict $? "SIGHUP saves, and ends with 129"
 fi
 
 # What the machine believes of the language and the time.

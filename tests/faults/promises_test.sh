@@ -1,10 +1,17 @@
 #!/bin/sh
-# README's two tables of what survives what, row by row: each case is one row, and there is none
-# that has no case. A power cut is another name of this boot and pages that never reached the drive.
+# What survives what, row by row as README's table and the list in zinf-guide(7) have it: each case is
+# one row, and there is none that has no case. A power cut is another name of this boot and pages that never reached the drive.
 . "$SRCDIR/tests/support/command.sh"
 mkdir "$work/drive" && cd "$work" || exit 99
 shim=$BUILDDIR/tests/faults/.libs/shim.so
-readme=$SRCDIR/README.md
+# The first column of README's table, then the guide's list.
+promised=$work/promised
+{
+    sed -n '/^## What survives/,/^## Several/s/^| \([^|]*\) |.*/\1/p' "$SRCDIR/README.md" |
+        sed '1d; s/`//g'
+    sed -n '/^\.Sh DURABILITY/,/^Not covered/s/^\.It \([^S].*\)/\1/p' \
+        "$SRCDIR/man/zinf-guide.7" | grep -v ' Ta '
+} >"$promised"
 # Under the address sanitizer the shim stands before its library, which wants to be asked.
 ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-}
 export ASAN_OPTIONS
@@ -72,9 +79,9 @@ forget_writes() { # zeros, as where none of its writes came to be
     bytes=$(stat -c %s "$(folder)/extents")
     dd if=/dev/zero of="$(folder)/extents" bs=4096 count=$((bytes / 4096)) conv=notrunc 2>/dev/null
 }
-row() { # the first cell of a row of README
-    grep -qF "| $1 |" "$readme" || echo "# README has no row: $1"
-    grep -qF "| $1 |" "$readme"
+row() { # a row
+    grep -qixF "$1" "$promised" || echo "# not promised: $1"
+    grep -qixF "$1" "$promised"
     row_status=$?
     rows=$((rows + 1))
     name=$1
@@ -90,7 +97,7 @@ train whole || exit 99
 
 # ---- what survives kill -9, and a power cut ----
 
-row 'parameters and state on `nvme`'
+row 'parameters and state on nvme'
 killed run
 cp run/log.jsonl run/before.jsonl
 train run && same run && from_step run
@@ -106,7 +113,7 @@ forget_writes
 rebooted run --save-every 3 && same run && from_checkpoint && grep -q "did not survive" said.err
 held "without it checkpoints do, and it is said"
 
-row 'state on `nvme`, parameters elsewhere'
+row 'state on nvme, parameters elsewhere'
 write_config cpu nvme ', "durability": "step"'
 killed run
 cp run/log.jsonl run/before.jsonl
@@ -147,7 +154,7 @@ held "a file that is missing"
 [ $? -eq 1 ] && grep -q "commit" said.out
 held "verify names it"
 
-row 'the same to a checkpoint, its description or a token cache'
+row 'the same happens to a checkpoint, its description or a token cache'
 write_config cpu cpu ''
 killed run --save-every 3 --save-total-limit 2
 last=run/$(cat run/latest)
@@ -166,7 +173,7 @@ status=$?
 if [ $status -eq 0 ]; then same run; else grep -q "tokens" said.err; fi
 held "a token cache is refused, or made again"
 
-row '`latest`, or the record of the last step, is lost or older'
+row 'the file latest, or the record of the last step, is lost or older'
 killed run --save-every 3
 newest=$(cat run/latest)
 echo checkpoint-3 >run/latest
@@ -190,7 +197,7 @@ else
     skip "$name" "no shared library to preload"
 fi
 
-row 'the drive is not mounted, `run-id` is lost, the output is a copy'
+row 'the drive is not mounted, the file run-id is lost, or the output folder is a copy'
 write_config nvme nvme ', "durability": "step"'
 killed run
 mv drive unmounted && mkdir drive
@@ -208,7 +215,7 @@ held "the output"
 train run && same run
 held "all put back"
 
-row "another run's folder cannot be read"
+row "another run's folder on the drive cannot be read"
 killed run
 mv run other
 theirs=$(folder)
@@ -221,9 +228,9 @@ else
     skip "$name" "no shared library to preload"
 fi
 
-listed=$(sed -n '/^## Training that cannot/,/Not promised: /p' "$readme" | grep -c '^| ')
-[ "$listed" -eq $((rows + 2)) ] # two lines are heads of tables
-verdict $? "every row has a case ($rows of $((listed - 2)))"
-sed -n '/Not promised: /,/^$/p' "$readme" | grep -q "same size and time"
-verdict $? "README says what is not promised"
+listed=$(wc -l <"$promised")
+[ "$listed" -eq $rows ]
+verdict $? "every row has a case ($rows of $listed)"
+grep -q '^Not covered:' "$SRCDIR/man/zinf-guide.7"
+verdict $? "the guide says what is not covered"
 finish

@@ -35,10 +35,11 @@ enum kind {
     READ_EIO,
     READ_FLIP, /* one bit of what was read */
     SYNC_EIO,
+    HANG, /* a write that never comes back */
     KINDS,
 };
-static const char *const names[] = {"none", "lost",   "misplaced", "torn",      "short",
-                                    "eio",  "enospc", "read-eio",  "read-flip", "sync-eio"};
+static const char *const names[] = {"none",   "lost",     "misplaced", "torn",     "short", "eio",
+                                    "enospc", "read-eio", "read-flip", "sync-eio", "hang"};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards seen */
 static uint64_t seen, wanted;
@@ -115,6 +116,8 @@ static bool strikes(int fd, bool reads, bool syncs)
     pthread_mutex_lock(&lock);
     bool now = ++seen == wanted || (from_there_on && seen > wanted);
     pthread_mutex_unlock(&lock);
+    while (now && kind == HANG)
+        pause();
     return now;
 }
 

@@ -83,6 +83,23 @@ family='src/model/families/'
 } >"$work/words"
 judge "words of one family stand in its file" "$work/words"
 
+# ---- who decides ----
+
+# How things travel and in which order is decided in src/train/plan, for trainings, estimates and the
+# search alike: src/train/step emits legs and visits, and asks nothing that would decide anew.
+decides='reach\[|->sliced|->by_link|->lends|->direct\b|->must_link|->may_link|whole_state|layer_major'
+{
+    sources src/train/step | xargs grep -nE "$decides" /dev/null | sed 's/:/\t/2'
+    sources src offload | grep -v '^src/train/plan/' |
+        xargs grep -nE '\b(itinerary_(make|count)|travel_of|plan_set_places)\(' /dev/null |
+        sed 's/:/\t/2'
+} >"$work/decides"
+judge "ways and orders are decided in src/train/plan alone" "$work/decides"
+n_makers=$(sources src | xargs grep -cE '^struct (legs|leg) way_[a-z_]+\(const struct travel' |
+    awk -F : '$2 > 0 && /\.c:/ { n++; what = $1 } END { print n, what }')
+[ "$n_makers" = "1 src/train/plan/way.c" ]
+verdict $? "legs are made in one file"
+
 # ---- sizes ----
 
 # A file is as long as its subject: the longest are listed for the reader, and nothing fails.
@@ -146,25 +163,25 @@ circles() {
     }' | sort
 }
 
-sources $program | grep '\.h$' | while read -r header; do
-    sed -n 's/^ *# *include "\([^"]*\/[^"]*\)".*/\1/p' "$header" | while read -r path; do
-        [ -f "$path" ] || path=src/$path
-        echo "$header $path includes"
-    done
+sources $program | grep '\.h$' | xargs grep -Ho '^ *# *include "[^"]*/[^"]*"' |
+    sed 's/: *# *include "/ /; s/"$//' | while read -r header path; do
+    [ -f "$path" ] || path=src/$path
+    echo "$header $path includes"
 done | circles >"$work/circles"
 judge "headers include each other without a circle" "$work/circles"
 
 # "SYMBOL FILE" of what the sources' objects define (T: also data), and of what they need.
 object_of() { # source; libtool puts a library's name before that of an object with own flags
-    folder=$BUILDDIR/${1%/*} name=$(basename "$1" .c).o
+    folder=$BUILDDIR/${1%/*} name=${1##*/}
+    name=${name%.c}.o
     for object in "$folder/.libs/$name" "$folder/.libs"/*_la-"$name" "$folder/$name"; do
         [ ! -f "$object" ] || { echo "$object" && return; }
     done
 }
 symbols() { # option of nm
-    while read -r source object; do
-        nm -P -g "$1" "$object" | sed "s|^\([^ ]*\).*|\1 $source|"
-    done <"$work/objects"
+    cut -d ' ' -f 2 "$work/objects" | xargs nm -A -P -g "$1" |
+        awk 'NR == FNR { source[$2] = $1; next } { sub(/:$/, "", $1); print $2, source[$1] }' \
+            "$work/objects" -
 }
 if command -v nm >/dev/null; then
     # Sources without an object are modules that this build leaves out.

@@ -2,7 +2,7 @@
 # man: the pages are clean mdoc, and a command's page lists the options that `zinf help` lists.
 . "$SRCDIR/tests/support/command.sh"
 
-for page in "$SRCDIR"/man/*.[15] "$SRCDIR"/man/zinf_aio.3 "$BUILDDIR"/man/zinf_train.3; do
+for page in "$SRCDIR"/man/*.[157] "$SRCDIR"/man/zinf_aio.3 "$BUILDDIR"/man/zinf_train.3; do
     name="lint $(basename "$page")"
     if ! command -v mandoc >/dev/null; then
         skip "$name" "mandoc is not installed"

@@ -159,7 +159,7 @@ static int train_ranks(uint32_t n_seats, char *const *words)
 {
     struct zinf_net *between = NULL;
     int64_t failed = 0;
-    if (zinf_net_open(&between) || !between) {
+    if (zinf_net_open(&between, ZINF_NET_TIMEOUT_SECONDS) || !between) {
         printf("# no other process: %s\n", between ? "" : zinf_error());
         return 1;
     }

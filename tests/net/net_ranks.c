@@ -74,7 +74,7 @@ static int tell_early(struct zinf_net *net)
 int main(int argc, char **argv)
 {
     struct zinf_net *net = NULL;
-    if (zinf_net_open(&net) || !net) {
+    if (zinf_net_open(&net, ZINF_NET_TIMEOUT_SECONDS) || !net) {
         printf("no net: %s\n", net ? "" : zinf_error());
         return 2;
     }

@@ -185,13 +185,14 @@ static void test_no_launcher(void)
     unsetenv("SLURM_STEP_ID");
     setenv("SLURM_STEP_NUM_TASKS", "4", 1); /* of an allocation, not of a step */
     CHECK(zinf_net_launched() == 1);
-    CHECK(!zinf_net_open(&net) && !net);
+    CHECK(!zinf_net_open(&net, ZINF_NET_TIMEOUT_SECONDS) && !net);
     setenv("SLURM_STEP_ID", "0", 1);
     CHECK(zinf_net_launched() == 4);
     setenv("PMI_SIZE", "3", 1); /* an mpirun within it */
     CHECK(zinf_net_launched() == 3);
     setenv("ZINF_MPI_MODULE", "/nowhere/zinf-mpi.so", 1);
-    CHECK(zinf_net_open(&net) == -ENOTSUP && strstr(zinf_error(), "--with-mpi"));
+    CHECK(zinf_net_open(&net, ZINF_NET_TIMEOUT_SECONDS) == -ENOTSUP &&
+          strstr(zinf_error(), "--with-mpi"));
     CHECK(zinf_net_mpi_why_not() != NULL);
 }
 

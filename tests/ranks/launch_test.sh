@@ -44,6 +44,15 @@ ZINF_A=1 CUDA_B=2 launch open --hostfile hosts -- train >/dev/null
 grep -q -e '-x ZINF_A' said.out && grep -q -e '-x CUDA_B' said.out &&
     grep -q -e '-np 10 --host alpha:4,beta:4,gamma:2 ZINF train$' said.out
 verdict $? "hosts of a file, and the environment"
+launch open --hostfile hosts -- train >/dev/null
+grep -q -e '-x ZINF_NET_SECRET ' said.out && ! grep -qE '[0-9a-f]{32}' said.out
+verdict $? "a secret goes to other hosts by its name alone"
+printf '#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 4.1.4" || echo "secret $ZINF_NET_SECRET"\n' \
+    >tells && chmod +x tells
+"$zinf" launch --mpirun ./tells --num-gpus 2 -- train >one.out 2>said.err &&
+    "$zinf" launch --mpirun ./tells --num-gpus 2 -- train >two.out 2>said.err &&
+    grep -qE '^secret [0-9a-f]{64}$' one.out && ! cmp -s one.out two.out
+verdict $? "and is another each time"
 check "MPICH's list of hosts" launch hydra --hostfile hosts --num-nodes 2 -- train
 check "of the first two" prints "./hydra --bind-to none -np 8 -hosts alpha:4,beta:4 ZINF train"
 check "some slots of each" launch hydra --hostfile hosts --num-gpus 2 -- train

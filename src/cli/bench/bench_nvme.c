@@ -4,6 +4,7 @@
 #include "build-config.h"
 
 #include "cli/bench/bench_nvme.h"
+#include "cli/signals.h"
 
 #include <limits.h>
 #include <linux/magic.h>
@@ -206,6 +207,7 @@ static int run(int argc, char **argv)
         goto out;
     }
     code = refuse_memory(bench);
+    cli_signals_listen("ending, and removing the files", true);
     if (!code)
         code = nvme_measure(bench);
     if (!code) {
@@ -217,7 +219,7 @@ static int run(int argc, char **argv)
             nvme_print(bench, stdout);
     }
     if (code)
-        status = cli_error(&bench_nvme, CLI_FAILED);
+        status = cli_error(&bench_nvme, cli_stop ? cli_signals_status(cli_stop) : CLI_FAILED);
 out:
     for (int i = 0; i < bench->n_paths; i++)
         free(bench->paths[i]);

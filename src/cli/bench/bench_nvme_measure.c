@@ -32,17 +32,20 @@ double nvme_cpu_per_byte(const struct zinf_aio_bench_result *result)
 }
 
 static int run(struct nvme_bench *bench, const struct zinf_aio_bench_options *options,
-               struct zinf_aio_bench_result *result)
+               const char *what, struct zinf_aio_bench_result *result)
 {
+    char text[128];
     struct zinf_aio_bench_options o = *options;
     o.store = bench->store;
     o.extent = bench->extent;
     o.bytes = bench->bytes;
     o.n_jobs = bench->n_jobs;
     o.random = bench->random;
+    snprintf(text, sizeof text, "%s: %s", what, nvme_mix_names[o.mix]);
+    cli_progress_update(&bench->progress, bench->progress.done, text, true);
     int code = zinf_aio_bench(&o, result);
     bench->bytes_written += result->bytes_written;
-    cli_progress_update(&bench->progress, bench->progress.done + 1, "", false);
+    cli_progress_update(&bench->progress, bench->progress.done + 1, text, false);
     return code;
 }
 
@@ -58,6 +61,7 @@ static int look_at_paths(struct nvme_bench *bench)
     if (bench->bytes && bench->bytes < bytes * (uint64_t)bench->n_paths)
         bytes = zinf_align_up(bench->bytes / (uint64_t)bench->n_paths, 2 * MIB);
     for (int i = 0; i < bench->n_paths; i++) {
+        zinf_log(ZINF_LOG_INFO, "bench nvme: a short look at %s", bench->paths[i]);
         int code = zinf_aio_bench_path(bench->paths[i], bytes, false, &bench->rates[i]);
         bench->bytes_written += bench->rates[i].bytes_written;
         if (code)
@@ -72,6 +76,7 @@ static int look_at_paths(struct nvme_bench *bench)
 static int take_space(struct nvme_bench *bench)
 {
     double rates[NVME_MAX_PATHS];
+    char size[16];
     struct zinf_store_options options = {
         .paths = (const char *const *)bench->paths, .n_paths = bench->n_paths, .label = "bench"};
     int code = look_at_paths(bench);
@@ -82,6 +87,8 @@ static int take_space(struct nvme_bench *bench)
     if (bench->n_paths > 1)
         options.path_rates = rates;
     bench->bytes = zinf_align_up(bench->bytes, 2 * MIB);
+    zinf_log(ZINF_LOG_INFO, "bench nvme: %s of files in %s, removed at the end",
+             zinf_size_format(size, sizeof size, bench->bytes), bench->paths[0]);
     code = zinf_store_create(&bench->store, &options);
     if (!code)
         code = zinf_store_add_extent(bench->store, bench->bytes, &bench->extent);
@@ -94,7 +101,7 @@ static int take_space(struct nvme_bench *bench)
     code = run(bench,
                &(struct zinf_aio_bench_options){.mix = ZINF_AIO_BENCH_WRITE,
                                                 .queue.engine = bench->engine},
-               &first);
+               "all data for the first time", &first);
     bench->pass_seconds = first.seconds;
     return code;
 }
@@ -175,6 +182,7 @@ static void choose(struct nvme_bench *bench)
 
 static int sweep(struct nvme_bench *bench)
 {
+    char what[64];
     bench->best_block_bytes = bench->block_bytes ? bench->block_bytes : MIB;
     bench->best_depth = bench->queue_depth ? bench->queue_depth : 32;
     for (int i = 0; i < bench->n_sweep; i++) {
@@ -186,7 +194,9 @@ static int sweep(struct nvme_bench *bench)
                       .block_bytes = point->block_bytes,
                       .queue_depth = point->queue_depth},
         };
-        int code = run(bench, &options, &point->result);
+        snprintf(what, sizeof what, "blocks of %u KiB, %u in flight", point->block_bytes / KIB,
+                 point->queue_depth);
+        int code = run(bench, &options, what, &point->result);
         if (code)
             return code;
     }
@@ -213,7 +223,7 @@ static int figures(struct nvme_bench *bench)
     for (int mix = 0; mix < NVME_MIXES && !code; mix++) {
         options.mix = (enum zinf_aio_bench_mix)mix;
         if (bench->wanted[mix])
-            code = run(bench, &options, &bench->main[mix]);
+            code = run(bench, &options, "with the best setting", &bench->main[mix]);
     }
     return code;
 }
@@ -236,7 +246,7 @@ static int compare_engines(struct nvme_bench *bench)
         row->refused = i < 3 && refused ? why : NULL;
         for (int mix = 0; mix < NVME_MIXES && !row->refused; mix++) {
             options.mix = (enum zinf_aio_bench_mix)mix;
-            int code = bench->wanted[mix] ? run(bench, &options, &row->result[mix]) : 0;
+            int code = bench->wanted[mix] ? run(bench, &options, row->name, &row->result[mix]) : 0;
             if (code)
                 return code;
         }

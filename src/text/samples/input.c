@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-#define MAX_DOCUMENT_BYTES ((size_t)1 << 30)
+#define MAX_DOCUMENT_BYTES ((size_t)64 << 20) /* some copies of it are made on the way to tokens   \
+                                               */
 
 int text_input_fill(struct text_input *input)
 {
@@ -42,8 +43,10 @@ int text_input_keep(struct text_input *input)
     if (input->document_bytes == input->document_capacity) {
         size_t capacity = input->document_capacity ? 2 * input->document_capacity : 4096;
         if (capacity > MAX_DOCUMENT_BYTES)
-            return zinf_fail(-EFBIG, "%s: line %ld: a document of more than %zu bytes", input->path,
-                             input->line, MAX_DOCUMENT_BYTES);
+            return zinf_fail(-EFBIG,
+                             "%s: line %ld: a row of more than %zu MiB: cut its text into several "
+                             "rows",
+                             input->path, input->line, MAX_DOCUMENT_BYTES >> 20);
         char *grown = realloc(input->document, capacity + 1);
         if (!grown)
             return zinf_fail(-ENOMEM, "no memory for a document of %zu bytes in %s", capacity,

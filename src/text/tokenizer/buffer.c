@@ -9,6 +9,8 @@ int text_buffer_reserve(struct text_buffer *buffer, size_t more)
 {
     if (more <= buffer->capacity - buffer->count)
         return 0;
+    if (buffer->limit && (more > buffer->limit || buffer->count > buffer->limit - more))
+        return zinf_fail(-E2BIG, "more than %zu MiB", buffer->limit >> 20);
     size_t capacity = buffer->capacity + buffer->capacity / 2 + more + 64;
     char *grown = more <= SIZE_MAX / 4 ? realloc(buffer->bytes, capacity) : NULL;
     if (!grown)

@@ -3,6 +3,7 @@
  * text is to follow, only what no continuation can change is turned into ids; what is left waits
  * for the next window.
  */
+#include "base/pulse.h"
 #include "text/tokenizer/tokenizer.h"
 
 int text_encoder_init(struct text_encoder *encoder, const struct zinf_tokenizer *tokenizer,
@@ -182,7 +183,9 @@ int zinf_tokenizer_encode(const struct zinf_tokenizer *tokenizer, const char *te
 {
     struct text_encoder encoder;
     size_t before = tokens->count, consumed;
-    int code = text_encoder_init(&encoder, tokenizer, tokens);
+    int code = zinf_pulse_beat();
+    if (!code)
+        code = text_encoder_init(&encoder, tokenizer, tokens);
     if (code)
         return code;
     code = text_encoder_feed(&encoder, text, 0, bytes, true, &consumed);

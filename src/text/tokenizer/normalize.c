@@ -6,6 +6,11 @@
 
 #include <stdlib.h>
 
+/* What normalizers may make of a text: those that are in use add a mark, or spell a character in
+ * some others. A chain of replacements could make anything of a few bytes. */
+#define MOST_TIMES 8
+#define MOST_MORE ((size_t)32 << 20)
+
 struct step {
     const struct text_normalizer *normalizer;
     const struct text_passage *passage;
@@ -221,6 +226,7 @@ int text_normalize(const struct text_normalizers *normalizers, const struct text
 {
     struct step s = {.passage = passage, .matcher = matcher, .out = &work[0]};
     work[0].count = work[1].count = 0;
+    work[0].limit = work[1].limit = MOST_TIMES * passage->bytes + MOST_MORE;
     int code = text_buffer_repair(s.out, passage->text, passage->bytes);
     for (int i = 0; i < normalizers->count && !code; i++) {
         s.normalizer = &normalizers->items[i];
@@ -229,6 +235,10 @@ int text_normalize(const struct text_normalizers *normalizers, const struct text
     }
     *out = s.out;
     *moved = s.moved;
+    if (code == -E2BIG)
+        return zinf_fail_in(code, "normalizer %d of the tokenizer makes of a text of %zu bytes",
+                            s.normalizer ? (int)(s.normalizer - normalizers->items) + 1 : 0,
+                            passage->bytes);
     return code;
 }
 

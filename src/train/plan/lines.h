@@ -30,27 +30,18 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
 uint64_t plan_files_bytes(const struct plan *p);
 /* RAM for the checksums of so many bytes on a drive. */
 uint64_t plan_sums_bytes(const struct plan *p, uint64_t bytes);
-bool plan_has_param(const struct plan *p, enum zinf_tier tier);
-/* Whether any unit is read from the model's folder. */
-bool plan_has_files(const struct plan *p);
-bool plan_has_grad(const struct plan *p, enum gradient_way way);
-/* Whether a device that the CPU cannot read makes parts of norms. */
-bool plan_norms_there(const struct plan *p);
-/* Whether kept gradients come into the tiles of updates. */
-bool plan_tiles_have_grads(const struct plan *p);
 /* Whether any unit but those with the first n own slots is copied to the device before use. */
 bool plan_fetches_beyond(const struct plan *p, int n);
 /* Of one gradient on its way to or from its sum, on the host; 0: none takes that way. */
-uint64_t plan_grad_stage_bytes(const struct plan *p);
-/* Sub-groups whose updates go through tiles of host memory, and whether any do. */
+uint64_t plan_grad_staging_bytes(const struct plan *p);
+/* Sub-groups whose updates go through tiles of host memory. */
 int plan_n_tile_groups(const struct plan *p);
-bool plan_uses_tiles(const struct plan *p);
 
 /* plan_lines.c: sets the homes, and the lines of everything else. */
 int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *lines);
 bool plan_fits(struct plan *p, const struct choice *c);
 
 /* plan_choose.c: fills p->choice and the homes by the budgets. */
-void plan_choose(struct plan *p);
+int plan_choose(struct plan *p);
 
 #endif

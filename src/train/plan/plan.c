@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Of experts: where fewer are left out, fetching does not wait until it is known which. */
+#define LEAST_UNCHOSEN (1.0 / 64)
 /* Where the arenas are while nobody has taken them: beyond what a process is given. */
-#define LEAST_UNCHOSEN (1.0 / 64) /* of experts, for which fetching waits for the choice */
 #define NO_MEMORY ((char *)((uintptr_t)1 << (sizeof(uintptr_t) * 8 - 18)))
 
 /* ---- what a plan is made of ---- */
@@ -29,8 +30,8 @@ static int take_arrays(struct plan *p)
 {
     p->deferred = calloc(p->setup->n_units, sizeof *p->deferred);
     p->homes = calloc(p->setup->n_units, sizeof *p->homes);
-    p->routes = calloc(p->setup->n_units, sizeof *p->routes);
-    bool taken = p->deferred && p->homes && p->routes;
+    p->ways = calloc(p->setup->n_units, sizeof *p->ways);
+    bool taken = p->deferred && p->homes && p->ways;
     return taken ? 0 : zinf_fail(-ENOMEM, "no memory for a plan's tables");
 }
 
@@ -50,7 +51,7 @@ double plan_unchosen(const struct plan *p, uint32_t stage)
 {
     const struct zinf_stage *s = &p->setup->graph->stages[stage];
     double ranks = p->setup->sliced ? n_ranks(p->setup) : 1; /* any one's choice counts */
-    double rows = (double)p->setup->rows * (double)p->n_x_micros * ranks;
+    double rows = (double)p->setup->rows * (double)p->itinerary.live * ranks;
     return pow(1 - (double)s->choice.n / (double)s->sweep.n, rows);
 }
 
@@ -59,8 +60,7 @@ bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
     /* another rank, which this one has not asked, may have chosen it */
     bool known = !p->setup->net || (p->setup->sliced && p->chosen_backward);
     return known && p->setup->walk.units[unit].chooser != WALK_NONE &&
-           p->routes[unit].gradient == GRADIENT_SUM_ON_DRIVE &&
-           (p->layer_major || p->setup->n_micro == 1);
+           sums_on(p, unit, ZINF_TIER_DRIVE) && goes_once(p);
 }
 
 /* To wait for a choice is to fetch nothing ahead of it: worth it where enough is spared. Backward
@@ -69,7 +69,7 @@ bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
 static void choose_fetches(struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
-    bool together = p->layer_major || p->setup->n_micro == 1;
+    bool together = goes_once(p);
     bool open = w->n_choices && together && p->setup->expert_fetch == EXPERT_FETCH_AUTO;
     double most = 0;
     for (uint32_t s = 0; s < w->graph->n_stages; s++)
@@ -154,7 +154,7 @@ static int check_shared_ram(const struct plan *p)
 static int add_x_extents(struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
-    uint64_t n = (uint64_t)p->n_x_micros;
+    uint64_t n = (uint64_t)p->itinerary.live;
     int code = 0;
     p->x_extents = calloc(w->n_leaving * n + 1, sizeof *p->x_extents);
     if (!p->x_extents)
@@ -215,7 +215,9 @@ static int plan_memory(struct plan *p)
     if (code)
         return code;
     plan_measure(p);
-    plan_choose(p);
+    code = plan_choose(p);
+    if (code)
+        return code;
     choose_fetches(p);
     code = plan_tiers(p);
     if (!code)
@@ -229,16 +231,17 @@ static int plan_memory(struct plan *p)
 
 int plan_make(struct plan *p, const struct setup *setup, const struct variant *variant)
 {
-    bool layer_major = plan_is_layer_major(setup, variant);
+    int64_t together = plan_is_layer_major(setup, variant) ? setup->n_micro : 1;
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,
+        .travel = travel_of(setup, variant->by_link, variant->device_adds),
         .x_tier = setup->x_tier,
-        .layer_major = layer_major,
-        .n_x_micros = layer_major ? setup->n_micro : 1,
         .schedule = plan_first_schedule(setup),
     };
-    int code = take_arrays(p);
+    int code = itinerary_make(&p->itinerary, &setup->walk, setup->n_micro, together);
+    if (!code)
+        code = take_arrays(p);
     if (!code)
         code = take_store(p);
     if (!code)
@@ -270,9 +273,10 @@ void plan_fini(struct plan *p)
     zinf_tiers_destroy(p->tiers);
     zinf_store_destroy(p->counted);
     zinf_ledger_destroy(p->ledger);
+    itinerary_fini(&p->itinerary);
     free(p->homes);
     free(p->files);
-    free(p->routes);
+    free(p->ways);
     free(p->x_extents);
     free(p->deferred);
     *p = (struct plan){0};

@@ -14,16 +14,17 @@
 #define ZINF_TRAIN_PLAN_H
 
 #include "train/op.h"
-#include "train/plan/route.h"
+#include "train/plan/itinerary.h"
+#include "train/plan/way.h"
 #include "train/setup.h"
 
 #define MAX_LOOK_AHEAD 16
 #define MAX_STATE_SLOTS 16
-#define GRAD_STAGES 3 /* gradients on their way to or from their sum, on the host */
-#define X_SLOTS 4     /* values on the device that live elsewhere, at least */
-#define X_STAGES 3    /* and on their way between it and the drive */
-#define FILE_STAGES 2 /* units as files have them, on their way from these */
-#define CACHE_SLOTS 2 /* caches of stages on the device that live elsewhere */
+#define GRAD_STAGINGS 3 /* gradients on their way to or from their sum, on the host */
+#define X_SLOTS 4       /* values on the device that live elsewhere, at least */
+#define X_STAGINGS 3    /* and on their way between it and the drive */
+#define FILE_STAGINGS 2 /* units as files have them, on their way from these */
+#define CACHE_SLOTS 2   /* caches of stages on the device that live elsewhere */
 
 struct choice {
     int look_ahead;    /* parameter slots on the device less one */
@@ -57,21 +58,29 @@ struct variant {
     int host_states; /* the host budget so many quarters, at most, of the states it has room for */
 };
 
+/* What is known of a unit's ways before any is made. */
+struct way {
+    bool fetched; /* its parameters come to the device before use */
+    bool eager;   /* its update may be made before the norm is known: it can be taken back, or need
+                   * not be */
+    uint32_t waypoints; /* that its ways may touch, as bits */
+};
+
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link;
     uint64_t h_rows, h_cache;
-    uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_stages, h_param_stages,
-        h_files, h_grad_stages, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
+    uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging, h_param_staging,
+        h_files, h_grad_staging, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
 };
 
 struct trainer_sizes {
     uint64_t slot, grad_slot;       /* of the largest unit; of the largest that is trained */
-    uint64_t stage;                 /* of the largest unit, or of the slice that is lent of it */
+    uint64_t staging;               /* of the largest unit, or of the slice that is lent of it */
     uint64_t beside_slot;           /* of the largest that is trained and stands beside others */
-    uint64_t grad_stage;            /* of the largest gradient that goes by the host */
+    uint64_t grad_staging;          /* of the largest gradient that goes by the host */
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t tile_most;             /* its size where it has a gradient */
@@ -84,14 +93,15 @@ struct plan {
     const struct setup *setup; /* borrowed */
     struct variant variant;
     enum zinf_tier x_tier;
-    bool layer_major;
+    struct itinerary itinerary; /* of a step */
     /* Units that rows choose among are fetched only where they are chosen */
     bool chosen_forward, chosen_backward;
-    int64_t n_x_micros;      /* micro-batches whose activations exist at once: G, or 1 */
-    zinf_extent *x_extents;  /* [n_leaving][n_x_micros], x_tier DRIVE */
+    zinf_extent *x_extents;  /* [n_leaving][itinerary.live], x_tier DRIVE */
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
-    struct route *routes;    /* [n_units]: what follows from them */
+    struct travel travel;    /* what the ways of all units have in common */
+    struct way *ways;        /* [n_units]: what follows of homes and that */
+    uint32_t waypoints;      /* that any unit's ways may touch, as bits */
     struct zinf_tiers *tiers;
     struct zinf_store *store;   /* the setup's, or counted; NULL: nothing is on a drive */
     struct zinf_store *counted; /* extents alone */
@@ -133,8 +143,17 @@ static inline enum schedule plan_first_schedule(const struct setup *setup)
 {
     return setup->in_place ? SCHEDULE_UPDATE_IN_PLACE : SCHEDULE_SERIAL;
 }
-/* Whether micro-batches go through the layers together. */
+/* Whether micro-batches go through the layers together, if there is room. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
+/* Whether they do; and whether all do at once, one micro-batch that is alone too. */
+static inline bool goes_together(const struct plan *p)
+{
+    return p->itinerary.together > 1;
+}
+static inline bool goes_once(const struct plan *p)
+{
+    return p->itinerary.together == p->setup->n_micro;
+}
 /* What points into the arenas, from device_base and host_base. */
 void plan_place(struct plan *p);
 /* The ledger by tier with budgets, and one line on each choice. */
@@ -153,10 +172,10 @@ uint64_t beside_slots(const struct plan *p); /* of units that stand beside other
 bool plan_sums_whole(const struct plan *p);
 uint32_t x_slots(const struct plan *p);
 
-/* Host memory has this rank's slice alone of a unit on its way to the device. */
-static inline bool plan_stages_slices(const struct plan *p)
+/* Whether the unit's gradient is kept there. */
+static inline bool sums_on(const struct plan *p, uint32_t unit, enum zinf_tier tier)
 {
-    return p->setup->lends || p->variant.by_link;
+    return p->homes[unit].keeps_grad && p->homes[unit].grad == tier;
 }
 
 static inline char *device_at(const struct plan *p, uint64_t offset)
@@ -181,7 +200,7 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
 static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t micro)
 {
     const struct walk_stage *info = &p->setup->walk.stages[stage];
-    uint64_t n = (uint64_t)p->n_x_micros;
+    uint64_t n = (uint64_t)p->itinerary.live;
     return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
 }
 

@@ -77,13 +77,13 @@ static void choose_least(struct plan *p, struct choice *c)
 {
     int64_t wanted = p->setup->config->look_ahead;
     c->look_ahead = wanted < 0 ? 2 : wanted > MAX_LOOK_AHEAD ? MAX_LOOK_AHEAD : (int)wanted;
-    c->grad_slots = p->setup->grad_tier == ZINF_TIER_DEVICE && !p->layer_major ? 1 : 2;
+    c->grad_slots = p->setup->grad_tier == ZINF_TIER_DEVICE && !goes_together(p) ? 1 : 2;
     c->state_slots = 3;
     while (c->state_slots > 1 && !plan_fits(p, c))
         c->state_slots--;
     while (wanted < 0 && c->look_ahead > 0 && !plan_fits(p, c))
         c->look_ahead--;
-    if (!plan_fits(p, c) && !p->layer_major)
+    if (!plan_fits(p, c) && !goes_together(p))
         c->grad_slots = 1;
 }
 
@@ -126,7 +126,7 @@ static void choose_host(struct plan *p, struct choice *c)
         if (plan_fits(p, &with_tables))
             *c = with_tables;
     }
-    if (plan_uses_tiles(p))
+    if (way_has_tile(p->waypoints))
         grow(p, c, &c->state_slots, 6);
     if (!p->setup->fills)
         return;
@@ -146,9 +146,9 @@ static void choose_host(struct plan *p, struct choice *c)
     if (p->setup->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(p, c, &c->n_host_grads, layers);
     if (trains(p->setup) && p->setup->generations == 2 &&
-        !p->setup->direct) /* else who computes is who updates */
+        !p->travel.reach[BY_CPU][ON_DEVICE]) /* else who computes is who updates */
         choose_pairs(p, c, layers);
-    if (plan_uses_tiles(p)) {
+    if (way_has_tile(p->waypoints)) {
         plan_set_places(p, c);
         int groups = plan_n_tile_groups(p);
         grow(p, c, &c->state_slots, groups < MAX_STATE_SLOTS ? groups : MAX_STATE_SLOTS);
@@ -160,7 +160,7 @@ static void choose_device(struct plan *p, struct choice *c)
     bool fetches = plan_fetches_beyond(p, 0);
     if (p->variant.device_states)
         grow(p, c, &c->n_device_states, (int)p->setup->n_units * p->variant.device_states / 4);
-    if (p->variant.device_grads && !p->layer_major)
+    if (p->variant.device_grads && !goes_together(p))
         grow(p, c, &c->n_device_grads, (int)p->setup->walk.n_layers * p->variant.device_grads / 4);
     if (p->setup->grad_tier != ZINF_TIER_DEVICE && has_backward(p->setup))
         grow(p, c, &c->grad_slots,
@@ -179,7 +179,7 @@ static void choose_device(struct plan *p, struct choice *c)
         grow(p, c, &c->n_device_states, (int)p->setup->n_units);
 }
 
-void plan_choose(struct plan *p)
+int plan_choose(struct plan *p)
 {
     struct choice *c = &p->choice;
     choose_least(p, c);
@@ -187,9 +187,11 @@ void plan_choose(struct plan *p)
     choose_activations(p, c);
     choose_least(p, c);
     bool open = p->setup->order == ORDER_AUTO || p->setup->order_is_open;
-    if (p->layer_major && open && !plan_fits(p, c)) {
-        p->layer_major = false;
-        p->n_x_micros = 1;
+    if (goes_together(p) && open && !plan_fits(p, c)) {
+        itinerary_fini(&p->itinerary);
+        int code = itinerary_make(&p->itinerary, &p->setup->walk, p->setup->n_micro, 1);
+        if (code)
+            return code;
         plan_measure(p);
         choose_least(p, c);
         choose_activations(p, c);
@@ -198,4 +200,5 @@ void plan_choose(struct plan *p)
     choose_host(p, c);
     choose_device(p, c);
     plan_set_places(p, c);
+    return 0;
 }

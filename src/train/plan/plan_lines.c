@@ -36,7 +36,7 @@ static uint64_t whole_grad_bytes(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
     uint64_t elems = 0;
-    bool in_place = p->routes[sweep->at[0]].grad_in_place;
+    bool in_place = way_sums_in_place(&p->travel, &p->homes[sweep->at[0]]);
     if (in_place && p->setup->grad_tier == ZINF_TIER_DEVICE && p->setup->n_micro == 1)
         return 0;
     for (uint32_t i = 0; i < sweep->n; i++)
@@ -62,7 +62,7 @@ static uint64_t activation_bytes(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     if (!has_backward(p->setup))
         return w->n_slots * w->slot_bytes;
-    return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->n_x_micros * w->all_leaving_bytes
+    return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
                                          : x_slots(p) * w->leaving_bytes;
 }
 
@@ -113,7 +113,8 @@ static int forward_lines(struct plan *p, const struct choice *c, struct plan_lin
          backward ? w->working : w->working_of_any, &at->d_working},
         {"scratch of a stage", "train_micro_batch_size_per_gpu",
          whole ? w->scratch_whole : w->scratch, &at->d_scratch},
-        {"rows by expert", "--seq-len", (uint64_t)p->n_x_micros * w->all_list_bytes, &at->d_lists},
+        {"rows by expert", "--seq-len", (uint64_t)p->itinerary.live * w->all_list_bytes,
+         &at->d_lists},
         {decodes ? "rows of logits" : "one row of logits", NULL,
          logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float), &at->d_row},
         {"rows of a call", NULL, row_bytes(p), &at->d_rows},
@@ -122,11 +123,11 @@ static int forward_lines(struct plan *p, const struct choice *c, struct plan_lin
          &at->d_cache},
         {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
         {"activations of the reference", "train_micro_batch_size_per_gpu",
-         w->has_reference ? (uint64_t)p->n_x_micros * w->n_slots * w->slot_bytes : 0,
+         w->has_reference ? (uint64_t)p->itinerary.live * w->n_slots * w->slot_bytes : 0,
          &at->d_reference},
         {"what the reference's stages keep", "train_micro_batch_size_per_gpu",
          !w->has_reference ? 0
-         : backward        ? (uint64_t)p->n_x_micros * w->kept_always
+         : backward        ? (uint64_t)p->itinerary.live * w->kept_always
                            : w->working_of_any,
          &at->d_reference_kept},
     };
@@ -137,7 +138,7 @@ static int backward_lines(struct plan *p, const struct choice *c, struct plan_li
 {
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
-    uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->n_x_micros;
+    uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->itinerary.live;
     const struct want wants[] = {
         {"activations that stay", "--seq-len", at_once * w->staying_bytes, &at->d_staying},
         {"activations always kept for backward", "--seq-len", at_once * w->kept_always,
@@ -150,8 +151,8 @@ static int backward_lines(struct plan *p, const struct choice *c, struct plan_li
         {"gradient slots of shared tables", NULL, beside_slots(p) * p->sizes.beside_slot,
          &at->d_beside_slots},
         {"other GPUs' parts of a gradient", "zinf.gather", p->sizes.link, &at->d_link},
-        {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
-         &at->d_squares},
+        {"parts of the gradient norm", NULL,
+         has_waypoint(p->waypoints, SQUARES) ? squares_bytes(p) : 0, &at->d_squares},
         {"gradients of a whole sweep", "zinf.device_memory", c->whole ? whole_grad_bytes(p) : 0,
          &at->d_whole_grads},
     };
@@ -165,28 +166,24 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
 {
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
-    bool direct = p->setup->direct, backward = has_backward(p->setup);
-    bool whole =
-        p->setup->net && !plan_stages_slices(p); /* what ranks have is brought together here */
-    bool params = (plan_has_param(p, ZINF_TIER_DRIVE) || whole) && !direct;
-    s->grad_stage = zinf_align_up(plan_grad_stage_bytes(p), ZINF_MEMORY_ALIGN);
-    s->tile = plan_tiles_have_grads(p) ? s->tile_most : s->tile_grad;
+    struct legs value = way_value_out(&p->travel, p->x_tier);
+    bool values = has_backward(p->setup) && has_waypoint(legs_waypoints(value), VALUE_STAGING);
+    s->grad_staging = zinf_align_up(plan_grad_staging_bytes(p), ZINF_MEMORY_ALIGN);
+    s->tile = has_waypoint(p->waypoints, GRAD_TILE) ? s->tile_most : s->tile_grad;
     const struct want wants[] = {
         {"activations on their way", "zinf.activation_device",
-         backward && p->x_tier == ZINF_TIER_DRIVE && !direct
-             ? X_STAGES * p->setup->walk.leaving_bytes
-             : 0,
-         &at->h_x_stages},
-        {"parameter staging", "zinf.look_ahead", params ? param_slots(p, c) * s->stage : 0,
-         &at->h_param_stages},
+         values ? X_STAGINGS * p->setup->walk.leaving_bytes : 0, &at->h_x_staging},
+        {"parameter staging", "zinf.look_ahead",
+         has_waypoint(p->waypoints, PARAM_STAGING) ? param_slots(p, c) * s->staging : 0,
+         &at->h_param_staging},
         {"weights as the folder has them", "zinf.weights_in_place",
-         plan_has_files(p)
-             ? FILE_STAGES * zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN)
+         has_waypoint(p->waypoints, FILE_STAGING)
+             ? FILE_STAGINGS * zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN)
              : 0,
          &at->h_files},
-        {"gradient staging", NULL, GRAD_STAGES * s->grad_stage, &at->h_grad_stages},
+        {"gradient staging", NULL, GRAD_STAGINGS * s->grad_staging, &at->h_grad_staging},
         {"sub-groups under way", "zero_optimization.sub_group_size",
-         plan_uses_tiles(p) ? (uint64_t)c->state_slots * s->tile : 0, &at->h_tiles},
+         way_has_tile(p->waypoints) ? (uint64_t)c->state_slots * s->tile : 0, &at->h_tiles},
     };
     uint64_t staged = 0;
     for (size_t i = 0; i < sizeof wants / sizeof *wants; i++)
@@ -216,12 +213,14 @@ static int host_lines(struct plan *p, const struct choice *c, struct plan_lines 
         {"keys and values", cache_hint, c->host_cache ? w->cache_bytes : 0, &at->h_cache},
         {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},
         {"activations between stages", "zinf.activation_device",
-         backward && p->x_tier == ZINF_TIER_HOST ? (uint64_t)p->n_x_micros * w->all_leaving_bytes
-                                                 : 0,
+         backward && p->x_tier == ZINF_TIER_HOST
+             ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
+             : 0,
          &at->h_x},
-        {"parts of the gradient norm", NULL, plan_norms_there(p) ? squares_bytes(p) : 0,
-         &at->h_squares},
-        {"rows by expert", "--seq-len", (uint64_t)p->n_x_micros * w->all_list_bytes, &at->h_lists},
+        {"parts of the gradient norm", NULL,
+         has_waypoint(p->waypoints, SQUARES) ? squares_bytes(p) : 0, &at->h_squares},
+        {"rows by expert", "--seq-len", (uint64_t)p->itinerary.live * w->all_list_bytes,
+         &at->h_lists},
         {"a choice of experts", "--seq-len", w->choice_bytes, &at->h_choice},
         {"saving in the background", "zinf.async_save",
          backward && p->setup->config->async_save ? p->sizes.transfer : 0, &at->h_background},
@@ -237,7 +236,7 @@ static int drive_lines(struct plan *p, struct plan_lines *l)
     if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
         return 0;
     return plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
-                     (uint64_t)p->n_x_micros * p->setup->walk.all_leaving_bytes, NULL);
+                     (uint64_t)p->itinerary.live * p->setup->walk.all_leaving_bytes, NULL);
 }
 
 int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)

@@ -11,7 +11,7 @@ uint64_t plan_own_bytes(const struct plan *p, int n)
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
         uint32_t unit = p->setup->walk.by_own_order[i];
-        if (p->routes[unit].fetch != FETCH_STAYS)
+        if (p->ways[unit].fetched)
             bytes += zinf_layout_unit_bytes(&p->setup->layout, unit, p->setup->dtype);
     }
     return bytes;
@@ -38,8 +38,8 @@ uint64_t param_slots(const struct plan *p, const struct choice *c)
  * is added next; in a tree, one more for each level. So it is where the sum comes from RAM. */
 static uint64_t grads_at_once(const struct plan *p)
 {
-    uint64_t n = p->layer_major || p->variant.device_adds ? 2 : 1;
-    for (int64_t micros = p->setup->n_micro; p->setup->exact && p->layer_major && micros > 3;
+    uint64_t n = goes_together(p) || p->variant.device_adds ? 2 : 1;
+    for (int64_t micros = p->setup->n_micro; p->setup->exact && goes_together(p) && micros > 3;
          micros /= 2)
         n++;
     return n;
@@ -61,11 +61,11 @@ bool plan_sums_whole(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     const struct zinf_ids *sweep = w->whole == WALK_NONE ? NULL : &w->graph->stages[w->whole].sweep;
     uint32_t n = 0;
-    for (uint32_t i = 0; sweep && p->layer_major && i < sweep->n; i++) {
+    for (uint32_t i = 0; sweep && goes_together(p) && i < sweep->n; i++) {
         uint32_t unit = sweep->at[i];
         if (!unit_trains(p->setup, unit))
             continue;
-        if (p->routes[unit].grad_in_place || w->units[unit].beside)
+        if (way_sums_in_place(&p->travel, &p->homes[unit]) || w->units[unit].beside)
             return false;
         n++;
     }
@@ -79,7 +79,7 @@ uint32_t x_slots(const struct plan *p)
     uint32_t leaving = p->setup->walk.most_leaving;
     uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
     uint32_t others = leaving > 1 ? leaving - 1 : 1;
-    return slots + (p->layer_major ? others * (uint32_t)p->setup->n_micro : 0);
+    return slots + (goes_together(p) ? others * (uint32_t)p->itinerary.together : 0);
 }
 
 /* Bytes of things whose size does not depend on the choice. */
@@ -89,13 +89,13 @@ void plan_measure(struct plan *p)
     const struct zinf_layout *layout = &p->setup->layout;
     uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0, trained = 0, group = 0;
     uint64_t beside = 0;
-    s->slot = s->stage = 0;
+    bool slices = way_stages_slices(&p->travel);
+    s->slot = s->staging = 0;
     for (uint32_t u = 0; u < layout->n_units; u++) {
         uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
-        uint64_t staged =
-            plan_stages_slices(p) ? zinf_layout_slice_bytes(layout, u, p->setup->dtype) : bytes;
+        uint64_t staged = slices ? zinf_layout_slice_bytes(layout, u, p->setup->dtype) : bytes;
         s->slot = bytes > s->slot ? bytes : s->slot;
-        s->stage = staged > s->stage ? staged : s->stage;
+        s->staging = staged > s->staging ? staged : s->staging;
         uint64_t *most = p->setup->walk.units[u].beside ? &beside : &trained;
         if (unit_trains(p->setup, u) && layout->units[u].padded_elems > *most)
             *most = layout->units[u].padded_elems;
@@ -187,7 +187,7 @@ static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct 
 static bool has_several(const struct plan *p, uint32_t unit)
 {
     const struct walk *w = &p->setup->walk;
-    if (w->units[unit].uses > 1 || (p->setup->n_micro > 1 && !p->layer_major))
+    if (w->units[unit].uses > 1 || !goes_once(p))
         return true;
     if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
         return false;
@@ -198,11 +198,19 @@ static bool has_several(const struct plan *p, uint32_t unit)
     return false;
 }
 
+/* A GPU's own update reads the gradient where it was kept. */
+static bool is_eager(const struct setup *s, const struct zinf_home *home)
+{
+    if (s->in_place)
+        return home->param != ZINF_TIER_DEVICE || !device_is_far(s);
+    return home->generations == 2 && home->param != ZINF_TIER_DEVICE;
+}
+
 /* What is updated at once and for good has nowhere to wait, unless it is a sum. */
 static bool keeps_grad(const struct plan *p, uint32_t unit)
 {
     const struct setup *s = p->setup;
-    bool passes = s->in_place && route_of(s, unit, &p->homes[unit]).eager;
+    bool passes = s->in_place && is_eager(s, &p->homes[unit]);
     return has_backward(s) && unit_trains(s, unit) && (!passes || has_several(p, unit));
 }
 
@@ -213,6 +221,17 @@ static bool sums_on_device(const struct plan *p, uint32_t unit, uint32_t n)
 {
     uint32_t layer = p->setup->walk.units[unit].layer;
     return p->setup->n_micro > 1 ? layer < n : is_to_wait(p, unit, n);
+}
+
+static void set_way(struct plan *p, uint32_t unit)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    bool trained = unit_trains(p->setup, unit), eager = is_eager(p->setup, home);
+    p->ways[unit] = (struct way){
+        .fetched = way_fetch(&p->travel, home).n > 0,
+        .eager = eager,
+        .waypoints = way_waypoints(&p->travel, home, trained, has_several(p, unit), eager),
+    };
 }
 
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
@@ -236,6 +255,7 @@ void plan_set_places(struct plan *p, const struct choice *c)
     }
     if (trains(p->setup))
         place_device_states(p, c);
+    p->waypoints = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         struct zinf_home *home = &p->homes[u];
         if (trains(p->setup) && unit_trains(p->setup, u) && home->state == ZINF_TIER_DEVICE &&
@@ -246,7 +266,8 @@ void plan_set_places(struct plan *p, const struct choice *c)
         home->files = home->in_files && p->files ? p->files[u] : 0;
         home->generations = generations_of(p, u, c);
         home->keeps_grad = keeps_grad(p, u);
-        p->routes[u] = route_of(p->setup, u, home);
+        set_way(p, u);
+        p->waypoints |= p->ways[u].waypoints;
     }
 }
 
@@ -257,7 +278,7 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         uint64_t n = p->setup->layout.units[u].slice_elems;
         uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
         uint64_t params = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
-        if (p->routes[u].gathered)
+        if (p->travel.sliced)
             params = n * zinf_dtype_bytes(p->setup->dtype);
         bytes[home->param] +=
             home->in_files ? 0 : params * (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
@@ -268,87 +289,35 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
     }
 }
 
-bool plan_has_param(const struct plan *p, enum zinf_tier tier)
-{
-    for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->homes[u].param == tier)
-            return true;
-    return false;
-}
-
-bool plan_has_files(const struct plan *p)
-{
-    for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->homes[u].in_files)
-            return true;
-    return false;
-}
-
-bool plan_has_grad(const struct plan *p, enum gradient_way way)
-{
-    for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->routes[u].gradient == way)
-            return true;
-    return false;
-}
-
-bool plan_norms_there(const struct plan *p)
-{
-    return device_is_far(p->setup) && plan_has_grad(p, GRADIENT_SUM_ON_DEVICE);
-}
-
-bool plan_tiles_have_grads(const struct plan *p)
-{
-    bool out_of_reach = false;
-    for (uint32_t u = 0; u < p->setup->n_units; u++)
-        out_of_reach |= p->routes[u].grad_out_of_reach;
-    return out_of_reach || plan_has_grad(p, GRADIENT_SUM_ON_DRIVE);
-}
-
 /* Whether any unit is copied to the device before use, of those without the first n own slots. */
 bool plan_fetches_beyond(const struct plan *p, int n)
 {
     for (uint32_t i = (uint32_t)n; i < p->setup->n_units; i++)
-        if (p->routes[p->setup->walk.by_own_order[i]].fetch != FETCH_STAYS)
+        if (p->ways[p->setup->walk.by_own_order[i]].fetched)
             return true;
     return false;
 }
 
-static uint64_t most_of(uint64_t a, uint64_t b)
+/* Of a gradient that passes by host memory: all ranks' of the unit, or what GPUs have left of it.
+ */
+uint64_t plan_grad_staging_bytes(const struct plan *p)
 {
-    return a > b ? a : b;
-}
-
-/* Sums on the drive are made in host memory, and so is all of a gradient that the CPU and the
- * drive cannot reach where it was computed. */
-uint64_t plan_grad_stage_bytes(const struct plan *p)
-{
-    uint64_t most = 0, slices = p->variant.by_link ? p->setup->layout.world : 1;
-    if (!has_backward(p->setup))
-        return 0;
-    if (!p->setup->direct)
-        return plan_has_grad(p, GRADIENT_SUM_ON_HOST) || plan_tiles_have_grads(p) ||
-                       p->setup->in_place || p->setup->net
-                   ? most_of(p->sizes.grad_slot, p->sizes.beside_slot) / slices
-                   : 0;
+    const bool linked = p->travel.reach[BY_DEVICE][OTHERS_DEVICES];
+    uint64_t most = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
-        const uint64_t bytes = p->setup->layout.units[u].padded_elems * sizeof(float);
-        if (p->routes[u].gradient == GRADIENT_SUM_ON_DRIVE && has_several(p, u) && bytes > most)
-            most = bytes;
+        uint64_t elems = p->setup->layout.units[u].padded_elems;
+        bool passes = has_waypoint(p->ways[u].waypoints, GRAD_STAGING) ||
+                      has_waypoint(p->ways[u].waypoints, SUM_STAGING);
+        most = passes && elems > most ? elems : most;
     }
-    return most;
+    return most * sizeof(float) / (linked ? p->setup->layout.world : 1);
 }
 
 int plan_n_tile_groups(const struct plan *p)
 {
     uint32_t n = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->routes[u].update == UPDATE_THROUGH_SLOT)
+        if (way_has_tile(p->ways[u].waypoints))
             n += p->setup->layout.units[u].n_groups;
     return (int)n;
-}
-
-bool plan_uses_tiles(const struct plan *p)
-{
-    return plan_n_tile_groups(p) > 0;
 }

@@ -10,7 +10,7 @@ static int n_fetched(const struct plan *p, int n)
 {
     int fetched = 0;
     for (int i = 0; i < n; i++)
-        fetched += p->routes[p->setup->walk.by_own_order[i]].fetch != FETCH_STAYS;
+        fetched += p->ways[p->setup->walk.by_own_order[i]].fetched;
     return fetched;
 }
 
@@ -33,7 +33,7 @@ static void print_adapters(const struct plan *p, FILE *out)
     for (uint32_t u = 0; u < p->setup->n_units; u++)
         if (!unit_trains(p->setup, u) && p->homes[u].param == ZINF_TIER_DRIVE)
             bytes += p->homes[u].in_files ? 0
-                     : p->routes[u].gathered
+                     : p->travel.sliced
                          ? zinf_layout_slice_bytes(&p->setup->layout, u, p->setup->dtype)
                          : zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
     fprintf(out, "plan: %u adapters have %llu parameters; the others are frozen",
@@ -41,7 +41,7 @@ static void print_adapters(const struct plan *p, FILE *out)
     if (bytes)
         fprintf(out, ": %s of them are written to the drive at the start, and never again",
                 zinf_size_format(size, sizeof size, bytes));
-    if (plan_has_files(p))
+    if (has_waypoint(p->waypoints, FILE_STAGING))
         fputs(": read from the model's own folder, nothing of them is written", out);
     fputc('\n', out);
 }
@@ -127,8 +127,8 @@ int plan_print(const struct plan *p, FILE *out)
                 s->n_units);
     if (s->n_micro > 1)
         fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
-                p->layer_major ? "all through a layer before the next layer"
-                               : "one after the other through all layers");
+                goes_together(p) ? "all through a layer before the next layer"
+                                 : "one after the other through all layers");
     if (p->variant.device_adds)
         fprintf(out, "plan: the device adds to the sums of gradients that are in RAM\n");
     print_fetches(p, out);

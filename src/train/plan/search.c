@@ -24,7 +24,7 @@ struct search {
 static bool is_same(const struct plan *a, const struct plan *b)
 {
     return a->setup && !memcmp(&a->choice, &b->choice, sizeof a->choice) &&
-           a->layer_major == b->layer_major && a->x_tier == b->x_tier &&
+           a->itinerary.together == b->itinerary.together && a->x_tier == b->x_tier &&
            a->variant.by_link == b->variant.by_link &&
            a->variant.device_adds == b->variant.device_adds;
 }

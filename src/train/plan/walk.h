@@ -46,9 +46,10 @@ struct walk_place {
     uint64_t end_before, turn_before; /* bytes of the places before it, of either sort */
 };
 struct walk_unit {
-    uint32_t layer;     /* number among the units that one stage alone has, in one visit: one that
-                         * recomputes, or whose rows choose */
-    uint32_t chooser;   /* that stage, whose rows choose; WALK_NONE */
+    /* Number among the layers: units that are used once in a forward, by a stage that recomputes or
+     * whose rows choose. WALK_NONE: it is none. */
+    uint32_t layer;
+    uint32_t chooser;   /* the stage whose rows choose the unit; WALK_NONE */
     uint32_t sweep_end; /* one behind the last unit of a sweep that can run whole, from here on */
     uint32_t own_order; /* place in the order in which units get device slots of their own */
     uint32_t uses;      /* by stages and visits: contributions to its gradient a range */

@@ -36,7 +36,6 @@ static int save_model(struct run *run, uint64_t step)
     uint64_t begin = zinf_now_ns();
     bool is_best = false, first = run_is_first(run);
     int code = folder && partial ? 0 : -ENOMEM;
-    run_be_patient(run);
     if (!code && first)
         code = run_best_publish(run, &is_best);
     if (!code)
@@ -173,14 +172,19 @@ static int one_step(struct run *run, uint64_t step, bool *last)
                          (unsigned long long)step);
     if (o->events.stepped)
         o->events.stepped(o->events.arg, &result, o->steps);
+    run->stops = step == o->steps ? 0 : run->stops; /* it is done all the same */
     *last = step == o->steps || run->stops;
     struct run_evaluation evaluation = {0};
     const struct run_seats seats = run_seats_of(run);
-    if (o->eval_data && (*last || due(step, o->eval_every)))
+    /* who stops a run does not wait for an evaluation at its end */
+    if (o->eval_data && ((*last && !run->stops) || due(step, o->eval_every)))
         code = evaluate(run, step, &evaluation);
     if (!code && evaluation.tokens && due(step, o->eval_every)) /* not where it was stopped */
         run_best_see(run, step, &evaluation);
-    *last = *last || run_best_is_over(run);
+    if (run_best_is_over(run)) {
+        *last = true;
+        run->stops = 0;
+    }
     if (!code && run->log)
         code = run_log_step(run->log, &result, &evaluation, &seats);
     if (!code && !result.skipped)
@@ -309,6 +313,7 @@ int run_rank(const struct zinf_run_options *options)
     if (!code)
         code = run_look_at_signals(&run);
     bool last = options->steps <= run.from.step || run_best_is_over(&run);
+    run.stops = last ? 0 : run.stops;
     if (!code && last && options->steps > run.from.step)
         zinf_log(ZINF_LOG_INFO,
                  "the run ended early, after step %llu, by --early-stopping %lld: more patience "
@@ -321,5 +326,7 @@ int run_rank(const struct zinf_run_options *options)
         code = save_model(&run, run.from.step);
     for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);
+    if (options->stop)
+        *options->stop = run.stops;
     return end(&run, code);
 }

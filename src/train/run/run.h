@@ -36,7 +36,8 @@ struct run {
     struct run_log *log;
     struct zinf_net *net;         /* the trainer options', where there are other ranks; or NULL */
     struct run_seat_times *times; /* [ranks] of the last step; NULL: there are no others */
-    bool stops, saves;            /* by a signal that a rank has got */
+    int stops;                    /* the number of a signal that a rank has got, or 0 */
+    bool saves;                   /* by another one */
     int lock_fd;                  /* of the output folder */
     struct run_batch batch;       /* accumulation * micro_batch windows */
     uint64_t position;            /* windows given out so far */
@@ -80,8 +81,6 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
                    uint64_t *first, struct zinf_evaluation *out);
 /* What rank 0 knows alone. */
 int run_share_flag(const struct run *run, bool *flag);
-/* Outside of steps rank 0 has files to see to while the others wait. */
-void run_be_patient(struct run *run);
 /* At the end: whether each of them ended well. Who did not has told. */
 bool run_all_are_done(struct run *run, int code);
 
@@ -97,7 +96,7 @@ int run_leave_other_ranks(struct run *run);
 /* Frees the space of such steps. */
 void run_drop_other_ranks(const struct run *run);
 
-/* run_times.c: after a step; adds what the process's other seats have moved to and from drives. */
+/* run_ranks.c: after a step; adds what the process's other seats have moved to and from drives. */
 int run_share_times(struct run *run, struct zinf_step_result *result);
 struct run_seats run_seats_of(const struct run *run);
 

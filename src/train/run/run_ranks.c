@@ -13,9 +13,6 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-/* Ranks load, plan and end at different speeds: so many times the limit of a step. */
-#define PATIENCE 10
-
 bool run_is_first(const struct run *run)
 {
     return !run->net || zinf_net_place(run->net).rank == 0;
@@ -24,12 +21,6 @@ bool run_is_first(const struct run *run)
 int64_t run_ranks(const struct run *run)
 {
     return run->net ? zinf_net_place(run->net).world : 1;
-}
-
-void run_be_patient(struct run *run)
-{
-    if (run->net)
-        zinf_net_set_timeout(run->net, PATIENCE * run->config->timeout);
 }
 
 /* ---- are we the same? ---- */
@@ -106,7 +97,7 @@ int run_compare_ranks(struct run *run)
     const struct zinf_run_options *o = run->options;
     if (!run->net)
         return 0;
-    run_be_patient(run);
+    zinf_net_set_timeout(run->net, run->config->timeout);
     const struct zinf_net_fact facts[] = {
         {"version of zinf", text_sum(PACKAGE_VERSION)},
         {"configuration (--config, options)", config_sum(run->config)},
@@ -146,21 +137,17 @@ int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dat
 
 /* ---- in a step ---- */
 
-/* From the first step on ranks wait for each other everywhere. */
 int run_begin_steps(struct run *run)
 {
-    int code = run->net ? zinf_net_barrier(run->net) : 0;
-    if (run->net)
-        zinf_net_set_timeout(run->net, run->config->timeout);
-    return code;
+    return run->net ? zinf_net_barrier(run->net) : 0;
 }
 
 int run_look_at_signals(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
-    int64_t asked[2] = {o->stop && *o->stop, o->save && *o->save};
+    int64_t asked[2] = {o->stop ? *o->stop : 0, o->save && *o->save};
     int code = run->net ? zinf_net_max(run->net, asked, 2) : 0;
-    run->stops = asked[0];
+    run->stops = (int)asked[0];
     run->saves = asked[1];
     return code;
 }
@@ -237,6 +224,37 @@ int run_share_flag(const struct run *run, bool *flag)
 
 bool run_all_are_done(struct run *run, int code)
 {
-    run_be_patient(run);
     return !code && (!run->net || !zinf_net_barrier(run->net));
+}
+
+/* ---- what a step took on each of the process's seats ---- */
+
+/* Seat 0 logs it; the bytes of drives, which each seat reads and writes for itself, are of all. */
+int run_share_times(struct run *run, struct zinf_step_result *result)
+{
+    struct run_seat_times mine;
+    if (!run->net)
+        return 0;
+    struct zinf_net_place at = zinf_net_place(run->net);
+    if (!run->times)
+        run->times = calloc(at.world, sizeof *run->times);
+    if (!run->times)
+        return zinf_fail(-ENOMEM, "no memory for the times of %u ranks", at.world);
+    memcpy(mine.lane_seconds, result->lane_seconds, sizeof mine.lane_seconds);
+    memcpy(mine.lane_bytes, result->lane_bytes, sizeof mine.lane_bytes);
+    int code = zinf_net_gather(run->net, &mine, run->times, sizeof mine);
+    uint32_t first = at.rank - at.seat;
+    for (uint32_t s = 0; !code && s < at.seats; s++)
+        for (int lane = 0; s != at.seat && lane < RUN_DRIVE_LANES; lane++)
+            result->lane_bytes[lane] += run->times[first + s].lane_bytes[lane];
+    return code;
+}
+
+struct run_seats run_seats_of(const struct run *run)
+{
+    if (!run->times)
+        return (struct run_seats){0};
+    struct zinf_net_place at = zinf_net_place(run->net);
+    return (struct run_seats){.times = run->times + (at.rank - at.seat),
+                              .n = at.seats > 1 ? at.seats : 0};
 }

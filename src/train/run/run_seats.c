@@ -11,9 +11,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+struct seats {
+    pthread_mutex_t lock; /* guards over of all seats */
+    pthread_cond_t left;
+    struct seat *at;
+    uint32_t n;
+    zinf_seats_stuck *stuck; /* or NULL */
+};
+
 struct seat {
+    struct seats *all;
     pthread_t thread;
-    bool started;
+    bool started, over;
     uint32_t number;
     struct zinf_net *net;
     zinf_seat_run *run;
@@ -22,14 +31,69 @@ struct seat {
     char said[1024];
 };
 
+#define LEAVE_NS 3000000000u /* for the others to come back, beside the limit for signs of life */
+#define LOOK_NS 200000000u
+
+/* Under the lock: a seat that is not back and has given no sign of life for too long; n: none. */
+static uint32_t find_stuck(const struct seats *seats, uint64_t begin_ns)
+{
+    uint64_t now = zinf_now_ns();
+    for (uint32_t s = 0; s < seats->n; s++) {
+        const struct seat *seat = &seats->at[s];
+        if (seat->over || now < begin_ns + LEAVE_NS)
+            continue;
+        uint64_t limit = (uint64_t)(zinf_net_timeout(seat->net) * 1e9) + LEAVE_NS;
+        if (now > zinf_pulse_last_ns(zinf_net_pulse(seat->net)) + limit)
+            return s;
+    }
+    return seats->n;
+}
+
+static bool all_are_over(const struct seats *seats)
+{
+    bool over = true;
+    for (uint32_t s = 0; s < seats->n; s++)
+        over &= seats->at[s].over;
+    return over;
+}
+
+/* Who is back waits for the others. A thread that hangs, as in a call of the system, cannot be
+ * ended: only the process can. */
+static void leave(struct seat *seat)
+{
+    struct seats *seats = seat->all;
+    uint64_t begin = zinf_now_ns();
+    pthread_mutex_lock(&seats->lock);
+    seat->over = true;
+    pthread_cond_broadcast(&seats->left);
+    while (seats->stuck && !all_are_over(seats)) {
+        uint64_t at = zinf_now_ns() + LOOK_NS;
+        struct timespec until = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
+        uint32_t stuck = find_stuck(seats, begin);
+        if (stuck < seats->n) {
+            if (!seat->code)
+                zinf_fail(-ETIMEDOUT, "seat %u hangs", stuck);
+            seats->stuck(); /* which does not come back, or is done */
+            seats->stuck = NULL;
+        }
+        pthread_cond_timedwait(&seats->left, &seats->lock, &until);
+    }
+    pthread_mutex_unlock(&seats->lock);
+}
+
 /* An end is closed in its own thread: ends wait for each other there. */
 static void *run_seat(void *argument)
 {
     struct seat *seat = argument;
-    zinf_log_quiet_thread();
+    struct zinf_pulse *before = zinf_pulse_of_thread();
+    zinf_pulse_set(zinf_net_pulse(seat->net));
+    if (seat->number)
+        zinf_log_quiet_thread();
     seat->code = seat->run(seat->arg, seat->number, seat->net);
     snprintf(seat->said, sizeof seat->said, "%s", seat->code ? zinf_error() : "");
+    leave(seat);
     zinf_net_close(seat->net);
+    zinf_pulse_set(before);
     return NULL;
 }
 
@@ -40,24 +104,45 @@ static int start(struct seat *seat)
     return error ? zinf_fail(-error, "cannot start a thread for a seat: %s", strerror(error)) : 0;
 }
 
-static int run_all(struct seat *seats, uint32_t n)
+static int run_all(struct seats *seats)
 {
+    struct seat *at = seats->at;
     int code = 0;
-    for (uint32_t s = 1; !code && s < n; s++)
-        code = start(&seats[s]);
-    if (code)
-        zinf_net_tell(seats[0].net, zinf_error());
-    else
-        code = seats[0].run(seats[0].arg, 0, seats[0].net);
-    zinf_net_close(seats[0].net);
-    for (uint32_t s = 1; s < n; s++)
-        if (seats[s].started)
-            pthread_join(seats[s].thread, NULL);
+    for (uint32_t s = 1; !code && s < seats->n; s++)
+        code = start(&at[s]);
+    if (code) {
+        zinf_net_tell(at[0].net, zinf_error());
+        pthread_mutex_lock(&seats->lock);
+        for (uint32_t s = 0; s < seats->n; s++)
+            at[s].over |= !at[s].started;
+        pthread_mutex_unlock(&seats->lock);
+        zinf_net_close(at[0].net);
+    } else {
+        run_seat(&at[0]);
+        code = at[0].code ? zinf_fail(at[0].code, "%s", at[0].said) : 0;
+    }
+    for (uint32_t s = 1; s < seats->n; s++)
+        if (at[s].started)
+            pthread_join(at[s].thread, NULL);
         else
-            zinf_net_close(seats[s].net);
-    for (uint32_t s = 1; !code && s < n; s++) /* after its last word to the others */
-        if (seats[s].code)
-            code = zinf_fail(seats[s].code, "seat %u has failed: %s", s, seats[s].said);
+            zinf_net_close(at[s].net);
+    for (uint32_t s = 1; !code && s < seats->n; s++) /* after its last word to the others */
+        if (at[s].code)
+            code = zinf_fail(at[s].code, "seat %u has failed: %s", s, at[s].said);
+    return code;
+}
+
+static int run_on_all(struct seats *seats)
+{
+    pthread_condattr_t monotonic; /* as deadlines are */
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&seats->left, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&seats->lock, NULL);
+    int code = run_all(seats);
+    pthread_cond_destroy(&seats->left);
+    pthread_mutex_destroy(&seats->lock);
     return code;
 }
 
@@ -67,8 +152,10 @@ static int run_alone(struct zinf_net *net, zinf_seat_run *run, void *arg)
     return code ? code : run(arg, 0, net);
 }
 
-int zinf_run_on_seats(uint32_t n, struct zinf_net *between, zinf_seat_run *run, void *arg)
+int zinf_run_on_seats(uint32_t n, struct zinf_net *between, zinf_seat_run *run, void *arg,
+                      zinf_seats_stuck *stuck)
 {
+    struct seats all = {.n = n, .stuck = stuck};
     if (n < 2)
         return run_alone(between, run, arg);
     struct zinf_net **nets = calloc(n, sizeof *nets);
@@ -77,11 +164,12 @@ int zinf_run_on_seats(uint32_t n, struct zinf_net *between, zinf_seat_run *run, 
     if (!code)
         code = zinf_net_seats_create(nets, n, between);
     for (uint32_t s = 0; !code && s < n; s++)
-        seats[s] = (struct seat){.number = s, .net = nets[s], .run = run, .arg = arg};
+        seats[s] = (struct seat){.all = &all, .number = s, .net = nets[s], .run = run, .arg = arg};
+    all.at = seats;
     if (code && between)
         zinf_net_tell(between, zinf_error());
     if (!code)
-        code = run_all(seats, n);
+        code = run_on_all(&all);
     free(nets);
     free(seats);
     return code;
@@ -102,8 +190,11 @@ static int open_saving(struct training *t)
     if (o->seats < 2 || o->trainer.net || !o->trainer.config->async_save)
         return 0;
     t->saving = calloc(o->seats, sizeof *t->saving);
-    return t->saving ? zinf_net_seats_create(t->saving, o->seats, NULL)
-                     : zinf_fail(-ENOMEM, "no memory for %u seats", o->seats);
+    int code = t->saving ? zinf_net_seats_create(t->saving, o->seats, NULL)
+                         : zinf_fail(-ENOMEM, "no memory for %u seats", o->seats);
+    for (uint32_t s = 0; !code && s < o->seats; s++)
+        zinf_net_set_timeout(t->saving[s], o->trainer.config->timeout);
+    return code;
 }
 
 /* In the seat's thread: ends wait for each other there, unless one has failed. */
@@ -149,7 +240,8 @@ int zinf_run_train(const struct zinf_run_options *options)
     if (code && options->trainer.net)
         zinf_net_tell(options->trainer.net, zinf_error());
     if (!code)
-        code = zinf_run_on_seats(options->seats, options->trainer.net, train_on_seat, &training);
+        code = zinf_run_on_seats(options->seats, options->trainer.net, train_on_seat, &training,
+                                 options->stuck);
     for (uint32_t s = 0; training.saving && s < options->seats; s++) /* of seats that never began */
         close_saving(&training, s, code ? code : -ECANCELED);
     free(training.saving);

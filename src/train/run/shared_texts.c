@@ -5,9 +5,6 @@
 
 #include <stdlib.h>
 
-/* Parts take their ranks longer than any step: so many times the limit of one. */
-#define PATIENCE 10
-
 static bool are_dealt(const struct setup *s, const struct zinf_generate_options *o)
 {
     return s->net && !s->sliced && (o->beams.n > 1 || o->sampler.temperature <= 0);
@@ -88,11 +85,9 @@ int make_shared_texts(struct zinf_trainer *trainer, const struct zinf_generate_o
     int64_t begin = part_begin(n_texts, s->layout.rank, s->layout.world);
     int64_t end = part_begin(n_texts, s->layout.rank + 1, s->layout.world);
     int code = trainer_settle(trainer); /* all ranks together, those without a text too */
-    zinf_net_set_timeout(s->net, PATIENCE * s->config->timeout);
     if (!code && end > begin)
         code = zinf_generate(trainer, options, texts + begin, end - begin, &speed);
     if (!code)
         code = share(s, texts, n_texts);
-    zinf_net_set_timeout(s->net, s->config->timeout);
     return code;
 }

@@ -11,6 +11,7 @@
 #include "train/save/checkpoint.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,9 @@ struct checkpoint_background {
     struct zinf_tiers *tiers;  /* the source's */
     struct zinf_device device; /* and its device, with one thread */
     struct checkpoint checkpoint;
+    struct zinf_pulse *pulse; /* of the net for saves, or of the process */
+    sem_t may_begin;          /* once all ranks can */
+    bool called_off;
     const char *output;
     uint64_t limit;
     int code;
@@ -32,13 +36,18 @@ bool checkpoint_background_possible(const struct zinf_trainer *t)
 {
     bool possible = !t->setup.net || t->setup.options.save_net;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
-        possible = possible && t->plan.routes[u].eager && t->plan.homes[u].generations == 2;
+        possible = possible && t->plan.ways[u].eager && t->plan.homes[u].generations == 2;
     return possible && t->plan.at.h_background;
 }
 
 static void *save(void *arg)
 {
     struct checkpoint_background *b = arg;
+    zinf_pulse_set(b->pulse);
+    while (sem_wait(&b->may_begin) && errno == EINTR)
+        ;
+    if (b->called_off)
+        return NULL;
     b->code = checkpoint_write(&b->source, &b->checkpoint, b->output, b->limit);
     if (b->code)
         snprintf(b->message, sizeof b->message, "%s", zinf_error());
@@ -50,6 +59,7 @@ static void destroy(struct checkpoint_background *b)
 {
     zinf_tiers_destroy(b->tiers);
     checkpoint_fini(&b->checkpoint);
+    sem_destroy(&b->may_begin);
     free(b);
 }
 
@@ -67,25 +77,42 @@ static int make_source(struct checkpoint_background *b, const struct zinf_traine
     return code;
 }
 
+static int start(struct checkpoint_background *b)
+{
+    int error = pthread_create(&b->thread, NULL, save, b);
+    return error ? zinf_fail(-error, "cannot start a thread to save: %s", strerror(error)) : 0;
+}
+
+/* Either all ranks save or none: who cannot begin would be waited for. */
 int checkpoint_background_begin(struct checkpoint_background **out, struct zinf_trainer *t,
                                 struct checkpoint *c, const char *output, uint64_t limit)
 {
-    int code = trainer_settle(t);
-    if (code)
-        return code;
     struct checkpoint_background *b = calloc(1, sizeof *b);
-    if (!b)
-        return zinf_fail(-ENOMEM, "no memory to save in the background");
-    b->output = output;
-    b->limit = limit;
-    code = make_source(b, t);
+    const struct source here = trainer_source(t);
+    bool started = false;
+    int code = b ? trainer_settle(t) : zinf_fail(-ENOMEM, "no memory to save in the background");
+    if (b) {
+        b->output = output;
+        b->limit = limit;
+        b->pulse = t->setup.options.save_net ? zinf_net_pulse(t->setup.options.save_net) : NULL;
+        sem_init(&b->may_begin, 0, 0);
+    }
+    if (!code)
+        code = make_source(b, t);
     if (!code) {
         b->checkpoint = *c;
         *c = (struct checkpoint){0};
-        int error = pthread_create(&b->thread, NULL, save, b);
-        code = error ? zinf_fail(-error, "cannot start a thread to save: %s", strerror(error)) : 0;
+        code = start(b);
+        started = !code;
     }
-    if (code)
+    code = collect_agree(&here, code);
+    if (started) {
+        b->called_off = code != 0;
+        sem_post(&b->may_begin);
+    }
+    if (code && started)
+        pthread_join(b->thread, NULL);
+    if (code && b)
         destroy(b);
     else
         *out = b;

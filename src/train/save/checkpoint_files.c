@@ -3,6 +3,7 @@
  * with the drive. Files are read in blocks of a few MiB with O_DIRECT, so that what is compared is
  * the drive's copy, and nobody's page cache is pushed out.
  */
+#include "base/pulse.h"
 #include "train/save/checkpoint.h"
 
 #include <dirent.h>
@@ -45,7 +46,8 @@ static int sum_blocks(int fd, const char *path, void *block, XXH3_state_t *hash,
     *bytes = 0;
     XXH3_64bits_reset(hash);
     while (n == BLOCK_BYTES) {
-        n = read_block(fd, path, block, *bytes);
+        int code = zinf_pulse_beat();
+        n = code ? code : read_block(fd, path, block, *bytes);
         if (n < 0)
             return (int)n;
         XXH3_64bits_update(hash, block, (size_t)n);

@@ -194,7 +194,6 @@ int checkpoint_write(struct source *s, struct checkpoint *c, const char *output,
 {
     bool first = collect_is_first(s);
     checkpoint_take_counters(s, c);
-    collect_be_patient(s, true);
     char *partial = output_checkpoint_path(output, "tmp-", c->step);
     int code = partial ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
     if (!code && first)
@@ -210,7 +209,6 @@ int checkpoint_write(struct source *s, struct checkpoint *c, const char *output,
         code = publish(c, output, partial, limit);
     free(partial);
     code = collect_agree(s, code);
-    collect_be_patient(s, false);
     return code;
 }
 

@@ -18,9 +18,6 @@ struct wanted {
     char sentence[240]; /* of a failure */
 };
 
-/* Files are flushed, read back and removed between calls: so many times the limit of a step. */
-#define PATIENCE 10
-
 bool collect_is_first(const struct source *s)
 {
     return !s->net || s->setup->layout.rank == 0;
@@ -127,12 +124,6 @@ static int trade(const struct source *s, const struct wanted *all)
 }
 
 /* ---- rounds ---- */
-
-void collect_be_patient(const struct source *s, bool patient)
-{
-    if (s->net)
-        zinf_net_set_timeout(s->net, (patient ? PATIENCE : 1) * s->setup->config->timeout);
-}
 
 static int meet(const struct source *s, struct wanted *own)
 {

@@ -82,8 +82,6 @@ struct collect {
     bool over;
 };
 int collect_begin(struct source *s, struct collect *c);
-/* While files are written ranks wait for each other longer than in a step. */
-void collect_be_patient(const struct source *s, bool patient);
 /* One array of a unit, as transfer_save reads it, into the region: parameters in their number
  * type. */
 int collect_part(const struct source *s, uint32_t unit, int part);
@@ -96,7 +94,7 @@ bool collect_is_first(const struct source *s);
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
 int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);
 
-/* transfer_rest.c: what belongs beside the weights of a model or of an adapter. own: XXH3 of an
+/* transfer_save.c: what belongs beside the weights of a model or of an adapter. own: XXH3 of an
  * adapter's file of weights. */
 int transfer_write_rest(const struct source *s, const char *folder, uint64_t own);
 

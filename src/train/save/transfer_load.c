@@ -4,6 +4,8 @@
  */
 #include "train/save/transfer.h"
 
+#include "base/pulse.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,6 +91,7 @@ static void fill_fresh(const struct setup *s, const struct zinf_tensor *tensor,
         snprintf(named.name, sizeof named.name, "%.95s",
                  zinf_family_bare_name(zinf_model_family(s->model),
                                        zinf_adapter_base_name(name, piece->name)));
+    zinf_pulse_beat(); /* what it says is heard where the numbers are stored */
     zinf_tensor_init_fill(tensor, &named, s->options.seed, first, n, out);
 }
 

@@ -87,7 +87,7 @@ static struct zinf_operand reference_at(const struct emitter *e, uint32_t value,
 {
     const struct plan *p = e->p;
     const struct walk *w = e->walk;
-    uint64_t copy = (uint64_t)micro % (uint64_t)p->n_x_micros;
+    uint64_t copy = (uint64_t)micro % (uint64_t)p->itinerary.live;
     return zinf_at(device_at(p, p->at.d_reference +
                                     (copy * w->n_slots + w->values[value].slot) * w->slot_bytes));
 }
@@ -127,7 +127,7 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
             at = begins ? emit_value_new(e, v, e->micro, &c->uses)
                         : emit_value(e, v, e->micro, &c->uses);
             if (!begins && at.tenant)
-                uses_write(&c->uses, at.tenant - 1);
+                uses_write(&c->uses, zinf_operand_buffer(&at));
         }
         add_operand(e, c, at);
     }
@@ -304,27 +304,28 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
 }
 
 /* All micro-batches add to one place, in their order: one contribution. In a tree they cannot. */
-void emit_backward_last(struct emitter *e, uint32_t s)
+void emit_backward_last(struct emitter *e, uint32_t s, struct range micros)
 {
     if (e->p->setup->exact) {
-        emit_backward(e, s, (struct range){0, e->p->setup->n_micro});
+        emit_backward(e, s, micros);
         return;
     }
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
     for (uint32_t v = 0; v < visits; v++) {
         struct call c = {0};
-        for (int64_t m = 0; m < e->p->setup->n_micro; m++) {
+        for (int64_t m = micros.first; m < micros.end; m++) {
+            bool adds = m > micros.first;
             c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
-            c.op.flags = m > 0 ? OP_ADDS : 0;
+            c.op.flags = adds ? OP_ADDS : 0;
             add_units_back(e, &c);
             add_inputs(e, &c);
             add_outputs(e, &c, false, true);
-            for (uint32_t i = 0; i < n_units_of(&c) && m > 0; i++) {
+            for (uint32_t i = 0; i < n_units_of(&c) && adds; i++) {
                 if (is_trained(e, unit_of(&c, i)))
                     uses_write(&c.uses, e->contributions[i].sums[0].resource);
                 add_operand(e, &c, e->contributions[i].sums[0].at);
             }
-            if (m == 0)
+            if (!adds)
                 add_contributions(e, &c);
             compute(e, &c.op, &c.uses);
         }

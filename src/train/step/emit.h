@@ -41,18 +41,32 @@ struct fetched {
     uint32_t range; /* of micro-batches, in which it was fetched */
 };
 
-/* A gradient, from where it is computed to its sum, its norm and its update: emit_grad.c. */
+/* A gradient, or a part of one, where it is computed: emit_grad.c. */
 struct made_grad {
     struct zinf_operand at;
     zinf_resource resource;
-    bool is_sum;  /* at is the kept place itself, or adds to what another operation made */
-    bool on_host; /* of all ranks' sum: the CPU can read it where it is */
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
 #define MAX_PARTIAL_SUMS 12 /* of MAX_LAYER_MAJOR micro-batches, one a level of their tree */
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
+};
+
+/* One thing on its way: where it is at each place that its legs touch. */
+struct stop {
+    struct zinf_operand at;
+    zinf_resource resource;
+    bool known; /* else it is taken when a leg touches it */
+};
+struct trip {
+    uint32_t unit; /* or value */
+    bool is_value, is_fetch;
+    bool updates_end; /* all updates of the unit come before it */
+    uint16_t flags;
+    struct zinf_location home;
+    uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes;
+    struct stop stops[WAYPOINTS];
 };
 
 struct emitter {
@@ -69,7 +83,7 @@ struct emitter {
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs;
-    zinf_pool files, stages, grads, beside_grads, host_grads, tiles, x_stages, caches;
+    zinf_pool files, staging, grads, beside_grads, host_grads, tiles, x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
@@ -78,11 +92,11 @@ struct emitter {
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
-    zinf_resource *x;                   /* [n_leaving n_x_micros]: values in their tier */
+    zinf_resource *x;                   /* [n_leaving live]: values in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
     zinf_resource record;   /* of the step before */
-    /* of values that visits are chosen by: made on the device, [n_choices n_x_micros]; as a list
+    /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
     uint64_t working; /* whose activations the working buffer holds */
@@ -109,12 +123,11 @@ uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *h
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
 /* The parameters of all units with device slots of their own. */
 void emit_own_slots(struct emitter *e);
-/* Where the CPU can still read what a fetch brought; false: nowhere. Whoever reads it there keeps
- * the slot from others. */
-bool emit_fetched(struct emitter *e, uint32_t unit, struct zinf_operand *memory,
-                  zinf_resource *resource);
-/* Brings what a fetch of this range left out to the same place, if the fetch may have: whoever
- * wants the unit chosen or not. */
+/* Where the CPU can still read what a fetch brought, and how much of the unit that is; false:
+ * nowhere. Whoever reads it there keeps the slot from others. */
+bool emit_fetched(struct emitter *e, uint32_t unit, struct stop *hand, enum portion *portion);
+/* For who needs a unit's parameters although no row may have chosen it: reads them, where the fetch
+ * of this range was left out, to where that would have brought them. */
 void emit_fetch_unchosen(struct emitter *e, uint32_t unit);
 /* A value that a stage makes: its place while it is made; then to its tier. Or brought back. */
 struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t micro,
@@ -129,13 +142,10 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
                struct zinf_operand from, uint64_t bytes, const struct uses *uses);
 
 /* emit.c: the operations of a stage, for micro-batches [first, end) where it says so. */
-struct range {
-    int64_t first, end;
-};
 void emit_forward(struct emitter *e, uint32_t stage, struct range micros);
 void emit_backward(struct emitter *e, uint32_t stage, struct range micros);
 /* All micro-batches add to one place, in their order: one contribution. */
-void emit_backward_last(struct emitter *e, uint32_t stage);
+void emit_backward_last(struct emitter *e, uint32_t stage, struct range micros);
 /* Forward and backward of a sweep that is at hand whole. */
 void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
@@ -174,21 +184,18 @@ void emit_swept_targets(struct emitter *e, const struct zinf_ids *sweep, bool fi
                         struct uses *uses);
 void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first, bool last);
 
-/* emit_net.c */
-/* A unit's parameters into memory, which is target's, of the slices that ranks have. */
-void emit_gather(struct emitter *e, uint32_t unit, struct zinf_operand memory,
-                 zinf_resource target);
+/* emit_way.c: a way's legs, one after the other; or one of them. */
+void emit_way(struct emitter *e, struct trip *trip, const struct legs *legs);
+void emit_leg(struct emitter *e, struct trip *trip, const struct leg *leg);
+/* Of a unit's parameters, whose home is known. */
+struct trip trip_of_params(const struct emitter *e, uint32_t unit);
+zinf_resource emit_grad_slot(struct emitter *e, uint32_t unit);
 /* What each rank has updated of a unit, to all. Between the updates and the unit's next use. */
 void emit_spread(struct emitter *e, uint32_t unit);
-/* This rank's slice of the sum of all ranks' contributions, each in memory that the CPU reads, or
- * on GPUs that are linked: to place, or where it was. */
-struct made_grad emit_scatter(struct emitter *e, uint32_t unit, struct made_grad whole,
-                              const struct made_grad *place);
 
 /* emit_update.c */
-/* The update of a unit whose gradient is at grad (whole unit, host memory). */
-void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand grad,
-                       zinf_resource resource);
+/* The update of a unit whose gradient's sum, the rank's slice, is at grad. */
+void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const struct stop *grad);
 /* The update of a unit by its kept gradient, if it is pending. */
 void emit_update_late(struct emitter *e, uint32_t unit);
 /* After all late updates and before the eager ones: the record of the step before. */

@@ -60,7 +60,7 @@ void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cach
     if (!e->p->choice.host_cache)
         return;
     e->deadline = e->position + 2;
-    uses_read(&out, cache.tenant - 1);
+    uses_read(&out, zinf_operand_buffer(&cache));
     emit_transfer(e, ZINF_LANE_D2H, stage, home(e, stage), cache, &out);
     e->deadline = deadline;
 }

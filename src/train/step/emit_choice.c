@@ -11,7 +11,7 @@
 
 static uint32_t number(const struct emitter *e, uint32_t stage, int64_t micro)
 {
-    uint32_t n = (uint32_t)e->p->n_x_micros;
+    uint32_t n = (uint32_t)e->p->itinerary.live;
     return e->walk->stages[stage].choice * n + (uint32_t)micro % n;
 }
 
@@ -72,7 +72,8 @@ void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, struct r
     uses_write(&out, e->choice);
     emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_choice)), value, bytes, &out);
     decide(e, stage, micro == micros.first, list);
-    if (p->setup->sliced && p->chosen_backward && micro + 1 == micros.end)
+    const struct zinf_home *swept = &p->homes[chooser->sweep.at[0]];
+    if (p->chosen_backward && micro + 1 == micros.end && legs_meet(way_fetch(&p->travel, swept)))
         unite(e, stage);
     uses_read(&in, e->decided[e->walk->stages[stage].choice]);
     uses_write(&in, e->listed[number(e, stage, micro)]);

@@ -20,8 +20,8 @@ void emit_swept_targets(struct emitter *e, const struct zinf_ids *sweep, bool fi
 {
     struct plan *p = e->p;
     uint32_t lead = first_trained(e, sweep);
-    bool apart =
-        p->routes[lead].grad_in_place ? e->grads_seen[lead] > 0 : !first || !plan_sums_whole(p);
+    bool apart = way_sums_in_place(&p->travel, &p->homes[lead]) ? e->grads_seen[lead] > 0
+                                                                : !first || !plan_sums_whole(p);
     uint64_t offset = p->at.d_whole_grads;
     if (apart)
         uses_write(uses, e->whole_grads);

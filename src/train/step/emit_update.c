@@ -15,9 +15,10 @@ struct group {
     uint32_t number, unit;
     uint64_t n;
     struct zinf_location state[2], param[2]; /* now, and after the update */
-    zinf_buffer tile;                        /* ZINF_NO_BUFFER: none is needed */
-    bool tile_ready;                         /* something has been put there */
-    zinf_resource parts[MAX_PARTS];          /* what else the update waits for */
+    struct zinf_location grad_home;
+    zinf_buffer tile;               /* ZINF_NO_BUFFER: none is needed */
+    bool tile_ready;                /* something has been put there */
+    zinf_resource parts[MAX_PARTS]; /* what else the update waits for */
     uint32_t n_parts;
     zinf_resource grad;
 };
@@ -31,6 +32,7 @@ static struct group group_at(struct emitter *e, uint32_t number)
         group.state[relative] = zinf_tiers_group_state(p->tiers, number, relative);
         group.param[relative] = zinf_tiers_group_param(p->tiers, number, relative);
     }
+    group.grad_home = zinf_tiers_group_grad(p->tiers, number);
     group.state[0].bytes -= durable_copy_bytes(p->setup, g->n); /* only ever written */
     return group;
 }
@@ -53,110 +55,57 @@ static struct zinf_operand into_tile(struct emitter *e, struct group *g, uint64_
     return zinf_in(g->tile, offset);
 }
 
-static struct zinf_operand read_part(struct emitter *e, struct group *g,
-                                     const struct zinf_location *where, uint64_t offset,
-                                     zinf_resource source)
+/* An offset in the tile. */
+static uint64_t tile_at(const struct plan *p, enum waypoint place)
 {
+    return place == STATE_TILE ? p->sizes.tile_state : place == GRAD_TILE ? p->sizes.tile_grad : 0;
+}
+
+/* Into the tile, from where it lives. */
+static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
+{
+    const bool state = leg->from.place == STATE_HOME, grad = leg->from.place == GRAD_HOME;
+    const struct zinf_location *where = state ? &g->state[0] : grad ? &g->grad_home : &g->param[0];
     struct uses uses = {0};
-    struct zinf_operand memory = into_tile(e, g, offset, &uses);
-    uses_read(&uses, source);
-    emit_drive(e, ZINF_LANE_READ, (int32_t)g->unit, (int32_t)g->number, where, memory, &uses);
-    return memory;
+    struct zinf_operand to = into_tile(e, g, tile_at(e->p, leg->to.place), &uses);
+    uses_read(&uses, state ? e->done[g->unit] : grad ? e->grad[g->unit] : e->param[g->unit]);
+    e->flags |= grad && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
+    if (leg->lane == ZINF_LANE_READ)
+        emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, to, &uses);
+    else
+        emit_copy(e, leg->lane, (int32_t)g->unit, to, zinf_of(where), where->bytes, &uses);
+    e->flags &= (uint16_t)~OP_KEPT;
 }
 
-static const struct route *route(const struct emitter *e, const struct group *g)
+/* And back, in the new generation. */
+static void emit_out(struct emitter *e, const struct group *g, const struct leg *leg)
 {
-    return &e->p->routes[g->unit];
-}
-
-/* The gradient was computed with the parameters: where they are still at hand they need not be read
- * again. */
-static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
-{
-    const struct zinf_layout *layout = &e->p->setup->layout;
-    uint64_t first = layout->groups[g->number].first;
-    bool eager = e->flags & OP_EAGER;
-    if (!eager || route(e, g)->fetch != FETCH_FROM_DRIVE ||
-        !emit_fetched(e, g->unit, &at[0], &g->parts[g->n_parts]))
-        return false;
-    g->n_parts++;
-    if (!plan_stages_slices(e->p)) /* of the whole unit */
-        first += layout->units[g->unit].slice_first;
-    at[0] = zinf_beyond(at[0], first * zinf_dtype_bytes(e->p->setup->dtype));
-    if (g->tile == ZINF_NO_BUFFER)
-        g->tile = emit_buffer(e, e->tiles);
-    at[1] = zinf_in(g->tile, 0);
-    return true;
-}
-
-static void param_in(struct emitter *e, struct group *g, struct zinf_operand at[2])
-{
-    bool wanted = e->p->setup->form != ZINF_STATE_WHOLE;
-    bool on_drive = route(e, g)->fetch == FETCH_FROM_DRIVE, far = route(e, g)->param_out_of_reach;
+    const struct zinf_location *where = leg->to.place == STATE_HOME ? &g->state[1] : &g->param[1];
+    struct zinf_operand from = zinf_in(g->tile, tile_at(e->p, leg->from.place));
     struct uses uses = {0};
-    for (int i = 0; i < 2; i++)
-        at[i] = zinf_of(&g->param[i]);
-    if (wanted && fetched_in(e, g, at))
-        return;
-    if (on_drive && wanted) {
-        at[0] = at[1] = read_part(e, g, &g->param[0], 0, e->param[g->unit]);
-    } else if (far && wanted) {
-        struct zinf_operand memory = into_tile(e, g, 0, &uses);
-        uses_read(&uses, e->param[g->unit]);
-        emit_copy(e, ZINF_LANE_D2H, (int32_t)g->unit, memory, at[0], g->param[0].bytes, &uses);
-        at[0] = at[1] = memory;
-    } else if (on_drive || far) {
-        if (g->tile == ZINF_NO_BUFFER)
-            g->tile = emit_buffer(e, e->tiles);
-        at[0] = at[1] = zinf_in(g->tile, 0);
-    }
-}
-
-static void param_out(struct emitter *e, const struct group *g, struct zinf_operand from)
-{
-    struct uses uses = {0};
-    if (g->tile != ZINF_NO_BUFFER)
-        uses_read(&uses, g->tile);
-    uses_read(&uses, e->done[g->unit]);
-    uses_read(&uses, e->record);
-    if (route(e, g)->fetch == FETCH_FROM_DRIVE)
-        emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->param[1], from,
-                   &uses);
-    else if (route(e, g)->param_out_of_reach)
-        emit_copy(e, ZINF_LANE_H2D, (int32_t)g->unit, zinf_of(&g->param[1]), from,
-                  g->param[1].bytes, &uses);
-}
-
-static void state_out(struct emitter *e, const struct group *g, struct zinf_operand from)
-{
-    struct uses uses = {0};
-    if (g->state[1].tier != ZINF_TIER_DRIVE)
-        return;
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
     uses_read(&uses, e->record);
-    emit_drive(e, ZINF_LANE_WRITE, (int32_t)g->unit, (int32_t)g->number, &g->state[1], from, &uses);
+    if (leg->lane == ZINF_LANE_WRITE)
+        emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, from, &uses);
+    else
+        emit_copy(e, leg->lane, (int32_t)g->unit, zinf_of(where), from, where->bytes, &uses);
 }
 
-/* grad: this group's, in memory that the CPU can read. */
-static void emit_group(struct emitter *e, struct group *g, struct zinf_operand grad)
+/* at: the update's operands by op.h, of which the last is the gradient. */
+static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
+                      const struct zinf_operand at[5])
 {
-    struct plan *p = e->p;
-    struct zinf_operand state[2] = {zinf_of(&g->state[0]), zinf_of(&g->state[1])}, param[2];
+    struct zinf_op op = {.lane = leg->lane,
+                         .kind = leg->kind,
+                         .unit = (int32_t)g->unit,
+                         .arg = (int32_t)g->number,
+                         .at = at,
+                         .n_at = 5,
+                         .bytes =
+                             2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};
-    enum zinf_lane lane = route(e, g)->update_lane;
-    if (g->state[0].tier == ZINF_TIER_DRIVE)
-        state[0] = state[1] = read_part(e, g, &g->state[0], p->sizes.tile_state, e->done[g->unit]);
-    param_in(e, g, param);
-    struct zinf_op op = {
-        .lane = lane,
-        .kind = lane == ZINF_LANE_DEVICE && device_is_far(p->setup) ? OP_DEVICE_UPDATE : OP_UPDATE,
-        .unit = (int32_t)g->unit,
-        .arg = (int32_t)g->number,
-        .at = (struct zinf_operand[]){state[0], state[1], param[0], param[1], grad},
-        .n_at = 5,
-        .bytes = 2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
-    op.flags = !(e->flags & OP_EAGER) && plan_keeps_chosen(p, g->unit) ? OP_KEPT : 0;
+    op.flags = !(e->flags & OP_EAGER) && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)
         uses_read(&uses, g->parts[i]);
@@ -164,24 +113,81 @@ static void emit_group(struct emitter *e, struct group *g, struct zinf_operand g
     if (g->tile != ZINF_NO_BUFFER)
         uses_write(&uses, g->tile);
     emit(e, &op, &uses);
-    state_out(e, g, state[1]);
-    param_out(e, g, param[1]);
 }
 
-void emit_update_eager(struct emitter *e, uint32_t unit, struct zinf_operand grad,
-                       zinf_resource resource)
+/* The gradient was computed with the parameters: where they are still at hand they need not be read
+ * again. */
+static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand *at)
+{
+    const struct zinf_layout *layout = &e->p->setup->layout;
+    uint64_t first = layout->groups[g->number].first;
+    struct stop hand;
+    enum portion portion;
+    if (!(e->flags & OP_EAGER) || !e->p->travel.reads_params ||
+        g->param[0].tier != ZINF_TIER_DRIVE || !emit_fetched(e, g->unit, &hand, &portion))
+        return false;
+    first += portion == ALONE ? 0 : layout->units[g->unit].slice_first;
+    *at = zinf_beyond(hand.at, first * zinf_dtype_bytes(e->p->setup->dtype));
+    g->parts[g->n_parts++] = hand.resource;
+    return true;
+}
+
+/* Operands that are in the tile, now and after the update; all but the gradient of an eager one. */
+static void find_operands(struct emitter *e, struct group *g, uint32_t places,
+                          struct zinf_operand at[5])
+{
+    static const enum waypoint tiles[] = {STATE_TILE, STATE_TILE, PARAM_TILE, PARAM_TILE,
+                                          GRAD_TILE};
+    const struct zinf_location *homes[] = {&g->state[0], &g->state[1], &g->param[0], &g->param[1],
+                                           &g->grad_home};
+    for (int i = 0; i < 5; i++) {
+        bool in_tile = has_waypoint(places, tiles[i]);
+        if (in_tile && g->tile == ZINF_NO_BUFFER)
+            g->tile = emit_buffer(e, e->tiles);
+        at[i] = in_tile ? zinf_in(g->tile, tile_at(e->p, tiles[i])) : zinf_of(homes[i]);
+    }
+    if (has_waypoint(places, GRAD_TILE))
+        g->grad = g->tile;
+}
+
+/* grad: this group's, in memory that the CPU can read; NULL: at its home. */
+static void emit_group(struct emitter *e, struct group *g, struct end from,
+                       const struct zinf_operand *grad)
+{
+    const struct plan *p = e->p;
+    struct zinf_operand at[5], hand;
+    bool at_hand = fetched_in(e, g, &hand);
+    struct legs legs = way_update(&p->travel, &p->homes[g->unit], from, at_hand);
+    find_operands(e, g, legs_waypoints(legs), at);
+    if (at_hand)
+        at[2] = hand;
+    if (grad)
+        at[4] = *grad;
+    for (int i = 0; i < legs.n; i++) {
+        const struct leg *leg = &legs.leg[i];
+        if (leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_D2H)
+            emit_in(e, g, leg);
+        else if (leg->lane == ZINF_LANE_WRITE || leg->lane == ZINF_LANE_H2D)
+            emit_out(e, g, leg);
+        else
+            emit_step(e, g, leg, at);
+    }
+}
+
+void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const struct stop *grad)
 {
     const struct zinf_layout *layout = &e->p->setup->layout;
     const struct zinf_layout_unit *u = &layout->units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = NEXT_STEP + unit;
     e->flags = OP_EAGER;
-    if (e->p->setup->form != ZINF_STATE_WHOLE)
+    if (e->p->travel.reads_params)
         emit_fetch_unchosen(e, unit);
     for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {
         struct group g = group_at(e, i);
-        g.grad = resource;
-        emit_group(e, &g, zinf_beyond(grad, layout->groups[i].first * sizeof(float)));
+        g.grad = grad->resource;
+        struct zinf_operand part = zinf_beyond(grad->at, layout->groups[i].first * sizeof(float));
+        emit_group(e, &g, sum, &part);
     }
     e->flags = 0;
     emit_spread(e, unit);
@@ -198,41 +204,18 @@ static void emit_flip(struct emitter *e, uint32_t unit)
     emit(e, &op, &uses);
 }
 
-/* A kept gradient that the CPU cannot reach comes through the tile. */
-static struct zinf_operand late_grad(struct emitter *e, struct group *g)
-{
-    struct plan *p = e->p;
-    struct zinf_location where = zinf_tiers_group_grad(p->tiers, g->number);
-    struct zinf_operand grad = zinf_of(&where), copy;
-    struct uses uses = {0};
-    bool on_drive = route(e, g)->gradient == GRADIENT_SUM_ON_DRIVE;
-    g->grad = e->grad[g->unit];
-    if (!on_drive && !route(e, g)->grad_out_of_reach)
-        return grad;
-    if (on_drive) {
-        e->flags |= plan_keeps_chosen(p, g->unit) ? OP_KEPT : 0;
-        copy = read_part(e, g, &where, p->sizes.tile_grad, g->grad);
-        e->flags &= (uint16_t)~OP_KEPT;
-    } else {
-        copy = into_tile(e, g, p->sizes.tile_grad, &uses);
-        uses_read(&uses, g->grad);
-        emit_copy(e, ZINF_LANE_D2H, (int32_t)g->unit, copy, grad, where.bytes, &uses);
-    }
-    g->grad = g->tile;
-    return copy;
-}
-
 void emit_update_late(struct emitter *e, uint32_t unit)
 {
     struct plan *p = e->p;
     const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = INHERITED - 1;
+    const struct end home = {GRAD_HOME, ALONE};
     e->flags = OP_DEFERRED;
     for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {
         struct group g = group_at(e, i);
-        struct zinf_operand grad = late_grad(e, &g);
-        emit_group(e, &g, grad);
+        g.grad = e->grad[unit];
+        emit_group(e, &g, home, NULL);
     }
     emit_spread(e, unit);
     emit_flip(e, unit);

@@ -6,7 +6,7 @@
 
 static uint64_t x_number(const struct emitter *e, uint32_t value, int64_t micro)
 {
-    uint64_t n = (uint64_t)e->p->n_x_micros;
+    uint64_t n = (uint64_t)e->p->itinerary.live;
     return (uint64_t)e->walk->values[value].number * n + (uint64_t)micro % n;
 }
 
@@ -22,7 +22,7 @@ static struct zinf_operand fixed(const struct emitter *e, uint32_t value, int64_
 {
     const struct plan *p = e->p;
     const struct walk_value *v = &e->walk->values[value];
-    uint64_t n = (uint64_t)p->n_x_micros, copy = (uint64_t)micro % n;
+    uint64_t n = (uint64_t)p->itinerary.live, copy = (uint64_t)micro % n;
     uint64_t base = e->walk->graph->values[value].leaves ? p->at.d_x : p->at.d_staying;
     if (!has_backward(p->setup))
         return zinf_at(device_at(p, p->at.d_x + v->slot * e->walk->slot_bytes));
@@ -44,7 +44,7 @@ static struct zinf_location value_location(const struct emitter *e, uint32_t val
 {
     const struct plan *p = e->p;
     const struct walk_value *v = &e->walk->values[value];
-    uint64_t n = (uint64_t)p->n_x_micros, offset = n * v->bytes_before;
+    uint64_t n = (uint64_t)p->itinerary.live, offset = n * v->bytes_before;
     if (p->x_tier == ZINF_TIER_DRIVE)
         return (struct zinf_location){.tier = ZINF_TIER_DRIVE,
                                       .extent = p->x_extents[x_number(e, value, micro)],
@@ -54,84 +54,30 @@ static struct zinf_location value_location(const struct emitter *e, uint32_t val
         .tier = ZINF_TIER_HOST, .memory = host_at(p, p->at.h_x + offset), .bytes = v->bytes};
 }
 
-/* Of transfers of a value only the rows that a step's samples have are made (lengths.c). */
-static void copy_value(struct emitter *e, enum zinf_lane lane, uint32_t value,
-                       struct zinf_operand to, struct zinf_operand from, const struct uses *uses)
+/* Of transfers of a value only the rows that a step's samples have are made (batch.c). */
+static struct trip trip_of_value(const struct emitter *e, uint32_t value, int64_t micro,
+                                 struct zinf_operand x)
 {
-    struct zinf_op op = {.lane = lane,
-                         .kind = lane == ZINF_LANE_H2D ? OP_COPY_IN : OP_COPY_OUT,
-                         .flags = OP_VALUE,
-                         .unit = -1,
-                         .arg = (int32_t)value,
-                         .at = (struct zinf_operand[]){to, from},
-                         .n_at = 2,
-                         .bytes = e->walk->values[value].bytes};
-    emit(e, &op, uses);
-}
-
-static void drive_value(struct emitter *e, enum zinf_lane lane, uint32_t value,
-                        const struct zinf_location *where, struct zinf_operand memory,
-                        const struct uses *uses)
-{
-    const uint16_t flags = e->flags;
-    e->flags |= OP_VALUE;
-    emit_drive(e, lane, -1, (int32_t)value, where, memory, uses);
-    e->flags = flags;
+    struct trip t = {.unit = value,
+                     .is_value = true,
+                     .flags = OP_VALUE,
+                     .home = value_location(e, value, micro),
+                     .whole_bytes = e->walk->values[value].bytes};
+    t.stops[VALUE_HOME] = (struct stop){zinf_of(&t.home), e->x[x_number(e, value, micro)], true};
+    t.stops[VALUE_SLOT] = (struct stop){x, zinf_operand_buffer(&x), true};
+    return t;
 }
 
 void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand x)
 {
-    struct plan *p = e->p;
     if (stays(e, value))
         return;
-    zinf_resource there = e->x[x_number(e, value, micro)];
-    struct zinf_location where = value_location(e, value, micro);
-    struct uses out = {0}, written = {0};
+    struct legs legs = way_value_out(&e->p->travel, e->p->x_tier);
+    struct trip t = trip_of_value(e, value, micro, x);
     uint32_t deadline = e->deadline;
     e->deadline = e->position + 2;
-    uses_read(&out, x.tenant - 1);
-    if (where.tier == ZINF_TIER_HOST) {
-        uses_write(&out, there);
-        copy_value(e, ZINF_LANE_D2H, value, zinf_of(&where), x, &out);
-    } else if (p->setup->direct) {
-        uses_write(&out, there);
-        drive_value(e, ZINF_LANE_WRITE, value, &where, x, &out);
-    } else {
-        zinf_buffer stage = emit_buffer(e, e->x_stages);
-        uses_write(&out, stage);
-        copy_value(e, ZINF_LANE_D2H, value, zinf_in(stage, 0), x, &out);
-        uses_read(&written, stage);
-        uses_write(&written, there);
-        drive_value(e, ZINF_LANE_WRITE, value, &where, zinf_in(stage, 0), &written);
-    }
+    emit_way(e, &t, &legs);
     e->deadline = deadline;
-}
-
-/* Host or drive, through staging where the drive cannot reach the device, to slot x. */
-static void bring_back(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand x)
-{
-    zinf_resource there = e->x[x_number(e, value, micro)];
-    struct zinf_location where = value_location(e, value, micro);
-    struct zinf_operand from = zinf_of(&where);
-    struct uses in = {0}, read = {0};
-    if (where.tier == ZINF_TIER_DRIVE && e->p->setup->direct) {
-        uses_read(&read, there);
-        uses_write(&read, x.tenant - 1);
-        drive_value(e, ZINF_LANE_READ, value, &where, x, &read);
-        return;
-    }
-    if (where.tier == ZINF_TIER_DRIVE) {
-        zinf_buffer stage = emit_buffer(e, e->x_stages);
-        from = zinf_in(stage, 0);
-        uses_read(&read, there);
-        uses_write(&read, stage);
-        drive_value(e, ZINF_LANE_READ, value, &where, from, &read);
-        uses_read(&in, stage);
-    } else {
-        uses_read(&in, there);
-    }
-    uses_write(&in, x.tenant - 1);
-    copy_value(e, ZINF_LANE_H2D, value, x, from, &in);
 }
 
 struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses)
@@ -144,8 +90,10 @@ struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro,
     uses_read(uses, e->xs.buffer[at]);
     if (hit)
         return x;
+    struct legs legs = way_value_back(&e->p->travel, e->p->x_tier);
+    struct trip t = trip_of_value(e, value, micro, x);
     e->deadline = INHERITED;
-    bring_back(e, value, micro, x);
+    emit_way(e, &t, &legs);
     e->deadline = deadline;
     return x;
 }

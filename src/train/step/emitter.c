@@ -73,23 +73,23 @@ static void make_pools(struct emitter *e)
     int slots = (int)param_slots(p, &p->choice);
     pool(e, "parameter slots", device_at(p, p->at.d_slots), p->sizes.slot, slots, true,
          &e->slots.pool);
-    pool(e, "parameter staging", host_at(p, p->at.h_param_stages), p->sizes.stage, slots, true,
-         &e->stages);
+    pool(e, "parameter staging", host_at(p, p->at.h_param_staging), p->sizes.staging, slots, true,
+         &e->staging);
     pool(e, "weights as the folder has them", host_at(p, p->at.h_files),
          p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
-         FILE_STAGES, true, &e->files);
+         FILE_STAGINGS, true, &e->files);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
          (int)grad_slots(p, &p->choice), true, &e->grads);
     pool(e, "gradient slots of shared tables", device_at(p, p->at.d_beside_slots),
          p->sizes.beside_slot, (int)beside_slots(p), true, &e->beside_grads);
-    pool(e, "gradient staging", host_at(p, p->at.h_grad_stages), p->sizes.grad_stage, GRAD_STAGES,
-         true, &e->host_grads);
+    pool(e, "gradient staging", host_at(p, p->at.h_grad_staging), p->sizes.grad_staging,
+         GRAD_STAGINGS, true, &e->host_grads);
     pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile, p->choice.state_slots,
          true, &e->tiles);
     pool(e, "activations between stages", device_at(p, p->at.d_x), e->walk->leaving_bytes,
          (int)x_slots(p), true, &e->xs.pool);
-    pool(e, "activations on their way", host_at(p, p->at.h_x_stages), e->walk->leaving_bytes,
-         X_STAGES, true, &e->x_stages);
+    pool(e, "activations on their way", host_at(p, p->at.h_x_staging), e->walk->leaving_bytes,
+         X_STAGINGS, true, &e->x_staging);
     pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
          CACHE_SLOTS, true, &e->caches);
     ring_init(e, &e->slots, (uint32_t)slots);
@@ -113,7 +113,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->param, n);
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
-    resources(e, &e->x, (size_t)e->walk->n_leaving * (size_t)p->n_x_micros);
+    resources(e, &e->x, (size_t)e->walk->n_leaving * (size_t)p->itinerary.live);
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
     e->fetched = array(e, n, sizeof *e->fetched);
@@ -133,8 +133,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resource(e, &e->whole_grads);
     resource(e, &e->sequence);
     resource(e, &e->record);
-    resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->n_x_micros);
-    resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->n_x_micros);
+    resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
+    resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
     resources(e, &e->decided, e->walk->n_choices);
     resource(e, &e->choice);
     return e->code;

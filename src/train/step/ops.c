@@ -89,7 +89,7 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
                               : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
                                                        group->n, t->setup.device->n_threads);
         t->plan.norm_parts[g] = part;
-        if (t->setup.exact && (!t->setup.whole_state || !t->setup.layout.rank)) /* once in all */
+        if (counts_squares(&t->setup))
             add_squares(t, op, group);
         sum += part;
     }
@@ -126,22 +126,20 @@ static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
     return code ? code : copied ? copied : returned;
 }
 
-/* The sum to every rank: each makes a part of it. */
-static int sum_for_all(struct zinf_trainer *t, const struct zinf_op *op)
+static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return zinf_net_scatter_sum(t->setup.net, at(op, 1), at(op, 0),
+                                t->setup.layout.units[op->unit].slice_elems);
+}
+
+/* Each rank makes a part of it. */
+static int run_sum_for_all(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_layout *l = &t->setup.layout;
     uint64_t part = l->units[op->unit].padded_elems / l->world;
     float *own = (float *)at(op, 1) + l->rank * part;
     int code = zinf_net_scatter_sum(t->setup.net, at(op, 1), own, part);
     return code ? code : zinf_net_gather(t->setup.net, own, at(op, 0), part * sizeof *own);
-}
-
-static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
-{
-    if (t->setup.whole_state)
-        return sum_for_all(t, op);
-    return zinf_net_scatter_sum(t->setup.net, at(op, 1), at(op, 0),
-                                t->setup.layout.units[op->unit].slice_elems);
 }
 
 static int run_link_gather(struct zinf_trainer *t, const struct zinf_op *op)
@@ -161,7 +159,8 @@ static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- choices ---- */
 
-/* Whoever asks waits for this, and the next of its kind for whoever asks. */
+/* Writes `chosen` without a lock: operations that are left out by it wait for this one, and the
+ * next choice of the same stage waits for them. */
 static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
@@ -175,7 +174,7 @@ static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
     return code;
 }
 
-/* By the lane NET, before anything that is left out by it. */
+/* On the lane NET. Fetches that the choice may leave out wait for this operation. */
 static int run_unite(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_ids *sweep = &t->setup.graph->stages[op->stage].sweep;

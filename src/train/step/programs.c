@@ -27,57 +27,64 @@ static void emit_losses(struct emitter *e)
               (uint64_t)p->setup->n_micro * e->walk->loss_bytes, &uses);
 }
 
-static void emit_range(struct emitter *e, struct range micros)
+/* A sweep that runs whole goes forward and backward at once. */
+static bool is_whole(const struct emitter *e, uint32_t s)
 {
-    uint32_t n = e->walk->graph->n_stages;
-    bool whole = e->p->choice.whole;
-    e->range++;
-    for (uint32_t s = 0; s < n; s++)
-        if (whole && s == e->walk->whole)
-            emit_whole(e, s, micros);
+    return e->p->choice.whole && s == e->walk->whole;
+}
+
+static bool goes_back(const struct emitter *e, uint32_t s)
+{
+    const struct walk_stage *info = &e->walk->stages[s];
+    return info->differentiates && !info->runs_last && !is_whole(e, s);
+}
+
+static void emit_visit(struct emitter *e, const struct visit *v)
+{
+    e->range += v->direction == VISIT_FORWARD;
+    for (uint32_t s = v->first; v->direction == VISIT_FORWARD && s < v->end; s++)
+        if (is_whole(e, s))
+            emit_whole(e, s, v->micros);
         else
-            emit_forward(e, s, micros);
-    for (uint32_t s = n; s-- > 0;)
-        if (e->walk->stages[s].differentiates && !e->walk->stages[s].runs_last &&
-            !(whole && s == e->walk->whole))
-            emit_backward(e, s, micros);
+            emit_forward(e, s, v->micros);
+    for (uint32_t s = v->end; v->direction != VISIT_FORWARD && s-- > v->first;)
+        if (v->direction == VISIT_LAST)
+            emit_backward_last(e, s, v->micros);
+        else if (goes_back(e, s))
+            emit_backward(e, s, v->micros);
+}
+
+/* How often a visit makes a contribution to the gradients of a stage's units, by each of the
+ * stage's own visits. What runs whole works on one micro-batch at a time. */
+static uint32_t contributions_of(const struct emitter *e, const struct visit *v, uint32_t s)
+{
+    if (is_whole(e, s) && v->direction == VISIT_FORWARD)
+        return plan_sums_whole(e->p) ? 1 : (uint32_t)(v->micros.end - v->micros.first);
+    return v->direction == VISIT_LAST || (v->direction == VISIT_BACKWARD && goes_back(e, s));
 }
 
 /* How often emit_grad_made will be called for each unit. */
 static void count_contributions(struct emitter *e)
 {
-    const struct plan *p = e->p;
-    const struct zinf_graph *g = e->walk->graph;
-    uint32_t n_micro = (uint32_t)p->setup->n_micro, ranges = p->layer_major ? 1 : n_micro;
-    for (uint32_t s = 0; s < g->n_stages; s++) {
-        const struct zinf_stage *stage = &g->stages[s];
-        const struct walk_stage *info = &e->walk->stages[s];
-        uint32_t times = info->runs_last ? 1 : ranges;
-        if (!info->differentiates)
-            continue;
-        if (p->choice.whole && s == e->walk->whole && !plan_sums_whole(p))
-            times = n_micro; /* works on one micro-batch at a time */
-        for (uint32_t i = 0; i < stage->units.n; i++)
-            e->grads_total[stage->units.at[i]] += times * zinf_stage_visits(stage);
-        for (uint32_t i = 0; i < stage->sweep.n; i++)
-            e->grads_total[stage->sweep.at[i]] += times;
-    }
+    const struct itinerary *it = &e->p->itinerary;
+    for (uint32_t i = 0; i < it->n; i++)
+        for (uint32_t s = it->visits[i].first; s < it->visits[i].end; s++) {
+            const struct zinf_stage *stage = &e->walk->graph->stages[s];
+            uint32_t times = contributions_of(e, &it->visits[i], s);
+            for (uint32_t k = 0; k < stage->units.n; k++)
+                e->grads_total[stage->units.at[k]] += times * zinf_stage_visits(stage);
+            for (uint32_t k = 0; k < stage->sweep.n; k++)
+                e->grads_total[stage->sweep.at[k]] += times;
+        }
 }
 
 static void emit_forward_and_backward(struct emitter *e)
 {
-    int64_t n_micro = e->p->setup->n_micro;
+    const struct itinerary *it = &e->p->itinerary;
     count_contributions(e);
     emit_inputs(e);
-    if (e->p->layer_major) {
-        emit_range(e, (struct range){0, n_micro});
-    } else {
-        for (int64_t m = 0; m < n_micro; m++)
-            emit_range(e, (struct range){m, m + 1});
-    }
-    for (uint32_t s = e->walk->graph->n_stages; s-- > 0;)
-        if (e->walk->stages[s].runs_last)
-            emit_backward_last(e, s);
+    for (uint32_t i = 0; i < it->n; i++)
+        emit_visit(e, &it->visits[i]);
     emit_losses(e);
 }
 

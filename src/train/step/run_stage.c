@@ -48,9 +48,9 @@ static void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
     if (place == WALK_NONE || !w->values[value].flows)
         return NULL;
     const struct walk_place *at = &w->places[place];
-    uint64_t copy = (uint64_t)(at->to_the_end ? micro : micro % p->n_x_micros);
+    uint64_t copy = (uint64_t)(at->to_the_end ? micro : micro % p->itinerary.live);
     uint64_t offset = (uint64_t)p->setup->n_micro * at->end_before +
-                      (uint64_t)p->n_x_micros * at->turn_before + copy * at->bytes;
+                      (uint64_t)p->itinerary.live * at->turn_before + copy * at->bytes;
     return device_at(p, p->at.d_gradients + offset);
 }
 
@@ -58,7 +58,7 @@ static void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
 static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
 {
     const struct walk_stage *info = &p->setup->walk.stages[s];
-    uint64_t n = (uint64_t)p->n_x_micros, copy = (uint64_t)micro % n;
+    uint64_t n = (uint64_t)p->itinerary.live, copy = (uint64_t)micro % n;
     uint64_t offset = n * info->kept_before + copy * info->kept;
     if (!has_backward(p->setup))
         return device_at(p, p->at.d_working);
@@ -71,7 +71,7 @@ static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
 static char *reference_kept_at(const struct plan *p, uint32_t s, int64_t micro)
 {
     const struct walk_stage *info = &p->setup->walk.stages[s];
-    uint64_t n = (uint64_t)p->n_x_micros, copy = (uint64_t)micro % n;
+    uint64_t n = (uint64_t)p->itinerary.live, copy = (uint64_t)micro % n;
     if (!has_backward(p->setup))
         return device_at(p, p->at.d_reference_kept);
     if (info->ordinal != WALK_NONE)

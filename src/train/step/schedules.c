@@ -47,11 +47,11 @@ enum waiting { WAITS_ON_DEVICE, WAITS_IN_MEMORY, WAITS_ON_DRIVE, WAITINGS };
 
 static bool waits(const struct plan *p, uint32_t unit, enum waiting where)
 {
-    const struct route *r = &p->routes[unit];
-    enum waiting there = r->gradient == GRADIENT_SUM_ON_DRIVE ? WAITS_ON_DRIVE : WAITS_IN_MEMORY;
-    if (r->gradient == GRADIENT_SUM_ON_DEVICE && p->setup->n_micro == 1)
-        there = WAITS_ON_DEVICE;
-    return r->eager && r->gradient != GRADIENT_NONE && there == where;
+    const bool once = p->setup->n_micro == 1;
+    enum waiting there = sums_on(p, unit, ZINF_TIER_DRIVE)            ? WAITS_ON_DRIVE
+                         : once && sums_on(p, unit, ZINF_TIER_DEVICE) ? WAITS_ON_DEVICE
+                                                                      : WAITS_IN_MEMORY;
+    return p->ways[unit].eager && p->homes[unit].keeps_grad && there == where;
 }
 
 static uint32_t count_waiting(const struct plan *p, enum waiting where)
@@ -70,7 +70,7 @@ static uint32_t defer(struct plan *p, uint32_t n, bool spread)
     const struct walk *w = &p->setup->walk;
     uint32_t deferred = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        p->deferred[u] = !p->routes[u].eager;
+        p->deferred[u] = !p->ways[u].eager;
     for (int where = 0; where < WAITINGS; where++) {
         uint32_t all = count_waiting(p, where), from_end = 0;
         uint32_t wanted = n - deferred < all ? n - deferred : all;
@@ -156,7 +156,7 @@ static int predict(struct plan *p, const struct zinf_program *program, double *s
 static bool can_speculate(const struct plan *p)
 {
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        if (p->routes[u].eager)
+        if (p->ways[u].eager)
             return true;
     return false;
 }

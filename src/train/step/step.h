@@ -55,14 +55,14 @@ struct update_scalars {
 /* batch.c: rows that a sample of the batch has in what runs next, which is what frames go by:
  * every operation works on the first so many of a place that has room for the longest. -EINVAL */
 int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch);
-/* The first samples of a step from a batch, of those lengths; the others are nobody's. How many of
- * its rows count in the mean loss. */
-/* class_weights: what a sample of each class counts; NULL: 1. */
+/* Takes the first samples of a step from a batch, of those lengths; the step's other samples count
+ * nothing. class_weights: what a sample of each class counts; NULL: 1. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
                       const float *class_weights);
 /* The sum of what the first samples count by their classes, of all ranks. */
 int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,
                         int64_t samples, double *sum);
+/* How many rows of the batch's first samples count in the mean loss. */
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
 /* [*n] of one of the losses, of a micro-batch's first samples. */
@@ -75,12 +75,12 @@ void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samp
 /* Sums over the pairs among them that count, accuracy too; and the means of such sums. */
 void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums);
 void rewards_to_means(struct zinf_rewards *sums);
-/* And of all but the graph's own: what balances experts. */
+/* The sum of all losses but the graph's own: what balances experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
-/* lengths.c: bytes that an operation moves now, and its share of the work that the program was made
+/* batch.c: bytes that an operation moves now, and its share of the work that the program was made
  * for, in a step of the lengths that were set. Whether those are less than the longest. */
 uint64_t trainer_moved(void *context, const struct zinf_op *op);
 double trainer_share(void *context, const struct zinf_op *op);

@@ -10,12 +10,32 @@ static void *at(const struct zinf_op *op, int operand)
     return zinf_address(&op->at[operand]);
 }
 
-/* A sub-group's arrays from element `first` on, by the form of its state. */
+/* Where an update's masters are, by the form of the state: the parameters themselves, their lower
+ * halves, or beside them. From element `first` of the sub-group, or of the unit that it is, on. */
+struct masters {
+    void *param;
+    uint16_t *remainder;
+    float *master;
+};
+
+static struct masters masters_of(const struct zinf_trainer *t, const struct zinf_op *op,
+                                 uint64_t first)
+{
+    char *own = (char *)at(op, 3) + first * zinf_dtype_bytes(t->setup.dtype);
+    if (t->setup.form == ZINF_STATE_BARE)
+        return (struct masters){.master = (float *)(void *)own};
+    if (t->setup.form == ZINF_STATE_SPLIT)
+        return (struct masters){.param = own, .remainder = (uint16_t *)at(op, 1) + first};
+    return (struct masters){.param = own, .master = (float *)at(op, 1) + first};
+}
+
+/* A sub-group's arrays from element `first` on. */
 static struct zinf_optim_array arrays_of(const struct zinf_trainer *t, const struct zinf_op *op,
                                          uint64_t first, uint64_t n, float grad_scale)
 {
     const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
-    char *state = at(op, 1), *param = at(op, 3);
+    struct masters masters = masters_of(t, op, first);
+    char *state = at(op, 1);
     int moments = zinf_optim_n_moments(t->setup.hyper.kind);
     char *codes = state + setup_moments_offset(&t->setup, g->n);
     float *moment = (float *)(void *)codes;
@@ -25,6 +45,9 @@ static struct zinf_optim_array arrays_of(const struct zinf_trainer *t, const str
         .grad_dtype = ZINF_DTYPE_F32,
         .grad_scale = grad_scale,
         .param_dtype = t->setup.dtype,
+        .param = masters.param,
+        .remainder = masters.remainder,
+        .master = masters.master,
     };
     if (t->setup.moments == MOMENTS_8BIT) {
         float *scales = (float *)(void *)(state + setup_scales_offset(&t->setup, g->n));
@@ -35,16 +58,6 @@ static struct zinf_optim_array arrays_of(const struct zinf_trainer *t, const str
     } else {
         array.moment1 = moments > 0 ? moment + first : NULL;
         array.moment2 = moments > 1 ? moment + g->n + first : NULL;
-    }
-    void *own = param + first * zinf_dtype_bytes(t->setup.dtype);
-    if (t->setup.form == ZINF_STATE_BARE) {
-        array.master = own;
-    } else {
-        array.param = own;
-        if (t->setup.form == ZINF_STATE_SPLIT)
-            array.remainder = (uint16_t *)(void *)state + first;
-        else
-            array.master = (float *)(void *)state + first;
     }
     return array;
 }
@@ -77,21 +90,22 @@ static int step_on_device(struct zinf_trainer *t, const struct zinf_optim_hyper 
     return t->setup.device->ops->adam(t->queues[ZINF_LANE_DEVICE], &adam);
 }
 
-/* Elements of a unit that are updated alike. */
-struct run {
+/* Elements of a unit, one behind the other, that are updated with one rate and weight decay. */
+struct stretch {
     uint64_t n;
     double lr_scale;
     float weight_decay;
 };
 
-/* From element `at` of the unit on: to where weight decay ends or, where tensors have rates of
- * their own, to the next one that has another. Gaps are zero and stay so, by whose rate ever. */
-static struct run run_at(const struct setup *s, uint32_t unit, uint64_t at)
+/* From element `at` of the unit to where weight decay ends or, where tensors have rates of their
+ * own, to the next tensor that has another rate. The gaps between tensors are zeros, which an
+ * update with any rate leaves zeros. */
+static struct stretch stretch_at(const struct setup *s, uint32_t unit, uint64_t at)
 {
     const struct zinf_unit *u = &s->graph->units[unit];
     bool decays = at < u->decay_elems;
-    struct run run = {(decays ? u->decay_elems : s->layout.units[unit].padded_elems) - at, 1,
-                      decays ? s->hyper.weight_decay : 0};
+    struct stretch run = {(decays ? u->decay_elems : s->layout.units[unit].padded_elems) - at, 1,
+                          decays ? s->hyper.weight_decay : 0};
     const struct tensor_rate *rate = NULL;
     uint64_t begin = 0;
     for (uint32_t i = 0; s->rates && i < u->n_tensors; i++) {
@@ -118,7 +132,7 @@ static int update_elements(struct zinf_trainer *t, const struct zinf_op *op,
     uint64_t first = t->setup.layout.units[g->unit].slice_first + g->first, n;
     int code = 0;
     for (uint64_t begin = 0; !code && begin < g->n; begin += n) {
-        struct run run = run_at(&t->setup, g->unit, first + begin);
+        struct stretch run = stretch_at(&t->setup, g->unit, first + begin);
         struct zinf_optim_hyper hyper = scalars->hyper;
         hyper.weight_decay = run.weight_decay;
         hyper.lr = (float)((double)hyper.lr * run.lr_scale);
@@ -140,9 +154,9 @@ static struct zinf_adafactor_tensor tensor_of(const struct zinf_trainer *t,
     const struct zinf_unit *unit = &t->setup.graph->units[g->unit];
     struct factors f = unit_factors(unit, number);
     uint64_t first = unit->tensors[number].offset;
-    char *state = at(op, 1), *param = at(op, 3);
-    float *moments = (float *)(void *)(state + setup_moments_offset(&t->setup, g->n));
-    struct zinf_adafactor_tensor tensor = {
+    struct masters masters = masters_of(t, op, first);
+    float *moments = (float *)(void *)((char *)at(op, 1) + setup_moments_offset(&t->setup, g->n));
+    return (struct zinf_adafactor_tensor){
         .rows = f.rows,
         .cols = f.cols,
         .row_moment = f.rows > 1 ? moments + f.row_offset : NULL,
@@ -150,19 +164,11 @@ static struct zinf_adafactor_tensor tensor_of(const struct zinf_trainer *t,
         .grad = (const float *)at(op, 4) + first,
         .grad_dtype = ZINF_DTYPE_F32,
         .param_dtype = t->setup.dtype,
+        .param = masters.param,
+        .remainder = masters.remainder,
+        .master = masters.master,
         .workspace = host_at(&t->plan, t->plan.at.h_update),
     };
-    void *own = param + first * zinf_dtype_bytes(t->setup.dtype);
-    if (t->setup.form == ZINF_STATE_BARE) {
-        tensor.master = own;
-    } else {
-        tensor.param = own;
-        if (t->setup.form == ZINF_STATE_SPLIT)
-            tensor.remainder = (uint16_t *)(void *)state + first;
-        else
-            tensor.master = (float *)(void *)state + first;
-    }
-    return tensor;
 }
 
 static struct zinf_adafactor_hyper factored_hyper(const struct zinf_trainer *t,

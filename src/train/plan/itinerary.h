@@ -1,0 +1,42 @@
+/*
+ * itinerary: the order in which a step visits the model's stages, as data. A visit takes some
+ * micro-batches through some stages in one direction: all of them through a stage before the next
+ * one. What builds programs walks the visits; how often a gradient is added to, and how many
+ * micro-batches' activations exist at once, is counted from them. Another order (one forward, one
+ * backward, of a range of stages; chunks of a sequence) is another way to fill the list.
+ */
+#ifndef ZINF_TRAIN_ITINERARY_H
+#define ZINF_TRAIN_ITINERARY_H
+
+#include "train/plan/walk.h"
+
+/* Micro-batches [first, end). */
+struct range {
+    int64_t first, end;
+};
+enum direction {
+    VISIT_FORWARD,
+    VISIT_BACKWARD, /* of stages that differentiate and do not run last (walk.h), from the last */
+    VISIT_LAST,     /* backward of a stage that runs last */
+};
+struct visit {
+    enum direction direction;
+    uint32_t first, end; /* stages [first, end) */
+    struct range micros;
+    uint32_t chunk; /* of the sequences; a whole one is chunk 0 */
+};
+struct itinerary {
+    struct visit *visits;
+    uint32_t n;
+    int64_t together; /* the most micro-batches of one visit */
+    int64_t live;     /* and the most whose activations exist at once */
+};
+/* `together` micro-batches at a time through all stages, forward and backward; then the stages that
+ * run last, for all micro-batches. 1: micro-batch by micro-batch; n_micro: layer by layer. */
+int itinerary_make(struct itinerary *out, const struct walk *walk, int64_t n_micro,
+                   int64_t together);
+/* Sets together and live from the visits, of n_micro micro-batches that set out in their order. */
+int itinerary_count(struct itinerary *it, int64_t n_micro);
+void itinerary_fini(struct itinerary *it);
+
+#endif

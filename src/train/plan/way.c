@@ -1,0 +1,397 @@
+/* way: legs from a home, by who reaches which memory. */
+#include "train/plan/way.h"
+
+#define END(place, portion) ((struct end){place, portion})
+
+static void leg(struct legs *l, enum zinf_lane lane, int kind, struct end from, struct end to)
+{
+    l->leg[l->n++] = (struct leg){lane, (uint16_t)kind, from, to};
+    l->end = to;
+}
+
+/* From where the thing is. */
+static void go(struct legs *l, enum zinf_lane lane, int kind, struct end to)
+{
+    leg(l, lane, kind, l->end, to);
+}
+
+static void copy_in(struct legs *l, struct end to)
+{
+    go(l, ZINF_LANE_H2D, OP_COPY_IN, to);
+}
+
+static void copy_out(struct legs *l, struct end to)
+{
+    go(l, ZINF_LANE_D2H, OP_COPY_OUT, to);
+}
+
+struct travel travel_of(const struct setup *s, bool by_link, bool device_adds)
+{
+    struct travel t = {
+        .backward = has_backward(s),
+        .updates = trains(s),
+        .several = s->net,
+        .cut = s->layout.world > 1,
+        .for_all = s->whole_state,
+        .sliced = s->sliced,
+        .own_kernels = device_is_far(s),
+        .reads_params = s->form != ZINF_STATE_WHOLE,
+        .device_adds = device_adds,
+    };
+    memcpy(t.reach, s->reach, sizeof t.reach);
+    t.reach[BY_DEVICE][OTHERS_DEVICES] = by_link;
+    return t;
+}
+
+/* ---- parameters to the device ---- */
+
+/* Off the drive to `to`; what the model's folder has, put together there by the CPU. */
+static void read_in(struct legs *l, const struct zinf_home *home, struct end to)
+{
+    if (home->in_files) {
+        go(l, ZINF_LANE_READ, OP_READ, END(FILE_STAGING, WHOLE));
+        go(l, ZINF_LANE_HOST, OP_ASSEMBLE, to);
+    } else {
+        go(l, ZINF_LANE_READ, OP_READ, to);
+    }
+}
+
+/* Units that this rank has whole. */
+static void fetch_whole(struct legs *l, const struct travel *t, const struct zinf_home *home)
+{
+    enum actor writer = home->in_files ? BY_CPU : BY_DRIVE;
+    enum waypoint to = t->reach[writer][ON_DEVICE] ? PARAM_SLOT : PARAM_STAGING;
+    if (home->param == ZINF_TIER_DRIVE)
+        read_in(l, home, END(to, WHOLE));
+    if (l->end.place != PARAM_SLOT)
+        copy_in(l, END(PARAM_SLOT, WHOLE));
+}
+
+/* This rank's slice to its place in the whole on the device, then the others' beside it. */
+static void fetch_by_devices(struct legs *l, const struct zinf_home *home)
+{
+    if (home->param == ZINF_TIER_DRIVE)
+        read_in(l, home, END(PARAM_STAGING, ALONE));
+    if (home->param != ZINF_TIER_DEVICE)
+        copy_in(l, END(PARAM_SLOT, SLICE));
+    go(l, ZINF_LANE_NET, OP_LINK_GATHER, END(PARAM_SLOT, WHOLE));
+}
+
+/* The device copies each slice from where its rank has it. */
+static void fetch_by_pull(struct legs *l, const struct zinf_home *home)
+{
+    if (home->param == ZINF_TIER_DRIVE)
+        read_in(l, home, END(PARAM_STAGING, ALONE));
+    go(l, ZINF_LANE_NET, OP_PULL, END(PARAM_SLOT, WHOLE));
+}
+
+/* Slices meet in memory that the CPU writes. */
+static void fetch_by_cpu(struct legs *l, const struct travel *t, const struct zinf_home *home)
+{
+    bool on_drive = home->param == ZINF_TIER_DRIVE;
+    bool there = t->reach[BY_CPU][ON_DEVICE] && (!on_drive || t->reach[BY_DRIVE][ON_DEVICE]);
+    enum waypoint to = there ? PARAM_SLOT : PARAM_STAGING;
+    if (on_drive)
+        read_in(l, home, END(to, SLICE));
+    go(l, ZINF_LANE_NET, OP_GATHER, END(to, WHOLE));
+    if (!there)
+        copy_in(l, END(PARAM_SLOT, WHOLE));
+}
+
+static bool stays(const struct travel *t, const struct zinf_home *home)
+{
+    return !t->sliced && (home->param == ZINF_TIER_DEVICE ||
+                          (home->param == ZINF_TIER_HOST && t->reach[BY_DEVICE][ON_HOST]));
+}
+
+struct legs way_fetch(const struct travel *t, const struct zinf_home *home)
+{
+    struct legs l = {.end = {PARAM_HOME, t->sliced ? ALONE : WHOLE}, .by_cpu = {NOWHERE, WHOLE}};
+    if (stays(t, home))
+        return l;
+    if (!t->sliced)
+        fetch_whole(&l, t, home);
+    else if (t->reach[BY_DEVICE][OTHERS_DEVICES])
+        fetch_by_devices(&l, home);
+    else if (t->reach[BY_DEVICE][OTHERS_HOST])
+        fetch_by_pull(&l, home);
+    else
+        fetch_by_cpu(&l, t, home);
+    for (int i = 0; i < l.n; i++)
+        if (l.leg[i].to.place == PARAM_STAGING || t->reach[BY_CPU][ON_DEVICE])
+            l.by_cpu = l.leg[i].to;
+    return l;
+}
+
+bool way_stages_slices(const struct travel *t)
+{
+    return t->reach[BY_DEVICE][OTHERS_DEVICES] || t->reach[BY_DEVICE][OTHERS_HOST];
+}
+
+/* ---- gradients to their sum ---- */
+
+static bool sums_on(const struct zinf_home *home, enum zinf_tier tier)
+{
+    return home->keeps_grad && home->grad == tier;
+}
+
+/* The whole unit's gradient is computed: a rank that keeps a slice has it elsewhere. */
+bool way_sums_in_place(const struct travel *t, const struct zinf_home *home)
+{
+    return sums_on(home, ZINF_TIER_DEVICE) && !t->cut;
+}
+
+static bool is_on_host(struct end end)
+{
+    return end.place == GRAD_STAGING;
+}
+
+/* To memory that the CPU, and the drive if that writes it, reads; if it is not there. */
+static void to_host(struct legs *l, const struct travel *t, enum portion portion, bool is_written)
+{
+    bool read = t->reach[BY_CPU][ON_DEVICE] && (!is_written || t->reach[BY_DRIVE][ON_DEVICE]);
+    if (!read && !is_on_host(l->end))
+        copy_out(l, END(GRAD_STAGING, portion));
+}
+
+/* This rank's slice of all ranks' sum: to where it is kept, or where it was. */
+static void share(struct legs *l, const struct travel *t, bool to_home)
+{
+    if (t->reach[BY_DEVICE][OTHERS_DEVICES]) {
+        go(l, ZINF_LANE_NET, OP_LINK_SCATTER, END(l->end.place, SLICE));
+        return;
+    }
+    to_host(l, t, WHOLE, false);
+    go(l, ZINF_LANE_NET, t->for_all ? OP_SUM_FOR_ALL : OP_SCATTER,
+       to_home ? END(GRAD_HOME, ALONE) : END(l->end.place, SLICE));
+}
+
+static int add_kind(const struct travel *t, enum zinf_lane lane)
+{
+    return lane == ZINF_LANE_DEVICE && t->own_kernels ? OP_DEVICE_ADD : OP_GRAD_ADD;
+}
+
+static void norm_by_cpu(struct legs *l, enum zinf_lane lane)
+{
+    go(l, lane, OP_NORM_PART, l->end);
+}
+
+/* Parts of the sum of squares on the device, their sum on the CPU. */
+static void norm_by_device(struct legs *l)
+{
+    struct end grad = l->end;
+    go(l, ZINF_LANE_DEVICE, OP_SQUARES, END(SQUARES, ALONE));
+    copy_out(l, END(SQUARES_STAGING, ALONE));
+    norm_by_cpu(l, ZINF_LANE_HOST);
+    l->end = grad;
+}
+
+static void sum_on_device(struct legs *l, const struct travel *t, struct turn turn)
+{
+    struct end home = END(GRAD_HOME, ALONE);
+    if (is_on_host(l->end) && !t->reach[BY_DEVICE][ON_HOST])
+        copy_in(l, END(GRAD_SLOT_2, ALONE));
+    if (l->end.place != GRAD_HOME)
+        go(l, ZINF_LANE_DEVICE, turn.first ? OP_DEVICE_COPY : add_kind(t, ZINF_LANE_DEVICE), home);
+    if (turn.last && t->own_kernels)
+        norm_by_device(l);
+    else if (turn.last)
+        norm_by_cpu(l, ZINF_LANE_DEVICE);
+    if (turn.last && turn.eager)
+        to_host(l, t, ALONE, false);
+}
+
+/* One contribution alone: kept, or used from where the CPU can read it. */
+static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf_home *home,
+                       struct turn turn)
+{
+    bool in_ram = sums_on(home, ZINF_TIER_HOST) && !turn.eager;
+    bool written = sums_on(home, ZINF_TIER_DRIVE) && !turn.eager;
+    if (!in_ram || t->reach[BY_CPU][ON_DEVICE])
+        to_host(l, t, ALONE, written);
+    struct end at_hand = l->end;
+    if (in_ram && l->end.place != GRAD_HOME)
+        copy_out(l, END(GRAD_HOME, ALONE));
+    else if (written)
+        go(l, ZINF_LANE_WRITE, OP_WRITE, END(GRAD_HOME, ALONE));
+    if (!in_ram || t->reach[BY_CPU][ON_DEVICE])
+        l->end = at_hand;
+    norm_by_cpu(l, ZINF_LANE_HOST);
+}
+
+/* On the drive a sum is read, added to and written back; the first is only written, the last only
+ * read. */
+static void sum_on_drive(struct legs *l, const struct travel *t, struct turn turn)
+{
+    struct end home = END(GRAD_HOME, ALONE), sum = END(SUM_STAGING, ALONE), grad = l->end;
+    if (!turn.first)
+        leg(l, ZINF_LANE_READ, OP_READ, home, sum);
+    l->end = grad;
+    to_host(l, t, ALONE, turn.first);
+    if (!turn.first)
+        go(l, ZINF_LANE_HOST, OP_GRAD_ADD, sum);
+    struct end at_hand = l->end;
+    if (!turn.last || !turn.eager)
+        go(l, ZINF_LANE_WRITE, OP_WRITE, home);
+    l->end = at_hand;
+    if (turn.last)
+        norm_by_cpu(l, ZINF_LANE_HOST);
+}
+
+static void sum_in_ram(struct legs *l, const struct travel *t, struct turn turn)
+{
+    struct end home = END(GRAD_HOME, ALONE), there = END(GRAD_SLOT_2, ALONE), grad = l->end;
+    if (turn.first && l->end.place != GRAD_HOME) {
+        copy_out(l, home);
+    } else if (!turn.first && t->device_adds && !t->reach[BY_CPU][ON_DEVICE] && !is_on_host(grad)) {
+        leg(l, ZINF_LANE_H2D, OP_COPY_IN, home, there);
+        leg(l, ZINF_LANE_DEVICE, add_kind(t, ZINF_LANE_DEVICE), grad, there);
+        copy_out(l, home);
+    } else if (!turn.first) {
+        to_host(l, t, ALONE, false);
+        go(l, ZINF_LANE_HOST, OP_GRAD_ADD, home);
+    }
+    if (turn.last)
+        norm_by_cpu(l, ZINF_LANE_HOST);
+}
+
+struct legs way_contribution(const struct travel *t, const struct zinf_home *home, struct turn turn)
+{
+    bool in_ram = sums_on(home, ZINF_TIER_HOST);
+    struct legs l = {.end = {GRAD_SLOT, t->several ? WHOLE : SLICE}};
+    if (turn.first && way_sums_in_place(t, home))
+        l.end = END(GRAD_HOME, ALONE);
+    if (t->several)
+        share(&l, t, turn.first && in_ram && !(turn.last && turn.eager));
+    if (sums_on(home, ZINF_TIER_DEVICE))
+        sum_on_device(&l, t, turn);
+    else if (turn.first && turn.last)
+        sum_of_one(&l, t, home, turn);
+    else if (in_ram)
+        sum_in_ram(&l, t, turn);
+    else
+        sum_on_drive(&l, t, turn);
+    return l;
+}
+
+struct leg way_join(const struct travel *t)
+{
+    enum portion portion = t->several ? WHOLE : SLICE;
+    return (struct leg){ZINF_LANE_DEVICE, (uint16_t)add_kind(t, ZINF_LANE_DEVICE),
+                        END(GRAD_SLOT, portion), END(GRAD_SLOT_2, portion)};
+}
+
+/* ---- updates ---- */
+
+/* The state decides who makes the update; what else that needs and is not at hand comes through the
+ * tile. */
+struct legs way_update(const struct travel *t, const struct zinf_home *home, struct end grad,
+                       bool at_hand)
+{
+    const bool by_cpu = home->state != ZINF_TIER_DEVICE;
+    const bool reaches = t->reach[BY_CPU][ON_DEVICE] || !by_cpu;
+    const bool state_on_drive = home->state == ZINF_TIER_DRIVE;
+    const bool param_on_drive = home->param == ZINF_TIER_DRIVE;
+    const bool param_far = home->param == ZINF_TIER_DEVICE && !reaches;
+    const struct end param[2] = {{PARAM_HOME, ALONE}, {PARAM_TILE, ALONE}};
+    const struct end state[2] = {{STATE_HOME, ALONE}, {STATE_TILE, ALONE}};
+    const bool late = grad.place == GRAD_HOME;
+    struct legs l = {.end = grad};
+    if (late && sums_on(home, ZINF_TIER_DRIVE))
+        go(&l, ZINF_LANE_READ, OP_READ, END(GRAD_TILE, ALONE));
+    else if (late && sums_on(home, ZINF_TIER_DEVICE) && !reaches)
+        copy_out(&l, END(GRAD_TILE, ALONE));
+    grad = l.end;
+    if (state_on_drive)
+        leg(&l, ZINF_LANE_READ, OP_READ, state[0], state[1]);
+    if (t->reads_params && !at_hand && param_on_drive)
+        leg(&l, ZINF_LANE_READ, OP_READ, param[0], param[1]);
+    else if (t->reads_params && !at_hand && param_far)
+        leg(&l, ZINF_LANE_D2H, OP_COPY_OUT, param[0], param[1]);
+    leg(&l, by_cpu ? ZINF_LANE_HOST : ZINF_LANE_DEVICE,
+        !by_cpu && t->own_kernels ? OP_DEVICE_UPDATE : OP_UPDATE, grad, state[state_on_drive]);
+    if (state_on_drive)
+        leg(&l, ZINF_LANE_WRITE, OP_WRITE, state[1], state[0]);
+    if (param_on_drive)
+        leg(&l, ZINF_LANE_WRITE, OP_WRITE, param[1], param[0]);
+    else if (param_far)
+        leg(&l, ZINF_LANE_H2D, OP_COPY_IN, param[1], param[0]);
+    return l;
+}
+
+/* Through host memory where the CPU does not reach them: the slice out, the whole back. */
+struct legs way_spread(const struct travel *t, const struct zinf_home *home)
+{
+    struct legs l = {.end = {PARAM_HOME, SLICE}};
+    bool on_device = home->param == ZINF_TIER_DEVICE;
+    if (!t->several || t->sliced || t->for_all)
+        return l;
+    if (on_device && t->reach[BY_DEVICE][OTHERS_DEVICES]) {
+        go(&l, ZINF_LANE_NET, OP_LINK_GATHER, END(PARAM_HOME, WHOLE));
+    } else if (!on_device || t->reach[BY_CPU][ON_DEVICE]) {
+        go(&l, ZINF_LANE_NET, OP_GATHER, END(PARAM_HOME, WHOLE));
+    } else {
+        copy_out(&l, END(PARAM_STAGING, SLICE));
+        go(&l, ZINF_LANE_NET, OP_GATHER, END(PARAM_STAGING, WHOLE));
+        copy_in(&l, END(PARAM_HOME, WHOLE));
+    }
+    return l;
+}
+
+/* ---- values between stages ---- */
+
+struct legs way_value_out(const struct travel *t, enum zinf_tier home)
+{
+    struct legs l = {.end = {VALUE_SLOT, WHOLE}};
+    bool on_drive = home == ZINF_TIER_DRIVE;
+    if (!on_drive || !t->reach[BY_DRIVE][ON_DEVICE])
+        copy_out(&l, END(on_drive ? VALUE_STAGING : VALUE_HOME, WHOLE));
+    if (on_drive)
+        go(&l, ZINF_LANE_WRITE, OP_WRITE, END(VALUE_HOME, WHOLE));
+    return l;
+}
+
+struct legs way_value_back(const struct travel *t, enum zinf_tier home)
+{
+    struct legs l = {.end = {VALUE_HOME, WHOLE}};
+    enum waypoint to = t->reach[BY_DRIVE][ON_DEVICE] ? VALUE_SLOT : VALUE_STAGING;
+    if (home == ZINF_TIER_DRIVE)
+        go(&l, ZINF_LANE_READ, OP_READ, END(to, WHOLE));
+    if (l.end.place != VALUE_SLOT)
+        copy_in(&l, END(VALUE_SLOT, WHOLE));
+    return l;
+}
+
+/* ---- what a plan must have room for ---- */
+
+bool legs_meet(struct legs l)
+{
+    bool meet = false;
+    for (int i = 0; i < l.n; i++)
+        meet |= l.leg[i].lane == ZINF_LANE_NET;
+    return meet;
+}
+
+uint32_t legs_waypoints(struct legs l)
+{
+    uint32_t places = 0;
+    for (int i = 0; i < l.n; i++)
+        places |= 1u << l.leg[i].from.place | 1u << l.leg[i].to.place;
+    return places;
+}
+
+uint32_t way_waypoints(const struct travel *t, const struct zinf_home *home, bool trained,
+                       bool several, bool eager)
+{
+    uint32_t places = legs_waypoints(way_fetch(t, home));
+    if (trained && t->updates)
+        places |= legs_waypoints(way_update(t, home, END(GRAD_HOME, ALONE), false)) |
+                  legs_waypoints(way_spread(t, home));
+    for (int turn = 0; trained && t->backward && turn < 8; turn++) {
+        struct turn of = {.first = turn & 1, .last = turn & 2, .eager = turn & 4};
+        if ((several || (of.first && of.last)) && !(several && of.first && of.last) &&
+            (eager || !of.eager))
+            places |= legs_waypoints(way_contribution(t, home, of));
+    }
+    return places;
+}

@@ -1,0 +1,137 @@
+/*
+ * emit_way: the legs of a way as operations. A leg reads the place that it comes from and writes
+ * the one that it goes to, so waits follow from places alone. Memory on the way (staging, slots) is
+ * taken when a leg first touches it.
+ *
+ * Legs on the lane NET meet the same legs of other ranks, because all ranks have them in one order:
+ * the same programs, ordered by the same rates (agree.h). So none is ever left out by what a rank
+ * alone has seen: whether rows have chosen a unit is first agreed on (emit_choice.c).
+ */
+#include "train/step/emit.h"
+
+/* A slot for the unit's gradient. */
+zinf_resource emit_grad_slot(struct emitter *e, uint32_t unit)
+{
+    return emit_buffer(e, e->walk->units[unit].beside ? e->beside_grads : e->grads);
+}
+
+static zinf_resource take(struct emitter *e, const struct trip *t, enum waypoint place)
+{
+    zinf_resource resource = 0;
+    switch (place) {
+    case PARAM_STAGING:
+        e->staged_as[t->unit] = ++e->n_staged;
+        return e->staged[t->unit] = emit_buffer(e, e->staging);
+    case FILE_STAGING:
+        return emit_buffer(e, e->files);
+    case GRAD_SLOT_2:
+        return emit_grad_slot(e, t->unit);
+    case GRAD_STAGING:
+    case SUM_STAGING:
+        return emit_buffer(e, e->host_grads);
+    case VALUE_STAGING:
+        return emit_buffer(e, e->x_staging);
+    default: /* memory of its own: only its use is new */
+        if (!e->code)
+            e->code = zinf_program_resource(e->program, &resource);
+        return resource;
+    }
+}
+
+static struct stop *stop_at(struct emitter *e, struct trip *t, enum waypoint place)
+{
+    struct stop *stop = &t->stops[place];
+    if (!stop->known) {
+        stop->resource = take(e, t, place);
+        if (place != SQUARES && place != SQUARES_STAGING)
+            stop->at = zinf_in(stop->resource, 0);
+        stop->known = true;
+    }
+    return stop;
+}
+
+static struct zinf_operand operand_of(const struct trip *t, const struct stop *stop, struct end end)
+{
+    return end.portion == SLICE ? zinf_beyond(stop->at, t->slice_at) : stop->at;
+}
+
+static uint64_t bytes_of(const struct emitter *e, const struct trip *t, const struct leg *leg)
+{
+    uint64_t world = n_ranks(e->p->setup);
+    bool of_home = leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_WRITE;
+    if (of_home || leg->from.place == FILE_STAGING)
+        return t->home.bytes;
+    if (leg->lane == ZINF_LANE_NET) /* of all others; a sum for all comes back besides */
+        return (leg->kind == OP_SUM_FOR_ALL ? 2 : 1) * t->whole_bytes / world * (world - 1);
+    if (leg->from.place == SQUARES || leg->from.place == SQUARES_STAGING)
+        return t->squares_bytes;
+    return leg->from.portion == WHOLE ? t->whole_bytes : t->slice_bytes;
+}
+
+/* Sums of all ranks are made over what they are made of. */
+static void add_uses(struct uses *uses, const struct leg *leg, zinf_resource from, zinf_resource to)
+{
+    bool spends = leg->kind == OP_SCATTER || leg->kind == OP_SUM_FOR_ALL;
+    if (spends && from != to)
+        uses_write(uses, from);
+    else if (from != to || leg->kind == OP_NORM_PART)
+        uses_read(uses, from);
+    if (leg->kind != OP_NORM_PART)
+        uses_write(uses, to);
+}
+
+void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
+{
+    struct stop *from = stop_at(e, t, leg->from.place), *to = stop_at(e, t, leg->to.place);
+    struct zinf_operand at[2] = {operand_of(t, to, leg->to), operand_of(t, from, leg->from)};
+    struct uses uses = {0};
+    struct zinf_op op = {.lane = leg->lane,
+                         .kind = leg->kind,
+                         .flags = t->flags,
+                         .unit = t->is_value ? -1 : (int32_t)t->unit,
+                         .arg = t->is_value ? (int32_t)t->unit : 0,
+                         .at = at,
+                         .n_at = 2,
+                         .bytes = bytes_of(e, t, leg)};
+    if (t->is_fetch)
+        emit_choice_awaits(e, t->unit, &uses);
+    if (t->updates_end)
+        uses_write(&uses, e->done[t->unit]);
+    add_uses(&uses, leg, from->resource, to->resource);
+    if (leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_WRITE) {
+        at[0] = leg->lane == ZINF_LANE_READ ? at[0] : at[1];
+        op.where = t->home;
+        op.n_at = 1;
+    } else if (leg->kind == OP_NORM_PART) {
+        op.arg = leg->from.place == SQUARES_STAGING;
+        op.n_at = 1;
+    }
+    emit(e, &op, &uses);
+}
+
+void emit_way(struct emitter *e, struct trip *t, const struct legs *legs)
+{
+    for (int i = 0; i < legs->n; i++)
+        emit_leg(e, t, &legs->leg[i]);
+}
+
+struct trip trip_of_params(const struct emitter *e, uint32_t unit)
+{
+    const struct plan *p = e->p;
+    const struct setup *s = p->setup;
+    struct trip t = {.unit = unit,
+                     .home = zinf_tiers_param(p->tiers, unit, 0),
+                     .whole_bytes = zinf_layout_unit_bytes(&s->layout, unit, s->dtype),
+                     .slice_bytes = zinf_layout_slice_bytes(&s->layout, unit, s->dtype),
+                     .slice_at = zinf_layout_slice_at(&s->layout, unit, s->dtype)};
+    t.stops[PARAM_HOME] = (struct stop){zinf_of(&t.home), e->param[unit], true};
+    return t;
+}
+
+void emit_spread(struct emitter *e, uint32_t unit)
+{
+    struct legs legs = way_spread(&e->p->travel, &e->p->homes[unit]);
+    struct trip t = trip_of_params(e, unit);
+    t.updates_end = true;
+    emit_way(e, &t, &legs);
+}

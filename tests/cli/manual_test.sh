@@ -1,0 +1,72 @@
+#!/bin/sh
+# manual: the examples of README.md and of the manual's section 7 run as they stand there, with small
+# models and files under the names that the text uses. In a page a command begins with "$ "; in
+# README it is a line of a sh block that begins with "zinf".
+. "$SRCDIR/tests/support/command.sh"
+cd "$work" || exit 99
+mkdir bin swap
+ln -s "$zinf" bin/zinf
+PATH=$work/bin:$PATH
+small="--layers 2 --hidden 32 --heads 2 --vocab 257"
+
+rows() { # count, a line in which N becomes a number
+    i=0
+    while [ $i -lt "$1" ]; do
+        echo "$2" | sed "s/N/$i/g"
+        i=$((i + 1))
+    done
+}
+prepare() {
+    zinf init --arch llama $small --context 256 --output base &&
+        zinf init --arch gpt2 $small --context 1024 --output gpt2-xl &&
+        zinf init --arch t5 $small --context 256 --output seq2seq &&
+        zinf init --arch bert $small --context 256 --output encoder || return 1
+    make_text text.txt 60 && make_text held-out.txt 20 || return 1
+    rows 40 '{"prompt": "What is N and one?", "completion": "It is N and one."}' >rows.jsonl
+    rows 40 '{"prompt": "Say N", "chosen": "Yes, N.", "rejected": "No."}' >preferences.jsonl
+    rows 40 '{"prompt": "Say N", "completion": "Yes, N.", "label": true}' |
+        sed 'n; s/Yes/No/; s/true/false/' >unpaired.jsonl
+    rows 24 '{"dialogue": "Ann: Shall we meet at N?", "summary": "They meet at N."}' >pairs-train.jsonl
+    head -n 4 pairs-train.jsonl >pairs-eval.jsonl
+    { printf 'sentence1\tsentence2\tlabel\n' && rows 24 "one N	two N	same" | sed 'n; s/same/other/'; } \
+        >classes.tsv
+    printf 'Question: who\nQuestion: when\n' >questions.txt
+    cat >offload.json <<END
+{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
+ "offload_param": {"device": "nvme", "nvme_path": "$work/swap"},
+ "offload_optimizer": {"device": "nvme", "nvme_path": "$work/swap"}},
+ "zinf": {"durability": "step", "host_memory": "64MiB", "device_memory": "64MiB"}}
+END
+    # A training that is told of a template leaves it in the model's folder.
+    zinf train --model base --data rows.jsonl --chat-template chatml --steps 1 --output told &&
+        cp told/model/chat_template.jinja base/ || return 1
+    # README's configuration, on this drive.
+    sed -n '/^```js/,/^```$/p' "$SRCDIR/README.md" | sed "/^\`\`\`/d; s|/mnt/nvme/swap|$work/swap|" >xl.json
+}
+prepare >said.out 2>said.err || { cat said.err && exit 99; }
+
+# README's commands, a line each.
+readme() {
+    sed -n '/^```sh/,/^```$/p' "$SRCDIR/README.md" | sed -e :a -e '/\\$/N; s/ *\\\n */ /; ta' |
+        grep '^zinf ' >examples
+}
+page() { # name
+    sed -n 's/^\(\.Dl \)\{0,1\}\$ //p' "$SRCDIR/man/$1.7" >examples
+}
+runs() { # a line
+    eval "$1" >said.out 2>said.err
+}
+examples() { # where they are from
+    [ -s examples ]
+    verdict $? "$1 has examples"
+    while IFS= read -r line <&3; do
+        check "$1: $line" runs "$line"
+    done 3<examples
+}
+readme
+examples README.md
+for name in zinf-guide zinf-tasks zinf-ranks; do
+    page $name
+    examples $name
+done
+finish
