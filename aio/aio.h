@@ -47,16 +47,20 @@ int zinf_aio_file_flush(struct zinf_aio_file *file);
 /* ---- store ---- */
 
 struct zinf_store;
+struct zinf_aio_bench_rates;
 struct zinf_store_options {
     const char *const *paths; /* folders, one per drive; must exist */
     int n_paths;              /* >= 1 */
     const char *label;        /* short word in the run folder's name, e.g. "state" */
     uint64_t stripe_bytes;    /* 0: 2 MiB; a multiple of ZINF_AIO_ALIGN */
     /* Stripes are shared out in proportion to the paths' bandwidth: [n_paths], in any unit; NULL:
-     * equally, or as zinf_store_allocate measures, which costs about a second a path and is done
-     * only where there are several paths and at least a GiB. */
+     * equally, or as zinf_store_allocate measures by measure_path, which is done only where there
+     * are several paths and at least a GiB. */
     const double *path_rates;
-    bool measure_paths;
+    /* zinf_aio_bench_path of drive_bench.h, which takes about a second a path; NULL: none is
+     * measured. */
+    int (*measure_path)(const char *path, uint64_t bytes, bool allow_memory_fs,
+                        struct zinf_aio_bench_rates *rates);
     bool checksums;       /* keep a checksum of every 4096 bytes in RAM, a thousandth of the
                            * store, and compare it at every read; wrong twice: -EBADMSG */
     bool allow_memory_fs; /* tmpfs as a path is an error unless this is set (tests) */

@@ -5,6 +5,9 @@
  * its next piece to the engine, so the depth is full as long as anything waits, across requests
  * and files, and a late request of higher priority takes the next free block. Everything is
  * allocated at creation.
+ *
+ * Short transfers are continued, EINTR and EAGAIN repeated for a bounded time, a failed read or a
+ * wrong checksum is read once more; anything else fails the request and, for good, the queue.
  */
 #include "build-config.h"
 
@@ -18,6 +21,7 @@
 
 #define MAX_DEPTH 4096u
 #define MAX_BLOCK_BYTES (1u << 30) /* the kernel moves just under 2 GiB at once */
+#define REPEAT_NS 30000000000ull   /* how long transfers that move nothing are repeated */
 #define SLOW_NS 30000000000ull     /* a wait this long is said in the log */
 
 const char *zinf_aio_engine_name(enum zinf_aio_engine engine)
@@ -34,7 +38,47 @@ const char *zinf_aio_engine_name(enum zinf_aio_engine engine)
     }
 }
 
-/* ---- from requests to blocks ---- */
+/* ---- requests that wait: a heap, the most urgent first, then the oldest ---- */
+
+static bool goes_before(const struct waiting *a, const struct waiting *b)
+{
+    if (a->request->priority != b->request->priority)
+        return a->request->priority > b->request->priority;
+    return a->age < b->age;
+}
+
+static void heap_push(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
+{
+    struct waiting item = {request, queue->next_age++};
+    uint32_t at = queue->n_waiting++;
+    for (; at; at = (at - 1) / 2) {
+        struct waiting *parent = &queue->waiting[(at - 1) / 2];
+        if (!goes_before(&item, parent))
+            break;
+        queue->waiting[at] = *parent;
+    }
+    queue->waiting[at] = item;
+}
+
+static void heap_pop(struct zinf_aio_queue *queue)
+{
+    struct waiting item = queue->waiting[--queue->n_waiting];
+    uint32_t at = 0, n = queue->n_waiting;
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && goes_before(&queue->waiting[child + 1], &queue->waiting[child]))
+            child++;
+        if (!goes_before(&queue->waiting[child], &item))
+            break;
+        queue->waiting[at] = queue->waiting[child];
+        at = child;
+    }
+    queue->waiting[at] = item;
+}
+
+/* ---- requests and blocks that end ---- */
 
 /* The request has nothing to issue and nothing in flight: it may be shown. */
 static void finish_request(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
@@ -47,13 +91,186 @@ static void finish_request(struct zinf_aio_queue *queue, struct zinf_aio_request
     queue->finished_last = request;
 }
 
-void zinf_aio_part_end(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
+/* A part of the request is with the engine, or waits for its sums, no longer. */
+static void part_end(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
 {
     request->blocks_in_flight--;
     /* A failed request that still waits is finished when dispatch meets it. */
     if (!request->blocks_in_flight && request->issued_bytes == request->bytes)
         finish_request(queue, request);
 }
+
+static void block_fail(struct zinf_aio_queue *queue, const struct zinf_aio_block *block, int code)
+{
+    block->request->result = code;
+    if (queue->error)
+        return;
+    queue->error = code;
+    zinf_aio_describe_failure(queue->message, sizeof queue->message, block, code);
+}
+
+/* ---- checksums ----
+ * Pages are summed and compared block by block, each while others move: what was just read is still
+ * in a cache, and neither the drive nor whoever waits for a request stands still for the sums of
+ * all of it. A write's pages are summed when the engine has them, a read's compared when it gave
+ * them back and the drive has new work; a request ends after the last of its pages. */
+
+/* The block's pages are to be summed, of a write that begins or a read that ended well; false: they
+ * are not. A read's part ends when they were compared. */
+static bool sum_later(struct zinf_aio_queue *queue, const struct zinf_aio_block *block)
+{
+    const struct zinf_aio_request *request = block->request;
+    bool reads = request->op == ZINF_AIO_OP_READ;
+    if (!request->store || !request->store->checksums ||
+        (reads && (request->result < 0 || queue->options.engine == ZINF_AIO_ENGINE_NULL)))
+        return false;
+    queue->summing[queue->n_summing++] =
+        (struct summing){block->request, block->from, block->whole_bytes};
+    return true;
+}
+
+/* Sums and compares what has been put off; whatever waits to be moved was handed over before. */
+static void sum_due(struct zinf_aio_queue *queue)
+{
+    for (uint32_t i = 0; i < queue->n_summing; i++) {
+        const struct summing *s = &queue->summing[i];
+        uint64_t bad;
+        if (s->request->op == ZINF_AIO_OP_WRITE) {
+            zinf_store_sums_record(s->request, s->from, s->bytes);
+            continue;
+        }
+        if (!zinf_store_sums_verify(s->request, s->from, s->bytes, &bad) &&
+            bad < s->request->bad_offset)
+            s->request->bad_offset = bad;
+        part_end(queue, s->request);
+    }
+    queue->n_summing = 0;
+}
+
+/* By what the comparing found. False: the request was made ready to be read once more. A second
+ * mismatch fails it. */
+static bool request_judge(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
+{
+    bool sums = request->store && request->store->checksums;
+    if (sums && request->op == ZINF_AIO_OP_WRITE && request->result < 0)
+        zinf_store_sums_forget(request);
+    if (request->result < 0 || request->bad_offset == UINT64_MAX)
+        return true;
+    struct zinf_aio_block block = {.request = request, .op = ZINF_AIO_OP_READ};
+    block.bytes = (uint32_t)zinf_store_locate(request, request->bad_offset, ZINF_AIO_ALIGN,
+                                              &block.file, &block.offset);
+    if (request->attempts++) {
+        bool others = request->store->extents[request->extent].spans;
+        block_fail(queue, &block, others ? -ESTALE : -EBADMSG);
+        return true;
+    }
+    zinf_log(ZINF_LOG_WARN,
+             "aio: checksum mismatch at offset %" PRIu64 " of %s: reads it once more", block.offset,
+             block.file->path);
+    request->issued_bytes = request->done_bytes = 0;
+    request->bad_offset = UINT64_MAX;
+    return false;
+}
+
+/* Gives the block back; finishes its request if that was the last. */
+static void block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
+{
+    struct zinf_aio_request *request = block->request;
+    zinf_pulse_beat(); /* what it says is heard where requests are made */
+    block->busy = false;
+    block->next = queue->free_blocks;
+    queue->free_blocks = block;
+    queue->blocks_in_flight--;
+    if (block->op == ZINF_AIO_OP_WRITE || !sum_later(queue, block))
+        part_end(queue, request);
+}
+
+/* ---- what becomes of a transfer ---- */
+
+/* The rest of a block goes out at once, before new blocks; not if its work is in vain. */
+static void resubmit(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
+{
+    if (queue->error) {
+        block->request->result = queue->error;
+        block_end(queue, block);
+        return;
+    }
+    queue->engine->ops->stage(queue->engine, block);
+}
+
+/* Without this bound a drive that answers EAGAIN for ever would hang the run. */
+static void repeat(struct zinf_aio_queue *queue, struct zinf_aio_block *block, int code)
+{
+    uint64_t now = zinf_now_ns();
+    if (!block->repeats++)
+        block->repeats_since = now;
+    if (now - block->repeats_since > REPEAT_NS) {
+        block_fail(queue, block, code);
+        block_end(queue, block);
+        return;
+    }
+    resubmit(queue, block);
+}
+
+static void move_on(struct zinf_aio_block *block, uint32_t moved)
+{
+    block->memory += moved;
+    block->offset += moved;
+    block->bytes -= moved;
+    block->request->done_bytes += moved;
+    if (moved)
+        block->repeats = 0;
+}
+
+/* A plain file may end within a read; the files of a store never do. */
+static bool ends_file(const struct zinf_aio_block *block, uint64_t moved)
+{
+    return block->op == ZINF_AIO_OP_READ && !block->file->lasting &&
+           block->offset + moved >= zinf_aio_file_bytes(block->file);
+}
+
+static void moved_some(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
+{
+    uint32_t moved = (uint32_t)block->result;
+    if (moved < block->bytes && ends_file(block, moved)) {
+        move_on(block, moved);
+        block_end(queue, block);
+        return;
+    }
+    /* What follows must begin aligned, so a broken 4 KiB is moved again. */
+    if (moved < block->bytes)
+        moved -= moved % ZINF_AIO_ALIGN;
+    move_on(block, moved);
+    if (!block->bytes)
+        block_end(queue, block);
+    else if (moved)
+        resubmit(queue, block);
+    else
+        repeat(queue, block, -EIO);
+}
+
+static void block_done(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
+{
+    int code = block->result < 0 ? (int)block->result : 0;
+    if (block->result > 0) {
+        moved_some(queue, block);
+        return;
+    }
+    if (code == -EAGAIN || code == -EINTR) {
+        repeat(queue, block, code);
+        return;
+    }
+    if ((code == -EIO || code == -ENODATA) && block->op == ZINF_AIO_OP_READ && !block->read_again) {
+        block->read_again = true;
+        resubmit(queue, block);
+        return;
+    }
+    if (code || !ends_file(block, 0))
+        block_fail(queue, block, code ? code : -EIO);
+    block_end(queue, block);
+}
+
+/* ---- from requests to blocks ---- */
 
 static void carve(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
 {
@@ -76,7 +293,7 @@ static void carve(struct zinf_aio_queue *queue, struct zinf_aio_request *request
     block->bytes = (uint32_t)run;
     block->whole_bytes = run;
     if (block->op == ZINF_AIO_OP_WRITE)
-        zinf_aio_sum_later(queue, block);
+        sum_later(queue, block);
     request->issued_bytes += run;
     request->blocks_in_flight++;
     queue->blocks_in_flight++;
@@ -96,7 +313,7 @@ static void break_queue(struct zinf_aio_queue *queue, int code)
         if (!block->busy)
             continue;
         block->request->result = code;
-        zinf_aio_block_end(queue, block);
+        block_end(queue, block);
     }
 }
 
@@ -115,7 +332,7 @@ static void dispatch(struct zinf_aio_queue *queue)
         if (queue->error && !request->result)
             request->result = queue->error;
         if (request->result < 0) {
-            aio_heap_pop(queue);
+            heap_pop(queue);
             request->issued_bytes = request->bytes;
             if (!request->blocks_in_flight)
                 finish_request(queue, request);
@@ -125,7 +342,7 @@ static void dispatch(struct zinf_aio_queue *queue)
             break;
         carve(queue, request);
         if (request->issued_bytes == request->bytes)
-            aio_heap_pop(queue);
+            heap_pop(queue);
         if (queue->options.single_submit)
             flush(queue);
     }
@@ -138,7 +355,7 @@ static void progress(struct zinf_aio_queue *queue, uint64_t timeout_ns)
     dispatch(queue);
     if (queue->n_summing) {
         flush(queue);
-        zinf_aio_sum_due(queue);
+        sum_due(queue);
     }
     if (queue->blocks_in_flight && !queue->broken) {
         int code = queue->engine->ops->collect(queue->engine, timeout_ns, &done);
@@ -146,26 +363,14 @@ static void progress(struct zinf_aio_queue *queue, uint64_t timeout_ns)
             queue->quiet_since = zinf_now_ns();
         for (; done; done = next) {
             next = done->next;
-            zinf_aio_block_done(queue, done);
+            block_done(queue, done);
         }
         if (code)
             break_queue(queue, code);
     }
     dispatch(queue);
     flush(queue);
-    zinf_aio_sum_due(queue);
-}
-
-void zinf_aio_block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
-{
-    struct zinf_aio_request *request = block->request;
-    zinf_pulse_beat(); /* what it says is heard where requests are made */
-    block->busy = false;
-    block->next = queue->free_blocks;
-    queue->free_blocks = block;
-    queue->blocks_in_flight--;
-    if (block->op == ZINF_AIO_OP_WRITE || !zinf_aio_sum_later(queue, block))
-        zinf_aio_part_end(queue, request);
+    sum_due(queue);
 }
 
 /* ---- creation ---- */
@@ -310,7 +515,7 @@ int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *reque
         queue->quiet_since = request->begin_ns;
     if (request->store && request->store->checksums && request->op == ZINF_AIO_OP_WRITE)
         zinf_store_sums_forget(request);
-    aio_heap_push(queue, request);
+    heap_push(queue, request);
     progress(queue, 0);
     return 0;
 }
@@ -323,8 +528,8 @@ static struct zinf_aio_request *take_finished(struct zinf_aio_queue *queue)
         queue->finished = request->next;
         if (!queue->finished)
             queue->finished_last = NULL;
-        if (!zinf_aio_request_judge(queue, request)) {
-            aio_heap_push(queue, request);
+        if (!request_judge(queue, request)) {
+            heap_push(queue, request);
             progress(queue, 0);
             continue;
         }

@@ -1,4 +1,4 @@
-/* aio_queue: the queue's own state, shared by aio_queue.c (flow) and aio_block.c (outcomes). */
+/* aio_queue: the queue's own state, for aio_queue.c and its test. */
 #ifndef ZINF_AIO_QUEUE_H
 #define ZINF_AIO_QUEUE_H
 
@@ -37,28 +37,6 @@ struct zinf_aio_queue {
     int error;
     char message[1024];
 };
-
-/* aio_heap.c; pop takes the first, waiting[0]. */
-void aio_heap_push(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
-void aio_heap_pop(struct zinf_aio_queue *queue);
-/* Judges what the engine says of a block: ends it, submits the rest, or fails its request. */
-void zinf_aio_block_done(struct zinf_aio_queue *queue, struct zinf_aio_block *block);
-/* Gives the block back; finishes its request if that was the last. */
-void zinf_aio_block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block);
-/* Fails the block's request and, for good, the queue. */
-void zinf_aio_block_fail(struct zinf_aio_queue *queue, const struct zinf_aio_block *block,
-                         int code);
-/* A part of the request is with the engine, or waits for its sums, no longer. */
-void zinf_aio_part_end(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
-
-/* aio_sums.c: the block's pages are to be summed, of a write that begins or a read that ended well;
- * false: they are not. A read's part ends when they were compared. */
-bool zinf_aio_sum_later(struct zinf_aio_queue *queue, const struct zinf_aio_block *block);
-/* Sums and compares what has been put off; whatever waits to be moved was handed over before. */
-void zinf_aio_sum_due(struct zinf_aio_queue *queue);
-/* Judges a finished request by what the comparing found. False: it was made ready to be read once
- * more. A second mismatch fails it. */
-bool zinf_aio_request_judge(struct zinf_aio_queue *queue, struct zinf_aio_request *request);
 
 #pragma GCC visibility pop
 #endif

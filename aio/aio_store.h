@@ -100,7 +100,7 @@ struct zinf_store_extent {
     uint64_t start, bytes; /* in the linear space, once allocated: of generation 0, and of each */
     uint64_t first_sum;    /* index of generation 0's first checksum */
     uint8_t n_generations;
-    struct zinf_store_span *spans; /* store_files.c: of others' files; NULL: the store's own */
+    struct zinf_store_span *spans; /* of others' files; NULL: the store's own */
     uint32_t n_spans;
 };
 
@@ -109,7 +109,9 @@ struct zinf_store {
     int n_paths;
     uint64_t stripe_bytes;
     double *rates; /* [n_paths] bandwidth, in any unit */
-    bool measure_paths, allow_memory_fs;
+    int (*measure_path)(const char *path, uint64_t bytes, bool allow_memory_fs,
+                        struct zinf_aio_bench_rates *rates);
+    bool allow_memory_fs;
     bool checksums;
     bool plan_only, allocated;
     uint64_t planned_bytes;
@@ -142,7 +144,7 @@ int zinf_store_check_range(const struct zinf_aio_request *request, bool moves);
  * follow there without a break (at most bytes). */
 uint64_t zinf_store_locate(const struct zinf_aio_request *request, uint64_t offset, uint64_t bytes,
                            struct zinf_aio_file **file, uint64_t *file_offset);
-/* store_files.c: the same of an extent in others' files; makes what a read has left behind their
+/* The same of an extent in others' files; makes what a read has left behind their
  * ends zero, of a stretch of the request's memory. */
 uint64_t zinf_store_locate_file(const struct zinf_aio_request *request, uint64_t offset,
                                 uint64_t bytes, struct zinf_aio_file **file, uint64_t *file_offset);

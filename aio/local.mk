@@ -1,8 +1,8 @@
 libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
-	aio/aio_queue.c aio/aio_heap.c aio/aio_block.c aio/aio_sums.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
+	aio/aio_queue.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
 	aio/aio_null.c aio/aio_faults.c aio/paced_drive.h aio/aio_paced.c aio/aio_describe.c \
-	aio/drive_bench.h aio/drive_bench.c aio/drive_rates.c \
-	aio/store.c aio/store_folder.c aio/store_reclaim.c aio/store_map.c aio/store_files.c aio/store_fill.c aio/store_flush.c \
+	aio/drive_bench.h aio/drive_bench.c \
+	aio/store.c aio/store_folder.c aio/store_reclaim.c aio/store_plan.c aio/store_map.c aio/store_extents.c aio/store_fill.c aio/store_flush.c \
 	aio/store_checksum.c aio/store_outlives.c \
 	aio/commit.h aio/commit.c aio/commit_recover.c aio/commit_record.h aio/commit_record.c \
 	aio/steps.h aio/steps_private.h aio/steps.c aio/steps_list.c aio/steps_verify.c

@@ -99,7 +99,7 @@ int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *
     }
     for (size_t i = 0; i < n_paths; i++)
         store->rates[i] = options->path_rates ? options->path_rates[i] : 1;
-    store->measure_paths = options->measure_paths && !options->path_rates;
+    store->measure_path = options->path_rates ? NULL : options->measure_path;
     store->allow_memory_fs = options->allow_memory_fs;
     store->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : DEFAULT_STRIPE_BYTES;
     store->checksums = options->checksums;
@@ -163,65 +163,16 @@ void zinf_store_destroy(struct zinf_store *store)
     free(store);
 }
 
-static int add_extent(struct zinf_store *store, uint64_t bytes, uint8_t n_generations,
-                      zinf_extent *out)
-{
-    if (store->allocated)
-        return zinf_fail(-EINVAL, "the store is allocated: no extent can be added any more");
-    uint64_t room = (INT64_MAX / 2 - store->planned_bytes) / n_generations;
-    if (!bytes || bytes > room || zinf_align_up(bytes, ZINF_AIO_ALIGN) > room)
-        return zinf_fail(-EINVAL, "an extent of %" PRIu64 " bytes cannot be planned", bytes);
-    if (store->n_extents == store->extents_capacity) {
-        uint32_t capacity = store->extents_capacity ? 2 * store->extents_capacity : 64;
-        void *grown = realloc(store->extents, capacity * sizeof *store->extents);
-        if (!grown)
-            return zinf_fail(-ENOMEM, "no memory for %u extents", capacity);
-        store->extents = grown;
-        store->extents_capacity = capacity;
-    }
-    struct zinf_store_extent *extent = &store->extents[store->n_extents];
-    *extent = (struct zinf_store_extent){.bytes = zinf_align_up(bytes, ZINF_AIO_ALIGN),
-                                         .n_generations = n_generations};
-    store->planned_bytes += n_generations * extent->bytes;
-    *out = store->n_extents++;
-    return 0;
-}
-
-int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent *out)
-{
-    return add_extent(store, bytes, 1, out);
-}
-
-int zinf_store_add_extent_pair(struct zinf_store *store, uint64_t bytes, zinf_extent *out)
-{
-    return add_extent(store, bytes, 2, out);
-}
-
-uint64_t zinf_store_planned_bytes(const struct zinf_store *store)
-{
-    return store->planned_bytes;
-}
-
-uint64_t zinf_store_extent_bytes(const struct zinf_store *store, zinf_extent extent)
-{
-    return extent < store->n_extents ? store->extents[extent].bytes : 0;
-}
-
-uint8_t zinf_store_generations(const struct zinf_store *store, zinf_extent extent)
-{
-    return extent < store->n_extents ? store->extents[extent].n_generations : 0;
-}
-
 /* Rates that were not given; of paths on one drive the measurements agree within noise. */
 static int measure_paths(struct zinf_store *store)
 {
     struct zinf_aio_bench_rates rates;
     int code = 0;
-    if (!store->measure_paths || store->n_paths == 1 || store->planned_bytes < MEASURE_FROM_BYTES)
+    if (!store->measure_path || store->n_paths == 1 || store->planned_bytes < MEASURE_FROM_BYTES)
         return 0;
     for (int i = 0; i < store->n_paths && !code; i++) {
         const char *path = store->paths[i].folder.parent;
-        code = zinf_aio_bench_path(path, MEASURE_BYTES, store->allow_memory_fs, &rates);
+        code = store->measure_path(path, MEASURE_BYTES, store->allow_memory_fs, &rates);
         store->rates[i] = rates.mixed;
         if (!code)
             zinf_log(ZINF_LOG_INFO, "aio: %s moves %.2f GB/s of reads and writes", path,

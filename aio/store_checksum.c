@@ -108,7 +108,7 @@ void zinf_store_sums_record(const struct zinf_aio_request *request, uint64_t fro
 bool zinf_store_sums_verify(const struct zinf_aio_request *request, uint64_t from, uint64_t bytes,
                             uint64_t *bad)
 {
-    const _Atomic uint32_t *sums = sums_of(request);
+    _Atomic uint32_t *sums = sums_of(request);
     const char *memory = request->memory;
     bool others = request->store->extents[request->extent].spans;
     if (others)

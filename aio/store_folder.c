@@ -19,26 +19,6 @@
 
 #define MAX_FOLDERS 100000 /* N */
 
-/* zinf-<label>-<pid>-<n>, as made below; nothing else is ever touched. */
-bool zinf_run_folder_is(const char *name)
-{
-    if (strncmp(name, "zinf-", 5))
-        return false;
-    const char *n = strrchr(name, '-');
-    const char *pid = n;
-    while (pid > name + 5 && pid[-1] != '-')
-        pid--;
-    return n[1] && strspn(n + 1, "0123456789") == strlen(n + 1) && pid > name + 6 && pid < n &&
-           strspn(pid, "0123456789") == (size_t)(n - pid);
-}
-
-/* A label has no dot. */
-bool zinf_run_folder_lasts(const char *name)
-{
-    const char *dot = strchr(name, '.');
-    return zinf_run_folder_is(name) && dot && !strncmp(dot, ".steps-", 7);
-}
-
 static int explain(int code, const char *parent)
 {
     switch (code) {

@@ -17,6 +17,30 @@
 
 #define UNFINISHED ZINF_STEPS_FILE ".tmp." /* the other half of one that was being replaced */
 
+/* ---- names ---- */
+
+/* zinf-<label>-<pid>-<n>, as made below; nothing else is ever touched. */
+bool zinf_run_folder_is(const char *name)
+{
+    if (strncmp(name, "zinf-", 5))
+        return false;
+    const char *n = strrchr(name, '-');
+    const char *pid = n;
+    while (pid > name + 5 && pid[-1] != '-')
+        pid--;
+    return n[1] && strspn(n + 1, "0123456789") == strlen(n + 1) && pid > name + 6 && pid < n &&
+           strspn(pid, "0123456789") == (size_t)(n - pid);
+}
+
+/* A label has no dot. */
+bool zinf_run_folder_lasts(const char *name)
+{
+    const char *dot = strchr(name, '.');
+    return zinf_run_folder_is(name) && dot && !strncmp(dot, ".steps-", 7);
+}
+
+/* ---- files ---- */
+
 static DIR *open_dir(int folder_fd)
 {
     int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

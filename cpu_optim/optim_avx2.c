@@ -168,7 +168,6 @@ typedef __m256i ivec;
 #define ivec_max _mm256_max_epu32
 #define ivec_shift_right _mm256_srli_epi32
 #define ivec_of_bits _mm256_castps_si256
-#define vec_of_bits _mm256_castsi256_ps
 #define ivec_truncate _mm256_cvttps_epi32
 #define vec_convert _mm256_cvtepi32_ps
 

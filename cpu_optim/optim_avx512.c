@@ -156,7 +156,6 @@ typedef __m512i ivec;
 #define ivec_top _mm512_reduce_max_epu32
 #define ivec_shift_right _mm512_srli_epi32
 #define ivec_of_bits _mm512_castps_si512
-#define vec_of_bits _mm512_castsi512_ps
 #define ivec_truncate _mm512_cvttps_epi32
 #define vec_convert _mm512_cvtepi32_ps
 

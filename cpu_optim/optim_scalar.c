@@ -209,13 +209,6 @@ static inline ivec ivec_of_bits(vec x)
     return bits;
 }
 
-static inline vec vec_of_bits(ivec bits)
-{
-    vec x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 static inline ivec ivec_truncate(vec x)
 {
     return (ivec)(int32_t)x;

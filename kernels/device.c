@@ -147,9 +147,12 @@ int host_device_create(struct zinf_device **out, int n_threads)
         .n_threads = n_threads > 0 ? n_threads : zinf_cpu_count(),
     };
     host_device_choose(host, zinf_isa());
-    host_matmul_setup();
-    *out = &host->device;
-    return 0;
+    int code = host_matmul_setup();
+    if (code)
+        free(host);
+    else
+        *out = &host->device;
+    return code;
 }
 
 int zinf_device_create(struct zinf_device **out, const struct zinf_device_options *options)

@@ -112,7 +112,8 @@ int host_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_d
 
 uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args);
 int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args);
-void host_matmul_setup(void);
+/* Loads OpenBLAS, once. */
+int host_matmul_setup(void);
 
 uint64_t host_norm_workspace(struct zinf_device *device, const struct zinf_norm *args);
 int host_norm_forward(struct zinf_queue *q, const struct zinf_norm *args);

@@ -3,13 +3,21 @@
  * here, so that several queues can work at once with any build of OpenBLAS and the cut (hence the
  * rounding) depends on the shape and n_threads alone. 16-bit operands are converted to fp32 panel
  * by panel in the queue's workspace.
+ *
+ * OpenBLAS is loaded when the first device is made. Its constructor takes memory for every thread
+ * and, where there is no room for that, asks again for ever: no reason for `zinf help` to hang.
  */
 #include "kernels/host.h"
 #include "kernels/host_gemm.h"
 
+#include "build-config.h"
+
 #include <cblas.h>
+#include <dlfcn.h>
 #include <omp.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
 
 /* A panel of C is at most PANEL_ROWS x PANEL_COLUMNS, with PANEL_DEPTH of k at a time: a converted
  * element serves a thousand multiplications, and three fp32 panels stay below 20 MiB. */
@@ -17,15 +25,69 @@ enum { PANEL_ROWS = 2048, PANEL_COLUMNS = 1024, PANEL_DEPTH = 1024 };
 /* Multiplications below which threads cost more than they bring; slices are cut at 16. */
 enum { PARALLEL_MIN = 1 << 18, SLICE_ALIGN = 16 };
 
-static void turn_off_blas_threads(void)
+/* ---- OpenBLAS ---- */
+
+#define BLAS_BYTES_PER_THREAD                                                                      \
+    ((uint64_t)64 << 20) /* of address space, that it maps when loaded                             \
+                          */
+
+static struct {
+    __typeof__(cblas_sgemm) *sgemm;
+    int code;
+    char message[320];
+} blas;
+
+static bool has_address_space(uint64_t bytes)
 {
-    openblas_set_num_threads(1);
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return false;
+    munmap(room, bytes);
+    return true;
 }
 
-void host_matmul_setup(void)
+static int blas_open(void)
+{
+    const uint64_t room = (uint64_t)(zinf_cpu_count() + 3) * BLAS_BYTES_PER_THREAD;
+    char size[16];
+    if (!has_address_space(room))
+        return zinf_fail(-ENOMEM,
+                         "OpenBLAS needs %s of address space: raise the limit (ulimit -v), or give "
+                         "the process fewer CPUs (taskset)",
+                         zinf_size_format(size, sizeof size, room));
+    void *library = dlopen(ZINF_BLAS_LIBRARY, RTLD_NOW | RTLD_GLOBAL);
+    if (!library)
+        return zinf_fail(-ENOENT, "OpenBLAS cannot be loaded: %s", dlerror());
+    __typeof__(openblas_set_num_threads) *set_threads =
+        (__typeof__(openblas_set_num_threads) *)(uintptr_t)dlsym(library,
+                                                                 "openblas_set_num_threads");
+    blas.sgemm = (__typeof__(cblas_sgemm) *)(uintptr_t)dlsym(library, "cblas_sgemm");
+    if (!set_threads || !blas.sgemm)
+        return zinf_fail(-ENOSYS, "%s is no OpenBLAS with cblas_sgemm", ZINF_BLAS_LIBRARY);
+    set_threads(1);
+    return 0;
+}
+
+static void blas_open_once(void)
+{
+    blas.code = blas_open();
+    if (blas.code)
+        snprintf(blas.message, sizeof blas.message, "%s", zinf_error());
+}
+
+int host_matmul_setup(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, turn_off_blas_threads);
+    pthread_once(&once, blas_open_once);
+    return blas.code ? zinf_fail(blas.code, "%s", blas.message) : 0;
+}
+
+const char *zinf_host_blas(void)
+{
+    char *(*config)(void) = NULL;
+    if (!host_matmul_setup())
+        config = (char *(*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "openblas_get_config");
+    return config ? config() : blas.message;
 }
 
 /* ---- fp32 ---- */
@@ -49,11 +111,11 @@ static void multiply_slice(const struct product *p, int slice, int n_slices)
     if (!rows.count || !columns.count)
         return;
     int64_t i = (int64_t)rows.first, j = (int64_t)columns.first;
-    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
-                p->trans_b ? CblasTrans : CblasNoTrans, (blasint)rows.count, (blasint)columns.count,
-                (blasint)p->k, p->alpha, p->a + (p->trans_a ? i : i * p->lda), (blasint)p->lda,
-                p->b + (p->trans_b ? j * p->ldb : j), (blasint)p->ldb, p->beta,
-                p->c + i * p->ldc + j, (blasint)p->ldc);
+    blas.sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+               p->trans_b ? CblasTrans : CblasNoTrans, (blasint)rows.count, (blasint)columns.count,
+               (blasint)p->k, p->alpha, p->a + (p->trans_a ? i : i * p->lda), (blasint)p->lda,
+               p->b + (p->trans_b ? j * p->ldb : j), (blasint)p->ldb, p->beta,
+               p->c + i * p->ldc + j, (blasint)p->ldc);
 }
 
 static int slices_of(const struct zinf_device *device, int64_t m, int64_t n, int64_t k)

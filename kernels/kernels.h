@@ -354,6 +354,8 @@ uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device,
                                    const struct zinf_matmul *args);
 /* Why the CUDA device is not available, or NULL if it is (for `zinf report`). */
 const char *zinf_device_cuda_why_not(void);
+/* What OpenBLAS, which makes the host device's products, says of itself, or why it is not there. */
+const char *zinf_host_blas(void);
 /* GPUs that are visible to this process; 0 where the CUDA device is not available. */
 int zinf_device_cuda_count(void);
 

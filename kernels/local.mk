@@ -64,6 +64,7 @@ KERNELS_TESTS = tests/kernels/kernels_matmul_test tests/kernels/kernels_attentio
 program_tests += $(KERNELS_TESTS) tests/kernels/kernels_route_test
 
 noinst_PROGRAMS += tests/bench/matmul_bench tests/bench/kernels_bench
+tests_bench_matmul_bench_LDADD = $(LDADD) $(BLAS_LIBS)
 
 program_tests += tests/kernels/kernels_cached_test
 

@@ -25,4 +25,12 @@ uninstall-hook:
 	  file=$(srcdir)/man/$$page.3; test -f $$file || file=man/$$page.3; \
 	  for name in `$(AWK) -f $(srcdir)/scripts/functions_of_man.awk $$file`; do \
 	    rm -f '$(DESTDIR)$(man3dir)/'$$name.3; done; done
+	for folder in '$(docdir)' '$(pkglibdir)'; do \
+	  test ! -d "$(DESTDIR)$$folder" || \
+	    find "$(DESTDIR)$$folder" -depth -type d -exec rmdir {} ';' 2>/dev/null || :; done
+	for folder in '$(docdir)' '$(pkglibdir)' '$(includedir)' '$(man1dir)' '$(man3dir)' '$(man5dir)' \
+	    '$(bashcompletiondir)' '$(zshcompletiondir)' '$(fishcompletiondir)' '$(pkgconfigdir)'; do \
+	  while test "$$folder" != '$(prefix)' && test "$$folder" != /; do \
+	    rmdir "$(DESTDIR)$$folder" 2>/dev/null || test ! -d "$(DESTDIR)$$folder" || break; \
+	    folder=`dirname "$$folder"`; done; done
 EXTRA_DIST += scripts/functions_of_man.awk

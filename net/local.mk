@@ -1,4 +1,4 @@
-libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_watch.c net/net_threads.c net/net_load.c
+libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/mesh.h net/mesh.c net/net_watch.c net/net_threads.c net/net_load.c
 libcore_la_SOURCES += net/net_room.h net/net_seats.c net/net_sum.c
 libcore_la_SOURCES += net/nccl_calls.h net/net_nccl.h net/net_nccl.c \
 	net/net_nccl_collectives.c net/net_nccl_end.c net/net_nccl_load.c

@@ -85,10 +85,17 @@ const char *zinf_net_name(const struct zinf_net *net)
     return net->name;
 }
 
+void net_set_limit(struct zinf_net *net, uint64_t timeout_ns)
+{
+    pthread_mutex_lock(&net->lock);
+    net->timeout_ns = timeout_ns;
+    pthread_mutex_unlock(&net->lock);
+    net_watch_wake(net);
+}
+
 void zinf_net_set_timeout(struct zinf_net *net, double seconds)
 {
-    net->timeout_ns = (uint64_t)(seconds * 1e9);
-    net_watch_wake(net);
+    net_set_limit(net, (uint64_t)(seconds * 1e9));
 }
 
 uint64_t zinf_net_memory_bytes(uint32_t world)

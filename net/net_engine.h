@@ -99,6 +99,8 @@ void net_watch_end(struct zinf_net *net);
 /* The limit is another one. */
 void net_watch_wake(struct zinf_net *net);
 
+/* As zinf_net_set_timeout. */
+void net_set_limit(struct zinf_net *net, uint64_t timeout_ns);
 /* An exchange of the engine's, while the watch stands aside. */
 int net_run(struct zinf_net *net, const struct net_exchange *x);
 /* net.c, for collectives: n_out messages of net->out go and n_in of net->in come. The same without

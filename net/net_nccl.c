@@ -90,9 +90,9 @@ static int find_gone(struct zinf_link *link, int code)
     link_abort(link);
     snprintf(why, sizeof why, "%s", net->why);
     link->own.failed = code;
-    net->timeout_ns = left_ns > least_ns ? left_ns : least_ns;
+    net_set_limit(net, left_ns > least_ns ? left_ns : least_ns);
     int missed = zinf_net_gather(net, &link->own, link->rolls, sizeof link->own);
-    net->timeout_ns = timeout_ns;
+    net_set_limit(net, timeout_ns);
     if (missed && missed != -EPROTO) /* who is at something else is there */
         return fail(link, missed);
     for (uint32_t r = 0; !missed && code == -ETIMEDOUT && r < world_of(link); r++)
@@ -247,7 +247,7 @@ static int open_comm(struct zinf_link *link)
     if (link->device.seconds > 0)
         zinf_net_set_timeout(net, link->device.seconds);
     code = link_settle(link);
-    net->timeout_ns = timeout_ns;
+    net_set_limit(net, timeout_ns);
     return code;
 }
 

@@ -44,7 +44,7 @@ struct zinf_layout_group {
     uint64_t first, n; /* elements within the rank's slice */
 };
 struct zinf_layout {
-    uint32_t rank, world;
+    uint32_t rank, world; /* along the axis that deals out samples and slices */
     uint32_t n_units, n_groups;
     struct zinf_layout_unit *units;
     struct zinf_layout_group *groups;

@@ -50,9 +50,14 @@ for library in "$build"/tests/ptx/lib/libcu*.so.*; do
     esac
 done
 
+# OpenBLAS is loaded by its name, so it is in no list of what a program needs.
+blas=$(sed -n 's/^#define ZINF_BLAS_LIBRARY "\(.*\)"/\1/p' "$build/build-config.h")
+blas=$(ldconfig -p | awk -v name="$blas" '$1 == name { print $NF; exit }')
+[ -z "$blas" ] || cp -L "$blas" "$folder/lib/"
+
 # glibc, the driver and cuBLAS (half a gigabyte) are the machine's; CUDA's small runtime library and
 # the compiler's come along, where the module looks for them itself.
-ldd "$folder/bin/zinf" "$folder"/tests/cuda/cuda_*_test "$module" ${interpreter:+"$interpreter"} | awk '$2 == "=>" { print $3 }' | sort -u |
+ldd "$folder/bin/zinf" ${blas:+"$blas"} "$folder"/tests/cuda/cuda_*_test "$module" ${interpreter:+"$interpreter"} | awk '$2 == "=>" { print $3 }' | sort -u |
     while read -r library; do
         case ${library##*/} in
         libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so* | ld-linux* | libcublas* | \

@@ -3,18 +3,24 @@
 # pkg-config, so that a prepared machine is left alone. Only apt-get is ever run, and only as root
 # or with a sudo that asks for no password; for other package managers the line to type is printed.
 #
-# usage: scripts/install-deps.sh [--check]     --check: only look; status 1 if something is missing
+# usage: scripts/install-deps.sh [--check] [--tests]
+#
+#   --check  only look; status 1 if something is missing
+#   --tests  also what tests use and would else skip for: mandoc, other shells, ...
 set -eu
 
 check_only=no
-case "${1-}" in
-'') ;;
---check) check_only=yes ;;
-*)
-    echo "usage: $0 [--check]" >&2
-    exit 2
-    ;;
-esac
+tests=no
+for word; do
+    case $word in
+    --check) check_only=yes ;;
+    --tests) tests=yes ;;
+    *)
+        echo "usage: $0 [--check] [--tests]" >&2
+        exit 2
+        ;;
+    esac
+done
 
 missing=
 need() { missing="$missing $1"; }
@@ -56,6 +62,15 @@ has_module libcrypto || need libssl-dev
 has_module sentencepiece || need libsentencepiece-dev
 has_tool mpicc || need libopenmpi-dev
 has_tool mpirun || need openmpi-bin
+if [ "$tests" = yes ]; then
+    has_tool mandoc || need mandoc
+    has_tool bash || need bash
+    has_tool zsh || need zsh
+    has_tool fish || need fish
+    has_tool script || need bsdutils
+    has_tool ip || need iproute2
+    [ -f /usr/share/i18n/locales/de_DE ] || need locales
+fi
 
 if [ -z "$missing" ]; then
     echo "install-deps: nothing is missing"
@@ -102,6 +117,11 @@ translate() {
     pacman:libcjson-dev) echo cjson ;;
     pacman:libpcre2-dev) echo pcre2 ;;
     pacman:libxxhash-dev) echo xxhash ;;
+    dnf:bsdutils | zypper:bsdutils | pacman:bsdutils) echo util-linux ;;
+    dnf:iproute2) echo iproute ;;
+    dnf:locales) echo glibc-locale-source ;;
+    zypper:locales) echo glibc-i18ndata ;;
+    pacman:locales) echo glibc ;;
     *) echo "$2" ;;
     esac
 }

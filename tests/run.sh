@@ -1,21 +1,38 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, runs every test of `make check`, and shows what failed and what
+# Installs what is missing, builds, runs the tests of `make check`, and shows what failed and what
 # was skipped and why. The last line is `N passed, N failed, N skipped`, summed over the cases of
 # all test programs; status 1 when something failed.
 #
-# usage: tests/run.sh [ARGUMENT-OF-CONFIGURE...]      ZINF_BUILD: build folder (default: build)
+# usage: tests/run.sh [--all] [ARGUMENT-OF-CONFIGURE...]
+#
+#   --all        also the tests that tests/long.txt lists, which take most of the time
+#   ZINF_BUILD   build folder (default: build)
 set -euo pipefail
 
 source=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 build=${ZINF_BUILD:-$source/build}
+all=no
+if [ "${1-}" = --all ]; then
+    all=yes
+    shift
+fi
 
+# What cannot be installed here is skipped by its tests, with the reason.
+"$source/scripts/install-deps.sh" --tests || true
 "$source/scripts/build.sh" "$build" "$@"
 cd "$build"
 # Results of an earlier run must not be counted: a test may have gone since.
 find tests -name '*.trs' -exec rm -f {} +
-echo "tests: make check"
+long=$(sed -n 's/^\(tests\/[^ ]*\).*/\1/p' "$source/tests/long.txt")
+chosen=$(make -s --no-print-directory list-tests)
+if [ "$all" = no ]; then
+    chosen=$(grep -vxFf <(printf '%s\n' "$long") <<<"$chosen")
+    echo "tests: make check without $(wc -w <<<"$long") long tests; tests/run.sh --all runs them too"
+else
+    echo "tests: make check"
+fi
 status=0
-make -s -k -j"$(nproc)" check >check.log 2>&1 </dev/null || status=$?
+make -s -k -j"$(nproc)" check TESTS="${chosen//$'\n'/ }" >check.log 2>&1 </dev/null || status=$?
 
 # A .trs file holds one line a case: ":test-result: PASS".
 results=$(find tests -name '*.trs' | LC_ALL=C sort | while IFS= read -r trs; do

@@ -5,7 +5,6 @@
  */
 #include "base/cgroup.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,12 +13,18 @@ struct hierarchy {
     const char *mount, *limit, *used, *cache;
 };
 
+static FILE *open_in(const char *folder, const char *name)
+{
+    char *path = zinf_path_join(folder, name);
+    FILE *file = path ? fopen(path, "re") : NULL;
+    free(path);
+    return file;
+}
+
 static bool read_number(const char *folder, const char *name, uint64_t *number)
 {
-    char path[4 * PATH_MAX];
     unsigned long long value;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "re");
+    FILE *file = open_in(folder, name);
     bool found = file && fscanf(file, "%llu", &value) == 1; /* "max": no limit */
     if (file)
         fclose(file);
@@ -31,10 +36,9 @@ static bool read_number(const char *folder, const char *name, uint64_t *number)
 /* Of memory.stat: pages of files, which the kernel takes back before the limit is felt. */
 static uint64_t read_cache(const char *folder, const char *name)
 {
-    char path[4 * PATH_MAX], key[64];
+    char key[64];
     unsigned long long value, found = 0;
-    snprintf(path, sizeof path, "%s/memory.stat", folder);
-    FILE *file = fopen(path, "re");
+    FILE *file = open_in(folder, "memory.stat");
     while (file && fscanf(file, "%63s %llu", key, &value) == 2)
         found = !strcmp(key, name) ? value : found;
     if (file)
@@ -64,26 +68,26 @@ static bool has_controller(const char *list, const char *controller)
     return false;
 }
 
-/* The group's path under a hierarchy; "" is its root. */
-static bool find_group(const char *root, const char *controller, char group[PATH_MAX])
+/* The group's path under a hierarchy, on the heap; "" is its root, and stands for whatever cannot
+ * be read. */
+static char *find_group(const char *root, const char *controller)
 {
-    char path[PATH_MAX], line[PATH_MAX];
-    bool found = false;
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *file = fopen(path, "re");
-    while (file && !found && fgets(line, sizeof line, file)) {
+    char *line = NULL, *group = NULL;
+    size_t room = 0;
+    FILE *file = open_in(root, "proc/self/cgroup");
+    while (file && !group && getline(&line, &room, file) > 0) {
         char *list = strchr(line, ':'), *name = list ? strchr(list + 1, ':') : NULL;
         if (!name)
             continue;
         *name++ = 0;
         name[strcspn(name, "\n")] = 0;
-        found = has_controller(list + 1, controller);
-        if (found)
-            snprintf(group, PATH_MAX, "%s", name);
+        if (has_controller(list + 1, controller))
+            group = strdup(name);
     }
     if (file)
         fclose(file);
-    return found;
+    free(line);
+    return group ? group : strdup("");
 }
 
 uint64_t zinf_cgroup_memory_left(const char *root)
@@ -96,17 +100,19 @@ uint64_t zinf_cgroup_memory_left(const char *root)
     uint64_t least = UINT64_MAX;
     for (size_t i = 0; i < sizeof hierarchies / sizeof *hierarchies; i++) {
         const struct hierarchy *h = &hierarchies[i];
-        char group[PATH_MAX] = "", folder[3 * PATH_MAX];
-        find_group(root, h->controller, group);
-        for (;;) {
-            snprintf(folder, sizeof folder, "%s%s%s", root, h->mount, group);
+        char *group = find_group(root, h->controller), *slash = group;
+        while (slash) {
+            char *folder;
+            if (asprintf(&folder, "%s%s%s", root, h->mount, group) < 0)
+                break;
             uint64_t left = left_in(folder, h);
             least = left < least ? left : least;
-            char *slash = strrchr(group, '/');
-            if (!slash)
-                break;
-            *slash = 0;
+            free(folder);
+            slash = strrchr(group, '/');
+            if (slash)
+                *slash = 0;
         }
+        free(group);
     }
     return least;
 }

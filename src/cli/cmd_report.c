@@ -35,21 +35,13 @@ static const char *library_file(const char *symbol, char buffer[PATH_MAX])
     return slash ? slash + 1 : buffer;
 }
 
-/* BLAS is asked by name: its header stays in kernels/, and another BLAS has no such call. */
-static const char *blas_version(void)
-{
-    char *(*get_config)(void) =
-        (char *(*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "openblas_get_config");
-    return get_config ? get_config() : "not OpenBLAS";
-}
-
 static void add_software(cJSON *facts)
 {
     char file[PATH_MAX];
     report_add(facts, "zinf", "%s", PACKAGE_VERSION);
     report_add(facts, "compiler", "%s", __VERSION__);
     report_add(facts, "glibc", "%s", gnu_get_libc_version());
-    report_add(facts, "openblas", "%s", blas_version());
+    report_add(facts, "openblas", "%s", zinf_host_blas());
     report_add(facts, "liburing", "%s", library_file("io_uring_queue_init", file));
     report_add(facts, "cjson", "%s", cJSON_Version());
 }

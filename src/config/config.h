@@ -101,7 +101,8 @@ struct zinf_config {
     struct zinf_config_fp16 fp16;
     bool bf16;
     bool bf16_check_overflow;
-    enum zinf_dtype dtype; /* fp16.enabled, bf16.enabled, else fp32 */
+    bool bf16_masters, bf16_moments; /* bf16_master_weights_and_grads, bf16_optimizer_states */
+    enum zinf_dtype dtype;           /* fp16.enabled, bf16.enabled, else fp32 */
 
     int64_t zero_stage;
     int64_t sub_group_size;              /* elements */

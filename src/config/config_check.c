@@ -124,6 +124,36 @@ static int check_scheduler(struct config_loader *loader)
 
 /* ---- precision ---- */
 
+/* DeepSpeed has bf16 moments with bf16 masters alone. Masters here are exact all the same: they
+ * take 2 bytes beside their bf16 parameter. */
+static int check_bf16_states(const struct zinf_config *config)
+{
+    static const char masters[] = "bf16.bf16_master_weights_and_grads";
+    static const char moments[] = "bf16.bf16_optimizer_states";
+    const char *type = config->optimizer.type;
+    if (config->bf16_masters && !config->bf16_moments)
+        return zinf_fail(-ENOTSUP,
+                         "%s is true, but master weights are kept in fp32; remove it, or set "
+                         "bf16_optimizer_states with it",
+                         zinf_config_where(config, masters));
+    if (!config->bf16_moments)
+        return 0;
+    if (!config->bf16_masters)
+        return zinf_fail(-EINVAL,
+                         "%s is true, which DeepSpeed has only together with "
+                         "bf16_master_weights_and_grads: set that too",
+                         zinf_config_where(config, moments));
+    if (!config->bf16)
+        return zinf_fail(-EINVAL, "%s is true, but bf16.enabled is not: set it",
+                         zinf_config_where(config, moments));
+    if (!strcmp(type, "Adafactor") || !strcmp(type, "AdamW8bit"))
+        return zinf_fail(-EINVAL,
+                         "%s is true, but optimizer.type %s has smaller moments of its own: remove "
+                         "it, or use AdamW, Adam, Lion, Adagrad or SGD",
+                         zinf_config_where(config, moments), type);
+    return 0;
+}
+
 static int check_precision(struct config_loader *loader)
 {
     struct zinf_config *config = loader->config;
@@ -134,6 +164,9 @@ static int check_precision(struct config_loader *loader)
     config->dtype = config->fp16.enabled ? ZINF_DTYPE_F16
                     : config->bf16       ? ZINF_DTYPE_BF16
                                          : ZINF_DTYPE_F32;
+    int code = check_bf16_states(config);
+    if (code)
+        return code;
     /* Two spellings of each type, in the order of enum zinf_dtype. */
     enum zinf_dtype dtype = (enum zinf_dtype)((int)wanted->number / 2);
     if (wanted->state == ENTRY_FILE && dtype != config->dtype)

@@ -150,11 +150,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     ACCEPT_AS("bf16.hysteresis", KEY_NUMBER, BF16_SCALE)
     ACCEPT_AS("bf16.consecutive_hysteresis", KEY_BOOL, BF16_SCALE)
     ACCEPT_AS("bf16.min_loss_scale", KEY_NUMBER, BF16_SCALE)
-    REFUSE("bf16.bf16_master_weights_and_grads", KEY_BOOL, 0,
-        "master weights are kept in fp32; remove it")
-    REFUSE("bf16.bf16_optimizer_states", KEY_BOOL, 0,
-        "moments are kept in fp32 (and DeepSpeed has this only together with "
-        "bf16_master_weights_and_grads); remove it")
+    BOOL_KEY("bf16.bf16_master_weights_and_grads", bf16_masters, 0)
+    BOOL_KEY("bf16.bf16_optimizer_states", bf16_moments, 0)
     {.path = "data_types.param_dtype", .type = KEY_TEXT, .use = KEY_ACCEPTED, .choices = dtypes},
     {.path = "data_types.buffer_dtype", .type = KEY_TEXT, .use = KEY_ACCEPTED, .choices = dtypes},
     {.path = "data_types.grad_accum_dtype", .type = KEY_TEXT, .use = KEY_ACCEPTED,

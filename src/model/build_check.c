@@ -159,7 +159,7 @@ static int check_choice(const struct zinf_graph *g, const struct zinf_stage *sta
     const struct zinf_value *of =
         choice->of < stage->in.n ? &g->values[stage->in.at[choice->of]] : NULL;
     if (!of || of->kind != ZINF_VALUE_ACTIVATION || of->element != ZINF_ELEMENT_F32 ||
-        of->axis != g->values[stage->out.at[0]].axis || of->cols != stage->sweep.n ||
+        of->rows_of != g->values[stage->out.at[0]].rows_of || of->cols != stage->sweep.n ||
         choice->n > stage->sweep.n || of->leaves)
         return zinf_fail(-EINVAL, "stage %s has no value to choose %u of %u visits by", stage->name,
                          choice->n, stage->sweep.n);

@@ -52,7 +52,7 @@ uint32_t decoder_add_input(struct zinf_graph *graph, const struct decoder *d, co
         .kind = ZINF_VALUE_INPUT,
         .input = input,
         .limit = limit,
-        .axis = d->source ? ZINF_AXIS_SOURCE : ZINF_AXIS_TARGET,
+        .rows_of = d->source ? ZINF_ROWS_OF_SOURCE : ZINF_ROWS_OF_TARGET,
         .cols = 1,
         .element = ZINF_ELEMENT_ID,
     };
@@ -184,7 +184,7 @@ uint32_t decoder_add_final_norm(struct zinf_graph *graph, const struct decoder *
     struct zinf_value value = {
         .name = "normed",
         .kind = ZINF_VALUE_ACTIVATION,
-        .axis = ZINF_AXIS_TARGET,
+        .rows_of = ZINF_ROWS_OF_TARGET,
         .cols = d->hidden,
         .element = ZINF_ELEMENT_PARAM,
         .gradient = ZINF_ELEMENT_F32,
@@ -231,7 +231,7 @@ void decoder_add_head(struct zinf_graph *graph, const struct decoder *d,
     struct zinf_value loss = {
         .name = "loss",
         .kind = ZINF_VALUE_LOSS,
-        .axis = ZINF_AXIS_TARGET,
+        .rows_of = ZINF_ROWS_OF_TARGET,
         .cols = 1,
         .element = ZINF_ELEMENT_F32,
     };

@@ -78,7 +78,7 @@ struct decoder {
     int64_t embedding;   /* columns of the tables of tokens, positions and types; 0: hidden */
     bool join_tiles;     /* of the vocabulary, into one */
     bool packed;         /* samples come with segments */
-    bool source;         /* its rows are those of ZINF_AXIS_SOURCE */
+    bool source;         /* its rows are those of ZINF_ROWS_OF_SOURCE */
     uint32_t first_site; /* of its dropout */
     float embedding_dropout, init_std;
     float embedding_scale, head_softcap, head_scale; /* as in lookup_spec and head_spec */

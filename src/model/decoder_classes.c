@@ -14,7 +14,7 @@ uint32_t decoder_add_sample_input(struct zinf_graph *graph, const char *name, en
         .kind = ZINF_VALUE_INPUT,
         .input = input,
         .limit = limit,
-        .axis = ZINF_AXIS_SAMPLE,
+        .rows_of = ZINF_ROWS_OF_SAMPLE,
         .cols = 1,
         .element = limit || input == ZINF_INPUT_LAST_ROWS ? ZINF_ELEMENT_ID : ZINF_ELEMENT_F32,
     };
@@ -46,7 +46,7 @@ void decoder_add_classifier(struct zinf_graph *graph, const struct decoder_class
     const struct zinf_value loss = {
         .name = "loss",
         .kind = ZINF_VALUE_LOSS,
-        .axis = ZINF_AXIS_SAMPLE,
+        .rows_of = ZINF_ROWS_OF_SAMPLE,
         .cols = 1,
         .element = ZINF_ELEMENT_F32,
     };

@@ -48,11 +48,11 @@ static uint32_t add_hidden(struct zinf_graph *graph, const struct decoder *d, co
 }
 
 static uint32_t add_numbers(struct zinf_graph *graph, const char *name, int64_t layer,
-                            enum zinf_axis axis, int64_t cols)
+                            enum zinf_rows_of rows_of, int64_t cols)
 {
     struct zinf_value value = {
         .kind = ZINF_VALUE_ACTIVATION,
-        .axis = axis,
+        .rows_of = rows_of,
         .cols = cols,
         .element = ZINF_ELEMENT_F32,
         .gradient = ZINF_ELEMENT_F32,
@@ -113,7 +113,7 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
         return;
     if (v->n_shares++)
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->shares);
-    v->shares = add_numbers(graph, "shares", layer, ZINF_AXIS_SAMPLE, 2 * d->experts.n);
+    v->shares = add_numbers(graph, "shares", layer, ZINF_ROWS_OF_SAMPLE, 2 * d->experts.n);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->shares);
 }
 
@@ -208,7 +208,7 @@ uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
                       .normed = add_hidden(graph, d, "normed", layer)};
     if (l.normed < graph->n_values)
         graph->values[l.normed].gradient = ZINF_ELEMENT_F32;
-    l.weights = add_numbers(graph, "weights", layer, ZINF_AXIS_TARGET, d->experts.n);
+    l.weights = add_numbers(graph, "weights", layer, ZINF_ROWS_OF_TARGET, d->experts.n);
     l.x_shared = d->experts.shared ? add_hidden(graph, d, "x_shared", layer) : l.x_mid;
     uint32_t out = add_hidden(graph, d, "x", layer + 1);
     add_attention(graph, d, v, layer, &l);
@@ -226,7 +226,7 @@ void decoder_add_balance(struct zinf_graph *graph, const struct decoder *d,
     struct zinf_value loss = {
         .name = "balance",
         .kind = ZINF_VALUE_LOSS,
-        .axis = ZINF_AXIS_SAMPLE,
+        .rows_of = ZINF_ROWS_OF_SAMPLE,
         .cols = 1,
         .element = ZINF_ELEMENT_F32,
     };

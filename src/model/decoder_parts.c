@@ -8,7 +8,7 @@ uint32_t decoder_add_columns(struct zinf_graph *graph, const struct decoder *d, 
 {
     struct zinf_value value = {
         .kind = ZINF_VALUE_ACTIVATION,
-        .axis = d->source ? ZINF_AXIS_SOURCE : ZINF_AXIS_TARGET,
+        .rows_of = d->source ? ZINF_ROWS_OF_SOURCE : ZINF_ROWS_OF_TARGET,
         .cols = cols,
         .element = ZINF_ELEMENT_PARAM,
         .gradient = ZINF_ELEMENT_PARAM,

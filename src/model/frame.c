@@ -12,14 +12,14 @@
 /* What measured pointers point to; nobody looks. */
 static float nowhere;
 
-uint64_t zinf_axis_rows(const struct zinf_compute *c, enum zinf_axis axis)
+uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of)
 {
-    switch (axis) {
-    case ZINF_AXIS_SAMPLE:
+    switch (rows_of) {
+    case ZINF_ROWS_OF_SAMPLE:
         return (uint64_t)c->batch;
-    case ZINF_AXIS_TARGET:
+    case ZINF_ROWS_OF_TARGET:
         return (uint64_t)(c->batch * c->seq);
-    case ZINF_AXIS_SOURCE:
+    case ZINF_ROWS_OF_SOURCE:
         return (uint64_t)(c->batch * c->source_seq);
     }
     return 0;
@@ -34,7 +34,7 @@ static uint64_t bytes_of(const struct zinf_compute *c, const struct zinf_value *
         [ZINF_ELEMENT_PARAM] = zinf_dtype_bytes(c->dtype),
         [ZINF_ELEMENT_F32] = sizeof(float),
     };
-    return zinf_axis_rows(c, value->axis) * (uint64_t)value->cols * widths[element];
+    return zinf_rows_count(c, value->rows_of) * (uint64_t)value->cols * widths[element];
 }
 
 uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value *value)
@@ -81,7 +81,7 @@ void frame_release(struct zinf_frame *f, uint64_t mark)
 const struct zinf_decoding *frame_decoding(const struct zinf_frame *f)
 {
     const struct zinf_value *out = &f->graph->values[f->stage->out.at[0]];
-    return out->axis == ZINF_AXIS_SOURCE ? NULL : f->compute->decoding;
+    return out->rows_of == ZINF_ROWS_OF_SOURCE ? NULL : f->compute->decoding;
 }
 
 void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zinf_cache *shape)
@@ -152,7 +152,7 @@ int frame_each_moved(struct zinf_frame *f, uint32_t unit,
 int64_t frame_rows(const struct zinf_frame *f)
 {
     const struct zinf_value *out = &f->graph->values[f->stage->out.at[0]];
-    return (int64_t)zinf_axis_rows(f->compute, out->axis);
+    return (int64_t)zinf_rows_count(f->compute, out->rows_of);
 }
 
 int64_t frame_length(const struct zinf_frame *f)
@@ -281,7 +281,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
 /* Adds the visit to what is in size. */
 static int measure_frame(struct zinf_stage_size *size, struct zinf_frame *f)
 {
-    struct measured p = {NULL};
+    struct measured p = {0};
     int code = make_measured(&p, f->stage);
     if (code)
         goto out;

@@ -58,7 +58,7 @@ struct zinf_compute {
     const struct zinf_decoding *decoding; /* NULL: whole sequences */
     struct zinf_pace pace;             /* for what is measured */
 };
-uint64_t zinf_axis_rows(const struct zinf_compute *c, enum zinf_axis axis);
+uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of);
 /* Of one micro-batch's value, or of its gradient. */
 uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zinf_value *value);

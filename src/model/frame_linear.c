@@ -1,6 +1,7 @@
 /*
- * frame_linear: products with the weights of units, whatever these are stored in, and what adapters
- * make of them. The one place that multiplies with a layer's weight.
+ * frame_linear: products with the weights of linear layers, in whatever form these are stored, and
+ * what adapters add to them. A layer can be adapted or quantised because it multiplies here; heads
+ * over a vocabulary (stage_head.c) multiply with their tables by themselves and can be neither.
  */
 #include "model/frame_adapter.h"
 

@@ -59,10 +59,10 @@ enum zinf_input {
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
-enum zinf_axis {
-    ZINF_AXIS_SAMPLE, /* batch */
-    ZINF_AXIS_TARGET, /* batch * seq */
-    ZINF_AXIS_SOURCE, /* batch * source_seq */
+enum zinf_rows_of {
+    ZINF_ROWS_OF_SAMPLE, /* batch */
+    ZINF_ROWS_OF_TARGET, /* batch * seq */
+    ZINF_ROWS_OF_SOURCE, /* batch * source_seq */
 };
 /* Numbers of a value or of its gradient. */
 enum zinf_element {
@@ -77,7 +77,7 @@ struct zinf_value {
     enum zinf_input input; /* of an INPUT */
     uint32_t of;           /* of a REFERENCE: another value, that a stage makes */
     int64_t limit;         /* of an INPUT: ids are below it; 0: not checked */
-    enum zinf_axis axis;
+    enum zinf_rows_of rows_of;
     int64_t cols;
     enum zinf_element element;
     enum zinf_element gradient; /* NONE: nothing flows back */

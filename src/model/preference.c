@@ -61,7 +61,7 @@ static uint32_t add_labels(struct zinf_graph *g, enum zinf_preference_kind kind)
                      (struct zinf_value){.kind = ZINF_VALUE_INPUT,
                                          .input = ZINF_INPUT_LABELS,
                                          .limit = kind == ZINF_PREFERENCE_ORPO ? INT32_MAX : 2,
-                                         .axis = ZINF_AXIS_SAMPLE,
+                                         .rows_of = ZINF_ROWS_OF_SAMPLE,
                                          .cols = 1,
                                          .element = ZINF_ELEMENT_ID});
 }
@@ -71,7 +71,7 @@ static uint32_t add_told(struct zinf_graph *g, const char *name, enum zinf_value
     return add_value(
         g, name,
         (struct zinf_value){
-            .kind = kind, .axis = ZINF_AXIS_SAMPLE, .cols = 1, .element = ZINF_ELEMENT_F32});
+            .kind = kind, .rows_of = ZINF_ROWS_OF_SAMPLE, .cols = 1, .element = ZINF_ELEMENT_F32});
 }
 
 /* What a head makes becomes a value with a gradient. */
@@ -127,7 +127,7 @@ int preference_graph(struct zinf_graph *g, const struct zinf_model_preference *s
     const uint32_t stage = add_stage(g, spec, losses, g->targets);
     const struct zinf_value reference = {.kind = ZINF_VALUE_REFERENCE,
                                          .of = losses,
-                                         .axis = g->values[losses].axis,
+                                         .rows_of = g->values[losses].rows_of,
                                          .cols = 1,
                                          .element = ZINF_ELEMENT_F32};
     if (referenced)

@@ -45,8 +45,8 @@ struct stack {
     float inner_dropout;    /* of what the feed-forward part's last product takes */
 };
 
-/* An encoder of ZINF_AXIS_SOURCE and a decoder that reads its output in every layer. Both have the
- * decoder's table; the head is the decoder's. -EINVAL with what and the number that is out of
+/* An encoder of ZINF_ROWS_OF_SOURCE and a decoder that reads its output in every layer. Both have
+ * the decoder's table; the head is the decoder's. -EINVAL with what and the number that is out of
  * range. */
 int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stack *target);
 
@@ -58,7 +58,7 @@ struct stack_classes {
     enum zinf_activation activation;
     float first_dropout, dropout; /* as in classify_spec */
 };
-/* An encoder of ZINF_AXIS_TARGET with such a head; the loss is by ZINF_INPUT_LABELS. */
+/* An encoder of ZINF_ROWS_OF_TARGET with such a head; the loss is by ZINF_INPUT_LABELS. */
 int stack_build_classifier(struct zinf_graph *graph, struct stack *stack,
                            const struct stack_classes *classes);
 

@@ -193,7 +193,7 @@ static int open_model(struct setup *s)
         code = zinf_model_set_layers(&s->model, s->options.n_layers);
     if (!code && s->options.classes)
         code = zinf_model_set_classes(s->model, s->options.classes);
-    if (!code && s->moments == MOMENTS_FACTORED)
+    if (!code && s->rule->grain != GRAIN_ELEMENTS)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
@@ -302,8 +302,8 @@ static void find_reach(struct setup *s)
     for (int actor = 0; actor < ACTORS; actor++)
         s->reach[actor][ON_DEVICE] = s->reach[actor][ON_HOST] = common;
     s->reach[BY_DRIVE][ON_HOST] = s->reach[BY_CPU][ON_HOST] = s->reach[BY_DEVICE][ON_DEVICE] = true;
-    s->reach[BY_CPU][OTHERS_HOST] = s->net;
-    s->reach[BY_DEVICE][OTHERS_HOST] = s->sliced && !common && zinf_net_lends(s->net);
+    s->reach[BY_CPU][OTHERS_HOST] = data_axis(s)->net;
+    s->reach[BY_DEVICE][OTHERS_HOST] = s->sliced && !common && zinf_net_lends(data_axis(s)->net);
 }
 
 static void choose_step(struct setup *s)

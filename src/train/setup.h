@@ -6,15 +6,18 @@
  * of the machine included, which are looked at once.
  *
  * Owned by whoever initialised it, before all plans of it and longer than they; read-only from then
- * on, by any thread, but for `wanted` (a test changes it between steps) and `store`.
+ * on, by any thread, but for `wanted` (a test changes it between steps), `store`, and the mesh's
+ * links.
  */
 #ifndef ZINF_TRAIN_SETUP_H
 #define ZINF_TRAIN_SETUP_H
 
 #include "base/memory.h"
 #include "model/tensors.h"
+#include "net/mesh.h"
 #include "offload/offload.h"
 #include "train/plan/walk.h"
+#include "train/rules/rules.h"
 #include "train/train.h"
 
 #define MAX_LAYER_MAJOR 512 /* micro-batches that may run layer by layer */
@@ -54,15 +57,6 @@ enum recompute {
 enum actor { BY_DRIVE, BY_CPU, BY_DEVICE, ACTORS };
 enum memory { ON_DEVICE, ON_HOST, OTHERS_DEVICES, OTHERS_HOST, MEMORIES };
 
-/* How the optimizer keeps its moments. A sub-group's state is its masters, by zinf_state_form, then
- * these, to a multiple of ZINF_MEMORY_ALIGN. */
-enum moment_form {
-    MOMENTS_F32,      /* [n] of each moment */
-    MOMENTS_8BIT,     /* [n] codes of each, then [n / ZINF_OPTIM_8BIT_BLOCK] scales of each */
-    MOMENTS_FACTORED, /* of each tensor its rows' and columns', struct factors; a sub-group is a
-                       * whole unit */
-};
-
 /* A frozen unit's weights as a model folder has them: whole pages of its files that hold its
  * tensors, and where in these the rows begin that each piece has rows of. */
 struct file_part {
@@ -100,9 +94,8 @@ struct setup {
     uint64_t rows;                 /* N = B * T */
     uint32_t n_units;
     struct zinf_layout layout;
-    struct zinf_net *net; /* the options', where there are other ranks; NULL: there are none */
-    bool sliced;          /* by stage 3: each rank has its slice of parameters, else all of them */
-    bool whole_state;     /* each rank has all state and makes all updates: tensors are not cut */
+    struct zinf_mesh mesh; /* of the options' net */
+    bool sliced;           /* by stage 3: each rank has its slice of parameters, else all of them */
     bool must_link, may_link; /* ranks' GPUs gather by themselves: always; if that is faster */
     /* Sums do not depend on how samples and elements are dealt to ranks: gradients of micro-batches
      * are added in the tree of zinf_tree_sum, norm and loss without rounding. */
@@ -122,7 +115,7 @@ struct setup {
     enum zinf_aio_engine io_engine;
 
     enum zinf_state_form form;
-    enum moment_form moments;
+    const struct update_rule *rule;
     struct zinf_optim_hyper hyper; /* without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
@@ -168,16 +161,22 @@ static inline bool device_is_far(const struct setup *s)
     return !s->device->host_addressable;
 }
 
-/* Ranks that a step's samples are dealt to. */
-static inline uint32_t n_ranks(const struct setup *s)
+/* Ranks that units' slices and a step's samples are dealt to. */
+static inline const struct zinf_axis *data_axis(const struct setup *s)
 {
-    return s->net ? s->layout.world : 1;
+    return &s->mesh.at[ZINF_DATA];
+}
+
+/* Whether each of several ranks has all state and makes all updates, as tensors are not cut. */
+static inline bool whole_state(const struct setup *s)
+{
+    return data_axis(s)->net && s->rule->grain != GRAIN_ELEMENTS;
 }
 
 /* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
 static inline bool counts_squares(const struct setup *s)
 {
-    return s->exact && (!s->whole_state || !s->layout.rank);
+    return s->exact && (!whole_state(s) || !data_axis(s)->rank);
 }
 
 /* Whether the unit has a gradient and optimizer state. */
@@ -204,7 +203,7 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
-/* Rank and world of the options' net; first of all. */
+/* The mesh; first of all. */
 void setup_take_net(struct setup *s);
 /* Cuts units into the rank's slice, and that into sub-groups. */
 int setup_lay_out(struct setup *s);
@@ -237,25 +236,14 @@ void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const 
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 
-/* Fills hyper and moments; then, with a layout, state_bytes and update_bytes. */
+/* Fills rule and hyper; then, with a layout, state_bytes and update_bytes. */
 int setup_optimizer(struct setup *s);
 int setup_state_bytes(struct setup *s);
 /* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
  * of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
-int setup_n_moments(const struct setup *s);
 /* All of a unit's sub-groups. */
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
-/* Where a sub-group's moments begin in its state, and of 8-bit ones the scales. */
-uint64_t setup_moments_offset(const struct setup *s, uint64_t n);
-uint64_t setup_scales_offset(const struct setup *s, uint64_t n);
-/* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
- * moments, in floats from the unit's first. */
-struct factors {
-    uint64_t rows, cols;
-    uint64_t row_offset, col_offset; /* a vector has columns alone */
-};
-struct factors unit_factors(const struct zinf_unit *unit, uint32_t tensor);
 
 #endif

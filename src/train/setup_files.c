@@ -163,7 +163,7 @@ int setup_find_files(struct setup *s)
     bool frozen = is_adapted(s) || !has_backward(s), plain = true;
     for (uint32_t u = 0; u < s->n_units; u++)
         plain &= !s->graph->units[u].image_bytes;
-    if (!frozen || !plain || s->net || s->options.init || s->param_tier != ZINF_TIER_DRIVE ||
+    if (!frozen || !plain || s->mesh.all || s->options.init || s->param_tier != ZINF_TIER_DRIVE ||
         !s->config->weights_in_place)
         return 0;
     if (zinf_tensors_open(&file, s->options.model_path))

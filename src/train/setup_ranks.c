@@ -13,24 +13,19 @@
 
 void setup_take_net(struct setup *s)
 {
-    if (s->options.net) {
-        struct zinf_net_place place = zinf_net_place(s->options.net);
-        s->options.rank = place.rank;
-        s->options.world = place.world;
-        s->net = place.world > 1 ? s->options.net : NULL;
-    }
-    s->sliced = s->net && s->config->zero_stage == 3;
-    s->exact = s->net || !strcmp(s->config->gradient_sum, "tree");
+    zinf_mesh_init(&s->mesh, s->options.net);
+    s->sliced = data_axis(s)->net && s->config->zero_stage == 3;
+    s->exact = s->mesh.all || !strcmp(s->config->gradient_sum, "tree");
 }
 
 uint32_t setup_local_ranks(const struct setup *s)
 {
-    return s->net ? zinf_net_place(s->net).local_world : 1;
+    return s->mesh.all ? zinf_net_place(s->mesh.all).local_world : 1;
 }
 
 uint32_t setup_seats(const struct setup *s)
 {
-    return s->net ? zinf_net_place(s->net).seats : 1;
+    return s->mesh.all ? zinf_net_place(s->mesh.all).seats : 1;
 }
 
 int setup_own_threads(const struct setup *s)
@@ -53,11 +48,12 @@ static int number_of_gpu(const struct zinf_net_place *at)
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options)
 {
     struct zinf_net_place at = {0};
-    if (s->net)
-        at = zinf_net_place(s->net);
+    if (s->mesh.all)
+        at = zinf_net_place(s->mesh.all);
     if (s->options.gpu)
         options->index = *s->options.gpu;
-    else if (s->net && options->kind != ZINF_DEVICE_HOST) /* AUTO is a GPU where there is one */
+    else if (s->mesh.all &&
+             options->kind != ZINF_DEVICE_HOST) /* AUTO is a GPU where there is one */
         options->index = number_of_gpu(&at);
 }
 
@@ -67,13 +63,13 @@ void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options
  */
 static const char *no_link(const struct setup *s)
 {
-    if (!s->net)
+    if (!data_axis(s)->net)
         return "there is one rank alone";
-    if (s->whole_state)
-        return "sums of gradients are for every rank (optimizer.type Adafactor)";
+    if (whole_state(s))
+        return "sums of gradients are for every rank (an optimizer of whole tensors)";
     if (s->device->kind != ZINF_DEVICE_CUDA)
         return "only GPUs have a way to each other, and the device is the host";
-    return zinf_net_is_described(s->net) ? NULL : zinf_link_why_not();
+    return zinf_net_is_described(s->mesh.all) ? NULL : zinf_link_why_not();
 }
 
 /* All ranks can, or none does. */
@@ -81,9 +77,9 @@ static int check_links(struct setup *s)
 {
     const char *why_not = no_link(s);
     int64_t cannot = why_not != NULL;
-    bool alone = !s->net || zinf_net_is_described(s->net);
-    int code = s->may_link && !alone ? zinf_net_max(s->net, &cannot, 1) : 0;
-    if (!code && cannot && s->must_link && s->net)
+    bool alone = !s->mesh.all || zinf_net_is_described(s->mesh.all);
+    int code = s->may_link && !alone ? zinf_net_max(s->mesh.all, &cannot, 1) : 0;
+    if (!code && cannot && s->must_link && data_axis(s)->net)
         code = zinf_fail(-ENOTSUP, "zinf.gather \"device\": %s; set it to auto or host",
                          why_not ? why_not : "another rank's host has no NCCL");
     s->may_link &= !cannot;
@@ -95,24 +91,22 @@ static int check_links(struct setup *s)
 
 int setup_lay_out(struct setup *s)
 {
-    uint32_t rank = s->options.rank, world = s->options.world ? s->options.world : 1;
+    const struct zinf_axis *data = data_axis(s);
     uint64_t *elems = calloc(s->n_units, sizeof *elems), most = 0;
     if (!elems)
         return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
     for (uint32_t u = 0; u < s->n_units; u++) {
         elems[u] = s->graph->units[u].elems;
-        if (s->whole_state) /* gradients are summed in slices, and brought together again */
-            elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * world);
+        if (whole_state(s)) /* gradients are summed in slices, and brought together again */
+            elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data->world);
         most = elems[u] > most ? elems[u] : most;
     }
     uint64_t group = (uint64_t)s->config->sub_group_size;
     group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
-    if (s->moments == MOMENTS_FACTORED) /* tensors are not cut */
+    if (s->rule->grain != GRAIN_ELEMENTS) /* tensors are not cut */
         group = most;
-    int code = zinf_layout_init(&s->layout, elems, s->n_units, group, s->whole_state ? 0 : rank,
-                                s->whole_state ? 1 : world);
-    s->layout.rank = rank;
-    s->layout.world = world;
+    int code = zinf_layout_init(&s->layout, elems, s->n_units, group,
+                                whole_state(s) ? 0 : data->rank, whole_state(s) ? 1 : data->world);
     free(elems);
     for (uint32_t u = 0; !code && u < s->n_units; u++)
         s->layout.units[u].front_bytes = s->graph->units[u].image_bytes;
@@ -128,7 +122,7 @@ static int check_order(struct setup *s)
         return 0;
     if (s->order == ORDER_AUTO) {
         s->order = ORDER_LAYER_MAJOR;
-        s->order_is_open = s->net != NULL;
+        s->order_is_open = s->mesh.all != NULL;
     }
     if (s->order == ORDER_LAYER_MAJOR && s->n_micro > MAX_LAYER_MAJOR)
         return zinf_fail(
@@ -137,7 +131,7 @@ static int check_order(struct setup *s)
             "\"tree\", at most %d are possible; raise train_micro_batch_size_per_gpu, or "
             "set zinf.accumulation_order to micro-major and zinf.gradient_sum to auto",
             (long long)s->n_micro, MAX_LAYER_MAJOR);
-    if (s->order == ORDER_MICRO_MAJOR && !s->net && s->n_micro > 2)
+    if (s->order == ORDER_MICRO_MAJOR && !s->mesh.all && s->n_micro > 2)
         return zinf_fail(
             -ENOTSUP,
             "zinf.gradient_sum \"tree\" needs whole copies of the gradient where "
@@ -151,15 +145,16 @@ int setup_check_ranks(struct setup *s)
     int code = check_order(s);
     if (!code)
         code = check_links(s);
-    if (code || !s->net)
+    if (code || !s->mesh.all)
         return code;
     if (s->options.mode == ZINF_TRAINER_GRADIENTS)
         return zinf_fail(-ENOTSUP, "several ranks train and evaluate: gradients to look at are one "
                                    "rank's");
-    if (s->whole_state && trains(s))
+    if (whole_state(s) && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "whole state",
-                      "optimizer.type Adafactor: each rank has all of its state, which is small, "
-                      "and makes all updates itself");
+                      "optimizer.type %s: each rank has all of its state, which is small, "
+                      "and makes all updates itself",
+                      s->rule->type);
     else if (c->zero_stage == 0 && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "
@@ -184,8 +179,8 @@ int setup_agree(struct setup *s)
     int64_t most[4] = {(int64_t)s->resident_bytes};
     for (int i = 0; i < 3; i++)
         most[i + 1] = -(int64_t)*least[i];
-    bool alone = !s->net || zinf_net_is_described(s->net);
-    int code = alone ? 0 : zinf_net_max(s->net, most, 4);
+    bool alone = !s->mesh.all || zinf_net_is_described(s->mesh.all);
+    int code = alone ? 0 : zinf_net_max(s->mesh.all, most, 4);
     if (code || alone)
         return code;
     s->resident_bytes = (uint64_t)most[0];

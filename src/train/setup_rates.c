@@ -215,36 +215,6 @@ static int take_rates(struct setup *s)
     return s->rates ? 0 : zinf_fail(-ENOMEM, "no memory for learning rates");
 }
 
-/* The tensor that ends in front of tensor number `next`, in the same part; n_tensors: none. */
-static uint32_t before(const struct zinf_unit *u, uint32_t next)
-{
-    const struct zinf_tensor *t = &u->tensors[next];
-    uint32_t found = u->n_tensors;
-    for (uint32_t i = 0; i < u->n_tensors; i++)
-        if (u->tensors[i].decay == t->decay && u->tensors[i].offset < t->offset &&
-            (found == u->n_tensors || u->tensors[i].offset > u->tensors[found].offset))
-            found = i;
-    return found;
-}
-
-/* 8-bit moments have a scale for a block, which is updated at once. */
-static int check_blocks(const struct setup *s, uint32_t unit)
-{
-    const struct zinf_unit *u = &s->graph->units[unit];
-    for (uint32_t i = 0; unit_trains(s, unit) && i < u->n_tensors; i++) {
-        const uint32_t other = before(u, i);
-        if (u->tensors[i].offset % ZINF_OPTIM_8BIT_BLOCK == 0 || other == u->n_tensors ||
-            same_rate(&s->rates[unit][i], &s->rates[unit][other]))
-            continue;
-        return zinf_fail(-ENOTSUP,
-                         "%s: %s and %s share a block of 8-bit moments and have one rate: give "
-                         "both the same, or take an optimizer with moments in fp32",
-                         s->config->learning_rates ? key : "zinf.layer_decay",
-                         u->tensors[other].pieces[0].name, u->tensors[i].pieces[0].name);
-    }
-    return 0;
-}
-
 int setup_rates(struct setup *s)
 {
     const char *text = s->config->learning_rates;
@@ -252,11 +222,6 @@ int setup_rates(struct setup *s)
     cJSON *rules = NULL;
     if (!trains(s) || (!text && !decays))
         return 0;
-    if (s->moments == MOMENTS_FACTORED && s->config->optimizer.relative_step)
-        return zinf_fail(-ENOTSUP,
-                         "%s: Adafactor finds its own rates with relative_step: set that "
-                         "to false",
-                         text ? key : "zinf.layer_decay");
     int code = take_rates(s);
     if (!code && decays)
         code = apply_layer_decay(s);
@@ -264,8 +229,8 @@ int setup_rates(struct setup *s)
         code = zinf_json_parse(text, strlen(text), key, ZINF_JSON_STRICT, &rules);
     if (!code && text)
         code = apply_rules(s, rules);
-    for (uint32_t u = 0; !code && s->moments == MOMENTS_8BIT && u < s->n_units; u++)
-        code = check_blocks(s, u);
+    if (!code && s->rule->check_rates)
+        code = s->rule->check_rates(s, text ? key : "zinf.layer_decay");
     cJSON_Delete(rules);
     return code;
 }

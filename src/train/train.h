@@ -81,9 +81,6 @@ struct zinf_trainer_options {
     struct zinf_trace_file *trace;
     /* The number of its GPU among those that are visible; NULL: the rank's on its host, or 0. */
     const int *gpu;
-    /* Without a net: of world ranks, each with its slice of gradients and optimizer state; world 0:
-     * 1. Nothing goes between them: each computes whole gradients and updates its slice. */
-    uint32_t rank, world;
     /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
      * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
      * with it. */

@@ -1,6 +1,8 @@
 /* trainer: from options to a placed, loaded model with its programs, and its end. */
 #include "train/trainer.h"
 
+#include "aio/drive_bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +24,7 @@ static int open_store(struct zinf_trainer *t)
         .paths = (const char *const *)section->nvme_path,
         .n_paths = section->n_nvme_paths,
         .label = "train",
-        .measure_paths = true,
+        .measure_path = zinf_aio_bench_path,
         .checksums = c->checksums,
     };
     int code = durable_open_store(t, &options);
@@ -37,15 +39,16 @@ static int open_queues(struct zinf_trainer *t)
         [ZINF_LANE_DEVICE] = ZINF_QUEUE_COMPUTE,
     };
     struct zinf_device *device = t->setup.device;
+    uint32_t world = data_axis(&t->setup)->world;
     int code = 0;
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
     if (!code && way_stages_slices(&t->plan.travel))
         code = device->ops->queue_create(device, ZINF_QUEUE_TO_DEVICE, &t->pull);
-    t->lent = calloc(t->setup.layout.world, sizeof *t->lent);
-    t->slice_bytes = calloc(t->setup.layout.world, sizeof *t->slice_bytes);
+    t->lent = calloc(world, sizeof *t->lent);
+    t->slice_bytes = calloc(world, sizeof *t->slice_bytes);
     if (!code && (!t->lent || !t->slice_bytes))
-        code = zinf_fail(-ENOMEM, "no memory for %u ranks", t->setup.layout.world);
+        code = zinf_fail(-ENOMEM, "no memory for %u ranks", world);
     t->compute = t->setup.compute;
     return code;
 }
@@ -53,6 +56,7 @@ static int open_queues(struct zinf_trainer *t)
 /* The lane NET enqueues and waits; its sums are made in its own queue. */
 static int open_link(struct zinf_trainer *t)
 {
+    struct zinf_axis *data = &t->setup.mesh.at[ZINF_DATA];
     const struct zinf_device_ops *ops = t->setup.device->ops;
     struct zinf_link_device device = {.queue = t->pull,
                                       .stream = ops->queue_stream,
@@ -60,7 +64,7 @@ static int open_link(struct zinf_trainer *t)
                                       .add = ops->add,
                                       .copy = ops->copy,
                                       .seconds = t->setup.config->timeout};
-    return t->plan.variant.by_link ? zinf_link_create(&t->link, t->setup.net, &device) : 0;
+    return t->plan.variant.by_link ? zinf_link_create(&data->link, data->net, &device) : 0;
 }
 
 /* ---- memory ---- */
@@ -78,8 +82,7 @@ static void place_state(const struct zinf_trainer *t)
 {
     const struct setup *s = &t->setup;
     size_t master = zinf_state_bytes(s->form, 0, 1);
-    size_t width = s->moments == MOMENTS_8BIT ? 1 : sizeof(float);
-    int n_moments = s->moments == MOMENTS_FACTORED ? 0 : setup_n_moments(s);
+    size_t width = s->rule->moment_bytes; /* 0: too small to matter */
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
         uint64_t n = s->layout.groups[g].n;
@@ -87,11 +90,10 @@ static void place_state(const struct zinf_trainer *t)
             continue;
         for (int generation = 0; generation < (where.stride ? 2 : 1); generation++) {
             char *state = where.memory + (uint64_t)generation * where.stride;
-            char *moments = state + setup_moments_offset(s, n);
             if (master)
                 place_array(s, state, n, master);
-            for (int i = 0; i < n_moments; i++)
-                place_array(s, moments + (uint64_t)i * n * width, n, width);
+            for (int i = 1; width && i <= (int)s->rule->n_moments; i++)
+                place_array(s, state + rule_moment_offset(s, n, i), n, width);
         }
     }
 }
@@ -167,11 +169,11 @@ static int start_executor(struct zinf_trainer *t)
         .skip = trainer_skip_op,
         .moved = trainer_moved,
         .measured = trainer_measured,
-        .net = t->setup.net,
+        .net = t->setup.mesh.all,
         .store = t->setup.store,
         .trace_path = t->setup.config->trace,
         .trace_file = t->setup.options.trace,
-        .seat = t->setup.net ? zinf_net_place(t->setup.net).seat : 0,
+        .seat = t->setup.mesh.all ? zinf_net_place(t->setup.mesh.all).seat : 0,
     };
     if (t->setup.device->kind != ZINF_DEVICE_HOST) {
         options.device = t->setup.device;
@@ -246,7 +248,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     if (!t)
         return;
     zinf_executor_destroy(t->executor);
-    zinf_link_close(t->link);
+    zinf_link_close(t->setup.mesh.at[ZINF_DATA].link);
     durable_close(t);
     plan_fini(&t->plan);
     zinf_store_destroy(t->setup.store);

@@ -28,7 +28,7 @@ static struct zinf_store *open_store(bool checksums, zinf_extent *own, zinf_exte
     struct zinf_store_options options = {
         .paths = paths, .n_paths = 1, .label = "files", .checksums = checksums};
     struct zinf_store *store = NULL;
-    uint32_t a, b;
+    uint32_t a = 0, b = 0;
     CHECKF(!zinf_store_create(&store, &options), "%s", zinf_error());
     CHECK(!zinf_store_open_file(store, path[0], &a) && !zinf_store_open_file(store, path[1], &b));
     const struct zinf_store_span spans[] = {

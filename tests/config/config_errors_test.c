@@ -3,6 +3,7 @@
 #include "config_support.h"
 
 #define MICRO "\"train_micro_batch_size_per_gpu\": 1"
+#define HALVES "\"bf16_optimizer_states\": true, \"bf16_master_weights_and_grads\": true"
 
 struct bad {
     const char *text;
@@ -190,7 +191,11 @@ static void test_what_zinf_does_not_do(void)
         {"{" MICRO ", \"bf16\": {\"bf16_optimizer_states\": true}}",
          {"bf16_optimizer_states", "bf16_master_weights_and_grads"}},
         {"{" MICRO ", \"bfloat16\": {\"bf16_master_weights_and_grads\": true}}",
-         {"bfloat16.bf16_master_weights_and_grads is true"}},
+         {"bf16_master_weights_and_grads is true"}},
+        {"{" MICRO ", \"bf16\": {" HALVES "}}", {"bf16_optimizer_states", "bf16.enabled"}},
+        {"{" MICRO ", \"bf16\": {\"enabled\": true, " HALVES "},"
+         " \"optimizer\": {\"type\": \"Adafactor\"}}",
+         {"Adafactor has smaller moments", "use AdamW"}},
         {"{" MICRO ", \"fp16\": {\"fp16_master_weights_and_grads\": true}}", {"fp32"}},
         {"{" MICRO ", \"zero_optimization\": {\"legacy_stage1\": true}}", {"legacy_stage1"}},
         {"{" MICRO ", \"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}}", {"ZenFlow"}},

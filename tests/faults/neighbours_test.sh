@@ -51,6 +51,7 @@ begin() { # outputs...: each killed in its steps; folder_NAME is where its steps
             kill_after "$run" $((4 + tries % 7))
             tries=$((tries + 1))
         done
+        # shellcheck disable=SC2010 # names of run folders
         eval "folder_$run=$(ls drive | grep -Fvx "${before:-none}")"
     done
 }

@@ -63,6 +63,20 @@ else
     skip "a clock that goes backwards" "no shared library to preload"
 fi
 
+# Limits that shells and schedulers set, in KiB.
+if [ -z "$ZINF_SANITIZER" ]; then
+    (ulimit -s 80 && exec $train --output shallow --steps 4 >said.out 2>said.err)
+    same shallow
+    verdict $? "a stack of 80 KiB"
+    (ulimit -v 200000 && exec timeout 60 "$zinf" help >said.out 2>said.err)
+    verdict $? "help in 200 MB of address space"
+    (ulimit -v 200000 && exec timeout 60 $train --output narrow --steps 4 >said.out 2>said.err)
+    [ $? -eq 1 ] && grep -q 'OpenBLAS needs .* of address space: raise the limit (ulimit -v)' said.err
+    verdict $? "and a training there says what it needs"
+else
+    skip "a small stack, little address space" "a sanitizer takes more of both"
+fi
+
 mkdir -p cache/zinf && mkfifo cache/zinf/bench.json
 timeout 60 "$zinf" estimate --model model/config.json --config config.json --seq-len 16 \
     >said.out 2>said.err

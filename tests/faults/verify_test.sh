@@ -105,7 +105,7 @@ train lost --steps 9
 refused "not there"
 verdict $? "nor does a beginning take their place"
 mv elsewhere drive/zinf-train.steps-1-0
-left=zinf-train.steps-1-0
+left='zinf-train.steps-1-0'
 cp -r lost copied
 train copied --steps 9 --resume
 refused "is a copy of"

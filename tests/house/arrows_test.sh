@@ -32,7 +32,7 @@ strangers() { # folder, allowed names...
 
 # What each folder may see of the others: their contract headers.
 base='base/[a-z]+\.h'
-below_offload='net/net\.h|aio/(aio|commit|drive_bench|paced_drive|steps)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
+below_offload='net/(net|mesh)\.h|aio/(aio|commit|drive_bench|paced_drive|steps)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
 files='config/config\.h|formats/formats\.h|text/(text|samples/samples|samples/task|chat/chat)\.h|metrics/metrics\.h'
 nothing "base stands on nothing" "$(strangers src/base)"
 nothing "aio stands on base" "$(strangers aio "$base")"
@@ -51,6 +51,7 @@ nothing "api stands on train" "$(strangers src/api "$base" 'kernels/kernels\.h' 
     'train/train\.h')"
 nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" 'api/session\.h' \
     'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|emulation|generate|score|seats|checkpoints)\.h' 'cpu_optim/optim_bench\.h')"
+# shellcheck disable=SC2010 # names of folders
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \
     '^src/(base|config|formats|text|metrics|model|train|api|cli)/$')"
 

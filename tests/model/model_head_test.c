@@ -44,7 +44,7 @@ static uint32_t add_value(struct zinf_graph *g, const char *name, enum zinf_inpu
         .kind = input ? ZINF_VALUE_INPUT : ZINF_VALUE_ACTIVATION,
         .input = input,
         .limit = input ? VOCAB : 0,
-        .axis = ZINF_AXIS_TARGET,
+        .rows_of = ZINF_ROWS_OF_TARGET,
         .cols = input ? 1 : HIDDEN,
         .element = input ? ZINF_ELEMENT_ID : ZINF_ELEMENT_PARAM,
         .gradient = gradient,
@@ -87,7 +87,7 @@ static struct zinf_graph *make_graph(const struct variant *v)
     const struct head_spec head = {
         .tile_rows = TILE, .softcap = v->softcap, .unit_rows = v->unit_rows};
     struct zinf_value loss = {
-        .name = "loss", .kind = ZINF_VALUE_LOSS, .axis = ZINF_AXIS_TARGET, .cols = 1};
+        .name = "loss", .kind = ZINF_VALUE_LOSS, .rows_of = ZINF_ROWS_OF_TARGET, .cols = 1};
     struct zinf_graph *g;
     CHECK(!zinf_graph_create(&g));
     uint32_t ids = add_value(g, "ids", ZINF_INPUT_IDS, ZINF_ELEMENT_NONE);

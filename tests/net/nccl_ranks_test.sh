@@ -55,7 +55,7 @@ many 4 1 "4 GPUs" as_torchrun 4 "$work" 1 gpt2-3-ram
 own=yes ZINF_STANDIN_GPUS=1
 export CUDA_VISIBLE_DEVICES
 many 2 1 "2 GPUs that do not see each other" as_torchrun 2 "$work" 1 gpt2-2
-own= CUDA_VISIBLE_DEVICES=3
+own='' CUDA_VISIBLE_DEVICES=3
 check "2 processes of one GPU end" run 1 as_torchrun 2 "$work" 1 gpt2-2
 check "and say that it is one" says "Duplicate GPU detected"
 unset CUDA_VISIBLE_DEVICES

@@ -271,9 +271,10 @@ static void test_work_hears_of_a_failure(void)
 /* As a process that is killed. */
 static void one_goes(struct rank *rank)
 {
-    if (zinf_net_place(rank->net).rank == 1)
-        rank->net->told = true;
-    else
+    pthread_mutex_lock(&rank->net->lock);
+    rank->net->told = zinf_net_place(rank->net).rank == 1;
+    pthread_mutex_unlock(&rank->net->lock);
+    if (zinf_net_place(rank->net).rank != 1)
         note(rank, zinf_net_barrier(rank->net));
     if (rank->code)
         zinf_net_tell(rank->net, rank->said);
@@ -350,7 +351,7 @@ static void *call_as_stranger(void *argument)
     const char *words = s->kind == 1 ? "GET / HTTP/1.0\r\n\r\n, and so on, for as long as it takes"
                                      : (const char *)&hello;
     int fd = call_port(INADDR_LOOPBACK, s->start->port, 2000);
-    if (s->kind == 1 && send(fd, words, 56, MSG_NOSIGNAL) < 0)
+    if (s->kind == 1 && send(fd, words, strlen(words), MSG_NOSIGNAL) < 0)
         s->kind = 0;
     if (s->kind == 3)
         prove_wrongly(fd, s->start);

@@ -186,7 +186,7 @@ static int add_in_buffer(enum zinf_lane lane, uint64_t first, uint64_t bytes)
     const struct zinf_pool_options options = {"slots", NULL, 4096, 2, false};
     struct zinf_program p;
     zinf_pool pool;
-    zinf_buffer buffer;
+    zinf_buffer buffer = 0;
     CHECK(!zinf_program_init(&p, "room") && !zinf_program_pool(&p, &options, &pool) &&
           !zinf_program_buffer(&p, pool, &buffer));
     const struct zinf_operand at = zinf_in(buffer, first);

@@ -24,9 +24,9 @@ struct lengths {
     int64_t seq, source;
 };
 
-static inline int64_t *length_on(struct lengths *l, enum zinf_axis axis)
+static inline int64_t *length_on(struct lengths *l, enum zinf_rows_of rows_of)
 {
-    return axis == ZINF_AXIS_SOURCE ? &l->source : &l->seq;
+    return rows_of == ZINF_ROWS_OF_SOURCE ? &l->source : &l->seq;
 }
 
 /* A fixture of a decoder has no samples of its own in its folder: these are random ones. */
@@ -94,10 +94,10 @@ static inline struct zinf_batch cut_batch(const struct fixture *f, int64_t first
                                .source_len = padded ? 0 : cut.source};
     const int64_t samples = f->batch * f->accumulation;
     for (int k = 0; k < N_KINDS; k++) {
-        const enum zinf_axis axis = kinds[k].axis;
-        const bool long_as_one = axis == ZINF_AXIS_SAMPLE;
-        const int64_t all = long_as_one ? 1 : *length_on(&whole, axis),
-                      asked = *length_on(&cut, axis);
+        const enum zinf_rows_of rows_of = kinds[k].rows_of;
+        const bool long_as_one = rows_of == ZINF_ROWS_OF_SAMPLE;
+        const int64_t all = long_as_one ? 1 : *length_on(&whole, rows_of),
+                      asked = *length_on(&cut, rows_of);
         const int64_t kept = long_as_one || !asked ? all : asked, n = padded ? all : kept;
         for (int64_t i = 0; f->inputs[k] && i < samples * n; i++)
             store[k][i] = i % n < kept ? f->inputs[k][(first + i / n) * all + i % n]

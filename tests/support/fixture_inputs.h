@@ -11,15 +11,15 @@
 static const struct {
     enum zinf_input input;
     const char *key;
-    enum zinf_axis axis;
+    enum zinf_rows_of rows_of;
 } kinds[] = {
-    {ZINF_INPUT_SOURCE_IDS, "source_ids", ZINF_AXIS_SOURCE},
-    {ZINF_INPUT_SOURCE_SEGMENTS, "source_segments", ZINF_AXIS_SOURCE},
-    {ZINF_INPUT_IDS, "ids", ZINF_AXIS_TARGET},
-    {ZINF_INPUT_SEGMENTS, "segments", ZINF_AXIS_TARGET},
-    {ZINF_INPUT_TARGETS, "targets", ZINF_AXIS_TARGET},
-    {ZINF_INPUT_TOKEN_TYPES, "types", ZINF_AXIS_TARGET},
-    {ZINF_INPUT_LABELS, "labels", ZINF_AXIS_SAMPLE},
+    {ZINF_INPUT_SOURCE_IDS, "source_ids", ZINF_ROWS_OF_SOURCE},
+    {ZINF_INPUT_SOURCE_SEGMENTS, "source_segments", ZINF_ROWS_OF_SOURCE},
+    {ZINF_INPUT_IDS, "ids", ZINF_ROWS_OF_TARGET},
+    {ZINF_INPUT_SEGMENTS, "segments", ZINF_ROWS_OF_TARGET},
+    {ZINF_INPUT_TARGETS, "targets", ZINF_ROWS_OF_TARGET},
+    {ZINF_INPUT_TOKEN_TYPES, "types", ZINF_ROWS_OF_TARGET},
+    {ZINF_INPUT_LABELS, "labels", ZINF_ROWS_OF_SAMPLE},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -108,11 +108,12 @@ static inline void close_fixture(struct fixture *f)
 static inline struct zinf_batch batch_at(const struct fixture *f, int64_t sample)
 {
     struct zinf_batch batch = {.seq_len = 0};
-    const int64_t lengths[] = {
-        [ZINF_AXIS_SAMPLE] = 1, [ZINF_AXIS_TARGET] = f->seq, [ZINF_AXIS_SOURCE] = f->source};
+    const int64_t lengths[] = {[ZINF_ROWS_OF_SAMPLE] = 1,
+                               [ZINF_ROWS_OF_TARGET] = f->seq,
+                               [ZINF_ROWS_OF_SOURCE] = f->source};
     for (int k = 0; k < N_KINDS; k++)
         if (f->inputs[k])
-            batch.inputs[kinds[k].input] = f->inputs[k] + sample * lengths[kinds[k].axis];
+            batch.inputs[kinds[k].input] = f->inputs[k] + sample * lengths[kinds[k].rows_of];
     return batch;
 }
 

@@ -284,7 +284,7 @@ static inline int32_t *plain_choose(const struct plain *p, const struct plain_ca
                                     struct zinf_frame *f)
 {
     const struct zinf_stage *stage = f->stage;
-    uint64_t rows = zinf_axis_rows(&p->compute, ZINF_AXIS_TARGET);
+    uint64_t rows = zinf_rows_count(&p->compute, ZINF_ROWS_OF_TARGET);
     int32_t *list = plain_take(zinf_choice_length(stage, rows) * sizeof *list);
     if (!stage->choice.n)
         return list;

@@ -65,7 +65,7 @@ static inline uint32_t add_input(struct growing *g, enum zinf_input input, const
     struct zinf_value v = {.kind = ZINF_VALUE_INPUT,
                            .input = input,
                            .limit = limit,
-                           .axis = ZINF_AXIS_TARGET,
+                           .rows_of = ZINF_ROWS_OF_TARGET,
                            .cols = 1,
                            .element = ZINF_ELEMENT_ID};
     snprintf(v.name, sizeof v.name, "%s", name);
@@ -76,7 +76,7 @@ static inline uint32_t add_input(struct growing *g, enum zinf_input input, const
 static inline uint32_t add_activation(struct growing *g, bool leaves, bool taken)
 {
     struct zinf_value v = {.kind = ZINF_VALUE_ACTIVATION,
-                           .axis = ZINF_AXIS_TARGET,
+                           .rows_of = ZINF_ROWS_OF_TARGET,
                            .cols = g->cols,
                            .element = ZINF_ELEMENT_PARAM,
                            .gradient = ZINF_ELEMENT_PARAM,
@@ -336,7 +336,7 @@ static inline uint32_t add_chosen_value(struct growing *g, const char *name, int
                                         enum zinf_element element, bool leaves)
 {
     struct zinf_value v = {.kind = ZINF_VALUE_ACTIVATION,
-                           .axis = ZINF_AXIS_TARGET,
+                           .rows_of = ZINF_ROWS_OF_TARGET,
                            .cols = cols,
                            .element = element,
                            .gradient = ZINF_ELEMENT_F32,
@@ -392,7 +392,7 @@ static inline void add_norm_and_head(struct growing *g, int64_t tile_rows)
     struct head_spec head = {.tile_rows = tile_rows};
     struct zinf_value loss = {.name = "loss",
                               .kind = ZINF_VALUE_LOSS,
-                              .axis = ZINF_AXIS_TARGET,
+                              .rows_of = ZINF_ROWS_OF_TARGET,
                               .cols = 1,
                               .element = ZINF_ELEMENT_F32};
     uint32_t in = g->open[0], out = add_activation(g, false, true);

@@ -76,7 +76,7 @@ static inline void frames_lay_out(struct frames *w)
         struct zinf_stage_size size = frames_measure(w, s);
         w->kept[s] = frames_take(w, size.kept);
         uint64_t length =
-            zinf_choice_length(&g->stages[s], zinf_axis_rows(&w->compute, ZINF_AXIS_TARGET));
+            zinf_choice_length(&g->stages[s], zinf_rows_count(&w->compute, ZINF_ROWS_OF_TARGET));
         chosen = length > chosen ? length : chosen;
         most.scratch = size.scratch > most.scratch ? size.scratch : most.scratch;
         most.workspace = size.workspace > most.workspace ? size.workspace : most.workspace;
@@ -299,7 +299,7 @@ static inline void frames_gradients(struct frames *w, struct frames_call *c)
 /* The list of the stage's choice, in both places. */
 static inline void frames_choose(struct frames *w, const struct zinf_stage *s)
 {
-    uint64_t rows = zinf_axis_rows(&w->compute, ZINF_AXIS_TARGET);
+    uint64_t rows = zinf_rows_count(&w->compute, ZINF_ROWS_OF_TARGET);
     uint64_t bytes = rows * s->sweep.n * sizeof(float);
     float *value = malloc(bytes);
     frames_get(w, value, w->values[s->in.at[s->choice.of]], bytes);

@@ -43,10 +43,11 @@ static inline void train_as(struct rank *rank)
     rank->code = zinf_trainer_create(&t, &options);
     for (int step = 0; !rank->code && step < trainings.steps; step++) {
         struct zinf_step_result result = {0};
+        const struct zinf_link *link = data_axis(&t->setup)->link;
         uint64_t before = zinf_net_sent_bytes(rank->net), lent = zinf_net_lent_bytes(rank->net);
-        uint64_t linked = t->link ? zinf_link_sent_bytes(t->link) : 0;
+        uint64_t linked = link ? zinf_link_sent_bytes(link) : 0;
         rank->code = share_step(rank->setting, rank->net, t, (uint64_t)step, &result);
-        rank->linked_bytes = t->link ? zinf_link_sent_bytes(t->link) - linked : 0;
+        rank->linked_bytes = link ? zinf_link_sent_bytes(link) - linked : 0;
         rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
         rank->lent_bytes = zinf_net_lent_bytes(rank->net) - lent;
         rank->net_bytes = result.lane_bytes[ZINF_LANE_NET];

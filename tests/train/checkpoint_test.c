@@ -68,6 +68,9 @@ static void test_pairs_fp16(void)
     check_pairs(precisions[2]);
 }
 
+static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
+                           "\"bf16_optimizer_states\": true},";
+
 /* Also the whole state at the end, under each optimizer's number and form of moments. */
 static void check_state(const char *optimizer, const char *precision, int n_moments)
 {
@@ -102,6 +105,7 @@ static void test_state_is_exact(void)
     check_state("Lion", precisions[1], 1);
     check_state("Adagrad", precisions[1], 1);
     check_state("SGD", precisions[1], 1);
+    check_state("AdamW", half, 2);
 }
 
 /* Of a matrix as the file has it: a mean for each row, and one for each column; a vector is whole.

@@ -236,6 +236,8 @@ static void test_kills(void)
     static const char fp16[] = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 24, "
                                "\"hysteresis\": 1, \"loss_scale_window\": 2},";
     static const char adamw_8bit[] = "{\"type\": \"AdamW8bit\", \"params\": {\"lr\": 1e-3}}";
+    static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true, "
+                               "\"bf16_master_weights_and_grads\": true},";
     static const char adafactor[] = "{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}";
     static const struct {
         const char *what;
@@ -253,6 +255,7 @@ static void test_kills(void)
         {"through copies", {.param = "cpu", .copies = true, .precision = bf16}},
         {"8-bit moments, parameters in RAM",
          {.param = "cpu", .precision = bf16, .optimizer = adamw_8bit}},
+        {"bf16 moments, parameters in RAM", {.param = "cpu", .precision = half}},
         {"Adafactor, parameters in RAM",
          {.param = "cpu", .precision = fp16, .optimizer = adafactor}},
         {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},

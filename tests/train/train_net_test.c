@@ -128,6 +128,48 @@ static void test_whole_state(void)
     }
 }
 
+/* Whoever has an element rounds its moments alike. */
+static void test_bf16_moments(void)
+{
+    static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true, "
+                               "\"bf16_master_weights_and_grads\": true},";
+    struct outcome one;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "half", &trainings.shape, 11);
+    struct setting s = {.param = "nvme", .state = "nvme", .copies = true, .precision = half};
+    check_splits(s, "half-3", &one);
+    s = (struct setting){.param = "none", .state = "cpu", .stage = 1, .precision = half};
+    check_splits(s, "half-1", &one);
+}
+
+/* Slices that no power of two cuts: three ranks have a micro-batch each. */
+static void test_three_ranks(void)
+{
+    static const char *const places[] = {"none", "cpu", "nvme"};
+    struct outcome one, three;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "three", &trainings.shape, 11);
+    for (int i = 0; i < 12; i++) {
+        struct setting s = {.param = i % 2 ? places[i % 3] : "none",
+                            .state = places[i % 3],
+                            .copies = i / 3 % 2,
+                            .stage = i % 2 ? 3 : 2,
+                            .precision = i % 4 / 2 ? bf16 : NULL,
+                            .order = "layer-major",
+                            .schedule = schedules[i % 4],
+                            .extra = tree,
+                            .accumulation = 3};
+        char name[80];
+        snprintf(name, sizeof name, "three-%d-%s-%s", i, s.state, s.schedule);
+        if (i % 2 && !strcmp(s.param, "none"))
+            s.param = "cpu";
+        run(&s, "three-1x3", &one);
+        s.accumulation = 1;
+        run_ranks(&s, 3, name, &three);
+        check_same(&one, &three, name);
+    }
+}
+
 /* A skipped step is skipped by all; adapters leave the rest frozen, which is gathered too; experts
  * are fetched whoever chose them, and balanced over all micro-batches. */
 static void test_kinds(void)
@@ -240,6 +282,8 @@ int main(void)
     TAP_RUN(test_llama);
     TAP_RUN(test_stages);
     TAP_RUN(test_whole_state);
+    TAP_RUN(test_three_ranks);
+    TAP_RUN(test_bf16_moments);
     TAP_RUN(test_kinds);
     TAP_RUN(test_traffic);
     TAP_RUN(test_formulas);

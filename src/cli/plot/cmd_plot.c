@@ -113,10 +113,10 @@ static int check_outputs(const struct plot_options *o, const char *page)
 
 static int plot(const struct plot_options *o)
 {
-    struct plot_run runs[MAX_RUNS] = {0};
+    struct plot_run *runs = calloc(MAX_RUNS, sizeof *runs); /* too large for a small stack */
     int n = 0, code = 0;
     char *page = page_path(o);
-    code = page ? check_outputs(o, page) : -ENOMEM;
+    code = page && runs ? check_outputs(o, page) : zinf_fail(-ENOMEM, "no memory to plot");
     for (; n < o->paths.n && !code; n += !code)
         code = plot_run_read(&runs[n], o->paths.items[n]);
     if (!code && o->csv)
@@ -131,6 +131,7 @@ static int plot(const struct plot_options *o)
         zinf_log(ZINF_LOG_INFO, "the page is %s", page);
     for (int i = 0; i < n; i++)
         plot_run_fini(&runs[i]);
+    free(runs);
     free(page);
     return code;
 }

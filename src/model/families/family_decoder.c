@@ -146,13 +146,15 @@ int family_read_layer_types(struct zinf_graph *graph, const struct zinf_model_so
                             struct decoder *d, int64_t pattern)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, "layer_types");
-    bool *windowed = zinf_graph_take(graph, (size_t)d->n_layers), given = list && list->child;
+    bool *windowed = zinf_graph_take(graph, (size_t)d->n_layers);
+    const bool given = list && !cJSON_IsNull(list);
     if (!windowed)
         return no_memory(source);
     if (pattern < 1)
         return zinf_fail(-EINVAL, "%s: the pattern of windows is %lld; it must be at least 1",
                          source->what, (long long)pattern);
-    if (given && cJSON_GetArraySize(list) < d->n_layers)
+    /* Longer where a model is looked at with fewer layers. */
+    if (given && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) < d->n_layers))
         return zinf_fail(-EINVAL, "%s: layer_types must have one name for each of %lld layers",
                          source->what, (long long)d->n_layers);
     const cJSON *item = given ? list->child : NULL;

@@ -11,7 +11,6 @@ struct rotary {
     struct decoder d;
     const struct rotary_traits *traits;
     bool qkv_bias, proj_bias, mlp_bias, tied;
-    bool *windowed; /* [n_layers], memory of the graph */
 };
 
 static int read_shape(const struct zinf_model_source *source, struct rotary *l)
@@ -58,26 +57,15 @@ static int read_shape(const struct zinf_model_source *source, struct rotary *l)
 static int read_numbers(const struct zinf_model_source *source, struct rotary *l)
 {
     struct decoder *d = &l->d;
-    double eps = 1e-6, std = 0.02, dropout = 0;
-    const struct family_double list[] = {
-        {"rms_norm_eps", &eps},
-        {"initializer_range", &std},
-        {"attention_dropout", &dropout},
-        {NULL, NULL},
-    };
-    int code = family_read_doubles(source, list);
-    if (code)
-        return code;
-    if (!(eps > 0) || !(std >= 0))
-        return zinf_fail(-EINVAL, "%s: rms_norm_eps %g or initializer_range %g is out of range",
-                         source->what, eps, std);
-    d->attention.norm = d->mlp.norm = (struct norm_spec){.kind = ZINF_NORM_RMS, .eps = (float)eps};
-    d->init_std = (float)std;
-    d->attention.dropout = source->dropout >= 0 ? source->dropout : (float)dropout;
+    int code = family_read_norms(source, d, ZINF_NORM_RMS, "rms_norm_eps", 1e-6);
+    if (!code)
+        code = family_read_init(source, d, "initializer_range", 0.02);
+    if (!code)
+        code = family_read_dropout(source, "attention_dropout", 0, &d->attention.dropout);
     d->attention.scale = 1.0f / sqrtf((float)d->attention.head_dim);
     d->mlp.gated = true;
     d->mlp.activation = ZINF_ACTIVATION_SILU;
-    return family_read_activation(source, "hidden_act", &d->mlp.activation);
+    return code ? code : family_read_activation(source, "hidden_act", &d->mlp.activation);
 }
 
 static int read_switches(const struct zinf_model_source *source, struct rotary *l)
@@ -100,25 +88,6 @@ static int read_switches(const struct zinf_model_source *source, struct rotary *
 
 /* ---- windows ---- */
 
-/* "layer_types", one name a layer; longer where a model is looked at with fewer layers. */
-static int read_layer_types(const struct zinf_model_source *source, struct rotary *l,
-                            const cJSON *list)
-{
-    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) < l->d.n_layers)
-        return zinf_fail(-EINVAL, "%s: layer_types must have one name for each of %lld layers",
-                         source->what, (long long)l->d.n_layers);
-    const cJSON *item = list->child;
-    for (int64_t i = 0; i < l->d.n_layers; i++, item = item->next) {
-        const char *name = cJSON_IsString(item) ? item->valuestring : "";
-        l->windowed[i] = !strcmp(name, "sliding_attention");
-        if (!l->windowed[i] && strcmp(name, "full_attention"))
-            return zinf_fail(-ENOTSUP,
-                             "%s: layer_types has \"%s\"; use full_attention or sliding_attention",
-                             source->what, name);
-    }
-    return 0;
-}
-
 static int read_window_layers(struct zinf_graph *graph, const struct zinf_model_source *source,
                               struct rotary *l)
 {
@@ -132,13 +101,14 @@ static int read_window_layers(struct zinf_graph *graph, const struct zinf_model_
         l->d.attention.window = 0;
         return code;
     }
-    l->d.windowed = l->windowed = zinf_graph_take(graph, (size_t)l->d.n_layers);
-    if (!l->windowed)
-        return zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
     if (types && !cJSON_IsNull(types))
-        return read_layer_types(source, l, types);
+        return family_read_layer_types(graph, source, &l->d, 1);
+    bool *windowed = zinf_graph_take(graph, (size_t)l->d.n_layers);
+    if (!windowed)
+        return zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
+    l->d.windowed = windowed;
     for (int64_t i = 0; i < l->d.n_layers; i++)
-        l->windowed[i] =
+        windowed[i] =
             l->traits->window == ROTARY_WINDOW_EVEN ? i < first && i % 2 == 0 : i >= first;
     return 0;
 }
@@ -158,7 +128,7 @@ static int read_window(struct zinf_graph *graph, const struct zinf_model_source 
         (l->traits->window == ROTARY_WINDOW_LAYERS || l->traits->window == ROTARY_WINDOW_EVEN))
         code = read_window_layers(graph, source, l);
     bool always = l->traits->window == ROTARY_WINDOW_ALL || (given && item);
-    bool used = !cJSON_IsNull(item) && (always || l->windowed);
+    bool used = !cJSON_IsNull(item) && (always || l->d.windowed);
     if (!code && (window < 0 || (used && !window)))
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1, or null", source->what,
                          key, (long long)window);

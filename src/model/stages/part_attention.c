@@ -72,7 +72,7 @@ struct part_entry attention_entry(const struct attention_spec *s, const struct a
         .kept = kept->norm,
         .hidden = s->hidden,
         .n = 1,
-        .products = {{{0, s->qkv_w, s->qkv_b}, kept->qkv}},
+        .products = {{{0, s->qkv_w, s->qkv_b, 0}, kept->qkv}},
     };
 }
 
@@ -80,7 +80,7 @@ static struct part_exit attention_exit(const struct attention_spec *s,
                                        const struct attention_kept *kept)
 {
     return (struct part_exit){
-        .linear = {0, s->proj_w, s->proj_b},
+        .linear = {0, s->proj_w, s->proj_b, 0},
         .norm = &s->after,
         .kept = kept->after,
         .product = kept->product,

@@ -35,14 +35,14 @@ struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kep
         .kept = kept->norm,
         .hidden = s->hidden,
         .n = 1,
-        .products = {{{0, s->up_w, s->up_b}, kept->up}},
+        .products = {{{0, s->up_w, s->up_b, 0}, kept->up}},
     };
 }
 
 static struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
 {
     return (struct part_exit){
-        .linear = {0, s->down_w, s->down_b},
+        .linear = {0, s->down_w, s->down_b, 0},
         .norm = &s->after,
         .kept = kept->after,
         .product = kept->product,

@@ -21,8 +21,8 @@ static struct visit start(struct zinf_frame *f)
     uint32_t unit = f->stage->units.n;
     struct visit v = {
         .s = s,
-        .up = {unit, s->up_w, -1},
-        .down = {unit, s->down_w, -1},
+        .up = {unit, s->up_w, -1, 0},
+        .down = {unit, s->down_w, -1, 0},
         .row = (uint64_t)f->n_chosen * frame_width(f),
     };
     v.n = frame_scratch(f, v.row * (uint64_t)s->hidden);

@@ -87,7 +87,7 @@ static double mixed_of(const struct zinf_speeds *s)
 static void share(const struct plan *p, struct zinf_speeds *used)
 {
     double n = setup_local_ranks(p->setup);
-    if (!p->setup->net || !zinf_net_is_described(p->setup->net) || n < 2)
+    if (!p->setup->mesh.all || !zinf_net_is_described(p->setup->mesh.all) || n < 2)
         return;
     used->root_bytes = known_or(used->root_bytes, used->optimizer_bytes);
     used->optimizer_bytes /= n;
@@ -107,7 +107,7 @@ struct between {
  * in RAM is a read or two and a write. */
 static struct between between_seats(const struct plan *p, const struct zinf_speeds *used)
 {
-    double n = zinf_net_place(p->setup->net).world, link = used->link_bytes;
+    double n = data_axis(p->setup)->world, link = used->link_bytes;
     return (struct between){2 / used->optimizer_bytes, n / (n - 1) / link,
                             3 / used->optimizer_bytes, 1 / used->peer_bytes};
 }
@@ -117,7 +117,7 @@ static struct between between_seats(const struct plan *p, const struct zinf_spee
  * subtree. */
 static struct between between_of(const struct plan *p, const struct zinf_speeds *used)
 {
-    const struct zinf_net *net = p->setup->net;
+    const struct zinf_net *net = data_axis(p->setup)->net;
     if (net && zinf_net_place(net).seats == zinf_net_place(net).world)
         return between_seats(p, used);
     if (!net || !zinf_net_is_described(net))

@@ -30,7 +30,7 @@ static struct zinf_emulator_options emulator_of(struct estimated *e)
                   .read_beside_write = p->rates.read_beside_write,
                   .write_beside_read = p->rates.write_beside_read},
         .queues = device_is_far(p->setup),
-        .net = p->setup->net,
+        .net = p->setup->mesh.all,
         .op_name = op_name,
         .context = e,
     };
@@ -88,7 +88,7 @@ static int emulate(struct zinf_emulation *out, struct estimated *e,
     if (code)
         return code;
     *out = (struct zinf_emulation){
-        .tokens = (uint64_t)e->setup.n_micro * e->setup.rows * n_ranks(&e->setup),
+        .tokens = (uint64_t)e->setup.n_micro * e->setup.rows * data_axis(&e->setup)->world,
         .floor_seconds = floor_of(&e->plan, programs, n),
         .predicted_seconds = step.seconds,
         .n_ops = programs[0]->n_ops + (n > 1 ? programs[1]->n_ops : 0),

@@ -59,7 +59,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         return code;
     *out = (struct zinf_estimate){
         .params = (uint64_t)zinf_model_n_params(p->setup->model),
-        .tokens = (uint64_t)p->setup->n_micro * p->setup->rows * n_ranks(p->setup),
+        .tokens = (uint64_t)p->setup->n_micro * p->setup->rows * data_axis(p->setup)->world,
         .pinned = p->host_bytes - p->at.h_transfer,
         .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
         .step_seconds = step.seconds,

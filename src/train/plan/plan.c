@@ -50,7 +50,7 @@ static int take_store(struct plan *p)
 double plan_unchosen(const struct plan *p, uint32_t stage)
 {
     const struct zinf_stage *s = &p->setup->graph->stages[stage];
-    double ranks = p->setup->sliced ? n_ranks(p->setup) : 1; /* any one's choice counts */
+    double ranks = p->setup->sliced ? data_axis(p->setup)->world : 1; /* any one's choice counts */
     double rows = (double)p->setup->rows * (double)p->itinerary.live * ranks;
     return pow(1 - (double)s->choice.n / (double)s->sweep.n, rows);
 }
@@ -58,7 +58,7 @@ double plan_unchosen(const struct plan *p, uint32_t stage)
 bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
 {
     /* another rank, which this one has not asked, may have chosen it */
-    bool known = !p->setup->net || (p->setup->sliced && p->chosen_backward);
+    bool known = !data_axis(p->setup)->net || (p->setup->sliced && p->chosen_backward);
     return known && p->setup->walk.units[unit].chooser != WALK_NONE &&
            sums_on(p, unit, ZINF_TIER_DRIVE) && goes_once(p);
 }
@@ -77,7 +77,8 @@ static void choose_fetches(struct plan *p)
             most = fmax(most, plan_unchosen(p, s));
     p->chosen_forward =
         p->setup->expert_fetch == EXPERT_FETCH_CHOSEN || (open && most >= LEAST_UNCHOSEN);
-    p->chosen_backward = p->chosen_forward || (open && !p->setup->net); /* ranks must agree */
+    p->chosen_backward =
+        p->chosen_forward || (open && !data_axis(p->setup)->net); /* ranks must agree */
 }
 
 /* ---- lines ---- */
@@ -102,10 +103,10 @@ static int add_process(struct plan *p)
     if (!code)
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
                                        "--threads", p->setup->walk.outside);
-    if (!code && p->setup->net)
+    if (!code && p->setup->mesh.all)
         code =
             zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "pieces of other ranks' gradients",
-                                    NULL, zinf_net_memory_bytes(n_ranks(p->setup)));
+                                    NULL, zinf_net_memory_bytes(data_axis(p->setup)->world));
     if (!code && has_backward(p->setup))
         /* one to write, and one to compare what was written */
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: blocks of files", NULL,
@@ -192,7 +193,7 @@ static int plan_tiers(struct plan *p)
         .layout = &p->setup->layout,
         .dtype = p->setup->dtype,
         .form = p->setup->form,
-        .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
+        .n_moments = trains(p->setup) ? (int)p->setup->rule->n_moments : -1,
         .state_bytes = p->setup->state_bytes,
         .param_copies = p->setup->durable_copies,
         .sliced = p->setup->sliced,

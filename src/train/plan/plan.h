@@ -220,7 +220,7 @@ static inline uint64_t logits_rows(const struct plan *p)
 {
     const struct zinf_graph *g = p->setup->graph;
     const struct zinf_decoding *d = p->setup->compute.decoding;
-    const bool of_samples = g->values[g->loss].axis == ZINF_AXIS_SAMPLE;
+    const bool of_samples = g->values[g->loss].rows_of == ZINF_ROWS_OF_SAMPLE;
     return d ? (uint64_t)d->n_sequences : of_samples ? (uint64_t)p->setup->batch : 1;
 }
 

@@ -114,8 +114,9 @@ void plan_measure(struct plan *p)
     s->tile_grad = s->tile_state + state;
     s->tile_most = s->tile_grad + group * sizeof(float);
     s->link = p->variant.by_link && has_backward(p->setup)
-                  ? zinf_link_scratch_bytes(layout->world,
-                                            (trained > beside ? trained : beside) / layout->world)
+                  ? zinf_link_scratch_bytes(data_axis(p->setup)->world,
+                                            (trained > beside ? trained : beside) /
+                                                data_axis(p->setup)->world)
                   : 0;
     s->transfer = source_memory_bytes(p->setup);
 }
@@ -310,7 +311,7 @@ uint64_t plan_grad_staging_bytes(const struct plan *p)
                       has_waypoint(p->ways[u].waypoints, SUM_STAGING);
         most = passes && elems > most ? elems : most;
     }
-    return most * sizeof(float) / (linked ? p->setup->layout.world : 1);
+    return most * sizeof(float) / (linked ? data_axis(p->setup)->world : 1);
 }
 
 int plan_n_tile_groups(const struct plan *p)

@@ -96,7 +96,7 @@ static void print_homes(const struct plan *p, FILE *out)
 
 static void print_ranks(const struct setup *s, bool by_link, FILE *out)
 {
-    struct zinf_net_place at = zinf_net_place(s->net);
+    struct zinf_net_place at = zinf_net_place(s->mesh.all);
     if (at.seats > 1)
         fprintf(out, "plan: of one of %u seats: each has as much, of %s\n", at.seats,
                 s->sliced ? "its slices" : "gradients and optimizer state its slices");
@@ -115,7 +115,7 @@ int plan_print(const struct plan *p, FILE *out)
     print_homes(p, out);
     if (s->device->kind == ZINF_DEVICE_HOST)
         fputs("plan: the device is the CPU: its memory and the host's are the same RAM\n", out);
-    if (s->net)
+    if (s->mesh.all)
         print_ranks(s, p->variant.by_link, out);
     print_adapters(p, out);
     if (s->param_tier != ZINF_TIER_DEVICE)

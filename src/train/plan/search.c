@@ -93,7 +93,7 @@ static void try(struct search *s, struct variant variant, const char *what)
 static bool sums_are_free(const struct setup *s)
 {
     return s->n_micro > 1 && trains(s) && device_is_far(s) && s->grad_tier != ZINF_TIER_DEVICE &&
-           !s->net;
+           !s->mesh.all;
 }
 
 static void try_orders(struct search *s)
@@ -119,7 +119,7 @@ static void try_spared_device(struct search *s)
     bool far = device_is_far(setup) && has_backward(setup);
     bool free = setup->order == ORDER_AUTO || !plan_is_layer_major(setup, &s->best);
     bool adds =
-        far && free && setup->n_micro > 1 && setup->grad_tier == ZINF_TIER_HOST && !setup->net;
+        far && free && setup->n_micro > 1 && setup->grad_tier == ZINF_TIER_HOST && !setup->mesh.all;
     for (int i = 1; i < 4; i++) {
         struct variant other = s->best;
         other.x_on_host |= (i & 1) != 0;
@@ -139,7 +139,7 @@ static bool returns_may_limit(const struct setup *s)
 {
     const struct zinf_speeds *speeds = s->options.speeds;
     double flops = 3 * s->walk.flops, bytes = (double)s->layout.total_elems * sizeof(float);
-    return trains(s) && s->n_micro == 1 && !s->net && device_is_far(s) &&
+    return trains(s) && s->n_micro == 1 && !s->mesh.all && device_is_far(s) &&
            s->grad_tier == ZINF_TIER_HOST && speeds && speeds->link_bytes > 0 &&
            speeds->device_flops > 0 &&
            bytes / speeds->link_bytes > flops / speeds->device_flops / 2;
@@ -198,7 +198,8 @@ static void try_link(struct search *s)
  * they have agreed on and the same speeds, and find the same. */
 static bool is_one_process(const struct setup *s)
 {
-    return !s->net || zinf_net_place(s->net).seats == zinf_net_place(s->net).world;
+    const struct zinf_net *net = s->mesh.all;
+    return !net || zinf_net_place(net).seats == zinf_net_place(net).world;
 }
 
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)

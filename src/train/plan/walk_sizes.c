@@ -221,7 +221,7 @@ static void find_choices(struct walk *w, const struct zinf_compute *c)
         if (!stage->choice.n)
             continue;
         uint32_t value = stage->in.at[stage->choice.of];
-        uint64_t rows = zinf_axis_rows(c, g->values[value].axis);
+        uint64_t rows = zinf_rows_count(c, g->values[value].rows_of);
         w->values[value].chooser = s;
         w->choice_bytes = most(w->choice_bytes, w->values[value].bytes);
         info->list_bytes = aligned(zinf_choice_length(stage, rows) * sizeof(int32_t));

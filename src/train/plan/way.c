@@ -30,9 +30,9 @@ struct travel travel_of(const struct setup *s, bool by_link, bool device_adds)
     struct travel t = {
         .backward = has_backward(s),
         .updates = trains(s),
-        .several = s->net,
-        .cut = s->layout.world > 1,
-        .for_all = s->whole_state,
+        .several = data_axis(s)->net,
+        .cut = data_axis(s)->world > 1,
+        .for_all = whole_state(s),
         .sliced = s->sliced,
         .own_kernels = device_is_far(s),
         .reads_params = s->form != ZINF_STATE_WHOLE,

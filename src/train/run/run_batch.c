@@ -7,11 +7,12 @@
 
 #include <stdlib.h>
 
-static uint64_t per_sample(const struct run_batch *b, enum zinf_axis axis)
+static uint64_t per_sample(const struct run_batch *b, enum zinf_rows_of rows_of)
 {
-    const int64_t rows[] = {
-        [ZINF_AXIS_SAMPLE] = 1, [ZINF_AXIS_TARGET] = b->seq, [ZINF_AXIS_SOURCE] = b->source_seq};
-    return (uint64_t)rows[axis];
+    const int64_t rows[] = {[ZINF_ROWS_OF_SAMPLE] = 1,
+                            [ZINF_ROWS_OF_TARGET] = b->seq,
+                            [ZINF_ROWS_OF_SOURCE] = b->source_seq};
+    return (uint64_t)rows[rows_of];
 }
 
 /* Positions and segments of a stream are what the trainer takes where they are not given, and so
@@ -38,9 +39,9 @@ int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,
         if (value->kind != ZINF_VALUE_INPUT ||
             !is_wanted(value->input, zinf_dataset_samples(data)) || b->arrays[value->input])
             continue;
-        b->axes[value->input] = value->axis;
+        b->rows_of[value->input] = value->rows_of;
         b->arrays[value->input] =
-            calloc((uint64_t)samples * per_sample(b, value->axis), sizeof(int32_t));
+            calloc((uint64_t)samples * per_sample(b, value->rows_of), sizeof(int32_t));
         if (!b->arrays[value->input])
             return zinf_fail(-ENOMEM, "no memory for a batch");
     }
@@ -77,7 +78,7 @@ void run_batch_fit(struct run_batch *b, struct zinf_dataset *data, uint64_t firs
 
 static int32_t *at(const struct run_batch *b, enum zinf_input input, int64_t sample)
 {
-    const uint64_t each = per_sample(b, b->axes[input]);
+    const uint64_t each = per_sample(b, b->rows_of[input]);
     return b->arrays[input] ? b->arrays[input] + (uint64_t)sample * each : NULL;
 }
 

@@ -9,7 +9,7 @@
 
 struct run_batch {
     int32_t *arrays[ZINF_INPUTS]; /* [samples][rows], by input; NULL: not asked for */
-    enum zinf_axis axes[ZINF_INPUTS];
+    enum zinf_rows_of rows_of[ZINF_INPUTS];
     int64_t most_seq, most_source; /* rows of a sample that there is room for */
     int64_t seq, source_seq;       /* of the windows to come */
     uint64_t tokens;               /* of these, without padding; 0: all */

@@ -186,8 +186,8 @@ static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *
 int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
                    uint64_t *first, struct zinf_evaluation *out)
 {
-    struct zinf_net *net = t->setup.net;
-    uint64_t rank = net ? t->setup.layout.rank : 0, ranks = n_ranks(&t->setup);
+    struct zinf_net *net = data_axis(&t->setup)->net;
+    uint64_t rank = data_axis(&t->setup)->rank, ranks = data_axis(&t->setup)->world;
     uint64_t batch = (uint64_t)t->setup.batch, windows = zinf_dataset_n_windows(data);
     uint64_t own = *first + rank * batch;
     struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);

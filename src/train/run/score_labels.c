@@ -71,11 +71,11 @@ static int take_round(struct labelling *l, struct zinf_dataset *data, uint64_t f
 {
     const struct setup *s = &l->trainer->setup;
     size_t row = (size_t)l->n_classes + 1, batch = l->each * row;
-    uint64_t rank = s->net ? s->layout.rank : 0;
-    int code = classify(l, data, first + rank * l->each);
-    if (!code && s->net)
-        code = zinf_net_gather(s->net, l->own, l->all, batch * sizeof *l->own);
-    for (uint64_t r = 0; r < n_ranks(s); r++) {
+    const struct zinf_axis *data_ranks = data_axis(s);
+    int code = classify(l, data, first + (uint64_t)data_ranks->rank * l->each);
+    if (!code && data_ranks->net)
+        code = zinf_net_gather(data_ranks->net, l->own, l->all, batch * sizeof *l->own);
+    for (uint64_t r = 0; r < data_ranks->world; r++) {
         uint64_t begin = first + r * l->each, n = windows_from(l, begin);
         for (uint64_t i = 0; !code && i < n; i++)
             code = take(l, begin + i, l->all + r * batch + i * row);
@@ -85,13 +85,14 @@ static int take_round(struct labelling *l, struct zinf_dataset *data, uint64_t f
 
 static int take_memory(struct labelling *l)
 {
-    uint64_t ranks = n_ranks(&l->trainer->setup), row = (uint64_t)l->n_classes + 1;
+    const struct zinf_axis *axis = data_axis(&l->trainer->setup);
+    uint64_t ranks = axis->world, row = (uint64_t)l->n_classes + 1;
     l->logits = calloc(l->each * row, sizeof *l->logits);
     l->all = calloc(l->each * row * ranks, sizeof *l->all);
     if (!l->logits || !l->all)
         return zinf_fail(-ENOMEM, "no memory for the logits of %llu samples",
                          (unsigned long long)(l->each * ranks));
-    l->own = l->all + (l->trainer->setup.net ? l->trainer->setup.layout.rank : 0) * l->each * row;
+    l->own = l->all + axis->rank * l->each * row;
     return 0;
 }
 
@@ -111,7 +112,7 @@ static int score_labels(struct zinf_trainer *trainer, const struct zinf_run_scor
         code = zinf_fail(-EINVAL, "the model has no classes to compare with labels");
     if (!code)
         code = take_memory(&l);
-    for (uint64_t first = 0; !code && first < l.n; first += l.each * n_ranks(s))
+    for (uint64_t first = 0; !code && first < l.n; first += l.each * data_axis(s)->world)
         code = take_round(&l, data, first);
     free(l.logits);
     free(l.all);

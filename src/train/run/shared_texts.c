@@ -7,7 +7,7 @@
 
 static bool are_dealt(const struct setup *s, const struct zinf_generate_options *o)
 {
-    return s->net && !s->sliced && (o->beams.n > 1 || o->sampler.temperature <= 0);
+    return data_axis(s)->net && !s->sliced && (o->beams.n > 1 || o->sampler.temperature <= 0);
 }
 
 static int64_t part_begin(int64_t n_texts, uint32_t rank, uint32_t world)
@@ -54,17 +54,18 @@ static int unpack(struct zinf_text *texts, int64_t n, const int32_t *from)
 /* [begin, end) are this rank's and made. */
 static int share(const struct setup *s, struct zinf_text *texts, int64_t n_texts)
 {
-    uint32_t rank = s->layout.rank, world = s->layout.world;
+    struct zinf_net *net = data_axis(s)->net;
+    uint32_t rank = data_axis(s)->rank, world = data_axis(s)->world;
     int64_t begin = part_begin(n_texts, rank, world), end = part_begin(n_texts, rank + 1, world);
     int64_t most = (int64_t)part_numbers(texts + begin, end - begin);
-    int code = zinf_net_max(s->net, &most, 1);
+    int code = zinf_net_max(net, &most, 1);
     size_t piece = code ? 0 : (size_t)most;
     int32_t *all = code ? NULL : calloc(world * piece + 1, sizeof *all);
     if (!code && !all)
         code = zinf_fail(-ENOMEM, "no memory for %zu tokens", world * piece);
     if (!code) {
         pack(texts + begin, end - begin, all + rank * piece);
-        code = zinf_net_gather(s->net, all + rank * piece, all, piece * sizeof *all);
+        code = zinf_net_gather(net, all + rank * piece, all, piece * sizeof *all);
     }
     for (uint32_t r = 0; !code && r < world; r++)
         if (r != rank)
@@ -82,8 +83,8 @@ int make_shared_texts(struct zinf_trainer *trainer, const struct zinf_generate_o
     struct zinf_generate_speed speed;
     if (!are_dealt(s, options))
         return zinf_generate(trainer, options, texts, n_texts, &speed);
-    int64_t begin = part_begin(n_texts, s->layout.rank, s->layout.world);
-    int64_t end = part_begin(n_texts, s->layout.rank + 1, s->layout.world);
+    int64_t begin = part_begin(n_texts, data_axis(s)->rank, data_axis(s)->world);
+    int64_t end = part_begin(n_texts, data_axis(s)->rank + 1, data_axis(s)->world);
     int code = trainer_settle(trainer); /* all ranks together, those without a text too */
     if (!code && end > begin)
         code = zinf_generate(trainer, options, texts + begin, end - begin, &speed);

@@ -279,7 +279,7 @@ static int load_part(const struct checkpoint *c, const char *folder, const struc
     checkpoint_part_name(c, part, name);
     char *path = zinf_path_join(folder, name);
     int code = path ? zinf_tensors_open(&file, path) : -ENOMEM;
-    bool factors = part > PART_MASTER && s->setup->moments == MOMENTS_FACTORED;
+    bool factors = part > PART_MASTER && !s->setup->rule->moment_bytes;
     if (!code && factors)
         code = transfer_load_factors(s, part, file);
     for (uint32_t u = 0; !code && !factors && u < s->setup->n_units; u++) {

@@ -24,7 +24,7 @@
 /* Room for the new one beside all that is there: the old one goes only after it. */
 static int check_room(const struct source *s, const struct checkpoint *c, const char *output)
 {
-    uint64_t moments = s->setup->moments == MOMENTS_FACTORED ? 0 : (uint64_t)c->n_moments;
+    uint64_t moments = !s->setup->rule->moment_bytes ? 0 : (uint64_t)c->n_moments;
     uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
     const struct zinf_model *model = s->setup->model;
     bool adapted = is_adapted(s->setup);
@@ -68,7 +68,7 @@ static int write_part(const struct source *s, struct checkpoint *c, const char *
     struct zinf_tensors_writer_options options = {.path = path, .single_file = !model};
     int code = path ? zinf_tensors_writer_create(&writer, &options) : -ENOMEM;
     if (!code)
-        code = part > PART_MASTER && s->setup->moments == MOMENTS_FACTORED
+        code = part > PART_MASTER && !s->setup->rule->moment_bytes
                    ? transfer_stream_factors(s, part, writer)
                    : transfer_stream(s, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
     if (!code)
@@ -92,7 +92,7 @@ static int make_folders(const char *folder)
 static int write_arrays(struct source *s, struct checkpoint *c, const char *folder)
 {
     struct collect collect;
-    uint32_t n = 0, world = n_ranks(s->setup), rank = s->net ? s->setup->layout.rank : 0;
+    uint32_t n = 0, world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
     int code = collect_begin(s, &collect);
     if (!code && n++ % world == rank)
         code = write_part(s, c, folder, c->adapted ? PART_MASTER : PART_PARAM);
@@ -168,7 +168,7 @@ void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
     c->n_applied = s->n_applied;
     c->lr = (double)s->setup->hyper.lr;
     c->dtype = s->setup->dtype;
-    c->n_moments = setup_n_moments(s->setup);
+    c->n_moments = (int)s->setup->rule->n_moments;
     c->loss_scale = s->loss_scale;
     c->adapted = is_adapted(s->setup);
     c->base_sum = s->base_sum;
@@ -217,7 +217,7 @@ int checkpoint_save(struct zinf_trainer *t, struct checkpoint *c, const char *ou
 {
     int code = trainer_settle(t);
     struct source source = trainer_source(t);
-    if (code && t->setup.net) /* the others would wait for what is written together */
-        zinf_net_tell(t->setup.net, zinf_error());
+    if (code && t->setup.mesh.all) /* the others would wait for what is written together */
+        zinf_net_tell(t->setup.mesh.all, zinf_error());
     return code ? code : checkpoint_write(&source, c, output, limit);
 }

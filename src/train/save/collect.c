@@ -20,7 +20,7 @@ struct wanted {
 
 bool collect_is_first(const struct source *s)
 {
-    return !s->net || s->setup->layout.rank == 0;
+    return !s->net || data_axis(s->setup)->rank == 0;
 }
 
 /* ---- what all say ---- */
@@ -28,7 +28,7 @@ bool collect_is_first(const struct source *s)
 static int say(const struct source *s, struct wanted *own, struct wanted *all)
 {
     struct zinf_net *net = s->net;
-    uint32_t world = s->setup->layout.world, rank = s->setup->layout.rank;
+    uint32_t world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
     if (own->code)
         snprintf(own->sentence, sizeof own->sentence, "%s", zinf_error());
     int code = zinf_net_gather(net, own, all, sizeof *own);
@@ -46,7 +46,7 @@ int collect_agree(const struct source *s, int code)
     struct wanted own = {.code = code}, *all;
     if (!s->net)
         return code;
-    all = calloc(s->setup->layout.world, sizeof *all);
+    all = calloc(data_axis(s->setup)->world, sizeof *all);
     if (!all) /* the others would wait */
         zinf_net_tell(s->net, "no memory for what ranks say");
     code = all ? say(s, &own, all) : zinf_fail(-ENOMEM, "no memory for what ranks say");
@@ -84,7 +84,7 @@ static int read_own(const struct source *s, const struct wanted *w, char *memory
 static int read_all(const struct source *s, const struct wanted *all, void **out, uint64_t *bytes)
 {
     struct region r = source_region(s);
-    uint32_t world = s->setup->layout.world, rank = s->setup->layout.rank;
+    uint32_t world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
     char *given = r.given;
     int code = 0;
     for (uint32_t k = 0; !code && k < world; k++) {
@@ -104,7 +104,7 @@ static int read_all(const struct source *s, const struct wanted *all, void **out
 
 static int trade(const struct source *s, const struct wanted *all)
 {
-    uint32_t world = s->setup->layout.world, rank = s->setup->layout.rank;
+    uint32_t world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
     void **out = calloc(2 * (size_t)world, sizeof *out), **in = out ? out + world : NULL;
     uint64_t *out_bytes = calloc(2 * (size_t)world, sizeof *out_bytes);
     uint64_t *in_bytes = out_bytes ? out_bytes + world : NULL;
@@ -130,7 +130,7 @@ static int meet(const struct source *s, struct wanted *own)
     struct collect *c = s->collect;
     bool ends = true;
     int code = say(s, own, c->all);
-    for (uint32_t r = 0; r < s->setup->layout.world; r++)
+    for (uint32_t r = 0; r < data_axis(s->setup)->world; r++)
         ends &= c->all[r].ends;
     c->over = code || ends;
     if (!c->over)
@@ -145,7 +145,7 @@ int collect_begin(struct source *s, struct collect *c)
     s->collect = c;
     if (!s->net)
         return 0;
-    c->all = calloc(s->setup->layout.world, sizeof *c->all);
+    c->all = calloc(data_axis(s->setup)->world, sizeof *c->all);
     if (!c->all)
         zinf_net_tell(s->net, "no memory for what ranks say");
     c->over = !c->all;

@@ -49,9 +49,10 @@ static uint64_t unit_number(const struct zinf_unit *unit, uint64_t sum)
 static uint64_t layout_number(const struct zinf_trainer *t)
 {
     const struct zinf_layout *l = &t->setup.layout;
+    const struct zinf_axis *data = data_axis(&t->setup);
     const char *family = zinf_model_facts(t->setup.model)->family;
-    const uint64_t kinds[] = {t->setup.dtype,   t->setup.form, t->setup.hyper.kind,
-                              t->setup.moments, l->rank,       l->world};
+    const uint64_t kinds[] = {t->setup.dtype,        t->setup.form, t->setup.hyper.kind,
+                              t->setup.rule->number, data->rank,    data->world};
     uint64_t sum = XXH3_64bits_withSeed(family, strlen(family), XXH3_64bits(kinds, sizeof kinds));
     for (uint32_t u = 0; u < l->n_units; u++)
         sum = unit_number(&t->setup.graph->units[u], sum);
@@ -148,7 +149,7 @@ int durable_record(struct zinf_trainer *t)
     if (!code)
         code = zinf_steps_end(d->steps, d->scalars, d->scalars_bytes);
     d->due = false;
-    d->unmet = t->setup.net != NULL;
+    d->unmet = t->setup.mesh.all != NULL;
     d->n++;
     d->seconds += (double)(zinf_now_ns() - begin) * 1e-9;
     return code;

@@ -33,7 +33,7 @@
 int durable_meet(struct zinf_trainer *t)
 {
     t->durable.unmet = false;
-    return t->setup.net ? zinf_net_barrier(t->setup.net) : 0;
+    return t->setup.mesh.all ? zinf_net_barrier(t->setup.mesh.all) : 0;
 }
 
 /* What a rank's store has: records so far, 0: none, and of which past. */
@@ -86,7 +86,7 @@ static int check_newest(const struct newest *all, uint32_t world, uint64_t *leas
 
 int durable_agree(struct zinf_trainer *t)
 {
-    struct zinf_net *net = t->setup.net;
+    struct zinf_net *net = t->setup.mesh.all;
     struct newest own, *all;
     uint64_t least = 0;
     if (!net)
@@ -94,11 +94,12 @@ int durable_agree(struct zinf_trainer *t)
     int code = read_newest(t, &own);
     if (code)
         return code;
-    all = calloc(t->setup.layout.world, sizeof *all);
+    uint32_t world = zinf_net_place(net).world;
+    all = calloc(world, sizeof *all);
     code = all ? zinf_net_gather(net, &own, all, sizeof own)
                : zinf_fail(-ENOMEM, "no memory for what ranks have");
     if (!code)
-        code = check_newest(all, t->setup.layout.world, &least);
+        code = check_newest(all, world, &least);
     if (!code && own.commits > least)
         code = zinf_steps_go_back(t->durable.steps);
     free(all);
@@ -114,14 +115,15 @@ static int gather_unit(struct zinf_trainer *t, uint32_t unit)
     char *whole = (char *)source_region(&s).unit, *own = whole + u->slice_first * width;
     int code = source_read(&s, &where, u->front_bytes + u->slice_first * width, own, bytes);
     if (!code)
-        code = zinf_net_gather(t->setup.net, own, whole, bytes);
+        code = zinf_net_gather(data_axis(&t->setup)->net, own, whole, bytes);
     return code ? code
-                : source_write(&s, &where, u->front_bytes, whole, bytes * t->setup.layout.world);
+                : source_write(&s, &where, u->front_bytes, whole,
+                               bytes * data_axis(&t->setup)->world);
 }
 
 int durable_gather(struct zinf_trainer *t)
 {
-    bool whole = t->setup.net && !t->setup.sliced && !t->setup.whole_state;
+    bool whole = data_axis(&t->setup)->net && !t->setup.sliced && !whole_state(&t->setup);
     int code = 0;
     for (uint32_t u = 0; !code && whole && u < t->setup.n_units; u++)
         if (unit_trains(&t->setup, u))

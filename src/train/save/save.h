@@ -51,7 +51,7 @@ int trainer_load(struct zinf_trainer *t);
 /* ---- state_access.c ---- */
 
 /* What checkpoints see of the state. flat: the rank's slice of a trained unit in fp32, in flat
- * order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments, not of MOMENTS_FACTORED. All
+ * order, aligned to ZINF_MEMORY_ALIGN. which 0: master, 1, 2: moments, not of factored ones. All
  * use the region's scratch. */
 int state_read(const struct source *s, uint32_t unit, int which, float *flat);
 /* which 0 also sets the parameter in its number type. */

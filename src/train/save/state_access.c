@@ -1,8 +1,8 @@
 /*
  * state_access: a unit's master weights and moments as plain fp32 arrays, wherever they live.
  * Loading and checkpoints stand on these three calls alone (and transfer_factors, where moments are
- * factored), so they know nothing of sub-groups, of how a master is cut in two, of 8-bit moments,
- * or of updates that are still to be done.
+ * factored), so they know nothing of sub-groups, of how a master is cut in two, of moments in bf16
+ * or 8 bits, or of updates that are still to be done.
  */
 #include "train/save/transfer.h"
 
@@ -77,9 +77,8 @@ struct packed {
 
 static struct packed packed_of(const struct source *s, const struct part *p, int which)
 {
-    uint64_t blocks = p->n / ZINF_OPTIM_8BIT_BLOCK, at = setup_scales_offset(s->setup, p->n);
-    struct packed k = {.codes_at =
-                           setup_moments_offset(s->setup, p->n) + (uint64_t)(which - 1) * p->n,
+    uint64_t blocks = p->n / ZINF_OPTIM_8BIT_BLOCK, at = rule_scales_offset(s->setup, p->n);
+    struct packed k = {.codes_at = rule_moment_offset(s->setup, p->n, which),
                        .scales_at = at,
                        .scales_bytes = p->state_bytes - at,
                        .codes = (char *)p->param_bits};
@@ -115,18 +114,41 @@ static int write_packed(const struct source *s, const struct part *p, int which,
     return code ? code : source_write(s, &p->state, k.scales_at, k.scales_memory, k.scales_bytes);
 }
 
-static uint64_t moment_offset(const struct source *s, const struct part *p, int which)
+/* bf16 moments; what comes from files in fp32 is rounded to nearest. */
+static int read_half(const struct source *s, const struct part *p, int which, float *flat)
 {
-    return zinf_state_bytes(s->setup->form, which - 1, p->n);
+    uint64_t begin = rule_moment_offset(s->setup, p->n, which);
+    int code = 0;
+    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
+        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
+        code = source_read(s, &p->state, begin + at * 2, p->param_bits, n * 2);
+        if (!code)
+            zinf_convert(flat + at, ZINF_DTYPE_F32, p->param_bits, ZINF_DTYPE_BF16, n);
+    }
+    return code;
+}
+
+static int write_half(const struct source *s, const struct part *p, int which, const float *flat)
+{
+    uint64_t begin = rule_moment_offset(s->setup, p->n, which);
+    int code = 0;
+    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
+        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
+        zinf_convert(p->param_bits, ZINF_DTYPE_BF16, flat + at, ZINF_DTYPE_F32, n);
+        code = source_write(s, &p->state, begin + at * 2, p->param_bits, n * 2);
+    }
+    return code;
 }
 
 static int read_part(const struct source *s, const struct part *p, int which, float *flat)
 {
     uint64_t bytes = p->n * sizeof *flat;
-    if (which && s->setup->moments == MOMENTS_8BIT)
+    if (which && s->setup->rule->block)
         return read_packed(s, p, which, flat);
+    if (which && s->setup->rule->half)
+        return read_half(s, p, which, flat);
     if (which)
-        return source_read(s, &p->state, moment_offset(s, p, which), flat, bytes);
+        return source_read(s, &p->state, rule_moment_offset(s->setup, p->n, which), flat, bytes);
     if (s->setup->form == ZINF_STATE_SPLIT)
         return read_split(s, p, flat);
     return source_read(s, s->setup->form == ZINF_STATE_BARE ? &p->param : &p->state, 0, flat,
@@ -136,10 +158,12 @@ static int read_part(const struct source *s, const struct part *p, int which, fl
 static int write_part(const struct source *s, const struct part *p, int which, const float *flat)
 {
     uint64_t bytes = p->n * sizeof *flat;
-    if (which && s->setup->moments == MOMENTS_8BIT)
+    if (which && s->setup->rule->block)
         return write_packed(s, p, which, flat);
+    if (which && s->setup->rule->half)
+        return write_half(s, p, which, flat);
     if (which)
-        return source_write(s, &p->state, moment_offset(s, p, which), flat, bytes);
+        return source_write(s, &p->state, rule_moment_offset(s->setup, p->n, which), flat, bytes);
     if (s->setup->form == ZINF_STATE_SPLIT)
         return write_split(s, p, flat, true);
     return s->setup->form == ZINF_STATE_BARE ? source_write(s, &p->param, 0, flat, bytes)

@@ -32,9 +32,9 @@ static uint64_t file_elems(const struct zinf_file_map *files)
 static uint64_t state_elems(const struct setup *s)
 {
     uint64_t bytes = 0;
-    for (uint32_t g = 0; s->moments == MOMENTS_8BIT && g < s->layout.n_groups; g++)
+    for (uint32_t g = 0; s->rule->block && g < s->layout.n_groups; g++)
         if (s->state_bytes[g])
-            bytes = most(bytes, s->state_bytes[g] - setup_scales_offset(s, s->layout.groups[g].n));
+            bytes = most(bytes, s->state_bytes[g] - rule_scales_offset(s, s->layout.groups[g].n));
     return (bytes + 2) / 3;
 }
 
@@ -82,7 +82,7 @@ static uint64_t packed_bytes(const struct setup *s)
 /* Slices of so many units as there are ranks are no more than one. */
 static uint64_t given_bytes(const struct setup *s)
 {
-    return s->net ? s->layout.max_unit_elems * sizeof(float) : 0;
+    return data_axis(s)->net ? s->layout.max_unit_elems * sizeof(float) : 0;
 }
 
 uint64_t source_memory_bytes(const struct setup *s)
@@ -111,7 +111,7 @@ struct source trainer_source(const struct zinf_trainer *t)
         .setup = &t->setup,
         .tiers = t->plan.tiers,
         .device = t->setup.device,
-        .net = t->setup.net,
+        .net = data_axis(&t->setup)->net,
         .to_device = t->queues[ZINF_LANE_H2D],
         .to_host = t->queues[ZINF_LANE_D2H],
         .prefix = t->prefix,

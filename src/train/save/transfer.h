@@ -90,7 +90,7 @@ int collect_end(struct source *s, int code);
 int collect_agree(const struct source *s, int code);
 bool collect_is_first(const struct source *s);
 
-/* transfer_factors.c: moment 1 or 2 of MOMENTS_FACTORED, which has its own shapes. */
+/* transfer_factors.c: moment 1 or 2 of factored moments, which has its own shapes. */
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
 int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);
 

@@ -46,7 +46,7 @@ struct moments {
 static struct moments moments_of(const struct source *s, uint32_t unit)
 {
     uint32_t g = s->setup->layout.units[unit].first_group;
-    uint64_t offset = setup_moments_offset(s->setup, s->setup->layout.groups[g].n);
+    uint64_t offset = rule_moments_offset(s->setup, s->setup->layout.groups[g].n);
     return (struct moments){zinf_tiers_group_state(s->tiers, g, 0), offset,
                             s->setup->state_bytes[g] - offset};
 }

@@ -26,7 +26,7 @@ static int read_slice(const struct source *s, uint32_t unit, int part, const str
 {
     const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
     float *slice = r->unit + u->slice_first;
-    if (s->setup->net && !s->setup->whole_state)
+    if (data_axis(s->setup)->net && !whole_state(s->setup))
         return collect_part(s, unit, part);
     if (u->slice_elems < u->padded_elems)
         memset(r->unit, 0, u->padded_elems * sizeof *r->unit);

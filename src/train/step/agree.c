@@ -6,11 +6,12 @@
 int agree_count(const struct zinf_trainer *t, uint64_t *count)
 {
     const struct zinf_compute *c = &t->compute;
-    const int64_t own[] = {c->seq, c->source_seq}, ranks = n_ranks(&t->setup);
+    const int64_t own[] = {c->seq, c->source_seq}, ranks = data_axis(&t->setup)->world;
+    struct zinf_net *net = data_axis(&t->setup)->net;
     int64_t sums[] = {(int64_t)*count, own[0], own[1]};
-    int code = t->setup.net ? zinf_net_add(t->setup.net, sums, 3) : 0;
+    int code = net ? zinf_net_add(net, sums, 3) : 0;
     *count = (uint64_t)sums[0];
-    if (!code && t->setup.net && (sums[1] != ranks * own[0] || sums[2] != ranks * own[1]))
+    if (!code && net && (sums[1] != ranks * own[0] || sums[2] != ranks * own[1]))
         code = zinf_fail(-EINVAL,
                          "this rank's samples have %lld tokens, and sources %lld, in this step; "
                          "those of other ranks have others: one length is for all of a step",
@@ -44,9 +45,9 @@ int agree_step(struct zinf_trainer *t)
     for (int lane = 0; lane < ZINF_LANES; lane++)
         exact_add_sum(&n.squares, &sums->squares[lane]);
     add_losses(t, &n);
-    int code = t->setup.net
-                   ? zinf_net_add(t->setup.net, (int64_t *)(void *)&n, sizeof n / sizeof(int64_t))
-                   : 0;
+    int code = t->setup.mesh.all ? zinf_net_add(t->setup.mesh.all, (int64_t *)(void *)&n,
+                                                sizeof n / sizeof(int64_t))
+                                 : 0;
     sums->norm_squares = exact_value(&n.squares);
     sums->loss = exact_value(&n.loss);
     sums->other_losses = exact_value(&n.other_losses);
@@ -58,13 +59,14 @@ int agree_step(struct zinf_trainer *t)
 
 int agree_variant(const struct setup *s, struct variant *variant)
 {
-    return s->net ? zinf_net_broadcast(s->net, 0, variant, sizeof *variant) : 0;
+    return s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;
 }
 
 int agree_rates(struct zinf_trainer *t)
 {
-    return t->setup.net ? zinf_net_broadcast(t->setup.net, 0, &t->plan.rates, sizeof t->plan.rates)
-                        : 0;
+    return t->setup.mesh.all
+               ? zinf_net_broadcast(t->setup.mesh.all, 0, &t->plan.rates, sizeof t->plan.rates)
+               : 0;
 }
 
 /* The collectives of a program in the order of their lane. */
@@ -90,5 +92,5 @@ int agree_programs(struct zinf_trainer *t)
                                  (uint64_t)p->schedule};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         fact.sum = program_sum(programs[i], fact.sum + i);
-    return t->setup.net ? zinf_net_compare(t->setup.net, &fact, 1) : 0;
+    return t->setup.mesh.all ? zinf_net_compare(t->setup.mesh.all, &fact, 1) : 0;
 }

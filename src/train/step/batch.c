@@ -115,10 +115,10 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
 /* Rows of a value, or numbers of an input, that a sample of the batch at hand has. */
 static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
 {
-    const int64_t rows[] = {[ZINF_AXIS_SAMPLE] = 1,
-                            [ZINF_AXIS_TARGET] = t->compute.seq,
-                            [ZINF_AXIS_SOURCE] = t->compute.source_seq};
-    return (uint64_t)rows[value->axis];
+    const int64_t rows[] = {[ZINF_ROWS_OF_SAMPLE] = 1,
+                            [ZINF_ROWS_OF_TARGET] = t->compute.seq,
+                            [ZINF_ROWS_OF_SOURCE] = t->compute.source_seq};
+    return (uint64_t)rows[value->rows_of];
 }
 
 static int check_length(const char *what, int64_t length, int64_t most)
@@ -216,9 +216,10 @@ int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *b
     for (int64_t i = 0; i < samples; i++)
         if (labels[i] >= 0)
             exact_add(&exact, (double)weights[labels[i]]);
-    int code = t->setup.net ? zinf_net_add(t->setup.net, (int64_t *)(void *)&exact,
-                                           sizeof exact / sizeof(int64_t))
-                            : 0;
+    int code = data_axis(&t->setup)->net
+                   ? zinf_net_add(data_axis(&t->setup)->net, (int64_t *)(void *)&exact,
+                                  sizeof exact / sizeof(int64_t))
+                   : 0;
     *sum = exact_value(&exact);
     return code;
 }
@@ -275,13 +276,13 @@ double trainer_other_losses(const struct zinf_trainer *t, int64_t samples)
 
 /* ---- what is left of an operation's work where samples are shorter than the longest ---- */
 
-/* Rows of an axis, of those that the program was made for. */
-static double rows_share(const struct zinf_trainer *t, enum zinf_axis axis)
+/* Rows of a value, of those that the program was made for. */
+static double rows_share(const struct zinf_trainer *t, enum zinf_rows_of rows_of)
 {
     const struct zinf_compute *now = &t->compute, *most = &t->setup.compute;
-    return axis == ZINF_AXIS_SAMPLE   ? 1
-           : axis == ZINF_AXIS_SOURCE ? (double)now->source_seq / (double)most->source_seq
-                                      : (double)now->seq / (double)most->seq;
+    return rows_of == ZINF_ROWS_OF_SAMPLE   ? 1
+           : rows_of == ZINF_ROWS_OF_SOURCE ? (double)now->source_seq / (double)most->source_seq
+                                            : (double)now->seq / (double)most->seq;
 }
 
 bool trainer_is_shorter(const struct zinf_trainer *t)
@@ -308,5 +309,5 @@ double trainer_share(void *context, const struct zinf_op *op)
     if (op->kind < OP_STAGES)
         return op->bytes ? (double)trainer_moved(context, op) / (double)op->bytes : 1;
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
-    return rows_share(t, t->setup.graph->values[stage->out.at[0]].axis);
+    return rows_share(t, t->setup.graph->values[stage->out.at[0]].rows_of);
 }

@@ -237,7 +237,7 @@ void emit_commit(struct emitter *e)
     op.lane = ZINF_LANE_NET;
     op.kind = OP_MEET;
     op.bytes = 0;
-    if (e->p->setup->net)
+    if (e->p->setup->mesh.all)
         emit(e, &op, &uses);
     e->deadline = deadline;
 }

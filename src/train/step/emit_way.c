@@ -57,7 +57,7 @@ static struct zinf_operand operand_of(const struct trip *t, const struct stop *s
 
 static uint64_t bytes_of(const struct emitter *e, const struct trip *t, const struct leg *leg)
 {
-    uint64_t world = n_ranks(e->p->setup);
+    uint64_t world = data_axis(e->p->setup)->world;
     bool of_home = leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_WRITE;
     if (of_home || leg->from.place == FILE_STAGING)
         return t->home.bytes;

@@ -106,7 +106,7 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return zinf_net_gather(
-        t->setup.net, at(op, 1), at(op, 0),
+        data_axis(&t->setup)->net, at(op, 1), at(op, 0),
         zinf_layout_slice_bytes(&t->setup.layout, (uint32_t)op->unit, t->setup.dtype));
 }
 
@@ -114,46 +114,47 @@ static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
+    const struct zinf_axis *data = data_axis(s);
     uint64_t bytes = zinf_layout_slice_bytes(&s->layout, (uint32_t)op->unit, s->dtype);
     char *to = at(op, 0);
-    int code = zinf_net_lend(s->net, at(op, 1), bytes, t->lent);
+    int code = zinf_net_lend(data->net, at(op, 1), bytes, t->lent);
     if (code)
         return code;
-    for (uint32_t r = 0; !code && r < s->layout.world; r++)
+    for (uint32_t r = 0; !code && r < data->world; r++)
         code = s->device->ops->copy_to_device(t->pull, to + r * bytes, t->lent[r], bytes);
     int copied = s->device->ops->queue_synchronize(t->pull);
-    int returned = zinf_net_return(s->net);
+    int returned = zinf_net_return(data->net);
     return code ? code : copied ? copied : returned;
 }
 
 static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    return zinf_net_scatter_sum(t->setup.net, at(op, 1), at(op, 0),
+    return zinf_net_scatter_sum(data_axis(&t->setup)->net, at(op, 1), at(op, 0),
                                 t->setup.layout.units[op->unit].slice_elems);
 }
 
 /* Each rank makes a part of it. */
 static int run_sum_for_all(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_layout *l = &t->setup.layout;
-    uint64_t part = l->units[op->unit].padded_elems / l->world;
-    float *own = (float *)at(op, 1) + l->rank * part;
-    int code = zinf_net_scatter_sum(t->setup.net, at(op, 1), own, part);
-    return code ? code : zinf_net_gather(t->setup.net, own, at(op, 0), part * sizeof *own);
+    const struct zinf_axis *data = data_axis(&t->setup);
+    uint64_t part = t->setup.layout.units[op->unit].padded_elems / data->world;
+    float *own = (float *)at(op, 1) + data->rank * part;
+    int code = zinf_net_scatter_sum(data->net, at(op, 1), own, part);
+    return code ? code : zinf_net_gather(data->net, own, at(op, 0), part * sizeof *own);
 }
 
 static int run_link_gather(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
-    for (uint32_t r = 0; r < s->layout.world; r++)
+    for (uint32_t r = 0; r < data_axis(s)->world; r++)
         t->slice_bytes[r] = zinf_layout_slice_bytes(&s->layout, (uint32_t)op->unit, s->dtype);
-    return zinf_link_gather(t->link, at(op, 1), at(op, 0), t->slice_bytes);
+    return zinf_link_gather(data_axis(s)->link, at(op, 1), at(op, 0), t->slice_bytes);
 }
 
 static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
     struct zinf_link_scratch scratch = {device_at(&t->plan, t->plan.at.d_link), t->plan.sizes.link};
-    return zinf_link_scatter_sum(t->link, at(op, 1), at(op, 0),
+    return zinf_link_scatter_sum(data_axis(&t->setup)->link, at(op, 1), at(op, 0),
                                  t->setup.layout.units[op->unit].slice_elems, &scratch);
 }
 
@@ -164,7 +165,7 @@ static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
-    uint64_t rows = zinf_axis_rows(&t->compute, t->setup.graph->values[stage->out.at[0]].axis);
+    uint64_t rows = zinf_rows_count(&t->compute, t->setup.graph->values[stage->out.at[0]].rows_of);
     int32_t *list = at(op, 0);
     int code = zinf_choice_list(list, stage, at(op, 1), rows);
     for (uint32_t v = 0; !code && v < stage->sweep.n; v++) {
@@ -185,7 +186,7 @@ static int run_unite(struct zinf_trainer *t, const struct zinf_op *op)
         uint32_t n = left < ZINF_NET_MOST_NUMBERS ? left : ZINF_NET_MOST_NUMBERS;
         for (uint32_t i = 0; i < n; i++)
             chosen[i] = t->chosen[sweep->at[first + i]];
-        code = zinf_net_max(t->setup.net, chosen, n);
+        code = zinf_net_max(data_axis(&t->setup)->net, chosen, n);
         for (uint32_t i = 0; !code && i < n; i++)
             t->chosen[sweep->at[first + i]] = (uint8_t)chosen[i];
     }

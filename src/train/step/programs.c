@@ -160,7 +160,7 @@ int program_fill(struct plan *p)
 /* Stages whose rows are those of sources are of calls that bring some. */
 static bool is_of_source(const struct zinf_graph *g, uint32_t stage)
 {
-    return g->values[g->stages[stage].out.at[0]].axis == ZINF_AXIS_SOURCE;
+    return g->values[g->stages[stage].out.at[0]].rows_of == ZINF_ROWS_OF_SOURCE;
 }
 
 static int emit_decoding(struct plan *p, struct zinf_program *program, const char *name,

@@ -102,8 +102,9 @@ int agree_rewards(struct zinf_trainer *t)
     struct numbers n;
     if (!take_pairs(t, t->setup.n_micro * t->setup.batch, &n))
         return 0;
-    int code = t->setup.net
-                   ? zinf_net_add(t->setup.net, (int64_t *)(void *)&n, sizeof n / sizeof(int64_t))
+    int code = data_axis(&t->setup)->net
+                   ? zinf_net_add(data_axis(&t->setup)->net, (int64_t *)(void *)&n,
+                                  sizeof n / sizeof(int64_t))
                    : 0;
     t->sums.rewards = sums_of(t, &n);
     rewards_to_means(&t->sums.rewards);

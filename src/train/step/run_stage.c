@@ -151,7 +151,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     const struct frame_arrays *a = t->frame;
     enum zinf_pass pass = kind_pass(op->kind);
     struct zinf_compute compute = t->compute;
-    uint64_t micro = (uint64_t)t->setup.n_micro * (t->setup.net ? t->setup.layout.rank : 0);
+    uint64_t micro = (uint64_t)t->setup.n_micro * data_axis(&t->setup)->rank;
     const bool reference = op->flags & OP_REFERENCE;
     if (reference) {
         compute.reference = true;

@@ -12,7 +12,7 @@
 /* Of all ranks. */
 static double n_micros(const struct zinf_trainer *t)
 {
-    return (double)t->setup.n_micro * n_ranks(&t->setup);
+    return (double)t->setup.n_micro * data_axis(&t->setup)->world;
 }
 
 /* What the step's batch is, and what the gradient of its loss is scaled by: counted is the sum of
@@ -297,7 +297,8 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
 /* Of all ranks. */
 static uint64_t rows_of_step(const struct zinf_trainer *t)
 {
-    return (uint64_t)(t->setup.n_micro * t->setup.batch * t->compute.seq) * n_ranks(&t->setup);
+    return (uint64_t)(t->setup.n_micro * t->setup.batch * t->compute.seq) *
+           data_axis(&t->setup)->world;
 }
 
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
@@ -354,8 +355,8 @@ int zinf_trainer_step(struct zinf_trainer *t, const struct zinf_batch *batch,
                       struct zinf_step_result *result)
 {
     int code = step(t, batch, result);
-    if (code && t->setup.net)
-        zinf_net_tell(t->setup.net, zinf_error());
+    if (code && t->setup.mesh.all)
+        zinf_net_tell(t->setup.mesh.all, zinf_error());
     return code;
 }
 

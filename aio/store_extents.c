@@ -1,16 +1,67 @@
 /*
- * store_files: extents whose bytes are those of files that others own, such as the weights of a
- * model's folder. They are read and never written, and nothing is reserved for them. Pages that a
- * read covers are the files' own: what lies behind a file's end is zero.
- *
- * Their checksums are taken when a page is first read, since nobody here has written it; from then
- * on a page that reads otherwise says that the file was changed.
+ * store_extents: the extents of a store, added one by one before it has space. The bytes of some
+ * are those of files that others own, such as the weights of a model's folder: they are read and
+ * never written, and nothing is reserved for them. Pages that a read covers are the files' own:
+ * what lies behind a file's end is zero. Their checksums are taken when a page is first read, since
+ * nobody here has written it; from then on a page that reads otherwise says that the file was
+ * changed.
  */
 #include "aio/aio_store.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+static int add_extent(struct zinf_store *store, uint64_t bytes, uint8_t n_generations,
+                      zinf_extent *out)
+{
+    if (store->allocated)
+        return zinf_fail(-EINVAL, "the store is allocated: no extent can be added any more");
+    uint64_t room = (INT64_MAX / 2 - store->planned_bytes) / n_generations;
+    if (!bytes || bytes > room || zinf_align_up(bytes, ZINF_AIO_ALIGN) > room)
+        return zinf_fail(-EINVAL, "an extent of %" PRIu64 " bytes cannot be planned", bytes);
+    if (store->n_extents == store->extents_capacity) {
+        uint32_t capacity = store->extents_capacity ? 2 * store->extents_capacity : 64;
+        void *grown = realloc(store->extents, capacity * sizeof *store->extents);
+        if (!grown)
+            return zinf_fail(-ENOMEM, "no memory for %u extents", capacity);
+        store->extents = grown;
+        store->extents_capacity = capacity;
+    }
+    struct zinf_store_extent *extent = &store->extents[store->n_extents];
+    *extent = (struct zinf_store_extent){.bytes = zinf_align_up(bytes, ZINF_AIO_ALIGN),
+                                         .n_generations = n_generations};
+    store->planned_bytes += n_generations * extent->bytes;
+    *out = store->n_extents++;
+    return 0;
+}
+
+int zinf_store_add_extent(struct zinf_store *store, uint64_t bytes, zinf_extent *out)
+{
+    return add_extent(store, bytes, 1, out);
+}
+
+int zinf_store_add_extent_pair(struct zinf_store *store, uint64_t bytes, zinf_extent *out)
+{
+    return add_extent(store, bytes, 2, out);
+}
+
+uint64_t zinf_store_planned_bytes(const struct zinf_store *store)
+{
+    return store->planned_bytes;
+}
+
+uint64_t zinf_store_extent_bytes(const struct zinf_store *store, zinf_extent extent)
+{
+    return extent < store->n_extents ? store->extents[extent].bytes : 0;
+}
+
+uint8_t zinf_store_generations(const struct zinf_store *store, zinf_extent extent)
+{
+    return extent < store->n_extents ? store->extents[extent].n_generations : 0;
+}
+
+/* ---- in files of others ---- */
 
 int zinf_store_open_file(struct zinf_store *store, const char *path, uint32_t *out)
 {

@@ -1,0 +1,31 @@
+/*
+ * mesh: the ranks of a training along four axes. A rank has a number on each axis; the ranks that
+ * differ on that one alone meet in a net of their own. They stand in the order PIPE, DATA, CONTEXT,
+ * TENSOR: the numbers on the last one are next to each other, so its ranks have the fastest way.
+ */
+#ifndef ZINF_NET_MESH_H
+#define ZINF_NET_MESH_H
+
+#include "net/net.h"
+
+enum zinf_axis_kind {
+    ZINF_DATA,    /* samples, and slices of every unit's state */
+    ZINF_TENSOR,  /* rows and columns of a unit's tensors */
+    ZINF_PIPE,    /* stages of the model */
+    ZINF_CONTEXT, /* parts of a sequence */
+    ZINF_AXES,
+};
+struct zinf_axis {
+    uint32_t rank, world;
+    struct zinf_net *net;   /* NULL: this rank is alone on it */
+    struct zinf_link *link; /* of the GPUs, where there is one; whoever opens it closes it */
+};
+struct zinf_mesh {
+    struct zinf_axis at[ZINF_AXES];
+    struct zinf_net *all; /* of all ranks; NULL: there are no others */
+};
+
+/* all: borrowed; NULL, or of one rank: this one is alone. */
+void zinf_mesh_init(struct zinf_mesh *mesh, struct zinf_net *all);
+
+#endif

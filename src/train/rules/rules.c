@@ -1,0 +1,93 @@
+/* rules: the table of optimizers, and where their moments are. */
+#include "train/rules/rules.h"
+
+#include "train/setup.h"
+
+/* Over elements, with moments in fp32 or, by bf16.bf16_optimizer_states, in bf16. */
+#define ELEMENTWISE(type_, kind_, n_, device_)                                                     \
+    {.type = type_,                                                                                \
+     .kind = kind_,                                                                                \
+     .n_moments = n_,                                                                              \
+     .moment_bytes = 4,                                                                            \
+     .step = rule_step_elements,                                                                   \
+     .device_step = device_},                                                                      \
+    {                                                                                              \
+        .type = type_, .half = true, .kind = kind_, .number = 3, .n_moments = n_,                  \
+        .moment_bytes = 2, .step = rule_step_elements                                              \
+    }
+
+static const struct update_rule rules[] = {
+    ELEMENTWISE("AdamW", ZINF_OPTIM_ADAMW, 2, rule_step_adam_on_device),
+    ELEMENTWISE("Adam", ZINF_OPTIM_ADAM, 2, rule_step_adam_on_device),
+    ELEMENTWISE("Lion", ZINF_OPTIM_LION, 1, NULL),
+    ELEMENTWISE("Adagrad", ZINF_OPTIM_ADAGRAD, 1, NULL),
+    ELEMENTWISE("SGD", ZINF_OPTIM_SGD, 1, NULL),
+    {.type = "AdamW8bit",
+     .kind = ZINF_OPTIM_ADAMW,
+     .number = 1,
+     .n_moments = 2,
+     .moment_bytes = 1,
+     .block = ZINF_OPTIM_8BIT_BLOCK,
+     .step = rule_step_elements,
+     .check_rates = rule_check_blocks},
+    {.type = "Adafactor",
+     .kind = ZINF_OPTIM_KINDS,
+     .number = 2,
+     .grain = GRAIN_TENSORS,
+     .n_moments = 2,
+     .unit_bytes = rule_factored_bytes,
+     .workspace_bytes = rule_factored_workspace,
+     .step = rule_step_factored,
+     .check_rates = rule_check_factored},
+};
+
+const struct update_rule *rule_find(const char *type, bool half)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (!strcmp(rules[i].type, type) && rules[i].half == half)
+            return &rules[i];
+    return NULL;
+}
+
+uint64_t rule_moments_offset(const struct setup *s, uint64_t n)
+{
+    return zinf_state_bytes(s->form, 0, n);
+}
+
+uint64_t rule_moment_offset(const struct setup *s, uint64_t n, int which)
+{
+    return rule_moments_offset(s, n) + (uint64_t)(which - 1) * n * s->rule->moment_bytes;
+}
+
+uint64_t rule_scales_offset(const struct setup *s, uint64_t n)
+{
+    return rule_moment_offset(s, n, (int)s->rule->n_moments + 1);
+}
+
+uint64_t rule_scales_bytes(const struct setup *s, uint64_t n)
+{
+    const struct update_rule *r = s->rule;
+    return r->block ? r->n_moments * (n / r->block) * sizeof(float) : 0;
+}
+
+uint64_t rule_state_bytes(const struct setup *s, const struct zinf_unit *unit, uint64_t n)
+{
+    uint64_t bytes = s->rule->unit_bytes ? rule_moments_offset(s, n) + s->rule->unit_bytes(unit)
+                                         : rule_scales_offset(s, n) + rule_scales_bytes(s, n);
+    return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
+}
+
+struct rule_masters rule_masters(const struct rule_step *s, uint64_t first)
+{
+    void *own = s->param + first * zinf_dtype_bytes(s->setup->dtype);
+    switch (s->setup->form) {
+    case ZINF_STATE_BARE:
+        return (struct rule_masters){.master = own};
+    case ZINF_STATE_SPLIT:
+        return (struct rule_masters){.remainder = (uint16_t *)(void *)s->state + first,
+                                     .param = own};
+    case ZINF_STATE_WHOLE:
+        break;
+    }
+    return (struct rule_masters){.master = (float *)(void *)s->state + first, .param = own};
+}

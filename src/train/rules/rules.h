@@ -1,0 +1,98 @@
+/*
+ * rules: how parameters follow from their gradient. An optimizer is a *rule*, a row of the table in
+ * rules.c: what of a tensor it needs at once, what its moments take, and who makes its step, on a
+ * sub-group's arrays in the form of its state. Plans, ranks, saves and the step ask the row, and
+ * compare no names.
+ *
+ * A sub-group's state is its masters, by zinf_state_form, then the rule's moments, to a multiple of
+ * ZINF_MEMORY_ALIGN. Rows are constant; steps of different sub-groups may run at the same time.
+ */
+#ifndef ZINF_TRAIN_RULES_H
+#define ZINF_TRAIN_RULES_H
+
+#include "cpu_optim/optim.h"
+#include "model/graph.h"
+
+struct setup;
+
+/* What of a unit an update must see at once. */
+enum rule_grain {
+    GRAIN_ELEMENTS, /* nothing: a unit is cut anywhere, between ranks too */
+    GRAIN_TENSORS,  /* whole tensors: a unit is one sub-group. Each rank of stages 0 to 2 has all
+                     * state and makes all updates */
+};
+
+/* A sub-group's update. */
+struct rule_step {
+    const struct setup *setup;
+    uint32_t group;
+    char *state;
+    char *param; /* in the setup's number type; with ZINF_STATE_BARE the master itself */
+    const float *grad;
+    float grad_scale;
+    struct zinf_optim_hyper hyper; /* the run's: rates of tensors are the rule's to apply */
+    void *workspace;               /* of the most that workspace_bytes says */
+    struct zinf_queue *queue;      /* where the device makes it */
+};
+
+struct update_rule {
+    const char *type;          /* optimizer.type */
+    bool half;                 /* with bf16.bf16_optimizer_states */
+    enum zinf_optim_kind kind; /* ZINF_OPTIM_KINDS: none of cpu_optim's over elements */
+    uint32_t number;           /* tells moments from another rule's in files: never changed */
+    enum rule_grain grain;
+    /* Moments of GRAIN_ELEMENTS: [n] of moment_bytes each, then, where elements share a scale,
+     * [n / block] fp32 scales of each. As of files: moments 1 and 2. */
+    uint32_t n_moments, moment_bytes, block;
+    /* Of other grains: the moments of a unit; of one of its tensors what an update needs beside
+     * them. */
+    uint64_t (*unit_bytes)(const struct zinf_unit *unit);
+    uint64_t (*workspace_bytes)(const struct zinf_unit *unit, uint32_t tensor);
+    int (*step)(const struct rule_step *s);
+    int (*device_step)(const struct rule_step *s); /* NULL: the host alone makes it */
+    /* Why tensors cannot have the rates that they have: `key` says who asks. NULL: they can. */
+    int (*check_rates)(const struct setup *s, const char *key);
+};
+
+/* NULL: there is none. */
+const struct update_rule *rule_find(const char *type, bool half);
+
+/* ---- where moments are in a sub-group's state of n elements ---- */
+
+uint64_t rule_moments_offset(const struct setup *s, uint64_t n);
+/* Of GRAIN_ELEMENTS: moment `which`, 1 or 2, and the scales of all. */
+uint64_t rule_moment_offset(const struct setup *s, uint64_t n, int which);
+uint64_t rule_scales_offset(const struct setup *s, uint64_t n);
+uint64_t rule_scales_bytes(const struct setup *s, uint64_t n);
+/* All of it, moments and masters. */
+uint64_t rule_state_bytes(const struct setup *s, const struct zinf_unit *unit, uint64_t n);
+
+/* ---- for rules ---- */
+
+/* The sub-group's parameters from element `first` on, by the form of its state. */
+struct rule_masters {
+    float *master;
+    uint16_t *remainder;
+    void *param;
+};
+struct rule_masters rule_masters(const struct rule_step *s, uint64_t first);
+
+/* elements.c */
+int rule_step_elements(const struct rule_step *s);
+int rule_step_adam_on_device(const struct rule_step *s);
+int rule_check_blocks(const struct setup *s, const char *key);
+
+/* factored.c: Adafactor, arXiv 1804.04235. */
+int rule_step_factored(const struct rule_step *s);
+uint64_t rule_factored_bytes(const struct zinf_unit *unit);
+uint64_t rule_factored_workspace(const struct zinf_unit *unit, uint32_t tensor);
+int rule_check_factored(const struct setup *s, const char *key);
+/* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
+ * moments, in floats from the unit's first. */
+struct factors {
+    uint64_t rows, cols;
+    uint64_t row_offset, col_offset; /* a vector has columns alone */
+};
+struct factors unit_factors(const struct zinf_unit *unit, uint32_t tensor);
+
+#endif
