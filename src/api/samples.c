@@ -35,6 +35,12 @@ int job_samples_check(const struct zinf_session *s, const struct zinf_job *c, co
     const bool pairs = format == ZINF_FORMAT_PREFERENCE || single, asked = job_has_pairs(s->task);
     if (pairs && c->task.looks)
         return 0;
+    if (!asked && s->config && strcmp(s->config->preference, "dpo"))
+        return zinf_fail(
+            -EINVAL,
+            "zinf.preference is \"%s\", but the task is %s, which would learn %s as it "
+            "stands: --task preference",
+            s->config->preference, zinf_task_name(s->task), file);
     if (asked && s->config && single != !strcmp(s->config->preference, "kto"))
         return zinf_fail(-EINVAL,
                          "--preference %s: %s is of the format \"%s\": kto takes rows of prompt, "
@@ -48,6 +54,11 @@ int job_samples_check(const struct zinf_session *s, const struct zinf_job *c, co
                          "--task %s: %s is of the format \"%s\": rows have a prompt, and what was "
                          "chosen and rejected",
                          zinf_task_name(s->task), file, zinf_format_name(format));
+    if (single)
+        return zinf_fail(-EINVAL,
+                         "%s has rows of prompt, completion and label: train on them with "
+                         "--preference kto",
+                         file);
     return zinf_fail(-EINVAL,
                      "%s has rows of what was chosen and rejected: train on them with --task "
                      "preference, or --task reward",
@@ -80,6 +91,13 @@ static int open_chat(const struct zinf_job *c, enum zinf_format format,
     return code == -ENOENT && optional && !c->chat_template ? 0 : code;
 }
 
+/* Rows among which KTO's answers are turned: a micro-batch's, or, where that has one row, a step's.
+ */
+static uint32_t rotation_of(const struct zinf_config *c)
+{
+    return !c ? 0 : (uint32_t)(c->micro_batch > 1 ? c->micro_batch : c->train_batch_size);
+}
+
 int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
                      const struct zinf_samples_options *given, enum zinf_format format,
                      struct zinf_dataset **out)
@@ -97,6 +115,7 @@ int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
         code = job_samples_cut(c->truncate, &options.cut);
     if (!code)
         code = open_chat(c, format, given->tokenizer, &chat);
+    s->chats |= format == ZINF_FORMAT_SHAREGPT || format == ZINF_FORMAT_MESSAGES;
     const struct zinf_format_options form = {
         .format = format,
         .chat = chat,
@@ -120,7 +139,8 @@ int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
         options.unlabelled = scores; /* which see the last token, too */
         options.seed = (uint64_t)c->seed;
         options.likelihood = s->config && !strcmp(s->config->preference, "orpo");
-        options.rotate = s->config ? (uint32_t)s->config->micro_batch / 2 : 0;
+        options.rotate = rotation_of(s->config);
+        options.rotates_files = s->config && job_gives_references(s, c);
         options.pad = end < 0 ? 0 : end;
         code = zinf_samples_open(&samples, &options);
     }

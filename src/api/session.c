@@ -72,13 +72,13 @@ static int check_model_path(const char *path)
     const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
     int folder = slash ? (int)(slash - path) : 1;
     if (stat(path, &info)) {
-        if (errno == ENOENT && slash && slash == strchr(path, '/') && slash != path && slash[1] &&
-            path[0] != '.')
+        const bool hub = slash ? slash == strchr(path, '/') && slash != path && slash[1] : true;
+        if (errno == ENOENT && hub && *path && path[0] != '.')
             return zinf_fail(
                 -ENOENT,
                 "--model %s: no such folder; if it is a model of the Hugging Face hub, "
                 "fetch it first: huggingface-cli download %s --local-dir %s",
-                path, path, slash + 1);
+                path, path, slash ? slash + 1 : path);
         return 0;
     }
     if (!S_ISDIR(info.st_mode) && dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".bin")))
@@ -195,7 +195,7 @@ static int expand(struct zinf_session *s, const struct zinf_words *files, const 
 static uint64_t group_of(const struct zinf_session *s, bool shuffle)
 {
     return shuffle && s->config && s->config->group_by_length
-               ? (uint64_t)s->config->train_batch_size
+               ? (uint64_t)job_windows(s->task, s->config->train_batch_size)
                : 0;
 }
 
@@ -258,6 +258,7 @@ int zinf_session_data(struct zinf_session *s, const struct zinf_job *c,
         .files = (const char *const *)paths->gl_pathv,
         .n_files = (int)paths->gl_pathc,
         .text_column = c->text_column,
+        .skip_bad_rows = c->skip_bad_rows,
         .tokenizer = foreign ? NULL : s->tokenizer,
         .why_no_tokenizer = no_tokenizer,
         .open_token_file = open_token_file,
@@ -342,6 +343,7 @@ struct zinf_trainer_options zinf_session_options(const struct zinf_session *s,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
         .pairs = job_has_pairs(s->task),
+        .references = mode == ZINF_TRAINER_TRAIN && job_gives_references(s, c),
         .classes = s->asks_classes ? &s->classes : NULL,
         .device = s->device,
     };

@@ -78,6 +78,7 @@ struct zinf_session {
     float *class_weights;              /* [labels.n]; NULL: all count alike */
     char dtype[16];                    /* of the model folder, where it has one */
     bool shuffled;                     /* data is */
+    bool chats;                        /* data are conversations */
     struct zinf_origins origins;       /* all that it reads */
 };
 /* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
@@ -122,6 +123,19 @@ static inline bool job_is_labelled(enum zinf_task task)
 static inline bool job_has_pairs(enum zinf_task task)
 {
     return task == ZINF_TASK_PREFERENCE || task == ZINF_TASK_REWARD;
+}
+/* Whether pairs come with what their reference says: a model without adapters is its own, as it is
+ * before the first step. */
+static inline bool job_gives_references(const struct zinf_session *s, const struct zinf_job *c)
+{
+    const char *loss = s->config->preference;
+    return s->task == ZINF_TASK_PREFERENCE && !s->config->adapter && !c->adapter &&
+           strcmp(loss, "orpo") && strcmp(loss, "simpo");
+}
+/* Windows that so many rows are: a batch is counted in rows, of which a pair is one. */
+static inline int64_t job_windows(enum zinf_task task, int64_t rows)
+{
+    return job_has_pairs(task) ? 2 * rows : rows;
 }
 /* Whether a loss is one of samples or pairs, and not of tokens. */
 static inline bool job_is_of_samples(enum zinf_task task)

@@ -32,6 +32,8 @@ int job_task_tell(struct zinf_session *s, const struct zinf_job *c)
                                      : labelled                             ? told
                                                                             : ZINF_TASK_CAUSAL;
     int code = c->task.name ? zinf_task_parse(c->task.name, &asked) : 0;
+    if (!c->task.name && c->preference)
+        asked = ZINF_TASK_PREFERENCE;
     if (code)
         return zinf_fail_in(code, "--task");
     if (asked == s->task)

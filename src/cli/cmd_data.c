@@ -102,7 +102,7 @@ static int show_samples(const struct zinf_session *s, const struct data_command 
     const struct zinf_samples_facts *f = zinf_samples_facts(samples);
     struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
     char text[512];
-    data_show_rows(text, samples);
+    data_show_rows(text, samples, "");
     say("samples", text);
     if (f->n_bad)
         say("broken", f->first_bad);
@@ -243,6 +243,7 @@ static int run(int argc, char **argv)
         {"--model", CLI_STRING, &c->model, 0, 0},
         {"--data", CLI_STRINGS, &o.data, 0, 0},
         CLI_SAMPLE_OPTIONS(c),
+        CLI_TASK_OPTIONS(c),
         {"--seq-len", CLI_INT, &c->seq_len, 1, 1 << 24},
         {"--batch", CLI_INT, &o.batch, 1, 1 << 24},
         {"--samples", CLI_INT, &o.n_samples, 0, 1e9},

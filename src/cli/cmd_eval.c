@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#define USUAL_PAIRS 2 /* rows of a micro-batch, where nobody says how many */
+#define USUAL_PAIRS 2 /* of a micro-batch, where nobody says how many */
 
 /* JSON has no NaN or Inf. */
 static void print_loss(const struct zinf_session *s, double loss)

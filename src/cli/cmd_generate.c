@@ -227,6 +227,7 @@ static int made(void *arg, int64_t number, const struct zinf_text *text)
 
 static void print_speed(const struct zinf_generate_speed *s)
 {
+    fflush(stdout); /* a file that both go to has them in their order */
     fprintf(stderr, "%lld prompt tokens in %.2f s, %lld new tokens", (long long)s->prompt_tokens,
             s->prompt_seconds, (long long)s->new_tokens);
     if (s->decoded_tokens && s->decode_seconds > 0)

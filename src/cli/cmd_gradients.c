@@ -5,69 +5,27 @@
 #include "cli/seats.h"
 #include "cli/usage.h"
 
-#include <stdlib.h>
-
-/* What a batch shows of each window, [windows][seq_len] one behind the other. */
-enum { IDS, TARGETS, POSITIONS, SEGMENTS, N_ARRAYS };
-
-static int first_batch(struct zinf_session *s, int32_t *arrays, int64_t windows)
-{
-    uint64_t have = zinf_dataset_n_windows(s->data);
-    if (have < (uint64_t)windows)
-        return zinf_fail(-EINVAL,
-                         "--data has %llu windows of --seq-len %lld, --micro-batch %lld "
-                         "asks for more",
-                         (unsigned long long)have, (long long)s->seq_len, (long long)windows);
-    int code = 0;
-    for (int64_t i = 0; !code && i < windows; i++) {
-        int32_t *at = arrays + i * s->seq_len;
-        const int64_t next = windows * s->seq_len;
-        const struct zinf_window window = {.ids = at,
-                                           .targets = at + TARGETS * next,
-                                           .positions = at + POSITIONS * next,
-                                           .segments = at + SEGMENTS * next};
-        code = zinf_dataset_fill(s->data, (uint64_t)i, &window);
-    }
-    return code;
-}
-
 static int gradients(const struct zinf_job *c, const struct zinf_words *data, const char *output)
 {
     struct zinf_session s = {0};
     struct zinf_trainer *trainer = NULL;
-    int32_t *ids = NULL;
     double loss, norm;
     int code = zinf_session_open(&s, c);
+    if (!code)
+        code = zinf_session_config(&s, c);
     if (!code)
         code = zinf_session_data(&s, c, data, NULL, false, &s.data);
     if (!code)
         code = zinf_apart_check("--output", output, ZINF_WRITTEN_FILE, &s.origins);
     if (!code)
-        code = zinf_session_config(&s, c);
-    if (code)
-        goto out;
-    int64_t windows = s.config->micro_batch;
-    const int64_t rows = windows * s.seq_len;
-    ids = malloc((size_t)(N_ARRAYS * rows) * sizeof *ids);
-    if (!ids)
-        code = zinf_fail(-ENOMEM, "no memory for a batch");
-    if (!code)
-        code = first_batch(&s, ids, windows);
-    if (!code)
         code = zinf_session_trainer(&s, c, ZINF_TRAINER_GRADIENTS, 0, &trainer);
-    const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids,
-                                                [ZINF_INPUT_TARGETS] = ids + TARGETS * rows,
-                                                [ZINF_INPUT_POSITIONS] = ids + POSITIONS * rows,
-                                                [ZINF_INPUT_SEGMENTS] = ids + SEGMENTS * rows}};
     if (!code)
-        code = zinf_trainer_gradients(trainer, &batch, &loss, &norm);
+        code = zinf_run_gradients(trainer, s.data, &loss, &norm);
     if (!code)
         code = zinf_trainer_save_gradients(trainer, output);
     if (!code)
         printf("{\"loss\": %.9g, \"grad_norm\": %.9g}\n", loss, norm);
-out:
     zinf_trainer_destroy(trainer);
-    free(ids);
     zinf_session_close(&s);
     return code;
 }
@@ -83,6 +41,7 @@ static int run(int argc, char **argv)
         {"--adapter", CLI_STRINGS, &adapters.words, 0, 0},
         {"--data", CLI_STRINGS, &data, 0, 0},
         CLI_SAMPLE_OPTIONS(&c),
+        CLI_TASK_OPTIONS(&c),
         CLI_DEVICE_OPTIONS(&c),
         {"--seq-len", CLI_INT, &c.seq_len, 1, 1 << 24},
         {"--micro-batch", CLI_INT, &c.micro_batch, 1, 1 << 20},

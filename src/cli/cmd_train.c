@@ -42,7 +42,7 @@ static int resolve_steps(struct zinf_session *s, struct zinf_job *c, double epoc
 {
     if (c->steps >= 0)
         return 0;
-    double batch = (double)s->config->train_batch_size;
+    double batch = (double)job_windows(s->task, s->config->train_batch_size);
     double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
     c->steps = steps > 1 ? (int64_t)steps : 1;
     return zinf_session_config(s, c);
@@ -146,6 +146,7 @@ static struct zinf_run_options options_of(const struct train_options *o,
                 .seq_len = session->seq_len,
                 .packed = o->common.pack,
                 .pairs = job_has_pairs(session->task),
+                .references = job_gives_references(session, &o->common),
                 .source_len = session->source_len,
                 .classes = session->asks_classes ? &session->classes : NULL,
                 .new_head = o->common.task.new_head,

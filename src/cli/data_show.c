@@ -124,7 +124,7 @@ static size_t add_count(char *text, size_t used, uint64_t n, const char *what)
     return used + (size_t)snprintf(text + used, 512 - used, "; %s %s", cli_count(count, n), what);
 }
 
-void data_show_rows(char text[512], const struct zinf_samples *samples)
+void data_show_rows(char text[512], const struct zinf_samples *samples, const char *of)
 {
     const struct zinf_samples_facts *f = zinf_samples_facts(samples);
     char n[32], ids[32], counted[32], windows[32];
@@ -133,8 +133,8 @@ void data_show_rows(char text[512], const struct zinf_samples *samples)
     if (f->n_counted) /* of samples with labels none does */
         used += (size_t)snprintf(text + used, 512 - used, ", of which %s count",
                                  cli_count(counted, f->n_counted));
-    used += (size_t)snprintf(text + used, 512 - used, "; %s windows",
-                             cli_count(windows, zinf_samples_n_windows(samples)));
+    used += (size_t)snprintf(text + used, 512 - used, "; %s windows%s",
+                             cli_count(windows, zinf_samples_n_windows(samples)), of);
     used = add_count(text, used, f->n_cut, "samples are cut");
     used = add_count(text, used, f->n_ids_cut, "tokens are cut off");
     used = add_count(text, used, f->n_sources_cut, "sources are cut");
@@ -142,5 +142,5 @@ void data_show_rows(char text[512], const struct zinf_samples *samples)
     used = add_count(text, used, f->n_long, "too long, left out");
     used = add_count(text, used, f->n_short, "too short, left out");
     used = add_count(text, used, f->n_unlabelled, "left out with nothing to learn");
-    add_count(text, used, f->n_bad, "broken rows left out");
+    add_count(text, used, f->n_bad, f->n_bad == 1 ? "broken row left out" : "broken rows left out");
 }

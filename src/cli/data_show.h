@@ -11,6 +11,6 @@ int data_show_tokens(const struct zinf_tokenizer *tokenizer, const int32_t *ids,
 /* How many samples are how long, as bars. */
 int data_show_lengths(const struct zinf_samples *samples);
 /* What became of the rows, in a sentence or two; text has 512 bytes. */
-void data_show_rows(char text[512], const struct zinf_samples *samples);
+void data_show_rows(char text[512], const struct zinf_samples *samples, const char *windows);
 
 #endif

@@ -13,6 +13,7 @@
 #define GENERATE_MAX_ENDS 64
 
 /* What is negative has not been said. */
+#define GENERATE_MAX_RULES 1024 /* numbers */
 struct generate_settings {
     double temperature, top_p, repetition_penalty;
     double length_penalty; /* NAN: not said */
@@ -21,6 +22,8 @@ struct generate_settings {
     int64_t max_length; /* of prompt and new tokens together; -1: none */
     int32_t ends[GENERATE_MAX_ENDS];
     int n_ends;
+    struct zinf_word_rules rules; /* but for the arrays, which are these */
+    int32_t suppressed[GENERATE_MAX_RULES], bad_words[GENERATE_MAX_RULES];
 };
 #define GENERATE_SETTINGS_UNSAID                                                                   \
     {                                                                                              \

@@ -22,6 +22,12 @@ static const char *const known[] = {
     "no_repeat_ngram_size",
     "max_new_tokens",
     "max_length",
+    "min_length",
+    "min_new_tokens",
+    "suppress_tokens",
+    "bad_words_ids",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
     "eos_token_id",
     "bos_token_id",
     "pad_token_id",
@@ -47,12 +53,21 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Values by which transformers says that something is off. */
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+/* Values by which transformers says that something is off: 0 or 1, but of a token or of a number of
+ * tokens. */
 static bool says_nothing(const cJSON *value)
 {
-    return cJSON_IsNull(value) || cJSON_IsFalse(value) ||
-           (cJSON_IsNumber(value) && (value->valuedouble == 0 || value->valuedouble == 1)) ||
-           (cJSON_IsArray(value) && !value->child);
+    const double number = cJSON_IsNumber(value) ? value->valuedouble : 2;
+    const bool token = ends_with(value->string, "_token_id");
+    const bool tokens = token || ends_with(value->string, "_tokens");
+    return cJSON_IsNull(value) || cJSON_IsFalse(value) || (number == 0 && !token) ||
+           (number == 1 && !tokens) || (cJSON_IsArray(value) && !value->child);
 }
 
 /* Beams where tokens are drawn are another thing, which we do not have. */
@@ -137,6 +152,80 @@ static int read_beams(const cJSON *config, const char *what, bool draws,
     return 0;
 }
 
+/* ---- rules ---- */
+
+static int add_number(const cJSON *item, const char *what, const char *key, int32_t *to, int64_t *n)
+{
+    if (!cJSON_IsNumber(item) || item->valuedouble != (double)item->valueint || item->valueint < 0)
+        return zinf_fail(-EINVAL, "%s: %s must be tokens' numbers", what, key);
+    if (*n >= GENERATE_MAX_RULES)
+        return zinf_fail(-ENOTSUP, "%s: %s has more than %d numbers", what, key,
+                         GENERATE_MAX_RULES);
+    to[(*n)++] = item->valueint;
+    return 0;
+}
+
+static int read_bad_words(const cJSON *config, const char *what, struct generate_settings *s)
+{
+    static const char key[] = "bad_words_ids";
+    const cJSON *words = cJSON_GetObjectItemCaseSensitive(config, key), *word, *id;
+    int64_t *n = &s->rules.n_bad_words;
+    int code = 0;
+    cJSON_ArrayForEach(word, words)
+    {
+        const int64_t at = *n;
+        cJSON length = {.type = cJSON_Number, .valueint = cJSON_GetArraySize(word)};
+        length.valuedouble = (double)length.valueint;
+        if (!code && !length.valueint)
+            code = zinf_fail(-EINVAL, "%s: %s must be lists of tokens' numbers", what, key);
+        if (!code)
+            code = add_number(&length, what, key, s->bad_words, n);
+        cJSON_ArrayForEach(id, word)
+        {
+            if (!code)
+                code = add_number(id, what, key, s->bad_words, n);
+        }
+        /* transformers leaves out a word that is one of the ends alone */
+        for (int i = 0; !code && length.valueint == 1 && i < s->n_ends; i++)
+            *n = s->bad_words[*n - 1] == s->ends[i] ? at : *n;
+    }
+    return code;
+}
+
+static int read_forced(const cJSON *config, const char *what, const char *key, bool *forces,
+                       int32_t *token)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(config, key);
+    int64_t n = 0;
+    if (cJSON_IsArray(value) && cJSON_GetArraySize(value) == 1)
+        value = value->child;
+    if (!value || cJSON_IsNull(value))
+        return 0;
+    *forces = true;
+    return add_number(value, what, key, token, &n);
+}
+
+/* Behind read_ends. */
+static int read_rules(const cJSON *config, const char *what, struct generate_settings *s)
+{
+    struct zinf_word_rules *r = &s->rules;
+    const cJSON *id;
+    int code = zinf_json_int(config, what, "min_length", &r->min_length);
+    if (!code)
+        code = zinf_json_int(config, what, "min_new_tokens", &r->min_new_tokens);
+    cJSON_ArrayForEach(id, cJSON_GetObjectItemCaseSensitive(config, "suppress_tokens"))
+    {
+        if (!code)
+            code = add_number(id, what, "suppress_tokens", s->suppressed, &r->n_suppress_tokens);
+    }
+    if (!code)
+        code = read_bad_words(config, what, s);
+    if (!code)
+        code = read_forced(config, what, "forced_bos_token_id", &r->forces_begin, &r->forced_begin);
+    return code ? code
+                : read_forced(config, what, "forced_eos_token_id", &r->forces_end, &r->forced_end);
+}
+
 /* The file's values where the command line is silent. */
 static int read_values(const cJSON *config, const char *what, struct generate_settings *s)
 {
@@ -180,6 +269,8 @@ static int read_file(struct generate_settings *s, const char *path)
     if (!code)
         code = read_ends(config, path, s);
     if (!code)
+        code = read_rules(config, path, s);
+    if (!code)
         name_unknown(config, path, s->num_beams < 2 && s->temperature != 0);
     cJSON_Delete(config);
     return code;
@@ -208,7 +299,11 @@ int generate_read_config(struct generate_settings *s, const char *model,
 
 struct zinf_generate_options generate_options(const struct generate_settings *s, uint64_t seed)
 {
+    struct zinf_word_rules rules = s->rules;
+    rules.suppress_tokens = s->suppressed;
+    rules.bad_words = s->bad_words;
     return (struct zinf_generate_options){
+        .rules = rules,
         .sampler = {.temperature = s->temperature,
                     .top_k = s->top_k,
                     .top_p = s->top_p,

@@ -126,10 +126,29 @@ static void show_breakdown(const struct zinf_step_result *r)
              (unsigned long long)r->step, r->seconds * 1e3, line, r->bottleneck);
 }
 
+/* A run that learns nothing more goes on to its end without a complaint of its own: its loss has
+ * grown tenfold, or no gradient is left although there is a loss. */
+static void look_for_collapse(struct train_show *s, const struct zinf_step_result *r)
+{
+    const bool grown = s->least_loss > 0 && r->loss > 10 * s->least_loss &&
+                       r->loss > s->first_loss && r->loss - s->least_loss > 1;
+    const bool still = r->grad_norm == 0 && r->loss > 1 && r->lr > 0;
+    if (r->skipped || s->collapsed || !(grown || still))
+        return;
+    s->collapsed = true;
+    zinf_log(ZINF_LOG_WARN,
+             "step %llu: the training has collapsed: the loss is %.4g after %.4g, and the norm of "
+             "the gradient %.3g; a smaller --lr, or gradient_clipping, keeps it from that",
+             (unsigned long long)r->step, r->loss, s->least_loss, r->grad_norm);
+}
+
 static void count(struct train_show *s, const struct zinf_step_result *r)
 {
     if (!s->n_steps++)
-        s->first_loss = r->loss;
+        s->first_loss = s->least_loss = r->loss;
+    look_for_collapse(s, r);
+    if (r->loss < s->least_loss)
+        s->least_loss = r->loss;
     s->last_loss = r->loss;
     s->last_step = r->step;
     s->tokens += r->tokens;
@@ -239,7 +258,8 @@ static void write_trainer_state(const struct train_show *s)
         run.batch = (double)c->train_batch_size;
         run.micro_batch = (double)c->micro_batch;
         run.steps = (double)s->run.steps;
-        run.windows = (double)zinf_dataset_n_windows(s->session->data);
+        run.windows = (double)zinf_dataset_n_windows(s->session->data) /
+                      (double)job_windows(s->session->task, 1);
         code = plot_trainer_state_write(&run, path);
         plot_run_fini(&run);
     }

@@ -26,7 +26,8 @@ struct train_show {
     size_t n_losses, capacity;
     uint64_t n_steps, n_skipped, last_step; /* of this process; of the training */
     uint64_t begin_ns, tokens, drive_read, drive_written;
-    double first_loss, last_loss;
+    double first_loss, last_loss, least_loss;
+    bool collapsed;                    /* and it was said */
     struct zinf_evaluation evaluation; /* the last; tokens 0: there was none */
     uint64_t planned[3]; /* device, host, drive bytes; on the host device two are RAM */
     struct zinf_run_best best;

@@ -31,7 +31,7 @@ static void line(const char *label, const char *format, ...)
 
 static double windows_a_step(const struct train_show *s)
 {
-    return (double)s->session->config->train_batch_size;
+    return (double)job_windows(s->session->task, s->session->config->train_batch_size);
 }
 
 double train_summary_epochs(const struct train_show *s, uint64_t steps)
@@ -61,9 +61,10 @@ static void say_data(const struct train_show *s)
     const struct zinf_dataset *data = s->session->data, *eval = s->session->eval_data;
     uint64_t n = zinf_dataset_n_windows(data), T = (uint64_t)s->session->seq_len;
     if (zinf_dataset_samples(data)) {
-        char text[512];
-        data_show_rows(text, zinf_dataset_samples(data));
-        line("data", "%s of %llu, %s", text, (unsigned long long)T, order_of(s->session));
+        char text[512], of[64];
+        snprintf(of, sizeof of, " of %llu, %s", (unsigned long long)T, order_of(s->session));
+        data_show_rows(text, zinf_dataset_samples(data), of);
+        line("data", "%s", text);
     } else {
         uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * T;
         line("data", "%s tokens in %s windows of %llu, %s; %s token%s at the end %s cut",
@@ -97,9 +98,10 @@ static void say_length(const struct train_show *s)
     if (c->seats > 1)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " x %lld seats",
                  (long long)c->seats);
-    line("batch", "%lld windows a step (%lld at once x %lld%s): %s%s tokens",
-         (long long)c->train_batch_size, (long long)c->micro_batch, (long long)c->accumulation,
-         ranks, samples ? "up to " : "", cli_count(each, batch));
+    line("batch", "%lld %s a step (%lld at once x %lld%s): %s%s tokens",
+         (long long)c->train_batch_size, job_has_pairs(s->session->task) ? "pairs" : "windows",
+         (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",
+         cli_count(each, batch));
     const double epochs = train_summary_epochs(s, s->run.steps);
     const uint64_t all = samples ? (uint64_t)(epochs * (double)zinf_dataset_n_tokens(data) + 0.5)
                                  : batch * s->run.steps;
@@ -232,18 +234,19 @@ static void say_next(const struct train_show *s)
     const enum zinf_task task = s->session->task;
     const bool scores = job_is_labelled(task) || task == ZINF_TASK_REWARD;
     const bool adapted = s->session->config->adapter || s->common->adapter;
+    const char *chat = s->session->chats ? " --chat" : "";
     if (adapted && task == ZINF_TASK_REWARD)
         line("next",
              "zinf eval --task reward --model %s --adapter %s/model --data FILE; zinf plot %s",
              s->common->model, s->output, s->output);
     else if (adapted)
         line("next",
-             "zinf generate --model %s --adapter %s/model --prompt TEXT; "
+             "zinf generate --model %s --adapter %s/model%s --prompt TEXT; "
              "zinf export --merge --checkpoint %s/model --output DIR; zinf plot %s",
-             s->common->model, s->output, s->output, s->output);
+             s->common->model, s->output, chat, s->output, s->output);
     else
-        line("next", "zinf %s%s --model %s/model %s; zinf plot %s", scores ? "eval" : "generate",
-             task == ZINF_TASK_REWARD ? " --task reward" : "", s->output,
+        line("next", "zinf %s%s --model %s/model%s %s; zinf plot %s", scores ? "eval" : "generate",
+             task == ZINF_TASK_REWARD ? " --task reward" : "", s->output, scores ? "" : chat,
              scores ? "--data FILE" : "--prompt TEXT", s->output);
 }
 

@@ -238,7 +238,7 @@ static const char USAGE_DATA_COMMAND[] =
     "out, how long samples are, and the first of them as tokens, green where they\n"
     "count for the loss.\n"
     "\n"
-    "  --model DIR           whose tokenizer and chat template are used\n" USAGE_DATA
+    "  --model DIR           whose tokenizer and chat template are used\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence (default: the context, or 1024)\n"
     "  --batch N             of a step, whose padding is counted (default: 8)\n"
     "  --samples N           how many are shown (default: 3)\n"
@@ -321,7 +321,7 @@ static const char USAGE_GRADIENTS[] =
     "checks against PyTorch.\n"
     "\n"
     "  --model DIR           Hugging Face model folder\n"
-    "  --adapter DIR...      and adapters of it: their gradients alone\n" USAGE_DATA
+    "  --adapter DIR...      and adapters of it: their gradients alone\n" USAGE_DATA USAGE_TASK
     "  --seq-len N           tokens in a sequence\n"
     "  --micro-batch N       sequences in the batch\n"
     "  --output FILE         .safetensors file to write\n" USAGE_DEVICE;

@@ -56,6 +56,8 @@ enum zinf_input {
     /* Of each sample: the row, among those of the micro-batch, of its last token that is no
      * padding. Follows from ids and segments. */
     ZINF_INPUT_LAST_ROWS,
+    /* Of each sample: the bits of the sum of -log p of its targets by a reference. */
+    ZINF_INPUT_REFERENCES,
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */

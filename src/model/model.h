@@ -102,6 +102,9 @@ int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const cha
 struct zinf_model_preference {
     enum zinf_preference_kind kind;
     float beta, margin, smoothing, center, desirable, undesirable;
+    /* What the reference says of samples comes with the batch, instead of from the model without
+     * its adapters. */
+    bool given;
 };
 int zinf_model_set_preference(struct zinf_model *model,
                               const struct zinf_model_preference *preference);

@@ -112,25 +112,35 @@ static int score_graph(struct zinf_graph *g, const struct zinf_model_preference 
     return 0;
 }
 
+static uint32_t add_reference(struct zinf_graph *g, uint32_t losses, bool given)
+{
+    const struct zinf_value of_tokens = {.kind = ZINF_VALUE_REFERENCE,
+                                         .of = losses,
+                                         .rows_of = g->values[losses].rows_of,
+                                         .cols = 1,
+                                         .element = ZINF_ELEMENT_F32};
+    const struct zinf_value of_samples = {.kind = ZINF_VALUE_INPUT,
+                                          .input = ZINF_INPUT_REFERENCES,
+                                          .rows_of = ZINF_ROWS_OF_SAMPLE,
+                                          .cols = 1,
+                                          .element = ZINF_ELEMENT_F32};
+    return given ? add_value(g, "references", of_samples) : add_value(g, "reference", of_tokens);
+}
+
 int preference_graph(struct zinf_graph *g, const struct zinf_model_preference *spec)
 {
     const bool referenced = zinf_preference_has_reference(spec->kind);
     const uint32_t losses = g->loss, head = maker_of(g, losses);
     if (spec->kind == ZINF_PREFERENCE_REWARD)
         return score_graph(g, spec);
-    int code = referenced ? check_reference(g) : 0;
+    int code = referenced && !spec->given ? check_reference(g) : 0;
     if (code)
         return code;
     if (head == g->n_stages || g->stages[head].ops != &zinf_stage_head)
         return zinf_fail(-ENOTSUP, "pairs of answers need a model that continues texts");
     be_activation(&g->values[losses], "losses of tokens");
     const uint32_t stage = add_stage(g, spec, losses, g->targets);
-    const struct zinf_value reference = {.kind = ZINF_VALUE_REFERENCE,
-                                         .of = losses,
-                                         .rows_of = g->values[losses].rows_of,
-                                         .cols = 1,
-                                         .element = ZINF_ELEMENT_F32};
     if (referenced)
-        zinf_stage_append(g, stage, ZINF_STAGE_IN, add_value(g, "reference", reference));
+        zinf_stage_append(g, stage, ZINF_STAGE_IN, add_reference(g, losses, spec->given));
     return 0;
 }

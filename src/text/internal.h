@@ -259,11 +259,14 @@ struct text_sink {
      * strings by column. NULL: the row that begins in this line is no JSON, as the message says. */
     int (*row)(void *handle, const cJSON *row, long line);
     void *handle;
+    bool skips;      /* without rows: documents that cannot be read are left out */
+    uint64_t n_left; /* so many */
+    char first_left[256];
 };
 /* column: the field or column that is the text; NULL: "text". first: how much is read at once
  * (tests make it small); 0: the default. */
 int text_documents_read(struct text_source *source, const char *column, size_t first,
-                        const struct text_sink *sink);
+                        struct text_sink *sink);
 
 /* ---- token_cache.c ---- */
 
@@ -292,9 +295,11 @@ struct text_token_cache {
     bool reused;    /* was there already */
     bool documents; /* the file is a row of documents, not one text */
 };
-/* path "-": standard input, whose tokens are kept by nobody. column as text_documents_read. */
+/* path "-": standard input, whose tokens are kept by nobody. column as text_documents_read. skips:
+ * documents that cannot be read are left out, which is said once. */
 int text_token_cache_open(struct text_token_cache *cache, const char *path, const char *column,
-                          const struct zinf_tokenizer *tokenizer, const char *cache_folder);
+                          bool skips, const struct zinf_tokenizer *tokenizer,
+                          const char *cache_folder);
 void text_token_cache_close(struct text_token_cache *cache);
 int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, uint64_t n,
                           int32_t *out);

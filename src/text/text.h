@@ -89,6 +89,7 @@ struct zinf_dataset_options {
     const char *const *files;
     int n_files;
     const char *text_column; /* field or column that is the text; NULL: "text" */
+    bool skip_bad_rows;      /* documents of JSON that cannot be read are left out */
     const struct zinf_tokenizer *tokenizer;
     const char *why_no_tokenizer; /* the end of the message where there is none, or NULL */
     /* Opens token files (.bin, .npy); NULL: they are refused. */
@@ -120,6 +121,7 @@ struct zinf_window {
     int32_t *token_types;
     int32_t *source_ids, *source_segments; /* [source_len] */
     int32_t *label;                        /* one */
+    float *reference;                      /* one: zinf_samples_set_references */
     /* Of samples: so many rows of the window are wanted, and of its source; 0: all. */
     uint32_t length, source_length;
 };

@@ -41,6 +41,30 @@ void zinf_sample_penalize(double penalty, const int32_t *ids, int64_t n, float *
  */
 void zinf_sample_ban_repeats(int64_t n, const int32_t *ids, int64_t n_ids, float *logits);
 
+/* What may follow a text besides what is likely; all 0: anything. Named as transformers' keys are.
+ */
+struct zinf_word_rules {
+    const int32_t *suppress_tokens; /* these never come */
+    int64_t n_suppress_tokens;
+    const int32_t
+        *bad_words;      /* nor do these rows of tokens, each of which stands behind its length */
+    int64_t n_bad_words; /* numbers, lengths too */
+    /* No token that ends texts comes before; the first counts prompts, too. */
+    int64_t min_length, min_new_tokens;
+    bool forces_begin, forces_end; /* of a prompt of one token: what comes next; what comes last */
+    int32_t forced_begin, forced_end;
+};
+/* A text's n ids, of which n_new are new and at most most_new may be. The logits of what may not
+ * follow become -INFINITY. */
+struct zinf_word_place {
+    const int32_t *ids;
+    int64_t n, n_new, most_new;
+    const int32_t *ends; /* tokens that end texts */
+    int n_ends;
+};
+void zinf_sample_apply_rules(const struct zinf_word_rules *rules,
+                             const struct zinf_word_place *place, float *logits, int64_t vocab);
+
 /* ---- texts ---- */
 
 enum zinf_finish {
@@ -79,6 +103,7 @@ struct zinf_generate_options {
     int64_t max_new_tokens;
     const int32_t *ends; /* tokens that end a text */
     int n_ends;
+    struct zinf_word_rules rules;
     /* After each new token of a text, with beams after the last; 1: it ends here. < 0 ends all.
      * NULL: nobody is asked. */
     int (*made)(void *arg, int64_t text, const struct zinf_text *state);

@@ -100,6 +100,7 @@ int setup_pairs(struct setup *s)
         .desirable = (float)c->desirable_weight,
         .undesirable = (float)c->undesirable_weight,
     };
+    preference.given = s->options.references && zinf_preference_has_reference(preference.kind);
     if (!s->options.pairs)
         return 0;
     if (preference.kind == ZINF_PREFERENCE_REWARD) {
@@ -109,10 +110,5 @@ int setup_pairs(struct setup *s)
                                       "loss of scores (zinf.preference \"reward\"): set them to 0");
         preference.smoothing = 0;
     }
-    if (c->micro_batch % 2)
-        return zinf_fail(-EINVAL,
-                         "pairs of samples in micro-batches of %lld: a pair is two, so that "
-                         "train_micro_batch_size_per_gpu (--micro-batch) is even",
-                         (long long)c->micro_batch);
     return zinf_model_set_preference(s->model, &preference);
 }

@@ -62,6 +62,10 @@ struct zinf_trainer_options {
      * where it does not count. The loss is that of zinf.preference, over pairs; of "reward" the
      * second label may be the bits of a float below 0, which is the pair's margin with a minus. */
     bool pairs;
+    /* Of pairs whose loss has a reference: batches have what it says (ZINF_INPUT_REFERENCES), which
+     * a training makes before its first step (run.h). False: the model without its adapters says
+     * it, in the same step. */
+    bool references;
     /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
      * that the folder has not, and with new_head those of the classes in any case. */
     const struct zinf_model_classes *classes;
@@ -246,6 +250,9 @@ int zinf_run_train(const struct zinf_run_options *options);
 /* Over every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, struct zinf_evaluation *out);
+/* zinf_trainer_gradients of the first micro-batch of data, whatever the model takes of it. */
+int zinf_run_gradients(struct zinf_trainer *trainer, struct zinf_dataset *data, double *loss,
+                       double *norm);
 
 #ifdef __cplusplus
 }

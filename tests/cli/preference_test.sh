@@ -23,7 +23,7 @@ train() { # status, output, options...
     out=$2
     shift 2
     run "$train_status" "$zinf" train --model model --task preference --seq-len 24 \
-        --micro-batch 8 --dropout 0 --lr 1e-2 --lr-scheduler constant --threads 1 \
+        --micro-batch 4 --dropout 0 --lr 1e-2 --lr-scheduler constant --threads 1 \
         --progress none --no-final-checkpoint --output "$out" "$@"
 }
 last() { # key, output: of the last step
@@ -81,7 +81,7 @@ is "$(last loss kto) < 0.45 && $(last eval_rewards/accuracies kto) == 1 &&
     $(last eval_rewards/chosen kto) > 0.5 && $(last eval_rewards/rejected kto) < -0.5"
 verdict $? "and comes to prefer what is wanted"
 check "is measured" run 0 "$zinf" eval --task preference --preference kto --model model \
-    --adapter kto/model --data singles.jsonl --seq-len 24 --threads 1 --micro-batch 8
+    --adapter kto/model --data singles.jsonl --seq-len 24 --threads 1 --micro-batch 4
 is "$(key loss) == $(last eval_loss kto) && $(key kl) == $(last eval_kl kto)"
 verdict $? "as on the way"
 cat >weights.json <<EOF
@@ -123,6 +123,24 @@ check "a run" train 0 whole --data pairs.jsonl --steps 12 --lora-rank 4
 cmp parts/model/adapter_model.safetensors whole/model/adapter_model.safetensors
 verdict $? "ends with the same bits"
 
+# ---- a whole model, whose reference is what it says before the first step ----
+
+check "dpo of a whole model" train 0 all --data pairs.jsonl --steps 20 --eval-data pairs.jsonl \
+    --eval-every 20 --save-every 10
+is "$(first loss all) > 0.6931 && $(first loss all) < 0.6932 && $(first rewards/margins all) < 1e-6 &&
+    $(last loss all) < 0.4 && $(last eval_rewards/accuracies all) == 1"
+verdict $? "begins where it is its own reference, and comes to prefer what was chosen"
+check "interrupted" train 0 half --data pairs.jsonl --steps 10 --eval-data pairs.jsonl \
+    --eval-every 20 --save-every 10
+check "and gone on with" train 0 half --data pairs.jsonl --steps 20 --eval-data pairs.jsonl \
+    --eval-every 20 --save-every 10 --resume
+cmp all/model/model.safetensors half/model/model.safetensors
+verdict $? "ends with the same bits"
+check "kto of a whole model" train 0 allkto --data singles.jsonl --steps 30 --preference kto \
+    --lr 1e-3
+is "$(first loss allkto) > 0.49999 && $(first loss allkto) < 0.50001 && $(last loss allkto) < 0.45"
+verdict $? "comes to prefer what is wanted"
+
 # ---- seats ----
 
 mkdir drive
@@ -132,7 +150,7 @@ cat >tree.json <<EOF
 EOF
 seats() { # number, accumulation
     run 0 "$zinf" train --model model --task preference --data pairs.jsonl --config tree.json \
-        --lora-rank 4 --steps 4 --seq-len 24 --micro-batch 2 --seats "$1" --accumulate "$2" \
+        --lora-rank 4 --steps 4 --seq-len 24 --micro-batch 1 --seats "$1" --accumulate "$2" \
         --threads 1 --lr 1e-2 --progress none --no-final-checkpoint --output "seats$1" &&
         sed -n 's/.*"loss": \([^,]*\),.*"rewards.chosen": \([^,]*\),.*/\1 \2/p' \
             "seats$1/log.jsonl" >"seats$1.log"
@@ -145,12 +163,29 @@ verdict $? "with noise and dropout, on a drive: the same bits, losses and reward
 
 # ---- refusals ----
 
-train 1 none --data pairs.jsonl
+run 1 "$zinf" eval --task preference --model model --data pairs.jsonl
 complains "--lora-rank" "simpo"
-verdict $? "dpo without adapters has no reference"
-train 1 none --data pairs.jsonl --lora-rank 4 --micro-batch 3
-complains "--micro-batch" "is even"
-verdict $? "pairs are two rows"
+verdict $? "a model that is measured without adapters has no reference"
+train 1 none --data pairs.jsonl --seats 2 --threads 1 --micro-batch 1
+complains "reference of a whole model" "--lora-rank"
+verdict $? "nor one that is trained on several seats"
+check "a micro-batch that nobody gives" run 0 "$zinf" train --model model --task preference \
+    --seq-len 24 --lora-rank 4 --steps 1 --threads 1 --progress none --no-final-checkpoint \
+    --data pairs.jsonl --output one
+grep -q '"train_micro_batch_size_per_gpu":.*1,' one/config.resolved.json
+verdict $? "is one pair"
+check "a loss without its task" run 0 "$zinf" train --model model --seq-len 24 --lora-rank 4 \
+    --steps 1 --threads 1 --progress none --no-final-checkpoint --preference kto \
+    --data singles.jsonl --output implied
+is "$(first loss implied) > 0.49 && $(first loss implied) < 0.51"
+verdict $? "implies it"
+echo '{"zinf": {"preference": "kto"}}' >kto.json
+run 1 "$zinf" train --model model --data singles.jsonl --config kto.json --micro-batch 2 --output none
+complains "kto" "--task preference"
+verdict $? "a loss in a configuration needs its task"
+run 1 "$zinf" train --model model --data singles.jsonl --format unpaired --output none
+complains "label" "--preference kto"
+verdict $? "and rows with labels their loss"
 train 1 none --data pairs.jsonl --lora-rank 4 --pack
 complains "pairs of samples are not packed"
 verdict $? "and not packed"
@@ -167,9 +202,6 @@ sed 's/"label": true/"label": "maybe"/' singles.jsonl >maybe.jsonl
 train 1 none --data maybe.jsonl --lora-rank 4 --preference kto
 complains "maybe.jsonl: row 1" '"label" is neither' "--skip-bad-rows"
 verdict $? "a label is true or false"
-train 1 none --data singles.jsonl --preference kto
-complains "--lora-rank"
-verdict $? "whose reference is the model without adapters"
 [ ! -e none/model ]
 verdict $? "nothing is left of those"
 finish

@@ -23,7 +23,7 @@ train() { # status, model, output, options...
     model=$2
     out=$3
     shift 3
-    run "$train_status" "$zinf" train --model "$model" --task reward --seq-len 32 --micro-batch 8 \
+    run "$train_status" "$zinf" train --model "$model" --task reward --seq-len 32 --micro-batch 4 \
         --dropout 0 --lr 1e-2 --lr-scheduler constant --threads 1 --progress none \
         --no-final-checkpoint --output "$out" "$@"
 }

@@ -85,6 +85,7 @@ static inline void open_fixture(struct fixture *f, const char *name)
     f->config->dropout = 0;
     f->adapted = base && !cJSON_IsFalse(cJSON_GetObjectItem(f->expected, "adapted"));
     f->pairs = cJSON_IsTrue(cJSON_GetObjectItem(f->expected, "pairs"));
+    f->config->micro_batch /= f->pairs ? 2 : 1; /* which counts rows, of two samples each */
     f->seq = (int64_t)number(f->expected, "seq_len");
     f->source = (int64_t)number(f->expected, "source_len");
     f->batch = (int64_t)number(f->expected, "micro_batch");

@@ -307,7 +307,7 @@ static void test_endless_pieces_are_refused(void)
     struct zinf_tokenizer *tokenizer = bpe_tokenizer();
     struct text_token_cache cache;
     CHECK(!truncate(path, 20 << 20));
-    CHECK(text_token_cache_open(&cache, path, NULL, tokenizer, NULL) == -EFBIG);
+    CHECK(text_token_cache_open(&cache, path, NULL, false, tokenizer, NULL) == -EFBIG);
     CHECKF(strstr(zinf_error(), "zeros.txt") && strstr(zinf_error(), "16777216"), "%s",
            zinf_error());
     zinf_tokenizer_close(tokenizer);
@@ -329,7 +329,7 @@ static int files_in(const char *name)
 static bool is_reused(const char *path, const struct zinf_tokenizer *tokenizer, uint64_t count)
 {
     struct text_token_cache cache;
-    int code = text_token_cache_open(&cache, path, NULL, tokenizer, path_of("cache"));
+    int code = text_token_cache_open(&cache, path, NULL, false, tokenizer, path_of("cache"));
     CHECKF(!code && cache.count == count, "%s, %llu tokens", code ? zinf_error() : "no error",
            (unsigned long long)(code ? 0 : cache.count));
     bool reused = !code && cache.reused;
@@ -391,7 +391,7 @@ static void test_damaged_cache_is_not_read(void)
     for (int i = 0; i < TOKENS; i++)
         text[i] = (char)('a' + i * i % 23);
     snprintf(path, sizeof path, "%s", write_text("damaged.txt", text));
-    CHECK(!text_token_cache_open(&cache, path, NULL, tokenizer, path_of("cache")));
+    CHECK(!text_token_cache_open(&cache, path, NULL, false, tokenizer, path_of("cache")));
     CHECK(cache.count == TOKENS && !text_token_cache_read(&cache, 0, TOKENS, whole));
     snprintf(name, sizeof name, "%s", cache.name);
     text_token_cache_close(&cache);
@@ -402,7 +402,7 @@ static void test_damaged_cache_is_not_read(void)
         byte ^= 4;
         CHECK(pwrite(fd, &byte, 1, at) == 1);
         close(fd);
-        CHECK(!text_token_cache_open(&cache, path, NULL, tokenizer, path_of("cache")));
+        CHECK(!text_token_cache_open(&cache, path, NULL, false, tokenizer, path_of("cache")));
         bool reused = cache.reused;
         int code = text_token_cache_read(&cache, 0, TOKENS, ids);
         CHECKF(code == -EBADMSG || (!code && !memcmp(ids, whole, sizeof ids)), "byte %ld",
@@ -415,7 +415,7 @@ static void test_damaged_cache_is_not_read(void)
         if (!code)
             continue;
         CHECK(!unlink(name)); /* as the message says; then it is made again */
-        CHECK(!text_token_cache_open(&cache, path, NULL, tokenizer, path_of("cache")));
+        CHECK(!text_token_cache_open(&cache, path, NULL, false, tokenizer, path_of("cache")));
         text_token_cache_close(&cache);
     }
     CHECKF(refused > 0 && anew > 0, "%d refused, %d made anew", refused, anew);

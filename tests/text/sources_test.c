@@ -42,6 +42,8 @@ static size_t gzip_into(unsigned char *out, size_t room, const char *text)
     return bytes;
 }
 
+static bool skips; /* what cannot be read */
+
 /* The tokens of a file as text, '|' for the end-of-text token; or the error. */
 static const char *read_as(const char *path, const char *column)
 {
@@ -50,7 +52,7 @@ static const char *read_as(const char *path, const char *column)
     struct text_token_cache cache;
     int32_t ids[sizeof text];
     CHECK(!zinf_tokenizer_bytes(&tokenizer));
-    int code = text_token_cache_open(&cache, path, column, tokenizer, NULL);
+    int code = text_token_cache_open(&cache, path, column, skips, tokenizer, NULL);
     zinf_tokenizer_close(tokenizer);
     if (code) {
         snprintf(text, sizeof text, "%s", zinf_error());
@@ -120,7 +122,7 @@ static void test_a_large_packed_file(void)
     CHECK(n > (size_t)1 << 20);
     const char *path = write_bytes("large.zst", packed, n);
     CHECK(!zinf_tokenizer_bytes(&tokenizer));
-    CHECKF(!text_token_cache_open(&cache, path, NULL, tokenizer, NULL), "%s", zinf_error());
+    CHECKF(!text_token_cache_open(&cache, path, NULL, false, tokenizer, NULL), "%s", zinf_error());
     CHECK(cache.count == bytes);
     for (size_t i = 0; i < bytes; i += 4099) {
         int32_t id = -1;
@@ -130,6 +132,17 @@ static void test_a_large_packed_file(void)
     zinf_tokenizer_close(tokenizer);
     free(text);
     free(packed);
+}
+
+static void test_broken_documents_are_left_out(void)
+{
+    static const char text[] =
+        "{\"text\": \"a\"}\n{\"text\": \"b\n{\"txt\": \"c\"}\n{\"text\": \"d\"}\n";
+    const char *path = write_bytes("broken.jsonl", text, sizeof text - 1);
+    CHECK_SAYS(path, NULL, "line 2");
+    skips = true;
+    CHECK_READ(path, NULL, "a|d");
+    skips = false;
 }
 
 static void test_names_of_json(void)
@@ -214,6 +227,7 @@ int main(void)
 {
     if (!mkdtemp(folder))
         return 99;
+    TAP_RUN(test_broken_documents_are_left_out);
     TAP_RUN(test_gzip);
     TAP_RUN(test_zstd);
     TAP_RUN(test_a_large_packed_file);

@@ -30,6 +30,7 @@ static void test_ten_steps(void)
 static struct zinf_config *configure_loss(const struct fixture *f, const struct setting *s)
 {
     struct zinf_config *config = configure(s);
+    config->micro_batch = f->batch / (f->pairs ? 2 : 1);
     config->label_smoothing = f->config->label_smoothing;
     config->z_loss = f->config->z_loss;
     config->preference_beta = f->config->preference_beta;
@@ -88,6 +89,7 @@ static void count_step(const struct fixture *f, bool pairs, uint64_t device_memo
     trainings.batch = (int)f->batch;
     struct zinf_config *config = configure_loss(f, &s);
     plain.pairs = pairs;
+    config->micro_batch = f->batch / (pairs ? 2 : 1);
     struct zinf_trainer *t = open_pair(&plain, config, ZINF_TRAINER_TRAIN);
     for (int step = 0; t && step < 3; step++) {
         struct zinf_batch batch = batch_at(f, step * f->batch * s.accumulation);
@@ -126,6 +128,7 @@ static struct zinf_trainer *open_fresh(const struct setting *s, struct zinf_conf
     struct zinf_trainer *t = NULL;
     trainings.batch = PAIR_ROWS;
     *config = configure(s);
+    (*config)->micro_batch = PAIR_ROWS / 2;
     struct zinf_trainer_options options = trainer_options(s, *config);
     options.model_path = in_work(model, "tiles");
     options.pairs = true;
@@ -263,7 +266,6 @@ static void refused(const char *name, int64_t batch, const char *preference, con
 static void test_refusals(void)
 {
     refused("gpt2_a", 2, "dpo", "--lora-rank");
-    refused("gpt2_a", 3, "simpo", "is even");
     refused("bert_a", 2, "orpo", "continues texts");
     refused("bert_a", 2, "reward", "one number a sample");
     refused("gpt2_a", 2, "reward", "--task reward");

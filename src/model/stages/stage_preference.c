@@ -7,6 +7,7 @@ static struct zinf_preference args_of(const struct zinf_frame *f)
 {
     const struct zinf_model_preference *s = f->stage->spec;
     const bool scores = s->kind == ZINF_PREFERENCE_REWARD;
+    const float *reference = f->stage->in.n > 3 ? f->in[3] : NULL;
     return (struct zinf_preference){
         .kind = s->kind,
         .beta = s->beta,
@@ -21,7 +22,8 @@ static struct zinf_preference args_of(const struct zinf_frame *f)
         .targets = scores ? NULL : f->in[1],
         .margins = scores ? f->in[1] : NULL,
         .labels = f->in[2],
-        .reference = f->stage->in.n > 3 ? f->in[3] : NULL,
+        .reference = s->given ? NULL : reference,
+        .sums = s->given ? reference : NULL,
     };
 }
 

@@ -89,8 +89,9 @@ static int open_text_file(struct zinf_dataset *dataset, struct segment *segment,
                          options->why_no_tokenizer ? ": " : "",
                          options->why_no_tokenizer ? options->why_no_tokenizer : "");
     segment->kind = FROM_CACHE;
-    int code = text_token_cache_open(&segment->cache, path, options->text_column,
-                                     options->tokenizer, options->cache_folder);
+    int code =
+        text_token_cache_open(&segment->cache, path, options->text_column, options->skip_bad_rows,
+                              options->tokenizer, options->cache_folder);
     if (code)
         return code;
     segment->documents = segment->cache.documents;

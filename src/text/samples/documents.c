@@ -134,6 +134,17 @@ static int give_row(struct text_input *input, int code, cJSON *object, long line
     return code;
 }
 
+/* A document that cannot be read ends the reading, unless the sink says otherwise. */
+static int leave_out(struct text_input *input, int code)
+{
+    struct text_sink *sink = input->sink;
+    if (code != -EINVAL || !sink->skips)
+        return code;
+    if (!sink->n_left++)
+        snprintf(sink->first_left, sizeof sink->first_left, "%s", zinf_error());
+    return 0;
+}
+
 static int take_document(struct text_input *input, long line)
 {
     cJSON *object = NULL;
@@ -147,13 +158,14 @@ static int take_document(struct text_input *input, long line)
     if (input->sink->row)
         return give_row(input, code ? relocate(code, input, line) : 0, object, line);
     if (code)
-        return relocate(code, input, line);
+        return leave_out(input, relocate(code, input, line));
     const cJSON *text = cJSON_GetObjectItemCaseSensitive(object, input->column);
     if (!cJSON_IsObject(object)) {
-        code = zinf_fail(-EINVAL, "%s: line %ld: not an object with a \"%s\" field", input->path,
-                         line, input->column);
+        code =
+            leave_out(input, zinf_fail(-EINVAL, "%s: line %ld: not an object with a \"%s\" field",
+                                       input->path, line, input->column));
     } else if (!cJSON_IsString(text)) {
-        code = fail_field(input, object, text, line);
+        code = leave_out(input, fail_field(input, object, text, line));
     } else {
         size_t bytes = strlen(text->valuestring);
         if (has_nul)
@@ -301,7 +313,7 @@ static int read_kind(struct text_input *input)
 }
 
 int text_documents_read(struct text_source *source, const char *column, size_t first,
-                        const struct text_sink *sink)
+                        struct text_sink *sink)
 {
     struct text_input input = {.source = source,
                                .path = text_source_path(source),

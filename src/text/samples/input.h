@@ -16,7 +16,7 @@ struct text_input {
     long line; /* of buffer[at] */
     char *document;
     size_t document_bytes, document_capacity;
-    const struct text_sink *sink;
+    struct text_sink *sink;
 };
 
 #define TEXT_END_OF_FILE (-1)

@@ -229,6 +229,7 @@ void zinf_samples_close(struct zinf_samples *s)
     for (int i = 0; i < s->n_caches; i++)
         samples_cache_close(&s->caches[i]);
     free(s->caches);
+    free(s->references);
     free(s->entries);
     samples_packing_free(&s->packing);
     samples_end_groups(s);

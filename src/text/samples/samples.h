@@ -111,6 +111,8 @@ struct zinf_samples_options {
     uint64_t group;
     uint64_t seed;
     uint32_t rotate; /* of a recipe that rotates: rows of a group; 0: 1 */
+    bool
+        rotates_files; /* groups are those of the files' order: a window is the same in any epoch */
     /* Of pairs: all ids of the first one are targets, and its label says how many come before those
      * that count. */
     bool likelihood;
@@ -151,6 +153,13 @@ uint64_t zinf_samples_n_windows(const struct zinf_samples *samples);
  * in an order keyed by (seed, epoch), as those of a stream do. */
 int zinf_samples_window(struct zinf_samples *samples, uint64_t position,
                         const struct zinf_window *window);
+
+/* The number, in the files' order, of the window at a position. */
+uint64_t zinf_samples_number(struct zinf_samples *samples, uint64_t position);
+/* [n_windows] by such numbers: what windows have as their reference; the store's from then on.
+ * NULL: they have none. */
+void zinf_samples_set_references(struct zinf_samples *samples, float *references);
+bool zinf_samples_has_references(const struct zinf_samples *samples);
 
 /* Rows of that window that are no padding, and of its source: all from the first one on. */
 struct zinf_window_rows {

@@ -99,6 +99,7 @@ struct zinf_samples {
     struct zinf_samples_facts facts;
     uint32_t together;               /* windows of a row: 2 of pairs, else 1 */
     uint32_t stored;                 /* samples of a row: 1 where rows rotate, else as many */
+    float *references;               /* [windows], in the files' order; NULL: there are none */
     struct sample_packing packing;   /* n_windows 0: a sample is a window */
     pthread_mutex_t lock;            /* guards what is below, which reading uses */
     struct sample_grouping grouping; /* order NULL: rows are not grouped */

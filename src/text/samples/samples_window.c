@@ -5,6 +5,8 @@
  */
 #include "text/samples/samples_store.h"
 
+#include <stdlib.h>
+
 uint64_t zinf_samples_n_windows(const struct zinf_samples *samples)
 {
     return samples->packing.n_windows
@@ -115,6 +117,13 @@ static uint64_t member(const struct zinf_samples *s, uint64_t i)
     return s->packing.n_windows ? s->packing.order[i] : i;
 }
 
+/* Whose answer is turned to the prompt of row `index`, which stands at that position. */
+static uint64_t rotated_row(struct zinf_samples *s, uint64_t position, uint64_t index)
+{
+    return s->options.rotates_files ? rotated_place(s, index)
+                                    : row_at(s, rotated_place(s, position / s->together));
+}
+
 static bool is_rotated(const struct zinf_samples *s, uint64_t position)
 {
     return s->stored < s->together && position % s->together;
@@ -136,12 +145,37 @@ static void count_all(struct zinf_sample *sample)
 static int read_member(struct zinf_samples *s, uint64_t position, uint64_t index)
 {
     int code = is_rotated(s, position)
-                   ? samples_read_rotated(
-                         s, index, row_at(s, rotated_place(s, position / s->together)), &s->sample)
+                   ? samples_read_rotated(s, index, rotated_row(s, position, index), &s->sample)
                    : samples_read(s, index, &s->sample);
     if (!code && s->options.likelihood && s->together == 2 && position % 2 == 0)
         count_all(&s->sample);
     return code;
+}
+
+/* Under the lock. */
+static uint64_t number_at(struct zinf_samples *s, uint64_t position)
+{
+    const uint64_t n = s->together;
+    return row_at(s, position / n) * n + position % n;
+}
+
+uint64_t zinf_samples_number(struct zinf_samples *s, uint64_t position)
+{
+    pthread_mutex_lock(&s->lock);
+    const uint64_t number = number_at(s, position);
+    pthread_mutex_unlock(&s->lock);
+    return number;
+}
+
+void zinf_samples_set_references(struct zinf_samples *s, float *references)
+{
+    free(s->references);
+    s->references = references;
+}
+
+bool zinf_samples_has_references(const struct zinf_samples *s)
+{
+    return s->references != NULL;
 }
 
 /* Under the lock. */
@@ -151,6 +185,8 @@ static int fill_window(struct zinf_samples *s, uint64_t position, const struct z
     const struct zinf_window window = lengths_of(s, asked);
     uint32_t at = 0, source_at = 0;
     clear(s, &window);
+    if (window.reference)
+        *window.reference = s->references ? s->references[number_at(s, position)] : 0.0f;
     for (uint64_t i = members.first; i < members.end; i++) {
         int code = read_member(s, position, member(s, i));
         if (code)
@@ -195,7 +231,7 @@ struct zinf_window_rows zinf_samples_window_rows(struct zinf_samples *s, uint64_
     pthread_mutex_lock(&s->lock);
     const struct members members = members_at(s, position);
     const bool rotated = is_rotated(s, position);
-    const uint64_t other = rotated ? row_at(s, rotated_place(s, position / s->together)) : 0;
+    const uint64_t other = rotated ? rotated_row(s, position, members.first) : 0;
     pthread_mutex_unlock(&s->lock);
     for (uint64_t i = members.first; i < members.end; i++) {
         const uint64_t index = member(s, i);

@@ -9,6 +9,7 @@
 struct stream {
     const struct zinf_tokenizer *tokenizer;
     const char *column;
+    bool skips;
     struct text_encoder encoder;
     struct zinf_tokens tokens;
     struct token_cache_writer *writer;
@@ -21,7 +22,8 @@ static uint64_t key_of_stream(const void *arg, enum text_kind kind)
     const struct stream *stream = arg;
     uint64_t column = kind ? XXH3_64bits(stream->column, strlen(stream->column)) : 0;
     uint64_t parts[4] = {zinf_tokenizer_fingerprint(stream->tokenizer), kind,
-                         (uint64_t)zinf_tokenizer_end_of_text(stream->tokenizer), column};
+                         (uint64_t)zinf_tokenizer_end_of_text(stream->tokenizer),
+                         column + stream->skips};
     return XXH3_64bits(parts, sizeof parts);
 }
 
@@ -52,22 +54,27 @@ static int feed_stream(void *handle, const char *text, size_t begin, size_t end,
 static int write_stream(void *arg, struct text_source *source, struct token_cache_writer *writer)
 {
     struct stream *stream = arg;
-    struct text_sink sink = {.feed = feed_stream, .handle = stream};
+    struct text_sink sink = {.feed = feed_stream, .handle = stream, .skips = stream->skips};
     stream->writer = writer;
     int code = text_encoder_init(&stream->encoder, stream->tokenizer, &stream->tokens);
     if (!code)
         code = text_documents_read(source, stream->column, 0, &sink);
+    if (!code && sink.n_left)
+        zinf_log(ZINF_LOG_WARN, "%llu documents left out: %s", (unsigned long long)sink.n_left,
+                 sink.first_left);
     text_encoder_fini(&stream->encoder);
     zinf_tokens_free(&stream->tokens);
     return code;
 }
 
 int text_token_cache_open(struct text_token_cache *cache, const char *path, const char *column,
-                          const struct zinf_tokenizer *tokenizer, const char *cache_folder)
+                          bool skips, const struct zinf_tokenizer *tokenizer,
+                          const char *cache_folder)
 {
     struct stream stream = {
         .tokenizer = tokenizer,
         .column = column ? column : "text",
+        .skips = skips,
         .separator = zinf_tokenizer_end_of_text(tokenizer),
     };
     const struct token_cache_content content = {

@@ -5,6 +5,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
+#include <xxhash.h>
 
 void text_frames_fini(struct zinf_tokenizer *tokenizer)
 {
@@ -68,6 +69,27 @@ int text_frames_make_pairs(struct zinf_tokenizer *tokenizer, int32_t begin, int3
     frame->count = 5;
     frame->parts[3].type = frame->parts[4].type = 1;
     return 0;
+}
+
+int text_frames_make_roberta(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end)
+{
+    int code = text_frames_make(tokenizer, begin, end);
+    struct text_frame *frame = &tokenizer->frames[1];
+    /* begin A end begin B end */
+    if (!code && frame->count == 6)
+        frame->parts[3].ids[0] = end;
+    return code;
+}
+
+void text_frames_mix(struct zinf_tokenizer *tokenizer)
+{
+    for (int i = 0; i < 2; i++)
+        for (size_t j = 0; j < tokenizer->frames[i].count; j++) {
+            const struct text_frame_part *part = &tokenizer->frames[i].parts[j];
+            tokenizer->fingerprint =
+                XXH3_64bits_withSeed(part->ids, part->ids ? part->n_ids * sizeof *part->ids : 0,
+                                     tokenizer->fingerprint + (uint64_t)part->sequence);
+        }
 }
 
 /* Where framed ids go, and what is said of each. */

@@ -283,13 +283,44 @@ static const char *name_under(const cJSON *config, const char *key)
     return cJSON_IsString(name) ? name->valuestring : NULL;
 }
 
+/* Whether vocab.json and merges.txt are those of RoBERTa's kin, by the class of the tokenizer or of
+ * the model: transformers then frames texts, although no file says how. */
+static int find_roberta(const cJSON *config, const char *folder, bool *out)
+{
+    static const char *const classes[] = {"Roberta", "Bart", "Longformer", "LED"};
+    static const char *const types[] = {"roberta", "bart", "longformer", "led"};
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(config, "tokenizer_class");
+    char *path = NULL;
+    cJSON *model = NULL;
+    int code = 0;
+    *out = false;
+    for (size_t i = 0; cJSON_IsString(name) && i < 4; i++)
+        *out |= !strncmp(name->valuestring, classes[i], strlen(classes[i]));
+    if (cJSON_IsString(name))
+        return 0;
+    code = read_beside(&model, &path, folder, "config.json");
+    name = cJSON_GetObjectItemCaseSensitive(model, "model_type");
+    for (size_t i = 0; cJSON_IsString(name) && i < 4; i++)
+        *out |= !strcmp(name->valuestring, types[i]);
+    cJSON_Delete(model);
+    free(path);
+    return code;
+}
+
 /* What has no post-processor of its own gets begin and end where the configuration wants them. */
-static int read_frames(struct zinf_tokenizer *tokenizer, const cJSON *config, const char *what)
+static int read_frames(struct zinf_tokenizer *tokenizer, const cJSON *config, const char *folder,
+                       const char *what)
 {
     const char *begin = name_under(config, "bos_token"), *end = name_under(config, "eos_token");
-    bool wants_begin = false, wants_end = false;
-    int code = zinf_json_bool(config, what, "add_bos_token", &wants_begin);
-    code = code ? code : zinf_json_bool(config, what, "add_eos_token", &wants_end);
+    bool wants_begin = false, wants_end = false, roberta = false;
+    int code = config ? zinf_json_bool(config, what, "add_bos_token", &wants_begin) : 0;
+    code = code || !config ? code : zinf_json_bool(config, what, "add_eos_token", &wants_end);
+    code = code ? code : find_roberta(config, folder, &roberta);
+    if (!code && roberta) {
+        const int32_t first = id_of_name(tokenizer, begin ? begin : "<s>");
+        const int32_t last = id_of_name(tokenizer, end ? end : "</s>");
+        return text_frames_make_roberta(tokenizer, first, last);
+    }
     if (code || !(wants_begin || wants_end))
         return code;
     return text_frames_make(tokenizer, wants_begin && begin ? id_of_name(tokenizer, begin) : -1,
@@ -299,19 +330,17 @@ static int read_frames(struct zinf_tokenizer *tokenizer, const cJSON *config, co
 /* What tokenizer_config.json says beside the tokenizer's own files. */
 static int read_names(struct zinf_tokenizer *tokenizer, const char *folder)
 {
-    char *path = find_file(folder, "tokenizer_config.json");
+    char *path = NULL;
     cJSON *document = NULL;
-    if (!path)
-        return 0;
-    int code = zinf_json_read_file(path, MAX_FILE_BYTES, ZINF_JSON_STRICT, &document);
-    if (!code) {
-        const char *end = name_under(document, "eos_token");
-        if (end)
-            text_tokenizer_pick_end(tokenizer, end);
-        if (tokenizer->framed_beside)
-            code = read_frames(tokenizer, document, path);
-        cJSON_Delete(document);
-    }
+    int code = read_beside(&document, &path, folder, "tokenizer_config.json");
+    const char *end = name_under(document, "eos_token");
+    if (!code && end)
+        text_tokenizer_pick_end(tokenizer, end);
+    if (!code && tokenizer->framed_beside)
+        code = read_frames(tokenizer, document, folder, path);
+    if (!code && tokenizer->framed_beside)
+        text_frames_mix(tokenizer);
+    cJSON_Delete(document);
     free(path);
     return code;
 }

@@ -50,6 +50,10 @@ struct zinf_tokenizer;
 int text_frames_make(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
 /* begin A end, and for a pair begin A end B end, where B end are of type 1. */
 int text_frames_make_pairs(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
+/* begin A end, and for a pair begin A end end B end. */
+int text_frames_make_roberta(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
+/* Makes the fingerprint that of the frames, too. */
+void text_frames_mix(struct zinf_tokenizer *tokenizer);
 
 /* ---- the tokenizer ---- */
 

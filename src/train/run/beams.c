@@ -44,6 +44,13 @@ static void weigh(struct beam_search *s, int64_t beam, const float *logits)
         s->row[i] = (float)((double)(logits[i] - most) - log(sum));
     zinf_sample_penalize(sampler->repetition_penalty, beam_ids(s, beam), length, s->row, s->seen);
     zinf_sample_ban_repeats(sampler->no_repeat_ngram, beam_ids(s, beam), length, s->row);
+    const struct zinf_word_place place = {.ids = beam_ids(s, beam),
+                                          .n = length,
+                                          .n_new = s->n_new,
+                                          .most_new = s->most_new,
+                                          .ends = s->options->ends,
+                                          .n_ends = s->options->n_ends};
+    zinf_sample_apply_rules(&s->options->rules, &place, s->row, s->vocab);
 }
 
 static bool is_end(const struct beam_search *s, int32_t id)

@@ -79,6 +79,13 @@ static int extend(struct generation *g, int64_t number, float *logits)
     sampler.text = (uint32_t)number;
     zinf_sample_penalize(sampler.repetition_penalty, text->ids, length(text), logits, g->seen);
     zinf_sample_ban_repeats(sampler.no_repeat_ngram, text->ids, length(text), logits);
+    const struct zinf_word_place place = {.ids = text->ids,
+                                          .n = length(text),
+                                          .n_new = text->n_new,
+                                          .most_new = o->max_new_tokens,
+                                          .ends = o->ends,
+                                          .n_ends = o->n_ends};
+    zinf_sample_apply_rules(&o->rules, &place, logits, g->vocab);
     int32_t id = zinf_sample(&sampler, logits, g->vocab, (uint64_t)text->n_new, g->scratch);
     if (is_end(o, id)) {
         text->finish = ZINF_FINISH_END;

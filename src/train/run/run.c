@@ -64,8 +64,9 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
                       struct zinf_dataset *data, struct zinf_evaluation *out)
 {
     struct run_batch arrays;
+    (void)config; /* the trainer has it */
     uint64_t begin = zinf_now_ns();
-    int code = run_batch_init(&arrays, trainer, data, config->micro_batch);
+    int code = run_batch_init(&arrays, trainer, data, trainer->setup.batch);
     *out = (struct zinf_evaluation){0};
     for (uint64_t first = 0; !code && first < zinf_dataset_n_windows(data);)
         code = run_share_loss(trainer, data, &arrays, &first, out);
@@ -73,6 +74,24 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
     run_batch_fini(&arrays);
     out->loss /= (double)(out->tokens ? out->tokens : 1);
     rewards_to_means(&out->rewards);
+    return code;
+}
+
+int zinf_run_gradients(struct zinf_trainer *trainer, struct zinf_dataset *data, double *loss,
+                       double *norm)
+{
+    const int64_t windows = trainer->setup.batch;
+    struct run_batch arrays;
+    if (zinf_dataset_n_windows(data) < (uint64_t)windows)
+        return zinf_fail(-EINVAL, "the data have %llu windows, and a micro-batch has %lld",
+                         (unsigned long long)zinf_dataset_n_windows(data), (long long)windows);
+    int code = run_batch_init(&arrays, trainer, data, windows);
+    for (int64_t i = 0; !code && i < windows; i++)
+        code = run_batch_take(&arrays, data, (uint64_t)i, i);
+    const struct zinf_batch batch = run_batch_given(&arrays);
+    if (!code)
+        code = zinf_trainer_gradients(trainer, &batch, loss, norm);
+    run_batch_fini(&arrays);
     return code;
 }
 
@@ -115,7 +134,7 @@ static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
 
 static int next_batch(struct run *run)
 {
-    int64_t windows = run->config->micro_batch * run->config->accumulation;
+    int64_t windows = run->trainer->setup.batch * run->config->accumulation;
     uint64_t own = run->net ? (uint64_t)windows * zinf_net_place(run->net).rank : 0;
     int code = 0;
     run_batch_fit(&run->batch, run->options->data, run->position,
@@ -236,7 +255,7 @@ static int prepare_along(struct run *run)
         code = open_trainer(run);
     if (!code)
         code = run_batch_init(&run->batch, run->trainer, run->options->data,
-                              run->config->micro_batch * run->config->accumulation);
+                              run->trainer->setup.batch * run->config->accumulation);
     if (!code)
         code = run_resume(run);
     return code || run->recovers ? code : run_commit_step(run);
@@ -267,7 +286,7 @@ static int prepare(struct run *run)
         code = write_ledger(run);
     if (!code)
         code = run_batch_init(&run->batch, run->trainer, o->data,
-                              run->config->micro_batch * run->config->accumulation);
+                              run->trainer->setup.batch * run->config->accumulation);
     if (!code)
         code = run_resume(run);
     if (!code)

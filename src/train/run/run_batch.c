@@ -39,6 +39,9 @@ int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,
         if (value->kind != ZINF_VALUE_INPUT ||
             !is_wanted(value->input, zinf_dataset_samples(data)) || b->arrays[value->input])
             continue;
+        const struct zinf_samples *store = zinf_dataset_samples(data);
+        if (value->input == ZINF_INPUT_REFERENCES && !(store && zinf_samples_has_references(store)))
+            return zinf_fail(-EINVAL, "pairs without what their reference says of them");
         b->rows_of[value->input] = value->rows_of;
         b->arrays[value->input] =
             calloc((uint64_t)samples * per_sample(b, value->rows_of), sizeof(int32_t));
@@ -94,6 +97,7 @@ int run_batch_take(struct run_batch *b, struct zinf_dataset *data, uint64_t posi
         .source_ids = at(b, ZINF_INPUT_SOURCE_IDS, sample),
         .source_segments = at(b, ZINF_INPUT_SOURCE_SEGMENTS, sample),
         .label = at(b, ZINF_INPUT_LABELS, sample),
+        .reference = (float *)(void *)at(b, ZINF_INPUT_REFERENCES, sample),
         .length = (uint32_t)b->seq,
         .source_length = (uint32_t)b->source_seq,
     };

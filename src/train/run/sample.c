@@ -134,3 +134,45 @@ void zinf_sample_ban_repeats(int64_t n, const int32_t *ids, int64_t n_ids, float
         if (!memcmp(ids + i, end, (size_t)(n - 1) * sizeof *ids))
             logits[ids[i + n - 1]] = -INFINITY;
 }
+
+static void ban(float *logits, int64_t vocab, int32_t id)
+{
+    if (id >= 0 && id < vocab)
+        logits[id] = -INFINITY;
+}
+
+/* The last token of each row that all but that have come of. A row that is longer than what there
+ * is is not looked at, as transformers has it. */
+static void ban_words(const struct zinf_word_rules *rules, const struct zinf_word_place *place,
+                      float *logits, int64_t vocab)
+{
+    for (int64_t i = 0; i < rules->n_bad_words;) {
+        const int64_t length = rules->bad_words[i], before = length - 1;
+        const int32_t *word = rules->bad_words + i + 1;
+        if (length <= place->n &&
+            !memcmp(place->ids + place->n - before, word, (size_t)before * sizeof *word))
+            ban(logits, vocab, word[before]);
+        i += length + 1;
+    }
+}
+
+static void force(float *logits, int64_t vocab, int32_t id)
+{
+    for (int64_t i = 0; i < vocab; i++)
+        logits[i] = i == id ? 0.0f : -INFINITY;
+}
+
+void zinf_sample_apply_rules(const struct zinf_word_rules *rules,
+                             const struct zinf_word_place *place, float *logits, int64_t vocab)
+{
+    ban_words(rules, place, logits, vocab);
+    const bool early = place->n < rules->min_length || place->n_new < rules->min_new_tokens;
+    for (int i = 0; early && i < place->n_ends; i++)
+        ban(logits, vocab, place->ends[i]);
+    if (rules->forces_begin && place->n == 1)
+        force(logits, vocab, rules->forced_begin);
+    if (rules->forces_end && place->n_new + 1 >= place->most_new)
+        force(logits, vocab, rules->forced_end);
+    for (int64_t i = 0; i < rules->n_suppress_tokens; i++)
+        ban(logits, vocab, rules->suppress_tokens[i]);
+}

@@ -17,6 +17,7 @@ static const char *input_name(enum zinf_input input)
         [ZINF_INPUT_SOURCE_POSITIONS] = "source positions",
         [ZINF_INPUT_LABEL_WEIGHTS] = "label weights",
         [ZINF_INPUT_LAST_ROWS] = "last rows",
+        [ZINF_INPUT_REFERENCES] = "references",
     };
     return names[input];
 }
