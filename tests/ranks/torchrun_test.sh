@@ -61,6 +61,26 @@ verdict $? "a rank that is killed ends the other"
 check "which names it" complains "rank 1 has ended without a word"
 wait $other 2>/dev/null
 
+# ---- one that is told to stop ----
+
+port=$((port + 2))
+(rank 1 2 100000 "$work/stopped") >"$work/other.out" 2>"$work/other.err" </dev/null &
+other=$!
+(rank 0 2 100000 "$work/stopped") >"$work/said.out" 2>"$work/said.err" </dev/null &
+first=$!
+tries=0
+while ! grep -q '"step": 2,' "$work/stopped/log.jsonl" 2>/dev/null && [ $tries -lt 300 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -TERM $other
+wait $first
+one=$?
+wait $other
+two=$?
+[ $one -eq 143 ] && [ $two -eq 143 ] && [ -f "$work/stopped/latest" ]
+verdict $? "SIGTERM to one of them saves, and ends all with 143"
+
 # ---- what is missing ----
 
 lacks() { # variable, others...
