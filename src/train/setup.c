@@ -424,8 +424,9 @@ static int set_budgets(struct setup *s)
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
 {
     *s = (struct setup){.options = *options, .config = options->config};
-    setup_take_net(s);
-    int code = setup_optimizer(s);
+    int code = setup_take_net(s);
+    if (!code)
+        code = setup_optimizer(s);
     if (code)
         return code;
     read_words(s);
@@ -455,6 +456,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 
 void setup_fini(struct setup *s)
 {
+    zinf_mesh_fini(&s->mesh);
     zinf_device_destroy(s->device);
     setup_free_files(s);
     setup_free_rates(s);

@@ -204,7 +204,7 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
 /* The mesh; first of all. */
-void setup_take_net(struct setup *s);
+int setup_take_net(struct setup *s);
 /* Cuts units into the rank's slice, and that into sub-groups. */
 int setup_lay_out(struct setup *s);
 /* What several ranks cannot do is refused by name. */

@@ -11,11 +11,12 @@
  * 48 MiB of AdamW state. */
 #define MAX_GROUP_ELEMS ((uint64_t)4 << 20)
 
-void setup_take_net(struct setup *s)
+int setup_take_net(struct setup *s)
 {
-    zinf_mesh_init(&s->mesh, s->options.net);
+    int code = zinf_mesh_init(&s->mesh, s->options.net, NULL);
     s->sliced = data_axis(s)->net && s->config->zero_stage == 3;
     s->exact = s->mesh.all || !strcmp(s->config->gradient_sum, "tree");
+    return code;
 }
 
 uint32_t setup_local_ranks(const struct setup *s)
