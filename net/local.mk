@@ -1,5 +1,5 @@
-libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/mesh.h net/mesh.c net/net_watch.c net/net_threads.c net/net_load.c
-libcore_la_SOURCES += net/net_room.h net/net_seats.c net/net_sum.c
+libcore_la_SOURCES += net/net.h net/net_engine.h net/net.c net/net_watch.c net/net_split.c net/mesh.h net/mesh.c net/net_threads.c net/net_load.c
+libcore_la_SOURCES += net/net_room.h net/net_room.c net/net_room_split.c net/net_seats.c net/net_sum.c
 libcore_la_SOURCES += net/nccl_calls.h net/net_nccl.h net/net_nccl.c \
 	net/net_nccl_collectives.c net/net_nccl_end.c net/net_nccl_load.c
 libcore_la_SOURCES += net/net_tcp.h net/net_tcp.c net/net_tcp_meet.c \
@@ -19,7 +19,7 @@ zinf_mpi_la_LIBADD = $(MPI_LIBS)
 endif
 
 check_PROGRAMS += tests/net/net_ranks
-program_tests += tests/net/net_test
+program_tests += tests/net/net_test tests/net/mesh_test
 script_tests += tests/net/net_mpi_test.sh
 # One rank of those that tests/net/net_mpi_test.sh starts.
 

@@ -25,7 +25,10 @@ struct zinf_mesh {
     struct zinf_net *all; /* of all ranks; NULL: there are no others */
 };
 
-/* all: borrowed; NULL, or of one rank: this one is alone. */
-void zinf_mesh_init(struct zinf_mesh *mesh, struct zinf_net *all);
+/* all: borrowed; NULL, or of one rank: this one is alone. worlds: ranks along each axis, 0: 1, and
+ * of DATA as many as are left; NULL: all 0. By all ranks together, as fini is; -EINVAL where there
+ * are not so many. */
+int zinf_mesh_init(struct zinf_mesh *mesh, struct zinf_net *all, const uint32_t worlds[ZINF_AXES]);
+void zinf_mesh_fini(struct zinf_mesh *mesh);
 
 #endif

@@ -10,6 +10,42 @@
 
 /* ---- life ---- */
 
+static int join_family(struct zinf_net *net)
+{
+    struct net_family *f = net->family;
+    if (!f) {
+        f = net->family = calloc(1, sizeof *f);
+        if (!f)
+            return zinf_fail(-ENOMEM, "no memory for a net");
+        pthread_mutex_init(&f->lock, NULL);
+        net->host = net->place.rank - net->place.local_rank;
+    }
+    pthread_mutex_lock(&f->lock);
+    net->next = f->first;
+    f->first = net;
+    pthread_mutex_unlock(&f->lock);
+    return 0;
+}
+
+static void leave_family(struct zinf_net *net)
+{
+    struct net_family *f = net->family;
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    struct zinf_net **at = &f->first;
+    while (*at && *at != net)
+        at = &(*at)->next;
+    if (*at)
+        *at = net->next;
+    bool last = !f->first;
+    pthread_mutex_unlock(&f->lock);
+    if (last) {
+        pthread_mutex_destroy(&f->lock);
+        free(f);
+    }
+}
+
 int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
 {
     net->place.rank = rank;
@@ -25,13 +61,15 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
     net->pulse = net->pulse ? net->pulse : zinf_pulse_of_thread();
     zinf_pulse_follow(net->pulse, net_now_ns());
     pthread_mutex_init(&net->lock, NULL);
-    zinf_net_set_timeout(net, ZINF_NET_TIMEOUT_SECONDS);
+    if (!net->timeout_ns)
+        net->timeout_ns = ZINF_NET_TIMEOUT_SECONDS * (uint64_t)1000000000u;
     if (!net->out || !net->in || !net->parts || !net->heard_ns || !net->waits_for ||
         (!net->scratch && world > 1))
         return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
     for (uint32_t r = 0; r < world; r++)
         net->waits_for[r] = world;
-    return world > 1 && net->ops->sign ? net_watch_begin(net) : 0;
+    int code = join_family(net);
+    return !code && world > 1 && net->ops->sign ? net_watch_begin(net) : code;
 }
 
 int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world, uint32_t seats)
@@ -66,6 +104,8 @@ void zinf_net_close(struct zinf_net *net)
     net_watch_end(net);
     if (net->ops)
         net->ops->close(net);
+    leave_family(net);
+    free(net->numbers);
     free(net->out);
     free(net->in);
     free(net->parts);
@@ -95,7 +135,11 @@ void net_set_limit(struct zinf_net *net, uint64_t timeout_ns)
 
 void zinf_net_set_timeout(struct zinf_net *net, double seconds)
 {
-    net_set_limit(net, (uint64_t)(seconds * 1e9));
+    struct net_family *f = net->family;
+    pthread_mutex_lock(&f->lock);
+    for (struct zinf_net *n = f->first; n; n = n->next)
+        net_set_limit(n, (uint64_t)(seconds * 1e9));
+    pthread_mutex_unlock(&f->lock);
 }
 
 uint64_t zinf_net_memory_bytes(uint32_t world)
@@ -131,6 +175,32 @@ static struct net_exchange exchange_of(const struct zinf_net *net, uint32_t n_ou
     return (struct net_exchange){net->out, net->in, n_out, n_in, same};
 }
 
+/* Under the family's lock. */
+static void tell(struct zinf_net *net)
+{
+    pthread_mutex_lock(&net->lock);
+    net->told = true;
+    net->ops->tell(net, net->family->number, net->family->sentence);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* The watch leaves a busy net alone, and so does what tells of a failure: that net tells when it is
+ * not busy any more. */
+static void set_busy(struct zinf_net *net, bool busy, int code)
+{
+    struct net_family *f = net->family;
+    pthread_mutex_lock(&f->lock);
+    pthread_mutex_lock(&net->lock);
+    net->busy = busy;
+    net->own_wait = net->place.world;
+    net->failed = code;
+    pthread_mutex_unlock(&net->lock);
+    if (!busy && f->told && !net->told)
+        tell(net);
+    pthread_mutex_unlock(&f->lock);
+    zinf_pulse_follow(net->pulse, net_now_ns());
+}
+
 /* The first failure is the net's; a later call returns it. */
 static int end_exchange(struct zinf_net *net, uint32_t n_out)
 {
@@ -139,16 +209,6 @@ static int end_exchange(struct zinf_net *net, uint32_t n_out)
     for (uint32_t i = 0; i < n_out; i++)
         net->sent_bytes += net->out[i].bytes;
     return 0;
-}
-
-static void set_busy(struct zinf_net *net, bool busy, int code)
-{
-    pthread_mutex_lock(&net->lock);
-    net->busy = busy;
-    net->own_wait = net->place.world;
-    net->failed = code;
-    pthread_mutex_unlock(&net->lock);
-    zinf_pulse_follow(net->pulse, net_now_ns());
 }
 
 int net_run(struct zinf_net *net, const struct net_exchange *x)
@@ -171,10 +231,14 @@ int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same)
 
 int net_listen(struct zinf_net *net)
 {
+    set_busy(net, true, net->failed);
+    if (!net->failed && net_is_over(net))
+        net->failed = net_end(net);
     pthread_mutex_lock(&net->lock);
     if (!net->failed)
         net->failed = net->ops->listen(net);
     pthread_mutex_unlock(&net->lock);
+    set_busy(net, false, net->failed);
     return net->failed ? zinf_fail(net->failed, "%s", net->why) : 0;
 }
 
@@ -318,20 +382,42 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
         for (uint32_t r = 1; !code && r < net->place.world; r++)
             if (all[r * n + i] != all[i])
                 code = zinf_fail(-EINVAL,
-                                 "%s %u has another %s than %s 0: every %s must be started "
+                                 "%s %u has another %s than %s %u: every %s must be started "
                                  "with the same program, options and files",
-                                 net_noun(net), r, facts[i].what, net_noun(net), net_noun(net));
+                                 net_noun(net), net_number(net, r), facts[i].what, net_noun(net),
+                                 net_number(net, 0), net_noun(net));
     return code;
 }
 
 /* ---- failure ---- */
 
+/* What another rank has told, in its name. */
+static void pass_on(struct net_family *f, struct zinf_net *net)
+{
+    pthread_mutex_lock(&net->lock);
+    if (net->heard && !net->busy) {
+        f->number = net->heard_number;
+        snprintf(f->sentence, sizeof f->sentence, "%s", net->heard_sentence);
+    }
+    pthread_mutex_unlock(&net->lock);
+}
+
 void zinf_net_tell(struct zinf_net *net, const char *sentence)
 {
-    if (net->told || zinf_net_is_described(net))
+    struct net_family *f = net->family;
+    if (!f)
         return;
-    pthread_mutex_lock(&net->lock);
-    net->told = true;
-    net->ops->tell(net, sentence);
-    pthread_mutex_unlock(&net->lock);
+    pthread_mutex_lock(&f->lock);
+    if (!f->told) {
+        f->told = true;
+        f->number = net_number(net, net->place.rank);
+        snprintf(f->sentence, sizeof f->sentence, "%s", sentence);
+        for (struct zinf_net *n = f->first; n; n = n->next)
+            pass_on(f, n);
+        atomic_store_explicit(&f->over, true, memory_order_relaxed);
+        for (struct zinf_net *n = f->first; n; n = n->next)
+            if (!n->busy)
+                tell(n);
+    }
+    pthread_mutex_unlock(&f->lock);
 }

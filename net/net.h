@@ -40,8 +40,8 @@ struct zinf_net;
 int zinf_net_threads_create(struct zinf_net **out, uint32_t world);
 /* The same for seats: each of this process's is a rank. between is this process's end of a net of
  * processes with as many seats each, which it compares; NULL: there are no others. It is borrowed
- * until the last end is closed, used by one thread at a time, and must not be used beside the ends.
- * Ranks are in the order of processes, then of seats. */
+ * until the last end, and of what is split of them, is closed, used by one thread at a time, and
+ * must not be used beside the ends. Ranks are in the order of processes, then of seats. */
 int zinf_net_seats_create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *between);
 /* What that compares first: for a process that is one rank by itself. */
 int zinf_net_compare_seats(struct zinf_net *between, uint32_t n_seats);
@@ -60,6 +60,13 @@ const char *zinf_net_mpi_why_not(void);
  * world ranks as many on each host, of these as many in each process. */
 int zinf_net_describe(struct zinf_net **out, uint32_t world, uint32_t local_world, uint32_t seats);
 bool zinf_net_is_described(const struct zinf_net *net);
+/* *out: a net of those ranks of this one that say the same colour, in the order of their keys, then
+ * of their ranks; NULL for those that say ZINF_NET_NO_COLOUR. All ranks of this net call together.
+ * Nets of one split, or of two that have at most one rank in common with each other, may be used at
+ * the same time, by a thread of this rank each; this one and those not. They are closed in any
+ * order, which is the same on all ranks. What one of them fails of, all are told. */
+#define ZINF_NET_NO_COLOUR UINT32_MAX
+int zinf_net_split(struct zinf_net *net, uint32_t colour, uint32_t key, struct zinf_net **out);
 /* Ends it in order where it has not failed: all ranks close. NULL is allowed. */
 void zinf_net_close(struct zinf_net *net);
 
@@ -72,7 +79,7 @@ struct zinf_net_place zinf_net_place(const struct zinf_net *net);
 const char *zinf_net_name(const struct zinf_net *net);
 /* The pulse of this rank: that which the thread has that opens the net; each seat's its own. */
 struct zinf_pulse *zinf_net_pulse(const struct zinf_net *net);
-/* From here on; > 0. */
+/* From here on, of it and all that was split with it; > 0. */
 void zinf_net_set_timeout(struct zinf_net *net, double seconds);
 double zinf_net_timeout(const struct zinf_net *net);
 /* Memory that a net of so many ranks takes, and what this one has sent so far. */
@@ -178,14 +185,12 @@ int zinf_link_scatter_sum(struct zinf_link *link, float *whole, float *slice, ui
                           const struct zinf_link_scratch *scratch);
 /* So much as is of use. */
 uint64_t zinf_link_scratch_bytes(uint32_t world, uint64_t slice_elems);
-int zinf_link_broadcast(struct zinf_link *link, uint32_t root, void *data, uint64_t bytes);
-/* All-to-all, as zinf_net_trade. */
-int zinf_link_trade(struct zinf_link *link, const struct zinf_net_trade *trade);
 
 /* ---- failure ---- */
 
-/* This rank cannot go on: the others' calls fail with its number and this sentence. Once; not
- * needed where the net itself has failed. */
+/* This rank cannot go on: the others' calls fail with its number and this sentence, or with those
+ * of a rank that has failed before it; of all nets that were split of this one, or with it. Once.
+ * Calls of this rank's other threads on those nets fail too. */
 void zinf_net_tell(struct zinf_net *net, const char *sentence);
 
 /* ---- the order of sums ---- */

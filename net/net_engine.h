@@ -10,10 +10,11 @@
 #include "net/net.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 
-#define NET_MODULE_VERSION 5 /* of everything here, which a module is compiled with */
+#define NET_MODULE_VERSION 6 /* of everything here, which a module is compiled with */
 
 struct net_message {
     void *data;
@@ -33,6 +34,19 @@ struct net_sign {
     uint32_t age_ms, waits_for; /* world: for nobody */
 };
 
+/* What each rank of a net says when that is split. */
+struct net_member {
+    uint32_t colour, key;
+    uint32_t host;     /* the same for all on a host */
+    uint32_t n_splits; /* that its family has seen */
+};
+struct net_split {
+    const struct net_member *said; /* [world of the net that is split] */
+    uint32_t colour;               /* of this rank */
+    uint32_t number;               /* no net that has two ranks in common with this one has it */
+    uint32_t *ranks, n;            /* of this rank's colour, in their new order; of the parent */
+};
+
 struct net_engine_ops {
     /* Sends out and fills in, all at once, and returns when both are done. Messages of a pair of
      * ranks match in the order of calls. -ETIMEDOUT where net_wait says that a peer is late;
@@ -50,19 +64,38 @@ struct net_engine_ops {
     /* To all other ranks where nothing else is under way; does not wait. What comes of theirs goes
      * to net_heard, in exchange and listen. NULL: all ranks are in one memory. */
     void (*sign)(struct zinf_net *net, struct net_sign sign);
-    /* Lets the others know; does not wait for those that hang. What was sent before still arrives.
-     */
-    void (*tell)(struct zinf_net *net, const char *sentence);
+    /* Lets the others know that this rank cannot go on, since rank `number` (net_number) has failed
+     * with that sentence; does not wait for those that hang. What was sent before still arrives. */
+    void (*tell)(struct zinf_net *net, uint32_t number, const char *sentence);
+    /* By all ranks of parent together. net has its rank, world and numbers; state and ops are the
+     * engine's to fill. NULL: this rank has no colour. */
+    int (*split)(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split);
     void (*close)(struct zinf_net *net);
+};
+
+/* A rank's end of a net and of all that are split of it: a failure is told over all of them. */
+struct net_family {
+    pthread_mutex_t lock;   /* guards all below, and told, busy and next of each net */
+    struct zinf_net *first; /* of those that are open */
+    uint32_t n_splits;
+    bool told;
+    uint32_t number; /* who has failed, and its sentence */
+    char sentence[1000];
+    atomic_bool over; /* told: whoever is at an exchange gives it up */
 };
 
 struct zinf_net {
     const struct net_engine_ops *ops;
     void *state; /* the engine's */
+    struct net_family *family;
+    struct zinf_net *next; /* in the family */
+    uint32_t host;
+    uint32_t *numbers; /* [world] what messages call each rank: its number in the net that was split
+                        * first; NULL: as it is here */
     char name[96];
     const char *noun; /* what messages call a rank; NULL: "rank" */
     struct zinf_net_place place;
-    uint64_t timeout_ns;
+    _Atomic uint64_t timeout_ns;
     struct zinf_pulse *pulse; /* of this rank */
     /* [world] when each gave its last sign of life, 0: never yet, and whom it waits for */
     uint64_t *heard_ns;
@@ -70,11 +103,14 @@ struct zinf_net {
     /* Whom this one waits for now, world: nobody; and when that one was heard of */
     uint32_t own_wait;
     uint64_t follows_ns;
-    bool busy; /* an exchange is under way */
+    bool busy; /* an exchange is under way, which ends before the net tells of a failure */
     struct net_watch *watch;
     pthread_mutex_t lock; /* guards state, heard_ns and waits_for of a net with a watch */
     int failed;
     bool told;
+    bool heard; /* of another rank's failure: its number and sentence */
+    uint32_t heard_number;
+    char heard_sentence[1000];
     char why[1024];               /* of the failure */
     struct net_message *out, *in; /* [world] */
     float **parts;                /* [world] */
@@ -99,7 +135,7 @@ void net_watch_end(struct zinf_net *net);
 /* The limit is another one. */
 void net_watch_wake(struct zinf_net *net);
 
-/* As zinf_net_set_timeout. */
+/* As zinf_net_set_timeout, of this net alone. */
 void net_set_limit(struct zinf_net *net, uint64_t timeout_ns);
 /* An exchange of the engine's, while the watch stands aside. */
 int net_run(struct zinf_net *net, const struct net_exchange *x);
@@ -114,8 +150,11 @@ int net_give_back(struct zinf_net *net, uint32_t n);
 int net_listen(struct zinf_net *net);
 /* The i-th of the other ranks, from the next one on: not all begin with the same. */
 uint32_t net_other(const struct zinf_net *net, uint32_t i);
-/* net.c: the parts of a net that no engine fills; ends them. */
+/* net.c: the parts of a net that no engine fills; a net without a family gets its own. */
 int net_init(struct zinf_net *net, uint32_t rank, uint32_t world);
+/* net_split.c: the ranks that said this colour, in order of their keys; how many they are. */
+uint32_t net_ranks_of(const struct net_member *said, uint32_t world, uint32_t colour,
+                      uint32_t *ranks);
 
 /* The entry of the module: fills ops, state, name and place of a net that is zero. version: of the
  * caller. wanted: how many ranks the launcher named. */
@@ -156,13 +195,37 @@ static inline const char *net_noun(const struct zinf_net *net)
     return net->noun ? net->noun : "rank";
 }
 
-static inline int net_late(struct zinf_net *net, uint32_t peer)
+static inline uint32_t net_number(const struct zinf_net *net, uint32_t rank)
+{
+    return net->numbers ? net->numbers[rank] : rank;
+}
+
+/* Another of this rank's threads has told of a failure. */
+static inline bool net_is_over(const struct zinf_net *net)
+{
+    return atomic_load_explicit(&net->family->over, memory_order_relaxed); /* a hint */
+}
+
+static inline int net_end(struct zinf_net *net)
+{
+    snprintf(net->why, sizeof net->why, "%s %u has failed beside this", net_noun(net),
+             net_number(net, net->place.rank));
+    return -ECONNABORTED;
+}
+
+/* number: net_number's. */
+static inline int net_late_as(struct zinf_net *net, uint32_t number)
 {
     snprintf(net->why, sizeof net->why,
              "%s %u has sent nothing for %.0f s: it has died or hangs, or its host is not "
              "reached; if it is only slow, raise zinf.timeout",
-             net_noun(net), peer, (double)net->timeout_ns * 1e-9);
+             net_noun(net), number, (double)net->timeout_ns * 1e-9);
     return -ETIMEDOUT;
+}
+
+static inline int net_late(struct zinf_net *net, uint32_t peer)
+{
+    return net_late_as(net, net_number(net, peer));
 }
 
 /* One wait. Each look names all whose messages are missing, with when they were heard of. */
@@ -209,13 +272,19 @@ static inline int net_other_length(struct zinf_net *net, uint32_t peer, uint64_t
 {
     snprintf(net->why, sizeof net->why,
              "%s %u sent %llu bytes where %llu are expected: the ranks do not run the same step",
-             net_noun(net), peer, (unsigned long long)has, (unsigned long long)wants);
+             net_noun(net), net_number(net, peer), (unsigned long long)has,
+             (unsigned long long)wants);
     return -EPROTO;
 }
 
-static inline int net_told(struct zinf_net *net, uint32_t peer, const char *sentence)
+/* number: net_number's. */
+static inline int net_told(struct zinf_net *net, uint32_t number, const char *sentence)
 {
-    snprintf(net->why, sizeof net->why, "%s %u has failed: %.900s", net_noun(net), peer, sentence);
+    snprintf(net->why, sizeof net->why, "%s %u has failed: %.900s", net_noun(net), number,
+             sentence);
+    net->heard = true;
+    net->heard_number = number;
+    snprintf(net->heard_sentence, sizeof net->heard_sentence, "%s", sentence);
     return -ECONNABORTED;
 }
 

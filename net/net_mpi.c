@@ -4,7 +4,9 @@
  * failure, and say which, where a collective of the MPI could only hang. Counts of MPI are int:
  * messages are cut. Waits leave the CPU to others after a moment, as the library's own may not.
  *
- * Needs MPI_THREAD_SERIALIZED: a net is used by one thread at a time, but not always the same.
+ * Needs MPI_THREAD_SERIALIZED: nets that were split, and their watches, are threads of their own,
+ * but calls of MPI are short, as none of them waits, and made under one lock. A net that was split
+ * has the communicators of the first, and tags of its own.
  */
 #include "net/net_engine.h"
 
@@ -17,8 +19,7 @@
 #define SPINS 200                      /* looks before a wait sleeps between them, */
 #define SLEEP_NS 20000                 /* so long */
 #define GRACE_NS 2000000000u           /* for the others to end after a failure */
-#define TAG 1
-#define SIGN_TAG 2 /* of signs of life */
+#define TAGS 2                         /* a net's own, and that of its signs of life */
 #define SENTENCE_BYTES 1000
 
 struct part {
@@ -27,16 +28,23 @@ struct part {
     bool receives;
 };
 
+/* Guards MPI and the two below; after a net's own lock. */
+static pthread_mutex_t mpi = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t n_open;
+static bool spoiled; /* MPI_Finalize could wait for messages that nobody will take */
+
 /* What a rank that cannot go on tells the others: it has taken part in so many exchanges. What it
  * sent in those still arrives, so the others go on up to where it stopped, however early they hear.
  */
 struct last_words {
     uint64_t exchanges;
+    uint32_t number; /* of who has failed */
     char sentence[SENTENCE_BYTES];
 };
 
 struct state {
     MPI_Comm data, control;
+    int tag;
     MPI_Request *requests; /* [capacity] each, as the other three */
     MPI_Status *statuses;
     int *indices;
@@ -63,6 +71,15 @@ static int fail_call(struct zinf_net *net, int error, const char *call)
 
 /* ---- what others tell ---- */
 
+/* Whose number with MPI that is. */
+static uint32_t rank_of(const struct zinf_net *net, int number)
+{
+    uint32_t r = 0;
+    while (r + 1 < net->place.world && net_number(net, r) != (uint32_t)number)
+        r++;
+    return r;
+}
+
 /* Takes in all signs of life that have come. */
 static void hear_signs(struct zinf_net *net)
 {
@@ -70,11 +87,11 @@ static void hear_signs(struct zinf_net *net)
     struct net_sign sign;
     MPI_Status status;
     for (int there = 1; there;) {
-        MPI_Iprobe(MPI_ANY_SOURCE, SIGN_TAG, s->control, &there, &status);
+        MPI_Iprobe(MPI_ANY_SOURCE, s->tag + 1, s->control, &there, &status);
         if (!there)
             break;
-        MPI_Recv(&sign, sizeof sign, MPI_BYTE, status.MPI_SOURCE, SIGN_TAG, s->control, &status);
-        net_heard(net, (uint32_t)status.MPI_SOURCE, &sign);
+        MPI_Recv(&sign, sizeof sign, MPI_BYTE, status.MPI_SOURCE, s->tag + 1, s->control, &status);
+        net_heard(net, rank_of(net, status.MPI_SOURCE), &sign);
     }
 }
 
@@ -86,15 +103,16 @@ static bool hear(struct zinf_net *net)
     MPI_Status status;
     int there = 0;
     hear_signs(net);
-    MPI_Iprobe(MPI_ANY_SOURCE, TAG, s->control, &there, &status);
+    MPI_Iprobe(MPI_ANY_SOURCE, s->tag, s->control, &there, &status);
     if (!there)
         return false;
-    MPI_Recv(&words, sizeof words, MPI_BYTE, status.MPI_SOURCE, TAG, s->control, &status);
+    MPI_Recv(&words, sizeof words, MPI_BYTE, status.MPI_SOURCE, s->tag, s->control, &status);
     words.sentence[SENTENCE_BYTES - 1] = 0;
-    s->gone[status.MPI_SOURCE] = true;
+    uint32_t rank = rank_of(net, status.MPI_SOURCE);
+    s->gone[rank] = true;
     if (s->heard_from == net->place.world || words.exchanges < s->heard.exchanges) {
         s->heard = words;
-        s->heard_from = (uint32_t)status.MPI_SOURCE;
+        s->heard_from = rank;
     }
     return true;
 }
@@ -105,30 +123,37 @@ static int check_heard(struct zinf_net *net)
     const struct state *s = net->state;
     if (s->heard_from == net->place.world || s->heard.exchanges > s->exchanges)
         return 0;
-    return net_told(net, s->heard_from, s->heard.sentence);
+    return net_told(net, s->heard.number, s->heard.sentence);
 }
 
 static int mpi_listen(struct zinf_net *net)
 {
+    pthread_mutex_lock(&mpi);
     while (hear(net))
         ;
+    pthread_mutex_unlock(&mpi);
     return check_heard(net);
 }
 
-static void mpi_tell(struct zinf_net *net, const char *sentence)
+static void mpi_tell(struct zinf_net *net, uint32_t number, const char *sentence)
 {
     struct state *s = net->state;
+    s->own.number = number;
     s->own.exchanges = s->exchanges;
     snprintf(s->own.sentence, sizeof s->own.sentence, "%s", sentence);
+    pthread_mutex_lock(&mpi);
     for (uint32_t r = 0; r < net->place.world; r++)
         if (r != net->place.rank)
-            MPI_Isend(&s->own, sizeof s->own, MPI_BYTE, (int)r, TAG, s->control, &s->notes[r]);
+            MPI_Isend(&s->own, sizeof s->own, MPI_BYTE, (int)net_number(net, r), s->tag, s->control,
+                      &s->notes[r]);
+    pthread_mutex_unlock(&mpi);
 }
 
 /* One that has not left yet is as good. */
 static void mpi_sign(struct zinf_net *net, struct net_sign sign)
 {
     struct state *s = net->state;
+    pthread_mutex_lock(&mpi);
     for (uint32_t r = 0; r < net->place.world; r++) {
         int done = 1;
         if (r != net->place.rank && s->signs[r] != MPI_REQUEST_NULL)
@@ -136,9 +161,10 @@ static void mpi_sign(struct zinf_net *net, struct net_sign sign)
         if (r == net->place.rank || !done)
             continue;
         s->given[r] = sign;
-        MPI_Isend(&s->given[r], sizeof s->given[r], MPI_BYTE, (int)r, SIGN_TAG, s->control,
-                  &s->signs[r]);
+        MPI_Isend(&s->given[r], sizeof s->given[r], MPI_BYTE, (int)net_number(net, r), s->tag + 1,
+                  s->control, &s->signs[r]);
     }
+    pthread_mutex_unlock(&mpi);
 }
 
 /* ---- exchange ---- */
@@ -188,16 +214,16 @@ static int make_room(struct zinf_net *net, const struct net_exchange *x)
 static int begin(struct zinf_net *net, const struct net_message *m, bool receives)
 {
     struct state *s = net->state;
-    int error = MPI_SUCCESS;
+    int error = MPI_SUCCESS, peer = (int)net_number(net, m->peer);
     for (uint32_t i = 0; error == MPI_SUCCESS && i < n_parts(m); i++) {
         uint64_t at = i * MOST_BYTES, left = m->bytes - at;
         uint64_t bytes = left < MOST_BYTES ? left : MOST_BYTES;
         char *data = (char *)m->data + at;
         s->parts[s->n] = (struct part){m->peer, bytes, receives};
-        error = receives ? MPI_Irecv(data, (int)bytes, MPI_BYTE, (int)m->peer, TAG, s->data,
-                                     &s->requests[s->n])
-                         : MPI_Isend(data, (int)bytes, MPI_BYTE, (int)m->peer, TAG, s->data,
-                                     &s->requests[s->n]);
+        error =
+            receives
+                ? MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, s->tag, s->data, &s->requests[s->n])
+                : MPI_Isend(data, (int)bytes, MPI_BYTE, peer, s->tag, s->data, &s->requests[s->n]);
         s->n += error == MPI_SUCCESS;
     }
     return error == MPI_SUCCESS ? 0 : fail_call(net, error, receives ? "MPI_Irecv" : "MPI_Isend");
@@ -254,15 +280,19 @@ static int wait_all(struct zinf_net *net)
             code = fail_call(net, error, "MPI_Testsome");
         else if (n_done > 0)
             code = check_done(net, n_done, error == MPI_ERR_IN_STATUS);
+        else if (net_is_over(net))
+            code = net_end(net);
         else if (!hear(net) && !(code = check_heard(net)))
             code = check_late(net, &wait);
         left -= n_done > 0 ? (uint32_t)n_done : 0;
         if (n_done > 0)
             looks = 0;
         else if (!code) {
+            pthread_mutex_unlock(&mpi);
             pthread_mutex_unlock(&net->lock);
             pause_between(looks++);
             pthread_mutex_lock(&net->lock);
+            pthread_mutex_lock(&mpi);
         }
     }
     return code;
@@ -283,6 +313,7 @@ static void give_up(struct state *s)
 static int mpi_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
     pthread_mutex_lock(&net->lock);
+    pthread_mutex_lock(&mpi);
     int code = make_room(net, x);
     for (uint32_t i = 0; !code && i < x->n_in; i++)
         code = begin(net, &x->in[i], true);
@@ -294,6 +325,7 @@ static int mpi_exchange(struct zinf_net *net, const struct net_exchange *x)
         give_up(net->state);
     else
         ((struct state *)net->state)->exchanges++;
+    pthread_mutex_unlock(&mpi);
     pthread_mutex_unlock(&net->lock);
     return code;
 }
@@ -307,20 +339,31 @@ static void part_after_failure(struct zinf_net *net)
     struct state *s = net->state;
     uint64_t end = net_now_ns() + GRACE_NS;
     for (uint32_t r = 0; r < net->place.world; r++)
-        while (r != net->place.rank && !s->gone[r] && net_now_ns() < end)
-            if (!hear(net))
+        while (r != net->place.rank && !s->gone[r] && net_now_ns() < end) {
+            pthread_mutex_lock(&mpi);
+            bool heard = hear(net);
+            pthread_mutex_unlock(&mpi);
+            if (!heard)
                 pause_between(SPINS);
+        }
 }
 
-/* After a failure MPI_Finalize could wait for messages that nobody will take. */
 static void mpi_close(struct zinf_net *net)
 {
     struct state *s = net->state;
+    bool failed = net->failed || net->told;
+    pthread_mutex_lock(&mpi);
     hear_signs(net); /* nothing that has come is left */
-    if (net->failed || net->told)
+    pthread_mutex_unlock(&mpi);
+    if (failed)
         part_after_failure(net);
-    else
+    pthread_mutex_lock(&mpi);
+    spoiled |= failed;
+    if (!failed) /* they are short, and leave by themselves */
+        MPI_Waitall((int)net->place.world, s->signs, MPI_STATUSES_IGNORE);
+    if (--n_open == 0 && !spoiled)
         MPI_Finalize();
+    pthread_mutex_unlock(&mpi);
     free(s->requests);
     free(s->statuses);
     free(s->indices);
@@ -334,13 +377,68 @@ static void mpi_close(struct zinf_net *net)
         free(s);
 }
 
+static int mpi_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split);
+
 static const struct net_engine_ops mpi_ops = {
     .exchange = mpi_exchange,
     .listen = mpi_listen,
     .sign = mpi_sign,
     .tell = mpi_tell,
+    .split = mpi_split,
     .close = mpi_close,
 };
+
+static int take_state(struct zinf_net *net, struct state *s, uint32_t number)
+{
+    size_t n = net->place.world;
+    s->tag = 1 + TAGS * (int)number;
+    s->heard_from = net->place.world;
+    s->notes = calloc(n, sizeof *s->notes);
+    s->gone = calloc(n, sizeof *s->gone);
+    s->signs = calloc(n, sizeof *s->signs);
+    s->given = calloc(n, sizeof *s->given);
+    if (!s->notes || !s->gone || !s->signs || !s->given) {
+        snprintf(net->why, sizeof net->why, "no memory for %zu ranks", n);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++)
+        s->notes[i] = s->signs[i] = MPI_REQUEST_NULL;
+    net->state = s;
+    net->ops = &mpi_ops;
+    pthread_mutex_lock(&mpi);
+    n_open++;
+    pthread_mutex_unlock(&mpi);
+    return 0;
+}
+
+static void free_state(struct state *s)
+{
+    if (s) {
+        free(s->notes);
+        free(s->gone);
+        free(s->signs);
+        free(s->given);
+    }
+    free(s);
+}
+
+static int mpi_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split)
+{
+    const struct state *from = parent->state;
+    struct state *s = net ? calloc(1, sizeof *s) : NULL;
+    int code = 0;
+    if (net && !s) {
+        snprintf(net->why, sizeof net->why, "no memory for a net");
+        code = -ENOMEM;
+    } else if (net) {
+        s->data = from->data;
+        s->control = from->control;
+        code = take_state(net, s, split->number);
+    }
+    if (code)
+        free_state(s);
+    return code;
+}
 
 static void name_library(struct zinf_net *net)
 {
@@ -379,20 +477,10 @@ static int start_library(struct zinf_net *net, uint32_t wanted)
 
 static int open_state(struct zinf_net *net, struct state *s)
 {
-    int rank = 0, world = 0;
+    int rank = 0, world = 0, code = take_state(net, s, 0);
     MPI_Comm host;
-    size_t n = net->place.world;
-    s->heard_from = net->place.world;
-    s->notes = calloc(n, sizeof *s->notes);
-    s->gone = calloc(n, sizeof *s->gone);
-    s->signs = calloc(n, sizeof *s->signs);
-    s->given = calloc(n, sizeof *s->given);
-    if (!s->notes || !s->gone || !s->signs || !s->given) {
-        snprintf(net->why, sizeof net->why, "no memory for %zu ranks", n);
-        return -ENOMEM;
-    }
-    for (size_t i = 0; i < n; i++)
-        s->notes[i] = s->signs[i] = MPI_REQUEST_NULL;
+    if (code)
+        return code;
     MPI_Comm_dup(MPI_COMM_WORLD, &s->data);
     MPI_Comm_dup(MPI_COMM_WORLD, &s->control);
     MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
@@ -418,11 +506,7 @@ int zinf_net_mpi_start(struct zinf_net *net, int version, uint32_t wanted)
     int code = s ? start_library(net, wanted) : -ENOMEM;
     if (!code)
         code = open_state(net, s);
-    if (code) {
-        free(s);
-        return code;
-    }
-    net->state = s;
-    net->ops = &mpi_ops;
-    return 0;
+    if (code)
+        free_state(s);
+    return code;
 }

@@ -54,12 +54,12 @@ static int check_rolls(struct zinf_link *link)
     for (uint32_t r = 0; !code && r < world_of(link); r++) {
         const struct roll *roll = &link->rolls[r];
         if (roll->failed)
-            code = net_told(net, r, "its GPU's transfer has not ended");
+            code = net_told(net, net_number(net, r), "its GPU's transfer has not ended");
         else if (roll->number != link->own.number || roll->what != link->own.what) {
             snprintf(net->why, sizeof net->why,
                      "%s %u is at another transfer between GPUs: the ranks do not run the same "
                      "step",
-                     net_noun(net), r);
+                     net_noun(net), net_number(net, r));
             code = -EPROTO;
         }
     }
@@ -97,7 +97,8 @@ static int find_gone(struct zinf_link *link, int code)
         return fail(link, missed);
     for (uint32_t r = 0; !missed && code == -ETIMEDOUT && r < world_of(link); r++)
         if (link->rolls[r].failed && link->rolls[r].failed != code)
-            return fail(link, net_told(net, r, "NCCL has reported an error there"));
+            return fail(link,
+                        net_told(net, net_number(net, r), "NCCL has reported an error there"));
     snprintf(net->why, sizeof net->why, "%s", why);
     return fail(link, code);
 }
@@ -245,7 +246,7 @@ static int open_comm(struct zinf_link *link)
         return fail(link, -EIO);
     }
     if (link->device.seconds > 0)
-        zinf_net_set_timeout(net, link->device.seconds);
+        net_set_limit(net, (uint64_t)(link->device.seconds * 1e9));
     code = link_settle(link);
     net_set_limit(net, timeout_ns);
     return code;

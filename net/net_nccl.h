@@ -16,8 +16,6 @@ struct roll {
 enum transfer {
     GATHER,
     SCATTER,
-    BROADCAST,
-    TRADE,
     OPENING,
 };
 

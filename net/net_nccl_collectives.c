@@ -72,44 +72,6 @@ static uint32_t other(const struct zinf_link *link, uint32_t i)
     return (link->net->place.rank + 1 + i) % world_of(link);
 }
 
-static int trade(struct zinf_link *link, const struct zinf_net_trade *trade)
-{
-    void *stream = begin_group(link);
-    int result = NCCL_SUCCESS;
-    for (uint32_t i = 0; i + 1 < world_of(link); i++) {
-        uint32_t peer = other(link, i);
-        if (trade->out_bytes[peer])
-            keep_first(&result, link->nccl->Send(trade->out[peer], trade->out_bytes[peer],
-                                                 NCCL_INT8, (int)peer, link->comm, stream));
-        if (trade->in_bytes[peer])
-            keep_first(&result, link->nccl->Recv(trade->in[peer], trade->in_bytes[peer], NCCL_INT8,
-                                                 (int)peer, link->comm, stream));
-        link->sent_bytes += trade->out_bytes[peer];
-    }
-    return end_group(link, result);
-}
-
-int zinf_link_trade(struct zinf_link *link, const struct zinf_net_trade *what)
-{
-    int code = link_meet(link, TRADE, 0);
-    if (!code)
-        code = trade(link, what);
-    return code ? code : link_wait(link);
-}
-
-int zinf_link_broadcast(struct zinf_link *link, uint32_t root, void *data, uint64_t bytes)
-{
-    int code = link_meet(link, BROADCAST, bytes * world_of(link) + root);
-    if (code || !bytes)
-        return code;
-    void *stream = begin_group(link);
-    int result = link->nccl->Broadcast(data, data, bytes, NCCL_INT8, (int)root, link->comm, stream);
-    if (link->net->place.rank == root)
-        link->sent_bytes += (world_of(link) - 1) * bytes;
-    code = end_group(link, result);
-    return code ? code : link_wait(link);
-}
-
 /* ---- sums ---- */
 
 uint64_t zinf_link_scratch_bytes(uint32_t world, uint64_t slice_elems)
@@ -130,18 +92,23 @@ static int add_parts(struct zinf_link *link, uint64_t elems)
     return code ? link_fail_by_device(link, code) : 0;
 }
 
-/* Elements [at, at + elems) of every slice. What comes next is behind this in the queue. */
-static int scatter_piece(struct zinf_link *link, float *whole, uint64_t slice_elems, uint64_t at,
-                         uint64_t elems)
+/* Elements [at, at + elems) of every slice: each to its rank, this rank's from all. What comes next
+ * is behind this in the queue. */
+static int scatter_piece(struct zinf_link *link, const float *whole, uint64_t slice_elems,
+                         uint64_t at, uint64_t elems)
 {
-    void *out[ZINF_NET_MOST_RANKS], *in[ZINF_NET_MOST_RANKS];
-    uint64_t bytes[ZINF_NET_MOST_RANKS];
-    for (uint32_t r = 0; r < world_of(link); r++) {
-        out[r] = whole + r * slice_elems + at;
-        in[r] = link->parts[r];
-        bytes[r] = elems * sizeof(float);
+    void *stream = begin_group(link);
+    uint64_t bytes = elems * sizeof(float);
+    int result = NCCL_SUCCESS;
+    for (uint32_t i = 0; i + 1 < world_of(link); i++) {
+        uint32_t peer = other(link, i);
+        keep_first(&result, link->nccl->Send(whole + peer * slice_elems + at, bytes, NCCL_INT8,
+                                             (int)peer, link->comm, stream));
+        keep_first(&result, link->nccl->Recv(link->parts[peer], bytes, NCCL_INT8, (int)peer,
+                                             link->comm, stream));
+        link->sent_bytes += bytes;
     }
-    int code = trade(link, &(struct zinf_net_trade){out, in, bytes, bytes});
+    int code = end_group(link, result);
     return code ? code : add_parts(link, elems);
 }
 

@@ -1,7 +1,8 @@
 /*
  * net_room: what the ends of one process share. A message between two of them is a note of where
- * the sender's bytes lie; what goes to other processes is brought together and goes over the
- * process's own net (net_seats.c). Inside this folder only.
+ * the sender's bytes lie; what goes to other processes is brought together and goes over a net
+ * between the processes (net_seats.c). A *house* is the rooms of a net and of all that are split of
+ * it: they have one lock, and one rank's failure ends the waits in all. Inside this folder only.
  */
 #ifndef ZINF_NET_ROOM_H
 #define ZINF_NET_ROOM_H
@@ -28,39 +29,76 @@ struct meeting {
     int code;        /* of the last */
 };
 
-/* All ends share it; the last one that closes frees it. */
-struct room {
-    pthread_mutex_t lock; /* guards all below */
+struct house {
+    pthread_mutex_t lock; /* guards all below, and the rooms */
     pthread_cond_t changed;
-    uint32_t first, n_seats, open; /* ranks [first, first + n_seats) are here */
-    uint32_t failed_rank;
-    bool failed;
-    char sentence[1000];
-    struct room_note *notes;   /* [n_seats from][n_seats to] */
+    const struct net_engine_ops *ops[2]; /* of rooms without others elsewhere, and with */
+    uint32_t n_rooms;
+    struct zinf_net *between;  /* of the first room; borrowed */
+    uint32_t first;            /* that room's first rank here */
+    uint32_t n_seats;          /* that room has here */
     struct zinf_pulse *pulses; /* [n_seats] */
-    uint32_t *waits;           /* [n_seats] whom each waits for, a rank; UINT32_MAX: nobody */
+    uint32_t *waits;           /* [n_seats] whom each waits for, a number; UINT32_MAX: nobody */
+    bool failed;
+    uint32_t failed_number; /* of who told */
+    uint32_t number;        /* of who has failed, and its sentence */
+    char sentence[1000];
+};
+
+struct room_place {
+    uint32_t process, seat;
+};
+
+/* All ends here share it; the last one that closes frees it. */
+struct room {
+    struct house *house;
+    struct room_place *at; /* [world] of each rank */
+    uint32_t process;      /* this one */
+    uint32_t n_seats, open;
+    uint32_t most_seats;     /* of a process */
+    struct room_note *notes; /* [n_seats from][n_seats to] */
     struct meeting meeting;
+    bool owned; /* the net between is this room's */
 };
 
 static inline bool room_has(const struct room *room, uint32_t rank)
 {
-    return rank >= room->first && rank - room->first < room->n_seats;
+    return room->at[rank].process == room->process;
 }
 
+/* Of a rank that is here. */
+static inline uint32_t room_seat(const struct zinf_net *net)
+{
+    const struct room *room = net->state;
+    return room->at[net->place.rank].seat;
+}
+
+/* net_room.c. ops: of rooms whose ranks are all here, and of others. */
+struct house *house_create(const struct net_engine_ops *near, const struct net_engine_ops *far,
+                           uint32_t n_seats);
+void house_free(struct house *house);
+/* at: taken, after a failure too. */
+int room_create(struct room **out, struct house *house, struct room_place *at, uint32_t world,
+                uint32_t process, struct zinf_net *between);
+/* With the last room goes its house. */
+void room_free(struct room *room);
+/* Gives an end, whose place says its rank and world, its ops, state and seat. */
+void room_enter(struct zinf_net *net, struct room *room);
 /* Under the lock: waits for a change, but not for long. Whether the one that is waited for, a seat
  * of this process, is late. */
 bool room_wait(struct zinf_net *net, struct net_wait *wait, uint32_t peer);
-/* The messages among this process's ends. */
-int room_exchange(struct zinf_net *net, const struct net_exchange *x);
-void room_tell(struct zinf_net *net, const char *sentence);
+/* Under the lock: that one is, or who it waits for in turn. */
+int room_late(struct zinf_net *net, uint32_t peer);
+/* Under the lock: whether another end, or another thread of this one, has failed. */
+bool room_has_failed(const struct zinf_net *net);
+int room_fail(struct zinf_net *net);
 
-/* net_seats.c: the others, after those. */
+/* net_seats.c: messages between processes, after those among the ends of one. */
 int room_exchange_between(struct zinf_net *net, const struct net_exchange *x);
 /* Under the lock: whether another process has failed, while no seat uses the net between. */
 int room_listen_between(struct zinf_net *net);
-/* Under the lock: the other processes hear of a failure here. */
-void room_tell_between(struct zinf_net *net, const char *sentence);
-int room_open_between(struct room *room, struct zinf_net *between);
-void room_close_between(struct room *room);
+
+/* net_room_split.c */
+int room_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split);
 
 #endif

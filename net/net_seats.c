@@ -23,22 +23,29 @@ static const struct net_message *find(const struct net_message *messages, uint32
     return NULL;
 }
 
+/* Of messages to or from others those of their seats of a number, by process. */
+static uint32_t messages_of(const struct room *room, struct net_message *to,
+                            const struct net_message *messages, uint32_t n, uint32_t seat)
+{
+    uint32_t n_to = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct net_message *m = &messages[i];
+        if (!room_has(room, m->peer) && room->at[m->peer].seat == seat)
+            to[n_to++] = (struct net_message){m->data, m->bytes, room->at[m->peer].process};
+    }
+    return n_to;
+}
+
 /* From each process's seat `from` to the others' seat `to`. */
 static int exchange_round(struct room *room, uint32_t from, uint32_t to)
 {
+    static const struct net_exchange nothing;
     struct meeting *m = &room->meeting;
-    const struct net_exchange *sender = m->lent[from], *receiver = m->lent[to];
+    const struct net_exchange *sender = from < room->n_seats ? m->lent[from] : &nothing;
+    const struct net_exchange *receiver = to < room->n_seats ? m->lent[to] : &nothing;
     struct net_exchange x = {.out = m->out, .in = m->in};
-    uint32_t own = m->between->place.rank, world = m->between->place.world, n = room->n_seats;
-    for (uint32_t i = 1; i < world; i++) {
-        uint32_t process = (own + i) % world;
-        const struct net_message *out = find(sender->out, sender->n_out, process * n + to);
-        const struct net_message *in = find(receiver->in, receiver->n_in, process * n + from);
-        if (out)
-            m->out[x.n_out++] = (struct net_message){out->data, out->bytes, process};
-        if (in)
-            m->in[x.n_in++] = (struct net_message){in->data, in->bytes, process};
-    }
+    x.n_out = messages_of(room, m->out, sender->out, sender->n_out, to);
+    x.n_in = messages_of(room, m->in, receiver->in, receiver->n_in, from);
     for (uint32_t i = 0; i < x.n_out; i++)
         m->between->sent_bytes += m->out[i].bytes;
     /* without messages too: processes count their exchanges alike */
@@ -65,9 +72,9 @@ static int exchange_for_all(struct room *room)
 {
     struct meeting *m = &room->meeting;
     const struct net_exchange *any = m->lent[0];
-    uint32_t receivers = any->same ? 1 : room->n_seats;
+    uint32_t receivers = any->same ? 1 : room->most_seats;
     int code = 0;
-    for (uint32_t from = 0; !code && from < room->n_seats; from++)
+    for (uint32_t from = 0; !code && from < room->most_seats; from++)
         for (uint32_t to = 0; !code && to < receivers; to++)
             code = exchange_round(room, from, to);
     if (!code && any->same)
@@ -80,9 +87,8 @@ static int exchange_for_all(struct room *room)
 /* Another seat of this process cannot go on. */
 static int end_for_another(struct zinf_net *net)
 {
-    const struct room *room = net->state;
-    if (room->failed)
-        return net_told(net, room->failed_rank, room->sentence);
+    if (((const struct room *)net->state)->house->failed)
+        return room_fail(net);
     snprintf(net->why, sizeof net->why, "another seat of this process has given up");
     return -ECONNABORTED;
 }
@@ -94,13 +100,15 @@ static int fail_as_between(struct zinf_net *net, int code)
     return code;
 }
 
-/* The seat that has not come; n_seats: all have. */
-static uint32_t missing_seat(const struct room *room)
+/* The first rank of this process that has not come; world: all have. */
+static uint32_t missing_rank(const struct zinf_net *net)
 {
-    uint32_t seat = 0;
-    while (seat < room->n_seats && room->meeting.lent[seat])
-        seat++;
-    return seat;
+    const struct room *room = net->state;
+    uint32_t rank = 0;
+    while (rank < net->place.world &&
+           (!room_has(room, rank) || room->meeting.lent[room->at[rank].seat]))
+        rank++;
+    return rank;
 }
 
 /* Under the lock. Who has come stays until the last one has moved everything; before that one is
@@ -112,16 +120,16 @@ static int wait_for_end(struct zinf_net *net, uint64_t held)
     struct net_wait wait = net_wait_begin();
     int code = 0;
     while (!code && m->n_held == held) {
-        uint32_t seat = room->first + missing_seat(room);
+        uint32_t rank = missing_rank(net);
         bool under_way = m->n_there == room->n_seats, late = false;
         if (under_way)
-            pthread_cond_wait(&room->changed, &room->lock);
-        else if (m->broken || room->failed)
+            pthread_cond_wait(&room->house->changed, &room->house->lock);
+        else if (m->broken || room->house->failed)
             code = end_for_another(net);
         else
-            late = room_wait(net, &wait, seat);
+            late = room_wait(net, &wait, rank);
         if (late && m->n_held == held && m->n_there < room->n_seats)
-            code = net_late(net, seat);
+            code = net_late(net, rank);
     }
     m->broken |= code != 0;
     return code;
@@ -131,16 +139,16 @@ static void hold(struct zinf_net *net)
 {
     struct room *room = net->state;
     struct meeting *m = &room->meeting;
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&room->house->lock);
     if (m->between->timeout_ns != net->timeout_ns)
         zinf_net_set_timeout(m->between, (double)net->timeout_ns * 1e-9);
     int code = exchange_for_all(room);
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&room->house->lock);
     m->code = code;
     m->n_there = 0;
     memset(m->lent, 0, room->n_seats * sizeof *m->lent);
     m->n_held++;
-    pthread_cond_broadcast(&room->changed);
+    pthread_cond_broadcast(&room->house->changed);
 }
 
 int room_exchange_between(struct zinf_net *net, const struct net_exchange *x)
@@ -148,12 +156,12 @@ int room_exchange_between(struct zinf_net *net, const struct net_exchange *x)
     struct room *room = net->state;
     struct meeting *m = &room->meeting;
     int code = 0;
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&room->house->lock);
     uint64_t held = m->n_held;
-    if (m->broken || room->failed) {
+    if (m->broken || room->house->failed) {
         code = end_for_another(net);
     } else {
-        m->lent[net->place.seat] = x;
+        m->lent[room_seat(net)] = x;
         m->n_there++;
         if (m->n_there == room->n_seats)
             hold(net);
@@ -162,7 +170,7 @@ int room_exchange_between(struct zinf_net *net, const struct net_exchange *x)
         if (!code && m->code)
             code = fail_as_between(net, m->code);
     }
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&room->house->lock);
     return code;
 }
 
@@ -172,36 +180,4 @@ int room_listen_between(struct zinf_net *net)
     struct meeting *m = &room->meeting;
     int code = m->n_there < room->n_seats ? net_listen(m->between) : 0;
     return code ? fail_as_between(net, code) : 0;
-}
-
-/* A seat that fails is in no meeting, so nobody uses the net between. */
-void room_tell_between(struct zinf_net *net, const char *sentence)
-{
-    struct room *room = net->state;
-    char text[1000];
-    snprintf(text, sizeof text, "seat %u: %.900s", net->place.seat, sentence);
-    zinf_net_tell(room->meeting.between, text);
-}
-
-/* ---- life ---- */
-
-int room_open_between(struct room *room, struct zinf_net *between)
-{
-    struct meeting *m = &room->meeting;
-    m->between = between;
-    between->noun = "process";
-    room->first = between->place.rank * room->n_seats;
-    m->lent = calloc(room->n_seats, sizeof *m->lent);
-    m->out = calloc(between->place.world, sizeof *m->out);
-    m->in = calloc(between->place.world, sizeof *m->in);
-    if (m->lent && m->out && m->in)
-        return 0;
-    return zinf_fail(-ENOMEM, "no memory for %u seats", room->n_seats);
-}
-
-void room_close_between(struct room *room)
-{
-    free(room->meeting.lent);
-    free(room->meeting.out);
-    free(room->meeting.in);
 }

@@ -9,6 +9,7 @@
  */
 #include "net/net_tcp.h"
 
+#include <netdb.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,11 @@
 #define GRACE_NS 2000000000u /* for the others to read last words */
 #define TELL_NS 200000000u   /* for one rank to take them in */
 
+static const struct net_engine_ops tcp_ops;
+
 struct last_words {
     uint64_t exchanges;
+    uint32_t number; /* of who has failed */
     char sentence[1000];
 };
 
@@ -42,6 +46,7 @@ struct state {
     struct last_words heard; /* of who stopped first */
     uint32_t heard_from;     /* world: of nobody */
     uint64_t exchanges;
+    struct net_tcp_start start; /* as its ranks met; without its address */
 };
 
 /* ---- last words ---- */
@@ -52,7 +57,7 @@ static int check_heard(struct zinf_net *net)
     const struct state *s = net->state;
     if (s->heard_from == net->place.world || s->heard.exchanges > s->exchanges)
         return 0;
-    return net_told(net, s->heard_from, s->heard.sentence);
+    return net_told(net, s->heard.number, s->heard.sentence);
 }
 
 /* They come at once, or hardly at all. */
@@ -87,7 +92,7 @@ static int fail_without(struct zinf_net *net, uint32_t peer)
         return code;
     snprintf(net->why, sizeof net->why,
              "%s %u has ended without a word: its own output, or its host's, says why",
-             net_noun(net), peer);
+             net_noun(net), net_number(net, peer));
     return -ECONNABORTED;
 }
 
@@ -277,6 +282,8 @@ static int tcp_exchange(struct zinf_net *net, const struct net_exchange *x)
                 look_aside(net, r);
         if (!code)
             code = check_heard(net);
+        if (!code && net_is_over(net))
+            code = net_end(net);
         if (!code)
             code = check_late(net, &wait);
     }
@@ -304,13 +311,13 @@ static int tcp_listen(struct zinf_net *net)
 
 /* ---- failure, life ---- */
 
-static void tcp_tell(struct zinf_net *net, const char *sentence)
+static void tcp_tell(struct zinf_net *net, uint32_t number, const char *sentence)
 {
     struct state *s = net->state;
     struct {
         uint64_t length;
         struct last_words words;
-    } note = {TELLS, {.exchanges = s->exchanges}};
+    } note = {TELLS, {.exchanges = s->exchanges, .number = number}};
     snprintf(note.words.sentence, sizeof note.words.sentence, "%s", sentence);
     for (uint32_t r = 0; r < net->place.world; r++) {
         uint64_t end = net_now_ns() + TELL_NS;
@@ -359,14 +366,6 @@ static void tcp_close(struct zinf_net *net)
     free(s);
 }
 
-static const struct net_engine_ops tcp_ops = {
-    .exchange = tcp_exchange,
-    .listen = tcp_listen,
-    .sign = tcp_sign,
-    .tell = tcp_tell,
-    .close = tcp_close,
-};
-
 static int open_state(struct state *s, uint32_t world)
 {
     s->sockets = malloc(world * sizeof *s->sockets);
@@ -381,6 +380,100 @@ static int open_state(struct state *s, uint32_t world)
     bool taken = s->sockets && s->out && s->in && s->gone && s->cut && s->polls;
     return taken ? 0 : zinf_fail(-ENOMEM, "no memory for %u ranks", world);
 }
+
+/* state is zero; the ranks of net meet. */
+static int open_end(struct zinf_net *net, struct state *s, const struct net_tcp_start *start)
+{
+    int code = open_state(s, start->world);
+    s->start = *start;
+    return code ? code : net_tcp_meet(net, start, s->sockets);
+}
+
+/* The first rank of a part waits where those on its host reach it, or the others. */
+static int listen_for(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split,
+                      const struct net_tcp_start *start, uint32_t *port)
+{
+    const struct state *s = parent->state;
+    uint32_t peer = split->ranks[1];
+    for (uint32_t i = split->n; i-- > 1;)
+        if (split->said[split->ranks[i]].host == net->host)
+            peer = split->ranks[i];
+    return net_tcp_listen_beside(net, start, s->sockets[peer], port);
+}
+
+static bool find_address(int fd, char address[NET_TCP_HOST])
+{
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof at;
+    return !getpeername(fd, (struct sockaddr *)&at, &bytes) &&
+           !getnameinfo((struct sockaddr *)&at, bytes, address, NET_TCP_HOST, NULL, 0,
+                        NI_NUMERICHOST);
+}
+
+/* Each part's ranks meet as all have, at the first one's port. */
+static int meet_again(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split,
+                      struct net_tcp_start *start)
+{
+    const struct state *from = parent->state;
+    struct state *s = net->state;
+    uint32_t first = split->ranks[0];
+    char address[NET_TCP_HOST] = "";
+    start->address = address;
+    if (first == parent->place.rank || find_address(from->sockets[first], address)) {
+        int code = open_end(net, s, start);
+        s->start.address = "";
+        s->start.address = "";
+        return code;
+    }
+    snprintf(net->why, sizeof net->why, "%s %u has no address", net_noun(net), net_number(net, 0));
+    return -EIO;
+}
+
+static int tcp_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split)
+{
+    const struct state *from = parent->state;
+    uint32_t *ports = calloc(parent->place.world, sizeof *ports), port = 0;
+    struct state *s = net ? net->state = calloc(1, sizeof *s) : NULL;
+    struct net_tcp_start start = from->start;
+    bool several = net && net->place.world > 1;
+    if (several) {
+        start.rank = net->place.rank;
+        start.world = net->place.world;
+        start.local_rank = net->place.local_rank;
+        start.local_world = net->place.local_world;
+        start.job = (start.job ^ split->number) * 0x100000001b3u + split->ranks[0];
+        start.seconds = (double)parent->timeout_ns * 1e-9;
+        start.address = "";
+        if (!start.rank)
+            start.listener = listen_for(parent, net, split, &start, &port);
+    }
+    int64_t failed = !ports || (net && !s) || start.listener < 0;
+    int code = zinf_net_max(parent, &failed, 1);
+    if (!code && !failed)
+        code = zinf_net_gather(parent, &port, ports, sizeof port);
+    if (!code && !failed && net) {
+        net->ops = &tcp_ops;
+        start.port = several ? ports[split->ranks[0]] : 0;
+        code = several ? meet_again(parent, net, split, &start) : open_state(s, 1);
+    } else if (start.listener > 0) {
+        close(start.listener);
+    }
+    if (net && !net->ops)
+        free(s);
+    free(ports);
+    if (failed && !code)
+        code = zinf_fail(-EIO, "a part of a net has no port or memory");
+    return code;
+}
+
+static const struct net_engine_ops tcp_ops = {
+    .exchange = tcp_exchange,
+    .listen = tcp_listen,
+    .sign = tcp_sign,
+    .tell = tcp_tell,
+    .split = tcp_split,
+    .close = tcp_close,
+};
 
 int net_tcp_open(struct zinf_net **out, const struct net_tcp_start *start)
 {
@@ -400,11 +493,10 @@ int net_tcp_open(struct zinf_net **out, const struct net_tcp_start *start)
                                          .local_world = start->local_world,
                                          .seats = 1};
     snprintf(net->name, sizeof net->name, "TCP");
-    int code = open_state(s, start->world);
-    if (!code) {
-        code = net_tcp_meet(net, start, s->sockets);
-        code = code ? zinf_fail(code, "%s", net->why) : net_init(net, start->rank, start->world);
-    }
+    int code = open_end(net, s, start);
+    s->start.address = "";
+    code = code ? zinf_fail(code, "%s", net->why[0] ? net->why : zinf_error())
+                : net_init(net, start->rank, start->world);
     if (code) {
         net->told = true; /* nobody waits for it in a barrier */
         zinf_net_close(net);

@@ -15,6 +15,7 @@ struct net_tcp_start {
     const char *secret; /* that all ranks know, "": none */
     uint64_t job;       /* tells this training's ranks from another's */
     double seconds;     /* for all to come */
+    int listener;       /* of rank 0: a socket that waits there already; 0: there is none */
 };
 /* The end of this rank. */
 int net_tcp_open(struct zinf_net **out, const struct net_tcp_start *start);
@@ -24,7 +25,6 @@ int net_tcp_open(struct zinf_net **out, const struct net_tcp_start *start);
 /* A socket to every other rank [world], -1: none, the caller's also after a failure. The sentence
  * of a failure goes into net->why. */
 int net_tcp_meet(struct zinf_net *net, const struct net_tcp_start *start, int *sockets);
-bool net_tcp_is_ready(int fd, short events, uint64_t end_ns);
 
 /* A caller's first words. The answer is a number of NET_TCP_NUMBER random bytes; then come two
  * proofs of NET_TCP_PROOF bytes, the caller's first. */
@@ -52,6 +52,14 @@ struct sockaddr_storage;
 int net_tcp_listen_as_first(struct zinf_net *net, const struct net_tcp_start *start);
 int net_tcp_listen_beside(struct zinf_net *net, const struct net_tcp_start *start, int first,
                           uint32_t *port);
+/* For poll: 0 where the deadline is over. */
+static inline int net_tcp_milliseconds_to(uint64_t end_ns)
+{
+    uint64_t now = net_now_ns();
+    return now >= end_ns ? 0 : (int)((end_ns - now) / 1000000u + 1);
+}
+/* Until a deadline: whether the socket can be written to, or read. */
+bool net_tcp_is_ready(int fd, short events, uint64_t end_ns);
 /* A socket that does not block, or -errno; -EPERM: the address is not private. */
 int net_tcp_call_once(const char *host, uint32_t port, uint64_t end_ns, bool only_private);
 bool net_tcp_is_loopback(const struct sockaddr_storage *at);

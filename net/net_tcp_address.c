@@ -150,6 +150,12 @@ int net_tcp_listen_beside(struct zinf_net *net, const struct net_tcp_start *star
 
 /* ---- calling ---- */
 
+bool net_tcp_is_ready(int fd, short events, uint64_t end_ns)
+{
+    struct pollfd p = {fd, events, 0};
+    return poll(&p, 1, net_tcp_milliseconds_to(end_ns)) == 1;
+}
+
 /* Until the other host answers, but not past the deadline. */
 static bool connect_until(int fd, const struct addrinfo *a, uint64_t end_ns)
 {

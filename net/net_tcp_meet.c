@@ -29,18 +29,6 @@ struct place {
 
 /* ---- bytes until a deadline ---- */
 
-static int milliseconds_to(uint64_t end_ns)
-{
-    uint64_t now = net_now_ns();
-    return now >= end_ns ? 0 : (int)((end_ns - now) / 1000000u + 1);
-}
-
-bool net_tcp_is_ready(int fd, short events, uint64_t end_ns)
-{
-    struct pollfd p = {fd, events, 0};
-    return poll(&p, 1, milliseconds_to(end_ns)) == 1;
-}
-
 static bool put(int fd, const void *data, size_t bytes, uint64_t end_ns)
 {
     const char *at = data;
@@ -232,7 +220,7 @@ static void receive(struct reception *r, uint64_t end_ns)
         first = r->guests[g].end_ns < first ? r->guests[g].end_ns : first;
     }
     r->polls[n] = (struct pollfd){r->listener, POLLIN, 0};
-    bool any = poll(r->polls, n + 1, milliseconds_to(first)) > 0;
+    bool any = poll(r->polls, n + 1, net_tcp_milliseconds_to(first)) > 0;
     now = net_now_ns();
     for (uint32_t g = n; g-- > 0;) /* the last takes the place of one that leaves */
         if (any && r->polls[g].revents)
@@ -331,7 +319,7 @@ static int greet(struct zinf_net *net, const struct net_tcp_start *start, uint32
 static int meet_as_first(struct zinf_net *net, const struct net_tcp_start *start, int *sockets,
                          struct place *places, uint64_t end_ns)
 {
-    int listener = net_tcp_listen_as_first(net, start);
+    int listener = start->listener ? start->listener : net_tcp_listen_as_first(net, start);
     int code = listener < 0 ? listener : be_called(net, listener, start, sockets, places, end_ns);
     for (uint32_t r = 1; !code && r < start->world; r++)
         if (!put(sockets[r], places, start->world * sizeof *places, end_ns))

@@ -11,46 +11,18 @@ enum { EMPTY, FULL, BEING_TAKEN };
 
 static struct room_note *note_at(struct room *room, uint32_t from, uint32_t to)
 {
-    return &room->notes[(size_t)(from - room->first) * room->n_seats + (to - room->first)];
-}
-
-bool room_wait(struct zinf_net *net, struct net_wait *wait, uint32_t peer)
-{
-    struct room *room = net->state;
-    uint64_t heard = zinf_pulse_last_ns(&room->pulses[peer - room->first]);
-    uint64_t at = net_now_ns() + NET_LOOK_NS;
-    struct timespec until = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
-    zinf_pulse_follow(net->pulse, heard); /* who waits lives as long as that one */
-    room->waits[net->place.rank - room->first] = peer;
-    bool changed = !pthread_cond_timedwait(&room->changed, &room->lock, &until);
-    room->waits[net->place.rank - room->first] = UINT32_MAX;
-    net_wait_for(wait, peer, heard);
-    return net_wait_is_over(net, wait) && !changed;
-}
-
-/* Under the lock: at the end of the chain of seats that wait for each other. */
-static int late(struct zinf_net *net, uint32_t peer)
-{
-    struct room *room = net->state;
-    for (uint32_t i = 0; i < room->n_seats; i++) {
-        uint32_t next = room->waits[peer - room->first];
-        if (next == UINT32_MAX || next == net->place.rank)
-            break;
-        peer = next;
-    }
-    return net_late(net, peer);
+    return &room->notes[(size_t)room->at[from].seat * room->n_seats + room->at[to].seat];
 }
 
 /* Under the lock: until the note has that state, somebody fails, or the peer is late. */
 static int wait_for(struct zinf_net *net, struct room_note *note, int state, uint32_t peer,
                     struct net_wait *wait)
 {
-    struct room *room = net->state;
     while (note->state != state) {
-        if (room->failed && room->failed_rank != net->place.rank)
-            return net_told(net, room->failed_rank, room->sentence);
+        if (room_has_failed(net))
+            return room_fail(net);
         if (room_wait(net, wait, peer) && note->state != state)
-            return late(net, peer);
+            return room_late(net, peer);
     }
     return 0;
 }
@@ -63,12 +35,12 @@ static int take(struct zinf_net *net, struct room_note *note, const struct net_m
     if (note->bytes != in->bytes)
         code = net_other_length(net, in->peer, note->bytes, in->bytes);
     note->state = BEING_TAKEN;
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&room->house->lock);
     if (!code && in->bytes)
         memcpy(in->data, note->data, in->bytes);
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&room->house->lock);
     note->state = EMPTY;
-    pthread_cond_broadcast(&room->changed);
+    pthread_cond_broadcast(&room->house->changed);
     return code;
 }
 
@@ -76,7 +48,7 @@ static int take(struct zinf_net *net, struct room_note *note, const struct net_m
 static void withdraw(struct room *room, struct room_note *note)
 {
     while (note->state == BEING_TAKEN)
-        pthread_cond_wait(&room->changed, &room->lock);
+        pthread_cond_wait(&room->house->changed, &room->house->lock);
     note->state = EMPTY;
 }
 
@@ -88,7 +60,7 @@ static void post(struct zinf_net *net, const struct net_exchange *x)
         if (room_has(room, x->out[i].peer))
             *note_at(room, net->place.rank, x->out[i].peer) =
                 (struct room_note){x->out[i].data, x->out[i].bytes, FULL};
-    pthread_cond_broadcast(&room->changed);
+    pthread_cond_broadcast(&room->house->changed);
 }
 
 /* Under the lock: what was lent to others is this rank's alone again. */
@@ -112,7 +84,7 @@ int room_exchange(struct zinf_net *net, const struct net_exchange *x)
     uint32_t own = net->place.rank;
     struct net_wait wait = net_wait_begin();
     int code = 0;
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&room->house->lock);
     post(net, x);
     for (uint32_t i = 0; !code && i < x->n_in; i++) {
         if (!room_has(room, x->in[i].peer))
@@ -123,7 +95,7 @@ int room_exchange(struct zinf_net *net, const struct net_exchange *x)
             code = take(net, note, &x->in[i]);
     }
     code = await_own(net, x, &wait, code);
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&room->house->lock);
     return code;
 }
 
@@ -141,7 +113,7 @@ static void release(struct zinf_net *net, const struct net_exchange *x, uint32_t
     struct room *room = net->state;
     for (uint32_t i = 0; i < n; i++)
         note_at(room, x->in[i].peer, net->place.rank)->state = EMPTY;
-    pthread_cond_broadcast(&room->changed);
+    pthread_cond_broadcast(&room->house->changed);
 }
 
 static int threads_borrow(struct zinf_net *net, const struct net_exchange *x,
@@ -151,7 +123,7 @@ static int threads_borrow(struct zinf_net *net, const struct net_exchange *x,
     struct net_wait wait = net_wait_begin();
     uint32_t n = 0;
     int code = 0;
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&room->house->lock);
     post(net, x);
     for (; !code && n < x->n_in; n += !code) {
         struct room_note *note = note_at(room, in[n].peer, net->place.rank);
@@ -167,7 +139,7 @@ static int threads_borrow(struct zinf_net *net, const struct net_exchange *x,
         release(net, x, n);
         await_own(net, x, &wait, code);
     }
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&room->house->lock);
     return code;
 }
 
@@ -175,10 +147,10 @@ static int threads_give_back(struct zinf_net *net, const struct net_exchange *x)
 {
     struct room *room = net->state;
     struct net_wait wait = net_wait_begin();
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&room->house->lock);
     release(net, x, x->n_in);
     int code = await_own(net, x, &wait, 0);
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&room->house->lock);
     return code;
 }
 
@@ -188,59 +160,51 @@ static int threads_listen(struct zinf_net *net)
 {
     struct room *room = net->state;
     int code = 0;
-    pthread_mutex_lock(&room->lock);
-    if (room->failed && room->failed_rank != net->place.rank)
-        code = net_told(net, room->failed_rank, room->sentence);
+    pthread_mutex_lock(&room->house->lock);
+    if (room_has_failed(net))
+        code = room_fail(net);
     else if (room->meeting.between)
         code = room_listen_between(net);
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&room->house->lock);
     return code;
 }
 
 /* Who is at work hears of it there. */
-static void end_pulses(struct zinf_net *net, const char *sentence)
+static void end_pulses(struct zinf_net *net, struct house *h)
 {
-    struct room *room = net->state;
     char why[1100];
-    snprintf(why, sizeof why, "%s %u has failed: %.900s", net_noun(net), net->place.rank, sentence);
-    for (uint32_t s = 0; s < room->n_seats; s++)
-        if (s != net->place.seat)
-            zinf_pulse_end(&room->pulses[s], -ECONNABORTED, why);
+    snprintf(why, sizeof why, "%s %u has failed: %.900s", net_noun(net), h->number, h->sentence);
+    for (uint32_t s = 0; s < h->n_seats; s++)
+        if (s + h->first != h->failed_number)
+            zinf_pulse_end(&h->pulses[s], -ECONNABORTED, why);
 }
 
-static void threads_tell(struct zinf_net *net, const char *sentence)
+/* A seat that fails is at no exchange; others that are give it up. */
+static void threads_tell(struct zinf_net *net, uint32_t number, const char *sentence)
 {
-    struct room *room = net->state;
-    pthread_mutex_lock(&room->lock);
-    if (!room->failed) {
-        room->failed = true;
-        room->failed_rank = net->place.rank;
-        snprintf(room->sentence, sizeof room->sentence, "%s", sentence);
-        end_pulses(net, sentence);
-        if (room->meeting.between)
-            room_tell_between(net, sentence);
+    struct house *h = ((struct room *)net->state)->house;
+    char text[1000];
+    pthread_mutex_lock(&h->lock);
+    if (!h->failed) {
+        h->failed = true;
+        h->failed_number = net_number(net, net->place.rank);
+        h->number = number;
+        snprintf(h->sentence, sizeof h->sentence, "%s", sentence);
+        snprintf(text, sizeof text, "seat %u: %.900s", h->failed_number - h->first, sentence);
+        end_pulses(net, h);
+        if (h->between)
+            zinf_net_tell(h->between, text);
     }
-    pthread_cond_broadcast(&room->changed);
-    pthread_mutex_unlock(&room->lock);
-}
-
-static void room_free(struct room *room)
-{
-    room_close_between(room);
-    pthread_mutex_destroy(&room->lock);
-    pthread_cond_destroy(&room->changed);
-    free(room->notes);
-    free(room->pulses);
-    free(room->waits);
-    free(room);
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
 }
 
 static void threads_close(struct zinf_net *net)
 {
     struct room *room = net->state;
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&room->house->lock);
     bool last = --room->open == 0;
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&room->house->lock);
     if (last)
         room_free(room);
 }
@@ -251,6 +215,7 @@ static const struct net_engine_ops threads_ops = {
     .give_back = threads_give_back,
     .listen = threads_listen,
     .tell = threads_tell,
+    .split = room_split,
     .close = threads_close,
 };
 
@@ -261,37 +226,9 @@ static const struct net_engine_ops seats_ops = {
     .give_back = threads_give_back,
     .listen = threads_listen,
     .tell = threads_tell,
+    .split = room_split,
     .close = threads_close,
 };
-
-static struct room *room_create(uint32_t n_seats)
-{
-    struct room *room = calloc(1, sizeof *room);
-    if (!room)
-        return NULL;
-    room->notes = calloc((size_t)n_seats * n_seats, sizeof *room->notes);
-    room->pulses = calloc(n_seats, sizeof *room->pulses);
-    room->waits = malloc(n_seats * sizeof *room->waits);
-    if (!room->notes || !room->pulses || !room->waits) {
-        free(room->notes);
-        free(room->pulses);
-        free(room->waits);
-        free(room);
-        return NULL;
-    }
-    for (uint32_t s = 0; s < n_seats; s++) {
-        zinf_pulse_init(&room->pulses[s], zinf_pulse_of_thread());
-        room->waits[s] = UINT32_MAX;
-    }
-    room->n_seats = n_seats;
-    pthread_condattr_t monotonic; /* as deadlines are */
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&room->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    pthread_mutex_init(&room->lock, NULL);
-    return room;
-}
 
 static int open_end(struct zinf_net **out, struct room *room, uint32_t seat)
 {
@@ -302,39 +239,53 @@ static int open_end(struct zinf_net **out, struct room *room, uint32_t seat)
     uint32_t n = room->n_seats;
     if (!net)
         return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", n);
-    net->ops = between ? &seats_ops : &threads_ops;
-    net->state = room;
-    net->pulse = &room->pulses[seat];
     net->told = true; /* until all are there, an end is closed without a barrier */
-    room->open++;
     snprintf(net->name, sizeof net->name, "threads%s%.80s", between ? " and " : "",
              between ? between->name : "");
-    net->place = (struct zinf_net_place){.local_rank = at.local_rank * n + seat,
-                                         .local_world = at.local_world * n,
-                                         .seat = seat,
-                                         .seats = n};
-    return net_init(net, room->first + seat, at.world * n);
+    net->place = (struct zinf_net_place){.rank = room->house->first + seat,
+                                         .world = at.world * n,
+                                         .local_rank = at.local_rank * n + seat,
+                                         .local_world = at.local_world * n};
+    room_enter(net, room);
+    return net_init(net, net->place.rank, net->place.world);
 }
 
 static int create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *between)
 {
-    int code = 0;
+    uint32_t world = (between ? between->place.world : 1) * n_seats;
+    uint32_t process = between ? between->place.rank : 0;
+    struct room_place *at = calloc(world, sizeof *at);
+    struct house *house = house_create(&threads_ops, &seats_ops, n_seats);
+    struct room *room;
     memset(out, 0, n_seats * sizeof *out);
-    struct room *room = room_create(n_seats);
-    if (!room)
-        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", n_seats);
+    if (!at || !house) {
+        free(at);
+        if (house)
+            house_free(house);
+        return zinf_fail(-ENOMEM, "no memory for a net of %u ranks", world);
+    }
+    for (uint32_t r = 0; r < world; r++)
+        at[r] = (struct room_place){r / n_seats, r % n_seats};
+    int code = room_create(&room, house, at, world, process, between);
+    if (code) {
+        house_free(house);
+        return code;
+    }
     if (between)
-        code = room_open_between(room, between);
+        between->noun = "process";
+    house->between = between;
+    house->first = process * n_seats;
+    room->open++; /* until all are there */
     for (uint32_t r = 0; !code && r < n_seats; r++)
         code = open_end(&out[r], room, r);
-    bool owned = room->open > 0;
     for (uint32_t r = 0; r < n_seats; r++) {
         if (code)
             zinf_net_close(out[r]);
         else
             out[r]->told = false;
     }
-    if (code && !owned)
+    room->open--;
+    if (code)
         room_free(room);
     return code;
 }

@@ -11,7 +11,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/shared_texts.c src/train/run/score.c src/train/run/reference.h src/train/run/reference.c src/train/run/score_labels.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
-	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c \
+	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c \
 	src/train/rules/elements.c src/train/rules/factored.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/emulation.h src/train/plan/emulation.c src/train/save/durable.c \
@@ -45,7 +45,7 @@ program_tests += $(SAVED_TESTS)
 
 program_tests += tests/train/train_experts_test
 
-program_tests += tests/train/plan_test tests/train/way_test tests/train/itinerary_test
+program_tests += tests/train/plan_test tests/train/ceilings_test tests/train/way_test tests/train/itinerary_test
 
 program_tests += tests/train/calibrate_test
 

@@ -5,7 +5,7 @@
  * what is said of a library that is missing or too old.
  */
 #include "cuda_module.h"
-#include "net_cases.h"
+#include "split_cases.h"
 #include "tap.h"
 
 #include "kernels/kernels.h"
@@ -42,6 +42,18 @@ static void note(struct seat *seat, int code)
     snprintf(seat->said, sizeof seat->said, "%s", code ? zinf_error() : "");
 }
 
+static int open_link(struct seat *seat)
+{
+    const struct zinf_device_ops *ops = seat->device->ops;
+    struct zinf_link_device device = {.queue = seat->queue,
+                                      .stream = ops->queue_stream,
+                                      .poll = ops->queue_poll,
+                                      .add = ops->add,
+                                      .copy = ops->copy,
+                                      .seconds = opening_seconds};
+    return zinf_link_create(&seat->link, seat->net, &device);
+}
+
 static int open_seat(struct seat *seat)
 {
     struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA,
@@ -53,14 +65,7 @@ static int open_seat(struct seat *seat)
         code = seat->device->ops->queue_create(seat->device, ZINF_QUEUE_COMPUTE, &seat->queue);
     if (code)
         return code;
-    const struct zinf_device_ops *ops = seat->device->ops;
-    struct zinf_link_device device = {.queue = seat->queue,
-                                      .stream = ops->queue_stream,
-                                      .poll = ops->queue_poll,
-                                      .add = ops->add,
-                                      .copy = ops->copy,
-                                      .seconds = opening_seconds};
-    return zinf_link_create(&seat->link, seat->net, &device);
+    return open_link(seat);
 }
 
 static void *run_seat(void *argument)
@@ -191,57 +196,6 @@ static void case_scatter(struct seat *seat, uint64_t elems, bool in_place, uint6
     free(values);
 }
 
-static void case_broadcast(struct seat *seat, uint64_t bytes)
-{
-    struct zinf_net_place at = zinf_net_place(seat->net);
-    unsigned char *data = malloc(bytes + 1);
-    seat->at = seat->device->memory;
-    char *there = take(seat, bytes);
-    for (uint32_t root = 0; root < at.world; root++) {
-        uint64_t wrong = 0;
-        for (uint64_t i = 0; i < bytes; i++)
-            data[i] = net_byte(at.rank, i);
-        put(seat, there, data, bytes);
-        int code = zinf_link_broadcast(seat->link, root, there, bytes);
-        get(seat, data, there, bytes);
-        for (uint64_t i = 0; i < bytes; i++)
-            wrong += data[i] != net_byte(root, i);
-        net_expect(&seat->report, !code && !wrong, "broadcast of %llu bytes from %u",
-                   (unsigned long long)bytes, root);
-    }
-    free(data);
-}
-
-static void case_trade(struct seat *seat)
-{
-    enum { ROOM = 8192 };
-    struct zinf_net_place at = zinf_net_place(seat->net);
-    void *out[MOST_SEATS], *in[MOST_SEATS];
-    uint64_t out_bytes[MOST_SEATS], in_bytes[MOST_SEATS];
-    struct zinf_net_trade trade = {out, in, out_bytes, in_bytes};
-    unsigned char data[ROOM];
-    seat->at = seat->device->memory;
-    for (uint32_t k = 0; k < at.world; k++) {
-        out_bytes[k] = net_traded(at.rank, k, at.world);
-        in_bytes[k] = net_traded(k, at.rank, at.world);
-        out[k] = take(seat, ROOM);
-        in[k] = take(seat, ROOM);
-        for (uint64_t i = 0; i < out_bytes[k]; i++)
-            data[i] = net_byte(at.rank + k, i);
-        put(seat, out[k], data, out_bytes[k]);
-        seat->device->ops->queue_synchronize(seat->queue);
-    }
-    int code = zinf_link_trade(seat->link, &trade);
-    for (uint32_t k = 0; k < at.world; k++) {
-        uint64_t wrong = 0;
-        get(seat, data, in[k], in_bytes[k]);
-        for (uint64_t i = 0; k != at.rank && i < in_bytes[k]; i++)
-            wrong += data[i] != net_byte(at.rank + k, i);
-        net_expect(&seat->report, !code && !wrong, "%llu bytes of rank %u are wrong",
-                   (unsigned long long)wrong, k);
-    }
-}
-
 static void all_cases(struct seat *seat)
 {
     static const uint64_t sizes[] = {0, 1, 3, 17, 4096, 100003};
@@ -253,9 +207,7 @@ static void all_cases(struct seat *seat)
         case_gather(seat, sizes[i], false, i % 2);
         case_scatter(seat, elems, false, zinf_link_scratch_bytes(others + 1, elems) + 4);
         case_scatter(seat, elems, true, 1000 * others * sizeof(float)); /* in pieces */
-        case_broadcast(seat, sizes[i]);
     }
-    case_trade(seat);
 }
 
 static void check_world(uint32_t n)
@@ -283,6 +235,43 @@ static void test_three(void)
 static void test_four(void)
 {
     check_world(4);
+}
+
+/* A GPU with a link along each of two axes, and the one of all. */
+static void on_axes(struct seat *seat)
+{
+    struct seat all = *seat;
+    struct grid g;
+    net_expect(&seat->report, !grid_open(&g, seat->net, 2), "a grid: %s", zinf_error());
+    struct zinf_net *nets[] = {g.row, g.column, all.net};
+    struct zinf_link *links[] = {NULL, NULL, all.link};
+    for (int i = 0; i < 2; i++) {
+        seat->net = nets[i];
+        net_expect(&seat->report, !open_link(seat), "a link: %s", zinf_error());
+        links[i] = seat->link;
+    }
+    for (int i = 0; i < 6; i++) {
+        seat->net = nets[i % 3];
+        seat->link = links[i % 3];
+        all_cases(seat);
+    }
+    for (int i = 0; i < 2; i++) {
+        zinf_link_close(links[i]);
+        zinf_net_close(nets[i]);
+    }
+    seat->net = all.net;
+    seat->link = all.link;
+}
+
+static void test_axes(void)
+{
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        begin(seed, 4);
+        run_seats(4, on_axes);
+        for (uint32_t s = 0; s < 4; s++)
+            CHECKF(seats[s].report.n_checks > 200 && !seats[s].report.n_failed,
+                   "seed %d: seat %u: %s %s", (int)seed, s, seats[s].report.first, seats[s].said);
+    }
 }
 
 /* ---- failures ---- */
@@ -342,7 +331,8 @@ static void two_steps(struct seat *seat)
     uint64_t sizes[MOST_SEATS] = {64, 64, 64, 64};
     char *whole = seat->device->memory;
     bool odd = zinf_net_place(seat->net).rank == 1;
-    note(seat, odd ? zinf_link_broadcast(seat->link, 0, whole, 64)
+    struct zinf_link_scratch scratch = {whole + 4096, zinf_link_scratch_bytes(2, 16)};
+    note(seat, odd ? zinf_link_scatter_sum(seat->link, (float *)whole, (float *)whole, 16, &scratch)
                    : zinf_link_gather(seat->link, whole, whole, sizes));
 }
 
@@ -521,6 +511,7 @@ int main(void)
     TAP_RUN(test_two);
     TAP_RUN(test_three);
     TAP_RUN(test_four);
+    TAP_RUN(test_axes);
     TAP_RUN(test_a_failure_is_told);
     TAP_RUN(test_a_late_rank_is_named);
     TAP_RUN(test_another_step_is_found);

@@ -1,16 +1,20 @@
 /*
  * net_ranks: one rank of those that net_mpi_test.sh starts. Without an argument it runs every case
- * and rank 0 says "all N ranks: K checks"; with one it fails as that says, and says what it sees.
+ * and rank 0 says "all N ranks: passed"; with "split" those of nets that are split; with another
+ * one it fails as that says, and says what it sees.
  */
-#include "net_cases.h"
+#include "split_cases.h"
 
 #include <unistd.h>
 
-static int all_cases(struct zinf_net *net)
+static int all_cases(struct zinf_net *net, bool split)
 {
     struct zinf_net_place at = zinf_net_place(net);
     struct net_report r = {0};
-    net_cases(net, at.world <= 2, &r);
+    if (split)
+        split_cases(net, &r);
+    else
+        net_cases(net, at.world <= 2, &r);
     int64_t sums[2] = {r.n_checks, r.n_failed};
     if (r.n_failed)
         printf("rank %u: %d failed: %s\n", at.rank, r.n_failed, r.first);
@@ -19,6 +23,17 @@ static int all_cases(struct zinf_net *net)
     if (at.rank == 0 && !sums[1])
         printf("all %u ranks: %s\n", at.world, sums[0] > 200 ? "passed" : "too few checks");
     return sums[1] != 0;
+}
+
+/* Each says what it has seen. */
+static int fail_across(struct zinf_net *net, bool busy)
+{
+    struct net_report r = {0};
+    zinf_net_set_timeout(net, 60);
+    split_case_failure(net, busy, &r);
+    printf("rank %u: %s\n", zinf_net_place(net).rank, r.n_failed ? r.first : "hears of it");
+    fflush(stdout);
+    return 1;
 }
 
 /* Of two ranks, rank 1 misbehaves; rank 0 says what it sees of that. */
@@ -80,8 +95,13 @@ int main(int argc, char **argv)
     }
     if (zinf_net_place(net).rank == 0)
         printf("%s\n", zinf_net_name(net));
-    bool early = argc > 1 && !strcmp(argv[1], "early");
-    int code = early ? tell_early(net) : argc > 1 ? fail_as(net, argv[1]) : all_cases(net);
+    const char *how = argc > 1 ? argv[1] : "";
+    int code = !strcmp(how, "early")    ? tell_early(net)
+               : !strcmp(how, "across") ? fail_across(net, true)
+               : !strcmp(how, "idle")   ? fail_across(net, false)
+               : !*how                  ? all_cases(net, false)
+               : !strcmp(how, "split")  ? all_cases(net, true)
+                                        : fail_as(net, how);
     zinf_net_close(net);
     return code;
 }

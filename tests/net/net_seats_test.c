@@ -3,7 +3,7 @@
  * threads here with a net of threads between them; bytes that cross between processes; and what a
  * seat sees of another that fails, near and far.
  */
-#include "net_cases.h"
+#include "split_cases.h"
 #include "tap.h"
 
 #include <pthread.h>
@@ -272,6 +272,49 @@ static void test_processes_that_differ(void)
     CHECK(zinf_net_seats_create(nets, 0, NULL) == -EINVAL);
 }
 
+static void splits(struct seat *seat)
+{
+    split_cases(seat->net, &seat->report);
+}
+
+static void failure_across(struct seat *seat)
+{
+    split_case_failure(seat->net, true, &seat->report);
+}
+
+/* Rows of two among three seats of a process are in one process or in two; columns have more ranks
+ * in one process than in the other. */
+static void test_splits(void)
+{
+    static const uint32_t kinds[][2] = {{1, 4}, {2, 2}, {2, 3}, {3, 2}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        begin(kinds[i][0], kinds[i][1], splits);
+        end(kinds[i][0]);
+        for (uint32_t r = 0; r < kinds[i][0] * kinds[i][1]; r++) {
+            const struct net_report *report =
+                &processes[r / kinds[i][1]].seats[r % kinds[i][1]].report;
+            CHECKF(report->n_checks > 1000 && !report->n_failed, "%u x %u: rank %u: %s",
+                   kinds[i][0], kinds[i][1], r, report->first);
+        }
+    }
+}
+
+static void test_a_failure_goes_across(void)
+{
+    timeout_seconds = 60;
+    for (uint32_t n_processes = 1; n_processes <= 2; n_processes++) {
+        begin(n_processes, 4 / n_processes, failure_across);
+        end(n_processes);
+        for (uint32_t r = 0; r < 4; r++) {
+            const struct net_report *report =
+                &processes[r * n_processes / 4].seats[r % (4 / n_processes)].report;
+            CHECKF(report->n_checks > 2 && !report->n_failed, "%u processes: rank %u: %s",
+                   n_processes, r, report->first);
+        }
+    }
+    timeout_seconds = 0;
+}
+
 int main(void)
 {
     TAP_RUN(test_seats_of_one_process);
@@ -282,5 +325,7 @@ int main(void)
     TAP_RUN(test_a_failure_is_told);
     TAP_RUN(test_a_late_seat_ends_all);
     TAP_RUN(test_processes_that_differ);
+    TAP_RUN(test_splits);
+    TAP_RUN(test_a_failure_goes_across);
     return tap_done();
 }

@@ -3,7 +3,7 @@
  * rank sees of one that fails, is late, or is gone; and how ranks find each other, past strangers.
  */
 #include "net/net_tcp.h"
-#include "net_cases.h"
+#include "split_cases.h"
 #include "tap.h"
 
 #include <arpa/inet.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 5 };
+enum { MOST_RANKS = 6 };
 
 struct rank {
     pthread_t thread;
@@ -491,6 +491,42 @@ static void test_a_rank_that_does_not_come(void)
            ranks[0].said);
 }
 
+static void splits(struct rank *rank)
+{
+    split_cases(rank->net, &rank->report);
+}
+
+static bool busy;
+
+static void failure_across(struct rank *rank)
+{
+    split_case_failure(rank->net, busy, &rank->report);
+}
+
+static void test_splits(void)
+{
+    for (uint32_t world = 4; world <= 6; world += 2) {
+        begin(world, splits);
+        end(world);
+        for (uint32_t r = 0; r < world; r++)
+            CHECKF(ranks[r].report.n_checks > 1000 && !ranks[r].report.n_failed,
+                   "rank %u of %u: %s %s", r, world, ranks[r].report.first, ranks[r].said);
+    }
+}
+
+static void test_a_failure_goes_across(void)
+{
+    timeout_seconds = 10;
+    for (int i = 0; i < 2; i++) {
+        busy = i;
+        begin(4, failure_across);
+        end(4);
+        for (uint32_t r = 0; r < 4; r++)
+            CHECKF(ranks[r].report.n_checks > 2 && !ranks[r].report.n_failed, "rank %u: %s %s", r,
+                   ranks[r].report.first, ranks[r].said);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(test_two);
@@ -511,5 +547,7 @@ int main(void)
     TAP_RUN(test_strangers_are_sent_away);
     TAP_RUN(test_another_training);
     TAP_RUN(test_a_rank_that_does_not_come);
+    TAP_RUN(test_splits);
+    TAP_RUN(test_a_failure_goes_across);
     return tap_done();
 }

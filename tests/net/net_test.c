@@ -1,5 +1,5 @@
 /* net: every collective over ranks that are threads, and what a rank sees of one that fails. */
-#include "net_cases.h"
+#include "split_cases.h"
 #include "tap.h"
 
 #include <pthread.h>
@@ -176,6 +176,41 @@ static void test_lengths_that_differ(void)
     CHECK(ranks[0].code && ranks[1].code);
 }
 
+static void splits(struct rank *rank)
+{
+    split_cases(rank->net, &rank->report);
+}
+
+static bool busy;
+
+static void failure_across(struct rank *rank)
+{
+    split_case_failure(rank->net, busy, &rank->report);
+}
+
+static void test_splits(void)
+{
+    struct rank ranks[MOST_RANKS];
+    for (uint32_t world = 4; world <= 6; world += 2) {
+        run_ranks(ranks, world, 0, splits);
+        for (uint32_t r = 0; r < world; r++)
+            CHECKF(ranks[r].report.n_checks > 1000 && !ranks[r].report.n_failed,
+                   "rank %u of %u: %s", r, world, ranks[r].report.first);
+    }
+}
+
+static void test_a_failure_goes_across(void)
+{
+    struct rank ranks[4];
+    for (int i = 0; i < 2; i++) {
+        busy = i;
+        run_ranks(ranks, 4, 60, failure_across);
+        for (uint32_t r = 0; r < 4; r++)
+            CHECKF(ranks[r].report.n_checks > 2 && !ranks[r].report.n_failed, "rank %u: %s", r,
+                   ranks[r].report.first);
+    }
+}
+
 static void test_no_launcher(void)
 {
     struct zinf_net *net = NULL;
@@ -207,6 +242,8 @@ int main(void)
     TAP_RUN(test_a_late_rank_is_named);
     TAP_RUN(test_a_failure_is_told);
     TAP_RUN(test_lengths_that_differ);
+    TAP_RUN(test_splits);
+    TAP_RUN(test_a_failure_goes_across);
     TAP_RUN(test_no_launcher);
     return tap_done();
 }

@@ -139,6 +139,9 @@ static void check_update(const struct travel *t, const struct zinf_home *home, s
     expect(count(&l, ZINF_LANE_WRITE, OP_WRITE) ==
                (home->state == ZINF_TIER_DRIVE) + (home->param == ZINF_TIER_DRIVE),
            "what is on the drive is written", &l);
+    const bool out_of_reach = home->param == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
+                              !t->reach[BY_CPU][ON_DEVICE];
+    expect(count(&l, ZINF_LANE_H2D, OP_COPY_IN) == out_of_reach, "new parameters go back", &l);
 }
 
 static void check_gradient(const struct travel *t, const struct zinf_home *home, struct turn turn)

@@ -2,6 +2,7 @@
 #include "cli/estimate/estimate.h"
 #include "cli/usage.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -9,19 +10,21 @@ struct options {
     struct zinf_job common;
     bool measure, json;
     double tbw, tokens, power; /* 0: not given */
-    const char *trace, *machine, *compare, *network;
+    const char *trace, *machine, *compare, *network, *suggest;
     int64_t ranks, local_ranks; /* 0: as many as there are seats */
     double net_bytes;           /* a second, of a host */
 };
 
 /* The same training on a machine that has more: estimates that do not depend on each other. */
-enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER };
+enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER, FILLED };
 struct change {
     const char *what;
     bool counts; /* there is such a thing */
     struct zinf_config config;
     struct zinf_estimate_options options;
-    double seconds; /* 0: it does not fit */
+    struct zinf_described_machine described; /* the options', where there is one */
+    bool is_more;                            /* memory: what fits without it fits with it */
+    double before, seconds;                  /* a step; 0: it does not fit */
 };
 /* Every step-th of them, from the first on: what a thread does. */
 struct worker {
@@ -39,6 +42,11 @@ static void *estimate_changes(void *argument)
         struct zinf_estimate other;
         if (c->counts && !zinf_estimate(&other, &c->options))
             c->seconds = other.step_seconds;
+        if (!c->is_more || (c->seconds > 0 && c->seconds <= c->before))
+            continue;
+        c->options.like = NULL; /* what was found is not the best with more: it is searched anew */
+        if (!zinf_estimate(&other, &c->options))
+            c->seconds = fmin(other.step_seconds, c->before);
     }
     return NULL;
 }
@@ -60,6 +68,32 @@ static void run_workers(struct change changes[ESTIMATE_CHANGES])
             estimate_changes(&workers[i]);
 }
 
+/* A GiB more than the budget, of a machine that has it; what is filled stays what it is. */
+static void add_memory(struct change *c, bool host, const struct zinf_estimate *now, uint32_t seats)
+{
+    const uint64_t gib = (uint64_t)1 << 30;
+    c->is_more = true;
+    if (c->options.trainer.described) {
+        c->described = *c->options.trainer.described;
+        c->described.ram_bytes += host ? 2 * gib : 0;
+        c->described.gpu_bytes += host ? 0 : 2 * gib;
+        c->options.trainer.described = &c->described;
+    }
+    if (!host) {
+        c->config.device_memory = now->budget[0] + gib;
+        return;
+    }
+    if (!c->config.host_memory && !strcmp(c->config.placement, "auto"))
+        c->config.placement = (char *)(uintptr_t) "exact";
+    c->config.host_memory = (now->budget[1] * (seats ? seats : 1)) + gib;
+}
+
+/* Whether what is for the drive is there, whatever RAM is free. */
+static bool leaves_ram(const struct zinf_config *c)
+{
+    return !c->host_memory && !strcmp(c->placement, "auto");
+}
+
 static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
 {
     const bool by_link = e->now.link_seconds > 0;
@@ -72,8 +106,9 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
                                           : "units gathered between the devices",
                           .counts =
                               by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0)},
+        [FILLED] = {.what = "RAM filled first (zinf.placement \"fill\")",
+                    .counts = e->now.lane_bytes[0] && leaves_ram(now->trainer.config)},
     };
-    uint64_t gib = (uint64_t)1 << 30;
     for (int i = 0; i < ESTIMATE_CHANGES; i++) {
         all[i].config = *now->trainer.config;
         all[i].options = *now;
@@ -81,14 +116,15 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
         all[i].options.trace = NULL;
         all[i].options.like = &e->now;
         all[i].options.trainer.config = &all[i].config;
+        all[i].before = e->now.step_seconds;
     }
-    uint64_t *host = &all[MORE_HOST].config.host_memory;
-    *host = (*host ? e->now.budget[1] : e->now.bytes[1]) + gib;
-    all[MORE_DEVICE].config.device_memory = e->now.budget[0] + gib;
+    add_memory(&all[MORE_HOST], true, &e->now, e->seats);
+    add_memory(&all[MORE_DEVICE], false, &e->now, e->seats);
     all[MORE_DRIVES].options.drive_factor = 2;
     all[MORE_DEVICES].options.device_factor = 2;
     all[OTHER_GATHER].config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
     all[OTHER_GATHER].options.like = NULL; /* which has its way */
+    all[FILLED].config.placement = (char *)(uintptr_t) "fill";
     run_workers(all);
     for (int i = 0; i < ESTIMATE_CHANGES; i++)
         if (all[i].counts)
@@ -103,6 +139,7 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
     estimate_cached_speeds(&options->speeds, &e->sources, s->config, s->device);
     options->speeds.net_bytes = o->net_bytes;
     if (o->measure) {
+        options->trainer.speeds = &options->speeds; /* by which rates are told apart */
         code = zinf_rates_measure(rates, &options->trainer);
         options->rates = rates;
         e->steps_apart = code ? 0 : rates->steps_apart;
@@ -177,6 +214,33 @@ static int take_seats(struct options *o, const struct zinf_config *config)
     return check_described(o);
 }
 
+/* What an estimate is made of, for a placement that is tried. */
+struct placing {
+    const struct options *options;
+    const struct zinf_session *session;
+    struct estimate_request *request;
+    const struct machine *machine;
+};
+
+static int estimate_placed(void *arg, const struct zinf_config *config)
+{
+    struct placing *p = arg;
+    p->request->trainer.config = config;
+    return estimate(p->options, p->session, p->request, p->machine);
+}
+
+/* Without a configuration all that fits on the device is there; what does not goes further away. */
+static int place(const struct options *o, struct zinf_session *s, struct placing *p)
+{
+    char text[ESTIMATE_PLACED];
+    struct zinf_config_context context = zinf_job_context(&o->common);
+    context.hidden_size = zinf_model_facts(s->model)->hidden;
+    context.dtype = zinf_dtype_name(s->config->dtype);
+    context.quiet = true;
+    int code = estimate_place(s->config, &context, estimate_placed, p, text);
+    return code || o->json ? code : estimate_suggest(text, o->suggest);
+}
+
 static int run_session(struct options *o)
 {
     struct zinf_session s = {0};
@@ -200,8 +264,11 @@ static int run_session(struct options *o)
             .watts = o->power,
             .json = o->json,
         };
+        struct placing placing = {o, &s, &request, o->machine ? &machine : NULL};
         code = o->compare ? estimate_compare(&request, o->compare)
-                          : estimate(o, &s, &request, o->machine ? &machine : NULL);
+                          : estimate(o, &s, &request, placing.machine);
+        if (code == -ENOMEM && !o->compare && !o->common.config)
+            code = place(o, &s, &placing);
     }
     zinf_session_close(&s);
     return code;
@@ -288,6 +355,7 @@ static int run(int argc, char **argv)
         {"--ranks", CLI_INT, &o.ranks, 1, 1024},
         {"--gpus-per-host", CLI_INT, &o.local_ranks, 1, 1024},
         {"--network", CLI_STRING, &o.network, 0, 0},
+        {"--suggest", CLI_STRING, &o.suggest, 0, 0},
         {"--json", CLI_FLAG, &o.json, 0, 0},
     };
     int code =

@@ -192,11 +192,7 @@ static bool has_several(const struct plan *p, uint32_t unit)
         return true;
     if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
         return false;
-    const struct zinf_ids *sweep = &w->graph->stages[w->whole].sweep;
-    for (uint32_t i = 0; i < sweep->n; i++)
-        if (sweep->at[i] == unit)
-            return true;
-    return false;
+    return w->units[unit].own_order < w->graph->stages[w->whole].sweep.n; /* these come first */
 }
 
 /* A GPU's own update reads the gradient where it was kept. */
@@ -224,15 +220,21 @@ static bool sums_on_device(const struct plan *p, uint32_t unit, uint32_t n)
     return p->setup->n_micro > 1 ? layer < n : is_to_wait(p, unit, n);
 }
 
+/* A plan asks for the ways of many units many times, and few of them differ. */
 static void set_way(struct plan *p, uint32_t unit)
 {
     const struct zinf_home *home = &p->homes[unit];
     bool trained = unit_trains(p->setup, unit), eager = is_eager(p->setup, home);
+    bool several = has_several(p, unit);
+    uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
+    sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
+                       eager << 4)
+            << 6;
+    uint32_t *waypoints = &p->waypoints_of[sort];
+    if (!*waypoints)
+        *waypoints = way_waypoints(&p->travel, home, trained, several, eager) | 1u << NOWHERE;
     p->ways[unit] = (struct way){
-        .fetched = way_fetch(&p->travel, home).n > 0,
-        .eager = eager,
-        .waypoints = way_waypoints(&p->travel, home, trained, has_several(p, unit), eager),
-    };
+        .fetched = has_waypoint(*waypoints, PARAM_SLOT), .eager = eager, .waypoints = *waypoints};
 }
 
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
@@ -259,7 +261,8 @@ void plan_set_places(struct plan *p, const struct choice *c)
     p->waypoints = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         struct zinf_home *home = &p->homes[u];
-        if (trains(p->setup) && home->state == ZINF_TIER_DEVICE && device_is_far(p->setup))
+        if (trains(p->setup) && unit_trains(p->setup, u) && home->state == ZINF_TIER_DEVICE &&
+            device_is_far(p->setup))
             home->param = ZINF_TIER_DEVICE;
         home->in_files = home->param == ZINF_TIER_DRIVE && p->setup->weights &&
                          p->setup->weights->units[u].n_parts;

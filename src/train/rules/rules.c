@@ -1,4 +1,4 @@
-/* rules: the table of optimizers, and where their moments are. */
+/* rules: the table of optimizers, and what the state of one takes. */
 #include "train/rules/rules.h"
 
 #include "train/setup.h"
@@ -49,21 +49,6 @@ const struct update_rule *rule_find(const char *type, bool half)
     return NULL;
 }
 
-uint64_t rule_moments_offset(const struct setup *s, uint64_t n)
-{
-    return zinf_state_bytes(s->form, 0, n);
-}
-
-uint64_t rule_moment_offset(const struct setup *s, uint64_t n, int which)
-{
-    return rule_moments_offset(s, n) + (uint64_t)(which - 1) * n * s->rule->moment_bytes;
-}
-
-uint64_t rule_scales_offset(const struct setup *s, uint64_t n)
-{
-    return rule_moment_offset(s, n, (int)s->rule->n_moments + 1);
-}
-
 uint64_t rule_scales_bytes(const struct setup *s, uint64_t n)
 {
     const struct update_rule *r = s->rule;
@@ -75,19 +60,4 @@ uint64_t rule_state_bytes(const struct setup *s, const struct zinf_unit *unit, u
     uint64_t bytes = s->rule->unit_bytes ? rule_moments_offset(s, n) + s->rule->unit_bytes(unit)
                                          : rule_scales_offset(s, n) + rule_scales_bytes(s, n);
     return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
-}
-
-struct rule_masters rule_masters(const struct rule_step *s, uint64_t first)
-{
-    void *own = s->param + first * zinf_dtype_bytes(s->setup->dtype);
-    switch (s->setup->form) {
-    case ZINF_STATE_BARE:
-        return (struct rule_masters){.master = own};
-    case ZINF_STATE_SPLIT:
-        return (struct rule_masters){.remainder = (uint16_t *)(void *)s->state + first,
-                                     .param = own};
-    case ZINF_STATE_WHOLE:
-        break;
-    }
-    return (struct rule_masters){.master = (float *)(void *)s->state + first, .param = own};
 }

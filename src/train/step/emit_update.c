@@ -115,21 +115,38 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
     emit(e, &op, &uses);
 }
 
+/* The update of a unit, which all of its sub-groups have in common. */
+struct update {
+    struct legs legs;
+    uint32_t waypoints;
+    bool at_hand; /* parameters, at hand */
+    struct stop hand;
+    enum portion portion;
+};
+
 /* The gradient was computed with the parameters: where they are still at hand they need not be read
  * again. */
-static bool fetched_in(struct emitter *e, struct group *g, struct zinf_operand *at)
+static struct update update_of(struct emitter *e, uint32_t unit, struct end grad)
+{
+    const struct plan *p = e->p;
+    struct update u = {0};
+    u.at_hand = e->flags & OP_EAGER && p->travel.reads_params &&
+                p->homes[unit].param == ZINF_TIER_DRIVE &&
+                emit_fetched(e, unit, &u.hand, &u.portion);
+    u.legs = way_update(&p->travel, &p->homes[unit], grad, u.at_hand);
+    u.waypoints = legs_waypoints(u.legs);
+    return u;
+}
+
+/* This sub-group's. */
+static struct zinf_operand fetched_in(const struct emitter *e, struct group *g,
+                                      const struct update *u)
 {
     const struct zinf_layout *layout = &e->p->setup->layout;
     uint64_t first = layout->groups[g->number].first;
-    struct stop hand;
-    enum portion portion;
-    if (!(e->flags & OP_EAGER) || !e->p->travel.reads_params ||
-        g->param[0].tier != ZINF_TIER_DRIVE || !emit_fetched(e, g->unit, &hand, &portion))
-        return false;
-    first += portion == ALONE ? 0 : layout->units[g->unit].slice_first;
-    *at = zinf_beyond(hand.at, first * zinf_dtype_bytes(e->p->setup->dtype));
-    g->parts[g->n_parts++] = hand.resource;
-    return true;
+    first += u->portion == ALONE ? 0 : layout->units[g->unit].slice_first;
+    g->parts[g->n_parts++] = u->hand.resource;
+    return zinf_beyond(u->hand.at, first * zinf_dtype_bytes(e->p->setup->dtype));
 }
 
 /* Operands that are in the tile, now and after the update; all but the gradient of an eager one. */
@@ -151,20 +168,17 @@ static void find_operands(struct emitter *e, struct group *g, uint32_t places,
 }
 
 /* grad: this group's, in memory that the CPU can read; NULL: at its home. */
-static void emit_group(struct emitter *e, struct group *g, struct end from,
+static void emit_group(struct emitter *e, struct group *g, const struct update *u,
                        const struct zinf_operand *grad)
 {
-    const struct plan *p = e->p;
-    struct zinf_operand at[5], hand;
-    bool at_hand = fetched_in(e, g, &hand);
-    struct legs legs = way_update(&p->travel, &p->homes[g->unit], from, at_hand);
-    find_operands(e, g, legs_waypoints(legs), at);
-    if (at_hand)
-        at[2] = hand;
+    struct zinf_operand at[5];
+    find_operands(e, g, u->waypoints, at);
+    if (u->at_hand)
+        at[2] = fetched_in(e, g, u);
     if (grad)
         at[4] = *grad;
-    for (int i = 0; i < legs.n; i++) {
-        const struct leg *leg = &legs.leg[i];
+    for (int i = 0; i < u->legs.n; i++) {
+        const struct leg *leg = &u->legs.leg[i];
         if (leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_D2H)
             emit_in(e, g, leg);
         else if (leg->lane == ZINF_LANE_WRITE || leg->lane == ZINF_LANE_H2D)
@@ -183,11 +197,12 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const s
     e->flags = OP_EAGER;
     if (e->p->travel.reads_params)
         emit_fetch_unchosen(e, unit);
+    const struct update update = update_of(e, unit, sum);
     for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {
         struct group g = group_at(e, i);
         g.grad = grad->resource;
         struct zinf_operand part = zinf_beyond(grad->at, layout->groups[i].first * sizeof(float));
-        emit_group(e, &g, sum, &part);
+        emit_group(e, &g, &update, &part);
     }
     e->flags = 0;
     emit_spread(e, unit);
@@ -210,12 +225,12 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = INHERITED - 1;
-    const struct end home = {GRAD_HOME, ALONE};
     e->flags = OP_DEFERRED;
+    const struct update update = update_of(e, unit, (struct end){GRAD_HOME, ALONE});
     for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {
         struct group g = group_at(e, i);
         g.grad = e->grad[unit];
-        emit_group(e, &g, home, NULL);
+        emit_group(e, &g, &update, NULL);
     }
     emit_spread(e, unit);
     emit_flip(e, unit);
