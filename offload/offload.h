@@ -247,7 +247,7 @@ struct zinf_op {
     uint32_t n_at;
     uint32_t first_at;            /* into program->operands, until it is scheduled */
     uint64_t bytes;               /* moved, for prediction and trace */
-    double flops;                 /* for prediction */
+    double flops;                 /* for prediction: of products that take as long; 0: bytes do */
     double seconds;               /* expected, alone on the machine */
     double left_out;              /* share of the runs that skip it: expected; seconds know it */
     float cpu;                    /* share of the machine's CPUs while it runs; 0: none */

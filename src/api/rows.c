@@ -296,6 +296,8 @@ const struct option job_saves[] = {
      "remove what an earlier run left in DIR, and say what", .aliases = "overwrite_output_dir"),
     OPTION("--resume", MAYBE, AT(resume), "[=DIR]",
      "go on from DIR, or after the output's last step"),
+    OPTION("--accept-changes", FLAG, AT(accept_changes), NULL,
+     "although model, data or settings are others now"),
     END
 };
 

@@ -46,7 +46,7 @@ struct zinf_job {
     const char *output, *log, *resume; /* resume "": from the last step of output */
     int64_t eval_every, save_every, save_total_limit;
     double epochs; /* 0: as steps say */
-    bool no_shuffle, overwrite, no_final_checkpoint;
+    bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
     /* Of the caller, who has no option for it. */
     bool no_training; /* nobody is told of learning rates */
     bool no_steps;    /* nor are a step's numbers of samples */

@@ -139,6 +139,7 @@ struct zinf_run_options job_run_options(const struct zinf_session *s, const stru
         .save_last = !c->no_final_checkpoint,
         .overwrite = c->overwrite,
         .resume = checkpoint,
+        .accept_changes = c->accept_changes,
         .resume_steps = c->resume && !*c->resume,
     };
 }

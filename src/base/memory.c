@@ -153,27 +153,33 @@ int zinf_ledger_check(const struct zinf_ledger *ledger, const uint64_t *budget)
         "zinf.host_memory (or --host-memory)",
         "the free space under nvme_path",
     };
+    char *table = NULL, need[16], have[16], lacks[256] = "", raise[256] = "";
+    size_t table_bytes = 0, lacking = 0, raised = 0;
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
-        char *table = NULL, need[16], have[16];
-        size_t table_bytes = 0;
         if (!over(ledger, budget, tier))
             continue;
-        FILE *out = open_memstream(&table, &table_bytes);
-        if (!out)
-            return zinf_fail(-ENOMEM, "no memory for the ledger's table");
-        zinf_ledger_print(ledger, budget, out);
-        fclose(out);
-        zinf_fail(-ENOMEM,
-                  "the plan does not fit: %s memory needs %s of %s; raise %s, or shrink the lines "
-                  "below by the keys beside them\n%s",
-                  zinf_memory_tier_name((enum zinf_memory_tier)tier),
-                  zinf_size_format(need, sizeof need,
-                                   zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier)),
-                  zinf_size_format(have, sizeof have, budget[tier]), keys[tier], table);
-        free(table);
-        return -ENOMEM;
+        uint64_t total = zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier);
+        const char *and = lacking ? " and " : "";
+        lacking +=
+            (size_t)snprintf(lacks + lacking, sizeof lacks - lacking, "%s%s memory needs %s of %s",
+                             and, zinf_memory_tier_name((enum zinf_memory_tier)tier),
+                             zinf_size_format(need, sizeof need, total),
+                             zinf_size_format(have, sizeof have, budget[tier]));
+        raised += (size_t)snprintf(raise + raised, sizeof raise - raised, "%s%s", and, keys[tier]);
     }
-    return 0;
+    if (!lacking)
+        return 0;
+    FILE *out = open_memstream(&table, &table_bytes);
+    if (!out)
+        return zinf_fail(-ENOMEM, "no memory for the ledger's table");
+    zinf_ledger_print(ledger, budget, out);
+    fclose(out);
+    zinf_fail(-ENOMEM,
+              "the plan does not fit: %s; raise %s, or shrink the lines below by the keys beside "
+              "them\n%s",
+              lacks, raise, table);
+    free(table);
+    return -ENOMEM;
 }
 
 #define HUGE_BYTES ((uint64_t)2 << 20)

@@ -56,6 +56,8 @@ static int load(struct zinf_config **out, const char *text, size_t bytes, const 
     *out = NULL;
     int code = config_create(&loader.config, what);
     if (!code && text)
+        code = zinf_config_refuse_yaml(text, bytes, what);
+    if (!code && text)
         code = zinf_config_hjson(text, bytes, what, &json, &loader.bytes);
     loader.text = json;
     if (!code && text)

@@ -90,6 +90,33 @@ bool zinf_config_section_known(const char *path)
     return false;
 }
 
+bool zinf_config_section_idle(const char *path)
+{
+    size_t bytes = parent_bytes(path);
+    bool known = false;
+    for (size_t i = 0; i < zinf_config_n_keys; i++) {
+        if (!lies_in(zinf_config_keys[i].path, path, bytes))
+            continue;
+        if (zinf_config_keys[i].use == KEY_USED)
+            return false;
+        known = true;
+    }
+    return known;
+}
+
+bool zinf_config_name_idle(const char *name)
+{
+    bool known = false;
+    for (size_t i = 0; i < zinf_config_n_keys; i++) {
+        if (strcmp(leaf_of(zinf_config_keys[i].path), name) != 0)
+            continue;
+        if (zinf_config_keys[i].use != KEY_ACCEPTED)
+            return false;
+        known = true;
+    }
+    return known;
+}
+
 int zinf_config_edit_distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);

@@ -71,6 +71,7 @@ struct zinf_config_key {
     bool list;       /* KEY_JSON: a list */
     bool above_min;  /* min itself is outside */
     bool by_enabled; /* KEY_UNSUPPORTED: only where an "enabled" in it is true */
+    bool warns;      /* KEY_UNSUPPORTED: a warning, and the training goes on without */
     size_t offset;   /* in struct zinf_config, of a used key */
     double number;   /* default: a number, 0 or 1, or the index of a choice */
     double second;   /* default of the second of KEY_PAIR; KEY_UNSUPPORTED: as good as number */
@@ -148,9 +149,16 @@ struct config_loader {
 const struct zinf_config_key *zinf_config_key_find(const char *path);
 const struct zinf_config_alias *zinf_config_alias_find(const char *path);
 bool zinf_config_section_known(const char *path);
+/* Whether nothing in the section that path lies in changes anything here; and no key that ends in
+ * this name. */
+bool zinf_config_section_idle(const char *path);
+bool zinf_config_name_idle(const char *name);
 /* The end of the sentence about an unknown key: what was probably meant. False: nobody knows. */
 bool zinf_config_key_suggest(const char *path, char *out, size_t out_bytes);
 int zinf_config_edit_distance(const char *a, const char *b);
+
+/* config_yaml.c: -EINVAL where the text is YAML, which says what to pass instead. */
+int zinf_config_refuse_yaml(const char *text, size_t bytes, const char *what);
 
 /* config_hjson.c: text as plain JSON on the heap, each value in its line. */
 int zinf_config_hjson(const char *text, size_t bytes, const char *what, char **out,

@@ -70,6 +70,16 @@ static int refuse_enabled(struct config_loader *loader, const struct zinf_config
     return code;
 }
 
+static int refuse_value(const struct zinf_config_key *key, const char *path, const cJSON *json,
+                        const char *where)
+{
+    char *found = cJSON_PrintUnformatted(json);
+    int code = zinf_fail(-ENOTSUP, "%s: %s is %.60s, which zinf does not do: %s", where, path,
+                         found ? found : "?", key->why);
+    cJSON_free(found);
+    return code;
+}
+
 static int store_leaf(struct config_loader *loader, const struct zinf_config_key *key,
                       const char *path, const cJSON *json, const char *where,
                       const struct config_value *value)
@@ -85,11 +95,9 @@ static int store_leaf(struct config_loader *loader, const struct zinf_config_key
         return code ? code : zinf_config_list_append(&loader->accepted, ", ", path);
     }
     if (key->use == KEY_UNSUPPORTED && !zinf_config_value_is_default(key, value)) {
-        char *found = cJSON_PrintUnformatted(json);
-        int code = zinf_fail(-ENOTSUP, "%s: %s is %.60s, which zinf does not do: %s", where, path,
-                             found ? found : "?", key->why);
-        cJSON_free(found);
-        return code;
+        if (!key->warns)
+            return refuse_value(key, path, json, where);
+        zinf_config_note(loader, ZINF_LOG_WARN, "%s: %s is ignored: %s", where, path, key->why);
     }
     return zinf_config_entry_mark(entry, ENTRY_FILE, "%s", where);
 }
@@ -132,7 +140,16 @@ static int read_leaf(struct config_loader *loader, const struct zinf_config_key 
 
 /* ---- the walk ---- */
 
-/* What DeepSpeed does not know at the top it does not look at: other programs keep things there. */
+/* Whether an unknown key can be left out without a loss. What DeepSpeed does not know at the top it
+ * does not look at: other programs keep things there. So it is with a key that changes nothing here
+ * wherever it stands, and with the keys of a section that changes nothing. */
+static bool is_idle(const char *path, const char *name, bool known)
+{
+    if (strcmp(path, name) != 0)
+        return zinf_config_section_idle(path);
+    return !known || zinf_config_name_idle(name);
+}
+
 static int note_unknown(struct config_loader *loader, const char *path, const char *name)
 {
     char where[MAX_PATH_BYTES + 64], hint[512] = "", line[MAX_PATH_BYTES + 1024];
@@ -142,10 +159,10 @@ static int note_unknown(struct config_loader *loader, const char *path, const ch
         snprintf(hint, sizeof hint, "; sections are nested objects, not names with dots");
     else
         known = zinf_config_key_suggest(path, hint, sizeof hint);
-    if (!known && !strcmp(path, name)) {
-        zinf_config_note(loader, ZINF_LOG_WARN,
-                         "%s: \"%.*s\" is no key of DeepSpeed or zinf: ignored", where,
-                         MAX_PATH_BYTES, path);
+    if (!dotted && is_idle(path, name, known)) {
+        zinf_config_note(loader, ZINF_LOG_WARN, "%s: \"%.*s\" is no key of DeepSpeed or zinf%s%s",
+                         where, MAX_PATH_BYTES, path, known ? hint : ": ignored",
+                         known ? " (ignored)" : "");
         return 0;
     }
     if (loader->context->lenient) {

@@ -34,6 +34,10 @@
 #define REFUSE(path_, type_, number_, why_) \
     {.path = path_, .type = type_, .use = KEY_UNSUPPORTED, .number = number_, \
      .min = -INFINITY, .max = INFINITY, .second = number_, .why = why_},
+/* Keys that ask for what a training can do without: a warning, and the way to it. */
+#define WARN(path_, type_, number_, why_) \
+    {.path = path_, .type = type_, .use = KEY_UNSUPPORTED, .warns = true, .number = number_, \
+     .min = -INFINITY, .max = INFINITY, .second = number_, .why = why_},
 /* Degrees of parallelism: 0 and 1 both mean none. */
 #define REFUSE_PARALLEL(path_, why_) \
     {.path = path_, .type = KEY_INT, .use = KEY_UNSUPPORTED, .number = 0, .second = 1, \

@@ -274,9 +274,9 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("tensorboard.output_path", tensorboard_output_path, .text = "", .rule = AUTO_DEFAULT)
     TEXT_KEY("tensorboard.job_name", tensorboard_job_name, .text = "DeepSpeedJobName",
         .rule = AUTO_DEFAULT)
-    REFUSE("wandb.enabled", KEY_BOOL, 0,
-        "set it to false and tensorboard.enabled to true; \"wandb sync FOLDER\" then takes the "
-        "event files")
+    WARN("wandb.enabled", KEY_BOOL, 0,
+        "nothing is sent to Weights & Biases; with tensorboard.enabled true, \"wandb sync FOLDER\" "
+        "takes the event files")
     ACCEPT("wandb.group", KEY_TEXT)
     ACCEPT("wandb.team", KEY_TEXT)
     ACCEPT("wandb.project", KEY_TEXT)

@@ -132,6 +132,26 @@ int zinf_folder_copy_companions(const char *from, const char *to, enum zinf_comp
     return code;
 }
 
+int zinf_folder_companions(const char *folder, enum zinf_companions which,
+                           int (*see)(void *arg, const char *path, const char *name), void *arg)
+{
+    struct dirent **names = NULL;
+    struct stat info;
+    int n = scandir(folder, &names, NULL, alphasort), code = 0;
+    for (int i = 0; i < n; i++) {
+        const char *name = names[i]->d_name;
+        bool wanted = matches(name, tokenizer_files) ||
+                      (which == ZINF_COMPANIONS_ALL && matches(name, other_files));
+        char *path = wanted && !code ? zinf_path_join(folder, name) : NULL;
+        if (path && !stat(path, &info) && S_ISREG(info.st_mode))
+            code = see(arg, path, name);
+        free(path);
+        free(names[i]);
+    }
+    free(names);
+    return code;
+}
+
 int zinf_folder_check_new(const char *option, const char *folder)
 {
     static const struct {

@@ -87,6 +87,14 @@ int zinf_tensors_read(const struct zinf_tensors *tensors, const struct zinf_tens
 int zinf_tensors_read_f32(const struct zinf_tensors *tensors, const struct zinf_tensor_info *info,
                           uint64_t first, uint64_t n, float *out);
 
+/* All names, types and shapes as one number. */
+uint64_t zinf_tensors_layout(const struct zinf_tensors *tensors);
+/* From now on what is read is summed, while one thread alone reads. */
+int zinf_tensors_sum_begin(struct zinf_tensors *tensors);
+/* Of all bytes of the tensors in a file, whose order and places do not count: what was not read yet,
+ * or not in order, is read. */
+int zinf_tensors_sum(struct zinf_tensors *tensors, uint32_t file, uint64_t *out);
+
 /* ---- writing: declare all tensors first, then stream the data in the same order ---- */
 
 struct zinf_tensors_writer;
@@ -131,6 +139,9 @@ enum zinf_companions {
  * warning. */
 int zinf_folder_copy_companions(const char *from, const char *to, enum zinf_companions which);
 
+/* Each of those files that is there, by name. A failure of see ends it. */
+int zinf_folder_companions(const char *folder, enum zinf_companions which,
+                           int (*see)(void *arg, const char *path, const char *name), void *arg);
 /* Whether a new model or adapter may be written there: -EEXIST where the folder holds a model, an
  * adapter or a training, of which something would be replaced. It need not be there. */
 int zinf_folder_check_new(const char *option, const char *folder);

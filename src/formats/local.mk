@@ -4,7 +4,7 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/safetensors.h src/formats/safetensors_header.c \
 	src/formats/tensors_index.h src/formats/tensors_index.c \
 	src/formats/tensors_layout.h src/formats/tensors_layout.c \
-	src/formats/tensors_reader.h src/formats/tensors_open.c src/formats/tensors_reader.c \
+	src/formats/tensors_reader.h src/formats/tensors_open.c src/formats/tensors_reader.c src/formats/tensors_sum.c \
 	src/formats/tensors_writer.c src/formats/tensors_view.h src/formats/tensors_view.c \
 	src/formats/zip.h src/formats/zip.c src/formats/pickle.h src/formats/pickle_machine.h \
 	src/formats/pickle.c src/formats/pickle_machine.c src/formats/pickle_ops.c \

@@ -238,6 +238,7 @@ void zinf_tensors_close(struct zinf_tensors *tensors)
 {
     if (!tensors)
         return;
+    tensors_sum_free(tensors);
     for (uint32_t i = 0; i < tensors->n_files; i++) {
         if (tensors->files[i].fd >= 0)
             close(tensors->files[i].fd);

@@ -100,6 +100,8 @@ int zinf_tensors_read(const struct zinf_tensors *tensors, const struct zinf_tens
         code = zinf_tensor_view_read(file->fd, file->path, info, first, n, out);
     else if (!code)
         code = read_span(file, n * elem_bytes, offset, out);
+    if (!code && tensors->sums)
+        tensors_sum_note(tensors, info, first, n, out);
     return code ? zinf_fail_in(code, "tensor '%s'", info->name) : 0;
 }
 
@@ -140,6 +142,41 @@ int zinf_tensors_read_f32(const struct zinf_tensors *tensors, const struct zinf_
         code = zinf_tensors_read(tensors, info, first + done, count, block);
         if (!code)
             convert_block(out + done, block, info->dtype, count);
+    }
+    free(block);
+    return code;
+}
+
+/* ---- sums ---- */
+
+/* Of a tensor that was not read, or not in order. */
+static int read_all(struct zinf_tensors *tensors, const struct zinf_tensor_info *info, void *block)
+{
+    uint64_t step = BLOCK_BYTES / zinf_file_dtype_bytes(info->dtype), at = 0;
+    int code = 0;
+    do {
+        uint64_t left = info->n_elems - at;
+        code = zinf_tensors_read(tensors, info, at, left < step ? left : step, block);
+        at += step;
+    } while (!code && at < info->n_elems);
+    return code;
+}
+
+int zinf_tensors_sum(struct zinf_tensors *tensors, uint32_t file, uint64_t *out)
+{
+    void *block = malloc(BLOCK_BYTES);
+    int code = block ? zinf_tensors_sum_begin(tensors) : zinf_fail(-ENOMEM, "no memory for a sum");
+    *out = 0;
+    for (uint64_t i = 0; !code && i < tensors->count; i++) {
+        const struct zinf_tensor_info *info = &tensors->list[i];
+        uint64_t sum = 0;
+        if (info->file != file)
+            continue;
+        if (!tensors_sum_of(tensors, i, &sum))
+            code = read_all(tensors, info, block);
+        if (!code && !tensors_sum_of(tensors, i, &sum))
+            code = zinf_fail(-ENOMEM, "no memory for the sum of tensor '%s'", info->name);
+        *out += sum;
     }
     free(block);
     return code;

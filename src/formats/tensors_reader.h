@@ -22,7 +22,14 @@ struct zinf_tensors {
     struct zinf_tensor_info *list; /* by file, then by place in it */
     uint64_t count;
     const struct zinf_tensor_info **by_name;
+    struct tensors_sum *sums; /* [count]; NULL: what is read is not summed */
 };
+
+/* tensors_sum.c: elements [first, first + n) were read; and what that takes. */
+void tensors_sum_note(const struct zinf_tensors *tensors, const struct zinf_tensor_info *info,
+                      uint64_t first, uint64_t n, const void *data);
+bool tensors_sum_of(const struct zinf_tensors *tensors, uint64_t index, uint64_t *sum);
+void tensors_sum_free(struct zinf_tensors *tensors);
 
 /* Of pointers to zinf_tensor_info, for qsort and bsearch. */
 int tensors_compare_names(const void *a, const void *b);

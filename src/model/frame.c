@@ -261,17 +261,19 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
                         enum zinf_pass pass)
 {
     struct zinf_frame f = *measured;
+    double share = f.stage->choice.n ? (double)f.stage->choice.n / (double)f.n_visits : 1;
     f.pass = pass;
+    f.rows_share = f.stage->choice.n ? share : 0;
     int code = zinf_stage_run(&f);
     widen(&size->kept, f.kept.peak);
     widen(&size->scratch, f.scratch.peak);
     widen(&size->workspace, f.workspace);
     widen(&size->outside, f.outside);
     memcpy(size->cache, f.cached, sizeof f.cached);
-    double share = f.stage->choice.n ? (double)f.stage->choice.n / (double)f.n_visits : 1;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
         size->flops += f.flops * share;
         size->bytes += f.bytes * share;
+        size->work += f.work;
     }
     return code;
 }

@@ -37,6 +37,13 @@ struct zinf_objective {
     float smoothing, z_loss;
     float noise_alpha; /* only where compute trains */
 };
+/* What else a kernel's time follows from than products at the device's full rate, in flops of these
+ * (frame_cost.c). All zero: nothing else. */
+struct zinf_pace {
+    double flops_a_byte;      /* of the device's memory */
+    double shortest, between; /* the least that a kernel takes; from one to the next */
+    double wave;              /* outputs that a GPU's cores make at once; 0: a CPU */
+};
 /* Who computes: one micro-batch. */
 struct zinf_compute {
     const struct zinf_device *device;
@@ -49,6 +56,7 @@ struct zinf_compute {
     uint32_t step;
     uint64_t first_sample; /* index of the micro-batch's first sample in the step's batch */
     const struct zinf_decoding *decoding; /* NULL: whole sequences */
+    struct zinf_pace pace;             /* for what is measured */
 };
 uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of);
 /* Of one micro-batch's value, or of its gradient. */
@@ -101,7 +109,8 @@ struct zinf_frame {
     /* while measuring */
     uint64_t workspace; /* most that one operation needs on the device */
     uint64_t outside;   /* most that a library takes outside of all arenas, of host memory */
-    double flops, bytes;
+    double flops, bytes, work; /* as of struct zinf_stage_size */
+    double rows_share;         /* of a stage with a choice: of the rows, in the mean; 0: all */
     void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
     void *seer;
     struct zinf_cache cached[ZINF_CACHES];
@@ -112,6 +121,7 @@ struct zinf_stage_size {
     uint64_t kept, scratch, workspace, outside;
     double flops; /* of matrix products and attention */
     double bytes; /* that the other operations read and write */
+    double work;  /* flops of products that take as long as all of it, by compute's pace */
     struct zinf_cache cache[ZINF_CACHES];
 };
 /* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a

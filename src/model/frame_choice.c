@@ -1,18 +1,10 @@
 /* frame_choice: the operations of stages whose rows choose among visits, and the lists of rows that
  * follow from a choice. As frame_ops.c: enqueued, or counted. */
-#include "model/frame.h"
+#include "model/frame_cost.h"
 
 static const struct zinf_device_ops *ops_of(const struct zinf_frame *f)
 {
     return f->compute->device->ops;
-}
-
-/* True where the frame only measures. */
-static bool counts(struct zinf_frame *f, double bytes)
-{
-    if (!f->queue)
-        f->bytes += bytes;
-    return !f->queue;
 }
 
 static double route_bytes(const struct zinf_route *args)
@@ -22,24 +14,27 @@ static double route_bytes(const struct zinf_route *args)
 
 int frame_route(struct zinf_frame *f, const struct zinf_route *args)
 {
-    return counts(f, 2 * route_bytes(args)) ? 0 : ops_of(f)->route_forward(f->queue, args);
+    return frame_counts(f, 2 * route_bytes(args)) ? 0 : ops_of(f)->route_forward(f->queue, args);
 }
 
 int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args)
 {
-    return counts(f, 4 * route_bytes(args)) ? 0 : ops_of(f)->route_backward(f->queue, args);
+    return frame_counts(f, 4 * route_bytes(args)) ? 0 : ops_of(f)->route_backward(f->queue, args);
 }
 
 int frame_shares(struct zinf_frame *f, const struct zinf_shares *args)
 {
     double n = (double)(args->samples * args->seq) * (double)args->cols;
-    return counts(f, 2 * n * (double)sizeof(float)) ? 0 : ops_of(f)->route_shares(f->queue, args);
+    return frame_counts(f, 2 * n * (double)sizeof(float)) ? 0
+                                                          : ops_of(f)->route_shares(f->queue, args);
 }
 
 int frame_balance(struct zinf_frame *f, const struct zinf_balance *args)
 {
     double n = (double)args->samples * (double)args->cols;
-    return counts(f, 2 * n * (double)sizeof(float)) ? 0 : ops_of(f)->route_balance(f->queue, args);
+    return frame_counts(f, 2 * n * (double)sizeof(float))
+               ? 0
+               : ops_of(f)->route_balance(f->queue, args);
 }
 
 static double rows_bytes(const struct zinf_rows *args, int reads_y)
@@ -50,18 +45,18 @@ static double rows_bytes(const struct zinf_rows *args, int reads_y)
 
 int frame_gather(struct zinf_frame *f, const struct zinf_rows *args)
 {
-    return counts(f, rows_bytes(args, 0)) ? 0 : ops_of(f)->gather_rows(f->queue, args);
+    return frame_counts(f, rows_bytes(args, 0)) ? 0 : ops_of(f)->gather_rows(f->queue, args);
 }
 
 int frame_scatter(struct zinf_frame *f, const struct zinf_rows *args)
 {
-    return counts(f, rows_bytes(args, 1)) ? 0 : ops_of(f)->scatter_rows(f->queue, args);
+    return frame_counts(f, rows_bytes(args, 1)) ? 0 : ops_of(f)->scatter_rows(f->queue, args);
 }
 
 int frame_weigh(struct zinf_frame *f, const struct zinf_weigh *args)
 {
     double bytes = (double)args->n * (double)args->cols * (double)zinf_dtype_bytes(args->dtype);
-    return counts(f, 4 * bytes) ? 0 : ops_of(f)->weigh_rows(f->queue, args);
+    return frame_counts(f, 4 * bytes) ? 0 : ops_of(f)->weigh_rows(f->queue, args);
 }
 
 /* ---- lists ---- */

@@ -2,7 +2,7 @@
  * frame_ops: one device operation each. With a queue it is enqueued; without, its workspace, what a
  * library takes for it, its flops and its traffic are added to the frame, from the same arguments.
  */
-#include "model/frame.h"
+#include "model/frame_cost.h"
 
 static void widen(uint64_t *most, uint64_t bytes)
 {
@@ -20,14 +20,6 @@ static struct zinf_device *device_of(const struct zinf_frame *f)
     return (struct zinf_device *)f->compute->device; /* questions change nothing */
 }
 
-/* True where the frame only measures: traffic is then counted. */
-static bool counts(struct zinf_frame *f, double bytes)
-{
-    if (!f->queue)
-        f->bytes += bytes;
-    return !f->queue;
-}
-
 /* ---- products ---- */
 
 int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args)
@@ -37,12 +29,13 @@ int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args)
     widen(&f->workspace, ops_of(f)->matmul_workspace(device_of(f), args));
     widen(&f->outside, zinf_matmul_outside_bytes(f->compute->device, args));
     f->flops += 2.0 * (double)args->m * (double)args->n * (double)args->k;
+    frame_cost_product(f, args);
     return 0;
 }
 
 int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t rows, int64_t cols)
 {
-    if (!counts(f, (double)rows * (double)cols * (double)frame_width(f)))
+    if (!frame_counts(f, (double)rows * (double)cols * (double)frame_width(f)))
         return ops_of(f)->column_sum(f->queue, sum, x, f->compute->dtype, rows, cols);
     widen(&f->workspace, ops_of(f)->column_sum_workspace(device_of(f), rows, cols));
     return 0;
@@ -57,7 +50,7 @@ static double norm_bytes(const struct zinf_norm *args)
 
 int frame_norm(struct zinf_frame *f, const struct zinf_norm *args)
 {
-    if (!counts(f, 2 * norm_bytes(args)))
+    if (!frame_counts(f, 2 * norm_bytes(args)))
         return ops_of(f)->norm_forward(f->queue, args);
     widen(&f->workspace, ops_of(f)->norm_workspace(device_of(f), args));
     return 0;
@@ -71,7 +64,7 @@ int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
     if (args->b && !args->db)
         args->db = frame_scratch(f, bytes);
     frame_release(f, mark);
-    if (!counts(f, (args->beta_dx != 0 ? 4 : 3) * norm_bytes(args)))
+    if (!frame_counts(f, (args->beta_dx != 0 ? 4 : 3) * norm_bytes(args)))
         return ops_of(f)->norm_backward(f->queue, args);
     widen(&f->workspace, ops_of(f)->norm_workspace(device_of(f), args));
     return 0;
@@ -99,16 +92,27 @@ static double attention_flops(const struct zinf_attention *args)
     return 4 * (double)args->batch * seq * pairs * columns;
 }
 
-static int measure_attention(struct zinf_frame *f, const struct zinf_attention *args, double times)
+/* Queries and results, keys and values. */
+static double attention_bytes(const struct zinf_attention *args)
+{
+    double queries = 2 * (double)(args->seq * args->n_heads);
+    double keys = 2 * (double)(zinf_attention_keys(args) * args->n_kv_heads);
+    return (double)(args->batch * args->head_dim) * (queries + keys) *
+           (double)zinf_dtype_bytes(args->dtype);
+}
+
+static int measure_attention(struct zinf_frame *f, const struct zinf_attention *args, bool backward)
 {
     widen(&f->workspace, ops_of(f)->attention_workspace(device_of(f), args));
-    f->flops += times * attention_flops(args);
+    f->flops += (backward ? 2 : 1) * attention_flops(args);
+    frame_cost_attention(f, attention_flops(args), attention_bytes(args), backward);
     return 0;
 }
 
 int frame_attention(struct zinf_frame *f, const struct zinf_attention *args)
 {
-    return f->queue ? ops_of(f)->attention_forward(f->queue, args) : measure_attention(f, args, 1);
+    return f->queue ? ops_of(f)->attention_forward(f->queue, args)
+                    : measure_attention(f, args, false);
 }
 
 /* The last of the rows sees all that there may be, and so at most do the others. */
@@ -119,20 +123,23 @@ int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cac
     if (f->queue)
         return ops->attention_cached(f->queue, args);
     widen(&f->workspace, ops->attention_cached_workspace(device_of(f), args));
-    f->flops += 4 * (double)args->rows * seen * (double)(args->n_heads * args->head_dim);
+    double flops = 4 * (double)args->rows * seen * (double)(args->n_heads * args->head_dim);
+    f->flops += flops;
+    frame_cost(f, flops, 0);
     return 0;
 }
 
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args)
 {
-    return f->queue ? ops_of(f)->attention_backward(f->queue, args) : measure_attention(f, args, 2);
+    return f->queue ? ops_of(f)->attention_backward(f->queue, args)
+                    : measure_attention(f, args, true);
 }
 
 static bool counts_distances(struct zinf_frame *f, const struct zinf_distance_bias *args,
                              int64_t samples)
 {
     double n = (double)samples * (double)args->n_heads * (double)zinf_distances(args);
-    return counts(f, n * (double)sizeof(float));
+    return frame_counts(f, n * (double)sizeof(float));
 }
 
 int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args)
@@ -155,7 +162,7 @@ static int unfold(struct zinf_frame *f, const struct zinf_unfold *args,
                   int (*run)(struct zinf_queue *, const struct zinf_unfold *))
 {
     const double elems = (double)(args->batch * args->seq * args->cols);
-    if (counts(f, elems * (double)(1 + args->width) * (double)frame_width(f)))
+    if (frame_counts(f, elems * (double)(1 + args->width) * (double)frame_width(f)))
         return 0;
     return run(f->queue, args);
 }
@@ -175,7 +182,7 @@ int frame_unfold_backward(struct zinf_frame *f, const struct zinf_unfold *args)
 int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void *x, void *y,
                      uint64_t n)
 {
-    if (counts(f, 2.0 * (double)n * (double)frame_width(f)))
+    if (frame_counts(f, 2.0 * (double)n * (double)frame_width(f)))
         return 0;
     return ops_of(f)->activation_forward(f->queue, kind, f->compute->dtype, y, x, n);
 }
@@ -183,7 +190,7 @@ int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void
 int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, const void *dy,
                               const void *x, void *dx, void *y_out, uint64_t n)
 {
-    if (counts(f, (y_out ? 4.0 : 3.0) * (double)n * (double)frame_width(f)))
+    if (frame_counts(f, (y_out ? 4.0 : 3.0) * (double)n * (double)frame_width(f)))
         return 0;
     return ops_of(f)->activation_backward(f->queue, kind, f->compute->dtype, dx, dy, x, y_out, n);
 }
@@ -191,7 +198,7 @@ int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, c
 int frame_gated(struct zinf_frame *f, const struct zinf_gated *args)
 {
     double n = (double)args->rows * (double)args->cols;
-    if (counts(f, 3 * n * (double)frame_width(f)))
+    if (frame_counts(f, 3 * n * (double)frame_width(f)))
         return 0;
     return ops_of(f)->gated_forward(f->queue, args);
 }
@@ -199,7 +206,7 @@ int frame_gated(struct zinf_frame *f, const struct zinf_gated *args)
 int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args)
 {
     double n = (double)args->rows * (double)args->cols;
-    if (counts(f, (args->y_out ? 6 : 5) * n * (double)frame_width(f)))
+    if (frame_counts(f, (args->y_out ? 6 : 5) * n * (double)frame_width(f)))
         return 0;
     return ops_of(f)->gated_backward(f->queue, args);
 }
@@ -209,21 +216,23 @@ int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args)
     const struct zinf_quantized *p = &args->quantized;
     double elems = (double)(args->rows * args->count) * (double)p->cols;
     double stored = elems / (double)p->n_elems * (double)p->bytes;
-    return counts(f, stored + elems * (double)frame_width(f))
-               ? 0
-               : ops_of(f)->dequantize(f->queue, args);
+    if (f->queue)
+        return ops_of(f)->dequantize(f->queue, args);
+    f->bytes += stored + elems * (double)frame_width(f);
+    frame_cost_unpacked(f, stored + elems * (double)frame_width(f));
+    return 0;
 }
 
 int frame_row_norms(struct zinf_frame *f, const struct zinf_magnitude *args)
 {
     double n = args->w ? (double)args->rows * (double)args->cols : 0;
-    return counts(f, n * (double)frame_width(f)) ? 0 : ops_of(f)->magnitude(f->queue, args);
+    return frame_counts(f, n * (double)frame_width(f)) ? 0 : ops_of(f)->magnitude(f->queue, args);
 }
 
 int frame_scale_columns(struct zinf_frame *f, const struct zinf_column_scale *args)
 {
     double n = (double)args->rows * (double)args->cols;
-    if (counts(f, 2 * n * (double)frame_width(f)))
+    if (frame_counts(f, 2 * n * (double)frame_width(f)))
         return 0;
     return ops_of(f)->scale_columns(f->queue, args);
 }
@@ -231,7 +240,7 @@ int frame_scale_columns(struct zinf_frame *f, const struct zinf_column_scale *ar
 int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args)
 {
     double n = (double)args->rows * (double)args->cols;
-    if (counts(f, 2 * n * (double)frame_width(f)))
+    if (frame_counts(f, 2 * n * (double)frame_width(f)))
         return 0;
     return ops_of(f)->dot_columns(f->queue, args);
 }
@@ -239,21 +248,21 @@ int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args)
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args)
 {
     double n = (double)args->rows * (double)(args->n_heads * args->rotary_dims);
-    if (counts(f, 2 * n * (double)frame_width(f)))
+    if (frame_counts(f, 2 * n * (double)frame_width(f)))
         return 0;
     return ops_of(f)->rope(f->queue, args);
 }
 
 int frame_residual(struct zinf_frame *f, const struct zinf_residual *args)
 {
-    if (counts(f, 3.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype)))
+    if (frame_counts(f, 3.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype)))
         return 0;
     return ops_of(f)->residual_add(f->queue, args);
 }
 
 int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args)
 {
-    if (counts(f, 2.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype)))
+    if (frame_counts(f, 2.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype)))
         return 0;
     return ops_of(f)->dropout(f->queue, args);
 }
@@ -280,40 +289,42 @@ static double embedding_bytes(const struct zinf_embedding *args)
 
 int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args)
 {
-    if (counts(f, embedding_bytes(args)))
+    if (frame_counts(f, embedding_bytes(args)))
         return 0;
     return ops_of(f)->embedding_forward(f->queue, args);
 }
 
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args)
 {
-    if (counts(f, embedding_bytes(args)))
+    if (frame_counts(f, embedding_bytes(args)))
         return 0;
     return ops_of(f)->embedding_backward(f->queue, args);
 }
 
 int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
 {
-    return counts(f, 2.0 * (double)n * sizeof(float)) ? 0 : ops_of(f)->softcap(f->queue, x, cap, n);
+    return frame_counts(f, 2.0 * (double)n * sizeof(float))
+               ? 0
+               : ops_of(f)->softcap(f->queue, x, cap, n);
 }
 
 int frame_squared_error(struct zinf_frame *f, const struct zinf_squared_error *args)
 {
-    return counts(f, 3.0 * (double)args->rows * sizeof(float))
+    return frame_counts(f, 3.0 * (double)args->rows * sizeof(float))
                ? 0
                : ops_of(f)->squared_error(f->queue, args);
 }
 
 int frame_preference(struct zinf_frame *f, const struct zinf_preference *args)
 {
-    return counts(f, 8.0 * (double)(args->pairs * args->seq) * sizeof(float))
+    return frame_counts(f, 8.0 * (double)(args->pairs * args->seq) * sizeof(float))
                ? 0
                : ops_of(f)->preference(f->queue, args);
 }
 
 int frame_noise(struct zinf_frame *f, const struct zinf_noise *args)
 {
-    return counts(f, 2.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype))
+    return frame_counts(f, 2.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype))
                ? 0
                : ops_of(f)->noise(f->queue, args);
 }
@@ -328,7 +339,7 @@ int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cro
         [FRAME_LOSS_BACKWARD] = ops->cross_entropy_backward,
     };
     double passes = call == FRAME_LOSS_UPDATE ? 2 : call == FRAME_LOSS_BACKWARD ? 3 : 0;
-    if (counts(f, passes * (double)args->rows * (double)args->cols * (double)sizeof(float)))
+    if (frame_counts(f, passes * (double)args->rows * (double)args->cols * (double)sizeof(float)))
         return 0;
     return calls[call](f->queue, args);
 }
@@ -337,19 +348,19 @@ int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cro
 
 int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes)
 {
-    return counts(f, 2.0 * (double)bytes) ? 0 : ops_of(f)->copy(f->queue, dst, src, bytes);
+    return frame_counts(f, 2.0 * (double)bytes) ? 0 : ops_of(f)->copy(f->queue, dst, src, bytes);
 }
 
 int frame_zero(struct zinf_frame *f, void *dst, uint64_t bytes)
 {
-    return counts(f, (double)bytes) ? 0 : ops_of(f)->fill_zero(f->queue, dst, bytes);
+    return frame_counts(f, (double)bytes) ? 0 : ops_of(f)->fill_zero(f->queue, dst, bytes);
 }
 
 int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, const void *src,
                   enum zinf_dtype src_dtype, uint64_t n)
 {
     uint64_t width = zinf_dtype_bytes(dst_dtype) + zinf_dtype_bytes(src_dtype);
-    if (counts(f, (double)(n * width)))
+    if (frame_counts(f, (double)(n * width)))
         return 0;
     return ops_of(f)->convert(f->queue, dst, dst_dtype, src, src_dtype, n);
 }

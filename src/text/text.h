@@ -131,6 +131,18 @@ int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position,
 /* Reads ids [first, first + n) of the whole stream, unshuffled; -ENOTSUP: it is none. */
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out);
 
+/* What windows are made of: the files in their order, each with a sum of all its tokens, marks and
+ * labels, and one of what decides how these become windows, and in which order. */
+struct zinf_data_file {
+    const char *path;
+    uint64_t count, sum; /* count: numbers that are summed */
+};
+uint32_t zinf_dataset_n_files(const struct zinf_dataset *dataset);
+/* Token files are read whole for it. */
+int zinf_dataset_file(const struct zinf_dataset *dataset, uint32_t index,
+                      struct zinf_data_file *out);
+uint64_t zinf_dataset_order(const struct zinf_dataset *dataset);
+
 /* Reads a token cache and compares it with its checksums. -EBADMSG: it is damaged; -EINVAL: it is
  * none. */
 int zinf_token_cache_verify(const char *path);

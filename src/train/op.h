@@ -25,7 +25,7 @@ enum op_cost {
     COST_PULL,   /* to a device from where they are, */
     COST_SUM,    /* gradients to their sums */
     COST_PEER,   /* between their GPUs */
-    COST_STAGE,  /* products where it has flops, else the device's memory */
+    COST_STAGE,  /* the device's products, in flops that take as long (model/frame_cost.c) */
 };
 
 /* Kind, name, function of step/ops.c, cost; operands at[] by number. READ and WRITE are the

@@ -104,6 +104,12 @@ static int check_tiers(const struct setup *s)
                          "zero_optimization.offload_optimizer.device to cpu or nvme, and its "
                          "ratio to 1",
                          s->device->name);
+    if (trains(s) && s->state_tier == ZINF_TIER_DEVICE && s->param_tier != ZINF_TIER_DEVICE &&
+        device_is_far(s))
+        zinf_log_once(
+            ZINF_LOG_INFO, "parameters of trained units",
+            "offload_param.device moves frozen parameters alone: trained ones stay on the "
+            "device, which updates them, until offload_optimizer.device is cpu or nvme");
     return 0;
 }
 
@@ -375,13 +381,42 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
     }
 }
 
+/* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
+ * at most 8 GiB, but never more than a quarter. */
+static uint64_t without_system(uint64_t ram_bytes)
+{
+    uint64_t gib = (uint64_t)1 << 30, kept = ram_bytes / 32;
+    kept = kept < gib ? gib : kept > 8 * gib ? 8 * gib : kept;
+    return ram_bytes - (kept < ram_bytes / 4 ? kept : ram_bytes / 4);
+}
+
+/* Nobody has more of a machine that is described than that has. */
+static int check_described(const struct setup *s)
+{
+    const struct zinf_described_machine *m = s->options.described;
+    char asked[16], there[16];
+    bool device = m->gpu_bytes && s->config->device_memory > m->gpu_bytes;
+    if (!device && s->config->host_memory <= m->ram_bytes)
+        return 0;
+    zinf_size_format(asked, sizeof asked,
+                     device ? s->config->device_memory : s->config->host_memory);
+    zinf_size_format(there, sizeof there, device ? m->gpu_bytes : m->ram_bytes);
+    return zinf_fail(-ENOMEM, "%s is %s, and %s has %s%s: lower it",
+                     device ? "zinf.device_memory (--device-memory)"
+                            : "zinf.host_memory (--host-memory)",
+                     asked, m->name, there, device ? "" : " of RAM");
+}
+
 /* What there is now: plans that are made later compare, and are made, by the same figures. */
 static int set_budgets(struct setup *s)
 {
     const struct zinf_config *c = s->config;
+    int code = s->options.described ? check_described(s) : 0;
+    if (code)
+        return code;
     s->resident_bytes = s->options.described ? 0 : zinf_memory_resident() / setup_seats(s);
-    uint64_t available =
-        s->options.described ? s->options.described->ram_bytes : zinf_memory_available();
+    uint64_t available = s->options.described ? without_system(s->options.described->ram_bytes)
+                                              : zinf_memory_available();
     s->ram_bytes = available / setup_local_ranks(s) + s->resident_bytes;
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory / setup_seats(s) : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
@@ -408,8 +443,10 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     code = open_model(s);
     if (!code)
         code = open_device(s, plan_only);
-    if (!code)
+    if (!code) {
+        s->compute.pace = setup_pace(s);
         code = walk_model(s);
+    }
     if (code)
         return code;
     choose_step(s);

@@ -108,6 +108,7 @@ struct setup {
     bool reach[ACTORS][MEMORIES]; /* who uses which memory itself; plan/way.h decides by it */
     bool offers_updates;          /* the device may update what it has room for */
     enum accumulation_order order;
+    bool order_is_open; /* LAYER_MAJOR, which nobody asked for: the other way gives the same sums */
     enum expert_fetch expert_fetch;
     enum recompute recompute;
     enum schedule wanted;
@@ -139,6 +140,10 @@ struct setup {
  * it. */
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only);
 void setup_fini(struct setup *s);
+
+/* plan/cost.c: how the device's memory and its launches stand beside its products, by the speeds
+ * that the options name, else by stated ones. */
+struct zinf_pace setup_pace(const struct setup *s);
 
 static inline bool trains(const struct setup *s)
 {

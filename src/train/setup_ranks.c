@@ -121,8 +121,10 @@ static int check_order(struct setup *s)
 {
     if (!s->exact || s->n_micro < 2)
         return 0;
-    if (s->order == ORDER_AUTO)
+    if (s->order == ORDER_AUTO) {
         s->order = ORDER_LAYER_MAJOR;
+        s->order_is_open = s->mesh.all != NULL;
+    }
     if (s->order == ORDER_LAYER_MAJOR && s->n_micro > MAX_LAYER_MAJOR)
         return zinf_fail(
             -ENOTSUP,
@@ -158,8 +160,11 @@ int setup_check_ranks(struct setup *s)
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "
                       "all the same, as at stage 1: the result is that of whole states");
-    if (s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->reach[BY_CPU][ON_DEVICE] &&
-        !s->must_link)
+    const bool on_devices =
+        s->sliced && s->param_tier == ZINF_TIER_DEVICE && !s->reach[BY_CPU][ON_DEVICE];
+    if (on_devices && s->may_link)
+        s->must_link = true; /* there is no other way, whatever its rate */
+    if (on_devices && !s->must_link)
         return zinf_fail(-ENOTSUP, "slices of parameters go between ranks through host memory: set "
                                    "zero_optimization.offload_param.device to cpu or nvme, or "
                                    "zinf.gather to device");

@@ -234,6 +234,7 @@ struct zinf_run_options {
      * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
      * names a checkpoint. */
     bool resume_steps;
+    bool accept_changes; /* go on although what the run stands on has changed: a warning */
     /* Set by a signal to its number: finish the step, save, return. When the run returns it is the
      * number where that ended the training before its last step, on all ranks, else 0. */
     volatile sig_atomic_t *stop;

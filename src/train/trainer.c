@@ -250,6 +250,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     zinf_executor_destroy(t->executor);
     zinf_link_close(t->setup.mesh.at[ZINF_DATA].link);
     durable_close(t);
+    cJSON_Delete(t->identity);
     plan_fini(&t->plan);
     zinf_store_destroy(t->setup.store);
     for (int lane = 0; lane < ZINF_LANES; lane++)

@@ -38,7 +38,7 @@ struct zinf_trainer {
     uint64_t *slice_bytes;                 /* [ranks], of that */
     const char *prefix;                    /* of tensor names: as the folder has them */
     uint64_t base_sum;                     /* of an adapted model's frozen weights, as loaded */
-    struct base_identity base_identity;    /* and of the folder that they are from */
+    cJSON *identity;                       /* of model, adapter, base and the files beside it */
     struct zinf_arena host;
     struct zinf_executor *executor;
     bool planned; /* the schedule has been chosen */

@@ -59,12 +59,13 @@ one_card() {
 }
 sources() {
     estimate 0 --machine 4090,ram=48G,nvme=7/6 &&
-        says "machine      GeForce RTX 4090" "GPU memory 24 GiB: NVIDIA Ada whitepaper" \
-            "60 % (assumed) of 165.2 TFLOP/s" "RAM 48 GiB: given: ram=48G" "of 48.00 GiB" \
+        says "machine      GeForce RTX 4090" "GPU memory 23.99 GiB: as nvidia-smi says" \
+            "95 % (assumed) of 165.2 TFLOP/s" "RAM 48 GiB: given: ram=48G" "of 46.50 GiB" \
             "CPU threads 16: assumed" "drive reads 7 GB/s: given" "drive writes 6 GB/s: given"
 }
 cards() {
-    for card in 3090 4090 5090 a10 l4 a100-40 a100-80 h100 h200 cpu; do
+    for card in 3090 4060ti 4080 4090 5060ti 5070ti 5080 5090 a6000 6000-ada pro-6000 t4 v100-16 \
+        v100-32 a10 l4 l40s a100-40 a100-80 a100-sxm-40 a100-sxm-80 h100 h200 gh200 b200 cpu; do
         estimate 0 --machine $card --json && says '"source":' || return 1
         [ $card = cpu ] || complains_not "no card" || return 1
     done
@@ -132,7 +133,7 @@ bad_files() {
         bad_file '{"cpu": 3}' "object" && bad_file '[]' "object" && bad_file '{' "JSON"
 }
 words() {
-    estimate 1 --machine 4080 && complains "no card '4080'" "3090, 4090" &&
+    estimate 1 --machine 4100 && complains "no card '4100'" "4080, 4090" &&
         estimate 1 --machine ram=64G && complains "does not begin with a card" &&
         estimate 1 --machine 4090,rm=64G && complains "'rm'" "did you mean ram" &&
         estimate 1 --machine 4090,ram && complains "'ram' is no figure" &&
@@ -154,6 +155,25 @@ compared() {
         estimate 0 --compare 4090,memory=100M,h100 && says "does not fit: zinf estimate --machine" &&
         estimate 1 --compare 4090,h1000 && complains "h1000"
 }
+# A card has what nvidia-smi says, a machine less than its RAM, and nobody more than there is.
+budgets() {
+    estimate 0 --machine a10,memory=22G && says "of 20.90 GiB" &&
+        estimate 0 --machine a10 && says "of 21.36 GiB" &&
+        estimate 0 --machine h200,ram=512G && says "GPU memory 140.4 GiB" "of 504.00 GiB" &&
+        estimate 0 --machine 4090,ram=64G --host-memory 63GiB && says "of 63.00 GiB" &&
+        estimate 1 --machine 4090,ram=64G --device-memory 70GiB &&
+        complains "--device-memory" "is 70.00 GiB" "has 23.99 GiB: lower it" &&
+        estimate 1 --machine 4090,ram=64G --host-memory 200GiB &&
+        complains "--host-memory" "is 200.00 GiB" "has 64.00 GiB of RAM: lower it"
+}
+caps_of_a_table() {
+    estimate 0 --compare 3090,h100 --device-memory 22GiB &&
+        says "on every machine: zinf.device_memory 22.00 GiB" "RAM, GiB" "drive, GiB" &&
+        estimate 0 --compare 3090,h100 && ! grep -q "on every machine" said.out &&
+        estimate 0 --compare 4090,h100 --tokens 1e13 && ! grep -q "e+" said.out
+}
+check "budgets are what there is" budgets
+check "budgets of a table of machines" caps_of_a_table
 check "nothing of this machine counts" nothing_of_this_one
 check "one card before and after a bench of the host" one_card
 check "every figure has its source" sources

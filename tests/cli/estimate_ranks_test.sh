@@ -84,9 +84,9 @@ check "the same without" estimate --ranks 8 --gpus-per-host 4 --network 25Gbit/s
 no_slower "$with" "$(top step_seconds)"
 verdict $? "what a process has for another crosses once"
 check "seats that are no processes" refuses "are not processes with --seats 3" --ranks 4 --seats 3
-# All of a host's share its RAM.
-share() { # options...: the host budget is so much of 64 GiB as there are
-    estimate "$@" && [ "$(number budget_bytes host)" = $((16 * 1024 * 1024 * 1024)) ]
+# All of a host's share its RAM, of which 2 GiB are the system's.
+share() { # options...: the host budget is a quarter of 62 GiB
+    estimate "$@" && [ "$(number budget_bytes host)" = $((31 * 512 * 1024 * 1024)) ]
 }
 check "four seats have a quarter of the RAM each" share --seats 4
 check "and so have four ranks" share --ranks 8 --gpus-per-host 4 --network 25Gbit/s

@@ -57,7 +57,17 @@ static const struct row rows[] = {
     REFUSED("max_grad_norm", "max_grad_norm is 1", "gradient_clipping"),
     REFUSED("number_as_text", "is \"8\", but must be an integer"),
     REFUSED("other_feature", "elasticity.enabled is true"),
-    REFUSED("wandb", "wandb.enabled is true", "tensorboard.enabled", "wandb sync"),
+    ACCEPTED("wandb", "wandb.enabled is ignored", "tensorboard.enabled", "wandb sync"),
+    REFUSED("accelerate.yaml", "yaml:2: this is YAML (\"compute_environment\")",
+            "write its DeepSpeed section as a JSON object"),
+    REFUSED("accelerate_file.yaml", "this is YAML", "--config zero3.json"),
+    REFUSED("stages.yaml", "yaml:1: this is YAML (\"model_topo\")"),
+    REFUSED("plain.yaml", "this is YAML"),
+    REFUSED("document", "json:1: this is YAML (\"---\")"),
+    ACCEPTED("idle_keys", "json:2: \"memory_efficient_linear\" is no key", "(ignored)",
+             "\"checkpoint.async_io\" is no key of DeepSpeed or zinf"),
+    REFUSED("section_case", "json:2: unknown key \"ZeRO_optimization\"",
+            "did you mean \"zero_optimization\"?"),
     MEANS("no_optimizer", "optimizer.params.lr", "5e-05", "leaves the optimizer to Trainer",
           "AdamW, lr 5e-05, linear decay to 0 over 200 steps"),
     MEANS("no_optimizer", "scheduler.type", "\"linear\"",
@@ -71,7 +81,8 @@ static const struct row rows[] = {
 static void path_of(const char *file, char *path, size_t bytes)
 {
     const char *source = getenv("SRCDIR");
-    snprintf(path, bytes, "%s/tests/fixtures/config_corpus/%s.json", source ? source : ".", file);
+    snprintf(path, bytes, "%s/tests/fixtures/config_corpus/%s%s", source ? source : ".", file,
+             strchr(file, '.') ? "" : ".json");
 }
 
 static void test_rows(void)

@@ -36,7 +36,7 @@ struct setting {
     const char *precision, *output, *resume, *optimizer;
     const char *data, *model; /* NULL: the usual ones */
     uint64_t steps, save_every, limit, seed;
-    bool no_shuffle, background;
+    bool no_shuffle, background, accept_changes;
     bool eager; /* every update in its backward: nothing clips */
 };
 struct outcome {
@@ -93,6 +93,7 @@ static inline int run(const struct setting *s, struct outcome *out)
         open_bytes(s->data ? s->data : text, tokenizer, SEQ, !s->no_shuffle, s->seed);
     memset(out ? out : &none, 0, sizeof none);
     struct zinf_run_options options = {
+        .accept_changes = s->accept_changes,
         .trainer = {.mode = ZINF_TRAINER_TRAIN,
                     .model_path = s->model ? s->model : model,
                     .seed = s->seed,

@@ -1,6 +1,7 @@
 /* estimate: what a training will take, before it starts: from shapes alone, no weights. */
 #include "cli/estimate/estimate.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -8,19 +9,21 @@ struct options {
     struct zinf_job common;
     bool measure, json;
     double tbw, tokens, power; /* 0: not given */
-    const char *trace, *machine, *compare, *network;
+    const char *trace, *machine, *compare, *network, *suggest;
     int64_t ranks, local_ranks; /* 0: as many as there are seats */
     double net_bytes;           /* a second, of a host */
 };
 
 /* The same training on a machine that has more: estimates that do not depend on each other. */
-enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER };
+enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER, FILLED };
 struct change {
     const char *what;
     bool counts; /* there is such a thing */
     struct zinf_config config;
     struct zinf_estimate_options options;
-    double seconds; /* 0: it does not fit */
+    struct zinf_described_machine described; /* the options', where there is one */
+    bool is_more;                            /* memory: what fits without it fits with it */
+    double before, seconds;                  /* a step; 0: it does not fit */
 };
 /* Every step-th of them, from the first on: what a thread does. */
 struct worker {
@@ -38,6 +41,11 @@ static void *estimate_changes(void *argument)
         struct zinf_estimate other;
         if (c->counts && !zinf_estimate(&other, &c->options))
             c->seconds = other.step_seconds;
+        if (!c->is_more || (c->seconds > 0 && c->seconds <= c->before))
+            continue;
+        c->options.like = NULL; /* what was found is not the best with more: it is searched anew */
+        if (!zinf_estimate(&other, &c->options))
+            c->seconds = fmin(other.step_seconds, c->before);
     }
     return NULL;
 }
@@ -59,6 +67,32 @@ static void run_workers(struct change changes[ESTIMATE_CHANGES])
             estimate_changes(&workers[i]);
 }
 
+/* A GiB more than the budget, of a machine that has it; what is filled stays what it is. */
+static void add_memory(struct change *c, bool host, const struct zinf_estimate *now, uint32_t seats)
+{
+    const uint64_t gib = (uint64_t)1 << 30;
+    c->is_more = true;
+    if (c->options.trainer.described) {
+        c->described = *c->options.trainer.described;
+        c->described.ram_bytes += host ? 2 * gib : 0;
+        c->described.gpu_bytes += host ? 0 : 2 * gib;
+        c->options.trainer.described = &c->described;
+    }
+    if (!host) {
+        c->config.device_memory = now->budget[0] + gib;
+        return;
+    }
+    if (!c->config.host_memory && !strcmp(c->config.placement, "auto"))
+        c->config.placement = (char *)(uintptr_t) "exact";
+    c->config.host_memory = (now->budget[1] * (seats ? seats : 1)) + gib;
+}
+
+/* Whether what is for the drive is there, whatever RAM is free. */
+static bool leaves_ram(const struct zinf_config *c)
+{
+    return !c->host_memory && !strcmp(c->placement, "auto");
+}
+
 static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
 {
     const bool by_link = e->now.link_seconds > 0;
@@ -71,8 +105,9 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
                                           : "units gathered between the devices",
                           .counts =
                               by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0)},
+        [FILLED] = {.what = "RAM filled first (zinf.placement \"fill\")",
+                    .counts = e->now.lane_bytes[0] && leaves_ram(now->trainer.config)},
     };
-    uint64_t gib = (uint64_t)1 << 30;
     for (int i = 0; i < ESTIMATE_CHANGES; i++) {
         all[i].config = *now->trainer.config;
         all[i].options = *now;
@@ -80,14 +115,15 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
         all[i].options.trace = NULL;
         all[i].options.like = &e->now;
         all[i].options.trainer.config = &all[i].config;
+        all[i].before = e->now.step_seconds;
     }
-    uint64_t *host = &all[MORE_HOST].config.host_memory;
-    *host = (*host ? e->now.budget[1] : e->now.bytes[1]) + gib;
-    all[MORE_DEVICE].config.device_memory = e->now.budget[0] + gib;
+    add_memory(&all[MORE_HOST], true, &e->now, e->seats);
+    add_memory(&all[MORE_DEVICE], false, &e->now, e->seats);
     all[MORE_DRIVES].options.drive_factor = 2;
     all[MORE_DEVICES].options.device_factor = 2;
     all[OTHER_GATHER].config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
     all[OTHER_GATHER].options.like = NULL; /* which has its way */
+    all[FILLED].config.placement = (char *)(uintptr_t) "fill";
     run_workers(all);
     for (int i = 0; i < ESTIMATE_CHANGES; i++)
         if (all[i].counts)
@@ -102,6 +138,7 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
     estimate_cached_speeds(&options->speeds, &e->sources, s->config, s->device);
     options->speeds.net_bytes = o->net_bytes;
     if (o->measure) {
+        options->trainer.speeds = &options->speeds; /* by which rates are told apart */
         code = zinf_rates_measure(rates, &options->trainer);
         options->rates = rates;
         e->steps_apart = code ? 0 : rates->steps_apart;
@@ -176,6 +213,33 @@ static int take_seats(struct options *o, const struct zinf_config *config)
     return check_described(o);
 }
 
+/* What an estimate is made of, for a placement that is tried. */
+struct placing {
+    const struct options *options;
+    const struct zinf_session *session;
+    struct estimate_request *request;
+    const struct machine *machine;
+};
+
+static int estimate_placed(void *arg, const struct zinf_config *config)
+{
+    struct placing *p = arg;
+    p->request->trainer.config = config;
+    return estimate(p->options, p->session, p->request, p->machine);
+}
+
+/* Without a configuration all that fits on the device is there; what does not goes further away. */
+static int place(const struct options *o, struct zinf_session *s, struct placing *p)
+{
+    char text[ESTIMATE_PLACED];
+    struct zinf_config_context context = zinf_job_context(&o->common);
+    context.hidden_size = zinf_model_facts(s->model)->hidden;
+    context.dtype = zinf_dtype_name(s->config->dtype);
+    context.quiet = true;
+    int code = estimate_place(s->config, &context, estimate_placed, p, text);
+    return code || o->json ? code : estimate_suggest(text, o->suggest);
+}
+
 static int run_session(struct options *o)
 {
     struct zinf_session s = {0};
@@ -199,8 +263,11 @@ static int run_session(struct options *o)
             .watts = o->power,
             .json = o->json,
         };
+        struct placing placing = {o, &s, &request, o->machine ? &machine : NULL};
         code = o->compare ? estimate_compare(&request, o->compare)
-                          : estimate(o, &s, &request, o->machine ? &machine : NULL);
+                          : estimate(o, &s, &request, placing.machine);
+        if (code == -ENOMEM && !o->compare && !o->common.config)
+            code = place(o, &s, &placing);
     }
     zinf_session_end(&s);
     return code;
@@ -280,9 +347,11 @@ static const struct option own[] = {
     OPTION("--measure", FLAG, AT(measure), NULL,
      "run a few steps with two blocks for the speeds (default: of zinf bench, else stated ones)"),
     OPTION("--machine", TEXT, AT(machine), "NAME|FILE",
-     "of a machine that is not here: a card (3090, 4090, 5090, a10, l4, a100-40, a100-80, h100, "
-     "h200), cpu, or a JSON file; then figures: 4090,ram=64G,nvme=7/6", .word = machine_word,
+     "of a machine that is not here: a card (3090, 4090, 5090, a10, l4, a100-80, h100, ...), cpu, or "
+     "a JSON file; then figures: 4090,ram=64G,nvme=7/6", .word = machine_word,
      .open = true),
+    OPTION("--suggest", TEXT, AT(suggest), "FILE",
+     "without --config: write the placement that fits there"),
     OPTION("--compare", TEXT, AT(compare), "LIST",
      "a table of such machines, with commas between them"),
     OPTION("--power", NUMBER, AT(power), "X", "watts, for the energy of --tokens", .min = 1,

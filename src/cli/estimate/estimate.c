@@ -24,6 +24,8 @@ static const char *lane_text(const struct estimate *e, size_t lane)
                                                                        : lane_texts[lane];
 }
 
+#define SHORT_LIFE 365 /* days that a drive lasts, below which ways out are named */
+
 /* Columns of labels; what is longer than a line goes on below its beginning. */
 #define LABEL 11
 
@@ -82,6 +84,11 @@ static void print_wear(const struct estimate *e)
         snprintf(text + used, sizeof text - (size_t)used, ": %.0f TBW last %.0f days",
                  e->tbw * 1e-12, e->tbw / day);
     cli_print_field(stdout, "drive", LABEL, text);
+    if (day > 0 && e->tbw / day < SHORT_LIFE)
+        cli_print_field(stdout, "", LABEL,
+                        "less is written with more RAM (zinf.host_memory, zinf.placement fill), "
+                        "optimizer.type AdamW8bit, zinf.schedule update-in-place, or more "
+                        "micro-batches a step");
 }
 
 double estimate_length_seconds(const struct estimate *e)

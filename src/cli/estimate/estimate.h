@@ -13,7 +13,7 @@ struct estimate_change {
     const char *what;
     double step_seconds;
 };
-#define ESTIMATE_CHANGES 5
+#define ESTIMATE_CHANGES 6
 
 /* Rates that a plan goes by, and where each is from: "zinf bench gemm, 2026-11-22". */
 enum estimate_rate {
@@ -91,6 +91,15 @@ void estimate_print_sources(const struct estimate *e, int label_cols);
 void estimate_sources_line(const struct estimate_sources *sources, bool drives, char *out,
                            size_t bytes);
 cJSON *estimate_sources_json(const struct estimate *e);
+/* estimate_place.c: tries placements without a configuration, the nearest first, until one fits.
+ * fits: 0, or -ENOMEM where it does not, for which the next one is tried. text: the configuration
+ * of the last. usual: what is not of the placement. */
+#define ESTIMATE_PLACED 512
+int estimate_place(const struct zinf_config *usual, const struct zinf_config_context *context,
+                   int (*fits)(void *arg, const struct zinf_config *config), void *arg,
+                   char text[ESTIMATE_PLACED]);
+/* Prints it in one line, and writes it to path; NULL: nowhere. */
+int estimate_suggest(const char *text, const char *path);
 /* Room where the configuration keeps things on drives, if those are of this machine. */
 void estimate_drive_room(struct estimate *e, const struct zinf_config *config);
 

@@ -44,8 +44,28 @@ static void print_heading(bool length)
     if (length)
         printf(" %9s %9s %8s %8s", "tokens/s", "days", "TB", "kWh");
     else
-        printf(" %9s %9s %9s %9s", "GPU, GiB", "RAM", "drive", "tokens/s");
+        printf(" %9s %9s %10s %9s", "GPU, GiB", "RAM, GiB", "drive, GiB", "tokens/s");
     puts("  limited by");
+}
+
+/* Three or four figures, and never a power of ten. */
+static const char *figure(char text[24], double value)
+{
+    int places = value >= 100 ? 0 : value >= 10 ? 1 : value >= 1 ? 2 : 3;
+    snprintf(text, 24, "%.*f", places, value);
+    return text;
+}
+
+/* Budgets that the configuration names are those of every machine of the table. */
+static void print_caps(const struct zinf_config *config)
+{
+    char device[16], host[16];
+    if (config->device_memory)
+        printf("on every machine: zinf.device_memory %s of its GPU\n",
+               zinf_size_format(device, sizeof device, config->device_memory));
+    if (config->host_memory)
+        printf("on every machine: zinf.host_memory %s of its RAM\n",
+               zinf_size_format(host, sizeof host, config->host_memory));
 }
 
 static void print_line(const struct estimate *e, const char *name)
@@ -54,16 +74,17 @@ static void print_line(const struct estimate *e, const char *name)
     double rate = (double)n->tokens / n->step_seconds;
     printf("%-*.*s", NAME_COLS, NAME_COLS, name);
     if (e->tokens > 0) {
-        printf(" %9.4g %9.3g %8.3g", rate, estimate_length_seconds(e) / 86400,
-               estimate_length_written(e) * 1e-12);
+        char tokens[24], days[24], written[24], kwh[24] = "-";
         if (e->watts > 0)
-            printf(" %8.4g", estimate_length_kwh(e));
-        else
-            printf(" %8s", "-");
+            figure(kwh, estimate_length_kwh(e));
+        printf(" %9s %9s %8s %8s", figure(tokens, rate),
+               figure(days, estimate_length_seconds(e) / 86400),
+               figure(written, estimate_length_written(e) * 1e-12), kwh);
     } else {
+        char tokens[24];
         for (int i = 0; i < 3; i++)
-            printf(" %9.2f", (double)n->bytes[i] / 0x1p30);
-        printf(" %9.4g", rate);
+            printf(" %*.2f", i < 2 ? 9 : 10, (double)n->bytes[i] / 0x1p30);
+        printf(" %9s", figure(tokens, rate));
     }
     printf("  %s%s\n", estimate_lane(n->bottleneck),
            e->drive_free < n->bytes[2] ? "; the drive is too small" : "");
@@ -98,8 +119,10 @@ static int compare_one(void *arg, const char *spec)
 int estimate_compare(const struct estimate_request *request, const char *machines)
 {
     struct comparison c = {.request = request, .list = request->json ? cJSON_CreateArray() : NULL};
-    if (!request->json)
+    if (!request->json) {
+        print_caps(request->trainer.config);
         print_heading(request->tokens > 0);
+    }
     int code = machine_each(machines, compare_one, &c);
     if (!c.list)
         return code;

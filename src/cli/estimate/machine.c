@@ -102,7 +102,7 @@ static int take_figure(struct machine *m, const char *item)
 
 static int take_name(struct machine *m, const char *name)
 {
-    char names[256];
+    char names[512];
     snprintf(m->name, sizeof m->name, "%s", name);
     if (!strcmp(name, "cpu") || machine_take_card(m, name))
         return 0;

@@ -5,13 +5,14 @@
  * the data but the number of files.
  */
 #include "text/internal.h"
-#include "text/samples/samples.h"
+#include "text/samples/samples_store.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 struct segment {
     enum { FROM_CACHE, FROM_TOKEN_FILE, SEPARATOR } kind;
@@ -258,6 +259,76 @@ uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset)
 uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset)
 {
     return dataset->n_windows;
+}
+
+/* ---- what it is made of ---- */
+
+/* The file's segment: those between files are none's. */
+static const struct segment *segment_of_file(const struct zinf_dataset *dataset, uint32_t index)
+{
+    for (size_t i = 0; i < dataset->n_segments; i++)
+        if (dataset->segments[i].kind != SEPARATOR && !index--)
+            return &dataset->segments[i];
+    return NULL;
+}
+
+uint32_t zinf_dataset_n_files(const struct zinf_dataset *dataset)
+{
+    uint32_t n = 0;
+    if (dataset->samples)
+        return samples_n_files(dataset->samples);
+    while (segment_of_file(dataset, n))
+        n++;
+    return n;
+}
+
+/* Token files have no sums of their own. */
+static int sum_token_file(const struct segment *segment, uint64_t *out)
+{
+    int32_t ids[16384];
+    const uint64_t step = sizeof ids / sizeof *ids;
+    XXH3_state_t *state = XXH3_createState();
+    int code = state ? 0 : zinf_fail(-ENOMEM, "no memory to sum %s", segment->path);
+    if (state)
+        XXH3_64bits_reset(state);
+    for (uint64_t at = 0; !code && at < segment->count; at += step) {
+        uint64_t left = segment->count - at, n = left < step ? left : step;
+        code = segment->source.read(segment->source.handle, at, n, ids);
+        if (!code)
+            XXH3_64bits_update(state, ids, n * sizeof *ids);
+    }
+    *out = code ? 0 : XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return code;
+}
+
+int zinf_dataset_file(const struct zinf_dataset *dataset, uint32_t index,
+                      struct zinf_data_file *out)
+{
+    const struct text_token_cache *cache;
+    const struct segment *segment = NULL;
+    int code = 0;
+    if (dataset->samples)
+        cache = samples_file(dataset->samples, index);
+    else if (!(segment = segment_of_file(dataset, index)))
+        return zinf_fail(-EINVAL, "data file %u is not there", index);
+    else
+        cache = segment->kind == FROM_CACHE ? &segment->cache : NULL;
+    *out = (struct zinf_data_file){.path = cache ? cache->path : segment->path};
+    out->count = cache ? cache->count : segment->count;
+    if (cache)
+        out->sum = text_token_cache_sum(cache);
+    else
+        code = sum_token_file(segment, &out->sum);
+    return code;
+}
+
+uint64_t zinf_dataset_order(const struct zinf_dataset *dataset)
+{
+    const uint64_t numbers[] = {dataset->seq_len, dataset->shuffle, dataset->seed,
+                                (uint64_t)dataset->separator};
+    return dataset->samples ? samples_order(dataset->samples)
+                            : XXH3_64bits(numbers, sizeof numbers);
 }
 
 /* ---- reading ---- */

@@ -6,6 +6,7 @@
 #include "text/samples/samples_store.h"
 
 #include <stdlib.h>
+#include <xxhash.h>
 
 /* ---- opening ---- */
 
@@ -241,6 +242,27 @@ void zinf_samples_close(struct zinf_samples *s)
 }
 
 /* ---- asking ---- */
+
+uint32_t samples_n_files(const struct zinf_samples *samples)
+{
+    return (uint32_t)samples->n_caches;
+}
+
+const struct text_token_cache *samples_file(const struct zinf_samples *samples, uint32_t index)
+{
+    return &samples->caches[index].tokens;
+}
+
+uint64_t samples_order(const struct zinf_samples *samples)
+{
+    const struct zinf_samples_options *o = &samples->options;
+    const uint64_t numbers[] = {o->seq_len,          o->source_len, o->max_ids,
+                                o->min_ids,          o->cut,        o->front,
+                                o->source_front,     o->unlabelled, o->packed,
+                                o->shuffle,          o->group,      o->seed,
+                                (uint64_t)o->pad,    (uint64_t)o->source_pad};
+    return XXH3_64bits(numbers, sizeof numbers);
+}
 
 const struct zinf_samples_facts *zinf_samples_facts(const struct zinf_samples *samples)
 {

@@ -108,6 +108,11 @@ struct zinf_samples {
     struct zinf_sample other;        /* where rows rotate: whose answer it has */
 };
 
+/* samples.c: its files, and what decides how their samples become windows. */
+uint32_t samples_n_files(const struct zinf_samples *samples);
+const struct text_token_cache *samples_file(const struct zinf_samples *samples, uint32_t index);
+uint64_t samples_order(const struct zinf_samples *samples);
+
 /* What a cut leaves of n ids of which the last may have to stay, and where it begins. */
 struct sample_cut {
     uint32_t first, n;

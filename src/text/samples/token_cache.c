@@ -271,6 +271,14 @@ int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, 
     return 0;
 }
 
+uint64_t text_token_cache_sum(const struct text_token_cache *cache)
+{
+    const uint64_t bytes = cache->count * cache->id_bytes;
+    const uint64_t parts[] = {
+        bytes, token_sums_of(cache->sums, (bytes + TOKEN_BLOCK - 1) / TOKEN_BLOCK)};
+    return XXH3_64bits_withSeed(parts, sizeof parts, cache->documents);
+}
+
 int zinf_token_cache_verify(const char *path)
 {
     struct token_cache_header header = {0};

@@ -19,6 +19,14 @@
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
+/* Of a GPU. Kernels that are enqueued one behind the other start no faster than the CPU can launch
+ * them, 4 to 6 microseconds each (pegainfer's "From Launch Overhead to CUDA Graph"), and about one
+ * passes between the end of one and the next (3.8 for one of 2.9: A. Gray, "Getting Started with
+ * CUDA Graphs", NVIDIA). 128 cores make tiles of 128 x 128: a GeForce RTX 4090 has as many, an A100
+ * 108, an H100 132. */
+#define SHORTEST_KERNEL 4e-6
+#define BETWEEN_KERNELS 1e-6
+#define WAVE (128.0 * 128 * 128)
 
 static double threads_of(const struct plan *p)
 {
@@ -142,13 +150,20 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
     share(p, used);
 }
 
-/* Whether stages of this kind make products, as one of them at least does. */
-static bool makes_products(const struct walk *w, int kind)
+struct zinf_pace setup_pace(const struct setup *s)
 {
-    for (uint32_t s = 0; s < w->graph->n_stages; s++)
-        if (w->stages[s].kind == kind_sort(kind) && w->stages[s].size[kind_pass(kind)].flops > 0)
-            return true;
-    return false;
+    static const struct zinf_speeds unknown;
+    const struct plan p = {.setup = s};
+    struct zinf_speeds used;
+    plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
+    double flops = used.device_flops;
+    struct zinf_pace pace = {.flops_a_byte = flops / used.device_bytes};
+    if (device_is_far(s)) {
+        pace.shortest = SHORTEST_KERNEL * flops;
+        pace.between = BETWEEN_KERNELS * flops;
+        pace.wave = WAVE;
+    }
+    return pace;
 }
 
 /* Reads and writes at once get the half of a mix each. */
@@ -177,12 +192,11 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
         [COST_PULL] = between.pull,
         [COST_SUM] = between.sum,
         [COST_PEER] = between.peer,
-        [COST_STAGE] = 1 / used.device_bytes,
+        [COST_STAGE] = 1 / used.device_flops,
     };
     memset(rates, 0, sizeof *rates);
     for (int kind = 0; kind < ZINF_RATE_KINDS; kind++) {
-        bool products = kind >= OP_STAGES && makes_products(&p->setup->walk, kind);
-        rates->seconds[kind] = products ? 1 / used.device_flops : by_cost[op_kind_cost(kind)];
+        rates->seconds[kind] = by_cost[op_kind_cost(kind)];
     }
     rates->read_beside_write = beside_of(s->drive_read_bytes, s->drive_mixed_bytes);
     rates->write_beside_read = beside_of(s->drive_write_bytes, s->drive_mixed_bytes);

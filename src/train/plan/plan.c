@@ -22,7 +22,8 @@ bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
     /* A choice by budgets must not show in the sums. */
     bool better = moves && !variant->micro_major && !s->walk.order_counts;
-    return possible && (s->order == ORDER_LAYER_MAJOR || (s->order == ORDER_AUTO && better));
+    bool asked = s->order == ORDER_LAYER_MAJOR && !(s->order_is_open && variant->micro_major);
+    return possible && (asked || (s->order == ORDER_AUTO && better));
 }
 
 static int take_arrays(struct plan *p)

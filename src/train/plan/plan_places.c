@@ -261,7 +261,8 @@ void plan_set_places(struct plan *p, const struct choice *c)
     p->waypoints = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         struct zinf_home *home = &p->homes[u];
-        if (trains(p->setup) && home->state == ZINF_TIER_DEVICE && device_is_far(p->setup))
+        if (trains(p->setup) && unit_trains(p->setup, u) && home->state == ZINF_TIER_DEVICE &&
+            device_is_far(p->setup))
             home->param = ZINF_TIER_DEVICE;
         home->in_files = home->param == ZINF_TIER_DRIVE && p->setup->weights &&
                          p->setup->weights->units[u].n_parts;

@@ -113,6 +113,8 @@ int plan_print(const struct plan *p, FILE *out)
     fprintf(out, "plan: %s, %llu parameters in %s", s->device->name,
             (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype));
     print_homes(p, out);
+    if (s->device->kind == ZINF_DEVICE_HOST)
+        fputs("plan: the device is the CPU: its memory and the host's are the same RAM\n", out);
     if (s->mesh.all)
         print_ranks(s, p->variant.by_link, out);
     print_adapters(p, out);

@@ -92,14 +92,15 @@ static void try(struct search *s, struct variant variant, const char *what)
 /* Whether the sums of micro-batches' gradients could be on a GPU, and their updates elsewhere. */
 static bool sums_are_free(const struct setup *s)
 {
-    return s->n_micro > 1 && trains(s) && device_is_far(s) && s->grad_tier != ZINF_TIER_DEVICE;
+    return s->n_micro > 1 && trains(s) && device_is_far(s) && s->grad_tier != ZINF_TIER_DEVICE &&
+           !s->mesh.all;
 }
 
 static void try_orders(struct search *s)
 {
     struct variant other = s->best;
     bool layer_major = plan_is_layer_major(s->setup, &s->best);
-    bool free = layer_major && s->setup->order == ORDER_AUTO;
+    bool free = layer_major && (s->setup->order == ORDER_AUTO || s->setup->order_is_open);
     other.micro_major = free;
     if (free)
         try(s, other, "micro-batches one after the other");
@@ -117,7 +118,8 @@ static void try_spared_device(struct search *s)
     const struct setup *setup = s->setup;
     bool far = device_is_far(setup) && has_backward(setup);
     bool free = setup->order == ORDER_AUTO || !plan_is_layer_major(setup, &s->best);
-    bool adds = far && free && setup->n_micro > 1 && setup->grad_tier == ZINF_TIER_HOST;
+    bool adds =
+        far && free && setup->n_micro > 1 && setup->grad_tier == ZINF_TIER_HOST && !setup->mesh.all;
     for (int i = 1; i < 4; i++) {
         struct variant other = s->best;
         other.x_on_host |= (i & 1) != 0;
@@ -137,8 +139,9 @@ static bool returns_may_limit(const struct setup *s)
 {
     const struct zinf_speeds *speeds = s->options.speeds;
     double flops = 3 * s->walk.flops, bytes = (double)s->layout.total_elems * sizeof(float);
-    return trains(s) && s->n_micro == 1 && device_is_far(s) && s->grad_tier == ZINF_TIER_HOST &&
-           speeds && speeds->link_bytes > 0 && speeds->device_flops > 0 &&
+    return trains(s) && s->n_micro == 1 && !s->mesh.all && device_is_far(s) &&
+           s->grad_tier == ZINF_TIER_HOST && speeds && speeds->link_bytes > 0 &&
+           speeds->device_flops > 0 &&
            bytes / speeds->link_bytes > flops / speeds->device_flops / 2;
 }
 
@@ -191,14 +194,22 @@ static void try_link(struct search *s)
         try(s, other, "units gathered by the GPUs");
 }
 
+/* Whether all that a plan follows from is here alone: seats of one process have the budgets that
+ * they have agreed on and the same speeds, and find the same. */
+static bool is_one_process(const struct setup *s)
+{
+    const struct zinf_net *net = s->mesh.all;
+    return !net || zinf_net_place(net).seats == zinf_net_place(net).world;
+}
+
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)
 {
     struct search s = {
         .setup = setup,
         .best = {.by_link = setup->must_link, .host_grads_part = 4, .host_states = 4}};
     try_link(&s);
-    /* What is where must be the same after a restart, or for every rank. */
-    if (!setup->durable && !setup->mesh.all) {
+    /* What is where must be the same after a restart, or for every process. */
+    if (!setup->durable && is_one_process(setup)) {
         try_orders(&s);
         try_spared_device(&s);
         try_waiting_grads(&s);

@@ -26,6 +26,7 @@ static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s
     int code = zinf_stage_measure(size, c, w->graph, s, pass);
     size->flops /= visits;
     size->bytes /= visits;
+    size->work /= visits;
     w->workspace = most(w->workspace, size->workspace);
     w->outside = most(w->outside, size->outside);
     if (pass == ZINF_PASS_WHOLE)

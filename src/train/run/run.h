@@ -51,6 +51,7 @@ struct run {
     bool resumes;                         /* goes on from a checkpoint */
     struct checkpoint from;               /* either: where it goes on */
     struct checkpoint_data data;          /* what is trained on; position is not kept here */
+    cJSON *identity;                      /* what it stands on: identity.h */
     cJSON *resolved;                      /* the configuration, as checkpoints hold it */
     struct checkpoint_background *saving; /* or NULL: none is being saved now */
     char *last_folder;                    /* the checkpoint that was saved last, or NULL */
@@ -123,6 +124,11 @@ static inline uint64_t run_threads(const struct run *run)
     int64_t asked = run->config->threads;
     return asked > 0 ? (uint64_t)asked : (uint64_t)zinf_cpu_count();
 }
+
+/* run_identity.c: once the data are open and, on rank 0, the settings are known. */
+int run_identify(struct run *run);
+/* -EINVAL: it stands on something else than `from` did, which folder holds. */
+int run_compare_identity(const struct run *run, const char *folder);
 
 /* run_name.c: reads it; -EBADMSG: it is damaged. Makes a new one. Says in it that there are steps
  * of so many ranks on a path, or with NULL that there are none. */

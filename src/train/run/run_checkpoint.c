@@ -60,7 +60,9 @@ static int read_resolved(struct run *run)
 static int load_checkpoint(struct run *run)
 {
     const char *folder = run->options->resume;
-    int code = checkpoint_check_data(&run->from, folder, &run->data);
+    int code = run_compare_identity(run, folder);
+    if (!code)
+        code = checkpoint_check_data(&run->from, folder, &run->data);
     if (!code && run_is_first(run))
         code = checkpoint_check_config(&run->from, folder, run->config, run->resolved);
     return code ? code : checkpoint_load(&run->from, folder, run->trainer);
@@ -74,6 +76,8 @@ int run_resume(struct run *run)
         code = run_compare_data(run);
     if (!code && run_is_first(run))
         code = read_resolved(run);
+    if (!code)
+        code = run_identify(run);
     if (!code && !folder && run->options->resume_steps)
         zinf_log(ZINF_LOG_INFO, "%s has no checkpoint yet: training begins", run->options->output);
     if (code || !folder)
@@ -161,6 +165,7 @@ int run_save_checkpoint(struct run *run, uint64_t step, bool last)
     c.data.position = run->position;
     c.best = run->best;
     c.config = cJSON_Duplicate(run->resolved, true);
+    c.stands_on = cJSON_Duplicate(run->identity, true);
     run_choose_source(run);
     int code = background ? checkpoint_background_begin(&run->saving, run->trainer, &c, o->output,
                                                         o->save_total_limit)
@@ -188,5 +193,6 @@ void run_close_checkpoint(struct run *run)
     free(run->unsaved_why);
     checkpoint_fini(&run->from);
     cJSON_Delete(run->resolved);
+    cJSON_Delete(run->identity);
     free(run->last_folder);
 }

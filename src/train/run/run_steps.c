@@ -221,6 +221,8 @@ int run_recover(struct run *run)
     int code = scalars ? checkpoint_parse(&run->from, folder, scalars, bytes)
                        : zinf_fail(-EBADMSG, "%s holds no step", folder);
     if (!code)
+        code = run_compare_identity(run, folder);
+    if (!code)
         code = checkpoint_check_base(&run->from, folder, run->trainer);
     if (!code)
         code = checkpoint_check_data(&run->from, folder, &run->data);
@@ -237,6 +239,28 @@ bool run_has_checkpoint(const struct run *run)
     return run->from.step && checkpoint_step(run) == run->from.step;
 }
 
+/* With all that there is room for: of the configuration changes are warned of, of what the run
+ * stands on they are named. */
+static char *scalars_text(const struct run *run, struct checkpoint *c)
+{
+    c->config = cJSON_Duplicate(run->resolved, true);
+    c->stands_on = cJSON_Duplicate(run->identity, true);
+    char *text = checkpoint_text(c);
+    for (int left_out = 0; text && strlen(text) > DURABLE_SCALARS_BYTES && left_out < 2;
+         left_out++) {
+        free(text);
+        if (left_out) {
+            cJSON_Delete(c->stands_on);
+            c->stands_on = identity_short(run->identity);
+        } else {
+            cJSON_Delete(c->config);
+            c->config = NULL;
+        }
+        text = checkpoint_text(c);
+    }
+    return text;
+}
+
 int run_commit_step(struct run *run)
 {
     struct checkpoint c = {.seed = run->options->trainer.seed,
@@ -249,14 +273,7 @@ int run_commit_step(struct run *run)
     c.data.position = run->position;
     c.best = run->best;
     checkpoint_take_counters(&source, &c);
-    c.config = run->resolved;
-    char *text = checkpoint_text(&c);
-    if (text && strlen(text) > DURABLE_SCALARS_BYTES) { /* changes are not warned of then */
-        free(text);
-        c.config = NULL;
-        text = checkpoint_text(&c);
-    }
-    c.config = NULL;
+    char *text = scalars_text(run, &c);
     checkpoint_fini(&c);
     bool begins = !run->recovers && !run->trainer->durable.n;
     int code = text ? durable_commit(run->trainer, text, strlen(text)) : -ENOMEM;

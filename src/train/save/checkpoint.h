@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "train/save/transfer.h"
 
-#define CHECKPOINT_FORMAT 1 /* of trainer_state.json; a newer one is refused */
+#define CHECKPOINT_FORMAT 2 /* of trainer_state.json; another one is refused */
 #define CHECKPOINT_STATE "trainer_state.json"
 #define CHECKPOINT_OPTIMIZER "optimizer"
 
@@ -49,7 +49,8 @@ struct checkpoint {
     struct zinf_loss_scale loss_scale;
     struct checkpoint_data data;
     struct checkpoint_best best;
-    cJSON *config; /* the resolved configuration */
+    cJSON *config;    /* the resolved configuration */
+    cJSON *stands_on; /* identity.h */
     struct checkpoint_file *files;
     uint32_t n_files;
     uint32_t n_compared; /* of the first of these: after they were written, by whoever wrote them */

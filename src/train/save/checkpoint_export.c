@@ -144,6 +144,14 @@ static int export_from(const struct checkpoint *c, const char *folder,
     return code;
 }
 
+static int check_output(const char *folder, const struct zinf_export_options *options)
+{
+    struct zinf_origin read = {"--checkpoint", folder};
+    const struct zinf_origins origins = {&read, 1};
+    int code = zinf_apart_check("--output", options->output, ZINF_WRITTEN_FOLDER, &origins);
+    return code ? code : zinf_folder_check_new("--output", options->output);
+}
+
 int zinf_checkpoint_export(const struct zinf_export_options *options)
 {
     struct checkpoint c;
@@ -151,13 +159,6 @@ int zinf_checkpoint_export(const struct zinf_export_options *options)
     int code = zinf_checkpoint_find(options->checkpoint, &folder);
     if (code)
         return code;
-    struct zinf_origin read = {"--checkpoint", folder};
-    const struct zinf_origins origins = {&read, 1};
-    code = zinf_apart_check("--output", options->output, ZINF_WRITTEN_FOLDER, &origins);
-    if (!code)
-        code = zinf_folder_check_new("--output", options->output);
-    if (code)
-        goto out;
     code = checkpoint_open(&c, folder);
     if (!code && c.adapted) {
         code = zinf_fail(-EINVAL,
@@ -166,10 +167,11 @@ int zinf_checkpoint_export(const struct zinf_export_options *options)
                          folder);
         checkpoint_fini(&c);
     } else if (!code) {
-        code = export_from(&c, folder, options);
+        code = check_output(folder, options);
+        if (!code)
+            code = export_from(&c, folder, options);
         checkpoint_fini(&c);
     }
-out:
     free(folder);
     return code;
 }

@@ -30,7 +30,7 @@ int zinf_checkpoint_look(const char *folder,
 
 int zinf_adapter_verify(const char *folder)
 {
-    return base_identity_check_own(folder);
+    return identity_check_own(folder);
 }
 
 int zinf_checkpoint_list(const char *output,

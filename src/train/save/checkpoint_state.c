@@ -20,6 +20,7 @@ void checkpoint_fini(struct checkpoint *c)
         free(c->files[i].name);
     free(c->files);
     cJSON_Delete(c->config);
+    cJSON_Delete(c->stands_on);
     *c = (struct checkpoint){0};
 }
 
@@ -110,6 +111,7 @@ static char *state_text(const struct checkpoint *c)
         add_best(root, &c->best) && (!c->adapted || add_hex(root, "adapter_base", c->base_sum)) &&
         (!c->origin || add_hex(root, "origin", c->origin)) &&
         (!c->config || cJSON_AddItemReferenceToObject(root, "config", c->config)) &&
+        (!c->stands_on || cJSON_AddItemReferenceToObject(root, "stands_on", c->stands_on)) &&
         add_files(root, c);
     if (good)
         text = cJSON_Print(root);
@@ -278,6 +280,7 @@ static int read_members(const cJSON *root, const char *path, struct checkpoint *
     out->n_moments = (int)moments;
     snprintf(out->optimizer, sizeof out->optimizer, "%s", optimizer);
     out->config = cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(root, "config"), true);
+    out->stands_on = cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(root, "stands_on"), true);
     return read_files(root, path, out);
 }
 
@@ -307,6 +310,12 @@ static int check_format(const cJSON *root, const char *path)
                          path, version, (long long)format, CHECKPOINT_FORMAT);
     if (!code && format < 1)
         code = zinf_fail(-EINVAL, "%s: format is missing", path);
+    if (!code && format < CHECKPOINT_FORMAT)
+        code = zinf_fail(-ENOTSUP,
+                         "%s was written by zinf %s in format %lld, which does not say what the "
+                         "training stands on: begin anew from its weights with --model, or go on "
+                         "with the zinf that wrote it",
+                         path, version, (long long)format);
     return code;
 }
 

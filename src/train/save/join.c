@@ -7,9 +7,10 @@
 #include "base/apart.h"
 #include "model/model.h"
 #include "train/checkpoints.h"
-#include "train/save/base_identity.h"
+#include "train/save/identity.h"
 #include "train/save/merge.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct part {
@@ -17,7 +18,7 @@ struct part {
     cJSON *config;
     struct adapter_choice *choice;
     struct zinf_tensors *weights;
-    struct base_identity base;
+    cJSON *identity;
     double weight;
 };
 struct joining {
@@ -174,7 +175,7 @@ static int write_weights(struct joining *j)
     struct zinf_written_file file;
     int code = path ? zinf_make_dirs(j->output) : -ENOMEM;
     if (!code)
-        code = base_identity_forget(j->output);
+        code = identity_forget(j->output);
     if (!code)
         code = zinf_tensors_writer_create(&j->to, &options);
     if (!code)
@@ -279,13 +280,13 @@ static int open_part(struct part *p, const char *named, double weight)
     if (!code && !(path = zinf_path_join(p->folder, ZINF_ADAPTER_WEIGHTS)))
         code = -ENOMEM;
     if (!code)
-        code = base_identity_check_own(p->folder);
+        code = identity_check_own(p->folder);
     if (code >= 0)
         code = zinf_tensors_open(&p->weights, path);
     if (!code)
         code = check_names(p);
     if (!code)
-        code = base_identity_read(p->folder, &p->base);
+        code = identity_read(p->folder, &p->identity);
     free(path);
     return code;
 }
@@ -293,15 +294,27 @@ static int open_part(struct part *p, const char *named, double weight)
 static int check_bases(const struct joining *j)
 {
     const struct part *first = &j->parts[0];
-    for (int k = 1; k < j->n; k++) {
-        const struct base_identity *a = &first->base, *b = &j->parts[k].base;
-        if (a->known && b->known && (a->layout != b->layout || a->weights != b->weights))
-            return zinf_fail(-EINVAL,
-                             "%s and %s were trained above different weights: adapters of one "
-                             "base alone add up",
-                             first->folder, j->parts[k].folder);
+    int code = 0;
+    for (int k = 1; !code && k < j->n; k++) {
+        const struct identity_check check = {
+            .where = first->folder,
+            .model = j->parts[k].folder,
+            .way_on = "adapters of one base alone add up",
+            .base = true,
+        };
+        cJSON *now = identity_of_base(j->parts[k].identity);
+        cJSON *then = identity_of_base(first->identity);
+        code = identity_compare(then, now, &check);
+        if (code) {
+            char why[512];
+            snprintf(why, sizeof why, "%s", zinf_error());
+            zinf_fail(code, "%s and %s were trained above different weights: %s", first->folder,
+                      j->parts[k].folder, why);
+        }
+        cJSON_Delete(then);
+        cJSON_Delete(now);
     }
-    return 0;
+    return code;
 }
 
 static int check_output(const struct joining *j)
@@ -330,8 +343,10 @@ int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const c
         code = write_weights(&j);
     if (!code)
         code = write_config(&j);
+    cJSON *base = code ? NULL : identity_of_base(j.parts[0].identity);
     if (!code)
-        code = base_identity_write(&j.parts[0].base, j.sum, output);
+        code = identity_write(base, j.sum, output);
+    cJSON_Delete(base);
     if (!code)
         code = zinf_folder_copy_companions(j.parts[0].folder, output, ZINF_COMPANIONS_TOKENIZER);
     for (int k = 0; k < n && k < ZINF_MAX_JOINED; k++) {
@@ -339,6 +354,7 @@ int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const c
         zinf_tensors_close(p->weights);
         zinf_adapter_choice_close(p->choice);
         cJSON_Delete(p->config);
+        cJSON_Delete(p->identity);
         free(p->folder);
     }
     return code;

@@ -95,6 +95,19 @@ static int check_names(const struct merging *m)
     return 0;
 }
 
+/* Its bytes were summed while they were copied; nothing has its name yet. */
+static int check_base(const struct merging *m)
+{
+    cJSON *identity = NULL;
+    int code = identity_of_model(&identity, m->model, m->base);
+    if (!code)
+        code = identity_add_base(identity, m->weights);
+    if (!code)
+        code = identity_check_adapter(identity, m->folder, m->base);
+    cJSON_Delete(identity);
+    return code;
+}
+
 static int copy_all(struct merging *m)
 {
     int code = check_names(m);
@@ -111,6 +124,8 @@ static int copy_all(struct merging *m)
     if (!code && m->n_copied != copies)
         code = zinf_fail(-EINVAL, "%s: %u of %u tensors of modules_to_save and bias are not in %s",
                          m->folder, copies - m->n_copied, copies, m->base);
+    if (!code)
+        code = check_base(m);
     return code ? code : zinf_tensors_writer_finish(m->to);
 }
 
@@ -148,9 +163,9 @@ static int open_model(struct merging *m)
     if (!code)
         code = find_base(m, config);
     if (!code)
-        code = check_output(m);
-    if (!code)
         code = zinf_model_open(&m->model, m->base);
+    if (!code)
+        code = check_output(m);
     if (!code)
         code = zinf_model_adapt(m->model, config, m->folder);
     if (!code)
@@ -166,7 +181,7 @@ static int open_tensors(struct merging *m)
     char *path = zinf_path_join(m->folder, ZINF_ADAPTER_WEIGHTS);
     int code = path ? zinf_tensors_open(&m->weights, m->base) : -ENOMEM;
     if (!code)
-        code = base_identity_check_own(m->folder);
+        code = identity_check_own(m->folder);
     if (code >= 0)
         code = zinf_tensors_open(&m->adapter, path);
     if (!code)
@@ -237,13 +252,6 @@ static int write_rest(const struct merging *m)
     return code ? code : zinf_folder_copy_companions(m->base, o->output, ZINF_COMPANIONS_ALL);
 }
 
-static int check_base(const struct merging *m)
-{
-    struct base_identity identity;
-    int code = base_identity_of(m->weights, &identity);
-    return code ? code : base_identity_check(&identity, m->folder, m->base);
-}
-
 static int merge(const struct zinf_merge_options *options, const char *folder)
 {
     struct merging m = {.options = options, .folder = folder};
@@ -251,7 +259,7 @@ static int merge(const struct zinf_merge_options *options, const char *folder)
     if (!code)
         code = open_tensors(&m);
     if (!code)
-        code = check_base(&m);
+        code = zinf_tensors_sum_begin(m.weights);
     if (!code)
         code = take_memory(&m);
     if (!code)

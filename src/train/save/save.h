@@ -11,7 +11,7 @@
 #ifndef ZINF_TRAIN_SAVE_H
 #define ZINF_TRAIN_SAVE_H
 
-#include "train/save/base_identity.h"
+#include "train/save/identity.h"
 #include "train/setup.h"
 #include "train/step/scales.h"
 
@@ -33,7 +33,7 @@ struct source {
     const struct zinf_tensors *base;
     float **norms;
     uint64_t step, n_applied, base_sum;
-    struct base_identity base_identity; /* of an adapted model's folder */
+    const cJSON *identity; /* what this stands on, as far as a trainer knows it */
     struct zinf_loss_scale loss_scale;
     struct zinf_net *net; /* of other ranks, or NULL: by which all that is written comes together */
     struct collect *collect; /* what is being written together, see transfer.h; or NULL */

@@ -121,7 +121,7 @@ struct source trainer_source(const struct zinf_trainer *t)
         .step = t->step,
         .n_applied = t->n_applied,
         .base_sum = t->base_sum,
-        .base_identity = t->base_identity,
+        .identity = t->identity,
         .loss_scale = t->loss_scale,
     };
 }

@@ -216,7 +216,7 @@ static int check_adapter(const struct setup *s, const struct zinf_tensors *file)
 static int open_adapter(const struct setup *s, struct zinf_tensors **file)
 {
     char *path = zinf_path_join(s->options.adapter, ZINF_ADAPTER_WEIGHTS);
-    int code = path ? base_identity_check_own(s->options.adapter) : -ENOMEM;
+    int code = path ? identity_check_own(s->options.adapter) : -ENOMEM;
     if (code >= 0)
         code = zinf_tensors_open(file, path);
     free(path);
@@ -283,6 +283,24 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
     return code ? code : t->setup.device->ops->queue_synchronize(source.to_device);
 }
 
+/* Of several ranks the first compares, for all: their weights are of one folder. */
+static bool stands_on_base(const struct zinf_trainer *t)
+{
+    return is_adapted(&t->setup) && !t->setup.layout.rank;
+}
+
+/* What was read has been summed on the way. */
+static int identify(struct zinf_trainer *t, struct zinf_tensors *file)
+{
+    const struct zinf_trainer_options *o = &t->setup.options;
+    int code = identity_of_model(&t->identity, t->setup.model, o->model_path);
+    if (!code && file && stands_on_base(t))
+        code = identity_add_base(t->identity, file);
+    return code || !o->adapter || t->setup.layout.rank
+               ? code
+               : identity_check_adapter(t->identity, o->adapter, o->model_path);
+}
+
 int trainer_load(struct zinf_trainer *t)
 {
     const struct setup *setup = &t->setup;
@@ -292,16 +310,15 @@ int trainer_load(struct zinf_trainer *t)
         return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
     if (!code && setup->options.adapter)
         code = open_adapter(setup, &adapter);
-    if (!code && file && is_adapted(setup))
-        code = base_identity_of(file, &t->base_identity);
-    if (!code && adapter)
-        code = base_identity_check(&t->base_identity, setup->options.adapter,
-                                   setup->options.model_path);
+    if (!code && file && stands_on_base(t))
+        code = zinf_tensors_sum_begin(file);
     t->prefix = prefix_of(setup, file);
     if (!code && file)
         code = weights_check(setup, file);
     if (!code)
         code = load_units(t, file, adapter);
+    if (!code)
+        code = identify(t, file);
     zinf_tensors_close(adapter);
     zinf_tensors_close(file);
     return code;

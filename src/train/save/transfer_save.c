@@ -144,7 +144,7 @@ static int save_adapter(const struct zinf_trainer *t, const char *folder, uint64
 static int prepare(const char *folder, bool adapted)
 {
     int code = zinf_make_dirs(folder);
-    return code || !adapted ? code : base_identity_forget(folder);
+    return code || !adapted ? code : identity_forget(folder);
 }
 
 int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
@@ -197,7 +197,7 @@ int transfer_write_rest(const struct source *s, const char *folder, uint64_t own
                    ? write_adapter_config(setup->model, setup->options.model_path, folder)
                    : transfer_write_config(zinf_model_config(setup->model), setup->dtype, folder);
     if (!code && is_adapted(setup))
-        code = base_identity_write(&s->base_identity, own, folder);
+        code = identity_write(s->identity, own, folder);
     enum zinf_companions which =
         is_adapted(setup) ? ZINF_COMPANIONS_TOKENIZER : ZINF_COMPANIONS_ALL;
     return code ? code : zinf_folder_copy_companions(s->folder, folder, which);

@@ -45,7 +45,7 @@ static struct call call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, u
                .stage = (int32_t)s,
                .visit = (int32_t)visit,
                .at = e->operands,
-               .flops = size->flops,
+               .flops = size->work,
                .bytes = (uint64_t)size->bytes},
         .uses = {.many = e->stage_uses, .capacity = e->walk->most_operands + FEW_USES},
     };
@@ -289,7 +289,7 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
                              e->working != number_of(e, s, m);
             if (recompute) {
                 c.op.flags = OP_RECOMPUTES;
-                c.op.flops += c.info->size[ZINF_PASS_FORWARD].flops;
+                c.op.flops += c.info->size[ZINF_PASS_FORWARD].work;
                 e->working = number_of(e, s, m);
             }
             add_units_back(e, &c);

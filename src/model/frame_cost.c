@@ -1,0 +1,74 @@
+/*
+ * frame_cost: how long kernels take beside products at a device's full rate, while a frame
+ * measures. A kernel takes the longer of its arithmetic and of what it reads and writes, and never
+ * less than it takes to start one; products fill whole tiles, and the last ones of them leave cores
+ * idle. So a pass over 16 tokens costs what reading its weights does, and a thin adapter more than
+ * its flops.
+ */
+#include "model/frame_cost.h"
+
+#include <math.h>
+
+#define TILE 64   /* rows and columns of the smallest tile that products come in */
+#define ALIGNED 8 /* elements of a row's 16 bytes: tensor cores load less of one that is not */
+#define UNALIGNED                                                                                  \
+    2 /* times as long, by figure 2 of NVIDIA's "Matrix Multiplication Background                  \
+       * User's Guide" for cuBLAS 11 */
+#define TAIL                                                                                       \
+    0.25 /* of a wave of tiles: what the last one leaves idle, in the mean (section 4.1            \
+          * of it has the two; a choice of tiles by the library halves the half) */
+/* Attention that keeps its scores on the chip, beside products: 72 % of an A100's rate forward and
+ * 63 % backward, where products have up to 85 %; backward makes five products where forward has two
+ * (Dao, "FlashAttention-2", arXiv 2307.08691, section 4.1). */
+#define ATTENTION (0.85 / 0.72)
+#define ATTENTION_BACKWARD (2.5 * 0.85 / 0.63)
+/* Kernels that look each value up and scale it reach about two thirds of a copy's rate: assumed. */
+#define UNPACKING 1.5
+
+void frame_cost(struct zinf_frame *f, double flops, double bytes)
+{
+    const struct zinf_pace *pace = &f->compute->pace;
+    f->work += fmax(fmax(flops, bytes * pace->flops_a_byte), pace->shortest) + pace->between;
+}
+
+static double tiles(double extent, double tile)
+{
+    return tile > 0 ? ceil(extent / tile) * tile : extent;
+}
+
+static bool is_aligned(const struct zinf_matmul *args)
+{
+    return args->lda % ALIGNED == 0 && args->ldb % ALIGNED == 0 &&
+           args->ldc * (int64_t)zinf_dtype_bytes(args->c_dtype) % 16 == 0;
+}
+
+/* Of a stage whose rows choose its visits each has its share of the rows. */
+static double of_rows(const struct zinf_frame *f, int64_t extent)
+{
+    bool rows = f->rows_share > 0 && extent == f->n_chosen;
+    return (double)extent * (rows ? f->rows_share : 1);
+}
+
+void frame_cost_product(struct zinf_frame *f, const struct zinf_matmul *args)
+{
+    const struct zinf_pace *pace = &f->compute->pace;
+    double tile = pace->wave > 0 ? TILE : 0, m = of_rows(f, args->m);
+    double n = (double)args->n, k = m < (double)args->m ? (double)args->k : of_rows(f, args->k);
+    double flops = 2 * k * (tiles(m, tile) * tiles(n, tile) + TAIL * pace->wave);
+    double bytes = m * k * (double)zinf_dtype_bytes(args->a_dtype) +
+                   k * n * (double)zinf_dtype_bytes(args->b_dtype) +
+                   m * n * (double)zinf_dtype_bytes(args->c_dtype) * (args->beta != 0 ? 2 : 1);
+    frame_cost(f, flops * (pace->wave > 0 && !is_aligned(args) ? UNALIGNED : 1), bytes);
+}
+
+void frame_cost_attention(struct zinf_frame *f, double flops, double bytes, bool backward)
+{
+    bool gpu = f->compute->pace.wave > 0;
+    double times = backward ? (gpu ? ATTENTION_BACKWARD : 2) : gpu ? ATTENTION : 1;
+    frame_cost(f, times * flops, (backward ? 2.5 : 1) * bytes);
+}
+
+void frame_cost_unpacked(struct zinf_frame *f, double bytes)
+{
+    frame_cost(f, 0, bytes * (f->compute->pace.wave > 0 ? UNPACKING : 1));
+}

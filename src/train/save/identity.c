@@ -1,0 +1,413 @@
+/*
+ * identity: one JSON document, made where what it tells of is at hand, and compared member by
+ * member. What a difference is called, and what there is to do, is in one place here.
+ */
+#include "train/save/identity.h"
+
+#include "train/save/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* ---- making ---- */
+
+static int fail_memory(void)
+{
+    return zinf_fail(-ENOMEM, "no memory to tell what a run stands on");
+}
+
+/* 64 bits do not fit a JSON number. */
+static bool add_hex(cJSON *object, const char *key, uint64_t value)
+{
+    char text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    return cJSON_AddStringToObject(object, key, text);
+}
+
+/* Names, numbers of versions, types that files are stored in: nothing of it decides arithmetic. */
+static cJSON *without_words(const cJSON *config)
+{
+    static const char *const words[] = {"_name_or_path",
+                                        "transformers_version",
+                                        "torch_dtype",
+                                        "dtype",
+                                        "use_cache",
+                                        "quantization_config",
+                                        "inference_mode",
+                                        "peft_version",
+                                        "base_model_name_or_path",
+                                        "auto_mapping",
+                                        "revision",
+                                        "peft_type",
+                                        "init_lora_weights",
+                                        "_attn_implementation",
+                                        "_commit_hash"};
+    cJSON *copy = cJSON_Duplicate(config, true);
+    for (size_t i = 0; copy && i < sizeof words / sizeof *words; i++)
+        cJSON_DeleteItemFromObjectCaseSensitive(copy, words[i]);
+    return copy;
+}
+
+static int add_file(void *arg, const char *path, const char *name)
+{
+    uint64_t bytes, sum;
+    int code = checkpoint_sum_file(path, &bytes, &sum);
+    return code ? code : add_hex(arg, name, sum) ? 0 : fail_memory();
+}
+
+int identity_of_model(cJSON **out, const struct zinf_model *model, const char *folder)
+{
+    cJSON *root = cJSON_CreateObject(), *adapter = NULL;
+    cJSON *config = without_words(zinf_model_config(model));
+    bool good = root && config && cJSON_AddItemToObject(root, "model", config);
+    cJSON *files = good ? cJSON_AddObjectToObject(root, "files") : NULL;
+    int code = files ? 0 : fail_memory();
+    if (!code && !access(folder, F_OK)) /* a folder of fresh weights may have gone */
+        code = zinf_folder_companions(folder, ZINF_COMPANIONS_TOKENIZER, add_file, files);
+    if (!code && zinf_model_graph(model)->n_adapted)
+        code = zinf_model_adapter_config(model, "", &adapter);
+    cJSON *choice = adapter ? without_words(adapter) : NULL;
+    if (!code && adapter && (!choice || !cJSON_AddItemToObject(root, "adapter", choice)))
+        code = fail_memory();
+    cJSON_Delete(adapter);
+    if (code) {
+        cJSON_Delete(root);
+        root = NULL;
+    }
+    *out = root;
+    return code;
+}
+
+int identity_add_base(cJSON *identity, struct zinf_tensors *weights)
+{
+    cJSON *base = cJSON_AddObjectToObject(identity, "base");
+    cJSON *files = cJSON_AddObjectToObject(base, "files");
+    uint64_t all = 0, sum;
+    int code = files ? 0 : fail_memory();
+    for (uint32_t i = 0; !code && i < zinf_tensors_file_count(weights); i++) {
+        code = zinf_tensors_sum(weights, i, &sum);
+        all += sum;
+        if (!code && !add_hex(files, zinf_tensors_file_name(weights, i), sum))
+            code = fail_memory();
+    }
+    if (!code &&
+        (!add_hex(base, "weights", all) || !add_hex(base, "layout", zinf_tensors_layout(weights))))
+        code = fail_memory();
+    return code;
+}
+
+int identity_add_data(cJSON *identity, const char *member, const struct zinf_dataset *data)
+{
+    cJSON *object = cJSON_AddObjectToObject(identity, member);
+    cJSON *files = cJSON_AddArrayToObject(object, "files");
+    int code = files && add_hex(object, "order", zinf_dataset_order(data)) ? 0 : fail_memory();
+    for (uint32_t i = 0; !code && i < zinf_dataset_n_files(data); i++) {
+        struct zinf_data_file file;
+        cJSON *entry = cJSON_CreateObject();
+        code = entry && cJSON_AddItemToArray(files, entry) ? 0 : fail_memory();
+        if (!code)
+            code = zinf_dataset_file(data, i, &file);
+        if (!code && (!cJSON_AddStringToObject(entry, "file", file.path) ||
+                      !cJSON_AddNumberToObject(entry, "numbers", (double)file.count) ||
+                      !add_hex(entry, "sum", file.sum)))
+            code = fail_memory();
+    }
+    return code;
+}
+
+/* Of these what is not there is not asked for. What follows from --steps is left out: a longer run
+ * goes on. So are numbers of samples, of which a resume says that they changed. */
+static const char *const sections[] = {"optimizer", "scheduler", "gradient_clipping", "fp16",
+                                       "bf16"};
+static const char *const own_keys[] = {"dropout",
+                                       "gradient_sum",
+                                       "quantize",
+                                       "label_smoothing",
+                                       "z_loss",
+                                       "neftune_alpha",
+                                       "preference",
+                                       "preference_beta",
+                                       "preference_margin",
+                                       "desirable_weight",
+                                       "undesirable_weight",
+                                       "center_rewards_coefficient",
+                                       "layer_decay",
+                                       "freeze",
+                                       "learning_rates"};
+
+static bool copy_key(cJSON *to, const cJSON *from, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(from, key);
+    return !item || cJSON_AddItemToObject(to, key, cJSON_Duplicate(item, true));
+}
+
+int identity_add_settings(cJSON *identity, const cJSON *resolved, uint64_t seed)
+{
+    const cJSON *zinf = cJSON_GetObjectItemCaseSensitive(resolved, "zinf");
+    cJSON *settings = cJSON_AddObjectToObject(identity, "settings");
+    cJSON *own = cJSON_AddObjectToObject(settings, "zinf");
+    bool good = own && cJSON_AddNumberToObject(settings, "seed", (double)seed);
+    for (size_t i = 0; good && i < sizeof sections / sizeof *sections; i++)
+        good = copy_key(settings, resolved, sections[i]);
+    for (size_t i = 0; good && i < sizeof own_keys / sizeof *own_keys; i++)
+        good = copy_key(own, zinf, own_keys[i]);
+    cJSON *params = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(settings, "scheduler"), "params");
+    cJSON_DeleteItemFromObjectCaseSensitive(params, "total_num_steps");
+    return good ? 0 : fail_memory();
+}
+
+static uint64_t sum_of(const cJSON *value)
+{
+    char *text = value ? cJSON_PrintUnformatted(value) : NULL;
+    uint64_t sum = text ? XXH3_64bits(text, strlen(text)) : 0;
+    cJSON_free(text);
+    return sum;
+}
+
+cJSON *identity_short(const cJSON *identity)
+{
+    cJSON *root = cJSON_CreateObject();
+    const cJSON *member;
+    cJSON_ArrayForEach(member, identity) add_hex(root, member->string, sum_of(member));
+    return root;
+}
+
+cJSON *identity_of_base(const cJSON *identity)
+{
+    static const char *const own[] = {"adapter", "data", "eval_data", "settings"};
+    cJSON *copy = cJSON_Duplicate(identity, true);
+    for (size_t i = 0; copy && i < sizeof own / sizeof *own; i++)
+        cJSON_DeleteItemFromObjectCaseSensitive(copy, own[i]);
+    return copy;
+}
+
+/* ---- comparing ---- */
+
+/* The first leaf that differs. */
+struct change {
+    char path[256], then[64], now[64];
+};
+
+static void show(char out[64], const cJSON *value)
+{
+    char *text = value ? cJSON_PrintUnformatted(value) : NULL;
+    snprintf(out, 64, "%.60s", text ? text : "nothing");
+    cJSON_free(text);
+}
+
+static const cJSON *first_change(const cJSON *a, const cJSON *b, const cJSON **other, char *path,
+                                 size_t bytes);
+
+static const cJSON *change_within(const cJSON *a, const cJSON *b, const cJSON **other, char *path,
+                                  size_t bytes)
+{
+    const cJSON *member, *twin, *found;
+    size_t at = strlen(path);
+    cJSON_ArrayForEach(member, b)
+    {
+        twin = cJSON_GetObjectItemCaseSensitive(a, member->string);
+        snprintf(path + at, bytes - at, "%s%s", at ? "." : "", member->string);
+        found = first_change(twin, member, other, path, bytes);
+        if (found || *other)
+            return found;
+        path[at] = 0;
+    }
+    return NULL;
+}
+
+/* The value that is there now and in *other the one that was saved, either of which may be NULL. */
+static const cJSON *first_change(const cJSON *a, const cJSON *b, const cJSON **other, char *path,
+                                 size_t bytes)
+{
+    *other = NULL;
+    if (a && b && cJSON_Compare(a, b, true))
+        return NULL;
+    if (!cJSON_IsObject(a) || !cJSON_IsObject(b)) {
+        *other = a;
+        return b;
+    }
+    const cJSON *found = change_within(a, b, other, path, bytes);
+    if (found || *other)
+        return found;
+    const cJSON *member;
+    size_t at = strlen(path);
+    cJSON_ArrayForEach(member, a)
+    {
+        if (*other || cJSON_GetObjectItemCaseSensitive(b, member->string))
+            continue;
+        snprintf(path + at, bytes - at, "%s%s", at ? "." : "", member->string);
+        *other = member; /* it is there no more */
+    }
+    return NULL;
+}
+
+static bool find_change(const cJSON *then, const cJSON *now, struct change *out)
+{
+    const cJSON *other = NULL;
+    *out = (struct change){.path = ""};
+    const cJSON *found = first_change(then, now, &other, out->path, sizeof out->path);
+    if (!found && !other)
+        return false;
+    show(out->then, other);
+    show(out->now, found);
+    return true;
+}
+
+static int tell(const struct identity_check *check, const char *sentence)
+{
+    if (check->warn) {
+        zinf_log(ZINF_LOG_WARN, "%s: the results will be other ones", sentence);
+        return 0;
+    }
+    return zinf_fail(-EINVAL, "%s: %s", sentence, check->way_on);
+}
+
+/* A configuration: which key, and its values. */
+static int compare_config(const struct identity_check *check, const cJSON *then, const cJSON *now,
+                          const char *file, const char *of)
+{
+    struct change c;
+    char text[1024];
+    if (!find_change(then, now, &c))
+        return 0;
+    snprintf(text, sizeof text, "%s stands on another %s%s%s: %s was %s and is %s", check->where,
+             file, *of ? " than that of " : "", of, *c.path ? c.path : "it", c.then, c.now);
+    return tell(check, text);
+}
+
+static int compare_files(const struct identity_check *check, const cJSON *then, const cJSON *now)
+{
+    struct change c;
+    char text[1024];
+    if (!find_change(then, now, &c))
+        return 0;
+    bool added = !strcmp(c.then, "nothing"), gone = !strcmp(c.now, "nothing");
+    snprintf(text, sizeof text, "%s stands on another %s than %s/%s%s", check->where,
+             *c.path ? c.path : "tokenizer", check->model, c.path,
+             gone    ? ", which is missing"
+             : added ? ", which was not there"
+                     : "");
+    return tell(check, text);
+}
+
+static const char *word_of(const cJSON *object, const char *key)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return text ? text : "";
+}
+
+static int compare_base(const struct identity_check *check, const cJSON *then, const cJSON *now)
+{
+    struct change c;
+    char text[1024], file[320] = "";
+    if (cJSON_IsString(then) || !strcmp(word_of(then, "weights"), word_of(now, "weights")))
+        return 0;
+    if (strcmp(word_of(then, "layout"), word_of(now, "layout")) != 0) {
+        zinf_log(ZINF_LOG_WARN,
+                 "%s: the adapter was trained above weights in another form than those in %s: "
+                 "whether they are of the same model is not known",
+                 check->where, check->model);
+        return 0;
+    }
+    if (find_change(cJSON_GetObjectItemCaseSensitive(then, "files"),
+                    cJSON_GetObjectItemCaseSensitive(now, "files"), &c))
+        snprintf(file, sizeof file, "/%s", c.path);
+    snprintf(text, sizeof text, "the weights in %s%s are not those that %s stands on", check->model,
+             file, check->where);
+    return tell(check, text);
+}
+
+/* By their places in the list: a file may have been moved. */
+static int compare_data(const struct identity_check *check, const cJSON *then, const cJSON *now,
+                        const char *option)
+{
+    const cJSON *a = cJSON_GetObjectItemCaseSensitive(then, "files");
+    const cJSON *b = cJSON_GetObjectItemCaseSensitive(now, "files");
+    int n = cJSON_GetArraySize(a), m = cJSON_GetArraySize(b);
+    char text[1024] = "";
+    if (n != m)
+        snprintf(text, sizeof text, "%s stands on %d files of %s, and there are %d", check->where,
+                 n, option, m);
+    for (int i = 0; n == m && i < n && !*text; i++) {
+        const cJSON *x = cJSON_GetArrayItem(a, i), *y = cJSON_GetArrayItem(b, i);
+        if (strcmp(word_of(x, "sum"), word_of(y, "sum")) != 0)
+            snprintf(text, sizeof text,
+                     "%s stands on other data than %s %s now has, or on the same as another "
+                     "tokenizer, template or --format reads it",
+                     check->where, option, word_of(y, "file"));
+    }
+    if (!*text && strcmp(word_of(then, "order"), word_of(now, "order")) != 0)
+        snprintf(text, sizeof text,
+                 "%s stands on %s cut, packed or ordered in another way: --seq-len, --seed, "
+                 "--no-shuffle, --pack or --truncate is not as it was",
+                 check->where, option);
+    return *text ? tell(check, text) : 0;
+}
+
+/* A saved sum of a member instead of itself. */
+static int compare_short(const struct identity_check *check, const cJSON *then, const cJSON *now)
+{
+    char sum[20], text[1024];
+    snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(now));
+    if (!strcmp(sum, then->valuestring))
+        return 0;
+    snprintf(text, sizeof text, "%s stands on another \"%s\" (what that is: zinf-train(1), FILES)",
+             check->where, then->string);
+    return tell(check, text);
+}
+
+/* What a training may have given to a model as it was: the classes of its head. */
+static int compare_model(const struct identity_check *check, const cJSON *then, const cJSON *now)
+{
+    static const char *const head[] = {"id2label",     "label2id",      "num_labels",
+                                       "problem_type", "architectures", "pad_token_id"};
+    cJSON *a = cJSON_Duplicate(then, true), *b = cJSON_Duplicate(now, true);
+    for (size_t i = 0; !check->head && i < sizeof head / sizeof *head; i++) {
+        cJSON_DeleteItemFromObjectCaseSensitive(a, head[i]);
+        cJSON_DeleteItemFromObjectCaseSensitive(b, head[i]);
+    }
+    int code = a && b ? compare_config(check, a, b, "config.json", check->model) : fail_memory();
+    cJSON_Delete(a);
+    cJSON_Delete(b);
+    return code;
+}
+
+static int compare_member(const struct identity_check *check, const cJSON *then, const cJSON *now)
+{
+    const char *name = then->string;
+    if (!strcmp(name, "base") && !check->base)
+        return 0;
+    if (cJSON_IsString(then))
+        return compare_short(check, then, now);
+    if (!strcmp(name, "model"))
+        return compare_model(check, then, now);
+    if (!strcmp(name, "adapter"))
+        return compare_config(check, then, now, "adapter (adapter_config.json, zinf.adapter)", "");
+    if (!strcmp(name, "files"))
+        return compare_files(check, then, now);
+    if (!strcmp(name, "base"))
+        return compare_base(check, then, now);
+    if (!strcmp(name, "settings"))
+        return check->config ? compare_config(check, then, now, "configuration", check->config)
+                             : compare_config(check, then, now, "configuration (options)", "");
+    return compare_data(check, then, now, strcmp(name, "data") ? "--eval-data" : "--data");
+}
+
+int identity_compare(const cJSON *saved, const cJSON *now, const struct identity_check *check)
+{
+    /* what the others are made by comes first: another tokenizer makes other data */
+    static const char *const order[] = {"model", "files", "adapter",  "settings",
+                                        "base",  "data",  "eval_data"};
+    int code = 0;
+    for (size_t i = 0; !code && i < sizeof order / sizeof *order; i++) {
+        const cJSON *a = cJSON_GetObjectItemCaseSensitive(saved, order[i]);
+        const cJSON *b = cJSON_GetObjectItemCaseSensitive(now, order[i]);
+        if (a && b)
+            code = compare_member(check, a, b);
+    }
+    return code;
+}

@@ -1,0 +1,173 @@
+/*
+ * Nothing beats a ceiling: 500 random trainings on random machines, of each of which the step that
+ * is predicted takes at least as long as every lane needs for its bytes, as the device needs for
+ * its products, and as it needs to read the weights once forward and once backward in each
+ * micro-batch.
+ */
+#include "train_support.h"
+
+#include "base/random.h"
+
+#include <float.h>
+
+enum { CASES = 500 };
+
+struct draw {
+    uint64_t seed;
+    uint32_t count;
+};
+
+static uint32_t below(struct draw *d, uint32_t n)
+{
+    uint32_t counter[4] = {d->count++, 0}, bits[4];
+    zinf_philox(counter, d->seed, bits);
+    return bits[0] % n;
+}
+
+/* From low to high, every power as likely. */
+static double between(struct draw *d, double low, double high)
+{
+    return low * pow(high / low, (double)below(d, 1 << 20) / (1 << 20));
+}
+
+struct shape {
+    int64_t width, inner, layers, heads, vocab, seq, micro, accumulation, rank;
+    uint32_t seats;
+    int place; /* of parameters and state: device, RAM, drive */
+    bool four_bits;
+};
+
+static struct shape draw_shape(struct draw *d)
+{
+    struct shape s = {.heads = 1 + below(d, 8),
+                      .layers = 1 + below(d, 5),
+                      .vocab = 100 + below(d, 20000),
+                      .seq = (int64_t)between(d, 8, 1024),
+                      .micro = 1 + below(d, 4),
+                      .accumulation = 1 + below(d, 4),
+                      .rank = below(d, 3) ? 0 : 1 + below(d, 64),
+                      .seats = below(d, 4) ? 1 : 2 + below(d, 3),
+                      .place = (int)below(d, 3)};
+    s.width = 64 * s.heads;
+    s.inner = 64 + below(d, 4000);
+    s.four_bits = s.rank && below(d, 2) && s.inner % 64 == 0;
+    return s;
+}
+
+static void write_model(const struct shape *s, char folder[600])
+{
+    char text[600], file[600];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"llama\", \"hidden_size\": %lld, \"intermediate_size\": %lld, "
+             "\"num_hidden_layers\": %lld, \"num_attention_heads\": %lld, \"vocab_size\": %lld, "
+             "\"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5, "
+             "\"tie_word_embeddings\": false}",
+             (long long)s->width, (long long)s->inner, (long long)s->layers, (long long)s->heads,
+             (long long)s->vocab);
+    zinf_make_dirs(in_work(folder, "model"));
+    CHECK(!zinf_file_write_atomic(in_work(file, "model/config.json"), text, strlen(text)));
+}
+
+static struct zinf_config *config_of(const struct shape *s)
+{
+    static const char *const places[] = {"none", "cpu", "nvme"};
+    char text[2400], path[600], adapter[80] = "";
+    struct zinf_config *config = NULL;
+    if (s->rank)
+        snprintf(adapter, sizeof adapter, ", \"adapter\": {\"r\": %lld}%s", (long long)s->rank,
+                 s->four_bits ? ", \"quantize\": \"nf4\"" : "");
+    snprintf(text, sizeof text,
+             "{\"train_micro_batch_size_per_gpu\": %lld, \"gradient_accumulation_steps\": %lld, "
+             "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, "
+             "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}, "
+             "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}}, "
+             "\"zinf\": {\"durability\": \"none\"%s}}",
+             (long long)s->micro, (long long)s->accumulation, places[s->place],
+             in_work(path, "drive"), places[s->place], path, adapter);
+    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    context.world_size = s->seats;
+    context.no_training = context.quiet = true;
+    CHECKF(!zinf_config_parse(&config, text, strlen(text), "ceilings", &context), "%s: %s",
+           zinf_error(), text);
+    return config;
+}
+
+static struct zinf_speeds draw_speeds(struct draw *d)
+{
+    return (struct zinf_speeds){
+        .device_flops = between(d, 1e12, 1e15),
+        .device_bytes = between(d, 1e11, 8e12),
+        .link_bytes = between(d, 1e9, 4e11),
+        .drive_read_bytes = between(d, 5e8, 3e10),
+        .drive_write_bytes = between(d, 5e8, 3e10),
+        .optimizer_bytes = between(d, 1e10, 4e11),
+        .peer_bytes = between(d, 1e10, 9e11),
+    };
+}
+
+/* Bytes of matrices that a micro-batch multiplies with: all of them forward; backward, for the
+ * gradients of what came in, all but those of the first layer. */
+static double weight_bytes(const struct shape *s)
+{
+    double width = (double)s->width, layers = (double)s->layers;
+    double layer = 4 * width * width + 3 * width * (double)s->inner;
+    double head = width * (double)s->vocab;
+    return layer * (2 * layers - 1) * (s->four_bits ? 0.5 : 2) + 2 * head * 2;
+}
+
+static void check_case(uint64_t number)
+{
+    struct draw d = {.seed = number};
+    struct shape s = draw_shape(&d);
+    struct zinf_speeds speeds = draw_speeds(&d);
+    struct zinf_described_machine machine = {.name = "drawn",
+                                             .gpu_bytes = (uint64_t)80 << 30,
+                                             .ram_bytes = (uint64_t)512 << 30,
+                                             .n_threads = 16};
+    struct zinf_estimate e;
+    char folder[600];
+    write_model(&s, folder);
+    struct zinf_config *config = config_of(&s);
+    if (!config)
+        return;
+    struct zinf_estimate_options options = {
+        .trainer = {.model_path = folder,
+                    .config = config,
+                    .seq_len = s.seq,
+                    .described = &machine},
+        .speeds = speeds,
+        .ranks = s.seats,
+        .local_ranks = s.seats,
+        .seats = s.seats,
+    };
+    int code = zinf_estimate(&e, &options);
+    CHECKF(!code, "case %llu: %s", (unsigned long long)number, zinf_error());
+    const double rates[] = {e.speeds.drive_read_bytes, e.speeds.drive_write_bytes,
+                            e.speeds.link_bytes, e.speeds.link_bytes};
+    for (int lane = 0; !code && lane < 4; lane++)
+        CHECKF(e.step_seconds >= 0.999 * (double)e.lane_bytes[lane] / rates[lane],
+               "case %llu: %g s for %g bytes of lane %d", (unsigned long long)number,
+               e.step_seconds, (double)e.lane_bytes[lane], lane);
+    double products = e.model_flops / e.speeds.device_flops;
+    double reads = weight_bytes(&s) * (double)s.accumulation / e.speeds.device_bytes;
+    CHECKF(code || e.step_seconds >= 0.999 * products, "case %llu: %g s, products alone take %g",
+           (unsigned long long)number, e.step_seconds, products);
+    CHECKF(code || e.step_seconds >= 0.999 * reads, "case %llu: %g s, reading weights takes %g",
+           (unsigned long long)number, e.step_seconds, reads);
+    zinf_config_destroy(config);
+}
+
+static void test_nothing_beats_a_ceiling(void)
+{
+    for (uint64_t i = 0; i < CASES; i++)
+        check_case(i);
+}
+
+int main(void)
+{
+    zinf_log_set_level(ZINF_LOG_ERROR);
+    make_work("ceilings");
+    TAP_RUN(test_nothing_beats_a_ceiling);
+    remove_work();
+    return tap_done();
+}
