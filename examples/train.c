@@ -48,9 +48,9 @@ static void say(enum zinf_log_level level, const char *line, void *arg)
 static int train(const char *model, const char *output)
 {
     const struct zinf_setting options[] = {
-        {"model", model},      {"output", output}, {"overwrite", "true"}, {"seq-len", "32"},
-        {"micro-batch", "4"},  {"steps", "20"},    {"lr", "1e-3"},        {"device", "host"},
-        {"format", "text"},    {"dtype", "fp32"},
+        {"model", model},     {"output", output}, {"overwrite", "true"}, {"seq-len", "32"},
+        {"micro-batch", "4"}, {"steps", "20"},    {"lr", "1e-3"},        {"device", "host"},
+        {"format", "text"},   {"dtype", "fp32"},
     };
     const struct zinf_events events = {.size = sizeof events, .stepped = stepped};
     struct zinf_plan plan = ZINF_SIZED(struct zinf_plan);
@@ -74,7 +74,7 @@ static int train(const char *model, const char *output)
 static int use(const char *model, const char *output)
 {
     const struct zinf_setting options[] = {
-        {"model", model},     {"output", output},     {"device", "host"}, {"seq-len", "32"},
+        {"model", model},     {"output", output},       {"device", "host"},   {"seq-len", "32"},
         {"micro-batch", "1"}, {"max-new-tokens", "16"}, {"temperature", "0"}, {"format", "text"},
     };
     struct zinf_measure found = ZINF_SIZED(struct zinf_measure);

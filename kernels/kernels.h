@@ -162,8 +162,8 @@ struct zinf_embedding {
     float *d_table; /* [count][cols] fp32, added to */
 };
 
-/* y = x + scale * dropout(r); backward of the branch: dr = scale * dropout mask * dy / (1-p). In place
- * allowed. */
+/* y = x + scale * dropout(r); backward of the branch: dr = scale * dropout mask * dy / (1-p). In
+ * place allowed. */
 struct zinf_residual {
     enum zinf_dtype dtype;
     int64_t n; /* elements */

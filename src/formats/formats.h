@@ -91,8 +91,8 @@ int zinf_tensors_read_f32(const struct zinf_tensors *tensors, const struct zinf_
 uint64_t zinf_tensors_layout(const struct zinf_tensors *tensors);
 /* From now on what is read is summed, while one thread alone reads. */
 int zinf_tensors_sum_begin(struct zinf_tensors *tensors);
-/* Of all bytes of the tensors in a file, whose order and places do not count: what was not read yet,
- * or not in order, is read. */
+/* Of all bytes of the tensors in a file, whose order and places do not count: what was not read
+ * yet, or not in order, is read. */
 int zinf_tensors_sum(struct zinf_tensors *tensors, uint32_t file, uint64_t *out);
 
 /* ---- writing: declare all tensors first, then stream the data in the same order ---- */

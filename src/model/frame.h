@@ -56,7 +56,7 @@ struct zinf_compute {
     uint32_t step;
     uint64_t first_sample; /* index of the micro-batch's first sample in the step's batch */
     const struct zinf_decoding *decoding; /* NULL: whole sequences */
-    struct zinf_pace pace;             /* for what is measured */
+    struct zinf_pace pace;                /* for what is measured */
 };
 uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of);
 /* Of one micro-batch's value, or of its gradient. */
@@ -107,8 +107,8 @@ struct zinf_frame {
     struct zinf_cursor kept;  /* the same place in forward and backward of a micro-batch */
     struct zinf_cursor scratch;
     /* while measuring */
-    uint64_t workspace; /* most that one operation needs on the device */
-    uint64_t outside;   /* most that a library takes outside of all arenas, of host memory */
+    uint64_t workspace;        /* most that one operation needs on the device */
+    uint64_t outside;          /* most that a library takes outside of all arenas, of host memory */
     double flops, bytes, work; /* as of struct zinf_stage_size */
     double rows_share;         /* of a stage with a choice: of the rows, in the mean; 0: all */
     void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */

@@ -138,8 +138,10 @@ static int open_others(struct gpus *g)
 {
     int code = 0;
     for (int i = 1; !code && i < g->n; i++) {
-        const struct bench_device_options wanted = {
-            .device = ZINF_DEVICE_CUDA, .gpu = i, .device_bytes = 2 * g->bytes, .host_bytes = 2 * g->bytes};
+        const struct bench_device_options wanted = {.device = ZINF_DEVICE_CUDA,
+                                                    .gpu = i,
+                                                    .device_bytes = 2 * g->bytes,
+                                                    .host_bytes = 2 * g->bytes};
         code = bench_device_open(&g->all[i], &wanted);
         if (!code)
             code = bench_device_fill(&g->all[i], ZINF_DTYPE_BF16, 2 * g->bytes);

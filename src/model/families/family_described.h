@@ -1,8 +1,9 @@
 /*
- * family_described: decoders with RMS norms, gated feed-forward parts and rotary positions that differ by data alone: where their norms stand, which
- * biases there are, how heads are normalised, which layers rotate and which have a window, and by
- * what numbers embeddings, branches and logits are scaled. A family is a struct of these and its
- * published sizes; the defaults are those of its class in transformers.
+ * family_described: decoders with RMS norms, gated feed-forward parts and rotary positions that
+ * differ by data alone: where their norms stand, which biases there are, how heads are normalised,
+ * which layers rotate and which have a window, and by what numbers embeddings, branches and logits
+ * are scaled. A family is a struct of these and its published sizes; the defaults are those of its
+ * class in transformers.
  */
 #ifndef ZINF_FAMILY_DESCRIBED_H
 #define ZINF_FAMILY_DESCRIBED_H

@@ -3,8 +3,9 @@
 
 #include <stdlib.h>
 
-#define MAX_DOCUMENT_BYTES ((size_t)64 << 20) /* some copies of it are made on the way to tokens   \
-                                               */
+#define MAX_DOCUMENT_BYTES                                                                         \
+    ((size_t)64 << 20) /* some copies of it are made on the way to tokens                          \
+                        */
 
 int text_input_fill(struct text_input *input)
 {

@@ -256,11 +256,10 @@ const struct text_token_cache *samples_file(const struct zinf_samples *samples, 
 uint64_t samples_order(const struct zinf_samples *samples)
 {
     const struct zinf_samples_options *o = &samples->options;
-    const uint64_t numbers[] = {o->seq_len,          o->source_len, o->max_ids,
-                                o->min_ids,          o->cut,        o->front,
-                                o->source_front,     o->unlabelled, o->packed,
-                                o->shuffle,          o->group,      o->seed,
-                                (uint64_t)o->pad,    (uint64_t)o->source_pad};
+    const uint64_t numbers[] = {
+        o->seq_len,       o->source_len,          o->max_ids, o->min_ids, o->cut,   o->front,
+        o->source_front,  o->unlabelled,          o->packed,  o->shuffle, o->group, o->seed,
+        (uint64_t)o->pad, (uint64_t)o->source_pad};
     return XXH3_64bits(numbers, sizeof numbers);
 }
 

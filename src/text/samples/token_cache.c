@@ -274,8 +274,8 @@ int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, 
 uint64_t text_token_cache_sum(const struct text_token_cache *cache)
 {
     const uint64_t bytes = cache->count * cache->id_bytes;
-    const uint64_t parts[] = {
-        bytes, token_sums_of(cache->sums, (bytes + TOKEN_BLOCK - 1) / TOKEN_BLOCK)};
+    const uint64_t parts[] = {bytes,
+                              token_sums_of(cache->sums, (bytes + TOKEN_BLOCK - 1) / TOKEN_BLOCK)};
     return XXH3_64bits_withSeed(parts, sizeof parts, cache->documents);
 }
 

@@ -43,9 +43,9 @@ cJSON *identity_short(const cJSON *identity);
 struct identity_check {
     const char *where, *model, *way_on;
     const char *config; /* the configuration's file; NULL: options alone */
-    bool base; /* compare it, too */
-    bool head; /* and what a training gives a model's head: its classes */
-    bool warn; /* differences are said and taken */
+    bool base;          /* compare it, too */
+    bool head;          /* and what a training gives a model's head: its classes */
+    bool warn;          /* differences are said and taken */
 };
 int identity_compare(const cJSON *saved, const cJSON *now, const struct identity_check *check);
 
