@@ -78,7 +78,7 @@ static int await_own(struct zinf_net *net, const struct net_exchange *x, struct 
     return code;
 }
 
-int room_exchange(struct zinf_net *net, const struct net_exchange *x)
+static int room_exchange(struct zinf_net *net, const struct net_exchange *x)
 {
     struct room *room = net->state;
     uint32_t own = net->place.rank;

@@ -137,7 +137,7 @@ static void no_dropout(struct fixture *f)
     struct tensor x = tensor_random(ZINF_DTYPE_F32, 999, 5, 1.0f);
     struct tensor r = tensor_random(ZINF_DTYPE_F32, 999, 6, 1.0f);
     struct tensor y = tensor_new(ZINF_DTYPE_F32, 999);
-    struct zinf_residual a = {x.dtype, 999, x.data, r.data, y.data, {.p = 0.0f}};
+    struct zinf_residual a = {.dtype = x.dtype, .n = 999, .x = x.data, .r = r.data, .y = y.data};
     CHECK(!f->ops->dropout(f->q, &a));
     CHECK(tensor_same_bits(&y, &r));
     CHECK(!f->ops->residual_add(f->q, &a));

@@ -106,14 +106,14 @@ uint32_t way_waypoints(const struct travel *t, const struct zinf_home *home, boo
 /* Whether ranks meet on the way: then all of them go, or none. */
 bool legs_meet(struct legs legs);
 uint32_t legs_waypoints(struct legs legs);
-static inline bool has_waypoint(uint32_t places, enum waypoint place)
+static inline bool has_waypoint(uint32_t touched, enum waypoint place)
 {
-    return places >> place & 1;
+    return touched >> place & 1;
 }
-static inline bool way_has_tile(uint32_t places)
+static inline bool way_has_tile(uint32_t touched)
 {
-    return has_waypoint(places, PARAM_TILE) || has_waypoint(places, STATE_TILE) ||
-           has_waypoint(places, GRAD_TILE);
+    return has_waypoint(touched, PARAM_TILE) || has_waypoint(touched, STATE_TILE) ||
+           has_waypoint(touched, GRAD_TILE);
 }
 /* What of a unit is in PARAM_STAGING is the rank's slice alone. */
 bool way_stages_slices(const struct travel *t);
