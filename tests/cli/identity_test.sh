@@ -25,7 +25,7 @@ train() {
 stopped() { # output, options...: killed after its third step, kept beside itself
     out=$1
     shift
-    prefix=exec
+    prefix="exec"
     train --steps 1000000 --output "$out" "$@" >/dev/null 2>&1 &
     pid=$!
     prefix=
