@@ -163,19 +163,23 @@ static int read_size(const char *said, const char *text, uint64_t *out)
     return zinf_size_parse(text, out) ? zinf_fail_in(-EINVAL, "%s", said) : 0;
 }
 
-/* "use a, b or c" */
+/* "use a, b or c", and which was probably meant. */
 static int fail_word(const struct option *option, const char *said, const char *text)
 {
+    const char *all[MOST_OPTIONS], *word;
     char words[MOST_WORDS_BYTES] = "";
-    size_t used = 0;
-    const char *word;
-    for (size_t i = 0; (word = option_word(option, i)) && used < sizeof words; i++)
+    size_t used = 0, n = 0;
+    while (n < MOST_OPTIONS && (word = option_word(option, n)))
+        all[n++] = word;
+    for (size_t i = 0; i < n && used < sizeof words; i++)
         used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
-                                 !i                           ? ""
-                                 : option_word(option, i + 1) ? ", "
-                                                              : " or ",
-                                 word);
-    return zinf_fail(-EINVAL, "%s %s: use %s", said, text, words);
+                                 !i          ? ""
+                                 : i + 1 < n ? ", "
+                                             : " or ",
+                                 all[i]);
+    const char *near = zinf_nearest(text, all, n);
+    return zinf_fail(-EINVAL, "%s %s: use %s%s%s%s", said, text, words,
+                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
 /* *out: the place of text among the words. */

@@ -32,7 +32,7 @@ figures_agree() {
 }
 of_this_machine() { bench 0 --threads 1 --schedule auto && says "floor/step"; }
 unknown_schedule() {
-    bench 2 --schedule prefech && complains "no schedule 'prefech'; did you mean prefetch?"
+    bench 2 --schedule prefech && complains "--schedule prefech: use serial" "did you mean prefetch?"
 }
 unknown_machine() { bench 2 --machine 4096 && complains "no card '4096'"; }
 needs_a_model() { run 2 "$zinf" bench schedule && complains "--model"; }

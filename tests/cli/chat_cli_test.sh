@@ -112,8 +112,8 @@ rm model/tokenizer_config.json
 run 1 zinf_on eval --chat-template nonsense
 complains "nonsense is none of" "chatml"
 verdict $? "a name that is none"
-run 1 zinf_on eval --format nonsense
-complains "--format nonsense is none of" "sharegpt"
+run 2 zinf_on eval --format nonsense
+complains "--format nonsense: use stream" "sharegpt"
 verdict $? "a format that is none"
 run 1 zinf_on eval --truncate middle
 complains "use end, beginning or drop"

@@ -158,8 +158,8 @@ fi
 
 # ---- what is refused ----
 
-check "a length that is none" run 1 train one.json none --pad-to most
-check "is named" complains "--pad-to" '"longest", "max"'
+check "a length that is none" run 2 train one.json none --pad-to most
+check "is named" complains "--pad-to most: use longest or max"
 check "groups of packed windows" run 1 train one.json none --group-by-length --pack
 check "are refused" complains "--group-by-length" "--pack"
 check "groups in the order of the files" run 1 train one.json none --group-by-length --no-shuffle

@@ -189,8 +189,8 @@ verdict $? "and rows with labels their loss"
 train 1 none --data pairs.jsonl --lora-rank 4 --pack
 complains "pairs of samples are not packed"
 verdict $? "and not packed"
-train 1 none --data pairs.jsonl --lora-rank 4 --preference ppo
-complains "zinf.preference" "ppo"
+train 2 none --data pairs.jsonl --lora-rank 4 --preference ppo
+complains "--preference ppo: use dpo" "kto"
 verdict $? "other losses are named"
 train 1 none --data pairs.jsonl --lora-rank 4 --preference kto
 complains "pairs.jsonl" "prompt, completion and label"

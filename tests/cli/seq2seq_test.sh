@@ -97,7 +97,7 @@ evaluate 1 "its task is seq2seq" "an encoder-decoder for plain text" \
     --model t5 --data other.jsonl --task causal-lm
 evaluate 1 "has no head for it" "a task that the model has no head for" \
     --model t5 --data other.jsonl --task classification
-evaluate 1 "is no task" "no task at all" --model t5 --data other.jsonl --task translation
+evaluate 2 "--task translation: use causal-lm" "no task at all" --model t5 --data other.jsonl --task translation
 mkdir lame && cp t5/* lame && sed -i '/decoder_start_token_id/d' lame/config.json
 evaluate 1 decoder_start_token_id "no token to begin with" --model lame --data long.jsonl
 
