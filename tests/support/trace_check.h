@@ -162,11 +162,19 @@ static inline void trace_check_events(const cJSON *events, struct trace_seen *se
     free(spans);
 }
 
+#define TRACE_MAX_BYTES ((size_t)1 << 28)
 static inline struct trace_seen trace_check(const char *path)
 {
     struct trace_seen seen = {0};
-    cJSON *json = NULL;
-    CHECKF(!zinf_json_read_file(path, 1u << 28, ZINF_JSON_STRICT, &json), "%s", zinf_error());
+    /* Our own file, which may have more values than zinf_json_read_file takes of a stranger's. */
+    FILE *file = fopen(path, "r");
+    char *text = malloc(TRACE_MAX_BYTES);
+    size_t bytes = file && text ? fread(text, 1, TRACE_MAX_BYTES, file) : 0;
+    cJSON *json = cJSON_ParseWithLength(text, bytes);
+    CHECKF(json != NULL, "%s: %zu bytes are not JSON", path, bytes);
+    free(text);
+    if (file)
+        fclose(file);
     const cJSON *events = cJSON_GetObjectItemCaseSensitive(json, "traceEvents");
     CHECK(cJSON_IsArray(events));
     if (cJSON_IsArray(events))
