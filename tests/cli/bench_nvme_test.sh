@@ -80,5 +80,9 @@ is_ended() { # signal, its number
         "SIG$1: ending, and removing the files" && nothing_left
 }
 check "ended by SIGTERM" is_ended TERM 15
-check "ended by SIGHUP" is_ended HUP 1
+if ignores_hangups; then
+    skip "ended by SIGHUP" "hangups are ignored here"
+else
+    check "ended by SIGHUP" is_ended HUP 1
+fi
 finish

@@ -88,6 +88,10 @@ verdict $? "SIGINT saves and ends with 130"
 
 # What schedulers send before they kill; the kernel repeats SIGXCPU.
 for name in USR2 XCPU HUP; do
+    if [ $name = HUP ] && ignores_hangups; then
+        skip "SIGHUP saves and ends" "hangups are ignored here"
+        continue
+    fi
     start "of$name" --model model
     wait_for 'lines 2'
     kill -$name $pid

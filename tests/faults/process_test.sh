@@ -26,9 +26,7 @@ $train --output piped --steps 4 2>&1 >/dev/null | true
 same piped
 verdict $? "a reader that goes away"
 
-# What nohup starts ignores hangups, and so does every program below it.
-ignored=0x$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status)
-if [ $((ignored & 1)) -eq 1 ]; then
+if ignores_hangups; then
     skip "SIGHUP saves, and ends with 129" "hangups are ignored here"
 else
     $train --output hung --steps 1000000 >said.out 2>said.err &

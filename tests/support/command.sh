@@ -63,6 +63,12 @@ make_text() { # file, lines
     done >"$1"
 }
 
+# What nohup starts ignores hangups, and so does every program below it.
+ignores_hangups() {
+    ignored=0x$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status)
+    [ $((ignored & 1)) -eq 1 ]
+}
+
 finish() {
     echo "1..$count"
     exit $failed
