@@ -27,7 +27,7 @@ static inline int open_trainer(struct zinf_trainer **t, struct zinf_config **con
 {
     char text[1024];
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    set_number(&context, "zinf.device_memory", s->device_memory);
+    set_memory(&context, "zinf.device_memory", s->device_memory);
     context.no_training = true;
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": 1, %s \"zero_optimization\": {\"stage\": 3,"

@@ -10,4 +10,11 @@ static inline void set_number(struct zinf_config_context *context, const char *k
     zinf_config_settings_add(&context->settings, &setting); /* there is room */
 }
 
+/* The same of a limit in bytes; 0: the configuration decides. */
+static inline void set_memory(struct zinf_config_context *context, const char *key, uint64_t bytes)
+{
+    if (bytes)
+        set_number(context, key, (double)bytes);
+}
+
 #endif

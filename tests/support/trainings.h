@@ -80,8 +80,8 @@ static inline struct zinf_config *configure_of(const struct setting *s, int64_t 
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     struct zinf_config *config = NULL;
     context.world_size = world;
-    set_number(&context, "zinf.host_memory", s->host_memory);
-    set_number(&context, "zinf.device_memory", s->device_memory);
+    set_memory(&context, "zinf.host_memory", s->host_memory);
+    set_memory(&context, "zinf.device_memory", s->device_memory);
     if (s->grad)
         snprintf(grad, sizeof grad, ", \"grad_device\": \"%s\"", s->grad);
     snprintf(text, sizeof text,

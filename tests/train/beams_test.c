@@ -128,7 +128,7 @@ static int open_trainer(struct zinf_trainer **t, struct zinf_config **config, co
 {
     char text[512];
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    set_number(&context, "zinf.device_memory", device_memory);
+    set_memory(&context, "zinf.device_memory", device_memory);
     context.no_training = true;
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3, "

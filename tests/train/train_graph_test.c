@@ -263,8 +263,8 @@ static struct zinf_config *configure(const struct setting *s, const struct varia
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     struct zinf_config *config = NULL;
     context.world_size = 1;
-    set_number(&context, "zinf.device_memory", v->device_memory);
-    set_number(&context, "zinf.host_memory", v->host_memory);
+    set_memory(&context, "zinf.device_memory", v->device_memory);
+    set_memory(&context, "zinf.host_memory", v->host_memory);
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %u,"
              "\"gradient_clipping\": %g, \"bf16\": {\"enabled\": %s},"
