@@ -38,4 +38,4 @@ dist_man_MANS += man/zinf_optim.3
 noinst_PROGRAMS += examples/adamw_step
 examples_adamw_step_SOURCES = examples/adamw_step.c
 examples_adamw_step_CPPFLAGS = -I$(srcdir)/examples/include -I$(srcdir)/src -I$(srcdir)
-examples_adamw_step_LDADD = libzinf.la
+examples_adamw_step_LDADD = libzinf.la -lm
