@@ -37,7 +37,7 @@ static void say(const char *text)
     (void)written; /* nobody is there to be told */
 }
 
-/* Ctrl-C is for now whatever came before it. */
+/* Ctrl-C asks to end at once, whatever signal came before it. */
 static bool is_again(int number)
 {
     return number == SIGINT || sigismember(&seen, number);

@@ -136,26 +136,6 @@ static int read_rotated_list(struct zinf_graph *graph, const struct zinf_model_s
     return 0;
 }
 
-/* The rotation of layers with a window where others have another: an object of its own in
- * rope_parameters; in the form of version 4 the base alone, without rope_scaling. */
-static int read_windowed_rope(struct zinf_graph *graph, const struct zinf_model_source *source,
-                              struct rope_source of, struct rope_spec *out)
-{
-    struct zinf_model_source local = *source;
-    int64_t context;
-    of.layers = "sliding_attention";
-    if (zinf_json_has(source->config, "rope_parameters"))
-        return rope_read(graph, source, &of, out, &context);
-    cJSON *nothing = cJSON_CreateObject();
-    int code = nothing ? zinf_json_double(source->config, source->what, "rope_theta", &of.theta)
-                       : zinf_fail(-ENOMEM, "no memory for the configuration %s", source->what);
-    local.config = nothing;
-    if (!code)
-        code = rope_read(graph, &local, &of, out, &context);
-    cJSON_Delete(nothing);
-    return code;
-}
-
 static int read_rotation(struct zinf_graph *graph, const struct zinf_model_source *source,
                          struct reading *r)
 {
@@ -168,7 +148,7 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
                                .has_alpha = of->rope_alpha};
     int code = 0;
     if (of->rope_by_type) {
-        code = read_windowed_rope(graph, source, rope, &r->windowed_rope);
+        code = rotary_read_windowed_rope(graph, source, rope, "rope_theta", &r->windowed_rope);
         r->windowed_rope.interleaved = of->interleaved;
         d->windowed_rope = d->windowed ? &r->windowed_rope : NULL;
         rope.layers = "full_attention";

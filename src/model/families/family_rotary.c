@@ -196,6 +196,24 @@ int rotary_read_rope(struct zinf_graph *graph, const struct zinf_model_source *s
     return rope_read(graph, source, &of, &d->attention.rope, &d->context);
 }
 
+int rotary_read_windowed_rope(struct zinf_graph *graph, const struct zinf_model_source *source,
+                              struct rope_source of, const char *base_key, struct rope_spec *out)
+{
+    struct zinf_model_source local = *source;
+    int64_t context;
+    of.layers = "sliding_attention";
+    if (zinf_json_has(source->config, "rope_parameters"))
+        return rope_read(graph, source, &of, out, &context);
+    cJSON *nothing = cJSON_CreateObject();
+    int code = nothing ? zinf_json_double(source->config, source->what, base_key, &of.theta)
+                       : zinf_fail(-ENOMEM, "no memory for the configuration %s", source->what);
+    local.config = nothing;
+    if (!code)
+        code = rope_read(graph, &local, &of, out, &context);
+    cJSON_Delete(nothing);
+    return code;
+}
+
 int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {

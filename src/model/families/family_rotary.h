@@ -7,6 +7,7 @@
 #define ZINF_FAMILY_ROTARY_H
 
 #include "model/families/family_decoder.h"
+#include "model/rope.h"
 
 /* A published size, and what `zinf init` writes for it. */
 struct rotary_size {
@@ -82,6 +83,11 @@ void rotary_list_qkv_biases(struct family_list *list, const struct decoder *d);
  * and context are known. */
 int rotary_read_rope(struct zinf_graph *graph, const struct zinf_model_source *source,
                      struct decoder *d);
+/* The rotation of layers with a window where others have another: an object of its own in
+ * rope_parameters; in the form of version 4 the base alone, under base_key, without rope_scaling.
+ */
+int rotary_read_windowed_rope(struct zinf_graph *graph, const struct zinf_model_source *source,
+                              struct rope_source of, const char *base_key, struct rope_spec *out);
 /* Frequencies that old files carry, and the head of a model whose head is tied. */
 int rotary_ignores(const char *name);
 

@@ -24,30 +24,6 @@ static const struct family_traits traits = {
     .n_sizes = sizeof sizes / sizeof *sizes,
 };
 
-/* The rotation of blocks with a window: an object of its own in rope_parameters; in the form of
- * version 4 its base alone, which rope_scaling leaves as it is. */
-static int read_windowed_rope(struct zinf_graph *graph, const struct zinf_model_source *source,
-                              const struct decoder *d, struct rope_spec *out)
-{
-    struct rope_source of = {.head_dim = d->attention.head_dim,
-                             .positions = d->context,
-                             .theta = 1e4,
-                             .layers = "sliding_attention"};
-    struct zinf_model_source local = *source;
-    int64_t context;
-    if (zinf_json_has(source->config, "rope_parameters"))
-        return rope_read(graph, source, &of, out, &context);
-    cJSON *nothing = cJSON_CreateObject();
-    int code =
-        nothing ? zinf_json_double(source->config, source->what, "rope_local_base_freq", &of.theta)
-                : zinf_fail(-ENOMEM, "no memory for the configuration %s", source->what);
-    local.config = nothing;
-    if (!code)
-        code = rope_read(graph, &local, &of, out, &context);
-    cJSON_Delete(nothing);
-    return code;
-}
-
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
@@ -55,14 +31,18 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     struct gemma_block block = {.sandwich = true, .head_norms = true};
     struct family_list list = {0};
     struct rope_spec windowed;
+    struct rope_source local = {.theta = 1e4};
     int64_t pattern = 6;
     int code;
     if ((code = gemma_read(source, &d, &block)) || (code = gemma_read_scale(source, &d)) ||
         (code = gemma_read_cap(source, "final_logit_softcapping", 0, &d.head_softcap)) ||
         (code = family_read_window(source, &d, 4096)) ||
         (code = zinf_json_int(source->config, source->what, "sliding_window_pattern", &pattern)) ||
-        (code = family_read_layer_types(graph, source, &d, pattern)) ||
-        (code = read_windowed_rope(graph, source, &d, &windowed)))
+        (code = family_read_layer_types(graph, source, &d, pattern)))
+        return code;
+    local.head_dim = d.attention.head_dim;
+    local.positions = d.context;
+    if ((code = rotary_read_windowed_rope(graph, source, local, "rope_local_base_freq", &windowed)))
         return code;
     const struct rope_source of = {.head_dim = d.attention.head_dim,
                                    .positions = d.context,
