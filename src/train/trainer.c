@@ -191,6 +191,16 @@ static int start_executor(struct zinf_trainer *t)
 
 /* ---- life ---- */
 
+/* Where nobody has said how much RAM may be used. */
+static void say_filled(const struct zinf_trainer *t)
+{
+    char text[256];
+    bool first = !t->setup.mesh.all || !zinf_net_place(t->setup.mesh.all).rank;
+    if (trains(&t->setup) && first && !t->setup.config->host_memory &&
+        plan_filled_text(&t->plan, text))
+        zinf_log_once(ZINF_LOG_INFO, "filled RAM", "%s", text);
+}
+
 static int create(struct zinf_trainer *t, const struct zinf_trainer_options *options)
 {
     struct variant variant;
@@ -204,12 +214,15 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     code = trainer_take_frame(t);
     if (code)
         return code;
+    plan_settle_durability(&t->setup);
     plan_search(&t->setup, &variant, NULL);
     code = agree_variant(&t->setup, &variant);
     if (!code)
         code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);
+    if (!code)
+        say_filled(t);
     if (!code)
         code = open_queues(t);
     if (!code)

@@ -106,8 +106,33 @@ static void print_ranks(const struct setup *s, bool by_link, FILE *out)
         fprintf(out, "plan: GPUs gather units and add gradients among themselves (NCCL)\n");
 }
 
+const char *plan_filled_text(const struct plan *p, char text[static 256])
+{
+    const struct setup *s = p->setup;
+    uint64_t params = 0, states = 0, grads = 0;
+    char size[3][16];
+    for (uint32_t u = 0; u < s->n_units; u++) {
+        const struct zinf_home *home = &p->homes[u];
+        if (home->param == ZINF_TIER_HOST && s->param_tier == ZINF_TIER_DRIVE)
+            params += zinf_tiers_param(p->tiers, u, 0).bytes * home->generations;
+        if (home->state == ZINF_TIER_HOST && s->state_tier == ZINF_TIER_DRIVE)
+            states += setup_unit_state_bytes(s, u) * home->generations;
+        if (sums_on(p, u, ZINF_TIER_HOST) && s->grad_tier == ZINF_TIER_DRIVE)
+            grads += s->layout.units[u].slice_elems * sizeof(float);
+    }
+    if (!params && !states && !grads)
+        return NULL;
+    snprintf(text, 256,
+             "RAM has what may go to the drive: %s of parameters, %s of optimizer state, %s of "
+             "gradients; zinf.host_memory limits that, zinf.placement \"exact\" forbids it",
+             zinf_size_format(size[0], 16, params), zinf_size_format(size[1], 16, states),
+             zinf_size_format(size[2], 16, grads));
+    return text;
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
+    char filled[256];
     const struct choice *c = &p->choice;
     const struct setup *s = p->setup;
     fprintf(out, "plan: %s, %llu parameters in %s", s->device->name,
@@ -118,6 +143,8 @@ int plan_print(const struct plan *p, FILE *out)
     if (s->mesh.all)
         print_ranks(s, p->variant.by_link, out);
     print_adapters(p, out);
+    if (plan_filled_text(p, filled))
+        fprintf(out, "plan: %s\n", filled);
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
