@@ -191,16 +191,6 @@ static int start_executor(struct zinf_trainer *t)
 
 /* ---- life ---- */
 
-/* Where nobody has said how much RAM may be used. */
-static void say_filled(const struct zinf_trainer *t)
-{
-    char text[256];
-    bool first = !t->setup.mesh.all || !zinf_net_place(t->setup.mesh.all).rank;
-    if (trains(&t->setup) && first && !t->setup.config->host_memory &&
-        plan_filled_text(&t->plan, text))
-        zinf_log_once(ZINF_LOG_INFO, "filled RAM", "%s", text);
-}
-
 static int create(struct zinf_trainer *t, const struct zinf_trainer_options *options)
 {
     struct variant variant;
@@ -221,8 +211,6 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
         code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);
-    if (!code)
-        say_filled(t);
     if (!code)
         code = open_queues(t);
     if (!code)
@@ -300,6 +288,11 @@ const char *zinf_trainer_device_name(const struct zinf_trainer *t)
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *t, int memory_tier)
 {
     return zinf_ledger_total_bytes(t->plan.ledger, (enum zinf_memory_tier)memory_tier);
+}
+
+bool zinf_trainer_filled(const struct zinf_trainer *t, char text[static 256])
+{
+    return plan_filled_text(&t->plan, text) != NULL;
 }
 
 int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)

@@ -110,7 +110,7 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
 {
     const struct setup *s = p->setup;
     uint64_t params = 0, states = 0, grads = 0;
-    char size[3][16];
+    char size[16];
     for (uint32_t u = 0; u < s->n_units; u++) {
         const struct zinf_home *home = &p->homes[u];
         if (home->param == ZINF_TIER_HOST && s->param_tier == ZINF_TIER_DRIVE)
@@ -120,13 +120,21 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
         if (sums_on(p, u, ZINF_TIER_HOST) && s->grad_tier == ZINF_TIER_DRIVE)
             grads += s->layout.units[u].slice_elems * sizeof(float);
     }
-    if (!params && !states && !grads)
+    const struct {
+        const char *what;
+        uint64_t bytes;
+    } parts[] = {{"parameters", params}, {"optimizer state", states}, {"gradients", grads}};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].bytes)
+            used += (size_t)snprintf(text + used, 256 - used, "%s%s of %s", used ? ", " : "",
+                                     zinf_size_format(size, sizeof size, parts[i].bytes),
+                                     parts[i].what);
+    if (!used)
         return NULL;
-    snprintf(text, 256,
-             "RAM has what may go to the drive: %s of parameters, %s of optimizer state, %s of "
-             "gradients; zinf.host_memory limits that, zinf.placement \"exact\" forbids it",
-             zinf_size_format(size[0], 16, params), zinf_size_format(size[1], 16, states),
-             zinf_size_format(size[2], 16, grads));
+    snprintf(text + used, 256 - used,
+             " that may go to the drive are in RAM; zinf.host_memory limits that, zinf.placement "
+             "\"exact\" forbids it");
     return text;
 }
 
