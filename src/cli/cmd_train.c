@@ -4,6 +4,7 @@
 #include "cli/estimate/estimate.h"
 #include "cli/scores.h"
 #include "cli/signals.h"
+#include "cli/train_place.h"
 #include "cli/train_show.h"
 #include "train/estimate.h"
 
@@ -26,8 +27,10 @@ struct train_options {
     const char *tensorboard;
     char *checkpoint; /* that --resume found, or NULL */
     enum cli_progress_mode progress;
+    bool plan, json;
     struct zinf_net *net; /* between processes; NULL: there are no others */
     struct job_seats seats;
+    struct train_place place;
 };
 
 static int64_t plain_every(const struct zinf_config *config, int64_t steps)
@@ -59,6 +62,27 @@ static int open_in_turn(struct zinf_session *s, struct train_options *o)
     return code || is_first(o) ? code : open_all(s, o);
 }
 
+static void fill_run(struct train_options *o, struct train_show *show,
+                     const struct zinf_speeds *speeds)
+{
+    show->run = job_run_options(show->session, &o->common, o->net, &o->seats, o->checkpoint);
+    show->run.trainer.speeds = speeds;
+}
+
+/* Speeds, a placement where none was named, and with them the run. */
+static int plan(struct train_options *o, struct zinf_session *session, struct train_show *show,
+                struct zinf_speeds *speeds, struct estimate_sources *sources)
+{
+    estimate_cached_speeds(speeds, sources, session->config, session->device);
+    show->sources = sources;
+    fill_run(o, show, speeds);
+    int code =
+        o->net ? 0
+               : train_place_session(&o->place, session, &o->common, &show->run.trainer, speeds);
+    fill_run(o, show, speeds);
+    return code;
+}
+
 /* The exit status. */
 static int train(struct train_options *o)
 {
@@ -68,25 +92,27 @@ static int train(struct train_options *o)
                               .common = &o->common,
                               .output = o->common.output,
                               .chart = o->progress == CLI_PROGRESS_AUTO,
+                              .shows_plan = o->plan,
+                              .json = o->json,
                               .tensorboard = o->tensorboard};
     struct zinf_speeds speeds;
     struct estimate_sources sources;
     int status = CLI_FAILED;
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
-    int code = job_ranks_find(&o->net, &o->common);
+    int code = train_place_begin(&o->place, &o->common);
+    if (!code)
+        code = job_ranks_find(&o->net, &o->common);
     if (!code)
         code = job_seats_find(&o->seats, &o->common, o->net);
     if (!code)
         code = open_in_turn(&session, o);
+    if (!code)
+        code = plan(o, &session, &show, &speeds, &sources);
     if (code && o->net) /* from here on the run tells */
         zinf_net_tell(o->net, zinf_error());
     if (code)
         goto out;
-    estimate_cached_speeds(&speeds, &sources, session.config, session.device);
-    show.sources = &sources;
     show.every = plain_every(session.config, o->common.steps);
-    show.run = job_run_options(&session, &o->common, o->net, &o->seats, o->checkpoint);
-    show.run.trainer.speeds = &speeds;
     show.run.scores = o->scores.run.n ? &o->scores.run : NULL;
     show.run.stop = &cli_stop;
     show.run.save = &save_asked;
@@ -106,6 +132,7 @@ out:
         status = cli_error(&cli_train, CLI_FAILED);
     zinf_net_close(o->net);
     zinf_session_end(&session);
+    train_place_end(&o->place);
     free(show.losses);
     return status;
 }
@@ -127,6 +154,8 @@ static const struct option own_tensorboard[] = {
 static const struct option own_progress[] = {
     OPTION("--progress", WORD, AT(progress), "MODE", "bar, plain or none",
      .words = cli_progress_words, .otherwise = "bar on a terminal"),
+    OPTION("--plan", FLAG, AT(plan), NULL, "print what lies where, line by line"),
+    OPTION("--json", FLAG, AT(json), NULL, "end with a line of JSON at a terminal too"),
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {

@@ -99,6 +99,7 @@ train whole || exit 99
 
 row 'parameters and state on nvme, RAM has room for no state'
 write_config nvme nvme ''
+sed -i 's/"serial"/"auto"/' config.json
 killed run
 cp run/log.jsonl run/before.jsonl
 train run && same run && from_step run

@@ -234,7 +234,7 @@ static int place(const struct options *o, struct zinf_session *s, struct placing
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = zinf_dtype_name(s->config->dtype);
     context.quiet = true;
-    int code = estimate_place(s->config, &context, estimate_placed, p, text);
+    int code = estimate_place(s->config, &context, NULL, estimate_placed, p, text);
     return code || o->json ? code : estimate_suggest(text, o->suggest);
 }
 
