@@ -189,7 +189,7 @@ static int place_pages(uintptr_t begin, uintptr_t end, int node)
         return 0;
     mask[(unsigned)node / bits] = 1ul << (unsigned)node % bits;
     if (mbind((void *)begin, end - begin, MPOL_PREFERRED, mask, sizeof mask * 8, MPOL_MF_MOVE))
-        return zinf_fail(-errno, "optimizer: cannot place %zu bytes on NUMA node %d: %s",
+        return zinf_fail(-errno, "cannot place %zu bytes on NUMA node %d: %s",
                          (size_t)(end - begin), node, strerror(errno));
     return 0;
 }
@@ -208,4 +208,12 @@ int zinf_optim_place(void *memory, uint64_t n, size_t element_bytes, int n_threa
                          (uintptr_t)memory + s.end * element_bytes, topology.id[node]);
     }
     return rc;
+}
+
+int zinf_optim_place_on(void *memory, uint64_t bytes, int node)
+{
+    pthread_once(&topology.once, topology_read);
+    if (topology.n_nodes < 2 || node < 0)
+        return 0;
+    return place_pages((uintptr_t)memory, (uintptr_t)memory + bytes, node);
 }

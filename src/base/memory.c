@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 struct line {
     char *name;
@@ -215,13 +216,26 @@ void zinf_arena_fini(struct zinf_arena *arena)
     memset(arena, 0, sizeof *arena);
 }
 
+/* Virtual machines whose memory grows as it is used need a moment for that: pages are not taken
+ * faster than they come, or the kernel ends the process. In vain it is waited for 2 s in all. */
+static void let_memory_grow(uint64_t bytes, int *patience)
+{
+    const struct timespec moment = {.tv_nsec = 50000000};
+    while (bytes == TOUCH_BYTES && *patience > 0 && zinf_memory_available() < 2 * bytes) {
+        nanosleep(&moment, NULL);
+        --*patience;
+    }
+}
+
 void zinf_memory_touch(void *base, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
+    int patience = 40;
     for (uint64_t at = 0; at < bytes; at += TOUCH_BYTES) {
+        uint64_t n = bytes - at < TOUCH_BYTES ? bytes - at : TOUCH_BYTES;
         zinf_pulse_beat(); /* hundreds of GiB take minutes */
-        madvise((char *)base + at, bytes - at < TOUCH_BYTES ? bytes - at : TOUCH_BYTES,
-                MADV_POPULATE_WRITE);
+        let_memory_grow(n, &patience);
+        madvise((char *)base + at, n, MADV_POPULATE_WRITE);
     }
 #else
     (void)base;
