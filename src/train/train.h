@@ -136,6 +136,8 @@ struct zinf_step_result {
     uint64_t lane_bytes[8];
     double stall_seconds[8][8];
     const char *bottleneck;
+    /* That waited since their host memory is not page-locked; -1: the device needs none that is. */
+    int64_t pageable_copies;
 };
 /* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len], of the source
  * [samples][source_len], labels [samples]. A target < 0 is ignored; positions that are NULL count
