@@ -3,9 +3,9 @@
  * hardware, which need not be here: the step runs on the lanes of a training, where operations take
  * their time and do nothing.
  */
+#include "bench/emulation.h"
 #include "cli/bench/bench.h"
 #include "cli/estimate/estimate.h"
-#include "train/emulation.h"
 
 static const char usage[] =
     "usage: zinf bench schedule --model DIR|config.json --machine NAME|FILE [options]\n"
