@@ -42,6 +42,12 @@ static void host_unregister(struct zinf_device *device, void *base)
     (void)base;
 }
 
+static uint64_t host_pageable_copies(const struct zinf_device *device)
+{
+    (void)device;
+    return 0;
+}
+
 static const struct zinf_device_ops host_ops = {
     .destroy = host_destroy,
     .take_memory = host_take_memory,
@@ -108,6 +114,7 @@ static const struct zinf_device_ops host_ops = {
     .cross_entropy_backward = host_cross_entropy_backward,
     .host_register = host_register,
     .host_unregister = host_unregister,
+    .pageable_copies = host_pageable_copies,
 };
 
 static const struct host_simd *choose_simd(enum zinf_isa isa)

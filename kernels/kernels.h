@@ -307,11 +307,14 @@ struct zinf_device_ops {
     int (*adam)(struct zinf_queue *q, const struct zinf_adam *args);
     int (*sum_squares)(struct zinf_queue *q, double *parts, const float *x, uint64_t n);
 
-    /* Page-locks host memory so that copies from and to it run beside the caller; a copy must lie
-     * within one registered range for that, and works without, waiting. Until unregistered or
-     * the device is destroyed. On the host nothing to do. */
+    /* Page-locks host memory so that copies of all devices from and to it run beside the caller;
+     * others work, waiting. Where only its beginning can be locked, that stays so, and the message
+     * says how much it is. Until unregistered or the device is destroyed. On the host nothing to
+     * do. */
     int (*host_register)(struct zinf_device *device, void *base, uint64_t bytes);
     void (*host_unregister)(struct zinf_device *device, void *base);
+    /* Copies so far that waited because their host memory is not page-locked. */
+    uint64_t (*pageable_copies)(const struct zinf_device *device);
 };
 
 enum zinf_device_kind {

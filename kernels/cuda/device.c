@@ -18,14 +18,11 @@ static void cuda_destroy(struct zinf_device *device)
 {
     struct cuda_device *cuda = (struct cuda_device *)device;
     cudaSetDevice(cuda->index);
-    while (cuda->n_pinned)
-        cuda_host_unregister(device, cuda->pinned[cuda->n_pinned - 1].base);
+    pinned_release_all(cuda);
     if (cuda->blas)
         cublasLtDestroy(cuda->blas);
     if (cuda->allocation)
         cudaFree(cuda->allocation);
-    pthread_mutex_destroy(&cuda->lock);
-    free(cuda->pinned);
     free(cuda);
 }
 
@@ -134,6 +131,7 @@ static const struct zinf_device_ops cuda_ops = {
     .sum_squares = cuda_sum_squares,
     .host_register = cuda_host_register,
     .host_unregister = cuda_host_unregister,
+    .pageable_copies = cuda_pageable_copies,
 };
 
 /* The oldest driver of each CUDA, of NVIDIA's table of minor version compatibility. */
@@ -189,7 +187,6 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
     *out = NULL;
     if (!cuda)
         return zinf_fail(-ENOMEM, "no memory for the CUDA device");
-    pthread_mutex_init(&cuda->lock, NULL);
     cuda->device = (struct zinf_device){
         .ops = &cuda_ops,
         .kind = ZINF_DEVICE_CUDA,

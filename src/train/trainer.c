@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "aio/drive_bench.h"
+#include "base/pulse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,27 +100,34 @@ static void place_state(const struct zinf_trainer *t)
 }
 
 /* Copies overlap with what else there is only where the GPU knows the memory's pages. */
-static void pin_host_memory(struct zinf_trainer *t)
+static bool pin_part(const struct zinf_trainer *t, uint64_t at, uint64_t bytes)
 {
     char size[16];
-    if (!t->setup.device->needs_pinned ||
-        !t->setup.device->ops->host_register(t->setup.device, t->plan.host_base,
-                                             t->plan.host_bytes))
-        return;
+    if (!t->setup.device->ops->host_register(t->setup.device, t->plan.host_base + at, bytes))
+        return true;
     zinf_log(ZINF_LOG_WARN,
-             "%s of host memory cannot be page-locked, and copies will not overlap; where a "
-             "container limits memory it counts too: lower zinf.host_memory, or raise that limit: "
-             "%s",
+             "of %s of host memory only the beginning can be page-locked, and copies of the rest "
+             "will not overlap; where a container limits memory it counts too: lower "
+             "zinf.host_memory, or raise that limit: %s",
              zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
+    return false;
 }
 
-/* The first step is measured: it shall not be the one that waits for pages. */
-static void touch_memory(struct zinf_trainer *t)
+#define READY_BYTES ((uint64_t)4 << 30)
+
+/* The first step is measured: it shall not be the one that waits for pages. A part is page-locked
+ * as soon as its pages are there, so that nothing large is done at once. */
+static void ready_memory(struct zinf_trainer *t)
 {
-    if (!trains(&t->setup))
-        return;
-    zinf_memory_touch(t->plan.host_base, t->plan.host_bytes);
-    if (t->setup.device->host_addressable)
+    bool touches = trains(&t->setup), pins = t->setup.device->needs_pinned;
+    for (uint64_t at = 0; at < t->plan.host_bytes; at += READY_BYTES) {
+        uint64_t left = t->plan.host_bytes - at, n = left < READY_BYTES ? left : READY_BYTES;
+        zinf_pulse_beat();
+        if (touches)
+            zinf_memory_touch(t->plan.host_base + at, n);
+        pins = pins && pin_part(t, at, n);
+    }
+    if (touches && t->setup.device->host_addressable)
         zinf_memory_touch(t->plan.device_base, t->setup.device->memory_bytes);
 }
 
@@ -139,8 +147,7 @@ static int take_memory(struct zinf_trainer *t)
     t->plan.host_bytes = t->host.bytes;
     plan_place(&t->plan);
     place_state(t);
-    touch_memory(t);
-    pin_host_memory(t);
+    ready_memory(t);
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
                                               t->setup.walk.workspace);
@@ -180,7 +187,7 @@ static int start_executor(struct zinf_trainer *t)
         memcpy(options.queues, t->queues, sizeof t->queues);
     }
     set_io(t, &options.read_queue);
-    options.read_queue.faults = t->setup.options.faults;
+    options.read_queue.around[0] = t->setup.options.around;
     options.write_queue = options.read_queue;
     if (t->setup.store) {
         options.register_base = host_at(&t->plan, t->plan.at.h_transfer);

@@ -212,7 +212,7 @@ if command -v nm >/dev/null; then
     awk '
     BEGIN {
         split("src/base|aio net cpu_optim kernels src/config src/formats src/text src/metrics|" \
-              "offload src/model|src/train|src/api|src/cli", levels, "|")
+              "offload src/model|src/train|src/api src/bench|src/cli", levels, "|")
         for (l in levels) {
             n = split(levels[l], folders, " ")
             for (i = 1; i <= n; i++) level[folders[i]] = l

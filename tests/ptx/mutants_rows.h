@@ -2,7 +2,7 @@
 #ifndef PTX_MUTANTS_ROWS_H
 #define PTX_MUTANTS_ROWS_H
 
-#include "ptx/mutants.h"
+#include "mutants.h"
 
 static int norms(struct setup *s)
 {

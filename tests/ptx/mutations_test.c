@@ -4,8 +4,8 @@
  * checks. So it is seen that the tests of tests/ptx can fail. Also what a step of attention may
  * cost in branches.
  */
-#include "ptx/mutants_attention.h"
-#include "ptx/mutants_rows.h"
+#include "mutants_attention.h"
+#include "mutants_rows.h"
 
 #include <ctype.h>
 #include <unistd.h>
