@@ -8,6 +8,7 @@
 
 #include "api/rows.h"
 #include "api/session.h"
+#include "base/json.h"
 
 #include <stdio.h>
 
@@ -17,14 +18,27 @@ enum {
     CLI_USAGE = 2,
 };
 
+/* A command that was called: what its rows have filled, and words that are no options. */
+struct cli_call {
+    const struct cli_command *command;
+    void *options;
+    struct zinf_words words;
+};
 struct cli_command {
     const char *name;
     const char *summary; /* one line of `zinf help` */
     const char *usage;   /* of `zinf help NAME`: synopsis and what it does; options follow */
     const struct option_group *groups; /* the options that it takes; NULL: none */
     void (*print_more)(FILE *out);     /* what follows them there; NULL: nothing */
-    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
+    size_t bytes;                      /* of the struct that the groups count from */
+    const void *usual;                 /* what that begins as; NULL: zeros */
+    bool takes_words;
+    int (*check)(struct cli_call *call); /* -EINVAL: a wrong use. NULL: none is */
+    int (*work)(struct cli_call *call);  /* an exit status, or < 0: a failure, to be printed */
+    int (*run)(int argc, char **argv);   /* of a command that does all of this by itself */
 };
+/* Parses, checks and works; argv[0] is the command's name. The exit status. */
+int cli_run(const struct cli_command *command, int argc, char **argv);
 extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_generate,
     cli_gradients, cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info,
     cli_estimate, cli_plot, cli_verify, cli_doctor, cli_launch;
@@ -38,6 +52,11 @@ extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_gen
 #define CLI_NO_GROUP                                                                               \
     {                                                                                              \
         .rows = NULL                                                                               \
+    }
+#define CLI_GROUPS(...)                                                                            \
+    (const struct option_group[])                                                                  \
+    {                                                                                              \
+        __VA_ARGS__, CLI_NO_GROUP                                                                  \
     }
 extern const struct option cli_json[];  /* --json, a bool */
 extern const char *const cli_dtypes[];  /* fp32, bf16, fp16 */
@@ -55,6 +74,14 @@ void cli_print_usage(const struct cli_command *command, FILE *out);
 void cli_print_rows(const struct cli_command *command, FILE *out);
 /* Prints zinf_error() as "zinf NAME: ..." on standard error and returns status. */
 int cli_error(const struct cli_command *command, int status);
+
+/* ---- JSON ---- */
+
+/* Print it and free it; NULL: there was no memory for it. */
+int cli_print_json(cJSON *root);
+int cli_print_json_line(cJSON *root);
+/* A new object at the end of a list, or NULL, which cJSON takes as well. */
+cJSON *cli_json_append(cJSON *list);
 
 /* ---- progress ---- */
 

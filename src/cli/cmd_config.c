@@ -98,17 +98,16 @@ static const struct option_group groups[] = {
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct config_command o = {.common = ZINF_JOB_DEFAULT};
-    int code = cli_parse(&cli_config, &o, NULL, argc, argv);
-    if (code)
-        return code < 0 ? cli_error(&cli_config, CLI_USAGE) : CLI_OK;
-    if (!o.common.config) {
-        zinf_fail(-EINVAL, "--config FILE is needed");
-        return cli_error(&cli_config, CLI_USAGE);
-    }
-    return show(&o.common, o.json) ? cli_error(&cli_config, CLI_FAILED) : CLI_OK;
+    const struct config_command *o = call->options;
+    return o->common.config ? 0 : zinf_fail(-EINVAL, "--config FILE is needed");
+}
+
+static int work(struct cli_call *call)
+{
+    const struct config_command *o = call->options;
+    return show(&o->common, o->json);
 }
 
 const struct cli_command cli_config = {
@@ -116,5 +115,8 @@ const struct cli_command cli_config = {
     .summary = "print the resolved configuration and where each value came from",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct config_command),
+    .usual = &(const struct config_command){.common = ZINF_JOB_DEFAULT},
+    .check = check,
+    .work = work,
 };

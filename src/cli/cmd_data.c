@@ -203,13 +203,10 @@ static int print_json(const struct zinf_session *s, const struct data_command *o
         if (!code)
             cJSON_AddItemToArray(first, sample_json(&sample));
     }
-    char *text = code ? NULL : cJSON_PrintUnformatted(root);
-    if (text)
-        puts(text);
-    else if (!code)
-        code = zinf_fail(-ENOMEM, "no memory for the result");
-    cJSON_free(text);
-    cJSON_Delete(root);
+    if (!code)
+        code = cli_print_json_line(root);
+    else
+        cJSON_Delete(root);
     zinf_sample_free(&sample);
     return code;
 }
@@ -264,21 +261,17 @@ static const struct option_group groups[] = {
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct data_command o = {.common = ZINF_JOB_DEFAULT};
-    struct zinf_job *c = &o.common;
-    int code = cli_parse(&cli_data, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
-    c->task.looks = true;
-    if (!code)
-        code = zinf_job_check(c);
-    if (!code && !c->data.n)
-        code = zinf_fail(-EINVAL, "--data FILE is missing");
-    if (code)
-        return cli_error(&cli_data, CLI_USAGE);
-    return show(&o) ? cli_error(&cli_data, CLI_FAILED) : CLI_OK;
+    struct data_command *o = call->options;
+    o->common.task.looks = true;
+    int code = zinf_job_check(&o->common);
+    return code ? code : zinf_job_need("--data FILE", o->common.data.n ? o : NULL);
+}
+
+static int work(struct cli_call *call)
+{
+    return show(call->options);
 }
 
 const struct cli_command cli_data = {
@@ -286,5 +279,8 @@ const struct cli_command cli_data = {
     .summary = "show what a training would be fed",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct data_command),
+    .usual = &(const struct data_command){.common = ZINF_JOB_DEFAULT},
+    .check = check,
+    .work = work,
 };

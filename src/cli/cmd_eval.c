@@ -186,27 +186,23 @@ static const struct option_group groups[] = {
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct eval_command o = {.common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT};
-    struct zinf_job *c = &o.common;
-    c->no_training = c->no_steps = true;
-    int code = cli_parse(&cli_eval, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
+    struct eval_command *o = call->options;
+    int code = zinf_job_check(&o->common);
     if (!code)
-        code = zinf_job_check(c);
-    if (!code && !c->data.n)
-        code = zinf_fail(-EINVAL, "--data FILE is missing");
-    if (!code)
-        code = cli_scores_check(&o.scores);
-    if (code)
-        return cli_error(&cli_eval, CLI_USAGE);
-    if (cli_adapters_open(&o.adapters, &c->adapter))
-        return cli_error(&cli_eval, CLI_FAILED);
-    code = evaluate(c, &o.scores);
-    cli_adapters_close(&o.adapters);
-    return code ? CLI_FAILED : CLI_OK;
+        code = zinf_job_need("--data FILE", o->common.data.n ? o : NULL);
+    return code ? code : cli_scores_check(&o->scores);
+}
+
+static int work(struct cli_call *call)
+{
+    struct eval_command *o = call->options;
+    int code = cli_adapters_open(&o->adapters, &o->common.adapter);
+    if (!code) /* it has said what failed */
+        code = evaluate(&o->common, &o->scores) ? CLI_FAILED : CLI_OK;
+    cli_adapters_close(&o->adapters);
+    return code;
 }
 
 const struct cli_command cli_eval = {
@@ -214,5 +210,10 @@ const struct cli_command cli_eval = {
     .summary = "loss of a model over text, and metrics of what it writes",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct eval_command),
+    .usual =
+        &(const struct eval_command){.common = {.steps = -1, .no_training = true, .no_steps = true},
+                                     .scores = CLI_SCORES_DEFAULT},
+    .check = check,
+    .work = work,
 };

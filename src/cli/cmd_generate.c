@@ -382,28 +382,25 @@ static const struct option_group groups[] = {
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct generate_command o = {.common = ZINF_JOB_DEFAULT, .settings = GENERATE_SETTINGS_UNSAID};
-    struct zinf_job *c = &o.common;
-    int code = cli_parse(&cli_generate, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
+    struct generate_command *o = call->options;
+    int code = zinf_job_check(&o->common);
     if (!code)
-        code = zinf_job_check(c);
-    if (!code)
-        code = check_strings(&o);
-    if (!code)
-        code = check_beams(&o);
-    if (code)
-        return cli_error(&cli_generate, CLI_USAGE);
+        code = check_strings(o);
+    return code ? code : check_beams(o);
+}
+
+static int work(struct cli_call *call)
+{
+    struct generate_command *o = call->options;
     if (!job_ranks_works_alone("texts are made"))
-        return CLI_OK;
-    code = cli_adapters_open(&o.adapters, &c->adapter);
+        return 0;
+    int code = cli_adapters_open(&o->adapters, &o->common.adapter);
     if (!code)
-        code = generate(&o);
-    cli_adapters_close(&o.adapters);
-    return code ? cli_error(&cli_generate, CLI_FAILED) : CLI_OK;
+        code = generate(o);
+    cli_adapters_close(&o->adapters);
+    return code;
 }
 
 const struct cli_command cli_generate = {
@@ -411,5 +408,9 @@ const struct cli_command cli_generate = {
     .summary = "continue prompts",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct generate_command),
+    .usual = &(const struct generate_command){.common = ZINF_JOB_DEFAULT,
+                                              .settings = GENERATE_SETTINGS_UNSAID},
+    .check = check,
+    .work = work,
 };

@@ -68,29 +68,25 @@ static const struct option_group groups[] = {
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct gradients_command o = {.common = ZINF_JOB_DEFAULT};
-    struct zinf_job *c = &o.common;
-    c->no_training = true;
-    int code = cli_parse(&cli_gradients, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
+    struct gradients_command *o = call->options;
+    int code = zinf_job_check(&o->common);
     if (!code)
-        code = zinf_job_check(c);
-    if (!code && !c->data.n)
-        code = zinf_fail(-EINVAL, "--data FILE is missing");
-    if (!code)
-        code = zinf_job_need("--output FILE.safetensors", o.output);
-    if (code)
-        return cli_error(&cli_gradients, CLI_USAGE);
+        code = zinf_job_need("--data FILE", o->common.data.n ? o : NULL);
+    return code ? code : zinf_job_need("--output FILE.safetensors", o->output);
+}
+
+static int work(struct cli_call *call)
+{
+    struct gradients_command *o = call->options;
     if (!job_ranks_works_alone("gradients are written"))
-        return CLI_OK;
-    code = cli_adapters_open(&o.adapters, &c->adapter);
+        return 0;
+    int code = cli_adapters_open(&o->adapters, &o->common.adapter);
     if (!code)
-        code = gradients(c, o.output);
-    cli_adapters_close(&o.adapters);
-    return code ? cli_error(&cli_gradients, CLI_FAILED) : CLI_OK;
+        code = gradients(&o->common, o->output);
+    cli_adapters_close(&o->adapters);
+    return code;
 }
 
 const struct cli_command cli_gradients = {
@@ -98,5 +94,8 @@ const struct cli_command cli_gradients = {
     .summary = "loss and fp32 gradients of the first batch, as safetensors",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct gradients_command),
+    .usual = &(const struct gradients_command){.common = {.steps = -1, .no_training = true}},
+    .check = check,
+    .work = work,
 };

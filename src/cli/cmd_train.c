@@ -158,26 +158,25 @@ static const struct option_group groups[] = {
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct train_options o = {.common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT};
-    struct zinf_job *c = &o.common;
-    int code = cli_parse(&cli_train, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
+    struct train_options *o = call->options;
+    int code = job_train_check(&o->common);
     if (!code)
-        code = job_train_check(c);
-    if (!code)
-        code = cli_scores_check(&o.scores);
-    if (!code && o.scores.run.n && !c->eval_data.n)
+        code = cli_scores_check(&o->scores);
+    if (!code && o->scores.run.n && !o->common.eval_data.n)
         code = zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
-    int found = code ? 0 : job_train_find(c, &o.checkpoint);
-    if (!code && !found)
-        code = zinf_job_check(c);
+    return code;
+}
+
+static int work(struct cli_call *call)
+{
+    struct train_options *o = call->options;
+    int code = job_train_find(&o->common, &o->checkpoint);
     if (code)
-        return cli_error(&cli_train, CLI_USAGE);
-    int status = found ? cli_error(&cli_train, CLI_FAILED) : train(&o);
-    free(o.checkpoint);
+        return code;
+    int status = zinf_job_check(&o->common) ? cli_error(call->command, CLI_USAGE) : train(o);
+    free(o->checkpoint);
     return status;
 }
 
@@ -186,5 +185,9 @@ const struct cli_command cli_train = {
     .summary = "train a model",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct train_options),
+    .usual =
+        &(const struct train_options){.common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT},
+    .check = check,
+    .work = work,
 };

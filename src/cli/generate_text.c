@@ -113,10 +113,5 @@ int generate_text_print_json(const struct generate_output *o, int64_t number,
                             (double)(text->source ? text->n_source : text->n_prompt));
     cJSON_AddNumberToObject(object, "new_tokens", (double)text->n_new);
     cJSON_AddItemToObject(object, "ids", ids);
-    char *line = cJSON_PrintUnformatted(object);
-    if (line)
-        puts(line);
-    cJSON_Delete(object);
-    free(line);
-    return line ? 0 : zinf_fail(-ENOMEM, "no memory for a line of JSON");
+    return cli_print_json_line(object);
 }

@@ -1,4 +1,4 @@
-cli_parts = src/cli/cli.h src/cli/options.c src/cli/help.c src/cli/progress.c src/cli/plot/chart.c src/cli/words.c \
+cli_parts = src/cli/cli.h src/cli/command.c src/cli/options.c src/cli/help.c src/cli/progress.c src/cli/plot/chart.c src/cli/words.c \
 	src/cli/report.h src/cli/report_redact.c
 # libcli holds all but main, so that a test can be the command.
 bin_PROGRAMS += zinf

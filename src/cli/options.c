@@ -115,12 +115,3 @@ int cli_parse(const struct cli_command *command, void *base, struct zinf_words *
     }
     return code;
 }
-
-int cli_error(const struct cli_command *command, int status)
-{
-    const char *message = zinf_error();
-    fprintf(stderr, "zinf %s: %s\n", command->name, *message ? message : "failed");
-    if (status == CLI_USAGE)
-        fprintf(stderr, "'zinf help %s' lists the options\n", command->name);
-    return status;
-}

@@ -95,8 +95,8 @@ struct zinf_trainer_options {
     /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
     const struct zinf_described_machine *described;
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
-    /* For tests: the drives' faults, and operations that start late by up to delay_us. */
-    const struct zinf_aio_faults *faults;
+    /* For tests: an engine around the drives', and operations that start late by up to delay_us. */
+    struct zinf_aio_around around;
     uint32_t delay_us;
     bool changes_schedule; /* after every step, and how many layers' updates wait */
 };

@@ -190,7 +190,7 @@ static int start_executor(struct zinf_trainer *t)
         memcpy(options.queues, t->queues, sizeof t->queues);
     }
     set_io(t, &options.read_queue);
-    options.read_queue.faults = t->setup.options.faults;
+    options.read_queue.around[0] = t->setup.options.around;
     options.write_queue = options.read_queue;
     if (t->setup.store) {
         options.register_base = host_at(&t->plan, t->plan.at.h_transfer);

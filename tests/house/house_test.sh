@@ -57,9 +57,11 @@ family='src/model/families/'
     words '\bglm' "${family}(glm4|chatglm)\.c"
     words 'cohere' "${family}cohere\.c"
     words 'ernie' "${family}ernie4_5\.c"
+    words 'stablelm' "${family}stablelm\.c"
+    words 'nemotron' "${family}nemotron\.c"
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
     words 'star_?coder' "${family}starcoder2\.c"
-    words 'olmo' "${family}olmo2\.c"
+    words 'olmo' "${family}olmo(2|e)\.c"
     words '\bopt_|word_embed_proj|do_layer_norm' "${family}opt\.c"
     words 'embed_positions' "${family}(opt|bart)\.c"
     words '\bbart|blenderbot|encoder_attn|final_logits' "${family}(bart|blenderbot)\.[ch]"
@@ -210,7 +212,7 @@ if command -v nm >/dev/null; then
     awk '
     BEGIN {
         split("src/base|aio net cpu_optim kernels src/config src/formats src/text src/metrics|" \
-              "offload src/model|src/train|src/api|src/cli", levels, "|")
+              "offload src/model|src/train|src/api src/bench|src/cli", levels, "|")
         for (l in levels) {
             n = split(levels[l], folders, " ")
             for (i = 1; i <= n; i++) level[folders[i]] = l

@@ -6,6 +6,7 @@
 #ifndef ZINF_TRAININGS_H
 #define ZINF_TRAININGS_H
 
+#include "aio_faults.h"
 #include "base/random.h"
 #include "train_support.h"
 #include "set.h"
@@ -119,7 +120,7 @@ static inline struct zinf_trainer_options trainer_options(const struct setting *
                                          .config = config,
                                          .seq_len = trainings.seq,
                                          .device = s->on_gpu ? ZINF_DEVICE_CUDA : ZINF_DEVICE_HOST,
-                                         .faults = s->faults,
+                                         .around = AIO_FAULTS(s->faults),
                                          .delay_us = s->delay_us,
                                          .speeds = s->speeds,
                                          .changes_schedule = s->changes_schedule};

@@ -3,9 +3,9 @@
  * hardware, which need not be here: the step runs on the lanes of a training, where operations take
  * their time and do nothing.
  */
+#include "bench/emulation.h"
 #include "cli/bench/bench.h"
 #include "cli/estimate/estimate.h"
-#include "train/emulation.h"
 
 static const char usage[] =
     "usage: zinf bench schedule --model DIR|config.json --machine NAME|FILE [options]\n"
@@ -57,9 +57,7 @@ static void print_one(const struct zinf_emulation *e)
 
 static void add_one(cJSON *list, const struct zinf_emulation *e)
 {
-    cJSON *one = cJSON_CreateObject();
-    if (!cJSON_AddItemToArray(list, one))
-        cJSON_Delete(one);
+    cJSON *one = cli_json_append(list);
     cJSON_AddStringToObject(one, "schedule", e->schedule);
     cJSON_AddNumberToObject(one, "floor_seconds", e->floor_seconds);
     cJSON_AddNumberToObject(one, "predicted_seconds", e->predicted_seconds);
@@ -189,20 +187,18 @@ static const struct option_group groups[] = {
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct options o = {.common = ZINF_JOB_DEFAULT};
-    struct zinf_job *c = &o.common;
-    int code = cli_parse(&bench_schedule, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
-    if (!code)
-        code = zinf_job_check(c);
-    if (code)
-        return cli_error(&bench_schedule, CLI_USAGE);
-    c->no_training = true; /* a learning rate changes no time */
-    cJSON *result = o.json ? cJSON_CreateObject() : NULL;
-    return bench_finish(&bench_schedule, result, run_session(&o, result));
+    const struct options *o = call->options;
+    return zinf_job_check(&o->common);
+}
+
+static int work(struct cli_call *call)
+{
+    struct options *o = call->options;
+    o->common.no_training = true; /* a learning rate changes no time */
+    cJSON *result = o->json ? cJSON_CreateObject() : NULL;
+    return bench_finish(call->command, result, run_session(o, result));
 }
 
 const struct cli_command bench_schedule = {
@@ -210,5 +206,8 @@ const struct cli_command bench_schedule = {
     .summary = "",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct options),
+    .usual = &(const struct options){.common = ZINF_JOB_DEFAULT},
+    .check = check,
+    .work = work,
 };

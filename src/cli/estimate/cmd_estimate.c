@@ -190,7 +190,7 @@ static int estimate(const struct options *o, const struct zinf_session *s,
         zinf_log(ZINF_LOG_WARN, "%s has too little room: zinf train would refuse to begin",
                  e.drive_path);
     if (o->json)
-        return estimate_print_json(estimate_json(&e));
+        return cli_print_json(estimate_json(&e));
     estimate_print(&e);
     return 0;
 }
@@ -318,7 +318,7 @@ static int check_ranks(struct options *o)
     return code ? code : read_network(o);
 }
 
-static int check(struct options *o)
+static int check_options(struct options *o)
 {
     int code = check_ranks(o);
     if (code)
@@ -384,19 +384,16 @@ static const struct option_group groups[] = {
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct options o = {.common = ZINF_JOB_DEFAULT};
-    struct zinf_job *c = &o.common;
-    int code = cli_parse(&cli_estimate, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
-    if (!code)
-        code = check(&o);
-    if (code)
-        return cli_error(&cli_estimate, CLI_USAGE);
-    c->no_training = true; /* a learning rate changes no time */
-    return run_session(&o) ? cli_error(&cli_estimate, CLI_FAILED) : CLI_OK;
+    return check_options(call->options);
+}
+
+static int work(struct cli_call *call)
+{
+    struct options *o = call->options;
+    o->common.no_training = true; /* a learning rate changes no time */
+    return run_session(o);
 }
 
 const struct cli_command cli_estimate = {
@@ -404,5 +401,8 @@ const struct cli_command cli_estimate = {
     .summary = "memory, traffic and step time of a training, before it starts",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct options),
+    .usual = &(const struct options){.common = ZINF_JOB_DEFAULT},
+    .check = check,
+    .work = work,
 };

@@ -70,7 +70,6 @@ double estimate_length_kwh(const struct estimate *e);
 const char *estimate_lane(int lane); /* "drive reads" */
 void estimate_print(const struct estimate *e);
 cJSON *estimate_json(const struct estimate *e);
-int estimate_print_json(cJSON *root); /* frees it */
 
 /* Fills an estimate of a training on a machine: options has what is the same on all of them. */
 struct estimate_request {

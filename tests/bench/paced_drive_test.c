@@ -1,7 +1,7 @@
 /* A drive of set rates: what it lets through is right, complete and in order, never sooner than the
  * rates allow; how late a busy machine sees it is no matter of a test. */
 #include "aio_fixture.h"
-#include "aio/paced_drive.h"
+#include "bench/paced_drive.h"
 #include "tap.h"
 
 #define FILE_BYTES (4u << 20)
@@ -21,8 +21,10 @@ static struct zinf_aio_queue *make_queue(enum zinf_aio_engine engine,
                                          const struct zinf_aio_faults *faults)
 {
     struct zinf_aio_queue *queue = NULL;
-    struct zinf_aio_queue_options options = {
-        .engine = engine, .block_bytes = 65536, .queue_depth = 8, .faults = faults, .drive = drive};
+    struct zinf_aio_queue_options options = {.engine = engine,
+                                             .block_bytes = 65536,
+                                             .queue_depth = 8,
+                                             .around = {PACED_BY(drive), AIO_FAULTS(faults)}};
     CHECKF(!zinf_aio_queue_create(&queue, &options), "%s", zinf_error());
     return queue;
 }
@@ -116,7 +118,7 @@ static struct zinf_aio_queue *whole_queue(struct zinf_paced_drive *drive)
     struct zinf_aio_queue_options options = {.engine = ZINF_AIO_ENGINE_NULL,
                                              .block_bytes = 65536,
                                              .queue_depth = FILE_BYTES / 65536,
-                                             .drive = drive};
+                                             .around = {PACED_BY(drive)}};
     CHECKF(!zinf_aio_queue_create(&queue, &options), "%s", zinf_error());
     return queue;
 }

@@ -5,7 +5,7 @@
  * clock. Lateness of a thread that slept is taken from its lane's next operation: hardware would
  * have begun that when it should.
  */
-#include "offload/emulate.h"
+#include "bench/emulate.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -291,7 +291,7 @@ static struct zinf_aio_queue_options queue_of(const struct zinf_emulator *e, dou
     return (struct zinf_aio_queue_options){.engine = ZINF_AIO_ENGINE_NULL,
                                            .block_bytes =
                                                (uint32_t)block / ZINF_AIO_ALIGN * ZINF_AIO_ALIGN,
-                                           .drive = e->drive};
+                                           .around = {PACED_BY(e->drive)}};
 }
 
 static int start_executor(struct zinf_emulator *e)

@@ -3,7 +3,7 @@
  * the work of its lanes, which share CPUs and drive as in a prediction. How much more it takes is
  * for a bench.
  */
-#include "offload/emulate.h"
+#include "bench/emulate.h"
 #include "offload_support.h"
 
 enum { LAYERS = 6, TIMES = 3, LAYER_BYTES = 1 << 20 };

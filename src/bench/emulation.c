@@ -1,6 +1,6 @@
 /* emulation: a plan's step on an emulator, so often, and its figures. */
-#include "train/emulation.h"
-#include "offload/emulate.h"
+#include "bench/emulation.h"
+#include "bench/emulate.h"
 #include "train/plan/estimated.h"
 
 #include <math.h>

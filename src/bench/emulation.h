@@ -1,13 +1,13 @@
 /*
  * emulation: the step of a training on hardware of set rates: planned and scheduled as for an
  * estimate, then run by the lanes of a training, where operations take their time and do nothing
- * (offload/emulate.h). Says what a schedule is worth: how far a step is from the work of its
+ * (bench/emulate.h). Says what a schedule is worth: how far a step is from the work of its
  * busiest lane, and from what was predicted. Takes no memory, no drive and hardly any CPU.
  *
  * Any thread; what a call returns is the caller's. Errors: -errno and a sentence.
  */
-#ifndef ZINF_EMULATION_H
-#define ZINF_EMULATION_H
+#ifndef ZINF_BENCH_EMULATION_H
+#define ZINF_BENCH_EMULATION_H
 
 #include "train/estimate.h"
 

@@ -1,13 +1,13 @@
 /*
- * aio_paced: an engine around an engine, which holds blocks back until a drive of set rates has
+ * paced_drive: an engine around an engine, which holds blocks back until a drive of set rates has
  * ended them. The drive is a fluid: two lines of transfers, reads and writes, whose first are
  * worked off at rates that depend on whether the other line is empty. Nobody works for it: each
  * call brings it up to the present.
  */
 #include "build-config.h"
 
+#include "bench/paced_drive.h"
 #include "aio/aio_engine.h"
-#include "aio/paced_drive.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -247,15 +247,15 @@ static const struct zinf_aio_engine_ops paced_ops = {
     .collect = paced_collect,
 };
 
-int zinf_aio_paced_wrap(struct zinf_aio_backend **engine,
-                        const struct zinf_aio_queue_options *options)
+int zinf_paced_drive_wrap(struct zinf_aio_backend **engine,
+                          const struct zinf_aio_queue_options *options, const void *drive)
 {
     struct paced_engine *paced =
         calloc(1, sizeof *paced + options->queue_depth * sizeof paced->transfers[0]);
     if (!paced)
         return zinf_fail(-ENOMEM, "no memory for a paced engine");
     paced->base.ops = &paced_ops;
-    paced->drive = options->drive;
+    paced->drive = (struct zinf_paced_drive *)drive;
     paced->depth = options->queue_depth;
     paced->inner = *engine;
     *engine = &paced->base;

@@ -12,10 +12,10 @@
  * An emulator is used by one thread. Programs are scheduled, and their operands may be addresses of
  * nothing.
  */
-#ifndef ZINF_OFFLOAD_EMULATE_H
-#define ZINF_OFFLOAD_EMULATE_H
+#ifndef ZINF_BENCH_EMULATE_H
+#define ZINF_BENCH_EMULATE_H
 
-#include "aio/paced_drive.h"
+#include "bench/paced_drive.h"
 #include "offload/offload.h"
 
 struct zinf_emulator_options {
