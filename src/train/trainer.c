@@ -83,7 +83,6 @@ static void place_state(const struct zinf_trainer *t)
 {
     const struct setup *s = &t->setup;
     size_t master = zinf_state_bytes(s->form, 0, 1);
-    size_t width = s->rule->moment_bytes; /* 0: too small to matter */
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
         uint64_t n = s->layout.groups[g].n;
@@ -93,8 +92,12 @@ static void place_state(const struct zinf_trainer *t)
             char *state = where.memory + (uint64_t)generation * where.stride;
             if (master)
                 place_array(s, state, n, master);
-            for (int i = 1; width && i <= (int)s->rule->n_moments; i++)
-                place_array(s, state + rule_moment_offset(s, n, i), n, width);
+            struct rule_segment segment = {0};
+            while (rule_next_segment(s, g, &segment))
+                for (uint32_t i = 1;
+                     segment.of->rule->moment_bytes && i <= segment.of->rule->n_moments; i++)
+                    place_array(s, state + rule_moment_at(&segment, (int)i), segment.n,
+                                segment.of->rule->moment_bytes);
         }
     }
 }
