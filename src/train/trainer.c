@@ -83,7 +83,7 @@ static void place_array(const struct setup *s, char *memory, uint64_t n, size_t 
 static void place_memory(const struct zinf_trainer *t)
 {
     const struct setup *s = &t->setup;
-    if (zinf_optim_place_on(t->plan.host_base, t->plan.host_bytes, s->device->node))
+    if (zinf_memory_place(t->plan.host_base, t->plan.host_bytes, s->device->node))
         zinf_log_once(ZINF_LOG_WARN, "host pages", "%s", zinf_error());
     size_t master = zinf_state_bytes(s->form, 0, 1);
     size_t width = s->rule->moment_bytes; /* 0: too small to matter */
