@@ -90,11 +90,17 @@ enum zinf_activation {
     ZINF_ACTIVATION_SILU,
     ZINF_ACTIVATION_RELU,
     ZINF_ACTIVATION_TANH,
+    ZINF_ACTIVATION_RELU_SQUARED, /* max(x, 0)^2 (So et al., arXiv 2109.08668) */
+    /* c sigmoid(1.702 c) with c = min(x, 7) (OpenAI, arXiv 2508.10925). */
+    ZINF_ACTIVATION_CLAMPED_SWISH,
     ZINF_ACTIVATIONS,
 };
+#define ZINF_CLAMPED_SWISH_LIMIT 7.0f
+#define ZINF_CLAMPED_SWISH_ALPHA 1.702f
 
 /* y = f(gate) up: the gated units of feed-forward parts (Shazeer, arXiv 2002.05202; SwiGLU with
- * SILU). Backward: d_gate = dy up f'(gate), d_up = dy f(gate). */
+ * SILU). Backward: d_gate = dy up f'(gate), d_up = dy f(gate). With CLAMPED_SWISH the factor is
+ * 1 + up instead, with up kept within -7 and 7; what is kept so gets no gradient. */
 struct zinf_gated {
     enum zinf_activation kind; /* f */
     enum zinf_dtype dtype;     /* of x, y, dy, dx, y_out */
@@ -325,6 +331,7 @@ struct zinf_device {
     uint64_t free_bytes;   /* what could be taken at create time */
     bool host_addressable; /* the CPU may read and write the arena itself */
     bool needs_pinned;     /* copies want registered host memory */
+    int node;              /* NUMA node whose memory is nearest to it; -1: not known */
     /* A product of fp32 and a 16-bit type rounds the former to the latter. */
     bool rounds_operands;
     /* Rows of logits that are made at a time: enough to be worth a pass over the gradient that

@@ -21,7 +21,9 @@ static const char *const families[] = {"llama_b",       "mistral_a",
                                        "mixtral_b",     "mixtral_c",
                                        "olmo3_a",       "smollm3_b",
                                        "granite_a",     "hunyuan_v1_dense_a",
-                                       "glm4_a",        "cohere2_a"};
+                                       "glm4_a",        "cohere2_a",
+                                       "stablelm_a",    "nemotron_a",
+                                       "olmoe_a"};
 
 /* ---- placements ---- */
 
