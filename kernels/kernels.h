@@ -333,6 +333,7 @@ struct zinf_device {
     uint64_t free_bytes;   /* what could be taken at create time */
     bool host_addressable; /* the CPU may read and write the arena itself */
     bool needs_pinned;     /* copies want registered host memory */
+    int node;              /* NUMA node whose memory is nearest to it; -1: not known */
     /* A product of fp32 and a 16-bit type rounds the former to the latter. */
     bool rounds_operands;
     /* Rows of logits that are made at a time: enough to be worth a pass over the gradient that

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/workspace.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -156,6 +157,32 @@ int cuda_count_gpus(void)
     return count;
 }
 
+int cuda_node_of(const char *sysfs, const char *bus)
+{
+    char path[256], name[32];
+    int node = -1;
+    snprintf(name, sizeof name, "%s", bus);
+    for (char *c = name; *c; c++)
+        *c = (char)tolower((unsigned char)*c); /* CUDA writes capitals */
+    snprintf(path, sizeof path, "%s/bus/pci/devices/%s/numa_node", sysfs, name);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%d", &node) != 1)
+        node = -1;
+    if (file)
+        fclose(file);
+    return node;
+}
+
+/* Where it is not known, nothing is placed. */
+static int node_of(int index)
+{
+    char bus[32];
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, index) == cudaSuccess)
+        return cuda_node_of("/sys", bus);
+    cudaGetLastError();
+    return -1;
+}
+
 static int open_gpu(struct cuda_device *cuda, int index)
 {
     struct cudaDeviceProp properties;
@@ -175,6 +202,7 @@ static int open_gpu(struct cuda_device *cuda, int index)
         return cublas_fail(status, "starting cuBLASLt", 0);
     const char *tf32 = getenv("ZINF_CUDA_TF32");
     cuda->index = index;
+    cuda->device.node = node_of(index);
     cuda->capability = 10 * properties.major + properties.minor;
     cuda->tf32 = tf32 && *tf32 == '1' && cuda->capability >= 80;
     cuda->device.free_bytes = bytes_free > DRIVER_MARGIN ? bytes_free - DRIVER_MARGIN : 0;
@@ -194,6 +222,7 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
         .kind = ZINF_DEVICE_CUDA,
         .name = cuda->name,
         .needs_pinned = true,
+        .node = -1,
         .rounds_operands = true,
         .logit_rows = GPU_LOGIT_ROWS,
         .n_threads = options->n_threads > 0 ? options->n_threads : 1,

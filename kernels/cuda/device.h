@@ -46,6 +46,9 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
 /* Visible ones; 0 where CUDA does not say. */
 int cuda_count_gpus(void);
 
+/* The NUMA node of what is on the PCI bus there, by the tree at sysfs; -1: it does not say. */
+int cuda_node_of(const char *sysfs, const char *bus);
+
 /* Around everything that is enqueued: the thread's current device, an NVTX range and a name for
  * messages; then what CUDA said to it. */
 void queue_enter(struct zinf_queue *q, const char *operation);

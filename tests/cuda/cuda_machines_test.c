@@ -5,6 +5,8 @@
  */
 #include "cuda_twin.h"
 
+int cuda_node_of(const char *sysfs, const char *bus); /* of kernels/cuda/device.h */
+
 static struct zinf_device *open_on(const struct standin_options *machine, int index)
 {
     struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA, .index = index};
@@ -112,6 +114,36 @@ static void test_pinning_in_part(void)
     zinf_device_destroy(device);
     CHECKF(!standin_faults() && !standin_live(), "%s", standin_first_fault());
     free(memory);
+}
+
+/* ---- where the GPU is ---- */
+
+static void write_node(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0);
+    if (file)
+        fclose(file);
+}
+
+static void test_numa_node(void)
+{
+    char root[] = "/tmp/zinf-sys-XXXXXX", path[100], file[120], remove[120];
+    CHECK(mkdtemp(root));
+    snprintf(path, sizeof path, "%s/bus/pci/devices/0000:c1:0a.0", root);
+    snprintf(file, sizeof file, "%s/numa_node", path);
+    CHECK(!zinf_make_dirs(path));
+    CHECK(cuda_node_of(root, "0000:C1:0A.0") == -1);
+    write_node(file, "1\n");
+    CHECK(cuda_node_of(root, "0000:C1:0A.0") == 1);
+    CHECK(cuda_node_of(root, "0000:C2:0A.0") == -1);
+    write_node(file, "-1\n"); /* a machine with one node */
+    CHECK(cuda_node_of(root, "0000:C1:0A.0") == -1);
+    struct zinf_device *device = open_on(NULL, 0);
+    CHECK(device->node == -1);
+    zinf_device_destroy(device);
+    snprintf(remove, sizeof remove, "rm -r %s", root);
+    CHECK(!system(remove));
 }
 
 /* ---- several GPUs ---- */
@@ -242,6 +274,7 @@ int main(void)
     TAP_RUN(test_pinning_in_pieces);
     TAP_RUN(test_pinning_in_part);
     TAP_RUN(test_pinned_by_another);
+    TAP_RUN(test_numa_node);
     TAP_RUN(test_several_gpus);
     TAP_RUN(test_no_peer_access);
     TAP_RUN(test_generations);

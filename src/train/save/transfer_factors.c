@@ -46,9 +46,10 @@ struct moments {
 static struct moments moments_of(const struct source *s, uint32_t unit)
 {
     uint32_t g = s->setup->layout.units[unit].first_group;
-    uint64_t offset = rule_moments_offset(s->setup, s->setup->layout.groups[g].n);
-    return (struct moments){zinf_tiers_group_state(s->tiers, g, 0), offset,
-                            s->setup->state_bytes[g] - offset};
+    struct rule_segment all = {0};
+    rule_next_segment(s->setup, g, &all);
+    return (struct moments){zinf_tiers_group_state(s->tiers, g, 0), all.at,
+                            s->setup->state_bytes[g] - all.at};
 }
 
 static int read_moments(const struct source *s, uint32_t unit, const struct region *r)
