@@ -215,8 +215,6 @@ int zinf_optim_thread_count(int local_ranks);
  * first touched, or moved. With one node there is nothing to do. -errno of the system if refused:
  * a matter of speed alone. */
 int zinf_optim_place(void *memory, uint64_t n, size_t element_bytes, int n_threads);
-/* Whole pages of it prefer one node; below 0, or with one node: nothing is done. */
-int zinf_optim_place_on(void *memory, uint64_t bytes, int node);
 
 #ifdef __cplusplus
 }

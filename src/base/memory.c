@@ -4,9 +4,12 @@
 #include "base/cgroup.h"
 #include "base/pulse.h"
 
+#include <numa.h>
+#include <numaif.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 struct line {
     char *name;
@@ -241,6 +244,24 @@ void zinf_memory_touch(void *base, uint64_t bytes)
     (void)base;
     (void)bytes;
 #endif
+}
+
+int zinf_memory_place(void *memory, uint64_t bytes, int node)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const unsigned bits = 8 * sizeof(unsigned long);
+    uintptr_t begin = zinf_align_up((uintptr_t)memory, page);
+    uintptr_t end = ((uintptr_t)memory + bytes) / page * page;
+    unsigned long mask[64] = {0};
+    if (numa_available() < 0 || numa_max_node() < 1)
+        return 0;
+    if (begin >= end || node < 0 || (unsigned)node >= sizeof mask * 8)
+        return 0;
+    mask[(unsigned)node / bits] = 1ul << (unsigned)node % bits;
+    if (mbind((void *)begin, end - begin, MPOL_PREFERRED, mask, sizeof mask * 8, MPOL_MF_MOVE))
+        return zinf_fail(-errno, "cannot place %zu bytes on NUMA node %d: %s",
+                         (size_t)(end - begin), node, strerror(errno));
+    return 0;
 }
 
 static uint64_t field_of(const char *path, const char *field)
