@@ -27,39 +27,38 @@ static int fits(void *arg, const struct zinf_config *config)
     return zinf_estimate(&unused, options);
 }
 
-/* The session's configuration, which was resolved for what fits on the device, is read anew. */
-static int take(struct train_place *p, struct zinf_session *s, struct zinf_job *job,
-                char text[ESTIMATE_PLACED])
+/* The session's configuration, which was resolved for what fits on the device, is read anew; what
+ * is to be said of it was said. */
+static int take(struct train_place *p, struct zinf_session *s, char text[ESTIMATE_PLACED])
 {
-    struct zinf_job again = *job; /* what is to be said of it was said */
     size_t n = strlen(text);
     text[n] = '\n';
     int code = zinf_file_write_atomic(p->path, text, n + 1);
     text[n] = 0;
     if (!code && strstr(text, "\"nvme\""))
         code = zinf_make_dirs(p->drive);
-    job->config = again.config = p->path;
-    again.quiet = true;
+    s->job.config = p->path;
     zinf_log(ZINF_LOG_INFO,
              "no configuration says where things lie, and the device has no room for all: %s has "
              "the placement that was chosen, for --config",
              p->path);
-    return code ? code : zinf_session_config(s, &again);
+    if (!code)
+        code = session_config(s, true);
+    s->run.trainer.config = s->config;
+    return code;
 }
 
-int train_place_session(struct train_place *p, struct zinf_session *s, struct zinf_job *job,
-                        const struct zinf_trainer_options *trainer,
-                        const struct zinf_speeds *speeds)
+int train_place_session(struct train_place *p, struct zinf_session *s)
 {
     const uint32_t seats = s->config->seats > 1 ? (uint32_t)s->config->seats : 1;
-    struct zinf_estimate_options options = {.trainer = *trainer,
+    struct zinf_estimate_options options = {.trainer = s->run.trainer,
                                             .ranks = seats,
                                             .local_ranks = seats,
                                             .seats = seats,
-                                            .speeds = *speeds};
-    struct zinf_config_context context = zinf_job_context(job);
+                                            .speeds = *s->run.trainer.speeds};
+    struct zinf_config_context context = session_context(s);
     char *text;
-    if (job->config)
+    if (s->job.config)
         return 0;
     unlink(p->path); /* of an earlier run, which is not gone on from */
     if (fits(&options, s->config) != -ENOMEM)
@@ -69,13 +68,14 @@ int train_place_session(struct train_place *p, struct zinf_session *s, struct zi
     context.quiet = true;
     text = malloc(ESTIMATE_PLACED);
     int code = text ? estimate_place(s->config, &context, p->drive, fits, &options, text) : 0;
-    code = text && !code ? take(p, s, job, text) : 0;
+    code = text && !code ? take(p, s, text) : 0;
     free(text);
     return code;
 }
 
-void train_place_end(struct train_place *p)
+void train_place_end(struct train_place *p, struct zinf_job *job)
 {
+    job->config = job->config == p->path ? NULL : job->config;
     if (p->drive)
         rmdir(p->drive); /* unless something of a run is in it */
     free(p->path);

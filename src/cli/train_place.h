@@ -14,12 +14,10 @@ struct train_place {
 };
 /* Before the session is opened: a run that is gone on from is placed as it was. */
 int train_place_begin(struct train_place *p, struct zinf_job *job);
-/* Of one process. Where nobody has said where things lie and the device has no room for all, the
- * nearest tiers that have become the session's configuration. What does not fit at all is left to
- * the run, which says why. options: the trainer's, by the session. */
-int train_place_session(struct train_place *p, struct zinf_session *session, struct zinf_job *job,
-                        const struct zinf_trainer_options *options,
-                        const struct zinf_speeds *speeds);
-void train_place_end(struct train_place *p);
+/* Of one process, once all is open. Where nobody has said where things lie and the device has no
+ * room for all, the nearest tiers that have become the session's configuration. What does not fit
+ * at all is left to the run, which says why. */
+int train_place_session(struct train_place *p, struct zinf_session *session);
+void train_place_end(struct train_place *p, struct zinf_job *job);
 
 #endif

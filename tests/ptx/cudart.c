@@ -8,7 +8,7 @@
 #include "fatbin.h"
 #include "shadow.h"
 
-#include "cuda_standin/standin.h"
+#include "tests/cuda_standin/standin.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "cuda_twin.h"
 
-#include "ptx/ptx.h"
+#include "ptx.h"
 
 #include <dlfcn.h>
 

@@ -2,7 +2,7 @@
 #ifndef PTX_MUTANTS_ATTENTION_H
 #define PTX_MUTANTS_ATTENTION_H
 
-#include "ptx/mutants.h"
+#include "mutants.h"
 
 /* Heads of 64 over a sequence that ends within a tile; fp32 takes the kernels without mma. */
 static int attention_of(struct setup *s, float p, float softcap, const float *slopes)

@@ -4,8 +4,8 @@
  * checks. So it is seen that the tests of tests/ptx can fail. Also what a step of attention may
  * cost in branches.
  */
-#include "ptx/mutants_attention.h"
-#include "ptx/mutants_rows.h"
+#include "mutants_attention.h"
+#include "mutants_rows.h"
 
 #include <ctype.h>
 #include <unistd.h>
@@ -134,6 +134,8 @@ static void test_mutants(void)
         {"preference", scores, ZINF_DTYPE_F32, true},
         {"preference", singles, ZINF_DTYPE_F32, true},
         {"noise", noises, ZINF_DTYPE_BF16, false},
+        {"sinks_kernel", sinks, ZINF_DTYPE_F16, false},
+        {"sinks_backward", sinks, ZINF_DTYPE_BF16, false},
         {"softcap", softcaps, ZINF_DTYPE_F32, false},
         {"residual", flat, ZINF_DTYPE_F16, false},
         {"activation", flat, ZINF_DTYPE_BF16, false},

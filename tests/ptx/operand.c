@@ -1,7 +1,7 @@
 /* operand: what names stand for: registers by their rows, numbers, addresses, lists, labels. */
 #include "builder.h"
 
-#include "cuda_standin/standin.h"
+#include "tests/cuda_standin/standin.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  */
 #include "block.h"
 
-#include "cuda_standin/standin.h"
+#include "tests/cuda_standin/standin.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "shadow.h"
 #include "shadow_rules.h"
 
-#include "cuda_standin/standin.h"
+#include "tests/cuda_standin/standin.h"
 
 #include <stdlib.h>
 #include <string.h>
