@@ -249,7 +249,6 @@ void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const 
 int setup_optimizer(struct setup *s);
 int setup_add_optimizer(struct setup *s, const char *type, const char *key);
 int setup_check_optimizers(const struct setup *s);
-const struct optimizer *setup_optimizer_of(const struct setup *s, uint32_t unit, uint32_t tensor);
 /* All their types, and which tensors are whose: what tells one training's moments from another's.
  */
 void setup_optimizers_text(const struct setup *s, char text[64]);
