@@ -124,31 +124,25 @@ enum zinf_aio_engine {
 };
 const char *zinf_aio_engine_name(enum zinf_aio_engine engine);
 
-/* Faults by seed, for tests: each transfer of a block draws one. Rates are per million. */
-struct zinf_aio_faults {
-    uint64_t seed;
-    uint32_t short_ppm;  /* the kernel moves only a part: must be invisible to the caller */
-    uint32_t eio_ppm;    /* the block fails with EIO */
-    uint32_t enospc_ppm; /* a write fails with ENOSPC */
-    uint32_t delay_ppm;  /* completion is held back by delay_us */
-    uint32_t delay_us;
-    uint32_t flip_ppm; /* one bit of the data read is wrong: checksums must find it */
-    bool reorder;      /* completions come back in a random order */
+/* An engine around the engine, for tests and benches of zinf itself: wrap replaces *engine by one
+ * that owns it (aio/aio_engine.h). Options have no zeros left in them. */
+struct zinf_aio_backend;
+struct zinf_aio_queue_options;
+struct zinf_aio_around {
+    int (*wrap)(struct zinf_aio_backend **engine, const struct zinf_aio_queue_options *options,
+                const void *context);
+    const void *context; /* borrowed */
 };
 
-struct zinf_paced_drive;
 struct zinf_aio_queue_options {
     enum zinf_aio_engine engine;
-    uint32_t block_bytes;                 /* largest single transfer; 0: 1 MiB */
-    uint32_t queue_depth;                 /* blocks in flight; 0: 32 */
-    uint32_t n_threads;                   /* THREADS engine: workers; 0: min(queue_depth, 8) */
-    bool single_submit;                   /* one system call per block (DeepSpeed's key) */
-    bool sqpoll;                          /* io_uring: a kernel thread submits */
-    uint32_t max_requests;                /* requests that may be in flight at once; 0: 256 */
-    const struct zinf_aio_faults *faults; /* NULL: none; copied */
-    /* Transfers end no sooner than on this drive of set rates (aio/paced_drive.h), borrowed; NULL:
-     * as soon as the engine is done. */
-    struct zinf_paced_drive *drive;
+    uint32_t block_bytes;             /* largest single transfer; 0: 1 MiB */
+    uint32_t queue_depth;             /* blocks in flight; 0: 32 */
+    uint32_t n_threads;               /* THREADS engine: workers; 0: min(queue_depth, 8) */
+    bool single_submit;               /* one system call per block (DeepSpeed's key) */
+    bool sqpoll;                      /* io_uring: a kernel thread submits */
+    uint32_t max_requests;            /* requests that may be in flight at once; 0: 256 */
+    struct zinf_aio_around around[2]; /* the inner one first; wrap NULL: none */
 };
 struct zinf_aio_queue;
 int zinf_aio_queue_create(struct zinf_aio_queue **out,

@@ -5,6 +5,8 @@
  * An engine moves a block once and reports what the kernel said; it neither continues short
  * transfers nor repeats EAGAIN: that is the queue's business and so the same for every engine.
  * All calls come from the thread that owns the queue (create and register may come from another).
+ * An engine around an engine (struct zinf_aio_around) owns the inner one and passes on what it does
+ * not change; its table has no create.
  */
 #ifndef ZINF_AIO_ENGINE_H
 #define ZINF_AIO_ENGINE_H
@@ -33,8 +35,8 @@ struct zinf_aio_block {
     int64_t result;         /* from the engine: bytes moved, or -errno */
     uint32_t repeats;       /* submissions that moved nothing since the last that did */
     uint64_t repeats_since; /* when the first of those came back, ns */
-    int injected;           /* fault engine: errno that stays with the block, or 0 */
-    uint32_t cut_bytes;     /* fault engine: taken off bytes while the block is in the engine */
+    int injected;           /* tests' fault engine: errno that stays with the block, or 0 */
+    uint32_t cut_bytes;     /* the same: taken off bytes while the block is in the engine */
     bool read_again;        /* a failed read was repeated once */
     bool busy;              /* in the engine */
     struct zinf_aio_block *next;
@@ -64,13 +66,6 @@ struct zinf_aio_engine_ops {
 extern const struct zinf_aio_engine_ops zinf_aio_uring_ops;
 extern const struct zinf_aio_engine_ops zinf_aio_threads_ops;
 extern const struct zinf_aio_engine_ops zinf_aio_null_ops;
-
-/* Wraps an engine, which the wrapper then owns: faults are drawn here for every engine alike. */
-int zinf_aio_faults_wrap(struct zinf_aio_backend **engine,
-                         const struct zinf_aio_queue_options *options);
-/* The same with options->drive, behind which blocks wait: aio_paced.c. */
-int zinf_aio_paced_wrap(struct zinf_aio_backend **engine,
-                        const struct zinf_aio_queue_options *options);
 
 /* "cannot write 4096 bytes at 8192 of PATH: No space left on device; 3 GiB free; remedy". */
 void zinf_aio_describe_failure(char *buffer, size_t buffer_bytes,

@@ -417,11 +417,9 @@ static int create_engine(struct zinf_aio_queue *queue)
     if (code)
         return code;
     options->engine = queue->engine->ops->engine;
-    if (options->drive)
-        code = zinf_aio_paced_wrap(&queue->engine, options);
-    if (!code && options->faults)
-        code = zinf_aio_faults_wrap(&queue->engine, options);
-    options->faults = NULL; /* borrowed; the engine has its copy */
+    for (int i = 0; !code && i < 2; i++)
+        if (options->around[i].wrap)
+            code = options->around[i].wrap(&queue->engine, options, options->around[i].context);
     return code;
 }
 

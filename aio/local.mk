@@ -1,6 +1,6 @@
 libcore_la_SOURCES += aio/aio.h aio/aio_engine.h aio/aio_queue.h aio/aio_store.h \
 	aio/aio_queue.c aio/aio_file.c aio/aio_uring.c aio/aio_threads.c \
-	aio/aio_null.c aio/aio_faults.c aio/paced_drive.h aio/aio_paced.c aio/aio_describe.c \
+	aio/aio_null.c aio/aio_describe.c \
 	aio/drive_bench.h aio/drive_bench.c \
 	aio/store.c aio/store_folder.c aio/store_reclaim.c aio/store_plan.c aio/store_map.c aio/store_extents.c aio/store_fill.c aio/store_flush.c \
 	aio/store_checksum.c aio/store_outlives.c \
@@ -15,7 +15,7 @@ endif
 INSTALLED_H += aio/aio.h aio/drive_bench.h
 EXTRA_DIST += aio/commit.h aio/steps.h
 
-AIO_TESTS = tests/aio/aio_files_test tests/aio/aio_test tests/aio/aio_faults_test tests/aio/aio_paced_test tests/aio/aio_store_test tests/aio/aio_space_test \
+AIO_TESTS = tests/aio/aio_files_test tests/aio/aio_test tests/aio/aio_faults_test tests/aio/aio_store_test tests/aio/aio_space_test \
 	tests/aio/aio_stripe_test tests/aio/aio_bench_test tests/aio/commit_test \
 	tests/aio/commit_cases_test tests/aio/steps_test
 program_tests += $(AIO_TESTS)

@@ -3,11 +3,11 @@
  * cut of an array into slices serves the placement of its pages and the threads that step it, so
  * that a slice is near its thread. With one node nothing of this happens, not even a system call.
  */
+#include "base/memory.h"
 #include "cpu_optim/optim_internal.h"
 
 #include <fenv.h>
 #include <numa.h>
-#include <numaif.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -177,23 +177,6 @@ void optim_parallel_units(uint64_t units, int n_threads,
 
 /* ---- pages ---- */
 
-/* Whole pages inside [begin, end) prefer the node and are moved to it if they are elsewhere. */
-static int place_pages(uintptr_t begin, uintptr_t end, int node)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const unsigned bits = 8 * sizeof(unsigned long);
-    unsigned long mask[MAX_NODES] = {0};
-    begin = zinf_align_up(begin, page);
-    end = end / page * page;
-    if (begin >= end || (unsigned)node >= sizeof mask * 8)
-        return 0;
-    mask[(unsigned)node / bits] = 1ul << (unsigned)node % bits;
-    if (mbind((void *)begin, end - begin, MPOL_PREFERRED, mask, sizeof mask * 8, MPOL_MF_MOVE))
-        return zinf_fail(-errno, "optimizer: cannot place %zu bytes on NUMA node %d: %s",
-                         (size_t)(end - begin), node, strerror(errno));
-    return 0;
-}
-
 int zinf_optim_place(void *memory, uint64_t n, size_t element_bytes, int n_threads)
 {
     int rc = 0;
@@ -204,8 +187,8 @@ int zinf_optim_place(void *memory, uint64_t n, size_t element_bytes, int n_threa
     for (uint64_t slice = 0; slice < team && !rc; slice++) {
         struct optim_slice s = optim_slice_of(n, OPTIM_BLOCK_ELEMS, slice, team);
         int node = optim_node_of_slice(topology.cpus, topology.n_nodes, slice, team);
-        rc = place_pages((uintptr_t)memory + s.begin * element_bytes,
-                         (uintptr_t)memory + s.end * element_bytes, topology.id[node]);
+        rc = zinf_memory_place((char *)memory + s.begin * element_bytes,
+                               (s.end - s.begin) * element_bytes, topology.id[node]);
     }
     return rc;
 }

@@ -42,6 +42,12 @@ static void host_unregister(struct zinf_device *device, void *base)
     (void)base;
 }
 
+static uint64_t host_pageable_copies(const struct zinf_device *device)
+{
+    (void)device;
+    return 0;
+}
+
 static const struct zinf_device_ops host_ops = {
     .destroy = host_destroy,
     .take_memory = host_take_memory,
@@ -99,6 +105,8 @@ static const struct zinf_device_ops host_ops = {
     .scale_columns = host_scale_columns,
     .dot_columns = host_dot_columns,
     .softcap = host_softcap,
+    .sinks_forward = host_sinks_forward,
+    .sinks_backward = host_sinks_backward,
     .squared_error = host_squared_error,
     .preference = host_preference,
     .noise = host_noise,
@@ -108,6 +116,7 @@ static const struct zinf_device_ops host_ops = {
     .cross_entropy_backward = host_cross_entropy_backward,
     .host_register = host_register,
     .host_unregister = host_unregister,
+    .pageable_copies = host_pageable_copies,
 };
 
 static const struct host_simd *choose_simd(enum zinf_isa isa)
@@ -143,6 +152,7 @@ int host_device_create(struct zinf_device **out, int n_threads)
         .name = host->name,
         .free_bytes = zinf_memory_available(),
         .host_addressable = true,
+        .node = -1,
         .logit_rows = 256,
         .n_threads = n_threads > 0 ? n_threads : zinf_cpu_count(),
     };

@@ -98,6 +98,7 @@ int zinf_device_describe(struct zinf_device **out, const struct zinf_device_desc
         .name = gpu->name ? gpu->name : "a GPU that is not here",
         .free_bytes = gpu->memory_bytes,
         .needs_pinned = true,
+        .node = -1,
         .rounds_operands = true,
         .logit_rows = GPU_LOGIT_ROWS,
         .n_threads = gpu->n_threads > 0 ? gpu->n_threads : zinf_cpu_count(),

@@ -120,7 +120,38 @@ static inline float bounded_f32(float x, float *slope)
     return t;
 }
 
-#define ACTIVATION_LOOPS(name)                                                                     \
+static inline float relu_squared_f32(float x, float *slope)
+{
+    const float above = x < 0.0f ? 0.0f : x;
+    *slope = 2.0f * above;
+    return above * above;
+}
+
+static inline float clamped_swish_f32(float x, float *slope)
+{
+    const float c = x > ZINF_CLAMPED_SWISH_LIMIT ? ZINF_CLAMPED_SWISH_LIMIT : x;
+    float e, s = sigmoid_f32(ZINF_CLAMPED_SWISH_ALPHA * c, &e);
+    const float inner = s + ZINF_CLAMPED_SWISH_ALPHA * c * (s * s * e);
+    *slope = x > ZINF_CLAMPED_SWISH_LIMIT ? 0.0f : inner;
+    return c * s;
+}
+
+/* What f(gate) is multiplied by: up itself, or what it is kept within, and one. */
+static inline float plain_up_f32(float up, float *slope)
+{
+    *slope = 1.0f;
+    return up;
+}
+
+static inline float clamped_up_f32(float up, float *slope)
+{
+    const float most = up > ZINF_CLAMPED_SWISH_LIMIT ? ZINF_CLAMPED_SWISH_LIMIT : up;
+    const float kept = most < -ZINF_CLAMPED_SWISH_LIMIT ? -ZINF_CLAMPED_SWISH_LIMIT : most;
+    *slope = kept == up ? 1.0f : 0.0f;
+    return 1.0f + kept;
+}
+
+#define ACTIVATION_LOOPS(name, factor)                                                             \
     static void name##_loop(float *y, const float *x, size_t n)                                    \
     {                                                                                              \
         _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                         \
@@ -151,8 +182,8 @@ static inline float bounded_f32(float x, float *slope)
     {                                                                                              \
         _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                         \
         {                                                                                          \
-            float slope;                                                                           \
-            y[i] = name##_f32(gate[i], &slope) * up[i];                                            \
+            float slope, up_slope;                                                                 \
+            y[i] = name##_f32(gate[i], &slope) * factor(up[i], &up_slope);                         \
         }                                                                                          \
     }                                                                                              \
     static void name##_gated_gradient_loop(const struct host_gated *g, size_t n)                   \
@@ -161,24 +192,31 @@ static inline float bounded_f32(float x, float *slope)
         float *d_gate = g->d_gate, *d_up = g->d_up, *y = g->y;                                     \
         _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                         \
         {                                                                                          \
-            float slope, value = name##_f32(gate[i], &slope), above = up[i], gradient = dy[i];     \
+            float slope, value = name##_f32(gate[i], &slope), gradient = dy[i];                    \
+            float up_slope, above = factor(up[i], &up_slope);                                      \
             d_gate[i] = gradient * above * slope;                                                  \
-            d_up[i] = gradient * value;                                                            \
+            d_up[i] = gradient * value * up_slope;                                                 \
             y[i] = value * above;                                                                  \
         }                                                                                          \
     }
-ACTIVATION_LOOPS(gelu_tanh)
-ACTIVATION_LOOPS(gelu_erf)
-ACTIVATION_LOOPS(silu)
-ACTIVATION_LOOPS(relu)
-ACTIVATION_LOOPS(bounded)
+ACTIVATION_LOOPS(gelu_tanh, plain_up_f32)
+ACTIVATION_LOOPS(gelu_erf, plain_up_f32)
+ACTIVATION_LOOPS(silu, plain_up_f32)
+ACTIVATION_LOOPS(relu, plain_up_f32)
+ACTIVATION_LOOPS(bounded, plain_up_f32)
+ACTIVATION_LOOPS(relu_squared, plain_up_f32)
+ACTIVATION_LOOPS(clamped_swish, clamped_up_f32)
 
 static void loop_activation(enum zinf_activation kind, float *y, const float *x, size_t n)
 {
     static void (*const loops[])(float *, const float *, size_t) = {
-        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_loop, [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_loop,
-        [ZINF_ACTIVATION_SILU] = silu_loop,           [ZINF_ACTIVATION_RELU] = relu_loop,
+        [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_loop,
+        [ZINF_ACTIVATION_GELU_ERF] = gelu_erf_loop,
+        [ZINF_ACTIVATION_SILU] = silu_loop,
+        [ZINF_ACTIVATION_RELU] = relu_loop,
         [ZINF_ACTIVATION_TANH] = bounded_loop,
+        [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_loop,
+        [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_loop,
     };
     loops[kind](y, x, n);
 }
@@ -192,6 +230,8 @@ static void loop_activation_gradient(enum zinf_activation kind, float *dx, float
         [ZINF_ACTIVATION_SILU] = silu_gradient_loop,
         [ZINF_ACTIVATION_RELU] = relu_gradient_loop,
         [ZINF_ACTIVATION_TANH] = bounded_gradient_loop,
+        [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gradient_loop,
+        [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gradient_loop,
     };
     static void (*const both[])(float *, float *, const float *, const float *, size_t) = {
         [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_both_loop,
@@ -199,6 +239,8 @@ static void loop_activation_gradient(enum zinf_activation kind, float *dx, float
         [ZINF_ACTIVATION_SILU] = silu_both_loop,
         [ZINF_ACTIVATION_RELU] = relu_both_loop,
         [ZINF_ACTIVATION_TANH] = bounded_both_loop,
+        [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_both_loop,
+        [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_both_loop,
     };
     if (y)
         both[kind](dx, y, dy, x, n);
@@ -215,6 +257,8 @@ static void loop_gated(enum zinf_activation kind, float *y, const float *gate, c
         [ZINF_ACTIVATION_SILU] = silu_gated_loop,
         [ZINF_ACTIVATION_RELU] = relu_gated_loop,
         [ZINF_ACTIVATION_TANH] = bounded_gated_loop,
+        [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gated_loop,
+        [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gated_loop,
     };
     loops[kind](y, gate, up, n);
 }
@@ -227,6 +271,8 @@ static void loop_gated_gradient(enum zinf_activation kind, const struct host_gat
         [ZINF_ACTIVATION_SILU] = silu_gated_gradient_loop,
         [ZINF_ACTIVATION_RELU] = relu_gated_gradient_loop,
         [ZINF_ACTIVATION_TANH] = bounded_gated_gradient_loop,
+        [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gated_gradient_loop,
+        [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gated_gradient_loop,
     };
     loops[kind](g, n);
 }

@@ -90,11 +90,17 @@ enum zinf_activation {
     ZINF_ACTIVATION_SILU,
     ZINF_ACTIVATION_RELU,
     ZINF_ACTIVATION_TANH,
+    ZINF_ACTIVATION_RELU_SQUARED, /* max(x, 0)^2 (So et al., arXiv 2109.08668) */
+    /* c sigmoid(1.702 c) with c = min(x, 7) (OpenAI, arXiv 2508.10925). */
+    ZINF_ACTIVATION_CLAMPED_SWISH,
     ZINF_ACTIVATIONS,
 };
+#define ZINF_CLAMPED_SWISH_LIMIT 7.0f
+#define ZINF_CLAMPED_SWISH_ALPHA 1.702f
 
 /* y = f(gate) up: the gated units of feed-forward parts (Shazeer, arXiv 2002.05202; SwiGLU with
- * SILU). Backward: d_gate = dy up f'(gate), d_up = dy f(gate). */
+ * SILU). Backward: d_gate = dy up f'(gate), d_up = dy f(gate). With CLAMPED_SWISH the factor is
+ * 1 + up instead, with up kept within -7 and 7; what is kept so gets no gradient. */
 struct zinf_gated {
     enum zinf_activation kind; /* f */
     enum zinf_dtype dtype;     /* of x, y, dy, dx, y_out */
@@ -250,6 +256,8 @@ struct zinf_device_ops {
     int (*attention_forward)(struct zinf_queue *q, const struct zinf_attention *args);
     int (*attention_backward)(struct zinf_queue *q, const struct zinf_attention *args);
     int (*attention_cached)(struct zinf_queue *q, const struct zinf_attention_cached *args);
+    int (*sinks_forward)(struct zinf_queue *q, const struct zinf_sinks *args);
+    int (*sinks_backward)(struct zinf_queue *q, const struct zinf_sinks *args);
     int (*distance_bias)(struct zinf_queue *q, const struct zinf_distance_bias *args);
     int (*distance_bias_backward)(struct zinf_queue *q, const struct zinf_distance_bias *args);
     int (*activation_forward)(struct zinf_queue *q, enum zinf_activation kind,
@@ -301,11 +309,14 @@ struct zinf_device_ops {
     int (*adam)(struct zinf_queue *q, const struct zinf_adam *args);
     int (*sum_squares)(struct zinf_queue *q, double *parts, const float *x, uint64_t n);
 
-    /* Page-locks host memory so that copies from and to it run beside the caller; a copy must lie
-     * within one registered range for that, and works without, waiting. Until unregistered or
-     * the device is destroyed. On the host nothing to do. */
+    /* Page-locks host memory so that copies of all devices from and to it run beside the caller;
+     * others work, waiting. Where only its beginning can be locked, that stays so, and the message
+     * says how much it is. Until unregistered or the device is destroyed. On the host nothing to
+     * do. */
     int (*host_register)(struct zinf_device *device, void *base, uint64_t bytes);
     void (*host_unregister)(struct zinf_device *device, void *base);
+    /* Copies so far that waited because their host memory is not page-locked. */
+    uint64_t (*pageable_copies)(const struct zinf_device *device);
 };
 
 enum zinf_device_kind {
@@ -322,6 +333,7 @@ struct zinf_device {
     uint64_t free_bytes;   /* what could be taken at create time */
     bool host_addressable; /* the CPU may read and write the arena itself */
     bool needs_pinned;     /* copies want registered host memory */
+    int node;              /* NUMA node whose memory is nearest to it; -1: not known */
     /* A product of fp32 and a 16-bit type rounds the former to the latter. */
     bool rounds_operands;
     /* Rows of logits that are made at a time: enough to be worth a pass over the gradient that

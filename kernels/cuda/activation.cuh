@@ -32,8 +32,32 @@ template <int KIND> DEVICE float activate(float x, float &slope)
     }
     if (KIND == ZINF_ACTIVATION_TANH)
         return softcap_of(x, 1.0f, 1.0f, slope);
+    if (KIND == ZINF_ACTIVATION_CLAMPED_SWISH) {
+        const bool beyond = x > ZINF_CLAMPED_SWISH_LIMIT;
+        const float c = beyond ? ZINF_CLAMPED_SWISH_LIMIT : x;
+        float e, s = sigmoid(ZINF_CLAMPED_SWISH_ALPHA * c, e);
+        slope = beyond ? 0.0f : s + ZINF_CLAMPED_SWISH_ALPHA * c * (s * s * e);
+        return c * s;
+    }
+    if (KIND == ZINF_ACTIVATION_RELU_SQUARED) {
+        const float above = x < 0.0f ? 0.0f : x;
+        slope = 2.0f * above;
+        return above * above;
+    }
     slope = x > 0.0f ? 1.0f : 0.0f;
     return x < 0.0f ? 0.0f : x; /* NaN stays */
+}
+
+/* What f(gate) is multiplied by. */
+template <int KIND> DEVICE float factor_of(float up, float &slope)
+{
+    slope = 1.0f;
+    if (KIND != ZINF_ACTIVATION_CLAMPED_SWISH)
+        return up;
+    const float most = up > ZINF_CLAMPED_SWISH_LIMIT ? ZINF_CLAMPED_SWISH_LIMIT : up;
+    const float kept = most < -ZINF_CLAMPED_SWISH_LIMIT ? -ZINF_CLAMPED_SWISH_LIMIT : most;
+    slope = kept == up ? 1.0f : 0.0f;
+    return 1.0f + kept;
 }
 
 #endif

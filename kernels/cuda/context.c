@@ -1,6 +1,6 @@
 /*
- * context: what enqueueing asks of the device and the thread: errors as sentences, the current
- * device with the operation's name, and which host memory is page-locked.
+ * context: what enqueueing asks of the device and the thread: errors as sentences, and the current
+ * device with the operation's name.
  */
 #include "kernels/cuda/device.h"
 
@@ -64,67 +64,4 @@ int queue_leave(struct zinf_queue *q, cudaError_t error)
 {
     nvtxRangePop();
     return error == cudaSuccess ? 0 : cuda_fail(error, q->operation, 0);
-}
-
-/* ---- page-locked host memory ---- */
-
-bool device_has_pinned(struct cuda_device *device, const void *base, uint64_t bytes)
-{
-    uintptr_t from = (uintptr_t)base;
-    bool found = false;
-    pthread_mutex_lock(&device->lock);
-    for (size_t i = 0; i < device->n_pinned && !found; i++) {
-        uintptr_t start = (uintptr_t)device->pinned[i].base;
-        found = from >= start && bytes <= device->pinned[i].bytes &&
-                from - start <= device->pinned[i].bytes - bytes;
-    }
-    pthread_mutex_unlock(&device->lock);
-    return found;
-}
-
-static int remember_pinned(struct cuda_device *device, void *base, uint64_t bytes)
-{
-    int code = 0;
-    pthread_mutex_lock(&device->lock);
-    if (device->n_pinned == device->max_pinned) {
-        size_t room = 2 * device->max_pinned + 8;
-        struct pinned_range *more = realloc(device->pinned, room * sizeof *more);
-        if (more) {
-            device->pinned = more;
-            device->max_pinned = room;
-        } else {
-            code = zinf_fail(-ENOMEM, "no memory to list page-locked ranges");
-        }
-    }
-    if (!code)
-        device->pinned[device->n_pinned++] = (struct pinned_range){base, bytes};
-    pthread_mutex_unlock(&device->lock);
-    return code;
-}
-
-int cuda_host_register(struct zinf_device *device, void *base, uint64_t bytes)
-{
-    struct cuda_device *cuda = (struct cuda_device *)device;
-    if (!bytes)
-        return 0;
-    cudaSetDevice(cuda->index);
-    CUDA_RETURN(cudaHostRegister(base, bytes, cudaHostRegisterPortable), "page-locking host memory",
-                bytes);
-    int code = remember_pinned(cuda, base, bytes);
-    if (code)
-        cudaHostUnregister(base);
-    return code;
-}
-
-void cuda_host_unregister(struct zinf_device *device, void *base)
-{
-    struct cuda_device *cuda = (struct cuda_device *)device;
-    pthread_mutex_lock(&cuda->lock);
-    for (size_t i = 0; i < cuda->n_pinned; i++)
-        if (cuda->pinned[i].base == base) {
-            cuda->pinned[i] = cuda->pinned[--cuda->n_pinned];
-            cudaHostUnregister(base);
-            break;
-        }
-    pthread_mutex_unlock(&cuda->lock);
 }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/workspace.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,14 +19,11 @@ static void cuda_destroy(struct zinf_device *device)
 {
     struct cuda_device *cuda = (struct cuda_device *)device;
     cudaSetDevice(cuda->index);
-    while (cuda->n_pinned)
-        cuda_host_unregister(device, cuda->pinned[cuda->n_pinned - 1].base);
+    pinned_release_all(cuda);
     if (cuda->blas)
         cublasLtDestroy(cuda->blas);
     if (cuda->allocation)
         cudaFree(cuda->allocation);
-    pthread_mutex_destroy(&cuda->lock);
-    free(cuda->pinned);
     free(cuda);
 }
 
@@ -123,6 +121,8 @@ static const struct zinf_device_ops cuda_ops = {
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
     .softcap = cuda_softcap,
+    .sinks_forward = cuda_sinks_forward,
+    .sinks_backward = cuda_sinks_backward,
     .squared_error = cuda_squared_error,
     .preference = cuda_preference,
     .noise = cuda_noise,
@@ -134,6 +134,7 @@ static const struct zinf_device_ops cuda_ops = {
     .sum_squares = cuda_sum_squares,
     .host_register = cuda_host_register,
     .host_unregister = cuda_host_unregister,
+    .pageable_copies = cuda_pageable_copies,
 };
 
 /* The oldest driver of each CUDA, of NVIDIA's table of minor version compatibility. */
@@ -156,6 +157,32 @@ int cuda_count_gpus(void)
     return count;
 }
 
+int cuda_node_of(const char *sysfs, const char *bus)
+{
+    char path[256], name[32];
+    int node = -1;
+    snprintf(name, sizeof name, "%s", bus);
+    for (char *c = name; *c; c++)
+        *c = (char)tolower((unsigned char)*c); /* CUDA writes capitals */
+    snprintf(path, sizeof path, "%s/bus/pci/devices/%s/numa_node", sysfs, name);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%d", &node) != 1)
+        node = -1;
+    if (file)
+        fclose(file);
+    return node;
+}
+
+/* Where it is not known, nothing is placed. */
+static int node_of(int index)
+{
+    char bus[32];
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, index) == cudaSuccess)
+        return cuda_node_of("/sys", bus);
+    cudaGetLastError();
+    return -1;
+}
+
 static int open_gpu(struct cuda_device *cuda, int index)
 {
     struct cudaDeviceProp properties;
@@ -175,6 +202,7 @@ static int open_gpu(struct cuda_device *cuda, int index)
         return cublas_fail(status, "starting cuBLASLt", 0);
     const char *tf32 = getenv("ZINF_CUDA_TF32");
     cuda->index = index;
+    cuda->device.node = node_of(index);
     cuda->capability = 10 * properties.major + properties.minor;
     cuda->tf32 = tf32 && *tf32 == '1' && cuda->capability >= 80;
     cuda->device.free_bytes = bytes_free > DRIVER_MARGIN ? bytes_free - DRIVER_MARGIN : 0;
@@ -189,12 +217,12 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
     *out = NULL;
     if (!cuda)
         return zinf_fail(-ENOMEM, "no memory for the CUDA device");
-    pthread_mutex_init(&cuda->lock, NULL);
     cuda->device = (struct zinf_device){
         .ops = &cuda_ops,
         .kind = ZINF_DEVICE_CUDA,
         .name = cuda->name,
         .needs_pinned = true,
+        .node = -1,
         .rounds_operands = true,
         .logit_rows = GPU_LOGIT_ROWS,
         .n_threads = options->n_threads > 0 ? options->n_threads : 1,

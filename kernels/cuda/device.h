@@ -11,12 +11,7 @@
 #include "kernels/cuda/runtime.h"
 
 #include <pthread.h>
-
-/* Host memory that CUDA has page-locked. */
-struct pinned_range {
-    char *base;
-    uint64_t bytes;
-};
+#include <stdatomic.h>
 
 struct cuda_device {
     struct zinf_device device; /* first: a zinf_device points to it */
@@ -24,10 +19,8 @@ struct cuda_device {
     bool tf32;                 /* fp32 products on tensor cores, ZINF_CUDA_TF32=1 */
     bool asked_bf16;           /* a workspace for a bf16 product was asked for */
     cublasLtHandle_t blas;
-    void *allocation;     /* what the arena lies in */
-    pthread_mutex_t lock; /* guards pinned, n_pinned, max_pinned */
-    struct pinned_range *pinned;
-    size_t n_pinned, max_pinned;
+    void *allocation; /* what the arena lies in */
+    _Atomic uint64_t pageable_copies;
     char name[320];
 };
 
@@ -53,19 +46,26 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
 /* Visible ones; 0 where CUDA does not say. */
 int cuda_count_gpus(void);
 
+/* The NUMA node of what is on the PCI bus there, by the tree at sysfs; -1: it does not say. */
+int cuda_node_of(const char *sysfs, const char *bus);
+
 /* Around everything that is enqueued: the thread's current device, an NVTX range and a name for
  * messages; then what CUDA said to it. */
 void queue_enter(struct zinf_queue *q, const char *operation);
 int queue_leave(struct zinf_queue *q, cudaError_t error);
 /* -ENOTSUP with the remedy where the GPU multiplies no bf16. */
 int check_bf16(const struct cuda_device *device);
-/* Whether one registered range holds all of it. */
-bool device_has_pinned(struct cuda_device *device, const void *base, uint64_t bytes);
+/* Of the bytes of host memory from base on, how many one copy may take: they lie in one piece that
+ * is page-locked, or are not page-locked. */
+uint64_t pinned_part(const void *base, uint64_t bytes, bool *pinned);
+/* All that the device has registered is forgotten. */
+void pinned_release_all(const struct cuda_device *device);
 
 /* ---- the table's entries, by file ---- */
 
 int cuda_host_register(struct zinf_device *device, void *base, uint64_t bytes);
 void cuda_host_unregister(struct zinf_device *device, void *base);
+uint64_t cuda_pageable_copies(const struct zinf_device *device);
 
 int cuda_queue_create(struct zinf_device *device, enum zinf_queue_kind kind,
                       struct zinf_queue **out);
@@ -136,6 +136,8 @@ int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_d
 int cuda_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int cuda_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 int cuda_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
+int cuda_sinks_forward(struct zinf_queue *q, const struct zinf_sinks *args);
+int cuda_sinks_backward(struct zinf_queue *q, const struct zinf_sinks *args);
 int cuda_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args);
 int cuda_preference(struct zinf_queue *q, const struct zinf_preference *args);
 int cuda_noise(struct zinf_queue *q, const struct zinf_noise *args);

@@ -184,6 +184,8 @@ static cudaError_t activation_typed(cudaStream_t stream, enum zinf_activation ki
         activation_kernel<T, ZINF_ACTIVATION_SILU>,
         activation_kernel<T, ZINF_ACTIVATION_RELU>,
         activation_kernel<T, ZINF_ACTIVATION_TANH>,
+        activation_kernel<T, ZINF_ACTIVATION_RELU_SQUARED>,
+        activation_kernel<T, ZINF_ACTIVATION_CLAMPED_SWISH>,
     };
     return launch(kernels[kind], flat_grid(n), dim3(THREADS), 0, stream, args);
 }

@@ -29,9 +29,10 @@ template <class T, int KIND> KERNEL(GATED_THREADS) gated_kernel(gated_args<T> a)
         load_each(dy, a.dy + at, left, a.vector);
     UNROLL for (int k = 0; k < EACH; k++)
     {
-        float slope, value = activate<KIND>(gate[k], slope), above = up[k];
+        float slope, value = activate<KIND>(gate[k], slope);
+        float up_slope, above = factor_of<KIND>(up[k], up_slope);
         gate[k] = dy[k] * above * slope;
-        up[k] = dy[k] * value;
+        up[k] = dy[k] * value * up_slope;
         dy[k] = value * above;
     }
     if (a.dy) {
@@ -51,6 +52,8 @@ static cudaError_t gated_typed(cudaStream_t stream, const struct zinf_gated *z, 
         gated_kernel<T, ZINF_ACTIVATION_SILU>,
         gated_kernel<T, ZINF_ACTIVATION_RELU>,
         gated_kernel<T, ZINF_ACTIVATION_TANH>,
+        gated_kernel<T, ZINF_ACTIVATION_RELU_SQUARED>,
+        gated_kernel<T, ZINF_ACTIVATION_CLAMPED_SWISH>,
     };
     gated_args<T> a = {};
     a.x = (const T *)z->x;

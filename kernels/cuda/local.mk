@@ -1,6 +1,6 @@
 # The CUDA device is a module of its own, so that libzinf links to no CUDA library.
 cuda_host_sources = kernels/cuda/workspace.h kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/launch.h \
-	kernels/cuda/context.c kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.c kernels/cuda/operations.c \
+	kernels/cuda/context.c kernels/cuda/pinned.c kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.c kernels/cuda/operations.c \
 	kernels/cuda/operations_route.c kernels/cuda/operations_relative.c \
 	kernels/cuda/operations_magnitude.c
 cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/base/dtype.c \
@@ -12,7 +12,7 @@ cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu \
 	kernels/cuda/attention_cached.cu kernels/cuda/attention_relative.cu kernels/cuda/unfold.cu \
-	kernels/cuda/magnitude.cu
+	kernels/cuda/magnitude.cu kernels/cuda/sinks.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/block.cuh \
 	kernels/cuda/activation.cuh kernels/cuda/rows.cuh \
 	kernels/cuda/philox.cuh kernels/cuda/softcap.cuh kernels/cuda/attention.cuh \

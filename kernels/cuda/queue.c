@@ -1,6 +1,6 @@
 /*
  * queue: streams, events and copies. A copy from or to memory that is not page-locked would be
- * ordered by the driver in ways of its own; it is made blocking here, which is slow and said once.
+ * ordered by the driver in ways of its own; it is made blocking here, which is slow and counted.
  */
 #include "kernels/cuda/device.h"
 
@@ -125,6 +125,7 @@ int cuda_event_synchronize(struct zinf_event *event)
 static cudaError_t copy_blocking(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes,
                                  enum cudaMemcpyKind kind)
 {
+    atomic_fetch_add_explicit(&q->device->pageable_copies, 1, memory_order_relaxed);
     zinf_log_once(ZINF_LOG_DEBUG, "cuda pageable copy",
                   "%s: host memory that is not page-locked; such copies do not overlap",
                   q->operation);
@@ -139,15 +140,31 @@ static cudaError_t copy_blocking(struct zinf_queue *q, void *dst, const void *sr
 static int copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes,
                 enum cudaMemcpyKind kind, const char *operation)
 {
-    const void *host = kind == cudaMemcpyHostToDevice ? src : dst;
+    const char *from = src;
+    char *to = dst;
+    cudaError_t error = cudaSuccess;
     if (!bytes)
         return 0;
     queue_enter(q, operation);
-    bool asynchronous =
-        kind == cudaMemcpyDeviceToDevice || device_has_pinned(q->device, host, bytes);
-    cudaError_t error = asynchronous ? cudaMemcpyAsync(dst, src, bytes, kind, q->stream)
-                                     : copy_blocking(q, dst, src, bytes, kind);
+    while (bytes && error == cudaSuccess) {
+        bool pinned = true;
+        uint64_t n = kind == cudaMemcpyDeviceToDevice
+                         ? bytes
+                         : pinned_part(kind == cudaMemcpyHostToDevice ? from : to, bytes, &pinned);
+        error = pinned ? cudaMemcpyAsync(to, from, n, kind, q->stream)
+                       : copy_blocking(q, to, from, n, kind);
+        from += n;
+        to += n;
+        bytes -= n;
+    }
     return queue_leave(q, error);
+}
+
+/* The difference of two counts is what is asked for: no order is needed. */
+uint64_t cuda_pageable_copies(const struct zinf_device *device)
+{
+    const struct cuda_device *cuda = (const struct cuda_device *)device;
+    return atomic_load_explicit(&cuda->pageable_copies, memory_order_relaxed);
 }
 
 int cuda_copy_to_device(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)

@@ -3,7 +3,8 @@
  * it is plain C. tests/cuda_standin has headers of the same names with just these calls, so the
  * device can run on a machine without a GPU; a call that is added here must be added there.
  *
- *   device     cudaSetDevice, cudaGetDeviceCount, cudaGetDeviceProperties, cudaMemGetInfo
+ *   device     cudaSetDevice, cudaGetDeviceCount, cudaGetDeviceProperties, cudaMemGetInfo,
+ *              cudaDeviceGetPCIBusId
  *   memory     cudaMalloc, cudaFree, cudaHostRegister, cudaHostUnregister
  *   streams    cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize,
  *              cudaStreamWaitEvent, cudaStreamQuery

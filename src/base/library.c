@@ -59,6 +59,8 @@ void *zinf_library_find(const char *name)
         "/usr/local/lib/python3*/*-packages/nvidia/*/lib",
         "/usr/lib/python3*/*-packages/nvidia/*/lib",
         "/opt/*/lib/python3*/site-packages/nvidia/*/lib",
+        "/opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib",
+        "/opt/*/*/lib/python3*/site-packages/nvidia/*/lib",
     };
     void *loaded = NULL;
     for (size_t i = 0; i < sizeof named / sizeof *named && !loaded; i++)

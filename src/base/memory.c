@@ -4,8 +4,12 @@
 #include "base/cgroup.h"
 #include "base/pulse.h"
 
+#include <numa.h>
+#include <numaif.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 struct line {
     char *name;
@@ -215,18 +219,49 @@ void zinf_arena_fini(struct zinf_arena *arena)
     memset(arena, 0, sizeof *arena);
 }
 
+/* Virtual machines whose memory grows as it is used need a moment for that: pages are not taken
+ * faster than they come, or the kernel ends the process. In vain it is waited for 2 s in all. */
+static void let_memory_grow(uint64_t bytes, int *patience)
+{
+    const struct timespec moment = {.tv_nsec = 50000000};
+    while (bytes == TOUCH_BYTES && *patience > 0 && zinf_memory_available() < 2 * bytes) {
+        nanosleep(&moment, NULL);
+        --*patience;
+    }
+}
+
 void zinf_memory_touch(void *base, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
+    int patience = 40;
     for (uint64_t at = 0; at < bytes; at += TOUCH_BYTES) {
+        uint64_t n = bytes - at < TOUCH_BYTES ? bytes - at : TOUCH_BYTES;
         zinf_pulse_beat(); /* hundreds of GiB take minutes */
-        madvise((char *)base + at, bytes - at < TOUCH_BYTES ? bytes - at : TOUCH_BYTES,
-                MADV_POPULATE_WRITE);
+        let_memory_grow(n, &patience);
+        madvise((char *)base + at, n, MADV_POPULATE_WRITE);
     }
 #else
     (void)base;
     (void)bytes;
 #endif
+}
+
+int zinf_memory_place(void *memory, uint64_t bytes, int node)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const unsigned bits = 8 * sizeof(unsigned long);
+    uintptr_t begin = zinf_align_up((uintptr_t)memory, page);
+    uintptr_t end = ((uintptr_t)memory + bytes) / page * page;
+    unsigned long mask[64] = {0};
+    if (numa_available() < 0 || numa_max_node() < 1)
+        return 0;
+    if (begin >= end || node < 0 || (unsigned)node >= sizeof mask * 8)
+        return 0;
+    mask[(unsigned)node / bits] = 1ul << (unsigned)node % bits;
+    if (mbind((void *)begin, end - begin, MPOL_PREFERRED, mask, sizeof mask * 8, MPOL_MF_MOVE))
+        return zinf_fail(-errno, "cannot place %zu bytes on NUMA node %d: %s",
+                         (size_t)(end - begin), node, strerror(errno));
+    return 0;
 }
 
 static uint64_t field_of(const char *path, const char *field)

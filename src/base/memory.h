@@ -56,6 +56,10 @@ void zinf_arena_fini(struct zinf_arena *arena);
  * for the kernel to find and clear them. Where that is not possible nothing happens. */
 void zinf_memory_touch(void *base, uint64_t bytes);
 
+/* The whole pages in it prefer a NUMA node, and those that are elsewhere are moved to it. Node below
+ * 0, or a machine with one node: nothing is done. -errno of the system: a matter of speed alone. */
+int zinf_memory_place(void *memory, uint64_t bytes, int node);
+
 /* What this process may take: the smaller of MemAvailable and what its cgroup leaves. */
 uint64_t zinf_memory_available(void);
 uint64_t zinf_memory_resident(void);      /* VmRSS now */

@@ -8,6 +8,7 @@
 
 #include "api/rows.h"
 #include "api/session.h"
+#include "base/json.h"
 
 #include <stdio.h>
 
@@ -17,14 +18,32 @@ enum {
     CLI_USAGE = 2,
 };
 
+/* A command that was called: what its rows have filled, words that are no options, and the session
+ * that those of its options have opened which are the door's; NULL: it has none of these. */
+struct cli_call {
+    const struct cli_command *command;
+    void *options;
+    struct zinf_words words;
+    struct zinf_setting *settings; /* of the session; room for as many as there are arguments */
+    size_t n_settings;
+    struct zinf_job *looked_at; /* what the settings say: here for their errors alone */
+    struct zinf_session *session;
+};
 struct cli_command {
     const char *name;
     const char *summary; /* one line of `zinf help` */
     const char *usage;   /* of `zinf help NAME`: synopsis and what it does; options follow */
     const struct option_group *groups; /* the options that it takes; NULL: none */
     void (*print_more)(FILE *out);     /* what follows them there; NULL: nothing */
-    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns CLI_ */
+    size_t bytes;                      /* of the struct that the groups count from */
+    const void *usual;                 /* what that begins as; NULL: zeros */
+    bool takes_words;
+    int (*check)(struct cli_call *call); /* -EINVAL: a wrong use. NULL: none is */
+    int (*work)(struct cli_call *call);  /* an exit status, or < 0: a failure, to be printed */
+    int (*run)(int argc, char **argv);   /* of a command that does all of this by itself */
 };
+/* Parses, checks and works; argv[0] is the command's name. The exit status. */
+int cli_run(const struct cli_command *command, int argc, char **argv);
 extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_generate,
     cli_gradients, cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info,
     cli_estimate, cli_plot, cli_verify, cli_doctor, cli_launch;
@@ -35,26 +54,45 @@ extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_gen
     {                                                                                              \
         .flag = NULL                                                                               \
     }
+/* Rows of the door (api/rows.h). */
+#define CLI_DOOR(rows_)                                                                            \
+    {                                                                                              \
+        .rows = rows_, .door = true                                                                \
+    }
 #define CLI_NO_GROUP                                                                               \
     {                                                                                              \
         .rows = NULL                                                                               \
     }
+#define CLI_GROUPS(...)                                                                            \
+    (const struct option_group[])                                                                  \
+    {                                                                                              \
+        __VA_ARGS__, CLI_NO_GROUP                                                                  \
+    }
 extern const struct option cli_json[];  /* --json, a bool */
 extern const char *const cli_dtypes[];  /* fp32, bf16, fp16 */
 extern const char *const cli_devices[]; /* enum zinf_device_kind */
-/* Fills base, the struct that the command's groups count from, first with the usual values. Takes
- * --name value and --name=value. positional (may be NULL) takes words that are no option. -EINVAL
- * with a sentence that names the option and the nearest known one. --help and -h return 1 after
- * printing the command's usage. */
-int cli_parse(const struct cli_command *command, void *base, struct zinf_words *positional,
-              int argc, char **argv);
+/* Fills the call's options, which its command's groups count from, first with the usual values, its
+ * settings and its words. Takes --name value and --name=value. -EINVAL with a sentence that names
+ * the option and the nearest known one. --help and -h return 1 after printing the command's usage.
+ */
+int cli_parse(struct cli_call *call, int argc, char **argv);
 void cli_print_usage(const struct cli_command *command, FILE *out);
 /* The rows for programs, a line each, with tabs between: flag, value, its words with blanks between
  * (and ... behind, where other values are good too), what is taken without it, key of the
  * configuration, paragraph of the manual in which \n stands for the end of a line. */
 void cli_print_rows(const struct cli_command *command, FILE *out);
+/* -EINVAL: option model or data is missing. */
+int cli_need_data(const struct zinf_session *session);
 /* Prints zinf_error() as "zinf NAME: ..." on standard error and returns status. */
 int cli_error(const struct cli_command *command, int status);
+
+/* ---- JSON ---- */
+
+/* Print it and free it; NULL: there was no memory for it. */
+int cli_print_json(cJSON *root);
+int cli_print_json_line(cJSON *root);
+/* A new object at the end of a list, or NULL, which cJSON takes as well. */
+cJSON *cli_json_append(cJSON *list);
 
 /* ---- progress ---- */
 

@@ -30,14 +30,14 @@ static int check_joined(const struct export_command *o)
     if (o->to.checkpoint || o->merge || o->base || o->dtype || o->to.max_shard_bytes)
         return zinf_fail(-EINVAL, "--adapter joins adapters into one in fp32: only --output "
                                   "belongs to it; merge that one afterwards");
-    return zinf_job_need("--output DIR", o->to.output);
+    return session_need("--output DIR", o->to.output);
 }
 
-static int check(struct export_command *o)
+static int check_one(struct export_command *o)
 {
-    int code = zinf_job_need("--checkpoint DIR", o->to.checkpoint);
+    int code = session_need("--checkpoint DIR", o->to.checkpoint);
     if (!code)
-        code = zinf_job_need("--output DIR", o->to.output);
+        code = session_need("--output DIR", o->to.output);
     if (!code && o->dtype) {
         o->to.as_saved = false;
         code = zinf_dtype_parse(o->dtype, &o->to.dtype);
@@ -75,34 +75,32 @@ static const struct option own[] = {
      .otherwise = "5GB"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    CLI_NO_GROUP
-};
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct export_command o = {.to.as_saved = true};
-    int code = cli_parse(&cli_export, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
+    struct export_command *o = call->options;
+    return o->adapters.n ? check_joined(o) : check_one(o);
+}
+
+static int work(struct cli_call *call)
+{
+    const struct export_command *o = call->options;
+    int code = o->adapters.n ? cli_adapters_join(&o->adapters, o->to.output)
+               : o->merge    ? merge_adapters(&o->to, o->base)
+                             : zinf_checkpoint_export(&o->to);
     if (!code)
-        code = o.adapters.n ? check_joined(&o) : check(&o);
-    if (code)
-        return cli_error(&cli_export, CLI_USAGE);
-    if (o.adapters.n ? cli_adapters_join(&o.adapters, o.to.output)
-        : o.merge    ? merge_adapters(&o.to, o.base)
-                     : zinf_checkpoint_export(&o.to))
-        return cli_error(&cli_export, CLI_FAILED);
-    zinf_log(ZINF_LOG_INFO, "exported to %s", o.to.output);
-    return CLI_OK;
+        zinf_log(ZINF_LOG_INFO, "exported to %s", o->to.output);
+    return code;
 }
 
 const struct cli_command cli_export = {
     .name = "export",
     .summary = "make a model folder from a checkpoint",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = own}),
+    .bytes = sizeof(struct export_command),
+    .usual = &(const struct export_command){.to.as_saved = true},
+    .check = check,
+    .work = work,
 };

@@ -160,25 +160,18 @@ static const struct option own[] = {
      "no weights: for zinf estimate, fresh trainings"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    CLI_NO_GROUP
-};
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct request r = {0};
-    int code = cli_parse(&cli_init, &r, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
-    if (!code && !r.output)
-        code = zinf_fail(-EINVAL, "--output DIR is missing");
-    if (code)
-        return cli_error(&cli_init, CLI_USAGE);
-    code = init(&r);
-    return code ? cli_error(&cli_init, code == -EINVAL || code == -ENOTSUP ? CLI_USAGE : CLI_FAILED)
-                : CLI_OK;
+    const struct request *r = call->options;
+    return session_need("--output DIR", r->output);
+}
+
+static int work(struct cli_call *call)
+{
+    int code = init(call->options);
+    return code == -EINVAL || code == -ENOTSUP ? cli_error(call->command, CLI_USAGE) : code;
 }
 
 /* The families' own table, cut at words where a line ends. */
@@ -198,7 +191,9 @@ const struct cli_command cli_init = {
     .name = "init",
     .summary = "make a new model folder with random weights",
     .usage = usage,
-    .groups = groups,
+    .groups = CLI_GROUPS({.rows = own}),
     .print_more = print_families,
-    .run = run,
+    .bytes = sizeof(struct request),
+    .check = check,
+    .work = work,
 };

@@ -126,15 +126,12 @@ static void print_problems(const struct inspection *it)
         fprintf(stderr, "zinf inspect: and %d more\n", it->n_unsaid);
 }
 
-static bool add_tensors(cJSON *root, const struct inspection *it)
+static void add_tensors(cJSON *root, const struct inspection *it)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "tensors");
-    bool good = list != NULL;
-    for (uint64_t i = 0; good && it->tensors && i < zinf_tensors_count(it->tensors); i++) {
+    for (uint64_t i = 0; it->tensors && i < zinf_tensors_count(it->tensors); i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(it->tensors, i);
-        cJSON *item = cJSON_CreateObject();
-        if (!item || !cJSON_AddItemToArray(list, item))
-            return false;
+        cJSON *item = cli_json_append(list);
         cJSON_AddStringToObject(item, "name", info->name);
         cJSON_AddStringToObject(item, "dtype", zinf_file_dtype_name(info->dtype));
         cJSON *shape = cJSON_AddArrayToObject(item, "shape");
@@ -142,10 +139,8 @@ static bool add_tensors(cJSON *root, const struct inspection *it)
             cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)info->shape[k]));
         cJSON_AddNumberToObject(item, "elements", (double)info->n_elems);
         cJSON_AddNumberToObject(item, "bytes", (double)info->bytes);
-        good =
-            cJSON_AddStringToObject(item, "file", zinf_tensors_file_name(it->tensors, info->file));
+        cJSON_AddStringToObject(item, "file", zinf_tensors_file_name(it->tensors, info->file));
     }
-    return good;
 }
 
 static void add_model(cJSON *root, const struct inspection *it)
@@ -193,7 +188,6 @@ static void add_files(cJSON *root, const struct inspection *it)
 
 static int print_json(const struct inspection *it)
 {
-    char *text = NULL;
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "path", it->path);
     cJSON_AddBoolToObject(root, "ok", !it->n_problems);
@@ -205,54 +199,41 @@ static int print_json(const struct inspection *it)
     cJSON_AddNumberToObject(root, "finite_tensors", (double)it->n_checked);
     add_model(root, it);
     add_files(root, it);
-    if (add_tensors(root, it))
-        text = cJSON_Print(root);
-    cJSON_Delete(root);
-    if (!text)
-        return zinf_fail(-ENOMEM, "no memory for the JSON text");
-    puts(text);
-    free(text);
-    return 0;
+    add_tensors(root, it);
+    return cli_print_json(root);
 }
 
-/* clang-format off */
-static const struct option_group groups[] = {
-    {.rows = cli_json},
-    CLI_NO_GROUP
-};
-/* clang-format on */
-
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
+    const int n = call->words.n;
+    return n == 1 ? 0 : zinf_fail(-EINVAL, "one PATH is needed, %d are given", n);
+}
+
+static int work(struct cli_call *call)
+{
+    const bool *json = call->options;
     struct inspection it;
-    struct zinf_words paths = {.n = 0};
-    bool json = false;
-    int code = cli_parse(&cli_inspect, &json, &paths, argc, argv);
-    if (code)
-        return code < 0 ? cli_error(&cli_inspect, CLI_USAGE) : CLI_OK;
-    if (paths.n != 1) {
-        zinf_fail(-EINVAL, "one PATH is needed, %d are given", paths.n);
-        return cli_error(&cli_inspect, CLI_USAGE);
-    }
-    inspect_open(&it, paths.items[0]);
+    int code = 0;
+    inspect_open(&it, call->words.items[0]);
     inspect_check_shapes(&it);
     inspect_check_values(&it);
-    if (json)
+    if (*json)
         code = print_json(&it);
     else
         print_text(&it);
     print_problems(&it);
-    int status = it.n_problems || code ? CLI_FAILED : CLI_OK;
+    const int status = it.n_problems ? CLI_FAILED : CLI_OK;
     inspect_close(&it);
-    if (code)
-        cli_error(&cli_inspect, status);
-    return status;
+    return code ? code : status;
 }
 
 const struct cli_command cli_inspect = {
     .name = "inspect",
     .summary = "say what a model folder or file holds, and check it",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = cli_json}),
+    .bytes = sizeof(bool),
+    .takes_words = true,
+    .check = check,
+    .work = work,
 };

@@ -227,7 +227,7 @@ static void print_words(const struct launch *l)
 
 /* ---- options ---- */
 
-static int check(const struct launch *l)
+static int check_use(const struct launch *l)
 {
     bool filters = l->include || l->exclude, numbers = l->num_gpus || l->num_nodes;
     if (!l->n_command)
@@ -317,11 +317,12 @@ static int run(int argc, char **argv)
         l.command = argv + own + 1;
         l.n_command = argc - own - 1;
     }
-    int code = cli_parse(&cli_launch, &l, NULL, own, argv);
+    struct cli_call call = {.command = &cli_launch, .options = &l};
+    int code = cli_parse(&call, own, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)
-        code = check(&l);
+        code = check_use(&l);
     if (code)
         return cli_error(&cli_launch, CLI_USAGE);
     code = launch(&l);

@@ -127,16 +127,6 @@ static void print_text(const cJSON *facts)
     free(text);
 }
 
-static int print_json(const cJSON *facts)
-{
-    char *text = cJSON_Print(facts);
-    if (!text)
-        return zinf_fail(-ENOMEM, "no memory for the report");
-    puts(text);
-    free(text);
-    return 0;
-}
-
 struct report_command {
     struct zinf_words paths;
     bool json;
@@ -150,46 +140,36 @@ static const struct option own[] = {
      "folders whose drives to describe, beside the current one"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    {.rows = cli_json, IN(json)},
-    CLI_NO_GROUP
-};
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int work(struct cli_call *call)
 {
-    struct report_command o = {.json = false};
-    int code = cli_parse(&cli_report, &o, NULL, argc, argv);
-    if (code)
-        return code < 0 ? cli_error(&cli_report, CLI_USAGE) : CLI_OK;
+    const struct report_command *o = call->options;
     cJSON *facts = cJSON_CreateObject();
-    if (!facts) {
-        zinf_fail(-ENOMEM, "no memory for the report");
-        return cli_error(&cli_report, CLI_FAILED);
-    }
+    if (!facts)
+        return zinf_fail(-ENOMEM, "no memory for the report");
     add_software(facts);
     report_machine(facts);
     report_limits(facts);
     cJSON *drives = cJSON_AddArrayToObject(facts, "drive");
     add_drive(drives, ".");
-    for (int i = 0; i < o.paths.n; i++)
-        add_drive(drives, o.paths.items[i]);
+    for (int i = 0; i < o->paths.n; i++)
+        add_drive(drives, o->paths.items[i]);
     add_device(facts);
     add_ranks(facts);
     add_environment(facts);
-    if (o.json)
-        code = print_json(facts);
-    else
-        print_text(facts);
+    if (o->json)
+        return cli_print_json(facts);
+    print_text(facts);
     cJSON_Delete(facts);
-    return code ? cli_error(&cli_report, CLI_FAILED) : CLI_OK;
+    return 0;
 }
 
 const struct cli_command cli_report = {
     .name = "report",
     .summary = "print what a bug report needs",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = own}, {.rows = cli_json, IN(json)}),
+    .bytes = sizeof(struct report_command),
+    .work = work,
 };

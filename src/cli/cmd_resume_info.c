@@ -117,29 +117,31 @@ static const char usage[] =
     "compared with its checksums, and steps that outlived their process on its\n"
     "drives. DIR may also be an nvme_path.\n";
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct zinf_words folders = {.n = 0};
+    return call->words.n == 1
+               ? 0
+               : zinf_fail(-EINVAL, "one DIR is needed: the output folder of a training");
+}
+
+static int work(struct cli_call *call)
+{
+    const char *folder = call->words.items[0];
     struct found found = {0};
-    int code = cli_parse(&cli_resume_info, NULL, &folders, argc, argv);
-    if (code == 1)
-        return CLI_OK;
-    if (!code && folders.n != 1)
-        code = zinf_fail(-EINVAL, "one DIR is needed: the output folder of a training");
-    if (code)
-        return cli_error(&cli_resume_info, CLI_USAGE);
-    code = look(folders.items[0], &found);
+    int code = look(folder, &found);
     if (!code && !found.whole && !found.steps)
         code = zinf_fail(-ENOENT,
                          "%s has nothing to go on from: zinf train makes checkpoints with "
                          "--save-every N, and keeps steps where the optimizer state is on a drive",
-                         folders.items[0]);
-    return code ? cli_error(&cli_resume_info, CLI_FAILED) : CLI_OK;
+                         folder);
+    return code;
 }
 
 const struct cli_command cli_resume_info = {
     .name = "resume-info",
     .summary = "say what a training can go on from",
     .usage = usage,
-    .run = run,
+    .takes_words = true,
+    .check = check,
+    .work = work,
 };

@@ -295,39 +295,36 @@ static const struct option own[] = {
      "one next"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    CLI_NO_GROUP
-};
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct zinf_words folders = {.n = 0};
-    struct verify v = {.problems = 0};
-    int code = cli_parse(&cli_verify, &v, &folders, argc, argv);
-    if (code == 1)
-        return CLI_OK;
-    if (!code && !folders.n)
-        code =
-            zinf_fail(-EINVAL, "a DIR is needed: an output folder, a checkpoint or an nvme_path");
-    if (code)
-        return cli_error(&cli_verify, CLI_USAGE);
-    code = look(&v, &folders);
-    if (!code && !v.looked_at)
-        code = zinf_fail(-ENOENT, "%s has nothing that a training left", folders.items[0]);
-    if (!code && v.from[0])
-        printf("can be gone on from: step %llu, %s\n", (unsigned long long)v.step, v.from);
-    if (!code && v.problems)
+    return call->words.n ? 0
+                         : zinf_fail(-EINVAL, "a DIR is needed: an output folder, a checkpoint or "
+                                              "an nvme_path");
+}
+
+static int work(struct cli_call *call)
+{
+    struct verify *v = call->options;
+    int code = look(v, &call->words);
+    if (!code && !v->looked_at)
+        code = zinf_fail(-ENOENT, "%s has nothing that a training left", call->words.items[0]);
+    if (!code && v->from[0])
+        printf("can be gone on from: step %llu, %s\n", (unsigned long long)v->step, v->from);
+    if (!code && v->problems)
         code = zinf_fail(-EBADMSG, "%llu of %llu things are damaged or cannot be read",
-                         (unsigned long long)v.problems, (unsigned long long)v.looked_at);
-    return code ? cli_error(&cli_verify, CLI_FAILED) : CLI_OK;
+                         (unsigned long long)v->problems, (unsigned long long)v->looked_at);
+    return code;
 }
 
 const struct cli_command cli_verify = {
     .name = "verify",
     .summary = "compare all that a training left with its checksums",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = own}),
+    .bytes = sizeof(struct verify),
+    .takes_words = true,
+    .check = check,
+    .work = work,
 };

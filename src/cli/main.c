@@ -63,7 +63,7 @@ static int help(int argc, char **argv)
         return fail_unknown(argv[1]);
     char *words[] = {argv[1], argc > 2 ? argv[2] : NULL, NULL};
     words[argc > 2 ? 2 : 1] = rows ? "--help=rows" : "--help";
-    return command->run(argc > 2 ? 3 : 2, words);
+    return cli_run(command, argc > 2 ? 3 : 2, words);
 }
 
 static int run(int argc, char **argv)
@@ -80,7 +80,7 @@ static int run(int argc, char **argv)
         return CLI_OK;
     }
     const struct cli_command *command = find(name);
-    return command ? command->run(argc - 1, argv + 1) : fail_unknown(name);
+    return command ? cli_run(command, argc - 1, argv + 1) : fail_unknown(name);
 }
 
 /* Whoever closed a standard descriptor must not make the first file that is opened take its place,

@@ -9,16 +9,13 @@
 #include "cli/estimate/estimate.h"
 
 struct train_show {
-    /* Set by the caller; session, common and output are borrowed. */
+    /* Set by the caller; the session is borrowed. */
     enum cli_progress_mode mode;
-    const struct zinf_session *session;
-    const struct zinf_job *common;
-    const char *output;
+    struct zinf_session *session;
     const struct estimate_sources *sources; /* of the speeds that the plan goes by */
     int64_t every;                          /* plain lines: every so many steps */
     bool chart;
     const char *tensorboard; /* folder of event files, or NULL: as the configuration says */
-    struct zinf_run_options run;
 
     struct cli_progress progress;
     double *losses; /* of applied steps, on the heap */

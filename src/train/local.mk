@@ -14,7 +14,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c \
 	src/train/rules/elements.c src/train/rules/factored.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
-	src/train/plan/estimated.c src/train/emulation.h src/train/plan/emulation.c src/train/save/durable.c \
+	src/train/plan/estimated.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
 	src/train/save/transfer_new.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/identity.h src/train/save/identity.c src/train/save/identity_file.c src/train/save/merge_module.c src/train/save/join.c src/train/save/transfer_factors.c src/train/save/state_access.c \
@@ -37,7 +37,7 @@ libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train
 INSTALLED_H += src/train/checkpoints.h
 
 TRAIN_TESTS = tests/train/train_fixtures_test tests/train/train_placement_test tests/train/train_schedules_test \
-	tests/train/train_units_test tests/train/train_optimizers_test
+	tests/train/train_units_test tests/train/train_optimizers_test tests/train/optimizer_mix_test
 program_tests += $(TRAIN_TESTS)
 
 SAVED_TESTS = tests/train/train_families_test

@@ -95,8 +95,8 @@ struct zinf_trainer_options {
     /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
     const struct zinf_described_machine *described;
     int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
-    /* For tests: the drives' faults, and operations that start late by up to delay_us. */
-    const struct zinf_aio_faults *faults;
+    /* For tests: an engine around the drives', and operations that start late by up to delay_us. */
+    struct zinf_aio_around around;
     uint32_t delay_us;
     bool changes_schedule; /* after every step, and how many layers' updates wait */
 };
@@ -136,6 +136,8 @@ struct zinf_step_result {
     uint64_t lane_bytes[8];
     double stall_seconds[8][8];
     const char *bottleneck;
+    /* That waited since their host memory is not page-locked; -1: the device needs none that is. */
+    int64_t pageable_copies;
 };
 /* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len], of the source
  * [samples][source_len], labels [samples]. A target < 0 is ignored; positions that are NULL count

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "aio/drive_bench.h"
+#include "base/pulse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,13 +77,15 @@ static void place_array(const struct setup *s, char *memory, uint64_t n, size_t 
         zinf_log_once(ZINF_LOG_WARN, "state pages", "%s", zinf_error());
 }
 
-/* After the arenas exist and before they are touched: where there are several NUMA nodes, state in
- * RAM is near the threads that step it. */
-static void place_state(const struct zinf_trainer *t)
+/* After the arenas exist and before they are touched: where there are several NUMA nodes, host
+ * memory is near the GPU that copies from and to it, but state in RAM near the threads that step
+ * it. */
+static void place_memory(const struct zinf_trainer *t)
 {
     const struct setup *s = &t->setup;
+    if (zinf_memory_place(t->plan.host_base, t->plan.host_bytes, s->device->node))
+        zinf_log_once(ZINF_LOG_WARN, "host pages", "%s", zinf_error());
     size_t master = zinf_state_bytes(s->form, 0, 1);
-    size_t width = s->rule->moment_bytes; /* 0: too small to matter */
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
         uint64_t n = s->layout.groups[g].n;
@@ -92,34 +95,45 @@ static void place_state(const struct zinf_trainer *t)
             char *state = where.memory + (uint64_t)generation * where.stride;
             if (master)
                 place_array(s, state, n, master);
-            for (int i = 1; width && i <= (int)s->rule->n_moments; i++)
-                place_array(s, state + rule_moment_offset(s, n, i), n, width);
+            struct rule_segment segment = {0};
+            while (rule_next_segment(s, g, &segment))
+                for (uint32_t i = 1;
+                     segment.of->rule->moment_bytes && i <= segment.of->rule->n_moments; i++)
+                    place_array(s, state + rule_moment_at(&segment, (int)i), segment.n,
+                                segment.of->rule->moment_bytes);
         }
     }
 }
 
 /* Copies overlap with what else there is only where the GPU knows the memory's pages. */
-static void pin_host_memory(struct zinf_trainer *t)
+static bool pin_part(const struct zinf_trainer *t, uint64_t at, uint64_t bytes)
 {
     char size[16];
-    if (!t->setup.device->needs_pinned ||
-        !t->setup.device->ops->host_register(t->setup.device, t->plan.host_base,
-                                             t->plan.host_bytes))
-        return;
+    if (!t->setup.device->ops->host_register(t->setup.device, t->plan.host_base + at, bytes))
+        return true;
     zinf_log(ZINF_LOG_WARN,
-             "%s of host memory cannot be page-locked, and copies will not overlap; where a "
-             "container limits memory it counts too: lower zinf.host_memory, or raise that limit: "
-             "%s",
+             "of %s of host memory only the beginning can be page-locked, and copies of the rest "
+             "will not overlap; where a container limits memory it counts too: lower "
+             "zinf.host_memory, or raise that limit: %s",
              zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
+    return false;
 }
 
-/* The first step is measured: it shall not be the one that waits for pages. */
-static void touch_memory(struct zinf_trainer *t)
+#define READY_BYTES ((uint64_t)4 << 30)
+
+/* The first step is measured: it shall not be the one that waits for pages. A part is page-locked
+ * as soon as its pages are there, so that nothing large is done at once. */
+static void ready_memory(struct zinf_trainer *t)
 {
-    if (!trains(&t->setup))
-        return;
-    zinf_memory_touch(t->plan.host_base, t->plan.host_bytes);
-    if (t->setup.device->host_addressable)
+    bool touches = trains(&t->setup), pins = t->setup.device->needs_pinned;
+    for (uint64_t at = 0; at < t->plan.host_bytes; at += READY_BYTES) {
+        uint64_t left = t->plan.host_bytes - at, n = left < READY_BYTES ? left : READY_BYTES;
+        zinf_pulse_beat();
+        if (touches)
+            zinf_memory_touch(t->plan.host_base + at, n);
+        pins = pins && pin_part(t, at, n);
+    }
+    if (touches && t->setup.device->host_addressable)
         zinf_memory_touch(t->plan.device_base, t->setup.device->memory_bytes);
 }
 
@@ -138,9 +152,8 @@ static int take_memory(struct zinf_trainer *t)
     t->plan.host_base = t->host.base;
     t->plan.host_bytes = t->host.bytes;
     plan_place(&t->plan);
-    place_state(t);
-    touch_memory(t);
-    pin_host_memory(t);
+    place_memory(t);
+    ready_memory(t);
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
                                               t->setup.walk.workspace);
@@ -180,7 +193,7 @@ static int start_executor(struct zinf_trainer *t)
         memcpy(options.queues, t->queues, sizeof t->queues);
     }
     set_io(t, &options.read_queue);
-    options.read_queue.faults = t->setup.options.faults;
+    options.read_queue.around[0] = t->setup.options.around;
     options.write_queue = options.read_queue;
     if (t->setup.store) {
         options.register_base = host_at(&t->plan, t->plan.at.h_transfer);

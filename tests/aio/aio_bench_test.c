@@ -101,7 +101,7 @@ static void test_latency(void)
     struct zinf_aio_bench_options options = options_for(file);
     struct zinf_aio_bench_result r;
     struct zinf_aio_faults faults = {.seed = 1, .delay_ppm = 1000000, .delay_us = 5000};
-    options.queue.faults = &faults;
+    options.queue.around[0] = AIO_FAULTS(&faults);
     CHECKF(!zinf_aio_bench(&options, &r), "%s", zinf_error());
     CHECKF(r.p50_ns >= 5000000, "%lu ns", (unsigned long)r.p50_ns);
     check_figures(&r);
@@ -117,7 +117,7 @@ static void test_refusals(void)
     options.n_jobs = 65;
     CHECK(zinf_aio_bench(&options, &r) == -EINVAL && strstr(zinf_error(), "too few"));
     options.n_jobs = 2;
-    options.queue.faults = &faults;
+    options.queue.around[0] = AIO_FAULTS(&faults);
     CHECK(zinf_aio_bench(&options, &r) == -EIO);
     CHECKF(strstr(zinf_error(), "offset") && strstr(zinf_error(), "scratch"), "%s", zinf_error());
     options.file = NULL;

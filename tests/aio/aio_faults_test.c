@@ -26,7 +26,7 @@ static struct zinf_aio_queue *faulty(enum zinf_aio_engine engine,
 {
     struct zinf_aio_queue *queue = NULL;
     struct zinf_aio_queue_options options = {
-        .engine = engine, .block_bytes = BLOCK, .queue_depth = 16, .faults = faults};
+        .engine = engine, .block_bytes = BLOCK, .queue_depth = 16, .around = {AIO_FAULTS(faults)}};
     if (zinf_aio_queue_create(&queue, &options))
         printf("# %s\n", zinf_error());
     return queue;
@@ -173,8 +173,10 @@ static void test_seed_decides(void)
     for (int e = 0; e < n_engines; e++) {
         for (int seed = 0; seed < 2; seed++) {
             struct zinf_aio_faults faults = {.seed = 100 + (uint64_t)seed, .eio_ppm = 30000};
-            struct zinf_aio_queue_options options = {
-                .engine = engines[e], .block_bytes = 4096, .queue_depth = 1, .faults = &faults};
+            struct zinf_aio_queue_options options = {.engine = engines[e],
+                                                     .block_bytes = 4096,
+                                                     .queue_depth = 1,
+                                                     .around = {AIO_FAULTS(&faults)}};
             struct zinf_aio_file *file = scratch_file(FILE_BYTES, 0);
             struct zinf_aio_queue *queue = NULL;
             struct zinf_aio_request request = {

@@ -406,7 +406,7 @@ static int64_t read_with(struct zinf_store *store, const struct zinf_aio_faults 
 {
     const char *text = "";
     struct zinf_aio_queue *queue = NULL;
-    struct zinf_aio_queue_options options = {.block_bytes = 65536, .faults = faults};
+    struct zinf_aio_queue_options options = {.block_bytes = 65536, .around = {AIO_FAULTS(faults)}};
     struct zinf_aio_request request = {
         .op = ZINF_AIO_OP_READ, .store = store, .offset = offset, .memory = memory, .bytes = bytes};
     CHECK(zinf_aio_queue_create(&queue, &options) == 0);

@@ -280,7 +280,7 @@ static void run_priorities(enum zinf_aio_engine engine)
     /* Every transfer takes 2 ms, so that nothing finishes before all are queued. */
     struct zinf_aio_faults slow = {.seed = 1, .delay_ppm = 1000000, .delay_us = 2000};
     struct zinf_aio_queue_options options = {
-        .engine = engine, .block_bytes = BLOCK, .queue_depth = 1, .faults = &slow};
+        .engine = engine, .block_bytes = BLOCK, .queue_depth = 1, .around = {AIO_FAULTS(&slow)}};
     struct zinf_aio_queue *queue = NULL;
     CHECK(zinf_aio_queue_create(&queue, &options) == 0);
     for (int i = 0; i < QUEUED + 2; i++) {
@@ -318,7 +318,7 @@ static void test_depth_is_full(void)
     struct zinf_aio_file *files[2] = {scratch_file(1 << 20, 0), scratch_file(1 << 20, 0)};
     struct zinf_aio_faults slow = {.seed = 1, .delay_ppm = 1000000, .delay_us = 3000};
     struct zinf_aio_queue_options options = {
-        .block_bytes = 4096, .queue_depth = DEPTH, .faults = &slow};
+        .block_bytes = 4096, .queue_depth = DEPTH, .around = {AIO_FAULTS(&slow)}};
     struct zinf_aio_queue *queue = NULL;
     CHECK(zinf_aio_queue_create(&queue, &options) == 0);
     for (int i = 0; i < 9; i++) {
@@ -369,7 +369,8 @@ static void test_reap_timeout(void)
     struct zinf_aio_file *file = scratch_file(4096, 0);
     for (int e = 0; e < n_engines; e++) {
         struct zinf_aio_faults slow = {.seed = 1, .delay_ppm = 1000000, .delay_us = 60000};
-        struct zinf_aio_queue_options options = {.engine = engines[e], .faults = &slow};
+        struct zinf_aio_queue_options options = {.engine = engines[e],
+                                                 .around = {AIO_FAULTS(&slow)}};
         struct zinf_aio_queue *queue = NULL;
         struct zinf_aio_request request = {
             .op = ZINF_AIO_OP_READ, .file = file, .memory = memory, .bytes = 4096};

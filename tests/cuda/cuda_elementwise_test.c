@@ -138,7 +138,8 @@ static void activations(struct twin *t)
 static void gated_case(struct twin *t, struct zinf_gated a, size_t shift)
 {
     const size_t n = (size_t)(a.rows * a.cols);
-    struct pair x = pair_shifted(t, tensor_random(a.dtype, 2 * n, 1, 3.0f), shift);
+    const float wide = a.kind == ZINF_ACTIVATION_CLAMPED_SWISH ? 9.0f : 3.0f;
+    struct pair x = pair_shifted(t, tensor_random(a.dtype, 2 * n, 1, wide), shift);
     struct pair dy = pair_of(t, tensor_random(a.dtype, n, 2, 1.0f));
     struct pair y = pair_of(t, tensor_new(a.dtype, n));
     struct pair dx = pair_shifted(t, tensor_new(a.dtype, 2 * n), shift);

@@ -39,6 +39,17 @@ found_in_python_packages() {
         report VIRTUAL_ENV="$work/venv" && says "is no CUDA module of this version"
 }
 
+# Containers have their Python in a virtual environment below /opt: here in a name space where the
+# folder below is /opt.
+found_below_opt() { # folder of Python
+    rm -rf "$work/opt"
+    packages=$work/opt/$1/lib/python3.12/site-packages/nvidia/cu13
+    mkdir -p "$packages" && cp -R "$work/elsewhere" "$packages/lib" &&
+        run 0 env ZINF_CUDA_MODULE="$work/module.so" unshare -rm sh -c \
+            "mount --bind '$work/opt' /opt && exec '$zinf' report" &&
+        says "is no CUDA module of this version"
+}
+
 module_missing() {
     run 0 env ZINF_CUDA_MODULE="$work/none.so" "$zinf" report && says "no CUDA module" "none.so"
 }
@@ -48,6 +59,12 @@ if make_module >"$work/cc.txt" 2>&1; then
     check "a library is found where a variable says" found_elsewhere
     check "a library is found in a toolkit" found_in_a_toolkit
     check "a library is found among Python's packages" found_in_python_packages
+    if [ -d /opt ] && unshare -rm mount --bind "$work" /opt 2>/dev/null; then
+        check "a library is found in an environment below /opt" found_below_opt torch/.venv
+        check "a library is found in a folder of environments" found_below_opt envs/torch
+    else
+        skip "a library is found in an environment below /opt" "no name spaces here"
+    fi
 else
     skip "libraries of the CUDA module" "no compiler for a module"
 fi

@@ -5,6 +5,8 @@
  */
 #include "cuda_twin.h"
 
+int cuda_node_of(const char *sysfs, const char *bus); /* of kernels/cuda/device.h */
+
 static struct zinf_device *open_on(const struct standin_options *machine, int index)
 {
     struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA, .index = index};
@@ -53,7 +55,116 @@ static void test_no_pinning(void)
     CHECK(!standin_faults() && !standin_live());
 }
 
+/* To the device and back, over the edges of pieces; what comes back, and how many copies waited. */
+static uint64_t round_trip(struct zinf_device *device, char *memory, uint64_t bytes)
+{
+    const struct zinf_device_ops *ops = device->ops;
+    uint64_t before = ops->pageable_copies(device);
+    struct zinf_queue *q;
+    char *want = malloc(bytes);
+    for (uint64_t i = 0; i < bytes; i++)
+        want[i] = (char)(i * 7 % 251);
+    memcpy(memory, want, bytes);
+    CHECKF(!ops->queue_create(device, ZINF_QUEUE_COMPUTE, &q), "%s", zinf_error());
+    CHECKF(!ops->copy_to_device(q, device->memory, memory, bytes), "%s", zinf_error());
+    CHECKF(!ops->queue_synchronize(q), "%s", zinf_error());
+    memset(memory, 0, bytes);
+    CHECKF(!ops->copy_to_host(q, memory, device->memory, bytes), "%s", zinf_error());
+    CHECKF(!ops->queue_synchronize(q), "%s", zinf_error());
+    CHECK(!memcmp(memory, want, bytes));
+    ops->queue_destroy(q);
+    free(want);
+    return ops->pageable_copies(device) - before;
+}
+
+enum { PIN_BYTES = (5 << 20) + 8192 };
+
+/* Drivers limit what one registration takes: then there are several, and no copy goes over the edge
+ * of two or waits. */
+static void test_pinning_in_pieces(void)
+{
+    static const size_t limits[] = {0, 3 << 20, 1000000, 256 << 10};
+    char *memory = aligned_alloc(4096, PIN_BYTES);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct standin_options machine = {.pin_call = limits[i]};
+        struct zinf_device *device = open_on(&machine, 0);
+        CHECKF(!zinf_device_take_memory(device, PIN_BYTES), "%s", zinf_error());
+        CHECKF(!device->ops->host_register(device, memory, PIN_BYTES), "%s", zinf_error());
+        CHECK(standin_live() > (limits[i] ? 2 : 0));
+        CHECK(round_trip(device, memory, PIN_BYTES) == 0);
+        device->ops->host_unregister(device, memory);
+        CHECK(round_trip(device, memory, PIN_BYTES) == 2);
+        zinf_device_destroy(device);
+        CHECKF(!standin_faults() && !standin_live(), "%s", standin_first_fault());
+    }
+    free(memory);
+}
+
+/* What can be page-locked stays so where the rest cannot be, and the message tells how much. */
+static void test_pinning_in_part(void)
+{
+    struct standin_options machine = {.pin_all = 3 << 20};
+    char *memory = aligned_alloc(4096, PIN_BYTES);
+    struct zinf_device *device = open_on(&machine, 0);
+    CHECKF(!zinf_device_take_memory(device, PIN_BYTES), "%s", zinf_error());
+    CHECK(device->ops->host_register(device, memory, PIN_BYTES) == -ENOMEM);
+    CHECKF(strstr(zinf_error(), "behind the first 3.00 MiB of 5.01 MiB"), "%s", zinf_error());
+    CHECK(round_trip(device, memory, 3 << 20) == 0);
+    CHECK(round_trip(device, memory, PIN_BYTES) == 2);
+    zinf_device_destroy(device);
+    CHECKF(!standin_faults() && !standin_live(), "%s", standin_first_fault());
+    free(memory);
+}
+
+/* ---- where the GPU is ---- */
+
+static void write_node(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0);
+    if (file)
+        fclose(file);
+}
+
+static void test_numa_node(void)
+{
+    char root[] = "/tmp/zinf-sys-XXXXXX", path[100], file[120], remove[120];
+    CHECK(mkdtemp(root));
+    snprintf(path, sizeof path, "%s/bus/pci/devices/0000:c1:0a.0", root);
+    snprintf(file, sizeof file, "%s/numa_node", path);
+    CHECK(!zinf_make_dirs(path));
+    CHECK(cuda_node_of(root, "0000:C1:0A.0") == -1);
+    write_node(file, "1\n");
+    CHECK(cuda_node_of(root, "0000:C1:0A.0") == 1);
+    CHECK(cuda_node_of(root, "0000:C2:0A.0") == -1);
+    write_node(file, "-1\n"); /* a machine with one node */
+    CHECK(cuda_node_of(root, "0000:C1:0A.0") == -1);
+    struct zinf_device *device = open_on(NULL, 0);
+    CHECK(device->node == -1);
+    zinf_device_destroy(device);
+    snprintf(remove, sizeof remove, "rm -r %s", root);
+    CHECK(!system(remove));
+}
+
 /* ---- several GPUs ---- */
+
+/* A seat copies from memory that another seat's device has registered. */
+static void test_pinned_by_another(void)
+{
+    struct standin_options machine = {.gpus = 2};
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA, .index = 1};
+    struct zinf_device *other = NULL, *device = open_on(&machine, 0);
+    char *memory = aligned_alloc(4096, PIN_BYTES);
+    CHECKF(!cuda_device_create(&other, &options), "%s", zinf_error());
+    CHECKF(!zinf_device_take_memory(other, PIN_BYTES), "%s", zinf_error());
+    CHECKF(!device->ops->host_register(device, memory, PIN_BYTES), "%s", zinf_error());
+    CHECK(round_trip(other, memory, PIN_BYTES) == 0);
+    zinf_device_destroy(device);
+    CHECK(round_trip(other, memory, PIN_BYTES) == 2);
+    zinf_device_destroy(other);
+    CHECKF(!standin_faults() && !standin_live(), "%s", standin_first_fault());
+    free(memory);
+}
 
 /* A number to a GPU and back, on a queue of its own. */
 static void send_and_receive(struct zinf_device *device, float value)
@@ -160,6 +271,10 @@ int main(void)
     TAP_RUN(test_memory_sizes);
     TAP_RUN(test_old_driver);
     TAP_RUN(test_no_pinning);
+    TAP_RUN(test_pinning_in_pieces);
+    TAP_RUN(test_pinning_in_part);
+    TAP_RUN(test_pinned_by_another);
+    TAP_RUN(test_numa_node);
     TAP_RUN(test_several_gpus);
     TAP_RUN(test_no_peer_access);
     TAP_RUN(test_generations);

@@ -169,11 +169,11 @@ static void test_head_norms_step_fp32(void)
 static void test_families_fp32(void)
 {
     static const char *const fixtures[] = {
-        "bloom_a",      "falcon_a",  "falcon_b",   "falcon_d",
-        "gpt_neox_a",   "chatglm_a", "gemma2_a",   "gemma3_text_a",
-        "olmo2_a",      "opt_a",     "baichuan_b", "phi3_c",
-        "starcoder2_a", "smollm3_a", "granite_a",  "hunyuan_v1_dense_a",
-        "cohere_a"};
+        "bloom_a",      "falcon_a",   "falcon_b",   "falcon_d",
+        "gpt_neox_a",   "chatglm_a",  "gemma2_a",   "gemma3_text_a",
+        "olmo2_a",      "opt_a",      "baichuan_b", "phi3_c",
+        "starcoder2_a", "smollm3_a",  "granite_a",  "hunyuan_v1_dense_a",
+        "cohere_a",     "stablelm_a", "nemotron_a"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 10 + i);
 }
@@ -188,7 +188,8 @@ static void test_families_bf16(void)
 /* With the loss that balances them, and with one that all rows have. */
 static void test_experts_fp32(void)
 {
-    static const char *const fixtures[] = {"mixtral_a", "mixtral_c", "qwen2_moe_a", "qwen3_moe_a"};
+    static const char *const fixtures[] = {"mixtral_a", "mixtral_c", "qwen2_moe_a", "qwen3_moe_a",
+                                           "olmoe_a",   "gpt_oss_a", "gpt_oss_b"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 40 + i);
 }

@@ -32,6 +32,8 @@ static void run_on_gpus(const struct setting *s, uint32_t n, const char *name, s
     begin_gpus(n);
     run_seats(s, 1, n, name, out);
     end_gpus();
+    CHECKF(!out->pageable, "%s: %lld copies from or to memory that is not page-locked", name,
+           (long long)out->pageable);
 }
 
 /* ---- bits ---- */

@@ -20,6 +20,7 @@ enum { ROWS = MAX_ACCUMULATION * BATCH * SEQ };
 
 static uint64_t seed;  /* of the order in which the GPU's queues run */
 static int skip_waits; /* so many waits of a queue for an event are forgotten, from the 40th on */
+static size_t pin_call, pin_all; /* most host memory that is page-locked at once, and together */
 
 /* ---- the GPU ---- */
 
@@ -83,8 +84,12 @@ static const char *open_gpu(void)
 
 static void begin_gpu(void)
 {
-    struct standin_options options = {
-        .seed = seed, .dawdle_us = seed ? 300 : 0, .memory_bytes = 1u << 30, .at_once = RACES};
+    struct standin_options options = {.seed = seed,
+                                      .dawdle_us = seed ? 300 : 0,
+                                      .memory_bytes = 1u << 30,
+                                      .pin_call = pin_call,
+                                      .pin_all = pin_all,
+                                      .at_once = RACES};
     n_races = 0;
     gpu.start(&options);
     gpu.skip_waits(40, skip_waits);
@@ -121,6 +126,8 @@ static void run_here(const struct setting *s, const char *name, struct outcome *
     run(s, name, out);
     if (s->on_gpu)
         end_gpu();
+    CHECKF(pin_all || out->pageable == (s->on_gpu ? 0 : -STEPS) || out->failed,
+           "%lld copies from or to memory that is not page-locked", (long long)out->pageable);
 }
 
 /* On the GPU, one thing after another, from RAM. */
@@ -254,6 +261,30 @@ static void test_activations_elsewhere(void)
         check_same(&reference, &other, extra);
     }
 }
+
+#ifdef CUDA_STANDIN
+/* Where host memory is page-locked in pieces, copies go over their edges and none waits; where only
+ * a part of it is, those of the rest wait and are counted. The bits are the same. */
+static void test_pinning_has_limits(void)
+{
+    struct setting s = plain_setting();
+    struct outcome reference, pieces, part;
+    s.accumulation = MAX_ACCUMULATION;
+    run_here(&s, "reference", &reference);
+    s.state = "nvme";
+    s.schedule = "update-in-forward";
+    seed = 90;
+    pin_call = 256 << 10;
+    run_here(&s, "pieces", &pieces);
+    check_same(&reference, &pieces, "page-locked in pieces");
+    pin_call = 0;
+    pin_all = 256 << 10;
+    run_here(&s, "part", &part);
+    check_same(&reference, &part, "page-locked in part");
+    CHECKF(part.pageable > STEPS, "%lld copies waited", (long long)part.pageable);
+    pin_all = 0;
+}
+#endif
 
 static bool has_room(const struct setting *s)
 {
@@ -575,6 +606,7 @@ int main(void)
     TAP_RUN(test_gradients_that_wait);
     TAP_RUN(test_forward_alone);
 #ifdef CUDA_STANDIN
+    TAP_RUN(test_pinning_has_limits);
     TAP_RUN(test_waits_left_out_show);
     TAP_RUN(test_a_gpu_that_breaks);
 #endif

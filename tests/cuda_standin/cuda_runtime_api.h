@@ -69,6 +69,7 @@ struct dim3 {
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int index);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index);
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int index);
 cudaError_t cudaMemGetInfo(size_t *bytes_free, size_t *bytes_total);
 cudaError_t cudaMalloc(void **out, size_t bytes);
 cudaError_t cudaFree(void *memory);

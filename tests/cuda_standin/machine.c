@@ -275,6 +275,15 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index
     return cudaSuccess;
 }
 
+/* An address that no machine has something at. */
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int index)
+{
+    if (index < 0 || index >= options.gpus)
+        return standin_fault(cudaErrorInvalidDevice, "bus of device %d", index);
+    snprintf(bus, (size_t)bytes, "FFFF:%02X:1F.7", 0xf0 + index);
+    return cudaSuccess;
+}
+
 int standin_capability(void)
 {
     return options.capability;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MAX_RANGES = 64 };
+enum { MAX_RANGES = 512 };
 
 struct range {
     char *base;
@@ -16,7 +16,7 @@ struct range {
     struct shared_place place; /* for other processes; pid 0: it is not for them */
 };
 static struct range allocations[MAX_RANGES], registered[MAX_RANGES];
-static size_t cap, taken[STANDIN_MOST_GPUS];
+static size_t cap, taken[STANDIN_MOST_GPUS], pinned;
 
 /* All ones are a NaN in every float type: what is read before it is written shows. Beyond so much
  * it would take long, and be memory that nobody may have. */
@@ -130,6 +130,7 @@ void standin_memory_reset(const struct standin_options *options)
     cap = options->memory_bytes ? options->memory_bytes : (size_t)256 << 20;
     cap -= options->context_bytes < cap ? options->context_bytes : cap;
     memset(taken, 0, sizeof taken);
+    pinned = 0;
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
@@ -193,11 +194,15 @@ cudaError_t cudaHostRegister(void *base, size_t bytes, unsigned flags)
     (void)flags;
     if (standin_options()->no_pinning)
         return standin_set_error(cudaErrorNotSupported);
+    const struct standin_options *o = standin_options();
+    if ((o->pin_call && bytes > o->pin_call) || (o->pin_all && bytes > o->pin_all - pinned))
+        return standin_set_error(cudaErrorMemoryAllocation);
     if (!base || !bytes || !slot)
         return standin_set_error(cudaErrorInvalidValue);
     if (standin_registered(base, 1))
         return standin_set_error(cudaErrorHostMemoryAlreadyRegistered);
     *slot = (struct range){.base = base, .bytes = bytes};
+    pinned += bytes;
     standin_count_live(1);
     return cudaSuccess;
 }
@@ -208,6 +213,7 @@ cudaError_t cudaHostUnregister(void *base)
     struct range *slot = base ? find(registered, base) : NULL;
     if (!slot)
         return standin_fault(cudaErrorHostMemoryNotRegistered, "unregistering %p", base);
+    pinned -= slot->bytes;
     *slot = (struct range){0};
     standin_count_live(-1);
     return cudaSuccess;

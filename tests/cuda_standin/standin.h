@@ -24,16 +24,17 @@ enum { STANDIN_MOST_GPUS = 8 };
 
 struct standin_options {
     uint64_t seed;
-    size_t memory_bytes;  /* that a GPU has; 0: 256 MiB */
-    size_t context_bytes; /* of them, what the driver has taken before anybody asks */
-    int capability;       /* 80 = 8.0; 0: 80 */
-    int gpus;             /* 0: 1 */
-    bool no_peers;        /* none sees another's memory; else copies do, once that is opened */
-    bool old_driver;      /* the first call says so */
-    bool no_pinning;      /* cudaHostRegister is refused */
-    bool no_epilogues;    /* cuBLASLt finds no algorithm for a product with a bias */
-    bool no_algorithms;   /* nor for any other */
-    unsigned dawdle_us;   /* before a wait for an event, at most */
+    size_t memory_bytes;      /* that a GPU has; 0: 256 MiB */
+    size_t context_bytes;     /* of them, what the driver has taken before anybody asks */
+    int capability;           /* 80 = 8.0; 0: 80 */
+    int gpus;                 /* 0: 1 */
+    bool no_peers;            /* none sees another's memory; else copies do, once that is opened */
+    bool old_driver;          /* the first call says so */
+    bool no_pinning;          /* cudaHostRegister is refused */
+    size_t pin_call, pin_all; /* most bytes that it takes at once, and together; 0: any */
+    bool no_epilogues;        /* cuBLASLt finds no algorithm for a product with a bias */
+    bool no_algorithms;       /* nor for any other */
+    unsigned dawdle_us;       /* before a wait for an event, at most */
     bool at_once;         /* under the thread sanitizer: nothing runs late, and what no event orders
                            * is reported as a race (order.h) */
     int nccl_version;     /* 0: 22800 */

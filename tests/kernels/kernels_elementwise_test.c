@@ -177,10 +177,26 @@ static double activation(enum zinf_activation kind, double x)
         return x > 0.0 ? x : 0.0;
     case ZINF_ACTIVATION_TANH:
         return tanh(x);
+    case ZINF_ACTIVATION_RELU_SQUARED:
+        return x > 0.0 ? x * x : 0.0;
+    case ZINF_ACTIVATION_CLAMPED_SWISH:
+        x = fmin(x, 7.0);
+        return x / (1.0 + exp(-1.702 * x));
     case ZINF_ACTIVATIONS:
         break;
     }
     return NAN;
+}
+
+/* At a bend as PyTorch has it: relu has none at 0, and at a bound what is kept passes. */
+static double slope_of(enum zinf_activation kind, double x)
+{
+    const double step = 1e-5;
+    if (kind == ZINF_ACTIVATION_RELU)
+        return x > 0.0;
+    if (kind == ZINF_ACTIVATION_CLAMPED_SWISH && x == 7.0)
+        x -= step;
+    return (activation(kind, x + step) - activation(kind, x - step)) / (2.0 * step);
 }
 
 static void golden(struct fixture *f)
@@ -210,16 +226,15 @@ static void test_gelu_golden_values(void)
 static void activation_case(struct fixture *f, enum zinf_activation kind, enum zinf_dtype dtype)
 {
     const size_t n = 40001;
-    struct tensor x = tensor_random(dtype, n, 7, 3.0f), dy = tensor_random(dtype, n, 8, 1.0f);
+    const float wide = kind == ZINF_ACTIVATION_CLAMPED_SWISH ? 9.0f : 3.0f;
+    struct tensor x = tensor_random(dtype, n, 7, wide), dy = tensor_random(dtype, n, 8, 1.0f);
     struct tensor y = tensor_new(dtype, n), dx = tensor_new(dtype, n), again = tensor_new(dtype, n);
     double *value = tensor_doubles(&x), *slope = tensor_doubles(&dy);
-    const double step = 1e-5, relative = 1.01 * dtype_epsilon(dtype);
+    const double relative = 1.01 * dtype_epsilon(dtype);
     for (size_t i = 0; i < n; i++) {
         double at = value[i];
         value[i] = activation(kind, at);
-        slope[i] *= kind == ZINF_ACTIVATION_RELU
-                        ? at > 0.0
-                        : (activation(kind, at + step) - activation(kind, at - step)) / (2 * step);
+        slope[i] *= slope_of(kind, at);
     }
     CHECK(!f->ops->activation_forward(f->q, kind, dtype, y.data, x.data, n));
     CHECK_NEAR(f, &y, value, 1e-7, relative + 2e-6);
@@ -276,12 +291,13 @@ static void test_activations_far_out_and_nan(void)
 
 /* ---- gated units ---- */
 
-static double slope_of(enum zinf_activation kind, double x)
+static double factor_of(enum zinf_activation kind, double up, double *slope)
 {
-    const double step = 1e-5;
-    if (kind == ZINF_ACTIVATION_RELU)
-        return x > 0.0;
-    return (activation(kind, x + step) - activation(kind, x - step)) / (2.0 * step);
+    *slope = 1;
+    if (kind != ZINF_ACTIVATION_CLAMPED_SWISH)
+        return up;
+    *slope = fabs(up) <= 7.0;
+    return 1.0 + fmin(fmax(up, -7.0), 7.0);
 }
 
 /* Forward; backward beside x; backward with dx in x and y again in dy. */
@@ -289,17 +305,19 @@ static void gated_case(struct fixture *f, enum zinf_activation kind, enum zinf_d
                        int64_t rows, int64_t cols)
 {
     const size_t n = (size_t)(rows * cols);
-    struct tensor x = tensor_random(dtype, 2 * n, 9, 2.0f), dy = tensor_random(dtype, n, 10, 1.0f);
+    const float wide = kind == ZINF_ACTIVATION_CLAMPED_SWISH ? 9.0f : 2.0f;
+    struct tensor x = tensor_random(dtype, 2 * n, 9, wide), dy = tensor_random(dtype, n, 10, 1.0f);
     struct tensor y = tensor_new(dtype, n), dx = tensor_new(dtype, 2 * n);
     double *want = malloc(n * sizeof *want), *d_want = malloc(2 * n * sizeof *d_want);
     const double relative = 1.01 * dtype_epsilon(dtype);
     for (size_t i = 0; i < n; i++) {
         size_t gate = i / (size_t)cols * 2 * (size_t)cols + i % (size_t)cols;
         size_t up = gate + (size_t)cols;
-        double value = activation(kind, get(&x, gate));
-        want[i] = value * get(&x, up);
-        d_want[gate] = get(&dy, i) * get(&x, up) * slope_of(kind, get(&x, gate));
-        d_want[up] = get(&dy, i) * value;
+        double value = activation(kind, get(&x, gate)), up_slope;
+        double factor = factor_of(kind, get(&x, up), &up_slope);
+        want[i] = value * factor;
+        d_want[gate] = get(&dy, i) * factor * slope_of(kind, get(&x, gate));
+        d_want[up] = get(&dy, i) * value * up_slope;
     }
     struct zinf_gated a = {kind, dtype, rows, cols, x.data, y.data, dy.data, dx.data, NULL};
     CHECK(!f->ops->gated_forward(f->q, &a));

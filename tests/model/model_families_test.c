@@ -141,6 +141,13 @@ static const struct {
     {"cohere2", "r7b", 8028033024},
     {"cohere2", "a-111b", 111057580032},
     {"ernie4_5", "0.3b", 360748032},
+    {"stablelm", "3b", 2795443200},
+    {"stablelm", "1.6b", 1644515328},
+    {"nemotron", "4b", 4190509056},
+    {"nemotron", "15b", 15628775424},
+    {"olmoe", "7b-a1b", 6919161856},
+    {"gpt_oss", "20b", 20914757184},
+    {"gpt_oss", "120b", 116829156672},
 };
 
 static void test_published_parameter_counts(void)
@@ -170,7 +177,8 @@ static void test_smaller_shapes(void)
                                            "olmo3",     "smollm3",     "granite",
                                            "seed_oss",  "exaone4",     "hunyuan_v1_dense",
                                            "glm",       "glm4",        "cohere",
-                                           "cohere2",   "ernie4_5"};
+                                           "cohere2",   "ernie4_5",    "stablelm",
+                                           "nemotron",  "olmoe",       "gpt_oss"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -265,6 +273,10 @@ static void test_refused_switches(void)
         {"exaone4", "\"sliding_window_pattern\": 0", "pattern"},
         {"cohere", "\"use_qk_norm\": true", "use_qk_norm"},
         {"cohere2", "\"use_parallel_block\": false", "use_parallel_block"},
+        {"stablelm", "\"qk_layernorm\": true", "qk_layernorm"},
+        {"stablelm", "\"hidden_dropout\": 0.1", "hidden_dropout"},
+        {"olmoe", "\"clip_qkv\": 8", "clip_qkv"},
+        {"gpt_oss", "\"swiglu_limit\": 6", "swiglu_limit"},
         {"opt", "\"do_layer_norm_before\": false", "do_layer_norm_before"},
         {"opt", "\"word_embed_proj_dim\": 512", "word_embed_proj_dim"},
         {"opt", "\"_remove_final_layer_norm\": true", "_remove_final_layer_norm"},

@@ -3,6 +3,7 @@
  * slow, short and out of order, and with buffers that share few slots; failures arrive with their
  * message.
  */
+#include "aio_faults.h"
 #include "offload_support.h"
 
 #include <stdatomic.h>
@@ -94,7 +95,8 @@ static void run_random(bool drive, const struct zinf_aio_faults *faults)
     struct zinf_store *store = drive ? make_store(extents) : NULL;
     struct zinf_executor_options options = {.run = run_op, .op_name = op_name, .store = store};
     struct zinf_executor *e = NULL;
-    options.read_queue = options.write_queue = (struct zinf_aio_queue_options){.faults = faults};
+    options.read_queue = options.write_queue =
+        (struct zinf_aio_queue_options){.around = {AIO_FAULTS(faults)}};
     CHECKF(!zinf_executor_create(&e, &options), "%s", zinf_error());
     memset(expected, 0, sizeof expected);
     memset(buffers, 0, sizeof buffers);
@@ -166,8 +168,10 @@ static void test_a_failing_drive_says_path_and_error(void)
     zinf_extent extents[EXTENTS] = {0};
     struct zinf_store *store = make_store(extents);
     struct zinf_aio_faults faults = {.seed = 1, .eio_ppm = 1000000};
-    struct zinf_executor_options options = {
-        .run = run_op, .op_name = op_name, .store = store, .read_queue = {.faults = &faults}};
+    struct zinf_executor_options options = {.run = run_op,
+                                            .op_name = op_name,
+                                            .store = store,
+                                            .read_queue = {.around = {AIO_FAULTS(&faults)}}};
     struct zinf_executor *e = NULL;
     struct zinf_program p;
     CHECKF(!zinf_executor_create(&e, &options), "%s", zinf_error());

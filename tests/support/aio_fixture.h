@@ -3,6 +3,7 @@
 #define AIO_FIXTURE_H
 
 #include "aio/aio.h"
+#include "aio_faults.h"
 #include "base/random.h"
 
 #include <stdio.h>

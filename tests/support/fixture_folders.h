@@ -77,6 +77,14 @@ static const char *const folders[] = {
     "ernie4_5_a",
     "ernie4_5_b",
     "phi3_e",
+    "stablelm_a",
+    "stablelm_b",
+    "nemotron_a",
+    "nemotron_b",
+    "olmoe_a",
+    "olmoe_b",
+    "gpt_oss_a",
+    "gpt_oss_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

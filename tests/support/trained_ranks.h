@@ -150,9 +150,11 @@ static inline void run_seats(const struct setting *s, uint32_t n_processes, uint
     for (uint32_t r = 0; r < world; r++)
         zinf_config_destroy(ranks[r].config);
     *out = ranks[0].out;
-    for (uint32_t r = 1; r < world; r++) /* of all drives */
+    for (uint32_t r = 1; r < world; r++) { /* of all drives and GPUs */
         for (int i = 0; i < trainings.steps; i++)
             out->read[i] += ranks[r].out.read[i];
+        out->pageable += ranks[r].out.pageable;
+    }
     out->failed = ranks[0].code;
     out->sent = ranks[0].step_bytes;
     out->lent = ranks[0].lent_bytes;

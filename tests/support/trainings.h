@@ -6,6 +6,7 @@
 #ifndef ZINF_TRAININGS_H
 #define ZINF_TRAININGS_H
 
+#include "aio_faults.h"
 #include "base/random.h"
 #include "train_support.h"
 #include "set.h"
@@ -42,6 +43,7 @@ struct outcome {
     bool skipped[MOST_STEPS];
     uint64_t read[MOST_STEPS]; /* bytes from the drive */
     uint64_t returned;         /* bytes from the device in the last step */
+    int64_t pageable;          /* copies that waited, in all steps; below 0: not on a GPU */
     uint64_t sent, lent;       /* to other ranks in the last step; of that, without a copy */
     unsigned n_far;            /* units that a GPU updates */
     bool grads_there;          /* some gradients are kept on the device, some not */
@@ -118,7 +120,7 @@ static inline struct zinf_trainer_options trainer_options(const struct setting *
                                          .config = config,
                                          .seq_len = trainings.seq,
                                          .device = s->on_gpu ? ZINF_DEVICE_CUDA : ZINF_DEVICE_HOST,
-                                         .faults = s->faults,
+                                         .around = AIO_FAULTS(s->faults),
                                          .delay_us = s->delay_us,
                                          .speeds = s->speeds,
                                          .changes_schedule = s->changes_schedule};
@@ -163,6 +165,7 @@ static inline void note_step(struct outcome *out, int step, const struct zinf_st
     out->n_redone = r->n_redone;
     out->read[step] = r->lane_bytes[0];
     out->returned = r->lane_bytes[3];
+    out->pageable += r->pageable_copies;
     if (rank_of(r->schedule) > rank_of(out->schedule))
         snprintf(out->schedule, sizeof out->schedule, "%s", r->schedule);
 }

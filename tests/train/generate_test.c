@@ -23,7 +23,9 @@ static const char *const folders[] = {
     "granite_a",   "seed_oss_a",   "exaone4_a",     "hunyuan_v1_dense_a",
     "glm_a",       "glm4_a",       "cohere_a",      "cohere2_a",
     "ernie4_5_a",  "qwen3_b",      "qwen3_moe_a",   "qwen3_moe_b",
-    "qwen3_moe_c", "starcoder2_a", "starcoder2_b",
+    "qwen3_moe_c", "starcoder2_a", "starcoder2_b",  "stablelm_a",
+    "stablelm_b",  "nemotron_a",   "olmoe_a",       "olmoe_b",
+    "gpt_oss_a",   "gpt_oss_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

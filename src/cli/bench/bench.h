@@ -14,7 +14,8 @@
 extern const struct cli_command bench_nvme, bench_optim, bench_gemm, bench_attention, bench_pcie,
     bench_memory, bench_schedule, bench_all;
 
-/* Prints result, if there is one and code is 0, and frees it; the exit status of the bench. */
+/* Prints result, if there is one and code is 0, and frees it; what the work of the bench returns.
+ */
 int bench_finish(const struct cli_command *bench, cJSON *result, int code);
 
 /* The cache: one JSON object, "zinf/bench.json" under $XDG_CACHE_HOME or ~/.cache. Every result is

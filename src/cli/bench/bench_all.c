@@ -46,7 +46,7 @@ static void run_mode(struct all *all, const struct cli_command *mode, struct wor
     fflush(stdout);
     const char *argv[MAX_WORDS + 2] = {mode->name};
     memcpy(argv + 1, w->item, (size_t)w->n * sizeof *argv);
-    int status = mode->run(w->n + 1, (char **)argv);
+    int status = cli_run(mode, w->n + 1, (char **)argv);
     all->status = status > all->status ? status : all->status;
     fflush(stdout);
 }
@@ -158,28 +158,22 @@ static const struct option own[] = {
      .otherwise = "all CPUs"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    CLI_NO_GROUP
-};
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int work(struct cli_call *call)
 {
+    const struct all_options *o = call->options;
     struct all all = {.status = -1};
-    struct all_options o = {.config = NULL};
-    int code = cli_parse(&bench_all, &o, NULL, argc, argv);
+    int code = o->config ? read_config(&all, o->config, o->threads) : 0;
     if (code)
-        return code > 0 ? CLI_OK : cli_error(&bench_all, CLI_USAGE);
-    if (o.config && read_config(&all, o.config, o.threads))
-        return cli_error(&bench_all, CLI_FAILED);
-    all.device = o.device == ZINF_DEVICE_AUTO ? NULL : cli_devices[o.device];
-    if (o.threads > 0)
-        snprintf(all.threads, sizeof all.threads, "%lld", (long long)o.threads);
-    if (o.path)
-        snprintf(all.paths, sizeof all.paths, "%s", o.path);
-    all.cuda = o.device == ZINF_DEVICE_CUDA ||
-               (o.device == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
+        return code;
+    all.device = o->device == ZINF_DEVICE_AUTO ? NULL : cli_devices[o->device];
+    if (o->threads > 0)
+        snprintf(all.threads, sizeof all.threads, "%lld", (long long)o->threads);
+    if (o->path)
+        snprintf(all.paths, sizeof all.paths, "%s", o->path);
+    all.cuda = o->device == ZINF_DEVICE_CUDA ||
+               (o->device == ZINF_DEVICE_AUTO && !zinf_device_cuda_why_not());
     run_all(&all);
     zinf_config_destroy(all.config);
     return all.status > 0 ? all.status : CLI_OK;
@@ -189,6 +183,7 @@ const struct cli_command bench_all = {
     .name = "bench all",
     .summary = "",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = own}),
+    .bytes = sizeof(struct all_options),
+    .work = work,
 };

@@ -11,9 +11,9 @@ static const char usage[] = "usage: zinf bench attention [options]\n"
                             "Times causal attention of one layer on the device.\n";
 
 struct attention_args {
-    enum zinf_device_kind device;
-    const char *type;
-    int64_t batch, seq, heads, kv_heads, head_dim, threads;
+    struct bench_on on;
+    enum zinf_dtype dtype;
+    int64_t batch, seq, heads, kv_heads, head_dim;
     double dropout;
     bool all, json;
     bool own; /* some size is not the usual one */
@@ -141,8 +141,8 @@ static int measure(struct attention_args *a, enum zinf_dtype dtype, struct bench
 static int open_and_measure(struct attention_args *args, enum zinf_dtype dtype, cJSON *result)
 {
     /* Which device it is decides the sizes, and the sizes its memory: it is opened twice. */
-    struct bench_device_options options = {.device = args->device,
-                                           .threads = args->threads,
+    struct bench_device_options options = {.device = args->on.device,
+                                           .threads = args->on.threads,
                                            .device_bytes = 4096,
                                            .host_bytes = 1 << 20};
     struct bench_device b;
@@ -169,10 +169,6 @@ static int open_and_measure(struct attention_args *args, enum zinf_dtype dtype, 
 #define IN(field) .at = offsetof(struct attention_args, field)
 /* clang-format off */
 static const struct option own[] = {
-    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
-     .usual = "auto"),
-    OPTION("--type", TEXT, AT(type), "NAME", "fp32, bf16 or fp16", .words = cli_dtypes,
-     .open = true, .usual = "bf16"),
     OPTION("--batch", INTEGER, AT(batch), "N", "sequences", .min = 1, .max = 65535,
      .otherwise = "16; on the host 1"),
     OPTION("--seq", INTEGER, AT(seq), "N", "tokens of a sequence", .min = 1, .max = 1 << 20,
@@ -186,35 +182,31 @@ static const struct option own[] = {
     OPTION("--dropout", NUMBER, AT(dropout), "P", "of the probabilities", .max = 0.99,
      .usual = "0"),
     OPTION("--all", FLAG, AT(all), NULL, "every token sees all others"),
-    OPTION("--threads", INTEGER, AT(threads), "N", "of the host device", .min = 1, .max = 4096,
-     .otherwise = "all CPUs"),
     CLI_NO_ROW
-};
-static const struct option_group groups[] = {
-    {.rows = own},
-    {.rows = cli_json, IN(json)},
-    CLI_NO_GROUP
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct attention_args args = {.json = false};
-    enum zinf_dtype dtype;
-    int rc = cli_parse(&bench_attention, &args, NULL, argc, argv);
-    if (!rc)
-        rc = zinf_dtype_parse(args.type, &dtype);
-    if (rc)
-        return rc > 0 ? CLI_OK : cli_error(&bench_attention, CLI_USAGE);
-    cJSON *result = args.json ? cJSON_CreateObject() : NULL;
-    rc = open_and_measure(&args, dtype, result);
-    return bench_finish(&bench_attention, result, rc);
+    struct attention_args *a = call->options;
+    return zinf_dtype_parse(a->on.type, &a->dtype);
+}
+
+static int work(struct cli_call *call)
+{
+    struct attention_args *a = call->options;
+    cJSON *result = a->json ? cJSON_CreateObject() : NULL;
+    return bench_finish(call->command, result, open_and_measure(a, a->dtype, result));
 }
 
 const struct cli_command bench_attention = {
     .name = "bench attention",
     .summary = "",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = bench_device_rows, IN(on)}, {.rows = bench_type_rows, IN(on)},
+                         {.rows = own}, {.rows = bench_threads_rows, IN(on)},
+                         {.rows = cli_json, IN(json)}),
+    .bytes = sizeof(struct attention_args),
+    .check = check,
+    .work = work,
 };

@@ -104,12 +104,8 @@ void bench_cache_save(const char *section, const char *key, const cJSON *result)
 
 int bench_finish(const struct cli_command *bench, cJSON *result, int code)
 {
-    char *text = !code && result ? cJSON_Print(result) : NULL;
-    if (text)
-        puts(text);
-    else if (!code && result)
-        code = zinf_fail(-ENOMEM, "no memory for the JSON of the figures");
-    cJSON_free(text);
+    if (!code && result)
+        return cli_print_json(result);
     cJSON_Delete(result);
-    return code ? cli_error(bench, code == -EINVAL ? CLI_USAGE : CLI_FAILED) : CLI_OK;
+    return code == -EINVAL ? cli_error(bench, CLI_USAGE) : code;
 }

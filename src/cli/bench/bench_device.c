@@ -7,6 +7,25 @@
 
 #define MAX_ROUNDS 64
 
+#define AT(field) .offset = offsetof(struct bench_on, field)
+/* clang-format off */
+const struct option bench_device_rows[] = {
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
+     .usual = "auto"),
+    CLI_NO_ROW
+};
+const struct option bench_type_rows[] = {
+    OPTION("--type", TEXT, AT(type), "NAME", "fp32, bf16 or fp16", .words = cli_dtypes,
+     .open = true, .usual = "bf16"),
+    CLI_NO_ROW
+};
+const struct option bench_threads_rows[] = {
+    OPTION("--threads", INTEGER, AT(threads), "N", "of the host device", .min = 1, .max = 4096,
+     .otherwise = "all CPUs"),
+    CLI_NO_ROW
+};
+/* clang-format on */
+
 int bench_device_open(struct bench_device *b, const struct bench_device_options *options)
 {
     struct zinf_device_options wanted = {

@@ -18,6 +18,14 @@ struct bench_device {
     int rounds;                   /* whose median counts */
     struct bench_device *next;    /* is waited for together with this one; NULL: none is */
 };
+/* Options that benches share, and what they fill. */
+struct bench_on {
+    enum zinf_device_kind device;
+    const char *type;
+    int64_t threads; /* 0: all */
+};
+extern const struct option bench_device_rows[], bench_type_rows[], bench_threads_rows[];
+
 struct bench_device_options {
     enum zinf_device_kind device;
     int64_t threads; /* 0: all */

@@ -11,9 +11,9 @@ static const char usage[] = "usage: zinf bench gemm [options]\n"
                             "Times matrix products of M x K by K x N on the device.\n";
 
 struct gemm_args {
-    enum zinf_device_kind device;
-    const char *type;
-    int64_t m, n, k, threads;
+    struct bench_on on;
+    enum zinf_dtype dtype;
+    int64_t m, n, k;
     bool json;
 };
 
@@ -123,8 +123,8 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
     uint64_t most = shape_bytes(&given);
     for (size_t i = 0; !args->m && i < sizeof cuda_shapes / sizeof *cuda_shapes; i++)
         most = shape_bytes(&cuda_shapes[i]) > most ? shape_bytes(&cuda_shapes[i]) : most;
-    struct bench_device_options options = {.device = args->device,
-                                           .threads = args->threads,
+    struct bench_device_options options = {.device = args->on.device,
+                                           .threads = args->on.threads,
                                            .device_bytes = workspace + most,
                                            .host_bytes = 1 << 20};
     struct bench_device b;
@@ -162,45 +162,37 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
 #define IN(field) .at = offsetof(struct gemm_args, field)
 /* clang-format off */
 static const struct option own[] = {
-    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
-     .usual = "auto"),
-    OPTION("--type", TEXT, AT(type), "NAME", "fp32, bf16 or fp16", .words = cli_dtypes,
-     .open = true, .usual = "bf16"),
     OPTION("--m", INTEGER, AT(m), "N", "rows, such as tokens of a micro-batch", .min = 1,
      .max = 1 << 24, .otherwise = "some sizes"),
     OPTION("--n", INTEGER, AT(n), "N", "columns of the result", .min = 1, .max = 1 << 24),
     OPTION("--k", INTEGER, AT(k), "N", "what is summed over", .min = 1, .max = 1 << 24),
-    OPTION("--threads", INTEGER, AT(threads), "N", "of the host device", .min = 1, .max = 4096,
-     .otherwise = "all CPUs"),
     CLI_NO_ROW
-};
-static const struct option_group groups[] = {
-    {.rows = own},
-    {.rows = cli_json, IN(json)},
-    CLI_NO_GROUP
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct gemm_args args = {.json = false};
-    enum zinf_dtype dtype;
-    int rc = cli_parse(&bench_gemm, &args, NULL, argc, argv);
-    if (!rc)
-        rc = zinf_dtype_parse(args.type, &dtype);
-    if (!rc && (args.m || args.n || args.k) && !(args.m && args.n && args.k))
-        rc = zinf_fail(-EINVAL, "--m, --n and --k go together: give all three or none");
-    if (rc)
-        return rc > 0 ? CLI_OK : cli_error(&bench_gemm, CLI_USAGE);
-    cJSON *result = args.json ? cJSON_CreateObject() : NULL;
-    rc = measure_all(&args, dtype, result);
-    return bench_finish(&bench_gemm, result, rc);
+    struct gemm_args *a = call->options;
+    if ((a->m || a->n || a->k) && !(a->m && a->n && a->k))
+        return zinf_fail(-EINVAL, "--m, --n and --k go together: give all three or none");
+    return zinf_dtype_parse(a->on.type, &a->dtype);
+}
+
+static int work(struct cli_call *call)
+{
+    const struct gemm_args *a = call->options;
+    cJSON *result = a->json ? cJSON_CreateObject() : NULL;
+    return bench_finish(call->command, result, measure_all(a, a->dtype, result));
 }
 
 const struct cli_command bench_gemm = {
     .name = "bench gemm",
     .summary = "",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = bench_device_rows, IN(on)}, {.rows = bench_type_rows, IN(on)},
+                         {.rows = own}, {.rows = bench_threads_rows, IN(on)},
+                         {.rows = cli_json, IN(json)}),
+    .bytes = sizeof(struct gemm_args),
+    .check = check,
+    .work = work,
 };

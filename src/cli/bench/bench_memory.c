@@ -110,9 +110,8 @@ static int measure(struct bench_device *b, uint64_t bytes, cJSON *result)
 }
 
 struct memory_options {
-    enum zinf_device_kind device;
+    struct bench_on on;
     uint64_t bytes;
-    int64_t threads;
     bool json;
 };
 
@@ -120,46 +119,47 @@ struct memory_options {
 #define IN(field) .at = offsetof(struct memory_options, field)
 /* clang-format off */
 static const struct option own[] = {
-    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
-     .usual = "auto"),
     OPTION("--size", SIZE, AT(bytes), "SIZE", "of a copy",
      .otherwise = "256MiB, more for large caches"),
-    OPTION("--threads", INTEGER, AT(threads), "N", "of the host device", .min = 1, .max = 4096,
-     .otherwise = "all CPUs"),
     CLI_NO_ROW
-};
-static const struct option_group groups[] = {
-    {.rows = own},
-    {.rows = cli_json, IN(json)},
-    CLI_NO_GROUP
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct memory_options o = {.bytes = least_bytes() > 256u << 20 ? least_bytes() : 256u << 20};
-    int code = cli_parse(&bench_memory, &o, NULL, argc, argv);
-    if (!code && (o.bytes < ZINF_MEMORY_ALIGN || o.bytes > (uint64_t)64 << 30))
-        code = zinf_fail(-EINVAL, "--size: between 4KiB and 64GiB");
-    if (code)
-        return code > 0 ? CLI_OK : cli_error(&bench_memory, CLI_USAGE);
-    const uint64_t bytes = zinf_align_up(o.bytes, ZINF_MEMORY_ALIGN);
-    struct bench_device_options wanted = {
-        .device = o.device, .threads = o.threads, .device_bytes = 2 * bytes, .host_bytes = 1 << 20};
+    struct memory_options *o = call->options;
+    const uint64_t usual = least_bytes() > 256u << 20 ? least_bytes() : 256u << 20;
+    o->bytes = o->bytes ? o->bytes : usual;
+    return o->bytes < ZINF_MEMORY_ALIGN || o->bytes > (uint64_t)64 << 30
+               ? zinf_fail(-EINVAL, "--size: between 4KiB and 64GiB")
+               : 0;
+}
+
+static int work(struct cli_call *call)
+{
+    const struct memory_options *o = call->options;
+    const uint64_t bytes = zinf_align_up(o->bytes, ZINF_MEMORY_ALIGN);
+    struct bench_device_options wanted = {.device = o->on.device,
+                                          .threads = o->on.threads,
+                                          .device_bytes = 2 * bytes,
+                                          .host_bytes = 1 << 20};
     struct bench_device b;
-    cJSON *result = o.json ? cJSON_CreateObject() : NULL;
-    code = bench_device_open(&b, &wanted);
+    cJSON *result = o->json ? cJSON_CreateObject() : NULL;
+    int code = bench_device_open(&b, &wanted);
     if (!code) {
         code = measure(&b, bytes, result);
         bench_device_close(&b);
     }
-    return bench_finish(&bench_memory, result, code);
+    return bench_finish(call->command, result, code);
 }
 
 const struct cli_command bench_memory = {
     .name = "bench memory",
     .summary = "",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = bench_device_rows, IN(on)}, {.rows = own},
+                         {.rows = bench_threads_rows, IN(on)}, {.rows = cli_json, IN(json)}),
+    .bytes = sizeof(struct memory_options),
+    .check = check,
+    .work = work,
 };

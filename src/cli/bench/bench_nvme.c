@@ -57,7 +57,7 @@ static int parse_engine(const char *name, enum zinf_aio_engine *out)
 }
 
 /* From words to the bench; all mixes where none is named, the last wanted one chooses settings. */
-static int check(struct nvme_bench *bench, const struct words *words)
+static int check_words(struct nvme_bench *bench, const struct words *words)
 {
     bool any = false;
     if (words->block_bytes % ZINF_AIO_ALIGN || words->block_bytes > 1u << 30)
@@ -111,20 +111,7 @@ static const struct option own[] = {
      "try all block sizes and depths, not a few"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    {.rows = cli_json, IN(bench.json)},
-    CLI_NO_GROUP
-};
 /* clang-format on */
-
-static int parse(struct nvme_bench *bench, int argc, char **argv)
-{
-    struct nvme_options options = {.words.path = NULL};
-    int code = cli_parse(&bench_nvme, &options, NULL, argc, argv);
-    *bench = options.bench;
-    return code ? code : check(bench, &options.words);
-}
 
 /* ---- what is kept ---- */
 
@@ -184,18 +171,6 @@ static void save(const struct nvme_bench *bench)
     cJSON_Delete(result);
 }
 
-static int print_json(const struct nvme_bench *bench)
-{
-    cJSON *json = nvme_json(bench);
-    char *text = json ? cJSON_Print(json) : NULL;
-    cJSON_Delete(json);
-    if (!text)
-        return zinf_fail(-ENOMEM, "no memory for the JSON of the figures");
-    puts(text);
-    cJSON_free(text);
-    return 0;
-}
-
 /* Before the store says it of a key that nobody wrote here. */
 static int refuse_memory(const struct nvme_bench *bench)
 {
@@ -209,41 +184,37 @@ static int refuse_memory(const struct nvme_bench *bench)
     return 0;
 }
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct nvme_bench *bench = calloc(1, sizeof *bench);
-    if (!bench)
-        return cli_error(&bench_nvme, (zinf_fail(-ENOMEM, "no memory"), CLI_FAILED));
-    int status = CLI_OK, code = parse(bench, argc, argv);
-    if (code) {
-        status = code < 0 ? cli_error(&bench_nvme, CLI_USAGE) : CLI_OK;
-        goto out;
-    }
-    code = refuse_memory(bench);
+    struct nvme_options *o = call->options;
+    return check_words(&o->bench, &o->words);
+}
+
+static int work(struct cli_call *call)
+{
+    struct nvme_options *o = call->options;
+    struct nvme_bench *bench = &o->bench;
+    int code = refuse_memory(bench);
     cli_signals_listen("ending, and removing the files", true);
     if (!code)
         code = nvme_measure(bench);
-    if (!code) {
-        if (is_kept(bench))
-            save(bench);
-        if (bench->json)
-            code = print_json(bench);
-        else
-            nvme_print(bench, stdout);
-    }
-    if (code)
-        status = cli_error(&bench_nvme, cli_stop ? cli_signals_status(cli_stop) : CLI_FAILED);
-out:
+    if (!code && is_kept(bench))
+        save(bench);
+    if (!code && bench->json)
+        code = cli_print_json(nvme_json(bench));
+    else if (!code)
+        nvme_print(bench, stdout);
     for (int i = 0; i < bench->n_paths; i++)
         free(bench->paths[i]);
-    free(bench);
-    return status;
+    return code && cli_stop ? cli_error(call->command, cli_signals_status(cli_stop)) : code;
 }
 
 const struct cli_command bench_nvme = {
     .name = "bench nvme",
     .summary = "",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = own}, {.rows = cli_json, IN(bench.json)}),
+    .bytes = sizeof(struct nvme_options),
+    .check = check,
+    .work = work,
 };

@@ -22,17 +22,6 @@ static void add_wanted(cJSON *object, const struct nvme_bench *bench,
             add_result(cJSON_AddObjectToObject(object, nvme_mix_names[mix]), &results[mix]);
 }
 
-/* A new object at the end of array, or NULL, which cJSON takes as well. */
-static cJSON *append_object(cJSON *array)
-{
-    cJSON *object = cJSON_CreateObject();
-    if (object && !cJSON_AddItemToArray(array, object)) {
-        cJSON_Delete(object);
-        return NULL;
-    }
-    return object;
-}
-
 static void add_setup(cJSON *root, const struct nvme_bench *bench)
 {
     cJSON *paths = cJSON_AddArrayToObject(root, "paths");
@@ -53,7 +42,7 @@ static void add_sweep(cJSON *root, const struct nvme_bench *bench)
 {
     cJSON *sweep = cJSON_AddArrayToObject(root, "sweep");
     for (int i = 0; i < bench->n_sweep; i++) {
-        cJSON *point = append_object(sweep);
+        cJSON *point = cli_json_append(sweep);
         cJSON_AddNumberToObject(point, "block_size", bench->sweep[i].block_bytes);
         cJSON_AddNumberToObject(point, "queue_depth", bench->sweep[i].queue_depth);
         add_result(point, &bench->sweep[i].result);
@@ -64,7 +53,7 @@ static void add_engines(cJSON *root, const struct nvme_bench *bench)
 {
     cJSON *engines = cJSON_AddArrayToObject(root, "engines");
     for (int i = 0; i < NVME_ENGINES; i++) {
-        cJSON *row = append_object(engines);
+        cJSON *row = cli_json_append(engines);
         cJSON_AddStringToObject(row, "name", bench->engines[i].name);
         if (bench->engines[i].refused)
             cJSON_AddStringToObject(row, "refused", bench->engines[i].refused);
@@ -80,7 +69,7 @@ static void add_steps(cJSON *root, const struct nvme_bench *bench)
         const struct nvme_form *form = &nvme_forms[f];
         if (nvme_step_seconds(bench, form, 1) <= 0)
             return;
-        cJSON *row = append_object(steps);
+        cJSON *row = cli_json_append(steps);
         cJSON_AddStringToObject(row, "on_drive", form->name);
         cJSON_AddNumberToObject(row, "read_bytes_per_parameter", form->read_bytes);
         cJSON_AddNumberToObject(row, "write_bytes_per_parameter", form->write_bytes);

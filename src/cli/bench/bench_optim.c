@@ -108,29 +108,22 @@ static const struct option own[] = {
      .max = 100000, .usual = "11"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    {.rows = cli_json, IN(json)},
-    CLI_NO_GROUP
-};
 /* clang-format on */
 
-static int parse(struct bench_optim_args *args, int argc, char **argv)
+static int check(struct cli_call *call)
 {
+    struct bench_optim_args *a = call->options;
     const char *names[N_OPTIMIZERS + N_FORMS];
-    int rc = cli_parse(&bench_optim, args, NULL, argc, argv);
     for (int i = 0; i < N_OPTIMIZERS; i++)
         names[i] = optimizer_name(i);
     for (int i = 0; i < N_FORMS; i++)
         names[N_OPTIMIZERS + i] = forms[i].name;
-    if (!rc)
-        rc =
-            select_names("--optimizer", &args->optimizers, names, N_OPTIMIZERS, args->optimizer_on);
-    if (!rc)
-        rc = select_names("--form", &args->forms, names + N_OPTIMIZERS, N_FORMS, args->form_on);
-    for (int i = 0; i < N_FORMS && !args->forms.n; i++) /* of fp32 and of bf16 trainings */
-        args->form_on[i] |= !strcmp(forms[i].name, "split");
-    return rc;
+    int code = select_names("--optimizer", &a->optimizers, names, N_OPTIMIZERS, a->optimizer_on);
+    if (!code)
+        code = select_names("--form", &a->forms, names + N_OPTIMIZERS, N_FORMS, a->form_on);
+    for (int i = 0; i < N_FORMS && !a->forms.n; i++) /* of fp32 and of bf16 trainings */
+        a->form_on[i] |= !strcmp(forms[i].name, "split");
+    return code;
 }
 
 /* ---- results ---- */
@@ -223,38 +216,32 @@ static int measure_all(const struct bench_optim_args *args, cJSON *list)
     return rc;
 }
 
-static int run(int argc, char **argv)
+static int work(struct cli_call *call)
 {
-    struct bench_optim_args args = {.elements = default_elements()};
-    cJSON *result = NULL, *list = NULL;
-    int rc = parse(&args, argc, argv);
-    if (rc)
-        return rc > 0 ? CLI_OK : cli_error(&bench_optim, CLI_USAGE);
-    if (!args.threads)
-        args.threads = zinf_optim_thread_count(0);
-    if (args.json) {
-        result = cJSON_CreateObject();
+    struct bench_optim_args *a = call->options;
+    cJSON *result = a->json ? cJSON_CreateObject() : NULL, *list = NULL;
+    a->elements = a->elements ? a->elements : default_elements();
+    a->threads = a->threads ? a->threads : zinf_optim_thread_count(0);
+    if (result) {
         cJSON_AddStringToObject(result, "isa", zinf_isa_name(zinf_isa()));
-        cJSON_AddNumberToObject(result, "threads", (double)args.threads);
-        cJSON_AddNumberToObject(result, "elements", (double)args.elements);
+        cJSON_AddNumberToObject(result, "threads", (double)a->threads);
+        cJSON_AddNumberToObject(result, "elements", (double)a->elements);
         list = cJSON_AddArrayToObject(result, "results");
-        if (!list)
-            rc = zinf_fail(-ENOMEM, "no memory for the result");
     } else {
-        printf("%lld elements, %d threads, %s\n", (long long)args.elements, (int)args.threads,
+        printf("%lld elements, %d threads, %s\n", (long long)a->elements, (int)a->threads,
                zinf_isa_name(zinf_isa()));
         printf("%-9s %-17s %8s %9s %8s %8s %7s\n", "optimizer", "form", "step ms", "M elem/s",
                "GB/s", "roof", "ratio");
     }
-    if (!rc)
-        rc = measure_all(&args, list);
-    return bench_finish(&bench_optim, result, rc);
+    return bench_finish(call->command, result, measure_all(a, list));
 }
 
 const struct cli_command bench_optim = {
     .name = "bench optim",
     .summary = "",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = own}, {.rows = cli_json, IN(json)}),
+    .bytes = sizeof(struct bench_optim_args),
+    .check = check,
+    .work = work,
 };

@@ -324,32 +324,28 @@ static const struct option own[] = {
      .otherwise = "all that are visible"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    {.rows = cli_json, IN(json)},
-    CLI_NO_GROUP
-};
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct pcie_options o = {.most = 0};
-    int rc = cli_parse(&bench_pcie, &o, NULL, argc, argv);
-    if (rc)
-        return rc > 0 ? CLI_OK : cli_error(&bench_pcie, CLI_USAGE);
-    if (o.most < 4096 || o.most > (uint64_t)8 << 30) {
-        zinf_fail(-EINVAL, "--size: between 4KiB and 8GiB");
-        return cli_error(&bench_pcie, CLI_USAGE);
-    }
-    const uint64_t most = zinf_align_up(o.most, 4096);
+    const struct pcie_options *o = call->options;
+    return o->most < 4096 || o->most > (uint64_t)8 << 30
+               ? zinf_fail(-EINVAL, "--size: between 4KiB and 8GiB")
+               : 0;
+}
+
+static int work(struct cli_call *call)
+{
+    const struct pcie_options *o = call->options;
+    const uint64_t most = zinf_align_up(o->most, 4096);
     struct bench_device_options wanted = {
         .device = ZINF_DEVICE_CUDA, .device_bytes = 2 * most, .host_bytes = 2 * most};
     struct bench_device b;
-    int n_gpus = gpus_of(o.gpus);
-    rc = n_gpus < 0 ? n_gpus : bench_device_open(&b, &wanted);
+    int n_gpus = gpus_of(o->gpus);
+    int rc = n_gpus < 0 ? n_gpus : bench_device_open(&b, &wanted);
     if (rc)
-        return cli_error(&bench_pcie, CLI_FAILED);
-    cJSON *result = o.json ? cJSON_CreateObject() : NULL;
+        return rc;
+    cJSON *result = o->json ? cJSON_CreateObject() : NULL;
     cJSON *list = result ? cJSON_AddArrayToObject(result, "results") : NULL;
     if (result)
         cJSON_AddStringToObject(result, "device", b.device->name);
@@ -362,13 +358,15 @@ static int run(int argc, char **argv)
     if (!rc && n_gpus > 1)
         rc = measure_gpus(&b, n_gpus, most, result);
     bench_device_close(&b);
-    return bench_finish(&bench_pcie, result, rc);
+    return bench_finish(call->command, result, rc);
 }
 
 const struct cli_command bench_pcie = {
     .name = "bench pcie",
     .summary = "",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = own}, {.rows = cli_json, IN(json)}),
+    .bytes = sizeof(struct pcie_options),
+    .check = check,
+    .work = work,
 };

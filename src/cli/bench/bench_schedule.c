@@ -3,9 +3,9 @@
  * hardware, which need not be here: the step runs on the lanes of a training, where operations take
  * their time and do nothing.
  */
+#include "bench/emulation.h"
 #include "cli/bench/bench.h"
 #include "cli/estimate/estimate.h"
-#include "train/emulation.h"
 
 static const char usage[] =
     "usage: zinf bench schedule --model DIR|config.json --machine NAME|FILE [options]\n"
@@ -24,7 +24,6 @@ static const char *const words[] = {
     "auto",   NULL};
 
 struct options {
-    struct zinf_job common;
     struct zinf_words schedules;
     const char *machine, *trace;
     double seconds;
@@ -57,9 +56,7 @@ static void print_one(const struct zinf_emulation *e)
 
 static void add_one(cJSON *list, const struct zinf_emulation *e)
 {
-    cJSON *one = cJSON_CreateObject();
-    if (!cJSON_AddItemToArray(list, one))
-        cJSON_Delete(one);
+    cJSON *one = cli_json_append(list);
     cJSON_AddStringToObject(one, "schedule", e->schedule);
     cJSON_AddNumberToObject(one, "floor_seconds", e->floor_seconds);
     cJSON_AddNumberToObject(one, "predicted_seconds", e->predicted_seconds);
@@ -122,11 +119,7 @@ static int run_all(const struct options *o, const struct zinf_session *s,
     const char *const *schedules = o->schedules.n ? o->schedules.items : usual;
     int n = o->schedules.n ? o->schedules.n : (int)(sizeof usual / sizeof *usual), code = 0;
     struct zinf_described_machine described;
-    struct zinf_estimate_options training = {.trainer = {.model_path = o->common.model,
-                                                         .config = s->config,
-                                                         .seq_len = s->seq_len,
-                                                         .source_len = o->common.source_len,
-                                                         .device = s->device}};
+    struct zinf_estimate_options training = {.trainer = estimate_trainer(s)};
     cJSON *list = result ? cJSON_AddArrayToObject(result, "schedules") : NULL;
     take_machine(&training, machine, &described, s);
     if (result)
@@ -136,21 +129,6 @@ static int run_all(const struct options *o, const struct zinf_session *s,
                "predicted", "step", "floor/step", "predicted", "busiest");
     for (int i = 0; !code && i < n; i++)
         code = run_schedule(o, &training, schedules[i], list);
-    return code;
-}
-
-static int run_session(const struct options *o, cJSON *result)
-{
-    struct zinf_session s = {0};
-    struct machine machine;
-    int code = o->machine ? machine_parse(&machine, o->machine) : 0;
-    if (!code)
-        code = zinf_session_shape(&s, &o->common);
-    if (!code)
-        code = zinf_session_config(&s, &o->common);
-    if (!code)
-        code = run_all(o, &s, o->machine ? &machine : NULL, result);
-    zinf_session_end(&s);
     return code;
 }
 
@@ -176,33 +154,35 @@ static const struct option own_trace[] = {
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {
-    {.rows = job_shape, IN(common)},
+    CLI_DOOR(job_shape),
     {.rows = own},
-    {.rows = job_shape_length, IN(common)},
+    CLI_DOOR(job_shape_length),
     {.rows = own_trace},
     {.rows = cli_json, IN(json)},
-    {.rows = job_step, IN(common)},
-    {.rows = job_pairs, IN(common)},
-    {.rows = job_dtype, IN(common)},
-    {.rows = job_device, IN(common)},
+    CLI_DOOR(job_step),
+    CLI_DOOR(job_pairs),
+    CLI_DOOR(job_dtype),
+    CLI_DOOR(job_device),
     CLI_NO_GROUP
 };
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct options o = {.common = ZINF_JOB_DEFAULT};
-    struct zinf_job *c = &o.common;
-    int code = cli_parse(&bench_schedule, &o, NULL, argc, argv);
-    if (code == 1)
-        return CLI_OK;
+    return session_need_model(call->session);
+}
+
+static int work(struct cli_call *call)
+{
+    const struct options *o = call->options;
+    cJSON *result = o->json ? cJSON_CreateObject() : NULL;
+    struct machine machine;
+    int code = o->machine ? machine_parse(&machine, o->machine) : 0;
     if (!code)
-        code = zinf_job_check(c);
-    if (code)
-        return cli_error(&bench_schedule, CLI_USAGE);
-    c->no_training = true; /* a learning rate changes no time */
-    cJSON *result = o.json ? cJSON_CreateObject() : NULL;
-    return bench_finish(&bench_schedule, result, run_session(&o, result));
+        code = session_ready(call->session, JOB_LOOKS);
+    if (!code)
+        code = run_all(o, call->session, o->machine ? &machine : NULL, result);
+    return bench_finish(call->command, result, code);
 }
 
 const struct cli_command bench_schedule = {
@@ -210,5 +190,7 @@ const struct cli_command bench_schedule = {
     .summary = "",
     .usage = usage,
     .groups = groups,
-    .run = run,
+    .bytes = sizeof(struct options),
+    .check = check,
+    .work = work,
 };

@@ -26,34 +26,21 @@ static void look(struct doctor *d)
     doctor_step(d);
 }
 
-/* clang-format off */
-static const struct option_group groups[] = {
-    {.rows = cli_json},
-    CLI_NO_GROUP
-};
-/* clang-format on */
-
-static int run(int argc, char **argv)
+static int work(struct cli_call *call)
 {
-    bool json = false;
-    int code = cli_parse(&cli_doctor, &json, NULL, argc, argv);
-    if (code)
-        return code < 0 ? cli_error(&cli_doctor, CLI_USAGE) : CLI_OK;
-    cJSON *all = json ? cJSON_CreateObject() : NULL;
+    const bool *json = call->options;
+    cJSON *all = *json ? cJSON_CreateObject() : NULL;
     struct doctor d = {all ? cJSON_AddArrayToObject(all, "lines") : NULL, false};
     look(&d);
-    char *text = all ? cJSON_Print(all) : NULL;
-    if (text)
-        puts(text);
-    cJSON_free(text);
-    cJSON_Delete(all);
-    return d.failed ? CLI_FAILED : CLI_OK;
+    int code = *json ? cli_print_json(all) : 0;
+    return code ? code : d.failed ? CLI_FAILED : CLI_OK;
 }
 
 const struct cli_command cli_doctor = {
     .name = "doctor",
     .summary = "check what a training on the GPU needs",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = cli_json}),
+    .bytes = sizeof(bool),
+    .work = work,
 };

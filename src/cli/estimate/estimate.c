@@ -249,9 +249,7 @@ static void add_changes(cJSON *root, const struct estimate *e)
 {
     cJSON *changes = cJSON_AddArrayToObject(root, "changes");
     for (int i = 0; i < e->n_changes; i++) {
-        cJSON *change = cJSON_CreateObject();
-        if (change && !cJSON_AddItemToArray(changes, change))
-            cJSON_Delete(change);
+        cJSON *change = cli_json_append(changes);
         cJSON_AddStringToObject(change, "what", e->changes[i].what);
         if (e->changes[i].step_seconds > 0)
             cJSON_AddNumberToObject(change, "step_seconds", e->changes[i].step_seconds);
@@ -295,17 +293,6 @@ cJSON *estimate_json(const struct estimate *e)
     if (e->steps_apart > 0)
         cJSON_AddNumberToObject(root, "steps_apart", e->steps_apart);
     return root;
-}
-
-int estimate_print_json(cJSON *root)
-{
-    char *text = cJSON_Print(root);
-    if (text)
-        puts(text);
-    int code = text ? 0 : zinf_fail(-ENOMEM, "no memory for the estimate");
-    cJSON_free(text);
-    cJSON_Delete(root);
-    return code;
 }
 
 void estimate_drive_room(struct estimate *e, const struct zinf_config *config)

@@ -70,7 +70,16 @@ double estimate_length_kwh(const struct estimate *e);
 const char *estimate_lane(int lane); /* "drive reads" */
 void estimate_print(const struct estimate *e);
 cJSON *estimate_json(const struct estimate *e);
-int estimate_print_json(cJSON *root); /* frees it */
+
+/* A training as it is estimated: of shapes alone. */
+static inline struct zinf_trainer_options estimate_trainer(const struct zinf_session *s)
+{
+    return (struct zinf_trainer_options){.model_path = s->job.model,
+                                         .config = s->config,
+                                         .seq_len = s->seq_len,
+                                         .source_len = s->job.source_len,
+                                         .device = s->device};
+}
 
 /* Fills an estimate of a training on a machine: options has what is the same on all of them. */
 struct estimate_request {

@@ -127,7 +127,7 @@ int estimate_compare(const struct estimate_request *request, const char *machine
     if (!c.list)
         return code;
     if (!code)
-        return estimate_print_json(c.list);
+        return cli_print_json(c.list);
     cJSON_Delete(c.list);
     return code;
 }

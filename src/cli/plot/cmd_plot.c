@@ -9,7 +9,6 @@
 #define MAX_RUNS 16
 
 struct plot_options {
-    struct zinf_words paths;
     const char *output, *csv, *tensorboard;
     bool no_charts;
 };
@@ -76,9 +75,9 @@ static int write_events(const struct plot_run *runs, int n, const char *folder)
 }
 
 /* plot.html in the first run's folder, or beside a log. */
-static char *page_path(const struct plot_options *o)
+static char *page_path(const struct plot_options *o, const char *first)
 {
-    const char *first = o->paths.items[0], *dot = strrchr(first, '.');
+    const char *dot = strrchr(first, '.');
     if (o->output)
         return strdup(o->output);
     if (!dot || strcmp(dot, ".jsonl"))
@@ -90,34 +89,35 @@ static char *page_path(const struct plot_options *o)
 }
 
 /* A page or table is never written over a log. */
-static int check_outputs(const struct plot_options *o, const char *page)
+static int check_outputs(const struct plot_options *o, const struct zinf_words *paths,
+                         const char *page)
 {
     struct zinf_origins origins = {NULL, 0};
     char *logs[MAX_RUNS] = {NULL};
     int code = 0;
-    for (int i = 0; !code && i < o->paths.n; i++) {
-        logs[i] = zinf_path_join(o->paths.items[i], "log.jsonl");
+    for (int i = 0; !code && i < paths->n; i++) {
+        logs[i] = zinf_path_join(paths->items[i], "log.jsonl");
         bool is_folder = logs[i] && !access(logs[i], F_OK);
-        code = zinf_origins_add(&origins, "RUN", is_folder ? logs[i] : o->paths.items[i]);
+        code = zinf_origins_add(&origins, "RUN", is_folder ? logs[i] : paths->items[i]);
     }
     if (!code)
         code = zinf_apart_check("--output", page, ZINF_WRITTEN_FILE, &origins);
     if (!code)
         code = zinf_apart_check("--csv", o->csv, ZINF_WRITTEN_FILE, &origins);
-    for (int i = 0; i < o->paths.n; i++)
+    for (int i = 0; i < paths->n; i++)
         free(logs[i]);
     zinf_origins_free(&origins);
     return code;
 }
 
-static int plot(const struct plot_options *o)
+static int plot(const struct plot_options *o, const struct zinf_words *paths)
 {
     struct plot_run *runs = calloc(MAX_RUNS, sizeof *runs); /* too large for a small stack */
     int n = 0, code = 0;
-    char *page = page_path(o);
-    code = page && runs ? check_outputs(o, page) : zinf_fail(-ENOMEM, "no memory to plot");
-    for (; n < o->paths.n && !code; n += !code)
-        code = plot_run_read(&runs[n], o->paths.items[n]);
+    char *page = page_path(o, paths->items[0]);
+    code = page && runs ? check_outputs(o, paths, page) : zinf_fail(-ENOMEM, "no memory to plot");
+    for (; n < paths->n && !code; n += !code)
+        code = plot_run_read(&runs[n], paths->items[n]);
     if (!code && o->csv)
         code = plot_csv_write(&runs[0], o->csv);
     if (!code && o->tensorboard)
@@ -151,33 +151,31 @@ static const struct option own[] = {
     OPTION("--no-charts", FLAG, AT(no_charts), NULL, "nothing in the terminal"),
     CLI_NO_ROW
 };
-static const struct option_group groups[] = {
-    {.rows = own},
-    CLI_NO_GROUP
-};
 /* clang-format on */
 
-static int run(int argc, char **argv)
+static int check(struct cli_call *call)
 {
-    struct plot_options o = {.paths = {.n = 0}};
-    int code = cli_parse(&cli_plot, &o, &o.paths, argc, argv);
-    if (code == 1)
-        return CLI_OK;
-    if (!code && !o.paths.n)
-        code = zinf_fail(-EINVAL, "a RUN is needed: the --output folder of a training, or a log");
-    if (!code && o.paths.n > MAX_RUNS)
-        code = zinf_fail(-EINVAL, "at most %d runs fit one page", MAX_RUNS);
-    if (!code && o.csv && o.paths.n > 1)
-        code = zinf_fail(-EINVAL, "--csv takes one run");
-    if (code)
-        return cli_error(&cli_plot, CLI_USAGE);
-    return plot(&o) ? cli_error(&cli_plot, CLI_FAILED) : CLI_OK;
+    const struct plot_options *o = call->options;
+    const int n = call->words.n;
+    if (!n)
+        return zinf_fail(-EINVAL, "a RUN is needed: the --output folder of a training, or a log");
+    if (n > MAX_RUNS)
+        return zinf_fail(-EINVAL, "at most %d runs fit one page", MAX_RUNS);
+    return o->csv && n > 1 ? zinf_fail(-EINVAL, "--csv takes one run") : 0;
+}
+
+static int work(struct cli_call *call)
+{
+    return plot(call->options, &call->words);
 }
 
 const struct cli_command cli_plot = {
     .name = "plot",
     .summary = "curves of runs, as a page and in the terminal",
     .usage = usage,
-    .groups = groups,
-    .run = run,
+    .groups = CLI_GROUPS({.rows = own}),
+    .bytes = sizeof(struct plot_options),
+    .takes_words = true,
+    .check = check,
+    .work = work,
 };

@@ -30,6 +30,7 @@ int family_read_activation(const struct zinf_model_source *source, const char *k
         {"gelu_fast", ZINF_ACTIVATION_GELU_TANH}, {"gelu", ZINF_ACTIVATION_GELU_ERF},
         {"silu", ZINF_ACTIVATION_SILU},           {"swish", ZINF_ACTIVATION_SILU},
         {"relu", ZINF_ACTIVATION_RELU},           {"tanh", ZINF_ACTIVATION_TANH},
+        {"relu2", ZINF_ACTIVATION_RELU_SQUARED},
     };
     const char *name = NULL;
     int code = zinf_json_string(source->config, source->what, key, &name);

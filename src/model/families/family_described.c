@@ -14,7 +14,7 @@ struct reading {
     const struct described *of;
     bool qkv_bias, proj_bias, mlp_bias, tied;
     struct rope_spec windowed_rope;
-    char names[6][NAME_BYTES]; /* of norms */
+    char names[8][NAME_BYTES]; /* of norms */
     int n_names;
 };
 
@@ -30,8 +30,8 @@ static int read_switches(const struct zinf_model_source *source, struct reading 
     const struct described *of = r->of;
     struct decoder *d = &r->d;
     int code;
-    d->mlp.gated = true;
-    d->mlp.activation = ZINF_ACTIVATION_SILU;
+    d->mlp.gated = !of->plain_up;
+    d->mlp.activation = of->plain_up ? of->plain_activation : ZINF_ACTIVATION_SILU;
     d->parallel = d->one_norm = of->parallel;
     d->attention.whole_norms = of->head_norms == DESCRIBED_WHOLE_NORMS;
     d->attention.norms_after_rotation = of->head_norms == DESCRIBED_ROTATED_HEAD_NORMS;
@@ -165,13 +165,25 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
 
 /* ---- tensors ---- */
 
-static void add_norm(struct reading *r, enum decoder_place place, const char *name, int64_t cols)
+static void add_vector(struct reading *r, enum decoder_place place, const char *name,
+                       const char *part, int64_t n, enum zinf_init init)
 {
+    char *whole = r->names[r->n_names++];
+    snprintf(whole, NAME_BYTES, "%s.%s", name, part);
+    family_add_vector(&r->list, place, whole, n, init);
+}
+
+/* Of all of a row. */
+static void add_norm(struct reading *r, enum decoder_place place, const char *name)
+{
+    const enum zinf_init init = r->of->norm_add != 0 ? ZINF_INIT_ZERO : ZINF_INIT_ONE;
     if (!name)
         return;
-    char *whole = r->names[r->n_names++];
-    snprintf(whole, NAME_BYTES, "%s.weight", name);
-    family_add_vector(&r->list, place, whole, cols, ZINF_INIT_ONE);
+    add_vector(r, place, name, "weight", r->d.hidden, init);
+    if (!r->of->norm_bias)
+        return;
+    const enum decoder_place bias = place == DECODER_NORM1_W ? DECODER_NORM1_B : DECODER_NORM2_B;
+    add_vector(r, bias, name, "bias", r->d.hidden, ZINF_INIT_ZERO);
 }
 
 static void list_biases(struct reading *r)
@@ -184,7 +196,8 @@ static void list_biases(struct reading *r)
         family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", d->hidden, ZINF_INIT_ZERO);
     if (!r->mlp_bias)
         return;
-    family_add_vector(list, DECODER_UP_B, "mlp.gate_proj.bias", d->ffn, ZINF_INIT_ZERO);
+    if (d->mlp.gated)
+        family_add_vector(list, DECODER_UP_B, "mlp.gate_proj.bias", d->ffn, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_UP_B, "mlp.up_proj.bias", d->ffn, ZINF_INIT_ZERO);
     family_add_vector(list, DECODER_DOWN_B, "mlp.down_proj.bias", d->hidden, ZINF_INIT_ZERO);
 }
@@ -195,10 +208,10 @@ static void list_head_norms(struct reading *r)
     const struct attention_spec *a = &r->d.attention;
     if (of->head_norms == DESCRIBED_NO_NORMS)
         return;
-    add_norm(r, DECODER_Q_NORM, of->q_norm ? of->q_norm : "self_attn.q_norm",
-             a->whole_norms ? a->n_heads * a->head_dim : a->head_dim);
-    add_norm(r, DECODER_K_NORM, of->k_norm ? of->k_norm : "self_attn.k_norm",
-             a->whole_norms ? a->n_kv_heads * a->head_dim : a->head_dim);
+    add_vector(r, DECODER_Q_NORM, of->q_norm ? of->q_norm : "self_attn.q_norm", "weight",
+               a->whole_norms ? a->n_heads * a->head_dim : a->head_dim, ZINF_INIT_ONE);
+    add_vector(r, DECODER_K_NORM, of->k_norm ? of->k_norm : "self_attn.k_norm", "weight",
+               a->whole_norms ? a->n_kv_heads * a->head_dim : a->head_dim, ZINF_INIT_ONE);
 }
 
 static void list_tensors(struct reading *r)
@@ -206,19 +219,24 @@ static void list_tensors(struct reading *r)
     const struct described *of = r->of;
     const struct decoder *d = &r->d;
     r->list.std = d->init_std;
-    if (of->fused_up) {
+    if (of->fused_up || of->plain_up) {
         rotary_list_attention(&r->list, d);
-        family_add_matrix(&r->list, DECODER_UP_W, "mlp.gate_up_proj.weight", 2 * d->ffn, d->hidden);
+        family_add_matrix(&r->list, DECODER_UP_W,
+                          of->plain_up ? "mlp.up_proj.weight" : "mlp.gate_up_proj.weight",
+                          (of->plain_up ? 1 : 2) * d->ffn, d->hidden);
         family_add_matrix(&r->list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);
     } else {
         rotary_list_matrices(&r->list, d);
     }
-    add_norm(r, DECODER_NORM1_W, of->before1, d->hidden);
+    add_norm(r, DECODER_NORM1_W, of->before1);
     list_biases(r);
     list_head_norms(r);
-    add_norm(r, DECODER_AFTER1_W, of->after1, d->hidden);
-    add_norm(r, DECODER_NORM2_W, of->before2, d->hidden);
-    add_norm(r, DECODER_AFTER2_W, of->after2, d->hidden);
+    if (of->sinks)
+        family_add_vector(&r->list, DECODER_SINKS, "self_attn.sinks", d->attention.n_heads,
+                          ZINF_INIT_ZERO);
+    add_norm(r, DECODER_AFTER1_W, of->after1);
+    add_norm(r, DECODER_NORM2_W, of->before2);
+    add_norm(r, DECODER_AFTER2_W, of->after2);
 }
 
 int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
@@ -236,8 +254,11 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = family_read_init(source, &r.d, "initializer_range", 0.02)) ||
         (code = family_read_padding(source, &r.d, of->padding)) ||
         (code = read_factors(source, &r)) || (code = read_dropouts(source, &r)) ||
-        (code = read_windows(graph, source, &r)) || (code = read_rotation(graph, source, &r)))
+        (code = read_windows(graph, source, &r)) || (code = read_rotation(graph, source, &r)) ||
+        (code = rotary_read_experts(graph, source, of->experts, &r.d)))
         return code;
+    r.d.attention.norm.w_add = r.d.mlp.norm.w_add = of->norm_add;
+    r.d.final_b = of->norm_bias ? "norm.bias" : NULL;
     list_tensors(&r);
     return family_finish(graph, facts, source, &r.d, &r.list, of->end_of_text);
 }

@@ -1,9 +1,9 @@
 /*
- * family_described: decoders with RMS norms, gated feed-forward parts and rotary positions that
- * differ by data alone: where their norms stand, which biases there are, how heads are normalised,
- * which layers rotate and which have a window, and by what numbers embeddings, branches and logits
- * are scaled. A family is a struct of these and its published sizes; the defaults are those of its
- * class in transformers.
+ * family_described: decoders with rotary positions that differ by data alone: where their norms
+ * stand and of which kind they are, which biases there are, how heads are normalised, which layers
+ * rotate and which have a window, whether the feed-forward part has a gate or is a choice of
+ * experts, and by what numbers embeddings, branches and logits are scaled. A family is a struct of
+ * these and its published sizes; the defaults are those of its class in transformers.
  */
 #ifndef ZINF_FAMILY_DESCRIBED_H
 #define ZINF_FAMILY_DESCRIBED_H
@@ -38,6 +38,8 @@ struct described_switch {
 struct described {
     struct family_traits traits; /* first: the family's traits point here */
     enum zinf_norm_kind norm;
+    bool norm_bias;      /* of every norm but those of heads */
+    float norm_add;      /* the weight of these is norm_add + w */
     const char *eps_key; /* NULL: "rms_norm_eps" */
     double eps;
     /* Names of the norms in front of attention and behind its projection, in front of the
@@ -47,6 +49,10 @@ struct described {
     enum described_norms head_norms;
     const char *q_norm, *k_norm; /* NULL: "q_norm", "k_norm" */
     bool fused_up;               /* gate and up are one tensor of the file */
+    bool plain_up;               /* there is no gate; the activation where "hidden_act" is absent */
+    enum zinf_activation plain_activation;
+    const struct rotary_experts *experts; /* in the place of the feed-forward part; NULL: none */
+    bool sinks;                           /* "self_attn.sinks" join the softmax of each head */
     struct described_switch qkv_bias, proj_bias, mlp_bias, tied;
     double theta, partial; /* of the rotation; 0: 1e4, and the whole head */
     bool interleaved;

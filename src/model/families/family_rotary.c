@@ -224,7 +224,7 @@ int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     int code;
     if ((code = read_shape(source, &l)) || (code = read_numbers(source, &l)) ||
         (code = read_switches(source, &l)) || (code = read_window(graph, source, &l)) ||
-        (code = rotary_read_experts(graph, source, &l.d)))
+        (code = rotary_read_experts(graph, source, l.traits->experts, &l.d)))
         return code;
     if ((code = rotary_read_rope(graph, source, &l.d)))
         return code;

@@ -33,11 +33,12 @@ struct rotary_experts {
     const struct rotary_expert_size *sizes; /* of those in the traits */
     const char *normalised_key;             /* NULL: always */
     const char *shared_key;                 /* NULL: no expert that all tokens have */
-    bool in_some_layers; /* "decoder_sparse_step" and "mlp_only_layers" are read */
-    bool jitters;        /* "router_jitter_noise" is */
-    bool new_normalised; /* what new configurations say */
-    /* As struct decoder_experts has them. */
-    const char *gate, *list, *w_gate, *w_up, *w_down, *shared, *shared_gate;
+    bool in_some_layers;          /* "decoder_sparse_step" and "mlp_only_layers" are read */
+    bool jitters;                 /* "router_jitter_noise" is */
+    bool new_normalised;          /* what new configurations say */
+    double balance;               /* "router_aux_loss_coef" where it is absent; 0: 0.001 */
+    bool clamped;                 /* gate and up are: ZINF_ACTIVATION_CLAMPED_SWISH */
+    struct decoder_experts names; /* of tensors, and how the file has them */
 };
 
 enum rotary_window {
@@ -66,9 +67,10 @@ struct rotary_traits {
 };
 int rotary_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source);
-/* family_rotary_experts.c: of config.json, into d; of a size, into a new one. */
+/* family_rotary_experts.c: of config.json, into d (e NULL: there are none); of a size, into a new
+ * one. */
 int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
-                        struct decoder *d);
+                        const struct rotary_experts *e, struct decoder *d);
 int rotary_add_experts(cJSON *config, const struct rotary_traits *traits, size_t size,
                        int64_t hidden);
 int rotary_make_config(cJSON *config, const struct zinf_family *family,

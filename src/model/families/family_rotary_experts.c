@@ -64,10 +64,11 @@ static int refuse_jitter(const struct zinf_model_source *source)
 }
 
 /* Added to the loss where the routers' logits are put out, as transformers has it. */
-static int read_balance(const struct zinf_model_source *source, float *balance)
+static int read_balance(const struct zinf_model_source *source, const struct rotary_experts *e,
+                        float *balance)
 {
     bool put_out = false;
-    double coefficient = 0.001;
+    double coefficient = e->balance > 0 ? e->balance : 0.001;
     const struct family_double list[] = {{"router_aux_loss_coef", &coefficient}, {NULL, NULL}};
     int code = zinf_json_bool(source->config, source->what, "output_router_logits", &put_out);
     if (!code)
@@ -77,23 +78,17 @@ static int read_balance(const struct zinf_model_source *source, float *balance)
 }
 
 int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
-                        struct decoder *d)
+                        const struct rotary_experts *e, struct decoder *d)
 {
-    const struct rotary_traits *traits = source->family->traits;
-    const struct rotary_experts *e = traits->experts;
     bool normalised = false;
     int code;
     if (!e)
         return 0;
-    d->experts = (struct decoder_experts){.gate = e->gate,
-                                          .list = e->list,
-                                          .w_gate = e->w_gate,
-                                          .w_up = e->w_up,
-                                          .w_down = e->w_down,
-                                          .shared = e->shared,
-                                          .shared_gate = e->shared_gate};
-    if ((code = read_balance(source, &d->experts.balance)) || (code = read_numbers(source, e, d)) ||
-        (e->jitters && (code = refuse_jitter(source))) ||
+    d->experts = e->names;
+    if (e->clamped)
+        d->mlp.activation = ZINF_ACTIVATION_CLAMPED_SWISH;
+    if ((code = read_balance(source, e, &d->experts.balance)) ||
+        (code = read_numbers(source, e, d)) || (e->jitters && (code = refuse_jitter(source))) ||
         (e->in_some_layers && (code = read_layers(graph, source, d))))
         return code;
     if (e->normalised_key)

@@ -260,6 +260,8 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
     print_stalls(file, r);
     fprintf(file, ", \"drive_bytes_read\": %llu, \"drive_bytes_written\": %llu",
             (unsigned long long)r->lane_bytes[0], (unsigned long long)r->lane_bytes[1]);
+    if (r->pageable_copies >= 0)
+        fprintf(file, ", \"pageable_copies\": %lld", (long long)r->pageable_copies);
     print_seats(file, seats);
     fprintf(file, ", \"bottleneck\": \"%s\"", r->bottleneck);
     print_evaluation(file, evaluation);

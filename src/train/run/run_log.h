@@ -23,6 +23,7 @@ struct run_evaluation {
 struct run_seat_times {
     double lane_seconds[8];
     uint64_t lane_bytes[8];
+    int64_t pageable_copies;
 };
 struct run_seats {
     const struct run_seat_times *times; /* [n] */

@@ -229,7 +229,8 @@ bool run_all_are_done(struct run *run, int code)
 
 /* ---- what a step took on each of the process's seats ---- */
 
-/* Seat 0 logs it; the bytes of drives, which each seat reads and writes for itself, are of all. */
+/* Seat 0 logs it; the bytes of drives, which each seat reads and writes for itself, and what was
+ * copied without page-locked memory are of all. */
 int run_share_times(struct run *run, struct zinf_step_result *result)
 {
     struct run_seat_times mine;
@@ -242,11 +243,16 @@ int run_share_times(struct run *run, struct zinf_step_result *result)
         return zinf_fail(-ENOMEM, "no memory for the times of %u ranks", at.world);
     memcpy(mine.lane_seconds, result->lane_seconds, sizeof mine.lane_seconds);
     memcpy(mine.lane_bytes, result->lane_bytes, sizeof mine.lane_bytes);
+    mine.pageable_copies = result->pageable_copies;
     int code = zinf_net_gather(run->net, &mine, run->times, sizeof mine);
     uint32_t first = at.rank - at.seat;
-    for (uint32_t s = 0; !code && s < at.seats; s++)
+    for (uint32_t s = 0; !code && s < at.seats; s++) {
+        const struct run_seat_times *times = &run->times[first + s];
         for (int lane = 0; s != at.seat && lane < RUN_DRIVE_LANES; lane++)
-            result->lane_bytes[lane] += run->times[first + s].lane_bytes[lane];
+            result->lane_bytes[lane] += times->lane_bytes[lane];
+        if (s != at.seat && times->pageable_copies > 0)
+            result->pageable_copies += times->pageable_copies;
+    }
     return code;
 }
 

@@ -40,7 +40,7 @@ struct checkpoint {
     uint64_t threads; /* of the host device: sums are cut by it; 0: not known */
     double lr;        /* of the last update; for the reader */
     enum zinf_dtype dtype;
-    char optimizer[16];
+    char optimizer[64]; /* setup_optimizers_text */
     int n_moments;
     bool adapted;      /* of adapters alone: the folder is PEFT's */
     uint64_t base_sum; /* of the weights under them */
@@ -113,9 +113,9 @@ int checkpoint_background_end(struct checkpoint_background *b);
 int checkpoint_open_foreign(struct checkpoint *out, const char *folder);
 /* One of its arrays. */
 int checkpoint_open_foreign_part(const char *folder, int part, struct zinf_tensors **out);
-/* Whether the training that goes on from it has the moments that it has. */
+/* Whether the training that goes on from it, with these optimizers, has the moments that it has. */
 int checkpoint_check_foreign(const struct checkpoint *c, const char *folder,
-                             const struct zinf_config *config);
+                             const char *optimizers);
 
 /* checkpoint_load.c */
 /* Reads and verifies a checkpoint; when it is damaged the message offers the one before. */

@@ -50,19 +50,18 @@ int checkpoint_open_foreign_part(const char *folder, int part, struct zinf_tenso
     return zinf_tensors_open_training(out, folder, (enum zinf_training_part)part);
 }
 
-int checkpoint_check_foreign(const struct checkpoint *c, const char *folder,
-                             const struct zinf_config *config)
+int checkpoint_check_foreign(const struct checkpoint *c, const char *folder, const char *optimizers)
 {
-    const char *type = config->optimizer.type;
     if (!c->n_moments)
         return zinf_fail(-ENOTSUP,
                          "%s has no optimizer state of ZeRO's: begin anew from its weights with "
                          "--model %s",
                          folder, folder);
-    if (!strcmp(type, "Adam") || !strcmp(type, "AdamW"))
+    if (!strcmp(optimizers, "Adam") || !strcmp(optimizers, "AdamW"))
         return 0;
-    return zinf_fail(-ENOTSUP,
-                     "%s has the moments of Adam, but optimizer.type is %s: set it to AdamW, or "
-                     "begin anew from its weights with --model %s",
-                     folder, type, folder);
+    return zinf_fail(
+        -ENOTSUP,
+        "%s has the moments of Adam, but the optimizer is %s: set optimizer.type to AdamW, or "
+        "begin anew from its weights with --model %s",
+        folder, optimizers, folder);
 }

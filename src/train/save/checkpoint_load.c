@@ -169,9 +169,11 @@ static void warn_of_changes(const cJSON *saved, const cJSON *now, const char *fo
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved)
 {
+    size_t first = strcspn(c->optimizer, "+");
     if (c->foreign)
-        return checkpoint_check_foreign(c, folder, config);
-    if (strcmp(c->optimizer, config->optimizer.type))
+        return 0;
+    if (strlen(config->optimizer.type) != first ||
+        strncmp(c->optimizer, config->optimizer.type, first))
         return zinf_fail(-EINVAL,
                          "%s has the state of optimizer %s, but optimizer.type is %s: set it back, "
                          "or start anew from its weights with --model %s",
@@ -277,7 +279,7 @@ static int load_unit(const struct source *s, const struct zinf_tensors *file, ui
     const float *slice = source_region(s).unit + s->setup->layout.units[unit].slice_first;
     if (!unit_trains(s->setup, unit))
         return 0;
-    int code = transfer_gather(s, file, unit);
+    int code = transfer_gather(s, file, unit, part);
     return code ? code : state_write(s, unit, part, slice);
 }
 
@@ -291,7 +293,7 @@ static int load_part(const struct checkpoint *c, const char *folder, const struc
     int code = !path        ? -ENOMEM
                : c->foreign ? checkpoint_open_foreign_part(folder, part, &file)
                             : zinf_tensors_open(&file, path);
-    bool factors = part > PART_MASTER && !s->setup->rule->moment_bytes;
+    bool factors = part > PART_MASTER && s->setup->grain == GRAIN_TENSORS;
     if (!code && factors)
         code = transfer_load_factors(s, part, file);
     for (uint32_t u = 0; !code && !factors && u < s->setup->n_units; u++) {
@@ -317,6 +319,17 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
                           const struct zinf_trainer *t)
 {
     const char *base = t->setup.options.model_path;
+    char optimizers[64];
+    setup_optimizers_text(&t->setup, optimizers);
+    int code = c->foreign ? checkpoint_check_foreign(c, folder, optimizers) : 0;
+    if (code)
+        return code;
+    if (!c->foreign && strcmp(c->optimizer, optimizers))
+        return zinf_fail(-EINVAL,
+                         "%s has the state of optimizers %s, but optimizer.type and "
+                         "zinf.learning_rates ask for %s: set them back, or start anew from its "
+                         "weights with --model %s",
+                         folder, c->optimizer, optimizers, folder);
     if (c->adapted != is_adapted(&t->setup))
         return zinf_fail(-EINVAL, "%s is %s: %s", folder,
                          c->adapted ? "of an adapter" : "of a whole model",

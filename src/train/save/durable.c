@@ -51,9 +51,14 @@ static uint64_t layout_number(const struct zinf_trainer *t)
     const struct zinf_layout *l = &t->setup.layout;
     const struct zinf_axis *data = data_axis(&t->setup);
     const char *family = zinf_model_facts(t->setup.model)->family;
-    const uint64_t kinds[] = {t->setup.dtype,        t->setup.form, t->setup.hyper.kind,
-                              t->setup.rule->number, data->rank,    data->world};
+    const uint64_t kinds[] = {t->setup.dtype,      t->setup.form,
+                              t->setup.hyper.kind, t->setup.optimizers[0].rule->number,
+                              data->rank,          data->world};
     uint64_t sum = XXH3_64bits_withSeed(family, strlen(family), XXH3_64bits(kinds, sizeof kinds));
+    char optimizers[64];
+    setup_optimizers_text(&t->setup, optimizers);
+    if (t->setup.n_optimizers > 1)
+        sum = XXH3_64bits_withSeed(optimizers, strlen(optimizers), sum);
     for (uint32_t u = 0; u < l->n_units; u++)
         sum = unit_number(&t->setup.graph->units[u], sum);
     for (uint32_t g = 0; g < l->n_groups; g++) {

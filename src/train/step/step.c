@@ -234,6 +234,11 @@ static void report_lanes(const struct zinf_lane_times *taken, struct zinf_step_r
     result->bottleneck = zinf_lane_name((enum zinf_lane)busiest);
 }
 
+static uint64_t pageable_copies(const struct zinf_trainer *t)
+{
+    return t->setup.device->ops->pageable_copies(t->setup.device);
+}
+
 /* A loss that is not finite itself has not been scaled yet: a smaller scale will not mend that, and
  * the steps that are skipped while it falls are for nothing. */
 static const char fp16_remedy[] =
@@ -304,7 +309,7 @@ static uint64_t rows_of_step(const struct zinf_trainer *t)
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
                 struct zinf_step_result *result)
 {
-    uint64_t begin = zinf_now_ns();
+    uint64_t begin = zinf_now_ns(), pageable = pageable_copies(t);
     struct zinf_lane_times times;
     double norm = 0, counted, scale = t->loss_scale.scale;
     double lr =
@@ -345,6 +350,8 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .predicted_seconds = expected,
         .schedule = schedule,
         .n_redone = t->n_redone,
+        .pageable_copies =
+            t->setup.device->needs_pinned ? (int64_t)(pageable_copies(t) - pageable) : -1,
     };
     report_lanes(&times, result);
     mark_step(t, begin);
