@@ -68,6 +68,6 @@ left=$(find "$prefix" ! -type d)
 [ -z "$left" ] || echo "# left:" $left
 [ -z "$left" ]
 verdict $? "uninstall leaves nothing"
-[ -z "$(find "$work/out" -maxdepth 1 -name '.*-rows.jsonl')" ]
-verdict $? "and no rows"
+[ -f "$work/out/cache/rows.jsonl" ] && [ ! -e "$work/out/again/cache/eval-rows.jsonl" ]
+verdict $? "rows stay with a training alone"
 finish
