@@ -85,9 +85,10 @@ struct zinf_session {
     bool keeps_rows;            /* a training stands on them, and may be resumed */
     volatile sig_atomic_t stop; /* by zinf_session_cancel */
     /* Of a training: what the command sets before (events, speeds, save, stuck), and what it makes
-     * of the rest when all is open. opened: sees that, on every rank; NULL: nobody does. */
+     * of the rest when all is open. opened: sees that, on every rank, and may say that it cannot
+     * be; NULL: nobody does. */
     struct zinf_run_options run;
-    void (*opened)(void *arg);
+    int (*opened)(void *arg);
     void *opened_arg;
 
     /* ---- open; zinf_session_end leaves zeros from here on ---- */
