@@ -85,6 +85,22 @@ static inline int64_t zinf_attention_distances(const struct zinf_attention *args
 }
 #define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
 
+/* A number of each head's own, its sink, joins the softmax of every row and is dropped from it
+ * (Xiao et al., arXiv 2309.17453): behind attention without it, out *= exp(lse - l), and lse
+ * becomes l = log(exp(lse) + exp(sink)), with which attention's backward is that of the whole.
+ * Backward: d_sinks[h] = - sum over rows of exp(sink - lse) out . d_out. */
+struct zinf_sinks {
+    enum zinf_dtype dtype;
+    int64_t batch, seq, n_heads, head_dim; /* head_dim at most ZINF_SINKS_MAX_HEAD_DIM */
+    const void *sinks;                     /* [n_heads] */
+    void *out;                             /* [batch*seq][n_heads head_dim]; backward reads it */
+    float *lse;                            /* [batch][n_heads][seq]; backward reads it */
+    /* backward only */
+    const void *d_out; /* as out */
+    float *d_sinks;    /* [n_heads], overwritten */
+};
+#define ZINF_SINKS_MAX_HEAD_DIM 256
+
 /* Keys and values of other sequences than the rows' own (cross-attention), each of which stays as
  * it was brought: a row sees all of its source, whose number stands in the place of its sequence's.
  */
@@ -123,6 +139,7 @@ struct zinf_attention_cached {
     const void *qkv;                         /* [rows][(n_heads + 2 n_kv_heads) head_dim] */
     void *cache; /* [n_sequences][keys, values][n_kv_heads][capacity][head_dim] */
     void *out;   /* [rows][n_heads head_dim] */
+    float *lse;  /* [rows][n_heads]: log-sum-exp of the scores; NULL: not wanted */
 };
 
 /* A bias of scores by how far a key is from its query, from a table of buckets (Raffel et al.,

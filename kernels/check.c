@@ -157,6 +157,15 @@ int check_attention_cached(const struct zinf_attention_cached *a)
     return 0;
 }
 
+int check_sinks(const struct zinf_sinks *a, const char *operation)
+{
+    if (a->batch >= 0 && a->seq >= 1 && a->n_heads >= 1 && a->head_dim >= 1 &&
+        a->head_dim <= ZINF_SINKS_MAX_HEAD_DIM)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: %lld samples of %lld rows of %lld heads of size %lld", operation,
+                     (ll)a->batch, (ll)a->seq, (ll)a->n_heads, (ll)a->head_dim);
+}
+
 int check_distance_bias(const struct zinf_distance_bias *a, const char *operation)
 {
     bool rises = a->n_buckets >= 1 && a->n_buckets <= ZINF_DISTANCE_MAX_BUCKETS && !a->starts[0];

@@ -147,6 +147,9 @@ static void cached_end(const struct cached_queries *w)
     for (int64_t q = 0; q < w->n; q++) {
         float *out = w->out + q * a->head_dim;
         const float factor = 1.0f / w->sum[q];
+        if (a->lse)
+            a->lse[cached_offset(w, q, a->n_heads) / (size_t)a->head_dim] =
+                w->max[q] + logf(w->sum[q]);
         for (int64_t c = 0; c < a->head_dim; c++)
             out[c] *= factor;
         loop_from_f32((char *)a->out + cached_offset(w, q, a->n_heads) * zinf_dtype_bytes(a->dtype),

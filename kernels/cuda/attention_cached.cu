@@ -18,6 +18,7 @@ template <class T> struct cached_args {
     const T *qkv;
     T *cache, *out;
     const int32_t *sequences, *positions;
+    float *lse;                         /* or NULL */
     const float *bias;                  /* by distance, or NULL */
     const int32_t *lengths;             /* of sources; NULL: the rows' own sequences */
     const T *fresh;                     /* keys and values that go into the cache: of row r at */
@@ -119,7 +120,8 @@ DEVICE void add_keys(const cached_args<T> &a, const cached_query<T, PARTS> &w, i
 }
 
 /* Of all warps: what each has shrinks to the common maximum. */
-template <class T> DEVICE void store_joined(T *out, const float *sums, const float *parts, int d)
+template <class T>
+DEVICE void store_joined(T *out, float *lse, const float *sums, const float *parts, int d)
 {
     float top = -INFINITY, total = 0.0f, value = 0.0f;
     if ((int)threadIdx.x >= d)
@@ -132,6 +134,8 @@ template <class T> DEVICE void store_joined(T *out, const float *sums, const flo
         value += shrink * parts[w * d + threadIdx.x];
     }
     from_float(out[threadIdx.x], value / total);
+    if (lse && threadIdx.x == 0)
+        *lse = top + logf(total);
 }
 
 template <class T, int PARTS> KERNEL(CACHED_THREADS) attention_cached_kernel(cached_args<T> a)
@@ -159,7 +163,8 @@ template <class T, int PARTS> KERNEL(CACHED_THREADS) attention_cached_kernel(cac
     UNROLL for (int k = 0; k < PARTS; k++) if (lane + 32 * k < d) parts[warp * d + lane + 32 * k] =
         s.out[k];
     sync_block();
-    store_joined(a.out + blockIdx.x * (int64_t)d, sums, parts, d);
+    store_joined(a.out + blockIdx.x * (int64_t)d, a.lse ? a.lse + blockIdx.x : a.lse, sums, parts,
+                 d);
 }
 
 /* ---- launches ---- */
@@ -172,6 +177,7 @@ template <class T> static cached_args<T> cached_args_of(const struct zinf_attent
     a.out = (T *)z->out;
     a.sequences = z->sequences;
     a.positions = z->positions;
+    a.lse = z->lse;
     a.bias = z->bias;
     a.lengths = z->source ? z->source->lengths : NULL;
     a.fresh = z->source ? (const T *)z->source->kv : a.qkv + z->n_heads * z->head_dim;

@@ -319,6 +319,26 @@ int cuda_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_en
     return run_loss(q, args, true, launch_loss_backward, "cross_entropy_backward");
 }
 
+static int run_sinks(struct zinf_queue *q, const struct zinf_sinks *args, bool backward,
+                     const char *operation)
+{
+    int code = check_sinks(args, operation);
+    if (code || (!args->batch && !backward))
+        return code;
+    queue_enter(q, operation);
+    return queue_leave(q, launch_sinks(q->stream, args, backward));
+}
+
+int cuda_sinks_forward(struct zinf_queue *q, const struct zinf_sinks *args)
+{
+    return run_sinks(q, args, false, "sinks_forward");
+}
+
+int cuda_sinks_backward(struct zinf_queue *q, const struct zinf_sinks *args)
+{
+    return run_sinks(q, args, true, "sinks_backward");
+}
+
 int cuda_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args)
 {
     int code = check_squared_error(args);

@@ -24,12 +24,13 @@ static bool is_number(const struct zinf_session *s)
 }
 
 /* Whether the folder's head stays: a configuration alone, for fresh weights, may leave it open. */
-static bool has_head(const struct zinf_session *s, const struct zinf_job *c)
+static bool has_head(const struct zinf_session *s)
 {
+    const struct zinf_job *c = &s->job;
     const cJSON *config = zinf_model_config(s->model);
     bool says =
         cJSON_HasObjectItem(config, "id2label") || cJSON_HasObjectItem(config, "num_labels");
-    if (c->no_training)
+    if (s->use != JOB_TRAINS)
         return true;
     return zinf_model_classifies(s->model) && !c->task.new_head && (says || !c->task.fresh);
 }
@@ -52,7 +53,7 @@ static int take_folder_labels(struct zinf_session *s)
 }
 
 /* The model gets a head for the session's labels, or for a number. */
-static int set_classes(struct zinf_session *s, const struct zinf_job *c)
+static int set_classes(struct zinf_session *s)
 {
     const bool number = is_of_numbers(s);
     s->classes = (struct zinf_model_classes){
@@ -66,72 +67,71 @@ static int set_classes(struct zinf_session *s, const struct zinf_job *c)
                          "all rows have the same label%s%s: there is nothing to tell apart",
                          s->labels.names ? " " : "", s->labels.names ? s->labels.names[0] : "");
     int code = zinf_model_set_classes(s->model, &s->classes);
-    return code ? zinf_fail_in(code, "--task %s: --model %s", zinf_task_name(s->task), c->model)
+    return code ? zinf_fail_in(code, "--task %s: --model %s", zinf_task_name(s->task), s->job.model)
                 : 0;
 }
 
-static int fail_other_labels(const struct zinf_session *s, const struct zinf_job *c,
-                             const char *why)
+static int fail_other_labels(const struct zinf_session *s, const char *why)
 {
     return zinf_fail(-EINVAL,
                      "%s; --model %s has a head for its own %d: --new-head gives it one for the "
                      "data's",
-                     why, c->model, s->labels.n);
+                     why, s->job.model, s->labels.n);
 }
 
 /* The data's labels against the folder's. Names of the data are taken over where the folder has but
  * numbers for as many. */
-static int compare_labels(struct zinf_session *s, const struct zinf_job *c,
-                          struct zinf_labels *found)
+static int compare_labels(struct zinf_session *s, struct zinf_labels *found)
 {
     char why[512];
     int32_t class;
     if (!s->labels.names && found->names && found->n == s->labels.n) {
         s->labels = *found;
         *found = (struct zinf_labels){0};
-        return set_classes(s, c);
+        return set_classes(s);
     }
     if (!found->names && found->n > s->labels.n) {
         snprintf(why, sizeof why,
                  "the label %d is out of range: there are %d classes, from 0 to %d", found->n - 1,
                  s->labels.n, s->labels.n - 1);
-        return fail_other_labels(s, c, why);
+        return fail_other_labels(s, why);
     }
     for (int32_t i = 0; found->names && i < found->n; i++) {
         cJSON name = {.type = cJSON_String, .valuestring = found->names[i]};
         if (!zinf_labels_parse(&s->labels, &name, &class))
             continue;
         snprintf(why, sizeof why, "%s", zinf_error());
-        return fail_other_labels(s, c, why);
+        return fail_other_labels(s, why);
     }
     return 0;
 }
 
-static int find_labels(struct zinf_session *s, const struct zinf_job *c,
-                       const struct zinf_samples_options *given, bool known)
+static int find_labels(struct zinf_session *s, const struct zinf_samples_options *given, bool known)
 {
+    const struct zinf_job *c = &s->job;
     struct zinf_labels found = {0};
     const int32_t most = 1 << 16;
-    if (known && (c->no_training || c->task.new_head))
+    if (known && (s->use != JOB_TRAINS || c->task.new_head))
         return 0;
     int code = zinf_labels_find(&found, given->files, given->n_files, c->task.label_column, most);
     if (!code && known) {
-        code = compare_labels(s, c, &found);
+        code = compare_labels(s, &found);
     } else if (!code) {
         s->labels = found;
-        return set_classes(s, c);
+        return set_classes(s);
     }
     zinf_labels_free(&found);
     return code;
 }
 
 /* Once a session, by the data that is trained on. */
-static int settle(struct zinf_session *s, const struct zinf_job *c,
-                  const struct zinf_samples_options *given)
+static int settle(struct zinf_session *s, const struct zinf_samples_options *given)
 {
+    const struct zinf_job *c = &s->job;
     const bool number = is_of_numbers(s), classifies = zinf_model_classifies(s->model);
-    const bool known = has_head(s, c) && (classifies || !c->adapter);
-    if (c->no_training && !classifies && !(number && c->adapter)) /* an adapter has its head */
+    const bool known = has_head(s) && (classifies || !c->adapter);
+    if (s->use != JOB_TRAINS && !classifies &&
+        !(number && c->adapter)) /* an adapter has its head */
         return zinf_fail(-EINVAL,
                          "--model %s has no head for classes: zinf train --task %s gives it one",
                          c->model, zinf_task_name(s->task));
@@ -140,9 +140,9 @@ static int settle(struct zinf_session *s, const struct zinf_job *c,
             -EINVAL, "--task %s: --model %s has a head for %s: --new-head gives it another one",
             zinf_task_name(s->task), c->model, number ? "classes" : "one number a sample");
     if (number)
-        return known ? 0 : set_classes(s, c);
+        return known ? 0 : set_classes(s);
     int code = known ? take_folder_labels(s) : 0;
-    return code ? code : find_labels(s, c, given, known);
+    return code ? code : find_labels(s, given, known);
 }
 
 /* ---- what they count ---- */
@@ -197,36 +197,37 @@ static int weigh(struct zinf_session *s, const char *text, const struct zinf_sam
 
 /* ---- opening ---- */
 
-static int open_samples(struct zinf_session *s, const struct zinf_job *c,
-                        struct zinf_samples_options *o, bool first, struct zinf_samples **samples)
+static int open_samples(struct zinf_session *s, struct zinf_samples_options *o, bool first,
+                        struct zinf_samples **samples)
 {
     int code = zinf_samples_open(samples, o);
     if (!code && first)
-        code = job_task_fit(c, o, samples);
+        code = job_fit(&s->job, o, samples);
     if (!code && first)
-        code = weigh(s, c->task.class_weights, *samples);
+        code = weigh(s, s->job.task.class_weights, *samples);
     if (!code) {
         s->seq_len = o->seq_len;
-        job_task_say_cut(*samples, o, "texts");
+        job_fit_say(*samples, o, "texts");
     }
     return code;
 }
 
-int job_classes_settle_scores(struct zinf_session *s, const struct zinf_job *c)
+int job_classes_settle_scores(struct zinf_session *s)
 {
-    int code = s->knows_classes ? 0 : settle(s, c, NULL);
+    int code = s->knows_classes ? 0 : settle(s, NULL);
     s->knows_classes = true;
     return code;
 }
 
-int job_classes_open(struct zinf_session *s, const struct zinf_job *c,
-                     const struct zinf_samples_options *given, struct zinf_dataset **out)
+int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *given,
+                     struct zinf_dataset **out)
 {
+    const struct zinf_job *c = &s->job;
     struct zinf_samples_options o = *given;
     struct zinf_task_recipe *recipe = NULL;
     struct zinf_samples *samples = NULL;
     const bool first = !s->knows_classes;
-    int code = first ? settle(s, c, given) : 0;
+    int code = first ? settle(s, given) : 0;
     const struct zinf_task_options task = {
         .task = s->task,
         .tokenizer = given->tokenizer,
@@ -237,9 +238,9 @@ int job_classes_open(struct zinf_session *s, const struct zinf_job *c,
     };
     s->knows_classes = true;
     if (!code)
-        code = zinf_session_need_tokenizer(s, c);
+        code = job_task_need_tokenizer(s);
     if (!code)
-        code = job_task_cut(s, c, &o.cut, &o.front);
+        code = job_fit_cut(s, &o.cut, &o.front);
     if (!code)
         code = zinf_task_open(&recipe, &task);
     if (code)
@@ -252,9 +253,9 @@ int job_classes_open(struct zinf_session *s, const struct zinf_job *c,
     o.skip_bad_rows = c->skip_bad_rows;
     o.min_ids = (uint32_t)c->min_tokens;
     o.seed = (uint64_t)c->seed;
-    if (job_task_token(s, c, "pad_token_id", &o.pad))
+    if (job_task_token(s, "pad_token_id", &o.pad))
         o.pad = 0; /* nobody looks at padding: any token will do */
-    code = open_samples(s, c, &o, first, &samples);
+    code = open_samples(s, &o, first, &samples);
     zinf_task_close(recipe);
     if (code)
         zinf_samples_close(samples);

@@ -109,7 +109,7 @@ static int check_range(const char *what, const char *key, double value, double l
                      value, least, most);
 }
 
-const char *const generate_early_words[] = {"false", "true", "never", NULL};
+static const char *const early_words[] = {"false", "true", "never", NULL};
 
 #define AT(field) .offset = offsetof(struct generate_settings, field)
 /* clang-format off */
@@ -135,15 +135,15 @@ const struct option generate_rows[] = {
      .otherwise = "1"),
     OPTION("--early-stopping", WORD, AT(early_stopping), "WORD",
      "true: at N finished beams; false: where better ones are unlikely; never: where there are none",
-     .words = generate_early_words, .otherwise = "false"),
+     .words = early_words, .otherwise = "false"),
     {.flag = NULL}
 };
 /* clang-format on */
 
 static int parse_early(const char *what, const char *word, int *out)
 {
-    for (int i = 0; generate_early_words[i]; i++)
-        if (!strcmp(word, generate_early_words[i])) {
+    for (int i = 0; early_words[i]; i++)
+        if (!strcmp(word, early_words[i])) {
             *out = i;
             return 0;
         }
@@ -304,6 +304,17 @@ static int read_file(struct generate_settings *s, const char *path)
         name_unknown(config, path, s->num_beams < 2 && s->temperature != 0);
     cJSON_Delete(config);
     return code;
+}
+
+int generate_check(const struct generate_settings *s)
+{
+    bool draws = s->temperature > 0 || s->top_k > 0 || s->top_p >= 0;
+    if (s->num_beams > 1 && draws)
+        return zinf_fail(-EINVAL, "--num-beams draws nothing: leave out --temperature, --top-k "
+                                  "and --top-p");
+    if (s->num_beams < 2 && (s->early_stopping >= 0 || !isnan(s->length_penalty)))
+        return zinf_fail(-EINVAL, "--length-penalty and --early-stopping are of --num-beams N");
+    return 0;
 }
 
 int generate_read_config(struct generate_settings *s, const char *model,

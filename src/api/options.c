@@ -261,7 +261,7 @@ int option_read_usual(const struct option_group *groups, void *base)
     const struct option *option;
     int code = 0;
     for (size_t i = 0; !code && (option = option_at(groups, i, &group)); i++)
-        if (option->usual && !option->key)
+        if (option->usual && !option->key && !group->door)
             code = option_read(option, group, option->usual, option->flag, base);
     return code;
 }

@@ -59,6 +59,7 @@ struct option_group {
     const struct option *rows; /* the last has no flag */
     size_t at;                 /* of what they fill, in the caller's struct */
     const char *title;         /* of the part of the help that begins here, or NULL */
+    bool door; /* what is given of them goes to a session as it is (api.h), and is read there */
 };
 
 /* Groups come as an array whose last has no rows. The rows of all, one after the other: NULL behind

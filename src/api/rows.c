@@ -2,6 +2,7 @@
 #include "api/rows.h"
 
 #include "api/session.h"
+#include "metrics/metrics.h"
 
 #define AT(field) .offset = offsetof(struct zinf_job, field)
 /* A key of the configuration. */
@@ -26,6 +27,11 @@ static const char *format_word(size_t i)
 static const char *task_word(size_t i)
 {
     return i < ZINF_TASKS ? zinf_task_name((enum zinf_task)i) : NULL;
+}
+
+static const char *metric_word(size_t i)
+{
+    return i < ZINF_METRICS ? zinf_metric_facts((enum zinf_metric)i)->name : NULL;
 }
 
 static const char *template_word(size_t i)
@@ -298,6 +304,47 @@ const struct option job_saves[] = {
      "go on from DIR, or after the output's last step"),
     OPTION("--accept-changes", FLAG, AT(accept_changes), NULL,
      "although model, data or settings are others now"),
+    END
+};
+
+const struct option job_chat[] = {
+    OPTION("--chat", FLAG, AT(texts.chats), NULL,
+     "prompts are what a user says: write them by the folder's chat template, print the answer"),
+    OPTION("--system", TEXT, AT(texts.system), "TEXT", "what the system says before"),
+    END
+};
+
+const struct option job_texts[] = {
+    OPTION("--stop", TEXTS, AT(texts.stops), "TEXT...", "end a text before any of these"),
+    OPTION("--ignore-eos", FLAG, AT(texts.ignores_ends), NULL, "go on after an end-of-text token"),
+    OPTION("--batch", INTEGER, AT(texts.batch), "N", "texts at once", .min = 1, .max = 1 << 16,
+     .usual = "16"),
+    END
+};
+
+const struct option job_texts_seed[] = {
+    OPTION("--seed", INTEGER, AT(seed), "N", "the same seed gives the same texts", .max = 9e15),
+    END
+};
+
+const struct option job_metrics[] = {
+    OPTION("--metric", TEXTS, AT(texts.metrics), "NAME...",
+     "compare texts that the model makes of prompts with the data's: exact_match, rouge1, rouge2, "
+     "rougeL, rougeLsum, bleu; classes with labels: accuracy, f1, f1_macro, f1_micro, matthews; "
+     "numbers: mse, pearson, spearman", .word = metric_word, .open = true),
+    OPTION("--max-new-tokens", INTEGER, AT(texts.settings.max_new_tokens), "N", "of such a text",
+     .min = 1, .max = 1 << 24, .otherwise = "the folder's setting, or 128"),
+    OPTION("--num-beams", INTEGER, AT(texts.settings.num_beams), "N", "search it by beams", .min = 1,
+     .max = 1 << 12),
+    OPTION("--metric-samples", INTEGER, AT(texts.metric_samples), "N", "of the first N samples alone",
+     .min = 1, .max = 1e12),
+    OPTION("--stem", FLAG, AT(texts.stem), NULL, "ROUGE counts words by their stems"),
+    END
+};
+
+const struct option job_predictions[] = {
+    OPTION("--predictions", TEXT, AT(texts.predictions), "FILE",
+     "write predicted and true texts as JSON lines"),
     END
 };
 

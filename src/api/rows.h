@@ -29,5 +29,10 @@ extern const struct option job_best[];         /* what evaluations decide */
 extern const struct option job_dtype[];        /* the number type of a computation */
 extern const struct option job_micro[];        /* sequences computed at once */
 extern const struct option job_seed[];
+extern const struct option job_chat[];  /* prompts as what a user says */
+extern const struct option job_texts[]; /* where texts end, and how many are made at once */
+extern const struct option job_texts_seed[];
+extern const struct option job_metrics[];     /* what texts and labels are measured by */
+extern const struct option job_predictions[]; /* --predictions */
 
 #endif

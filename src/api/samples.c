@@ -28,12 +28,11 @@ int job_samples_tell(const struct zinf_job *c, const char *const *files, int n,
     return 0;
 }
 
-int job_samples_check(const struct zinf_session *s, const struct zinf_job *c, const char *file,
-                      enum zinf_format format)
+int job_samples_check(const struct zinf_session *s, const char *file, enum zinf_format format)
 {
     const bool single = format == ZINF_FORMAT_UNPAIRED;
     const bool pairs = format == ZINF_FORMAT_PREFERENCE || single, asked = job_has_pairs(s->task);
-    if (pairs && c->task.looks)
+    if (pairs && s->job.task.looks)
         return 0;
     if (!asked && s->config && strcmp(s->config->preference, "dpo"))
         return zinf_fail(
@@ -86,19 +85,19 @@ static uint32_t rotation_of(const struct zinf_config *c)
     return !c ? 0 : (uint32_t)(c->micro_batch > 1 ? c->micro_batch : c->train_batch_size);
 }
 
-int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
-                     const struct zinf_samples_options *given, enum zinf_format format,
-                     struct zinf_dataset **out)
+int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *given,
+                     enum zinf_format format, struct zinf_dataset **out)
 {
+    const struct zinf_job *c = &s->job;
     struct zinf_samples_options options = *given;
     struct zinf_samples *samples = NULL;
     struct zinf_chat *chat = NULL;
     struct zinf_format_recipe *recipe = NULL;
     int32_t end = zinf_tokenizer_end_of_text(s->tokenizer);
     const bool scores = s->task == ZINF_TASK_REWARD;
-    int code = scores ? job_classes_settle_scores(s, c) : 0;
+    int code = scores ? job_classes_settle_scores(s) : 0;
     if (!code)
-        code = zinf_session_need_tokenizer(s, c);
+        code = job_task_need_tokenizer(s);
     if (!code)
         code = open_chat(c, format, given->tokenizer, &chat);
     s->chats |= format == ZINF_FORMAT_SHAREGPT || format == ZINF_FORMAT_MESSAGES;
@@ -127,7 +126,7 @@ int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
         options.seed = (uint64_t)c->seed;
         options.likelihood = s->config && !strcmp(s->config->preference, "orpo");
         options.rotate = rotation_of(s->config);
-        options.rotates_files = s->config && job_gives_references(s, c);
+        options.rotates_files = s->config && job_gives_references(s);
         options.pad = end < 0 ? 0 : end;
         code = zinf_samples_open(&samples, &options);
     }
@@ -149,14 +148,14 @@ static int write_template(const struct zinf_chat *chat, const char *folder)
     return code == -ENOTSUP ? 0 : code; /* no text says what that one means */
 }
 
-int job_samples_keep_template(const struct zinf_job *c, const struct zinf_tokenizer *tokenizer,
-                              const char *folder)
+int job_samples_keep_template(const struct zinf_session *s, const char *folder)
 {
+    const char *name = s->job.chat_template;
     struct zinf_chat *chat = NULL, *there = NULL;
-    if (!c->chat_template)
+    if (!name)
         return 0;
-    int code = zinf_chat_open(&chat, folder, c->chat_template, tokenizer);
-    bool same = !code && !zinf_chat_open(&there, folder, NULL, tokenizer) &&
+    int code = zinf_chat_open(&chat, folder, name, s->tokenizer);
+    bool same = !code && !zinf_chat_open(&there, folder, NULL, s->tokenizer) &&
                 !strcmp(zinf_chat_name(chat), zinf_chat_name(there));
     if (!code && !same)
         code = write_template(chat, folder);

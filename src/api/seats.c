@@ -1,5 +1,6 @@
-/* seats: from what is asked for and what is visible to numbers of GPUs. */
-#include "api/seats.h"
+/* seats: with whom this process works, and from what is asked for and visible to numbers of GPUs.
+ */
+#include "api/session.h"
 
 #include <stdlib.h>
 
@@ -9,17 +10,22 @@ bool job_ranks_is_first(const struct zinf_net *net)
 }
 
 /* Log lines of the others that are no failure are rank 0's. */
-int job_ranks_find(struct zinf_net **net, struct zinf_job *c)
+int job_ranks_find(struct zinf_session *s)
 {
     double seconds = ZINF_NET_TIMEOUT_SECONDS;
-    zinf_config_timeout(c->config, &seconds);
-    int code = zinf_net_open(net, seconds);
-    if (code || !*net)
+    int code = 0;
+    if (s->has_ranks)
+        return 0;
+    zinf_config_timeout(s->job.config, &seconds);
+    code = zinf_net_open(&s->net, seconds);
+    s->has_ranks = !code;
+    if (code || !s->net)
         return code;
-    zinf_net_set_timeout(*net, seconds);
-    c->world = zinf_net_place(*net).world;
-    if (job_ranks_is_first(*net))
-        zinf_log(ZINF_LOG_INFO, "%lld ranks over %s", (long long)c->world, zinf_net_name(*net));
+    zinf_net_set_timeout(s->net, seconds);
+    s->job.world = zinf_net_place(s->net).world;
+    if (job_ranks_is_first(s->net))
+        zinf_log(ZINF_LOG_INFO, "%lld ranks over %s", (long long)s->job.world,
+                 zinf_net_name(s->net));
     else if (!getenv("ZINF_LOG"))
         zinf_log_set_level(ZINF_LOG_ERROR);
     return 0;
@@ -89,8 +95,10 @@ static int64_t share_of(int visible, const struct zinf_net *net)
     return visible / processes > 1 ? visible / processes : 1;
 }
 
-int job_seats_find(struct job_seats *seats, struct zinf_job *c, const struct zinf_net *net)
+int job_seats_find(struct zinf_session *s)
 {
+    struct job_seats *seats = &s->seats;
+    struct zinf_job *c = &s->job;
     const enum zinf_device_kind device = c->device;
     int code = 0;
     *seats = (struct job_seats){0};
@@ -104,7 +112,8 @@ int job_seats_find(struct job_seats *seats, struct zinf_job *c, const struct zin
         return code;
     if (seats->n_gpus)
         c->seats = seats->n_gpus;
-    c->seats_there = on_gpus && !is_set("ZINF_GPU") ? share_of(zinf_device_cuda_count(), net) : 1;
+    c->seats_there =
+        on_gpus && !is_set("ZINF_GPU") ? share_of(zinf_device_cuda_count(), s->net) : 1;
     return 0;
 }
 
@@ -119,10 +128,11 @@ static const char *why_one(const struct zinf_config *c, bool trains)
     return NULL;
 }
 
-bool job_seats_leave_one(struct zinf_job *c, const struct zinf_config *config)
+bool job_seats_leave_one(struct zinf_session *s)
 {
-    const char *why = why_one(config, !c->no_training);
-    bool asked = c->seats > 0 || config->seats != c->seats_there;
+    struct zinf_job *c = &s->job;
+    const char *why = why_one(s->config, s->use == JOB_TRAINS);
+    bool asked = c->seats > 0 || s->config->seats != c->seats_there;
     if (asked || c->seats_there < 2 || !why)
         return false;
     zinf_log(ZINF_LOG_INFO, "one of %lld visible GPUs is used: %s", (long long)c->seats_there, why);
@@ -130,7 +140,7 @@ bool job_seats_leave_one(struct zinf_job *c, const struct zinf_config *config)
     return true;
 }
 
-const int *job_seats_gpus(const struct job_seats *seats)
+const int *job_seats_gpus(const struct zinf_session *s)
 {
-    return seats->n_gpus ? seats->gpus : NULL;
+    return s->seats.n_gpus ? s->seats.gpus : NULL;
 }

@@ -1,54 +1,21 @@
-/* data: opening what a command works on, in the order in which errors are most useful. */
+/* session: model, tokenizer and configuration, in the order in which errors are most useful. */
 #include "api/session.h"
 
-#include "formats/formats.h"
-
-#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int read_source(void *handle, uint64_t first, uint64_t n, int32_t *out)
-{
-    return zinf_token_file_read(handle, first, n, out);
-}
+#define USUAL_PAIRS 2 /* of a micro batch that is only evaluated */
 
-static void close_source(void *handle)
-{
-    zinf_token_file_close(handle);
-}
-
-static int open_token_file(const char *path, struct zinf_token_source *out)
-{
-    struct zinf_token_file *file;
-    int code = zinf_token_file_open(&file, path);
-    if (code)
-        return code;
-    *out = (struct zinf_token_source){
-        .count = zinf_token_file_count(file),
-        .read = read_source,
-        .close = close_source,
-        .handle = file,
-    };
-    return 0;
-}
-
-int zinf_job_set(struct zinf_job *job, const char *key, double number)
-{
-    const struct zinf_config_setting setting = {.key = key, .number = number};
-    return zinf_config_settings_find(&job->settings, key)
-               ? 0
-               : zinf_config_settings_add(&job->settings, &setting);
-}
-
-int zinf_job_need(const char *option, const void *value)
+int session_need(const char *option, const void *value)
 {
     return value ? 0 : zinf_fail(-EINVAL, "%s is missing", option);
 }
 
-int zinf_job_check(const struct zinf_job *c)
+int session_need_model(const struct zinf_session *s)
 {
-    return zinf_job_need("--model DIR", c->model);
+    return session_need("--model DIR", s->job.model);
 }
 
 static bool has_file(const char *folder, const char *name)
@@ -92,11 +59,14 @@ static int check_model_path(const char *path)
     return 0;
 }
 
-int zinf_session_shape(struct zinf_session *s, const struct zinf_job *c)
+int session_shape(struct zinf_session *s)
 {
-    memset(s, 0, sizeof *s);
+    const struct zinf_job *c = &s->job;
+    int code = s->model ? 0 : session_need_model(s);
+    if (code || s->model)
+        return code;
     s->device = c->device;
-    int code = check_model_path(c->model);
+    code = check_model_path(c->model);
     if (!code)
         code = zinf_model_open(&s->model, c->model);
     if (code)
@@ -106,227 +76,193 @@ int zinf_session_shape(struct zinf_session *s, const struct zinf_job *c)
     if (s->seq_len > facts->context)
         return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld by %s/config.json",
                          (long long)s->seq_len, (long long)facts->context, c->model);
-    return job_task_tell(s, c);
+    return job_task_tell(s);
 }
 
-static int note_origins(struct zinf_session *s, const struct zinf_job *c)
+int session_begin(struct zinf_session *s)
 {
-    int code = zinf_origins_add(&s->origins, "--model", c->model);
+    const struct zinf_job *c = &s->job;
+    int code = session_shape(s);
+    if (code || s->tokenizer)
+        return code;
+    code = zinf_origins_add(&s->origins, "--model", c->model);
     if (!code)
         code = zinf_origins_add(&s->origins, "--adapter", c->adapter);
-    return code ? code : zinf_origins_add(&s->origins, "--config", c->config);
-}
-
-int zinf_session_begin(struct zinf_session *s, const struct zinf_job *c)
-{
-    int code = zinf_session_shape(s, c);
     if (!code)
-        code = note_origins(s, c);
+        code = zinf_origins_add(&s->origins, "--config", c->config);
     return code ? code : zinf_tokenizer_open(&s->tokenizer, c->model);
 }
 
-/* Bytes alone, or with the end-of-text token. */
-static bool has_bytes_vocabulary(const struct zinf_session *s)
-{
-    int64_t vocab = zinf_model_facts(s->model)->vocab;
-    return vocab == 256 || vocab == 257;
-}
+/* ---- configuration ---- */
 
-static const char no_tokenizer[] =
-    "the model's folder has no tokenizer.json, and no vocab.json with merges.txt, and its "
-    "vocabulary is not the 257 of bytes: copy the tokenizer's files there";
-
-int zinf_session_need_tokenizer(const struct zinf_session *s, const struct zinf_job *c)
+struct zinf_config_context session_context(const struct zinf_session *s)
 {
-    if (strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") || has_bytes_vocabulary(s))
-        return 0;
-    return zinf_fail(-EINVAL, "--model %s: %s", c->model, no_tokenizer);
-}
-
-/* The files that name means: itself if there is one of that name, or no wild card in it. */
-static int expand_name(glob_t *all, const char *name, int flags)
-{
-    static const char wild[] = "*?[\\";
-    struct stat info;
-    char literal[2 * PATH_MAX];
-    size_t used = 0;
-    bool exists = !stat(name, &info);
-    if (!exists && strpbrk(name, "*?["))
-        return glob(name, flags, NULL, all);
-    for (const char *at = name; *at && used + 2 < sizeof literal; at++) {
-        if (exists && strchr(wild, *at))
-            literal[used++] = '\\';
-        literal[used++] = *at;
-    }
-    literal[used] = 0;
-    return glob(literal, flags | GLOB_NOCHECK | (exists ? 0 : GLOB_NOESCAPE), NULL, all);
-}
-
-/* A quoted pattern is one that no shell has expanded. Its files come in the order of their names.
- */
-static int expand(struct zinf_session *s, const struct zinf_words *files, const glob_t **out)
-{
-    glob_t *all = &s->globs[s->n_globs++];
-    for (int i = 0; i < files->n; i++) {
-        int result = expand_name(all, files->items[i], i ? GLOB_APPEND : 0);
-        if (result == GLOB_NOMATCH)
-            return zinf_fail(-ENOENT, "no file matches %s", files->items[i]);
-        if (result)
-            return zinf_fail(-EIO, "cannot look for %s: %s", files->items[i], strerror(errno));
-    }
-    for (size_t i = 0; i < all->gl_pathc; i++) {
-        int code = zinf_origins_add(&s->origins, s->n_globs > 1 ? "--eval-data" : "--data",
-                                    all->gl_pathv[i]);
-        if (code)
-            return code;
-    }
-    *out = all;
-    return 0;
-}
-
-/* Windows of a step, where their order goes by length; else 0. */
-static uint64_t group_of(const struct zinf_session *s, bool shuffle)
-{
-    return shuffle && s->config && s->config->group_by_length
-               ? (uint64_t)job_windows(s->task, s->config->train_batch_size)
-               : 0;
-}
-
-static int check_group(const struct zinf_job *c, enum zinf_format format, bool texts,
-                       const char *file)
-{
-    if (c->pack)
-        return zinf_fail(-EINVAL, "zinf.group_by_length (--group-by-length) and --pack: packed "
-                                  "windows all have one length; give one of them");
-    return texts && format == ZINF_FORMAT_STREAM
-               ? zinf_fail(
-                     -EINVAL,
-                     "zinf.group_by_length (--group-by-length): %s is a stream of text, whose "
-                     "windows all have one length: --format text makes a sample of each row",
-                     file)
-               : 0;
-}
-
-int zinf_session_data(struct zinf_session *s, const struct zinf_job *c,
-                      const struct zinf_words *files, const char *cache_folder, bool shuffle,
-                      struct zinf_dataset **out)
-{
-    const uint64_t group = group_of(s, shuffle);
-    const glob_t *paths = NULL;
-    bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !has_bytes_vocabulary(s);
-    enum zinf_format format = ZINF_FORMAT_TEXT;
-    int code = expand(s, files, &paths);
-    bool texts = s->task == ZINF_TASK_CAUSAL || job_has_pairs(s->task);
-    if (!code && texts)
-        code = job_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
-                                &format);
-    if (!code && s->task == ZINF_TASK_PREFERENCE && format == ZINF_FORMAT_PROMPT && !c->format)
-        format = ZINF_FORMAT_UNPAIRED; /* of which each has a label */
-    if (!code && texts)
-        code = job_samples_check(s, c, paths->gl_pathv[0], format);
-    if (!code && group)
-        code = check_group(c, format, texts, paths->gl_pathv[0]);
-    if (code)
-        return code;
-    const struct zinf_samples_options samples = {
-        .files = (const char *const *)paths->gl_pathv,
-        .n_files = (int)paths->gl_pathc,
-        .tokenizer = foreign ? NULL : s->tokenizer,
-        .cache_folder = cache_folder,
-        .shuffle = shuffle,
-        .group = group,
-    };
-    if (s->task == ZINF_TASK_SEQ2SEQ)
-        return job_task_open(s, c, &samples, out);
-    if (job_is_labelled(s->task))
-        return job_classes_open(s, c, &samples, out);
-    if (format != ZINF_FORMAT_STREAM)
-        return job_samples_open(s, c, &samples, format, out);
-    if (c->pack)
-        return zinf_fail(-EINVAL,
-                         "--pack: %s is a stream of text, whose windows are full already: --format "
-                         "text makes a sample of each row",
-                         paths->gl_pathv[0]);
-    struct zinf_dataset_options options = {
-        .files = (const char *const *)paths->gl_pathv,
-        .n_files = (int)paths->gl_pathc,
-        .text_column = c->text_column,
-        .skip_bad_rows = c->skip_bad_rows,
-        .tokenizer = foreign ? NULL : s->tokenizer,
-        .why_no_tokenizer = no_tokenizer,
-        .open_token_file = open_token_file,
-        .cache_folder = cache_folder,
-        .seq_len = (uint32_t)s->seq_len,
-        .vocab = (uint32_t)zinf_model_facts(s->model)->vocab,
-        .shuffle = shuffle,
-        .seed = (uint64_t)c->seed,
-    };
-    return zinf_dataset_open(out, &options);
-}
-
-struct zinf_config_context zinf_job_context(const struct zinf_job *c)
-{
+    const struct zinf_job *c = &s->job;
+    const bool trains = s->use == JOB_TRAINS;
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     context.settings = c->settings;
     context.world_size = c->world;
     context.seats = c->seats;
     context.seats_there = c->seats_there;
-    context.steps = c->steps < 0 && c->no_training ? 1 : c->steps; /* schedules may ask */
+    context.steps = c->steps < 0 && !trains ? 1 : c->steps; /* schedules may ask */
     context.lenient = c->lenient;
-    context.no_training = c->no_training;
-    context.no_steps = c->no_steps;
-    context.quiet = c->quiet;
+    context.no_training = !trains;
+    context.no_steps = s->use == JOB_EVALUATES;
     return context;
 }
 
-int zinf_session_config(struct zinf_session *s, const struct zinf_job *c)
+static int add_number(struct zinf_config_settings *settings, const char *key, double number)
 {
+    const struct zinf_config_setting setting = {.key = key, .number = number};
+    return zinf_config_settings_find(settings, key) ? 0
+                                                    : zinf_config_settings_add(settings, &setting);
+}
+
+/* What a use says where no option does. */
+static int add_usual(const struct zinf_session *s, struct zinf_config_settings *settings)
+{
+    static const char micro[] = "train_micro_batch_size_per_gpu";
     static const struct zinf_config_setting reward = {.key = "zinf.preference", .text = "reward"};
-    struct zinf_config_context context = zinf_job_context(c);
-    const struct zinf_config_setting *preference =
-        zinf_config_settings_find(&c->settings, reward.key);
     int code = 0;
+    if (s->use == JOB_TEXTS)
+        code = add_number(settings, micro, 1);
+    if (s->use == JOB_EVALUATES && job_has_pairs(s->task) && !s->job.config)
+        code = add_number(settings, micro, USUAL_PAIRS);
+    if (!code && s->task == ZINF_TASK_REWARD) /* the one loss that it has */
+        code = zinf_config_settings_add(settings, &reward);
+    return code;
+}
+
+int session_config(struct zinf_session *s, bool quiet)
+{
+    const struct zinf_config_setting *preference =
+        zinf_config_settings_find(&s->job.settings, "zinf.preference");
+    struct zinf_config_context context = session_context(s);
     if (s->task == ZINF_TASK_REWARD && preference)
         return zinf_fail(-EINVAL,
                          "--preference %s is of --task preference; --task reward has one loss",
                          preference->text);
-    if (s->task == ZINF_TASK_REWARD) /* the one loss that it has */
-        code = zinf_config_settings_add(&context.settings, &reward);
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = zinf_dtype_name(zinf_model_facts(s->model)->file_dtype);
+    context.quiet = quiet;
+    session_drop_trainers(s);
     zinf_config_destroy(s->config);
     s->config = NULL;
-    return code ? code : zinf_config_load(&s->config, c->config, &context);
+    int code = add_usual(s, &context.settings);
+    return code ? code : zinf_config_load(&s->config, s->job.config, &context);
 }
 
-struct zinf_trainer_options zinf_session_options(const struct zinf_session *s,
-                                                 const struct zinf_job *c,
-                                                 enum zinf_trainer_mode mode, int64_t seq_len)
+static int get_ready(struct zinf_session *s)
 {
+    const bool shared = s->use == JOB_EVALUATES || s->use == JOB_TRAINS;
+    int code = shared ? job_ranks_find(s) : 0;
+    if (!code && s->use == JOB_EVALUATES) /* a training finds them when it begins */
+        code = job_seats_find(s);
+    if (!code)
+        code = s->use == JOB_LOOKS ? session_shape(s) : session_begin(s);
+    if (!code)
+        code = session_config(s, false);
+    if (!code && s->use == JOB_EVALUATES && job_seats_leave_one(s))
+        code = session_config(s, false);
+    return code;
+}
+
+int session_ready(struct zinf_session *s, enum job_use use)
+{
+    if (s->is_broken)
+        session_end(s);
+    if (s->config && (use == s->use || s->use == JOB_TRAINS))
+        return 0;
+    s->use = use;
+    return session_tell(s, get_ready(s));
+}
+
+int session_tell(struct zinf_session *s, int code)
+{
+    s->is_broken = code != 0;
+    if (code && s->net)
+        zinf_net_tell(s->net, zinf_error());
+    return code;
+}
+
+/* ---- trainers ---- */
+
+struct zinf_trainer_options session_trainer_options(const struct zinf_session *s,
+                                                    enum zinf_trainer_mode mode)
+{
+    const struct zinf_job *c = &s->job;
+    const bool trains = mode == ZINF_TRAINER_TRAIN;
     return (struct zinf_trainer_options){
         .mode = mode,
         .model_path = c->model,
+        .init = trains && c->task.fresh,
         .adapter = c->adapter,
+        .seed = trains ? (uint64_t)c->seed : 0,
         .config = s->config,
-        .seq_len = seq_len ? seq_len : s->seq_len,
+        .seq_len = s->seq_len,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
         .pairs = job_has_pairs(s->task),
-        .references = mode == ZINF_TRAINER_TRAIN && job_gives_references(s, c),
+        .references = trains && job_gives_references(s),
         .classes = s->asks_classes ? &s->classes : NULL,
+        .new_head = c->task.new_head,
+        .class_weights = s->class_weights,
         .device = s->device,
+        .net = s->net,
     };
 }
 
-int zinf_session_trainer(struct zinf_session *s, const struct zinf_job *c,
-                         enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out)
+int session_need_trainer(struct zinf_session *s, bool trains)
 {
-    struct zinf_trainer_options options = zinf_session_options(s, c, mode, seq_len);
-    return zinf_trainer_create(out, &options);
+    int code = session_ready(s, trains ? JOB_TRAINS : s->config ? s->use : JOB_TEXTS);
+    if (code || (s->trainer && (s->trains || !trains)))
+        return code;
+    if (trains && s->config->seats > 1)
+        return zinf_fail(-ENOTSUP,
+                         "--seats %lld: steps of the caller's own are of one device in "
+                         "each process: --seats 1, or several processes",
+                         (long long)s->config->seats);
+    struct zinf_trainer_options options =
+        session_trainer_options(s, trains ? ZINF_TRAINER_TRAIN : ZINF_TRAINER_FORWARD);
+    session_drop_trainers(s);
+    code = session_tell(s, zinf_trainer_create(&s->trainer, &options));
+    s->trains = !code && trains;
+    return code;
 }
 
-void zinf_session_end(struct zinf_session *s)
+/* A struct of the caller, who may know fewer of its fields. */
+void session_give(void *to, const void *from, size_t bytes)
 {
+    const size_t known = *(const size_t *)to;
+    if (known > sizeof known)
+        memcpy((char *)to + sizeof known, (const char *)from + sizeof known,
+               (known < bytes ? known : bytes) - sizeof known);
+}
+
+struct zinf_measure session_measure_of(const struct zinf_evaluation *found)
+{
+    const struct zinf_rewards *r = &found->rewards;
+    return (struct zinf_measure){.size = sizeof(struct zinf_measure),
+                                 .loss = found->loss,
+                                 .tokens = found->tokens,
+                                 .pairs = r->n,
+                                 .chosen = r->chosen,
+                                 .rejected = r->rejected,
+                                 .accuracy = r->accuracy,
+                                 .kl = r->has_kl ? r->kl : NAN};
+}
+
+void session_drop_trainers(struct zinf_session *s)
+{
+    zinf_trainer_destroy(s->trainer);
+    zinf_trainer_destroy(s->generator);
+    s->trainer = s->generator = NULL;
+    s->trains = false;
+}
+
+void session_end(struct zinf_session *s)
+{
+    session_drop_trainers(s);
     zinf_dataset_close(s->data);
     zinf_dataset_close(s->eval_data);
     for (int i = 0; i < s->n_globs; i++)
@@ -334,8 +270,15 @@ void zinf_session_end(struct zinf_session *s)
     zinf_config_destroy(s->config);
     zinf_tokenizer_close(s->tokenizer);
     zinf_model_close(s->model);
+    zinf_net_close(s->net);
     zinf_labels_free(&s->labels);
     free(s->class_weights);
+    free(s->checkpoint);
     zinf_origins_free(&s->origins);
-    memset(s, 0, sizeof *s);
+    if (s->asked.is_kept) { /* another training finds its own again */
+        s->job.model = s->asked.model;
+        s->job.steps = s->asked.steps;
+    }
+    const size_t kept = offsetof(struct zinf_session, model);
+    memset((char *)s + kept, 0, sizeof *s - kept);
 }

@@ -1,10 +1,13 @@
 /*
- * session: a job, which is what a user asks for, and what of it is open: model, tokenizer, data
- * sets and the configuration of file and options.
+ * session: what a user asks for, which is a job, and what of it is open: model, tokenizer,
+ * configuration, data sets, trainers. What callers of the door hold is this (api.h); the command,
+ * which shows more than they see, reads it too.
  */
 #ifndef ZINF_API_SESSION_H
 #define ZINF_API_SESSION_H
 
+#include "api/api.h"
+#include "api/generate.h"
 #include "api/options.h"
 #include "base/apart.h"
 #include "config/config.h"
@@ -13,6 +16,7 @@
 #include "text/chat/chat.h"
 #include "text/samples/task.h"
 #include "text/text.h"
+#include "train/score.h"
 #include "train/train.h"
 
 #include <glob.h>
@@ -25,10 +29,19 @@ struct zinf_job_task {
     bool fresh;                /* all weights are */
     bool looks;                /* nothing is computed: rows are shown, whatever they are for */
 };
-/* What a user asks for. Options fill it (rows.h); those that are keys of the configuration stand in
- * settings. */
+/* How texts are made, and what is measured of them. */
+struct zinf_job_texts {
+    struct generate_settings settings;
+    struct zinf_words stops, metrics;
+    const char *system; /* what the system says first, where it chats */
+    const char *predictions;
+    int64_t batch, metric_samples; /* 0: all */
+    bool chats, ignores_ends, stem;
+};
+/* Options fill it (rows.h); those that are keys of the configuration stand in settings. */
 struct zinf_job {
     struct zinf_job_task task;
+    struct zinf_job_texts texts;
     const char *model, *adapter, *config, *text_column, *format, *chat_template;
     struct zinf_words data;
     struct zinf_config_settings settings;
@@ -47,25 +60,55 @@ struct zinf_job {
     int64_t eval_every, save_every, save_total_limit;
     double epochs; /* 0: as steps say */
     bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
-    /* Of the caller, who has no option for it. */
-    bool no_training; /* nobody is told of learning rates */
-    bool no_steps;    /* nor are a step's numbers of samples */
-    bool quiet;       /* nor of anything in the configuration */
 };
-#define ZINF_JOB_DEFAULT                                                                           \
-    {                                                                                              \
-        .steps = -1                                                                                \
-    }
-/* Sets a key of the configuration where no option has. */
-int zinf_job_set(struct zinf_job *job, const char *key, double number);
 
-/* What a command has open; zinf_session_end frees it all. */
+/* What a session is used for. A configuration says more to a training than to what only computes.
+ */
+enum job_use {
+    JOB_LOOKS,     /* at shapes alone */
+    JOB_GRADIENTS, /* of one batch, without an update */
+    JOB_TEXTS,     /* sequences are gone on with, one at a time where nobody says more */
+    JOB_EVALUATES, /* of a batch its micro batch alone counts */
+    JOB_TRAINS,    /* and does all the others too */
+};
+#define JOB_MOST_GPUS 64
+struct job_seats {
+    int gpus[JOB_MOST_GPUS];
+    int n_gpus; /* that are named; 0: none is */
+};
 struct zinf_session {
+    struct zinf_job job;
+    enum job_use use;
+    char **texts; /* of options, copied */
+    size_t n_texts;
+    char *rows[2];              /* files of zinf_session_rows */
+    bool keeps_rows;            /* a training stands on them, and may be resumed */
+    volatile sig_atomic_t stop; /* by zinf_session_cancel */
+    /* Of a training: what the command sets before (events, speeds, save, stuck), and what it makes
+     * of the rest when all is open. opened: sees that, on every rank, and may say that it cannot
+     * be; NULL: nobody does. */
+    struct zinf_run_options run;
+    int (*opened)(void *arg);
+    void *opened_arg;
+
+    /* ---- open; zinf_session_end leaves zeros from here on ---- */
     struct zinf_model *model;
     struct zinf_tokenizer *tokenizer;
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
-    glob_t globs[2]; /* of --data and --eval-data */
+    struct zinf_trainer *trainer, *generator;
+    bool trains;          /* the trainer does */
+    struct zinf_net *net; /* between processes; NULL: there are no others */
+    bool has_ranks;       /* it was looked for */
+    bool is_broken;       /* opening has failed half way: the next use begins anew */
+    struct job_seats seats;
+    char *checkpoint; /* that option resume found, or NULL */
+    struct {          /* of the job, which a training has changed */
+        bool is_kept;
+        const char *model;
+        int64_t steps;
+    } asked;
+    glob_t globs[2]; /* of options data and eval-data */
     int n_globs;
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
@@ -76,42 +119,74 @@ struct zinf_session {
     struct zinf_labels labels;
     struct zinf_model_classes classes; /* borrows the labels' names */
     float *class_weights;              /* [labels.n]; NULL: all count alike */
-    char dtype[16];                    /* of the model folder, where it has one */
     bool shuffled;                     /* data is */
     bool chats;                        /* data are conversations */
-    struct zinf_origins origins;       /* all that it reads */
+    struct generate_settings
+        settings;        /* of options and the model's folder, once scores are ready */
+    int32_t left_out[4]; /* tokens that are no part of a text that is scored */
+    struct zinf_run_scores scores;
+    struct zinf_origins origins; /* all that it reads */
 };
-/* Opens the model's config.json and its tokenizer; resolves --seq-len and --device. */
-int zinf_session_begin(struct zinf_session *s, const struct zinf_job *c);
-/* The same without a tokenizer: --model may be a config.json. */
-int zinf_session_shape(struct zinf_session *s, const struct zinf_job *c);
-/* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
-int zinf_session_need_tokenizer(const struct zinf_session *s, const struct zinf_job *c);
+
+/* ---- session.c ---- */
+
+/* -EINVAL: there is no option model. */
+int session_need_model(const struct zinf_session *s);
+int session_need(const char *option, const void *value); /* -EINVAL: the option is missing */
+/* Opens the model's config.json; resolves options seq-len and device. */
+int session_shape(struct zinf_session *s);
+/* And its tokenizer. */
+int session_begin(struct zinf_session *s);
+/* What the options say to a configuration. */
+struct zinf_config_context session_context(const struct zinf_session *s);
+/* Reads it, for what the session is used for; quiet: its notes are said by a later call. */
+int session_config(struct zinf_session *s, bool quiet);
+/* Model, tokenizer and configuration for this use, where they are not open for it. */
+int session_ready(struct zinf_session *s, enum job_use use);
+/* code, of which other ranks hear where it is a failure. */
+int session_tell(struct zinf_session *s, int code);
+/* Of the session's model. */
+struct zinf_trainer_options session_trainer_options(const struct zinf_session *s,
+                                                    enum zinf_trainer_mode mode);
+/* One that trains, where that is asked for, and stays what it is where not. */
+int session_need_trainer(struct zinf_session *s, bool trains);
+void session_drop_trainers(struct zinf_session *s);
+/* Into a struct of the caller, who may know fewer of its fields. */
+void session_give(void *to, const void *from, size_t bytes);
+struct zinf_measure session_measure_of(const struct zinf_evaluation *found);
+/* Closes all that is open, and the job is what it was. */
+void session_end(struct zinf_session *s);
+
+/* ---- data.c ---- */
+
 /* Patterns among files are expanded, "-" is standard input. cache_folder NULL: private. Checks ids
  * against the model's vocabulary. */
-int zinf_session_data(struct zinf_session *s, const struct zinf_job *c,
-                      const struct zinf_words *files, const char *cache_folder, bool shuffle,
-                      struct zinf_dataset **out);
-/* samples.c: which of files hold samples and in what form: told by their first rows, unless
- * --format or --text-column says. All are of one. */
+int session_data(struct zinf_session *s, const struct zinf_words *files, const char *cache_folder,
+                 bool shuffle, struct zinf_dataset **out);
+
+/* ---- samples.c ---- */
+
+/* Which of files hold samples and in what form: told by their first rows, unless option format or
+ * text-column says. All are of one. */
 int job_samples_tell(const struct zinf_job *c, const char *const *files, int n,
                      enum zinf_format *out);
 /* Whether they are what the task is for; file names them. */
-int job_samples_check(const struct zinf_session *s, const struct zinf_job *c, const char *file,
-                      enum zinf_format format);
-/* As zinf_session_data, of samples. */
-int job_samples_open(struct zinf_session *s, const struct zinf_job *c,
-                     const struct zinf_samples_options *given, enum zinf_format format,
-                     struct zinf_dataset **out);
-/* A model that was trained by --chat-template says so in its folder, unless that does already. */
-int job_samples_keep_template(const struct zinf_job *c, const struct zinf_tokenizer *tokenizer,
-                              const char *folder);
-/* task.c: what the model is trained for: as --task says, if it can be, or as it is made. */
-int job_task_tell(struct zinf_session *s, const struct zinf_job *c);
-/* As zinf_session_data, of sources and targets. The first data that are opened decide how long both
- * are in a window, where no option says: as long as the longest, up to what the model takes. */
-int job_task_open(struct zinf_session *s, const struct zinf_job *c,
-                  const struct zinf_samples_options *given, struct zinf_dataset **out);
+int job_samples_check(const struct zinf_session *s, const char *file, enum zinf_format format);
+/* As session_data, of samples. */
+int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *given,
+                     enum zinf_format format, struct zinf_dataset **out);
+/* A model that was trained by option chat-template says so in its folder, unless that does already.
+ */
+int job_samples_keep_template(const struct zinf_session *s, const char *folder);
+
+/* ---- task.c ---- */
+
+/* What the model is trained for: as option task says, if it can be, or as it is made. */
+int job_task_tell(struct zinf_session *s);
+/* As session_data, of sources and targets. The first data that are opened decide how long both are
+ * in a window, where no option says: as long as the longest, up to what the model takes. */
+int job_task_open(struct zinf_session *s, const struct zinf_samples_options *given,
+                  struct zinf_dataset **out);
 /* Whether a sample has a label: a class or a number. */
 static inline bool job_is_labelled(enum zinf_task task)
 {
@@ -124,10 +199,10 @@ static inline bool job_has_pairs(enum zinf_task task)
 }
 /* Whether pairs come with what their reference says: a model without adapters is its own, as it is
  * before the first step. */
-static inline bool job_gives_references(const struct zinf_session *s, const struct zinf_job *c)
+static inline bool job_gives_references(const struct zinf_session *s)
 {
     const char *loss = s->config->preference;
-    return s->task == ZINF_TASK_PREFERENCE && !s->config->adapter && !c->adapter &&
+    return s->task == ZINF_TASK_PREFERENCE && !s->config->adapter && !s->job.adapter &&
            strcmp(loss, "orpo") && strcmp(loss, "simpo");
 }
 /* Windows that so many rows are: a batch is counted in rows, of which a pair is one. */
@@ -140,39 +215,75 @@ static inline bool job_is_of_samples(enum zinf_task task)
 {
     return job_is_labelled(task) || job_has_pairs(task);
 }
+/* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
+int job_task_need_tokenizer(const struct zinf_session *s);
+extern const char job_task_no_tokenizer[];             /* why not */
+bool job_task_has_bytes(const struct zinf_session *s); /* as vocabulary: the 256, or 257 */
 /* -EINVAL: the model's task is one without texts. */
-int job_task_need_texts(const struct zinf_session *s, const struct zinf_job *c);
+int job_task_need_texts(const struct zinf_session *s);
+/* A token of config.json by its key; -EINVAL: it has none. */
+int job_task_token(const struct zinf_session *s, const char *key, int32_t *out);
+
+/* ---- fit.c: samples of sources, targets and texts with labels ---- */
+
+/* What is cut off of too long a sample, by option truncate; tokens that the tokenizer puts in front
+ * of a text stay: *front of them. */
+int job_fit_cut(const struct zinf_session *s, enum zinf_cut *cut, uint32_t *front);
 /* Opened again with the lengths of the longest sample, of a first look in which nothing is cut but
  * what is too long for the model. */
-int job_task_fit(const struct zinf_job *c, struct zinf_samples_options *o,
-                 struct zinf_samples **samples);
-/* What is cut off of too long a sample, by --truncate; tokens that the tokenizer puts in front of a
- * text stay: *front of them. */
-int job_task_cut(const struct zinf_session *s, const struct zinf_job *c, enum zinf_cut *cut,
-                 uint32_t *front);
-void job_task_say_cut(const struct zinf_samples *samples, const struct zinf_samples_options *o,
-                      const char *what);
-/* classes.c: the same of texts with labels. The first data, of a training those it trains on, may
+int job_fit(const struct zinf_job *c, struct zinf_samples_options *o,
+            struct zinf_samples **samples);
+void job_fit_say(const struct zinf_samples *samples, const struct zinf_samples_options *o,
+                 const char *what);
+
+/* ---- classes.c ---- */
+
+/* As job_task_open, of texts with labels. The first data, of a training those it trains on, may
  * decide what the classes are. */
-int job_classes_open(struct zinf_session *s, const struct zinf_job *c,
-                     const struct zinf_samples_options *given, struct zinf_dataset **out);
+int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *given,
+                     struct zinf_dataset **out);
 /* Of answers that get a score: the head for it, once a session. */
-int job_classes_settle_scores(struct zinf_session *s, const struct zinf_job *c);
-/* A token of config.json by its key; -EINVAL: it has none. */
-int job_task_token(const struct zinf_session *s, const struct zinf_job *c, const char *key,
-                   int32_t *out);
-/* What the options say to a configuration. */
-struct zinf_config_context zinf_job_context(const struct zinf_job *c);
-int zinf_session_config(struct zinf_session *s, const struct zinf_job *c);
-/* A trainer of the session's model; seq_len 0: the session's. */
-struct zinf_trainer_options zinf_session_options(const struct zinf_session *s,
-                                                 const struct zinf_job *c,
-                                                 enum zinf_trainer_mode mode, int64_t seq_len);
-int zinf_session_trainer(struct zinf_session *s, const struct zinf_job *c,
-                         enum zinf_trainer_mode mode, int64_t seq_len, struct zinf_trainer **out);
-void zinf_session_end(struct zinf_session *s);
-int zinf_job_need(const char *option, const void *value); /* -EINVAL: the option is missing */
-/* -EINVAL, a wrong use: --model is missing */
-int zinf_job_check(const struct zinf_job *c);
+int job_classes_settle_scores(struct zinf_session *s);
+
+/* ---- seats.c: with whom this process works, and on how many devices ---- */
+
+/* The other processes, as a launcher has it, whose log this one leaves to rank 0's. They come at
+ * their own pace: the net is patient. */
+int job_ranks_find(struct zinf_session *s);
+bool job_ranks_is_first(const struct zinf_net *net);
+/* For what one process does alone (`what`: "texts are made"): true for the first of those that a
+ * launcher started, which says so, and where there are no others. */
+bool job_ranks_works_alone(const char *what);
+/* How many devices it drives, and which: asked for by options seats or devices or zinf.seats; where
+ * nobody asks, all GPUs that are visible, shared by the processes of a host, and of host devices
+ * one. Sets what a configuration is told of both. -EINVAL, a wrong use, with a sentence. */
+int job_seats_find(struct zinf_session *s);
+/* Nobody has asked for several, and this training or evaluation cannot be shared: one GPU is taken,
+ * which is said, and the configuration is to be read anew. */
+bool job_seats_leave_one(struct zinf_session *s);
+/* The GPUs of the seats, or NULL: those of the process's share of its host's. */
+const int *job_seats_gpus(const struct zinf_session *s);
+
+/* ---- training.c ---- */
+
+/* What options rule out together. -EINVAL, a wrong use. */
+int job_train_check(const struct zinf_job *c);
+/* Option resume: the checkpoint, whose config.json and tokenizer stand in for a model that is not
+ * given. Without one yet, a plain resume goes on from steps on the drives or begins the training:
+ * what restarts it need not know. */
+int job_train_find(struct zinf_session *s);
+
+/* ---- scores.c ---- */
+
+/* Of a command that only evaluates: metrics by name, and nothing said of texts without one. */
+int job_scores_check(const struct zinf_session *s);
+/* Once the session is open: how texts are made, by the options, then the model's folder. data: what
+ * is scored; it must have rows of prompts and answers. Nothing to do without metrics. */
+int job_scores_prepare(struct zinf_session *s, const struct zinf_dataset *data);
+/* Of every metric its value. The trainer is the one, of these options, that measured the loss;
+ * where another one can make texts faster, and it does not train, it is given up for that one. Of
+ * ranks the first writes the predictions. */
+int job_scores_measure(struct zinf_session *s, const struct zinf_trainer_options *options,
+                       struct zinf_trainer **trainer, struct zinf_measure *result);
 
 #endif

@@ -1,5 +1,5 @@
 /* training: opening what a training reads, in the order in which errors are most useful. */
-#include "api/training.h"
+#include "api/session.h"
 
 #include "train/checkpoints.h"
 
@@ -14,47 +14,49 @@ int job_train_check(const struct zinf_job *c)
         return zinf_fail(-EINVAL, "--epochs and --steps both say how long: give one of them");
     if (c->overwrite && c->resume)
         return zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
+    if (c->texts.metrics.n && !c->eval_data.n)
+        return zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
     return 0;
 }
 
-int job_train_find(struct zinf_job *c, char **checkpoint)
+int job_train_find(struct zinf_session *s)
 {
-    *checkpoint = NULL;
+    struct zinf_job *c = &s->job;
     if (!c->resume)
         return 0;
     bool named = *c->resume;
-    int code = zinf_checkpoint_find(named ? c->resume : c->output, checkpoint);
+    int code = zinf_checkpoint_find(named ? c->resume : c->output, &s->checkpoint);
     if (code == -ENOENT && !named && c->model)
         code = 0;
-    if (*checkpoint && !c->model)
-        c->model = *checkpoint;
+    if (s->checkpoint && !c->model)
+        c->model = s->checkpoint;
     return code ? zinf_fail_in(code, "--resume") : 0;
 }
 
-/* Without --steps the configuration is read as for one, to learn the batch; what is to be said of
- * it is said when the steps are known. */
-static int read_config(struct zinf_session *s, struct zinf_job *c)
+/* Without option steps the configuration is read as for one, to learn the batch; what is to be said
+ * of it is said when the steps are known. */
+static int read_config(struct zinf_session *s)
 {
-    struct zinf_job known = *c;
-    known.steps = c->steps < 0 ? 1 : c->steps;
-    known.quiet = c->steps < 0;
-    int code = zinf_session_config(s, &known);
-    if (code || !job_seats_leave_one(c, s->config))
-        return code;
-    known.seats_there = c->seats_there;
-    return zinf_session_config(s, &known);
+    const int64_t asked = s->job.steps;
+    s->job.steps = asked < 0 ? 1 : asked;
+    int code = session_config(s, asked < 0);
+    if (!code && job_seats_leave_one(s))
+        code = session_config(s, asked < 0);
+    s->job.steps = asked;
+    return code;
 }
 
-/* --steps not given: --epochs, or one pass over the data. A schedule may need the number. */
-static int resolve_steps(struct zinf_session *s, struct zinf_job *c)
+/* Option steps not given: the epochs, or one pass over the data. A schedule may need the number. */
+static int resolve_steps(struct zinf_session *s)
 {
+    struct zinf_job *c = &s->job;
     if (c->steps >= 0)
         return 0;
     double epochs = c->epochs > 0 ? c->epochs : 1;
     double batch = (double)job_windows(s->task, s->config->train_batch_size);
     double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
     c->steps = steps > 1 ? (int64_t)steps : 1;
-    return zinf_session_config(s, c);
+    return session_config(s, false);
 }
 
 /* Who stops by evaluations, or chooses the best, needs several. */
@@ -73,12 +75,15 @@ static int check_evaluations(const struct zinf_config *config, const struct zinf
                      "%s goes by evaluations on the way: pass --eval-data and --eval-every", what);
 }
 
-int job_train_open(struct zinf_session *s, struct zinf_job *c)
+/* Model, configuration and data, and the steps where no option says them. What is checked in no
+ * time comes first: a text may take minutes. */
+static int open_all(struct zinf_session *s)
 {
+    struct zinf_job *c = &s->job;
     char *cache = zinf_path_join(c->output, "cache");
-    int code = cache ? zinf_session_begin(s, c) : -ENOMEM;
+    int code = cache ? session_begin(s) : -ENOMEM;
     if (!code)
-        code = read_config(s, c);
+        code = read_config(s);
     if (!code)
         code = check_evaluations(s->config, c);
     if (!code) /* itself; the run looks at what it replaces there */
@@ -86,68 +91,173 @@ int job_train_open(struct zinf_session *s, struct zinf_job *c)
     if (!code && (code = zinf_make_dirs(c->output)))
         zinf_fail_in(code, "--output");
     if (!code)
-        code = zinf_session_data(s, c, &c->data, cache, !c->no_shuffle, &s->data);
+        code = session_data(s, &c->data, cache, !c->no_shuffle, &s->data);
     s->shuffled = !c->no_shuffle;
     if (!code && c->eval_data.n)
-        code = zinf_session_data(s, c, &c->eval_data, cache, false, &s->eval_data);
+        code = session_data(s, &c->eval_data, cache, false, &s->eval_data);
     if (!code)
-        code = resolve_steps(s, c);
+        code = resolve_steps(s);
     free(cache);
+    return code ? code : job_scores_prepare(s, s->eval_data);
+}
+
+/* Rank 0 is the first to look at the data: what it writes to the cache the others find there. */
+static int open_in_turn(struct zinf_session *s)
+{
+    const bool first = job_ranks_is_first(s->net);
+    int code = first ? open_all(s) : 0;
+    if (!code && s->net)
+        code = zinf_net_barrier(s->net);
+    return code || first ? code : open_all(s);
+}
+
+static void fill_run(struct zinf_session *s)
+{
+    const struct zinf_job *c = &s->job;
+    struct zinf_run_options *run = &s->run;
+    run->trainer = session_trainer_options(s, ZINF_TRAINER_TRAIN);
+    run->seats = (uint32_t)s->config->seats;
+    run->gpus = job_seats_gpus(s);
+    run->output = c->output;
+    run->log_path = c->log;
+    run->origins = &s->origins;
+    run->data = s->data;
+    run->eval_data = s->eval_data;
+    run->scores = s->scores.n ? &s->scores : NULL;
+    run->steps = (uint64_t)c->steps;
+    run->eval_every = (uint64_t)c->eval_every;
+    run->save_every = (uint64_t)c->save_every;
+    run->save_total_limit = (uint64_t)c->save_total_limit;
+    run->save_last = !c->no_final_checkpoint;
+    run->overwrite = c->overwrite;
+    run->resume = s->checkpoint;
+    run->accept_changes = c->accept_changes;
+    run->resume_steps = c->resume && !*c->resume;
+    run->stop = &s->stop;
+}
+
+/* So that answers need no option chat-template. The model is there without it. */
+static void keep_template(const struct zinf_session *s)
+{
+    char *folder = zinf_path_join(s->job.output, "model");
+    if (!folder || job_samples_keep_template(s, folder))
+        zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
+    free(folder);
+}
+
+static int open_training(struct zinf_session *s)
+{
+    int code = job_ranks_find(s);
+    if (!code)
+        code = job_seats_find(s);
+    return code ? code : open_in_turn(s);
+}
+
+/* ---- events ---- */
+
+static struct zinf_step step_of(const struct zinf_step_result *r, uint64_t steps)
+{
+    return (struct zinf_step){.size = sizeof(struct zinf_step),
+                              .step = r->step,
+                              .steps = steps,
+                              .loss = r->loss,
+                              .grad_norm = r->grad_norm,
+                              .lr = r->lr,
+                              .seconds = r->seconds,
+                              .tokens = r->tokens,
+                              .skipped = r->skipped};
+}
+
+static void stepped(void *arg, const struct zinf_step_result *r, uint64_t steps)
+{
+    const struct zinf_events *events = arg;
+    const struct zinf_step step = step_of(r, steps);
+    events->stepped(events->arg, &step);
+}
+
+static void evaluated(void *arg, uint64_t step, const struct zinf_evaluation *found)
+{
+    const struct zinf_events *events = arg;
+    const struct zinf_measure measure = session_measure_of(found);
+    events->evaluated(events->arg, step, &measure);
+}
+
+static void saved(void *arg, uint64_t step, const char *folder)
+{
+    const struct zinf_events *events = arg;
+    events->saved(events->arg, step, folder);
+}
+
+/* Of ranks the first tells. */
+static void take_events(struct zinf_session *s, const struct zinf_events *events)
+{
+    const bool tells = events && job_ranks_is_first(s->net);
+    s->run.events =
+        (struct zinf_run_events){.stepped = tells && events->stepped ? stepped : NULL,
+                                 .evaluated = tells && events->evaluated ? evaluated : NULL,
+                                 .saved = tells && events->saved ? saved : NULL,
+                                 .arg = (void *)(uintptr_t)events};
+}
+
+/* ---- the door ---- */
+
+int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
+{
+    int code = job_train_check(&s->job);
+    if (code)
+        return code;
+    session_end(s);
+    s->asked.is_kept = true;
+    s->asked.model = s->job.model;
+    s->asked.steps = s->job.steps;
+    s->use = JOB_TRAINS;
+    s->keeps_rows = true;
+    s->stop = 0;
+    code = job_train_find(s);
+    if (!code)
+        code = session_need_model(s);
+    if (!code)
+        code = session_tell(s, open_training(s));
+    if (code) /* from here on the run tells */
+        return code;
+    fill_run(s);
+    take_events(s, events);
+    if (s->opened && (code = session_tell(s, s->opened(s->opened_arg))))
+        return code;
+    code = zinf_run_train(&s->run);
+    s->is_broken = code != 0;
+    if (!code && job_ranks_is_first(s->net))
+        keep_template(s);
     return code;
 }
 
-struct zinf_trainer_options job_trainer_options(const struct zinf_session *s,
-                                                const struct zinf_job *c, struct zinf_net *net)
+void zinf_session_cancel(struct zinf_session *s)
 {
-    return (struct zinf_trainer_options){
-        .mode = ZINF_TRAINER_TRAIN,
-        .model_path = c->model,
-        .init = c->task.fresh,
-        .adapter = c->adapter,
-        .seed = (uint64_t)c->seed,
-        .config = s->config,
-        .seq_len = s->seq_len,
-        .packed = c->pack,
-        .pairs = job_has_pairs(s->task),
-        .references = job_gives_references(s, c),
-        .source_len = s->source_len,
-        .classes = s->asks_classes ? &s->classes : NULL,
-        .new_head = c->task.new_head,
-        .class_weights = s->class_weights,
-        .device = s->device,
-        .net = net,
-    };
+    s->stop = 1;
 }
 
-struct zinf_run_options job_run_options(const struct zinf_session *s, const struct zinf_job *c,
-                                        struct zinf_net *net, const struct job_seats *seats,
-                                        const char *checkpoint)
+/* ---- steps of the caller's own ---- */
+
+int zinf_session_batch(struct zinf_session *s, int64_t *samples, int64_t *tokens)
 {
-    return (struct zinf_run_options){
-        .trainer = job_trainer_options(s, c, net),
-        .seats = (uint32_t)s->config->seats,
-        .gpus = job_seats_gpus(seats),
-        .output = c->output,
-        .log_path = c->log,
-        .origins = &s->origins,
-        .data = s->data,
-        .eval_data = s->eval_data,
-        .steps = (uint64_t)c->steps,
-        .eval_every = (uint64_t)c->eval_every,
-        .save_every = (uint64_t)c->save_every,
-        .save_total_limit = (uint64_t)c->save_total_limit,
-        .save_last = !c->no_final_checkpoint,
-        .overwrite = c->overwrite,
-        .resume = checkpoint,
-        .accept_changes = c->accept_changes,
-        .resume_steps = c->resume && !*c->resume,
-    };
+    int code = session_ready(s, JOB_TRAINS);
+    *samples = code ? 0 : s->config->micro_batch * s->config->accumulation;
+    *tokens = code ? 0 : s->seq_len;
+    return code;
 }
 
-void job_train_keep_template(const struct zinf_session *s, const struct zinf_job *c)
+int zinf_session_step(struct zinf_session *s, const int32_t *ids, const int32_t *targets,
+                      struct zinf_step *result)
 {
-    char *folder = zinf_path_join(c->output, "model");
-    if (!folder || job_samples_keep_template(c, s->tokenizer, folder))
-        zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
-    free(folder);
+    struct zinf_step_result r = {0};
+    const struct zinf_batch batch = {
+        .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets}};
+    int code = session_need_trainer(s, true);
+    if (!code)
+        code = zinf_trainer_step(s->trainer, &batch, &r);
+    if (code || !result)
+        return code;
+    const struct zinf_step step = step_of(&r, s->job.steps > 0 ? (uint64_t)s->job.steps : 0);
+    session_give(result, &step, sizeof step);
+    return 0;
 }

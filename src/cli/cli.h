@@ -18,11 +18,16 @@ enum {
     CLI_USAGE = 2,
 };
 
-/* A command that was called: what its rows have filled, and words that are no options. */
+/* A command that was called: what its rows have filled, words that are no options, and the session
+ * that those of its options have opened which are the door's; NULL: it has none of these. */
 struct cli_call {
     const struct cli_command *command;
     void *options;
     struct zinf_words words;
+    struct zinf_setting *settings; /* of the session; room for as many as there are arguments */
+    size_t n_settings;
+    struct zinf_job *looked_at; /* what the settings say: here for their errors alone */
+    struct zinf_session *session;
 };
 struct cli_command {
     const char *name;
@@ -49,6 +54,11 @@ extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_gen
     {                                                                                              \
         .flag = NULL                                                                               \
     }
+/* Rows of the door (api/rows.h). */
+#define CLI_DOOR(rows_)                                                                            \
+    {                                                                                              \
+        .rows = rows_, .door = true                                                                \
+    }
 #define CLI_NO_GROUP                                                                               \
     {                                                                                              \
         .rows = NULL                                                                               \
@@ -61,17 +71,18 @@ extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_gen
 extern const struct option cli_json[];  /* --json, a bool */
 extern const char *const cli_dtypes[];  /* fp32, bf16, fp16 */
 extern const char *const cli_devices[]; /* enum zinf_device_kind */
-/* Fills base, the struct that the command's groups count from, first with the usual values. Takes
- * --name value and --name=value. positional (may be NULL) takes words that are no option. -EINVAL
- * with a sentence that names the option and the nearest known one. --help and -h return 1 after
- * printing the command's usage. */
-int cli_parse(const struct cli_command *command, void *base, struct zinf_words *positional,
-              int argc, char **argv);
+/* Fills the call's options, which its command's groups count from, first with the usual values, its
+ * settings and its words. Takes --name value and --name=value. -EINVAL with a sentence that names
+ * the option and the nearest known one. --help and -h return 1 after printing the command's usage.
+ */
+int cli_parse(struct cli_call *call, int argc, char **argv);
 void cli_print_usage(const struct cli_command *command, FILE *out);
 /* The rows for programs, a line each, with tabs between: flag, value, its words with blanks between
  * (and ... behind, where other values are good too), what is taken without it, key of the
  * configuration, paragraph of the manual in which \n stands for the end of a line. */
 void cli_print_rows(const struct cli_command *command, FILE *out);
+/* -EINVAL: option model or data is missing. */
+int cli_need_data(const struct zinf_session *session);
 /* Prints zinf_error() as "zinf NAME: ..." on standard error and returns status. */
 int cli_error(const struct cli_command *command, int status);
 

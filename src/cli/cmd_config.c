@@ -43,20 +43,22 @@ static int print_table(const struct zinf_config *config)
     return code;
 }
 
-static int show(const struct zinf_job *c, bool json)
+static int show(struct zinf_session *s, bool json)
 {
-    struct zinf_config_context context = zinf_job_context(c);
+    struct zinf_config_context context;
     struct zinf_config *config = NULL;
     struct zinf_model *model = NULL;
     int code = 0;
+    s->use = JOB_TRAINS;
+    context = session_context(s);
     context.show = true;
-    if (c->model) {
-        if ((code = zinf_model_open(&model, c->model)))
+    if (s->job.model) {
+        if ((code = zinf_model_open(&model, s->job.model)))
             goto out;
         context.hidden_size = zinf_model_facts(model)->hidden;
         context.dtype = zinf_dtype_name(zinf_model_facts(model)->file_dtype);
     }
-    if ((code = zinf_config_load(&config, c->config, &context)))
+    if ((code = zinf_config_load(&config, s->job.config, &context)))
         goto out;
     code = json ? print_json(config) : print_table(config);
 out:
@@ -71,43 +73,38 @@ static const char usage[] =
     "Prints the resolved configuration, each value with where it came from. The\n"
     "options of zinf train that change it may be given too.\n";
 
-struct config_command {
-    struct zinf_job common;
-    bool json;
-};
-
-#define AT(field) .offset = offsetof(struct config_command, field)
-#define IN(field) .at = offsetof(struct config_command, field)
 /* clang-format off */
+static const struct option own_model[] = {
+    OPTION("--model", TEXT, .offset = 0, "DIR", "whose config.json \"auto\" values are taken from"),
+    CLI_NO_ROW
+};
 static const struct option own[] = {
-    OPTION("--model", TEXT, AT(common.model), "DIR",
-     "whose config.json \"auto\" values are taken from"),
-    OPTION("--json", FLAG, AT(json), NULL, "one JSON object, which is itself a configuration"),
+    OPTION("--json", FLAG, .offset = 0, NULL, "one JSON object, which is itself a configuration"),
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {
+    CLI_DOOR(own_model),
     {.rows = own},
-    {.rows = job_step, IN(common)},
-    {.rows = job_pairs, IN(common)},
-    {.rows = job_dtype, IN(common)},
-    {.rows = job_group, IN(common)},
-    {.rows = job_pad, IN(common)},
-    {.rows = job_best, IN(common)},
-    {.rows = job_device, IN(common)},
+    CLI_DOOR(job_step),
+    CLI_DOOR(job_pairs),
+    CLI_DOOR(job_dtype),
+    CLI_DOOR(job_group),
+    CLI_DOOR(job_pad),
+    CLI_DOOR(job_best),
+    CLI_DOOR(job_device),
     CLI_NO_GROUP
 };
 /* clang-format on */
 
 static int check(struct cli_call *call)
 {
-    const struct config_command *o = call->options;
-    return o->common.config ? 0 : zinf_fail(-EINVAL, "--config FILE is needed");
+    return call->session->job.config ? 0 : zinf_fail(-EINVAL, "--config FILE is needed");
 }
 
 static int work(struct cli_call *call)
 {
-    const struct config_command *o = call->options;
-    return show(&o->common, o->json);
+    const bool *json = call->options;
+    return show(call->session, *json);
 }
 
 const struct cli_command cli_config = {
@@ -115,8 +112,7 @@ const struct cli_command cli_config = {
     .summary = "print the resolved configuration and where each value came from",
     .usage = usage,
     .groups = groups,
-    .bytes = sizeof(struct config_command),
-    .usual = &(const struct config_command){.common = ZINF_JOB_DEFAULT},
+    .bytes = sizeof(bool),
     .check = check,
     .work = work,
 };

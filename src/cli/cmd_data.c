@@ -11,7 +11,6 @@
 #define LABEL_COLS 12
 
 struct data_command {
-    struct zinf_job common;
     enum { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER } color;
     int64_t n_samples, batch;
     bool json;
@@ -52,7 +51,7 @@ static int say_padding(const struct zinf_session *s, const struct data_command *
 {
     char text[256];
     struct zinf_samples_rows rows;
-    if (o->common.pack) {
+    if (s->job.pack) {
         const uint64_t room = zinf_dataset_n_windows(s->data) * (uint64_t)s->seq_len;
         snprintf(text, sizeof text, "%.1f %%", padding(zinf_dataset_n_tokens(s->data), room));
         say("padding", text);
@@ -194,7 +193,7 @@ static int print_json(const struct zinf_session *s, const struct data_command *o
         cJSON_AddNumberToObject(root, "tokens", (double)zinf_dataset_n_tokens(s->data));
     else
         add_facts(root, zinf_samples_facts(samples));
-    if (samples && !o->common.pack)
+    if (samples && !s->job.pack)
         code = add_rows(root, samples, o->batch);
     cJSON *first = samples ? cJSON_AddArrayToObject(root, "first") : NULL;
     uint64_t n = samples ? zinf_samples_facts(samples)->n_samples : 0;
@@ -211,19 +210,17 @@ static int print_json(const struct zinf_session *s, const struct data_command *o
     return code;
 }
 
-static int show(const struct data_command *o)
+static int show(struct zinf_session *s, const struct data_command *o)
 {
-    struct zinf_session s = {0};
     const bool color = has_color(o);
-    int code = zinf_session_begin(&s, &o->common);
+    int code = session_begin(s);
     if (!code)
-        code = zinf_session_data(&s, &o->common, &o->common.data, NULL, false, &s.data);
-    if (!code)
-        code = o->json                        ? print_json(&s, o)
-               : zinf_dataset_samples(s.data) ? show_samples(&s, o, color)
-                                              : show_stream(&s, o, color);
-    zinf_session_end(&s);
-    return code;
+        code = session_data(s, &s->job.data, NULL, false, &s->data);
+    if (code)
+        return code;
+    return o->json                         ? print_json(s, o)
+           : zinf_dataset_samples(s->data) ? show_samples(s, o, color)
+                                           : show_stream(s, o, color);
 }
 
 static const char usage[] =
@@ -237,7 +234,7 @@ static const char usage[] =
 #define IN(field) .at = offsetof(struct data_command, field)
 /* clang-format off */
 static const struct option own_model[] = {
-    OPTION("--model", TEXT, AT(common.model), "DIR",
+    OPTION("--model", TEXT, .offset = 0, "DIR",
      "whose tokenizer and chat template are used"),
     CLI_NO_ROW
 };
@@ -251,10 +248,10 @@ static const struct option own[] = {
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {
-    {.rows = own_model},
-    {.rows = job_rows, IN(common)},
-    {.rows = job_task, IN(common)},
-    {.rows = job_seq, IN(common)},
+    CLI_DOOR(own_model),
+    CLI_DOOR(job_rows),
+    CLI_DOOR(job_task),
+    CLI_DOOR(job_seq),
     {.rows = own},
     {.rows = cli_json, IN(json)},
     CLI_NO_GROUP
@@ -263,15 +260,14 @@ static const struct option_group groups[] = {
 
 static int check(struct cli_call *call)
 {
-    struct data_command *o = call->options;
-    o->common.task.looks = true;
-    int code = zinf_job_check(&o->common);
-    return code ? code : zinf_job_need("--data FILE", o->common.data.n ? o : NULL);
+    call->session->use = JOB_TRAINS; /* which is what is shown */
+    call->session->job.task.looks = true;
+    return cli_need_data(call->session);
 }
 
 static int work(struct cli_call *call)
 {
-    return show(call->options);
+    return show(call->session, call->options);
 }
 
 const struct cli_command cli_data = {
@@ -280,7 +276,6 @@ const struct cli_command cli_data = {
     .usage = usage,
     .groups = groups,
     .bytes = sizeof(struct data_command),
-    .usual = &(const struct data_command){.common = ZINF_JOB_DEFAULT},
     .check = check,
     .work = work,
 };

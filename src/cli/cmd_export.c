@@ -30,14 +30,14 @@ static int check_joined(const struct export_command *o)
     if (o->to.checkpoint || o->merge || o->base || o->dtype || o->to.max_shard_bytes)
         return zinf_fail(-EINVAL, "--adapter joins adapters into one in fp32: only --output "
                                   "belongs to it; merge that one afterwards");
-    return zinf_job_need("--output DIR", o->to.output);
+    return session_need("--output DIR", o->to.output);
 }
 
 static int check_one(struct export_command *o)
 {
-    int code = zinf_job_need("--checkpoint DIR", o->to.checkpoint);
+    int code = session_need("--checkpoint DIR", o->to.checkpoint);
     if (!code)
-        code = zinf_job_need("--output DIR", o->to.output);
+        code = session_need("--output DIR", o->to.output);
     if (!code && o->dtype) {
         o->to.as_saved = false;
         code = zinf_dtype_parse(o->dtype, &o->to.dtype);

@@ -165,7 +165,7 @@ static const struct option own[] = {
 static int check(struct cli_call *call)
 {
     const struct request *r = call->options;
-    return zinf_job_need("--output DIR", r->output);
+    return session_need("--output DIR", r->output);
 }
 
 static int work(struct cli_call *call)

@@ -317,7 +317,8 @@ static int run(int argc, char **argv)
         l.command = argv + own + 1;
         l.n_command = argc - own - 1;
     }
-    int code = cli_parse(&cli_launch, &l, NULL, own, argv);
+    struct cli_call call = {.command = &cli_launch, .options = &l};
+    int code = cli_parse(&call, own, argv);
     if (code == 1)
         return CLI_OK;
     if (!code)

@@ -1,16 +1,11 @@
-/* train: the main job. Opens everything, then hands over to the run and shows its events. */
-#include "api/training.h"
+/* train: the main job. The session opens everything and runs; here its events are shown. */
 #include "cli/cli.h"
-#include "cli/estimate/estimate.h"
-#include "cli/scores.h"
 #include "cli/signals.h"
+#include "cli/train_place.h"
 #include "cli/train_show.h"
-#include "train/estimate.h"
 
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 static volatile sig_atomic_t save_asked;
 
@@ -20,14 +15,17 @@ static void ask_save(int signal_number)
     save_asked = 1;
 }
 
-struct train_options {
-    struct zinf_job common;
-    struct cli_scores scores;
+struct options {
     const char *tensorboard;
-    char *checkpoint; /* that --resume found, or NULL */
     enum cli_progress_mode progress;
-    struct zinf_net *net; /* between processes; NULL: there are no others */
-    struct job_seats seats;
+    bool plan, json;
+};
+struct training {
+    struct train_show show;
+    struct train_place place;
+    struct zinf_speeds speeds;
+    struct estimate_sources sources;
+    bool is_open;
 };
 
 static int64_t plain_every(const struct zinf_config *config, int64_t steps)
@@ -37,77 +35,25 @@ static int64_t plain_every(const struct zinf_config *config, int64_t steps)
     return steps > 40 ? steps / 20 : 1;
 }
 
-/* ---- ranks ---- */
-
-static bool is_first(const struct train_options *o)
+static int opened(void *arg)
 {
-    return job_ranks_is_first(o->net);
-}
-
-static int open_all(struct zinf_session *s, struct train_options *o)
-{
-    int code = job_train_open(s, &o->common);
-    return code ? code : cli_scores_prepare(&o->scores, s, &o->common, s->eval_data);
-}
-
-/* Rank 0 is the first to look at the data: what it writes to the cache the others find there. */
-static int open_in_turn(struct zinf_session *s, struct train_options *o)
-{
-    int code = is_first(o) ? open_all(s, o) : 0;
-    if (!code && o->net)
-        code = zinf_net_barrier(o->net);
-    return code || is_first(o) ? code : open_all(s, o);
-}
-
-/* The exit status. */
-static int train(struct train_options *o)
-{
-    struct zinf_session session = {0};
-    struct train_show show = {.mode = o->progress,
-                              .session = &session,
-                              .common = &o->common,
-                              .output = o->common.output,
-                              .chart = o->progress == CLI_PROGRESS_AUTO,
-                              .tensorboard = o->tensorboard};
-    struct zinf_speeds speeds;
-    struct estimate_sources sources;
-    int status = CLI_FAILED;
-    signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
-    int code = job_ranks_find(&o->net, &o->common);
-    if (!code)
-        code = job_seats_find(&o->seats, &o->common, o->net);
-    if (!code)
-        code = open_in_turn(&session, o);
-    if (code && o->net) /* from here on the run tells */
-        zinf_net_tell(o->net, zinf_error());
+    struct training *t = arg;
+    struct zinf_session *s = t->show.session;
+    const bool first = job_ranks_is_first(s->net);
+    estimate_cached_speeds(&t->speeds, &t->sources, s->config, s->device);
+    s->run.trainer.speeds = &t->speeds;
+    int code = s->net ? 0 : train_place_session(&t->place, s);
     if (code)
-        goto out;
-    estimate_cached_speeds(&speeds, &sources, session.config, session.device);
-    show.sources = &sources;
-    show.every = plain_every(session.config, o->common.steps);
-    show.run = job_run_options(&session, &o->common, o->net, &o->seats, o->checkpoint);
-    show.run.trainer.speeds = &speeds;
-    show.run.scores = o->scores.run.n ? &o->scores.run : NULL;
-    show.run.stop = &cli_stop;
-    show.run.save = &save_asked;
-    show.run.stuck = cli_signals_stuck;
-    if (is_first(o))
-        show.run.events = train_show_events(&show);
-    cli_signals_listen(is_first(o) ? "stopping after this step" : NULL, false);
-    code = zinf_run_train(&show.run);
-    int stopped = cli_stop;
-    if (!code && is_first(o))
-        job_train_keep_template(&session, &o->common);
-    if (is_first(o))
-        train_show_end(&show, code, stopped);
-    status = stopped ? cli_signals_status(stopped) : CLI_OK;
-out:
-    if (code) /* before a launcher sees another rank end, and ends this one */
-        status = cli_error(&cli_train, CLI_FAILED);
-    zinf_net_close(o->net);
-    zinf_session_end(&session);
-    free(show.losses);
-    return status;
+        return code;
+    t->is_open = true;
+    t->show.every = plain_every(s->config, s->job.steps);
+    s->run.stop = &cli_stop;
+    s->run.save = &save_asked;
+    s->run.stuck = cli_signals_stuck;
+    if (first)
+        s->run.events = train_show_events(&t->show);
+    cli_signals_listen(first ? "stopping after this step" : NULL, false);
+    return 0;
 }
 
 static const char usage[] =
@@ -117,8 +63,7 @@ static const char usage[] =
     "All GPUs that are visible train together; mpirun -np 4 zinf train ... has four\n"
     "processes that do.\n";
 
-#define AT(field) .offset = offsetof(struct train_options, field)
-#define IN(field) .at = offsetof(struct train_options, field)
+#define AT(field) .offset = offsetof(struct options, field)
 /* clang-format off */
 static const struct option own_tensorboard[] = {
     OPTION("--tensorboard", TEXT, AT(tensorboard), "DIR", "event files for TensorBoard"),
@@ -127,57 +72,71 @@ static const struct option own_tensorboard[] = {
 static const struct option own_progress[] = {
     OPTION("--progress", WORD, AT(progress), "MODE", "bar, plain or none",
      .words = cli_progress_words, .otherwise = "bar on a terminal"),
+    OPTION("--plan", FLAG, AT(plan), NULL, "print what lies where, line by line"),
+    OPTION("--json", FLAG, AT(json), NULL, "end with a line of JSON at a terminal too"),
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {
-    {.rows = job_model, IN(common), .title = "Model and data"},
-    {.rows = job_begin, IN(common)},
-    {.rows = job_rows, IN(common)},
-    {.rows = job_task, IN(common)},
-    {.rows = job_head, IN(common)},
-    {.rows = job_eval, IN(common)},
-    {.rows = job_seq, IN(common)},
-    {.rows = job_source, IN(common)},
-    {.rows = job_shuffle, IN(common)},
-    {.rows = job_group, IN(common)},
-    {.rows = job_pad, IN(common)},
-    {.rows = job_seed, IN(common)},
-    {.rows = job_output, IN(common), .title = "Output"},
+    {.rows = job_model, .door = true, .title = "Model and data"},
+    CLI_DOOR(job_begin),
+    CLI_DOOR(job_rows),
+    CLI_DOOR(job_task),
+    CLI_DOOR(job_head),
+    CLI_DOOR(job_eval),
+    CLI_DOOR(job_seq),
+    CLI_DOOR(job_source),
+    CLI_DOOR(job_shuffle),
+    CLI_DOOR(job_group),
+    CLI_DOOR(job_pad),
+    CLI_DOOR(job_seed),
+    {.rows = job_output, .door = true, .title = "Output"},
     {.rows = own_tensorboard},
-    {.rows = cli_score_rows, IN(scores)},
-    {.rows = job_saves, IN(common)},
+    CLI_DOOR(job_metrics),
+    CLI_DOOR(job_saves),
     {.rows = own_progress},
-    {.rows = job_epochs, IN(common), .title = "The step"},
-    {.rows = job_step, IN(common)},
-    {.rows = job_pairs, IN(common)},
-    {.rows = job_dtype, IN(common)},
-    {.rows = job_best, IN(common)},
-    {.rows = job_device, IN(common), .title = "Where and how"},
-    {.rows = job_seats, IN(common)},
+    {.rows = job_epochs, .door = true, .title = "The step"},
+    CLI_DOOR(job_step),
+    CLI_DOOR(job_pairs),
+    CLI_DOOR(job_dtype),
+    CLI_DOOR(job_best),
+    {.rows = job_device, .door = true, .title = "Where and how"},
+    CLI_DOOR(job_seats),
     CLI_NO_GROUP
 };
 /* clang-format on */
 
 static int check(struct cli_call *call)
 {
-    struct train_options *o = call->options;
-    int code = job_train_check(&o->common);
+    const struct zinf_session *s = call->session;
+    int code = job_train_check(&s->job);
     if (!code)
-        code = cli_scores_check(&o->scores);
-    if (!code && o->scores.run.n && !o->common.eval_data.n)
-        code = zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
-    return code;
+        code = job_scores_check(s);
+    return code || s->job.resume ? code : session_need_model(s);
 }
 
 static int work(struct cli_call *call)
 {
-    struct train_options *o = call->options;
-    int code = job_train_find(&o->common, &o->checkpoint);
-    if (code)
-        return code;
-    int status = zinf_job_check(&o->common) ? cli_error(call->command, CLI_USAGE) : train(o);
-    free(o->checkpoint);
-    return status;
+    const struct options *o = call->options;
+    struct zinf_session *s = call->session;
+    struct training t = {.show = {.mode = o->progress,
+                                  .session = s,
+                                  .sources = &t.sources,
+                                  .chart = o->progress == CLI_PROGRESS_AUTO,
+                                  .shows_plan = o->plan,
+                                  .json = o->json,
+                                  .tensorboard = o->tensorboard}};
+    signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
+    s->opened = opened;
+    s->opened_arg = &t;
+    int code = train_place_begin(&t.place, &s->job);
+    if (!code)
+        code = zinf_session_train(s, NULL);
+    const int stopped = cli_stop;
+    if (t.is_open && job_ranks_is_first(s->net))
+        train_show_end(&t.show, code, stopped);
+    train_place_end(&t.place, &s->job);
+    free(t.show.losses);
+    return code ? code : stopped ? cli_signals_status(stopped) : CLI_OK;
 }
 
 const struct cli_command cli_train = {
@@ -185,9 +144,7 @@ const struct cli_command cli_train = {
     .summary = "train a model",
     .usage = usage,
     .groups = groups,
-    .bytes = sizeof(struct train_options),
-    .usual =
-        &(const struct train_options){.common = ZINF_JOB_DEFAULT, .scores = CLI_SCORES_DEFAULT},
+    .bytes = sizeof(struct options),
     .check = check,
     .work = work,
 };

@@ -13,13 +13,28 @@ int cli_error(const struct cli_command *command, int status)
     return status;
 }
 
+int cli_need_data(const struct zinf_session *session)
+{
+    int code = session_need_model(session);
+    return code ? code : session_need("--data FILE", session->job.data.n ? session : NULL);
+}
+
+static bool has_session(const struct cli_command *command)
+{
+    const struct option_group *group = command->groups;
+    while (group && group->rows && !group->door)
+        group++;
+    return group && group->rows;
+}
+
 static int work(struct cli_call *call, int argc, char **argv)
 {
     const struct cli_command *command = call->command;
-    int code =
-        cli_parse(command, call->options, command->takes_words ? &call->words : NULL, argc, argv);
+    int code = cli_parse(call, argc, argv);
     if (code == 1)
         return CLI_OK;
+    if (!code && has_session(command))
+        code = zinf_session_open(&call->session, call->settings, call->n_settings);
     if (!code && command->check)
         code = command->check(call);
     if (code)
@@ -31,14 +46,23 @@ static int work(struct cli_call *call, int argc, char **argv)
 int cli_run(const struct cli_command *command, int argc, char **argv)
 {
     struct cli_call call = {.command = command};
+    int status = CLI_FAILED;
     if (command->run)
         return command->run(argc, argv);
     call.options = calloc(1, command->bytes + 1);
-    if (!call.options)
-        return cli_error(command, (zinf_fail(-ENOMEM, "no memory for options"), CLI_FAILED));
-    if (command->usual)
-        memcpy(call.options, command->usual, command->bytes);
-    int status = work(&call, argc, argv);
+    call.settings = calloc((size_t)argc, sizeof *call.settings);
+    call.looked_at = calloc(1, sizeof *call.looked_at);
+    if (call.options && call.settings && call.looked_at) {
+        if (command->usual)
+            memcpy(call.options, command->usual, command->bytes);
+        status = work(&call, argc, argv);
+    } else {
+        zinf_fail(-ENOMEM, "no memory for options");
+        cli_error(command, status);
+    }
+    zinf_session_close(call.session); /* when what failed is said: other ranks may end then */
+    free(call.settings);
+    free(call.looked_at);
     free(call.options);
     return status;
 }

@@ -13,8 +13,7 @@ const struct option cli_json[] = {
 
 /* The command line on its way. */
 struct line {
-    const struct cli_command *command;
-    void *base;
+    struct cli_call *call;
     int argc, at;
     char **argv;
 };
@@ -28,7 +27,7 @@ static bool is_dashed(const char *word)
 static const struct option *find(const struct line *line, const char *word,
                                  const struct option_group **group, const char **fixed)
 {
-    return option_find(line->command->groups, word, strcspn(word, "="), group, fixed);
+    return option_find(line->call->command->groups, word, strcspn(word, "="), group, fixed);
 }
 
 static bool names_option(const struct line *line, const char *word)
@@ -47,6 +46,16 @@ static const char *said_truth(struct line *line)
     return is_truth ? word : "true";
 }
 
+static int take(const struct line *line, const struct option *option,
+                const struct option_group *group, const char *text)
+{
+    struct cli_call *call = line->call;
+    if (!group->door)
+        return option_read(option, group, text, option->flag, call->options);
+    call->settings[call->n_settings++] = (struct zinf_setting){option->flag, text};
+    return option_read(option, group, text, option->flag, call->looked_at); /* by this row */
+}
+
 /* Reads the option at line->at and moves past it and its values. */
 static int read_option(struct line *line)
 {
@@ -54,53 +63,54 @@ static int read_option(struct line *line)
     const char *word = line->argv[line->at], *fixed, *value = strchr(word, '=');
     const struct option *option = find(line, word, &group, &fixed);
     if (!option)
-        return option_fail_unknown(line->command->groups, "unknown option", word);
+        return option_fail_unknown(line->call->command->groups, "unknown option", word);
     line->at++;
     value = value ? value + 1 : NULL;
     if (fixed) {
         if (!strcasecmp(value ? value : said_truth(line), "false"))
             return 0;
-        return option_read(option, group, fixed, option->flag, line->base);
+        return take(line, option, group, fixed);
     }
     if (!value && option->kind == OPTION_FLAG)
         value = said_truth(line);
     if (!value && option->kind == OPTION_MAYBE)
         value = "";
     if (value)
-        return option_read(option, group, value, option->flag, line->base);
+        return take(line, option, group, value);
     if (line->at >= line->argc || names_option(line, line->argv[line->at]))
         return zinf_fail(-EINVAL, "%s needs a value", option->flag);
-    int code = option_read(option, group, line->argv[line->at++], option->flag, line->base);
+    int code = take(line, option, group, line->argv[line->at++]);
     while (!code && option->kind == OPTION_TEXTS && line->at < line->argc &&
            !is_dashed(line->argv[line->at]))
-        code = option_read(option, group, line->argv[line->at++], option->flag, line->base);
+        code = take(line, option, group, line->argv[line->at++]);
     return code;
 }
 
-static int add_word(const struct line *line, struct zinf_words *positional, const char *word)
+static int add_word(const struct line *line, const char *word)
 {
-    if (!positional)
-        return option_fail_unknown(line->command->groups, "unexpected word", word);
-    if (positional->n == ZINF_MOST_WORDS)
-        return zinf_fail(-EINVAL, "%s: more than %d words", line->command->name, ZINF_MOST_WORDS);
-    positional->items[positional->n++] = word;
+    struct zinf_words *words = &line->call->words;
+    const struct cli_command *command = line->call->command;
+    if (!command->takes_words)
+        return option_fail_unknown(command->groups, "unexpected word", word);
+    if (words->n == ZINF_MOST_WORDS)
+        return zinf_fail(-EINVAL, "%s: more than %d words", command->name, ZINF_MOST_WORDS);
+    words->items[words->n++] = word;
     return 0;
 }
 
-int cli_parse(const struct cli_command *command, void *base, struct zinf_words *positional,
-              int argc, char **argv)
+int cli_parse(struct cli_call *call, int argc, char **argv)
 {
-    struct line line = {command, base, argc, 1, argv};
+    struct line line = {call, argc, 1, argv};
     bool words_only = false;
-    int code = option_read_usual(command->groups, base);
+    int code = option_read_usual(call->command->groups, call->options);
     while (line.at < argc && !code) {
         const char *word = argv[line.at];
         if (!words_only && (!strcmp(word, "--help") || !strcmp(word, "-h"))) {
-            cli_print_usage(command, stdout);
+            cli_print_usage(call->command, stdout);
             return 1;
         }
         if (!words_only && !strcmp(word, "--help=rows")) {
-            cli_print_rows(command, stdout);
+            cli_print_rows(call->command, stdout);
             return 1;
         }
         if (!words_only && is_dashed(word) && strcmp(word, "--")) {
@@ -111,7 +121,7 @@ int cli_parse(const struct cli_command *command, void *base, struct zinf_words *
         if (!words_only && !strcmp(word, "--"))
             words_only = true;
         else
-            code = add_word(&line, positional, word);
+            code = add_word(&line, word);
     }
     return code;
 }

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* Event files are a copy for others: where they cannot be written, training goes on without. */
 static void lose_events(struct train_show *s)
@@ -87,7 +88,7 @@ static void print_plan(const struct zinf_trainer *trainer)
 /* All have the same plan, each for its slices. */
 static uint64_t n_seats(const struct train_show *s)
 {
-    return s->run.seats > 1 ? s->run.seats : 1;
+    return s->session->run.seats > 1 ? s->session->run.seats : 1;
 }
 
 static void on_planned(void *arg, const struct zinf_trainer *trainer)
@@ -95,7 +96,9 @@ static void on_planned(void *arg, const struct zinf_trainer *trainer)
     struct train_show *s = arg;
     for (int tier = 0; tier < 3; tier++)
         s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier) * n_seats(s);
-    print_plan(trainer);
+    if (s->shows_plan)
+        print_plan(trainer);
+    s->is_filled = zinf_trainer_filled(trainer, s->filled);
     train_summary_begin(s);
     open_events(s);
     s->begin_ns = zinf_now_ns();
@@ -231,6 +234,7 @@ static void on_ended(void *arg, const struct zinf_run_best *best)
 {
     struct train_show *s = arg;
     s->best = *best;
+    s->last_step = best->last_step; /* also where none was made here */
 }
 
 struct zinf_run_events train_show_events(struct train_show *show)
@@ -244,8 +248,9 @@ struct zinf_run_events train_show_events(struct train_show *show)
 static void write_trainer_state(const struct train_show *s)
 {
     struct plot_run run;
-    char *log = s->run.log_path ? strdup(s->run.log_path) : zinf_path_join(s->output, "log.jsonl");
-    char *folder = zinf_path_join(s->output, "history"), *path = NULL;
+    char *log = s->session->run.log_path ? strdup(s->session->run.log_path)
+                                         : zinf_path_join(s->session->job.output, "log.jsonl");
+    char *folder = zinf_path_join(s->session->job.output, "history"), *path = NULL;
     int code = folder ? zinf_apart_no_link(folder) : -ENOMEM;
     if (!code)
         code = zinf_make_dirs(folder);
@@ -257,7 +262,7 @@ static void write_trainer_state(const struct train_show *s)
         const struct zinf_config *c = s->session->config;
         run.batch = (double)c->train_batch_size;
         run.micro_batch = (double)c->micro_batch;
-        run.steps = (double)s->run.steps;
+        run.steps = (double)s->session->run.steps;
         run.windows = (double)zinf_dataset_n_windows(s->session->data) /
                       (double)job_windows(s->session->task, 1);
         code = plot_trainer_state_write(&run, path);
@@ -280,13 +285,14 @@ void train_show_end(struct train_show *s, int code, bool stopped)
     if (!code) {
         if (s->n_losses > 1 && s->chart)
             cli_chart(stderr, "loss", s->losses, s->n_losses, 10, 64);
-        train_summary_end(s);
-        train_summary_json(s);
+        train_summary_end(s, stopped);
+        if (s->json || !isatty(STDOUT_FILENO))
+            train_summary_json(s);
     }
-    if (!code && s->last_step < s->run.steps && stopped)
+    if (!code && s->last_step < s->session->run.steps && stopped)
         zinf_log(ZINF_LOG_INFO,
                  "stopped after step %llu of %llu: to go on, repeat the command with --resume",
-                 (unsigned long long)s->last_step, (unsigned long long)s->run.steps);
+                 (unsigned long long)s->last_step, (unsigned long long)s->session->run.steps);
     free(s->checkpoint);
     s->checkpoint = NULL;
 }

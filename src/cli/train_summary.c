@@ -76,8 +76,8 @@ static void say_data(const struct train_show *s)
         line("evaluation", "%s tokens in %s windows, %s%s",
              cli_count(tokens, zinf_dataset_n_tokens(eval)),
              cli_count(windows, zinf_dataset_n_windows(eval)),
-             s->run.eval_every ? "every " : "after the last step",
-             s->run.eval_every ? steps_text(every, s->run.eval_every) : "");
+             s->session->run.eval_every ? "every " : "after the last step",
+             s->session->run.eval_every ? steps_text(every, s->session->run.eval_every) : "");
     if (c->early_stopping)
         line("", "ends early after %lld in a row that are no better", (long long)c->early_stopping);
     if (c->load_best_at_end)
@@ -102,11 +102,11 @@ static void say_length(const struct train_show *s)
          (long long)c->train_batch_size, job_has_pairs(s->session->task) ? "pairs" : "windows",
          (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",
          cli_count(each, batch));
-    const double epochs = train_summary_epochs(s, s->run.steps);
+    const double epochs = train_summary_epochs(s, s->session->run.steps);
     const uint64_t all = samples ? (uint64_t)(epochs * (double)zinf_dataset_n_tokens(data) + 0.5)
-                                 : batch * s->run.steps;
-    line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->run.steps), epochs,
-         cli_count(tokens, all));
+                                 : batch * s->session->run.steps;
+    line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->session->run.steps),
+         epochs, cli_count(tokens, all));
 }
 
 static void describe_schedule(const struct zinf_config *c, char *out, size_t bytes)
@@ -162,10 +162,13 @@ static void say_places(const struct train_show *s)
     const struct zinf_config *c = s->session->config;
     static const char *const places[] = {"device", "RAM", "drive"};
     char device[16], host[16], drive[16];
-    line("placement",
-         "parameters: %s; gradients: %s; optimizer: %s (as configured; the plan may do better)",
-         places[c->offload_param.device], places[c->grad_device],
-         places[c->offload_optimizer.device]);
+    line(
+        "placement",
+        "parameters: %s; gradients: %s; optimizer: %s (as configured; --plan prints what is where)",
+        places[c->offload_param.device], places[c->grad_device],
+        places[c->offload_optimizer.device]);
+    if (s->is_filled)
+        line("", "%s", s->filled);
     line("memory", "device %s, RAM %s, drive %s",
          zinf_size_format(device, sizeof device, s->planned[0]),
          zinf_size_format(host, sizeof host, s->planned[1]),
@@ -175,23 +178,23 @@ static void say_places(const struct train_show *s)
 /* From shapes and speeds alone; the first step will tell. */
 static void say_prediction(const struct train_show *s)
 {
-    struct zinf_estimate_options options = {.trainer = s->run.trainer};
+    struct zinf_estimate_options options = {.trainer = s->session->run.trainer};
     struct zinf_estimate estimate;
     char step[32], all[32], clock[32] = "", sources[512];
     bool drives = s->planned[2] > 0;
     estimate_sources_line(s->sources, drives, sources, sizeof sources);
-    if (s->run.trainer.speeds)
-        options.speeds = *s->run.trainer.speeds;
+    if (s->session->run.trainer.speeds)
+        options.speeds = *s->session->run.trainer.speeds;
     options.trainer.init = true;
-    if (!s->run.steps || options.trainer.net || s->run.seats > 1 ||
+    if (!s->session->run.steps || options.trainer.net || s->session->run.seats > 1 ||
         zinf_estimate(&estimate, &options))
         return;
-    double seconds = estimate.step_seconds * (double)s->run.steps;
+    double seconds = estimate.step_seconds * (double)s->session->run.steps;
     time_t end = time(NULL) + (time_t)fmin(seconds, 1e10);
     struct tm local;
     if (localtime_r(&end, &local))
         strftime(clock, sizeof clock, seconds < 43200 ? "%H:%M" : "%a %d %b %H:%M", &local);
-    const bool varies = zinf_dataset_samples(s->session->data) && !s->run.trainer.packed &&
+    const bool varies = zinf_dataset_samples(s->session->data) && !s->session->run.trainer.packed &&
                         !strcmp(s->session->config->pad_to, "longest");
     line("predicted", "%s a step%s, %s for all of them, until %s; %s",
          cli_duration(step, estimate.step_seconds), varies ? " of the longest samples" : "",
@@ -208,7 +211,7 @@ void train_summary_begin(const struct train_show *s)
     say_optimizer(s);
     say_places(s);
     say_prediction(s);
-    line("output", "%s", s->output);
+    line("output", "%s", s->session->job.output);
 }
 
 /* ---- after ---- */
@@ -233,35 +236,51 @@ static void say_next(const struct train_show *s)
 {
     const enum zinf_task task = s->session->task;
     const bool scores = job_is_labelled(task) || task == ZINF_TASK_REWARD;
-    const bool adapted = s->session->config->adapter || s->common->adapter;
+    const bool adapted = s->session->config->adapter || s->session->job.adapter;
     const char *chat = s->session->chats ? " --chat" : "";
     if (adapted && task == ZINF_TASK_REWARD)
         line("next",
              "zinf eval --task reward --model %s --adapter %s/model --data FILE; zinf plot %s",
-             s->common->model, s->output, s->output);
+             s->session->job.model, s->session->job.output, s->session->job.output);
     else if (adapted)
         line("next",
              "zinf generate --model %s --adapter %s/model%s --prompt TEXT; "
              "zinf export --merge --checkpoint %s/model --output DIR; zinf plot %s",
-             s->common->model, s->output, chat, s->output, s->output);
+             s->session->job.model, s->session->job.output, chat, s->session->job.output,
+             s->session->job.output);
     else
         line("next", "zinf %s%s --model %s/model%s %s; zinf plot %s", scores ? "eval" : "generate",
-             task == ZINF_TASK_REWARD ? " --task reward" : "", s->output, scores ? "" : chat,
-             scores ? "--data FILE" : "--prompt TEXT", s->output);
+             task == ZINF_TASK_REWARD ? " --task reward" : "", s->session->job.output,
+             scores ? "" : chat, scores ? "--data FILE" : "--prompt TEXT", s->session->job.output);
 }
 
-void train_summary_end(const struct train_show *s)
+/* What this process did, and where the training stands, which others may have begun. */
+static void say_trained(const struct train_show *s)
 {
-    char steps[32], wall[32], tokens[32], rate[32], read[32], written[32], resident[16],
-        eval[96] = "";
+    char steps[48], all[80] = "", wall[32], tokens[32], rate[32];
     double seconds = wall_seconds(s);
+    if (!s->n_steps) {
+        line("trained", "nothing: step %llu, the last, was made before; more --steps go on from it",
+             (unsigned long long)s->last_step);
+        return;
+    }
+    if (s->last_step > s->n_steps)
+        snprintf(all, sizeof all, "; with earlier ones %s", steps_text(steps, s->last_step));
+    size_t used = strlen(all);
+    snprintf(all + used, sizeof all - used, "%s%.3g epochs", used ? ", " : "; ",
+             train_summary_epochs(s, s->last_step));
+    line("trained", "%s in %s: %s tokens, %s a second%s%s", steps_text(steps, s->n_steps),
+         cli_duration(wall, seconds), cli_count(tokens, s->tokens),
+         cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)), all,
+         s->n_skipped ? "; some steps were skipped for overflow" : "");
+}
+
+void train_summary_end(const struct train_show *s, bool stopped)
+{
+    char read[32], written[32], resident[16], eval[96] = "";
     size_t n;
     double loss = train_summary_loss(s, &n);
-    line("trained", "%s steps in %s: %s tokens, %s a second, %.3g epochs%s",
-         cli_count(steps, s->n_steps), cli_duration(wall, seconds), cli_count(tokens, s->tokens),
-         cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)),
-         train_summary_epochs(s, s->last_step),
-         s->n_skipped ? "; some steps were skipped for overflow" : "");
+    say_trained(s);
     const struct zinf_evaluation *found = &s->evaluation;
     if (found->tokens && found->rewards.n)
         snprintf(eval, sizeof eval, "; evaluation %.4f, %.1f %% of pairs right", found->loss,
@@ -276,7 +295,7 @@ void train_summary_end(const struct train_show *s)
     if (s->best.stopped_early)
         line("stopped", "early: %lld evaluations in a row were no better than that of step %llu",
              (long long)s->session->config->early_stopping, (unsigned long long)s->best.step);
-    if (s->best.step && s->run.eval_every)
+    if (s->best.step && s->session->run.eval_every)
         line("best", "evaluation %.4f after step %llu%s", s->best.loss,
              (unsigned long long)s->best.step,
              s->best.is_model ? ", whose weights are the model" : "");
@@ -285,9 +304,10 @@ void train_summary_end(const struct train_show *s)
              zinf_size_format(written, sizeof written, s->drive_written));
     line("memory", "%s of RAM at most",
          zinf_size_format(resident, sizeof resident, zinf_memory_peak_resident()));
-    line("model", "%s/model", s->output);
+    line("model", "%s/model", s->session->job.output);
     if (s->checkpoint)
-        line("checkpoint", "%s: more --steps with --resume go on from it", s->checkpoint);
+        line("checkpoint", "%s%s", s->checkpoint,
+             stopped ? "" : ": more --steps with --resume go on from it");
     say_next(s);
 }
 
@@ -331,15 +351,17 @@ void train_summary_json(const struct train_show *s)
     size_t n;
     double seconds = wall_seconds(s), loss = train_summary_loss(s, &n);
     cJSON *root = cJSON_CreateObject();
-    char *model = zinf_path_join(s->output, "model");
+    char *model = zinf_path_join(s->session->job.output, "model");
     cJSON_AddNumberToObject(root, "steps", (double)s->n_steps);
     cJSON_AddNumberToObject(root, "last_step", (double)s->last_step);
     cJSON_AddNumberToObject(root, "epochs", train_summary_epochs(s, s->last_step));
     cJSON_AddNumberToObject(root, "tokens", (double)s->tokens);
-    cJSON_AddNumberToObject(root, "first_loss", s->first_loss);
-    cJSON_AddNumberToObject(root, "final_loss", s->last_loss);
-    cJSON_AddNumberToObject(root, "mean_loss", loss);
-    cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
+    if (s->n_steps) {
+        cJSON_AddNumberToObject(root, "first_loss", s->first_loss);
+        cJSON_AddNumberToObject(root, "final_loss", s->last_loss);
+        cJSON_AddNumberToObject(root, "mean_loss", loss);
+        cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
+    }
     add_evaluation(root, s);
     if (s->best.step) {
         cJSON_AddNumberToObject(root, "best_step", (double)s->best.step);

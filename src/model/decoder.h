@@ -26,6 +26,7 @@ enum decoder_place {
     DECODER_DOWN_B,
     DECODER_Q_NORM,
     DECODER_K_NORM,
+    DECODER_SINKS,
     DECODER_AFTER1_W, /* norms behind the attention's and the feed-forward part's last product */
     DECODER_AFTER2_W,
     DECODER_CROSS_NORM_W, /* attention to another sequence */
@@ -55,17 +56,24 @@ struct decoder_tensor {
     enum decoder_order order;
     enum zinf_init init;
     float std;
+    uint64_t n_slabs, slab; /* as in zinf_piece */
+    bool alternate;         /* its even rows, as ours, come before its odd ones */
 };
 
 /* Layers whose feed-forward part is a choice of experts instead; n 0: none. */
 struct decoder_experts {
     int64_t n, n_chosen, ffn;
-    float balance;        /* coefficient of the loss that balances them; 0: none */
-    bool normalised;      /* the weights of a row's experts sum to 1 */
-    const bool *in_layer; /* [n_layers]: has them; NULL: all */
-    const char *gate;     /* tensor of the choice, behind the layer's prefix */
-    const char *list;     /* tensors of expert 3 begin with list, then "3." */
+    float balance;             /* coefficient of the loss that balances them; 0: none */
+    bool normalised;           /* the weights of a row's experts sum to 1 */
+    const bool *in_layer;      /* [n_layers]: has them; NULL: all */
+    const char *gate, *gate_b; /* tensors of the choice, behind the layer's prefix; or NULL */
+    const char *list;          /* tensors of expert 3 begin with list, then "3." */
     const char *w_gate, *w_up, *w_down;
+    /* Or, behind the layer's prefix, tensors of all experts: [n][2 ffn][hidden], gate, then up, and
+     * [n][hidden][ffn]; their biases (NULL: none). NULL: `list` has them one by one. */
+    const char *fused_up, *fused_down, *fused_up_b, *fused_down_b;
+    enum decoder_order fused_order;
+    bool alternate; /* rows of gate and up, and these of their bias, take turns */
     /* An expert that all tokens have, weighed by a sigmoid. Its tensors begin with `shared` (NULL:
      * there is none), then are called as those of the others. */
     const char *shared, *shared_gate; /* the latter: the sigmoid's row */

@@ -79,19 +79,22 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
 
-/* The gate's matrix takes the place of "up". */
+/* The gate's matrix and bias take the place of "up". */
 static void add_router(struct zinf_graph *graph, const struct decoder *d, struct decoder_values *v,
                        int64_t layer, const struct layer *l)
 {
-    struct decoder_tensor list[MOST_TENSORS + 1] = {
-        {DECODER_UP_W, d->experts.gate, (uint64_t)d->experts.n, (uint64_t)d->hidden, 0,
-         ZINF_INIT_NORMAL, d->init_std},
+    const uint64_t experts = (uint64_t)d->experts.n;
+    const size_t own = d->experts.gate_b ? 2 : 1;
+    struct decoder_tensor list[MOST_TENSORS + 2] = {
+        {DECODER_UP_W, d->experts.gate, experts, (uint64_t)d->hidden, 0, ZINF_INIT_NORMAL,
+         d->init_std},
+        {DECODER_UP_B, d->experts.gate_b, experts, 0, 0, ZINF_INIT_ZERO, 0},
     };
     char prefix[48];
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "router.%lld", (long long)layer);
-    const struct decoder_tensors tensors = {prefix, list, 1 + pick(d, is_router, list + 1)};
+    const struct decoder_tensors tensors = {prefix, list, own + pick(d, is_router, list + own)};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     struct mlp_spec mlp = decoder_make_block(d, layer, at).mlp;
     struct router_spec spec = {
@@ -102,6 +105,7 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
         .balanced = d->experts.balance != 0,
         .norm = mlp.norm,
         .gate_w = mlp.up_w,
+        .gate_b = mlp.up_b,
     };
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_router, &spec, sizeof spec,
                                           "router.%lld", (long long)layer);
@@ -117,9 +121,9 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->shares);
 }
 
-enum { EXPERT_TENSORS = 3 };
+enum { EXPERT_TENSORS = 4 };
 
-static void list_expert(const struct decoder *d, int64_t ffn, struct decoder_tensor *list)
+static size_t list_expert(const struct decoder *d, int64_t ffn, struct decoder_tensor *list)
 {
     const struct decoder_experts *e = &d->experts;
     const uint64_t wide = (uint64_t)ffn, hidden = (uint64_t)d->hidden;
@@ -127,6 +131,29 @@ static void list_expert(const struct decoder *d, int64_t ffn, struct decoder_ten
     list[0] = (struct decoder_tensor){DECODER_UP_W, e->w_gate, wide, hidden, 0, 0, std};
     list[1] = (struct decoder_tensor){DECODER_UP_W, e->w_up, wide, hidden, 0, 0, std};
     list[2] = (struct decoder_tensor){DECODER_DOWN_W, e->w_down, hidden, wide, 0, 0, std};
+    return 3;
+}
+
+/* An expert's part of tensors that all experts of the layer share. */
+static size_t list_slabs(const struct decoder *d, int64_t expert, struct decoder_tensor *list)
+{
+    const struct decoder_experts *e = &d->experts;
+    const uint64_t wide = (uint64_t)e->ffn, hidden = (uint64_t)d->hidden;
+    const float std = d->init_std;
+    const bool biased = e->fused_up_b != NULL;
+    const enum decoder_order order = e->fused_order;
+    list[0] = (struct decoder_tensor){DECODER_UP_W, e->fused_up, 2 * wide, hidden, order, 0, std};
+    list[1] = (struct decoder_tensor){DECODER_DOWN_W, e->fused_down, hidden, wide, order, 0, std};
+    list[2] =
+        (struct decoder_tensor){DECODER_UP_B, e->fused_up_b, 2 * wide, .init = ZINF_INIT_ZERO};
+    list[3] =
+        (struct decoder_tensor){DECODER_DOWN_B, e->fused_down_b, hidden, .init = ZINF_INIT_ZERO};
+    for (int i = 0; i < EXPERT_TENSORS; i++) {
+        list[i].n_slabs = (uint64_t)e->n;
+        list[i].slab = (uint64_t)expert;
+        list[i].alternate = e->alternate && (i == 0 || i == 2);
+    }
+    return biased ? 4 : 2;
 }
 
 /* The sigmoid's row takes the place of "proj". */
@@ -139,11 +166,11 @@ static void add_shared(struct zinf_graph *graph, const struct decoder *d, int64_
                                         ZINF_INIT_NORMAL, d->init_std};
     int at[DECODER_PLACES], gate_at[DECODER_PLACES];
     char prefix[64], before[48];
-    list_expert(d, e->shared_ffn, list);
+    const size_t n = list_expert(d, e->shared_ffn, list);
     snprintf(before, sizeof before, "%s.%lld.", d->blocks, (long long)layer);
     snprintf(prefix, sizeof prefix, "%s%s", before, e->shared);
     uint32_t unit = zinf_graph_add_unit(graph, true, "shared.%lld", (long long)layer);
-    const struct decoder_tensors tensors = {prefix, list, EXPERT_TENSORS}, row = {before, &gate, 1};
+    const struct decoder_tensors tensors = {prefix, list, n}, row = {before, &gate, 1};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     decoder_add_tensors(graph, unit, d, &row, gate_at);
     struct shared_spec spec = {
@@ -169,12 +196,14 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
     const struct decoder_experts *e = &d->experts;
     struct decoder_tensor list[EXPERT_TENSORS];
     char prefix[64];
-    list_expert(d, e->ffn, list);
-    snprintf(prefix, sizeof prefix, "%s.%lld.%s%lld.", d->blocks, (long long)layer, e->list,
-             (long long)expert);
+    int at_prefix = snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
+    if (!e->fused_up)
+        snprintf(prefix + at_prefix, sizeof prefix - (size_t)at_prefix, "%s%lld.", e->list,
+                 (long long)expert);
+    const size_t n = e->fused_up ? list_slabs(d, expert, list) : list_expert(d, e->ffn, list);
     uint32_t unit =
         zinf_graph_add_unit(graph, true, "expert.%lld.%lld", (long long)layer, (long long)expert);
-    const struct decoder_tensors tensors = {prefix, list, EXPERT_TENSORS};
+    const struct decoder_tensors tensors = {prefix, list, n};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     return unit;
 }
@@ -191,6 +220,8 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
         add_expert(graph, d, layer, e, at);
     spec.up_w = at[DECODER_UP_W];
     spec.down_w = at[DECODER_DOWN_W];
+    spec.up_b = at[DECODER_UP_B];
+    spec.down_b = at[DECODER_DOWN_B];
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_experts, &spec, sizeof spec,
                                           "experts.%lld", (long long)layer);
     for (int i = 0; i < 3; i++)

@@ -47,6 +47,7 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
     a->qkv_b = at[DECODER_QKV_B];
     a->proj_w = at[DECODER_PROJ_W];
     a->proj_b = at[DECODER_PROJ_B];
+    a->sinks = at[DECODER_SINKS];
     a->q_norm = a->k_norm = a->after = a->norm;
     a->q_norm.w = at[DECODER_Q_NORM];
     a->k_norm.w = at[DECODER_K_NORM];

@@ -71,6 +71,8 @@ static void add_piece(struct zinf_graph *graph, uint32_t unit, const struct deco
         .rank = t->cols ? 2 : 1,
         .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
         .transposed = by_column,
+        .n_slabs = t->n_slabs,
+        .slab = t->slab,
         .rows = rows,
         .init_std = t->std,
     };
@@ -103,6 +105,27 @@ static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct dec
                   });
 }
 
+/* Rows that follow each other here from `first` on. Those that take turns in the file are two
+ * pieces. */
+static void add_run(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
+                    const char *prefix, uint64_t first)
+{
+    const uint64_t half = t->rows / 2;
+    if (!t->alternate) {
+        add_piece(graph, unit, t, prefix,
+                  (struct zinf_row_map){.flat_first = first, .rows = t->rows, .count = 1});
+        return;
+    }
+    for (uint64_t odd = 0; odd < 2; odd++)
+        add_piece(graph, unit, t, prefix,
+                  (struct zinf_row_map){.file_first = odd,
+                                        .file_stride = 2,
+                                        .flat_first = first + odd * half,
+                                        .flat_stride = 1,
+                                        .rows = 1,
+                                        .count = half});
+}
+
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                          const struct decoder_tensors *tensors, int at[DECODER_PLACES])
 {
@@ -124,8 +147,6 @@ void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct d
             if (list[i].order == DECODER_GROUPS)
                 add_groups(graph, unit, d, &list[i], tensors->prefix);
             else
-                add_piece(
-                    graph, unit, &list[i], tensors->prefix,
-                    (struct zinf_row_map){.flat_first = first, .rows = list[i].rows, .count = 1});
+                add_run(graph, unit, &list[i], tensors->prefix, first);
     }
 }

@@ -56,10 +56,15 @@ static void list_pieces(const struct zinf_graph *graph, struct entry *entries)
 
 int zinf_piece_shape(const struct zinf_piece *piece, uint64_t shape[3])
 {
-    shape[0] = piece->shape[0];
-    shape[1] = piece->inner ? piece->shape[1] / piece->inner : piece->shape[1];
-    shape[2] = piece->inner;
-    return piece->inner ? 3 : piece->rank;
+    int rank = 0;
+    if (piece->n_slabs)
+        shape[rank++] = piece->n_slabs;
+    shape[rank++] = piece->shape[0];
+    if (piece->rank == 2)
+        shape[rank++] = piece->inner ? piece->shape[1] / piece->inner : piece->shape[1];
+    if (piece->inner)
+        shape[rank++] = piece->inner;
+    return rank;
 }
 
 /* The sorted entries as tensors, each with its parts. */
@@ -77,6 +82,7 @@ static void group(struct zinf_file_map *map, const struct entry *entries, uint32
             .plain_name = piece->plain_name,
             .rank = piece->rank,
             .shape = {piece->shape[0], piece->rank == 2 ? piece->shape[1] : 1},
+            .n_slabs = piece->n_slabs ? piece->n_slabs : 1,
             .transposed = piece->transposed,
             .parts = &map->parts[i],
             .n_parts = 1,
@@ -124,28 +130,22 @@ static uint64_t walk(const struct side *sides, uint32_t n, uint64_t rows)
     return row == rows && covered == rows ? rows : 0;
 }
 
-static int check_file(const struct zinf_file_tensor *t, struct side *sides)
+/* That the parts agree on what the tensor is. */
+static int check_parts(const struct zinf_file_tensor *t)
 {
     const struct zinf_piece *first = t->parts[0].piece;
     for (uint32_t p = 0; p < t->n_parts; p++) {
         const struct zinf_piece *piece = t->parts[p].piece;
         bool same = piece->rank == first->rank && piece->transposed == first->transposed &&
                     piece->plain_name == first->plain_name && piece->shape[0] == first->shape[0] &&
-                    piece->inner == first->inner &&
+                    piece->inner == first->inner && piece->n_slabs == first->n_slabs &&
                     (piece->rank == 1 || piece->shape[1] == first->shape[1]);
         if (!same)
             return zinf_fail(-EINVAL, "tensor %s has two shapes", t->name);
         if (t->parts[p].tensor->init != t->parts[0].tensor->init ||
             t->parts[p].tensor->init_std != t->parts[0].tensor->init_std)
             return zinf_fail(-EINVAL, "tensor %s begins in two ways", t->name);
-        if (t->transposed && t->parts[p].unit != t->parts[0].unit)
-            return zinf_fail(-EINVAL, "tensor %s is transposed and in several units", t->name);
-        sides[p] = (struct side){&piece->rows, false};
     }
-    uint64_t rows = t->shape[t->transposed ? 1 : 0], row = walk(sides, t->n_parts, rows);
-    if (row != rows)
-        return zinf_fail(-EINVAL, "row %llu of tensor %s is not in exactly one unit",
-                         (unsigned long long)row, t->name);
     return 0;
 }
 
@@ -166,6 +166,45 @@ static int check_order(const struct zinf_file_tensor *t)
         end = next;
     }
     return 0;
+}
+
+uint32_t zinf_file_slab_parts(const struct zinf_file_tensor *t, uint32_t first)
+{
+    uint32_t n = 0;
+    while (first + n < t->n_parts && t->parts[first + n].piece->slab == t->parts[first].piece->slab)
+        n++;
+    return n;
+}
+
+/* Each slab by itself; slab after slab, so that none is there twice or missing. */
+static int check_slabs(const struct zinf_file_tensor *t, struct side *sides)
+{
+    uint64_t slab = 0, rows = t->shape[t->transposed ? 1 : 0];
+    int code = 0;
+    for (uint32_t p = 0, n; !code && p < t->n_parts; p += n, slab++) {
+        struct zinf_file_tensor one = *t;
+        n = zinf_file_slab_parts(t, p);
+        one.parts += p;
+        one.n_parts = n;
+        if (one.parts[0].piece->slab != slab)
+            return zinf_fail(-EINVAL, "slab %llu of tensor %s is not where it should be",
+                             (unsigned long long)slab, t->name);
+        for (uint32_t i = 0; i < n; i++) {
+            sides[i] = (struct side){&one.parts[i].piece->rows, false};
+            if (t->transposed && one.parts[i].unit != one.parts[0].unit)
+                return zinf_fail(-EINVAL, "tensor %s is transposed and in several units", t->name);
+        }
+        uint64_t row = walk(sides, n, rows);
+        if (row != rows)
+            return zinf_fail(-EINVAL, "row %llu of tensor %s is not in exactly one unit",
+                             (unsigned long long)row, t->name);
+        code = check_order(&one);
+    }
+    if (!code && slab != t->n_slabs)
+        code = zinf_fail(-EINVAL, "%llu of %llu slabs of tensor %s are in no unit",
+                         (unsigned long long)(t->n_slabs - slab), (unsigned long long)t->n_slabs,
+                         t->name);
+    return code;
 }
 
 static int check_flat(const struct zinf_graph *graph, struct side *sides)
@@ -192,9 +231,9 @@ static int check(const struct zinf_file_map *map, const struct zinf_graph *graph
     struct side *sides = malloc((n_pieces + 1) * sizeof *sides);
     int code = sides ? 0 : zinf_fail(-ENOMEM, "no memory to check %u tensors", n_pieces);
     for (uint32_t i = 0; !code && i < map->n_tensors; i++) {
-        code = check_file(&map->tensors[i], sides);
+        code = check_parts(&map->tensors[i]);
         if (!code)
-            code = check_order(&map->tensors[i]);
+            code = check_slabs(&map->tensors[i], sides);
     }
     if (!code)
         code = check_flat(graph, sides);

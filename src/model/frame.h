@@ -187,13 +187,16 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
                                  const void *x);
 
 /* Operations of kernels.h. Norms of a frozen unit have dw NULL and take scratch for it. */
-int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t rows, int64_t cols);
+int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, enum zinf_dtype dtype,
+                     int64_t rows, int64_t cols);
 int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args);
 int frame_norm(struct zinf_frame *f, const struct zinf_norm *args);
 int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args);
 int frame_attention(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args);
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args);
+int frame_sinks(struct zinf_frame *f, const struct zinf_sinks *args);
+int frame_sinks_backward(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args);
 int frame_distance_bias_backward(struct zinf_frame *f, const struct zinf_distance_bias *args);
 int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void *x, void *y,

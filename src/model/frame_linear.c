@@ -128,6 +128,7 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
     args.ldb = args.ldc = (int64_t)w->cols;
     int code = args.c ? frame_matmul(f, &args) : 0;
     if (!code && db)
-        code = frame_column_sum(f, db, dy, frame_linear_rows(f, l), (int64_t)w->rows);
+        code = frame_column_sum(f, db, dy, f->compute->dtype, frame_linear_rows(f, l),
+                                (int64_t)w->rows);
     return code ? code : adapter_gradients(f, l, dy, x);
 }

@@ -33,10 +33,11 @@ int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args)
     return 0;
 }
 
-int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, int64_t rows, int64_t cols)
+int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, enum zinf_dtype dtype,
+                     int64_t rows, int64_t cols)
 {
-    if (!frame_counts(f, (double)rows * (double)cols * (double)frame_width(f)))
-        return ops_of(f)->column_sum(f->queue, sum, x, f->compute->dtype, rows, cols);
+    if (!frame_counts(f, (double)rows * (double)cols * (double)zinf_dtype_bytes(dtype)))
+        return ops_of(f)->column_sum(f->queue, sum, x, dtype, rows, cols);
     widen(&f->workspace, ops_of(f)->column_sum_workspace(device_of(f), rows, cols));
     return 0;
 }
@@ -306,6 +307,23 @@ int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
     return frame_counts(f, 2.0 * (double)n * sizeof(float))
                ? 0
                : ops_of(f)->softcap(f->queue, x, cap, n);
+}
+
+/* What it reads and writes of rows. */
+static double sinks_bytes(const struct zinf_sinks *a)
+{
+    return 2.0 * (double)(a->batch * a->seq * a->n_heads * a->head_dim) *
+           (double)zinf_dtype_bytes(a->dtype);
+}
+
+int frame_sinks(struct zinf_frame *f, const struct zinf_sinks *args)
+{
+    return frame_counts(f, sinks_bytes(args)) ? 0 : ops_of(f)->sinks_forward(f->queue, args);
+}
+
+int frame_sinks_backward(struct zinf_frame *f, const struct zinf_sinks *args)
+{
+    return frame_counts(f, sinks_bytes(args)) ? 0 : ops_of(f)->sinks_backward(f->queue, args);
 }
 
 int frame_squared_error(struct zinf_frame *f, const struct zinf_squared_error *args)

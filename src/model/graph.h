@@ -105,6 +105,9 @@ struct zinf_piece {
     uint64_t inner;  /* the file's shape is [shape[0]][shape[1] / inner][inner]; 0: it has no third
                       * dimension */
     bool transposed; /* the file has [in][out] */
+    /* The file's tensor is n_slabs of all of this, one behind the other (the experts of a layer),
+     * and this is of one of them. 0: it is that alone. */
+    uint64_t n_slabs, slab;
     struct zinf_row_map rows;
     uint64_t image_at; /* of a quantised tensor: where the file's tensor is in the unit's images */
     /* Of an adapter, but a copy of the base's: the name is PEFT's, and what no adapter's file gives

@@ -32,6 +32,7 @@ static struct attention_spec cross_of(const struct attention_spec *own,
     s.kv_b = at[DECODER_CROSS_KV_B];
     s.proj_w = at[DECODER_CROSS_PROJ_W];
     s.proj_b = at[DECODER_CROSS_PROJ_B];
+    s.sinks = -1;
     s.source = IN_SOURCE;
     s.source_segments = IN_SOURCE_SEGMENTS;
     s.site += STACK_CROSS_SITE;

@@ -43,6 +43,12 @@ static uint64_t file_row_elems(const struct zinf_piece *piece)
     return piece->rank == 2 ? piece->shape[1] : 1;
 }
 
+/* Elements of the file in front of the piece's slab. */
+static uint64_t slab_at(const struct zinf_piece *piece)
+{
+    return piece->slab * piece->shape[0] * file_row_elems(piece);
+}
+
 /* ---- transposition ---- */
 
 enum { SQUARE = 32 };
@@ -104,8 +110,8 @@ static int gather_rows(const struct zinf_tensor *tensor, const struct zinf_piece
     int code = 0;
     for (uint64_t i = 0; !code && i < map.count; i++) {
         struct run run = run_at(&map, i);
-        code = g->read(g->context, tensor, piece, run.file * tensor->cols, run.rows * tensor->cols,
-                       rows + run.flat * tensor->cols);
+        code = g->read(g->context, tensor, piece, slab_at(piece) + run.file * tensor->cols,
+                       run.rows * tensor->cols, rows + run.flat * tensor->cols);
     }
     return code;
 }
@@ -117,7 +123,8 @@ static int gather_transposed(const struct zinf_tensor *tensor, const struct zinf
     int code = 0;
     for (uint64_t first = 0; !code && first < piece->shape[0]; first += most) {
         uint64_t n = least(most, piece->shape[0] - first);
-        code = g->read(g->context, tensor, piece, first * row, n * row, g->scratch.base);
+        code = g->read(g->context, tensor, piece, slab_at(piece) + first * row, n * row,
+                       g->scratch.base);
         if (!code)
             transpose_band(piece, tensor->cols, first, n, g->scratch.base, rows, true);
     }
@@ -213,12 +220,11 @@ static int stream_transposed(const struct zinf_file_tensor *t, const float *flat
     return code;
 }
 
-int zinf_file_tensor_stream(const struct zinf_file_tensor *t, const struct zinf_stream *s)
+/* A slab as a tensor of its own. */
+static int stream_slab(const struct zinf_file_tensor *t, const struct zinf_stream *s)
 {
     uint64_t row = 0;
-    int code = check_scratch(t->parts[0].piece, &s->scratch);
-    if (t->parts[0].tensor->form != ZINF_FORM_PLAIN)
-        code = zinf_fail(-ENOTSUP, "tensor %s is packed, and not written as numbers", t->name);
+    int code = 0;
     for (uint32_t p = 0, n; !code && p < t->n_parts; p += n) {
         const float *flat = NULL;
         n = same_unit(t, p);
@@ -226,6 +232,20 @@ int zinf_file_tensor_stream(const struct zinf_file_tensor *t, const struct zinf_
         if (!code)
             code = t->transposed ? stream_transposed(t, flat, s)
                                  : stream_rows(&t->parts[p], n, flat, s, &row);
+    }
+    return code;
+}
+
+int zinf_file_tensor_stream(const struct zinf_file_tensor *t, const struct zinf_stream *s)
+{
+    int code = check_scratch(t->parts[0].piece, &s->scratch);
+    if (t->parts[0].tensor->form != ZINF_FORM_PLAIN)
+        code = zinf_fail(-ENOTSUP, "tensor %s is packed, and not written as numbers", t->name);
+    for (uint32_t p = 0, n; !code && p < t->n_parts; p += n) {
+        struct zinf_file_tensor slab = *t;
+        slab.parts += p;
+        slab.n_parts = n = zinf_file_slab_parts(t, p);
+        code = stream_slab(&slab, s);
     }
     return code;
 }

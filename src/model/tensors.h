@@ -6,7 +6,8 @@
  *
  * A tensor of the file is held by one unit, in any order of rows and in several of its tensors, or,
  * if it is not transposed, by several units one after the other, each having the next rows. All of
- * it has one initialisation, so that fresh weights do not depend on who holds what.
+ * it has one initialisation, so that fresh weights do not depend on who holds what. Of a tensor
+ * with slabs all of this holds of each slab, and units have slabs in order.
  */
 #ifndef ZINF_TENSORS_H
 #define ZINF_TENSORS_H
@@ -25,12 +26,17 @@ struct zinf_file_tensor {
     bool plain_name;  /* and it never has one */
     int rank;
     uint64_t shape[2]; /* shape[1] is 1 where rank is 1 */
+    uint64_t n_slabs;  /* that have this rank and shape; 1: it is the tensor's own */
     bool transposed;
     const struct zinf_file_part *parts; /* in order of units */
     uint32_t n_parts;
 };
 /* The shape that the file has of the tensor; its rank. */
 int zinf_piece_shape(const struct zinf_piece *piece, uint64_t shape[3]);
+static inline uint64_t zinf_file_tensor_elems(const struct zinf_file_tensor *t)
+{
+    return t->n_slabs * t->shape[0] * t->shape[1];
+}
 /* All tensors of the file, in the order in which units first hold them. */
 struct zinf_file_map {
     struct zinf_file_tensor *tensors;
@@ -46,6 +52,8 @@ void zinf_file_map_destroy(struct zinf_file_map *map);
 /* By the name without prefix, or NULL. */
 const struct zinf_file_tensor *zinf_file_map_find(const struct zinf_file_map *map,
                                                   const char *name);
+/* How many parts are of the same slab as one of them, from it on. */
+uint32_t zinf_file_slab_parts(const struct zinf_file_tensor *tensor, uint32_t first);
 /* The name in a file whose tensors have this prefix, into buffer (returned). */
 const char *zinf_file_tensor_name(const struct zinf_file_tensor *tensor, const char *prefix,
                                   char *buffer, size_t buffer_bytes);

@@ -37,7 +37,7 @@ libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train
 INSTALLED_H += src/train/checkpoints.h
 
 TRAIN_TESTS = tests/train/train_fixtures_test tests/train/train_placement_test tests/train/train_schedules_test \
-	tests/train/train_units_test tests/train/train_optimizers_test
+	tests/train/train_units_test tests/train/train_optimizers_test tests/train/optimizer_mix_test
 program_tests += $(TRAIN_TESTS)
 
 SAVED_TESTS = tests/train/train_families_test

@@ -21,6 +21,7 @@
 #include "train/train.h"
 
 #define MAX_LAYER_MAJOR 512 /* micro-batches that may run layer by layer */
+#define MAX_OPTIMIZERS 4    /* of one training */
 
 enum schedule {
     SCHEDULE_AUTO,
@@ -104,7 +105,7 @@ struct setup {
     /* where things live as configured; a unit's own place may be faster where a budget has room */
     enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
     bool x_is_open; /* the plan may send the blocks' inputs further away than x_tier */
-    bool fills;     /* budgets are filled beyond what the configuration names */
+    bool fills;     /* what the configuration sends to the drive may be in RAM */
     bool reach[ACTORS][MEMORIES]; /* who uses which memory itself; plan/way.h decides by it */
     bool offers_updates;          /* the device may update what it has room for */
     enum accumulation_order order;
@@ -115,8 +116,11 @@ struct setup {
     enum zinf_aio_engine io_engine;
 
     enum zinf_state_form form;
-    const struct update_rule *rule;
-    struct zinf_optim_hyper hyper; /* without lr and step */
+    /* The first is the run's; a tensor's is that of its rate. */
+    struct optimizer optimizers[MAX_OPTIMIZERS];
+    uint32_t n_optimizers;
+    enum rule_grain grain;         /* the coarsest of them */
+    struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
     uint64_t update_bytes;         /* workspace of the optimizer */
@@ -124,10 +128,13 @@ struct setup {
     bool in_place;                 /* updates are made as soon as they can be, for good */
     bool durable;                  /* all state will be on the drive, in two generations */
     bool durable_copies;           /* and, as not all parameters are, these once more behind it */
+    bool durability_is_open;       /* nobody asked: not where RAM could have some of the state */
 
     struct weight_files *weights; /* setup_files.c: read in place; NULL: they are not */
 
     uint64_t budget[ZINF_MEMORY_TIERS];
+    uint64_t fill_bytes;     /* of host memory that filling may reach, */
+    uint64_t common_bytes;   /* and of host and device memory, where these are one RAM */
     uint64_t ram_bytes;      /* that this process may have in all */
     uint64_t resident_bytes; /* that it has already */
 
@@ -170,7 +177,7 @@ static inline const struct zinf_axis *data_axis(const struct setup *s)
 /* Whether each of several ranks has all state and makes all updates, as tensors are not cut. */
 static inline bool whole_state(const struct setup *s)
 {
-    return data_axis(s)->net && s->rule->grain != GRAIN_ELEMENTS;
+    return data_axis(s)->net && s->grain != GRAIN_ELEMENTS;
 }
 
 /* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
@@ -236,8 +243,17 @@ void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const 
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 
-/* Fills rule and hyper; then, with a layout, state_bytes and update_bytes. */
+/* The run's optimizer; one more, for tensors that name it, whose number is returned (or < 0: what
+ * it cannot be is said of key); whether ranks can have them, once all are known; then, with a
+ * layout, state_bytes and update_bytes. */
 int setup_optimizer(struct setup *s);
+int setup_add_optimizer(struct setup *s, const char *type, const char *key);
+int setup_check_optimizers(const struct setup *s);
+/* All their types, and which tensors are whose: what tells one training's moments from another's.
+ */
+void setup_optimizers_text(const struct setup *s, char text[64]);
+/* The most moments that any of them has. */
+int setup_n_moments(const struct setup *s);
 int setup_state_bytes(struct setup *s);
 /* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
  * of some units. */

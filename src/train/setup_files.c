@@ -27,14 +27,16 @@ static int range_of(const struct setup *s, const struct zinf_tensors *file, cons
     snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : prefix, piece->name);
     const struct zinf_tensor_info *info = zinf_tensors_find(file, name);
     enum zinf_dtype dtype;
+    const uint64_t elems = piece->shape[0] * (piece->rank == 2 ? piece->shape[1] : 1);
     if (!info || info->view || zinf_file_dtype_to_dtype(info->dtype, &dtype) || dtype != s->dtype ||
-        info->n_elems != piece->shape[0] * (piece->rank == 2 ? piece->shape[1] : 1))
+        info->n_elems != (piece->n_slabs ? piece->n_slabs : 1) * elems)
         return -ENOTSUP;
-    uint64_t row = t->cols * zinf_dtype_bytes(dtype);
-    *out = (struct range){info->file, info->file_offset, info->file_offset + info->bytes, 0};
+    const uint64_t row = t->cols * zinf_dtype_bytes(dtype), bytes = elems * zinf_dtype_bytes(dtype);
+    const uint64_t slab = info->file_offset + piece->slab * bytes;
+    *out = (struct range){info->file, slab, slab + bytes, 0};
     if (!piece->transposed) {
         out->first_row = m->file_first;
-        out->first = info->file_offset + m->file_first * row;
+        out->first = slab + m->file_first * row;
         out->end = out->first + ((m->count - 1) * m->file_stride + m->rows) * row;
     }
     return 0;

@@ -1,44 +1,109 @@
 /*
- * setup_optimizer: which rule the configuration names, its numbers, and what the state of a
+ * setup_optimizer: which rules the configuration names, their numbers, and what the state of a
  * sub-group takes.
  */
 #include "train/rules/rules.h"
-#include "train/setup.h"
+#include "train/setup_rates.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
+
+static const char choices[] = "AdamW, Adam, Lion, Adagrad, SGD, Adafactor or AdamW8bit";
+
+int setup_add_optimizer(struct setup *s, const char *type, const char *key)
+{
+    const struct zinf_config_optimizer *o = &s->config->optimizer;
+    const struct update_rule *rule = rule_find(type, s->config->bf16_moments);
+    uint32_t i = 0;
+    if (!rule)
+        return zinf_fail(-ENOTSUP, "%s \"%s\" is not supported%s; use %s", key, type,
+                         s->config->bf16_moments ? " with bf16_optimizer_states" : "", choices);
+    while (i < s->n_optimizers && s->optimizers[i].rule != rule)
+        i++;
+    if (i == MAX_OPTIMIZERS)
+        return zinf_fail(-ENOTSUP, "%s \"%s\": one training has at most %d optimizers", key, type,
+                         MAX_OPTIMIZERS);
+    if (i < s->n_optimizers)
+        return (int)i;
+    s->optimizers[i] = (struct optimizer){
+        .rule = rule,
+        .hyper = {.kind = rule->kind,
+                  .lr = (float)o->lr,
+                  .beta1 = (float)(rule->kind == ZINF_OPTIM_SGD ? o->momentum : o->beta1),
+                  .beta2 = (float)o->beta2,
+                  .eps = (float)o->eps,
+                  .weight_decay = (float)o->weight_decay,
+                  .bias_correction = o->bias_correction},
+    };
+    s->n_optimizers++;
+    s->grain = rule->grain > s->grain ? rule->grain : s->grain;
+    return (int)i;
+}
 
 int setup_optimizer(struct setup *s)
 {
-    const struct zinf_config_optimizer *o = &s->config->optimizer;
-    s->rule = rule_find(o->type, s->config->bf16_moments);
-    if (!s->rule)
+    int code = setup_add_optimizer(s, s->config->optimizer.type, "optimizer.type");
+    if (code < 0)
+        return code;
+    struct zinf_optim_hyper *hyper = &s->optimizers[0].hyper;
+    if (hyper->kind == ZINF_OPTIM_ADAM && s->config->optimizer.decoupled)
+        hyper->kind = ZINF_OPTIM_ADAMW;
+    s->hyper = *hyper;
+    return 0;
+}
+
+int setup_n_moments(const struct setup *s)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < s->n_optimizers; i++)
+        most = s->optimizers[i].rule->n_moments > most ? s->optimizers[i].rule->n_moments : most;
+    return (int)most;
+}
+
+void setup_optimizers_text(const struct setup *s, char text[64])
+{
+    uint64_t sum = 0;
+    int at = snprintf(text, 64, "%s", s->optimizers[0].rule->type);
+    for (uint32_t i = 1; i < s->n_optimizers; i++)
+        at += snprintf(text + at, 64 - (size_t)at, "+%s", s->optimizers[i].rule->type);
+    for (uint32_t u = 0; s->n_optimizers > 1 && u < s->n_units; u++)
+        for (uint32_t i = 0; unit_trains(s, u) && i < s->graph->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
+            const char *name = t->n_pieces ? t->pieces[0].name : "";
+            sum = XXH3_64bits_withSeed(name, strlen(name), sum + s->rates[u][i].optimizer);
+        }
+    if (s->n_optimizers > 1)
+        snprintf(text + at, 64 - (size_t)at, ".%016llx", (unsigned long long)sum);
+}
+
+/* What only ranks that have whole tensors can do, and what keeps the moments of whole units. */
+int setup_check_optimizers(const struct setup *s)
+{
+    const char *type = NULL;
+    for (uint32_t i = 0; i < s->n_optimizers; i++)
+        if (s->optimizers[i].rule->grain == s->grain)
+            type = s->optimizers[i].rule->type;
+    if (s->grain != GRAIN_ELEMENTS && s->sliced)
         return zinf_fail(-ENOTSUP,
-                         "optimizer.type \"%s\" is not supported%s; use AdamW, Adam, Lion, "
-                         "Adagrad, SGD, Adafactor or AdamW8bit",
-                         o->type, s->config->bf16_moments ? " with bf16_optimizer_states" : "");
-    s->hyper = (struct zinf_optim_hyper){
-        .kind = s->rule->kind,
-        .lr = (float)o->lr,
-        .beta1 = (float)(s->rule->kind == ZINF_OPTIM_SGD ? o->momentum : o->beta1),
-        .beta2 = (float)o->beta2,
-        .eps = (float)o->eps,
-        .weight_decay = (float)o->weight_decay,
-        .bias_correction = o->bias_correction,
-    };
-    if (s->hyper.kind == ZINF_OPTIM_ADAM && o->decoupled)
-        s->hyper.kind = ZINF_OPTIM_ADAMW;
-    if (s->rule->grain != GRAIN_ELEMENTS && s->sliced)
-        return zinf_fail(-ENOTSUP,
-                         "optimizer.type %s needs whole tensors, and at "
+                         "optimizer %s needs whole tensors, and at "
                          "zero_optimization.stage 3 %u ranks have slices: set stage to 2, train on "
                          "one, or use AdamW8bit, whose state is small too",
-                         o->type, data_axis(s)->world);
+                         type, data_axis(s)->world);
+    if (s->grain == GRAIN_TENSORS && s->n_optimizers > 1)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.learning_rates: %s is the optimizer of all tensors or of none: name "
+                         "another one beside %s",
+                         type, s->optimizers[0].rule->type);
     return 0;
 }
 
 bool setup_device_steps(const struct setup *s)
 {
-    return s->rule->device_step;
+    bool all = true;
+    for (uint32_t i = 0; i < s->n_optimizers; i++)
+        all &= s->optimizers[i].rule->device_step != NULL;
+    return all;
 }
 
 bool setup_shares_updates(const struct setup *s)
@@ -49,17 +114,17 @@ bool setup_shares_updates(const struct setup *s)
 
 /* ---- what a state takes ---- */
 
-/* Of the largest tensor. */
+/* Of the tensor that needs most. */
 static uint64_t workspace_bytes(const struct setup *s)
 {
     uint64_t most = 0;
-    for (uint32_t u = 0; u < s->n_units; u++) {
-        const struct zinf_unit *unit = &s->graph->units[u];
-        for (uint32_t i = 0; i < unit->n_tensors; i++) {
-            uint64_t bytes = s->rule->workspace_bytes(unit, i);
+    for (uint32_t u = 0; u < s->n_units; u++)
+        for (uint32_t i = 0; unit_trains(s, u) && i < s->graph->units[u].n_tensors; i++) {
+            const struct update_rule *rule = setup_optimizer_of(s, u, i)->rule;
+            uint64_t bytes =
+                rule->workspace_bytes ? rule->workspace_bytes(&s->graph->units[u], i) : 0;
             most = bytes > most ? bytes : most;
         }
-    }
     return most;
 }
 
@@ -70,9 +135,8 @@ int setup_state_bytes(struct setup *s)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++)
         if (unit_trains(s, s->layout.groups[g].unit))
-            s->state_bytes[g] = rule_state_bytes(s, &s->graph->units[s->layout.groups[g].unit],
-                                                 s->layout.groups[g].n);
-    if (trains(s) && s->rule->workspace_bytes)
+            s->state_bytes[g] = rule_state_bytes(s, g);
+    if (trains(s))
         s->update_bytes = workspace_bytes(s);
     return 0;
 }

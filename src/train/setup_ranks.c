@@ -104,7 +104,7 @@ int setup_lay_out(struct setup *s)
     }
     uint64_t group = (uint64_t)s->config->sub_group_size;
     group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
-    if (s->rule->grain != GRAIN_ELEMENTS) /* tensors are not cut */
+    if (s->grain != GRAIN_ELEMENTS) /* tensors are not cut */
         group = most;
     int code = zinf_layout_init(&s->layout, elems, s->n_units, group,
                                 whole_state(s) ? 0 : data->rank, whole_state(s) ? 1 : data->world);
@@ -153,9 +153,9 @@ int setup_check_ranks(struct setup *s)
                                    "rank's");
     if (whole_state(s) && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "whole state",
-                      "optimizer.type %s: each rank has all of its state, which is small, "
+                      "optimizer %s: each rank has all of its state, which is small, "
                       "and makes all updates itself",
-                      s->rule->type);
+                      s->optimizers[0].rule->type);
     else if (c->zero_stage == 0 && trains(s))
         zinf_log_once(ZINF_LOG_INFO, "stage 0",
                       "zero_optimization.stage 0: each rank has its slice of the optimizer state "

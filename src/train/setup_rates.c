@@ -1,7 +1,8 @@
 /*
- * setup_rates: learning rates and weight decay by tensor: zinf.learning_rates, by patterns over
- * names, and zinf.layer_decay, by how far from the end of the model a layer is (Clark et al., arXiv
- * 2003.10555). Where neither is given nothing is kept, and all of a unit is updated alike.
+ * setup_rates: optimizer, learning rate and weight decay by tensor: zinf.learning_rates, by
+ * patterns over names, and zinf.layer_decay, by how far from the end of the model a layer is (Clark
+ * et al., arXiv 2003.10555). Where neither is given nothing is kept, and all of a unit is updated
+ * alike.
  */
 #include "train/setup_rates.h"
 
@@ -98,7 +99,7 @@ static int bad_rule(const cJSON *rule)
     char *text = cJSON_PrintUnformatted(rule);
     int code = zinf_fail(-EINVAL,
                          "%s: %.100s: must be {\"pattern\": NAME, and \"lr\" or \"scale\", from 0 "
-                         "on, or \"weight_decay\", or both}",
+                         "on, \"weight_decay\", or \"optimizer\", or several of these}",
                          key, text ? text : "?");
     cJSON_free(text);
     return code;
@@ -112,10 +113,11 @@ static int check_rule(const struct setup *s, const cJSON *rule)
     cJSON_ArrayForEach(member, rule)
     {
         bool pattern = !strcmp(member->string, "pattern"), lr = !strcmp(member->string, "lr");
+        bool word = pattern || !strcmp(member->string, "optimizer");
         bool rate = lr || !strcmp(member->string, "scale");
         bool number = cJSON_IsNumber(member) && member->valuedouble >= 0;
-        if (pattern ? !cJSON_IsString(member)
-                    : !number || (!rate && strcmp(member->string, "weight_decay")))
+        if (word ? !cJSON_IsString(member)
+                 : !number || (!rate && strcmp(member->string, "weight_decay")))
             return bad_rule(rule);
         if (lr && !(s->config->optimizer.lr > 0))
             return zinf_fail(-EINVAL, "%s: \"lr\" is a share of optimizer.params.lr, which is 0",
@@ -145,8 +147,9 @@ static int rule_of(const struct setup *s, const cJSON *rules, const struct zinf_
     return -1;
 }
 
-static void apply_rule(const struct setup *s, const cJSON *rule, struct tensor_rate *rate)
+static int apply_rule(struct setup *s, const cJSON *rule, struct tensor_rate *rate)
 {
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(rule, "optimizer");
     const cJSON *lr = cJSON_GetObjectItemCaseSensitive(rule, "lr");
     const cJSON *scale = cJSON_GetObjectItemCaseSensitive(rule, "scale");
     const cJSON *decay = cJSON_GetObjectItemCaseSensitive(rule, "weight_decay");
@@ -156,6 +159,9 @@ static void apply_rule(const struct setup *s, const cJSON *rule, struct tensor_r
         rate->scale *= scale->valuedouble;
     if (decay)
         rate->weight_decay = (float)decay->valuedouble;
+    int number = type ? setup_add_optimizer(s, type->valuestring, key) : 0;
+    rate->optimizer = number > 0 ? (uint32_t)number : 0;
+    return number < 0 ? number : 0;
 }
 
 static int apply_to_tensor(struct setup *s, const cJSON *rules, uint32_t unit, uint32_t tensor,
@@ -172,8 +178,7 @@ static int apply_to_tensor(struct setup *s, const cJSON *rules, uint32_t unit, u
     if (which < 0)
         return 0;
     met[which] = true;
-    apply_rule(s, cJSON_GetArrayItem(rules, which), &s->rates[unit][tensor]);
-    return 0;
+    return apply_rule(s, cJSON_GetArrayItem(rules, which), &s->rates[unit][tensor]);
 }
 
 static int apply_rules(struct setup *s, const cJSON *rules)
@@ -208,7 +213,7 @@ static int take_rates(struct setup *s)
         s->rates[u] = calloc(unit->n_tensors, sizeof **s->rates);
         for (uint32_t i = 0; s->rates[u] && i < unit->n_tensors; i++)
             s->rates[u][i] =
-                (struct tensor_rate){1, unit->tensors[i].decay ? s->hyper.weight_decay : 0};
+                (struct tensor_rate){1, unit->tensors[i].decay ? s->hyper.weight_decay : 0, 0};
         if (!s->rates[u])
             return zinf_fail(-ENOMEM, "no memory for learning rates");
     }
@@ -221,7 +226,7 @@ int setup_rates(struct setup *s)
     bool decays = s->config->layer_decay != 1;
     cJSON *rules = NULL;
     if (!trains(s) || (!text && !decays))
-        return 0;
+        return setup_check_optimizers(s);
     int code = take_rates(s);
     if (!code && decays)
         code = apply_layer_decay(s);
@@ -229,8 +234,11 @@ int setup_rates(struct setup *s)
         code = zinf_json_parse(text, strlen(text), key, ZINF_JSON_STRICT, &rules);
     if (!code && text)
         code = apply_rules(s, rules);
-    if (!code && s->rule->check_rates)
-        code = s->rule->check_rates(s, text ? key : "zinf.layer_decay");
+    if (!code)
+        code = setup_check_optimizers(s);
+    for (uint32_t i = 0; !code && i < s->n_optimizers; i++)
+        if (s->optimizers[i].rule->check_rates)
+            code = s->optimizers[i].rule->check_rates(s, text ? key : "zinf.layer_decay");
     cJSON_Delete(rules);
     return code;
 }

@@ -86,7 +86,6 @@ static void place_memory(const struct zinf_trainer *t)
     if (zinf_memory_place(t->plan.host_base, t->plan.host_bytes, s->device->node))
         zinf_log_once(ZINF_LOG_WARN, "host pages", "%s", zinf_error());
     size_t master = zinf_state_bytes(s->form, 0, 1);
-    size_t width = s->rule->moment_bytes; /* 0: too small to matter */
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
         uint64_t n = s->layout.groups[g].n;
@@ -96,8 +95,12 @@ static void place_memory(const struct zinf_trainer *t)
             char *state = where.memory + (uint64_t)generation * where.stride;
             if (master)
                 place_array(s, state, n, master);
-            for (int i = 1; width && i <= (int)s->rule->n_moments; i++)
-                place_array(s, state + rule_moment_offset(s, n, i), n, width);
+            struct rule_segment segment = {0};
+            while (rule_next_segment(s, g, &segment))
+                for (uint32_t i = 1;
+                     segment.of->rule->moment_bytes && i <= segment.of->rule->n_moments; i++)
+                    place_array(s, state + rule_moment_at(&segment, (int)i), segment.n,
+                                segment.of->rule->moment_bytes);
         }
     }
 }
@@ -214,6 +217,7 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     code = trainer_take_frame(t);
     if (code)
         return code;
+    plan_settle_durability(&t->setup);
     plan_search(&t->setup, &variant, NULL);
     code = agree_variant(&t->setup, &variant);
     if (!code)
@@ -297,6 +301,11 @@ const char *zinf_trainer_device_name(const struct zinf_trainer *t)
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *t, int memory_tier)
 {
     return zinf_ledger_total_bytes(t->plan.ledger, (enum zinf_memory_tier)memory_tier);
+}
+
+bool zinf_trainer_filled(const struct zinf_trainer *t, char text[static 256])
+{
+    return plan_filled_text(&t->plan, text) != NULL;
 }
 
 int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)

@@ -5,21 +5,25 @@
 #include "tap.h"
 
 static const struct option *const all[] = {
-    job_device, job_seats,  job_rows,  job_task,    job_head,   job_step,         job_pairs,
-    job_model,  job_shape,  job_begin, job_eval,    job_output, job_saves,        job_epochs,
-    job_seq,    job_source, job_pad,   job_shuffle, job_group,  job_shape_length, job_best,
-    job_dtype,  job_micro,  job_seed,  job_template};
+    job_device,   job_seats,        job_rows,  job_task,    job_head,       job_step,
+    job_pairs,    job_model,        job_shape, job_begin,   job_eval,       job_output,
+    job_saves,    job_epochs,       job_seq,   job_source,  job_pad,        job_shuffle,
+    job_group,    job_shape_length, job_best,  job_dtype,   job_micro,      job_seed,
+    job_template, job_chat,         job_texts, job_metrics, job_predictions};
 #define N_ALL (sizeof all / sizeof *all)
 
 /* The value itself must not be refused; that others are missing beside it does not matter. */
 static void check_taken(const struct option *row, const char *text)
 {
     const struct option_group group = {.rows = row};
-    struct zinf_job job = ZINF_JOB_DEFAULT;
+    static struct zinf_session session; /* large */
     struct zinf_config *config = NULL;
     char begin[64];
-    CHECKF(!option_read(row, &group, text, row->flag, &job), "%s", zinf_error());
-    struct zinf_config_context context = zinf_job_context(&job);
+    memset(&session, 0, sizeof session);
+    session.job.steps = -1;
+    session.use = JOB_TRAINS;
+    CHECKF(!option_read(row, &group, text, row->flag, &session.job), "%s", zinf_error());
+    struct zinf_config_context context = session_context(&session);
     context.steps = 10;
     context.quiet = true;
     snprintf(begin, sizeof begin, "%s:", row->flag);

@@ -37,8 +37,7 @@ static const struct option options[] = {
     {.flag = NULL},
 };
 static const struct option_group groups[] = {{.rows = options}, {.rows = NULL}};
-static const struct cli_command command = {
-    .name = "train", .usage = "usage: test\n", .groups = groups};
+static struct cli_command command = {.name = "train", .usage = "usage: test\n", .groups = groups};
 
 /* Parses a line of words without blanks in them; positional words are allowed when asked for. */
 static int parse(const char *line, bool allow_words)
@@ -53,7 +52,11 @@ static int parse(const char *line, bool allow_words)
     snprintf(buffer, sizeof buffer, "%s", line);
     for (char *word = strtok_r(buffer, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         argv[argc++] = word;
-    return cli_parse(&command, &it, allow_words ? &words : NULL, argc, argv);
+    struct cli_call call = {.command = &command, .options = &it};
+    command.takes_words = allow_words;
+    int code = cli_parse(&call, argc, argv);
+    words = call.words;
+    return code;
 }
 
 static bool refuses(const char *line, const char *a, const char *b)

@@ -341,13 +341,16 @@ static void cached_case(struct twin *t, enum zinf_dtype dtype, const struct cach
         pair_of(t, tensor_random(dtype, CACHED_ROWS * (size_t)s->n_heads * dim, 3, 1.0f));
     struct pair bias =
         pair_of(t, tensor_random(ZINF_DTYPE_F32, (size_t)s->n_heads * slots, 4, 1.0f));
+    struct pair lse = pair_of(t, tensor_new(ZINF_DTYPE_F32, CACHED_ROWS * (size_t)s->n_heads));
     ON_BOTH(t, (a.sequences = at(&sequences, side), a.positions = at(&positions, side),
+                a.lse = s->biased || s->window ? at(&lse, side) : NULL,
                 a.bias = s->biased ? at(&bias, side) : NULL, a.qkv = at(&qkv, side),
                 a.cache = at(&cache, side), a.out = at(&out, side), ops->attention_cached(q, &a)));
     PAIR_CHECK(t, &cache, 0.0, 0.0);
     PAIR_CHECK(t, &out, 4e-6, 4e-6 + 2.0 * dtype_epsilon(dtype));
-    struct pair *const all[] = {&sequences, &positions, &qkv, &cache, &out, &bias};
-    for (int i = 0; i < 6; i++)
+    PAIR_CHECK(t, &lse, 1e-5, 1e-5);
+    struct pair *const all[] = {&sequences, &positions, &qkv, &cache, &out, &bias, &lse};
+    for (int i = 0; i < 7; i++)
         pair_free(all[i]);
     twin_reset(t);
 }

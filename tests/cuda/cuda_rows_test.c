@@ -313,6 +313,43 @@ static void squared_errors(struct twin *t)
     }
 }
 
+static void sinks_case(struct twin *t, struct zinf_sinks a, size_t shift)
+{
+    const size_t heads = (size_t)a.n_heads, rows = (size_t)(a.batch * a.seq);
+    const size_t n = rows * heads * (size_t)a.head_dim;
+    const double ulp = 2.0 * dtype_epsilon(a.dtype) + 2e-6;
+    struct pair sinks = pair_of(t, tensor_random(a.dtype, heads, 1, 2.0f));
+    struct pair out = pair_shifted(t, tensor_random(a.dtype, n, 2, 1.0f), shift);
+    struct pair d_out = pair_of(t, tensor_random(a.dtype, n, 3, 1.0f));
+    struct pair lse = pair_of(t, tensor_random(ZINF_DTYPE_F32, rows * heads, 4, 3.0f));
+    struct pair d_sinks = pair_of(t, tensor_new(ZINF_DTYPE_F32, heads));
+    ON_BOTH(t, (a.sinks = at(&sinks, side), a.out = at(&out, side), a.lse = at(&lse, side),
+                ops->sinks_forward(q, &a)));
+    PAIR_CHECK(t, &out, 1e-6, ulp);
+    PAIR_CHECK(t, &lse, 1e-6, 1e-6);
+    ON_BOTH(t, (a.sinks = at(&sinks, side), a.out = at(&out, side), a.lse = at(&lse, side),
+                a.d_out = at(&d_out, side), a.d_sinks = at(&d_sinks, side),
+                ops->sinks_backward(q, &a)));
+    PAIR_CHECK(t, &d_sinks, a.dtype == ZINF_DTYPE_F32 ? 1e-4 : 1e-2, 1e-4);
+    struct pair *all[] = {&sinks, &out, &d_out, &lse, &d_sinks};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void sinks(struct twin *t)
+{
+    static const int64_t shapes[][4] = {{1, 1, 1, 1}, {2, 19, 4, 24}, {1, 70, 9, 64}};
+    for (size_t i = 0; i < 3 * sizeof shapes / sizeof *shapes; i++)
+        sinks_case(t,
+                   (struct zinf_sinks){.dtype = all_dtypes[i % 3],
+                                       .batch = shapes[i / 3][0],
+                                       .seq = shapes[i / 3][1],
+                                       .n_heads = shapes[i / 3][2],
+                                       .head_dim = shapes[i / 3][3]},
+                   i % 2);
+}
+
 static void softcaps(struct twin *t)
 {
     for (size_t n = 1; n < 5000; n = n * 7 + 2)
@@ -360,6 +397,7 @@ CASE(embeddings)
 CASE(losses)
 CASE(smoothed_losses)
 CASE(squared_errors)
+CASE(sinks)
 CASE(softcaps)
 CASE(refusals)
 
@@ -371,6 +409,7 @@ int main(void)
     TAP_RUN(test_losses);
     TAP_RUN(test_smoothed_losses);
     TAP_RUN(test_squared_errors);
+    TAP_RUN(test_sinks);
     TAP_RUN(test_softcaps);
     TAP_RUN(test_refusals);
     return tap_done();

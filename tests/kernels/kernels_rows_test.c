@@ -241,6 +241,71 @@ static void squared_error(struct fixture *f)
     CHECK(f->ops->squared_error(f->q, &a) == -EINVAL);
 }
 
+/* ---- sinks ---- */
+
+/* Shrunk by what the sink takes, and its gradient against a difference of sum(out d_out), where
+ * out without it is constant. */
+static void sinks_case(struct fixture *f, enum zinf_dtype dtype, int64_t batch, int64_t seq,
+                       int64_t heads, int64_t dim)
+{
+    const size_t rows = (size_t)(batch * seq), n = rows * (size_t)(heads * dim);
+    struct tensor sinks = tensor_random(dtype, (size_t)heads, 1, 2.0f);
+    struct tensor out = tensor_random(dtype, n, 2, 1.0f), d_out = tensor_random(dtype, n, 3, 1.0f);
+    struct tensor lse = tensor_random(ZINF_DTYPE_F32, rows * (size_t)heads, 4, 3.0f);
+    struct tensor d_sinks = tensor_new(ZINF_DTYPE_F32, (size_t)heads);
+    double *want = tensor_doubles(&out), *sums = tensor_doubles(&lse);
+    double *d_want = calloc((size_t)heads, sizeof *d_want);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t h = 0; h < (size_t)heads; h++) {
+            size_t at = (r / (size_t)seq * (size_t)heads + h) * (size_t)seq + r % (size_t)seq;
+            double keys = exp(sums[at]), sink = exp(get(&sinks, h)), share = keys / (keys + sink);
+            sums[at] = log(keys + sink);
+            for (size_t c = 0; c < (size_t)dim; c++) {
+                size_t i = (r * (size_t)heads + h) * (size_t)dim + c;
+                d_want[h] -= share * (1 - share) * want[i] * get(&d_out, i);
+                want[i] *= share;
+            }
+        }
+    struct zinf_sinks a = {.dtype = dtype,
+                           .batch = batch,
+                           .seq = seq,
+                           .n_heads = heads,
+                           .head_dim = dim,
+                           .sinks = sinks.data,
+                           .out = out.data,
+                           .lse = lse.data,
+                           .d_out = d_out.data,
+                           .d_sinks = d_sinks.data};
+    const double relative = 1.01 * dtype_epsilon(dtype) + 1e-6;
+    CHECK(!f->ops->sinks_forward(f->q, &a));
+    CHECK_NEAR(f, &out, want, 1e-6, relative);
+    CHECK_NEAR(f, &lse, sums, 1e-6, 1e-6);
+    CHECK(!f->ops->sinks_backward(f->q, &a));
+    CHECK_NEAR(f, &d_sinks, d_want, dtype == ZINF_DTYPE_F32 ? 1e-4 : 1e-1, 1e-3);
+    free(want);
+    free(sums);
+    free(d_want);
+    struct tensor *all[] = {&sinks, &out, &d_out, &lse, &d_sinks};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        tensor_free(all[i]);
+}
+
+static void sinks(struct fixture *f)
+{
+    for (int d = 0; d < 3; d++) {
+        sinks_case(f, all_dtypes[d], 1, 1, 1, 1);
+        sinks_case(f, all_dtypes[d], 3, 37, 5, 24);
+        sinks_case(f, all_dtypes[d], 2, 130, 3, 256);
+    }
+    struct zinf_sinks bad = {.seq = 1, .n_heads = 1, .head_dim = 257};
+    CHECK(f->ops->sinks_forward(f->q, &bad) == -EINVAL && strstr(zinf_error(), "257"));
+}
+
+static void test_sinks_and_their_gradients(void)
+{
+    for_each_device(sinks);
+}
+
 static void test_squared_error(void)
 {
     for_each_device(squared_error);
@@ -381,6 +446,7 @@ int main(void)
     TAP_RUN(test_cross_entropy_of_smoothed_labels_and_z_loss);
     TAP_RUN(test_smoothed_labels_as_transformers_has_them);
     TAP_RUN(test_softcap);
+    TAP_RUN(test_sinks_and_their_gradients);
     TAP_RUN(test_squared_error);
     TAP_RUN(test_cross_entropy_gradient_sums_to_zero_and_ignores);
     TAP_RUN(test_cross_entropy_refuses_bad_tiles_and_shows_bad_targets);

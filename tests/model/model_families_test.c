@@ -146,6 +146,8 @@ static const struct {
     {"nemotron", "4b", 4190509056},
     {"nemotron", "15b", 15628775424},
     {"olmoe", "7b-a1b", 6919161856},
+    {"gpt_oss", "20b", 20914757184},
+    {"gpt_oss", "120b", 116829156672},
 };
 
 static void test_published_parameter_counts(void)
@@ -176,7 +178,7 @@ static void test_smaller_shapes(void)
                                            "seed_oss",  "exaone4",     "hunyuan_v1_dense",
                                            "glm",       "glm4",        "cohere",
                                            "cohere2",   "ernie4_5",    "stablelm",
-                                           "nemotron",  "olmoe"};
+                                           "nemotron",  "olmoe",       "gpt_oss"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -274,6 +276,7 @@ static void test_refused_switches(void)
         {"stablelm", "\"qk_layernorm\": true", "qk_layernorm"},
         {"stablelm", "\"hidden_dropout\": 0.1", "hidden_dropout"},
         {"olmoe", "\"clip_qkv\": 8", "clip_qkv"},
+        {"gpt_oss", "\"swiglu_limit\": 6", "swiglu_limit"},
         {"opt", "\"do_layer_norm_before\": false", "do_layer_norm_before"},
         {"opt", "\"word_embed_proj_dim\": 512", "word_embed_proj_dim"},
         {"opt", "\"_remove_final_layer_norm\": true", "_remove_final_layer_norm"},

@@ -115,8 +115,10 @@ static int read_piece(void *context, const struct zinf_tensor *tensor,
     zinf_file_tensor_name(zinf_file_map_find(file->fixture->map, piece->name), file->prefix, full,
                           sizeof full);
     const struct zinf_tensor_info *info = zinf_tensors_find(file->tensors, full);
-    bool same = info && info->rank == piece->rank && info->shape[0] == piece->shape[0] &&
-                (info->rank == 1 || info->shape[1] == piece->shape[1]);
+    uint64_t shape[3];
+    bool same = info && info->rank == zinf_piece_shape(piece, shape);
+    for (int i = 0; same && i < info->rank; i++)
+        same = info->shape[i] == shape[i];
     CHECKF(same, "%s is missing or has another shape", full);
     return same ? zinf_tensors_read_f32(file->tensors, info, first, n, out) : -EINVAL;
 }

@@ -132,6 +132,19 @@ static int squared_errors(struct setup *s)
     return s->ops->squared_error(s->q, &a);
 }
 
+static int sinks(struct setup *s)
+{
+    enum { ROWS = 20, HEADS = 3, DIM = 40 };
+    struct zinf_sinks a = {.dtype = s->dtype, .batch = 2, .seq = ROWS / 2};
+    a.n_heads = HEADS, a.head_dim = DIM, a.sinks = s->in[0], a.d_out = s->in[1];
+    a.out = take(s, ROWS * HEADS * DIM, s->dtype), a.lse = take(s, ROWS * HEADS, ZINF_DTYPE_F32);
+    a.d_sinks = take(s, HEADS, ZINF_DTYPE_F32);
+    int code = s->ops->copy(s->q, a.out, s->in[2], ROWS * HEADS * DIM * zinf_dtype_bytes(s->dtype));
+    code = code ? code : s->ops->copy(s->q, a.lse, s->in[7], ROWS * HEADS * sizeof(float));
+    code = code ? code : s->ops->sinks_forward(s->q, &a);
+    return code ? code : s->ops->sinks_backward(s->q, &a);
+}
+
 static int softcaps(struct setup *s)
 {
     float *x = take(s, 2051, ZINF_DTYPE_F32);

@@ -34,6 +34,7 @@ static const char *const precisions[] = {
 struct setting {
     const struct place *place;
     const char *precision, *output, *resume, *optimizer;
+    const char *extra;        /* further keys of "zinf", each after a comma */
     const char *data, *model; /* NULL: the usual ones */
     uint64_t steps, save_every, limit, seed;
     bool no_shuffle, background, accept_changes;
@@ -77,10 +78,11 @@ static inline struct zinf_config *configure(const struct setting *s)
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
              "\"gradient_clipping\": %d,"
-             "\"zinf\": {\"threads\": 1, \"async_save\": %s, \"schedule\": \"%s\"}}",
+             "\"zinf\": {\"threads\": 1, \"placement\": \"exact\", \"async_save\": %s, "
+             "\"schedule\": \"%s\"%s}}",
              s->precision, s->optimizer ? s->optimizer : "AdamW", s->output, s->place->param, drive,
              s->place->optimizer, drive, !s->eager, s->background ? "true" : "false",
-             s->eager ? "update-in-backward" : "auto");
+             s->eager ? "update-in-backward" : "auto", s->extra ? s->extra : "");
     CHECKF(!zinf_config_parse(&config, json, strlen(json), "test", &context), "%s", zinf_error());
     return config;
 }

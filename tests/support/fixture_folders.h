@@ -83,6 +83,8 @@ static const char *const folders[] = {
     "nemotron_b",
     "olmoe_a",
     "olmoe_b",
+    "gpt_oss_a",
+    "gpt_oss_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

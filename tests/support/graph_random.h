@@ -358,8 +358,9 @@ static inline void add_mixture(struct growing *g)
                                  .n_chosen = n_chosen,
                                  .normalised = chance(g->dice, 2),
                                  .norm = {.kind = ZINF_NORM_RMS, .eps = 1e-5f, .b = -1},
-                                 .gate_w = 1};
-    struct experts_spec experts = {g->cols, ffn, ZINF_ACTIVATION_SILU, 0, 1};
+                                 .gate_w = 1,
+                                 .gate_b = -1};
+    struct experts_spec experts = {g->cols, ffn, ZINF_ACTIVATION_SILU, 0, 1, -1, -1};
     uint32_t in =
         chance(g->dice, 3) ? g->made[draw(g->dice, g->n_made)] : g->open[draw(g->dice, g->n_open)];
     uint32_t normed =

@@ -72,7 +72,8 @@ static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_master_weights_
                            "\"bf16_optimizer_states\": true},";
 
 /* Also the whole state at the end, under each optimizer's number and form of moments. */
-static void check_state(const char *optimizer, const char *precision, int n_moments)
+static void check_state(const char *optimizer, const char *precision, int n_moments,
+                        const char *extra)
 {
     static const char *const files[] = {"model.safetensors", "optimizer/master.safetensors",
                                         "optimizer/moment1.safetensors",
@@ -80,7 +81,8 @@ static void check_state(const char *optimizer, const char *precision, int n_mome
     char a[600], b[600], end_a[700], end_b[700], from[700];
     struct outcome whole, rest;
     struct setting s = {&places[8],     precision,         in_work(a, "a"),
-                        .steps = STEPS, .save_every = CUT, .optimizer = optimizer};
+                        .steps = STEPS, .save_every = CUT, .optimizer = optimizer,
+                        .extra = extra};
     output_remove(a);
     output_remove(in_work(b, "b"));
     CHECKF(!run(&s, &whole), "%s", zinf_error());
@@ -101,11 +103,41 @@ static void check_state(const char *optimizer, const char *precision, int n_mome
 
 static void test_state_is_exact(void)
 {
-    check_state("AdamW", precisions[1], 2);
-    check_state("Lion", precisions[1], 1);
-    check_state("Adagrad", precisions[1], 1);
-    check_state("SGD", precisions[1], 1);
-    check_state("AdamW", half, 2);
+    check_state("AdamW", precisions[1], 2, NULL);
+    check_state("Lion", precisions[1], 1, NULL);
+    check_state("Adagrad", precisions[1], 1, NULL);
+    check_state("SGD", precisions[1], 1, NULL);
+    check_state("AdamW", half, 2, NULL);
+}
+
+#define LION_FOR(pattern)                                                                          \
+    ", \"learning_rates\": [{\"pattern\": \"" pattern "\", \"optimizer\": \"Lion\"}]"
+
+/* Of tensors whose optimizer has one moment the second one is not in the file; another choice of
+ * tensors is another training. */
+static void test_state_of_two_rules(void)
+{
+    char folder[600], path[700];
+    struct zinf_tensors *file = NULL;
+    struct outcome rest;
+    check_state("AdamW", precisions[1], 2, LION_FOR("*.c_*.weight"));
+    check_state("AdamW8bit", precisions[0], 2, LION_FOR("*.w?e.*"));
+    check_state("AdamW", precisions[0], 2, LION_FOR("*.c_*.weight"));
+    snprintf(path, sizeof path, "%s/checkpoint-%d/optimizer/moment2.safetensors",
+             in_work(folder, "a"), STEPS);
+    CHECKF(!zinf_tensors_open(&file, path), "%s", zinf_error());
+    for (uint64_t i = 0; file && i < zinf_tensors_count(file); i++) {
+        const char *name = zinf_tensors_at(file, i)->name;
+        CHECKF(!strstr(name, ".c_") || strstr(name, ".bias"), "%s has a second moment", name);
+    }
+    CHECK(file && zinf_tensors_count(file) > 4);
+    zinf_tensors_close(file);
+    snprintf(path, sizeof path, "%s/checkpoint-%d", folder, CUT);
+    struct setting s = {&places[4], precisions[0],  folder,
+                        path,       .steps = STEPS, .accept_changes = true};
+    CHECK(run(&s, &rest) == -EINVAL && strstr(zinf_error(), "AdamW+Lion."));
+    s.extra = LION_FOR("*.mlp.c_*.weight");
+    CHECK(run(&s, &rest) == -EINVAL && strstr(zinf_error(), "set them back"));
 }
 
 /* Of a matrix as the file has it: a mean for each row, and one for each column; a vector is whole.
@@ -134,8 +166,8 @@ static void test_small_state_is_exact(void)
 {
     for (int i = 0; i < 3; i++) {
         char folder[700];
-        check_state("AdamW8bit", precisions[i], 2);
-        check_state("Adafactor", precisions[i], 2);
+        check_state("AdamW8bit", precisions[i], 2, NULL);
+        check_state("Adafactor", precisions[i], 2, NULL);
         snprintf(folder, sizeof folder, "%s/a/checkpoint-%d", work, STEPS);
         check_factors(folder);
     }
@@ -214,6 +246,7 @@ int main(void)
     TAP_RUN(test_pairs_bf16);
     TAP_RUN(test_pairs_fp16);
     TAP_RUN(test_state_is_exact);
+    TAP_RUN(test_state_of_two_rules);
     TAP_RUN(test_small_state_is_exact);
     TAP_RUN(test_saves_in_the_background);
     TAP_RUN(test_a_long_save_is_of_one_step);

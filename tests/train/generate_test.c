@@ -25,6 +25,7 @@ static const char *const folders[] = {
     "ernie4_5_a",  "qwen3_b",      "qwen3_moe_a",   "qwen3_moe_b",
     "qwen3_moe_c", "starcoder2_a", "starcoder2_b",  "stablelm_a",
     "stablelm_b",  "nemotron_a",   "olmoe_a",       "olmoe_b",
+    "gpt_oss_a",   "gpt_oss_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

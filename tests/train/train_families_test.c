@@ -23,7 +23,7 @@ static const char *const families[] = {"llama_b",       "mistral_a",
                                        "granite_a",     "hunyuan_v1_dense_a",
                                        "glm4_a",        "cohere2_a",
                                        "stablelm_a",    "nemotron_a",
-                                       "olmoe_a"};
+                                       "olmoe_a",       "gpt_oss_a"};
 
 /* ---- placements ---- */
 
@@ -88,7 +88,7 @@ static void check_checkpoint(const char *optimizer, const char *precision)
         return;
     load_checkpoint(u, folder);
     save_checkpoint(u, "second", again);
-    CHECKF(same_checkpoints(folder, again, t->setup.dtype, (int)t->setup.rule->n_moments),
+    CHECKF(same_checkpoints(folder, again, t->setup.dtype, setup_n_moments(&t->setup)),
            "%s %s: a checkpoint of a checkpoint is another", word(optimizer, "AdamW"),
            word(precision, ""));
     for (uint64_t step = 2; step < 4; step++) {

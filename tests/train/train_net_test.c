@@ -142,6 +142,24 @@ static void test_bf16_moments(void)
     check_splits(s, "half-1", &one);
 }
 
+/* Slices cut tensors of two optimizers anywhere. */
+static void test_two_rules(void)
+{
+    struct outcome one;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "rules", &trainings.shape, 11);
+    for (int i = 0; i < 4; i++) {
+        struct setting s = {.param = i % 2 ? "none" : "nvme",
+                            .state = i ? "nvme" : "cpu",
+                            .copies = i % 2,
+                            .stage = i % 2 ? 2 : 3,
+                            .precision = i / 2 ? NULL : bf16,
+                            .extra = ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
+                                     "\"optimizer\": \"Lion\", \"scale\": 0.1}]"};
+        check_splits(s, i % 2 ? "rules-2" : "rules-3", &one);
+    }
+}
+
 /* Slices that no power of two cuts: three ranks have a micro-batch each. */
 static void test_three_ranks(void)
 {
@@ -284,6 +302,7 @@ int main(void)
     TAP_RUN(test_whole_state);
     TAP_RUN(test_three_ranks);
     TAP_RUN(test_bf16_moments);
+    TAP_RUN(test_two_rules);
     TAP_RUN(test_kinds);
     TAP_RUN(test_traffic);
     TAP_RUN(test_formulas);

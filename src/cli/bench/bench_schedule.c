@@ -24,7 +24,6 @@ static const char *const words[] = {
     "auto",   NULL};
 
 struct options {
-    struct zinf_job common;
     struct zinf_words schedules;
     const char *machine, *trace;
     double seconds;
@@ -120,11 +119,7 @@ static int run_all(const struct options *o, const struct zinf_session *s,
     const char *const *schedules = o->schedules.n ? o->schedules.items : usual;
     int n = o->schedules.n ? o->schedules.n : (int)(sizeof usual / sizeof *usual), code = 0;
     struct zinf_described_machine described;
-    struct zinf_estimate_options training = {.trainer = {.model_path = o->common.model,
-                                                         .config = s->config,
-                                                         .seq_len = s->seq_len,
-                                                         .source_len = o->common.source_len,
-                                                         .device = s->device}};
+    struct zinf_estimate_options training = {.trainer = estimate_trainer(s)};
     cJSON *list = result ? cJSON_AddArrayToObject(result, "schedules") : NULL;
     take_machine(&training, machine, &described, s);
     if (result)
@@ -134,21 +129,6 @@ static int run_all(const struct options *o, const struct zinf_session *s,
                "predicted", "step", "floor/step", "predicted", "busiest");
     for (int i = 0; !code && i < n; i++)
         code = run_schedule(o, &training, schedules[i], list);
-    return code;
-}
-
-static int run_session(const struct options *o, cJSON *result)
-{
-    struct zinf_session s = {0};
-    struct machine machine;
-    int code = o->machine ? machine_parse(&machine, o->machine) : 0;
-    if (!code)
-        code = zinf_session_shape(&s, &o->common);
-    if (!code)
-        code = zinf_session_config(&s, &o->common);
-    if (!code)
-        code = run_all(o, &s, o->machine ? &machine : NULL, result);
-    zinf_session_end(&s);
     return code;
 }
 
@@ -174,31 +154,35 @@ static const struct option own_trace[] = {
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {
-    {.rows = job_shape, IN(common)},
+    CLI_DOOR(job_shape),
     {.rows = own},
-    {.rows = job_shape_length, IN(common)},
+    CLI_DOOR(job_shape_length),
     {.rows = own_trace},
     {.rows = cli_json, IN(json)},
-    {.rows = job_step, IN(common)},
-    {.rows = job_pairs, IN(common)},
-    {.rows = job_dtype, IN(common)},
-    {.rows = job_device, IN(common)},
+    CLI_DOOR(job_step),
+    CLI_DOOR(job_pairs),
+    CLI_DOOR(job_dtype),
+    CLI_DOOR(job_device),
     CLI_NO_GROUP
 };
 /* clang-format on */
 
 static int check(struct cli_call *call)
 {
-    const struct options *o = call->options;
-    return zinf_job_check(&o->common);
+    return session_need_model(call->session);
 }
 
 static int work(struct cli_call *call)
 {
-    struct options *o = call->options;
-    o->common.no_training = true; /* a learning rate changes no time */
+    const struct options *o = call->options;
     cJSON *result = o->json ? cJSON_CreateObject() : NULL;
-    return bench_finish(call->command, result, run_session(o, result));
+    struct machine machine;
+    int code = o->machine ? machine_parse(&machine, o->machine) : 0;
+    if (!code)
+        code = session_ready(call->session, JOB_LOOKS);
+    if (!code)
+        code = run_all(o, call->session, o->machine ? &machine : NULL, result);
+    return bench_finish(call->command, result, code);
 }
 
 const struct cli_command bench_schedule = {
@@ -207,7 +191,6 @@ const struct cli_command bench_schedule = {
     .usage = usage,
     .groups = groups,
     .bytes = sizeof(struct options),
-    .usual = &(const struct options){.common = ZINF_JOB_DEFAULT},
     .check = check,
     .work = work,
 };

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 struct options {
-    struct zinf_job common;
     bool measure, json;
     double tbw, tokens, power; /* 0: not given */
     const char *trace, *machine, *compare, *network, *suggest;
@@ -67,7 +66,7 @@ static void run_workers(struct change changes[ESTIMATE_CHANGES])
             estimate_changes(&workers[i]);
 }
 
-/* A GiB more than the budget, of a machine that has it; what is filled stays what it is. */
+/* A GiB more than the budget, of a machine that has it. */
 static void add_memory(struct change *c, bool host, const struct zinf_estimate *now, uint32_t seats)
 {
     const uint64_t gib = (uint64_t)1 << 30;
@@ -82,15 +81,13 @@ static void add_memory(struct change *c, bool host, const struct zinf_estimate *
         c->config.device_memory = now->budget[0] + gib;
         return;
     }
-    if (!c->config.host_memory && !strcmp(c->config.placement, "auto"))
-        c->config.placement = (char *)(uintptr_t) "exact";
-    c->config.host_memory = (now->budget[1] * (seats ? seats : 1)) + gib;
+    c->config.host_memory = now->host_limit * (seats ? seats : 1) + gib;
 }
 
 /* Whether what is for the drive is there, whatever RAM is free. */
 static bool leaves_ram(const struct zinf_config *c)
 {
-    return !c->host_memory && !strcmp(c->placement, "auto");
+    return !strcmp(c->placement, "exact");
 }
 
 static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
@@ -105,7 +102,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
                                           : "units gathered between the devices",
                           .counts =
                               by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0)},
-        [FILLED] = {.what = "RAM filled first (zinf.placement \"fill\")",
+        [FILLED] = {.what = "RAM filled first (zinf.placement \"auto\")",
                     .counts = e->now.lane_bytes[0] && leaves_ram(now->trainer.config)},
     };
     for (int i = 0; i < ESTIMATE_CHANGES; i++) {
@@ -123,7 +120,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     all[MORE_DEVICES].options.device_factor = 2;
     all[OTHER_GATHER].config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
     all[OTHER_GATHER].options.like = NULL; /* which has its way */
-    all[FILLED].config.placement = (char *)(uintptr_t) "fill";
+    all[FILLED].config.placement = (char *)(uintptr_t) "auto";
     run_workers(all);
     for (int i = 0; i < ESTIMATE_CHANGES; i++)
         if (all[i].counts)
@@ -159,7 +156,7 @@ static int estimate(const struct options *o, const struct zinf_session *s,
                          .watts = o->power,
                          .ranks = (uint32_t)o->ranks,
                          .local_ranks = (uint32_t)o->local_ranks,
-                         .seats = (uint32_t)o->common.seats};
+                         .seats = (uint32_t)s->job.seats};
     struct zinf_described_machine described;
     struct zinf_rates rates;
     char *plan = NULL;
@@ -170,7 +167,7 @@ static int estimate(const struct options *o, const struct zinf_session *s,
         .trace = o->trace,
         .ranks = (uint32_t)o->ranks,
         .local_ranks = (uint32_t)o->local_ranks,
-        .seats = (uint32_t)o->common.seats,
+        .seats = (uint32_t)s->job.seats,
         .speeds = {.net_bytes = o->net_bytes},
     };
     int code = machine ? estimate_described(&e, request, machine, &options)
@@ -204,12 +201,12 @@ static int check_described(const struct options *o)
 }
 
 /* Where nobody asks for ranks or seats, the configuration's. */
-static int take_seats(struct options *o, const struct zinf_config *config)
+static int take_seats(struct options *o, struct zinf_session *s)
 {
-    if (!o->common.seats)
-        o->common.seats = config->seats > 0 ? config->seats : 1;
+    if (!s->job.seats)
+        s->job.seats = s->config->seats > 0 ? s->config->seats : 1;
     if (!o->ranks)
-        o->ranks = o->local_ranks = o->common.seats;
+        o->ranks = o->local_ranks = s->job.seats;
     return check_described(o);
 }
 
@@ -232,45 +229,37 @@ static int estimate_placed(void *arg, const struct zinf_config *config)
 static int place(const struct options *o, struct zinf_session *s, struct placing *p)
 {
     char text[ESTIMATE_PLACED];
-    struct zinf_config_context context = zinf_job_context(&o->common);
+    struct zinf_config_context context = session_context(s);
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = zinf_dtype_name(s->config->dtype);
     context.quiet = true;
-    int code = estimate_place(s->config, &context, estimate_placed, p, text);
+    int code = estimate_place(s->config, &context, NULL, estimate_placed, p, text);
     return code || o->json ? code : estimate_suggest(text, o->suggest);
 }
 
-static int run_session(struct options *o)
+static int work(struct cli_call *call)
 {
-    struct zinf_session s = {0};
+    struct options *o = call->options;
+    struct zinf_session *s = call->session;
     struct machine machine;
     int code = o->machine ? machine_parse(&machine, o->machine) : 0;
     if (!code)
-        code = zinf_session_shape(&s, &o->common);
+        code = session_ready(s, JOB_LOOKS);
     if (!code)
-        code = zinf_session_config(&s, &o->common);
-    if (!code)
-        code = take_seats(o, s.config);
-    if (!code) {
-        struct estimate_request request = {
-            .trainer = {.model_path = o->common.model,
-                        .config = s.config,
-                        .seq_len = s.seq_len,
-                        .source_len = o->common.source_len,
-                        .device = s.device},
-            .tbw = o->tbw * 1e12,
-            .tokens = o->tokens,
-            .watts = o->power,
-            .json = o->json,
-        };
-        struct placing placing = {o, &s, &request, o->machine ? &machine : NULL};
-        code = o->compare ? estimate_compare(&request, o->compare)
-                          : estimate(o, &s, &request, placing.machine);
-        if (code == -ENOMEM && !o->compare && !o->common.config)
-            code = place(o, &s, &placing);
-    }
-    zinf_session_end(&s);
-    return code;
+        code = take_seats(o, s);
+    if (code)
+        return code;
+    struct estimate_request request = {
+        .trainer = estimate_trainer(s),
+        .tbw = o->tbw * 1e12,
+        .tokens = o->tokens,
+        .watts = o->power,
+        .json = o->json,
+    };
+    struct placing placing = {o, s, &request, o->machine ? &machine : NULL};
+    code = o->compare ? estimate_compare(&request, o->compare)
+                      : estimate(o, s, &request, placing.machine);
+    return code == -ENOMEM && !o->compare && !s->job.config ? place(o, s, &placing) : code;
 }
 
 /* "25Gbit/s" or "3.1GB/s"; networks are sold by bits. */
@@ -291,9 +280,8 @@ static int read_network(struct options *o)
     return 0;
 }
 
-static int check_ranks(struct options *o)
+static int check_ranks(struct options *o, struct zinf_job *c)
 {
-    struct zinf_job *c = &o->common;
     if (!o->ranks)
         o->ranks = o->local_ranks ? o->local_ranks : c->seats;
     if (!o->local_ranks)
@@ -318,9 +306,10 @@ static int check_ranks(struct options *o)
     return code ? code : read_network(o);
 }
 
-static int check_options(struct options *o)
+static int check(struct cli_call *call)
 {
-    int code = check_ranks(o);
+    struct options *o = call->options;
+    int code = check_ranks(o, &call->session->job);
     if (code)
         return code;
     if (o->machine && o->compare)
@@ -330,7 +319,7 @@ static int check_options(struct options *o)
                                   "--compare");
     if (o->trace && o->compare)
         return zinf_fail(-EINVAL, "--trace is of one machine: leave it out with --compare");
-    return zinf_job_check(&o->common);
+    return session_need_model(call->session);
 }
 
 static const char usage[] =
@@ -361,8 +350,14 @@ static const struct option own[] = {
     OPTION("--tokens", NUMBER, AT(tokens), "X",
      "days and terabytes written for a training of X tokens", .min = 1, .max = 1e18),
     OPTION("--trace", TEXT, AT(trace), "FILE", "the step that is predicted, as a Chrome trace"),
-    OPTION("--seats", INTEGER, AT(common.seats), "N", "of N GPUs that one process drives",
+    CLI_NO_ROW
+};
+static const struct option own_seats[] = {
+    OPTION("--seats", INTEGER, .offset = 0, "N", "of N GPUs that one process drives",
      .min = 1, .max = 1024, .otherwise = "zinf.seats"),
+    CLI_NO_ROW
+};
+static const struct option own_ranks[] = {
     OPTION("--ranks", INTEGER, AT(ranks), "N",
      "of so many ranks, a GPU each; with --seats, so many of them in each process", .min = 1,
      .max = 1024),
@@ -372,29 +367,19 @@ static const struct option own[] = {
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {
-    {.rows = job_shape, IN(common)},
-    {.rows = job_shape_length, IN(common)},
+    CLI_DOOR(job_shape),
+    CLI_DOOR(job_shape_length),
     {.rows = own},
+    CLI_DOOR(own_seats),
+    {.rows = own_ranks},
     {.rows = cli_json, IN(json)},
-    {.rows = job_step, IN(common)},
-    {.rows = job_pairs, IN(common)},
-    {.rows = job_dtype, IN(common)},
-    {.rows = job_device, IN(common)},
+    CLI_DOOR(job_step),
+    CLI_DOOR(job_pairs),
+    CLI_DOOR(job_dtype),
+    CLI_DOOR(job_device),
     CLI_NO_GROUP
 };
 /* clang-format on */
-
-static int check(struct cli_call *call)
-{
-    return check_options(call->options);
-}
-
-static int work(struct cli_call *call)
-{
-    struct options *o = call->options;
-    o->common.no_training = true; /* a learning rate changes no time */
-    return run_session(o);
-}
 
 const struct cli_command cli_estimate = {
     .name = "estimate",
@@ -402,7 +387,6 @@ const struct cli_command cli_estimate = {
     .usage = usage,
     .groups = groups,
     .bytes = sizeof(struct options),
-    .usual = &(const struct options){.common = ZINF_JOB_DEFAULT},
     .check = check,
     .work = work,
 };

@@ -231,6 +231,9 @@ static void list_tensors(struct reading *r)
     add_norm(r, DECODER_NORM1_W, of->before1);
     list_biases(r);
     list_head_norms(r);
+    if (of->sinks)
+        family_add_vector(&r->list, DECODER_SINKS, "self_attn.sinks", d->attention.n_heads,
+                          ZINF_INIT_ZERO);
     add_norm(r, DECODER_AFTER1_W, of->after1);
     add_norm(r, DECODER_NORM2_W, of->before2);
     add_norm(r, DECODER_AFTER2_W, of->after2);

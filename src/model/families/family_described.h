@@ -52,6 +52,7 @@ struct described {
     bool plain_up;               /* there is no gate; the activation where "hidden_act" is absent */
     enum zinf_activation plain_activation;
     const struct rotary_experts *experts; /* in the place of the feed-forward part; NULL: none */
+    bool sinks;                           /* "self_attn.sinks" join the softmax of each head */
     struct described_switch qkv_bias, proj_bias, mlp_bias, tied;
     double theta, partial; /* of the rotation; 0: 1e4, and the whole head */
     bool interleaved;

@@ -33,12 +33,12 @@ struct rotary_experts {
     const struct rotary_expert_size *sizes; /* of those in the traits */
     const char *normalised_key;             /* NULL: always */
     const char *shared_key;                 /* NULL: no expert that all tokens have */
-    bool in_some_layers; /* "decoder_sparse_step" and "mlp_only_layers" are read */
-    bool jitters;        /* "router_jitter_noise" is */
-    bool new_normalised; /* what new configurations say */
-    double balance;      /* "router_aux_loss_coef" where it is absent; 0: 0.001 */
-    /* As struct decoder_experts has them. */
-    const char *gate, *list, *w_gate, *w_up, *w_down, *shared, *shared_gate;
+    bool in_some_layers;          /* "decoder_sparse_step" and "mlp_only_layers" are read */
+    bool jitters;                 /* "router_jitter_noise" is */
+    bool new_normalised;          /* what new configurations say */
+    double balance;               /* "router_aux_loss_coef" where it is absent; 0: 0.001 */
+    bool clamped;                 /* gate and up are: ZINF_ACTIVATION_CLAMPED_SWISH */
+    struct decoder_experts names; /* of tensors, and how the file has them */
 };
 
 enum rotary_window {

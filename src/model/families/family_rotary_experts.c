@@ -84,13 +84,9 @@ int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source
     int code;
     if (!e)
         return 0;
-    d->experts = (struct decoder_experts){.gate = e->gate,
-                                          .list = e->list,
-                                          .w_gate = e->w_gate,
-                                          .w_up = e->w_up,
-                                          .w_down = e->w_down,
-                                          .shared = e->shared,
-                                          .shared_gate = e->shared_gate};
+    d->experts = e->names;
+    if (e->clamped)
+        d->mlp.activation = ZINF_ACTIVATION_CLAMPED_SWISH;
     if ((code = read_balance(source, e, &d->experts.balance)) ||
         (code = read_numbers(source, e, d)) || (e->jitters && (code = refuse_jitter(source))) ||
         (e->in_some_layers && (code = read_layers(graph, source, d))))

@@ -12,11 +12,11 @@ static const struct rotary_experts experts = {
     .usual = {8, 2, 0, 0},
     .sizes = expert_sizes,
     .jitters = true,
-    .gate = "block_sparse_moe.gate.weight",
-    .list = "block_sparse_moe.experts.",
-    .w_gate = "w1.weight",
-    .w_up = "w3.weight",
-    .w_down = "w2.weight",
+    .names.gate = "block_sparse_moe.gate.weight",
+    .names.list = "block_sparse_moe.experts.",
+    .names.w_gate = "w1.weight",
+    .names.w_up = "w3.weight",
+    .names.w_down = "w2.weight",
 };
 static const struct rotary_traits traits = {
     .kv_heads = 8,

@@ -10,11 +10,11 @@ static const struct rotary_experts experts = {
     .usual = {64, 8, 2048, 0},
     .normalised_key = "norm_topk_prob",
     .balance = 0.01,
-    .gate = "mlp.gate.weight",
-    .list = "mlp.experts.",
-    .w_gate = "gate_proj.weight",
-    .w_up = "up_proj.weight",
-    .w_down = "down_proj.weight",
+    .names.gate = "mlp.gate.weight",
+    .names.list = "mlp.experts.",
+    .names.w_gate = "gate_proj.weight",
+    .names.w_up = "up_proj.weight",
+    .names.w_down = "down_proj.weight",
 };
 static const struct described olmoe = {
     .traits =

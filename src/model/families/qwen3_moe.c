@@ -15,11 +15,11 @@ static const struct rotary_experts experts = {
     .normalised_key = "norm_topk_prob",
     .new_normalised = true,
     .in_some_layers = true,
-    .gate = "mlp.gate.weight",
-    .list = "mlp.experts.",
-    .w_gate = "gate_proj.weight",
-    .w_up = "up_proj.weight",
-    .w_down = "down_proj.weight",
+    .names.gate = "mlp.gate.weight",
+    .names.list = "mlp.experts.",
+    .names.w_gate = "gate_proj.weight",
+    .names.w_up = "up_proj.weight",
+    .names.w_down = "down_proj.weight",
 };
 static const struct rotary_traits traits = {
     .kv_heads = 4,

@@ -5,6 +5,8 @@
  * which the norm's backward needs, and the normalised copy is made again in scratch. Where they
  * are normalised after the rotation, what is kept is rotated, and the copy is normalised.
  *
+ * A sink of each head joins its softmax behind attention, which knows nothing of it.
+ *
  * With a source the queries alone are of norm(x); keys and values are a product of another
  * sequence's rows, whose gradient goes to that sequence.
  */
@@ -216,6 +218,39 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
     };
 }
 
+/* While decoding every row is a sequence to it. */
+static struct zinf_sinks sinks_args(const struct zinf_frame *f, const struct attention_spec *s,
+                                    const struct attention_kept *kept)
+{
+    const int64_t seq = frame_decoding(f) ? 1 : frame_length(f);
+    return (struct zinf_sinks){
+        .dtype = f->compute->dtype,
+        .batch = frame_rows(f) / seq,
+        .seq = seq,
+        .n_heads = s->n_heads,
+        .head_dim = s->head_dim,
+        .sinks = frame_weight(f, 0, s->sinks),
+        .out = kept->out,
+        .lse = kept->lse,
+    };
+}
+
+static int join_sinks(struct zinf_frame *f, const struct attention_spec *s,
+                      const struct attention_kept *kept)
+{
+    const struct zinf_sinks args = sinks_args(f, s, kept);
+    return s->sinks >= 0 ? frame_sinks(f, &args) : 0;
+}
+
+static int sinks_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_out)
+{
+    struct zinf_sinks args = sinks_args(f, s, kept);
+    args.d_out = d_out;
+    args.d_sinks = frame_grad(f, 0, s->sinks);
+    return args.d_sinks ? frame_sinks_backward(f, &args) : 0;
+}
+
 static int attend(struct zinf_frame *f, const struct attention_spec *s,
                   const struct attention_kept *kept, const void *qkv)
 {
@@ -264,7 +299,7 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
     int code = prepare(f, s, kept, true, &ready);
     if (!code)
         code = read_source(f, s, kept);
-    if (code || (code = attend(f, s, kept, ready)))
+    if (code || (code = attend(f, s, kept, ready)) || (code = join_sinks(f, s, kept)))
         return code;
     frame_release(f, start);
     if (again && s->after.w < 0)
@@ -291,6 +326,7 @@ int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
     const struct zinf_relative relative = relative_args(f, s, ready, d_qkv);
     attention.relative = s->relative.half ? &relative : NULL;
     if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
+        (code = sinks_backward(f, s, kept, d_out)) ||
         (code = distance_bias(f, s, &attention, true)) ||
         (code = frame_attention_backward(f, &attention)) ||
         (code = distance_bias_backward(f, s, &attention)))

@@ -8,7 +8,8 @@
 /* What attention of new rows over a cache of so many slots is in any case. */
 static struct zinf_attention_cached cached_args(struct zinf_frame *f,
                                                 const struct attention_spec *s,
-                                                enum zinf_caches which, int64_t slots)
+                                                enum zinf_caches which, int64_t slots,
+                                                const struct attention_kept *kept)
 {
     const struct zinf_cache shape = {
         .planes = 2 * (uint64_t)s->n_kv_heads,
@@ -25,6 +26,7 @@ static struct zinf_attention_cached cached_args(struct zinf_frame *f,
         .scale = s->scale,
         .softcap = s->softcap,
         .cache = frame_cache(f, which, &shape),
+        .lse = s->sinks >= 0 ? kept->lse : NULL,
     };
 }
 
@@ -56,7 +58,7 @@ static int attend_own(struct zinf_frame *f, const struct attention_spec *s,
                          f->stage->name);
     if (window && window + d->most_rows < slots)
         slots = window + d->most_rows;
-    struct zinf_attention_cached args = cached_args(f, s, ZINF_CACHE_SEQUENCES, slots);
+    struct zinf_attention_cached args = cached_args(f, s, ZINF_CACHE_SEQUENCES, slots, kept);
     args.n_sequences = d->n_sequences;
     args.window = window;
     args.slopes = s->slopes;
@@ -84,7 +86,8 @@ static int attend_source(struct zinf_frame *f, const struct attention_spec *s,
     if (!d->n_sources)
         return zinf_fail(-EINVAL, "stage %s reads a source, and the decode shape has none",
                          f->stage->name);
-    struct zinf_attention_cached args = cached_args(f, s, ZINF_CACHE_SOURCES, d->source_capacity);
+    struct zinf_attention_cached args =
+        cached_args(f, s, ZINF_CACHE_SOURCES, d->source_capacity, kept);
     args.n_sequences = d->n_sources;
     args.sequences = d->sources;
     args.source = &source;

@@ -2,7 +2,8 @@
  * stage_experts: out = x + for each expert, weight * down(act(gate(n)) * up(n)) of the rows n that
  * chose it. A visit is an expert; they come in the same order in every step, so that a row's sum
  * does. A row's weight is applied to the result in forward, and to the activation, which is as
- * good, in backward: then its gradient needs no second product with the expert's last matrix.
+ * good, in backward: then its gradient needs no second product with the expert's last matrix. Where
+ * that has a bias the weight is of both, and the product is made again.
  * Nothing is kept: gate and up are made again from n while their weights are at hand.
  */
 #include "model/stages/stages.h"
@@ -21,8 +22,8 @@ static struct visit start(struct zinf_frame *f)
     uint32_t unit = f->stage->units.n;
     struct visit v = {
         .s = s,
-        .up = {unit, s->up_w, -1, 0},
-        .down = {unit, s->down_w, -1, 0},
+        .up = {unit, s->up_w, s->up_b, 0},
+        .down = {unit, s->down_w, s->down_b, 0},
         .row = (uint64_t)f->n_chosen * frame_width(f),
     };
     v.n = frame_scratch(f, v.row * (uint64_t)s->hidden);
@@ -114,22 +115,48 @@ static int start_gradients(struct zinf_frame *f)
     return frame_copy(f, f->d_in[0], f->d_out[0], x_bytes(f));
 }
 
+/* The weights of rows, whose result b was before they were applied, and whose gradient a is without
+ * them. */
+static struct zinf_weigh weigh_args(const struct zinf_frame *f)
+{
+    return (struct zinf_weigh){
+        .n = f->n_chosen,
+        .ld = f->n_visits,
+        .rows = f->chosen,
+        .dtype = f->compute->dtype,
+        .weights = column(f, f->in[2]),
+        .d_weights = column(f, f->d_in[2]),
+    };
+}
+
+/* As below, with a bias. */
+static int biased_down_backward(struct zinf_frame *f, const struct visit *v, void *d_y, void *d_act)
+{
+    struct zinf_rows gather = rows_args(f, f->d_out[0], d_y);
+    struct zinf_weigh weigh = weigh_args(f);
+    void *y = frame_scratch(f, v->row * (uint64_t)v->s->hidden);
+    weigh.cols = v->s->hidden;
+    weigh.a = d_y;
+    weigh.b = y;
+    int code = frame_gather(f, &gather);
+    if (!code)
+        code = frame_linear(f, &v->down, v->act, y);
+    if (!code)
+        code = frame_weigh(f, &weigh);
+    if (!code)
+        code = frame_linear_backward_input(f, &v->down, d_y, d_act);
+    return code ? code : frame_linear_backward_weight(f, &v->down, d_y, v->act);
+}
+
 /* From the gradient at the expert's result: that of the activation, of the rows' weights, and of
  * the last matrix. d_y is [n_chosen][hidden], d_act [n_chosen][ffn]. */
 static int down_backward(struct zinf_frame *f, const struct visit *v, void *d_y, void *d_act)
 {
     struct zinf_rows gather = rows_args(f, f->d_out[0], d_y);
-    struct zinf_weigh weigh = {
-        .n = f->n_chosen,
-        .cols = v->s->ffn,
-        .ld = f->n_visits,
-        .rows = f->chosen,
-        .dtype = f->compute->dtype,
-        .a = d_act,
-        .b = v->act,
-        .weights = column(f, f->in[2]),
-        .d_weights = column(f, f->d_in[2]),
-    };
+    struct zinf_weigh weigh = weigh_args(f);
+    weigh.cols = v->s->ffn;
+    weigh.a = d_act;
+    weigh.b = v->act;
     int code = frame_gather(f, &gather);
     if (!code)
         code = frame_linear_backward_input(f, &v->down, d_y, d_act);
@@ -166,7 +193,8 @@ static int backward(struct zinf_frame *f)
     struct visit v = start(f);
     void *d_y = frame_scratch(f, v.row * (uint64_t)v.s->hidden);
     void *d_act = frame_scratch(f, v.row * (uint64_t)v.s->ffn);
-    if ((code = activate(f, &v)) || (code = down_backward(f, &v, d_y, d_act)))
+    if ((code = activate(f, &v)) ||
+        (code = (v.s->down_b < 0 ? down_backward : biased_down_backward)(f, &v, d_y, d_act)))
         return code;
     return up_backward(f, &v, d_y, d_act);
 }

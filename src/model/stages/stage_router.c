@@ -31,6 +31,7 @@ static int make(struct zinf_frame *f, void *normed, struct made *made)
         .k = s->hidden,
         .a = normed,
         .b = frame_weight(f, 0, s->gate_w),
+        .bias = frame_weight(f, 0, s->gate_b),
         .c = made->logits,
         .a_dtype = f->compute->dtype,
         .b_dtype = f->compute->dtype,
@@ -102,7 +103,8 @@ static int forward(struct zinf_frame *f)
     return code ? code : share(f, made.logits);
 }
 
-/* Of the gate's matrix, and of the norm, to whose gradient the experts' shares have been added. */
+/* Of the gate's matrix and bias, and of the norm, to whose gradient the experts' shares have been
+ * added. */
 static int gate_backward(struct zinf_frame *f, const struct made *made)
 {
     const struct router_spec *s = f->stage->spec;
@@ -136,7 +138,11 @@ static int gate_backward(struct zinf_frame *f, const struct made *made)
         .ldc = s->hidden,
         .beta = 1,
     };
+    float *d_bias = frame_grad(f, 0, s->gate_b);
     int code = matrix.c ? frame_matmul(f, &matrix) : 0;
+    if (!code && d_bias)
+        code =
+            frame_column_sum(f, d_bias, made->logits, ZINF_DTYPE_F32, frame_rows(f), s->n_experts);
     return code ? code : frame_matmul(f, &norm);
 }
 

@@ -130,6 +130,7 @@ struct attention_spec {
     struct relative_spec relative;
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
+    int sinks; /* [n_heads]: of each head, what joins its softmax (kernels/attention.h) */
     struct norm_spec after; /* of what proj gives */
     struct norm_spec q_norm, k_norm;
     bool whole_norms;          /* these are over all heads of a row, not over each */
@@ -199,7 +200,7 @@ struct router_spec {
     bool normalised; /* the weights of a row's experts sum to 1 */
     bool balanced;   /* out[2] is made */
     struct norm_spec norm;
-    int gate_w; /* [n_experts][hidden] */
+    int gate_w, gate_b; /* [n_experts][hidden], [n_experts] */
 };
 
 struct balance_spec {
@@ -211,6 +212,7 @@ struct experts_spec {
     int64_t hidden, ffn;
     enum zinf_activation activation;
     int up_w, down_w; /* of an expert: [2 ffn][hidden], gate, then up; [hidden][ffn] */
+    int up_b, down_b; /* both or neither */
 };
 
 struct shared_spec {

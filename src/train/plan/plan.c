@@ -193,7 +193,7 @@ static int plan_tiers(struct plan *p)
         .layout = &p->setup->layout,
         .dtype = p->setup->dtype,
         .form = p->setup->form,
-        .n_moments = trains(p->setup) ? (int)p->setup->rule->n_moments : -1,
+        .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
         .param_copies = p->setup->durable_copies,
         .sliced = p->setup->sliced,

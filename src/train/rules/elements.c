@@ -8,16 +8,20 @@
 #include "train/rules/rules.h"
 #include "train/setup_rates.h"
 
-/* Elements [first, first + n) of the sub-group. */
-static struct zinf_optim_array array_of(const struct rule_step *s, uint64_t first, uint64_t n)
+/* n elements of the segment from `at` on. */
+static struct zinf_optim_array array_of(const struct rule_step *s, uint64_t at, uint64_t n)
 {
     const struct setup *setup = s->setup;
-    const struct update_rule *rule = setup->rule;
+    const struct rule_segment *segment = &s->segment;
+    const struct update_rule *rule = segment->of->rule;
     const struct zinf_layout_group *g = &setup->layout.groups[s->group];
+    uint64_t first = segment->first + at;
     struct rule_masters own = rule_masters(s, first);
-    char *moment1 = s->state + rule_moment_offset(setup, g->n, 1) + first * rule->moment_bytes;
-    char *moment2 = rule->n_moments > 1 ? moment1 + g->n * rule->moment_bytes : NULL;
-    float *scales = (float *)(void *)(s->state + rule_scales_offset(setup, g->n));
+    char *moment1 = s->state + rule_moment_at(segment, 1) + at * rule->moment_bytes;
+    char *moment2 = NULL;
+    if (rule->n_moments > 1)
+        moment2 = s->state + rule_moment_at(segment, 2) + at * rule->moment_bytes;
+    float *scales = (float *)(void *)(s->state + rule_scales_at(segment));
     struct zinf_optim_array array = {
         .n = n,
         .grad = s->grad + first,
@@ -31,8 +35,8 @@ static struct zinf_optim_array array_of(const struct rule_step *s, uint64_t firs
     if (rule->block) {
         array.byte_moment1 = (int8_t *)moment1;
         array.byte_moment2 = (uint8_t *)moment2;
-        array.scale1 = scales + first / rule->block;
-        array.scale2 = array.scale1 + g->n / rule->block;
+        array.scale1 = scales + at / rule->block;
+        array.scale2 = array.scale1 + segment->n / rule->block;
     } else if (rule->half) {
         array.half_moment1 = (uint16_t *)(void *)moment1;
         array.half_moment2 = (uint16_t *)(void *)moment2;
@@ -74,52 +78,17 @@ static int step_on_device(const struct rule_step *s, const struct zinf_optim_hyp
     return s->setup->device->ops->adam(s->queue, &adam);
 }
 
-/* Elements of a unit, one behind the other, that are updated with one rate and weight decay. */
-struct stretch {
-    uint64_t n;
-    double lr_scale;
-    float weight_decay;
-};
-
-/* From element `at` of the unit to where weight decay ends or, where tensors have rates of their
- * own, to the next tensor that has another rate. The gaps between tensors are zeros, which an
- * update with any rate leaves zeros. */
-static struct stretch stretch_at(const struct setup *s, uint32_t unit, uint64_t at)
-{
-    const struct zinf_unit *u = &s->graph->units[unit];
-    bool decays = at < u->decay_elems;
-    struct stretch run = {(decays ? u->decay_elems : s->layout.units[unit].padded_elems) - at, 1,
-                          decays ? s->hyper.weight_decay : 0};
-    const struct tensor_rate *rate = NULL;
-    uint64_t begin = 0;
-    for (uint32_t i = 0; s->rates && i < u->n_tensors; i++) {
-        uint64_t offset = u->tensors[i].offset;
-        if (offset > at || offset < begin || u->tensors[i].decay != decays)
-            continue;
-        begin = offset;
-        rate = &s->rates[unit][i];
-    }
-    for (uint32_t i = 0; rate && i < u->n_tensors; i++) {
-        uint64_t offset = u->tensors[i].offset;
-        if (offset > at && offset - at < run.n && !same_rate(rate, &s->rates[unit][i]))
-            run.n = offset - at;
-    }
-    run.lr_scale = rate ? rate->scale : run.lr_scale;
-    run.weight_decay = rate ? rate->weight_decay : run.weight_decay;
-    return run;
-}
-
 static int step_runs(const struct rule_step *s, bool on_device)
 {
     const struct zinf_layout_group *g = &s->setup->layout.groups[s->group];
-    uint64_t first = s->setup->layout.units[g->unit].slice_first + g->first, n;
+    uint64_t first = s->setup->layout.units[g->unit].slice_first + g->first + s->segment.first, n;
     int code = 0;
-    for (uint64_t begin = 0; !code && begin < g->n; begin += n) {
-        struct stretch run = stretch_at(s->setup, g->unit, first + begin);
+    for (uint64_t begin = 0; !code && begin < s->segment.n; begin += n) {
+        struct stretch run = rule_stretch_at(s->setup, g->unit, first + begin);
         struct zinf_optim_hyper hyper = s->hyper;
         hyper.weight_decay = run.weight_decay;
         hyper.lr = (float)((double)hyper.lr * run.lr_scale);
-        n = g->n - begin < run.n ? g->n - begin : run.n;
+        n = s->segment.n - begin < run.n ? s->segment.n - begin : run.n;
         struct zinf_optim_array array = array_of(s, begin, n);
         code = on_device ? step_on_device(s, &hyper, &array)
                          : zinf_optim_step(&hyper, &array, s->setup->device->n_threads);
@@ -151,12 +120,21 @@ static uint32_t before(const struct zinf_unit *u, uint32_t next)
     return found;
 }
 
+/* Of the moments of either of two tensors; 1: each element has its own scale. */
+static uint32_t block_of(const struct setup *s, uint32_t unit, uint32_t a, uint32_t b)
+{
+    uint32_t of_a = setup_optimizer_of(s, unit, a)->rule->block;
+    uint32_t of_b = setup_optimizer_of(s, unit, b)->rule->block;
+    return of_a ? of_a : of_b ? of_b : 1;
+}
+
 static int check_unit(const struct setup *s, uint32_t unit, const char *key)
 {
     const struct zinf_unit *u = &s->graph->units[unit];
     for (uint32_t i = 0; unit_trains(s, unit) && i < u->n_tensors; i++) {
         const uint32_t other = before(u, i);
-        if (u->tensors[i].offset % s->rule->block == 0 || other == u->n_tensors ||
+        const uint32_t block = other == u->n_tensors ? 1 : block_of(s, unit, i, other);
+        if (u->tensors[i].offset % block == 0 ||
             same_rate(&s->rates[unit][i], &s->rates[unit][other]))
             continue;
         return zinf_fail(-ENOTSUP,

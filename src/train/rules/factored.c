@@ -55,9 +55,8 @@ static struct zinf_adafactor_tensor tensor_of(const struct rule_step *s,
 {
     struct factors f = unit_factors(unit, number);
     uint64_t first = unit->tensors[number].offset;
-    uint64_t n = s->setup->layout.groups[s->group].n;
     struct rule_masters own = rule_masters(s, first);
-    float *moments = (float *)(void *)(s->state + rule_moments_offset(s->setup, n));
+    float *moments = (float *)(void *)(s->state + s->segment.at);
     return (struct zinf_adafactor_tensor){
         .rows = f.rows,
         .cols = f.cols,

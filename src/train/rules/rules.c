@@ -1,7 +1,5 @@
-/* rules: the table of optimizers, and what the state of one takes. */
+/* rules: the table of optimizers. */
 #include "train/rules/rules.h"
-
-#include "train/setup.h"
 
 /* Over elements, with moments in fp32 or, by bf16.bf16_optimizer_states, in bf16. */
 #define ELEMENTWISE(type_, kind_, n_, device_)                                                     \
@@ -47,17 +45,4 @@ const struct update_rule *rule_find(const char *type, bool half)
         if (!strcmp(rules[i].type, type) && rules[i].half == half)
             return &rules[i];
     return NULL;
-}
-
-uint64_t rule_scales_bytes(const struct setup *s, uint64_t n)
-{
-    const struct update_rule *r = s->rule;
-    return r->block ? r->n_moments * (n / r->block) * sizeof(float) : 0;
-}
-
-uint64_t rule_state_bytes(const struct setup *s, const struct zinf_unit *unit, uint64_t n)
-{
-    uint64_t bytes = s->rule->unit_bytes ? rule_moments_offset(s, n) + s->rule->unit_bytes(unit)
-                                         : rule_scales_offset(s, n) + rule_scales_bytes(s, n);
-    return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
 }

@@ -4,8 +4,11 @@
  * sub-group's arrays in the form of its state. Plans, ranks, saves and the step ask the row, and
  * compare no names.
  *
- * A sub-group's state is its masters, by zinf_state_form, then the rule's moments, to a multiple of
- * ZINF_MEMORY_ALIGN. Rows are constant; steps of different sub-groups may run at the same time.
+ * A rule is chosen for each tensor (setup_rates.h), so a sub-group may hold tensors of several: it
+ * is cut into *segments*, each of one optimizer, which are updated one after the other. A
+ * sub-group's state is its masters, by zinf_state_form, then the moments of its segments in order,
+ * each array at a multiple of ZINF_MEMORY_ALIGN, where a drive can read it. Rows are constant;
+ * steps of different sub-groups may run at the same time.
  */
 #ifndef ZINF_TRAIN_RULES_H
 #define ZINF_TRAIN_RULES_H
@@ -18,19 +21,36 @@ struct setup;
 /* What of a unit an update must see at once. */
 enum rule_grain {
     GRAIN_ELEMENTS, /* nothing: a unit is cut anywhere, between ranks too */
-    GRAIN_TENSORS,  /* whole tensors: a unit is one sub-group. Each rank of stages 0 to 2 has all
-                     * state and makes all updates */
+    /* From here on a unit is one sub-group, and each rank of stages 0 to 2 has all state and makes
+     * all updates. */
+    GRAIN_MATRICES, /* a whole matrix; moments are an element's all the same. Vectors have none of
+                     * it: they are another rule's */
+    GRAIN_TENSORS,  /* all tensors of a unit, matrices and vectors, and a table in one unit */
 };
 
-/* A sub-group's update. */
+/* A rule with the numbers that it steps by. */
+struct optimizer {
+    const struct update_rule *rule;
+    struct zinf_optim_hyper hyper; /* without lr and step */
+};
+
+/* Elements of a sub-group, one behind the other, that are of one optimizer; where their moments
+ * begin in its state, in bytes. The gap behind a tensor is the tensor's. */
+struct rule_segment {
+    const struct optimizer *of;
+    uint64_t first, n, at;
+};
+
+/* A segment's update. */
 struct rule_step {
     const struct setup *setup;
     uint32_t group;
-    char *state;
+    struct rule_segment segment;
+    char *state; /* the sub-group's, as what follows */
     char *param; /* in the setup's number type; with ZINF_STATE_BARE the master itself */
     const float *grad;
     float grad_scale;
-    struct zinf_optim_hyper hyper; /* the run's: rates of tensors are the rule's to apply */
+    struct zinf_optim_hyper hyper; /* of all its tensors: their rates are the rule's to apply */
     void *workspace;               /* of the most that workspace_bytes says */
     struct zinf_queue *queue;      /* where the device makes it */
 };
@@ -41,11 +61,11 @@ struct update_rule {
     enum zinf_optim_kind kind; /* ZINF_OPTIM_KINDS: none of cpu_optim's over elements */
     uint32_t number;           /* tells moments from another rule's in files: never changed */
     enum rule_grain grain;
-    /* Moments of GRAIN_ELEMENTS: [n] of moment_bytes each, then, where elements share a scale,
-     * [n / block] fp32 scales of each. As of files: moments 1 and 2. */
+    /* Moments of a segment: [n] of moment_bytes each, then, where elements share a scale,
+     * [n / block] fp32 scales of each, one behind the other. As of files: moments 1 and 2. */
     uint32_t n_moments, moment_bytes, block;
-    /* Of other grains: the moments of a unit; of one of its tensors what an update needs beside
-     * them. */
+    /* Of GRAIN_TENSORS instead: the moments of a unit. Of coarser grains than elements what the
+     * update of a tensor needs beside them; NULL: nothing. */
     uint64_t (*unit_bytes)(const struct zinf_unit *unit);
     uint64_t (*workspace_bytes)(const struct zinf_unit *unit, uint32_t tensor);
     int (*step)(const struct rule_step *s);
@@ -57,15 +77,16 @@ struct update_rule {
 /* NULL: there is none. */
 const struct update_rule *rule_find(const char *type, bool half);
 
-/* ---- where moments are in a sub-group's state of n elements ---- */
+/* ---- where moments are in a sub-group's state ---- */
 
-uint64_t rule_moments_offset(const struct setup *s, uint64_t n);
-/* Of GRAIN_ELEMENTS: moment `which`, 1 or 2, and the scales of all. */
-uint64_t rule_moment_offset(const struct setup *s, uint64_t n, int which);
-uint64_t rule_scales_offset(const struct setup *s, uint64_t n);
-uint64_t rule_scales_bytes(const struct setup *s, uint64_t n);
-/* All of it, moments and masters. */
-uint64_t rule_state_bytes(const struct setup *s, const struct zinf_unit *unit, uint64_t n);
+/* From {0} on, the sub-group's segments one after the other. False: that was the last. */
+bool rule_next_segment(const struct setup *s, uint32_t group, struct rule_segment *segment);
+/* Moment `which`, 1 or 2, and the scales of all, in the sub-group's state. */
+uint64_t rule_moment_at(const struct rule_segment *segment, int which);
+uint64_t rule_scales_at(const struct rule_segment *segment);
+uint64_t rule_scales_bytes(const struct rule_segment *segment);
+/* All of a sub-group's state, moments and masters. */
+uint64_t rule_state_bytes(const struct setup *s, uint32_t group);
 
 /* ---- for rules ---- */
 
@@ -76,6 +97,19 @@ struct rule_masters {
     void *param;
 };
 struct rule_masters rule_masters(const struct rule_step *s, uint64_t first);
+
+/* Elements of a unit, one behind the other, that are updated with one optimizer, rate and weight
+ * decay. */
+struct stretch {
+    uint64_t n;
+    double lr_scale;
+    float weight_decay;
+    uint32_t optimizer; /* of the setup's */
+};
+/* From element `at` of the unit to where weight decay ends or, where tensors have rates of their
+ * own, to the next tensor that has another one. The gaps between tensors are zeros, which an update
+ * with any rate leaves zeros. */
+struct stretch rule_stretch_at(const struct setup *s, uint32_t unit, uint64_t at);
 
 /* elements.c */
 int rule_step_elements(const struct rule_step *s);

@@ -1,22 +1,121 @@
 /* state: where masters and moments of a sub-group are in its state. */
 #include "train/rules/rules.h"
+#include "train/setup_rates.h"
 
-#include "train/setup.h"
+/* ---- which optimizer elements are of ---- */
 
-uint64_t rule_moments_offset(const struct setup *s, uint64_t n)
+struct stretch rule_stretch_at(const struct setup *s, uint32_t unit, uint64_t at)
 {
-    return zinf_state_bytes(s->form, 0, n);
+    const struct zinf_unit *u = &s->graph->units[unit];
+    bool decays = at < u->decay_elems;
+    struct stretch run = {(decays ? u->decay_elems : s->layout.units[unit].padded_elems) - at, 1,
+                          decays ? s->hyper.weight_decay : 0, 0};
+    const struct tensor_rate *rate = NULL;
+    uint64_t begin = 0;
+    for (uint32_t i = 0; s->rates && i < u->n_tensors; i++) {
+        uint64_t offset = u->tensors[i].offset;
+        if (offset > at || offset < begin || u->tensors[i].decay != decays)
+            continue;
+        begin = offset;
+        rate = &s->rates[unit][i];
+    }
+    for (uint32_t i = 0; rate && i < u->n_tensors; i++) {
+        uint64_t offset = u->tensors[i].offset;
+        if (offset > at && offset - at < run.n && !same_rate(rate, &s->rates[unit][i]))
+            run.n = offset - at;
+    }
+    if (!rate)
+        return run;
+    return (struct stretch){run.n, rate->scale, rate->weight_decay, rate->optimizer};
 }
 
-uint64_t rule_moment_offset(const struct setup *s, uint64_t n, int which)
+/* Of element `at` of the unit; *n: how many from there on are of it too, at most most. */
+static const struct optimizer *optimizer_at(const struct setup *s, uint32_t unit, uint64_t at,
+                                            uint64_t most, uint64_t *n)
 {
-    return rule_moments_offset(s, n) + (uint64_t)(which - 1) * n * s->rule->moment_bytes;
+    const bool one = !s->rates || s->n_optimizers == 1;
+    struct stretch run = {.n = most};
+    if (!one)
+        run = rule_stretch_at(s, unit, at);
+    const uint32_t optimizer = run.optimizer;
+    for (*n = run.n; *n < most; *n += run.n) {
+        run = rule_stretch_at(s, unit, at + *n);
+        if (run.optimizer != optimizer)
+            break;
+    }
+    *n = *n < most ? *n : most;
+    return &s->optimizers[optimizer];
 }
 
-uint64_t rule_scales_offset(const struct setup *s, uint64_t n)
+/* ---- segments: each array begins at a page, where a drive can read it ---- */
+
+static uint64_t pages(uint64_t bytes)
 {
-    return rule_moment_offset(s, n, (int)s->rule->n_moments + 1);
+    return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
 }
+
+static uint64_t end_of(const struct rule_segment *segment, const struct zinf_unit *unit)
+{
+    const struct update_rule *rule = segment->of->rule;
+    return pages(rule->unit_bytes ? segment->at + rule->unit_bytes(unit)
+                                  : rule_scales_at(segment) + rule_scales_bytes(segment));
+}
+
+/* Of a sub-group whose first element is element `begin` of its unit. */
+static bool next_segment(const struct setup *s, uint32_t group, uint64_t begin,
+                         struct rule_segment *segment)
+{
+    const struct zinf_layout_group *g = &s->layout.groups[group];
+    uint64_t first = segment->first + segment->n, n;
+    uint64_t at = segment->of ? end_of(segment, &s->graph->units[g->unit])
+                              : zinf_state_bytes(s->form, 0, g->n);
+    if (first >= g->n)
+        return false;
+    const struct optimizer *of = optimizer_at(s, g->unit, begin + first, g->n - first, &n);
+    *segment = (struct rule_segment){of, first, n, at};
+    return true;
+}
+
+bool rule_next_segment(const struct setup *s, uint32_t group, struct rule_segment *segment)
+{
+    const struct zinf_layout_group *g = &s->layout.groups[group];
+    return next_segment(s, group, s->layout.units[g->unit].slice_first + g->first, segment);
+}
+
+uint64_t rule_moment_at(const struct rule_segment *segment, int which)
+{
+    return segment->at +
+           (uint64_t)(which - 1) * pages(segment->n * segment->of->rule->moment_bytes);
+}
+
+uint64_t rule_scales_at(const struct rule_segment *segment)
+{
+    return rule_moment_at(segment, (int)segment->of->rule->n_moments + 1);
+}
+
+uint64_t rule_scales_bytes(const struct rule_segment *segment)
+{
+    const struct update_rule *r = segment->of->rule;
+    return r->block ? r->n_moments * (segment->n / r->block) * sizeof(float) : 0;
+}
+
+/* Ranks' plans are alike: a sub-group has room for what any rank's has in its place. */
+uint64_t rule_state_bytes(const struct setup *s, uint32_t group)
+{
+    const struct zinf_layout_group *g = &s->layout.groups[group];
+    const struct zinf_layout_unit *u = &s->layout.units[g->unit];
+    uint64_t most = 0;
+    for (uint64_t slice = 0; slice < u->padded_elems; slice += u->slice_elems) {
+        struct rule_segment last = {0};
+        while (next_segment(s, group, slice + g->first, &last))
+            ;
+        uint64_t bytes = end_of(&last, &s->graph->units[g->unit]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* ---- masters ---- */
 
 struct rule_masters rule_masters(const struct rule_step *s, uint64_t first)
 {

@@ -40,7 +40,7 @@ struct checkpoint {
     uint64_t threads; /* of the host device: sums are cut by it; 0: not known */
     double lr;        /* of the last update; for the reader */
     enum zinf_dtype dtype;
-    char optimizer[16];
+    char optimizer[64]; /* setup_optimizers_text */
     int n_moments;
     bool adapted;      /* of adapters alone: the folder is PEFT's */
     uint64_t base_sum; /* of the weights under them */

@@ -166,7 +166,9 @@ static void warn_of_changes(const cJSON *saved, const cJSON *now, const char *fo
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved)
 {
-    if (strcmp(c->optimizer, config->optimizer.type))
+    size_t first = strcspn(c->optimizer, "+");
+    if (strlen(config->optimizer.type) != first ||
+        strncmp(c->optimizer, config->optimizer.type, first))
         return zinf_fail(-EINVAL,
                          "%s has the state of optimizer %s, but optimizer.type is %s: set it back, "
                          "or start anew from its weights with --model %s",
@@ -267,7 +269,7 @@ static int load_unit(const struct source *s, const struct zinf_tensors *file, ui
     const float *slice = source_region(s).unit + s->setup->layout.units[unit].slice_first;
     if (!unit_trains(s->setup, unit))
         return 0;
-    int code = transfer_gather(s, file, unit);
+    int code = transfer_gather(s, file, unit, part);
     return code ? code : state_write(s, unit, part, slice);
 }
 
@@ -279,7 +281,7 @@ static int load_part(const struct checkpoint *c, const char *folder, const struc
     checkpoint_part_name(c, part, name);
     char *path = zinf_path_join(folder, name);
     int code = path ? zinf_tensors_open(&file, path) : -ENOMEM;
-    bool factors = part > PART_MASTER && !s->setup->rule->moment_bytes;
+    bool factors = part > PART_MASTER && s->setup->grain == GRAIN_TENSORS;
     if (!code && factors)
         code = transfer_load_factors(s, part, file);
     for (uint32_t u = 0; !code && !factors && u < s->setup->n_units; u++) {
@@ -305,6 +307,14 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
                           const struct zinf_trainer *t)
 {
     const char *base = t->setup.options.model_path;
+    char optimizers[64];
+    setup_optimizers_text(&t->setup, optimizers);
+    if (strcmp(c->optimizer, optimizers))
+        return zinf_fail(-EINVAL,
+                         "%s has the state of optimizers %s, but optimizer.type and "
+                         "zinf.learning_rates ask for %s: set them back, or start anew from its "
+                         "weights with --model %s",
+                         folder, c->optimizer, optimizers, folder);
     if (c->adapted != is_adapted(&t->setup))
         return zinf_fail(-EINVAL, "%s is %s: %s", folder,
                          c->adapted ? "of an adapter" : "of a whole model",

@@ -24,7 +24,7 @@
 /* Room for the new one beside all that is there: the old one goes only after it. */
 static int check_room(const struct source *s, const struct checkpoint *c, const char *output)
 {
-    uint64_t moments = !s->setup->rule->moment_bytes ? 0 : (uint64_t)c->n_moments;
+    uint64_t moments = s->setup->grain == GRAIN_TENSORS ? 0 : (uint64_t)c->n_moments;
     uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
     const struct zinf_model *model = s->setup->model;
     bool adapted = is_adapted(s->setup);
@@ -68,7 +68,7 @@ static int write_part(const struct source *s, struct checkpoint *c, const char *
     struct zinf_tensors_writer_options options = {.path = path, .single_file = !model};
     int code = path ? zinf_tensors_writer_create(&writer, &options) : -ENOMEM;
     if (!code)
-        code = part > PART_MASTER && !s->setup->rule->moment_bytes
+        code = part > PART_MASTER && s->setup->grain == GRAIN_TENSORS
                    ? transfer_stream_factors(s, part, writer)
                    : transfer_stream(s, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
     if (!code)
@@ -168,11 +168,11 @@ void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
     c->n_applied = s->n_applied;
     c->lr = (double)s->setup->hyper.lr;
     c->dtype = s->setup->dtype;
-    c->n_moments = (int)s->setup->rule->n_moments;
+    c->n_moments = setup_n_moments(s->setup);
     c->loss_scale = s->loss_scale;
     c->adapted = is_adapted(s->setup);
     c->base_sum = s->base_sum;
-    snprintf(c->optimizer, sizeof c->optimizer, "%s", s->setup->config->optimizer.type);
+    setup_optimizers_text(s->setup, c->optimizer);
 }
 
 static int publish(const struct checkpoint *c, const char *output, const char *partial,

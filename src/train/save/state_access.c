@@ -8,7 +8,8 @@
 
 /* One sub-group, and memory for a part of it. */
 struct part {
-    uint64_t n, state_bytes; /* state_bytes: without what lies behind */
+    uint32_t group;
+    uint64_t n;
     struct zinf_location param, state;
     uint16_t *param_bits, *remainder; /* [most] each */
     uint64_t most;
@@ -17,8 +18,8 @@ struct part {
 static struct part part_of(const struct source *s, uint32_t group)
 {
     struct region r = source_region(s);
-    struct part p = {.n = s->setup->layout.groups[group].n,
-                     .state_bytes = s->setup->state_bytes[group],
+    struct part p = {.group = group,
+                     .n = s->setup->layout.groups[group].n,
                      .param = zinf_tiers_group_param(s->tiers, group, 0),
                      .state = zinf_tiers_group_state(s->tiers, group, 0),
                      .param_bits = (uint16_t *)(void *)r.scratch,
@@ -67,88 +68,110 @@ static int write_whole(const struct source *s, const struct part *p, const float
     return code;
 }
 
-/* Of 8-bit moments: codes of the part from `at` on, and the group's scales, which are small. */
-struct packed {
-    uint64_t codes_at, scales_at, scales_bytes; /* in the state; scales of both moments */
-    char *codes;                                /* [most] */
-    float *scales;                              /* this moment's */
-    char *scales_memory;
+/* ---- moments ---- */
+
+/* A segment's moment on its way: numbers of the moment's own width in the scratch, behind them,
+ * where elements share scales, those of all of the segment's moments, which are small. */
+struct moment {
+    const struct update_rule *rule;
+    uint64_t n, width, begin;         /* begin: in the state */
+    uint64_t scales_at, scales_bytes; /* the same; 0: there are none */
+    int which;
+    char *numbers, *scales_memory;
+    float *scales; /* this moment's */
 };
 
-static struct packed packed_of(const struct source *s, const struct part *p, int which)
+static struct moment moment_of(const struct part *p, const struct rule_segment *segment, int which)
 {
-    uint64_t blocks = p->n / ZINF_OPTIM_8BIT_BLOCK, at = rule_scales_offset(s->setup, p->n);
-    struct packed k = {.codes_at = rule_moment_offset(s->setup, p->n, which),
-                       .scales_at = at,
-                       .scales_bytes = p->state_bytes - at,
-                       .codes = (char *)p->param_bits};
-    k.scales_memory = k.codes + zinf_align_up(p->most, ZINF_MEMORY_ALIGN);
-    k.scales = (float *)(void *)k.scales_memory + (uint64_t)(which - 1) * blocks;
-    return k;
+    const struct update_rule *rule = segment->of->rule;
+    struct moment m = {.rule = rule,
+                       .n = segment->n,
+                       .width = rule->moment_bytes,
+                       .begin = rule_moment_at(segment, which),
+                       .scales_at = rule_scales_at(segment),
+                       .scales_bytes = zinf_align_up(rule_scales_bytes(segment), ZINF_MEMORY_ALIGN),
+                       .which = which,
+                       .numbers = (char *)p->param_bits};
+    m.scales_memory = m.numbers + zinf_align_up(p->most, ZINF_MEMORY_ALIGN);
+    m.scales = (float *)(void *)m.scales_memory;
+    if (rule->block)
+        m.scales += (uint64_t)(which - 1) * (segment->n / rule->block);
+    return m;
 }
 
-static int read_packed(const struct source *s, const struct part *p, int which, float *flat)
+/* n of its elements from `at` on. */
+static void decode(const struct source *s, const struct moment *m, uint64_t at, uint64_t n,
+                   float *flat)
 {
-    struct packed k = packed_of(s, p, which);
-    int code = source_read(s, &p->state, k.scales_at, k.scales_memory, k.scales_bytes);
-    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
-        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
-        code = source_read(s, &p->state, k.codes_at + at, k.codes, n);
-        if (!code)
-            zinf_optim_unpack_8bit(flat + at, which, k.codes, k.scales + at / ZINF_OPTIM_8BIT_BLOCK,
-                                   n, s->device->n_threads);
-    }
-    return code;
+    if (m->rule->block)
+        zinf_optim_unpack_8bit(flat, m->which, m->numbers, m->scales + at / m->rule->block, n,
+                               s->device->n_threads);
+    else
+        zinf_convert(flat, ZINF_DTYPE_F32, m->numbers,
+                     m->rule->half ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32, n);
 }
 
-static int write_packed(const struct source *s, const struct part *p, int which, const float *flat)
+/* bf16 moments that come from files in fp32 are rounded to nearest. */
+static void encode(const struct source *s, const struct moment *m, uint64_t at, uint64_t n,
+                   const float *flat)
 {
-    struct packed k = packed_of(s, p, which);
-    int code = source_read(s, &p->state, k.scales_at, k.scales_memory, k.scales_bytes);
-    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
-        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
-        zinf_optim_pack_8bit(k.codes, k.scales + at / ZINF_OPTIM_8BIT_BLOCK, which, flat + at, n,
+    if (m->rule->block)
+        zinf_optim_pack_8bit(m->numbers, m->scales + at / m->rule->block, m->which, flat, n,
                              s->device->n_threads);
-        code = source_write(s, &p->state, k.codes_at + at, k.codes, n);
-    }
-    return code ? code : source_write(s, &p->state, k.scales_at, k.scales_memory, k.scales_bytes);
+    else
+        zinf_convert(m->numbers, m->rule->half ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32, flat,
+                     ZINF_DTYPE_F32, n);
+    uint64_t bytes = n * m->width;
+    memset(m->numbers + bytes, 0, zinf_align_up(bytes, ZINF_MEMORY_ALIGN) - bytes);
 }
 
-/* bf16 moments; what comes from files in fp32 is rounded to nearest. */
-static int read_half(const struct source *s, const struct part *p, int which, float *flat)
+/* flat: from the segment's first element on. */
+static int move_moment(const struct source *s, const struct part *p, const struct moment *m,
+                       float *flat, bool write)
 {
-    uint64_t begin = rule_moment_offset(s->setup, p->n, which);
+    int code = m->scales_bytes
+                   ? source_read(s, &p->state, m->scales_at, m->scales_memory, m->scales_bytes)
+                   : 0;
+    for (uint64_t at = 0; !code && at < m->n; at += p->most) {
+        uint64_t left = m->n - at, n = left < p->most ? left : p->most;
+        uint64_t begin = m->begin + at * m->width;
+        uint64_t bytes = zinf_align_up(n * m->width, ZINF_MEMORY_ALIGN);
+        if (write)
+            encode(s, m, at, n, flat + at);
+        code = write ? source_write(s, &p->state, begin, m->numbers, bytes)
+                     : source_read(s, &p->state, begin, m->numbers, bytes);
+        if (!write && !code)
+            decode(s, m, at, n, flat + at);
+    }
+    return code || !write || !m->scales_bytes
+               ? code
+               : source_write(s, &p->state, m->scales_at, m->scales_memory, m->scales_bytes);
+}
+
+/* Elements whose rule has no such moment read as zeros, and are not written. */
+static int move_moments(const struct source *s, const struct part *p, int which, float *flat,
+                        bool write)
+{
+    struct rule_segment segment = {0};
     int code = 0;
-    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
-        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
-        code = source_read(s, &p->state, begin + at * 2, p->param_bits, n * 2);
-        if (!code)
-            zinf_convert(flat + at, ZINF_DTYPE_F32, p->param_bits, ZINF_DTYPE_BF16, n);
+    while (!code && rule_next_segment(s->setup, p->group, &segment)) {
+        struct moment m = moment_of(p, &segment, which);
+        float *own = flat + segment.first;
+        if ((uint32_t)which <= m.rule->n_moments)
+            code = move_moment(s, p, &m, own, write);
+        else if (!write)
+            memset(own, 0, segment.n * sizeof *own);
     }
     return code;
 }
 
-static int write_half(const struct source *s, const struct part *p, int which, const float *flat)
-{
-    uint64_t begin = rule_moment_offset(s->setup, p->n, which);
-    int code = 0;
-    for (uint64_t at = 0; !code && at < p->n; at += p->most) {
-        uint64_t left = p->n - at, n = left < p->most ? left : p->most;
-        zinf_convert(p->param_bits, ZINF_DTYPE_BF16, flat + at, ZINF_DTYPE_F32, n);
-        code = source_write(s, &p->state, begin + at * 2, p->param_bits, n * 2);
-    }
-    return code;
-}
+/* ---- all arrays ---- */
 
 static int read_part(const struct source *s, const struct part *p, int which, float *flat)
 {
     uint64_t bytes = p->n * sizeof *flat;
-    if (which && s->setup->rule->block)
-        return read_packed(s, p, which, flat);
-    if (which && s->setup->rule->half)
-        return read_half(s, p, which, flat);
     if (which)
-        return source_read(s, &p->state, rule_moment_offset(s->setup, p->n, which), flat, bytes);
+        return move_moments(s, p, which, flat, false);
     if (s->setup->form == ZINF_STATE_SPLIT)
         return read_split(s, p, flat);
     return source_read(s, s->setup->form == ZINF_STATE_BARE ? &p->param : &p->state, 0, flat,
@@ -158,12 +181,8 @@ static int read_part(const struct source *s, const struct part *p, int which, fl
 static int write_part(const struct source *s, const struct part *p, int which, const float *flat)
 {
     uint64_t bytes = p->n * sizeof *flat;
-    if (which && s->setup->rule->block)
-        return write_packed(s, p, which, flat);
-    if (which && s->setup->rule->half)
-        return write_half(s, p, which, flat);
     if (which)
-        return source_write(s, &p->state, rule_moment_offset(s->setup, p->n, which), flat, bytes);
+        return move_moments(s, p, which, (float *)flat, true);
     if (s->setup->form == ZINF_STATE_SPLIT)
         return write_split(s, p, flat, true);
     return s->setup->form == ZINF_STATE_BARE ? source_write(s, &p->param, 0, flat, bytes)

@@ -2,6 +2,7 @@
  * transfer: the region that all transfers work in, how large it is, and what a trainer is to them.
  */
 #include "train/save/transfer.h"
+#include "train/setup_rates.h"
 
 /* Of scratch, beyond which nothing becomes faster: 16 MiB. */
 #define SCRATCH_ELEMS ((uint64_t)4 << 20)
@@ -32,9 +33,10 @@ static uint64_t file_elems(const struct zinf_file_map *files)
 static uint64_t state_elems(const struct setup *s)
 {
     uint64_t bytes = 0;
-    for (uint32_t g = 0; s->rule->block && g < s->layout.n_groups; g++)
-        if (s->state_bytes[g])
-            bytes = most(bytes, s->state_bytes[g] - rule_scales_offset(s, s->layout.groups[g].n));
+    for (uint32_t i = 0; trains(s) && i < s->n_optimizers; i++) {
+        struct rule_segment largest = {&s->optimizers[i], 0, s->layout.max_group_elems, 0};
+        bytes = most(bytes, zinf_align_up(rule_scales_bytes(&largest), ZINF_MEMORY_ALIGN));
+    }
     return (bytes + 2) / 3;
 }
 
@@ -163,6 +165,18 @@ bool transfer_trains(const struct setup *s, const struct zinf_file_tensor *tenso
         if (unit_trains(s, tensor->parts[p].unit))
             return true;
     return false;
+}
+
+bool transfer_has(const struct setup *s, const struct zinf_file_tensor *tensor, int part)
+{
+    bool has = part == PART_PARAM;
+    for (uint32_t p = 0; p < tensor->n_parts; p++) {
+        const struct zinf_file_part *of = &tensor->parts[p];
+        uint32_t number = (uint32_t)(of->tensor - s->graph->units[of->unit].tensors);
+        has |= unit_trains(s, of->unit) &&
+               part <= (int)setup_optimizer_of(s, of->unit, number)->rule->n_moments;
+    }
+    return has;
 }
 
 int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,

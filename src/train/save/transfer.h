@@ -30,6 +30,8 @@ int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const 
 
 /* Whether any of it is. */
 bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
+/* Whether its optimizer, or that of any of it, has the moment; a master, a gradient: it has. */
+bool transfer_has(const struct setup *setup, const struct zinf_file_tensor *tensor, int part);
 int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
                      const char *prefix, enum zinf_dtype dtype);
 
@@ -40,14 +42,15 @@ enum {
     PART_MASTER = 0,
 };
 
-/* transfer_load.c: the unit's tensors from the file (NULL: their initialisation) into the region's
- * unit, gaps zero. */
 /* weights.c: -ENOENT, -EINVAL where tensors are missing or others than config.json asks for, with
  * the first few of each kind and how many there are. What is not used is a warning. */
 int weights_check(const struct setup *s, const struct zinf_tensors *file);
 /* Whether a tensor of a head is to begin with its initialisation, whatever the file has. */
 bool transfer_is_fresh(const struct setup *s, const struct zinf_tensor *tensor, bool in_file);
-int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit);
+/* transfer_load.c: the unit's tensors from the file (NULL: their initialisation) into the region's
+ * unit, gaps zero, as are moments that a tensor's optimizer does not have. */
+int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit,
+                    int part);
 
 /* transfer_quantized.c: the images of a unit to their places; sum becomes that of itself and them.
  */
@@ -59,7 +62,8 @@ int transfer_quantize(const struct source *s, uint32_t unit, const struct zinf_g
 const char *transfer_quantized_name(char buffer[200], const char *weight, const char *part);
 
 /* transfer_save.c: declares, begins, streams and finishes: every tensor of the model under its name
- * in the file. What is not PART_PARAM leaves out tensors that are not trained; of those that are
+ * in the file. What is not PART_PARAM leaves out tensors that are not trained, a moment those whose
+ * optimizer has none; of those that are
  * trained in part, the rest is zero, or the parameter where it is PART_MASTER. Of a rank among
  * several, gradients and state are those of its slice, and zero elsewhere. */
 int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,

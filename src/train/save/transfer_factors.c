@@ -6,7 +6,7 @@
  *
  * A unit's tensor may be several of the file, one below the other. Means over its columns belong to
  * rows and are cut as these are; those over its rows belong to all of them and stand in the file
- * once for each.
+ * once for each. Of a tensor with slabs the vectors of slabs follow each other.
  */
 #include "train/save/transfer.h"
 
@@ -46,9 +46,10 @@ struct moments {
 static struct moments moments_of(const struct source *s, uint32_t unit)
 {
     uint32_t g = s->setup->layout.units[unit].first_group;
-    uint64_t offset = rule_moments_offset(s->setup, s->setup->layout.groups[g].n);
-    return (struct moments){zinf_tiers_group_state(s->tiers, g, 0), offset,
-                            s->setup->state_bytes[g] - offset};
+    struct rule_segment all = {0};
+    rule_next_segment(s->setup, g, &all);
+    return (struct moments){zinf_tiers_group_state(s->tiers, g, 0), all.at,
+                            s->setup->state_bytes[g] - all.at};
 }
 
 static int read_moments(const struct source *s, uint32_t unit, const struct region *r)
@@ -68,7 +69,8 @@ static int append(const struct source *s, const struct zinf_file_tensor *t, cons
 {
     struct region r = source_region(s);
     int code = 0;
-    for (uint32_t p = 0; !code && p < t->n_parts; p++) {
+    for (uint32_t p = 0, left = 0; !code && p < t->n_parts; p++) {
+        left = left ? left : zinf_file_slab_parts(t, p);
         const struct zinf_file_part *part = &t->parts[p];
         if (*at_hand != (int64_t)part->unit)
             code = read_moments(s, part->unit, &r);
@@ -78,8 +80,16 @@ static int append(const struct source *s, const struct zinf_file_tensor *t, cons
             zinf_piece_rows_to_file(part->piece, place, r.scratch);
         else
             memcpy(r.scratch, place, v->n * sizeof *place);
+        if (!code && !--left)
+            code = zinf_tensors_writer_append(writer, r.scratch, v->n * sizeof *r.scratch);
     }
-    return code ? code : zinf_tensors_writer_append(writer, r.scratch, v->n * sizeof *r.scratch);
+    return code;
+}
+
+static int declare(struct zinf_tensors_writer *writer, const char *name, uint64_t n)
+{
+    return zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(ZINF_DTYPE_F32), 1,
+                                       &n);
 }
 
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer)
@@ -92,8 +102,7 @@ int transfer_stream_factors(const struct source *s, int which, struct zinf_tenso
         struct vector v = vector_of(&files->tensors[i], which);
         zinf_file_tensor_name(&files->tensors[i], s->prefix, name, sizeof name);
         if (v.n && transfer_trains(s->setup, &files->tensors[i]))
-            code = zinf_tensors_writer_declare(writer, name,
-                                               zinf_file_dtype_from_dtype(ZINF_DTYPE_F32), 1, &v.n);
+            code = declare(writer, name, v.n * files->tensors[i].n_slabs);
     }
     if (!code)
         code = zinf_tensors_writer_begin(writer);
@@ -108,17 +117,19 @@ int transfer_stream_factors(const struct source *s, int which, struct zinf_tenso
 /* ---- loading ---- */
 
 static int read_vector(const struct source *s, const struct zinf_tensors *file,
-                       const struct zinf_file_tensor *t, const struct vector *v, float *out)
+                       const struct zinf_file_tensor *t, const struct vector *v, uint64_t slab,
+                       float *out)
 {
     char name[160];
     zinf_file_tensor_name(t, s->prefix, name, sizeof name);
     const struct zinf_tensor_info *info = zinf_tensors_find(file, name);
-    if (!info || info->n_elems != v->n)
+    if (!info || info->n_elems != v->n * t->n_slabs)
         return zinf_fail(-EINVAL,
                          "%s: the moment of %s is missing or has not %llu elements: the checkpoint "
                          "is of another model",
-                         s->setup->options.model_path, name, (unsigned long long)v->n);
-    return zinf_tensors_read_f32(file, info, 0, v->n, out);
+                         s->setup->options.model_path, name,
+                         (unsigned long long)(v->n * t->n_slabs));
+    return zinf_tensors_read_f32(file, info, slab * v->n, v->n, out);
 }
 
 /* Into the unit's moments, which are in the region. */
@@ -133,7 +144,7 @@ static int load_tensor(const struct source *s, const struct zinf_unit *unit,
         struct vector v = vector_of(t, which);
         float *place = place_of(unit, tensor, &v, r.unit);
         if (v.n)
-            code = read_vector(s, file, t, &v, r.scratch);
+            code = read_vector(s, file, t, &v, piece->slab, r.scratch);
         if (!code && v.n && v.of_rows)
             zinf_piece_rows_to_unit(piece, r.scratch, place);
         else if (!code)

@@ -3,6 +3,7 @@
  * checked before it is believed: names, shapes, and that every number is finite.
  */
 #include "train/save/transfer.h"
+#include "train/setup_rates.h"
 
 #include "base/pulse.h"
 
@@ -34,6 +35,8 @@ struct gathering {
     const struct source *source;
     const struct zinf_tensors *file; /* NULL: fresh weights */
     const char *path;                /* of the file or folder */
+    uint32_t unit;
+    int part;
 };
 
 static int check_shape(const char *path, const struct zinf_tensor_info *info,
@@ -95,6 +98,14 @@ static void fill_fresh(const struct setup *s, const struct zinf_tensor *tensor,
     zinf_tensor_init_fill(tensor, &named, s->options.seed, first, n, out);
 }
 
+static bool has_part(const struct gathering *g, const struct zinf_tensor *tensor)
+{
+    const struct setup *s = g->source->setup;
+    uint32_t number = (uint32_t)(tensor - s->graph->units[g->unit].tensors);
+    return g->part <= PART_MASTER ||
+           g->part <= (int)setup_optimizer_of(s, g->unit, number)->rule->n_moments;
+}
+
 static int read_values(void *context, const struct zinf_tensor *tensor,
                        const struct zinf_piece *piece, uint64_t first, uint64_t n, float *out)
 {
@@ -111,6 +122,10 @@ static int read_values(void *context, const struct zinf_tensor *tensor,
         fill_fresh(s->setup, tensor, piece, first, n, out);
         return 0;
     }
+    if (!info && !has_part(g, tensor)) {
+        memset(out, 0, n * sizeof *out);
+        return 0;
+    }
     if (!info)
         return zinf_fail(-ENOENT, "%s: tensor %s%s is missing from the safetensors files", g->path,
                          piece->plain_name ? "" : zinf_model_family(s->setup->model)->prefix,
@@ -122,11 +137,12 @@ static int read_values(void *context, const struct zinf_tensor *tensor,
 }
 
 static struct gathering gathering_of(const struct source *s, const struct zinf_tensors *file,
-                                     uint32_t unit)
+                                     uint32_t unit, int part)
 {
     const struct zinf_trainer_options *o = &s->setup->options;
     bool adapter = is_adapted(s->setup) && unit_trains(s->setup, unit);
-    return (struct gathering){s, file, adapter && o->adapter ? o->adapter : o->model_path};
+    return (struct gathering){s, file, adapter && o->adapter ? o->adapter : o->model_path, unit,
+                              part};
 }
 
 static struct zinf_gather gather_of(struct gathering *context)
@@ -135,10 +151,11 @@ static struct zinf_gather gather_of(struct gathering *context)
     return (struct zinf_gather){read_values, context, {r.scratch, r.scratch_elems}};
 }
 
-int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit)
+int transfer_gather(const struct source *s, const struct zinf_tensors *file, uint32_t unit,
+                    int part)
 {
     struct region r = source_region(s);
-    struct gathering context = gathering_of(s, file, unit);
+    struct gathering context = gathering_of(s, file, unit, part);
     struct zinf_gather gather = gather_of(&context);
     const struct zinf_unit *u = &s->setup->graph->units[unit];
     memset(r.unit + u->elems, 0, (r.unit_elems - u->elems) * sizeof *r.unit);
@@ -235,7 +252,7 @@ static void note_base(struct zinf_trainer *t, const struct source *s, uint32_t u
 static int quantize_images(struct zinf_trainer *t, const struct source *s,
                            const struct zinf_tensors *file, uint32_t unit)
 {
-    struct gathering context = gathering_of(s, file, unit);
+    struct gathering context = gathering_of(s, file, unit, PART_PARAM);
     struct zinf_gather gather = gather_of(&context);
     return t->setup.graph->units[unit].image_bytes
                ? transfer_quantize(s, unit, &gather, file, &t->base_sum)
@@ -250,7 +267,7 @@ static int load_unit(struct zinf_trainer *t, const struct source *s,
     bool adapts = is_adapted(&t->setup) && unit_trains(&t->setup, u);
     int code = quantize_images(t, s, file, u);
     if (!code)
-        code = transfer_gather(s, adapts ? adapter : file, u);
+        code = transfer_gather(s, adapts ? adapter : file, u, PART_PARAM);
     if (!code && s->norms)
         code = transfer_note_norms(s, u);
     if (code)

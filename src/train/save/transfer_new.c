@@ -48,7 +48,7 @@ struct fresh {
 /* All parts of a tensor of the file begin alike. */
 static int append(const struct fresh *f, const struct zinf_file_tensor *t)
 {
-    uint64_t elems = t->shape[0] * t->shape[1];
+    uint64_t elems = zinf_file_tensor_elems(t);
     int code = 0;
     for (uint64_t at = 0; !code && at < elems; at += BLOCK_ELEMS) {
         uint64_t n = elems - at < BLOCK_ELEMS ? elems - at : BLOCK_ELEMS;

@@ -98,12 +98,12 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
     const struct zinf_file_map *files = s->setup->files;
     int code = 0;
     for (uint32_t i = 0; !code && i < files->n_tensors; i++)
-        if (part == PART_PARAM || transfer_trains(s->setup, &files->tensors[i]))
+        if (transfer_has(s->setup, &files->tensors[i], part))
             code = transfer_declare(writer, &files->tensors[i], s->prefix, dtype);
     if (!code)
         code = zinf_tensors_writer_begin(writer);
     for (uint32_t i = 0; !code && i < files->n_tensors; i++)
-        if (part == PART_PARAM || transfer_trains(s->setup, &files->tensors[i]))
+        if (transfer_has(s->setup, &files->tensors[i], part))
             code = zinf_file_tensor_stream(&files->tensors[i], &stream);
     return code ? code : zinf_tensors_writer_finish(writer);
 }

@@ -10,22 +10,35 @@ static void *at(const struct zinf_op *op, int operand)
     return zinf_address(&op->at[operand]);
 }
 
+/* The run's numbers, some of which its schedule moves; of another optimizer its own. */
+static struct zinf_optim_hyper hyper_of(const struct setup *s, const struct optimizer *of,
+                                        const struct zinf_optim_hyper *run)
+{
+    struct zinf_optim_hyper hyper = of == &s->optimizers[0] ? *run : of->hyper;
+    hyper.lr = run->lr;
+    hyper.step = run->step;
+    return hyper;
+}
+
 /* An early update may see a gradient whose norm, which is not known yet, is not finite: the step's
  * speculation has failed then, and what it wrote does not count. */
 static int step(struct zinf_trainer *t, const struct zinf_op *op,
                 const struct update_scalars *scalars)
 {
-    const struct update_rule *rule = t->setup.rule;
     struct rule_step s = {.setup = &t->setup,
                           .group = (uint32_t)op->arg,
                           .state = at(op, 1),
                           .param = at(op, 3),
                           .grad = at(op, 4),
                           .grad_scale = scalars->grad_scale,
-                          .hyper = scalars->hyper,
                           .workspace = host_at(&t->plan, t->plan.at.h_update),
                           .queue = t->queues[ZINF_LANE_DEVICE]};
-    int code = op->kind == OP_DEVICE_UPDATE ? rule->device_step(&s) : rule->step(&s);
+    int code = 0;
+    while (!code && rule_next_segment(&t->setup, s.group, &s.segment)) {
+        const struct optimizer *of = s.segment.of;
+        s.hyper = hyper_of(&t->setup, of, &scalars->hyper);
+        code = op->kind == OP_DEVICE_UPDATE ? of->rule->device_step(&s) : of->rule->step(&s);
+    }
     if (code != -ERANGE || !(op->flags & OP_EAGER))
         return code;
     atomic_store(&t->give_up, true);

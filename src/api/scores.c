@@ -1,35 +1,10 @@
 /* scores: metrics by name, texts by beams or the likeliest tokens: an evaluation draws nothing, so
  * that it says the same twice. */
-#include "cli/scores.h"
-#include "api/seats.h"
+#include "api/session.h"
 
 #include "base/json.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-static const char *metric_word(size_t i)
-{
-    return i < ZINF_METRICS ? zinf_metric_facts((enum zinf_metric)i)->name : NULL;
-}
-
-#define AT(field) .offset = offsetof(struct cli_scores, field)
-/* clang-format off */
-const struct option cli_score_rows[] = {
-    OPTION("--metric", TEXTS, AT(metrics), "NAME...",
-     "compare texts that the model makes of prompts with the data's: exact_match, rouge1, rouge2, "
-     "rougeL, rougeLsum, bleu; classes with labels: accuracy, f1, f1_macro, f1_micro, matthews; "
-     "numbers: mse, pearson, spearman", .word = metric_word, .open = true),
-    OPTION("--max-new-tokens", INTEGER, AT(settings.max_new_tokens), "N", "of such a text",
-     .min = 1, .max = 1 << 24, .otherwise = "the folder's setting, or 128"),
-    OPTION("--num-beams", INTEGER, AT(settings.num_beams), "N", "search it by beams", .min = 1,
-     .max = 1 << 12),
-    OPTION("--metric-samples", INTEGER, AT(most_samples), "N", "of the first N samples alone",
-     .min = 1, .max = 1e12),
-    OPTION("--stem", FLAG, AT(stem), NULL, "ROUGE counts words by their stems"),
-    CLI_NO_ROW
-};
-/* clang-format on */
 
 /* Where --predictions go. */
 struct prediction_file {
@@ -47,25 +22,33 @@ static int fail_no_metric(void)
     return zinf_fail(-EINVAL, "texts are made for metrics alone: name one with --metric");
 }
 
-int cli_scores_check(struct cli_scores *s)
+/* Whether it is said how the texts are made. */
+static bool says_texts(const struct zinf_job_texts *t)
+{
+    return t->settings.max_new_tokens > 0 || t->settings.num_beams > 0 || t->stem;
+}
+
+static int read_metrics(const struct zinf_job_texts *t, struct zinf_run_scores *run)
 {
     int code = 0;
-    if (s->metrics.n > ZINF_MOST_SCORES)
+    if (t->metrics.n > ZINF_MOST_SCORES)
         return zinf_fail(-EINVAL, "--metric: at most %d at once", ZINF_MOST_SCORES);
-    for (int i = 0; !code && i < s->metrics.n; i++) {
-        code = zinf_metric_parse(s->metrics.items[i], &s->run.metrics[i]);
-        if (code)
-            return zinf_fail_in(code, "--metric");
-    }
-    if (!s->metrics.n &&
-        (s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem || s->most_samples))
+    for (run->n = 0; !code && run->n < t->metrics.n; run->n++)
+        code = zinf_metric_parse(t->metrics.items[run->n], &run->metrics[run->n]);
+    return code ? zinf_fail_in(code, "--metric") : 0;
+}
+
+int job_scores_check(const struct zinf_session *s)
+{
+    const struct zinf_job_texts *t = &s->job.texts;
+    struct zinf_run_scores run;
+    if (!t->metrics.n && (says_texts(t) || t->metric_samples))
         return fail_no_metric();
-    s->run.n = s->metrics.n;
-    return 0;
+    return read_metrics(t, &run);
 }
 
 /* Tokens that stand around texts. What ends a text of the data ends one that is made, too. */
-static int find_left_out(struct cli_scores *s, const cJSON *config, int32_t end)
+static int find_left_out(struct zinf_session *s, const cJSON *config, int32_t end)
 {
     static const char *const keys[] = {"bos_token_id", "pad_token_id", "decoder_start_token_id"};
     int n = 0;
@@ -112,68 +95,75 @@ static int check_kinds(const struct zinf_run_scores *run, enum zinf_task task)
                                  names);
 }
 
-static int prepare_labels(struct cli_scores *s, const struct zinf_session *session)
+static int prepare_labels(struct zinf_session *s)
 {
-    if (s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem)
+    if (says_texts(&s->job.texts))
         return zinf_fail(-EINVAL,
                          "--max-new-tokens, --num-beams and --stem are of texts, and the task %s "
                          "makes none",
-                         zinf_task_name(session->task));
-    if (!s->run.n)
-        choose_usual(&s->run, session);
-    s->run.options.most_samples = (uint64_t)s->most_samples;
+                         zinf_task_name(s->task));
+    if (!s->scores.n)
+        choose_usual(&s->scores, s);
+    s->scores.options.most_samples = (uint64_t)s->job.texts.metric_samples;
     return 0;
 }
 
 /* Of answers that get a score. */
-static int prepare_scores(struct cli_scores *s, const struct zinf_session *session)
+static int prepare_scores(struct zinf_session *s)
 {
-    if (s->run.n || s->settings.max_new_tokens > 0 || s->settings.num_beams > 0 || s->stem)
+    if (s->scores.n || says_texts(&s->job.texts))
         return zinf_fail(-EINVAL,
                          "--metric and what belongs to it are of texts and labels: the task %s "
                          "tells how many pairs are right by itself",
-                         zinf_task_name(session->task));
-    s->run.of = ZINF_SCORED_NUMBERS;
+                         zinf_task_name(s->task));
+    s->scores.of = ZINF_SCORED_NUMBERS;
     return 0;
 }
 
-int cli_scores_prepare(struct cli_scores *s, const struct zinf_session *session,
-                       const struct zinf_job *common, const struct zinf_dataset *data)
+static int prepare_texts(struct zinf_session *s, const struct zinf_dataset *data)
 {
-    struct zinf_score_options *o = &s->run.options;
-    const bool classes = session->task == ZINF_TASK_CLASSIFICATION;
-    if (session->task == ZINF_TASK_REWARD)
-        return prepare_scores(s, session);
-    s->run.of = classes                                 ? ZINF_SCORED_CLASSES
-                : session->task == ZINF_TASK_REGRESSION ? ZINF_SCORED_NUMBERS
-                                                        : ZINF_SCORED_TEXTS;
-    int code = check_kinds(&s->run, session->task);
-    if (code)
-        return code;
-    if (data && job_is_labelled(session->task))
-        return prepare_labels(s, session);
-    if (!s->run.n)
-        return s->predictions ? fail_no_metric() : 0;
+    const struct zinf_job_texts *t = &s->job.texts;
+    if (!s->scores.n)
+        return t->predictions ? fail_no_metric() : 0;
     if (!data || !zinf_dataset_samples(data))
         return zinf_fail(-EINVAL,
                          "--metric %s compares what the model answers with what stands in the "
                          "data: give rows with prompt and completion, not plain text",
-                         s->metrics.items[0]);
-    code = generate_read_config(&s->settings, common->model, session->model);
+                         t->metrics.items[0]);
+    s->settings = t->settings;
+    int code = generate_read_config(&s->settings, s->job.model, s->model);
     if (code)
         return code;
     s->settings.temperature = 0;
-    int n_left_out = find_left_out(s, zinf_model_config(session->model),
-                                   zinf_tokenizer_end_of_text(session->tokenizer));
-    *o = (struct zinf_score_options){
-        .tokenizer = session->tokenizer,
+    int n_left_out =
+        find_left_out(s, zinf_model_config(s->model), zinf_tokenizer_end_of_text(s->tokenizer));
+    s->scores.options = (struct zinf_score_options){
+        .tokenizer = s->tokenizer,
         .generate = generate_options(&s->settings, 0),
         .left_out = s->left_out,
         .n_left_out = n_left_out,
-        .most_samples = (uint64_t)s->most_samples,
+        .most_samples = (uint64_t)t->metric_samples,
     };
-    s->run.stem = s->stem;
+    s->scores.stem = t->stem;
     return 0;
+}
+
+int job_scores_prepare(struct zinf_session *s, const struct zinf_dataset *data)
+{
+    struct zinf_run_scores *run = &s->scores;
+    const struct zinf_job_texts *t = &s->job.texts;
+    int code = read_metrics(t, run);
+    if (code)
+        return code;
+    if (s->task == ZINF_TASK_REWARD)
+        return prepare_scores(s);
+    run->of = s->task == ZINF_TASK_CLASSIFICATION ? ZINF_SCORED_CLASSES
+              : s->task == ZINF_TASK_REGRESSION   ? ZINF_SCORED_NUMBERS
+                                                  : ZINF_SCORED_TEXTS;
+    code = check_kinds(run, s->task);
+    if (code)
+        return code;
+    return data && job_is_labelled(s->task) ? prepare_labels(s) : prepare_texts(s, data);
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -182,15 +172,13 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* What must be remembered of each text. */
-static struct zinf_decode_shape shape_of(const struct cli_scores *s,
-                                         const struct zinf_session *session)
+static struct zinf_decode_shape shape_of(const struct zinf_session *s)
 {
-    const struct zinf_samples_facts *facts =
-        zinf_samples_facts(zinf_dataset_samples(session->data));
-    const bool pairs = session->task == ZINF_TASK_SEQ2SEQ;
-    int64_t context = zinf_model_facts(session->model)->context;
-    int64_t beams = s->run.options.generate.beams.n, longest = pairs ? 1 : facts->longest;
-    int64_t source = pairs ? session->source_len : 0;
+    const struct zinf_samples_facts *facts = zinf_samples_facts(zinf_dataset_samples(s->eval_data));
+    const bool pairs = s->task == ZINF_TASK_SEQ2SEQ;
+    int64_t context = zinf_model_facts(s->model)->context;
+    int64_t beams = s->scores.options.generate.beams.n, longest = pairs ? 1 : facts->longest;
+    int64_t source = pairs ? s->source_len : 0;
     return (struct zinf_decode_shape){
         .sequences = beams * least(SCORE_BATCH, (int64_t)facts->n_samples),
         .capacity = least(context, longest + s->settings.max_new_tokens),
@@ -202,8 +190,8 @@ static struct zinf_decode_shape shape_of(const struct cli_scores *s,
 }
 
 /* One that remembers keys and values; *trainer stays where there can be none. */
-static int continue_texts(const struct cli_scores *s, const struct zinf_session *session,
-                          const struct zinf_trainer_options *like, struct zinf_trainer **trainer)
+static int continue_texts(const struct zinf_session *s, const struct zinf_trainer_options *like,
+                          struct zinf_trainer **trainer)
 {
     struct zinf_trainer *other = NULL;
     struct zinf_trainer_options options = {
@@ -212,7 +200,7 @@ static int continue_texts(const struct cli_scores *s, const struct zinf_session 
         .adapter = like->adapter,
         .config = like->config,
         .device = like->device,
-        .decode = shape_of(s, session),
+        .decode = shape_of(s),
         .net = like->net,
         .gpu = like->gpu,
     };
@@ -294,55 +282,47 @@ static int write_score(void *arg, uint64_t sample, const float *logits, int64_t 
     return 0;
 }
 
-static int score(const struct cli_scores *s, struct zinf_session *session,
-                 struct zinf_trainer *trainer, bool writes, struct zinf_scoreboard *board)
+static int score(const struct zinf_session *s, struct zinf_trainer *trainer, bool writes,
+                 struct zinf_scoreboard *board)
 {
-    struct prediction_file file = {.session = session};
-    struct zinf_run_scores run = s->run;
-    if (s->predictions && writes) {
-        int code =
-            zinf_apart_check("--predictions", s->predictions, ZINF_WRITTEN_FILE, &session->origins);
-        file.out = code ? NULL : fopen(s->predictions, "w");
+    struct prediction_file file = {.session = s};
+    struct zinf_run_scores run = s->scores;
+    const char *path = s->job.texts.predictions;
+    if (path && writes) {
+        int code = zinf_apart_check("--predictions", path, ZINF_WRITTEN_FILE, &s->origins);
+        file.out = code ? NULL : fopen(path, "w");
         if (code)
             return code;
         if (!file.out)
-            return zinf_fail(-errno, "--predictions %s: %s", s->predictions, strerror(errno));
+            return zinf_fail(-errno, "--predictions %s: %s", path, strerror(errno));
         run.options.saw = write_pair;
-        run.labelled = session->task == ZINF_TASK_REWARD ? write_score : write_label;
+        run.labelled = s->task == ZINF_TASK_REWARD ? write_score : write_label;
         run.options.arg = run.arg = &file;
     }
-    int code = zinf_score(trainer, &run, session->data, board);
+    int code = zinf_score(trainer, &run, s->eval_data, board);
     if (file.out && fclose(file.out) && !code)
-        code = zinf_fail(-EIO, "--predictions %s cannot be written: is the disk full?",
-                         s->predictions);
+        code = zinf_fail(-EIO, "--predictions %s cannot be written: is the disk full?", path);
     return code;
 }
 
-int cli_scores_measure(const struct cli_scores *s, struct zinf_session *session,
-                       const struct zinf_trainer_options *options, struct zinf_trainer **trainer,
-                       double values[ZINF_MOST_SCORES])
+int job_scores_measure(struct zinf_session *s, const struct zinf_trainer_options *options,
+                       struct zinf_trainer **trainer, struct zinf_measure *result)
 {
+    const struct zinf_run_scores *run = &s->scores;
+    const bool makes = run->of == ZINF_SCORED_TEXTS && options->mode == ZINF_TRAINER_FORWARD;
     struct zinf_scoreboard *board = NULL;
-    if (!s->run.n && !s->predictions)
+    if (!run->n && !s->job.texts.predictions)
         return 0;
-    int code = s->run.of == ZINF_SCORED_TEXTS ? continue_texts(s, session, options, trainer) : 0;
+    int code = makes ? continue_texts(s, options, trainer) : 0;
     if (!code)
-        code = zinf_scoreboard_create(&board, s->run.of, s->stem);
+        code = zinf_scoreboard_create(&board, run->of, run->stem);
     if (!code)
-        code = score(s, session, *trainer, job_ranks_is_first(options->net), board);
-    for (int i = 0; !code && i < s->run.n; i++)
-        code = zinf_scoreboard_value(board, s->run.metrics[i], &values[i]);
+        code = score(s, *trainer, job_ranks_is_first(options->net), board);
+    for (int i = 0; !code && i < run->n; i++) {
+        result->scores[i].name = zinf_metric_facts(run->metrics[i])->name;
+        code = zinf_scoreboard_value(board, run->metrics[i], &result->scores[i].value);
+    }
+    result->n_scores = code ? 0 : (uint32_t)run->n;
     zinf_scoreboard_destroy(board);
     return code;
-}
-
-void cli_scores_print(const struct cli_scores *s, const double values[ZINF_MOST_SCORES])
-{
-    for (int i = 0; i < s->run.n; i++) {
-        const char *name = zinf_metric_facts(s->run.metrics[i])->name;
-        if (isfinite(values[i]))
-            printf(", \"%s\": %.9g", name, values[i]);
-        else
-            printf(", \"%s\": null", name);
-    }
 }
