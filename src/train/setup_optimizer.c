@@ -53,11 +53,6 @@ int setup_optimizer(struct setup *s)
     return 0;
 }
 
-const struct optimizer *setup_optimizer_of(const struct setup *s, uint32_t unit, uint32_t tensor)
-{
-    return &s->optimizers[s->rates ? s->rates[unit][tensor].optimizer : 0];
-}
-
 int setup_n_moments(const struct setup *s)
 {
     uint32_t most = 0;

@@ -2,6 +2,7 @@
  * transfer: the region that all transfers work in, how large it is, and what a trainer is to them.
  */
 #include "train/save/transfer.h"
+#include "train/setup_rates.h"
 
 /* Of scratch, beyond which nothing becomes faster: 16 MiB. */
 #define SCRATCH_ELEMS ((uint64_t)4 << 20)

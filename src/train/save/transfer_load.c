@@ -3,6 +3,7 @@
  * checked before it is believed: names, shapes, and that every number is finite.
  */
 #include "train/save/transfer.h"
+#include "train/setup_rates.h"
 
 #include "base/pulse.h"
 
