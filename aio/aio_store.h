@@ -44,7 +44,7 @@ struct zinf_steps_plan {
     uint32_t version;
     uint16_t path, n_paths;
     uint8_t run[16], store[16];
-    uint64_t extents; /* a number of all extents' sizes and generations */
+    uint64_t extents; /* a number of the sizes of all extents with two generations */
     uint64_t file_bytes, stripe_bytes;
     uint32_t pattern_length;
     uint32_t state;
@@ -175,6 +175,8 @@ int zinf_store_failure(const struct zinf_store *store);
 
 /* Checks, reserves and writes the space of every path; leaves open files on failure. */
 int zinf_store_fill(struct zinf_store *store);
+/* Lengthens a path's file, which is open, to the path's bytes. */
+int zinf_store_reserve(const struct zinf_store_path *path);
 /* Zeros over all that an adopted store holds, as a new one has. */
 int zinf_store_zero(struct zinf_store *store);
 

@@ -54,18 +54,10 @@ static int in_chunks(int fd, int mode, uint64_t bytes)
     return 0;
 }
 
-static int reserve(struct zinf_store_path *path)
+int zinf_store_reserve(const struct zinf_store_path *path)
 {
     char size[16], free_text[16];
-    char *name = zinf_path_join(path->folder.path, ZINF_STORE_FILE);
-    if (!name)
-        return -ENOMEM;
-    int code = zinf_aio_open(&path->file, name, ZINF_AIO_READ | ZINF_AIO_WRITE | ZINF_AIO_CREATE);
-    free(name);
-    if (code)
-        return code;
-    path->file->lasting = true;
-    code = in_chunks(path->file->fd, 0, path->bytes);
+    int code = in_chunks(path->file->fd, 0, path->bytes);
     if (code == -EOPNOTSUPP) /* the zeros will take the space */
         code = ftruncate(path->file->fd, (off_t)path->bytes) ? -errno : 0;
     if (!code)
@@ -76,6 +68,19 @@ static int reserve(struct zinf_store_path *path)
         "to a larger drive",
         zinf_size_format(size, sizeof size, path->bytes), path->file->path, strerror(-code),
         zinf_size_format(free_text, sizeof free_text, zinf_aio_free_bytes(path->folder.path)));
+}
+
+static int make_file(struct zinf_store_path *path)
+{
+    char *name = zinf_path_join(path->folder.path, ZINF_STORE_FILE);
+    int code =
+        name ? zinf_aio_open(&path->file, name, ZINF_AIO_READ | ZINF_AIO_WRITE | ZINF_AIO_CREATE)
+             : -ENOMEM;
+    free(name);
+    if (code)
+        return code;
+    path->file->lasting = true;
+    return zinf_store_reserve(path);
 }
 
 /* Where each path stands; a path that the drive itself zeroed starts at its end. */
@@ -174,7 +179,7 @@ int zinf_store_fill(struct zinf_store *store)
 {
     int code = check_space(store);
     for (int i = 0; !code && i < store->n_paths; i++)
-        code = reserve(&store->paths[i]);
+        code = make_file(&store->paths[i]);
     if (!code)
         code = fill_paths(store);
     for (int i = 0; !code && i < store->n_paths; i++)

@@ -18,12 +18,15 @@
 
 /* ---- a new store ---- */
 
+/* Of those with two generations, which hold the steps. What has one lies behind these, is written
+ * anew by every process, and may be more or less in the next one. */
 static uint64_t number_of_extents(const struct zinf_store *store)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < store->n_extents; i++) {
-        uint64_t extent[3] = {sum, store->extents[i].bytes, store->extents[i].n_generations};
-        sum = XXH3_64bits(extent, sizeof extent);
+        uint64_t extent[2] = {sum, store->extents[i].bytes};
+        if (store->extents[i].n_generations == 2)
+            sum = XXH3_64bits(extent, sizeof extent);
     }
     return sum;
 }
@@ -184,6 +187,17 @@ int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *
                           : zinf_fail(-ENOENT, "no step was committed in this store");
 }
 
+/* To what this process needs behind the steps. A process that dies between the two leaves a file
+ * that is longer than is said of it, which is no damage. */
+static int fit_file(const struct zinf_store_path *path, struct zinf_steps_plan *plan)
+{
+    if (path->bytes <= plan->file_bytes)
+        return 0;
+    int code = zinf_store_reserve(path);
+    plan->file_bytes = path->bytes;
+    return code ? code : zinf_steps_plan_write(plan, path->folder.path);
+}
+
 static int open_path(struct zinf_store *store, int i)
 {
     struct zinf_store_path *path = &store->paths[i];
@@ -206,10 +220,11 @@ static int open_path(struct zinf_store *store, int i)
     if (code)
         return code;
     path->file->lasting = true;
-    if (zinf_aio_file_bytes(path->file) != path->bytes || plan.file_bytes != path->bytes)
+    if (zinf_aio_file_bytes(path->file) < plan.file_bytes)
         return zinf_fail(-EBADMSG, "%s has %" PRIu64 " of %" PRIu64 " bytes: it is damaged",
-                         path->file->path, zinf_aio_file_bytes(path->file), path->bytes);
-    return zinf_lock_wait(path->file->fd, path->file->path);
+                         path->file->path, zinf_aio_file_bytes(path->file), plan.file_bytes);
+    code = zinf_lock_wait(path->file->fd, path->file->path);
+    return code ? code : fit_file(path, &plan);
 }
 
 int zinf_store_open_adopted(struct zinf_store *store)

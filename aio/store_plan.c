@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define PLAN_VERSION 2
+#define PLAN_VERSION 3
 #define COPIES_BYTES (COMMIT_COPIES * COMMIT_BLOCK)
 static const char plan_magic[8] = {'Z', 'I', 'N', 'F', 'P', 'L', 'A', 'N'};
 

@@ -58,7 +58,7 @@ write_config() {
     "offload_param":     {"device": "nvme", "nvme_path": "$swap"},
     "offload_optimizer": {"device": "nvme", "nvme_path": "$swap"}
   },
-  "zinf": {"device_memory": "${device_memory_mib}MiB"}
+  "zinf": {"placement": "exact", "device_memory": "${device_memory_mib}MiB"}
 }
 END
 }

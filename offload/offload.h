@@ -114,6 +114,9 @@ struct zinf_home {
     zinf_extent files;
     /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE. */
     uint8_t generations;
+    /* Parameters are on HOST, and a copy with two generations is on the drive, where it lies as if
+     * that were their home: every update writes it, and only a restart reads it. */
+    bool backed;
 };
 struct zinf_tiers_options {
     const struct zinf_layout *layout;
@@ -167,6 +170,9 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint
                                             uint8_t relative);
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
+/* The copy on the drive of a group's parameters, whose unit is backed. */
+struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *tiers, uint32_t group,
+                                              uint8_t relative);
 /* Kept gradients, fp32. */
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *tiers, uint32_t unit);
 struct zinf_location zinf_tiers_group_grad(const struct zinf_tiers *tiers, uint32_t group);

@@ -16,6 +16,7 @@ struct zinf_tiers {
     struct zinf_tiers_options options;
     struct zinf_home *places;     /* [n_units] */
     struct thing *params, *grads; /* [n_units] */
+    struct thing *backings;       /* [n_units]: of those that are backed */
     struct thing *states;         /* [n_groups] */
     uint8_t *live;                /* [n_units] */
     char *device_base, *host_base;
@@ -112,6 +113,9 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
         }
         code = run_add(t, &run, place->param, param_bytes(t, u),
                        generations_of(place, place->param), &t->params[u]);
+        if (!code && place->backed)
+            code = run_add(t, &run, ZINF_TIER_DRIVE, param_bytes(t, u), place->generations,
+                           &t->backings[u]);
     }
     if (!code)
         code = run_end(&run, ledger);
@@ -174,11 +178,12 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
     t->options = *options;
     t->params = calloc(layout->n_units + 1, sizeof *t->params);
     t->grads = calloc(layout->n_units + 1, sizeof *t->grads);
+    t->backings = calloc(layout->n_units + 1, sizeof *t->backings);
     t->states = calloc(layout->n_groups + 1, sizeof *t->states);
     t->places = calloc(layout->n_units + 1, sizeof *t->places);
     t->live = calloc(layout->n_units + 1, sizeof *t->live);
     int code = 0;
-    if (!t->params || !t->grads || !t->states || !t->places || !t->live) {
+    if (!t->params || !t->grads || !t->backings || !t->states || !t->places || !t->live) {
         code = zinf_fail(-ENOMEM, "no memory for a plan");
     } else {
         memcpy(t->places, options->places, layout->n_units * sizeof *t->places);
@@ -204,6 +209,7 @@ void zinf_tiers_destroy(struct zinf_tiers *t)
         return;
     free(t->params);
     free(t->grads);
+    free(t->backings);
     free(t->states);
     free(t->places);
     free(t->live);
@@ -225,11 +231,12 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
     *t = *tiers;
     t->params = copy_of(tiers->params, layout->n_units, sizeof *t->params);
     t->grads = copy_of(tiers->grads, layout->n_units, sizeof *t->grads);
+    t->backings = copy_of(tiers->backings, layout->n_units, sizeof *t->backings);
     t->states = copy_of(tiers->states, layout->n_groups, sizeof *t->states);
     t->places = copy_of(tiers->places, layout->n_units, sizeof *t->places);
     t->live = copy_of(tiers->live, layout->n_units, sizeof *t->live);
     t->options.places = t->places;
-    if (t->params && t->grads && t->states && t->places && t->live) {
+    if (t->params && t->grads && t->backings && t->states && t->places && t->live) {
         *out = t;
         return 0;
     }
@@ -289,15 +296,32 @@ struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit,
     return where;
 }
 
-struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t group,
-                                            uint8_t relative)
+/* Of a unit's parameters, wherever these are. */
+static struct zinf_location part_of_group(const struct zinf_tiers *t, struct zinf_location unit,
+                                          uint32_t group)
 {
     const struct zinf_layout_group *g = &t->options.layout->groups[group];
     uint64_t width = zinf_dtype_bytes(t->options.dtype);
     uint64_t slice = t->options.sliced ? 0 : t->options.layout->units[g->unit].slice_first;
     uint64_t first = slice + g->first;
-    return part(zinf_tiers_param(t, g->unit, relative),
-                t->options.layout->units[g->unit].front_bytes + first * width, g->n * width);
+    return part(unit, t->options.layout->units[g->unit].front_bytes + first * width, g->n * width);
+}
+
+struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t group,
+                                            uint8_t relative)
+{
+    uint32_t unit = t->options.layout->groups[group].unit;
+    return part_of_group(t, zinf_tiers_param(t, unit, relative), group);
+}
+
+struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *t, uint32_t group,
+                                              uint8_t relative)
+{
+    uint32_t unit = t->options.layout->groups[group].unit;
+    struct zinf_location where =
+        locate(t, ZINF_TIER_DRIVE, &t->backings[unit], param_bytes(t, unit));
+    set_generation(t, &where, unit, relative);
+    return part_of_group(t, where, group);
 }
 
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t group,

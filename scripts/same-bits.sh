@@ -92,7 +92,7 @@ write_config() { # file
  "zero_optimization":{"stage":$stage,"sub_group_size":$group,
   "offload_param":{"device":"$param","nvme_path":"$PWD/drive"},
   "offload_optimizer":{"device":"$state","nvme_path":"$PWD/drive","ratio":$ratio}},
- "zinf":{"threads":$threads,"schedule":"$schedule","accumulation_order":"$order",
+ "zinf":{"placement": "exact", "threads":$threads,"schedule":"$schedule","accumulation_order":"$order",
   "direct":$([ $copies = 1 ] && echo false || echo true),"dropout":$dropout$extra}}
 END
 }

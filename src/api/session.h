@@ -82,11 +82,13 @@ struct zinf_session {
     char **texts; /* of options, copied */
     size_t n_texts;
     char *rows[2];              /* files of zinf_session_rows */
+    bool keeps_rows;            /* a training stands on them, and may be resumed */
     volatile sig_atomic_t stop; /* by zinf_session_cancel */
     /* Of a training: what the command sets before (events, speeds, save, stuck), and what it makes
-     * of the rest when all is open. opened: sees that, on every rank; NULL: nobody does. */
+     * of the rest when all is open. opened: sees that, on every rank, and may say that it cannot
+     * be; NULL: nobody does. */
     struct zinf_run_options run;
-    void (*opened)(void *arg);
+    int (*opened)(void *arg);
     void *opened_arg;
 
     /* ---- open; zinf_session_end leaves zeros from here on ---- */

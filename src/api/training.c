@@ -211,6 +211,7 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     s->asked.model = s->job.model;
     s->asked.steps = s->job.steps;
     s->use = JOB_TRAINS;
+    s->keeps_rows = true;
     s->stop = 0;
     code = job_train_find(s);
     if (!code)
@@ -221,8 +222,8 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
         return code;
     fill_run(s);
     take_events(s, events);
-    if (s->opened)
-        s->opened(s->opened_arg);
+    if (s->opened && (code = session_tell(s, s->opened(s->opened_arg))))
+        return code;
     code = zinf_run_train(&s->run);
     s->is_broken = code != 0;
     if (!code && job_ranks_is_first(s->net))

@@ -1,6 +1,7 @@
 /* train: the main job. The session opens everything and runs; here its events are shown. */
 #include "cli/cli.h"
 #include "cli/signals.h"
+#include "cli/train_place.h"
 #include "cli/train_show.h"
 
 #include <signal.h>
@@ -17,9 +18,11 @@ static void ask_save(int signal_number)
 struct options {
     const char *tensorboard;
     enum cli_progress_mode progress;
+    bool plan, json;
 };
 struct training {
     struct train_show show;
+    struct train_place place;
     struct zinf_speeds speeds;
     struct estimate_sources sources;
     bool is_open;
@@ -32,21 +35,25 @@ static int64_t plain_every(const struct zinf_config *config, int64_t steps)
     return steps > 40 ? steps / 20 : 1;
 }
 
-static void opened(void *arg)
+static int opened(void *arg)
 {
     struct training *t = arg;
     struct zinf_session *s = t->show.session;
     const bool first = job_ranks_is_first(s->net);
-    t->is_open = true;
     estimate_cached_speeds(&t->speeds, &t->sources, s->config, s->device);
-    t->show.every = plain_every(s->config, s->job.steps);
     s->run.trainer.speeds = &t->speeds;
+    int code = s->net ? 0 : train_place_session(&t->place, s);
+    if (code)
+        return code;
+    t->is_open = true;
+    t->show.every = plain_every(s->config, s->job.steps);
     s->run.stop = &cli_stop;
     s->run.save = &save_asked;
     s->run.stuck = cli_signals_stuck;
     if (first)
         s->run.events = train_show_events(&t->show);
     cli_signals_listen(first ? "stopping after this step" : NULL, false);
+    return 0;
 }
 
 static const char usage[] =
@@ -65,6 +72,8 @@ static const struct option own_tensorboard[] = {
 static const struct option own_progress[] = {
     OPTION("--progress", WORD, AT(progress), "MODE", "bar, plain or none",
      .words = cli_progress_words, .otherwise = "bar on a terminal"),
+    OPTION("--plan", FLAG, AT(plan), NULL, "print what lies where, line by line"),
+    OPTION("--json", FLAG, AT(json), NULL, "end with a line of JSON at a terminal too"),
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {
@@ -113,14 +122,19 @@ static int work(struct cli_call *call)
                                   .session = s,
                                   .sources = &t.sources,
                                   .chart = o->progress == CLI_PROGRESS_AUTO,
+                                  .shows_plan = o->plan,
+                                  .json = o->json,
                                   .tensorboard = o->tensorboard}};
     signal(SIGUSR1, ask_save); /* it may come early; the default would end the run */
     s->opened = opened;
     s->opened_arg = &t;
-    int code = zinf_session_train(s, NULL);
+    int code = train_place_begin(&t.place, &s->job);
+    if (!code)
+        code = zinf_session_train(s, NULL);
     const int stopped = cli_stop;
     if (t.is_open && job_ranks_is_first(s->net))
         train_show_end(&t.show, code, stopped);
+    train_place_end(&t.place, &s->job);
     free(t.show.losses);
     return code ? code : stopped ? cli_signals_status(stopped) : CLI_OK;
 }

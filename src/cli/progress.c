@@ -5,6 +5,7 @@
  * it usable.
  */
 #include "cli/cli.h"
+#include "cli/signals.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -13,7 +14,8 @@
 #include <unistd.h>
 
 #define REDRAW_NS 100000000u /* 10 a second: faster than anyone reads, cheap over ssh */
-#define BAR_COLS 20
+#define BAR_COLS 20          /* at most; less where the first figure would have no room beside it */
+#define LEAST_COLS 4         /* a smaller bar is none */
 #define LINE_BYTES 1024
 #define WIPE "\r\x1b[K"
 
@@ -23,6 +25,7 @@ static struct {
     pthread_mutex_t lock;
     struct cli_progress *bar;  /* that stands now, or NULL */
     char line[LINE_BYTES];     /* as drawn */
+    size_t cols;               /* that it takes */
     char text[LINE_BYTES / 2]; /* numbers of the last update */
 } screen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -65,15 +68,15 @@ static const char *format_eta(char buffer[32], const struct cli_progress *p, uin
 }
 
 /* Eighths of a character where the terminal has them. */
-static void format_bar(char *buffer, size_t bytes, double part)
+static void format_bar(char *buffer, size_t bytes, int cols, double part)
 {
     static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     bool utf8 = cli_utf8();
     int steps = utf8 ? 8 : 1;
-    int filled = (int)(part * BAR_COLS * steps);
+    int filled = (int)(part * cols * steps);
     size_t used = 0;
     buffer[0] = 0;
-    for (int col = 0; col < BAR_COLS && used < bytes; col++) {
+    for (int col = 0; col < cols && used < bytes; col++) {
         int here = filled - col * steps;
         const char *cell = here >= steps ? (utf8 ? "█" : "#") : eighths[here > 0 ? here : 0];
         used += (size_t)snprintf(buffer + used, bytes - used, "%s", cell);
@@ -97,22 +100,62 @@ static void cut(char *line, size_t cols)
     }
 }
 
+static size_t count_cols(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* Of the bar: what is left beside the count and the first figure, which ends at two spaces. */
+static int bar_cols(size_t cols, size_t taken)
+{
+    const char *rest = strstr(screen.text, "  ");
+    size_t figure = rest ? (size_t)(rest - screen.text) : strlen(screen.text);
+    size_t used = taken + 2 + figure + strlen(" || ");
+    int left = cols > used ? (int)(cols - used) : 0;
+    return left < LEAST_COLS ? 0 : left < BAR_COLS ? left : BAR_COLS;
+}
+
 static void format_line(const struct cli_progress *p, uint64_t now_ns)
 {
-    char bar[BAR_COLS * 4 + 1], eta[32];
+    char bar[BAR_COLS * 4 + 1], framed[sizeof bar + 4] = "", eta[32], head[64], done[80];
+    const char *label = cli_stop ? "stopping" : p->label;
+    size_t cols = terminal_cols() - 1;
     format_eta(eta, p, now_ns);
     if (p->total) {
         double part = (double)p->done / (double)p->total;
         part = part > 1 ? 1 : part;
-        format_bar(bar, sizeof bar, part);
-        snprintf(screen.line, sizeof screen.line, "%s %3d%% |%s| %llu/%llu %s  %s", p->label,
-                 (int)(part * 100), bar, (unsigned long long)p->done, (unsigned long long)p->total,
-                 eta, screen.text);
+        snprintf(head, sizeof head, "%s %3d%%", label, (int)(part * 100));
+        snprintf(done, sizeof done, "%llu/%llu%s%s", (unsigned long long)p->done,
+                 (unsigned long long)p->total, *eta ? " " : "", eta);
+        int width = bar_cols(cols, strlen(head) + 1 + strlen(done));
+        format_bar(bar, sizeof bar, width, part);
+        if (width)
+            snprintf(framed, sizeof framed, " |%s|", bar);
+        snprintf(screen.line, sizeof screen.line, "%s%s %s  %s", head, framed, done, screen.text);
     } else {
-        snprintf(screen.line, sizeof screen.line, "%s %llu  %s", p->label,
-                 (unsigned long long)p->done, screen.text);
+        snprintf(screen.line, sizeof screen.line, "%s %llu  %s", label, (unsigned long long)p->done,
+                 screen.text);
     }
-    cut(screen.line, terminal_cols() - 1);
+    cut(screen.line, cols);
+}
+
+/* A line that was drawn on a wider terminal takes several of its rows now. */
+static void wipe(void)
+{
+    size_t cols = terminal_cols();
+    for (size_t rows = screen.cols ? (screen.cols - 1) / cols : 0; rows > 0; rows--)
+        fputs(WIPE "\x1b[A", stderr);
+    fputs(WIPE, stderr);
+}
+
+static void draw(void)
+{
+    fputs(screen.line, stderr);
+    screen.cols = count_cols(screen.line);
+    fflush(stderr);
 }
 
 static void print_above(enum zinf_log_level level, const char *line, void *arg)
@@ -120,7 +163,13 @@ static void print_above(enum zinf_log_level level, const char *line, void *arg)
     (void)level;
     (void)arg;
     pthread_mutex_lock(&screen.lock);
-    fprintf(stderr, WIPE "%s\n%s", line, screen.bar ? screen.line : "");
+    wipe();
+    fprintf(stderr, "%s\n", line);
+    screen.cols = 0;
+    if (screen.bar) {
+        format_line(screen.bar, zinf_now_ns());
+        draw();
+    }
     fflush(stderr);
     pthread_mutex_unlock(&screen.lock);
 }
@@ -128,9 +177,9 @@ static void print_above(enum zinf_log_level level, const char *line, void *arg)
 static void redraw(struct cli_progress *p, uint64_t now_ns)
 {
     p->last_ns = now_ns;
+    wipe();
     format_line(p, now_ns);
-    fprintf(stderr, WIPE "%s", screen.line);
-    fflush(stderr);
+    draw();
 }
 
 static void print_plain(const struct cli_progress *p, const char *text, uint64_t now_ns)
@@ -157,6 +206,7 @@ void cli_progress_begin(struct cli_progress *p, enum cli_progress_mode mode, con
     pthread_mutex_lock(&screen.lock);
     p->outer = screen.bar;
     screen.bar = p;
+    cli_bar_stands = 1;
     screen.text[0] = 0;
     redraw(p, p->begin_ns);
     pthread_mutex_unlock(&screen.lock);
@@ -187,8 +237,10 @@ void cli_progress_end(struct cli_progress *p)
     fputc('\n', stderr);
     screen.bar = p->outer;
     screen.line[0] = 0;
+    screen.cols = 0;
     screen.text[0] = 0;
     bool last = !screen.bar;
+    cli_bar_stands = !last;
     pthread_mutex_unlock(&screen.lock);
     if (last)
         zinf_log_set_sink(NULL, NULL);

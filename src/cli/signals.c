@@ -13,7 +13,7 @@
 
 #define TWICE_NS 500000000u
 
-volatile sig_atomic_t cli_stop;
+volatile sig_atomic_t cli_stop, cli_bar_stands;
 
 static const char *said;
 static bool ends;
@@ -25,9 +25,9 @@ static const struct {
     bool ends; /* once more of it: at once. The kernel repeats SIGXCPU by itself. */
     const char *text;
 } heard[] = {
-    {SIGINT, true, "\nzinf: SIGINT: "}, /* behind the terminal's ^C */
-    {SIGTERM, true, "zinf: SIGTERM: "},  {SIGHUP, true, "zinf: SIGHUP: "},
-    {SIGUSR2, false, "zinf: SIGUSR2: "}, {SIGXCPU, false, "zinf: SIGXCPU: "},
+    {SIGINT, true, "zinf: SIGINT: "},    {SIGTERM, true, "zinf: SIGTERM: "},
+    {SIGHUP, true, "zinf: SIGHUP: "},    {SIGUSR2, false, "zinf: SIGUSR2: "},
+    {SIGXCPU, false, "zinf: SIGXCPU: "}, {SIGALRM, false, "zinf: SIGALRM: "},
 };
 #define N_HEARD (sizeof heard / sizeof *heard)
 
@@ -60,7 +60,11 @@ static void hear(int number)
         if (ends)
             zinf_pulse_end(zinf_pulse_of_process(), -EINTR, "ended by a signal");
         if (said) {
-            say(heard[i].text + (number == SIGINT && !isatty(STDERR_FILENO)));
+            if (cli_bar_stands)
+                say("\r\x1b[K");
+            else if (number == SIGINT && isatty(STDERR_FILENO)) /* behind the terminal's ^C */
+                say("\n");
+            say(heard[i].text);
             say(said);
             say(heard[i].ends ? "; once more to stop now\n" : "\n");
         }

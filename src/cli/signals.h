@@ -18,6 +18,8 @@ extern volatile sig_atomic_t cli_stop;
 void cli_signals_listen(const char *doing, bool ends_work);
 /* Of a command that such a signal has ended. */
 int cli_signals_status(int number);
+/* A bar stands, which is wiped before anything is said: for progress.c to set. */
+extern volatile sig_atomic_t cli_bar_stands;
 /* What train and eval do where a seat hangs (train/seats.h): say it and end the process. */
 void cli_signals_stuck(void);
 

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* Event files are a copy for others: where they cannot be written, training goes on without. */
 static void lose_events(struct train_show *s)
@@ -95,7 +96,9 @@ static void on_planned(void *arg, const struct zinf_trainer *trainer)
     struct train_show *s = arg;
     for (int tier = 0; tier < 3; tier++)
         s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier) * n_seats(s);
-    print_plan(trainer);
+    if (s->shows_plan)
+        print_plan(trainer);
+    s->is_filled = zinf_trainer_filled(trainer, s->filled);
     train_summary_begin(s);
     open_events(s);
     s->begin_ns = zinf_now_ns();
@@ -231,6 +234,7 @@ static void on_ended(void *arg, const struct zinf_run_best *best)
 {
     struct train_show *s = arg;
     s->best = *best;
+    s->last_step = best->last_step; /* also where none was made here */
 }
 
 struct zinf_run_events train_show_events(struct train_show *show)
@@ -281,8 +285,9 @@ void train_show_end(struct train_show *s, int code, bool stopped)
     if (!code) {
         if (s->n_losses > 1 && s->chart)
             cli_chart(stderr, "loss", s->losses, s->n_losses, 10, 64);
-        train_summary_end(s);
-        train_summary_json(s);
+        train_summary_end(s, stopped);
+        if (s->json || !isatty(STDOUT_FILENO))
+            train_summary_json(s);
     }
     if (!code && s->last_step < s->session->run.steps && stopped)
         zinf_log(ZINF_LOG_INFO,

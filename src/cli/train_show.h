@@ -15,6 +15,7 @@ struct train_show {
     const struct estimate_sources *sources; /* of the speeds that the plan goes by */
     int64_t every;                          /* plain lines: every so many steps */
     bool chart;
+    bool shows_plan, json;   /* the table of memory; the line for programs, at a terminal too */
     const char *tensorboard; /* folder of event files, or NULL: as the configuration says */
 
     struct cli_progress progress;
@@ -25,6 +26,8 @@ struct train_show {
     double first_loss, last_loss, least_loss;
     bool collapsed;                    /* and it was said */
     struct zinf_evaluation evaluation; /* the last; tokens 0: there was none */
+    bool is_filled; /* filled says what RAM has that the configuration lets go to the drive */
+    char filled[256];
     uint64_t planned[3]; /* device, host, drive bytes; on the host device two are RAM */
     struct zinf_run_best best;
     char *checkpoint;         /* the last one saved, on the heap */
@@ -36,7 +39,7 @@ void train_show_end(struct train_show *show, int code, bool stopped);
 
 /* train_summary.c */
 void train_summary_begin(const struct train_show *show);
-void train_summary_end(const struct train_show *show);
+void train_summary_end(const struct train_show *show, bool stopped);
 void train_summary_json(const struct train_show *show);
 double train_summary_epochs(const struct train_show *show, uint64_t steps);
 /* Mean over the last tenth of the steps, 1 to 100 of them: one step's loss is noise. *n of them. */

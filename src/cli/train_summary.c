@@ -162,10 +162,13 @@ static void say_places(const struct train_show *s)
     const struct zinf_config *c = s->session->config;
     static const char *const places[] = {"device", "RAM", "drive"};
     char device[16], host[16], drive[16];
-    line("placement",
-         "parameters: %s; gradients: %s; optimizer: %s (as configured; the plan may do better)",
-         places[c->offload_param.device], places[c->grad_device],
-         places[c->offload_optimizer.device]);
+    line(
+        "placement",
+        "parameters: %s; gradients: %s; optimizer: %s (as configured; --plan prints what is where)",
+        places[c->offload_param.device], places[c->grad_device],
+        places[c->offload_optimizer.device]);
+    if (s->is_filled)
+        line("", "%s", s->filled);
     line("memory", "device %s, RAM %s, drive %s",
          zinf_size_format(device, sizeof device, s->planned[0]),
          zinf_size_format(host, sizeof host, s->planned[1]),
@@ -251,18 +254,33 @@ static void say_next(const struct train_show *s)
              scores ? "" : chat, scores ? "--data FILE" : "--prompt TEXT", s->session->job.output);
 }
 
-void train_summary_end(const struct train_show *s)
+/* What this process did, and where the training stands, which others may have begun. */
+static void say_trained(const struct train_show *s)
 {
-    char steps[32], wall[32], tokens[32], rate[32], read[32], written[32], resident[16],
-        eval[96] = "";
+    char steps[48], all[80] = "", wall[32], tokens[32], rate[32];
     double seconds = wall_seconds(s);
+    if (!s->n_steps) {
+        line("trained", "nothing: step %llu, the last, was made before; more --steps go on from it",
+             (unsigned long long)s->last_step);
+        return;
+    }
+    if (s->last_step > s->n_steps)
+        snprintf(all, sizeof all, "; with earlier ones %s", steps_text(steps, s->last_step));
+    size_t used = strlen(all);
+    snprintf(all + used, sizeof all - used, "%s%.3g epochs", used ? ", " : "; ",
+             train_summary_epochs(s, s->last_step));
+    line("trained", "%s in %s: %s tokens, %s a second%s%s", steps_text(steps, s->n_steps),
+         cli_duration(wall, seconds), cli_count(tokens, s->tokens),
+         cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)), all,
+         s->n_skipped ? "; some steps were skipped for overflow" : "");
+}
+
+void train_summary_end(const struct train_show *s, bool stopped)
+{
+    char read[32], written[32], resident[16], eval[96] = "";
     size_t n;
     double loss = train_summary_loss(s, &n);
-    line("trained", "%s steps in %s: %s tokens, %s a second, %.3g epochs%s",
-         cli_count(steps, s->n_steps), cli_duration(wall, seconds), cli_count(tokens, s->tokens),
-         cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)),
-         train_summary_epochs(s, s->last_step),
-         s->n_skipped ? "; some steps were skipped for overflow" : "");
+    say_trained(s);
     const struct zinf_evaluation *found = &s->evaluation;
     if (found->tokens && found->rewards.n)
         snprintf(eval, sizeof eval, "; evaluation %.4f, %.1f %% of pairs right", found->loss,
@@ -288,7 +306,8 @@ void train_summary_end(const struct train_show *s)
          zinf_size_format(resident, sizeof resident, zinf_memory_peak_resident()));
     line("model", "%s/model", s->session->job.output);
     if (s->checkpoint)
-        line("checkpoint", "%s: more --steps with --resume go on from it", s->checkpoint);
+        line("checkpoint", "%s%s", s->checkpoint,
+             stopped ? "" : ": more --steps with --resume go on from it");
     say_next(s);
 }
 
@@ -337,10 +356,12 @@ void train_summary_json(const struct train_show *s)
     cJSON_AddNumberToObject(root, "last_step", (double)s->last_step);
     cJSON_AddNumberToObject(root, "epochs", train_summary_epochs(s, s->last_step));
     cJSON_AddNumberToObject(root, "tokens", (double)s->tokens);
-    cJSON_AddNumberToObject(root, "first_loss", s->first_loss);
-    cJSON_AddNumberToObject(root, "final_loss", s->last_loss);
-    cJSON_AddNumberToObject(root, "mean_loss", loss);
-    cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
+    if (s->n_steps) {
+        cJSON_AddNumberToObject(root, "first_loss", s->first_loss);
+        cJSON_AddNumberToObject(root, "final_loss", s->last_loss);
+        cJSON_AddNumberToObject(root, "mean_loss", loss);
+        cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
+    }
     add_evaluation(root, s);
     if (s->best.step) {
         cJSON_AddNumberToObject(root, "best_step", (double)s->best.step);

@@ -65,8 +65,9 @@ struct zinf_estimate_options {
 struct zinf_estimate {
     uint64_t params, tokens;      /* tokens a step */
     uint64_t bytes[3], budget[3]; /* device, host, drive; UINT64_MAX: no limit */
-    uint64_t pinned;              /* of the host bytes: what transfers work on */
-    bool ram_is_shared;           /* device and host bytes are one machine's RAM */
+    uint64_t host_limit; /* of the host's budget: what filling leaves to the system is not in it */
+    uint64_t pinned;     /* of the host bytes: what transfers work on */
+    bool ram_is_shared;  /* device and host bytes are one machine's RAM */
     double step_seconds;
     /* read, write (drive), to the device, to the host, device, host (CPU), to other ranks: busy,
      * and moved */

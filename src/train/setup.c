@@ -86,7 +86,9 @@ static void choose_tiers(struct setup *s, const struct places *places)
     s->form = c->dtype == ZINF_DTYPE_F32    ? ZINF_STATE_BARE
               : c->dtype == ZINF_DTYPE_BF16 ? ZINF_STATE_SPLIT
                                             : ZINF_STATE_WHOLE;
-    s->fills = placement == 2 || (placement == 0 && c->host_memory);
+    bool drives = s->param_tier == ZINF_TIER_DRIVE || s->state_tier == ZINF_TIER_DRIVE ||
+                  s->grad_tier == ZINF_TIER_DRIVE;
+    s->fills = placement == 2 || (placement == 0 && (c->host_memory || drives));
 }
 
 static int check_tiers(const struct setup *s)
@@ -354,8 +356,6 @@ static const char *hindrance(const struct setup *s, bool asked)
         return "zinf.schedule updates in place";
     if (!asked && s->param_tier != ZINF_TIER_DRIVE)
         return "parameters would be written twice";
-    if (!asked && s->fills)
-        return "zinf.placement keeps a part of it in RAM";
     if (!asked && s->generations != 2)
         return "zinf.schedule keeps one generation";
     return NULL;
@@ -371,8 +371,8 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
     s->durable = !why_not;
     if (s->durable) {
         s->durable_copies = s->param_tier != ZINF_TIER_DRIVE;
+        s->durability_is_open = !asked && s->fills;
         s->generations = 2;
-        s->fills = false; /* what is where must be the same after a restart */
     } else if (asked) {
         zinf_log(ZINF_LOG_WARN,
                  "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
@@ -388,6 +388,20 @@ static uint64_t without_system(uint64_t ram_bytes)
     uint64_t gib = (uint64_t)1 << 30, kept = ram_bytes / 32;
     kept = kept < gib ? gib : kept > 8 * gib ? 8 * gib : kept;
     return ram_bytes - (kept < ram_bytes / 4 ? kept : ram_bytes / 4);
+}
+
+/* Filling leaves what the system needs, and to a device whose memory is the same RAM its own: what
+ * is named for it, else half. */
+static void set_fill(struct setup *s)
+{
+    const struct zinf_config *c = s->config;
+    uint64_t ram = without_system(s->ram_bytes), device = 0;
+    if (s->options.described)
+        ram = s->ram_bytes; /* without the system's already */
+    if (s->device->kind == ZINF_DEVICE_HOST)
+        device = c->device_memory ? c->device_memory : ram / 2;
+    s->common_bytes = s->device->kind == ZINF_DEVICE_HOST ? s->ram_bytes : UINT64_MAX;
+    s->fill_bytes = c->host_memory ? s->budget[ZINF_MEMORY_HOST] : ram > device ? ram - device : 0;
 }
 
 /* Nobody has more of a machine that is described than that has. */
@@ -425,7 +439,9 @@ static int set_budgets(struct setup *s)
                                             ? s->ram_bytes / 10 * 7
                                             : s->device->free_bytes / 20 * 19;
     s->budget[ZINF_MEMORY_DRIVE] = UINT64_MAX; /* the store checks free space itself */
-    return setup_agree(s);
+    code = setup_agree(s);
+    set_fill(s);
+    return code;
 }
 
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)

@@ -105,7 +105,7 @@ struct setup {
     /* where things live as configured; a unit's own place may be faster where a budget has room */
     enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
     bool x_is_open; /* the plan may send the blocks' inputs further away than x_tier */
-    bool fills;     /* budgets are filled beyond what the configuration names */
+    bool fills;     /* what the configuration sends to the drive may be in RAM */
     bool reach[ACTORS][MEMORIES]; /* who uses which memory itself; plan/way.h decides by it */
     bool offers_updates;          /* the device may update what it has room for */
     enum accumulation_order order;
@@ -129,10 +129,13 @@ struct setup {
     bool in_place;                 /* updates are made as soon as they can be, for good */
     bool durable;                  /* all state will be on the drive, in two generations */
     bool durable_copies;           /* and, as not all parameters are, these once more behind it */
+    bool durability_is_open;       /* nobody asked: not where RAM could have some of the state */
 
     struct weight_files *weights; /* setup_files.c: read in place; NULL: they are not */
 
     uint64_t budget[ZINF_MEMORY_TIERS];
+    uint64_t fill_bytes;     /* of host memory that filling may reach, */
+    uint64_t common_bytes;   /* and of host and device memory, where these are one RAM */
     uint64_t ram_bytes;      /* that this process may have in all */
     uint64_t resident_bytes; /* that it has already */
 

@@ -108,6 +108,9 @@ const struct zinf_model *zinf_trainer_model(const struct zinf_trainer *trainer);
 int64_t zinf_trainer_seq_len(const struct zinf_trainer *trainer);
 /* The ledger by tier with budgets, and one line on the choices of the plan. */
 int zinf_trainer_print_plan(const struct zinf_trainer *trainer, FILE *out);
+/* Whether RAM has anything that the configuration lets go to the drive: then a sentence that says
+ * what, and which keys limit it. */
+bool zinf_trainer_filled(const struct zinf_trainer *trainer, char text[static 256]);
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memory_tier);
 /* "" or the device's name. */
 const char *zinf_trainer_device_name(const struct zinf_trainer *trainer);
@@ -189,6 +192,7 @@ struct zinf_run_best {
     double loss;
     bool is_model;      /* what was saved in model/ are the weights of that step */
     bool stopped_early; /* zinf.early_stopping ended the run */
+    uint64_t last_step; /* that the model has, of this process or of one before */
 };
 struct zinf_evaluation {
     double loss;     /* the mean */

@@ -217,6 +217,7 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     code = trainer_take_frame(t);
     if (code)
         return code;
+    plan_settle_durability(&t->setup);
     plan_search(&t->setup, &variant, NULL);
     code = agree_variant(&t->setup, &variant);
     if (!code)
@@ -300,6 +301,11 @@ const char *zinf_trainer_device_name(const struct zinf_trainer *t)
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *t, int memory_tier)
 {
     return zinf_ledger_total_bytes(t->plan.ledger, (enum zinf_memory_tier)memory_tier);
+}
+
+bool zinf_trainer_filled(const struct zinf_trainer *t, char text[static 256])
+{
+    return plan_filled_text(&t->plan, text) != NULL;
 }
 
 int zinf_trainer_print_plan(const struct zinf_trainer *t, FILE *out)

@@ -37,6 +37,7 @@ struct plan {
     int n_paths, n_extents;
     bool reversed, flush;
     uint64_t layout;
+    int scratch; /* stripes of the extent with one generation; 0: 1 */
 };
 #define PLAN                                                                                       \
     {                                                                                              \
@@ -67,7 +68,7 @@ static int open_machine(struct machine *m, const struct plan *p)
     for (int i = 0; !code && i < p->n_extents; i++)
         code = zinf_store_add_extent_pair(m->store, EXTENT_BYTES, &m->extents[i]);
     if (!code)
-        code = zinf_store_add_extent(m->store, STRIPE, &m->scratch);
+        code = zinf_store_add_extent(m->store, (p->scratch ? p->scratch : 1) * STRIPE, &m->scratch);
     if (!code)
         code = zinf_store_allocate(m->store);
     if (!code)
@@ -254,6 +255,29 @@ static void test_other_plans_are_refused(void)
     CHECK(count_entries(folder) == 0 && count_entries(second) == 0);
 }
 
+/* What has one generation holds nothing of a step: the next process may need more of it, or less. */
+static void test_scratch_may_change(void)
+{
+    static const int stripes[] = {1, 7, 2, 9, 1};
+    struct plan p = PLAN;
+    struct machine m;
+    p.n_paths = 2;
+    for (int i = 0; i < 5; i++) {
+        p.scratch = stripes[i];
+        CHECKF(!open_machine(&m, &p), "%s", zinf_error());
+        if (i)
+            CHECK(recovered(&m) == i - 1);
+        for (int s = 0; s < stripes[i]; s++)
+            CHECK(!zinf_store_write(m.store, m.scratch, (uint64_t)s * STRIPE, m.memory, STRIPE) &&
+                  !zinf_store_read(m.store, m.scratch, (uint64_t)s * STRIPE, m.memory, STRIPE));
+        CHECK(!make_step(&m, (uint64_t)i));
+        if (i == 4)
+            zinf_steps_forget(m.store);
+        close_machine(&m);
+    }
+    CHECK(count_entries(folder) == 0 && count_entries(second) == 0);
+}
+
 /* The one file of that name in the one folder there is. */
 static const char *file_here(const char *name)
 {
@@ -417,6 +441,7 @@ int main(void)
     TAP_RUN(test_kill_9);
     TAP_RUN(test_kill_9_flushed_two_paths);
     TAP_RUN(test_other_plans_are_refused);
+    TAP_RUN(test_scratch_may_change);
     TAP_RUN(test_damage_is_found);
     TAP_RUN(test_what_is_not_understood_stays);
     TAP_RUN(test_list);

@@ -25,7 +25,8 @@ cat >"$work/ds.json" <<'EOF'
 {"bf16": {"enabled": true}, "gradient_clipping": 1.0,
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
  "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/nvme"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}}}
+  "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}},
+ "zinf": {"placement": "exact"}}
 EOF
 number() { # key, file
     sed -n "s/.*\"$1\":[[:space:]]*\"\{0,1\}\([^,\"]*\).*/\1/p" "$2" | head -n 1

@@ -50,7 +50,8 @@ cat >"$work/config.json" <<END
     "stage": 3,
     "offload_param":     {"device": "nvme", "nvme_path": "$work/swap"},
     "offload_optimizer": {"device": "nvme", "nvme_path": "$work/swap"}
-  }
+  },
+  "zinf": {"placement": "exact"}
 }
 END
 if [ ! -d "$work/fresh" ]; then

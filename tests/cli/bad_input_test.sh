@@ -53,12 +53,14 @@ refuse_data() { # name, patterns, file, option...
     data=text.txt
 }
 
+exact=', "zinf": {"placement": "exact"}'
 offload() { # file, nvme_path line, further keys
+    more=${3:-$exact}
     cat >"$1" <<END
 {"train_micro_batch_size_per_gpu": 1,
  "zero_optimization": {"stage": 3,
     "offload_param": {"device": "nvme"$2},
-    "offload_optimizer": {"device": "nvme"$2}}$3}
+    "offload_optimizer": {"device": "nvme"$2}}$more}
 END
 }
 
@@ -303,7 +305,7 @@ refuse 2 "an unknown command" "trian;train" trian
 # ---- runs that end early ----
 "$zinf" init --arch gpt2 --size small --layers 4 --hidden 64 --heads 2 --vocab 257 --context 32 \
     --output model2 >/dev/null || exit 99
-offload forgetful.json ", \"nvme_path\": \"$drive\"" ', "zinf": {"durability": "none"}'
+offload forgetful.json ", \"nvme_path\": \"$drive\"" ', "zinf": {"placement": "exact", "durability": "none"}'
 config=forgetful.json
 start() { # output; a run that goes on until it is stopped
     # A shell ignores SIGINT in what it starts in the background; env gives it back.

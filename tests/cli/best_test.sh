@@ -83,4 +83,25 @@ echo '{"train_batch_size": 4, "zinf": {"load_best_at_end": true}}' >best.json
 run 1 "$zinf" train --model model --data text.txt --config best.json --seq-len 16 --output none
 complains "zinf.load_best_at_end" "--eval-data"
 verdict $? "as a key too"
+# The last step is evaluated too, although none is due there; and it is the best of so few.
+last_counts() {
+    train 0 seven --steps 3 --eval-every 2 --lr 1e-3 --load-best-at-end &&
+        [ "$(best_of seven)" -eq 3 ] && [ "$(member best_step)" -eq 3 ] &&
+        [ "$(member best_is_model)" = true ] && holds seven/model/best_step.json '"step": 3' &&
+        train 0 plain --steps 3 --eval-every 2 --lr 1e-3 &&
+        cmp seven/model/model.safetensors plain/model/model.safetensors
+}
+check "the last step may be the best" last_counts
+still_last() {
+    train 0 seven --steps 3 --eval-every 2 --lr 1e-3 --load-best-at-end --resume &&
+        [ "$(member best_step)" -eq 3 ] && [ "$(member last_step)" -eq 3 ] &&
+        ! holds said.out first_loss && complains "nothing: step 3, the last, was made before" &&
+        cmp seven/model/model.safetensors plain/model/model.safetensors
+}
+check "and stays it" still_last
+goes_further() {
+    train 0 seven --steps 8 --eval-every 2 --lr 1e-3 --load-best-at-end --resume &&
+        complains "with earlier ones 8" && [ "$(member best_step)" -eq "$(best_of seven)" ]
+}
+check "a longer run goes on from there" goes_further
 finish

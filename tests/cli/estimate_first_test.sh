@@ -67,7 +67,8 @@ what_is_said() {
 {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4, "bf16": {"enabled": true},
  "zero_optimization": {"stage": 3,
   "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact"}}
 END
     cat >ram.json <<END
 {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3,

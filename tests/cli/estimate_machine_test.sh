@@ -11,7 +11,8 @@ cat >nvme.json <<END
 {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4, "bf16": {"enabled": true},
  "zero_optimization": {"stage": 3,
   "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact"}}
 END
 estimate() { # status, arguments...
     estimate_status=$1
@@ -92,7 +93,7 @@ whole_training() {
 }
 # A configuration that names the drive, on a machine whose RAM takes it all, says where things are.
 where_things_are() {
-    sed 's/"bf16"/"zinf": {"placement": "fill"}, "bf16"/' nvme.json >fill.json
+    sed 's/"exact"/"auto"/' nvme.json >fill.json
     run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=128G &&
         says "parameters on host, optimizer state on host, gradients on host" "drive 0 B" &&
         run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=12G &&

@@ -16,7 +16,8 @@ cat >"$work/nvme.json" <<END
 {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
  "bf16": {"enabled": true}, "gradient_clipping": 1.0, "zero_optimization": {"stage": 3,
   "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact"}}
 END
 make_text "$work/text" 400
 

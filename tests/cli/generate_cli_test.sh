@@ -38,7 +38,8 @@ check "standard input, one at a time" run 0 sh -c 'zinf=$1; shift; "$zinf" "$@" 
 same "company changes no text" three said.out
 mkdir drive
 cat >offload.json <<EOF
-{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "$work/drive"}}}
+{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact"}}
 EOF
 check "parameters on a drive" run 0 generate --prompts lines --prompt Q --max-new-tokens 9 \
     --temperature 0 --json --config offload.json

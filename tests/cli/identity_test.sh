@@ -13,7 +13,8 @@ config() { # file, lr
 {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW", "params": {"lr": $2}},
  "bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
     "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-    "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
+    "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact"}}
 END
 }
 config config.json 1e-3

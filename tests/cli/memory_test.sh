@@ -24,7 +24,8 @@ measure() { # parameters, state, threads, what else, options...
 {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
  "zero_optimization": {"stage": 3, "sub_group_size": 1e6,
     "offload_param": {"device": "$1", "nvme_path": "$work/drive"},
-    "offload_optimizer": {"device": "$2", "nvme_path": "$work/drive"}}}
+    "offload_optimizer": {"device": "$2", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact"}}
 END
     threads=$3
     rm -rf out

@@ -146,7 +146,7 @@ verdict $? "comes to prefer what is wanted"
 mkdir drive
 cat >tree.json <<EOF
 {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "drive"}},
- "zinf": {"gradient_sum": "tree", "dropout": 0.1, "neftune_alpha": 5}}
+ "zinf": {"placement": "exact", "gradient_sum": "tree", "dropout": 0.1, "neftune_alpha": 5}}
 EOF
 seats() { # number, accumulation
     run 0 "$zinf" train --model model --task preference --data pairs.jsonl --config tree.json \

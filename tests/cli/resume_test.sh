@@ -11,7 +11,8 @@ cat >config.json <<END
 {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW"}, "bf16": {"enabled": true},
  "zero_optimization": {"stage": 3,
     "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-    "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
+    "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact"}}
 END
 
 # A shell ignores SIGINT in what it starts in the background; env gives it back.

@@ -40,7 +40,8 @@ verdict $? "words that are learned, and others"
 cat >drive.json <<END
 {"zero_optimization": {"stage": 3,
   "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact"}}
 END
 columns="--source-column word --target-column back"
 check "training with everything on a drive" run 0 "$zinf" train --model t5 --data learned.csv \

@@ -40,19 +40,41 @@ struct way {
     const char *name, *keys; /* of the zinf section */
     bool saves, steps;
     bool adapts; /* trains adapters: other numbers, other files */
+    bool fills;  /* RAM has parameters in some lives, and in others not */
 };
 static const struct way ways[] = {
-    {"checkpoints", "\"durability\": \"none\"", true, false, false},
-    {"steps", "\"durability\": \"step\"", false, true, false},
-    {"steps and checkpoints", "\"durability\": \"auto\"", true, true, false},
-    {"late updates", "\"durability\": \"step\", \"schedule\": \"update-in-forward\"", false, true,
-     false},
-    {"one after the other", "\"durability\": \"step\", \"schedule\": \"serial\"", false, true,
-     false},
-    {"flushed", "\"durability\": \"step\", \"durability_flush\": true", false, true, false},
-    {"async saves", "\"durability\": \"none\", \"async_save\": true", true, false, false},
-    {"steps and async saves", "\"durability\": \"step\", \"async_save\": true", true, true, false},
-    {"adapters", "\"durability\": \"step\", \"adapter\": {\"r\": 4}", true, true, true},
+    {.name = "checkpoints", .keys = "\"durability\": \"none\"", .saves = true},
+    {.name = "steps", .keys = "\"durability\": \"step\"", .steps = true},
+    {.name = "parameters in RAM",
+     .keys = "\"durability\": \"step\"",
+     .saves = true,
+     .steps = true,
+     .fills = true},
+    {.name = "steps and checkpoints",
+     .keys = "\"durability\": \"auto\"",
+     .saves = true,
+     .steps = true},
+    {.name = "late updates",
+     .keys = "\"durability\": \"step\", \"schedule\": \"update-in-forward\"",
+     .steps = true},
+    {.name = "one after the other",
+     .keys = "\"durability\": \"step\", \"schedule\": \"serial\"",
+     .steps = true},
+    {.name = "flushed",
+     .keys = "\"durability\": \"step\", \"durability_flush\": true",
+     .steps = true},
+    {.name = "async saves",
+     .keys = "\"durability\": \"none\", \"async_save\": true",
+     .saves = true},
+    {.name = "steps and async saves",
+     .keys = "\"durability\": \"step\", \"async_save\": true",
+     .saves = true,
+     .steps = true},
+    {.name = "adapters",
+     .keys = "\"durability\": \"step\", \"adapter\": {\"r\": 4}",
+     .saves = true,
+     .steps = true,
+     .adapts = true},
 };
 #define WAYS (sizeof ways / sizeof *ways)
 
@@ -273,10 +295,11 @@ static void write_config(void)
     char content[2048];
     snprintf(content, sizeof content,
              "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
-             "\"bf16\": {\"enabled\": true}, \"zinf\": {%s}, \"zero_optimization\": {\"stage\": 3,"
+             "\"bf16\": {\"enabled\": true}, "
+             "\"zinf\": {\"placement\": \"%s\", %s}, \"zero_optimization\": {\"stage\": 3,"
              "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
-             way->keys, drive, drive);
+             way->fills && draw(2) ? "fill" : "exact", way->keys, drive, drive);
     CHECKF(!zinf_file_write_atomic(config, content, strlen(content)), "%s", zinf_error());
 }
 
@@ -288,6 +311,8 @@ static void kill_again_and_again(const struct way *this_way)
     write_config();
     clear_output();
     for (int i = 0; i < kills && tap_case_failures == before;) {
+        if (way->fills)
+            write_config();
         enum moment moment = (enum moment)draw(way->saves ? MOMENTS : IN_A_SAVE);
         if (run_and_kill(moment)) {
             check_end();

@@ -66,7 +66,7 @@ static inline void faults_write_config(const struct fault_setting *s)
         "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d,"
         "\"gradient_clipping\": %d, \"optimizer\": {\"type\": \"%s\","
         "\"params\": {\"lr\": 1e-3}}, %s"
-        "\"zinf\": {\"schedule\": \"%s\", \"durability\": \"%s\","
+        "\"zinf\": {\"placement\": \"exact\", \"schedule\": \"%s\", \"durability\": \"%s\","
         "\"durability_flush\": %s, \"async_save\": %s, \"io_engine\": \"%s\", \"seats\": %d%s},"
         "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": %.0f,"
         "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": %s},"

@@ -16,7 +16,7 @@ fi
 make_text text.txt 60
 cat >config.json <<END
 {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
- "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zinf": {"schedule": "serial", "durability": "step"},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zinf": {"placement": "exact", "schedule": "serial", "durability": "step"},
  "zero_optimization": {"stage": 3, "sub_group_size": 5000,
     "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
     "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}}}

@@ -22,7 +22,7 @@ make_text text.txt 60
 write_config() { # param, optimizer, keys of zinf
     cat >config.json <<END
 {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
- "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zinf": {"schedule": "serial"$3},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zinf": {"placement": "exact", "schedule": "serial"$3},
  "zero_optimization": {"stage": 3, "sub_group_size": 5000,
     "offload_param": {"device": "$1", "nvme_path": "$work/drive"},
     "offload_optimizer": {"device": "$2", "nvme_path": "$work/drive"}}}
@@ -97,7 +97,9 @@ train whole || exit 99
 
 # ---- what survives kill -9, and a power cut ----
 
-row 'parameters and state on nvme'
+row 'parameters and state on nvme, RAM has room for no state'
+write_config nvme nvme ''
+sed -i 's/"serial"/"auto"/' config.json
 killed run
 cp run/log.jsonl run/before.jsonl
 train run && same run && from_step run
@@ -113,12 +115,15 @@ forget_writes
 rebooted run --save-every 3 && same run && from_checkpoint && grep -q "did not survive" said.err
 held "without it checkpoints do, and it is said"
 
-row 'state on nvme, parameters elsewhere'
-write_config cpu nvme ', "durability": "step"'
-killed run
-cp run/log.jsonl run/before.jsonl
-train run && same run && from_step run
-held "every step with durability \"step\""
+row 'state on nvme, with zinf.durability "step"'
+for place in cpu nvme; do
+    write_config $place nvme ', "durability": "step"'
+    sed -i 's/"placement": "exact"/"placement": "auto"/' config.json
+    killed run
+    cp run/log.jsonl run/before.jsonl
+    train run && same run && from_step run
+    held "every step with durability \"step\" (parameters on $place)"
+done
 write_config cpu nvme ', "durability": "step", "durability_flush": true'
 killed run
 cp run/log.jsonl run/before.jsonl
@@ -126,8 +131,9 @@ rebooted run && same run && from_step run
 held "and with durability_flush in a power cut"
 
 row 'state in RAM or on the device'
-for place in cpu none; do
+for place in cpu none nvme; do
     write_config $place $place ''
+    sed -i 's/"placement": "exact"/"placement": "auto"/' config.json
     killed run --save-every 3
     rebooted run --save-every 3 && same run && from_checkpoint
     held "checkpoints ($place)"

@@ -127,7 +127,7 @@ cat >"$work/seats.json" <<EOF
  "bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
  "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
   "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
- "zinf": {"threads": 1, "gradient_sum": "tree", "timeout": $timeout, "durability": "step",
+ "zinf": {"placement": "exact", "threads": 1, "gradient_sum": "tree", "timeout": $timeout, "durability": "step",
   "async_save": true, "aio_engine": "threads"}}
 EOF
 sed -i 's/, "aio_engine": "threads"//' "$work/seats.json"

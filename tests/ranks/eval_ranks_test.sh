@@ -11,7 +11,7 @@ sliced() { # parameters: at stage 3
     cat <<END
 {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
  "zero_optimization": {"stage": 3, "offload_param": {"device": "$1", "nvme_path": "$work"}},
- "zinf": {"timeout": 20}}
+ "zinf": {"placement": "exact", "timeout": 20}}
 END
 }
 sliced cpu >"$work/cpu.json"

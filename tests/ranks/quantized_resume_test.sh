@@ -12,7 +12,7 @@ config() { # form, seats
  "zero_optimization": {"stage": 3,
   "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"},
   "offload_param": {"device": "nvme", "nvme_path": "$work/drive"}},
- "zinf": {"threads": 1, "quantize": "$1", "adapter": {"r": 4}, "seats": $2}}
+ "zinf": {"placement": "exact", "threads": 1, "quantize": "$1", "adapter": {"r": 4}, "seats": $2}}
 END
 }
 # shellcheck disable=SC2154,SC2086 # options are words

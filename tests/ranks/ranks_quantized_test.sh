@@ -13,7 +13,7 @@ config() { # file, micro-batches, stage, parameters, form, keys of "zinf" behind
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
  "zero_optimization": {"stage": $3, "offload_optimizer": {"device": "cpu"},
   "offload_param": {"device": "$4", "nvme_path": "$work"}},
- "zinf": {"threads": 1, "gradient_sum": "tree", "quantize": "$5", "adapter": {"r": 4}$6}}
+ "zinf": {"placement": "exact", "threads": 1, "gradient_sum": "tree", "quantize": "$5", "adapter": {"r": 4}$6}}
 END
 }
 # shellcheck disable=SC2086 # options are words

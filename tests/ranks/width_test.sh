@@ -12,7 +12,8 @@ cat >nvme.json <<END
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
  "zero_optimization": {"stage": 3,
   "offload_param": {"device": "nvme", "nvme_path": "drive"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "drive"}}}
+  "offload_optimizer": {"device": "nvme", "nvme_path": "drive"}},
+ "zinf": {"placement": "exact"}}
 END
 train="$zinf train --model model --data text.txt --eval-data text.txt --eval-every 4"
 train="$train --config nvme.json --seq-len 16 --threads 1 --steps 8"

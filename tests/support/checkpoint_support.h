@@ -78,7 +78,8 @@ static inline struct zinf_config *configure(const struct setting *s)
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
              "\"gradient_clipping\": %d,"
-             "\"zinf\": {\"threads\": 1, \"async_save\": %s, \"schedule\": \"%s\"%s}}",
+             "\"zinf\": {\"threads\": 1, \"placement\": \"exact\", \"async_save\": %s, "
+             "\"schedule\": \"%s\"%s}}",
              s->precision, s->optimizer ? s->optimizer : "AdamW", s->output, s->place->param, drive,
              s->place->optimizer, drive, !s->eager, s->background ? "true" : "false",
              s->eager ? "update-in-backward" : "auto", s->extra ? s->extra : "");

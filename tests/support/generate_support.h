@@ -32,7 +32,7 @@ static inline int open_trainer(struct zinf_trainer **t, struct zinf_config **con
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": 1, %s \"zero_optimization\": {\"stage\": 3,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
-             "\"zinf\": {\"threads\": %d}}",
+             "\"zinf\": {\"threads\": %d, \"placement\": \"exact\"}}",
              s->precision ? s->precision : "", s->param ? s->param : "none", drive,
              s->threads ? s->threads : 1);
     *t = NULL;

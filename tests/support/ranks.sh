@@ -16,7 +16,7 @@ rank_config() { # file, micro-batch, accumulation, parameters, folder, keys of "
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
  "zero_optimization": {"stage": ${zero_stage:-3}, "offload_param": {"device": "$4", "nvme_path": "$5"},
   "offload_optimizer": {"device": "nvme", "nvme_path": "$5"}},
- "zinf": {"threads": 1, "gradient_sum": "tree", "dropout": 0.1$6}}
+ "zinf": {"placement": "exact", "threads": 1, "gradient_sum": "tree", "dropout": 0.1$6}}
 EOF
 }
 

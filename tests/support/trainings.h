@@ -76,6 +76,14 @@ static inline const char *word(const char *given, const char *usual)
     return given ? given : usual;
 }
 
+/* What a test sends to the drive is there, unless it says otherwise. */
+static inline const char *exact_unless(const struct setting *s)
+{
+    bool says = s->host_memory ||
+                (s->extra && (strstr(s->extra, "placement") || strstr(s->extra, "host_memory")));
+    return says ? "" : ", \"placement\": \"exact\"";
+}
+
 static inline struct zinf_config *configure_of(const struct setting *s, int64_t world)
 {
     char text[2048], grad[64] = "";
@@ -93,7 +101,7 @@ static inline struct zinf_config *configure_of(const struct setting *s, int64_t 
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\", \"ratio\": %g}},"
              "\"zinf\": {\"threads\": %d, \"schedule\": \"%s\", \"accumulation_order\": \"%s\","
-             "\"look_ahead\": %s, \"direct\": %s%s%s}}",
+             "\"look_ahead\": %s, \"direct\": %s%s%s%s}}",
              trainings.batch, s->accumulation ? s->accumulation : 1, s->clip,
              word(s->precision, ""),
              word(s->optimizer, "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, "
@@ -101,7 +109,7 @@ static inline struct zinf_config *configure_of(const struct setting *s, int64_t 
              s->stage ? s->stage : 3, trainings.sub_group, word(s->param, "nvme"), drive,
              word(s->state, "nvme"), drive, 1 - s->on_device, s->threads ? s->threads : 1,
              word(s->schedule, "auto"), word(s->order, "auto"), word(s->look_ahead, "\"auto\""),
-             s->copies ? "false" : "true", grad, word(s->extra, ""));
+             s->copies ? "false" : "true", grad, word(s->extra, ""), exact_unless(s));
     CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
     return config;
 }

@@ -81,7 +81,7 @@ static struct zinf_config *config_of(const struct shape *s)
              "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, "
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}, "
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}}, "
-             "\"zinf\": {\"durability\": \"none\"%s}}",
+             "\"zinf\": {\"durability\": \"none\", \"placement\": \"exact\"%s}}",
              (long long)s->micro, (long long)s->accumulation, places[s->place],
              in_work(path, "drive"), places[s->place], path, adapter);
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;

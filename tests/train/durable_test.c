@@ -170,6 +170,7 @@ static int make_reference(const struct setting *s)
     struct zinf_step_result r = {0};
     plain.schedule = "serial";
     plain.copies = false;
+    plain.host_memory = 0;
     struct zinf_config *config = configure(&plain);
     struct zinf_trainer *t = open_trainer(&plain, config, NULL);
     char folder[600];
@@ -185,6 +186,110 @@ static int make_reference(const struct setting *s)
     zinf_trainer_destroy(t);
     zinf_config_destroy(config);
     return skipped;
+}
+
+/* ---- RAM ---- */
+
+/* What a trainer takes of the host when all is on the drive; and the bytes of all parameters. */
+static uint64_t least_host(const struct setting *s, uint64_t *params)
+{
+    struct setting exact = *s;
+    exact.host_memory = 0;
+    exact.extra = DURABLE;
+    struct zinf_config *config = configure(&exact);
+    struct zinf_trainer *t = open_trainer(&exact, config, NULL);
+    uint64_t bytes = t ? zinf_trainer_planned_bytes(t, ZINF_MEMORY_HOST) : 0;
+    *params = 0;
+    for (uint32_t u = 0; t && u < t->setup.n_units; u++)
+        *params += zinf_tiers_param(t->plan.tiers, u, 0).bytes * t->plan.homes[u].generations;
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return bytes;
+}
+
+static uint32_t n_backed(const struct zinf_trainer *t)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; u < t->setup.n_units; u++) {
+        n += t->plan.homes[u].backed;
+        CHECK(!unit_trains(&t->setup, u) || t->plan.homes[u].state == ZINF_TIER_DRIVE);
+    }
+    return n;
+}
+
+/* Two steps from the last one on the drive, as a process with that much RAM; 0: none but it must.
+ */
+static uint32_t live_in(struct setting *s, uint64_t host_memory)
+{
+    struct zinf_step_result r;
+    uint64_t bytes = 0;
+    s->host_memory = host_memory;
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer *t = open_trainer(s, config, run_name);
+    const struct scalars *recovered = t ? durable_recovered(t, &bytes) : NULL;
+    uint32_t backed = t ? n_backed(t) : 0;
+    if (recovered) {
+        t->step = recovered->step;
+        t->n_applied = recovered->n_applied;
+    } else {
+        CHECK(t && !commit(t));
+    }
+    for (int i = 0; t && i < 2; i++) {
+        CHECKF(!next_step(t, s, t->step, &r) && !commit(t), "%s", zinf_error());
+        CHECKF(r.loss == losses[r.step - 1], "step %llu: %.17g, not %.17g",
+               (unsigned long long)r.step, r.loss, losses[r.step - 1]);
+    }
+    if (t && t->step == STEPS) {
+        char a[600], b[600];
+        snprintf(a, sizeof a, "%s/out-whole", work);
+        snprintf(b, sizeof b, "%s/out-killed", work);
+        CHECK(!zinf_trainer_save(t, b) && same_weights(a, b));
+        durable_forget(t);
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return backed;
+}
+
+/* What lies on the drive does not depend on what RAM has of it, nor on anything else that a life
+ * chooses by what is free. */
+static void test_every_life_finds_other_ram(void)
+{
+    struct setting s = {.precision = bf16, .accumulation = 2, .extra = DURABLE};
+    uint64_t params, least = least_host(&s, &params);
+    const uint64_t rams[STEPS / 2] = {
+        4 * (least + params), 0, least + params / 2, 0, 4 * (least + params),
+        least + params / 3,   0};
+    uint32_t backed[STEPS / 2];
+    make_reference(&s);
+    for (int i = 0; i < STEPS / 2; i++)
+        backed[i] = live_in(&s, rams[i]);
+    CHECKF(backed[0] > backed[2] && backed[2] && !backed[1], "%u, %u, %u units in RAM", backed[0],
+           backed[2], backed[1]);
+    CHECK(count_entries(drive) == 0);
+}
+
+/* With nobody asking, RAM has what it has room for, state too, and steps do not outlive the
+ * process; where all that could be in RAM is, state has no room, they do. */
+static void test_nobody_asks(void)
+{
+    struct setting s = {.precision = bf16, .extra = ", \"placement\": \"auto\""};
+    uint64_t params, least = least_host(&s, &params);
+    for (int i = 0; i < 2; i++) {
+        s.host_memory = i ? least : 0;
+        struct zinf_config *config = configure(&s);
+        struct zinf_trainer_options options = trainer_options(&s, config);
+        struct zinf_trainer *t = NULL;
+        options.run = run_name;
+        options.anew = true;
+        CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+        CHECKF(t && (t->durable.steps != NULL) == i, "budget %d", i);
+        CHECKF(t && (t->plan.homes[0].state == ZINF_TIER_HOST) == !i, "budget %d", i);
+        if (t)
+            durable_forget(t);
+        zinf_trainer_destroy(t);
+        zinf_config_destroy(config);
+    }
 }
 
 static int run_once(const struct setting *s, bool to_its_end)
@@ -216,9 +321,13 @@ static void kill_again_and_again(const char *what, const struct setting *s)
     int skipped = make_reference(s);
     snprintf(a, sizeof a, "%s/out-whole", work);
     snprintf(b, sizeof b, "%s/out-killed", work);
+    struct setting life = *s;
+    uint64_t params, least = s->host_memory ? least_host(s, &params) : 0;
     for (int i = 0; i <= kills; i++) {
         bool last = i == kills;
-        status = run_once(s, last);
+        if (s->host_memory) /* every life finds other RAM */
+            life.host_memory = least + draw(5) * params / 3;
+        status = run_once(&life, last);
         bool ended = WIFEXITED(status);
         CHECKF(!ended || !WEXITSTATUS(status), "%s: it ended with %d", what, WEXITSTATUS(status));
         if (ended)
@@ -247,6 +356,13 @@ static void test_kills(void)
         {"clipped", {.schedule = "update-in-backward", .clip = 7, .sparse = true}},
         {"overflowing", {.schedule = "update-in-backward", .precision = fp16, .clip = 1}},
         {"late", {.schedule = "update-in-forward", .precision = bf16, .delay_us = 400}},
+        {"filled RAM", {.precision = bf16, .host_memory = 1}},
+        {"filled RAM, late",
+         {.precision = bf16, .schedule = "update-in-forward", .host_memory = 1, .delay_us = 400}},
+        {"filled RAM, overflowing",
+         {.precision = fp16, .schedule = "update-in-backward", .clip = 1, .host_memory = 1}},
+        {"filled RAM, through copies", {.copies = true, .precision = bf16, .host_memory = 1}},
+        {"filled RAM, adapters", {.precision = bf16, .extra = DURABLE ADAPTERS, .host_memory = 1}},
         {"parameters in RAM", {.param = "cpu", .precision = bf16}},
         {"fp16 parameters in RAM", {.param = "cpu", .precision = fp16}},
         {"parameters on the device",
@@ -295,6 +411,8 @@ int main(void)
                                                    .batch = 1,
                                                    .sub_group = 9000});
     TAP_RUN(test_kills);
+    TAP_RUN(test_every_life_finds_other_ram);
+    TAP_RUN(test_nobody_asks);
     TAP_RUN(test_the_record_comes_between);
     TAP_RUN(test_state_in_ram_is_not);
     remove_work();

@@ -78,7 +78,7 @@ static void soak(const char *place, struct soak *s, uint64_t steps)
              "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"},"
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
-             "\"zinf\": {\"threads\": 1}}",
+             "\"zinf\": {\"threads\": 1, \"placement\": \"exact\"}}",
              place, drive, place, drive);
     CHECKF(!zinf_config_parse(&config, json, strlen(json), "test", &context), "%s", zinf_error());
     struct zinf_dataset *data = open_bytes(text, tokenizer, SEQ, true, 3);

@@ -274,11 +274,12 @@ static struct zinf_config *configure(const struct setting *s, const struct varia
              "\"nvme_path\": \"%s\"}, \"offload_optimizer\": {\"device\": \"%s\","
              "\"nvme_path\": \"%s\", \"ratio\": %g}}, \"zinf\": {\"threads\": 1,"
              "\"schedule\": \"%s\", \"accumulation_order\": \"%s\", \"look_ahead\": %d,"
-             "\"direct\": %s, \"expert_fetch\": \"%s\"%s}}",
+             "\"direct\": %s, \"expert_fetch\": \"%s\"%s%s}}",
              BATCH, s->n_micro, s->clip, s->dtype == ZINF_DTYPE_BF16 ? "true" : "false",
              s->sub_group, v->param, drive, v->state, drive, 1 - v->on_device, v->schedule,
              v->order, v->look_ahead, v->copies ? "false" : "true", v->fetch ? v->fetch : "auto",
-             v->extra);
+             v->extra,
+             v->host_memory || strstr(v->extra, "placement") ? "" : ", \"placement\": \"exact\"");
     CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
     return config;
 }
@@ -399,7 +400,7 @@ static struct variation draw_variation(struct dice *dice, const char *order, boo
         ", \"activation_device\": \"cpu\", \"activation_checkpointing\": \"always\"",
         ", \"activation_device\": \"nvme\"",
         ", \"grad_device\": \"cpu\"",
-        ", \"placement\": \"exact\"",
+        ", \"placement\": \"auto\"",
         ", \"placement\": \"fill\""};
     static const char *const fetches[] = {"auto", "all", "chosen", "chosen"};
     struct variation v = {.param = places[draw(dice, 3)],

@@ -41,6 +41,8 @@ static enum zinf_tier tier_of(enum waypoint place, const struct zinf_home *home)
     case GRAD_HOME:
     case VALUE_HOME:
         return home->grad;
+    case PARAM_BACKING:
+        return ZINF_TIER_DRIVE;
     case PARAM_SLOT:
     case GRAD_SLOT:
     case GRAD_SLOT_2:
@@ -137,7 +139,7 @@ static void check_update(const struct travel *t, const struct zinf_home *home, s
         updates += l.leg[i].kind == OP_UPDATE || l.leg[i].kind == OP_DEVICE_UPDATE;
     expect(updates == 1, "one update", &l);
     expect(count(&l, ZINF_LANE_WRITE, OP_WRITE) ==
-               (home->state == ZINF_TIER_DRIVE) + (home->param == ZINF_TIER_DRIVE),
+               (home->state == ZINF_TIER_DRIVE) + (home->param == ZINF_TIER_DRIVE) + home->backed,
            "what is on the drive is written", &l);
     const bool out_of_reach = home->param == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
                               !t->reach[BY_CPU][ON_DEVICE];
@@ -188,14 +190,18 @@ static void check_home(const struct travel *t, const struct zinf_home *home)
 
 static void check_homes(const struct travel *t)
 {
-    for (int i = 0; i < 108; i++) {
+    for (int i = 0; i < 216; i++) {
         struct zinf_home home = {.param = i % 3,
                                  .state = i / 3 % 3,
                                  .grad = i / 9 % 3,
                                  .keeps_grad = i / 27 % 2,
-                                 .in_files = i / 54};
+                                 .in_files = i / 54 % 2,
+                                 .backed = i / 108};
         bool by_device = home.state == ZINF_TIER_DEVICE;
         if (home.in_files && (home.param != ZINF_TIER_DRIVE || t->sliced))
+            continue;
+        /* what RAM has beside state that outlives the process */
+        if (home.backed && (home.param != ZINF_TIER_HOST || home.state != ZINF_TIER_DRIVE))
             continue;
         /* a GPU updates what it has */
         if (t->own_kernels && by_device && (home.param || home.grad))

@@ -66,7 +66,7 @@ static void run_workers(struct change changes[ESTIMATE_CHANGES])
             estimate_changes(&workers[i]);
 }
 
-/* A GiB more than the budget, of a machine that has it; what is filled stays what it is. */
+/* A GiB more than the budget, of a machine that has it. */
 static void add_memory(struct change *c, bool host, const struct zinf_estimate *now, uint32_t seats)
 {
     const uint64_t gib = (uint64_t)1 << 30;
@@ -81,15 +81,13 @@ static void add_memory(struct change *c, bool host, const struct zinf_estimate *
         c->config.device_memory = now->budget[0] + gib;
         return;
     }
-    if (!c->config.host_memory && !strcmp(c->config.placement, "auto"))
-        c->config.placement = (char *)(uintptr_t) "exact";
-    c->config.host_memory = (now->budget[1] * (seats ? seats : 1)) + gib;
+    c->config.host_memory = now->host_limit * (seats ? seats : 1) + gib;
 }
 
 /* Whether what is for the drive is there, whatever RAM is free. */
 static bool leaves_ram(const struct zinf_config *c)
 {
-    return !c->host_memory && !strcmp(c->placement, "auto");
+    return !strcmp(c->placement, "exact");
 }
 
 static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
@@ -104,7 +102,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
                                           : "units gathered between the devices",
                           .counts =
                               by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0)},
-        [FILLED] = {.what = "RAM filled first (zinf.placement \"fill\")",
+        [FILLED] = {.what = "RAM filled first (zinf.placement \"auto\")",
                     .counts = e->now.lane_bytes[0] && leaves_ram(now->trainer.config)},
     };
     for (int i = 0; i < ESTIMATE_CHANGES; i++) {
@@ -122,7 +120,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     all[MORE_DEVICES].options.device_factor = 2;
     all[OTHER_GATHER].config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
     all[OTHER_GATHER].options.like = NULL; /* which has its way */
-    all[FILLED].config.placement = (char *)(uintptr_t) "fill";
+    all[FILLED].config.placement = (char *)(uintptr_t) "auto";
     run_workers(all);
     for (int i = 0; i < ESTIMATE_CHANGES; i++)
         if (all[i].counts)
@@ -235,7 +233,7 @@ static int place(const struct options *o, struct zinf_session *s, struct placing
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = zinf_dtype_name(s->config->dtype);
     context.quiet = true;
-    int code = estimate_place(s->config, &context, estimate_placed, p, text);
+    int code = estimate_place(s->config, &context, NULL, estimate_placed, p, text);
     return code || o->json ? code : estimate_suggest(text, o->suggest);
 }
 

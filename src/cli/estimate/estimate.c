@@ -86,7 +86,7 @@ static void print_wear(const struct estimate *e)
     cli_print_field(stdout, "drive", LABEL, text);
     if (day > 0 && e->tbw / day < SHORT_LIFE)
         cli_print_field(stdout, "", LABEL,
-                        "less is written with more RAM (zinf.host_memory, zinf.placement fill), "
+                        "less is written with more RAM (zinf.host_memory, zinf.placement auto), "
                         "optimizer.type AdamW8bit, zinf.schedule update-in-place, or more "
                         "micro-batches a step");
 }

@@ -102,11 +102,12 @@ void estimate_sources_line(const struct estimate_sources *sources, bool drives, 
 cJSON *estimate_sources_json(const struct estimate *e);
 /* estimate_place.c: tries placements without a configuration, the nearest first, until one fits.
  * fits: 0, or -ENOMEM where it does not, for which the next one is tried. text: the configuration
- * of the last. usual: what is not of the placement. */
-#define ESTIMATE_PLACED 512
+ * of the last. usual: what is not of the placement; drive: the folder for what goes to one; NULL:
+ * one beside where the training begins. */
+#define ESTIMATE_PLACED 16384
 int estimate_place(const struct zinf_config *usual, const struct zinf_config_context *context,
-                   int (*fits)(void *arg, const struct zinf_config *config), void *arg,
-                   char text[ESTIMATE_PLACED]);
+                   const char *drive, int (*fits)(void *arg, const struct zinf_config *config),
+                   void *arg, char text[ESTIMATE_PLACED]);
 /* Prints it in one line, and writes it to path; NULL: nowhere. */
 int estimate_suggest(const char *text, const char *path);
 /* Room where the configuration keeps things on drives, if those are of this machine. */

@@ -61,6 +61,8 @@ int estimated_open(struct estimated *e, const struct zinf_estimate_options *opti
         return code;
     planned.net = e->net;
     code = setup_init(&e->setup, &planned, true);
+    if (!code)
+        plan_settle_durability(&e->setup);
     return code ? code : make_plan(&e->plan, &e->setup, &e->variant, options);
 }
 

@@ -58,7 +58,7 @@ struct variant {
     int host_states; /* the host budget so many quarters, at most, of the states it has room for */
 };
 
-#define WAY_SORTS 2048 /* of homes, by all that ways go by: plan_places.c */
+#define WAY_SORTS 4096 /* of homes, by all that ways go by: plan_places.c */
 /* What is known of a unit's ways before any is made. */
 struct way {
     bool fetched; /* its parameters come to the device before use */
@@ -109,6 +109,7 @@ struct plan {
     struct zinf_store *counted; /* extents alone */
     struct zinf_ledger *ledger;
     struct choice choice;
+    bool filling; /* while the choice is made: fitting is to leave the system its part of RAM */
     struct places at;
     struct trainer_sizes sizes;
     char *device_base, *host_base;
@@ -156,6 +157,11 @@ static inline bool goes_once(const struct plan *p)
 {
     return p->itinerary.together == p->setup->n_micro;
 }
+/* Before any plan is made: whether steps outlive the process where the configuration leaves it
+ * open. They do where RAM takes none of the state that would have to be on the drive. */
+void plan_settle_durability(struct setup *setup);
+/* Says, where anything is, what is in RAM that the configuration lets go to the drive. */
+const char *plan_filled_text(const struct plan *p, char text[static 256]);
 /* What points into the arenas, from device_base and host_base. */
 void plan_place(struct plan *p);
 /* The ledger by tier with budgets, and one line on each choice. */

@@ -116,29 +116,29 @@ static void choose_pairs(struct plan *p, struct choice *c, int layers)
         *c = all;
 }
 
-/* A given host budget is filled with what spares the drive most; what is left becomes depth. */
-static void choose_host(struct plan *p, struct choice *c)
+static void choose_tables(struct plan *p, struct choice *c)
+{
+    struct choice with_tables = *c;
+    with_tables.host_tables = true;
+    if (p->setup->grad_tier == ZINF_TIER_DRIVE && p->setup->fills && plan_fits(p, &with_tables))
+        *c = with_tables;
+}
+
+/* RAM is filled with what spares the drive most; what is left becomes depth. State that outlives
+ * the process stays on the drive. */
+static void fill_host(struct plan *p, struct choice *c)
 {
     int layers = (int)p->setup->walk.n_layers, units = (int)p->setup->n_units;
-    if (p->setup->grad_tier == ZINF_TIER_DRIVE && p->setup->fills) {
-        struct choice with_tables = *c;
-        with_tables.host_tables = true;
-        if (plan_fits(p, &with_tables))
-            *c = with_tables;
-    }
-    if (way_has_tile(p->waypoints))
-        grow(p, c, &c->state_slots, 6);
-    if (!p->setup->fills)
-        return;
+    bool states = p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup) && !p->setup->durable;
     if (p->setup->grad_tier == ZINF_TIER_DRIVE && c->host_tables)
         grow(p, c, &c->n_host_grads, layers / p->variant.host_grads_part);
     /* The tables' gradients are complete last, and the next forward wants their update first: what
      * that needs of the drive nothing can hide. */
-    if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup) && c->host_tables)
+    if (states && c->host_tables)
         grow(p, c, &c->n_host_states, (int)first_layer(&p->setup->walk));
     if (p->setup->param_tier == ZINF_TIER_DRIVE)
         grow(p, c, &c->n_host_params, units);
-    if (p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup)) {
+    if (states) {
         int least = c->n_host_states;
         grow(p, c, &c->n_host_states, units);
         c->n_host_states = least + (c->n_host_states - least) * p->variant.host_states / 4;
@@ -153,6 +153,19 @@ static void choose_host(struct plan *p, struct choice *c)
         int groups = plan_n_tile_groups(p);
         grow(p, c, &c->state_slots, groups < MAX_STATE_SLOTS ? groups : MAX_STATE_SLOTS);
     }
+}
+
+static void choose_host(struct plan *p, struct choice *c)
+{
+    p->filling = true;
+    choose_tables(p, c);
+    p->filling = false;
+    if (way_has_tile(p->waypoints))
+        grow(p, c, &c->state_slots, 6);
+    p->filling = true;
+    if (p->setup->fills)
+        fill_host(p, c);
+    p->filling = false;
 }
 
 static void choose_device(struct plan *p, struct choice *c)

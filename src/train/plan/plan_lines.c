@@ -272,9 +272,14 @@ uint64_t plan_sums_bytes(const struct plan *p, uint64_t bytes)
  * one tries what a smaller one has. */
 static uint64_t budget_of(const struct plan *p, int tier)
 {
-    double budget = (double)p->setup->budget[tier];
-    if (tier != ZINF_MEMORY_HOST || !p->variant.host_quarters)
-        return p->setup->budget[tier];
+    const struct setup *s = p->setup;
+    double budget = (double)s->budget[tier];
+    if (tier != ZINF_MEMORY_HOST)
+        return s->budget[tier];
+    if (p->filling && s->fill_bytes < s->budget[tier])
+        budget = (double)s->fill_bytes;
+    if (!p->variant.host_quarters)
+        return (uint64_t)budget;
     return (uint64_t)exp2((ceil(4 * log2(budget)) - p->variant.host_quarters) / 4);
 }
 
@@ -288,13 +293,15 @@ bool plan_fits(struct plan *p, const struct choice *c)
     for (int i = 0; i < l.n; i++)
         on_drive += l.line[i].tier == ZINF_MEMORY_DRIVE ? l.line[i].bytes : 0;
     placed[ZINF_MEMORY_HOST] += plan_sums_bytes(p, on_drive);
+    uint64_t common = 0;
     for (int tier = 0; fits && tier < ZINF_MEMORY_TIERS; tier++) {
         uint64_t total =
             placed[tier] + zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
         for (int i = 0; i < l.n; i++)
             if ((int)l.line[i].tier == tier)
                 total += zinf_align_up(l.line[i].bytes, ZINF_MEMORY_ALIGN);
-        fits = total <= budget_of(p, tier);
+        common += tier == ZINF_MEMORY_DRIVE ? 0 : total;
+        fits = total <= budget_of(p, tier) && common <= p->setup->common_bytes;
     }
     free(l.line);
     return fits;

@@ -228,7 +228,7 @@ static void set_way(struct plan *p, uint32_t unit)
     bool several = has_several(p, unit);
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
-                       eager << 4)
+                       eager << 4 | home->backed << 5)
             << 6;
     uint32_t *waypoints = &p->waypoints_of[sort];
     if (!*waypoints)
@@ -268,6 +268,8 @@ void plan_set_places(struct plan *p, const struct choice *c)
                          p->setup->weights->units[u].n_parts;
         home->files = home->in_files && p->files ? p->files[u] : 0;
         home->generations = generations_of(p, u, c);
+        home->backed = p->setup->durable && p->setup->param_tier == ZINF_TIER_DRIVE &&
+                       home->param == ZINF_TIER_HOST && unit_trains(p->setup, u);
         home->keeps_grad = keeps_grad(p, u);
         set_way(p, u);
         p->waypoints |= p->ways[u].waypoints;
@@ -285,6 +287,7 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
             params = n * zinf_dtype_bytes(p->setup->dtype);
         bytes[home->param] +=
             home->in_files ? 0 : params * (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[ZINF_MEMORY_DRIVE] += home->backed ? params * home->generations : 0;
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
                               (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
         if (home->keeps_grad)

@@ -106,8 +106,41 @@ static void print_ranks(const struct setup *s, bool by_link, FILE *out)
         fprintf(out, "plan: GPUs gather units and add gradients among themselves (NCCL)\n");
 }
 
+const char *plan_filled_text(const struct plan *p, char text[static 256])
+{
+    const struct setup *s = p->setup;
+    uint64_t params = 0, states = 0, grads = 0;
+    char size[16];
+    for (uint32_t u = 0; u < s->n_units; u++) {
+        const struct zinf_home *home = &p->homes[u];
+        if (home->param == ZINF_TIER_HOST && s->param_tier == ZINF_TIER_DRIVE)
+            params += zinf_tiers_param(p->tiers, u, 0).bytes * home->generations;
+        if (home->state == ZINF_TIER_HOST && s->state_tier == ZINF_TIER_DRIVE)
+            states += setup_unit_state_bytes(s, u) * home->generations;
+        if (sums_on(p, u, ZINF_TIER_HOST) && s->grad_tier == ZINF_TIER_DRIVE)
+            grads += s->layout.units[u].slice_elems * sizeof(float);
+    }
+    const struct {
+        const char *what;
+        uint64_t bytes;
+    } parts[] = {{"parameters", params}, {"optimizer state", states}, {"gradients", grads}};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].bytes)
+            used += (size_t)snprintf(text + used, 256 - used, "%s%s of %s", used ? ", " : "",
+                                     zinf_size_format(size, sizeof size, parts[i].bytes),
+                                     parts[i].what);
+    if (!used)
+        return NULL;
+    snprintf(text + used, 256 - used,
+             " that may go to the drive are in RAM; zinf.host_memory limits that, zinf.placement "
+             "\"exact\" forbids it");
+    return text;
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
+    char filled[256];
     const struct choice *c = &p->choice;
     const struct setup *s = p->setup;
     fprintf(out, "plan: %s, %llu parameters in %s", s->device->name,
@@ -118,6 +151,8 @@ int plan_print(const struct plan *p, FILE *out)
     if (s->mesh.all)
         print_ranks(s, p->variant.by_link, out);
     print_adapters(p, out);
+    if (plan_filled_text(p, filled))
+        fprintf(out, "plan: %s\n", filled);
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",

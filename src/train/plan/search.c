@@ -202,14 +202,40 @@ static bool is_one_process(const struct setup *s)
     return !net || zinf_net_place(net).seats == zinf_net_place(net).world;
 }
 
+void plan_settle_durability(struct setup *setup)
+{
+    const struct variant usual = {
+        .by_link = setup->must_link, .host_grads_part = 4, .host_states = 4};
+    struct plan filled;
+    char more[16];
+    if (!setup->durable || !setup->durability_is_open)
+        return;
+    setup->durable = false;
+    setup->durable = plan_make(&filled, setup, &usual) != 0;
+    if (setup->durable)
+        return;
+    uint64_t bytes = 0;
+    for (uint32_t u = 0; u < setup->n_units; u++)
+        if (filled.homes[u].state == ZINF_TIER_HOST && unit_trains(setup, u))
+            bytes += 2 * setup_unit_state_bytes(setup, u);
+    plan_fini(&filled);
+    setup->durable = !bytes;
+    if (bytes)
+        zinf_log_once(ZINF_LOG_INFO, "durability",
+                      "RAM takes a part of the optimizer state, so a run goes on from its last "
+                      "checkpoint (--save-every); with zinf.durability \"step\" every step "
+                      "survives kill -9, and %s more a step are read and written",
+                      zinf_size_format(more, sizeof more, bytes));
+}
+
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)
 {
     struct search s = {
         .setup = setup,
         .best = {.by_link = setup->must_link, .host_grads_part = 4, .host_states = 4}};
     try_link(&s);
-    /* What is where must be the same after a restart, or for every process. */
-    if (!setup->durable && is_one_process(setup)) {
+    /* What is where must be the same for every process. */
+    if (is_one_process(setup)) {
         try_orders(&s);
         try_spared_device(&s);
         try_waiting_grads(&s);
@@ -221,7 +247,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
             try_for(&s, other, AT_ALL, "no gradients of layers in RAM");
         }
         if (trains(setup) && setup->fills && setup->state_tier == ZINF_TIER_DRIVE)
-            try_less_ram(&s);
+            try_less_ram(&s); /* where it has any */
         other = s.best;
         for (int part = 1; part <= 3 && setup_shares_updates(setup); part++) {
             other.device_states = part;

@@ -316,6 +316,8 @@ struct legs way_update(const struct travel *t, const struct zinf_home *home, str
         leg(&l, ZINF_LANE_WRITE, OP_WRITE, param[1], param[0]);
     else if (param_far)
         leg(&l, ZINF_LANE_H2D, OP_COPY_IN, param[1], param[0]);
+    if (home->backed)
+        leg(&l, ZINF_LANE_WRITE, OP_WRITE, param[0], END(PARAM_BACKING, ALONE));
     return l;
 }
 

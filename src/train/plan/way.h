@@ -21,6 +21,7 @@ enum waypoint {
     PARAM_SLOT,    /* on the device, where stages read them */
     PARAM_STAGING, /* in host memory, on the way there or to other ranks */
     FILE_STAGING,  /* as the model's folder has them */
+    PARAM_BACKING, /* on the drive, for a restart alone */
     PARAM_TILE,    /* host memory of a sub-group's update, in three parts */
     STATE_HOME,
     STATE_TILE,

@@ -14,14 +14,16 @@
 /* ---- the model folder ---- */
 
 /* model_step: whose weights are in folder. */
-static void tell_end(const struct run *run, uint64_t model_step, const char *folder)
+static void tell_end(const struct run *run, uint64_t step, uint64_t model_step, const char *folder)
 {
     const struct zinf_run_events *events = &run->options->events;
+    const struct checkpoint_best *found = run->end_best.step ? &run->end_best : &run->best;
     const struct zinf_run_best best = {
-        .step = run->best.step,
-        .loss = run->best.loss,
-        .is_model = run->best.step && model_step == run->best.step,
+        .step = found->step,
+        .loss = found->loss,
+        .is_model = found->step && model_step == found->step,
         .stopped_early = run_best_is_over(run),
+        .last_step = step,
     };
     if (events->saved)
         events->saved(events->arg, model_step, folder);
@@ -37,7 +39,7 @@ static int save_model(struct run *run, uint64_t step)
     bool is_best = false, first = run_is_first(run);
     int code = folder && partial ? 0 : -ENOMEM;
     if (!code && first)
-        code = run_best_publish(run, &is_best);
+        code = run_best_publish(run, step, &is_best);
     if (!code)
         code = run_share_flag(run, &is_best);
     if (!code && !is_best) {
@@ -47,12 +49,14 @@ static int save_model(struct run *run, uint64_t step)
         code = zinf_trainer_save(run->trainer, partial);
     }
     if (!code && !is_best && first)
+        code = run_best_mark(run, partial);
+    if (!code && !is_best && first)
         code = output_publish(run->options->output, partial, folder);
     zinf_executor_mark(run->trainer->executor, "save the model", begin);
     if (code && partial && first)
         output_remove(partial);
     if (!code && first)
-        tell_end(run, is_best ? run->best.step : step, folder);
+        tell_end(run, step, is_best && !run->end_best.step ? run->best.step : step, folder);
     free(folder);
     free(partial);
     return code;
@@ -180,8 +184,6 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         code = zinf_trainer_step(run->trainer, &batch, &result);
     if (!code)
         code = run_share_times(run, &result);
-    if (!code)
-        code = run_look_at_signals(run);
     if (code)
         return code;
     if (!result.skipped && !isfinite(result.loss))
@@ -191,6 +193,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
                          (unsigned long long)step);
     if (o->events.stepped)
         o->events.stepped(o->events.arg, &result, o->steps);
+    if ((code = run_look_at_signals(run))) /* behind the caller, who may ask for an end */
+        return code;
     run->stops = step == o->steps ? 0 : run->stops; /* it is done all the same */
     *last = step == o->steps || run->stops;
     struct run_evaluation evaluation = {0};
@@ -200,6 +204,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         code = evaluate(run, step, &evaluation);
     if (!code && evaluation.tokens && due(step, o->eval_every)) /* not where it was stopped */
         run_best_see(run, step, &evaluation);
+    else if (!code && evaluation.tokens)
+        run_best_see_end(run, step, &evaluation);
     if (run_best_is_over(run)) {
         *last = true;
         run->stops = 0;

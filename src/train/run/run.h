@@ -42,6 +42,7 @@ struct run {
     struct run_batch batch;       /* accumulation * micro_batch windows */
     uint64_t position;            /* windows given out so far */
     struct checkpoint_best best;
+    struct checkpoint_best end_best; /* the last step, where its evaluation is better than that */
     struct run_name name;
     bool named;         /* its steps may outlive it */
     uint8_t own_id[16]; /* the name of this rank's part of them */
@@ -153,10 +154,14 @@ int run_clear_output(const struct run *run);
 /* After an evaluation: whether it is the best so far. Its weights are then kept in OUTPUT/best,
  * where the model is to be that of the best; what cannot be kept is reported. */
 void run_best_see(struct run *run, uint64_t step, const struct run_evaluation *evaluation);
+/* The same of the last step, where no evaluation was due. */
+void run_best_see_end(struct run *run, uint64_t step, const struct run_evaluation *evaluation);
+/* Before the last step's weights become the model: a record in folder that they are the best. */
+int run_best_mark(const struct run *run, const char *folder);
 /* Whether so many evaluations were no better that the run ends early. */
 bool run_best_is_over(const struct run *run);
 /* At the end: makes OUTPUT/model of the best weights, and tells *done whether there are any. */
-int run_best_publish(struct run *run, bool *done);
+int run_best_publish(struct run *run, uint64_t step, bool *done);
 
 /* run_steps.c */
 /* Before anything else: the run's name, and whether it goes on from steps on the drives. */

@@ -5,9 +5,11 @@
  * included, and before anything of the next step overwrites the generation that the record before
  * it names.
  *
- * Parameters that are not on the drive lie there once more, behind the state, where an update
- * writes them and only a restart reads them; a rank that has them whole, its slice. What is frozen
- * has neither: it comes from the model's folder again.
+ * Parameters that are not on the drive lie there once more, where an update writes them and only a
+ * restart reads them: where the drive is their configured tier and RAM has taken them, in the
+ * extent that they would have had, so that what lies on the drive does not depend on the RAM that
+ * was free; else behind the state, and of a rank that has them whole, its slice. What is frozen has
+ * neither: it comes from the model's folder again.
  *
  * A unit's generation turns once with every applied step, all units' with the same, so that the
  * generation of every unit is that of the record. A skipped step turns none and has no record: a
@@ -68,27 +70,28 @@ static uint64_t layout_number(const struct zinf_trainer *t)
     return sum;
 }
 
-/* Between parameters that are not on the drive and their copies behind the state. */
+/* Between parameters that are not on the drive and their copies. */
 static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
 {
     struct source s = trainer_source(t);
     void *memory = source_region(&s).unit;
-    uint64_t bytes = durable_copy_bytes(&t->setup, t->setup.layout.groups[group].n);
+    bool backed = t->plan.homes[t->setup.layout.groups[group].unit].backed;
     struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
-    struct zinf_location state = zinf_tiers_group_state(t->plan.tiers, group, 0);
-    uint64_t at = state.bytes - bytes;
-    int code = out ? source_read(&s, &param, 0, memory, bytes)
-                   : source_read(&s, &state, at, memory, bytes);
+    struct zinf_location copy = backed ? zinf_tiers_group_backing(t->plan.tiers, group, 0)
+                                       : zinf_tiers_group_state(t->plan.tiers, group, 0);
+    uint64_t at = copy.bytes - param.bytes;
+    int code = out ? source_read(&s, &param, 0, memory, param.bytes)
+                   : source_read(&s, &copy, at, memory, param.bytes);
     if (code)
         return code;
-    return out ? source_write(&s, &state, at, memory, bytes)
-               : source_write(&s, &param, 0, memory, bytes);
+    return out ? source_write(&s, &copy, at, memory, param.bytes)
+               : source_write(&s, &param, 0, memory, param.bytes);
 }
 
 static int move_copies(struct zinf_trainer *t, bool out)
 {
     int code = 0;
-    for (uint32_t g = 0; !code && t->setup.durable_copies && g < t->setup.layout.n_groups; g++) {
+    for (uint32_t g = 0; !code && g < t->setup.layout.n_groups; g++) {
         uint32_t unit = t->setup.layout.groups[g].unit;
         if (unit_trains(&t->setup, unit) && t->plan.homes[unit].param != ZINF_TIER_DRIVE)
             code = move_copy(t, g, out);

@@ -77,11 +77,16 @@ static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
     e->flags &= (uint16_t)~OP_KEPT;
 }
 
-/* And back, in the new generation. */
+/* And back, in the new generation; or from a home in RAM to its copy on the drive. */
 static void emit_out(struct emitter *e, const struct group *g, const struct leg *leg)
 {
-    const struct zinf_location *where = leg->to.place == STATE_HOME ? &g->state[1] : &g->param[1];
-    struct zinf_operand from = zinf_in(g->tile, tile_at(e->p, leg->from.place));
+    const struct zinf_location backing = zinf_tiers_group_backing(e->p->tiers, g->number, 1);
+    const struct zinf_location *where = leg->to.place == STATE_HOME      ? &g->state[1]
+                                        : leg->to.place == PARAM_BACKING ? &backing
+                                                                         : &g->param[1];
+    struct zinf_operand from = leg->from.place == PARAM_HOME
+                                   ? zinf_of(&g->param[1])
+                                   : zinf_in(g->tile, tile_at(e->p, leg->from.place));
     struct uses uses = {0};
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);

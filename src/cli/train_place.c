@@ -1,0 +1,83 @@
+/* train_place: see the header. */
+#include "cli/train_place.h"
+
+#include "cli/estimate/estimate.h"
+#include "train/estimate.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+int train_place_begin(struct train_place *p, struct zinf_job *job)
+{
+    p->path = zinf_path_join(job->output, "placement.json");
+    p->drive = zinf_path_join(job->output, "nvme");
+    if (!p->path || !p->drive)
+        return zinf_fail(-ENOMEM, "no memory for paths");
+    if (!job->resume || job->config || access(p->path, R_OK))
+        return 0;
+    job->config = p->path;
+    return zinf_make_dirs(p->drive);
+}
+
+static int fits(void *arg, const struct zinf_config *config)
+{
+    struct zinf_estimate_options *options = arg;
+    struct zinf_estimate unused;
+    options->trainer.config = config;
+    return zinf_estimate(&unused, options);
+}
+
+/* The session's configuration, which was resolved for what fits on the device, is read anew; what
+ * is to be said of it was said. */
+static int take(struct train_place *p, struct zinf_session *s, char text[ESTIMATE_PLACED])
+{
+    size_t n = strlen(text);
+    text[n] = '\n';
+    int code = zinf_file_write_atomic(p->path, text, n + 1);
+    text[n] = 0;
+    if (!code && strstr(text, "\"nvme\""))
+        code = zinf_make_dirs(p->drive);
+    s->job.config = p->path;
+    zinf_log(ZINF_LOG_INFO,
+             "no configuration says where things lie, and the device has no room for all: %s has "
+             "the placement that was chosen, for --config",
+             p->path);
+    if (!code)
+        code = session_config(s, true);
+    s->run.trainer.config = s->config;
+    return code;
+}
+
+int train_place_session(struct train_place *p, struct zinf_session *s)
+{
+    const uint32_t seats = s->config->seats > 1 ? (uint32_t)s->config->seats : 1;
+    struct zinf_estimate_options options = {.trainer = s->run.trainer,
+                                            .ranks = seats,
+                                            .local_ranks = seats,
+                                            .seats = seats,
+                                            .speeds = *s->run.trainer.speeds};
+    struct zinf_config_context context = session_context(s);
+    char *text;
+    if (s->job.config)
+        return 0;
+    unlink(p->path); /* of an earlier run, which is not gone on from */
+    if (fits(&options, s->config) != -ENOMEM)
+        return 0;
+    context.hidden_size = zinf_model_facts(s->model)->hidden;
+    context.dtype = zinf_dtype_name(s->config->dtype);
+    context.quiet = true;
+    text = malloc(ESTIMATE_PLACED);
+    int code = text ? estimate_place(s->config, &context, p->drive, fits, &options, text) : 0;
+    code = text && !code ? take(p, s, text) : 0;
+    free(text);
+    return code;
+}
+
+void train_place_end(struct train_place *p, struct zinf_job *job)
+{
+    job->config = job->config == p->path ? NULL : job->config;
+    if (p->drive)
+        rmdir(p->drive); /* unless something of a run is in it */
+    free(p->path);
+    free(p->drive);
+}

@@ -1,0 +1,59 @@
+#!/bin/sh
+# A training without a configuration is placed where there is room, says where, goes on there, and has
+# the bits of the training that the configuration it wrote asks for.
+. "$SRCDIR/tests/support/command.sh"
+cd "$work" || exit 99
+"$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 2 --vocab 257 --context 64 \
+    --output model >/dev/null || exit 99
+make_text text.txt 40
+train() { # output, options...
+    out=$1
+    shift
+    run "${status:-0}" "$zinf" train --model model --data text.txt --output "$out" --seq-len 16 \
+        --threads 1 --progress none --lr-scheduler constant --steps 4 "$@"
+}
+same() {
+    cmp "$1/model/model.safetensors" whole/model/model.safetensors
+}
+complained() {
+    grep -q "$1" said.err
+}
+small="--device-memory 1200KiB"
+train whole || exit 99
+fits_at_once() {
+    touch whole/placement.json
+    train whole --overwrite && [ ! -f whole/placement.json ] && [ ! -d whole/nvme ]
+}
+to_ram() {
+    train ram $small && same ram && complained ram/placement.json &&
+        grep -q '"cpu"' ram/placement.json && ! grep -q nvme ram/placement.json
+}
+by_its_file() {
+    train again $small --config ram/placement.json && same again && [ ! -f again/placement.json ]
+}
+to_the_drive() {
+    train drive $small --host-memory 21MiB && same drive &&
+        grep -q "drive/nvme" drive/placement.json && [ ! -d drive/nvme ]
+}
+goes_on() {
+    train on $small --host-memory 21MiB --steps 2 && train on $small --resume && same on &&
+        grep -q "on/nvme" on/placement.json && ! complained "no configuration says"
+}
+nothing_fits() {
+    status=1 train none --device-memory 64KiB
+    head -n 1 said.err | grep -q "does not fit: device memory needs" || head -n 3 said.err |
+        grep -q "does not fit: device memory needs"
+}
+says_what() { # the table of memory only where it is asked for
+    ! grep -q "sub-groups\|inputs of the step" said.err && train plan --plan &&
+        complained "inputs of the step" && [ -f plan/ledger.txt ]
+}
+check "what fits on the device is there" fits_at_once
+check "what does not is in RAM" to_ram
+check "the file says the same" by_its_file
+check "or on the drive" to_the_drive
+check "a run goes on where it was" goes_on
+check "the reason stands first where nothing fits" nothing_fits
+train whole --overwrite
+check "the plan is printed by --plan" says_what
+finish
