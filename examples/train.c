@@ -56,6 +56,7 @@ static int train(const char *model, const char *output)
     struct zinf_plan plan = ZINF_SIZED(struct zinf_plan);
     struct zinf_session *session;
     int n = 0;
+    const struct zinf_row_source rows = {.size = sizeof rows, .next = next_row, .arg = &n};
     int code = zinf_session_open(&session, options, sizeof options / sizeof *options);
     if (!code)
         code = zinf_session_plan(session, &plan);
@@ -63,7 +64,7 @@ static int train(const char *model, const char *output)
         printf("%llu parameters, %llu bytes of RAM\n", (unsigned long long)plan.params,
                (unsigned long long)(plan.host_bytes + plan.device_bytes));
     if (!code)
-        code = zinf_session_rows(session, ZINF_ROWS_OF_TRAINING, next_row, &n);
+        code = zinf_session_rows(session, ZINF_ROWS_OF_TRAINING, &rows);
     if (!code)
         code = zinf_session_train(session, &events);
     zinf_session_close(session);
@@ -84,9 +85,10 @@ static int use(const char *model, const char *output)
     int32_t ids[32], targets[32];
     char *text = NULL;
     int n = 0;
+    const struct zinf_row_source rows = {.size = sizeof rows, .next = next_row, .arg = &n};
     int code = zinf_session_open(&session, options, sizeof options / sizeof *options);
     if (!code)
-        code = zinf_session_rows(session, ZINF_ROWS_OF_EVALUATION, next_row, &n);
+        code = zinf_session_rows(session, ZINF_ROWS_OF_EVALUATION, &rows);
     if (!code)
         code = zinf_session_evaluate(session, &found);
     if (!code)

@@ -25,10 +25,12 @@ AS_IF([test "x$with_sentencepiece" = xno],
     [zinf_sentencepiece_summary=yes
      # The part that trains models is not needed; the wrapper is C++ in a library of C.
      SENTENCEPIECE_LIBS="-lsentencepiece -lstdc++"
+     SENTENCEPIECE_REQUIRES=", sentencepiece"
      AC_DEFINE([ZINF_HAVE_SENTENCEPIECE], [1], [tokenizer.model is read])],
     [test "x$with_sentencepiece" = xyes],
     [AC_MSG_ERROR([no SentencePiece that compiles: install libsentencepiece-dev and g++, or configure --without-sentencepiece])])])
 AM_CONDITIONAL([HAVE_SENTENCEPIECE], [test "x$zinf_sentencepiece_summary" = xyes])
 AC_SUBST([SENTENCEPIECE_CFLAGS])
 AC_SUBST([SENTENCEPIECE_LIBS])
+AC_SUBST([SENTENCEPIECE_REQUIRES])
 ])

@@ -10,7 +10,7 @@ api_declared = src/api/api.h src/train/checkpoints.h
 nodist_man_MANS = man/zinf_api.3
 CLEANFILES += man/zinf_api.3
 EXTRA_DIST += man/zinf_api.3.in scripts/headers_in_man.awk scripts/man-options.sh
-man/zinf_api.3: man/zinf_api.3.in scripts/headers_in_man.awk $(api_declared)
+man/zinf_api.3: man/zinf_api.3.in scripts/headers_in_man.awk $(api_declared) examples/train.c
 	$(AM_V_GEN)$(MKDIR_P) man && $(AWK) -v root='$(srcdir)' -f $(srcdir)/scripts/headers_in_man.awk \
 	  $(srcdir)/man/zinf_api.3.in >$@.tmp && mv $@.tmp $@
 

@@ -1,6 +1,17 @@
 /* mesh: ranks along axes, in nets that are split of the one of all. */
 #include "net/mesh.h"
 
+const char *zinf_axis_name(enum zinf_axis_kind axis)
+{
+    static const char *const names[ZINF_AXES] = {
+        [ZINF_DATA] = "data",
+        [ZINF_TENSOR] = "tensor",
+        [ZINF_PIPE] = "pipe",
+        [ZINF_CONTEXT] = "context",
+    };
+    return names[axis];
+}
+
 /* The last one's ranks are next to each other. */
 static const enum zinf_axis_kind order[ZINF_AXES] = {ZINF_PIPE, ZINF_DATA, ZINF_CONTEXT,
                                                      ZINF_TENSOR};

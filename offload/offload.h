@@ -23,6 +23,7 @@
 #include "base/memory.h"
 #include "cpu_optim/optim.h"
 #include "kernels/kernels.h"
+#include "net/mesh.h"
 
 /* ---- layout ---- */
 
@@ -52,9 +53,17 @@ struct zinf_layout {
     uint64_t max_group_elems;
     uint64_t total_elems; /* padded, of this rank's slices */
 };
-/* group_elems: wanted size of a sub-group, rounded to ZINF_LAYOUT_ALIGN. */
-int zinf_layout_init(struct zinf_layout *layout, const uint64_t *unit_elems, uint32_t n_units,
-                     uint64_t group_elems, uint32_t rank, uint32_t world);
+struct zinf_layout_options {
+    const uint64_t *unit_elems; /* [n_units] */
+    const bool *whole;          /* [n_units]: the rank's slice is one sub-group; NULL: none is */
+    uint32_t n_units;
+    uint64_t group_elems; /* wanted size of a sub-group, rounded to ZINF_LAYOUT_ALIGN */
+    /* Where this rank is along the axes, whose nets are not looked at. Slices are dealt out along
+     * ZINF_DATA; all others' world must be 1. */
+    struct zinf_axis at[ZINF_AXES];
+};
+/* -EINVAL, -ENOTSUP: the axis that cannot be is named. */
+int zinf_layout_init(struct zinf_layout *layout, const struct zinf_layout_options *options);
 void zinf_layout_fini(struct zinf_layout *layout);
 /* All of a unit that is fetched for a computation: what is in front of its parameters, these, and
  * what it takes to cut it into slices of as many bytes for each rank. */

@@ -26,7 +26,8 @@ cp "$module" "$folder/"
 for test in "$build"/tests/cuda/cuda_*_test; do
     case $test in *cuda_standin_*) ;; *) cp "$test" "$folder/tests/cuda/" ;; esac
 done
-cp "$source/tests/bench/gpu.sh" "$source/tests/bench/torch_gpt2_gpu.py" "$folder/tests/bench/"
+cp "$source"/tests/bench/gpu.sh "$source"/tests/bench/gpus.sh "$source"/tests/bench/gpu_common.sh \
+    "$source/tests/bench/torch_gpt2_gpu.py" "$folder/tests/bench/"
 mkdir "$folder/tests/fixtures"
 grep -oh '"[a-z0-9_]\{1,\}"' "$source"/tests/cuda/cuda_*_test.c | tr -d '"' | sort -u |
     while read -r fixture; do # what the tests name

@@ -1,5 +1,6 @@
 # A manual page with the declarations of headers in it: a line "@HEADER src/train/train.h@" becomes what
-# that header declares, as it stands there, between its guards. Usage: awk -v root=DIR -f this PAGE.in
+# that header declares, as it stands there, between its guards, and "@EXAMPLE examples/train.c@" that
+# file. Usage: awk -v root=DIR -f this PAGE.in
 
 function show(line) {
     gsub(/\\/, "\\e", line)
@@ -39,6 +40,15 @@ function display(header,    line, inside, blank) {
     sub(/^@HEADER /, "")
     sub(/@$/, "")
     display($0)
+    next
+}
+/^@EXAMPLE .*@$/ {
+    sub(/^@EXAMPLE /, "")
+    sub(/@$/, "")
+    print ".Bd -literal"
+    for (file = root "/" $0; (getline line < file) > 0;)
+        show(line)
+    print ".Ed"
     next
 }
 { print }

@@ -46,7 +46,8 @@ endif
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
 cuda_tests = tests/cuda/cuda_quantized_test tests/cuda/cuda_route_test tests/cuda/cuda_rope_test tests/cuda/cuda_update_test tests/cuda/cuda_train_test tests/cuda/cuda_elementwise_test tests/cuda/cuda_rows_test tests/cuda/cuda_matmul_test \
 	tests/cuda/cuda_attention_test tests/cuda/cuda_relative_test tests/cuda/cuda_magnitude_test tests/cuda/cuda_queues_test tests/cuda/cuda_model_test
-EXTRA_DIST += tests/bench/gpu.sh tests/bench/torch_gpt2_gpu.py scripts/bundle.sh \
+EXTRA_DIST += tests/bench/gpu.sh tests/bench/gpus.sh tests/bench/gpu_common.sh \
+	tests/bench/torch_gpt2_gpu.py scripts/bundle.sh \
 	scripts/registers.sh tests/cuda/bundle_chroot.sh
 if CUDA_STANDIN
 standin_CPPFLAGS = -I$(srcdir)/tests/cuda_standin $(TEST_CPPFLAGS) -DCUDA_STANDIN

@@ -16,27 +16,45 @@ template <class T> struct dequantize_args {
     bool vector;
 };
 
-template <class T, bool DOUBLE> DEVICE float scale_of(const dequantize_args<T> &a, int64_t block)
+/* From 2^-126 to 2^127. */
+DEVICE float power_of_two(int exponent)
 {
-    if (!DOUBLE)
+    bf16 x;
+    x.bits = (uint16_t)((exponent + 127) << 7);
+    return to_float(x);
+}
+
+template <enum zinf_form FORM> DEVICE int64_t block_of(int64_t e)
+{
+    return e / (FORM == ZINF_FORM_MXFP4 ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK);
+}
+
+template <class T, enum zinf_form FORM>
+DEVICE float scale_of(const dequantize_args<T> &a, int64_t block)
+{
+    if (FORM == ZINF_FORM_MXFP4) { /* in two steps: 2^-127 is a denormal number */
+        const int code = a.nested_codes[block];
+        return product(power_of_two(code / 2 - 64), power_of_two(code - code / 2 - 63));
+    }
+    if (FORM != ZINF_FORM_NF4_DOUBLE)
         return a.scales[block];
     return product(a.nested_map[a.nested_codes[block]], a.nested[block / ZINF_QUANT_SCALES]) +
            *a.offset;
 }
 
 /* Elements e .. e + 7, of one block: 4 bytes. */
-template <class T, bool DOUBLE>
+template <class T, enum zinf_form FORM>
 DEVICE void dequantize_word(const dequantize_args<T> &a, const float *map, int64_t e,
                             float (&x)[EACH])
 {
-    const float scale = scale_of<T, DOUBLE>(a, e / ZINF_QUANT_BLOCK);
+    const float scale = scale_of<T, FORM>(a, block_of<FORM>(e));
     const uint32_t word = *(const uint32_t *)(const void *)(a.codes + e / 2);
     UNROLL for (int k = 0; k < EACH; k++) x[k] =
         product(map[word >> (k % 2 ? 4 * k - 4 : 4 * k + 4) & 15], scale);
 }
 
 /* The same wherever blocks and bytes begin, up to the row's end. */
-template <class T, bool DOUBLE>
+template <class T, enum zinf_form FORM>
 DEVICE void make_halves(const dequantize_args<T> &a, const float *map, int64_t e, int64_t count,
                         float (&x)[EACH])
 {
@@ -44,7 +62,7 @@ DEVICE void make_halves(const dequantize_args<T> &a, const float *map, int64_t e
     {
         const int64_t i = k < count ? e + k : e;
         const uint32_t byte = a.codes[i / 2];
-        const float scale = scale_of<T, DOUBLE>(a, i / ZINF_QUANT_BLOCK);
+        const float scale = scale_of<T, FORM>(a, block_of<FORM>(i));
         x[k] = product(map[i % 2 ? byte & 15 : byte >> 4], scale);
     }
 }
@@ -76,9 +94,9 @@ dequantize_kernel(dequantize_args<T> a)
             x[k] = product(product(code, scale), ZINF_QUANT_INT8_STEP);
         }
     } else if (a.vector) {
-        dequantize_word<T, FORM == ZINF_FORM_NF4_DOUBLE>(a, map, e, x);
+        dequantize_word<T, FORM>(a, map, e, x);
     } else {
-        make_halves<T, FORM == ZINF_FORM_NF4_DOUBLE>(a, map, e, count, x);
+        make_halves<T, FORM>(a, map, e, count, x);
     }
     store_each(to, x, count, a.vector);
 }
@@ -106,9 +124,10 @@ static cudaError_t dequantize_typed(cudaStream_t stream, const struct zinf_dequa
     a.rows = z->rows;
     a.vector = p->cols % EACH == 0 && aligned16(z->w);
     uint64_t units = (uint64_t)a.n_rows * ((p->cols + EACH - 1) / EACH);
-    return launch(p->form == ZINF_FORM_INT8  ? dequantize_kernel<T, ZINF_FORM_INT8>
-                  : p->form == ZINF_FORM_NF4 ? dequantize_kernel<T, ZINF_FORM_NF4>
-                                             : dequantize_kernel<T, ZINF_FORM_NF4_DOUBLE>,
+    return launch(p->form == ZINF_FORM_INT8    ? dequantize_kernel<T, ZINF_FORM_INT8>
+                  : p->form == ZINF_FORM_NF4   ? dequantize_kernel<T, ZINF_FORM_NF4>
+                  : p->form == ZINF_FORM_MXFP4 ? dequantize_kernel<T, ZINF_FORM_MXFP4>
+                                               : dequantize_kernel<T, ZINF_FORM_NF4_DOUBLE>,
                   dim3(blocks_for(units, DEQUANTIZE_THREADS)), dim3(DEQUANTIZE_THREADS), 0, stream,
                   a);
 }

@@ -89,7 +89,8 @@ void zinf_session_close(struct zinf_session *s)
         free(s->texts[i]);
     for (int i = 0; i < 2; i++)
         if (s->rows[i]) {
-            unlink(s->rows[i]);
+            if (!s->keeps_rows)
+                unlink(s->rows[i]);
             free(s->rows[i]);
         }
     free(s->texts);
@@ -98,41 +99,93 @@ void zinf_session_close(struct zinf_session *s)
 
 /* ---- rows ---- */
 
-static int drain(FILE *file, int (*next)(void *arg, const char **row), void *arg)
+/* Whole rows of a file that an earlier session has filled; what it did not finish is cut off. */
+static int count_rows(FILE *file, uint64_t *n)
+{
+    long end = 0;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    for (*n = 0; (bytes = getline(&line, &room, file)) > 0 && line[bytes - 1] == '\n'; ++*n)
+        end += bytes;
+    free(line);
+    if (ferror(file) || fseek(file, end, SEEK_SET) || ftruncate(fileno(file), end))
+        return zinf_fail(-EIO, "cannot go on with the rows of an earlier run: %s", strerror(errno));
+    return 0;
+}
+
+static int read_row(const struct zinf_row_source *rows, const char **row)
+{
+    int more = rows->next(rows->arg, row);
+    if (more < 0)
+        return zinf_fail(more, "the caller's rows ended early");
+    if (more && strpbrk(*row, "\r\n"))
+        return zinf_fail(-EINVAL, "a row has an end of a line in it: give a JSON object in one");
+    return more;
+}
+
+/* The caller goes on behind the first n, by itself or by reading them again. */
+static int skip_rows(const struct zinf_row_source *rows, uint64_t n)
+{
+    const char *row;
+    int code = n && rows->skip ? rows->skip(rows->arg, n) : 0;
+    if (code)
+        return zinf_fail(code, "the caller's rows do not go on behind row %llu",
+                         (unsigned long long)n);
+    for (uint64_t i = 0; !rows->skip && i < n; i++)
+        if ((code = read_row(rows, &row)) <= 0)
+            return code ? code
+                        : zinf_fail(-EINVAL,
+                                    "there are %llu rows, but the run that is resumed has taken "
+                                    "%llu",
+                                    (unsigned long long)i, (unsigned long long)n);
+    return 0;
+}
+
+static int drain(const struct zinf_row_source *rows, FILE *file)
 {
     const char *row;
     int more;
-    while ((more = next(arg, &row)) > 0)
-        if (strpbrk(row, "\r\n"))
-            return zinf_fail(-EINVAL,
-                             "a row has an end of a line in it: give a JSON object in one");
-        else if (fprintf(file, "%s\n", row) < 0)
+    while ((more = read_row(rows, &row)) > 0)
+        if (fprintf(file, "%s\n", row) < 0)
             return zinf_fail(-EIO, "cannot write rows: %s", strerror(errno));
-    return more < 0 ? zinf_fail(more, "the caller's rows ended early") : 0;
+    return more;
+}
+
+/* A row at a time goes to a file, of which a resumed training has a part already. */
+static int fill_file(struct zinf_session *s, const struct zinf_row_source *rows, const char *path)
+{
+    FILE *file = s->job.resume ? fopen(path, "r+") : NULL;
+    uint64_t n = 0;
+    if (!file)
+        file = fopen(path, "w+");
+    if (!file)
+        return zinf_fail(-errno, "cannot write rows to %s: %s", path, strerror(errno));
+    int code = count_rows(file, &n);
+    if (!code)
+        code = skip_rows(rows, n);
+    if (!code)
+        code = drain(rows, file);
+    if (fclose(file) && !code)
+        code = zinf_fail(-EIO, "cannot write rows to %s: %s", path, strerror(errno));
+    return code;
 }
 
 int zinf_session_rows(struct zinf_session *s, enum zinf_row_kind which,
-                      int (*next)(void *arg, const char **row), void *arg)
+                      const struct zinf_row_source *rows)
 {
-    char name[64];
+    struct zinf_words *words = which ? &s->job.eval_data : &s->job.data;
     if (s->rows[which])
         return zinf_fail(-EEXIST, "rows were given already");
-    int code = zinf_make_dirs(s->job.output);
-    snprintf(name, sizeof name, ".%s-rows.jsonl", which ? "eval" : "train");
-    char *path = code ? NULL : zinf_path_join(s->job.output, name);
-    FILE *file = path ? fopen(path, "w") : NULL;
-    if (!code && !file)
-        code = zinf_fail(-EIO, "cannot write rows to %s: %s", s->job.output, strerror(errno));
+    if (words->n == ZINF_MOST_WORDS)
+        return zinf_fail(-EINVAL, "there are more than %d files", ZINF_MOST_WORDS);
+    char *folder = zinf_path_join(s->job.output, "cache");
+    int code = folder ? zinf_make_dirs(folder) : -ENOMEM;
+    char *path = code ? NULL : zinf_path_join(folder, which ? "eval-rows.jsonl" : "rows.jsonl");
     if (!code)
-        code = drain(file, next, arg);
-    if (file && fclose(file) && !code)
-        code = zinf_fail(-EIO, "cannot write rows to %s: %s", s->job.output, strerror(errno));
-    struct zinf_words *words = which ? &s->job.eval_data : &s->job.data;
-    if (!code && words->n == ZINF_MOST_WORDS)
-        code = zinf_fail(-EINVAL, "there are more than %d files", ZINF_MOST_WORDS);
+        code = path ? fill_file(s, rows, path) : -ENOMEM;
+    free(folder);
     if (code) {
-        if (path)
-            unlink(path);
         free(path);
         return code;
     }

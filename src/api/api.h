@@ -38,15 +38,24 @@ struct zinf_session;
 int zinf_session_open(struct zinf_session **out, const struct zinf_setting *options, size_t n);
 void zinf_session_close(struct zinf_session *session);
 
-/* Rows of data beside those of the files: JSON objects as the files' lines have them. next: 1 and a
- * row that is borrowed until the next call, 0 at the end, < 0 to give up. They are drained at once
- * into a file in the folder of option output, which goes with the session. */
+/* Rows of data beside those of the files: JSON objects as the files' lines have them, one at a time
+ * in memory. They go to a file in the folder of option output, which stays with a training: with
+ * option resume the rows that it has taken are there, and the caller goes on behind them. */
 enum zinf_row_kind {
     ZINF_ROWS_OF_TRAINING,
     ZINF_ROWS_OF_EVALUATION,
 };
+struct zinf_row_source {
+    size_t size;
+    /* 1 and a row that is borrowed until the next call, 0 at the end, < 0 to give up. */
+    int (*next)(void *arg, const char **row);
+    /* The first n are there: the next call gives the one behind them. 0, or < 0. NULL: all are read
+     * again, and the first n dropped. */
+    int (*skip)(void *arg, uint64_t n);
+    void *arg;
+};
 int zinf_session_rows(struct zinf_session *session, enum zinf_row_kind which,
-                      int (*next)(void *arg, const char **row), void *arg);
+                      const struct zinf_row_source *rows);
 
 struct zinf_step {
     size_t size;

@@ -3,5 +3,5 @@ libcore_la_SOURCES += src/api/api.h src/api/api.c src/api/options.h src/api/opti
 	src/api/fit.c src/api/classes.c src/api/seats.c src/api/training.c src/api/evaluation.c src/api/scores.c \
 	src/api/generate.h src/api/generate_config.c src/api/texts.c
 INSTALLED_H += src/api/api.h
-program_tests += tests/api/rows_test
+program_tests += tests/api/rows_test tests/api/door_test
 script_tests += tests/api/installed_test.sh

@@ -82,6 +82,7 @@ struct zinf_session {
     char **texts; /* of options, copied */
     size_t n_texts;
     char *rows[2];              /* files of zinf_session_rows */
+    bool keeps_rows;            /* a training stands on them, and may be resumed */
     volatile sig_atomic_t stop; /* by zinf_session_cancel */
     /* Of a training: what the command sets before (events, speeds, save, stuck), and what it makes
      * of the rest when all is open. opened: sees that, on every rank, and may say that it cannot

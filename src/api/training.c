@@ -211,6 +211,7 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     s->asked.model = s->job.model;
     s->asked.steps = s->job.steps;
     s->use = JOB_TRAINS;
+    s->keeps_rows = true;
     s->stop = 0;
     code = job_train_find(s);
     if (!code)

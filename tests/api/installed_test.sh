@@ -15,6 +15,10 @@ PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name zinf.pc)")
 export PKG_CONFIG_PATH
 sed -i "s|^prefix=.*|prefix=$prefix|; s|^exec_prefix=.*|exec_prefix=$prefix|; s|^libdir=.*|libdir=$prefix/lib|; s|^includedir=.*|includedir=$prefix/include|" \
     "$PKG_CONFIG_PATH/zinf.pc"
+check "what the library itself needs is named, and found" pkg-config --print-errors --exists zinf
+pkg-config --print-requires-private zinf >"$work/said.out"
+says liburing libcjson libpcre2-8 icu-uc libxxhash zlib libzstd libcrypto
+verdict $? "with all libraries that it is linked to"
 libdir=$(pkg-config --variable=libdir zinf)
 LD_LIBRARY_PATH=$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
@@ -57,6 +61,13 @@ says "step 20 of 20: loss" "3 and 3 are" "a step of our own: loss" "parameters" 
 verdict $? "which leaves models"
 [ ! -s "$work/said.err" ]
 verdict $? "and nothing on the terminal that nobody asked for"
-[ -z "$(find "$work/out" -maxdepth 1 -name '.*-rows.jsonl')" ]
-verdict $? "and no rows"
+make -s -C "$BUILDDIR" uninstall prefix="$prefix" exec_prefix="$prefix" \
+    bashcompletiondir="$prefix/share/b" zshcompletiondir="$prefix/share/z" \
+    fishcompletiondir="$prefix/share/f" >"$work/said.out" 2>"$work/said.err"
+left=$(find "$prefix" ! -type d)
+[ -z "$left" ] || echo "# left:" $left
+[ -z "$left" ]
+verdict $? "uninstall leaves nothing"
+[ -f "$work/out/cache/rows.jsonl" ] && [ ! -e "$work/out/again/cache/eval-rows.jsonl" ]
+verdict $? "rows stay with a training alone"
 finish

@@ -1,153 +1,89 @@
 #!/usr/bin/env bash
-# All that a machine with a GPU can say about zinf's CUDA device, in less than 10 minutes: the GPU's
-# part of the test suite, losses against the host device and a second run, GPT-2 XL with and without
-# offload at several batch sizes, PyTorch beside it, the benches, and the tests under
-# compute-sanitizer. A phase goes on after a failure; a command ends at its own limit or at that of
-# all, and what is left then is left out and said. RESULTS has summary.txt, which also goes to
-# standard output, results.json with every test and figure, and all logs in logs.tar.gz; the last two
-# are made anew after every phase, and also where this is ended from outside. Status 1 if a phase
-# failed.
+# All that a machine with a GPU can say about zinf's CUDA device: rates of products, attention and
+# copies, losses against the host device and a second run, GPT-2 XL with and without offload beside
+# PyTorch, the GPU's part of the test suite, training from a drive, layers of a 7B model in bf16 and in
+# 4 bits, times by kernel, and the tests under compute-sanitizer. A phase goes on after a failure; a
+# command ends at its own limit or at that of all, and what is left then is left out and said: the
+# phases come in the order of what is most worth knowing, and a second call can be given the rest.
+# RESULTS has summary.txt, which also goes to standard output, results.json with every figure, and all
+# logs in logs.tar.gz, whatever second this is ended at. Status 1 if a phase failed.
 #
-# usage: gpu.sh BUILD RESULTS [PHASE...]
-#   BUILD    a build folder with the CUDA module and `make check` programs, or a bundle of it
-#            (scripts/bundle.sh)
-#   RESULTS  a folder to write to
-#   PHASE    suite losses bench xl torch sanitizer (default: these, what is most worth knowing
-#            first); curve: xl at more batch sizes
+# usage: gpu.sh [--dry-run] BUILD RESULTS [PHASE...]
+#   --dry-run  every phase with the smallest models, on the stand-in for CUDA of tests/cuda_standin:
+#              that all commands are ones that zinf has
+#   BUILD      a build folder with the CUDA module and `make check` programs, or a bundle of it
+#              (scripts/bundle.sh)
+#   RESULTS    a folder to write to
+#   PHASE      bench losses xl torch suite drive wide times xl-long compile sanitizer (default: these);
+#              curve: xl at more batch sizes
 #
 #   SECONDS_LEFT for all phases together (default: 540)
-#   WORK         where a folder of 4 GB for models and logs is made and removed (default: the first of
-#                TMPDIR, /tmp, /var/tmp, RESULTS and HOME that is on a drive)
-#   PYTHON       with PyTorch, for the phase torch (default: python3)
-#   TORCH        options of torch_gpt2_gpu.py (default: --compile)
-#   SMALL        arguments of `zinf init` for the phase losses
-#   XL           arguments of `zinf init` for the phases xl and torch (default: --size xl)
-#   XL_SEQ, XL_MICRO, XL_TOKENS   1024, 16 and the tokens of a step, "16384 65536"
-#   XL_DEVICE_MEMORY, XL_HOST_MEMORY   20GiB, 40GiB
-#   SUITE_LIMIT, SUITE_SECONDS   seconds for a program of the suite, and for all of them: 60, 200
+#   WORK         where a folder of 20 GB for models, logs and a drive's files is made and removed
+#                (default: the first of TMPDIR, /tmp, /var/tmp, RESULTS and HOME that is on a drive)
+#   PYTHON       with PyTorch, for the phases torch and compile (default: python3)
+#   SMALL, XL, DRIVE, WIDE, WIDEST   arguments of `zinf init` for the models of losses, xl, drive, wide
+#   XL_SEQ, XL_MICRO, XL_TOKENS      1024, 16 and the tokens of a step of xl and xl-long: 16384 65536
+#   XL_DEVICE_MEMORY, XL_HOST_MEMORY   20GiB, 30GiB
+#   SUITE_LIMIT, SUITE_SECONDS   seconds for a program of the suite, and for all of them: 60, 150
 #   INTERPRETER  a folder with what takes the place of CUDA's libraries (tests/ptx)
 set -uo pipefail
-SECONDS=0
-
+dry=
+[ "${1:-}" != --dry-run ] || { dry=1 && shift; }
 [ $# -ge 2 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 build=$(CDPATH='' cd -- "$1" && pwd) || exit 2
 mkdir -p -- "$2" && results=$(CDPATH='' cd -- "$2" && pwd) || exit 2
 shift 2
-[ $# -gt 0 ] || set -- suite losses bench xl torch sanitizer
-seconds_left=${SECONDS_LEFT:-540}
-here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-python=${PYTHON:-python3}
-xl_seq=${XL_SEQ:-1024} xl_micro=${XL_MICRO:-16}
-xl_tokens=${XL_TOKENS:-16384 65536}
-xl_memory=${XL_DEVICE_MEMORY:-20GiB} xl_host=${XL_HOST_MEMORY:-40GiB}
-# A bundle's libraries are for what it has itself: Python's have others of the same names.
-ours=(env)
-[ ! -d "$build/lib" ] ||
-    ours=(env "LD_LIBRARY_PATH=${INTERPRETER:+$INTERPRETER:}$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
-zinf=("${ours[@]}" "$build/zinf")
-for module in "${ZINF_CUDA_MODULE:-}" "$build/.libs/zinf-cuda.so" "$build/zinf-cuda.so"; do
-    [ -z "$module" ] || [ ! -f "$module" ] || break
-done
-# A store refuses what is no drive.
-work_folder() {
-    local folder
-    for folder in "${TMPDIR:-/tmp}" /tmp /var/tmp "$results" "${HOME:-/root}"; do
-        case $(stat -f -c %T -- "$folder" 2>&1) in
-        tmpfs | ramfs | squashfs) ;;
-        *) [ ! -w "$folder" ] || { echo "$folder" && return; } ;;
-        esac
-    done
-    echo "$results"
-}
-work=$(mktemp -d "${WORK:-$(work_folder)}/zinf-gpu.XXXXXX") || exit 2
-summary=$results/summary.txt logs=$work/logs
-mkdir -p "$logs" "$work/tests" || exit 2
-: >"$work/keys"
-: >"$work/values"
-export ZINF_CUDA_MODULE=$module BUILDDIR=$work SRCDIR=${SRCDIR:-$here/../..}
-export XDG_CACHE_HOME=$work/cache
-failed=
-current= # the command that runs
-
-say() { printf '\n== %s (%s, %d s)\n' "$*" "$(date -u +%T)" $SECONDS | tee -a "$summary"; }
-note() { printf '%s\n' "$*" | tee -a "$summary"; }
-fail() { note "FAILED: $*"; fact "failed: $*" '"yes"'; failed=1; }
-# A line of results.json: its key, and its value as JSON.
-fact() {
-    printf '%s\n' "$1" >>"$work/keys"
-    printf '%s\n' "$2" >>"$work/values"
-}
-quoted() { # words as one JSON string
-    printf '"%s"' "$(printf '%s' "$*" | tr '\n\t' '  ' | sed 's/[\\"]/\\&/g')"
-}
-# A command for at most so many seconds, and no longer than there is time for all; 124: it ran out.
-limited() { # seconds, command...
-    local most=$1
-    shift
-    [ $((seconds_left - SECONDS)) -ge "$most" ] || most=$((seconds_left - SECONDS))
-    [ "$most" -gt 0 ] || return 124
-    timeout -k 5 "$most" "$@" & # a trap waits for what is in front
-    current=$!
-    wait $current
-    local status=$?
-    current=
-    return $status
-}
-is_late() {
-    [ $SECONDS -ge "$seconds_left" ] && note "left out for want of time: $*"
-}
-
-: >"$summary"
-{
-    date -u
-    timeout -k 5 15 nvidia-smi 2>&1 | head -n 20
-    timeout -k 5 15 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw,power.limit \
-        --format=csv 2>&1
-    lscpu | sed -n '/Model name/p;/^CPU(s)/p'
-    df -h "$work" 2>&1
-    ulimit -l
-    limited 30 "${zinf[@]}" report 2>&1
-    echo "== libraries of $module"
-    "${ours[@]}" ldd "$module" 2>&1
-} >"$logs/machine.txt"
-limited 60 "${zinf[@]}" doctor >"$logs/doctor.txt" 2>&1
-fact machine "$(quoted "$(sed -n 's/^cpu  *//p' "$logs/machine.txt")")"
-fact gpu "$(quoted "$(timeout -k 5 15 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1)")"
-grep -h '^cuda' "$logs/machine.txt" | tee -a "$summary"
-cat "$logs/doctor.txt" >>"$summary"
-
-# Logs alone: no weights. What is there now, whatever happens later.
-pack() {
-    {
-        echo "{"
-        sed 's/["\\]/\\&/g; s/^/  "/' "$work/keys" | paste - "$work/values" |
-            sed 's/\t/": /; $!s/$/,/'
-        echo "}"
-    } >"$results/results.json"
-    tar -C "$work" --exclude='*.safetensors' -czf "$results/logs.tar.gz" logs
-}
-leave() {
-    [ -z "$current" ] || kill "$current"
-    fact seconds $SECONDS
-    pack
-    rm -rf -- "${work:?}"
-}
-trap leave EXIT
-trap 'note "ended from outside"; exit 1' TERM INT HUP
-pack
-if grep -q '^cuda  *not used' "$logs/machine.txt"; then
-    note "there is no GPU to check; the module's libraries and the driver:"
-    sed -n '/^== libraries/,$p' "$logs/machine.txt" | tee -a "$summary"
-    fact failed '"there is no GPU to check"'
-    exit 1
+phases="bench losses xl torch suite drive wide times xl-long compile sanitizer curve"
+# shellcheck disable=SC2086
+[ $# -gt 0 ] || set -- ${phases% curve}
+if [ "$dry" ]; then
+    tiny="--layers 2 --hidden 32 --heads 2 --vocab 257 --context 32"
+    small=${SMALL:-$tiny} xl=${XL:-$tiny} drive=${DRIVE:-$tiny} wide=${WIDE:-$tiny} widest=${WIDEST:-$tiny}
+    xl_seq=16 xl_micro=2 xl_tokens="32 64" loss_seq=16 loss_steps=4 steps=4
+    xl_memory=64MiB xl_host=1GiB
+    drive_bench="--size 4MiB --seconds 0.02 --block-size 256KiB --queue-depth 4 --read"
+    gemms="16x16x16" heads="--batch 1 --seq 16 --heads 2 --head-dim 16" pcie="--size 1MiB"
+else
+    small=${SMALL:---layers 4 --hidden 256 --heads 4 --vocab 1000 --context 256}
+    xl=${XL:---size xl --vocab 50257} drive=${DRIVE:---size xl --vocab 50257 --layers 16}
+    wide=${WIDE:---size 7b --layers 4} widest=${WIDEST:---size 70b --layers 1}
+    xl_seq=${XL_SEQ:-1024} xl_micro=${XL_MICRO:-16} xl_tokens=${XL_TOKENS:-16384 65536}
+    loss_seq=64 loss_steps=${LOSS_STEPS:-50} steps=5
+    xl_memory=${XL_DEVICE_MEMORY:-20GiB} xl_host=${XL_HOST_MEMORY:-30GiB}
+    drive_bench="--size 4GiB --seconds 1"
+    # XL's block and its head, whose last tile has an odd number of rows; 7B's block; 70B's.
+    gemms="16384x1600x6400 16384x6400x1600 1024x16768x1600 1024x16721x1600 1024x16720x1600
+           2048x4096x11008 2048x8192x28672"
+    heads="--batch 4 --seq 4096 --head-dim 128 --heads 16" pcie=
 fi
+# shellcheck source=tests/bench/gpu_common.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/gpu_common.sh"
 
-# ---- the suite ----
+# ---- rates ----
+
+bench() {
+    local shape
+    # shellcheck disable=SC2086
+    bench_one pcie $pcie
+    [ "$dry" ] || bench_one gemm --device cuda --type bf16
+    for shape in $gemms; do
+        # shellcheck disable=SC2086
+        set -- ${shape//x/ }
+        bench_one gemm --device cuda --type bf16 --m "$1" --n "$2" --k "$3"
+    done
+    [ "$dry" ] || ZINF_CUDA_TF32=1 bench_one gemm --device cuda --type fp32
+    [ "$dry" ] || bench_one attention --device cuda
+    # shellcheck disable=SC2086
+    bench_one attention --device cuda $heads
+}
+
+# ---- tests ----
 
 suite() {
-    local test log n bad skipped until=$((SECONDS + ${SUITE_SECONDS:-200}))
+    local test log n bad skipped until=$((SECONDS + ${SUITE_SECONDS:-150}))
     for test in "$build"/tests/cuda/cuda_*_test; do
         case $test in *cuda_standin_*) continue ;; esac
+        [ -x "$test" ] || continue
         ! is_late "$(basename "$test")" || continue
         if [ $SECONDS -ge $until ]; then # the other phases are to have their time
             fail "$(basename "$test"): left out, the suite has had its time"
@@ -174,7 +110,7 @@ sanitizer() {
             ! is_late "$tool, $test" || continue
             log=$logs/sanitizer-$tool-$test.txt
             limited 25 "${ours[@]}" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-                "$build/tests/cuda_${test}_test" >"$log" 2>&1
+                "$build/tests/cuda/cuda_${test}_test" >"$log" 2>&1
             case $? in
             0)
                 note "$tool, $test: clean"
@@ -187,72 +123,20 @@ sanitizer() {
     done
 }
 
-bench_one() { # arguments of zinf bench
-    limited 30 "${zinf[@]}" bench "$@" >"$logs/bench.one" 2>&1 || fail "bench $*"
-    cat "$logs/bench.one" >>"$logs/bench.txt"
-    fact "bench $*" "$(quoted "$(cat "$logs/bench.one")")"
-}
-
-bench() {
-    bench_one pcie
-    bench_one gemm --device cuda --type bf16
-    bench_one gemm --device cuda --type fp16
-    ZINF_CUDA_TF32=1 bench_one gemm --device cuda --type fp32
-    bench_one attention --device cuda
-    bench_one attention --device cuda --batch 4 --seq 4096 --head-dim 128 --heads 16
-    tee -a "$summary" <"$logs/bench.txt"
-}
-
 # ---- trainings ----
-
-# A training of FOLDER's model; its log is in FOLDER/NAME. Usage: train FOLDER NAME CONFIG LIMIT ...
-train() {
-    local folder=$1 name=$2 config=$3 limit=$4
-    shift 4
-    rm -rf "${folder:?}/$name" "$folder/$name.jsonl"
-    printf '%s\n' "$config" >"$folder/$name.json"
-    limited "$limit" "${zinf[@]}" train --no-final-checkpoint --model "$folder/model" --data "$work/text.txt" \
-        --config "$folder/$name.json" --log "$folder/$name.jsonl" --progress none --dropout 0 \
-        --output "$folder/$name" "$@" >"$folder/$name.txt" 2>&1
-    local status=$?
-    rm -rf "${folder:?}/$name"
-    return $status
-}
-
-# RAM may grow on demand where a machine is lent, so that what is available now says little.
-config_of() { # places of parameters and optimizer, micro-batch, accumulation, host memory or none
-    local budget=
-    [ $# -lt 5 ] || budget=", \"zinf\": {\"host_memory\": \"$5\"}"
-    printf '{"train_micro_batch_size_per_gpu": %s, "gradient_accumulation_steps": %s,
-"gradient_clipping": 1.0, "bf16": {"enabled": true},
-"optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.1}},
-"zero_optimization": {"stage": 3, "offload_param": {"device": "%s"},
-"offload_optimizer": {"device": "%s"}}%s}' "$3" "$4" "$1" "$2" "$budget"
-}
-
-number() { sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$2"; }
-
-make_text() {
-    [ -s "$work/text.txt" ] ||
-        awk 'BEGIN { srand(1); for (i = 0; i < 400000; i++) printf "%c%s", 97 + int(rand() * 26),
-            i % 7 ? "" : i % 91 ? " " : "\n" }' >"$work/text.txt"
-}
 
 # 50 steps of a small model in bf16: the GPU twice, offloaded, and the host.
 losses() {
     local folder=$logs/losses name
-    mkdir -p "$folder"
-    make_text
     # shellcheck disable=SC2086
-    limited 30 "${zinf[@]}" init --arch gpt2 --tokenizer bytes --vocab 50257 ${SMALL:---layers 4 --hidden 256 --heads 4 --vocab 1000 --context 256} \
-        --output "$folder/model" >"$folder/init.txt" 2>&1 || { fail "losses: init"; return; }
-    set -- --steps "${LOSS_STEPS:-50}" --seq-len 64
-    train "$folder" cuda "$(config_of none none 4 1)" 60 --device cuda "$@" || fail "losses: cuda"
-    train "$folder" again "$(config_of none none 4 1)" 60 --device cuda "$@" || fail "losses: again"
-    train "$folder" offload "$(config_of cpu cpu 4 1)" 60 --device cuda "$@" || fail "losses: offload"
-    train "$folder" host "$(config_of none none 4 1)" 100 --device host "$@" || fail "losses: host"
+    make_model losses --arch gpt2 $small || return
+    set -- --steps "$loss_steps" --seq-len "$loss_seq"
+    train "$folder" cuda "$(config_of none none 4 1)" 60 "$@" || fail "losses: cuda"
+    train "$folder" again "$(config_of none none 4 1)" 60 "$@" || fail "losses: again"
+    train "$folder" offload "$(config_of cpu cpu 4 1)" 60 "$@" || fail "losses: offload"
+    train "$folder" host "$(config_of none none 4 1)" 100 "$@" --device host || fail "losses: host"
     for name in cuda again offload host; do
-        number loss "$folder/$name.jsonl" >"$folder/$name.losses"
+        [ ! -f "$folder/$name.jsonl" ] || number loss "$folder/$name.jsonl" >"$folder/$name.losses"
     done
     cmp -s "$folder/cuda.losses" "$folder/again.losses" || fail "two runs on the GPU differ"
     cmp -s "$folder/cuda.losses" "$folder/offload.losses" || fail "offload changes the losses"
@@ -265,67 +149,116 @@ losses() {
     fact losses "$(quoted "$(cat "$folder/distance.txt")")"
 }
 
-# Tokens a second of the steps but the first two: one is measured serially, one fills lanes.
-rate() {
-    sed 1,2d "$1" | sed -n 's/.*"tokens_per_second": \([0-9.e+]*\).*/\1/p' | sort -n |
-        awk '{ x[NR] = $1 } END { if (NR) printf "%.0f", x[int((NR + 1) / 2)]; else printf "0" }'
-}
-
-make_xl() {
-    mkdir -p "$logs/xl"
+xl_of() { # tokens of a step
+    local folder=$logs/xl tokens=$1 micro accumulate way name
     # shellcheck disable=SC2086
-    [ -s "$logs/xl/model/config.json" ] ||
-        limited 90 "${zinf[@]}" init --arch gpt2 --tokenizer bytes --vocab 50257 ${XL:---size xl} --dtype bf16 \
-            --output "$logs/xl/model" >"$logs/xl/init.txt" 2>&1 || { fail "xl: init"; return 1; }
-}
-
-xl() {
-    local folder=$logs/xl tokens micro accumulate way places memory
-    make_text
-    make_xl || return
-    for tokens in ${1:-$xl_tokens}; do
-        micro=$((tokens / xl_seq < xl_micro ? tokens / xl_seq : xl_micro))
-        accumulate=$((tokens / (micro * xl_seq)))
-        for way in "offload cpu cpu $xl_memory" "resident none none 0"; do
-            # shellcheck disable=SC2086
-            set -- $way
-            places="$2 $3" memory=$4
-            name=$1-$tokens
-            ! is_late "$name" || continue
-            set -- --steps 5 --seq-len "$xl_seq" --device cuda
-            [ "$memory" = 0 ] || set -- "$@" --device-memory "$memory"
-            # shellcheck disable=SC2086
-            train "$folder" "$name" "$(config_of $places $micro $accumulate $xl_host)" \
-                "${XL_LIMIT:-75}" "$@" || fail "xl: $name (see xl/$name.txt)"
-            note "$name: $(rate "$folder/$name.jsonl") tokens/s"
-            fact "xl $name tokens_per_second" "$(rate "$folder/$name.jsonl")"
-        done
+    make_model xl --arch gpt2 $xl --dtype bf16 || return
+    micro=$((tokens / xl_seq < xl_micro ? tokens / xl_seq : xl_micro))
+    accumulate=$((tokens / (micro * xl_seq)))
+    for way in "resident none none 0" "offload cpu cpu $xl_memory"; do
+        # shellcheck disable=SC2086
+        set -- $way
+        name=$1-$tokens
+        ! is_late "$name" || continue
+        if [ "$4" = 0 ]; then
+            train "$folder" "$name" "$(config_of "$2" "$3" $micro $accumulate "$xl_host")" \
+                "${XL_LIMIT:-75}" --steps 8 --seq-len "$xl_seq" || fail "xl: $name (see xl/$name.txt)"
+        else
+            train "$folder" "$name" "$(config_of "$2" "$3" $micro $accumulate "$xl_host")" \
+                "${XL_LIMIT:-75}" --steps $steps --seq-len "$xl_seq" --device-memory "$4" ||
+                fail "xl: $name (see xl/$name.txt)"
+        fi
+        tell_rate "$folder" "$name"
     done
 }
-
+xl() { xl_of "${xl_tokens%% *}"; }
+xl_long() { xl_of "${xl_tokens##* }"; }
 curve() {
-    xl "4096 262144"
+    local tokens
+    for tokens in 4096 262144; do xl_of $tokens; done
 }
 
-torch() {
-    make_xl || return
+# All of the model and its state on a drive, beside what the drive does alone.
+drive() {
+    local folder=$logs/drive
     # shellcheck disable=SC2086
-    limited 150 "$python" "$here/torch_gpt2_gpu.py" --model "$logs/xl/model/config.json" \
-        --seq-len "$xl_seq" --micro-batch "$xl_micro" ${TORCH:---compile} \
-        >"$logs/torch.json" 2>"$logs/torch.txt" || fail "torch (see torch.txt)"
-    tee -a "$summary" <"$logs/torch.json"
-    fact torch "$(quoted "$(cat "$logs/torch.json")")"
+    make_model drive --arch gpt2 $drive --dtype bf16 || return
+    # shellcheck disable=SC2086
+    bench_one nvme --path "$work" $drive_bench
+    train "$folder" drive "$(config_of nvme nvme "$xl_micro" 1 "$xl_host")" 120 \
+        --steps $steps --seq-len "$xl_seq" --device-memory "$xl_memory" || fail "drive (see drive/drive.txt)"
+    tell_rate "$folder" drive
 }
 
-for phase; do
-    case $phase in
-    suite | sanitizer | bench | losses | xl | curve | torch)
-        say "$phase"
-        is_late "$phase" || "$phase"
-        pack
-        ;;
-    *) fail "unknown phase $phase" ;;
-    esac
-done
-say "done"
+# Heads of 128 and layers of the width of a 7B model, all trained and as adapters of 4-bit weights; a
+# layer of a 70B model in 4 bits.
+wide() {
+    local name
+    # shellcheck disable=SC2086
+    make_model wide --arch llama $wide --dtype bf16 || return
+    train "$logs/wide" wide "$(config_of none none 1 1 "$xl_host")" 75 --steps $steps \
+        --seq-len $((2 * xl_seq)) || fail "wide (see wide/wide.txt)"
+    tell_rate "$logs/wide" wide
+    train "$logs/wide" wide-nf4 "$(config_of none none 1 4 "$xl_host")" 75 --steps $steps \
+        --seq-len $((2 * xl_seq)) --quantize nf4 --lora-rank 8 || fail "wide-nf4 (see wide/wide-nf4.txt)"
+    tell_rate "$logs/wide" wide-nf4
+    ! is_late widest || return
+    # shellcheck disable=SC2086
+    make_model widest --arch llama $widest --dtype bf16 || return
+    train "$logs/widest" widest-nf4 "$(config_of none none 1 4 "$xl_host")" 75 --steps $steps \
+        --seq-len $((2 * xl_seq)) --quantize nf4 --lora-rank 8 || fail "widest-nf4 (see widest/widest-nf4.txt)"
+    tell_rate "$logs/widest" widest-nf4
+}
+
+# Where a step's time goes on the GPU: XL's width and two layers, each kernel's sum and how often.
+times() {
+    local folder=$logs/times
+    # shellcheck disable=SC2086
+    make_model times --arch gpt2 $xl --layers 2 --dtype bf16 || return
+    if [ -z "$dry" ] && ! command -v ncu >/dev/null; then
+        note "ncu is not here: no times by kernel"
+        return
+    fi
+    [ "$dry" ] || launch=(ncu --clock-control none --target-processes all --csv --log-file
+        "$folder/ncu.csv" --metrics gpu__time_duration.sum)
+    train "$folder" times "$(config_of none none "$xl_micro" 1 "$xl_host")" 75 --steps 2 \
+        --seq-len "$xl_seq" || fail "times (see times/times.txt)"
+    launch=()
+    [ "$dry" ] || sed 's/^"//; s/"$//' "$folder/ncu.csv" | awk -F '","' '
+        /Kernel Name/ { for (i = 1; i <= NF; i++) { if ($i == "Kernel Name") name = i
+            if ($i == "Metric Value") value = i; if ($i == "Metric Unit") unit = i } next }
+        name && NF >= value { ns = $value; gsub(",", "", ns)
+            if ($unit ~ /^us/) ns *= 1e3; if ($unit ~ /^ms/) ns *= 1e6
+            sub(/\(.*/, "", $name); sum[$name] += ns; n[$name]++; all += ns }
+        END { for (k in sum) printf "%10.3f ms %5.1f %% %6d  %s\n", sum[k] * 1e-6, 100 * sum[k] / all,
+            n[k], k }' | sort -rn >"$folder/kernels.txt"
+    [ "$dry" ] || { head -n 40 "$folder/kernels.txt" | tee -a "$summary"
+        fact times "$(quoted "$(head -n 40 "$folder/kernels.txt")")"; }
+}
+
+# ---- PyTorch ----
+
+# It says after each step what it has found so far: the last line counts.
+torch_with() { # name, options of torch_gpt2_gpu.py
+    local name=$1
+    shift
+    # shellcheck disable=SC2086
+    make_model xl --arch gpt2 $xl --dtype bf16 || return
+    if [ "$dry" ]; then
+        "$python" -c 'import torch' 2>/dev/null || { note "no PyTorch here"; return; }
+        set -- "$@" --device cpu --steps 1 --warmup 1
+    fi
+    limited 150 "$python" "$here/torch_gpt2_gpu.py" --model "$logs/xl/model/config.json" \
+        --seq-len "$xl_seq" --micro-batch "$xl_micro" "$@" \
+        >"$logs/$name.json" 2>"$logs/$name.txt" || fail "$name (see $name.txt)"
+    tail -n 1 "$logs/$name.json" | tee -a "$summary"
+    fact "$name" "$(tail -n 1 "$logs/$name.json" | grep . || echo null)"
+}
+torch() { torch_with torch; }
+compile() {
+    [ "$dry" ] || torch_with torch-compiled --compile
+}
+
+begin
+run_phases "$@"
 [ -z "$failed" ]

@@ -4,7 +4,8 @@
 A GPT-2 of the given config.json in bf16 autocast over fp32 masters: scaled-dot-product attention,
 cross-entropy over the whole vocabulary, gradient clipping, fused AdamW, random tokens. With
 --compile the model is compiled. Written out here, since the GPU machine need not have transformers.
-One JSON object goes to standard output: tokens a second, median of the timed steps.
+A JSON object in a line goes to standard output after each timed step, so that one who is killed has
+said what was found: tokens a second, median of the steps so far. The last line counts.
 """
 import argparse
 import json
@@ -60,7 +61,7 @@ def wait(device):
         torch.cuda.synchronize()
 
 
-def measure(args, config, micro, accumulate):
+def measure(args, config, facts, micro, accumulate):
     model = Model(config).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
     forward = torch.compile(model) if args.compile else model
@@ -78,12 +79,15 @@ def measure(args, config, micro, accumulate):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         wait(args.device)
-        if step >= args.warmup:
-            seconds.append(time.perf_counter() - start)
-    return {"tokens_per_second": micro * accumulate * args.seq_len / statistics.median(seconds),
+        if step < args.warmup:
+            continue
+        seconds.append(time.perf_counter() - start)
+        print(json.dumps({
+            **facts, "tokens_per_second":
+            micro * accumulate * args.seq_len / statistics.median(seconds),
             "seconds": seconds, "micro_batch": micro, "accumulate": accumulate,
             "peak_bytes": torch.cuda.max_memory_allocated() if args.device == "cuda" else None,
-            "loss": loss.item()}
+            "loss": loss.item()}), flush=True)
 
 
 def main():
@@ -103,18 +107,17 @@ def main():
     with open(args.model) as file:
         config = json.load(file)
     gpu = torch.cuda.get_device_name() if args.device == "cuda" else "none"
-    result = {"torch": torch.__version__, "gpu": gpu, "compile": args.compile}
+    facts = {"torch": torch.__version__, "gpu": gpu, "compile": args.compile}
     micro, accumulate = args.micro_batch, args.accumulate
     while True:  # the largest micro-batch that fits
         try:
-            result.update(measure(args, config, micro, accumulate))
+            measure(args, config, facts, micro, accumulate)
             break
         except torch.cuda.OutOfMemoryError:
             if micro == 1:
                 raise
             micro, accumulate = micro // 2, accumulate * 2
             torch.cuda.empty_cache()
-    print(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 # where there is no GPU or a test fails.
 . "$SRCDIR/tests/support/command.sh"
 module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+TMPDIR=$work
+export TMPDIR
 gpu=$SRCDIR/tests/bench/gpu.sh
 build=$work/build
 mkdir -p "$build/tests/cuda"
@@ -57,11 +59,46 @@ ended_from_outside() {
     [ $? -eq 1 ] && results "$work/r4" && holds "$work/r4/summary.txt" "ended from outside" &&
         holds "$work/r4/results.json" '"suite cuda_good_test"'
 }
+# Every phase and every command of it, with the smallest models; and what is there when it is killed
+# at any moment: figures so far, as whole JSON.
+dry_run() {
+    run 0 env ZINF_CUDA_MODULE="$module" PYTHON=false "$gpu" --dry-run "$build" "$work/r5" &&
+        results "$work/r5" && says "distance from the host device" "wide-nf4: " "drive: " &&
+        ! grep -q "^left out\|^FAILED" "$work/r5/summary.txt" &&
+        holds "$work/r5/results.json" '"offload-32 pageable_copies": 0' '"widest-nf4 tokens_per_second": '
+}
+# Losses of two GPUs, by seats and by processes, through RAM and among themselves.
+two_gpus() {
+    run 0 env ZINF_CUDA_MODULE="$module" "$SRCDIR/tests/bench/gpus.sh" --dry-run "$build" "$work/r7" \
+        bits ends && results "$work/r7" && says "device-1: " "2 starts and ends" &&
+        ! grep -q "^left out\|^FAILED" "$work/r7/summary.txt"
+}
+is_whole() { # a JSON object, one key a line
+    [ "$(head -n 1 "$1")" = "{" ] && [ "$(tail -n 1 "$1")" = "}" ] &&
+        ! sed '1d;$d' "$1" | grep -qv '^  ".*": .*,\{0,1\}$'
+}
+killed_at_any_second() {
+    for tenths in 5 20 40 65 90; do
+        rm -rf "$work/r6"
+        setsid env ZINF_CUDA_MODULE="$module" PYTHON=false WORK="$work" "$gpu" --dry-run "$build" \
+            "$work/r6" bench losses xl >"$work/said.out" 2>"$work/said.err" &
+        child=$!
+        sleep $((tenths / 10)).$((tenths % 10))
+        kill -9 -- -$child
+        wait $child 2>"$work/waited"
+        [ -e "$work/r6/results.json" ] || [ $tenths -lt 20 ] || return 1
+        [ ! -e "$work/r6/results.json" ] || is_whole "$work/r6/results.json" || return 1
+    done
+}
 check "no GPU: the reason is kept" nothing_there
 if [ -f "$module" ]; then
     check "what is good and what is not" good_and_bad
     check "a program that hangs" one_that_hangs
     check "ended from outside" ended_from_outside
+    rm -f "$build"/tests/cuda/cuda_*_test
+    check "every phase, with the smallest models" dry_run
+    check "two GPUs, with the smallest model" two_gpus
+    check "killed at any second" killed_at_any_second
 else
     skip "what is good, what is not, what hangs" "no stand-in for CUDA here"
 fi

@@ -85,6 +85,7 @@ static const char *const folders[] = {
     "olmoe_b",
     "gpt_oss_a",
     "gpt_oss_b",
+    "gpt_oss_c",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -157,6 +157,11 @@ static void test_two_rules(void)
                             .extra = ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
                                      "\"optimizer\": \"Lion\", \"scale\": 0.1}]"};
         check_splits(s, i % 2 ? "rules-2" : "rules-3", &one);
+        s.stage = 1 + i % 2;
+        s.param = "none";
+        s.extra = ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
+                  "\"optimizer\": \"Muon\", \"scale\": 20}]";
+        check_splits(s, "muon", &one);
     }
 }
 

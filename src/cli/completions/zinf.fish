@@ -10,9 +10,11 @@ end
 function __zinf_options
     __zinf_rows | cut -f 1
 end
-function __zinf_values
+function __zinf_values # of the option that stands before, with words of it between
     set -l before (commandline -opc)
-    __zinf_rows | awk -F '\t' -v option="$before[-1]" \
+    set -l options (string match -- '-*' $before[2..-1])
+    test (count $options) -gt 0; or return
+    __zinf_rows | awk -F '\t' -v option="$options[-1]" \
         '$1 == option { sub(/ \.\.\.$/, "", $3); gsub(/ /, "\n", $3); print $3 }'
 end
 complete -c zinf -n __fish_use_subcommand -f -a "help (__zinf_words)"

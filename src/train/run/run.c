@@ -184,8 +184,6 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         code = zinf_trainer_step(run->trainer, &batch, &result);
     if (!code)
         code = run_share_times(run, &result);
-    if (!code)
-        code = run_look_at_signals(run);
     if (code)
         return code;
     if (!result.skipped && !isfinite(result.loss))
@@ -195,6 +193,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
                          (unsigned long long)step);
     if (o->events.stepped)
         o->events.stepped(o->events.arg, &result, o->steps);
+    if ((code = run_look_at_signals(run))) /* behind the caller, who may ask for an end */
+        return code;
     run->stops = step == o->steps ? 0 : run->stops; /* it is done all the same */
     *last = step == o->steps || run->stops;
     struct run_evaluation evaluation = {0};

@@ -1,0 +1,306 @@
+/*
+ * door: what a program does with a session that the command does not: cancels, goes on behind rows
+ * that it has given before, takes steps of its own and uses their weights, drives several seats,
+ * and teaches an encoder-decoder.
+ */
+#include "api/api.h"
+
+#include "train_support.h"
+
+static char gpt[600], t5[600], output[600];
+static struct zinf_setting settings[40];
+static size_t n_settings;
+
+static void set(const char *name, const char *text)
+{
+    settings[n_settings++] = (struct zinf_setting){name, text};
+}
+
+/* A session of the model with what all of them have, and what was set before. */
+static struct zinf_session *opened(const char *model)
+{
+    struct zinf_session *session = NULL;
+    set("model", model);
+    set("output", output);
+    set("device", "host");
+    set("micro_batch", "2");
+    set("dtype", "fp32");
+    CHECKF(!zinf_session_open(&session, settings, n_settings), "%s", zinf_error());
+    n_settings = 0;
+    return session;
+}
+
+/* ---- rows ---- */
+
+struct rows {
+    uint64_t at, n, skipped, read;
+    const char *format;
+};
+
+static int next_row(void *arg, const char **row)
+{
+    static char text[160];
+    struct rows *r = arg;
+    if (r->at == r->n)
+        return 0;
+    snprintf(text, sizeof text, r->format, (unsigned long long)r->at, (unsigned long long)r->at);
+    r->at++;
+    r->read++;
+    *row = text;
+    return 1;
+}
+
+static int skip_rows(void *arg, uint64_t n)
+{
+    struct rows *r = arg;
+    r->at = r->skipped = n;
+    return 0;
+}
+
+static const char texts[] = "{\"text\": \"row %llu and again row %llu, which is long enough\"}";
+static const char pairs[] = "{\"source\": \"say %llu\", \"target\": \"it is %llu\"}";
+
+static int give(struct zinf_session *session, enum zinf_row_kind which, struct rows *r, bool skips)
+{
+    const struct zinf_row_source rows = {
+        .size = sizeof rows, .next = next_row, .skip = skips ? skip_rows : NULL, .arg = r};
+    return zinf_session_rows(session, which, &rows);
+}
+
+/* ---- whole trainings ---- */
+
+struct heard {
+    struct zinf_session *session;
+    uint64_t cancel_after, last, first, of;
+    double loss[64];
+};
+
+static void stepped(void *arg, const struct zinf_step *step)
+{
+    struct heard *h = arg;
+    h->first = h->first ? h->first : step->step;
+    h->last = step->step;
+    h->of = step->steps;
+    if (step->step < 64)
+        h->loss[step->step] = step->loss;
+    if (step->step == h->cancel_after)
+        zinf_session_cancel(h->session);
+}
+
+/* What was set, on these rows. */
+static void train_on(struct heard *h, const char *model, struct rows *r, bool skips)
+{
+    const struct zinf_events events = {.size = sizeof events, .stepped = stepped, .arg = h};
+    h->session = opened(model);
+    CHECKF(!give(h->session, ZINF_ROWS_OF_TRAINING, r, skips), "%s", zinf_error());
+    CHECKF(!zinf_session_train(h->session, &events), "%s", zinf_error());
+}
+
+static void set_training(const char *steps, bool resumed)
+{
+    set("steps", steps);
+    set("seq_len", "32");
+    set("format", "text");
+    set(resumed ? "resume" : "overwrite", resumed ? "" : "true");
+}
+
+static void train_texts(struct heard *h, struct rows *r, bool resumed, bool skips)
+{
+    set_training("8", resumed);
+    train_on(h, gpt, r, skips);
+    zinf_session_close(h->session);
+}
+
+static void test_cancel_and_rows_of_a_resumed_training(void)
+{
+    struct heard whole = {0}, first = {.cancel_after = 3}, rest = {0}, again = {0};
+    struct rows all = {.n = 40, .format = texts}, some = all, behind = all, dropped = all;
+    train_texts(&whole, &all, false, true);
+    CHECK(whole.last == 8 && whole.of == 8 && all.read == 40);
+    train_texts(&first, &some, false, true);
+    CHECKF(first.last == 3, "cancelled after step 3, ended after %llu",
+           (unsigned long long)first.last);
+    train_texts(&rest, &behind, true, true);
+    CHECK(behind.skipped == 40 && behind.read == 0);
+    CHECKF(rest.first == 4 && rest.last == 8, "from %llu to %llu", (unsigned long long)rest.first,
+           (unsigned long long)rest.last);
+    for (int i = 4; i <= 8; i++)
+        CHECKF(rest.loss[i] == whole.loss[i], "step %d: %.9g, %.9g without the break", i,
+               rest.loss[i], whole.loss[i]);
+    train_texts(&again, &dropped, true, false);
+    CHECK(dropped.read == 40 && again.last == 0); /* read again, and nothing is left to do */
+}
+
+static void test_rows_that_end_too_early(void)
+{
+    struct rows few = {.n = 10, .format = texts};
+    set("resume", "");
+    struct zinf_session *session = opened(gpt);
+    CHECK(give(session, ZINF_ROWS_OF_TRAINING, &few, false) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "40"), "%s", zinf_error());
+    zinf_session_close(session);
+}
+
+/* As many samples a step, by two devices of this process. */
+static void test_seats(void)
+{
+    struct heard by[2] = {{0}};
+    for (int i = 0; i < 2; i++) {
+        struct rows r = {.n = 40, .format = texts};
+        set_training("4", false);
+        set("seats", i ? "2" : "1");
+        set("accumulate", i ? "1" : "2");
+        train_on(&by[i], gpt, &r, false);
+        zinf_session_close(by[i].session);
+        CHECK(by[i].last == 4);
+    }
+    for (int i = 1; i <= 4; i++)
+        CHECKF(fabs(by[0].loss[i] - by[1].loss[i]) < 1e-6, "step %d: %.9g, %.9g", i, by[0].loss[i],
+               by[1].loss[i]);
+}
+
+static void test_steps_are_of_one_seat(void)
+{
+    int64_t samples, tokens;
+    int32_t ids[64] = {0};
+    set("seats", "2");
+    struct zinf_session *session = opened(gpt);
+    CHECK(!zinf_session_batch(session, &samples, &tokens));
+    CHECK(zinf_session_step(session, ids, ids, NULL) == -ENOTSUP);
+    CHECKF(strstr(zinf_error(), "seats"), "%s", zinf_error());
+    zinf_session_close(session);
+}
+
+/* ---- an encoder-decoder ---- */
+
+static void test_an_encoder_decoder(void)
+{
+    struct heard h = {0};
+    struct zinf_measure found = ZINF_SIZED(struct zinf_measure);
+    struct rows r = {.n = 30, .format = pairs}, eval = {.n = 6, .format = pairs};
+    char *text = NULL;
+    set("steps", "4");
+    set("lr", "1e-3");
+    set("overwrite", "true");
+    train_on(&h, t5, &r, false);
+    CHECKF(h.last == 4 && h.loss[4] < h.loss[1], "%.9g, %.9g", h.loss[1], h.loss[4]);
+    CHECKF(!zinf_session_generate(h.session, "say 3", &text), "%s", zinf_error());
+    CHECK(text);
+    free(text);
+    zinf_session_close(h.session);
+
+    set("metric", "exact_match");
+    set("max-new-tokens", "8");
+    set("num-beams", "2");
+    struct zinf_session *session = opened(t5);
+    CHECKF(!give(session, ZINF_ROWS_OF_EVALUATION, &eval, false), "%s", zinf_error());
+    CHECKF(!zinf_session_evaluate(session, &found), "%s", zinf_error());
+    CHECKF(found.tokens > 0 && found.n_scores == 1 && !strcmp(found.scores[0].name, "exact_match"),
+           "%llu tokens, %u scores", (unsigned long long)found.tokens, found.n_scores);
+    zinf_session_close(session);
+}
+
+/* ---- steps of one's own ---- */
+
+static char *answer(struct zinf_session *session)
+{
+    char *text = NULL;
+    CHECKF(!zinf_session_generate(session, "abab", &text), "%s", zinf_error());
+    return text;
+}
+
+static double evaluation(struct zinf_session *session)
+{
+    struct zinf_measure found = ZINF_SIZED(struct zinf_measure);
+    CHECKF(!zinf_session_evaluate(session, &found), "%s", zinf_error());
+    return found.loss;
+}
+
+static struct zinf_session *opened_for_texts(const char *model)
+{
+    struct rows r = {.n = 8, .format = texts};
+    set("lr", "1e-2");
+    set("seq_len", "32");
+    set("temperature", "0");
+    set("max_new_tokens", "6");
+    set("format", "text");
+    struct zinf_session *session = opened(model);
+    CHECKF(!give(session, ZINF_ROWS_OF_EVALUATION, &r, false), "%s", zinf_error());
+    return session;
+}
+
+/* What steps have left is what is evaluated, continued and saved. */
+static void test_texts_are_by_the_weights_of_steps(void)
+{
+    static int32_t ids[64], targets[64];
+    char saved[620];
+    int64_t samples, tokens;
+    struct zinf_session *session = opened_for_texts(gpt);
+    char *before = answer(session);
+    const double loss = evaluation(session);
+    CHECK(!zinf_session_batch(session, &samples, &tokens) && samples * tokens == 64);
+    for (int i = 0; i < 64; i++) {
+        ids[i] = 'a' + i % 2;
+        targets[i] = 'x';
+    }
+    for (int i = 0; i < 30; i++)
+        CHECKF(!zinf_session_step(session, ids, targets, NULL), "%s", zinf_error());
+    char *after = answer(session);
+    CHECKF(after && !strcmp(after, "xxxxxx"), "after steps: %s", after ? after : "nothing");
+    CHECK(before && after && strcmp(before, after));
+    const double learnt = evaluation(session);
+    CHECKF(learnt != loss, "%.9g before, %.9g after", loss, learnt);
+    snprintf(saved, sizeof saved, "%s/saved", work);
+    CHECKF(!zinf_session_save(session, saved), "%s", zinf_error());
+    zinf_session_close(session);
+
+    session = opened_for_texts(saved);
+    char *again = answer(session);
+    CHECK(again && after && !strcmp(again, after));
+    CHECKF(evaluation(session) == learnt, "not %.9g", learnt);
+    zinf_session_close(session);
+    free(before);
+    free(after);
+    free(again);
+}
+
+/* ---- options ---- */
+
+static void test_one_name_of_two_options(void)
+{
+    struct zinf_session *session = NULL;
+    const struct zinf_setting of_texts = {"early-stopping", "never"},
+                              of_trainings = {"early_stopping", "3"},
+                              of_none = {"early-stopping", "x"};
+    CHECK(!zinf_session_open(&session, &of_texts, 1));
+    zinf_session_close(session);
+    CHECK(!zinf_session_open(&session, &of_trainings, 1));
+    zinf_session_close(session);
+    CHECK(zinf_session_open(&session, &of_none, 1) == -EINVAL && !session);
+}
+
+int main(void)
+{
+    struct zinf_model_shape shape = {.arch = "gpt2",
+                                     .size = "small",
+                                     .layers = 2,
+                                     .hidden = 32,
+                                     .heads = 2,
+                                     .context = 64,
+                                     .vocab = 257};
+    make_work("door");
+    make_model(gpt, "gpt", &shape, 1);
+    shape.arch = "t5";
+    make_model(t5, "t5", &shape, 2);
+    in_work(output, "out");
+    zinf_log_set_level(ZINF_LOG_ERROR);
+    TAP_RUN(test_cancel_and_rows_of_a_resumed_training);
+    TAP_RUN(test_rows_that_end_too_early);
+    TAP_RUN(test_seats);
+    TAP_RUN(test_steps_are_of_one_seat);
+    TAP_RUN(test_an_encoder_decoder);
+    TAP_RUN(test_texts_are_by_the_weights_of_steps);
+    TAP_RUN(test_one_name_of_two_options);
+    remove_work();
+    return tap_done();
+}
