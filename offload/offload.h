@@ -254,6 +254,7 @@ struct zinf_op {
     uint16_t kind;
     uint16_t flags; /* the builder's */
     int16_t micro;  /* micro-batch */
+    uint16_t axis;  /* of NET: along which ranks meet; ZINF_AXES: all of them */
     int32_t unit;   /* unit number */
     int32_t arg;
     int32_t stage, visit; /* the builder's */
