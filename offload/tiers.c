@@ -249,11 +249,6 @@ const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *t)
     return &t->options;
 }
 
-const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *t, uint32_t unit)
-{
-    return &t->places[unit];
-}
-
 uint8_t *zinf_tiers_live(struct zinf_tiers *t, uint32_t unit)
 {
     return &t->live[unit];
