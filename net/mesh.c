@@ -27,6 +27,11 @@ static int take_worlds(struct zinf_mesh *mesh, const uint32_t worlds[ZINF_AXES],
         mesh->at[ZINF_DATA].world = all % others ? 0 : (uint32_t)(all / others);
     if (others * mesh->at[ZINF_DATA].world == all)
         return 0;
+    if (worlds && worlds[ZINF_DATA])
+        return zinf_fail(-EINVAL,
+                         "%u ranks are not %u along axis data x %llu along the others: set "
+                         "zinf.mesh.data to 0 or to what they are",
+                         all, worlds[ZINF_DATA], (unsigned long long)others);
     return zinf_fail(-EINVAL,
                      "%u ranks are not %u stages of a pipeline x %u parts of a sequence x %u parts "
                      "of a tensor, or a multiple of that",

@@ -156,7 +156,6 @@ void zinf_tiers_destroy(struct zinf_tiers *tiers);
  * now, whatever becomes of those of tiers, which it does not outlive. */
 int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers);
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *tiers);
-const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *tiers, uint32_t unit);
 /* The generation that holds a unit's truth; starts at 0. Changed between operations only. */
 uint8_t *zinf_tiers_live(struct zinf_tiers *tiers, uint32_t unit);
 /* Bytes of n elements' state in a form. */
@@ -254,6 +253,7 @@ struct zinf_op {
     uint16_t kind;
     uint16_t flags; /* the builder's */
     int16_t micro;  /* micro-batch */
+    uint16_t axis;  /* of NET: along which ranks meet; ZINF_AXES: all of them */
     int32_t unit;   /* unit number */
     int32_t arg;
     int32_t stage, visit; /* the builder's */

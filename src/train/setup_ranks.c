@@ -11,9 +11,24 @@
  * 48 MiB of AdamW state. */
 #define MAX_GROUP_ELEMS ((uint64_t)4 << 20)
 
+/* As zinf.mesh says; the order is that of enum zinf_axis_kind. */
+static int take_mesh(struct setup *s)
+{
+    uint32_t worlds[ZINF_AXES];
+    for (int a = 0; a < ZINF_AXES; a++) {
+        worlds[a] = (uint32_t)s->config->mesh[a];
+        if (a != ZINF_DATA && worlds[a] > 1)
+            return zinf_fail(-ENOTSUP,
+                             "zinf.mesh.%s is %u: ranks share samples and slices (zinf.mesh.data) "
+                             "and nothing else yet; set it to 1",
+                             zinf_axis_name((enum zinf_axis_kind)a), worlds[a]);
+    }
+    return zinf_mesh_init(&s->mesh, s->options.net, worlds);
+}
+
 int setup_take_net(struct setup *s)
 {
-    int code = zinf_mesh_init(&s->mesh, s->options.net, NULL);
+    int code = take_mesh(s);
     s->sliced = data_axis(s)->net && s->config->zero_stage == 3;
     s->exact = s->mesh.all || !strcmp(s->config->gradient_sum, "tree");
     return code;
