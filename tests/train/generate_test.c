@@ -138,7 +138,7 @@ static void run_placed(const char *folder, const struct setting *s, float *logit
     for (int64_t p = 6; t && p < 30; p++)
         for (int64_t i = 0; i < 3; i++)
             CHECKF(!feed(t, i, p, 1, logits + ((p - 6) * 3 + i) * vocab), "%s", zinf_error());
-    *host_cache = t && t->plan.choice.host_cache;
+    *host_cache = t && t->plan.amounts.host_cache;
     close_trainer(t, config);
 }
 

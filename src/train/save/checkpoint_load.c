@@ -335,8 +335,13 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
                          c->adapted ? "of an adapter" : "of a whole model",
                          c->adapted ? "set zinf.adapter, or --lora-rank, as it was"
                                     : "leave out zinf.adapter and --lora-rank");
-    if (!c->adapted || c->base_sum == t->base_sum)
+    if (!c->base_sum || c->base_sum == t->base_sum)
         return 0;
+    if (!c->adapted)
+        return zinf_fail(-EINVAL,
+                         "%s stands on other frozen weights (zinf.freeze) than those in --model "
+                         "%s: put them back as they were, or begin anew with another --output",
+                         folder, base);
     return zinf_fail(-EINVAL,
                      "%s is of an adapter of other weights than those of --model %s: name the "
                      "model that it was trained from",
@@ -346,6 +351,8 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
 int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t)
 {
     struct source source = trainer_source(t);
+    if (!c->adapted) /* it has them itself, in another number type perhaps */
+        t->base_sum = c->base_sum;
     int code = checkpoint_check_base(c, folder, t);
     forget_model(c, folder);
     int first = c->foreign ? PART_MASTER : checkpoint_first_part(c);
