@@ -16,7 +16,8 @@
 
 /* ---- words ---- */
 
-static const char *const devices[] = {"auto", "host", "cuda", NULL};  /* enum zinf_device_kind */
+static const char *const devices[] = {"auto", "host", "cuda", NULL}; /* enum zinf_device_kind */
+static const char *const losses[] = {"dpo", "ipo", "orpo", "simpo", "kto", NULL};
 static const char *const cuts[] = {"end", "beginning", "drop", NULL}; /* enum zinf_cut */
 
 static const char *format_word(size_t i)
@@ -150,7 +151,7 @@ const struct option job_step[] = {
 
 const struct option job_pairs[] = {
     OPTION("--preference", TEXT, SETS("zinf.preference"), "NAME",
-     "loss of pairs of answers: dpo, ipo, orpo or simpo; kto: of single ones"),
+     "loss of pairs of answers: dpo, ipo, orpo or simpo; kto: of single ones", .words = losses),
     OPTION("--beta", NUMBER, SETS("zinf.preference_beta"), "X", "how far it goes", .min = 1e-9,
      .max = 1e6, .otherwise = "0.1"),
     END
