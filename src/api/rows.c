@@ -16,7 +16,7 @@
 
 /* ---- words ---- */
 
-static const char *const devices[] = {"auto", "host", "cuda", NULL}; /* enum zinf_device_kind */
+const char *const job_device_words[] = {"auto", "host", "cuda", NULL};
 static const char *const losses[] = {"dpo", "ipo", "orpo", "simpo", "kto", NULL};
 static const char *const cuts[] = {"end", "beginning", "drop", NULL}; /* enum zinf_cut */
 
@@ -55,7 +55,7 @@ static const char *schedule_word(size_t i)
 const struct option job_device[] = {
     OPTION("--config", TEXT, AT(config), "FILE",
      "DeepSpeed configuration: placements, number type", .aliases = "deepspeed deepspeed_config"),
-    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = devices,
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = job_device_words,
      .usual = "auto"),
     OPTION("--device-memory", SIZE, SETS("zinf.device_memory"), "SIZE",
      "most memory to take on the device, such as 20GiB"),
