@@ -57,8 +57,6 @@ int zinf_steps_plan_read(struct zinf_steps_plan *plan, const char *folder);
 int zinf_steps_plan_write(const struct zinf_steps_plan *plan, const char *folder);
 /* Changes with every start of the machine, and so tells a power cut from a kill. */
 void zinf_boot_name(uint8_t name[16]);
-/* Whether a folder's name is that of a run folder. */
-bool zinf_run_folder_is(const char *name);
 /* Whether the name is that of one whose store outlives its process. */
 bool zinf_run_folder_lasts(const char *name);
 /* 0: the file or folder is this user's and nobody else can write to it; -EPERM. Follows no link. */

@@ -20,7 +20,7 @@
 /* ---- names ---- */
 
 /* zinf-<label>-<pid>-<n>, as made below; nothing else is ever touched. */
-bool zinf_run_folder_is(const char *name)
+static bool is_run_folder(const char *name)
 {
     if (strncmp(name, "zinf-", 5))
         return false;
@@ -36,7 +36,7 @@ bool zinf_run_folder_is(const char *name)
 bool zinf_run_folder_lasts(const char *name)
 {
     const char *dot = strchr(name, '.');
-    return zinf_run_folder_is(name) && dot && !strncmp(dot, ".steps-", 7);
+    return is_run_folder(name) && dot && !strncmp(dot, ".steps-", 7);
 }
 
 /* ---- files ---- */
@@ -214,7 +214,7 @@ void zinf_run_folders_reclaim(int parent_fd, const char *parent)
 {
     DIR *dir = open_dir(parent_fd);
     for (struct dirent *entry; dir && (entry = readdir(dir));)
-        if (zinf_run_folder_is(entry->d_name))
+        if (is_run_folder(entry->d_name))
             reclaim(parent_fd, parent, entry->d_name);
     if (dir)
         closedir(dir);

@@ -207,7 +207,7 @@ ALWAYS_INLINE void block_scale(float *scale, void *codes, uint32_t top, float la
 /* ---- any form ---- */
 
 /* What a run of elements has beside its arrays. */
-struct run {
+struct moment_run {
     uint64_t start;             /* its first element */
     void *param;                /* where the copy of that element goes */
     const uint16_t *low, *high; /* random bits from start on, or NULL */
@@ -217,7 +217,7 @@ struct run {
 };
 
 ALWAYS_INLINE vec load_moment1(enum zinf_optim_moments form, const struct zinf_optim_array *a,
-                               const struct run *run, uint64_t i)
+                               const struct moment_run *run, uint64_t i)
 {
     if (form == ZINF_OPTIM_MOMENTS_F32)
         return vec_load(a->moment1 + i);
@@ -227,7 +227,7 @@ ALWAYS_INLINE vec load_moment1(enum zinf_optim_moments form, const struct zinf_o
 }
 
 ALWAYS_INLINE vec load_moment2(enum zinf_optim_moments form, const struct zinf_optim_array *a,
-                               const struct run *run, uint64_t i)
+                               const struct moment_run *run, uint64_t i)
 {
     if (form == ZINF_OPTIM_MOMENTS_F32)
         return vec_load(a->moment2 + i);
@@ -237,7 +237,7 @@ ALWAYS_INLINE vec load_moment2(enum zinf_optim_moments form, const struct zinf_o
 }
 
 ALWAYS_INLINE void store_moment1(enum zinf_optim_moments form, const struct zinf_optim_array *a,
-                                 struct run *run, uint64_t i, vec value)
+                                 struct moment_run *run, uint64_t i, vec value)
 {
     if (form == ZINF_OPTIM_MOMENTS_F32) {
         vec_store(a->moment1 + i, vec_canonical(value));
@@ -251,7 +251,7 @@ ALWAYS_INLINE void store_moment1(enum zinf_optim_moments form, const struct zinf
 }
 
 ALWAYS_INLINE void store_moment2(enum zinf_optim_moments form, const struct zinf_optim_array *a,
-                                 struct run *run, uint64_t i, vec value)
+                                 struct moment_run *run, uint64_t i, vec value)
 {
     if (form == ZINF_OPTIM_MOMENTS_F32) {
         vec_store(a->moment2 + i, vec_canonical(value));
@@ -264,7 +264,7 @@ ALWAYS_INLINE void store_moment2(enum zinf_optim_moments form, const struct zinf
     }
 }
 
-ALWAYS_INLINE void block_begin(struct run *run, const struct zinf_optim_array *a, uint64_t i)
+ALWAYS_INLINE void block_begin(struct moment_run *run, const struct zinf_optim_array *a, uint64_t i)
 {
     run->scale1 = vec_set1(a->scale1[i / BLOCK_8BIT]);
     run->scale2 = vec_set1(a->scale2[i / BLOCK_8BIT]);

@@ -20,7 +20,7 @@ static size_t place(size_t *end, uint64_t n, enum zinf_dtype dtype)
 #define ADAFACTOR_COLS 4096u
 
 /* What is timed: a step over array, or over tensor; and the roof over arrays of the same bytes. */
-struct stage {
+struct bench_stage {
     struct zinf_optim_bench *bench;
     struct zinf_optim_array array, roof;
     struct zinf_adafactor_tensor tensor;
@@ -50,7 +50,7 @@ static void touch(void *array, size_t element_bytes, uint64_t begin, uint64_t en
  * zero bits are zeros in every form. */
 static void touch_slice(void *arg, uint64_t begin, uint64_t end)
 {
-    const struct stage *stage = arg;
+    const struct bench_stage *stage = arg;
     const struct zinf_optim_array *a = &stage->array, *roof = &stage->roof;
     const size_t grad_bytes = zinf_dtype_bytes(a->grad_dtype);
     const size_t param_bytes = zinf_dtype_bytes(a->param_dtype);
@@ -135,7 +135,7 @@ static struct places places_of(const struct zinf_optim_bench *b)
 
 /* The moments of the step, and arrays for the roof that move the same bytes: one fp32 moment for
  * two in bf16, one in bf16 for two of 8 bits. */
-static void stage_moments(struct stage *s, float *room1, float *room2, float *scales)
+static void stage_moments(struct bench_stage *s, float *room1, float *room2, float *scales)
 {
     const struct zinf_optim_bench *b = s->bench;
     const bool two = zinf_optim_n_moments(b->kind) > 1 && !b->adafactor;
@@ -157,7 +157,7 @@ static void stage_moments(struct stage *s, float *room1, float *room2, float *sc
     }
 }
 
-static int stage_init(struct stage *s, struct zinf_optim_bench *b)
+static int stage_init(struct bench_stage *s, struct zinf_optim_bench *b)
 {
     const struct places at = places_of(b);
     char *base = aligned_alloc(HUGE_PAGE, at.bytes);
@@ -216,7 +216,7 @@ static const struct zinf_adafactor_hyper adafactor = {.lr = 1e-2f,
                                                       .scale_parameter = true,
                                                       .step = 10};
 
-static double time_roof(const struct stage *s, const struct optim_scalars *scalars,
+static double time_roof(const struct bench_stage *s, const struct optim_scalars *scalars,
                         enum zinf_isa isa)
 {
     uint64_t start = zinf_now_ns();
@@ -224,7 +224,7 @@ static double time_roof(const struct stage *s, const struct optim_scalars *scala
     return (double)(zinf_now_ns() - start) * 1e-9;
 }
 
-static double time_step(const struct stage *s, const struct optim_scalars *scalars)
+static double time_step(const struct bench_stage *s, const struct optim_scalars *scalars)
 {
     const struct optim_ops *ops = optim_ops_of(s->bench->isa);
     uint64_t start = zinf_now_ns();
@@ -248,7 +248,7 @@ static double median(double *values, int n)
 }
 
 /* Medians of a step and its roof in turn: other users of the memory hit both alike. */
-static int run_rounds(const struct stage *s)
+static int run_rounds(const struct bench_stage *s)
 {
     struct zinf_optim_bench *bench = s->bench;
     const int n = bench->repeats;
@@ -280,7 +280,7 @@ static int run_rounds(const struct stage *s)
 
 int zinf_optim_bench(struct zinf_optim_bench *bench)
 {
-    struct stage stage = {.bench = bench};
+    struct bench_stage stage = {.bench = bench};
     int rc = check_bench(bench);
     if (!rc)
         rc = stage_init(&stage, bench);

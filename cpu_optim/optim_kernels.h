@@ -54,7 +54,7 @@ ALWAYS_INLINE void prefetch_pair(bool moment2, enum zinf_dtype grad_dtype, bool 
 ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
                                enum zinf_dtype param_dtype, enum zinf_optim_moments form,
                                const struct lanes *k, const struct zinf_optim_array *a,
-                               struct run *run, uint64_t i)
+                               struct moment_run *run, uint64_t i)
 {
     vec g = vec_mul(load_as(a->grad, grad_dtype, i), k->grad_scale);
     vec p = param_dtype == SPLIT_MASTER
@@ -92,7 +92,7 @@ ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_d
  * else memory would rest meanwhile.
  */
 ALWAYS_INLINE void step_block_end(enum zinf_dtype grad_dtype, bool split,
-                                  const struct zinf_optim_array *a, const struct run *run,
+                                  const struct zinf_optim_array *a, const struct moment_run *run,
                                   uint64_t i)
 {
     const float *wide1 = run->wide1 + (i - run->start), *wide2 = run->wide2 + (i - run->start);
@@ -115,7 +115,7 @@ ALWAYS_INLINE void step_block_end(enum zinf_dtype grad_dtype, bool split,
 ALWAYS_INLINE void step_run(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
                             enum zinf_dtype param_dtype, enum zinf_optim_moments form,
                             const struct lanes *k, const struct zinf_optim_array *a,
-                            struct run *run, uint64_t count)
+                            struct moment_run *run, uint64_t count)
 {
     const uint64_t end = run->start + count;
     for (uint64_t i = run->start; i < end;) {
@@ -162,7 +162,7 @@ ALWAYS_INLINE uint64_t step_loop(enum zinf_optim_kind kind, enum zinf_dtype grad
     _Alignas(CACHE_LINE) char copy[TILE_ELEMS * sizeof(float)];
     _Alignas(CACHE_LINE) float wide[2][TILE_ELEMS];
     uint16_t low[TILE_ELEMS], high[TILE_ELEMS];
-    struct run run = {.wide1 = wide[0], .wide2 = wide[1]};
+    struct moment_run run = {.wide1 = wide[0], .wide2 = wide[1]};
     bool can_stream = param_dtype < NO_PARAM && HAS_STREAM &&
                       ((uintptr_t)a.param + i * param_bytes) % CACHE_LINE == 0;
     while (i + unit_of(form) <= end) {
@@ -239,7 +239,7 @@ step_partial(enum zinf_optim_kind kind, enum zinf_optim_moments form, const stru
     padded.byte_moment2 = part.byte_moment2;
     padded.scale1 = form == ZINF_OPTIM_MOMENTS_8BIT ? a->scale1 + i / BLOCK_8BIT : NULL;
     padded.scale2 = form == ZINF_OPTIM_MOMENTS_8BIT ? a->scale2 + i / BLOCK_8BIT : NULL;
-    struct run run = {.param = part.param, .wide1 = part.moment1, .wide2 = part.moment2};
+    struct moment_run run = {.param = part.param, .wide1 = part.moment1, .wide2 = part.moment2};
     if (a->half_moment1 && a->stochastic_rounding) {
         random_halves(part.low, part.high, a->first_element + i, count, k->step, a->rounding_key);
         run.low = part.low;

@@ -236,6 +236,13 @@ int check_route(const struct zinf_route *a, const char *operation)
         return zinf_fail(-EINVAL,
                          "%s: %lld rows choose %lld of %lld experts; up to %d experts are possible",
                          operation, (ll)a->rows, (ll)a->n_chosen, (ll)a->cols, ZINF_ROUTE_MAX_COLS);
+    const int64_t groups = a->n_groups, chosen = a->n_groups_chosen;
+    if (groups && (groups < 1 || groups > ZINF_ROUTE_MAX_GROUPS || a->cols % groups || chosen < 1 ||
+                   chosen > groups || a->group_top < 1 || a->group_top > a->cols / groups ||
+                   a->group_top > 2 || a->n_chosen > a->cols / groups * chosen))
+        return zinf_fail(-EINVAL,
+                         "%s: rows choose %lld of %lld groups, and %lld of %lld experts from these",
+                         operation, (ll)chosen, (ll)groups, (ll)a->n_chosen, (ll)a->cols);
     return 0;
 }
 

@@ -59,7 +59,7 @@ static int64_t divide_up(int64_t a, int64_t b)
 /* ---- plan ---- */
 
 /* Lengths of blocks, and what they take of the workspace. */
-struct plan {
+struct block_plan {
     int64_t rows, columns, depth;
     uint64_t a_bytes, b_bytes; /* of one place; of one thread */
     uint64_t sum_floats, bias_floats;
@@ -79,12 +79,13 @@ static int64_t piece_length(int64_t n, int64_t limit, int64_t align)
     return divide_up(divide_up(n, divide_up(n, limit)), align) * align;
 }
 
-static struct plan make_plan(const struct host_gemm_kernel *kernel, int n_threads,
-                             const struct zinf_matmul *m)
+static struct block_plan make_plan(const struct host_gemm_kernel *kernel, int n_threads,
+                                   const struct zinf_matmul *m)
 {
     const bool sums = m->c_dtype != ZINF_DTYPE_F32 && m->k > kernel->block_depth;
     const int64_t tile_rows = kernel->tile_rows, tile_columns = kernel->tile_columns;
-    struct plan plan = {.depth = piece_length(m->k, kernel->block_depth, kernel->depth_align)};
+    struct block_plan plan = {.depth =
+                                  piece_length(m->k, kernel->block_depth, kernel->depth_align)};
     const int64_t rows_limit =
         A_BYTES / panel_bytes(kernel, kernel->a_width, plan.depth) * tile_rows;
     plan.rows = piece_length(m->m, sums ? least(rows_limit, SUM_ROWS) : rows_limit, 1);
@@ -111,7 +112,7 @@ enum { LINE_BYTES = 64 };
 uint64_t host_gemm_workspace(const struct host_gemm_kernel *kernel, int n_threads,
                              const struct zinf_matmul *args)
 {
-    const struct plan plan = make_plan(kernel, n_threads, args);
+    const struct block_plan plan = make_plan(kernel, n_threads, args);
     return plan.a_bytes * (uint64_t)plan.a_places + plan.b_bytes * (uint64_t)plan.n_threads +
            (plan.sum_floats + plan.bias_floats) * sizeof(float) + LINE_BYTES;
 }
@@ -356,7 +357,7 @@ static void choose_unit(struct block *b, int n_threads)
 
 /* b begins as what all blocks share. A thread packs A into a place again two steps later, after a
  * barrier that all threads reached having left the step in between. */
-static void multiply_blocks(struct block b, const struct plan *plan)
+static void multiply_blocks(struct block b, const struct block_plan *plan)
 {
     const struct zinf_matmul *m = b.m;
     char *const places[2] = {b.a, b.a + (uint64_t)(plan->a_places - 1) * plan->a_bytes};
@@ -385,7 +386,7 @@ static void multiply_blocks(struct block b, const struct plan *plan)
 void host_gemm(struct zinf_queue *q, const struct host_gemm_kernel *kernel,
                const struct zinf_matmul *args)
 {
-    const struct plan plan = make_plan(kernel, q->device->device.n_threads, args);
+    const struct block_plan plan = make_plan(kernel, q->device->device.n_threads, args);
     char *workspace = (char *)(uintptr_t)zinf_align_up((uintptr_t)q->workspace, LINE_BYTES);
     struct block block = {.kernel = kernel, .simd = q->device->simd, .m = args, .a = workspace};
     block.b = block.a + plan.a_bytes * (uint64_t)plan.a_places;

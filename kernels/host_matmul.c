@@ -156,16 +156,16 @@ static uint64_t most_length(int64_t n, int64_t limit)
 }
 
 /* What is converted, and how large the panels are; an operand that is fp32 is used where it is. */
-struct plan {
+struct panel_plan {
     int64_t rows, columns, depth;
     uint64_t a_floats, b_floats, c_floats;
 };
 
-static struct plan plan_panels(const struct zinf_matmul *m)
+static struct panel_plan plan_panels(const struct zinf_matmul *m)
 {
     bool a = m->a_dtype != ZINF_DTYPE_F32, b = m->b_dtype != ZINF_DTYPE_F32;
     bool c = m->c_dtype != ZINF_DTYPE_F32;
-    struct plan plan = {m->m, m->n, m->k, 0, 0, 0};
+    struct panel_plan plan = {m->m, m->n, m->k, 0, 0, 0};
     if (a || c)
         plan.rows = piece_length(m->m, PANEL_ROWS);
     if (b || c)
@@ -193,7 +193,7 @@ static uint64_t blocks_workspace(struct zinf_device *device, const struct zinf_m
     const struct host_gemm_kernel *kernel = choose_kernel(device, args);
     if (kernel)
         return host_gemm_workspace(kernel, device->n_threads, args);
-    struct plan plan = plan_panels(args);
+    struct panel_plan plan = plan_panels(args);
     return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
 }
 
@@ -216,7 +216,7 @@ uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device, const struc
     if (device->kind != ZINF_DEVICE_HOST || args->m < 1 || args->n < 1 || args->k < 1 ||
         host_few_rows_take(args) || choose_kernel(device, args))
         return 0;
-    struct plan plan = plan_panels(args);
+    struct panel_plan plan = plan_panels(args);
     int64_t m = least(plan.rows, args->m), n = least(plan.columns, args->n);
     int64_t k = least(plan.depth, args->k);
     int64_t n_slices = slices_of(device, m, n, k);
@@ -288,7 +288,7 @@ static void fill_bias(const struct host_device *device, const struct zinf_matmul
 
 /* One panel of C over all of k. */
 static void multiply_panel(struct zinf_queue *q, const struct zinf_matmul *m,
-                           const struct plan *plan, const struct block *c_block)
+                           const struct panel_plan *plan, const struct block *c_block)
 {
     const bool keep_a = c_block->column > 0 && plan->depth >= m->k;
     const struct host_device *device = q->device;
@@ -347,7 +347,7 @@ int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
         host_gemm(q, kernel, args);
         return 0;
     }
-    struct plan plan = plan_panels(args);
+    struct panel_plan plan = plan_panels(args);
     for (int64_t i = 0; i < args->m; i += plan.rows)
         for (int64_t j = 0; j < args->n; j += plan.columns) {
             struct block c = {args->c,

@@ -4,6 +4,8 @@
  */
 #include "kernels/host.h"
 
+#include <math.h>
+
 /* What a thread reads of an image. */
 struct image {
     const struct zinf_quantized *quantized;
@@ -33,6 +35,8 @@ static struct image image_of(const struct zinf_dequantize *a)
 /* Two roundings, as on every device: this file is compiled so that nothing is fused. */
 static float scale_of(const struct image *m, uint64_t block)
 {
+    if (m->quantized->form == ZINF_FORM_MXFP4)
+        return ldexpf(1.0f, (int)m->nested_codes[block] - 127);
     if (m->quantized->form != ZINF_FORM_NF4_DOUBLE)
         return m->scales[block];
     return m->nested_map[m->nested_codes[block]] * m->nested[block / ZINF_QUANT_SCALES] + m->offset;
@@ -47,9 +51,11 @@ static void dequantize(const struct host_simd *simd, const struct image *m, uint
         simd->dequantize_int8(y, codes, m->scales[first / m->quantized->cols], n);
         return;
     }
+    const uint64_t block =
+        m->quantized->form == ZINF_FORM_MXFP4 ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK;
     for (size_t done = 0, count; done < n; done += count) {
-        uint64_t e = first + done, left = ZINF_QUANT_BLOCK - e % ZINF_QUANT_BLOCK;
-        float scale = scale_of(m, e / ZINF_QUANT_BLOCK);
+        uint64_t e = first + done, left = block - e % block;
+        float scale = scale_of(m, e / block);
         count = n - done < left ? n - done : (size_t)left;
         if (e % 2) { /* the low half of a byte alone */
             y[done] = m->map[m->codes[e / 2] & 15] * scale;

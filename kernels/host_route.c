@@ -4,6 +4,8 @@
  */
 #include "kernels/host.h"
 
+#include <math.h>
+
 #define NOT_CHOSEN (-1.0f)
 
 /* ---- choosing ---- */
@@ -15,36 +17,73 @@ static void probabilities(const struct host_simd *simd, float *p, const float *l
     simd->scale_exp(p, top, 1 / sum, n);
 }
 
-/* The one that no weight is chosen for and that is most probable. What is not a number loses, but
- * is taken where nothing else is left: a row always chooses as many. */
-static int64_t most_probable(const float *weights, const float *p, int64_t n)
+/* A row's probabilities. */
+static void scores(const struct host_simd *simd, const struct zinf_route *a, float *p,
+                   const float *logits)
+{
+    if (!a->sigmoid) {
+        probabilities(simd, p, logits, (size_t)a->cols);
+        return;
+    }
+    for (int64_t e = 0; e < a->cols; e++)
+        p[e] = 1.0f / (1.0f + expf(-logits[e]));
+}
+
+/* The first of those that are largest, among n whose mark is negative. What is not a number loses,
+ * but is taken where nothing else is left: a row always chooses as many. */
+static int64_t largest(const float *marks, const float *c, int64_t n)
 {
     int64_t best = -1;
     for (int64_t e = 0; e < n; e++)
-        if (weights[e] < 0 && (best < 0 || p[e] > p[best]))
+        if (marks[e] < 0 && (best < 0 || c[e] > c[best]))
             best = e;
     return best;
 }
 
-static void choose(const struct zinf_route *a, float *weights, const float *p)
+/* Leaves of what is compared what is in the groups that the row chooses. */
+static void keep_groups(const struct zinf_route *a, float *c)
 {
-    float sum = 0;
-    for (int64_t e = 0; e < a->cols; e++)
-        weights[e] = NOT_CHOSEN;
-    for (int64_t i = 0; i < a->n_chosen; i++) {
-        int64_t e = most_probable(weights, p, a->cols);
-        sum += weights[e] = p[e];
+    float sums[ZINF_ROUTE_MAX_GROUPS], marks[ZINF_ROUTE_MAX_GROUPS];
+    const int64_t size = a->n_groups ? a->cols / a->n_groups : 0;
+    for (int64_t g = 0; g < a->n_groups; g++) {
+        float best = -INFINITY, next = -INFINITY;
+        for (int64_t e = g * size; e < (g + 1) * size; e++) {
+            next = c[e] > best ? best : c[e] > next ? c[e] : next;
+            best = c[e] > best ? c[e] : best;
+        }
+        sums[g] = a->group_top == 2 ? best + next : best;
+        marks[g] = NOT_CHOSEN;
     }
-    for (int64_t e = 0; a->normalised && e < a->cols; e++)
-        if (!(weights[e] < 0))
-            weights[e] /= sum;
+    for (int64_t i = 0; i < a->n_groups_chosen; i++)
+        marks[largest(marks, sums, a->n_groups)] = 1;
+    for (int64_t e = 0; e < size * a->n_groups; e++)
+        c[e] = marks[e / size] < 0 ? -INFINITY : c[e];
 }
 
-/* g, the gradient of the softmax's results: of weights w = p / sum(p) it is
+static void choose(const struct zinf_route *a, float *weights, const float *p)
+{
+    const float scale = a->scale != 0 ? a->scale : 1;
+    float sum = 0, c[ZINF_ROUTE_MAX_COLS];
+    for (int64_t e = 0; e < a->cols; e++) {
+        weights[e] = NOT_CHOSEN;
+        c[e] = a->bias ? p[e] + a->bias[e] : p[e];
+    }
+    keep_groups(a, c);
+    for (int64_t i = 0; i < a->n_chosen; i++) {
+        int64_t e = largest(weights, c, a->cols);
+        sum += weights[e] = p[e];
+    }
+    for (int64_t e = 0; e < a->cols; e++)
+        if (!(weights[e] < 0))
+            weights[e] = scale * (a->normalised ? weights[e] / sum : weights[e]);
+}
+
+/* g, the gradient of the probabilities: of weights w = p / sum(p) it is
  * (d_w - sum(d_w w)) / sum(p), sums over those that the row chose. */
 static void probability_gradients(const struct zinf_route *a, const float *weights,
                                   const float *d_weights, const float *p, float *g)
 {
+    const float scale = a->scale != 0 ? a->scale : 1;
     float sum = 0, inner = 0;
     for (int64_t e = 0; e < a->cols; e++)
         if (!(weights[e] < 0)) {
@@ -52,7 +91,7 @@ static void probability_gradients(const struct zinf_route *a, const float *weigh
             inner += d_weights[e] * weights[e];
         }
     for (int64_t e = 0; e < a->cols; e++) {
-        float chosen = a->normalised ? (d_weights[e] - inner) / sum : d_weights[e];
+        float chosen = a->normalised ? (scale * d_weights[e] - inner) / sum : scale * d_weights[e];
         g[e] = weights[e] < 0 ? 0 : chosen;
         g[e] += a->d_probs ? a->d_probs[e] : 0;
     }
@@ -64,12 +103,12 @@ static void backward_row(const struct host_simd *simd, const void *args, uint64_
     const uint64_t at = row * (uint64_t)a->cols;
     const float *weights = a->weights + at, *d = a->d_weights + at;
     float p[ZINF_ROUTE_MAX_COLS], g[ZINF_ROUTE_MAX_COLS], *d_logits = a->d_logits + at, sum = 0;
-    probabilities(simd, p, a->logits + at, (size_t)a->cols);
+    scores(simd, a, p, a->logits + at);
     probability_gradients(a, weights, d, p, g);
-    for (int64_t e = 0; e < a->cols; e++)
+    for (int64_t e = 0; e < a->cols && !a->sigmoid; e++)
         sum += p[e] * g[e];
     for (int64_t e = 0; e < a->cols; e++)
-        d_logits[e] = p[e] * (g[e] - sum);
+        d_logits[e] = a->sigmoid ? p[e] * (1 - p[e]) * g[e] : p[e] * (g[e] - sum);
 }
 
 static void forward_row(const struct host_simd *simd, const void *args, uint64_t row)
@@ -77,7 +116,7 @@ static void forward_row(const struct host_simd *simd, const void *args, uint64_t
     const struct zinf_route *a = args;
     const uint64_t at = row * (uint64_t)a->cols;
     float p[ZINF_ROUTE_MAX_COLS];
-    probabilities(simd, p, a->logits + at, (size_t)a->cols);
+    scores(simd, a, p, a->logits + at);
     choose(a, a->weights + at, p);
 }
 

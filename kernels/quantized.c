@@ -32,9 +32,13 @@ static const float nf4_map[16] = {
     1.0f,
 };
 
+/* A sign, two bits of an exponent, one of a fraction. */
+static const float mxfp4_map[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
 const char *zinf_form_name(enum zinf_form form)
 {
-    static const char *const names[] = {"plain", "nf4", "nf4", "int8"};
+    static const char *const names[] = {"plain", "nf4", "nf4", "int8", "mxfp4"};
     return names[form];
 }
 
@@ -42,12 +46,14 @@ struct zinf_quantized zinf_quantized_of(enum zinf_form form, uint64_t rows, uint
 {
     struct zinf_quantized p = {.form = form, .rows = rows, .cols = cols, .n_elems = rows * cols};
     bool bytes = form == ZINF_FORM_INT8, nested = form == ZINF_FORM_NF4_DOUBLE;
-    p.n_blocks = bytes ? rows : (p.n_elems + ZINF_QUANT_BLOCK - 1) / ZINF_QUANT_BLOCK;
+    const bool exponents = form == ZINF_FORM_MXFP4;
+    const uint64_t block = exponents ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK;
+    p.n_blocks = bytes ? rows : (p.n_elems + block - 1) / block;
     p.n_nested = nested ? (p.n_blocks + ZINF_QUANT_SCALES - 1) / ZINF_QUANT_SCALES : 0;
     p.code_bytes = bytes ? p.n_elems : (p.n_elems + 1) / 2;
     p.scales_at = zinf_align_up(ZINF_QUANT_CODES_AT + p.code_bytes, PART_ALIGN);
-    p.nested_at =
-        zinf_align_up(p.scales_at + p.n_blocks * (nested ? 1 : sizeof(float)), PART_ALIGN);
+    p.nested_at = zinf_align_up(
+        p.scales_at + p.n_blocks * (nested || exponents ? 1 : sizeof(float)), PART_ALIGN);
     p.bytes = zinf_align_up(p.nested_at + p.n_nested * sizeof(float), ZINF_MEMORY_ALIGN);
     return p;
 }
@@ -267,4 +273,31 @@ void zinf_quantize_finish(const struct zinf_quantized *p, void *image, const flo
         quantize_scales(p, at, scales);
     else
         memcpy(at + p->scales_at, scales, p->n_blocks * sizeof *scales);
+}
+
+/* ---- MXFP4 ---- */
+
+static void swap_halves(uint8_t *to, const uint8_t *from, uint64_t n)
+{
+#pragma omp simd
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = (uint8_t)(from[i] << 4 | from[i] >> 4);
+}
+
+void zinf_quantize_take(const struct zinf_quantized *p, const void *codes, const uint8_t *scales,
+                        void *image)
+{
+    uint8_t *at = image;
+    memset(at, 0, p->bytes);
+    memcpy(at, mxfp4_map, sizeof mxfp4_map);
+    swap_halves(at + ZINF_QUANT_CODES_AT, codes, p->code_bytes);
+    memcpy(at + p->scales_at, scales, p->n_blocks);
+}
+
+void zinf_quantize_give(const struct zinf_quantized *p, const void *image, void *codes,
+                        uint8_t *scales)
+{
+    const uint8_t *at = image;
+    swap_halves(codes, at + ZINF_QUANT_CODES_AT, p->code_bytes);
+    memcpy(scales, at + p->scales_at, p->n_blocks);
 }

@@ -5,8 +5,10 @@
  * `dequantize`, just before a product; images are made on the CPU, by zinf_quantize.
  *
  * Forms, bytes and values are those of bitsandbytes (Dettmers et al., arXiv 2305.14314 and
- * 2208.07339), as it computes them on a CPU. 4-bit codes go through the matrix row by row, in
- * blocks of 64 that do not care where a row ends; the first of two is the high half of its byte.
+ * 2208.07339), as it computes them on a CPU; those of MXFP4 the Open Compute Project's
+ * (Microscaling Formats, version 1.0), which are read and never made. 4-bit codes go through the
+ * matrix row by row, in blocks of 64 that do not care where a row ends; the first of two is the
+ * high half of its byte.
  *
  * Threads: a struct zinf_quantized is a value; two calls may fill different parts of an image.
  */
@@ -24,10 +26,13 @@ enum zinf_form {
     ZINF_FORM_NF4,        /* 4 bits; an fp32 scale a block */
     ZINF_FORM_NF4_DOUBLE, /* and of the scales 8 bits, an fp32 scale for 256 of them, a mean */
     ZINF_FORM_INT8,       /* 8 bits, of weights rounded to fp16; an fp32 scale a row */
+    ZINF_FORM_MXFP4,      /* 4 bits; 8 of an exponent for 32 of them, inside a row */
+    ZINF_FORMS,
 };
-const char *zinf_form_name(enum zinf_form form); /* "nf4", "int8", "plain" */
+const char *zinf_form_name(enum zinf_form form); /* "nf4", "int8", "mxfp4", "plain" */
 
 #define ZINF_QUANT_BLOCK 64         /* values of a scale */
+#define ZINF_QUANT_MX_BLOCK 32      /* of MXFP4 */
 #define ZINF_QUANT_SCALES 256       /* scales of a scale of theirs */
 #define ZINF_QUANT_CODES_AT 2048    /* behind the tables */
 #define ZINF_QUANT_NESTED_MAP_AT 64 /* float [256]: what 8 bits of a scale stand for */
@@ -37,7 +42,8 @@ const char *zinf_form_name(enum zinf_form form); /* "nf4", "int8", "plain" */
 
 /* An image: float [16] of what 4 bits stand for; the table and the mean above; codes; scales:
  * float [n_blocks], or of NF4_DOUBLE uint8_t [n_blocks] and then float [n_nested], or of INT8
- * float [rows]. What a form does not have is zero. */
+ * float [rows], or of MXFP4 uint8_t [n_blocks], of powers of 2 from 2^-127 on. What a form does not
+ * have is zero. */
 struct zinf_quantized {
     enum zinf_form form;
     uint64_t rows, cols, n_elems;
@@ -46,6 +52,7 @@ struct zinf_quantized {
     uint64_t scales_at, nested_at; /* bytes from the image's start */
     uint64_t bytes;                /* a multiple of ZINF_MEMORY_ALIGN */
 };
+/* Of MXFP4 columns are a multiple of 32. */
 struct zinf_quantized zinf_quantized_of(enum zinf_form form, uint64_t rows, uint64_t cols);
 
 /* Codes and fp32 scales of n elements from first on, which is a multiple of 64 whole rows (and n,
@@ -54,6 +61,12 @@ struct zinf_quantized zinf_quantized_of(enum zinf_form form, uint64_t rows, uint
 void zinf_quantize(const struct zinf_quantized *quantized, const float *values, uint64_t first,
                    uint64_t n, void *image, float *scales);
 void zinf_quantize_finish(const struct zinf_quantized *quantized, void *image, const float *scales);
+
+/* Of MXFP4: the image of a file's bytes, whose first of two codes is the low half. The way back. */
+void zinf_quantize_take(const struct zinf_quantized *quantized, const void *codes,
+                        const uint8_t *scales, void *image);
+void zinf_quantize_give(const struct zinf_quantized *quantized, const void *image, void *codes,
+                        uint8_t *scales);
 
 /* w[to(r)] = row from(r) of the matrix, r from 0 to count * rows, in fp32 and rounded once: run i
  * of `rows` rows begins at from_first + i * from_stride there and at to_first + i * to_stride in w.

@@ -10,8 +10,13 @@
 
 /* A mixture of experts (Shazeer et al., arXiv 1701.06538; Jiang et al., arXiv 2401.04088): every
  * row chooses the n_chosen of cols experts that softmax(logits) gives most, of equal ones the
- * first. weights has their probabilities, divided by their sum if normalised, and -1 for the
- * others. Backward reads d_weights where a row has chosen. */
+ * first. weights has their probabilities, divided by their sum if normalised, times scale, and -1
+ * for the others. Backward reads d_weights where a row has chosen.
+ *
+ * With sigmoids (DeepSeek-AI, arXiv 2412.19437) a probability is that of its logit alone, and
+ * d_probs is not read. A bias is added to what is compared, and to nothing else. With groups, of
+ * neighbouring experts, a row chooses some groups first, by the sum of the group_top best in each,
+ * and then experts of these alone. */
 struct zinf_route {
     int64_t rows, cols, n_chosen; /* n_chosen <= cols <= ZINF_ROUTE_MAX_COLS */
     bool normalised;
@@ -21,7 +26,14 @@ struct zinf_route {
     const float *d_weights; /* [rows][cols] */
     const float *d_probs;   /* [cols], added to the gradient of every row's softmax; or NULL */
     float *d_logits;        /* [rows][cols], overwritten; may be logits */
+    /* both */
+    float scale; /* 0: 1 */
+    bool sigmoid;
+    const float *bias;                 /* [cols]; NULL: none */
+    int64_t n_groups, n_groups_chosen; /* of as many experts each; 0: no groups */
+    int group_top;                     /* 1 or 2 */
 };
+#define ZINF_ROUTE_MAX_GROUPS 64
 #define ZINF_ROUTE_MAX_COLS 1024
 /* What each expert has of every sample, [samples][2 cols] fp32: how many of its seq rows chose it,
  * then the sum of its probabilities; with those of `before`, if any, added. Of all that the loss

@@ -1,6 +1,17 @@
 /* mesh: ranks along axes, in nets that are split of the one of all. */
 #include "net/mesh.h"
 
+const char *zinf_axis_name(enum zinf_axis_kind axis)
+{
+    static const char *const names[ZINF_AXES] = {
+        [ZINF_DATA] = "data",
+        [ZINF_TENSOR] = "tensor",
+        [ZINF_PIPE] = "pipe",
+        [ZINF_CONTEXT] = "context",
+    };
+    return names[axis];
+}
+
 /* The last one's ranks are next to each other. */
 static const enum zinf_axis_kind order[ZINF_AXES] = {ZINF_PIPE, ZINF_DATA, ZINF_CONTEXT,
                                                      ZINF_TENSOR};
@@ -16,6 +27,11 @@ static int take_worlds(struct zinf_mesh *mesh, const uint32_t worlds[ZINF_AXES],
         mesh->at[ZINF_DATA].world = all % others ? 0 : (uint32_t)(all / others);
     if (others * mesh->at[ZINF_DATA].world == all)
         return 0;
+    if (worlds && worlds[ZINF_DATA])
+        return zinf_fail(-EINVAL,
+                         "%u ranks are not %u along axis data x %llu along the others: set "
+                         "zinf.mesh.data to 0 or to what they are",
+                         all, worlds[ZINF_DATA], (unsigned long long)others);
     return zinf_fail(-EINVAL,
                      "%u ranks are not %u stages of a pipeline x %u parts of a sequence x %u parts "
                      "of a tensor, or a multiple of that",

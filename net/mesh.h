@@ -15,6 +15,7 @@ enum zinf_axis_kind {
     ZINF_CONTEXT, /* parts of a sequence */
     ZINF_AXES,
 };
+const char *zinf_axis_name(enum zinf_axis_kind axis); /* "data", "tensor", "pipe", "context" */
 struct zinf_axis {
     uint32_t rank, world;
     struct zinf_net *net;   /* NULL: this rank is alone on it */

@@ -166,8 +166,6 @@ int zinf_link_create(struct zinf_link **out, struct zinf_net *net,
                      const struct zinf_link_device *device);
 /* All ranks close; one that has failed leaves the others' alone. NULL is allowed. */
 void zinf_link_close(struct zinf_link *link);
-/* "NCCL 2.28.3" */
-const char *zinf_link_name(const struct zinf_link *link);
 /* To other GPUs, so far. */
 uint64_t zinf_link_sent_bytes(const struct zinf_link *link);
 

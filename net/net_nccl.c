@@ -277,11 +277,6 @@ int zinf_link_create(struct zinf_link **out, struct zinf_net *net,
     return code;
 }
 
-const char *zinf_link_name(const struct zinf_link *link)
-{
-    return link->nccl->name;
-}
-
 uint64_t zinf_link_sent_bytes(const struct zinf_link *link)
 {
     return link->sent_bytes;

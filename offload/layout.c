@@ -27,26 +27,60 @@ static void place_unit(struct zinf_layout *layout, uint32_t u, uint64_t elems)
     layout->total_elems += unit->slice_elems;
 }
 
-int zinf_layout_init(struct zinf_layout *layout, const uint64_t *unit_elems, uint32_t n_units,
-                     uint64_t group_elems, uint32_t rank, uint32_t world)
+static int check_axes(const struct zinf_axis at[ZINF_AXES])
 {
-    memset(layout, 0, sizeof *layout);
-    if (world < 1 || rank >= world)
-        return zinf_fail(-EINVAL, "rank %u of %u is not possible", rank, world);
-    group_elems = zinf_align_up(group_elems ? group_elems : 1, ZINF_LAYOUT_ALIGN);
-    layout->rank = rank;
-    layout->world = world;
-    layout->n_units = n_units;
-    layout->units = calloc(n_units ? n_units : 1, sizeof *layout->units);
-    if (!layout->units)
-        return zinf_fail(-ENOMEM, "no memory for a layout of %u units", n_units);
+    for (int a = 0; a < ZINF_AXES; a++) {
+        if (at[a].world < 1 || at[a].rank >= at[a].world)
+            return zinf_fail(-EINVAL, "rank %u of %u along axis %s is not possible", at[a].rank,
+                             at[a].world, zinf_axis_name((enum zinf_axis_kind)a));
+        if (a != ZINF_DATA && at[a].world > 1)
+            return zinf_fail(-ENOTSUP,
+                             "%u ranks along axis %s: units are cut along axis data alone",
+                             at[a].world, zinf_axis_name((enum zinf_axis_kind)a));
+    }
+    return 0;
+}
+
+/* A unit's sub-groups are so large. */
+static uint64_t group_size(const struct zinf_layout_options *o, uint32_t unit, uint64_t slice_elems)
+{
+    uint64_t wanted = zinf_align_up(o->group_elems ? o->group_elems : 1, ZINF_LAYOUT_ALIGN);
+    return o->whole && o->whole[unit] ? slice_elems : even_group(slice_elems, wanted);
+}
+
+static void cut_unit(struct zinf_layout *layout, const struct zinf_layout_options *o, uint32_t u)
+{
+    struct zinf_layout_unit *unit = &layout->units[u];
+    unit->first_group = layout->n_groups;
+    if (!unit->slice_elems)
+        return;
+    uint64_t size = group_size(o, u, unit->slice_elems);
+    for (uint64_t first = 0; first < unit->slice_elems; first += size) {
+        uint64_t left = unit->slice_elems - first, n = left < size ? left : size;
+        layout->groups[layout->n_groups++] = (struct zinf_layout_group){u, first, n};
+        if (n > layout->max_group_elems)
+            layout->max_group_elems = n;
+    }
+    unit->n_groups = layout->n_groups - unit->first_group;
+}
+
+int zinf_layout_init(struct zinf_layout *layout, const struct zinf_layout_options *o)
+{
     uint64_t n_groups = 0;
-    for (uint32_t u = 0; u < n_units; u++) {
-        place_unit(layout, u, unit_elems[u]);
+    memset(layout, 0, sizeof *layout);
+    int code = check_axes(o->at);
+    if (code)
+        return code;
+    layout->rank = o->at[ZINF_DATA].rank;
+    layout->world = o->at[ZINF_DATA].world;
+    layout->n_units = o->n_units;
+    layout->units = calloc(o->n_units ? o->n_units : 1, sizeof *layout->units);
+    if (!layout->units)
+        return zinf_fail(-ENOMEM, "no memory for a layout of %u units", o->n_units);
+    for (uint32_t u = 0; u < o->n_units; u++) {
+        place_unit(layout, u, o->unit_elems[u]);
         uint64_t slice = layout->units[u].slice_elems;
-        if (!slice)
-            continue;
-        n_groups += groups_of(slice, even_group(slice, group_elems));
+        n_groups += slice ? groups_of(slice, group_size(o, u, slice)) : 0;
     }
     layout->groups = calloc(n_groups ? n_groups : 1, sizeof *layout->groups);
     if (!layout->groups || n_groups > UINT32_MAX) {
@@ -54,21 +88,8 @@ int zinf_layout_init(struct zinf_layout *layout, const uint64_t *unit_elems, uin
         return zinf_fail(-ENOMEM, "no memory for a layout of %llu sub-groups",
                          (unsigned long long)n_groups);
     }
-    for (uint32_t u = 0; u < n_units; u++) {
-        struct zinf_layout_unit *unit = &layout->units[u];
-        unit->first_group = layout->n_groups;
-        if (!unit->slice_elems)
-            continue;
-        uint64_t size = even_group(unit->slice_elems, group_elems);
-        for (uint64_t first = 0; first < unit->slice_elems; first += size) {
-            uint64_t left = unit->slice_elems - first;
-            uint64_t n = left < size ? left : size;
-            layout->groups[layout->n_groups++] = (struct zinf_layout_group){u, first, n};
-            if (n > layout->max_group_elems)
-                layout->max_group_elems = n;
-        }
-        unit->n_groups = layout->n_groups - unit->first_group;
-    }
+    for (uint32_t u = 0; u < o->n_units; u++)
+        cut_unit(layout, o, u);
     return 0;
 }
 

@@ -23,6 +23,7 @@
 #include "base/memory.h"
 #include "cpu_optim/optim.h"
 #include "kernels/kernels.h"
+#include "net/mesh.h"
 
 /* ---- layout ---- */
 
@@ -52,9 +53,17 @@ struct zinf_layout {
     uint64_t max_group_elems;
     uint64_t total_elems; /* padded, of this rank's slices */
 };
-/* group_elems: wanted size of a sub-group, rounded to ZINF_LAYOUT_ALIGN. */
-int zinf_layout_init(struct zinf_layout *layout, const uint64_t *unit_elems, uint32_t n_units,
-                     uint64_t group_elems, uint32_t rank, uint32_t world);
+struct zinf_layout_options {
+    const uint64_t *unit_elems; /* [n_units] */
+    const bool *whole;          /* [n_units]: the rank's slice is one sub-group; NULL: none is */
+    uint32_t n_units;
+    uint64_t group_elems; /* wanted size of a sub-group, rounded to ZINF_LAYOUT_ALIGN */
+    /* Where this rank is along the axes, whose nets are not looked at. Slices are dealt out along
+     * ZINF_DATA; all others' world must be 1. */
+    struct zinf_axis at[ZINF_AXES];
+};
+/* -EINVAL, -ENOTSUP: the axis that cannot be is named. */
+int zinf_layout_init(struct zinf_layout *layout, const struct zinf_layout_options *options);
 void zinf_layout_fini(struct zinf_layout *layout);
 /* All of a unit that is fetched for a computation: what is in front of its parameters, these, and
  * what it takes to cut it into slices of as many bytes for each rank. */
@@ -147,7 +156,6 @@ void zinf_tiers_destroy(struct zinf_tiers *tiers);
  * now, whatever becomes of those of tiers, which it does not outlive. */
 int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers);
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *tiers);
-const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *tiers, uint32_t unit);
 /* The generation that holds a unit's truth; starts at 0. Changed between operations only. */
 uint8_t *zinf_tiers_live(struct zinf_tiers *tiers, uint32_t unit);
 /* Bytes of n elements' state in a form. */
@@ -245,6 +253,7 @@ struct zinf_op {
     uint16_t kind;
     uint16_t flags; /* the builder's */
     int16_t micro;  /* micro-batch */
+    uint16_t axis;  /* of NET: along which ranks meet; ZINF_AXES: all of them */
     int32_t unit;   /* unit number */
     int32_t arg;
     int32_t stage, visit; /* the builder's */

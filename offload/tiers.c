@@ -48,18 +48,18 @@ static uint64_t group_state_bytes(const struct zinf_tiers *t, uint32_t group)
 
 /* One kind of thing, all units' or groups' of it: a ledger line a tier, offsets behind each other.
  */
-struct run {
+struct kind {
     const char *name, *hint;
     uint64_t total[3], base[3]; /* by tier */
 };
 
-static int run_add(struct zinf_tiers *t, struct run *run, enum zinf_tier tier, uint64_t bytes,
-                   int generations, struct thing *thing)
+static int kind_add(struct zinf_tiers *t, struct kind *kind, enum zinf_tier tier, uint64_t bytes,
+                    int generations, struct thing *thing)
 {
     uint64_t each = zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
-    thing->offset = run->total[tier];
+    thing->offset = kind->total[tier];
     thing->stride = generations > 1 ? each : 0;
-    run->total[tier] += each * (uint64_t)generations;
+    kind->total[tier] += each * (uint64_t)generations;
     if (tier != ZINF_TIER_DRIVE || !bytes)
         return 0;
     zinf_extent extent;
@@ -69,22 +69,22 @@ static int run_add(struct zinf_tiers *t, struct run *run, enum zinf_tier tier, u
     return code;
 }
 
-static int run_end(struct run *run, struct zinf_ledger *ledger)
+static int kind_end(struct kind *kind, struct zinf_ledger *ledger)
 {
     static const enum zinf_memory_tier memory[] = {ZINF_MEMORY_DEVICE, ZINF_MEMORY_HOST,
                                                    ZINF_MEMORY_DRIVE};
     int code = 0;
     for (int tier = 0; !code && tier < 3; tier++)
-        if (run->total[tier])
-            code = zinf_ledger_add(ledger, memory[tier], run->name, run->hint, run->total[tier],
-                                   &run->base[tier]);
+        if (kind->total[tier])
+            code = zinf_ledger_add(ledger, memory[tier], kind->name, kind->hint, kind->total[tier],
+                                   &kind->base[tier]);
     return code;
 }
 
-static void run_shift(const struct run *run, enum zinf_tier tier, struct thing *thing)
+static void kind_shift(const struct kind *kind, enum zinf_tier tier, struct thing *thing)
 {
     if (tier != ZINF_TIER_DRIVE)
-        thing->offset += run->base[tier];
+        thing->offset += kind->base[tier];
 }
 
 static uint64_t param_bytes(const struct zinf_tiers *t, uint32_t unit)
@@ -103,7 +103,7 @@ static int generations_of(const struct zinf_home *place, enum zinf_tier tier)
 static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
-    struct run run = {.name = "parameters", .hint = "zero_optimization.offload_param.device"};
+    struct kind kind = {.name = "parameters", .hint = "zero_optimization.offload_param.device"};
     int code = 0;
     for (uint32_t u = 0; !code && u < layout->n_units; u++) {
         const struct zinf_home *place = &t->places[u];
@@ -111,50 +111,50 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
             t->params[u].offset = place->files;
             continue;
         }
-        code = run_add(t, &run, place->param, param_bytes(t, u),
-                       generations_of(place, place->param), &t->params[u]);
+        code = kind_add(t, &kind, place->param, param_bytes(t, u),
+                        generations_of(place, place->param), &t->params[u]);
         if (!code && place->backed)
-            code = run_add(t, &run, ZINF_TIER_DRIVE, param_bytes(t, u), place->generations,
-                           &t->backings[u]);
+            code = kind_add(t, &kind, ZINF_TIER_DRIVE, param_bytes(t, u), place->generations,
+                            &t->backings[u]);
     }
     if (!code)
-        code = run_end(&run, ledger);
+        code = kind_end(&kind, ledger);
     for (uint32_t u = 0; !code && u < layout->n_units; u++)
-        run_shift(&run, t->places[u].param, &t->params[u]);
+        kind_shift(&kind, t->places[u].param, &t->params[u]);
     return code;
 }
 
 static int plan_grads(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
-    struct run run = {.name = "gradients (fp32)", .hint = "zinf.grad_device"};
+    struct kind kind = {.name = "gradients (fp32)", .hint = "zinf.grad_device"};
     int code = 0;
     for (uint32_t u = 0; !code && u < layout->n_units; u++)
         if (t->places[u].keeps_grad)
-            code = run_add(t, &run, t->places[u].grad, layout->units[u].slice_elems * sizeof(float),
-                           1, &t->grads[u]);
+            code = kind_add(t, &kind, t->places[u].grad,
+                            layout->units[u].slice_elems * sizeof(float), 1, &t->grads[u]);
     if (!code)
-        code = run_end(&run, ledger);
+        code = kind_end(&kind, ledger);
     for (uint32_t u = 0; !code && u < layout->n_units; u++)
-        run_shift(&run, t->places[u].grad, &t->grads[u]);
+        kind_shift(&kind, t->places[u].grad, &t->grads[u]);
     return code;
 }
 
 static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
-    struct run run = {.name = "optimizer state (master, moments)",
-                      .hint = "zero_optimization.offload_optimizer.device"};
+    struct kind kind = {.name = "optimizer state (master, moments)",
+                        .hint = "zero_optimization.offload_optimizer.device"};
     int code = 0;
     for (uint32_t g = 0; !code && g < layout->n_groups; g++) {
         const struct zinf_home *place = &t->places[layout->groups[g].unit];
-        code = run_add(t, &run, place->state, group_state_bytes(t, g),
-                       generations_of(place, place->state), &t->states[g]);
+        code = kind_add(t, &kind, place->state, group_state_bytes(t, g),
+                        generations_of(place, place->state), &t->states[g]);
     }
     if (!code)
-        code = run_end(&run, ledger);
+        code = kind_end(&kind, ledger);
     for (uint32_t g = 0; !code && g < layout->n_groups; g++)
-        run_shift(&run, t->places[layout->groups[g].unit].state, &t->states[g]);
+        kind_shift(&kind, t->places[layout->groups[g].unit].state, &t->states[g]);
     return code;
 }
 
@@ -247,11 +247,6 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *t)
 {
     return &t->options;
-}
-
-const struct zinf_home *zinf_tiers_home(const struct zinf_tiers *t, uint32_t unit)
-{
-    return &t->places[unit];
 }
 
 uint8_t *zinf_tiers_live(struct zinf_tiers *t, uint32_t unit)

@@ -20,9 +20,27 @@ template <class T> struct dequantize_args {
     bool vector;
 };
 
-template <class T, bool DOUBLE> DEVICE float scale_of(const dequantize_args<T> &a, uint64_t block)
+/* From 2^-126 to 2^127. */
+DEVICE float power_of_two(int exponent)
 {
-    if (!DOUBLE)
+    bf16 x;
+    x.bits = (uint16_t)((exponent + 127) << 7);
+    return to_float(x);
+}
+
+template <enum zinf_form FORM> DEVICE uint64_t block_of(uint64_t e)
+{
+    return e / (FORM == ZINF_FORM_MXFP4 ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK);
+}
+
+template <class T, enum zinf_form FORM>
+DEVICE float scale_of(const dequantize_args<T> &a, uint64_t block)
+{
+    if (FORM == ZINF_FORM_MXFP4) { /* in two steps: 2^-127 is a denormal number */
+        const int code = a.nested_codes[block];
+        return product(power_of_two(code / 2 - 64), power_of_two(code - code / 2 - 63));
+    }
+    if (FORM != ZINF_FORM_NF4_DOUBLE)
         return a.scales[block];
     return product(a.nested_map[a.nested_codes[block]], a.nested[block / ZINF_QUANT_SCALES]) +
            *a.offset;
@@ -41,7 +59,7 @@ DEVICE void halves_of(const float *map, uint32_t word, float scale, float (&x)[E
 
 /* Elements i of the run that begins at e, of a thread's places; a place behind the run's end reads
  * its first, and is not written. */
-template <class T, bool DOUBLE>
+template <class T, enum zinf_form FORM>
 DEVICE void make_places(const dequantize_args<T> &a, const float *map, uint64_t e, T *to,
                         uint64_t i)
 {
@@ -51,7 +69,7 @@ DEVICE void make_places(const dequantize_args<T> &a, const float *map, uint64_t 
     {
         const uint64_t at = e + (i + p * PLACE < a.n ? i + p * PLACE : 0);
         words[p] = *(const uint32_t *)(const void *)(a.codes + at / 2);
-        scales[p] = scale_of<T, DOUBLE>(a, at / ZINF_QUANT_BLOCK);
+        scales[p] = scale_of<T, FORM>(a, block_of<FORM>(at));
     }
     UNROLL for (int p = 0; p < PLACES; p++)
     {
@@ -70,8 +88,7 @@ DEVICE float number_at(const dequantize_args<T> &a, const float *map, uint64_t e
         return product(product((float)(int8_t)a.codes[e], a.scales[e / a.cols]),
                        ZINF_QUANT_INT8_STEP);
     const uint32_t byte = a.codes[e / 2];
-    return product(map[e % 2 ? byte & 15 : byte >> 4],
-                   scale_of<T, FORM == ZINF_FORM_NF4_DOUBLE>(a, e / ZINF_QUANT_BLOCK));
+    return product(map[e % 2 ? byte & 15 : byte >> 4], scale_of<T, FORM>(a, block_of<FORM>(e)));
 }
 
 /* 8 codes of one row. */
@@ -103,7 +120,7 @@ dequantize_kernel(dequantize_args<T> a)
         const uint64_t e = a.from_first + run * a.from_stride;
         T *to = a.w + a.to_first + run * a.to_stride;
         if (a.vector && FORM != ZINF_FORM_INT8) {
-            make_places<T, FORM == ZINF_FORM_NF4_DOUBLE>(a, map, e, to, i);
+            make_places<T, FORM>(a, map, e, to, i);
             continue;
         }
         NO_UNROLL for (uint64_t at = i; at < i + PLACES * PLACE && at < a.n; at += PLACE)
@@ -143,9 +160,10 @@ static cudaError_t dequantize_typed(cudaStream_t stream, const struct zinf_dequa
     a.count = (uint32_t)z->count;
     a.vector = p->cols % EACH == 0 && aligned16(z->w);
     const dim3 grid(blocks_for(a.n, PLACE * PLACES), a.count < MOST_Y ? a.count : MOST_Y);
-    return launch(p->form == ZINF_FORM_INT8  ? dequantize_kernel<T, ZINF_FORM_INT8>
-                  : p->form == ZINF_FORM_NF4 ? dequantize_kernel<T, ZINF_FORM_NF4>
-                                             : dequantize_kernel<T, ZINF_FORM_NF4_DOUBLE>,
+    return launch(p->form == ZINF_FORM_INT8    ? dequantize_kernel<T, ZINF_FORM_INT8>
+                  : p->form == ZINF_FORM_NF4   ? dequantize_kernel<T, ZINF_FORM_NF4>
+                  : p->form == ZINF_FORM_MXFP4 ? dequantize_kernel<T, ZINF_FORM_MXFP4>
+                                               : dequantize_kernel<T, ZINF_FORM_NF4_DOUBLE>,
                   grid, dim3(DEQUANTIZE_THREADS), 0, stream, a);
 }
 

@@ -25,21 +25,34 @@ DEVICE void row_softmax(const struct zinf_route &z, const float *logits, float *
         p[e] /= sum;
 }
 
-/* Of the columns that no weight is chosen for the one with the largest p, of equal ones the first.
- * What is not a number counts as less than any. */
-DEVICE int most_probable(const struct zinf_route &z, const float *p, const float *weights)
+/* A row's probabilities. */
+DEVICE void row_scores(const struct zinf_route &z, const float *logits, float *p)
 {
-    float best = -2.0f, at = (float)ZINF_ROUTE_MAX_COLS;
-    for (int e = threadIdx.x; e < (int)z.cols; e += ROUTE_THREADS) {
-        const float value = p[e] >= 0.0f ? p[e] : -1.0f;
-        if (weights[e] < 0.0f && value > best) {
+    if (!z.sigmoid) {
+        row_softmax(z, logits, p);
+        return;
+    }
+    for (int e = threadIdx.x; e < (int)z.cols; e += ROUTE_THREADS)
+        p[e] = 1.0f / (1.0f + expf(-logits[e]));
+}
+
+/* Of the columns that no weight is chosen for the one with the largest c, of equal ones the first.
+ * What is not a number counts as less than any. */
+DEVICE int largest(const float *c, const float *weights, int n)
+{
+    float best = -INFINITY, at = (float)ZINF_ROUTE_MAX_COLS;
+    for (int e = threadIdx.x; e < n; e += ROUTE_THREADS) {
+        const float value = c[e] == c[e] ? c[e] : -INFINITY;
+        if (weights[e] < 0.0f && (at == (float)ZINF_ROUTE_MAX_COLS || value > best)) {
             best = value;
             at = (float)e;
         }
     }
     for (int mask = 16; mask; mask /= 2) {
         const float other = shuffle_xor(best, mask), other_at = shuffle_xor(at, mask);
-        if (other > best || (other == best && other_at < at)) {
+        const bool none = at == (float)ZINF_ROUTE_MAX_COLS;
+        const bool some = other_at != (float)ZINF_ROUTE_MAX_COLS;
+        if (some && (none || other > best || (other == best && other_at < at))) {
             best = other;
             at = other_at;
         }
@@ -47,24 +60,58 @@ DEVICE int most_probable(const struct zinf_route &z, const float *p, const float
     return (int)at;
 }
 
+/* Leaves of what is compared what is in the groups that the row chooses: a thread a group. sums and
+ * marks have room for all groups. */
+DEVICE void keep_groups(const struct zinf_route &z, float *c, float *sums, float *marks)
+{
+    const int groups = (int)z.n_groups, size = (int)z.cols / groups;
+    for (int g = threadIdx.x; g < groups; g += ROUTE_THREADS) {
+        float best = -INFINITY, next = -INFINITY;
+        for (int e = g * size; e < (g + 1) * size; e++) {
+            next = c[e] > best ? best : c[e] > next ? c[e] : next;
+            best = c[e] > best ? c[e] : best;
+        }
+        sums[g] = z.group_top == 2 ? best + next : best;
+        marks[g] = -1.0f;
+    }
+    sync_block();
+    for (int i = 0; i < (int)z.n_groups_chosen; i++) {
+        const int g = largest(sums, marks, groups);
+        if (g % ROUTE_THREADS == (int)threadIdx.x)
+            marks[g] = 1.0f;
+    }
+    sync_block();
+    for (int e = threadIdx.x; e < (int)z.cols; e += ROUTE_THREADS)
+        c[e] = marks[e / size] < 0.0f ? -INFINITY : c[e];
+}
+
 KERNEL(ROUTE_THREADS) route_kernel(route_args a)
 {
-    __shared__ float p[ZINF_ROUTE_MAX_COLS], weights[ZINF_ROUTE_MAX_COLS];
+    __shared__ float p[ZINF_ROUTE_MAX_COLS], weights[ZINF_ROUTE_MAX_COLS], c[ZINF_ROUTE_MAX_COLS];
+    __shared__ float sums[ZINF_ROUTE_MAX_GROUPS], marks[ZINF_ROUTE_MAX_GROUPS];
     const int64_t row = blockIdx.x * a.z.cols;
+    const float scale = a.z.scale != 0.0f ? a.z.scale : 1.0f;
     float sum = 0.0f;
-    row_softmax(a.z, a.z.logits + row, p);
-    for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS)
+    row_scores(a.z, a.z.logits + row, p);
+    for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS) {
         weights[e] = -1.0f;
+        c[e] = a.z.bias ? p[e] + a.z.bias[e] : p[e];
+    }
+    sync_block();
+    if (a.z.n_groups)
+        keep_groups(a.z, c, sums, marks);
     sync_block();
     for (int i = 0; i < (int)a.z.n_chosen; i++) {
-        const int e = most_probable(a.z, p, weights);
+        const int e = largest(c, weights, (int)a.z.cols);
         sum += p[e];
         if (e % ROUTE_THREADS == (int)threadIdx.x)
             weights[e] = p[e];
     }
     for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS)
-        a.z.weights[row + e] =
-            a.z.normalised && !(weights[e] < 0.0f) ? weights[e] / sum : weights[e];
+        if (weights[e] < 0.0f)
+            a.z.weights[row + e] = weights[e];
+        else
+            a.z.weights[row + e] = scale * (a.z.normalised ? weights[e] / sum : weights[e]);
 }
 
 KERNEL(ROUTE_THREADS) route_backward_kernel(route_args a)
@@ -73,7 +120,8 @@ KERNEL(ROUTE_THREADS) route_backward_kernel(route_args a)
     const int64_t row = blockIdx.x * a.z.cols;
     const float *weights = a.z.weights + row, *d_weights = a.z.d_weights + row;
     float sum = 0.0f, inner = 0.0f, total = 0.0f;
-    row_softmax(a.z, a.z.logits + row, p);
+    const float scale = a.z.scale != 0.0f ? a.z.scale : 1.0f;
+    row_scores(a.z, a.z.logits + row, p);
     for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS)
         if (!(weights[e] < 0.0f)) {
             sum += p[e];
@@ -85,9 +133,9 @@ KERNEL(ROUTE_THREADS) route_backward_kernel(route_args a)
         for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS) {
             float g = a.z.d_probs ? a.z.d_probs[e] : 0.0f;
             if (!(weights[e] < 0.0f))
-                g += a.z.normalised ? (d_weights[e] - inner) / sum : d_weights[e];
+                g += a.z.normalised ? (scale * d_weights[e] - inner) / sum : scale * d_weights[e];
             if (pass)
-                a.z.d_logits[row + e] = p[e] * (g - total);
+                a.z.d_logits[row + e] = a.z.sigmoid ? p[e] * (1.0f - p[e]) * g : p[e] * (g - total);
             else
                 total += p[e] * g;
         }

@@ -10,23 +10,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const struct option_group groups[] = {
-    {.rows = job_model},   {.rows = job_begin},
-    {.rows = job_rows},    {.rows = job_task},
-    {.rows = job_head},    {.rows = job_eval},
-    {.rows = job_seq},     {.rows = job_source},
-    {.rows = job_shuffle}, {.rows = job_group},
-    {.rows = job_pad},     {.rows = job_seed},
-    {.rows = job_output},  {.rows = job_saves},
-    {.rows = job_epochs},  {.rows = job_step},
-    {.rows = job_pairs},   {.rows = job_dtype},
-    {.rows = job_device},  {.rows = job_seats},
-    {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
-    {.rows = job_chat},    {.rows = job_texts},
-    {.rows = job_metrics}, {.rows = job_predictions},
-    {.rows = NULL},
-};
-
 /* ---- options ---- */
 
 static const char *keep(struct zinf_session *s, const char *text)
@@ -37,40 +20,42 @@ static const char *keep(struct zinf_session *s, const char *text)
     return copy;
 }
 
-/* An option is called in messages as the caller calls it. Where two have a name, of trainings and
+/* Where two have a name, of trainings and
  * of texts (early-stopping), it is the one that takes the value. */
 static int take(struct zinf_session *s, const struct zinf_setting *setting)
 {
     const size_t length = strlen(setting->name);
     const struct option_group *group, *other;
-    const char *fixed, *none, *name, *text = setting->text ? setting->text : "";
-    const struct option *option = option_find(groups, setting->name, length, &group, &fixed), *same;
+    const char *fixed, *none, *text = setting->text ? setting->text : "";
+    const struct option *option = option_find(job_groups, setting->name, length, &group, &fixed),
+                        *same;
     if (!option)
-        return option_fail_unknown(groups, "unknown option", setting->name);
+        return option_fail_unknown(job_groups, "unknown option", setting->name);
     if (fixed && !strcmp(text, "false"))
         return 0;
-    name = keep(s, setting->name);
     text = keep(s, fixed ? fixed : text);
-    if (!name || !text)
+    if (!text)
         return zinf_fail(-ENOMEM, "no memory for options");
-    int code = option_read(option, group, text, name, &s->job);
-    if (code && (same = option_find(group + 1, name, length, &other, &none)) &&
-        !option_read(same, other, text, name, &s->job))
+    int code = option_read(option, group, text, option->flag, &s->job);
+    if (code && (same = option_find(group + 1, setting->name, length, &other, &none)) &&
+        !option_read(same, other, text, same->flag, &s->job))
         return 0;
-    return code ? option_read(option, group, text, name, &s->job) : 0;
+    return code ? option_read(option, group, text, option->flag, &s->job) : 0;
 }
 
 int zinf_session_open(struct zinf_session **out, const struct zinf_setting *options, size_t n)
 {
     struct zinf_session *s = calloc(1, sizeof *s);
     *out = NULL;
-    if (!s || !(s->texts = calloc(2 * n + 2, sizeof *s->texts))) {
+    if (!s || !(s->texts = calloc(n + 1, sizeof *s->texts))) {
         free(s);
         return zinf_fail(-ENOMEM, "no memory for a session");
     }
+    if (n)
+        option_spell_names(options[0].name[0] != '-');
     s->job.steps = -1;
     s->job.texts.settings = (struct generate_settings)GENERATE_SETTINGS_UNSAID;
-    int code = option_read_usual(groups, &s->job);
+    int code = option_read_usual(job_groups, &s->job);
     for (size_t i = 0; !code && i < n; i++)
         code = take(s, &options[i]);
     if (code)

@@ -9,8 +9,9 @@
  * Structs begin with their size, which the caller sets (ZINF_SIZED): a later version may have more.
  *
  * Threads: one at a time uses a session; zinf_session_cancel comes from any, a signal handler too.
- * Errors: 0 or -errno, and a sentence by zinf_error(). What is said beside goes to the sink of
- * zinf_log_set_sink (base.h).
+ * Errors: 0 or -errno, and a sentence by zinf_error(), which calls options as the session that was
+ * opened last does: by their names, or with dashes as the command has them. What is said beside
+ * goes to the sink of zinf_log_set_sink (base.h).
  */
 #ifndef ZINF_API_H
 #define ZINF_API_H

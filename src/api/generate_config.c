@@ -101,9 +101,12 @@ static int read_ends(const cJSON *config, const char *what, struct generate_sett
     return 0;
 }
 
-static int check_range(const char *what, const char *key, double value, double least, double most)
+/* Of what the file says. */
+static int check_range(const cJSON *config, const char *what, const char *key, double value,
+                       double least, double most)
 {
-    if (value < 0 || (value >= least && value <= most))
+    const cJSON *said = cJSON_GetObjectItemCaseSensitive(config, key);
+    if (!said || cJSON_IsNull(said) || (value >= least && value <= most))
         return 0;
     return zinf_fail(-EINVAL, "%s: %s %g is out of range: it must be from %g to %g", what, key,
                      value, least, most);
@@ -173,7 +176,7 @@ static int read_beams(const cJSON *config, const char *what, bool draws,
         (code = zinf_json_int(config, what, "num_beams", &file.num_beams)) ||
         (code = zinf_json_int(config, what, "no_repeat_ngram_size", &file.no_repeat_ngram)) ||
         (code = read_early(config, what, &file.early_stopping)) ||
-        (code = check_range(what, "num_beams", (double)file.num_beams, 1, 1 << 12)))
+        (code = check_range(config, what, "num_beams", (double)file.num_beams, 1, 1 << 12)))
         return code;
     s->num_beams = s->num_beams < 0 && !draws ? file.num_beams : s->num_beams;
     s->no_repeat_ngram = s->no_repeat_ngram < 0 ? file.no_repeat_ngram : s->no_repeat_ngram;
@@ -270,10 +273,12 @@ static int read_values(const cJSON *config, const char *what, struct generate_se
         (code = zinf_json_int(config, what, "top_k", &file.top_k)) ||
         (code = zinf_json_int(config, what, "max_new_tokens", &file.max_new_tokens)) ||
         (code = zinf_json_int(config, what, "max_length", &file.max_length)) ||
-        (code = check_range(what, "temperature", file.temperature, 0, 1000)) ||
-        (code = check_range(what, "top_p", file.top_p, 1e-9, 1)) ||
-        (code = check_range(what, "repetition_penalty", file.repetition_penalty, 1e-9, 1e9)) ||
-        (code = check_range(what, "max_new_tokens", (double)file.max_new_tokens, 1, 1 << 24)))
+        (code = check_range(config, what, "temperature", file.temperature, 0, 1000)) ||
+        (code = check_range(config, what, "top_p", file.top_p, 1e-9, 1)) ||
+        (code =
+             check_range(config, what, "repetition_penalty", file.repetition_penalty, 1e-9, 1e9)) ||
+        (code =
+             check_range(config, what, "max_new_tokens", (double)file.max_new_tokens, 1, 1 << 24)))
         return code;
     if (s->temperature < 0)
         s->temperature = !draws && !asked ? 0 : file.temperature;

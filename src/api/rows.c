@@ -353,3 +353,20 @@ const struct option job_epochs[] = {
      .min = 1e-9, .max = 1e9, .aliases = "num_train_epochs num_epochs"),
     END
 };
+
+const struct option_group job_groups[] = {
+    {.rows = job_model},   {.rows = job_begin},
+    {.rows = job_rows},    {.rows = job_task},
+    {.rows = job_head},    {.rows = job_eval},
+    {.rows = job_seq},     {.rows = job_source},
+    {.rows = job_shuffle}, {.rows = job_group},
+    {.rows = job_pad},     {.rows = job_seed},
+    {.rows = job_output},  {.rows = job_saves},
+    {.rows = job_epochs},  {.rows = job_step},
+    {.rows = job_pairs},   {.rows = job_dtype},
+    {.rows = job_device},  {.rows = job_seats},
+    {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
+    {.rows = job_chat},    {.rows = job_texts},
+    {.rows = job_metrics}, {.rows = job_predictions},
+    {.rows = NULL},
+};

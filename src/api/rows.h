@@ -35,4 +35,11 @@ extern const struct option job_texts_seed[];
 extern const struct option job_metrics[];     /* what texts and labels are measured by */
 extern const struct option job_predictions[]; /* --predictions */
 
+/* All of them, as a session has them: they fill a struct zinf_job (session.h). */
+extern const struct option_group job_groups[];
+
+/* spelling.c: whether sentences call options by their names, as the door's callers do, or by their
+ * flags, as the command does. Of the whole process. */
+void option_spell_names(bool by_name);
+
 #endif

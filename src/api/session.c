@@ -59,7 +59,8 @@ static int check_model_path(const char *path)
     return 0;
 }
 
-int session_shape(struct zinf_session *s)
+/* Opens the model's config.json; resolves options seq-len and device. */
+static int open_model(struct zinf_session *s)
 {
     const struct zinf_job *c = &s->job;
     int code = s->model ? 0 : session_need_model(s);
@@ -82,7 +83,7 @@ int session_shape(struct zinf_session *s)
 int session_begin(struct zinf_session *s)
 {
     const struct zinf_job *c = &s->job;
-    int code = session_shape(s);
+    int code = open_model(s);
     if (code || s->tokenizer)
         return code;
     code = zinf_origins_add(&s->origins, "--model", c->model);
@@ -159,7 +160,7 @@ static int get_ready(struct zinf_session *s)
     if (!code && s->use == JOB_EVALUATES) /* a training finds them when it begins */
         code = job_seats_find(s);
     if (!code)
-        code = s->use == JOB_LOOKS ? session_shape(s) : session_begin(s);
+        code = s->use == JOB_LOOKS ? open_model(s) : session_begin(s);
     if (!code)
         code = session_config(s, false);
     if (!code && s->use == JOB_EVALUATES && job_seats_leave_one(s))

@@ -133,8 +133,6 @@ struct zinf_session {
 /* -EINVAL: there is no option model. */
 int session_need_model(const struct zinf_session *s);
 int session_need(const char *option, const void *value); /* -EINVAL: the option is missing */
-/* Opens the model's config.json; resolves options seq-len and device. */
-int session_shape(struct zinf_session *s);
 /* And its tokenizer. */
 int session_begin(struct zinf_session *s);
 /* What the options say to a configuration. */
@@ -268,10 +266,6 @@ const int *job_seats_gpus(const struct zinf_session *s);
 
 /* What options rule out together. -EINVAL, a wrong use. */
 int job_train_check(const struct zinf_job *c);
-/* Option resume: the checkpoint, whose config.json and tokenizer stand in for a model that is not
- * given. Without one yet, a plain resume goes on from steps on the drives or begins the training:
- * what restarts it need not know. */
-int job_train_find(struct zinf_session *s);
 
 /* ---- scores.c ---- */
 

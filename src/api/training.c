@@ -19,7 +19,10 @@ int job_train_check(const struct zinf_job *c)
     return 0;
 }
 
-int job_train_find(struct zinf_session *s)
+/* Option resume: the checkpoint, whose config.json and tokenizer stand in for a model that is not
+ * given. Without one yet, a plain resume goes on from steps on the drives or begins the training:
+ * what restarts it need not know. */
+static int find_checkpoint(struct zinf_session *s)
 {
     struct zinf_job *c = &s->job;
     if (!c->resume)
@@ -213,7 +216,7 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     s->use = JOB_TRAINS;
     s->keeps_rows = true;
     s->stop = 0;
-    code = job_train_find(s);
+    code = find_checkpoint(s);
     if (!code)
         code = session_need_model(s);
     if (!code)

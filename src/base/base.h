@@ -43,6 +43,11 @@ const char *zinf_error(void);
  * characters but the end of a line and the tab, and bytes that are no UTF-8, become \x1b. All
  * sentences and log lines went through it. Returns out, cut where it is full. */
 const char *zinf_show_text(char *out, size_t out_bytes, const char *text);
+/* How sentences call what users have given: they are written with the command's words, and copied
+ * through here. NULL, as at first: they stay. Of the whole process. */
+typedef void zinf_speller(char *out, size_t out_bytes, const char *text);
+void zinf_spell_by(zinf_speller *by);
+const char *zinf_spell(char *out, size_t out_bytes, const char *text); /* and zinf_show_text */
 /* } not installed */
 
 /* ---- logging: one line at a time ---- */

@@ -42,6 +42,30 @@ const char *zinf_show_text(char *out, size_t out_bytes, const char *text)
     return out;
 }
 
+/* Set before there are threads. */
+static zinf_speller *speller;
+
+void zinf_spell_by(zinf_speller *by)
+{
+    speller = by;
+}
+
+/* Apart, so that only who has a speller needs the stack for it. */
+__attribute__((noinline)) static void spell(char *out, size_t out_bytes, const char *text)
+{
+    char spelled[MESSAGE_BYTES];
+    speller(spelled, sizeof spelled, text);
+    zinf_show_text(out, out_bytes, spelled);
+}
+
+const char *zinf_spell(char *out, size_t out_bytes, const char *text)
+{
+    if (!speller)
+        return zinf_show_text(out, out_bytes, text);
+    spell(out, out_bytes, text);
+    return out;
+}
+
 int zinf_fail(int code, const char *format, ...)
 {
     /* A caller may pass zinf_error() itself as an argument: format into a second buffer. */
@@ -50,7 +74,7 @@ int zinf_fail(int code, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    zinf_show_text(message, sizeof message, text);
+    zinf_spell(message, sizeof message, text);
     return code;
 }
 
@@ -62,7 +86,7 @@ int zinf_fail_in(int code, const char *format, ...)
     vsnprintf(context, sizeof context, format, args);
     va_end(args);
     snprintf(text, sizeof text, "%s: %.*s", context, (int)(MESSAGE_BYTES - 1100), message);
-    zinf_show_text(message, sizeof message, text);
+    zinf_spell(message, sizeof message, text);
     return code;
 }
 

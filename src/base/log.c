@@ -71,7 +71,7 @@ static void emit(enum zinf_log_level level, const char *format, va_list args)
     char line[8192], text[8192];
     int used = snprintf(line, sizeof line, "%s", prefix[level]);
     vsnprintf(text, sizeof text, format, args);
-    zinf_show_text(line + used, sizeof line - (size_t)used, text);
+    zinf_spell(line + used, sizeof line - (size_t)used, text);
     pthread_mutex_lock(&lock);
     if (sink)
         sink(level, line, sink_arg);

@@ -25,7 +25,7 @@ struct zinf_ledger {
     uint64_t arena_bytes[ZINF_MEMORY_TIERS];
 };
 
-const char *zinf_memory_tier_name(enum zinf_memory_tier tier)
+static const char *name_of(enum zinf_memory_tier tier)
 {
     static const char *const names[] = {"device", "host", "drive"};
     return names[tier];
@@ -120,7 +120,7 @@ static int name_cols(const struct zinf_ledger *ledger)
 static void print_tier(const struct zinf_ledger *ledger, int tier, const uint64_t *budget,
                        FILE *out)
 {
-    const char *tier_name = zinf_memory_tier_name((enum zinf_memory_tier)tier);
+    const char *tier_name = name_of((enum zinf_memory_tier)tier);
     char size[16], limit[16];
     uint64_t total = zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier);
     int cols = name_cols(ledger);
@@ -164,11 +164,10 @@ int zinf_ledger_check(const struct zinf_ledger *ledger, const uint64_t *budget)
             continue;
         uint64_t total = zinf_ledger_total_bytes(ledger, (enum zinf_memory_tier)tier);
         const char *and = lacking ? " and " : "";
-        lacking +=
-            (size_t)snprintf(lacks + lacking, sizeof lacks - lacking, "%s%s memory needs %s of %s",
-                             and, zinf_memory_tier_name((enum zinf_memory_tier)tier),
-                             zinf_size_format(need, sizeof need, total),
-                             zinf_size_format(have, sizeof have, budget[tier]));
+        lacking += (size_t)snprintf(
+            lacks + lacking, sizeof lacks - lacking, "%s%s memory needs %s of %s", and,
+            name_of((enum zinf_memory_tier)tier), zinf_size_format(need, sizeof need, total),
+            zinf_size_format(have, sizeof have, budget[tier]));
         raised += (size_t)snprintf(raise + raised, sizeof raise - raised, "%s%s", and, keys[tier]);
     }
     if (!lacking)

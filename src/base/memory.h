@@ -20,7 +20,6 @@ enum zinf_memory_tier {
     ZINF_MEMORY_DRIVE,  /* extents in the store's files */
     ZINF_MEMORY_TIERS,
 };
-const char *zinf_memory_tier_name(enum zinf_memory_tier tier); /* "device", "host", "drive" */
 
 #define ZINF_MEMORY_ALIGN 4096 /* O_DIRECT needs this for addresses, offsets and lengths */
 
@@ -56,8 +55,9 @@ void zinf_arena_fini(struct zinf_arena *arena);
  * for the kernel to find and clear them. Where that is not possible nothing happens. */
 void zinf_memory_touch(void *base, uint64_t bytes);
 
-/* The whole pages in it prefer a NUMA node, and those that are elsewhere are moved to it. Node below
- * 0, or a machine with one node: nothing is done. -errno of the system: a matter of speed alone. */
+/* The whole pages in it prefer a NUMA node, and those that are elsewhere are moved to it. Node
+ * below 0, or a machine with one node: nothing is done. -errno of the system: a matter of speed
+ * alone. */
 int zinf_memory_place(void *memory, uint64_t bytes, int node);
 
 /* What this process may take: the smaller of MemAvailable and what its cgroup leaves. */

@@ -60,7 +60,7 @@ static const char usage[] =
 /* clang-format off */
 static const struct option own[] = {
     OPTION("--checkpoint", TEXT, AT(to.checkpoint), "DIR",
-     "checkpoint-N, or a training's --output: its latest"),
+     "checkpoint-N, a training's --output: its latest, or DeepSpeed's"),
     OPTION("--output", TEXT, AT(to.output), "DIR", "folder to write"),
     OPTION("--merge", FLAG, AT(merge), NULL,
      "DIR holds adapters (PEFT's folder will do): add them to the weights of their base"),

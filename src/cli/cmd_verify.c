@@ -26,7 +26,8 @@ struct verify {
     } ranks;
     bool repair;
     uint64_t problems, looked_at;
-    uint64_t step; /* the last that can be gone on from */
+    uint64_t stores; /* of the output's run, or not known whose */
+    uint64_t step;   /* the last that can be gone on from */
     char from[4096];
 };
 
@@ -168,6 +169,7 @@ static void see_steps(void *arg, const struct zinf_steps_info *info)
     if (v->run && info->named && !zinf_run_id_rank(v->run, info->run, &rank, &world))
         return;
     v->looked_at++;
+    v->stores++;
     if (info->alive) {
         printf("%s: in use by a run: not looked into\n", info->folder);
     } else if (!info->named) {
@@ -190,6 +192,19 @@ static void look_at_steps(struct verify *v)
         if (zinf_steps_list(v->paths[i], see_steps, v))
             say_problem(v, v->paths[i], zinf_error());
     say_ranks(v);
+}
+
+/* The run says where it has left steps; that nothing is found there is a loss. */
+static void look_for_lost(struct verify *v, const char *output)
+{
+    char *steps = NULL;
+    if (!zinf_run_steps(output, &steps) && steps && !v->stores) {
+        v->looked_at++;
+        say_problem(v, steps,
+                    "finished steps of this run were left here, and are not there, or cannot be "
+                    "told from others': the file steps of their folder is missing");
+    }
+    free(steps);
 }
 
 /* offload_*.nvme_path: a string or a list of them. */
@@ -250,8 +265,10 @@ static int look_at_output(struct verify *v, const char *output)
     if (!code) {
         take_paths(v, config, "offload_optimizer");
         take_paths(v, config, "offload_param");
+        v->stores = 0;
         if (named != -ENOENT)
             look_at_steps(v);
+        look_for_lost(v, output);
     }
     cJSON_Delete(config);
     free(path);

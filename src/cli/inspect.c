@@ -1,6 +1,7 @@
 /* inspect: opening a model folder or file, and the checks of `zinf inspect`. */
 #include "cli/inspect.h"
 
+#include "api/generate.h"
 #include "cpu_optim/optim.h"
 #include "train/checkpoints.h"
 
@@ -58,6 +59,7 @@ static void read_family(struct inspection *it, const char *path)
 
 static void open_folder(struct inspection *it)
 {
+    struct generate_settings settings = GENERATE_SETTINGS_UNSAID;
     char *config = zinf_path_join(it->path, "config.json");
     if (!config)
         add_problem(it, "%s", zinf_error());
@@ -68,6 +70,8 @@ static void open_folder(struct inspection *it)
     if (config)
         read_family(it, config);
     if (zinf_tokenizer_open(&it->tokenizer, it->path))
+        add_problem(it, "%s", zinf_error());
+    if (it->model && generate_read_config(&settings, it->path, it->model))
         add_problem(it, "%s", zinf_error());
     free(config);
 }

@@ -42,7 +42,5 @@ void train_summary_begin(const struct train_show *show);
 void train_summary_end(const struct train_show *show, bool stopped);
 void train_summary_json(const struct train_show *show);
 double train_summary_epochs(const struct train_show *show, uint64_t steps);
-/* Mean over the last tenth of the steps, 1 to 100 of them: one step's loss is noise. *n of them. */
-double train_summary_loss(const struct train_show *show, size_t *n);
 
 #endif

@@ -216,7 +216,8 @@ void train_summary_begin(const struct train_show *s)
 
 /* ---- after ---- */
 
-double train_summary_loss(const struct train_show *s, size_t *n)
+/* Mean over the last tenth of the steps, 1 to 100 of them: one step's loss is noise. *n of them. */
+static double late_loss(const struct train_show *s, size_t *n)
 {
     double sum = 0;
     *n = s->n_losses / 10;
@@ -279,7 +280,7 @@ void train_summary_end(const struct train_show *s, bool stopped)
 {
     char read[32], written[32], resident[16], eval[96] = "";
     size_t n;
-    double loss = train_summary_loss(s, &n);
+    double loss = late_loss(s, &n);
     say_trained(s);
     const struct zinf_evaluation *found = &s->evaluation;
     if (found->tokens && found->rewards.n)
@@ -349,7 +350,7 @@ static void add_evaluation(cJSON *root, const struct train_show *s)
 void train_summary_json(const struct train_show *s)
 {
     size_t n;
-    double seconds = wall_seconds(s), loss = train_summary_loss(s, &n);
+    double seconds = wall_seconds(s), loss = late_loss(s, &n);
     cJSON *root = cJSON_CreateObject();
     char *model = zinf_path_join(s->session->job.output, "model");
     cJSON_AddNumberToObject(root, "steps", (double)s->n_steps);

@@ -64,8 +64,9 @@ struct zinf_tensor_info {
 
 struct zinf_tensors; /* the tensors of a file, or of all shards of a folder */
 /* path: a .safetensors file, one of torch.save (PyTorch 1.6 or later), or a folder with
- * model.safetensors, model.safetensors.index.json, pytorch_model.bin or
- * pytorch_model.bin.index.json; the first of these that is there is read. Of a pickle nothing is
+ * model.safetensors, model.safetensors.index.json, pytorch_model.bin,
+ * pytorch_model.bin.index.json or a checkpoint of DeepSpeed's; the first of these that is there is
+ * read. Of a pickle nothing is
  * run: what is not a dictionary of tensors is refused by name. Tensors of such a file may share
  * bytes. */
 int zinf_tensors_open(struct zinf_tensors **out, const char *path);
@@ -76,8 +77,8 @@ const struct zinf_tensor_info *zinf_tensors_find(const struct zinf_tensors *tens
                                                  const char *name); /* NULL: none */
 const char *zinf_tensors_file_name(const struct zinf_tensors *tensors, uint32_t file);
 uint32_t zinf_tensors_file_count(const struct zinf_tensors *tensors);
-const char *
-zinf_tensors_file_kind(const struct zinf_tensors *tensors); /* "safetensors", "PyTorch" */
+/* "safetensors", "PyTorch", "DeepSpeed" */
+const char *zinf_tensors_file_kind(const struct zinf_tensors *tensors);
 /* "__metadata__" value of the first file, or NULL. */
 const char *zinf_tensors_metadata(const struct zinf_tensors *tensors, const char *key);
 /* Reads elements [first, first + n) of a tensor as stored. */
@@ -94,6 +95,26 @@ int zinf_tensors_sum_begin(struct zinf_tensors *tensors);
 /* Of all bytes of the tensors in a file, whose order and places do not count: what was not read
  * yet, or not in order, is read. */
 int zinf_tensors_sum(struct zinf_tensors *tensors, uint32_t file, uint64_t *out);
+
+/* ---- checkpoints of DeepSpeed's, in any of its stages ---- */
+
+enum zinf_training_part {
+    ZINF_TRAINING_MASTER, /* fp32; what is not trained as it is */
+    ZINF_TRAINING_MOMENT1,
+    ZINF_TRAINING_MOMENT2,
+    ZINF_TRAINING_PARTS,
+};
+struct zinf_training_state {
+    uint64_t step, n_skipped; /* steps taken, and of these without an update */
+    uint64_t n_samples;       /* sequences that they saw */
+    uint32_t world;
+    bool optimized; /* there are moments */
+};
+/* One array of a checkpoint: folder is DeepSpeed's tag, or the one above with "latest". -ENODATA
+ * without a message: it is none of DeepSpeed's. */
+int zinf_tensors_open_training(struct zinf_tensors **out, const char *folder,
+                               enum zinf_training_part part);
+int zinf_training_state_read(struct zinf_training_state *out, const char *folder);
 
 /* ---- writing: declare all tensors first, then stream the data in the same order ---- */
 

@@ -3,8 +3,9 @@
  *
  * A pickle is a program for a stack machine that may name any function of Python and call it. Here
  * nothing is ever called: the machine knows the opcodes of protocol 2 that torch.save writes, and
- * of names those that make up tensors, storages and dictionaries (pickle_torch.c). Whatever else is
- * named is refused by its name, whether or not it would be called.
+ * of names those that make up tensors, storages, dictionaries and what DeepSpeed saves beside them
+ * (pickle_torch.c). Whatever else is named is refused by its name, whether or not it would be
+ * called.
  *
  * Memory is bounded by the pickle's length, and its work is one pass: values are never walked
  * recursively, so neither nesting nor values that are shared a million times cost anything.
@@ -31,14 +32,40 @@ struct zinf_pickled_tensor {
     int rank;
     uint64_t shape[ZINF_TENSOR_MAX_RANK], stride[ZINF_TENSOR_MAX_RANK];
 };
-struct zinf_pickle {
-    struct zinf_pickled_tensor *tensors; /* in the order of the dictionary */
-    uint64_t n_tensors;
+struct zinf_pickle;
+/* Texts borrow from data, and what, which names it in messages, from the caller. -EINVAL: the
+ * pickle is damaged; -ENOTSUP: it names what nothing here needs. */
+int zinf_pickle_create(struct zinf_pickle **out, const char *what, const void *data,
+                       uint64_t bytes);
+void zinf_pickle_destroy(struct zinf_pickle *pickle); /* NULL is allowed */
+/* Of a dictionary from names to tensors: these in its order, on the heap. -EINVAL: it is something
+ * else. */
+int zinf_pickle_list_tensors(const struct zinf_pickle *pickle, struct zinf_pickled_tensor **tensors,
+                             uint64_t *n);
+
+/* ---- its values, each a number; 0: there is none ---- */
+
+typedef uint32_t zinf_pickled;
+zinf_pickled zinf_pickle_root(const struct zinf_pickle *pickle);
+/* Of a dictionary or of an object's attributes; 0, too, if the value is neither. One pass. */
+zinf_pickled zinf_pickle_get(const struct zinf_pickle *pickle, zinf_pickled of, const char *key);
+/* The same where the keys are numbers. */
+zinf_pickled zinf_pickle_get_number(const struct zinf_pickle *pickle, zinf_pickled of, int64_t key);
+/* The parts of a dictionary, a list or an object, one by one: at begins as {0}. */
+struct zinf_pickled_part {
+    zinf_pickled key, value;
+    uint32_t next; /* of the walk */
+    bool begun;
 };
-/* The tensors of a dictionary from names to tensors. Texts borrow from data; what names it in
- * messages. out is for zinf_pickle_fini after success only. -EINVAL: the pickle is damaged or holds
- * something else; -ENOTSUP: it names what no tensor needs. */
-int zinf_pickle_read(struct zinf_pickle *out, const char *what, const void *data, uint64_t bytes);
-void zinf_pickle_fini(struct zinf_pickle *pickle);
+bool zinf_pickle_walk(const struct zinf_pickle *pickle, zinf_pickled of,
+                      struct zinf_pickled_part *at);
+/* Each false if the value is of another kind. A shape is a tuple of sizes; its rank or -1. */
+bool zinf_pickle_integer(const struct zinf_pickle *pickle, zinf_pickled value, int64_t *out);
+bool zinf_pickle_text(const struct zinf_pickle *pickle, zinf_pickled value,
+                      struct zinf_pickled_text *out);
+int zinf_pickle_shape(const struct zinf_pickle *pickle, zinf_pickled value,
+                      uint64_t shape[ZINF_TENSOR_MAX_RANK]);
+const struct zinf_pickled_tensor *zinf_pickle_tensor(const struct zinf_pickle *pickle,
+                                                     zinf_pickled value); /* NULL: none */
 
 #endif

@@ -12,19 +12,21 @@ enum value_kind {
     VALUE_NONE,
     VALUE_BOOL,
     VALUE_INT,
-    VALUE_FLOAT, /* nobody asks which */
+    VALUE_FLOAT,
     VALUE_TEXT,
     VALUE_TUPLE,
-    VALUE_LIST, /* nobody asks of what */
+    VALUE_LIST,
     VALUE_DICT,
     VALUE_NAME, /* a name of Python that is known */
     VALUE_STORAGE,
     VALUE_TENSOR,
+    VALUE_OBJECT, /* of a class that is known and means nothing here but by its attributes */
 };
 struct value {
     enum value_kind kind;
     union {
         int64_t integer; /* BOOL, INT */
+        double number;   /* FLOAT */
         struct {
             uint32_t at, bytes;
         } text;
@@ -33,8 +35,8 @@ struct value {
         } tuple;
         struct {
             uint32_t first, last; /* of pairs[]; 0: none */
-        } dict;
-        uint32_t index; /* NAME: of its table; STORAGE, TENSOR: of their arrays */
+        } dict;                   /* DICT; LIST, whose pairs have no keys; OBJECT: its attributes */
+        uint32_t index;           /* NAME: of its table; STORAGE, TENSOR: of their arrays */
     };
 };
 struct pair {
@@ -63,6 +65,7 @@ struct machine {
     struct array storages;           /* struct storage */
     struct array tensors;            /* struct zinf_pickled_tensor */
     bool stopped;
+    uint32_t root; /* once it has stopped */
 };
 
 /* Room for one more item of this size, zeroed; NULL and *code: there may be no more. */
@@ -100,7 +103,7 @@ int machine_find_name(const struct machine *m, const struct zinf_pickled_text *m
 int machine_call(struct machine *m, uint32_t name, const struct value *arguments);
 /* ('storage', type, key, location, elements): the storage, put on the stack. */
 int machine_take_storage(struct machine *m, const struct value *id);
-/* The tensors of the dictionary that the pickle is. */
-int machine_list_tensors(struct machine *m, const struct value *root, struct zinf_pickle *out);
+/* Text of the file for a message: cut, and nothing in it that steers a terminal. */
+const char *machine_printable(const struct zinf_pickled_text *text, char *buffer, size_t bytes);
 
 #endif

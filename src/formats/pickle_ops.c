@@ -90,7 +90,10 @@ static int op_float(struct machine *m, unsigned bytes)
 {
     uint64_t bits;
     int code = take_integer(m, bytes, &bits);
-    return code ? code : machine_push(m, (struct value){.kind = VALUE_FLOAT});
+    struct value value = {.kind = VALUE_FLOAT};
+    bits = __builtin_bswap64(bits); /* the only one that begins with its highest byte */
+    memcpy(&value.number, &bits, sizeof bits);
+    return code ? code : machine_push(m, value);
 }
 
 static int op_text(struct machine *m, unsigned bytes)
@@ -127,17 +130,6 @@ static int op_mark(struct machine *m, unsigned unused)
     return machine_add_number(m, &m->marks, m->stack.n);
 }
 
-/* The n topmost values are dropped, as nobody asks for them; a list must be below. */
-static int op_append(struct machine *m, unsigned n)
-{
-    int code = machine_need(m, n + 1);
-    if (!code && machine_value(m, machine_top(m, n))->kind != VALUE_LIST)
-        code = machine_fail(m, "something that is no list is appended to");
-    if (!code)
-        m->stack.n -= n;
-    return code;
-}
-
 static int add_pair(struct machine *m, struct value *dict, uint32_t key, uint32_t value)
 {
     int code = 0;
@@ -155,6 +147,20 @@ static int add_pair(struct machine *m, struct value *dict, uint32_t key, uint32_
         dict->dict.first = m->pairs.n - 1;
     dict->dict.last = m->pairs.n - 1;
     return 0;
+}
+
+/* The n topmost values go to the end of the list below them. */
+static int op_append(struct machine *m, unsigned n)
+{
+    int code = machine_need(m, n + 1);
+    struct value *list = code ? NULL : machine_value(m, machine_top(m, n));
+    if (!code && list->kind != VALUE_LIST)
+        code = machine_fail(m, "something that is no list is appended to");
+    for (uint32_t i = n; !code && i-- > 0;)
+        code = add_pair(m, list, 0, machine_top(m, i));
+    if (!code)
+        m->stack.n -= n;
+    return code;
 }
 
 /* The n topmost values are keys and values of the dictionary below them. */
@@ -254,12 +260,16 @@ static int op_storage(struct machine *m, unsigned n)
 static int op_build(struct machine *m, unsigned n)
 {
     int code = machine_need(m, n);
-    if (!code && (machine_value(m, machine_top(m, 1))->kind != VALUE_DICT ||
-                  machine_value(m, machine_top(m, 0))->kind != VALUE_DICT))
-        code = machine_fail(m, "something that is no dictionary is given attributes");
-    if (!code)
-        m->stack.n--;
-    return code;
+    if (code)
+        return code;
+    struct value *object = machine_value(m, machine_top(m, 1));
+    const struct value *state = machine_value(m, machine_top(m, 0));
+    if ((object->kind != VALUE_DICT && object->kind != VALUE_OBJECT) || state->kind != VALUE_DICT)
+        return machine_fail(m, "something that is no dictionary is given attributes");
+    if (object->kind == VALUE_OBJECT)
+        object->dict = state->dict;
+    m->stack.n--;
+    return 0;
 }
 
 static int op_stop(struct machine *m, unsigned n)
@@ -267,6 +277,8 @@ static int op_stop(struct machine *m, unsigned n)
     int code = machine_need(m, n);
     if (!code && (m->stack.n != n || m->marks.n))
         code = machine_fail(m, "the stack holds more than the result");
+    if (!code)
+        m->root = machine_top(m, 0);
     m->stopped = true;
     return code;
 }
@@ -300,6 +312,7 @@ const struct operation machine_operations[256] = {
     ['j'] = {op_get, 4},
     ['c'] = {op_global, 0},
     ['R'] = {op_call, 2},
+    [0x81] = {op_call, 2},
     ['Q'] = {op_storage, 1},
     ['b'] = {op_build, 2},
     ['.'] = {op_stop, 1},

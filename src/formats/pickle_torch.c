@@ -12,6 +12,9 @@ enum name_kind {
     NAME_TENSOR,    /* (storage, first, shape, stride, requires_grad, hooks, ...) */
     NAME_TENSOR_OF, /* the same and, behind hooks, a dtype: the storage has bytes */
     NAME_PARAMETER, /* (tensor, requires_grad, hooks) */
+    NAME_TYPED,     /* (one of the above, type, its arguments, state) */
+    NAME_SIZE,      /* a tuple of one tuple, which it is */
+    NAME_OBJECT,    /* any arguments, which do not matter */
     NAME_STORAGE,   /* a type of storages, never called */
     NAME_BYTES,     /* the type of storages that have no dtype */
     NAME_DTYPE,
@@ -25,6 +28,15 @@ static const struct known_name {
     {"torch._utils", "_rebuild_tensor_v2", NAME_TENSOR, 0},
     {"torch._utils", "_rebuild_tensor_v3", NAME_TENSOR_OF, 0},
     {"torch._utils", "_rebuild_parameter", NAME_PARAMETER, 0},
+    {"torch._tensor", "_rebuild_from_type_v2", NAME_TYPED, 0},
+    {"torch", "Tensor", NAME_OBJECT, 0},
+    {"torch.nn.parameter", "Parameter", NAME_OBJECT, 0},
+    {"torch", "Size", NAME_SIZE, 0},
+    {"deepspeed.utils.tensor_fragment", "fragment_address", NAME_OBJECT, 0},
+    {"deepspeed.runtime.zero.config", "ZeroStageEnum", NAME_OBJECT, 0},
+    {"deepspeed.runtime.fp16.loss_scaler", "LossScaler", NAME_OBJECT, 0},
+    {"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler", NAME_OBJECT, 0},
+    {"deepspeed.checkpoint.universal_checkpoint", "SubparamShape", NAME_OBJECT, 0},
     {"torch", "DoubleStorage", NAME_STORAGE, ZINF_FILE_F64},
     {"torch", "FloatStorage", NAME_STORAGE, ZINF_FILE_F32},
     {"torch", "HalfStorage", NAME_STORAGE, ZINF_FILE_F16},
@@ -56,8 +68,7 @@ static const struct known_name {
 
 /* ---- names ---- */
 
-/* Text of the file for a message: cut, and nothing in it that steers a terminal. */
-static const char *printable(const struct zinf_pickled_text *text, char *buffer, size_t bytes)
+const char *machine_printable(const struct zinf_pickled_text *text, char *buffer, size_t bytes)
 {
     size_t n = text->bytes < bytes - 1 ? text->bytes : bytes - 1;
     for (size_t i = 0; i < n; i++)
@@ -82,8 +93,8 @@ int machine_find_name(const struct machine *m, const struct zinf_pickled_text *m
                      "%s: its pickle calls %s.%s, which is not a tensor, so nothing of it is read: "
                      "load it in Python if you trust it, and save its state_dict with "
                      "safetensors.torch.save_file",
-                     m->what, printable(module, first, sizeof first),
-                     printable(name, second, sizeof second));
+                     m->what, machine_printable(module, first, sizeof first),
+                     machine_printable(name, second, sizeof second));
 }
 
 /* ---- storages ---- */
@@ -201,6 +212,20 @@ static int make_tensor(struct machine *m, const struct value *arguments, enum na
     return machine_push(m, (struct value){.kind = VALUE_TENSOR, .index = m->tensors.n - 1});
 }
 
+/* The type adds nothing that the tensor itself has not. */
+static int make_typed(struct machine *m, const struct value *arguments)
+{
+    if (arguments->tuple.n != 4)
+        return machine_fail(m, "a tensor with a type is not described as torch does");
+    const struct value *by = machine_part(m, arguments, 0);
+    const struct value *to = machine_part(m, arguments, 2);
+    if (by->kind != VALUE_NAME || to->kind != VALUE_TUPLE ||
+        (names[by->index].kind != NAME_TENSOR && names[by->index].kind != NAME_TENSOR_OF))
+        return machine_fail(m, "a tensor with a type is not described as torch does");
+    struct value inner = *to;
+    return make_tensor(m, &inner, names[by->index].kind);
+}
+
 int machine_call(struct machine *m, uint32_t name, const struct value *arguments)
 {
     const struct value *first = arguments->tuple.n ? machine_part(m, arguments, 0) : NULL;
@@ -216,70 +241,15 @@ int machine_call(struct machine *m, uint32_t name, const struct value *arguments
         if (!first || first->kind != VALUE_TENSOR)
             return machine_fail(m, "a parameter is made of something else than a tensor");
         return machine_push(m, *first);
+    case NAME_TYPED:
+        return make_typed(m, arguments);
+    case NAME_SIZE:
+        if (!first || first->kind != VALUE_TUPLE)
+            return machine_fail(m, "a shape is made of something else than a tuple");
+        return machine_push(m, *first);
+    case NAME_OBJECT:
+        return machine_push(m, (struct value){.kind = VALUE_OBJECT});
     default:
         return machine_fail(m, "a type is called");
     }
-}
-
-/* ---- the result ---- */
-
-static const char *kind_name(enum value_kind kind)
-{
-    static const char *const words[] = {"None",   "a boolean", "a number", "a number",
-                                        "text",   "a tuple",   "a list",   "a dictionary",
-                                        "a type", "a storage", "a tensor"};
-    return words[kind];
-}
-
-static int fail_no_tensor(const struct machine *m, const struct zinf_pickled_text *name,
-                          const struct value *value)
-{
-    char text[200];
-    return zinf_fail(-EINVAL,
-                     "%s: '%s' in it is %s, not a tensor: a checkpoint of a training holds more "
-                     "than weights; save model.state_dict() alone",
-                     m->what, printable(name, text, sizeof text), kind_name(value->kind));
-}
-
-static uint64_t count_pairs(const struct machine *m, const struct value *dict)
-{
-    const struct pair *pairs = m->pairs.items;
-    uint64_t n = 0;
-    for (uint32_t i = dict->dict.first; i; i = pairs[i].next)
-        n++;
-    return n;
-}
-
-int machine_list_tensors(struct machine *m, const struct value *root, struct zinf_pickle *out)
-{
-    const struct pair *pairs = m->pairs.items;
-    const struct zinf_pickled_tensor *all = m->tensors.items;
-    int code = 0;
-    if (root->kind != VALUE_DICT)
-        return zinf_fail(-EINVAL, "%s holds %s, not a state_dict: save model.state_dict()", m->what,
-                         kind_name(root->kind));
-    uint64_t n = count_pairs(m, root);
-    if (n > ZINF_SAFETENSORS_MAX_TENSORS)
-        return machine_fail(m, "there are more tensors than any model has");
-    out->tensors = calloc(n + 1, sizeof *out->tensors);
-    if (!out->tensors)
-        return zinf_fail(-ENOMEM, "%s: no memory for %llu tensors", m->what, (unsigned long long)n);
-    for (uint32_t i = root->dict.first; i && !code; i = pairs[i].next) {
-        const struct value *key = machine_value(m, pairs[i].key);
-        const struct value *value = machine_value(m, pairs[i].value);
-        if (key->kind != VALUE_TEXT) {
-            code = machine_fail(m, "a tensor's name is no text");
-            continue;
-        }
-        struct zinf_pickled_text name = text_of(m, key);
-        if (value->kind == VALUE_NONE) /* as modules without state of their own leave it */
-            continue;
-        if (value->kind != VALUE_TENSOR) {
-            code = fail_no_tensor(m, &name, value);
-            continue;
-        }
-        out->tensors[out->n_tensors] = all[value->index];
-        out->tensors[out->n_tensors++].name = name;
-    }
-    return code;
 }

@@ -2,6 +2,7 @@
  * tensors_open: from a path to a list of tensors. A folder has one file or an index of shards, of
  * safetensors or of torch.save; headers are read at once and held.
  */
+#include "formats/deepspeed.h"
 #include "formats/file_span.h"
 #include "formats/tensors_index.h"
 #include "formats/tensors_reader.h"
@@ -188,16 +189,50 @@ static const struct {
 };
 #define N_SOURCES (sizeof sources / sizeof *sources)
 
+static int open_part(struct zinf_tensors *tensors, const char *folder, enum zinf_training_part part)
+{
+    struct zinf_deepspeed_files files;
+    int code = zinf_deepspeed_find(&files, folder);
+    if (code)
+        return code;
+    code = zinf_deepspeed_open(tensors, &files, part);
+    if (!code)
+        code = sort_names(tensors);
+    zinf_deepspeed_files_fini(&files);
+    return code;
+}
+
+/* Where FSDP's shards lie, in a folder of Trainer's, Accelerate's or torch's own. */
+static const char *const fsdp_folders[] = {"pytorch_model_fsdp_0", "fsdp_model_0", "."};
+
+/* A folder without a file of weights: that of a training's checkpoint. */
+static int open_trained(struct zinf_tensors *tensors, const char *folder)
+{
+    char name[64];
+    int code = open_part(tensors, folder, ZINF_TRAINING_MASTER);
+    if (code != -ENODATA)
+        return code;
+    for (size_t i = 0; i < sizeof fsdp_folders / sizeof *fsdp_folders; i++) {
+        snprintf(name, sizeof name, "%s/.metadata", fsdp_folders[i]);
+        if (folder_has(folder, name))
+            return zinf_fail(-ENOTSUP,
+                             "%s/%s has shards of FSDP (.distcp): make a file of them with "
+                             "accelerate merge-weights %s/%s %s",
+                             folder, fsdp_folders[i], folder, fsdp_folders[i], folder);
+    }
+    return zinf_fail(-ENOENT,
+                     "%s has neither %s nor %s, no %s, and no checkpoint of DeepSpeed's: name a "
+                     "Hugging Face model folder or a .safetensors file",
+                     folder, ZINF_TENSORS_SINGLE, ZINF_TENSORS_INDEX, ZINF_TENSORS_TORCH);
+}
+
 static int open_folder(struct zinf_tensors *tensors, const char *folder)
 {
     size_t i = 0;
     while (i < N_SOURCES && !folder_has(folder, sources[i].name))
         i++;
     if (i == N_SOURCES)
-        return zinf_fail(-ENOENT,
-                         "%s has neither %s nor %s, and no %s: name a Hugging Face model folder "
-                         "or a .safetensors file",
-                         folder, ZINF_TENSORS_SINGLE, ZINF_TENSORS_INDEX, ZINF_TENSORS_TORCH);
+        return open_trained(tensors, folder);
     char *path = zinf_path_join(folder, sources[i].name);
     if (!path)
         return -ENOMEM;
@@ -234,11 +269,26 @@ int zinf_tensors_open(struct zinf_tensors **out, const char *path)
     return code;
 }
 
+int zinf_tensors_open_training(struct zinf_tensors **out, const char *folder,
+                               enum zinf_training_part part)
+{
+    struct zinf_tensors *tensors = calloc(1, sizeof *tensors);
+    if (!tensors)
+        return zinf_fail(-ENOMEM, "no memory to open %s", folder);
+    int code = open_part(tensors, folder, part);
+    if (code)
+        zinf_tensors_close(tensors);
+    else
+        *out = tensors;
+    return code;
+}
+
 void zinf_tensors_close(struct zinf_tensors *tensors)
 {
     if (!tensors)
         return;
     tensors_sum_free(tensors);
+    zinf_deepspeed_table_free(tensors->deepspeed);
     for (uint32_t i = 0; i < tensors->n_files; i++) {
         if (tensors->files[i].fd >= 0)
             close(tensors->files[i].fd);
@@ -250,4 +300,18 @@ void zinf_tensors_close(struct zinf_tensors *tensors)
     free(tensors->list);
     free(tensors->files);
     free(tensors);
+}
+
+int zinf_training_state_read(struct zinf_training_state *out, const char *folder)
+{
+    struct zinf_deepspeed_files files;
+    int code = zinf_deepspeed_find(&files, folder);
+    if (code)
+        return code;
+    struct zinf_tensors *holder = calloc(1, sizeof *holder);
+    code = holder ? zinf_deepspeed_read_state(out, holder, &files)
+                  : zinf_fail(-ENOMEM, "no memory to open %s", folder);
+    zinf_tensors_close(holder);
+    zinf_deepspeed_files_fini(&files);
+    return code;
 }

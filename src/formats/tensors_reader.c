@@ -61,7 +61,7 @@ uint32_t zinf_tensors_file_count(const struct zinf_tensors *tensors)
 
 const char *zinf_tensors_file_kind(const struct zinf_tensors *tensors)
 {
-    return tensors->files[0].pickled ? "PyTorch" : "safetensors";
+    return tensors->deepspeed ? "DeepSpeed" : tensors->files[0].pickled ? "PyTorch" : "safetensors";
 }
 
 const char *zinf_tensors_metadata(const struct zinf_tensors *tensors, const char *key)
@@ -89,6 +89,26 @@ static int read_span(const struct tensors_file *file, uint64_t bytes, uint64_t o
     return zinf_file_span_read(file->fd, file->path, out, bytes, offset);
 }
 
+/* Of a tensor whose elements lie in several files. */
+static int read_pieces(const struct zinf_tensors *tensors, const struct zinf_tensor_info *info,
+                       uint64_t first, uint64_t n, uint8_t *out)
+{
+    uint64_t elem_bytes = zinf_file_dtype_bytes(info->dtype);
+    const struct zinf_tensor_piece *piece = info->view->pieces;
+    int code = 0;
+    for (; !code && n; first = first > piece->n_elems ? first - piece->n_elems : 0, piece++) {
+        if (first >= piece->n_elems)
+            continue;
+        uint64_t left = piece->n_elems - first, count = n < left ? n : left;
+        code = read_span(&tensors->files[piece->file], count * elem_bytes,
+                         piece->file_offset + first * elem_bytes, out);
+        out += count * elem_bytes;
+        n -= count;
+        first = piece->n_elems;
+    }
+    return code;
+}
+
 int zinf_tensors_read(const struct zinf_tensors *tensors, const struct zinf_tensor_info *info,
                       uint64_t first, uint64_t n, void *out)
 {
@@ -96,7 +116,9 @@ int zinf_tensors_read(const struct zinf_tensors *tensors, const struct zinf_tens
     uint64_t elem_bytes = zinf_file_dtype_bytes(info->dtype);
     uint64_t offset = info->file_offset + first * elem_bytes;
     int code = check_range(info, first, n);
-    if (!code && info->view)
+    if (!code && info->view && info->view->pieces)
+        code = read_pieces(tensors, info, first, n, out);
+    else if (!code && info->view)
         code = zinf_tensor_view_read(file->fd, file->path, info, first, n, out);
     else if (!code)
         code = read_span(file, n * elem_bytes, offset, out);

@@ -15,6 +15,7 @@ struct tensors_file {
     struct zinf_safetensors header;
     struct zinf_torch_file torch;
 };
+struct zinf_deepspeed_table;
 
 struct zinf_tensors {
     struct tensors_file *files;
@@ -22,7 +23,8 @@ struct zinf_tensors {
     struct zinf_tensor_info *list; /* by file, then by place in it */
     uint64_t count;
     const struct zinf_tensor_info **by_name;
-    struct tensors_sum *sums; /* [count]; NULL: what is read is not summed */
+    struct zinf_deepspeed_table *deepspeed; /* what the tensors of such a checkpoint stand on */
+    struct tensors_sum *sums;               /* [count]; NULL: what is read is not summed */
 };
 
 /* tensors_sum.c: elements [first, first + n) were read; and what that takes. */

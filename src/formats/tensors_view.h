@@ -7,11 +7,19 @@
 
 #include "formats/formats.h"
 
+/* A run of elements in one of the reader's files. */
+struct zinf_tensor_piece {
+    uint32_t file;
+    uint64_t file_offset, n_elems;
+};
 /* Element (i0, i1, ...) lies sum of i * stride elements behind the tensor's first. Dimensions of
- * size 1 are left out, and what can be one dimension is one. */
+ * size 1 are left out, and what can be one dimension is one. Or the elements are those of pieces,
+ * one after the other, and rank is 0. */
 struct zinf_tensor_view {
     int rank;
     uint64_t shape[ZINF_TENSOR_MAX_RANK], stride[ZINF_TENSOR_MAX_RANK];
+    const struct zinf_tensor_piece *pieces; /* NULL: it has none */
+    uint32_t n_pieces;
 };
 
 /* Of a tensor with elements. */
@@ -21,7 +29,8 @@ bool zinf_tensor_view_is_contiguous(const struct zinf_tensor_view *view);
 /* Elements from the first to the last that the view reaches; false: more than 2^64. */
 bool zinf_tensor_view_reach(const struct zinf_tensor_view *view, uint64_t *elems);
 
-/* Reads elements [first, first + n) of the tensor, in its order; info->view is not NULL. */
+/* Reads elements [first, first + n) of the tensor, in its order; info->view is not NULL, and
+ * has no pieces. */
 int zinf_tensor_view_read(int fd, const char *path, const struct zinf_tensor_info *info,
                           uint64_t first, uint64_t n, void *out);
 

@@ -14,18 +14,6 @@
 #define PICKLE_ENTRY "/data.pkl"
 #define BYTE_ORDER_ENTRY "/byteorder"
 #define STORAGES_ENTRY "/data/"
-#define MAX_ENTRY_NAME 512
-
-struct reading {
-    const char *path;
-    int fd;
-    struct zinf_zip zip;
-    char folder[MAX_ENTRY_NAME];
-    char *pickle_bytes;
-    struct zinf_pickle pickle;
-    struct zinf_torch_file file;
-    uint64_t n_views;
-};
 
 int zinf_torch_file_is(const char *path, const uint8_t first[8])
 {
@@ -44,17 +32,17 @@ int zinf_torch_file_is(const char *path, const uint8_t first[8])
 
 /* ---- parts of the archive ---- */
 
-static const struct zinf_zip_entry *find(const struct reading *r, const char *part,
+static const struct zinf_zip_entry *find(const struct zinf_torch_archive *r, const char *part,
                                          const struct zinf_pickled_text *key)
 {
-    char name[MAX_ENTRY_NAME];
+    char name[ZINF_TORCH_ENTRY_BYTES];
     int n = snprintf(name, sizeof name, "%s%s%.*s", r->folder, part, key ? (int)key->bytes : 0,
                      key ? key->at : "");
     return n > 0 && (size_t)n < sizeof name ? zinf_zip_find(&r->zip, name) : NULL;
 }
 
 /* The entry FOLDER/data.pkl says what the folder is. */
-static const struct zinf_zip_entry *find_pickle(struct reading *r)
+static const struct zinf_zip_entry *find_pickle(struct zinf_torch_archive *r)
 {
     for (uint64_t i = 0; i < r->zip.n_entries; i++) {
         const char *name = r->zip.entries[i].name, *slash = strchr(name, '/');
@@ -67,7 +55,7 @@ static const struct zinf_zip_entry *find_pickle(struct reading *r)
     return NULL;
 }
 
-static int check_byte_order(const struct reading *r)
+static int check_byte_order(const struct zinf_torch_archive *r)
 {
     const struct zinf_zip_entry *entry = find(r, BYTE_ORDER_ENTRY, NULL);
     char word[8] = "";
@@ -80,7 +68,7 @@ static int check_byte_order(const struct reading *r)
     return code;
 }
 
-static int read_pickle(struct reading *r)
+static int read_pickle(struct zinf_torch_archive *r)
 {
     const struct zinf_zip_entry *entry = find_pickle(r);
     if (!entry)
@@ -95,12 +83,32 @@ static int read_pickle(struct reading *r)
     int code = zinf_file_span_read(r->fd, r->path, r->pickle_bytes, entry->bytes, entry->offset);
     if (!code)
         code = check_byte_order(r);
-    return code ? code : zinf_pickle_read(&r->pickle, r->path, r->pickle_bytes, entry->bytes);
+    return code ? code : zinf_pickle_create(&r->pickle, r->path, r->pickle_bytes, entry->bytes);
+}
+
+int zinf_torch_archive_open(struct zinf_torch_archive *out, const char *path, int fd,
+                            uint64_t file_bytes)
+{
+    *out = (struct zinf_torch_archive){.path = path, .fd = fd};
+    int code = zinf_zip_init(&out->zip, path, fd, file_bytes);
+    if (!code)
+        code = read_pickle(out);
+    if (code)
+        zinf_torch_archive_close(out);
+    return code;
+}
+
+void zinf_torch_archive_close(struct zinf_torch_archive *archive)
+{
+    zinf_pickle_destroy(archive->pickle);
+    zinf_zip_fini(&archive->zip);
+    free(archive->pickle_bytes);
+    *archive = (struct zinf_torch_archive){0};
 }
 
 /* ---- tensors ---- */
 
-static int fail_tensor(const struct reading *r, const struct zinf_tensor_info *info,
+static int fail_tensor(const struct zinf_torch_archive *r, const struct zinf_tensor_info *info,
                        const char *how)
 {
     return zinf_fail(-EINVAL,
@@ -109,30 +117,11 @@ static int fail_tensor(const struct reading *r, const struct zinf_tensor_info *i
                      r->path, info->name, how);
 }
 
-static int fail_name(const struct reading *r)
-{
-    return zinf_fail(-EINVAL, "%s: a tensor has a name that is not 1 to %d printable bytes",
-                     r->path, ZINF_TENSOR_MAX_NAME);
-}
-
-static int take_name(const struct reading *r, struct zinf_tensor_info *info,
-                     const struct zinf_pickled_text *name, char **to)
-{
-    char *copy = memcpy(*to, name->at, name->bytes);
-    copy[name->bytes] = 0;
-    *to += name->bytes + 1;
-    info->name = copy;
-    if (zinf_tensor_name_valid(copy) && zinf_utf8_check(copy, name->bytes) == name->bytes)
-        return 0;
-    return fail_name(r);
-}
-
 /* The view, if elements do not follow each other; and that all of them are in the storage. */
-static int check_extent(struct reading *r, struct zinf_tensor_info *info,
-                        const struct zinf_pickled_tensor *from)
+static int check_extent(const struct zinf_torch_archive *r, struct zinf_tensor_info *info,
+                        const struct zinf_pickled_tensor *from, struct zinf_tensor_view *view)
 {
     uint64_t elems = from->storage_bytes / zinf_file_dtype_bytes(info->dtype), reach;
-    struct zinf_tensor_view *view = &r->file.views[r->n_views];
     if (!info->n_elems)
         return from->first <= elems ? 0 : fail_tensor(r, info, "begins behind its storage");
     zinf_tensor_view_init(view, from->rank, from->shape, from->stride);
@@ -143,15 +132,14 @@ static int check_extent(struct reading *r, struct zinf_tensor_info *info,
                          "%s: tensor '%s' repeats its elements (an expanded view): save it with "
                          ".contiguous()",
                          r->path, info->name);
-    if (!zinf_tensor_view_is_contiguous(view)) {
+    if (!zinf_tensor_view_is_contiguous(view))
         info->view = view;
-        r->n_views++;
-    }
     return 0;
 }
 
-static int take_tensor(struct reading *r, struct zinf_tensor_info *info,
-                       const struct zinf_pickled_tensor *from)
+int zinf_torch_archive_place(const struct zinf_torch_archive *r,
+                             const struct zinf_pickled_tensor *from, struct zinf_tensor_info *info,
+                             struct zinf_tensor_view *view)
 {
     const struct zinf_zip_entry *entry = find(r, STORAGES_ENTRY, &from->key);
     info->dtype = from->dtype;
@@ -163,51 +151,74 @@ static int take_tensor(struct reading *r, struct zinf_tensor_info *info,
         return fail_tensor(r, info,
                            entry ? "has a storage of another size in the archive"
                                  : "has no storage in the archive");
-    int code = check_extent(r, info, from);
+    int code = check_extent(r, info, from, view);
     info->file_offset = entry->offset + from->first * zinf_file_dtype_bytes(info->dtype);
     return code;
 }
 
-static int take_tensors(struct reading *r)
+/* ---- a file of weights ---- */
+
+static int fail_name(const struct zinf_torch_archive *r)
 {
-    uint64_t n = r->pickle.n_tensors, names_bytes = 1;
+    return zinf_fail(-EINVAL, "%s: a tensor has a name that is not 1 to %d printable bytes",
+                     r->path, ZINF_TENSOR_MAX_NAME);
+}
+
+static int take_name(const struct zinf_torch_archive *r, struct zinf_tensor_info *info,
+                     const struct zinf_pickled_text *name, char **to)
+{
+    char *copy = memcpy(*to, name->at, name->bytes);
+    copy[name->bytes] = 0;
+    *to += name->bytes + 1;
+    info->name = copy;
+    if (zinf_tensor_name_valid(copy) && zinf_utf8_check(copy, name->bytes) == name->bytes)
+        return 0;
+    return fail_name(r);
+}
+
+static int take_tensors(const struct zinf_torch_archive *r, struct zinf_torch_file *file,
+                        const struct zinf_pickled_tensor *from, uint64_t n)
+{
+    uint64_t names_bytes = 1, n_views = 0;
     int code = 0;
     for (uint64_t i = 0; i < n; i++) {
-        if (r->pickle.tensors[i].name.bytes > ZINF_TENSOR_MAX_NAME)
+        if (from[i].name.bytes > ZINF_TENSOR_MAX_NAME)
             return fail_name(r); /* one long text may be the name of all */
-        names_bytes += r->pickle.tensors[i].name.bytes + 1;
+        names_bytes += from[i].name.bytes + 1;
     }
-    r->file.tensors = calloc(n + 1, sizeof *r->file.tensors);
-    r->file.views = calloc(n + 1, sizeof *r->file.views);
-    char *names = r->file.names = malloc(names_bytes);
-    if (!r->file.tensors || !r->file.views || !names)
+    file->tensors = calloc(n + 1, sizeof *file->tensors);
+    file->views = calloc(n + 1, sizeof *file->views);
+    char *names = file->names = malloc(names_bytes);
+    if (!file->tensors || !file->views || !names)
         return zinf_fail(-ENOMEM, "%s: no memory for %llu tensors", r->path, (unsigned long long)n);
-    for (; !code && r->file.n_tensors < n; r->file.n_tensors++) {
-        struct zinf_tensor_info *info = &r->file.tensors[r->file.n_tensors];
-        const struct zinf_pickled_tensor *from = &r->pickle.tensors[r->file.n_tensors];
-        code = take_name(r, info, &from->name, &names);
+    for (; !code && file->n_tensors < n; file->n_tensors++) {
+        struct zinf_tensor_info *info = &file->tensors[file->n_tensors];
+        code = take_name(r, info, &from[file->n_tensors].name, &names);
         if (!code)
-            code = take_tensor(r, info, from);
+            code = zinf_torch_archive_place(r, &from[file->n_tensors], info, &file->views[n_views]);
+        n_views += info->view != NULL;
     }
     return code;
 }
 
 int zinf_torch_file_init(struct zinf_torch_file *out, const char *path, int fd, uint64_t file_bytes)
 {
-    struct reading r = {.path = path, .fd = fd};
-    int code = zinf_zip_init(&r.zip, path, fd, file_bytes);
+    struct zinf_torch_archive archive;
+    struct zinf_torch_file file = {0};
+    struct zinf_pickled_tensor *list = NULL;
+    uint64_t n = 0;
+    int code = zinf_torch_archive_open(&archive, path, fd, file_bytes);
     if (code)
         return code;
-    code = read_pickle(&r);
+    code = zinf_pickle_list_tensors(archive.pickle, &list, &n);
     if (!code)
-        code = take_tensors(&r);
-    zinf_pickle_fini(&r.pickle);
-    zinf_zip_fini(&r.zip);
-    free(r.pickle_bytes);
+        code = take_tensors(&archive, &file, list, n);
+    free(list);
+    zinf_torch_archive_close(&archive);
     if (code)
-        zinf_torch_file_fini(&r.file);
+        zinf_torch_file_fini(&file);
     else
-        *out = r.file;
+        *out = file;
     return code;
 }
 

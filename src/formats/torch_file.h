@@ -9,9 +9,33 @@
 #ifndef ZINF_TORCH_FILE_H
 #define ZINF_TORCH_FILE_H
 
-#include "formats/formats.h"
+#include "formats/pickle.h"
+#include "formats/zip.h"
 
 struct zinf_tensor_view;
+
+/* ---- any file of torch.save ---- */
+
+#define ZINF_TORCH_ENTRY_BYTES 512
+struct zinf_torch_archive {
+    const char *path; /* the caller's */
+    int fd;           /* the caller's */
+    struct zinf_zip zip;
+    char folder[ZINF_TORCH_ENTRY_BYTES];
+    char *pickle_bytes;
+    struct zinf_pickle *pickle; /* what the file says */
+};
+/* Of the file that fd has open. out is for zinf_torch_archive_close after success only. */
+int zinf_torch_archive_open(struct zinf_torch_archive *out, const char *path, int fd,
+                            uint64_t file_bytes);
+void zinf_torch_archive_close(struct zinf_torch_archive *archive);
+/* Where a tensor of the pickle lies in the file: all of info but its name, which messages use, and
+ * its file. view: the caller's, and info's where elements do not follow each other. */
+int zinf_torch_archive_place(const struct zinf_torch_archive *archive,
+                             const struct zinf_pickled_tensor *from, struct zinf_tensor_info *info,
+                             struct zinf_tensor_view *view);
+
+/* ---- one of weights ---- */
 
 struct zinf_torch_file {
     struct zinf_tensor_info *tensors; /* in the order of the pickle; file is 0 */

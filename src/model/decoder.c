@@ -133,7 +133,8 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     snprintf(name, sizeof name, "x.%lld", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
-    const struct decoder_tensors tensors = {prefix, d->tensors, d->n_tensors};
+    const struct decoder_tensors tensors = {
+        .prefix = prefix, .list = d->tensors, .n = d->n_tensors};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
     uint32_t out = decoder_add_hidden(graph, d, name);
@@ -156,7 +157,7 @@ void decoder_add_norm(struct zinf_graph *graph, const struct decoder *d,
     };
     int at[DECODER_PLACES];
     uint32_t unit = zinf_graph_add_unit(graph, true, "%s.0", norm->unit);
-    const struct decoder_tensors tensors = {"", list, norm->b ? 2 : 1};
+    const struct decoder_tensors tensors = {.prefix = "", .list = list, .n = norm->b ? 2 : 1};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     spec.norm.w = at[DECODER_NORM1_W];
     spec.norm.b = at[DECODER_NORM1_B];

@@ -45,7 +45,10 @@ enum decoder_place {
 enum decoder_order {
     DECODER_ROWS,    /* as ours, [out][in] */
     DECODER_COLUMNS, /* [in][out] */
-    DECODER_GROUPS,  /* qkv: rows by key and value head: its queries, its key, its value */
+    /* As the first two, but its even rows, as ours, come before its odd ones. */
+    DECODER_ROWS_BY_TURNS,
+    DECODER_COLUMNS_BY_TURNS,
+    DECODER_GROUPS, /* qkv: rows by key and value head: its queries, its key, its value */
 };
 /* A tensor of the file. Neighbours in a list with the same place are one tensor of the unit, the
  * rows of the first before those of the second. */
@@ -56,8 +59,6 @@ struct decoder_tensor {
     enum decoder_order order;
     enum zinf_init init;
     float std;
-    uint64_t n_slabs, slab; /* as in zinf_piece */
-    bool alternate;         /* its even rows, as ours, come before its odd ones */
 };
 
 /* Layers whose feed-forward part is a choice of experts instead; n 0: none. */
@@ -67,15 +68,21 @@ struct decoder_experts {
     bool normalised;           /* the weights of a row's experts sum to 1 */
     const bool *in_layer;      /* [n_layers]: has them; NULL: all */
     const char *gate, *gate_b; /* tensors of the choice, behind the layer's prefix; or NULL */
-    const char *list;          /* tensors of expert 3 begin with list, then "3." */
+    /* As in zinf_route; a frozen row of the file is added to what is compared (NULL: none). */
+    const char *choice_bias;
+    bool sigmoid;
+    float scale;
+    int64_t n_groups, n_groups_chosen;
+    int group_top;
+    const char *list; /* tensors of expert 3 begin with list, then "3." */
     const char *w_gate, *w_up, *w_down;
     /* Or, behind the layer's prefix, tensors of all experts: [n][2 ffn][hidden], gate, then up, and
      * [n][hidden][ffn]; their biases (NULL: none). NULL: `list` has them one by one. */
     const char *fused_up, *fused_down, *fused_up_b, *fused_down_b;
-    enum decoder_order fused_order;
-    bool alternate; /* rows of gate and up, and these of their bias, take turns */
-    /* An expert that all tokens have, weighed by a sigmoid. Its tensors begin with `shared` (NULL:
-     * there is none), then are called as those of the others. */
+    enum decoder_order
+        fused_order; /* of the first and of its bias; of the second, by columns too */
+    /* An expert that all tokens have, weighed by a sigmoid where that has a row. Its tensors begin
+     * with `shared` (NULL: there is none), then are called as those of the others. */
     const char *shared, *shared_gate; /* the latter: the sigmoid's row */
     int64_t shared_ffn;
 };

@@ -69,7 +69,8 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "attention.%lld", (long long)layer);
-    const struct decoder_tensors tensors = {prefix, list, pick(d, is_attention, list)};
+    const struct decoder_tensors tensors = {
+        .prefix = prefix, .list = list, .n = pick(d, is_attention, list)};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     struct attention_spec spec = decoder_make_block(d, layer, at).attention;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_attention, &spec, sizeof spec,
@@ -77,6 +78,19 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     decoder_append_inputs(graph, stage, &spec, v);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->x_mid);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+}
+
+/* What a choice is biased by is not trained: a unit of its own. */
+static uint32_t add_choice_bias(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                                const char *prefix)
+{
+    const struct decoder_tensor bias = {
+        DECODER_UP_B, d->experts.choice_bias, (uint64_t)d->experts.n, 0, 0, ZINF_INIT_ZERO, 0};
+    const struct decoder_tensors tensors = {.prefix = prefix, .list = &bias, .n = 1};
+    int at[DECODER_PLACES];
+    uint32_t unit = zinf_graph_add_unit(graph, false, "choice.%lld", (long long)layer);
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    return unit;
 }
 
 /* The gate's matrix and bias take the place of "up". */
@@ -94,15 +108,23 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "router.%lld", (long long)layer);
-    const struct decoder_tensors tensors = {prefix, list, own + pick(d, is_router, list + own)};
+    const struct decoder_tensors tensors = {
+        .prefix = prefix, .list = list, .n = own + pick(d, is_router, list + own)};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     struct mlp_spec mlp = decoder_make_block(d, layer, at).mlp;
+    const uint32_t bias = d->experts.choice_bias ? add_choice_bias(graph, d, layer, prefix) : 0;
     struct router_spec spec = {
         .hidden = d->hidden,
         .n_experts = d->experts.n,
         .n_chosen = d->experts.n_chosen,
         .normalised = d->experts.normalised,
         .balanced = d->experts.balance != 0,
+        .sigmoid = d->experts.sigmoid,
+        .scale = d->experts.scale,
+        .n_groups = d->experts.n_groups,
+        .n_groups_chosen = d->experts.n_groups_chosen,
+        .group_top = d->experts.group_top,
+        .biased = d->experts.choice_bias != NULL,
         .norm = mlp.norm,
         .gate_w = mlp.up_w,
         .gate_b = mlp.up_b,
@@ -113,6 +135,8 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->normed);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->weights);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    if (spec.biased)
+        zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, bias);
     if (!spec.balanced)
         return;
     if (v->n_shares++)
@@ -134,26 +158,24 @@ static size_t list_expert(const struct decoder *d, int64_t ffn, struct decoder_t
     return 3;
 }
 
-/* An expert's part of tensors that all experts of the layer share. */
-static size_t list_slabs(const struct decoder *d, int64_t expert, struct decoder_tensor *list)
+/* Of tensors that all experts of the layer share, what an expert has. */
+static size_t list_slabs(const struct decoder *d, struct decoder_tensor *list)
 {
     const struct decoder_experts *e = &d->experts;
     const uint64_t wide = (uint64_t)e->ffn, hidden = (uint64_t)d->hidden;
     const float std = d->init_std;
-    const bool biased = e->fused_up_b != NULL;
-    const enum decoder_order order = e->fused_order;
-    list[0] = (struct decoder_tensor){DECODER_UP_W, e->fused_up, 2 * wide, hidden, order, 0, std};
-    list[1] = (struct decoder_tensor){DECODER_DOWN_W, e->fused_down, hidden, wide, order, 0, std};
+    const enum decoder_order up = e->fused_order;
+    const bool by_turns = up == DECODER_ROWS_BY_TURNS || up == DECODER_COLUMNS_BY_TURNS;
+    const bool by_column = up == DECODER_COLUMNS || up == DECODER_COLUMNS_BY_TURNS;
+    const enum decoder_order down = by_column ? DECODER_COLUMNS : DECODER_ROWS;
+    const enum decoder_order bias = by_turns ? DECODER_ROWS_BY_TURNS : DECODER_ROWS;
+    list[0] = (struct decoder_tensor){DECODER_UP_W, e->fused_up, 2 * wide, hidden, up, 0, std};
+    list[1] = (struct decoder_tensor){DECODER_DOWN_W, e->fused_down, hidden, wide, down, 0, std};
     list[2] =
-        (struct decoder_tensor){DECODER_UP_B, e->fused_up_b, 2 * wide, .init = ZINF_INIT_ZERO};
+        (struct decoder_tensor){DECODER_UP_B, e->fused_up_b, 2 * wide, 0, bias, ZINF_INIT_ZERO, 0};
     list[3] =
-        (struct decoder_tensor){DECODER_DOWN_B, e->fused_down_b, hidden, .init = ZINF_INIT_ZERO};
-    for (int i = 0; i < EXPERT_TENSORS; i++) {
-        list[i].n_slabs = (uint64_t)e->n;
-        list[i].slab = (uint64_t)expert;
-        list[i].alternate = e->alternate && (i == 0 || i == 2);
-    }
-    return biased ? 4 : 2;
+        (struct decoder_tensor){DECODER_DOWN_B, e->fused_down_b, hidden, 0, 0, ZINF_INIT_ZERO, 0};
+    return e->fused_up_b ? 4 : 2;
 }
 
 /* The sigmoid's row takes the place of "proj". */
@@ -170,14 +192,16 @@ static void add_shared(struct zinf_graph *graph, const struct decoder *d, int64_
     snprintf(before, sizeof before, "%s.%lld.", d->blocks, (long long)layer);
     snprintf(prefix, sizeof prefix, "%s%s", before, e->shared);
     uint32_t unit = zinf_graph_add_unit(graph, true, "shared.%lld", (long long)layer);
-    const struct decoder_tensors tensors = {prefix, list, n}, row = {before, &gate, 1};
+    const struct decoder_tensors tensors = {.prefix = prefix, .list = list, .n = n},
+                                 row = {.prefix = before, .list = &gate, .n = 1};
     decoder_add_tensors(graph, unit, d, &tensors, at);
-    decoder_add_tensors(graph, unit, d, &row, gate_at);
+    if (e->shared_gate)
+        decoder_add_tensors(graph, unit, d, &row, gate_at);
     struct shared_spec spec = {
         .hidden = d->hidden,
         .ffn = e->shared_ffn,
         .activation = d->mlp.activation,
-        .gate_w = gate_at[DECODER_PROJ_W],
+        .gate_w = e->shared_gate ? gate_at[DECODER_PROJ_W] : -1,
         .up_w = at[DECODER_UP_W],
         .down_w = at[DECODER_DOWN_W],
     };
@@ -200,10 +224,11 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
     if (!e->fused_up)
         snprintf(prefix + at_prefix, sizeof prefix - (size_t)at_prefix, "%s%lld.", e->list,
                  (long long)expert);
-    const size_t n = e->fused_up ? list_slabs(d, expert, list) : list_expert(d, e->ffn, list);
+    const size_t n = e->fused_up ? list_slabs(d, list) : list_expert(d, e->ffn, list);
     uint32_t unit =
         zinf_graph_add_unit(graph, true, "expert.%lld.%lld", (long long)layer, (long long)expert);
-    const struct decoder_tensors tensors = {prefix, list, n};
+    const struct decoder_tensors tensors = {prefix, list, n, e->fused_up ? (uint64_t)e->n : 0,
+                                            e->fused_up ? (uint64_t)expert : 0};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     return unit;
 }

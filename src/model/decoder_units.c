@@ -63,26 +63,26 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
 
 /* The piece that t is, with some of its rows. */
 static void add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
-                      const char *prefix, struct zinf_row_map rows)
+                      const struct decoder_tensors *tensors, struct zinf_row_map rows)
 {
     uint64_t cols = t->cols ? t->cols : 1;
-    bool by_column = t->order == DECODER_COLUMNS;
+    bool by_column = t->order == DECODER_COLUMNS || t->order == DECODER_COLUMNS_BY_TURNS;
     struct zinf_piece piece = {
         .rank = t->cols ? 2 : 1,
         .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
         .transposed = by_column,
-        .n_slabs = t->n_slabs,
-        .slab = t->slab,
+        .n_slabs = tensors->n_slabs,
+        .slab = tensors->slab,
         .rows = rows,
         .init_std = t->std,
     };
-    snprintf(piece.name, sizeof piece.name, "%s%s", prefix, t->name);
+    snprintf(piece.name, sizeof piece.name, "%s%s", tensors->prefix, t->name);
     zinf_graph_add_piece(graph, unit, &piece);
 }
 
 /* Queries, keys and values, which the file has by key and value head, as ours: each together. */
 static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                       const struct decoder_tensor *t, const char *prefix)
+                       const struct decoder_tensor *t, const struct decoder_tensors *tensors)
 {
     uint64_t dim = (uint64_t)d->attention.head_dim, groups = (uint64_t)d->attention.n_kv_heads;
     uint64_t queries = (uint64_t)d->attention.n_heads / groups * dim, group = queries + 2 * dim;
@@ -94,7 +94,7 @@ static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct dec
         {queries + dim, groups * (queries + dim), dim},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        add_piece(graph, unit, t, prefix,
+        add_piece(graph, unit, t, tensors,
                   (struct zinf_row_map){
                       .file_first = kinds[i].in_group,
                       .file_stride = group,
@@ -108,16 +108,16 @@ static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct dec
 /* Rows that follow each other here from `first` on. Those that take turns in the file are two
  * pieces. */
 static void add_run(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
-                    const char *prefix, uint64_t first)
+                    const struct decoder_tensors *tensors, uint64_t first)
 {
     const uint64_t half = t->rows / 2;
-    if (!t->alternate) {
-        add_piece(graph, unit, t, prefix,
+    if (t->order != DECODER_ROWS_BY_TURNS && t->order != DECODER_COLUMNS_BY_TURNS) {
+        add_piece(graph, unit, t, tensors,
                   (struct zinf_row_map){.flat_first = first, .rows = t->rows, .count = 1});
         return;
     }
     for (uint64_t odd = 0; odd < 2; odd++)
-        add_piece(graph, unit, t, prefix,
+        add_piece(graph, unit, t, tensors,
                   (struct zinf_row_map){.file_first = odd,
                                         .file_stride = 2,
                                         .flat_first = first + odd * half,
@@ -145,8 +145,8 @@ void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct d
         at[list[i].place] = (int)zinf_graph_add_tensor(graph, unit, &tensor);
         for (uint64_t first = 0; i < next; first += list[i++].rows)
             if (list[i].order == DECODER_GROUPS)
-                add_groups(graph, unit, d, &list[i], tensors->prefix);
+                add_groups(graph, unit, d, &list[i], tensors);
             else
-                add_run(graph, unit, &list[i], tensors->prefix, first);
+                add_run(graph, unit, &list[i], tensors, first);
     }
 }

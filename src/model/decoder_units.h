@@ -22,6 +22,7 @@ struct decoder_tensors {
     const char *prefix;
     const struct decoder_tensor *list;
     size_t n;
+    uint64_t n_slabs, slab; /* as in zinf_piece */
 };
 /* at[place] becomes the tensor's number, -1 where there is none. */
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,

@@ -311,14 +311,6 @@ static int measure_visit(struct zinf_stage_size *size, const struct zinf_compute
     return measure_frame(size, &f);
 }
 
-int zinf_visit_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
-                       const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass,
-                       uint32_t visit)
-{
-    *out = (struct zinf_stage_size){0};
-    return measure_visit(out, compute, graph, stage, pass, visit);
-}
-
 int zinf_stage_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
                        const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass)
 {

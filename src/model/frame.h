@@ -128,10 +128,6 @@ struct zinf_stage_size {
  * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
 int zinf_stage_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
                        const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass);
-/* Of one visit alone. */
-int zinf_visit_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
-                       const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass,
-                       uint32_t visit);
 /* The list of a stage's choice (graph.h) from the value, [rows][visits], in the CPU's memory.
  * -EINVAL where a row takes more visits or fewer. */
 int zinf_choice_list(int32_t *list, const struct zinf_stage *stage, const float *value,

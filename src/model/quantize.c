@@ -18,15 +18,15 @@ static bool is_true(const cJSON *object, const char *key)
     return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, key));
 }
 
-static int read_method(const cJSON *quantized, const char *what)
+static int read_method(const cJSON *quantized, const char *what, const char **method)
 {
-    const char *method = NULL;
-    int code = zinf_json_string(quantized, what, "quant_method", &method);
-    if (!code && method && strcmp(method, "bitsandbytes"))
+    *method = "bitsandbytes";
+    int code = zinf_json_string(quantized, what, "quant_method", method);
+    if (!code && strcmp(*method, "bitsandbytes") && strcmp(*method, "mxfp4"))
         code = zinf_fail(-ENOTSUP,
                          "%s: quantization_config: quant_method \"%s\" is not supported, only "
-                         "\"bitsandbytes\": %s",
-                         what, method, remedy);
+                         "\"bitsandbytes\" and \"mxfp4\": %s",
+                         what, *method, remedy);
     return code;
 }
 
@@ -52,10 +52,15 @@ int quantize_choice_read(struct quantize_choice *out, const cJSON *config, const
         return 0;
     if (!cJSON_IsObject(quantized))
         return zinf_fail(-EINVAL, "%s: quantization_config is no object", what);
-    int code = read_method(quantized, what);
+    const char *method;
+    int code = read_method(quantized, what, &method);
     if (code)
         return code;
     out->in_file = true;
+    if (!strcmp(method, "mxfp4")) {
+        out->form = ZINF_FORM_MXFP4;
+        return 0;
+    }
     out->skip = cJSON_GetObjectItemCaseSensitive(quantized, "llm_int8_skip_modules");
     if (is_true(quantized, "load_in_4bit"))
         return read_4bit(out, quantized, what);
@@ -111,6 +116,11 @@ static int quantize_tensor(const struct quantizing *p, const struct zinf_unit *u
                            struct zinf_tensor *t)
 {
     uint32_t n_skipped = 0;
+    if (p->choice->form == ZINF_FORM_MXFP4 && !t->pieces[0].n_slabs)
+        return 0;
+    if (p->choice->form == ZINF_FORM_MXFP4 && t->cols % ZINF_QUANT_MX_BLOCK)
+        return zinf_fail(-EINVAL, "%s in mxfp4 has %llu columns; they must be a multiple of %d",
+                         t->pieces[0].name, (unsigned long long)t->cols, ZINF_QUANT_MX_BLOCK);
     for (uint32_t i = 0; i < t->n_pieces; i++) {
         n_skipped += is_skipped(p, &t->pieces[i]);
         if (!has_whole(unit, &t->pieces[i]))

@@ -2,7 +2,8 @@
  * quantize: which tensors of a graph are quantised (kernels/quantized.h). Either the caller asks
  * for a form, and every linear layer's weight takes it while it is loaded; or the folder has
  * quantised weights already, as its config.json says in quantization_config. As bitsandbytes has
- * it, embeddings, the output layer, norms, biases and what chooses experts stay as they are.
+ * it, embeddings, the output layer, norms, biases and what chooses experts stay as they are. In
+ * MXFP4 are tensors alone that the experts of a layer share.
  */
 #ifndef ZINF_QUANTIZE_H
 #define ZINF_QUANTIZE_H

@@ -83,7 +83,8 @@ void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct sta
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     snprintf(name, sizeof name, "%s.%lld", d->source ? "source" : "x", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "%s.%lld", kind, (long long)layer);
-    const struct decoder_tensors tensors = {prefix, d->tensors, d->n_tensors};
+    const struct decoder_tensors tensors = {
+        .prefix = prefix, .list = d->tensors, .n = d->n_tensors};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     if (!layer && stack_has_table(k))
         v->table = stack_add_table(graph, k);

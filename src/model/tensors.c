@@ -16,15 +16,15 @@ static uint64_t least(uint64_t a, uint64_t b)
 /* ---- runs ---- */
 
 /* Rows that follow each other in the file and in the unit. */
-struct run {
+struct row_run {
     uint64_t file, flat, rows;
 };
 
 /* Run i of the map; where all runs are neighbours on both sides, they are one. */
-static struct run run_at(const struct zinf_row_map *map, uint64_t i)
+static struct row_run run_at(const struct zinf_row_map *map, uint64_t i)
 {
-    return (struct run){map->file_first + i * map->file_stride,
-                        map->flat_first + i * map->flat_stride, map->rows};
+    return (struct row_run){map->file_first + i * map->file_stride,
+                            map->flat_first + i * map->flat_stride, map->rows};
 }
 
 static struct zinf_row_map joined(const struct zinf_row_map *map)
@@ -88,7 +88,7 @@ static void transpose_band(const struct zinf_piece *piece, uint64_t cols, uint64
 {
     struct zinf_row_map map = joined(&piece->rows);
     for (uint64_t i = 0; i < map.count; i++) {
-        struct run run = run_at(&map, i);
+        struct row_run run = run_at(&map, i);
         struct rectangle r = {
             .band = band + run.file,
             .band_ld = piece->shape[1],
@@ -109,7 +109,7 @@ static int gather_rows(const struct zinf_tensor *tensor, const struct zinf_piece
     struct zinf_row_map map = joined(&piece->rows);
     int code = 0;
     for (uint64_t i = 0; !code && i < map.count; i++) {
-        struct run run = run_at(&map, i);
+        struct row_run run = run_at(&map, i);
         code = g->read(g->context, tensor, piece, slab_at(piece) + run.file * tensor->cols,
                        run.rows * tensor->cols, rows + run.flat * tensor->cols);
     }
@@ -164,7 +164,7 @@ int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *g, 
 
 /* The part whose run begins at a row of the file, among those of one unit, and that run. */
 static const struct zinf_file_part *part_at(const struct zinf_file_part *parts, uint32_t n,
-                                            uint64_t row, struct run *run)
+                                            uint64_t row, struct row_run *run)
 {
     for (uint32_t p = 0; p < n; p++) {
         struct zinf_row_map map = joined(&parts[p].piece->rows);
@@ -192,7 +192,7 @@ static int stream_rows(const struct zinf_file_part *parts, uint32_t n, const flo
                        const struct zinf_stream *s, uint64_t *row)
 {
     const struct zinf_file_part *part;
-    struct run run;
+    struct row_run run;
     int code = 0;
     while (!code && (part = part_at(parts, n, *row, &run))) {
         uint64_t cols = part->tensor->cols;
@@ -255,7 +255,7 @@ int zinf_file_tensor_stream(const struct zinf_file_tensor *t, const struct zinf_
 void zinf_piece_rows_to_file(const struct zinf_piece *piece, const float *unit, float *file)
 {
     for (uint64_t i = 0; i < piece->rows.count; i++) {
-        struct run run = run_at(&piece->rows, i);
+        struct row_run run = run_at(&piece->rows, i);
         memcpy(file + run.file, unit + run.flat, run.rows * sizeof *file);
     }
 }
@@ -263,7 +263,7 @@ void zinf_piece_rows_to_file(const struct zinf_piece *piece, const float *unit, 
 void zinf_piece_rows_to_unit(const struct zinf_piece *piece, const float *file, float *unit)
 {
     for (uint64_t i = 0; i < piece->rows.count; i++) {
-        struct run run = run_at(&piece->rows, i);
+        struct row_run run = run_at(&piece->rows, i);
         memcpy(unit + run.flat, file + run.file, run.rows * sizeof *unit);
     }
 }

@@ -38,6 +38,8 @@ int zinf_adapter_verify(const char *folder);
 /* { not installed */
 /* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
 int zinf_run_id(const char *output, uint8_t id[16]);
+/* Where its newest run has left finished steps, on the heap; NULL: it has none, or is done. */
+int zinf_run_steps(const char *output, char **path);
 /* Whether a run folder's name is of that run: which of how many ranks it belongs to; 0 of 1 where
  * the run had one alone. */
 bool zinf_run_id_rank(const uint8_t id[16], const uint8_t found[16], uint32_t *rank,

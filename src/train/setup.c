@@ -482,6 +482,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 void setup_fini(struct setup *s)
 {
     zinf_mesh_fini(&s->mesh);
+    if (s->cpu != s->device)
+        zinf_device_destroy(s->cpu);
     zinf_device_destroy(s->device);
     setup_free_files(s);
     setup_free_rates(s);

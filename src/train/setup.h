@@ -120,6 +120,7 @@ struct setup {
     struct optimizer optimizers[MAX_OPTIMIZERS];
     uint32_t n_optimizers;
     enum rule_grain grain;         /* the coarsest of them */
+    struct zinf_device *cpu;       /* the host's products, for rules over matrices; else NULL */
     struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */

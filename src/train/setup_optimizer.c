@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-static const char choices[] = "AdamW, Adam, Lion, Adagrad, SGD, Adafactor or AdamW8bit";
+#define MUON_MOMENTUM 0.95
+
+static const char choices[] =
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or, in zinf.learning_rates, Muon";
 
 int setup_add_optimizer(struct setup *s, const char *type, const char *key)
 {
@@ -30,7 +33,9 @@ int setup_add_optimizer(struct setup *s, const char *type, const char *key)
         .rule = rule,
         .hyper = {.kind = rule->kind,
                   .lr = (float)o->lr,
-                  .beta1 = (float)(rule->kind == ZINF_OPTIM_SGD ? o->momentum : o->beta1),
+                  .beta1 = (float)(rule->kind == ZINF_OPTIM_SGD    ? o->momentum
+                                   : rule->grain == GRAIN_MATRICES ? MUON_MOMENTUM
+                                                                   : o->beta1),
                   .beta2 = (float)o->beta2,
                   .eps = (float)o->eps,
                   .weight_decay = (float)o->weight_decay,
@@ -122,14 +127,24 @@ static uint64_t workspace_bytes(const struct setup *s)
         for (uint32_t i = 0; unit_trains(s, u) && i < s->graph->units[u].n_tensors; i++) {
             const struct update_rule *rule = setup_optimizer_of(s, u, i)->rule;
             uint64_t bytes =
-                rule->workspace_bytes ? rule->workspace_bytes(&s->graph->units[u], i) : 0;
+                rule->workspace_bytes ? rule->workspace_bytes(s, &s->graph->units[u], i) : 0;
             most = bytes > most ? bytes : most;
         }
     return most;
 }
 
+/* Where the training's device is the host, that; else one for these products alone. */
+static int open_cpu(struct setup *s)
+{
+    struct zinf_device_options host = {.kind = ZINF_DEVICE_HOST, .n_threads = s->device->n_threads};
+    s->cpu = s->device;
+    return s->device->kind == ZINF_DEVICE_HOST ? 0 : zinf_device_create(&s->cpu, &host);
+}
+
 int setup_state_bytes(struct setup *s)
 {
+    if (trains(s) && s->grain == GRAIN_MATRICES && open_cpu(s))
+        return zinf_fail_in(-ENODEV, "the products of Muon");
     s->state_bytes = calloc(s->layout.n_groups ? s->layout.n_groups : 1, sizeof *s->state_bytes);
     if (!s->state_bytes)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);

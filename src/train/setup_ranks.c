@@ -3,7 +3,7 @@
  * programs, each for its own slices, or they would not meet in collectives: so what plans follow
  * from is agreed here, before the first.
  */
-#include "train/setup.h"
+#include "train/setup_rates.h"
 
 #include <stdlib.h>
 
@@ -11,9 +11,24 @@
  * 48 MiB of AdamW state. */
 #define MAX_GROUP_ELEMS ((uint64_t)4 << 20)
 
+/* As zinf.mesh says; the order is that of enum zinf_axis_kind. */
+static int take_mesh(struct setup *s)
+{
+    uint32_t worlds[ZINF_AXES];
+    for (int a = 0; a < ZINF_AXES; a++) {
+        worlds[a] = (uint32_t)s->config->mesh[a];
+        if (a != ZINF_DATA && worlds[a] > 1)
+            return zinf_fail(-ENOTSUP,
+                             "zinf.mesh.%s is %u: ranks share samples and slices (zinf.mesh.data) "
+                             "and nothing else yet; set it to 1",
+                             zinf_axis_name((enum zinf_axis_kind)a), worlds[a]);
+    }
+    return zinf_mesh_init(&s->mesh, s->options.net, worlds);
+}
+
 int setup_take_net(struct setup *s)
 {
-    int code = zinf_mesh_init(&s->mesh, s->options.net, NULL);
+    int code = take_mesh(s);
     s->sliced = data_axis(s)->net && s->config->zero_stage == 3;
     s->exact = s->mesh.all || !strcmp(s->config->gradient_sum, "tree");
     return code;
@@ -90,25 +105,43 @@ static int check_links(struct setup *s)
 
 /* ---- slices ---- */
 
-int setup_lay_out(struct setup *s)
+/* Tensors of a coarse grain are not cut: their unit is one sub-group. */
+static bool is_whole(const struct setup *s, uint32_t unit)
 {
-    const struct zinf_axis *data = data_axis(s);
-    uint64_t *elems = calloc(s->n_units, sizeof *elems), most = 0;
-    if (!elems)
-        return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
+    bool whole = false;
+    for (uint32_t i = 0; unit_trains(s, unit) && i < s->graph->units[unit].n_tensors; i++)
+        whole |= setup_optimizer_of(s, unit, i)->rule->grain != GRAIN_ELEMENTS;
+    return whole;
+}
+
+static int lay_out(struct setup *s, uint64_t *elems, bool *whole)
+{
+    struct zinf_layout_options options = {.unit_elems = elems,
+                                          .whole = whole,
+                                          .n_units = s->n_units,
+                                          .group_elems = (uint64_t)s->config->sub_group_size};
+    memcpy(options.at, s->mesh.at, sizeof options.at);
+    if (options.group_elems > MAX_GROUP_ELEMS)
+        options.group_elems = MAX_GROUP_ELEMS;
     for (uint32_t u = 0; u < s->n_units; u++) {
         elems[u] = s->graph->units[u].elems;
+        whole[u] = is_whole(s, u);
         if (whole_state(s)) /* gradients are summed in slices, and brought together again */
-            elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data->world);
-        most = elems[u] > most ? elems[u] : most;
+            elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data_axis(s)->world);
     }
-    uint64_t group = (uint64_t)s->config->sub_group_size;
-    group = group < MAX_GROUP_ELEMS ? group : MAX_GROUP_ELEMS;
-    if (s->grain != GRAIN_ELEMENTS) /* tensors are not cut */
-        group = most;
-    int code = zinf_layout_init(&s->layout, elems, s->n_units, group,
-                                whole_state(s) ? 0 : data->rank, whole_state(s) ? 1 : data->world);
+    if (whole_state(s))
+        options.at[ZINF_DATA] = (struct zinf_axis){.rank = 0, .world = 1};
+    return zinf_layout_init(&s->layout, &options);
+}
+
+int setup_lay_out(struct setup *s)
+{
+    uint64_t *elems = calloc(s->n_units, sizeof *elems);
+    bool *whole = calloc(s->n_units, sizeof *whole);
+    int code = elems && whole ? lay_out(s, elems, whole)
+                              : zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
     free(elems);
+    free(whole);
     for (uint32_t u = 0; !code && u < s->n_units; u++)
         s->layout.units[u].front_bytes = s->graph->units[u].image_bytes;
     return code ? code : setup_state_bytes(s);

@@ -112,8 +112,6 @@ int zinf_trainer_print_plan(const struct zinf_trainer *trainer, FILE *out);
  * what, and which keys limit it. */
 bool zinf_trainer_filled(const struct zinf_trainer *trainer, char text[static 256]);
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memory_tier);
-/* "" or the device's name. */
-const char *zinf_trainer_device_name(const struct zinf_trainer *trainer);
 
 /* Means of the n pairs that count (kernels/loss.h), or with has_kl of KTO's single sequences.
  * Accuracy: the share whose first's is the larger, or that are on the right side of beta kl. */

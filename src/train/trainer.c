@@ -112,9 +112,9 @@ static bool pin_part(const struct zinf_trainer *t, uint64_t at, uint64_t bytes)
     if (!t->setup.device->ops->host_register(t->setup.device, t->plan.host_base + at, bytes))
         return true;
     zinf_log(ZINF_LOG_WARN,
-             "of %s of host memory only the beginning can be page-locked, and copies of the rest "
-             "will not overlap; where a container limits memory it counts too: lower "
-             "zinf.host_memory, or raise that limit: %s",
+             "host memory (%s) cannot be page-locked as a whole, and copies of the rest will not "
+             "overlap with computing; where a container limits memory, page-locked memory counts: "
+             "lower zinf.host_memory, or raise that limit: %s",
              zinf_size_format(size, sizeof size, t->plan.host_bytes), zinf_error());
     return false;
 }
@@ -291,11 +291,6 @@ const struct zinf_model *zinf_trainer_model(const struct zinf_trainer *t)
 int64_t zinf_trainer_seq_len(const struct zinf_trainer *t)
 {
     return t->setup.seq;
-}
-
-const char *zinf_trainer_device_name(const struct zinf_trainer *t)
-{
-    return t->setup.device->name;
 }
 
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *t, int memory_tier)

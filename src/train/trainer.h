@@ -37,7 +37,7 @@ struct zinf_trainer {
     struct zinf_link *link;                /* what it gathers by on the GPUs; NULL: it does not */
     uint64_t *slice_bytes;                 /* [ranks], of that */
     const char *prefix;                    /* of tensor names: as the folder has them */
-    uint64_t base_sum;                     /* of an adapted model's frozen weights, as loaded */
+    uint64_t base_sum;                     /* of frozen weights, as loaded; 0: none are */
     cJSON *identity;                       /* of model, adapter, base and the files beside it */
     struct zinf_arena host;
     struct zinf_executor *executor;

@@ -279,6 +279,47 @@ static void test_one_name_of_two_options(void)
     CHECK(zinf_session_open(&session, &of_none, 1) == -EINVAL && !session);
 }
 
+/* A sentence calls options as the caller does. */
+static void check_says(const struct zinf_setting *setting, const char *wanted, const char *unwanted)
+{
+    struct zinf_session *session = NULL;
+    CHECK(zinf_session_open(&session, setting, 1) == -EINVAL);
+    CHECKF(strstr(zinf_error(), wanted) && !strstr(zinf_error(), unwanted), "%s", zinf_error());
+}
+
+static void test_sentences_call_options_as_the_caller_does(void)
+{
+    int64_t samples, tokens;
+    check_says(&(struct zinf_setting){"seq_len", "x"}, "option seq-len 'x'", "--");
+    check_says(&(struct zinf_setting){"--seq-len", "x"}, "--seq-len 'x'", "option");
+    check_says(&(struct zinf_setting){"seq_lem", "x"}, "did you mean option seq-len?", "--");
+    set("seq_len", "640");
+    struct zinf_session *session = opened(gpt);
+    CHECK(zinf_session_batch(session, &samples, &tokens) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "option seq-len 640: the model's context is 64"), "%s",
+           zinf_error());
+    zinf_session_close(session);
+    char text[200], nowhere[700];
+    snprintf(nowhere, sizeof nowhere, "%s/nowhere", work);
+    session = opened(nowhere);
+    CHECK(zinf_session_batch(session, &samples, &tokens) == -ENOENT);
+    CHECKF(strstr(zinf_error(), "option model"), "%s", zinf_error());
+    zinf_session_close(session);
+    zinf_spell(
+        text, sizeof text,
+        "--task reward: train it with zinf train --task reward, or give --new-head (--lr 1)");
+    CHECKF(!strcmp(text,
+                   "option task reward: train it with zinf train --task reward, or give option "
+                   "new-head (option lr 1)"),
+           "%s", text);
+    zinf_spell(text, sizeof text,
+               "docker run --ulimit memlock=-1; --with-mpi; a--lr; -- and ---lr");
+    CHECKF(!strcmp(text, "docker run --ulimit memlock=-1; --with-mpi; a--lr; -- and ---lr"), "%s",
+           text);
+    zinf_spell(text, 12, "--seq-len 7 is too much");
+    CHECKF(!strcmp(text, "option seq-"), "%s", text);
+}
+
 int main(void)
 {
     struct zinf_model_shape shape = {.arch = "gpt2",
@@ -301,6 +342,7 @@ int main(void)
     TAP_RUN(test_an_encoder_decoder);
     TAP_RUN(test_texts_are_by_the_weights_of_steps);
     TAP_RUN(test_one_name_of_two_options);
+    TAP_RUN(test_sentences_call_options_as_the_caller_does);
     remove_work();
     return tap_done();
 }

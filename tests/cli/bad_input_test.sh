@@ -246,8 +246,8 @@ refuse_train 1 "the drive is too small for the plan" "$drive;free;nvme_path" --m
 
 # ---- memory ----
 refuse_train 1 "device memory is too small" \
-    "plan does not fit;--device-memory;offload_param.device;activations;1.00 MiB" \
-    --device-memory 1MiB
+    "plan does not fit;--device-memory;offload_param.device;activations;64.00 KiB" \
+    --device-memory 64KiB
 refuse_train 1 "host memory is too small" "plan does not fit;--host-memory;host;1.00 MiB" \
     --host-memory 1MiB
 

@@ -103,7 +103,8 @@ if [ -f "$standin" ]; then
     export ZINF_CUDA_MODULE
     check "on the stand-in for a GPU" on_a_gpu
     echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
-        "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}}' >"$work/seats.json"
+        "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}},
+        "zinf": {"gather": "device"}}' >"$work/seats.json"
     check "two GPUs at once" several_gpus 2
     check "four GPUs at once" several_gpus 4
     check "one of several" one_of_several

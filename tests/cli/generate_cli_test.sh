@@ -192,4 +192,16 @@ check "frequencies that change with the length" run 0 "$zinf" generate --model d
     --device host --prompt abc --max-new-tokens 20 --ignore-eos
 complains "computes its whole text again" "dynamic"
 verdict $? "is said"
+# What generate refuses of a folder's file inspect says too.
+cp -r dynamic spoilt
+for values in '"temperature": -1' '"num_beams": "x"' '"top_p": 2'; do
+    echo "{$values}" >spoilt/generation_config.json
+    key=$(echo "$values" | cut -d '"' -f 2)
+    check "generation_config.json: $values" run 1 "$zinf" generate --model spoilt --prompt a
+    complains "spoilt/generation_config.json" "$key"
+    verdict $? "is named"
+    check "inspect sees it" run 1 "$zinf" inspect spoilt
+    complains "spoilt/generation_config.json" "$key"
+    verdict $? "and names it"
+done
 finish

@@ -82,6 +82,24 @@ check "from the drive" complains "going on after step" ".steps-"
 check "to what one that was not killed comes to" run 0 train --steps $steps --output never
 check "bit for bit" cmp whole/model/model.safetensors never/model/model.safetensors
 
+# What is frozen of a whole model comes from its folder again.
+sed 's/"zinf": {/"zinf": {"freeze": ["model.layers.0.*"], /' config.json >frozen.json
+mv config.json all.json && mv frozen.json config.json
+check "a model with frozen parts is killed" stopped frozen
+cp model/model.safetensors kept
+frozen_is_named() {
+    # one bit of each KiB: some are of frozen tensors
+    for at in $(seq 8000 1024 "$(($(wc -c <kept) - 3))"); do
+        flip model/model.safetensors "$at"
+    done
+    run 1 train --resume --steps $steps --output frozen &&
+        complains "frozen weights (zinf.freeze)" "--model model"
+}
+check "bits of what is frozen" frozen_is_named
+cp kept model/model.safetensors
+check "put back it goes on" run 0 train --resume --steps $steps --output frozen
+mv all.json config.json
+
 check "a checkpoint" run 0 train --steps 3 --save-every 3 --output saved
 out=saved steps=4
 config config.json 2e-3
@@ -105,6 +123,16 @@ size=$(wc -c <model/model.safetensors)
 flip model/model.safetensors $((size - 5001))
 refused "adapter: a bit of the base" "model/model.safetensors"
 flip model/model.safetensors $((size - 5001))
+cp model/model.safetensors kept
+truncate -s -4096 model/model.safetensors
+refused "adapter: a base that is cut" "model/model.safetensors"
+cp kept model/model.safetensors
+truncate -s +4096 model/model.safetensors
+refused "adapter: a base that is longer" "model/model.safetensors"
+rm model/model.safetensors
+refused "adapter: a base that is missing" "model has neither model.safetensors"
+! complains "remove" >/dev/null && ! complains "--init" >/dev/null && cp kept model/model.safetensors
+verdict $? "nobody advises to give steps up"
 lora="--lora-rank 2 --lora-alpha 5"
 refused "adapter: another alpha" "lora_alpha"
 lora="--lora-rank 2"

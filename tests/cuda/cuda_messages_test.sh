@@ -44,7 +44,7 @@ more_than_it_has() {
         complains "lower zinf.device_memory" "out of memory" "free on the GPU"
 }
 not_pinned() {
-    train 0 fp32 ZINF_STANDIN_NO_PINNING=1 && complains "cannot be page-locked" "zinf.host_memory"
+    train 0 fp32 ZINF_STANDIN_NO_PINNING=1 && complains "page-locked as a whole" "zinf.host_memory"
 }
 no_epilogue() {
     train 0 fp32 ZINF_STANDIN_NO_EPILOGUES=1 && [ -d "$work/run/model" ]

@@ -37,12 +37,47 @@ static void choices(struct twin *t)
             route_case(t, shapes[i], variant & 1, variant & 2);
 }
 
+/* Sigmoids with a bias, and groups by one or two of each. */
+static void grouped_case(struct twin *t, struct zinf_route a)
+{
+    const size_t n = (size_t)(a.rows * a.cols);
+    struct pair logits = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 1, 1.5f));
+    struct pair weights = pair_of(t, tensor_new(ZINF_DTYPE_F32, n));
+    struct pair d = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 2, 1.0f));
+    struct pair bias = pair_of(t, tensor_random(ZINF_DTYPE_F32, (size_t)a.cols, 3, 0.3f));
+    ON_BOTH(t, (a.logits = at(&logits, side), a.weights = at(&weights, side),
+                a.bias = at(&bias, side), ops->route_forward(q, &a)));
+    PAIR_CHECK(t, &weights, 1e-6, 1e-6);
+    ON_BOTH(t, (a.logits = at(&logits, side), a.weights = at(&weights, side),
+                a.d_weights = at(&d, side), a.d_logits = at(&logits, side),
+                ops->route_backward(q, &a)));
+    PAIR_CHECK(t, &logits, 2e-5, 1e-5);
+    struct pair *const all[] = {&logits, &weights, &d, &bias};
+    for (int i = 0; i < 4; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void groups(struct twin *t)
+{
+    for (int variant = 0; variant < 8; variant++) {
+        const bool sigmoid = variant & 1, normalised = variant & 2;
+        const int top = variant & 4 ? 2 : 1;
+        grouped_case(t,
+                     (struct zinf_route){11, 256, 8, normalised, .scale = 2.5f, .sigmoid = sigmoid,
+                                         .n_groups = 8, .n_groups_chosen = 4, .group_top = top});
+        grouped_case(t, (struct zinf_route){7, 12, 3, normalised, .scale = 1.5f, .sigmoid = sigmoid,
+                                            .n_groups = 3, .n_groups_chosen = 2, .group_top = top});
+        grouped_case(t, (struct zinf_route){5, 45, 4, normalised, .sigmoid = sigmoid});
+    }
+}
+
 static void balance_case(struct twin *t, struct shape s, bool before)
 {
     const int64_t samples = 3;
     const size_t n = (size_t)(samples * s.rows * s.cols), n_shares = (size_t)(samples * 2 * s.cols);
     struct zinf_route r = {
-        samples * s.rows, s.cols, s.n_chosen, true, NULL, NULL, NULL, NULL, NULL};
+        .rows = samples * s.rows, .cols = s.cols, .n_chosen = s.n_chosen, .normalised = true};
     struct zinf_shares a = {.samples = samples, .seq = s.rows, .cols = s.cols};
     struct zinf_balance b = {.samples = samples, .cols = s.cols, .factor = 0.01f};
     struct pair logits = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 1, 1.5f));
@@ -184,6 +219,7 @@ static void refusals(struct twin *t)
         for_each_cuda(name);                                                                       \
     }
 CASE(choices)
+CASE(groups)
 CASE(balances)
 CASE(ties)
 CASE(chosen_rows)
@@ -192,6 +228,7 @@ CASE(refusals)
 int main(void)
 {
     TAP_RUN(test_choices);
+    TAP_RUN(test_groups);
     TAP_RUN(test_balances);
     TAP_RUN(test_ties);
     TAP_RUN(test_chosen_rows);

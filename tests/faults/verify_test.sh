@@ -22,12 +22,14 @@ train() { # output, options...
     shift
     $command --output "$out" "$@" >said.out 2>said.err
 }
-kill_after() { # output, lines of its log
+kill_after() { # output, lines of its log, options...
     out=$1
-    $command --output "$out" --steps 1000000 --resume >said.out 2>said.err &
+    lines=$2
+    shift 2
+    $command --output "$out" --steps 1000000 --resume "$@" >said.out 2>said.err &
     pid=$!
     waited=0
-    until [ "$(cat "$out/log.jsonl" 2>/dev/null | wc -l)" -ge "$2" ] ||
+    until [ "$(cat "$out/log.jsonl" 2>/dev/null | wc -l)" -ge "$lines" ] ||
         [ $waited -ge 600 ] || ! kill -0 $pid 2>/dev/null; do
         sleep 0.02
         waited=$((waited + 1))
@@ -119,6 +121,12 @@ train lost --steps 9 --resume
 refused "run-id is damaged"
 verdict $? "a name that is damaged"
 mv id lost/run-id
+mv "drive/$left/steps" steps
+"$zinf" verify lost >said.out 2>said.err
+[ $? -eq 1 ] && grep -q "drive: finished steps of this run were left here" said.out &&
+    ! grep -q "can be gone on from" said.out
+verdict $? "verify says that a folder's description is gone"
+mv steps "drive/$left/steps"
 mv "drive/$left/commit" commit
 train lost --steps 9 --resume
 refused "commit"
@@ -127,6 +135,14 @@ mv commit "drive/$left/commit"
 train lost --steps 9 --resume && train whole9 --steps 9 &&
     cmp -s lost/model/model.safetensors whole9/model/model.safetensors && [ -z "$(ls drive)" ]
 verdict $? "all put back, it goes on to the same bits"
+
+# State in RAM leaves no steps; what goes on from its checkpoint on a drive is not told of any.
+sed 's/"nvme"/"cpu"/g' config.json >ram.json
+mv config.json drive.json && mv ram.json config.json
+kill_after ram 6 --save-every 2
+mv drive.json config.json
+train ram --steps 30 --resume && grep -q "checkpoint-" said.err
+verdict $? "from a checkpoint of state in RAM onto a drive"
 
 "$zinf" verify model >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "nothing that a training left" said.err

@@ -52,13 +52,18 @@ static void open_archive(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct zinf_pickle pickle;
+    struct zinf_pickle *pickle;
+    struct zinf_pickled_tensor *tensors;
+    uint64_t n;
     if (size >= 4 && !memcmp(data, "PK\3\4", 4)) {
         open_archive(data, size);
-    } else if (!zinf_pickle_read(&pickle, "fuzz", data, size)) {
-        for (uint64_t i = 0; i < pickle.n_tensors; i++)
-            require(pickle.tensors[i].rank <= ZINF_TENSOR_MAX_RANK);
-        zinf_pickle_fini(&pickle);
+    } else if (!zinf_pickle_create(&pickle, "fuzz", data, size)) {
+        if (!zinf_pickle_list_tensors(pickle, &tensors, &n)) {
+            for (uint64_t i = 0; i < n; i++)
+                require(tensors[i].rank <= ZINF_TENSOR_MAX_RANK);
+            free(tensors);
+        }
+        zinf_pickle_destroy(pickle);
     }
     return 0;
 }

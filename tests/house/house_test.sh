@@ -54,7 +54,7 @@ family='src/model/families/'
     words 'seed_?oss' "${family}seed_oss\.c"
     words 'exaone' "${family}exaone4\.c"
     words 'hunyuan' "${family}hunyuan_dense\.c"
-    words '\bglm' "${family}(glm4|chatglm)\.c"
+    words '\bglm' "${family}(glm4|glm4_moe|chatglm)\.c"
     words 'cohere' "${family}cohere\.c"
     words 'ernie' "${family}ernie4_5\.c"
     words 'gpt_?oss' "${family}gpt_oss\.c"

@@ -123,6 +123,8 @@ static void test_sizes(void)
     CHECK(8.0 * (double)p.bytes / (double)p.n_elems < 4.13);
     CHECK(zinf_quantized_of(ZINF_FORM_NF4, 4096, 4096).bytes == 2048 + 8388608 + 1048576 + 2048);
     CHECK(zinf_quantized_of(ZINF_FORM_INT8, 3, 5).bytes == 4096);
+    p = zinf_quantized_of(ZINF_FORM_MXFP4, 5760, 2880);
+    CHECK(p.n_blocks == 5760 * 90 && 8.0 * (double)p.bytes / (double)p.n_elems < 4.26);
 }
 
 /* ---- numbers ---- */
@@ -209,6 +211,43 @@ static void test_rows_in_runs(void)
     for_each_device(runs);
 }
 
+/* Every code with the smallest scale, some between, and the largest: as PyTorch's ldexp has them;
+ * and the bytes come back. */
+static void exponents(struct fixture *f)
+{
+    static const float map[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    static const uint8_t scales[] = {0, 1, 100, 127, 130, 252};
+    enum { ROWS = sizeof scales, COLS = ZINF_QUANT_MX_BLOCK };
+    struct zinf_quantized p = zinf_quantized_of(ZINF_FORM_MXFP4, ROWS, COLS);
+    char *image = malloc(p.bytes);
+    uint8_t codes[ROWS * COLS / 2], codes_back[sizeof codes], scales_back[ROWS];
+    for (size_t i = 0; i < sizeof codes; i++)
+        codes[i] = (uint8_t)(i * 37 + i / 16);
+    zinf_quantize_take(&p, codes, scales, image);
+    struct tensor w = tensor_new(ZINF_DTYPE_F32, p.n_elems);
+    struct zinf_dequantize args = {.quantized = p,
+                                   .image = image,
+                                   .rows = ROWS,
+                                   .count = 1,
+                                   .dtype = ZINF_DTYPE_F32,
+                                   .w = w.data};
+    CHECK(!f->ops->dequantize(f->q, &args));
+    for (size_t i = 0; i < p.n_elems; i++) {
+        unsigned code = codes[i / 2] >> i % 2 * 4 & 15;
+        float want = ldexpf(code & 8 ? -map[code & 7] : map[code & 7], scales[i / COLS] - 127);
+        CHECKF((float)get(&w, i) == want, "element %zu is %g, not %g", i, get(&w, i), (double)want);
+    }
+    zinf_quantize_give(&p, image, codes_back, scales_back);
+    CHECK(!memcmp(codes, codes_back, sizeof codes) && !memcmp(scales, scales_back, sizeof scales));
+    tensor_free(&w);
+    free(image);
+}
+
+static void test_scales_that_are_exponents(void)
+{
+    for_each_device(exponents);
+}
+
 static void test_refusals(void)
 {
     struct fixture f;
@@ -235,6 +274,7 @@ int main(void)
     TAP_RUN(test_sizes);
     TAP_RUN(test_values_are_those_of_bitsandbytes);
     TAP_RUN(test_rows_in_runs);
+    TAP_RUN(test_scales_that_are_exponents);
     TAP_RUN(test_refusals);
     zinf_tensors_close(file);
     return tap_done();

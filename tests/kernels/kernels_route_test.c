@@ -9,7 +9,12 @@ static void known_rows(struct fixture *f)
 {
     const float logits[3][4] = {{2, 1, 0, -1}, {0, 3, 0, 1}, {1, 1.5f, 2, -2}};
     float weights[3][4], again[3][4];
-    struct zinf_route a = {3, 4, 2, true, &logits[0][0], &weights[0][0], NULL, NULL, NULL};
+    struct zinf_route a = {.rows = 3,
+                           .cols = 4,
+                           .n_chosen = 2,
+                           .normalised = true,
+                           .logits = &logits[0][0],
+                           .weights = &weights[0][0]};
     CHECK(!f->ops->route_forward(f->q, &a));
     CHECK(fabsf(weights[0][0] - 0.73105858f) < 1e-6f && fabsf(weights[0][1] - 0.26894142f) < 1e-6f);
     CHECK(weights[0][2] < 0 && weights[0][3] < 0 && weights[1][0] < 0 && weights[1][2] < 0);
@@ -30,7 +35,12 @@ static void ties(struct fixture *f)
 {
     const float logits[2][5] = {{1, 2, 2, 2, 0}, {NAN, NAN, NAN, NAN, NAN}};
     float weights[2][5];
-    struct zinf_route a = {2, 5, 2, true, &logits[0][0], &weights[0][0], NULL, NULL, NULL};
+    struct zinf_route a = {.rows = 2,
+                           .cols = 5,
+                           .n_chosen = 2,
+                           .normalised = true,
+                           .logits = &logits[0][0],
+                           .weights = &weights[0][0]};
     CHECK(!f->ops->route_forward(f->q, &a));
     CHECK(weights[0][1] == 0.5f && weights[0][2] == 0.5f && weights[0][3] < 0);
     int chosen = 0;
@@ -48,7 +58,7 @@ static void test_shapes_are_checked(void)
 {
     struct fixture f;
     fixture_open(&f, ZINF_ISA_SCALAR, 1);
-    struct zinf_route none = {1, 4, 0, false, NULL, NULL, NULL, NULL, NULL}, many = none;
+    struct zinf_route none = {.rows = 1, .cols = 4}, many = none;
     many.n_chosen = 5;
     CHECK(f.ops->route_forward(f.q, &none) == -EINVAL);
     CHECK(f.ops->route_backward(f.q, &many) == -EINVAL);
@@ -59,24 +69,62 @@ static void test_shapes_are_checked(void)
     fixture_close(&f);
 }
 
+/* Sigmoids: the bias decides who is chosen and has no part in the weights; of two groups of two the
+ * one with the larger sum of both, or with the largest alone. */
+static void biased_groups(struct fixture *f)
+{
+    const float logits[4] = {0, 0, 2, -2}, bias[4] = {0.3f, 0.3f, 0, 0};
+    float weights[4];
+    struct zinf_route a = {.rows = 1,
+                           .cols = 4,
+                           .n_chosen = 2,
+                           .normalised = true,
+                           .logits = logits,
+                           .weights = weights,
+                           .scale = 2.5f,
+                           .sigmoid = true,
+                           .bias = bias,
+                           .n_groups = 2,
+                           .n_groups_chosen = 1,
+                           .group_top = 2};
+    CHECK(!f->ops->route_forward(f->q, &a));
+    CHECK(weights[0] == 1.25f && weights[1] == 1.25f && weights[2] < 0 && weights[3] < 0);
+    a.group_top = 1;
+    CHECK(!f->ops->route_forward(f->q, &a));
+    CHECKF(fabsf(weights[2] - 2.5f * 0.8807971f) < 1e-6f && weights[0] < 0, "%g",
+           (double)weights[2]);
+    a.n_groups = 0;
+    a.normalised = false;
+    a.bias = NULL;
+    CHECK(!f->ops->route_forward(f->q, &a));
+    CHECK(weights[0] == 1.25f && fabsf(weights[2] - 2.5f * 0.8807971f) < 1e-6f && weights[1] < 0);
+    a.n_groups = 3;
+    CHECK(f->ops->route_forward(f->q, &a) == -EINVAL && strstr(zinf_error(), "groups"));
+}
+
+static void test_groups_and_a_bias(void)
+{
+    for_each_device(biased_groups);
+}
+
 enum { ROWS = 37, EXPERTS = 19, CHOSEN = 5 };
 
 /* Sum of d_weights times the weights and of d_probs times the softmax, in double; what a row has
  * chosen is given. */
 static double objective(const double *logits, const float *weights, const float *d_weights,
-                        const float *d_probs, bool normalised)
+                        const float *d_probs, const struct zinf_route *a)
 {
     double total = 0, chosen = 0, p[EXPERTS], sum = 0;
     for (int e = 0; e < EXPERTS; e++)
         total += p[e] = exp(logits[e]);
     for (int e = 0; e < EXPERTS; e++) {
-        p[e] /= total;
-        sum += p[e] * (double)d_probs[e];
+        p[e] /= a->sigmoid ? 1 + p[e] : total;
+        sum += a->sigmoid ? 0 : p[e] * (double)d_probs[e];
         chosen += weights[e] < 0 ? 0 : p[e];
     }
     for (int e = 0; e < EXPERTS; e++)
         if (!(weights[e] < 0))
-            sum += (double)d_weights[e] * p[e] / (normalised ? chosen : 1);
+            sum += (double)a->scale * (double)d_weights[e] * p[e] / (a->normalised ? chosen : 1);
     return sum;
 }
 
@@ -86,9 +134,18 @@ static void gradients(struct fixture *f)
     struct tensor dw = tensor_random(ZINF_DTYPE_F32, ROWS * EXPERTS, 2, 1.0f);
     struct tensor dp = tensor_random(ZINF_DTYPE_F32, EXPERTS, 3, 1.0f);
     static float weights[ROWS][EXPERTS], d_logits[ROWS][EXPERTS];
-    for (int normalised = 0; normalised < 2; normalised++) {
-        struct zinf_route a = {ROWS,           EXPERTS, CHOSEN,  normalised,     x.data,
-                               &weights[0][0], dw.data, dp.data, &d_logits[0][0]};
+    for (int variant = 0; variant < 4; variant++) {
+        struct zinf_route a = {.rows = ROWS,
+                               .cols = EXPERTS,
+                               .n_chosen = CHOSEN,
+                               .normalised = variant & 1,
+                               .scale = variant & 2 ? 2.5f : 1.0f,
+                               .sigmoid = variant & 2,
+                               .logits = x.data,
+                               .weights = &weights[0][0],
+                               .d_weights = dw.data,
+                               .d_probs = variant & 2 ? NULL : dp.data,
+                               .d_logits = &d_logits[0][0]};
         CHECK(!f->ops->route_forward(f->q, &a) && !f->ops->route_backward(f->q, &a));
         for (int i = 0; i < ROWS * EXPERTS; i++) {
             int row = i / EXPERTS, e = i % EXPERTS;
@@ -97,9 +154,9 @@ static void gradients(struct fixture *f)
                 logits[k] = get(&x, (size_t)(row * EXPERTS + k));
             const float *d = (const float *)dw.data + row * EXPERTS;
             logits[e] += 1e-5;
-            up = objective(logits, weights[row], d, dp.data, normalised);
+            up = objective(logits, weights[row], d, dp.data, &a);
             logits[e] -= 2e-5;
-            down = objective(logits, weights[row], d, dp.data, normalised);
+            down = objective(logits, weights[row], d, dp.data, &a);
             CHECKF(fabs((up - down) / 2e-5 - (double)d_logits[row][e]) < 2e-6,
                    "%s: row %d expert %d: %g, not %g", f->name, row, e, (double)d_logits[row][e],
                    (up - down) / 2e-5);
@@ -237,7 +294,12 @@ static void balance(struct fixture *f)
 {
     const float logits[4][4] = {{2, 1, 0, -1}, {0, 3, 0, 1}, {1, 1.5f, 2, -2}, {2, 1, 0, -1}};
     float weights[4][4], first[2][8], both[2][8], loss[2], d[2][8];
-    struct zinf_route r = {4, 4, 2, true, &logits[0][0], &weights[0][0], NULL, NULL, NULL};
+    struct zinf_route r = {.rows = 4,
+                           .cols = 4,
+                           .n_chosen = 2,
+                           .normalised = true,
+                           .logits = &logits[0][0],
+                           .weights = &weights[0][0]};
     struct zinf_shares s = {2, 2, 4, &logits[0][0], &weights[0][0], NULL, &first[0][0]};
     struct zinf_balance b = {2, 4, 4.0f / 64, &both[0][0], loss, &d[0][0]};
     CHECK(!f->ops->route_forward(f->q, &r) && !f->ops->route_shares(f->q, &s));
@@ -270,6 +332,7 @@ int main(void)
 {
     TAP_RUN(test_known_rows);
     TAP_RUN(test_ties);
+    TAP_RUN(test_groups_and_a_bias);
     TAP_RUN(test_shapes_are_checked);
     TAP_RUN(test_gradients);
     TAP_RUN(test_balance);

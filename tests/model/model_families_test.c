@@ -147,6 +147,10 @@ static const struct {
     {"nemotron", "15b", 15628775424},
     {"olmoe", "7b-a1b", 6919161856},
     {"gpt_oss", "20b", 20914757184},
+    {"glm4_moe", "4.5-air", 106852245504},
+    {"glm4_moe", "4.5", 352797814784},
+    {"granitemoe", "1b-a400m", 1334628352},
+    {"granitemoe", "3b-a800m", 3298793472},
     {"gpt_oss", "120b", 116829156672},
 };
 
@@ -178,7 +182,8 @@ static void test_smaller_shapes(void)
                                            "seed_oss",  "exaone4",     "hunyuan_v1_dense",
                                            "glm",       "glm4",        "cohere",
                                            "cohere2",   "ernie4_5",    "stablelm",
-                                           "nemotron",  "olmoe",       "gpt_oss"};
+                                           "nemotron",  "olmoe",       "gpt_oss",
+                                           "glm4_moe",  "granitemoe"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -277,6 +282,7 @@ static void test_refused_switches(void)
         {"stablelm", "\"hidden_dropout\": 0.1", "hidden_dropout"},
         {"olmoe", "\"clip_qkv\": 8", "clip_qkv"},
         {"gpt_oss", "\"swiglu_limit\": 6", "swiglu_limit"},
+        {"glm4_moe", "\"head_dim\": 128, \"n_group\": 3", "groups"},
         {"opt", "\"do_layer_norm_before\": false", "do_layer_norm_before"},
         {"opt", "\"word_embed_proj_dim\": 512", "word_embed_proj_dim"},
         {"opt", "\"_remove_final_layer_norm\": true", "_remove_final_layer_norm"},

@@ -15,7 +15,7 @@ static void check_layout(const uint64_t *elems, uint32_t n_units, uint64_t group
     uint64_t end[8] = {0};
     for (uint32_t rank = 0; rank < world; rank++) {
         struct zinf_layout layout;
-        CHECK(!zinf_layout_init(&layout, elems, n_units, group, rank, world));
+        CHECK(!lay_out(&layout, elems, n_units, group, rank, world));
         uint32_t g = 0;
         uint64_t total = 0, largest = 0;
         for (uint32_t u = 0; u < n_units; u++) {
@@ -68,8 +68,35 @@ static void test_layout_refuses_a_rank_beyond_the_world(void)
 {
     struct zinf_layout layout;
     const uint64_t elems = 10;
-    CHECK(zinf_layout_init(&layout, &elems, 1, 10, 2, 2) == -EINVAL);
-    CHECK(zinf_layout_init(&layout, &elems, 1, 10, 0, 0) == -EINVAL);
+    CHECK(lay_out(&layout, &elems, 1, 10, 2, 2) == -EINVAL);
+    CHECK(lay_out(&layout, &elems, 1, 10, 0, 0) == -EINVAL);
+}
+
+/* Every axis is taken and looked at; along three of them nothing is cut yet. */
+static void test_layout_of_four_axes(void)
+{
+    static const char *const names[] = {"data", "tensor", "pipe", "context"};
+    const uint64_t elems[] = {10, 20000};
+    const bool whole[] = {false, true};
+    struct zinf_layout layout;
+    struct zinf_layout_options options = {
+        .unit_elems = elems, .whole = whole, .n_units = 2, .group_elems = 4096};
+    for (int a = 0; a < ZINF_AXES; a++)
+        options.at[a].world = 1;
+    CHECK(!zinf_layout_init(&layout, &options));
+    CHECK(layout.units[0].n_groups == 1 && layout.units[1].n_groups == 1);
+    zinf_layout_fini(&layout);
+    for (int a = 0; a < ZINF_AXES; a++) {
+        options.at[a].world = 2;
+        int code = zinf_layout_init(&layout, &options);
+        CHECKF(a == ZINF_DATA ? !code : code == -ENOTSUP && strstr(zinf_error(), names[a]), "%s",
+               zinf_error());
+        if (!code)
+            zinf_layout_fini(&layout);
+        options.at[a].rank = 2;
+        CHECK(zinf_layout_init(&layout, &options) == -EINVAL && strstr(zinf_error(), names[a]));
+        options.at[a] = (struct zinf_axis){.world = 1};
+    }
 }
 
 /* ---- waits ---- */
@@ -294,6 +321,7 @@ int main(void)
     TAP_RUN(test_layout_covers_every_element_once);
     TAP_RUN(test_layout_beyond_32_bits);
     TAP_RUN(test_layout_refuses_a_rank_beyond_the_world);
+    TAP_RUN(test_layout_of_four_axes);
     TAP_RUN(test_waits_order_every_conflict);
     TAP_RUN(test_nothing_is_moved_beyond_a_buffer);
     TAP_RUN(test_prediction);

@@ -86,7 +86,7 @@ static void try_tiers(enum zinf_tier param, enum zinf_tier state, enum zinf_tier
     struct zinf_store_options store_options = {
         .paths = &path, .n_paths = 1, .label = "tiers", .allow_memory_fs = true};
     struct zinf_device_options device_options = {.kind = ZINF_DEVICE_HOST, .n_threads = 1};
-    CHECK(!zinf_layout_init(&layout, elems, 3, 10000, 0, 1));
+    CHECK(!lay_out(&layout, elems, 3, 10000, 0, 1));
     CHECK(!zinf_ledger_create(&ledger) && !zinf_store_create(&store, &store_options));
     struct zinf_tiers_options options = {.layout = &layout,
                                          .dtype = ZINF_DTYPE_BF16,

@@ -224,8 +224,12 @@ static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)
     struct tensor values = tensor_random(ZINF_DTYPE_F32, p.n_elems, 3, 0.7f);
     struct tensor image = tensor_new(ZINF_DTYPE_F32, p.bytes / sizeof(float));
     float *scales = malloc(p.n_blocks * sizeof *scales);
-    zinf_quantize(&p, values.data, 0, p.n_elems, image.data, scales);
-    zinf_quantize_finish(&p, image.data, scales);
+    if (form == ZINF_FORM_MXFP4) {
+        zinf_quantize_take(&p, values.data, values.data, image.data);
+    } else {
+        zinf_quantize(&p, values.data, 0, p.n_elems, image.data, scales);
+        zinf_quantize_finish(&p, image.data, scales);
+    }
     void *to = take(s, image.n, ZINF_DTYPE_F32);
     a.image = to, a.w = take(s, p.n_elems, s->dtype);
     int code = s->ops->copy_to_device(s->q, to, image.data, p.bytes);
@@ -249,6 +253,11 @@ static int four_bits_of_odd_rows(struct setup *s)
 static int eight_bits(struct setup *s)
 {
     return dequantized(s, ZINF_FORM_INT8, 203);
+}
+
+static int four_bits_of_floats(struct setup *s)
+{
+    return dequantized(s, ZINF_FORM_MXFP4, 192);
 }
 
 /* ---- experts ---- */

@@ -85,6 +85,10 @@ static const char *const folders[] = {
     "olmoe_b",
     "gpt_oss_a",
     "gpt_oss_b",
+    "gpt_oss_c",
+    "glm4_moe_a",
+    "glm4_moe_b",
+    "granitemoe_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -31,6 +31,18 @@ static inline int end_offload(void)
     return tap_done();
 }
 
+/* One axis of ranks, the others alone. */
+static inline int lay_out(struct zinf_layout *layout, const uint64_t *elems, uint32_t n_units,
+                          uint64_t group, uint32_t rank, uint32_t world)
+{
+    struct zinf_layout_options options = {
+        .unit_elems = elems, .n_units = n_units, .group_elems = group};
+    for (int a = 0; a < ZINF_AXES; a++)
+        options.at[a].world = 1;
+    options.at[ZINF_DATA] = (struct zinf_axis){.rank = rank, .world = world};
+    return zinf_layout_init(layout, &options);
+}
+
 static uint32_t dice_step;
 
 /* The next of one fixed stream: every run of the test is the same. */

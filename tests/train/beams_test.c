@@ -268,7 +268,7 @@ static void test_remembered_in_host_memory(void)
         zinf_config_destroy(config);
     }
     CHECKF(!open_trainer(&t, &config, folder, least + (1 << 12), &shape), "%s", zinf_error());
-    CHECK(t && t->plan.choice.host_cache);
+    CHECK(t && t->plan.amounts.host_cache);
     cJSON_ArrayForEach(search, get(entry, "searches")) check_search(entry, search, t, 1);
     zinf_trainer_destroy(t);
     zinf_config_destroy(config);

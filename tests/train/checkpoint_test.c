@@ -110,8 +110,9 @@ static void test_state_is_exact(void)
     check_state("AdamW", half, 2, NULL);
 }
 
-#define LION_FOR(pattern)                                                                          \
-    ", \"learning_rates\": [{\"pattern\": \"" pattern "\", \"optimizer\": \"Lion\"}]"
+#define OPTIMIZER_FOR(pattern, type)                                                               \
+    ", \"learning_rates\": [{\"pattern\": \"" pattern "\", \"optimizer\": \"" type "\"}]"
+#define LION_FOR(pattern) OPTIMIZER_FOR(pattern, "Lion")
 
 /* Of tensors whose optimizer has one moment the second one is not in the file; another choice of
  * tensors is another training. */
@@ -122,6 +123,7 @@ static void test_state_of_two_rules(void)
     struct outcome rest;
     check_state("AdamW", precisions[1], 2, LION_FOR("*.c_*.weight"));
     check_state("AdamW8bit", precisions[0], 2, LION_FOR("*.w?e.*"));
+    check_state("AdamW", precisions[1], 2, OPTIMIZER_FOR("*.c_*.weight", "Muon"));
     check_state("AdamW", precisions[0], 2, LION_FOR("*.c_*.weight"));
     snprintf(path, sizeof path, "%s/checkpoint-%d/optimizer/moment2.safetensors",
              in_work(folder, "a"), STEPS);

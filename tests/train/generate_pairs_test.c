@@ -168,7 +168,7 @@ static void run_placed(const char *folder, const struct setting *s, float *logit
     CHECKF(!open_trainer(&f.t, &config, folder, s, &shape, 0), "%s", zinf_error());
     if (f.t)
         feed_all(&f, NULL, logits);
-    *host_cache = f.t && f.t->plan.choice.host_cache;
+    *host_cache = f.t && f.t->plan.amounts.host_cache;
     close_trainer(f.t, config);
 }
 

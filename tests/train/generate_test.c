@@ -9,23 +9,24 @@
 
 /* All but those whose frequencies change with the length. */
 static const char *const folders[] = {
-    "baichuan_a",  "baichuan_b",   "baichuan_c",    "bloom_a",
-    "bloom_b",     "chatglm_a",    "chatglm_b",     "falcon_a",
-    "falcon_b",    "falcon_c",     "falcon_d",      "falcon_e",
-    "gemma2_a",    "gemma2_b",     "gemma3_text_a", "gemma3_text_b",
-    "gemma_a",     "gpt2_a",       "gpt2_b",        "gpt2_c",
-    "gpt2_d",      "gpt2_g",       "gpt_neox_a",    "gpt_neox_b",
-    "llama_a",     "llama_b",      "llama_c",       "llama_e",
-    "mistral_a",   "mixtral_a",    "mixtral_b",     "mixtral_c",
-    "olmo2_a",     "olmo2_b",      "opt_a",         "opt_b",
-    "phi3_a",      "phi3_b",       "qwen2_a",       "qwen2_moe_a",
-    "qwen2_moe_b", "qwen3_a",      "olmo3_a",       "smollm3_b",
-    "granite_a",   "seed_oss_a",   "exaone4_a",     "hunyuan_v1_dense_a",
-    "glm_a",       "glm4_a",       "cohere_a",      "cohere2_a",
-    "ernie4_5_a",  "qwen3_b",      "qwen3_moe_a",   "qwen3_moe_b",
-    "qwen3_moe_c", "starcoder2_a", "starcoder2_b",  "stablelm_a",
-    "stablelm_b",  "nemotron_a",   "olmoe_a",       "olmoe_b",
-    "gpt_oss_a",   "gpt_oss_b",
+    "baichuan_a",   "baichuan_b",   "baichuan_c",    "bloom_a",
+    "bloom_b",      "chatglm_a",    "chatglm_b",     "falcon_a",
+    "falcon_b",     "falcon_c",     "falcon_d",      "falcon_e",
+    "gemma2_a",     "gemma2_b",     "gemma3_text_a", "gemma3_text_b",
+    "gemma_a",      "gpt2_a",       "gpt2_b",        "gpt2_c",
+    "gpt2_d",       "gpt2_g",       "gpt_neox_a",    "gpt_neox_b",
+    "llama_a",      "llama_b",      "llama_c",       "llama_e",
+    "mistral_a",    "mixtral_a",    "mixtral_b",     "mixtral_c",
+    "olmo2_a",      "olmo2_b",      "opt_a",         "opt_b",
+    "phi3_a",       "phi3_b",       "qwen2_a",       "qwen2_moe_a",
+    "qwen2_moe_b",  "qwen3_a",      "olmo3_a",       "smollm3_b",
+    "granite_a",    "seed_oss_a",   "exaone4_a",     "hunyuan_v1_dense_a",
+    "glm_a",        "glm4_a",       "cohere_a",      "cohere2_a",
+    "ernie4_5_a",   "qwen3_b",      "qwen3_moe_a",   "qwen3_moe_b",
+    "qwen3_moe_c",  "starcoder2_a", "starcoder2_b",  "stablelm_a",
+    "stablelm_b",   "nemotron_a",   "olmoe_a",       "olmoe_b",
+    "gpt_oss_a",    "gpt_oss_b",    "glm4_moe_a",    "glm4_moe_b",
+    "granitemoe_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 
@@ -137,7 +138,7 @@ static void run_placed(const char *folder, const struct setting *s, float *logit
     for (int64_t p = 6; t && p < 30; p++)
         for (int64_t i = 0; i < 3; i++)
             CHECKF(!feed(t, i, p, 1, logits + ((p - 6) * 3 + i) * vocab), "%s", zinf_error());
-    *host_cache = t && t->plan.choice.host_cache;
+    *host_cache = t && t->plan.amounts.host_cache;
     close_trainer(t, config);
 }
 

@@ -16,6 +16,9 @@ static const char three[] =
             "{\"pattern\": \"*.ln_?.bias\", \"optimizer\": \"SGD\", \"weight_decay\": 0.2}, "
             "{\"pattern\": \"*.wpe.*\", \"optimizer\": \"Adagrad\"}");
 static const char lion[] = BY_NAME(LION);
+/* Whole matrices, beside vectors and tables. */
+static const char muon[] =
+    BY_NAME("{\"pattern\": \"*.c_*.weight\", \"optimizer\": \"Muon\", \"scale\": 20}");
 
 static const char fp16[] = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 20, "
                            "\"hysteresis\": 1, \"loss_scale_window\": 2},";
@@ -115,13 +118,16 @@ static void test_placements(void)
     check_places("AdamW", NULL, three, 0);
     check_places("AdamW", bf16, three, 1);
     check_places("AdamW", half, lion, 0);
+    check_places("AdamW", NULL, muon, 1);
+    check_places("AdamW", bf16, muon, 0);
+    check_places("Lion", fp16, muon, 1);
     check_places("Lion", fp16, BY_NAME("{\"pattern\": \"*.w?e.*\", \"optimizer\": \"AdamW8bit\"}"),
                  1);
 }
 
-static void check_schedules(const char *precision, double clip)
+static void check_schedules(const char *precision, double clip, const char *extra)
 {
-    struct setting s = setting_of("AdamW", precision, three);
+    struct setting s = setting_of("AdamW", precision, extra);
     struct outcome reference, other;
     s.clip = clip;
     s.schedule = schedules[0];
@@ -139,8 +145,10 @@ static void check_schedules(const char *precision, double clip)
 
 static void test_schedules(void)
 {
-    check_schedules(bf16, 4);
-    check_schedules(fp16, 1);
+    check_schedules(bf16, 4, three);
+    check_schedules(fp16, 1, three);
+    check_schedules(bf16, 4, muon);
+    check_schedules(fp16, 1, muon);
 }
 
 /* On the drive Lion's matrices have one moment: four bytes less of each element, but for the pages
@@ -182,6 +190,10 @@ static void test_refusals(void)
                   "all tensors or of none");
     check_refused("AdamW", BY_NAME("{\"pattern\": \"*.ln_1.*\", \"optimizer\": \"AdamW8bit\"}"),
                   "share a block");
+    check_refused("AdamW", BY_NAME("{\"pattern\": \"*.ln_1.*\", \"optimizer\": \"Muon\"}"),
+                  "ln_1.weight is none here");
+    check_refused("AdamW", BY_NAME("{\"pattern\": \"*.wte.*\", \"optimizer\": \"Muon\"}"),
+                  "wte.weight is none here");
 }
 
 int main(void)

@@ -23,7 +23,8 @@ static const char *const families[] = {"llama_b",       "mistral_a",
                                        "granite_a",     "hunyuan_v1_dense_a",
                                        "glm4_a",        "cohere2_a",
                                        "stablelm_a",    "nemotron_a",
-                                       "olmoe_a",       "gpt_oss_a"};
+                                       "olmoe_a",       "gpt_oss_a",
+                                       "glm4_moe_a",    "granitemoe_a"};
 
 /* ---- placements ---- */
 

@@ -166,35 +166,35 @@ static void test_bf16_and_fp16_loss(void)
 }
 
 /* Puts the other optimizer's configuration and expected values in place of AdamW's. */
-static int take_adafactor(struct fixture *f)
+static int take_optimizer(struct fixture *f, const char *optimizer)
 {
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     char path[600];
-    cJSON *adafactor = NULL;
-    snprintf(path, sizeof path, "%s/adafactor.json", f->folder);
-    int code = zinf_json_read_file(path, 1 << 20, 0, &adafactor);
-    char *text = cJSON_Print(cJSON_GetObjectItem(adafactor, "config"));
+    cJSON *other = NULL;
+    snprintf(path, sizeof path, "%s/%s.json", f->folder, optimizer);
+    int code = zinf_json_read_file(path, 1 << 20, 0, &other);
+    char *text = cJSON_Print(cJSON_GetObjectItem(other, "config"));
     static const char *const keys[] = {"steps", "eval_loss_after"};
     zinf_config_destroy(f->config);
     f->config = NULL;
     if (!code && text)
         code = zinf_config_parse(&f->config, text, strlen(text), path, &context);
     for (int i = 0; !code && i < 2; i++)
-        cJSON_ReplaceItemInObject(f->expected, keys[i],
-                                  cJSON_DetachItemFromObject(adafactor, keys[i]));
+        cJSON_ReplaceItemInObject(f->expected, keys[i], cJSON_DetachItemFromObject(other, keys[i]));
     cJSON_free(text);
-    cJSON_Delete(adafactor);
+    cJSON_Delete(other);
     return code;
 }
 
-static void check_ten_steps(const char *name, bool adafactor)
+/* optimizer: NULL: the fixture's own AdamW. */
+static void check_ten_steps(const char *name, const char *optimizer)
 {
     struct fixture f;
     int32_t in[4096], out[4096];
     char ours[600], theirs[600];
     CHECKF(!open_fixture(&f, name, NULL), "%s", zinf_error());
-    if (adafactor)
-        CHECKF(!take_adafactor(&f), "%s", zinf_error());
+    if (optimizer)
+        CHECKF(!take_optimizer(&f, optimizer), "%s", zinf_error());
     f.config->dropout = 0;
     struct zinf_trainer *t = trainer(&f, ZINF_TRAINER_TRAIN);
     if (!t)
@@ -215,7 +215,7 @@ static void check_ten_steps(const char *name, bool adafactor)
     }
     snprintf(ours, sizeof ours, "%s/%s-after", work, name);
     snprintf(theirs, sizeof theirs, "%s/%s10.safetensors", f.folder,
-             adafactor ? "adafactor" : "after");
+             optimizer ? optimizer : "after");
     CHECKF(!zinf_trainer_save(t, ours), "%s", zinf_error());
     if (strcmp(f.model, f.folder))
         strcat(ours, "/" ZINF_ADAPTER_WEIGHTS);
@@ -234,7 +234,7 @@ static void check_ten_steps(const char *name, bool adafactor)
 static void test_ten_steps(void)
 {
     for (size_t i = 0; i < N_ALL; i++)
-        check_ten_steps(fixture_at(i), false);
+        check_ten_steps(fixture_at(i), NULL);
 }
 
 /* Gradients in training, behind the same dropout masks: the checkpoint after one step has 1 - beta
@@ -276,8 +276,15 @@ static void test_gradients_with_dropout(void)
 
 static void test_ten_steps_of_adafactor(void)
 {
-    check_ten_steps("gpt2_a", true);
-    check_ten_steps("gpt2_d", true);
+    check_ten_steps("gpt2_a", "adafactor");
+    check_ten_steps("gpt2_d", "adafactor");
+}
+
+/* torch.optim.Muon for the matrices of blocks, AdamW for the rest. */
+static void test_ten_steps_of_muon(void)
+{
+    check_ten_steps("gpt2_a", "muon");
+    check_ten_steps("gpt2_d", "muon");
 }
 
 static void check_logits(const char *name)
@@ -328,6 +335,7 @@ int main(void)
     TAP_RUN(test_ten_steps);
     TAP_RUN(test_gradients_with_dropout);
     TAP_RUN(test_ten_steps_of_adafactor);
+    TAP_RUN(test_ten_steps_of_muon);
     remove_work();
     return tap_done();
 }

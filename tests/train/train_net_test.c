@@ -157,6 +157,11 @@ static void test_two_rules(void)
                             .extra = ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
                                      "\"optimizer\": \"Lion\", \"scale\": 0.1}]"};
         check_splits(s, i % 2 ? "rules-2" : "rules-3", &one);
+        s.stage = 1 + i % 2;
+        s.param = "none";
+        s.extra = ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
+                  "\"optimizer\": \"Muon\", \"scale\": 20}]";
+        check_splits(s, "muon", &one);
     }
 }
 
@@ -287,6 +292,30 @@ static void test_refusals(void)
     CHECKF(out.failed && strstr(zinf_error(), "gradient_sum"), "%s", zinf_error());
 }
 
+/* The key names all axes; along three of them nothing is shared yet. */
+static void test_mesh(void)
+{
+    static const char *const refused[][2] = {
+        {", \"mesh\": {\"tensor\": 2}", "zinf.mesh.tensor is 2"},
+        {", \"mesh\": {\"pipe\": 4}", "zinf.mesh.pipe is 4"},
+        {", \"mesh\": {\"context\": 2}", "zinf.mesh.context is 2"},
+        {", \"mesh\": {\"data\": 3}", "set zinf.mesh.data to 0"}};
+    struct setting s = {.param = "cpu", .state = "cpu"};
+    struct outcome plain, named;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "mesh", &trainings.shape, 11);
+    run(&s, "plain", &plain);
+    s.extra = ", \"mesh\": {\"data\": 1, \"tensor\": 1, \"pipe\": 1, \"context\": 1}";
+    run(&s, "named", &named);
+    check_same(&plain, &named, s.extra);
+    s.may_fail = true;
+    for (int i = 0; i < 4; i++) {
+        s.extra = refused[i][0];
+        run(&s, "refused", &named);
+        CHECKF(named.failed && strstr(zinf_error(), refused[i][1]), "%s", zinf_error());
+    }
+}
+
 static void test_llama(void)
 {
     static const char *const kinds[] = {"prefetch", NULL, "serial", NULL, "update-in-backward"};
@@ -307,6 +336,7 @@ int main(void)
     TAP_RUN(test_traffic);
     TAP_RUN(test_formulas);
     TAP_RUN(test_refusals);
+    TAP_RUN(test_mesh);
     remove_work();
     return tap_done();
 }

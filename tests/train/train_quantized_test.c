@@ -148,6 +148,23 @@ static void test_folders_of_bitsandbytes(void)
     check_folder("llama_int8", "llama_b", eight);
 }
 
+/* Experts of which a folder has 4-bit numbers with exponents: the numbers that transformers makes
+ * of them, in a folder of its own, train the same; wherever they live. */
+static void test_folder_of_exponents(void)
+{
+    static const char *const precisions[] = {NULL, bf16};
+    for (int i = 0; i < 2; i++) {
+        struct setting s = quantized(precisions[i], as_it_is);
+        struct outcome as_read, as_numbers;
+        take_fixture("gpt_oss_mxfp4");
+        check_places("gpt_oss_mxfp4", precisions[i], as_it_is, i ? 1 : 4);
+        run(&s, "read", &as_read);
+        take_fixture("gpt_oss_c");
+        run(&s, "numbers", &as_numbers);
+        check_same(&as_numbers, &as_read, "gpt_oss_mxfp4");
+    }
+}
+
 /* Without double quantisation, which is not offered while loading, it is another model. */
 static void test_folder_without_double_quantisation(void)
 {
@@ -298,6 +315,7 @@ int main(void)
     TAP_RUN(test_forms_differ);
     TAP_RUN(test_bytes_are_those_of_the_form);
     TAP_RUN(test_folders_of_bitsandbytes);
+    TAP_RUN(test_folder_of_exponents);
     TAP_RUN(test_folder_without_double_quantisation);
     TAP_RUN(test_checkpoints_know_the_form);
     TAP_RUN(test_refused_by_name);

@@ -16,7 +16,7 @@ static const struct zinf_family *const families[] = {
     &zinf_family_hunyuan_dense, &zinf_family_glm,      &zinf_family_glm4,
     &zinf_family_cohere,        &zinf_family_cohere2,  &zinf_family_ernie4_5,
     &zinf_family_stablelm,      &zinf_family_nemotron, &zinf_family_olmoe,
-    &zinf_family_gpt_oss,
+    &zinf_family_gpt_oss,       &zinf_family_glm4_moe, &zinf_family_granitemoe,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

@@ -12,7 +12,7 @@ struct reading {
     struct decoder d;
     struct family_list list;
     const struct described *of;
-    bool qkv_bias, proj_bias, mlp_bias, tied;
+    bool qkv_bias, proj_bias, mlp_bias, tied, head_norms;
     struct rope_spec windowed_rope;
     char names[8][NAME_BYTES]; /* of norms */
     int n_names;
@@ -29,6 +29,7 @@ static int read_switches(const struct zinf_model_source *source, struct reading 
 {
     const struct described *of = r->of;
     struct decoder *d = &r->d;
+    const struct described_switch head_norms = {of->head_norms_key, !of->head_norms_key};
     int code;
     d->mlp.gated = !of->plain_up;
     d->mlp.activation = of->plain_up ? of->plain_activation : ZINF_ACTIVATION_SILU;
@@ -38,7 +39,8 @@ static int read_switches(const struct zinf_model_source *source, struct reading 
     if ((code = read_switch(source, &of->qkv_bias, &r->qkv_bias)) ||
         (code = read_switch(source, &of->proj_bias, &r->proj_bias)) ||
         (code = read_switch(source, &of->mlp_bias, &r->mlp_bias)) ||
-        (code = read_switch(source, &of->tied, &r->tied)))
+        (code = read_switch(source, &of->tied, &r->tied)) ||
+        (code = read_switch(source, &head_norms, &r->head_norms)))
         return code;
     d->head = r->tied ? NULL : "lm_head.weight";
     return family_read_activation(source, "hidden_act", &d->mlp.activation);
@@ -206,7 +208,7 @@ static void list_head_norms(struct reading *r)
 {
     const struct described *of = r->of;
     const struct attention_spec *a = &r->d.attention;
-    if (of->head_norms == DESCRIBED_NO_NORMS)
+    if (of->head_norms == DESCRIBED_NO_NORMS || !r->head_norms)
         return;
     add_vector(r, DECODER_Q_NORM, of->q_norm ? of->q_norm : "self_attn.q_norm", "weight",
                a->whole_norms ? a->n_heads * a->head_dim : a->head_dim, ZINF_INIT_ONE);
@@ -257,6 +259,7 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = read_windows(graph, source, &r)) || (code = read_rotation(graph, source, &r)) ||
         (code = rotary_read_experts(graph, source, of->experts, &r.d)))
         return code;
+    r.d.experts.scale *= r.d.mlp.branch_scale;
     r.d.attention.norm.w_add = r.d.mlp.norm.w_add = of->norm_add;
     r.d.final_b = of->norm_bias ? "norm.bias" : NULL;
     list_tensors(&r);

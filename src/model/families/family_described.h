@@ -47,12 +47,13 @@ struct described {
     const char *before1, *after1, *before2, *after2;
     bool parallel; /* both parts read the first norm's rows, and their sum is added */
     enum described_norms head_norms;
+    const char *head_norms_key;  /* a switch, off where it is absent; NULL: always */
     const char *q_norm, *k_norm; /* NULL: "q_norm", "k_norm" */
     bool fused_up;               /* gate and up are one tensor of the file */
     bool plain_up;               /* there is no gate; the activation where "hidden_act" is absent */
     enum zinf_activation plain_activation;
     const struct rotary_experts *experts; /* in the place of the feed-forward part; NULL: none */
-    bool sinks;                           /* "self_attn.sinks" join the softmax of each head */
+    bool sinks;                           /* of each head, which join its softmax */
     struct described_switch qkv_bias, proj_bias, mlp_bias, tied;
     double theta, partial; /* of the rotation; 0: 1e4, and the whole head */
     bool interleaved;

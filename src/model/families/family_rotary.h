@@ -32,11 +32,17 @@ struct rotary_experts {
     struct rotary_expert_size usual;
     const struct rotary_expert_size *sizes; /* of those in the traits */
     const char *normalised_key;             /* NULL: always */
+    bool normalised;                        /* where the key is absent */
     const char *shared_key;                 /* NULL: no expert that all tokens have */
-    bool in_some_layers;          /* "decoder_sparse_step" and "mlp_only_layers" are read */
-    bool jitters;                 /* "router_jitter_noise" is */
-    bool new_normalised;          /* what new configurations say */
-    double balance;               /* "router_aux_loss_coef" where it is absent; 0: 0.001 */
+    bool in_some_layers; /* "decoder_sparse_step" and "mlp_only_layers" are read */
+    bool jitters;        /* "router_jitter_noise" is */
+    bool new_normalised; /* what new configurations say */
+    double balance;      /* "router_aux_loss_coef" where it is absent; 0: 0.001 */
+    /* Keys, NULL: there are none: of the factor of weights; of groups and of those that are chosen;
+     * of layers in front that have no experts. */
+    const char *scale_key, *groups_key, *groups_chosen_key, *dense_key;
+    int64_t dense;                /* where the last is absent */
+    bool shared_counts;           /* shared_key has how many experts' size that expert has */
     bool clamped;                 /* gate and up are: ZINF_ACTIVATION_CLAMPED_SWISH */
     struct decoder_experts names; /* of tensors, and how the file has them */
 };

@@ -45,6 +45,8 @@ static int read_numbers(const struct zinf_model_source *source, const struct rot
     int code = family_read_ints(source, list);
     if (!code)
         code = family_read_ints(source, shared);
+    if (e->shared_counts)
+        x->shared_ffn *= x->ffn;
     if (!code && x->n < (e->in_some_layers ? 0 : 1))
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1", source->what,
                          e->n_keys[0], (long long)x->n);
@@ -77,10 +79,50 @@ static int read_balance(const struct zinf_model_source *source, const struct rot
     return code;
 }
 
+/* Layers in front that have a feed-forward part instead. */
+static int read_dense(struct zinf_graph *graph, const struct zinf_model_source *source,
+                      const struct rotary_experts *e, struct decoder *d)
+{
+    int64_t dense = e->dense;
+    int code = zinf_json_int(source->config, source->what, e->dense_key, &dense);
+    bool *in_layer = zinf_graph_take(graph, (size_t)d->n_layers);
+    if (code || !in_layer)
+        return code ? code : zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
+    for (int64_t i = 0; i < d->n_layers; i++)
+        in_layer[i] = i >= dense;
+    d->experts.in_layer = in_layer;
+    return 0;
+}
+
+/* The factor of weights, and groups: one alone is as if there were none. */
+static int read_choice(const struct zinf_model_source *source, const struct rotary_experts *e,
+                       struct decoder_experts *x)
+{
+    double scale = 1;
+    x->n_groups = x->n_groups_chosen = 1;
+    const struct family_double numbers[] = {{e->scale_key, &scale}, {NULL, NULL}};
+    const struct family_int groups[] = {
+        {e->groups_key, &x->n_groups}, {e->groups_chosen_key, &x->n_groups_chosen}, {NULL, NULL}};
+    int code = family_read_doubles(source, numbers);
+    if (!code)
+        code = family_read_ints(source, groups);
+    if (!code && (!(scale > 0) || x->n_groups < 1 || x->n % x->n_groups || x->n_groups_chosen < 1 ||
+                  x->n_groups_chosen > x->n_groups))
+        code = zinf_fail(-EINVAL,
+                         "%s: a token chooses %lld of %lld groups of %lld experts, and weights are "
+                         "times %g: that cannot be",
+                         source->what, (long long)x->n_groups_chosen, (long long)x->n_groups,
+                         (long long)x->n, scale);
+    x->scale = (float)scale;
+    if (x->n_groups == 1)
+        x->n_groups = 0;
+    return code;
+}
+
 int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
                         const struct rotary_experts *e, struct decoder *d)
 {
-    bool normalised = false;
+    bool normalised = e && e->normalised;
     int code;
     if (!e)
         return 0;
@@ -89,7 +131,9 @@ int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source
         d->mlp.activation = ZINF_ACTIVATION_CLAMPED_SWISH;
     if ((code = read_balance(source, e, &d->experts.balance)) ||
         (code = read_numbers(source, e, d)) || (e->jitters && (code = refuse_jitter(source))) ||
-        (e->in_some_layers && (code = read_layers(graph, source, d))))
+        (e->in_some_layers && (code = read_layers(graph, source, d))) ||
+        (e->dense_key && (code = read_dense(graph, source, e, d))) ||
+        (code = read_choice(source, e, &d->experts)))
         return code;
     if (e->normalised_key)
         code = zinf_json_bool(source->config, source->what, e->normalised_key, &normalised);

@@ -23,8 +23,7 @@ static const struct rotary_experts experts = {
             .fused_up_b = "mlp.experts.gate_up_proj_bias",
             .fused_down = "mlp.experts.down_proj",
             .fused_down_b = "mlp.experts.down_proj_bias",
-            .fused_order = DECODER_COLUMNS,
-            .alternate = true,
+            .fused_order = DECODER_COLUMNS_BY_TURNS,
         },
 };
 static const struct described gpt_oss = {

@@ -77,10 +77,13 @@ static int share_backward(struct zinf_frame *f)
     return wanted ? frame_copy(f, f->d_in[1], f->d_out[2], floats * sizeof(float)) : 0;
 }
 
-static struct zinf_route route_args(const struct zinf_frame *f, float *logits)
+/* A row's choice. The bias is in the parameters' number type, and fp32 where it is used. */
+static int choose(struct zinf_frame *f, float *logits, struct zinf_route *out)
 {
     const struct router_spec *s = f->stage->spec;
-    return (struct zinf_route){
+    const uint64_t n = (uint64_t)s->n_experts;
+    float *bias = s->biased ? frame_scratch(f, n * sizeof(float)) : NULL;
+    *out = (struct zinf_route){
         .rows = frame_rows(f),
         .cols = s->n_experts,
         .n_chosen = s->n_chosen,
@@ -90,14 +93,25 @@ static struct zinf_route route_args(const struct zinf_frame *f, float *logits)
         .d_weights = f->d_out ? f->d_out[1] : NULL,
         .d_probs = shares_gradient(f),
         .d_logits = logits,
+        .scale = s->scale,
+        .sigmoid = s->sigmoid,
+        .bias = bias,
+        .n_groups = s->n_groups,
+        .n_groups_chosen = s->n_groups_chosen,
+        .group_top = s->group_top,
     };
+    return s->biased
+               ? frame_convert(f, bias, ZINF_DTYPE_F32, frame_weight(f, 1, 0), f->compute->dtype, n)
+               : 0;
 }
 
 static int forward(struct zinf_frame *f)
 {
     struct made made;
+    struct zinf_route route;
     int code = make(f, f->out[0], &made);
-    struct zinf_route route = route_args(f, made.logits);
+    if (!code)
+        code = choose(f, made.logits, &route);
     if (!code)
         code = frame_route(f, &route);
     return code ? code : share(f, made.logits);
@@ -160,9 +174,10 @@ static int backward(struct zinf_frame *f)
         code = make(f, normed, &made);
     if (code)
         return code;
-    struct zinf_route route = route_args(f, made.logits);
+    struct zinf_route route;
     struct zinf_norm norm = made.norm;
-    if ((code = frame_route_backward(f, &route)) || (code = gate_backward(f, &made)) ||
+    if ((code = choose(f, made.logits, &route)) || (code = frame_route_backward(f, &route)) ||
+        (code = gate_backward(f, &made)) ||
         (code = frame_convert(f, dy, f->compute->dtype, f->d_out[0], ZINF_DTYPE_F32, elems)))
         return code;
     norm.y = NULL;

@@ -3,7 +3,7 @@
  * expert that every row has beside those that it chooses (Qwen Team, arXiv 2407.10671). The sigmoid
  * of a number is its part of a softmax with 0, so that a choice of two from two gives it, and its
  * gradient. As with the other experts nothing is kept, and a row's weight is applied to the
- * activation in backward.
+ * activation in backward. Without a g the weight is 1 (DeepSeek-AI, arXiv 2401.06066).
  */
 #include "model/stages/stages.h"
 
@@ -92,7 +92,7 @@ static int make(struct zinf_frame *f, struct made *m)
     int code = frame_linear(f, &m->up, f->in[1], m->gate_up);
     if (!code)
         code = frame_gated(f, &gated);
-    return code ? code : weigh(f, m);
+    return code || s->gate_w < 0 ? code : weigh(f, m);
 }
 
 static int forward(struct zinf_frame *f)
@@ -105,7 +105,7 @@ static int forward(struct zinf_frame *f)
     int code = frame_copy(f, f->out[0], f->in[0], bytes);
     if (code || (code = make(f, &m)) || (code = frame_linear(f, &m.down, m.act, y)))
         return code;
-    add.scale = m.weights;
+    add.scale = s->gate_w < 0 ? NULL : m.weights;
     add.scale_ld = PAIR;
     return frame_scatter(f, &add);
 }
@@ -124,10 +124,11 @@ static int down_backward(struct zinf_frame *f, const struct made *m, void *d_act
         .weights = m->weights,
         .d_weights = d_weights,
     };
-    int code = frame_zero(f, d_weights, (uint64_t)weigh.n * PAIR * sizeof(float));
+    const bool weighed = m->s->gate_w >= 0;
+    int code = weighed ? frame_zero(f, d_weights, (uint64_t)weigh.n * PAIR * sizeof(float)) : 0;
     if (!code)
         code = frame_linear_backward_input(f, &m->down, f->d_out[0], d_act);
-    if (!code)
+    if (!code && weighed)
         code = frame_weigh(f, &weigh);
     return code ? code : frame_linear_backward_weight(f, &m->down, f->d_out[0], m->act);
 }
@@ -202,7 +203,8 @@ static int backward(struct zinf_frame *f)
     struct made m;
     int code = start_gradients(f, &d_x);
     if (code || (code = make(f, &m)) || (code = down_backward(f, &m, d_act, d_weights)) ||
-        (code = up_backward(f, &m, d_act)) || (code = gate_backward(f, &m, d_weights)))
+        (code = up_backward(f, &m, d_act)) ||
+        (s->gate_w >= 0 && (code = gate_backward(f, &m, d_weights))))
         return code;
     return part_finish_gradient(f, s->hidden, d_x);
 }

@@ -199,6 +199,11 @@ struct router_spec {
     int64_t hidden, n_experts, n_chosen;
     bool normalised; /* the weights of a row's experts sum to 1 */
     bool balanced;   /* out[2] is made */
+    bool sigmoid;    /* and these as in zinf_route; the bias is the second unit's tensor */
+    float scale;
+    int64_t n_groups, n_groups_chosen;
+    int group_top;
+    bool biased;
     struct norm_spec norm;
     int gate_w, gate_b; /* [n_experts][hidden], [n_experts] */
 };
@@ -218,7 +223,7 @@ struct experts_spec {
 struct shared_spec {
     int64_t hidden, ffn;
     enum zinf_activation activation;
-    int gate_w;       /* [1][hidden]: of the weight, its sigmoid */
+    int gate_w;       /* [1][hidden]: of the weight, its sigmoid; -1: it is 1 */
     int up_w, down_w; /* as in experts_spec */
 };
 

@@ -56,7 +56,8 @@ static const struct chat_template *recognise_own(const char *jinja, size_t bytes
     return found;
 }
 
-const struct chat_template *chat_recognise(const char *jinja, size_t bytes)
+/* Which template a text of Jinja is; NULL: none that is known. */
+static const struct chat_template *recognise(const char *jinja, size_t bytes)
 {
     char *plain = malloc(bytes + 1);
     const struct chat_template *found = NULL;
@@ -186,7 +187,7 @@ static int choose(const char *folder, const char *name, const struct chat_templa
     if (!code && !text)
         code = zinf_fail(-ENOENT, "%s has no chat template: --chat-template NAME, one of %s",
                          folder, names);
-    if (!code && !(*out = chat_recognise(text, strlen(text))))
+    if (!code && !(*out = recognise(text, strlen(text))))
         code = zinf_fail(-ENOTSUP,
                          "%s: its chat template is none that is known, and none is executed: "
                          "--chat-template NAME says which it is like, one of %s",

@@ -51,8 +51,6 @@ struct zinf_chat {
 int chat_special(const char *folder, const char *key, char **out);
 /* How the end of a text is written: "eos_token", or the tokenizer's own end-of-text token. */
 int chat_end_of_text(const char *folder, const struct zinf_tokenizer *tokenizer, char **out);
-/* Which template a text of Jinja is; NULL: none that is known. */
-const struct chat_template *chat_recognise(const char *jinja, size_t bytes);
 
 /* chat_jinja.c: appends the template in the notation of transformers; -ENOTSUP as below. */
 int chat_write_jinja(struct text_buffer *out, const struct chat_template *t);

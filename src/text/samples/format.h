@@ -14,9 +14,6 @@ struct format_turns {
     char **texts; /* [n_texts], heap */
     size_t n_texts;
 };
-int format_turn(struct format_turns *turns, const char *role, const char *content, bool silent);
-/* Keeps text, which is the caller's no more, even where this fails. */
-int format_keep(struct format_turns *turns, char *text);
 void format_turns_clear(struct format_turns *turns); /* keeps items' memory */
 
 struct zinf_format_recipe {

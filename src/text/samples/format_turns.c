@@ -9,7 +9,7 @@
 
 /* ---- messages in the making ---- */
 
-int format_turn(struct format_turns *turns, const char *role, const char *content, bool silent)
+static int add_turn(struct format_turns *turns, const char *role, const char *content, bool silent)
 {
     if (turns->n == turns->capacity) {
         size_t capacity = turns->capacity ? 2 * turns->capacity : 16;
@@ -23,7 +23,8 @@ int format_turn(struct format_turns *turns, const char *role, const char *conten
     return 0;
 }
 
-int format_keep(struct format_turns *turns, char *text)
+/* Keeps text, which is the caller's no more, even where this fails. */
+static int keep_text(struct format_turns *turns, char *text)
 {
     char **grown = realloc(turns->texts, (turns->n_texts + 1) * sizeof *grown);
     if (!text || !grown) {
@@ -99,7 +100,7 @@ static int join_parts(struct format_turns *turns, const cJSON *parts, const char
         return code;
     }
     *out = text.bytes;
-    return format_keep(turns, text.bytes);
+    return keep_text(turns, text.bytes);
 }
 
 static int add_message(struct format_turns *turns, const cJSON *message)
@@ -121,7 +122,7 @@ static int add_message(struct format_turns *turns, const cJSON *message)
     else if (!code)
         code = format_string(message, openai ? "content" : "value", &words);
     bool silent = cJSON_IsNumber(weight) && weight->valuedouble == 0;
-    return code ? code : format_turn(turns, role, words, silent);
+    return code ? code : add_turn(turns, role, words, silent);
 }
 
 static int add_messages(struct format_turns *turns, const cJSON *list, const char *field)
@@ -146,9 +147,9 @@ static int add_history(struct format_turns *turns, const cJSON *history)
         const cJSON *asked = cJSON_GetArrayItem(pair, 0), *answer = cJSON_GetArrayItem(pair, 1);
         if (!cJSON_IsString(asked) || !cJSON_IsString(answer))
             return zinf_fail(-EINVAL, "\"history\" is not [[question, answer], ...]");
-        int code = format_turn(turns, "user", asked->valuestring, false);
+        int code = add_turn(turns, "user", asked->valuestring, false);
         if (!code)
-            code = format_turn(turns, "assistant", answer->valuestring, false);
+            code = add_turn(turns, "assistant", answer->valuestring, false);
         if (code)
             return code;
     }
@@ -165,8 +166,8 @@ static int add_instruction(struct zinf_format_recipe *r, const char *instruction
     bool plain = !strcmp(zinf_chat_name(r->chat), "alpaca");
     struct text_buffer text = {0};
     if (!*input)
-        return format_turn(&r->turns, "user", instruction, false);
-    int code = plain && !r->turns.n ? format_turn(&r->turns, "system", paired, false) : 0;
+        return add_turn(&r->turns, "user", instruction, false);
+    int code = plain && !r->turns.n ? add_turn(&r->turns, "system", paired, false) : 0;
     if (!code)
         code = text_buffer_add(&text, instruction, strlen(instruction));
     const char *between = plain ? "\n\n### Input:\n" : "\n";
@@ -178,8 +179,8 @@ static int add_instruction(struct zinf_format_recipe *r, const char *instruction
         text_buffer_free(&text);
         return code;
     }
-    code = format_keep(&r->turns, text.bytes);
-    return code ? code : format_turn(&r->turns, "user", text.bytes, false);
+    code = keep_text(&r->turns, text.bytes);
+    return code ? code : add_turn(&r->turns, "user", text.bytes, false);
 }
 
 static int add_alpaca(struct zinf_format_recipe *r, const cJSON *row)
@@ -193,12 +194,12 @@ static int add_alpaca(struct zinf_format_recipe *r, const cJSON *row)
     if (!code && zinf_json_has(row, "system"))
         code = format_string(row, "system", &system);
     if (!code && *system)
-        code = format_turn(&r->turns, "system", system, false);
+        code = add_turn(&r->turns, "system", system, false);
     if (!code)
         code = add_history(&r->turns, cJSON_GetObjectItemCaseSensitive(row, "history"));
     if (!code)
         code = add_instruction(r, instruction, input);
-    return code ? code : format_turn(&r->turns, "assistant", output, false);
+    return code ? code : add_turn(&r->turns, "assistant", output, false);
 }
 
 static int add_row(struct zinf_format_recipe *r, const cJSON *row)
@@ -213,7 +214,7 @@ static int add_row(struct zinf_format_recipe *r, const cJSON *row)
     if (zinf_json_has(row, "system"))
         code = format_string(row, "system", &system);
     if (!code && *system)
-        code = format_turn(&r->turns, "system", system, false);
+        code = add_turn(&r->turns, "system", system, false);
     if (!code && !zinf_json_has(row, field))
         code = zinf_fail(-EINVAL, "there is no \"%s\"", field);
     return code ? code
@@ -267,7 +268,7 @@ static int add_prompt(struct zinf_format_recipe *r, const struct format_answer *
     const char *text = cJSON_GetStringValue(a->prompt);
     if (!text)
         return add_messages(&r->turns, a->prompt, "prompt");
-    return format_turn(&r->turns, "user", text, false);
+    return add_turn(&r->turns, "user", text, false);
 }
 
 static int write_messages(struct zinf_format_recipe *r, const struct format_answer *a)

@@ -57,7 +57,8 @@ static int32_t id_of_name(const struct zinf_tokenizer *tokenizer, const char *na
     return (int32_t)text_vocab_find(&tokenizer->vocab, name, strlen(name));
 }
 
-void text_tokenizer_pick_end(struct zinf_tokenizer *tokenizer, const char *name)
+/* Picks the end-of-text token among the names in use, name first (may be NULL). */
+static void pick_end(struct zinf_tokenizer *tokenizer, const char *name)
 {
     static const char *const usual[] = {END_OF_TEXT,  "<|end_of_text|>", "</s>",
                                         "<|eot_id|>", "<|im_end|>",      "<eos>"};
@@ -104,7 +105,7 @@ int zinf_tokenizer_from_json(struct zinf_tokenizer **out, const char *json, size
         zinf_tokenizer_close(tokenizer);
         return code;
     }
-    text_tokenizer_pick_end(tokenizer, NULL);
+    pick_end(tokenizer, NULL);
     tokenizer->fingerprint = XXH3_64bits_withSeed(json, bytes, RULES_VERSION);
     *out = tokenizer;
     return 0;
@@ -151,7 +152,7 @@ static int open_vocab_and_merges(struct zinf_tokenizer **out, const char *vocab_
                                    merges_path);
     if (!code) {
         tokenizer->framed_beside = true;
-        text_tokenizer_pick_end(tokenizer, NULL);
+        pick_end(tokenizer, NULL);
         tokenizer->fingerprint = XXH3_64bits_withSeed(
             merges, merges_bytes, XXH3_64bits_withSeed(vocab, vocab_bytes, RULES_VERSION));
         *out = tokenizer;
@@ -203,7 +204,7 @@ static int open_sentencepiece(struct zinf_tokenizer **out, const char *folder, c
                     XXH3_64bits_withSeed(said[i], strlen(said[i]), tokenizer->fingerprint);
             cJSON_free(said[i]);
         }
-        text_tokenizer_pick_end(tokenizer, NULL);
+        pick_end(tokenizer, NULL);
         *out = tokenizer;
         tokenizer = NULL;
     }
@@ -335,7 +336,7 @@ static int read_names(struct zinf_tokenizer *tokenizer, const char *folder)
     int code = read_beside(&document, &path, folder, "tokenizer_config.json");
     const char *end = name_under(document, "eos_token");
     if (!code && end)
-        text_tokenizer_pick_end(tokenizer, end);
+        pick_end(tokenizer, end);
     if (!code && tokenizer->framed_beside)
         code = read_frames(tokenizer, document, folder, path);
     if (!code && tokenizer->framed_beside)

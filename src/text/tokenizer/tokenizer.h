@@ -91,8 +91,6 @@ struct zinf_tokenizer {
     bool framed_beside;          /* by what tokenizer_config.json says */
 };
 int text_tokenizer_create(struct zinf_tokenizer **out);
-/* Picks the end-of-text token among the names in use, name first (may be NULL). */
-void text_tokenizer_pick_end(struct zinf_tokenizer *tokenizer, const char *name);
 /* The ids of a piece. */
 int text_model_encode(const struct zinf_tokenizer *tokenizer, const char *piece, size_t bytes,
                       struct text_scratch *scratch, struct zinf_tokens *tokens);

@@ -71,7 +71,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
         out->bytes[tier] = zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
         out->budget[tier] = p->setup->budget[tier];
-        }
+    }
     out->host_limit = p->setup->fills ? p->setup->fill_bytes : out->budget[ZINF_MEMORY_HOST];
     out->pull_seconds = seconds_of(p, programs, n, OP_PULL);
     out->link_seconds = seconds_of(p, programs, n, OP_LINK_GATHER);

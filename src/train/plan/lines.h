@@ -24,7 +24,7 @@ int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name
 /* plan_places.c: what does not depend on lines. Sizes of things that no choice changes. */
 void plan_measure(struct plan *p);
 /* Every unit's home by a choice, and what the homes take on each tier. */
-void plan_set_places(struct plan *p, const struct choice *c);
+void plan_set_places(struct plan *p, const struct amounts *c);
 void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
 /* Of the model's own files, where they are read in place. */
 uint64_t plan_files_bytes(const struct plan *p);
@@ -38,10 +38,10 @@ uint64_t plan_grad_staging_bytes(const struct plan *p);
 int plan_n_tile_groups(const struct plan *p);
 
 /* plan_lines.c: sets the homes, and the lines of everything else. */
-int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *lines);
-bool plan_fits(struct plan *p, const struct choice *c);
+int plan_collect(struct plan *p, const struct amounts *c, struct plan_lines *lines);
+bool plan_fits(struct plan *p, const struct amounts *c);
 
-/* plan_choose.c: fills p->choice and the homes by the budgets. */
+/* plan_choose.c: fills p->amounts and the homes by the budgets. */
 int plan_choose(struct plan *p);
 
 #endif

@@ -86,7 +86,7 @@ static void choose_fetches(struct plan *p)
 static int add_lines(struct plan *p)
 {
     struct plan_lines l = {0};
-    int code = plan_collect(p, &p->choice, &l);
+    int code = plan_collect(p, &p->amounts, &l);
     for (int i = 0; !code && i < l.n; i++)
         code = zinf_ledger_add(p->ledger, l.line[i].tier, l.line[i].name, l.line[i].hint,
                                l.line[i].bytes, l.line[i].offset);

@@ -26,7 +26,8 @@
 #define FILE_STAGINGS 2 /* units as files have them, on their way from these */
 #define CACHE_SLOTS 2   /* caches of stages on the device that live elsewhere */
 
-struct choice {
+/* How much of each thing the budgets take. */
+struct amounts {
     int look_ahead;    /* parameter slots on the device less one */
     int grad_slots;    /* gradients on the device */
     int state_slots;   /* sub-groups under way */
@@ -108,7 +109,7 @@ struct plan {
     struct zinf_store *store;   /* the setup's, or counted; NULL: nothing is on a drive */
     struct zinf_store *counted; /* extents alone */
     struct zinf_ledger *ledger;
-    struct choice choice;
+    struct amounts amounts;
     bool filling; /* while the choice is made: fitting is to leave the system its part of RAM */
     struct places at;
     struct trainer_sizes sizes;
@@ -172,8 +173,8 @@ uint64_t plan_own_bytes(const struct plan *p, int n);
 bool unit_has_own(const struct plan *p, uint32_t unit);
 uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
 /* Slots of the pools on the device: what was chosen, and at least what one stage needs. */
-uint64_t param_slots(const struct plan *p, const struct choice *c);
-uint64_t grad_slots(const struct plan *p, const struct choice *c);
+uint64_t param_slots(const struct plan *p, const struct amounts *c);
+uint64_t grad_slots(const struct plan *p, const struct amounts *c);
 uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
 /* Whether a sweep that runs whole has a gradient slot for each of its units, in which micro-batches
  * that go through the layers together are added up. */
@@ -200,7 +201,7 @@ static inline char *host_at(const struct plan *p, uint64_t offset)
 static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
 {
     const struct walk *w = &p->setup->walk;
-    return w->stages[stage].ordinal + (uint32_t)p->choice.n_kept >= w->n_recompute;
+    return w->stages[stage].ordinal + (uint32_t)p->amounts.n_kept >= w->n_recompute;
 }
 
 /* The list of a stage whose rows choose their visits, for a micro-batch: from d_lists or h_lists.

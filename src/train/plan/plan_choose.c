@@ -8,7 +8,7 @@
 #include "train/plan/lines.h"
 
 /* The largest value of *field in [0, most] that fits; fitting is monotone. */
-static void grow(struct plan *p, struct choice *c, int *field, int most)
+static void grow(struct plan *p, struct amounts *c, int *field, int most)
 {
     int low = *field, high = most;
     while (low < high) {
@@ -21,7 +21,7 @@ static void grow(struct plan *p, struct choice *c, int *field, int most)
     *field = low;
 }
 
-static void choose_kept(struct plan *p, struct choice *c)
+static void choose_kept(struct plan *p, struct amounts *c)
 {
     int layers = (int)p->setup->walk.n_recompute;
     if (!has_backward(p->setup) || p->setup->recompute == RECOMPUTE_ALWAYS)
@@ -33,7 +33,7 @@ static void choose_kept(struct plan *p, struct choice *c)
 }
 
 /* What backward makes a second time, of a micro-batch. */
-static double flops_again(const struct plan *p, const struct choice *c)
+static double flops_again(const struct plan *p, const struct amounts *c)
 {
     const struct walk *w = &p->setup->walk;
     double flops = 0;
@@ -49,10 +49,10 @@ static double flops_again(const struct plan *p, const struct choice *c)
 }
 
 /* Activations, and all table tiles at once: what spares more. */
-static void choose_once(struct plan *p, struct choice *c, bool fetches)
+static void choose_once(struct plan *p, struct amounts *c, bool fetches)
 {
     const struct walk *w = &p->setup->walk;
-    struct choice whole = *c;
+    struct amounts whole = *c;
     whole.whole = w->whole != WALK_NONE && !(p->setup->exact && p->setup->n_micro > 1);
     if (fetches && whole.whole) {
         int swept = (int)w->graph->stages[w->whole].sweep.n;
@@ -73,7 +73,7 @@ static uint32_t first_layer(const struct walk *w)
 }
 
 /* What must be there, as small as the budgets ask for. */
-static void choose_least(struct plan *p, struct choice *c)
+static void choose_least(struct plan *p, struct amounts *c)
 {
     int64_t wanted = p->setup->config->look_ahead;
     c->look_ahead = wanted < 0 ? 2 : wanted > MAX_LOOK_AHEAD ? MAX_LOOK_AHEAD : (int)wanted;
@@ -88,7 +88,7 @@ static void choose_least(struct plan *p, struct choice *c)
 }
 
 /* Activations leave the device where nothing else makes the plan fit, or to be tried. */
-static void choose_activations(struct plan *p, struct choice *c)
+static void choose_activations(struct plan *p, struct amounts *c)
 {
     if (!p->setup->x_is_open || (!p->variant.x_on_host && plan_fits(p, c)))
         return;
@@ -101,24 +101,24 @@ static void choose_activations(struct plan *p, struct choice *c)
 }
 
 /* Every new token reads all of it: before any unit gets a slot of its own. */
-static void choose_cache(struct plan *p, struct choice *c)
+static void choose_cache(struct plan *p, struct amounts *c)
 {
     c->host_cache = p->setup->walk.cache_bytes && !plan_fits(p, c);
 }
 
 /* State in RAM of layers, then of all other units too. */
-static void choose_pairs(struct plan *p, struct choice *c, int layers)
+static void choose_pairs(struct plan *p, struct amounts *c, int layers)
 {
     grow(p, c, &c->n_host_pairs, layers);
-    struct choice all = *c;
+    struct amounts all = *c;
     all.all_pairs = true;
     if (c->n_host_pairs == layers && plan_fits(p, &all))
         *c = all;
 }
 
-static void choose_tables(struct plan *p, struct choice *c)
+static void choose_tables(struct plan *p, struct amounts *c)
 {
-    struct choice with_tables = *c;
+    struct amounts with_tables = *c;
     with_tables.host_tables = true;
     if (p->setup->grad_tier == ZINF_TIER_DRIVE && p->setup->fills && plan_fits(p, &with_tables))
         *c = with_tables;
@@ -126,7 +126,7 @@ static void choose_tables(struct plan *p, struct choice *c)
 
 /* RAM is filled with what spares the drive most; what is left becomes depth. State that outlives
  * the process stays on the drive. */
-static void fill_host(struct plan *p, struct choice *c)
+static void fill_host(struct plan *p, struct amounts *c)
 {
     int layers = (int)p->setup->walk.n_layers, units = (int)p->setup->n_units;
     bool states = p->setup->state_tier == ZINF_TIER_DRIVE && trains(p->setup) && !p->setup->durable;
@@ -155,7 +155,7 @@ static void fill_host(struct plan *p, struct choice *c)
     }
 }
 
-static void choose_host(struct plan *p, struct choice *c)
+static void choose_host(struct plan *p, struct amounts *c)
 {
     p->filling = true;
     choose_tables(p, c);
@@ -168,7 +168,7 @@ static void choose_host(struct plan *p, struct choice *c)
     p->filling = false;
 }
 
-static void choose_device(struct plan *p, struct choice *c)
+static void choose_device(struct plan *p, struct amounts *c)
 {
     bool fetches = plan_fetches_beyond(p, 0);
     if (p->variant.device_states)
@@ -194,7 +194,7 @@ static void choose_device(struct plan *p, struct choice *c)
 
 int plan_choose(struct plan *p)
 {
-    struct choice *c = &p->choice;
+    struct amounts *c = &p->amounts;
     choose_least(p, c);
     choose_cache(p, c);
     choose_activations(p, c);

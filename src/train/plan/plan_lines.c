@@ -45,7 +45,7 @@ static uint64_t whole_grad_bytes(const struct plan *p)
     return elems * sizeof(float);
 }
 
-static int param_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+static int param_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
     uint64_t n_slots = plan_fetches_beyond(p, c->n_own) ? param_slots(p, c) : 0;
     if (!plan_fetches_beyond(p, 0))
@@ -97,7 +97,7 @@ static uint64_t row_bytes(const struct plan *p)
 
 static const char cache_hint[] = "--max-new-tokens, --batch";
 
-static int forward_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+static int forward_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
@@ -134,7 +134,7 @@ static int forward_lines(struct plan *p, const struct choice *c, struct plan_lin
     return want_lines(l, ZINF_MEMORY_DEVICE, wants, sizeof wants / sizeof *wants);
 }
 
-static int backward_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+static int backward_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
@@ -162,7 +162,7 @@ static int backward_lines(struct plan *p, const struct choice *c, struct plan_li
 }
 
 /* Staging comes last and is contiguous: loading and saving use it as one region. */
-static int staging_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+static int staging_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
@@ -195,7 +195,7 @@ static int staging_lines(struct plan *p, const struct choice *c, struct plan_lin
     return code;
 }
 
-static int host_lines(struct plan *p, const struct choice *c, struct plan_lines *l)
+static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
@@ -239,7 +239,7 @@ static int drive_lines(struct plan *p, struct plan_lines *l)
                      (uint64_t)p->itinerary.live * p->setup->walk.all_leaving_bytes, NULL);
 }
 
-int plan_collect(struct plan *p, const struct choice *c, struct plan_lines *l)
+int plan_collect(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
     l->n = 0;
     plan_set_places(p, c);
@@ -283,7 +283,7 @@ static uint64_t budget_of(const struct plan *p, int tier)
     return (uint64_t)exp2((ceil(4 * log2(budget)) - p->variant.host_quarters) / 4);
 }
 
-bool plan_fits(struct plan *p, const struct choice *c)
+bool plan_fits(struct plan *p, const struct amounts *c)
 {
     struct plan_lines l = {0};
     uint64_t placed[ZINF_MEMORY_TIERS] = {0};

@@ -19,7 +19,7 @@ uint64_t plan_own_bytes(const struct plan *p, int n)
 
 bool unit_has_own(const struct plan *p, uint32_t unit)
 {
-    return p->setup->walk.units[unit].own_order < (uint32_t)p->choice.n_own;
+    return p->setup->walk.units[unit].own_order < (uint32_t)p->amounts.n_own;
 }
 
 uint64_t unit_own_offset(const struct plan *p, uint32_t unit)
@@ -28,7 +28,7 @@ uint64_t unit_own_offset(const struct plan *p, uint32_t unit)
 }
 
 /* Slots of parameters: at least what one stage has at hand. */
-uint64_t param_slots(const struct plan *p, const struct choice *c)
+uint64_t param_slots(const struct plan *p, const struct amounts *c)
 {
     uint64_t slots = (uint64_t)c->look_ahead + 1, least = p->setup->walk.most_units;
     return slots > least ? slots : least;
@@ -45,7 +45,7 @@ static uint64_t grads_at_once(const struct plan *p)
     return n;
 }
 
-uint64_t grad_slots(const struct plan *p, const struct choice *c)
+uint64_t grad_slots(const struct plan *p, const struct amounts *c)
 {
     uint64_t least = grads_at_once(p) * p->setup->walk.most_alone;
     return (uint64_t)c->grad_slots > least ? (uint64_t)c->grad_slots : least;
@@ -69,7 +69,7 @@ bool plan_sums_whole(const struct plan *p)
             return false;
         n++;
     }
-    return n > 0 && n <= grad_slots(p, &p->choice);
+    return n > 0 && n <= grad_slots(p, &p->amounts);
 }
 
 /* Slots of values that live elsewhere: what one stage reads and writes and two more on their way;
@@ -140,7 +140,7 @@ static bool is_to_wait(const struct plan *p, uint32_t unit, uint32_t n)
     return plan_is_spread(w->n_layers - w->units[unit].layer, n, w->n_layers);
 }
 
-static bool has_host_pair(const struct plan *p, uint32_t unit, const struct choice *c)
+static bool has_host_pair(const struct plan *p, uint32_t unit, const struct amounts *c)
 {
     uint32_t n = (uint32_t)c->n_host_pairs;
     if (p->homes[unit].state != ZINF_TIER_HOST)
@@ -153,7 +153,7 @@ static bool has_host_pair(const struct plan *p, uint32_t unit, const struct choi
  * waiting. The tiles of a sweep stay together; where they are more than the ratio leaves, layers go
  * without. A device that the CPU cannot read has the parameters too, which take little beside the
  * state. */
-static void place_device_states(struct plan *p, const struct choice *c)
+static void place_device_states(struct plan *p, const struct amounts *c)
 {
     uint32_t next;
     double ratio = p->setup->config->offload_optimizer.ratio;
@@ -173,7 +173,7 @@ static void place_device_states(struct plan *p, const struct choice *c)
 }
 
 /* What can be taken back: updates of state on the drive, and of that in RAM which has a pair. */
-static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct choice *c)
+static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct amounts *c)
 {
     const struct zinf_home *home = &p->homes[unit];
     bool pair = home->state == ZINF_TIER_DRIVE || has_host_pair(p, unit, c);
@@ -238,7 +238,7 @@ static void set_way(struct plan *p, uint32_t unit)
 }
 
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
-void plan_set_places(struct plan *p, const struct choice *c)
+void plan_set_places(struct plan *p, const struct amounts *c)
 {
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         struct zinf_home *home = &p->homes[u];

@@ -141,7 +141,7 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
 int plan_print(const struct plan *p, FILE *out)
 {
     char filled[256];
-    const struct choice *c = &p->choice;
+    const struct amounts *c = &p->amounts;
     const struct setup *s = p->setup;
     fprintf(out, "plan: %s, %llu parameters in %s", s->device->name,
             (unsigned long long)zinf_model_n_params(s->model), zinf_dtype_name(s->dtype));

@@ -23,7 +23,7 @@ struct search {
 /* Whether two plans of a setup are one, as far as its step can tell. */
 static bool is_same(const struct plan *a, const struct plan *b)
 {
-    return a->setup && !memcmp(&a->choice, &b->choice, sizeof a->choice) &&
+    return a->setup && !memcmp(&a->amounts, &b->amounts, sizeof a->amounts) &&
            a->itinerary.together == b->itinerary.together && a->x_tier == b->x_tier &&
            a->variant.by_link == b->variant.by_link &&
            a->variant.device_adds == b->variant.device_adds;
@@ -172,7 +172,7 @@ static bool drive_limits(const struct plan *p)
 static void try_less_ram(struct search *s)
 {
     struct variant other = s->best;
-    bool filled = s->plan.setup && s->plan.choice.n_host_states > 0 && !drive_limits(&s->plan);
+    bool filled = s->plan.setup && s->plan.amounts.n_host_states > 0 && !drive_limits(&s->plan);
     for (int quarters = 3; filled && quarters > 0; quarters--) {
         other.host_states = quarters;
         try_for(s, other, AT_ALL, "less optimizer state in RAM");

@@ -5,11 +5,11 @@
 
 static void leg(struct legs *l, enum zinf_lane lane, int kind, struct end from, struct end to)
 {
-    l->leg[l->n++] = (struct leg){lane, (uint16_t)kind, from, to};
+    l->leg[l->n++] = (struct leg){lane, (uint16_t)kind, ZINF_DATA, from, to};
     l->end = to;
 }
 
-/* From where the thing is. */
+/* From where the thing is. Slices and samples are dealt out along the first axis alone. */
 static void go(struct legs *l, enum zinf_lane lane, int kind, struct end to)
 {
     leg(l, lane, kind, l->end, to);
@@ -277,8 +277,10 @@ struct legs way_contribution(const struct travel *t, const struct zinf_home *hom
 struct leg way_join(const struct travel *t)
 {
     enum portion portion = t->several ? WHOLE : SLICE;
-    return (struct leg){ZINF_LANE_DEVICE, (uint16_t)add_kind(t, ZINF_LANE_DEVICE),
-                        END(GRAD_SLOT, portion), END(GRAD_SLOT_2, portion)};
+    return (struct leg){.lane = ZINF_LANE_DEVICE,
+                        .kind = (uint16_t)add_kind(t, ZINF_LANE_DEVICE),
+                        .from = END(GRAD_SLOT, portion),
+                        .to = END(GRAD_SLOT_2, portion)};
 }
 
 /* ---- updates ---- */

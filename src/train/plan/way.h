@@ -8,6 +8,10 @@
  * Ways are made here alone, by pure functions of a home and of what all ways of a plan have in
  * common. Who builds programs emits legs and asks nothing else; who counts memory looks at the
  * places that the same legs touch. A new way is a few legs here, and one entry of `reach`.
+ *
+ * Weights in 4 bits become numbers on no leg: a stage unpacks a matrix at a time just before it
+ * multiplies with it, so that the device never has a unit's plain size; as a leg this would take
+ * that room in every slot.
  */
 #ifndef ZINF_TRAIN_WAY_H
 #define ZINF_TRAIN_WAY_H
@@ -51,9 +55,14 @@ struct end {
 };
 struct leg {
     enum zinf_lane lane;
-    uint16_t kind; /* of op.h */
+    uint16_t kind;            /* of op.h */
+    enum zinf_axis_kind axis; /* of NET: whose ranks meet on it */
     struct end from, to;
 };
+/* The longest is the contribution that is the last one to a sum on a GPU and is used at once: out,
+ * summed with other ranks', in, added, its squares taken, these out and folded, and the sum out
+ * again. Ways of seven are an update of which everything is on the drive (three reads, the step,
+ * three writes). None is put together of shorter ones: each leg is an operation of its own lane. */
 #define MAX_LEGS 8
 struct legs {
     struct leg leg[MAX_LEGS];

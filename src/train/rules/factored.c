@@ -42,8 +42,10 @@ uint64_t rule_factored_bytes(const struct zinf_unit *unit)
     return (last.col_offset + padded(last.cols)) * sizeof(float);
 }
 
-uint64_t rule_factored_workspace(const struct zinf_unit *unit, uint32_t tensor)
+uint64_t rule_factored_workspace(const struct setup *s, const struct zinf_unit *unit,
+                                 uint32_t tensor)
 {
+    (void)s;
     struct factors f = unit_factors(unit, tensor);
     return zinf_adafactor_workspace_bytes(f.rows, f.cols);
 }

@@ -37,6 +37,15 @@ static const struct update_rule rules[] = {
      .workspace_bytes = rule_factored_workspace,
      .step = rule_step_factored,
      .check_rates = rule_check_factored},
+    {.type = "Muon",
+     .kind = ZINF_OPTIM_KINDS,
+     .number = 4,
+     .grain = GRAIN_MATRICES,
+     .n_moments = 1,
+     .moment_bytes = 4,
+     .workspace_bytes = rule_matrices_workspace,
+     .step = rule_step_matrices,
+     .check_rates = rule_check_matrices},
 };
 
 const struct update_rule *rule_find(const char *type, bool half)

@@ -67,7 +67,8 @@ struct update_rule {
     /* Of GRAIN_TENSORS instead: the moments of a unit. Of coarser grains than elements what the
      * update of a tensor needs beside them; NULL: nothing. */
     uint64_t (*unit_bytes)(const struct zinf_unit *unit);
-    uint64_t (*workspace_bytes)(const struct zinf_unit *unit, uint32_t tensor);
+    uint64_t (*workspace_bytes)(const struct setup *s, const struct zinf_unit *unit,
+                                uint32_t tensor);
     int (*step)(const struct rule_step *s);
     int (*device_step)(const struct rule_step *s); /* NULL: the host alone makes it */
     /* Why tensors cannot have the rates that they have: `key` says who asks. NULL: they can. */
@@ -116,10 +117,17 @@ int rule_step_elements(const struct rule_step *s);
 int rule_step_adam_on_device(const struct rule_step *s);
 int rule_check_blocks(const struct setup *s, const char *key);
 
+/* matrices.c */
+int rule_step_matrices(const struct rule_step *s);
+uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
+                                 uint32_t tensor);
+int rule_check_matrices(const struct setup *s, const char *key);
+
 /* factored.c: Adafactor, arXiv 1804.04235. */
 int rule_step_factored(const struct rule_step *s);
 uint64_t rule_factored_bytes(const struct zinf_unit *unit);
-uint64_t rule_factored_workspace(const struct zinf_unit *unit, uint32_t tensor);
+uint64_t rule_factored_workspace(const struct setup *s, const struct zinf_unit *unit,
+                                 uint32_t tensor);
 int rule_check_factored(const struct setup *s, const char *key);
 /* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
  * moments, in floats from the unit's first. */

@@ -87,7 +87,7 @@ int run_resume(struct run *run)
         return code;
     run->position = run->from.data.position;
     run->best = run->from.best;
-    if (run->options->trainer.seed != run->from.seed)
+    if (!run->from.foreign && run->options->trainer.seed != run->from.seed)
         zinf_log(ZINF_LOG_WARN, "%s was saved with --seed %llu: dropout takes other numbers now",
                  folder, (unsigned long long)run->from.seed);
     if (run->from.threads && run->from.threads != run_threads(run))

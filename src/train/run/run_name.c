@@ -166,6 +166,16 @@ int zinf_run_id(const char *output, uint8_t id[16])
     return code;
 }
 
+int zinf_run_steps(const char *output, char **path)
+{
+    struct run_name name;
+    int code = run_name_read(&name, output);
+    *path = name.steps;
+    name.steps = NULL;
+    run_name_free(&name);
+    return code;
+}
+
 /* ---- ranks ---- */
 
 #define COMMON_BYTES 12 /* of the names of a run's ranks; then number and count, 16 bits each */

@@ -46,6 +46,7 @@ struct checkpoint {
     uint64_t base_sum; /* of the weights under them */
     uint64_t origin;   /* of several ranks' steps: drawn when the first was made; 0: of no such */
     bool went_back;    /* the run was told to: what was saved later is of another past */
+    bool foreign;      /* DeepSpeed's: nothing is known of its data but how much they were */
     struct zinf_loss_scale loss_scale;
     struct checkpoint_data data;
     struct checkpoint_best best;
@@ -105,6 +106,16 @@ bool checkpoint_background_is_done(const struct checkpoint_background *b);
 uint64_t checkpoint_background_step(const struct checkpoint_background *b);
 /* Waits for it; what checkpoint_save would have returned. */
 int checkpoint_background_end(struct checkpoint_background *b);
+
+/* checkpoint_foreign.c */
+/* Of a checkpoint of DeepSpeed's what trainer_state.json would say. -ENODATA without a message:
+ * it is none. */
+int checkpoint_open_foreign(struct checkpoint *out, const char *folder);
+/* One of its arrays. */
+int checkpoint_open_foreign_part(const char *folder, int part, struct zinf_tensors **out);
+/* Whether the training that goes on from it, with these optimizers, has the moments that it has. */
+int checkpoint_check_foreign(const struct checkpoint *c, const char *folder,
+                             const char *optimizers);
 
 /* checkpoint_load.c */
 /* Reads and verifies a checkpoint; when it is damaged the message offers the one before. */

@@ -36,9 +36,12 @@ int zinf_checkpoint_find(const char *folder, char **path)
 {
     char *state = zinf_path_join(folder, CHECKPOINT_STATE);
     uint64_t step;
-    int code = state ? 0 : -ENOMEM;
+    struct zinf_training_state foreign;
+    int code = state ? zinf_training_state_read(&foreign, folder) : -ENOMEM;
+    bool none = code == -ENODATA;
+    code = none ? 0 : code;
     *path = NULL;
-    if (!code && access(state, F_OK)) {
+    if (!code && none && access(state, F_OK)) {
         code = output_latest(folder, &step);
         if (!code)
             say_newer(folder, step);
@@ -121,14 +124,17 @@ static int export_from(const struct checkpoint *c, const char *folder,
     /* In fp32 the model is the master, and may lie in several files; its list of tensors is read
      * twice then. */
     char *path = c->dtype == ZINF_DTYPE_F32 ? strdup(folder) : zinf_path_join(folder, name);
+    bool foreign = c->foreign;
     e.block = malloc(BLOCK_ELEMS * sizeof *e.block);
     e.packed = malloc(BLOCK_ELEMS * sizeof(float));
     int code =
         path && e.block && e.packed ? 0 : zinf_fail(-ENOMEM, "no memory to export %s", folder);
     if (!code)
-        code = zinf_tensors_open(&e.model, folder);
+        code = foreign ? checkpoint_open_foreign_part(folder, PART_MASTER, &e.model)
+                       : zinf_tensors_open(&e.model, folder);
     if (!code)
-        code = zinf_tensors_open(&e.masters, path);
+        code = foreign ? checkpoint_open_foreign_part(folder, PART_MASTER, &e.masters)
+                       : zinf_tensors_open(&e.masters, path);
     if (!code)
         code = zinf_tensors_writer_create(&e.to, &writer);
     if (!code)

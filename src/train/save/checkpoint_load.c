@@ -103,7 +103,10 @@ static char *one_before(const char *folder)
 int checkpoint_open(struct checkpoint *out, const char *folder)
 {
     char said[1024];
-    int code = checkpoint_open_one(out, folder);
+    int code = checkpoint_open_foreign(out, folder);
+    if (code != -ENODATA)
+        return code;
+    code = checkpoint_open_one(out, folder);
     if (!code || code == -ENOTSUP)
         return code;
     snprintf(said, sizeof said, "%s", zinf_error());
@@ -167,6 +170,8 @@ int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved)
 {
     size_t first = strcspn(c->optimizer, "+");
+    if (c->foreign)
+        return 0;
     if (strlen(config->optimizer.type) != first ||
         strncmp(c->optimizer, config->optimizer.type, first))
         return zinf_fail(-EINVAL,
@@ -235,8 +240,13 @@ int checkpoint_check_data(const struct checkpoint *c, const char *folder,
                           const struct checkpoint_data *data)
 {
     const struct checkpoint_data *saved = &c->data;
-    if (saved->windows == data->windows && saved->tokens == data->tokens &&
-        saved->seq_len == data->seq_len && saved->fingerprint == data->fingerprint)
+    if (c->foreign)
+        zinf_log(ZINF_LOG_INFO,
+                 "%s is DeepSpeed's: the data go on behind %" PRIu64 " sequences, in this "
+                 "program's order",
+                 folder, saved->position);
+    if (c->foreign || (saved->windows == data->windows && saved->tokens == data->tokens &&
+                       saved->seq_len == data->seq_len && saved->fingerprint == data->fingerprint))
         return 0;
     return zinf_fail(-EINVAL,
                      "%s was trained on %" PRIu64 " tokens in sequences of %" PRId64
@@ -280,7 +290,9 @@ static int load_part(const struct checkpoint *c, const char *folder, const struc
     struct zinf_tensors *file = NULL;
     checkpoint_part_name(c, part, name);
     char *path = zinf_path_join(folder, name);
-    int code = path ? zinf_tensors_open(&file, path) : -ENOMEM;
+    int code = !path        ? -ENOMEM
+               : c->foreign ? checkpoint_open_foreign_part(folder, part, &file)
+                            : zinf_tensors_open(&file, path);
     bool factors = part > PART_MASTER && s->setup->grain == GRAIN_TENSORS;
     if (!code && factors)
         code = transfer_load_factors(s, part, file);
@@ -309,7 +321,10 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
     const char *base = t->setup.options.model_path;
     char optimizers[64];
     setup_optimizers_text(&t->setup, optimizers);
-    if (strcmp(c->optimizer, optimizers))
+    int code = c->foreign ? checkpoint_check_foreign(c, folder, optimizers) : 0;
+    if (code)
+        return code;
+    if (!c->foreign && strcmp(c->optimizer, optimizers))
         return zinf_fail(-EINVAL,
                          "%s has the state of optimizers %s, but optimizer.type and "
                          "zinf.learning_rates ask for %s: set them back, or start anew from its "
@@ -320,8 +335,13 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
                          c->adapted ? "of an adapter" : "of a whole model",
                          c->adapted ? "set zinf.adapter, or --lora-rank, as it was"
                                     : "leave out zinf.adapter and --lora-rank");
-    if (!c->adapted || c->base_sum == t->base_sum)
+    if (!c->base_sum || c->base_sum == t->base_sum)
         return 0;
+    if (!c->adapted)
+        return zinf_fail(-EINVAL,
+                         "%s stands on other frozen weights (zinf.freeze) than those in --model "
+                         "%s: put them back as they were, or begin anew with another --output",
+                         folder, base);
     return zinf_fail(-EINVAL,
                      "%s is of an adapter of other weights than those of --model %s: name the "
                      "model that it was trained from",
@@ -331,9 +351,12 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
 int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t)
 {
     struct source source = trainer_source(t);
+    if (!c->adapted) /* it has them itself, in another number type perhaps */
+        t->base_sum = c->base_sum;
     int code = checkpoint_check_base(c, folder, t);
     forget_model(c, folder);
-    for (int part = checkpoint_first_part(c); !code && part <= c->n_moments; part++)
+    int first = c->foreign ? PART_MASTER : checkpoint_first_part(c);
+    for (int part = first; !code && part <= c->n_moments; part++)
         code = load_part(c, folder, &source, part);
     if (!code)
         checkpoint_count_on(c, t);

@@ -108,7 +108,10 @@ static char *state_text(const struct checkpoint *c)
         cJSON_AddStringToObject(root, "optimizer", c->optimizer) &&
         add_number(root, "moments", (uint64_t)c->n_moments) && add_derived(root, c) &&
         add_loss_scale(root, &c->loss_scale) && add_data(root, &c->data) &&
-        add_best(root, &c->best) && (!c->adapted || add_hex(root, "adapter_base", c->base_sum)) &&
+        add_best(root, &c->best) &&
+        (c->adapted    ? add_hex(root, "adapter_base", c->base_sum)
+         : c->base_sum ? add_hex(root, "frozen_base", c->base_sum)
+                       : true) &&
         (!c->origin || add_hex(root, "origin", c->origin)) &&
         (!c->config || cJSON_AddItemReferenceToObject(root, "config", c->config)) &&
         (!c->stands_on || cJSON_AddItemReferenceToObject(root, "stands_on", c->stands_on)) &&
@@ -259,6 +262,8 @@ static int read_members(const cJSON *root, const char *path, struct checkpoint *
     out->adapted = cJSON_HasObjectItem(root, "adapter_base");
     if (!code && out->adapted)
         code = read_hex(root, path, "adapter_base", &out->base_sum);
+    if (!code && cJSON_HasObjectItem(root, "frozen_base"))
+        code = read_hex(root, path, "frozen_base", &out->base_sum);
     if (!code && cJSON_HasObjectItem(root, "origin"))
         code = read_hex(root, path, "origin", &out->origin);
     if (!code)

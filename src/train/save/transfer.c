@@ -55,7 +55,9 @@ static struct quantized_sizes quantized_sizes(const struct setup *s)
                 struct zinf_quantized p = zinf_piece_quantized(t, &t->pieces[k]);
                 sizes.image = most(sizes.image, p.bytes);
                 sizes.scratch = most(sizes.scratch, p.n_blocks + TRANSFER_BAND_ROWS * p.cols);
-                if (t->pieces[k].transposed)
+                if (t->form == ZINF_FORM_MXFP4)
+                    sizes.scratch = most(sizes.scratch, (p.code_bytes + p.n_blocks) / 4 + 1);
+                if (t->pieces[k].transposed && t->form != ZINF_FORM_MXFP4)
                     sizes.unit = most(sizes.unit, p.n_elems);
             }
         }

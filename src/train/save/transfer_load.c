@@ -244,7 +244,7 @@ static int open_adapter(const struct setup *s, struct zinf_tensors **file)
 static void note_base(struct zinf_trainer *t, const struct source *s, uint32_t unit)
 {
     const struct zinf_unit *u = &t->setup.graph->units[unit];
-    if (is_adapted(&t->setup) && !u->trained)
+    if (has_backward(&t->setup) && !u->trained)
         t->base_sum =
             XXH3_64bits_withSeed(source_region(s).unit, u->elems * sizeof(float), t->base_sum);
 }
@@ -323,7 +323,8 @@ int trainer_load(struct zinf_trainer *t)
     const struct setup *setup = &t->setup;
     struct zinf_tensors *file = NULL, *adapter = NULL;
     int code = setup->options.init ? 0 : zinf_tensors_open(&file, setup->options.model_path);
-    if (code == -ENOENT && setup->options.mode == ZINF_TRAINER_TRAIN)
+    bool begins = setup->options.mode == ZINF_TRAINER_TRAIN && !t->durable.recovered;
+    if (code == -ENOENT && begins)
         return zinf_fail(code, "%s; or train from fresh weights with --init", zinf_error());
     if (!code && setup->options.adapter)
         code = open_adapter(setup, &adapter);

@@ -73,7 +73,8 @@ const char *transfer_quantized_name(char buffer[200], const char *weight, const 
 {
     static const char last[] = "weight";
     size_t n = strlen(weight), tail = sizeof last - 1;
-    bool beside = part[0] && part[0] != '.' && n > tail && !strcmp(weight + n - tail, last);
+    bool beside =
+        part[0] && part[0] != '.' && part[0] != '_' && n > tail && !strcmp(weight + n - tail, last);
     snprintf(buffer, 200, "%.*s%s", (int)(beside ? n - tail : n), weight, part);
     return buffer;
 }
@@ -106,6 +107,32 @@ static int read_part(const struct quantizing *p, const struct zinf_tensors *file
     const struct zinf_tensor_info *info;
     int code = find_part(p, file, weight, part, bytes, &info);
     return code ? code : zinf_tensors_read(file, info, 0, info->n_elems, p->r.image + at);
+}
+
+/* Codes and scales of the piece's slab, in tensors of bytes. */
+static int read_mxfp4(const struct quantizing *p, const struct zinf_tensors *file,
+                      const char *weight)
+{
+    static const char *const parts[] = {"_blocks", "_scales"};
+    const uint64_t n_slabs = p->piece->n_slabs ? p->piece->n_slabs : 1;
+    const uint64_t bytes[] = {p->as.code_bytes, p->as.n_blocks};
+    uint8_t *to[] = {(uint8_t *)(void *)p->r.scratch,
+                     (uint8_t *)(void *)p->r.scratch + p->as.code_bytes};
+    int code = 0;
+    for (int i = 0; !code && i < 2; i++) {
+        const struct zinf_tensor_info *info;
+        code = find_part(p, file, weight, parts[i], n_slabs * bytes[i], &info);
+        if (!code)
+            code = zinf_tensors_read(file, info, p->piece->slab * bytes[i], bytes[i], to[i]);
+    }
+    for (uint64_t i = 0; !code && i < p->as.n_blocks; i++)
+        if (to[1][i] == 255)
+            code =
+                zinf_fail(-EINVAL, "%s: the scales of tensor %s hold NaN: the weights are damaged",
+                          p->path, weight);
+    if (!code)
+        zinf_quantize_take(&p->as, to[0], to[1], p->r.image);
+    return code;
 }
 
 static int check_number(const struct quantizing *p, const cJSON *state, const char *weight,
@@ -180,6 +207,8 @@ static int read_quantized(const struct quantizing *p, const struct zinf_tensors 
         {".nested_quant_map", nested, ZINF_QUANT_NESTED_MAP_AT, 256 * sizeof(float)},
     };
     int code = 0;
+    if (p->as.form == ZINF_FORM_MXFP4)
+        return read_mxfp4(p, file, weight);
     memset(p->r.image, 0, p->as.bytes);
     for (size_t i = 0; !code && i < sizeof parts / sizeof *parts; i++)
         if (parts[i].has)
@@ -190,6 +219,8 @@ static int read_quantized(const struct quantizing *p, const struct zinf_tensors 
 /* Scales, or those of scales; and what codes stand for. */
 static int check_finite(const struct quantizing *p, const char *weight)
 {
+    if (p->as.form == ZINF_FORM_MXFP4) /* bytes, which are looked at as they come */
+        return 0;
     bool nested = p->as.form == ZINF_FORM_NF4_DOUBLE;
     const char *image = p->r.image;
     const float *scales =

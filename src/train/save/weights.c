@@ -98,7 +98,8 @@ static void compare_wanted(const struct comparison *c)
     const char *prefix = zinf_model_family(c->model)->prefix;
     for (uint32_t i = 0; i < c->map->n_tensors; i++) {
         const struct zinf_file_tensor *wanted = &c->map->tensors[i];
-        if (is_adapter(c, wanted))
+        const bool parts_alone = wanted->parts[0].tensor->form == ZINF_FORM_MXFP4;
+        if (is_adapter(c, wanted) || (parts_alone && is_quantized(c, wanted)))
             continue;
         const struct zinf_tensor_info *info = find(c, wanted);
         if (info && !is_quantized(c, wanted))
@@ -119,6 +120,8 @@ static bool is_part(const struct comparison *c, const char *bare)
                                         ".nested_absmax",
                                         ".nested_quant_map",
                                         ".quant_state.bitsandbytes__nf4",
+                                        "_blocks",
+                                        "_scales",
                                         "SCB",
                                         "weight_format"};
     char name[200], weight[200];
@@ -127,7 +130,7 @@ static bool is_part(const struct comparison *c, const char *bare)
         if (n <= tail || n >= sizeof weight || strcmp(bare + n - tail, parts[i]))
             continue;
         snprintf(weight, sizeof weight, "%.*s%s", (int)(n - tail), bare,
-                 parts[i][0] == '.' ? "" : "weight");
+                 parts[i][0] == '.' || parts[i][0] == '_' ? "" : "weight");
         const struct zinf_file_tensor *of = zinf_file_map_find(c->map, weight);
         if (of && is_quantized(c, of))
             return !strcmp(transfer_quantized_name(name, weight, parts[i]), bare);

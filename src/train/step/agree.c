@@ -69,21 +69,20 @@ int agree_rates(struct zinf_trainer *t)
                : 0;
 }
 
-/* The collectives of a program in the order of their lane. */
-static uint64_t program_sum(const struct zinf_program *program, uint64_t sum)
+/* A program's collectives along an axis, in the order of their lane. */
+static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, uint64_t sum)
 {
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const struct zinf_op *op = &program->ops[i];
         const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes};
-        if (op->lane == ZINF_LANE_NET)
+        if (op->lane == ZINF_LANE_NET && op->axis == axis)
             sum = XXH3_64bits(numbers, sizeof numbers);
     }
     return sum;
 }
 
-int agree_programs(struct zinf_trainer *t)
+static int compare_programs(const struct plan *p, struct zinf_net *net, uint32_t axis)
 {
-    const struct plan *p = &t->plan;
     const struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
                                              &p->speculate, &p->forward, &p->logits};
     struct zinf_net_fact fact = {"order of transfers between ranks (hosts that differ in threads "
@@ -91,6 +90,17 @@ int agree_programs(struct zinf_trainer *t)
                                  "zinf.device_memory)",
                                  (uint64_t)p->schedule};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
-        fact.sum = program_sum(programs[i], fact.sum + i);
-    return t->setup.mesh.all ? zinf_net_compare(t->setup.mesh.all, &fact, 1) : 0;
+        fact.sum = program_sum(programs[i], axis, fact.sum + i);
+    return net ? zinf_net_compare(net, &fact, 1) : 0;
+}
+
+/* Along an axis where ranks need not have the same units (PIPE will be one) only what they meet in
+ * must be alike. */
+int agree_programs(struct zinf_trainer *t)
+{
+    const struct zinf_mesh *mesh = &t->setup.mesh;
+    int code = 0;
+    for (uint32_t a = 0; !code && a < ZINF_AXES; a++)
+        code = compare_programs(&t->plan, mesh->at[a].net, a);
+    return code ? code : compare_programs(&t->plan, mesh->all, ZINF_AXES);
 }

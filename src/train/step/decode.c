@@ -195,7 +195,7 @@ static int copy_cache(struct zinf_trainer *t, uint32_t stage, int64_t to, int64_
     const struct zinf_cache *c = &info->cache[ZINF_CACHE_SEQUENCES];
     const struct zinf_device_ops *ops = t->setup.device->ops;
     uint64_t used = (uint64_t)t->n_cached[from], n = used < c->slots ? used : c->slots;
-    bool in_host = t->plan.choice.host_cache;
+    bool in_host = t->plan.amounts.host_cache;
     char *base = in_host ? host_at(&t->plan, t->plan.at.h_cache + info->cache_before)
                          : device_at(&t->plan, t->plan.at.d_cache + info->cache_before);
     int code = 0;

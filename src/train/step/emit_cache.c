@@ -19,7 +19,7 @@ static struct zinf_operand home(const struct emitter *e, uint32_t stage)
 {
     const struct plan *p = e->p;
     uint64_t before = e->walk->stages[stage].cache_before;
-    return zinf_at(p->choice.host_cache ? host_at(p, p->at.h_cache + before)
+    return zinf_at(p->amounts.host_cache ? host_at(p, p->at.h_cache + before)
                                         : device_at(p, p->at.d_cache + before));
 }
 
@@ -41,7 +41,7 @@ struct zinf_operand emit_cache(struct emitter *e, uint32_t stage, struct uses *u
     struct uses in = {0};
     uint32_t deadline = e->deadline;
     uses_read(uses, e->inputs); /* where sequences and positions are */
-    if (!e->p->choice.host_cache)
+    if (!e->p->amounts.host_cache)
         return home(e, stage);
     zinf_buffer buffer = emit_buffer(e, e->caches);
     struct zinf_operand at = zinf_in(buffer, 0);
@@ -57,7 +57,7 @@ void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cach
 {
     struct uses out = {0};
     uint32_t deadline = e->deadline;
-    if (!e->p->choice.host_cache)
+    if (!e->p->amounts.host_cache)
         return;
     e->deadline = e->position + 2;
     uses_read(&out, zinf_operand_buffer(&cache));

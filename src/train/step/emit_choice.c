@@ -34,8 +34,11 @@ void emit_choice_awaits(struct emitter *e, uint32_t unit, struct uses *uses)
 
 static void unite(struct emitter *e, uint32_t stage)
 {
-    struct zinf_op op = {
-        .lane = ZINF_LANE_NET, .kind = OP_UNITE, .unit = -1, .stage = (int32_t)stage};
+    struct zinf_op op = {.lane = ZINF_LANE_NET,
+                         .axis = ZINF_DATA,
+                         .kind = OP_UNITE,
+                         .unit = -1,
+                         .stage = (int32_t)stage};
     struct uses uses = {0};
     uses_write(&uses, e->decided[e->walk->stages[stage].choice]);
     emit(e, &op, &uses);

@@ -255,6 +255,7 @@ void emit_commit(struct emitter *e)
     e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */
     emit(e, &op, &uses);
     op.lane = ZINF_LANE_NET;
+    op.axis = ZINF_AXES;
     op.kind = OP_MEET;
     op.bytes = 0;
     if (e->p->setup->mesh.all)

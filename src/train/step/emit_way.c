@@ -57,7 +57,7 @@ static struct zinf_operand operand_of(const struct trip *t, const struct stop *s
 
 static uint64_t bytes_of(const struct emitter *e, const struct trip *t, const struct leg *leg)
 {
-    uint64_t world = data_axis(e->p->setup)->world;
+    uint64_t world = e->p->setup->mesh.at[leg->axis].world;
     bool of_home = leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_WRITE;
     if (of_home || leg->from.place == FILE_STAGING)
         return t->home.bytes;
@@ -88,6 +88,7 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
     struct zinf_op op = {.lane = leg->lane,
                          .kind = leg->kind,
                          .flags = t->flags,
+                         .axis = (uint16_t)leg->axis,
                          .unit = t->is_value ? -1 : (int32_t)t->unit,
                          .arg = t->is_value ? (int32_t)t->unit : 0,
                          .at = at,

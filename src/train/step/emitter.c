@@ -70,7 +70,7 @@ void uses_write(struct uses *u, zinf_resource r)
 static void make_pools(struct emitter *e)
 {
     struct plan *p = e->p;
-    int slots = (int)param_slots(p, &p->choice);
+    int slots = (int)param_slots(p, &p->amounts);
     pool(e, "parameter slots", device_at(p, p->at.d_slots), p->sizes.slot, slots, true,
          &e->slots.pool);
     pool(e, "parameter staging", host_at(p, p->at.h_param_staging), p->sizes.staging, slots, true,
@@ -79,12 +79,12 @@ static void make_pools(struct emitter *e)
          p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
          FILE_STAGINGS, true, &e->files);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
-         (int)grad_slots(p, &p->choice), true, &e->grads);
+         (int)grad_slots(p, &p->amounts), true, &e->grads);
     pool(e, "gradient slots of shared tables", device_at(p, p->at.d_beside_slots),
          p->sizes.beside_slot, (int)beside_slots(p), true, &e->beside_grads);
     pool(e, "gradient staging", host_at(p, p->at.h_grad_staging), p->sizes.grad_staging,
          GRAD_STAGINGS, true, &e->host_grads);
-    pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile, p->choice.state_slots,
+    pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile, p->amounts.state_slots,
          true, &e->tiles);
     pool(e, "activations between stages", device_at(p, p->at.d_x), e->walk->leaving_bytes,
          (int)x_slots(p), true, &e->xs.pool);

@@ -103,10 +103,15 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- ranks ---- */
 
+static const struct zinf_axis *axis_of(const struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return &t->setup.mesh.at[op->axis];
+}
+
 static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return zinf_net_gather(
-        data_axis(&t->setup)->net, at(op, 1), at(op, 0),
+        axis_of(t, op)->net, at(op, 1), at(op, 0),
         zinf_layout_slice_bytes(&t->setup.layout, (uint32_t)op->unit, t->setup.dtype));
 }
 
@@ -114,7 +119,7 @@ static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
-    const struct zinf_axis *data = data_axis(s);
+    const struct zinf_axis *data = axis_of(t, op);
     uint64_t bytes = zinf_layout_slice_bytes(&s->layout, (uint32_t)op->unit, s->dtype);
     char *to = at(op, 0);
     int code = zinf_net_lend(data->net, at(op, 1), bytes, t->lent);
@@ -129,14 +134,14 @@ static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    return zinf_net_scatter_sum(data_axis(&t->setup)->net, at(op, 1), at(op, 0),
+    return zinf_net_scatter_sum(axis_of(t, op)->net, at(op, 1), at(op, 0),
                                 t->setup.layout.units[op->unit].slice_elems);
 }
 
 /* Each rank makes a part of it. */
 static int run_sum_for_all(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_axis *data = data_axis(&t->setup);
+    const struct zinf_axis *data = axis_of(t, op);
     uint64_t part = t->setup.layout.units[op->unit].padded_elems / data->world;
     float *own = (float *)at(op, 1) + data->rank * part;
     int code = zinf_net_scatter_sum(data->net, at(op, 1), own, part);
@@ -146,15 +151,15 @@ static int run_sum_for_all(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_link_gather(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
-    for (uint32_t r = 0; r < data_axis(s)->world; r++)
+    for (uint32_t r = 0; r < axis_of(t, op)->world; r++)
         t->slice_bytes[r] = zinf_layout_slice_bytes(&s->layout, (uint32_t)op->unit, s->dtype);
-    return zinf_link_gather(data_axis(s)->link, at(op, 1), at(op, 0), t->slice_bytes);
+    return zinf_link_gather(axis_of(t, op)->link, at(op, 1), at(op, 0), t->slice_bytes);
 }
 
 static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
     struct zinf_link_scratch scratch = {device_at(&t->plan, t->plan.at.d_link), t->plan.sizes.link};
-    return zinf_link_scatter_sum(data_axis(&t->setup)->link, at(op, 1), at(op, 0),
+    return zinf_link_scatter_sum(axis_of(t, op)->link, at(op, 1), at(op, 0),
                                  t->setup.layout.units[op->unit].slice_elems, &scratch);
 }
 
@@ -186,7 +191,7 @@ static int run_unite(struct zinf_trainer *t, const struct zinf_op *op)
         uint32_t n = left < ZINF_NET_MOST_NUMBERS ? left : ZINF_NET_MOST_NUMBERS;
         for (uint32_t i = 0; i < n; i++)
             chosen[i] = t->chosen[sweep->at[first + i]];
-        code = zinf_net_max(data_axis(&t->setup)->net, chosen, n);
+        code = zinf_net_max(axis_of(t, op)->net, chosen, n);
         for (uint32_t i = 0; !code && i < n; i++)
             t->chosen[sweep->at[first + i]] = (uint8_t)chosen[i];
     }

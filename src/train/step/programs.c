@@ -30,7 +30,7 @@ static void emit_losses(struct emitter *e)
 /* A sweep that runs whole goes forward and backward at once. */
 static bool is_whole(const struct emitter *e, uint32_t s)
 {
-    return e->p->choice.whole && s == e->walk->whole;
+    return e->p->amounts.whole && s == e->walk->whole;
 }
 
 static bool goes_back(const struct emitter *e, uint32_t s)
