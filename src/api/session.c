@@ -67,6 +67,11 @@ static int open_model(struct zinf_session *s)
     if (code || s->model)
         return code;
     s->device = c->device;
+    if (access(c->model, F_OK) && (s->snapshot = job_hub_find(c->model))) {
+        zinf_log(ZINF_LOG_INFO, "--model %s: %s", c->model, s->snapshot);
+        s->named = c->model;
+        s->job.model = s->snapshot;
+    }
     code = check_model_path(c->model);
     if (!code)
         code = zinf_model_open(&s->model, c->model);
@@ -276,6 +281,9 @@ void session_end(struct zinf_session *s)
     free(s->class_weights);
     free(s->checkpoint);
     zinf_origins_free(&s->origins);
+    if (s->snapshot)
+        s->job.model = s->named;
+    free(s->snapshot);
     if (s->asked.is_kept) { /* another training finds its own again */
         s->job.model = s->asked.model;
         s->job.steps = s->asked.steps;

@@ -102,8 +102,10 @@ struct zinf_session {
     bool has_ranks;       /* it was looked for */
     bool is_broken;       /* opening has failed half way: the next use begins anew */
     struct job_seats seats;
-    char *checkpoint; /* that option resume found, or NULL */
-    struct {          /* of the job, which a training has changed */
+    char *checkpoint;  /* that option resume found, or NULL */
+    char *snapshot;    /* of the model, where option model is a name that the hub's cache has */
+    const char *named; /* that name */
+    struct {           /* of the job, which a training has changed */
         bool is_kept;
         const char *model;
         int64_t steps;
@@ -136,6 +138,9 @@ int session_need(const char *option, const void *value); /* -EINVAL: the option 
 /* And its tokenizer. */
 int session_begin(struct zinf_session *s);
 /* What the options say to a configuration. */
+/* hub.c: the folder of a model's name in the cache of Hugging Face's programs, on the heap; NULL:
+ * it is not there. */
+char *job_hub_find(const char *name);
 struct zinf_config_context session_context(const struct zinf_session *s);
 /* Reads it, for what the session is used for; quiet: its notes are said by a later call. */
 int session_config(struct zinf_session *s, bool quiet);
