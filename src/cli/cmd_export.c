@@ -101,6 +101,20 @@ static int check(struct cli_call *call)
     return o->adapters.n ? check_joined(o) : check_one(o);
 }
 
+/* Bytes are tokens to zinf alone: others take a folder without a tokenizer for one that has none.
+ */
+static void look_for_tokenizer(const char *folder)
+{
+    struct zinf_tokenizer *tokenizer = NULL;
+    if (!zinf_tokenizer_open(&tokenizer, folder) &&
+        !strcmp(zinf_tokenizer_kind(tokenizer), "bytes"))
+        zinf_log(ZINF_LOG_WARN,
+                 "%s has no tokenizer: zinf takes bytes for tokens there, and AutoTokenizer of "
+                 "transformers gives no ids; copy a tokenizer's files there if the model has one",
+                 folder);
+    zinf_tokenizer_close(tokenizer);
+}
+
 static int work(struct cli_call *call)
 {
     const struct export_command *o = call->options;
@@ -110,6 +124,8 @@ static int work(struct cli_call *call)
                              : zinf_checkpoint_export(&o->to);
     if (!code)
         zinf_log(ZINF_LOG_INFO, "exported to %s", o->to.output);
+    if (!code && !o->adapters.n)
+        look_for_tokenizer(o->to.output);
     return code;
 }
 
