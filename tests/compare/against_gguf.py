@@ -28,7 +28,7 @@ def byte_tokenizer(folder, pattern):
         tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
     tok.train_from_iterator(TEXT, trainers.BpeTrainer(
-        vocab_size=350, special_tokens=["<|begin|>", "<|end|>"],
+        vocab_size=350, special_tokens=["<|begin|>", "<|end|>", "<|endoftext|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     tok.add_tokens(["<tool>"])
     tok.post_processor = processors.TemplateProcessing(
