@@ -110,6 +110,9 @@ int session_data(struct zinf_session *s, const struct zinf_words *files, const c
                                 &format);
     if (!code && s->task == ZINF_TASK_PREFERENCE && format == ZINF_FORMAT_PROMPT && !c->format)
         format = ZINF_FORMAT_UNPAIRED; /* of which each has a label */
+    /* Rows of pairs may have a conversation beside them, which is what others are trained on. */
+    if (!code && job_has_pairs(s->task) && format == ZINF_FORMAT_MESSAGES && !c->format)
+        format = ZINF_FORMAT_PREFERENCE;
     if (!code && texts)
         code = job_samples_check(s, paths->gl_pathv[0], format);
     if (!code && group)

@@ -11,7 +11,8 @@
 static const struct {
     const char *names, *remedy; /* with blanks between names */
 } rows[] = {
-    {"optim", "--optimizer takes AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad or SGD"},
+    {"optim", "--optimizer takes AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD or "
+              "Muon"},
     {"per_device_eval_batch_size", "evaluations have the --micro-batch of the training"},
     {"evaluation_strategy eval_strategy", "evaluations come every --eval-every steps"},
     {"save_strategy", "checkpoints come every --save-every steps"},
@@ -43,6 +44,9 @@ static const struct {
      "data is read by threads of its own; leave "
      "it out"},
     {"remove_unused_columns", "columns that are not asked for are never read; leave it out"},
+    {"tf32",
+     "set ZINF_CUDA_TF32=1 in the environment: products of fp32 then use it on GPUs that have "
+     "it"},
     {"push_to_hub hub_model_id",
      "'huggingface-cli upload' takes the folder that a training leaves"},
     {"trust_remote_code", "a model folder's code is never run; leave it out"},

@@ -119,6 +119,10 @@ static const char *const early_words[] = {"false", "true", "never", NULL};
 const struct option generate_rows[] = {
     OPTION("--max-new-tokens", INTEGER, AT(max_new_tokens), "N",
      "stop after so many, or at the end-of-text token", .min = 1, .max = 1 << 24),
+    OPTION("--min-new-tokens", INTEGER, AT(rules.min_new_tokens), "N",
+     "no end-of-text token before so many", .min = 1, .max = 1 << 24),
+    OPTION("--min-length", INTEGER, AT(rules.min_length), "N", "the same, with the prompt's counted",
+     .min = 1, .max = 1 << 24),
     OPTION("--temperature", NUMBER, AT(temperature), "X",
      "0 takes the most likely token each time", .max = 1000, .otherwise = "1"),
     OPTION("--top-k", INTEGER, AT(top_k), "N", "draw among the N most likely tokens",
@@ -243,9 +247,12 @@ static int read_rules(const cJSON *config, const char *what, struct generate_set
 {
     struct zinf_word_rules *r = &s->rules;
     const cJSON *id;
+    int64_t length = r->min_length, new_tokens = r->min_new_tokens; /* by options, or 0 */
     int code = zinf_json_int(config, what, "min_length", &r->min_length);
     if (!code)
         code = zinf_json_int(config, what, "min_new_tokens", &r->min_new_tokens);
+    r->min_length = length ? length : r->min_length;
+    r->min_new_tokens = new_tokens ? new_tokens : r->min_new_tokens;
     cJSON_ArrayForEach(id, cJSON_GetObjectItemCaseSensitive(config, "suppress_tokens"))
     {
         if (!code)

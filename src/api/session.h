@@ -97,13 +97,17 @@ struct zinf_session {
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
     struct zinf_trainer *trainer, *generator;
+    char *config_text; /* its file, read once: a training begins by what stood there then */
+    size_t config_bytes;
     bool trains;          /* the trainer does */
     struct zinf_net *net; /* between processes; NULL: there are no others */
     bool has_ranks;       /* it was looked for */
     bool is_broken;       /* opening has failed half way: the next use begins anew */
     struct job_seats seats;
-    char *checkpoint; /* that option resume found, or NULL */
-    struct {          /* of the job, which a training has changed */
+    char *checkpoint;  /* that option resume found, or NULL */
+    char *snapshot;    /* of the model, where option model is a name that the hub's cache has */
+    const char *named; /* that name */
+    struct {           /* of the job, which a training has changed */
         bool is_kept;
         const char *model;
         int64_t steps;
@@ -136,8 +140,11 @@ int session_need(const char *option, const void *value); /* -EINVAL: the option 
 /* And its tokenizer. */
 int session_begin(struct zinf_session *s);
 /* What the options say to a configuration. */
+/* hub.c: the folder of a model's name in the cache of Hugging Face's programs, on the heap; NULL:
+ * it is not there. */
+char *job_hub_find(const char *name);
 struct zinf_config_context session_context(const struct zinf_session *s);
-/* Reads it, for what the session is used for; quiet: its notes are said by a later call. */
+/* Makes it, for what the session is used for; quiet: its notes are said by a later call. */
 int session_config(struct zinf_session *s, bool quiet);
 /* Model, tokenizer and configuration for this use, where they are not open for it. */
 int session_ready(struct zinf_session *s, enum job_use use);

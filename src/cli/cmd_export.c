@@ -19,10 +19,19 @@ static int merge_adapters(const struct zinf_export_options *export, const char *
 
 struct export_command {
     struct zinf_export_options to;
-    const char *dtype, *base;
+    const char *dtype, *base, *gguf;
+    enum zinf_gguf_form form;
     struct zinf_words adapters;
     bool merge;
 };
+
+static const char *const gguf_forms[] = {"f32", "f16", "bf16", "q8_0", "q4_0", NULL};
+
+static int export_gguf(const struct export_command *o)
+{
+    const struct zinf_gguf_options gguf = {o->to.checkpoint, o->to.output, o->form};
+    return zinf_gguf_export(&gguf);
+}
 
 /* What is left out has no meaning for adapters that stay adapters. */
 static int check_joined(const struct export_command *o)
@@ -44,6 +53,11 @@ static int check_one(struct export_command *o)
         if (code)
             zinf_fail_in(code, "--dtype");
     }
+    if (!code && o->gguf)
+        code = zinf_gguf_form_parse(o->gguf, &o->form);
+    if (!code && o->gguf && (o->dtype || o->merge || o->to.max_shard_bytes))
+        code = zinf_fail(-EINVAL, "--gguf says how numbers are stored: leave out --dtype and "
+                                  "--max-shard-size, and merge adapters first");
     if (!code && o->base && !o->merge)
         code = zinf_fail(-EINVAL, "--model is the base of adapters, with --merge alone");
     return code;
@@ -51,6 +65,7 @@ static int check_one(struct export_command *o)
 
 static const char usage[] =
     "usage: zinf export --checkpoint DIR --output DIR [options]\n"
+    "       zinf export --checkpoint DIR --gguf FORM --output FILE\n"
     "       zinf export --adapter DIR[=WEIGHT]... --output DIR\n"
     "\n"
     "Writes a Hugging Face model folder from a checkpoint's fp32 weights, or one\n"
@@ -71,6 +86,9 @@ static const struct option own[] = {
      "as one adapter"),
     OPTION("--dtype", TEXT, AT(dtype), "NAME", "fp32, bf16 or fp16", .words = cli_dtypes,
      .open = true, .otherwise = "as the training has them"),
+    OPTION("--gguf", TEXT, AT(gguf), "FORM",
+     "write one GGUF file, matrices as f32, f16, bf16, q8_0 or q4_0; DIR may be any model "
+     "folder", .words = gguf_forms, .open = true),
     OPTION("--max-shard-size", SIZE, AT(to.max_shard_bytes), "SIZE", "largest file",
      .otherwise = "5GB"),
     CLI_NO_ROW
@@ -83,14 +101,31 @@ static int check(struct cli_call *call)
     return o->adapters.n ? check_joined(o) : check_one(o);
 }
 
+/* Bytes are tokens to zinf alone: others take a folder without a tokenizer for one that has none.
+ */
+static void look_for_tokenizer(const char *folder)
+{
+    struct zinf_tokenizer *tokenizer = NULL;
+    if (!zinf_tokenizer_open(&tokenizer, folder) &&
+        !strcmp(zinf_tokenizer_kind(tokenizer), "bytes"))
+        zinf_log(ZINF_LOG_WARN,
+                 "%s has no tokenizer: zinf takes bytes for tokens there, and AutoTokenizer of "
+                 "transformers gives no ids; copy a tokenizer's files there if the model has one",
+                 folder);
+    zinf_tokenizer_close(tokenizer);
+}
+
 static int work(struct cli_call *call)
 {
     const struct export_command *o = call->options;
     int code = o->adapters.n ? cli_adapters_join(&o->adapters, o->to.output)
+               : o->gguf     ? export_gguf(o)
                : o->merge    ? merge_adapters(&o->to, o->base)
                              : zinf_checkpoint_export(&o->to);
     if (!code)
         zinf_log(ZINF_LOG_INFO, "exported to %s", o->to.output);
+    if (!code && !o->adapters.n)
+        look_for_tokenizer(o->to.output);
     return code;
 }
 

@@ -42,9 +42,11 @@ enum zinf_scheduler_kind {
 };
 
 struct zinf_config_optimizer {
-    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit" as resolved */
+    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon" as
+     * resolved */
     char type[16];
     double lr, beta1, beta2, eps, weight_decay, momentum;
+    double muon_lr, adam_lr; /* Muon: lr is the first; the second is of what is no matrix */
     bool bias_correction;
     bool decoupled; /* AdamW, AdamW8bit, Lion, Adafactor, or Adam with adam_w_mode */
     double beta2_decay, eps1, eps2, clip_threshold; /* Adafactor */
@@ -221,6 +223,7 @@ struct zinf_config_context {
         .world_size = 1, .hidden_size = -1, .steps = -1                                            \
     }
 
+#define ZINF_CONFIG_MOST_BYTES ((size_t)1 << 20) /* of a file */
 /* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */
 int zinf_config_load(struct zinf_config **out, const char *path,
                      const struct zinf_config_context *context);

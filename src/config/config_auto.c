@@ -167,6 +167,23 @@ static bool is_torch_adam(const struct config_loader *loader)
            (!strcmp(optimizer->type, "AdamW") || !strcmp(optimizer->type, "Adam"));
 }
 
+/* DeepSpeed's: muon_lr goes before lr, and either before that default. */
+static int muon_defaults(struct config_loader *loader)
+{
+    struct zinf_config_optimizer *o = &loader->config->optimizer;
+    const bool own = given(loader, "optimizer.params.muon_lr");
+    int code = 0;
+    if (own || !given(loader, "optimizer.params.lr")) {
+        o->lr = o->muon_lr;
+        code = inherit(loader, "optimizer.params.lr", "Muon");
+    }
+    if (!code && !given(loader, "optimizer.params.momentum")) {
+        o->momentum = 0.95;
+        code = inherit(loader, "optimizer.params.momentum", "Muon");
+    }
+    return code;
+}
+
 static int optimizer_defaults(struct config_loader *loader)
 {
     struct zinf_config_optimizer *optimizer = &loader->config->optimizer;
@@ -181,6 +198,8 @@ static int optimizer_defaults(struct config_loader *loader)
         optimizer->eps = 1e-10;
         code = inherit(loader, "optimizer.params.eps", "Adagrad");
     }
+    if (!strcmp(optimizer->type, "Muon"))
+        code = muon_defaults(loader);
     if (!code && is_torch_adam(loader) && !given(loader, "optimizer.params.weight_decay")) {
         optimizer->weight_decay = 0.01;
         code = inherit(loader, "optimizer.params.weight_decay", "PyTorch's AdamW, by torch_adam");

@@ -11,15 +11,15 @@
 #define PARAM "zero_optimization.offload_param."
 #define OPT "zero_optimization.offload_optimizer."
 
-static const char optimizer_names[] = "AdamW, Adam, Lion, Adagrad, SGD, Adafactor or AdamW8bit";
+static const char optimizer_names[] =
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or Muon";
 
 /* ---- optimizer and scheduler ---- */
 
 /* DeepSpeed's and PyTorch's that zinf does not have. */
 static const char *const other_optimizers[] = {
-    "Lamb",    "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon",       "MuAdam",
-    "MuAdamW", "MuSGD",      "Adadelta",   "Adamax",      "NAdam",      "RAdam",
-    "RMSprop", "Rprop",      "ASGD",       "LBFGS",       "SparseAdam",
+    "Lamb",   "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "MuAdam", "MuAdamW", "MuSGD", "Adadelta",
+    "Adamax", "NAdam",      "RAdam",      "RMSprop",     "Rprop",  "ASGD",    "LBFGS", "SparseAdam",
 };
 
 int zinf_config_check_optimizer_type(struct config_loader *loader, const cJSON *type)
@@ -146,7 +146,7 @@ static int check_bf16_states(const struct zinf_config *config)
     if (!config->bf16)
         return zinf_fail(-EINVAL, "%s is true, but bf16.enabled is not: set it",
                          zinf_config_where(config, moments));
-    if (!strcmp(type, "Adafactor") || !strcmp(type, "AdamW8bit"))
+    if (!strcmp(type, "Adafactor") || !strcmp(type, "AdamW8bit") || !strcmp(type, "Muon"))
         return zinf_fail(-EINVAL,
                          "%s is true, but optimizer.type %s has smaller moments of its own: remove "
                          "it, or use AdamW, Adam, Lion, Adagrad or SGD",

@@ -57,7 +57,8 @@ enum {
     TAKER_SGD = 1 << 20,
     TAKER_ADAFACTOR = 1 << 21,
     TAKER_ADAMW8BIT = 1 << 22,
-    TAKER_OPTIMIZERS = 0x7f0000,
+    TAKER_MUON = 1 << 23,
+    TAKER_OPTIMIZERS = 0xff0000,
 };
 
 struct zinf_config_key {

@@ -50,13 +50,19 @@ const struct zinf_config_key zinf_config_keys[] = {
         .rule = AUTO_LR, .takers = TAKER_OPTIMIZERS)
     {.path = "optimizer.params.betas", .type = KEY_PAIR, .offset = AT(optimizer.beta1),
         .number = 0.9, .second = 0.999,
-     .max = 1, .below_max = true, .rule = AUTO_VALUE, .takers = ADAMS | TAKER_LION},
+     .max = 1, .below_max = true, .rule = AUTO_VALUE, .takers = ADAMS | TAKER_LION | TAKER_MUON},
     NUMBER_KEY("optimizer.params.eps", optimizer.eps, 1e-8, 0, INFINITY,
-        .rule = AUTO_VALUE, .takers = ADAMS | TAKER_ADAGRAD)
+        .rule = AUTO_VALUE, .takers = ADAMS | TAKER_ADAGRAD | TAKER_MUON)
     NUMBER_KEY("optimizer.params.weight_decay", optimizer.weight_decay, 0, 0, INFINITY,
         .rule = AUTO_VALUE, .takers = TAKER_OPTIMIZERS)
     NUMBER_KEY("optimizer.params.momentum", optimizer.momentum, 0, 0, 1, .below_max = true,
-        .takers = TAKER_SGD)
+        .takers = TAKER_SGD | TAKER_MUON)
+    NUMBER_KEY("optimizer.params.muon_lr", optimizer.muon_lr, 0.02, 0, INFINITY,
+        .takers = TAKER_MUON)
+    NUMBER_KEY("optimizer.params.adam_lr", optimizer.adam_lr, 3e-4, 0, INFINITY,
+        .takers = TAKER_MUON)
+    {.path = "optimizer.params.ns_method", .type = KEY_ANY, .use = KEY_ACCEPTED,
+        .takers = TAKER_MUON},
     BOOL_KEY("optimizer.params.bias_correction", optimizer.bias_correction, 1, .takers = ADAMS)
     BOOL_KEY("optimizer.params.adam_w_mode", optimizer.decoupled, 1,
         .takers = TAKER_ADAMW | TAKER_ADAM)

@@ -148,6 +148,53 @@ bool zinf_tensors_writer_file(const struct zinf_tensors_writer *writer, uint32_t
 /* Frees; before finish it removes what was written. NULL is allowed. */
 void zinf_tensors_writer_destroy(struct zinf_tensors_writer *writer);
 
+/* ---- GGUF: files of llama.cpp's ----
+ *
+ * Keys with values, then tensors; version 3, little endian. A writer takes all keys and
+ * declarations first, then the numbers of the tensors in the order in which they were declared, in
+ * fp32, and stores them as each was declared: in blocks of 32 that have a scale of their own, or in
+ * a number type. Memory is a block of a few MiB beside keys and declarations. What could not be
+ * kept for want of memory zinf_gguf_begin tells. One thread. */
+
+/* How numbers are stored; the values are the format's. */
+enum zinf_gguf_form {
+    ZINF_GGUF_F32 = 0,
+    ZINF_GGUF_F16 = 1,
+    ZINF_GGUF_Q4_0 = 2,
+    ZINF_GGUF_Q8_0 = 8,
+    ZINF_GGUF_BF16 = 30,
+};
+#define ZINF_GGUF_BLOCK 32 /* of Q4_0 and Q8_0; a row of such a tensor is a multiple */
+/* "q8_0"; -EINVAL with the names that there are. */
+int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out);
+uint64_t zinf_gguf_block_elems(enum zinf_gguf_form form);
+uint64_t zinf_gguf_bytes(enum zinf_gguf_form form, uint64_t n); /* n: whole blocks */
+void zinf_gguf_pack(enum zinf_gguf_form form, const float *values, uint64_t n, void *out);
+
+struct zinf_gguf_writer;
+int zinf_gguf_writer_create(struct zinf_gguf_writer **out, const char *path);
+/* Removes what was written, unless it was finished. NULL is allowed. */
+void zinf_gguf_writer_destroy(struct zinf_gguf_writer *writer);
+
+void zinf_gguf_text(struct zinf_gguf_writer *writer, const char *key, const char *text);
+void zinf_gguf_u32(struct zinf_gguf_writer *writer, const char *key, uint32_t value);
+void zinf_gguf_f32(struct zinf_gguf_writer *writer, const char *key, double value);
+void zinf_gguf_bool(struct zinf_gguf_writer *writer, const char *key, bool value);
+void zinf_gguf_texts(struct zinf_gguf_writer *writer, const char *key, char *const *texts,
+                     uint64_t n);
+void zinf_gguf_f32s(struct zinf_gguf_writer *writer, const char *key, const float *values,
+                    uint64_t n);
+void zinf_gguf_i32s(struct zinf_gguf_writer *writer, const char *key, const int32_t *values,
+                    uint64_t n);
+/* shape: the last dimension is that of a row. */
+int zinf_gguf_declare(struct zinf_gguf_writer *writer, const char *name, enum zinf_gguf_form form,
+                      int rank, const uint64_t *shape);
+int zinf_gguf_begin(struct zinf_gguf_writer *writer);
+/* Of the tensors in the order of their declarations; each call has whole blocks of one tensor. */
+int zinf_gguf_append(struct zinf_gguf_writer *writer, const float *values, uint64_t n);
+/* Checks that every number was given, and publishes the file. */
+int zinf_gguf_finish(struct zinf_gguf_writer *writer);
+
 /* ---- folders ---- */
 
 enum zinf_companions {

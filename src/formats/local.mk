@@ -11,11 +11,11 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/pickle_torch.c src/formats/torch_file.h src/formats/torch_file.c \
 	src/formats/deepspeed.h src/formats/deepspeed_folder.c src/formats/deepspeed.c \
 	src/formats/npy_header.h src/formats/npy_header.c src/formats/token_file.c \
-	src/formats/folder.c
+	src/formats/gguf_blocks.c src/formats/gguf_writer.c src/formats/folder.c
 
 FORMATS_TESTS = tests/formats/formats_test tests/formats/formats_folder_test tests/formats/formats_writer_test \
 	tests/formats/formats_header_test tests/formats/formats_tokens_test tests/formats/formats_torch_test \
-	tests/formats/formats_deepspeed_test tests/fuzz_safetensors \
+	tests/formats/formats_deepspeed_test tests/formats/formats_gguf_test tests/fuzz_safetensors \
 	tests/fuzz_torch tests/fuzz_deepspeed
 program_tests += $(FORMATS_TESTS)
 script_tests += tests/cli/torch_model_test.sh tests/cli/deepspeed_test.sh

@@ -17,6 +17,7 @@
 struct zinf_model {
     const struct zinf_family *family;
     cJSON *config;
+    char *folder; /* that it was read from; NULL: a file or a document alone */
     struct zinf_graph *graph;
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
@@ -60,8 +61,13 @@ static int read_file_dtype(struct zinf_model *m, const char *what)
 /* Replaces the graph by one of the present choices. */
 static int build_graph(struct zinf_model *m, const char *what)
 {
-    const struct zinf_model_source source = {m->family,  m->config,     what,
-                                             m->dropout, m->join_tiles, m->packed};
+    const struct zinf_model_source source = {.family = m->family,
+                                             .config = m->config,
+                                             .what = what,
+                                             .folder = m->folder,
+                                             .dropout = m->dropout,
+                                             .join_tiles = m->join_tiles,
+                                             .packed = m->packed};
     struct zinf_graph *graph = NULL;
     int code = zinf_graph_create(&graph);
     if (!code)
@@ -91,7 +97,8 @@ static int build_graph(struct zinf_model *m, const char *what)
     return 0;
 }
 
-int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const char *what)
+static int from_json(struct zinf_model **out, const cJSON *config, const char *what,
+                     const char *folder)
 {
     if (!cJSON_IsObject(config))
         return zinf_fail(-EINVAL, "%s: not a JSON object", what);
@@ -101,7 +108,8 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
     int code = 0;
     m->dropout = -1;
     m->config = cJSON_Duplicate(config, true);
-    if (!m->config)
+    m->folder = folder ? strdup(folder) : NULL;
+    if (!m->config || !m->folder != !folder)
         code = zinf_fail(-ENOMEM, "no memory for %s", what);
     if (!code)
         code = read_family(m, what);
@@ -116,6 +124,11 @@ int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const cha
     else
         *out = m;
     return code;
+}
+
+int zinf_model_from_json(struct zinf_model **out, const cJSON *config, const char *what)
+{
+    return from_json(out, config, what, NULL);
 }
 
 int zinf_model_open(struct zinf_model **out, const char *config_path)
@@ -138,7 +151,7 @@ int zinf_model_open(struct zinf_model **out, const char *config_path)
     else if (code && !path)
         zinf_fail_in(code, "--model %s, which is no folder, is read as a config.json", config_path);
     if (!code)
-        code = zinf_model_from_json(out, config, file);
+        code = from_json(out, config, file, path ? config_path : NULL);
     cJSON_Delete(config);
     free(path);
     return code;
@@ -168,6 +181,7 @@ void zinf_model_close(struct zinf_model *m)
     close_freeze(m);
     cJSON_Delete(m->config);
     zinf_graph_destroy(m->graph);
+    free(m->folder);
     free(m);
 }
 

@@ -33,8 +33,9 @@ struct zinf_family;
 struct zinf_model_source {
     const struct zinf_family *family;
     const cJSON *config;
-    const char *what; /* names it in messages */
-    float dropout;    /* < 0: as the configuration says; else wherever the family has one */
+    const char *what;   /* names it in messages */
+    const char *folder; /* with weights beside config.json; NULL: there is none */
+    float dropout;      /* < 0: as the configuration says; else wherever the family has one */
     bool join_tiles;
     bool packed; /* samples come with segments */
 };

@@ -9,6 +9,9 @@
 #define ZINF_CHECKPOINTS_H
 
 #include "base/base.h"
+/* { not installed */
+#include "formats/formats.h"
+/* } not installed */
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,6 +58,15 @@ struct zinf_export_options {
     uint64_t max_shard_bytes; /* 0: 5e9 */
 };
 int zinf_checkpoint_export(const struct zinf_export_options *options);
+/* { not installed */
+/* A GGUF file from a checkpoint's masters, or from a model folder; bounded memory.
+ * -ENOTSUP: of such a family, or with such a tokenizer, none can be made. */
+struct zinf_gguf_options {
+    const char *checkpoint, *output; /* output: the file */
+    enum zinf_gguf_form form;        /* of matrices; the rest keeps more */
+};
+int zinf_gguf_export(const struct zinf_gguf_options *options);
+/* } not installed */
 /* The model folder of a base with adapters added to its weights, W + scale B A in fp32; bounded
  * memory. */
 struct zinf_merge_options {

@@ -20,7 +20,8 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/save/transfer_new.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/identity.h src/train/save/identity.c src/train/save/identity_file.c src/train/save/merge_module.c src/train/save/join.c src/train/save/transfer_factors.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
-	src/train/save/checkpoint_load.c src/train/save/checkpoint_foreign.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
+	src/train/save/checkpoint_load.c src/train/save/checkpoint_foreign.c src/train/save/gguf.h \
+	src/train/save/gguf_family.c src/train/save/gguf_vocab.c src/train/save/gguf_export.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
 	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_identity.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
@@ -43,6 +44,8 @@ program_tests += $(TRAIN_TESTS)
 SAVED_TESTS = tests/train/train_families_test
 program_tests += $(SAVED_TESTS)
 
+program_tests += tests/train/gguf_export_test
+EXTRA_DIST += tests/fixtures/make_gguf.py tests/fixtures/gguf
 program_tests += tests/train/train_experts_test
 
 program_tests += tests/train/plan_test tests/train/ceilings_test tests/train/way_test tests/train/itinerary_test

@@ -11,8 +11,13 @@
 
 #define MUON_MOMENTUM 0.95
 
-static const char choices[] =
-    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or, in zinf.learning_rates, Muon";
+static const char choices[] = "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or Muon";
+
+/* Beside another optimizer.type, whose momentum is another thing, torch's. */
+static double muon_momentum(const struct zinf_config_optimizer *o)
+{
+    return strcmp(o->type, "Muon") ? MUON_MOMENTUM : o->momentum;
+}
 
 int setup_add_optimizer(struct setup *s, const char *type, const char *key)
 {
@@ -34,7 +39,7 @@ int setup_add_optimizer(struct setup *s, const char *type, const char *key)
         .hyper = {.kind = rule->kind,
                   .lr = (float)o->lr,
                   .beta1 = (float)(rule->kind == ZINF_OPTIM_SGD    ? o->momentum
-                                   : rule->grain == GRAIN_MATRICES ? MUON_MOMENTUM
+                                   : rule->grain == GRAIN_MATRICES ? muon_momentum(o)
                                                                    : o->beta1),
                   .beta2 = (float)o->beta2,
                   .eps = (float)o->eps,

@@ -160,7 +160,8 @@ static int apply_rule(struct setup *s, const cJSON *rule, struct tensor_rate *ra
     if (decay)
         rate->weight_decay = (float)decay->valuedouble;
     int number = type ? setup_add_optimizer(s, type->valuestring, key) : 0;
-    rate->optimizer = number > 0 ? (uint32_t)number : 0;
+    if (type && number >= 0)
+        rate->optimizer = (uint32_t)number;
     return number < 0 ? number : 0;
 }
 
@@ -203,6 +204,43 @@ static int apply_rules(struct setup *s, const cJSON *rules)
     return code;
 }
 
+/* ---- matrices ---- */
+
+/* Whether the unit is a block's, or an expert's: at hand of stages that are computed again, or
+ * visited by chosen rows; not a table's, a head's or a router's. */
+static bool is_of_blocks(const struct setup *s, uint32_t unit)
+{
+    bool of = false;
+    for (uint32_t i = 0; i < s->graph->n_stages; i++) {
+        const struct zinf_stage *stage = &s->graph->stages[i];
+        const struct zinf_ids *ids = stage->choice.n ? &stage->sweep : &stage->units;
+        for (uint32_t k = 0; (stage->choice.n || stage->ops->recomputes) && k < ids->n; k++)
+            of |= ids->at[k] == unit;
+    }
+    return of;
+}
+
+/* Where the run's optimizer is for matrices: AdamW, at a rate of its own, for all else. */
+static int spread_matrices(struct setup *s)
+{
+    const struct zinf_config_optimizer *o = &s->config->optimizer;
+    int other = setup_add_optimizer(s, "AdamW", "beside optimizer.type Muon:");
+    if (other < 0)
+        return other;
+    if (!(o->lr > 0))
+        return zinf_fail(-EINVAL, "optimizer.params.lr is 0: Muon's, which adam_lr is a share of, "
+                                  "must be above 0");
+    for (uint32_t u = 0; u < s->n_units; u++)
+        for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
+            if (is_of_blocks(s, u) && t->decay && rule_is_matrix(t))
+                continue;
+            s->rates[u][i].optimizer = (uint32_t)other;
+            s->rates[u][i].scale = o->adam_lr / o->lr;
+        }
+    return 0;
+}
+
 /* ---- all ---- */
 
 static int take_rates(struct setup *s)
@@ -225,9 +263,12 @@ int setup_rates(struct setup *s)
     const char *text = s->config->learning_rates;
     bool decays = s->config->layer_decay != 1;
     cJSON *rules = NULL;
-    if (!trains(s) || (!text && !decays))
+    bool spreads = s->grain == GRAIN_MATRICES;
+    if (!trains(s) || (!text && !decays && !spreads))
         return setup_check_optimizers(s);
     int code = take_rates(s);
+    if (!code && spreads)
+        code = spread_matrices(s);
     if (!code && decays)
         code = apply_layer_decay(s);
     if (!code && text)

@@ -204,4 +204,15 @@ for values in '"temperature": -1' '"num_beams": "x"' '"top_p": 2'; do
     complains "spoilt/generation_config.json" "$key"
     verdict $? "and names it"
 done
+hub_name() { # a name that is no folder is found in the cache of Hugging Face's programs
+    cache=$work/hub/hub/models--org--tiny
+    mkdir -p "$cache/refs" "$cache/snapshots/abc123" && printf abc123 >"$cache/refs/main" &&
+        run 0 "$zinf" init --arch llama --layers 1 --hidden 16 --heads 2 --vocab 257 --context 32 \
+            --output "$cache/snapshots/abc123" || return 1
+    HF_HOME=$work/hub run 0 "$zinf" generate --model org/tiny --prompt Hi --max-new-tokens 2 &&
+        complains "--model org/tiny: $cache/snapshots/abc123" || return 1
+    printf ../.. >"$cache/refs/main"
+    HF_HOME=$work/hub run 1 "$zinf" generate --model org/tiny --prompt Hi && complains "no such folder"
+}
+check "a name of the hub" hub_name
 finish

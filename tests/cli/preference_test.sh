@@ -103,6 +103,16 @@ check "and with one" run 0 "$zinf" data --model model --data pairs.jsonl --json
 grep -o '"first":.*' said.out >pairs.ids
 [ "$(grep -c . pairs.ids)" = 1 ] && says '"samples":80'
 verdict $? "are two samples each"
+# As UltraFeedback has them: the prompt a string, the answers whole conversations, and scores beside.
+sed 's/"prompt": "\([^"]*\)", "chosen": "\([^"]*\)", "rejected": "\([^"]*\)"/"prompt": "\1", "prompt_id": "x", "chosen": [{"role": "user", "content": "\1"}, {"role": "assistant", "content": "\2"}], "rejected": [{"role": "user", "content": "\1"}, {"role": "assistant", "content": "\3"}], "messages": [{"role": "user", "content": "\1"}], "score_chosen": 8.5, "score_rejected": 3.0/' \
+    pairs.jsonl >ultra.jsonl
+rows_of() { # file: what a training would be fed
+    run 0 "$zinf" data --model model --data "$1" --task preference --chat-template chatml --json &&
+        grep -o '"first":.*' said.out >"$1.ids"
+}
+rows_of ultra.jsonl && rows_of turns.jsonl && [ -s ultra.jsonl.ids ] &&
+    cmp ultra.jsonl.ids turns.jsonl.ids
+verdict $? "rows of UltraFeedback's form are the same conversations"
 check "conversations" train 0 turns --data turns.jsonl --steps 2 --lora-rank 2 --seq-len 128 \
     --chat-template chatml
 echo '{"prompt": "a", "chosen": "same", "rejected": "same"}' >same.jsonl

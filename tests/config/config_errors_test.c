@@ -179,7 +179,7 @@ static void test_what_zinf_does_not_do(void)
          ",\n\"optimizer\": {\"type\": \"OneBitAdam\", \"params\": {\"freeze_step\": 9}}}",
          {"ds.json:2: optimizer.type \"OneBitAdam\" is not supported here; use AdamW"}},
         {"{" MICRO ", \"optimizer\": {\"type\": \"lamb\"}}", {"\"Lamb\" is not supported"}},
-        {"{" MICRO ", \"optimizer\": {\"type\": \"Muon\"}}", {"\"Muon\" is not supported"}},
+        {"{" MICRO ", \"optimizer\": {\"type\": \"MuAdam\"}}", {"\"MuAdam\" is not supported"}},
         {"{" MICRO ", \"optimizer\": {\"type\": \"AdmaW\"}}", {"did you mean \"AdamW\"?"}},
         {"{" MICRO ", \"optimizer\": {\"type\": \"Turbo\"}}", {"is unknown; use AdamW, Adam"}},
         {"{" MICRO ", \"optimizer\": {\"type\": 3}}", {"optimizer.type is 3"}},

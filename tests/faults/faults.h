@@ -85,7 +85,7 @@ static inline int faults_command(const char *const *words)
     while (words[n])
         n++;
     const struct cli_command *command = !strcmp(words[1], "verify") ? &cli_verify : &cli_train;
-    return command->run(n - 1, (char **)(uintptr_t)(words + 1));
+    return cli_run(command, n - 1, (char **)(uintptr_t)(words + 1));
 }
 
 /* zinf with these words, standard error into the file "said"; words ends with NULL. */

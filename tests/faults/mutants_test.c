@@ -109,9 +109,10 @@ static void test_pages_that_are_not_compared(void)
     check_mutant(COMPARES_NO_PAGE, 0, DAMAGE_PAGE, "/extents");
 }
 
+/* A bit: of a page of other bytes most are numbers that are none, which loading refuses anyway. */
 static void test_checkpoints_that_are_not_compared(void)
 {
-    check_mutant(COMPARES_NO_CHECKPOINT, 3, DAMAGE_PAGE, "/optimizer/");
+    check_mutant(COMPARES_NO_CHECKPOINT, 3, DAMAGE_BIT, "/optimizer/");
 }
 
 /* Such a step must not be committed: nobody could tell later whether it is whole. */
@@ -124,7 +125,7 @@ static void test_pages_without_a_sum(void)
     int status = faults_wait(faults_train(&s, FAULT_STEPS));
     mutant = FAITHFUL;
     char *said = faults_what_was_said();
-    CHECKF(status == 1 && strstr(said, "checksum"), "status %d: %s", status, said);
+    CHECKF(status == 1 && strstr(said, "was never written whole"), "status %d: %s", status, said);
     free(said);
 }
 

@@ -157,6 +157,34 @@ static void test_bytes_outside_the_vocabulary(void)
     check_ids(WITH(SMALL(",\"unk_token\":\"?\",\"fuse_unk\":true"), ""), "axyb", "0 3 1 ");
 }
 
+/* \d is the digits of all scripts, of those too that are newer than the engine: they stand apart.
+ */
+static void test_newer_digits(void)
+{
+    static const char split[] =
+        "{\"model\":" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{"
+        "\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\d\"},\"behavior\":\"Isolated\"},"
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+        "\"use_regex\":false}]}}";
+    check_ids(split, "a7b", "0 1 ");
+    check_ids(split,
+              "a\xf0\x90\xb5\x80"
+              "b",
+              "0 1 "); /* U+10D40 */
+    check_ids(split,
+              "a\xf0\x91\x9b\x90"
+              "b",
+              "0 1 "); /* U+116D0 */
+    check_ids(split,
+              "a\xf0\x91\xbd\x90"
+              "b",
+              "0 1 "); /* U+11F50 */
+    check_ids(split,
+              "a\xf0\x91\xbc\x84"
+              "b",
+              "2 "); /* U+11F04, a letter */
+}
+
 #define UNIGRAMS                                                                                   \
     "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1],[\"b\",-1],["   \
     "\"ab\",-2],"                                                                                  \
@@ -175,6 +203,7 @@ int main(void)
     TAP_RUN(test_folders);
     TAP_RUN(test_refusals_name_what_and_where);
     TAP_RUN(test_bytes_outside_the_vocabulary);
+    TAP_RUN(test_newer_digits);
     TAP_RUN(test_ties_between_paths);
     return tap_done();
 }

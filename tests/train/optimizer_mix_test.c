@@ -92,6 +92,21 @@ static void test_first_step(void)
         zinf_tensors_close(files[i]);
 }
 
+/* optimizer.type Muon is what patterns would say: AdamW for what is in no block or no matrix. */
+static void test_muon_by_type(void)
+{
+    struct setting s = setting_of("AdamW", bf16, NULL);
+    struct outcome by_type, by_name;
+    s.optimizer = "{\"type\": \"Muon\", \"params\": {\"muon_lr\": 0.015625, "
+                  "\"adam_lr\": 0.0009765625, \"weight_decay\": 0.1}}";
+    run(&s, "by-type", &by_type);
+    s.optimizer = "{\"type\": \"AdamW\", \"params\": {\"lr\": 0.0009765625, "
+                  "\"weight_decay\": 0.1}}";
+    s.extra = BY_NAME("{\"pattern\": \"*.c_*.weight\", \"optimizer\": \"Muon\", \"scale\": 16}");
+    run(&s, "by-name", &by_name);
+    check_same(&by_name, &by_type, "Muon");
+}
+
 /* ---- the same bits ---- */
 
 static void check_places(const char *type, const char *precision, const char *extra, int first)
@@ -209,6 +224,7 @@ int main(void)
                                                .batch = 1,
                                                .sub_group = 8192});
     TAP_RUN(test_first_step);
+    TAP_RUN(test_muon_by_type);
     TAP_RUN(test_placements);
     TAP_RUN(test_schedules);
     TAP_RUN(test_plan_knows_the_bytes);

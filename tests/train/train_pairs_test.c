@@ -7,11 +7,11 @@
 #include "fixture_inputs.h"
 
 static const char *const pairs[] = {
-    "t5_a",         "t5_b",         "bart_a",       "bart_b",       "blenderbot_a",
-    "bert_a",       "bert_b",       "roberta_a",    "deberta_v2_a", "deberta_v2_b",
-    "deberta_v2_c", "deberta_v2_d", "deberta_v2_e", "deberta_v2_f", "deberta_v2_g",
-    "deberta_v2_h", "bert_c",       "roberta_b",    "gpt2_h",       "gpt2_i",
-    "llama_f",      "mistral_b",    "qwen2_b",      "gemma_b",      "peft_s"};
+    "t5_a",         "t5_b",         "t5_c",         "bart_a",       "bart_b",       "blenderbot_a",
+    "bert_a",       "bert_b",       "roberta_a",    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c",
+    "deberta_v2_d", "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h", "bert_c",
+    "roberta_b",    "gpt2_h",       "gpt2_i",       "llama_f",      "mistral_b",    "qwen2_b",
+    "gemma_b",      "peft_s"};
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
 /* ---- against PyTorch ---- */

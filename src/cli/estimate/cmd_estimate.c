@@ -7,7 +7,7 @@
 
 struct options {
     bool measure, json;
-    double tbw, tokens, power; /* 0: not given */
+    double tbw, tokens, power, price; /* 0: not given */
     const char *trace, *machine, *compare, *network, *suggest;
     int64_t ranks, local_ranks; /* 0: as many as there are seats */
     double net_bytes;           /* a second, of a host */
@@ -154,6 +154,7 @@ static int estimate(const struct options *o, const struct zinf_session *s,
     struct estimate e = {.tbw = o->tbw > 0 ? o->tbw * 1e12 : ESTIMATE_TBW,
                          .tokens = o->tokens,
                          .watts = o->power,
+                         .price = o->price,
                          .ranks = (uint32_t)o->ranks,
                          .local_ranks = (uint32_t)o->local_ranks,
                          .seats = (uint32_t)s->job.seats};
@@ -317,6 +318,8 @@ static int check(struct cli_call *call)
     if (o->measure && (o->machine || o->compare))
         return zinf_fail(-EINVAL, "--measure is of this machine: leave it out with --machine and "
                                   "--compare");
+    if (o->price > 0 && o->compare)
+        return zinf_fail(-EINVAL, "--compare has one price for all machines: leave out --price");
     if (o->trace && o->compare)
         return zinf_fail(-EINVAL, "--trace is of one machine: leave it out with --compare");
     return session_need_model(call->session);
@@ -345,6 +348,8 @@ static const struct option own[] = {
      "a table of such machines, with commas between them"),
     OPTION("--power", NUMBER, AT(power), "X", "watts, for the energy of --tokens", .min = 1,
      .max = 1e9, .otherwise = "the card's"),
+    OPTION("--price", NUMBER, AT(price), "X",
+     "what an hour of all machines costs, for the price of tokens", .min = 1e-9, .max = 1e9),
     OPTION("--tbw", NUMBER, AT(tbw), "X", "terabytes that the drive may be written", .min = 1,
      .max = 1e6, .otherwise = "600"),
     OPTION("--tokens", NUMBER, AT(tokens), "X",

@@ -110,6 +110,14 @@ double estimate_length_kwh(const struct estimate *e)
 static void print_length(const struct estimate *e)
 {
     char time[32], needed[24], room[24], text[400];
+    if (e->price > 0) {
+        int used = snprintf(text, sizeof text, "%.4g for a million tokens, at %g an hour",
+                            estimate_price(e), e->price);
+        if (e->tokens > 0)
+            snprintf(text + used, sizeof text - (size_t)used, "; %.4g for %.4g tokens",
+                     estimate_price(e) * e->tokens * 1e-6, e->tokens);
+        cli_print_field(stdout, "price", LABEL, text);
+    }
     if (e->tokens > 0) {
         int used = snprintf(text, sizeof text, "%.4g tokens: %s, %.2f TB written", e->tokens,
                             cli_duration(time, estimate_length_seconds(e)),
@@ -234,6 +242,10 @@ static void add_seats(cJSON *root, const struct estimate *e)
 
 static void add_length(cJSON *root, const struct estimate *e)
 {
+    if (e->price > 0)
+        cJSON_AddNumberToObject(root, "price_per_million_tokens", estimate_price(e));
+    if (e->price > 0 && e->tokens > 0)
+        cJSON_AddNumberToObject(root, "training_price", estimate_price(e) * e->tokens * 1e-6);
     if (!(e->tokens > 0))
         return;
     cJSON_AddNumberToObject(root, "training_tokens", e->tokens);

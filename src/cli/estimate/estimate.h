@@ -44,6 +44,7 @@ struct estimate {
     double steps_apart;            /* zinf_rates; 0: nothing was measured */
     const struct machine *machine; /* the one that is described; NULL: this one */
     double watts;                  /* 0: not known */
+    double price;                  /* of an hour, in whatever money; 0: not given */
     uint32_t ranks, local_ranks;   /* at least 1; of all, and on each host; */
     uint32_t seats;                /* of these in each process */
 };
@@ -66,6 +67,11 @@ static inline double estimate_utilisation(const struct estimate *e)
 double estimate_length_seconds(const struct estimate *e);
 double estimate_length_written(const struct estimate *e);
 double estimate_length_kwh(const struct estimate *e);
+/* Of a million tokens. */
+static inline double estimate_price(const struct estimate *e)
+{
+    return 1e6 / (double)e->now.tokens * e->now.step_seconds / 3600 * e->price;
+}
 
 const char *estimate_lane(int lane); /* "drive reads" */
 void estimate_print(const struct estimate *e);

@@ -2,12 +2,18 @@
  * family_t5: T5 (Raffel et al., arXiv 1910.10683), its version 1.1 with gated feed-forward parts
  * and a head of its own, and FLAN-T5 (Chung et al., arXiv 2210.11416), which is that. Scores are
  * not scaled, and biased by distance from one table for each stack; there are no other biases.
- * Where the head is the token table, what it takes is scaled by d_model^-0.5.
+ * Where the head is the token table, what it takes is scaled by d_model^-0.5, unless config.json
+ * says otherwise.
  */
 #include "model/families/family_decoder.h"
 #include "model/stack.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_NAMES ((size_t)4 << 20) /* bytes that name a model's tensors */
 
 #define GATED "{\"feed_forward_proj\": \"gated-gelu\", \"tie_word_embeddings\": false}"
 
@@ -42,7 +48,8 @@ static const struct family_traits traits = {
 struct t5 {
     int64_t decoder_layers, n_buckets, max_distance;
     double eps, factor, dropout;
-    bool tied;
+    bool tied;   /* the head is the table of tokens */
+    bool scaled; /* rows before the head */
 };
 
 /* ---- tensors ---- */
@@ -144,6 +151,27 @@ static int read_activation(const struct zinf_model_source *source, struct mlp_sp
                             source->what, name);
 }
 
+/* Whether a folder's weights are there, and none of them is a head: by the names in the header of
+ * the one file, or in the index of several. */
+static bool has_no_head(const char *folder)
+{
+    static const char *const files[] = {"model.safetensors", "model.safetensors.index.json"};
+    static const char head[] = "\"lm_head.weight\"";
+    bool there = false, found = false;
+    for (int i = 0; folder && !there && i < 2; i++) {
+        char *path = zinf_path_join(folder, files[i]), *text = calloc(1, MOST_NAMES);
+        FILE *in = path ? fopen(path, "rb") : NULL;
+        size_t n = in && text ? fread(text, 1, MOST_NAMES, in) : 0;
+        there = n > 0;
+        found = there && memmem(text, n, head, strlen(head));
+        if (in)
+            fclose(in);
+        free(text);
+        free(path);
+    }
+    return there && !found;
+}
+
 static int read_numbers(const struct zinf_model_source *source, struct t5 *t)
 {
     const struct family_int ints[] = {
@@ -160,9 +188,12 @@ static int read_numbers(const struct zinf_model_source *source, struct t5 *t)
         code = family_read_doubles(source, doubles);
     if (!code)
         code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &t->tied);
-    /* Newer files say of every model that its tables are tied, and this of those that are. */
+    t->scaled = t->tied;
     if (!code)
-        code = zinf_json_bool(source->config, source->what, "scale_decoder_outputs", &t->tied);
+        code = zinf_json_bool(source->config, source->what, "scale_decoder_outputs", &t->scaled);
+    /* Newer files say of every model that it is tied: of those without a scale the weights tell. */
+    if (!code && t->tied && !t->scaled)
+        t->tied = has_no_head(source->folder);
     if (!code && (!(t->eps > 0) || !(t->factor >= 0)))
         code =
             zinf_fail(-EINVAL, "%s: layer_norm_epsilon %g or initializer_factor %g is out of range",
@@ -228,7 +259,7 @@ static int make_stacks(struct zinf_graph *graph, const struct zinf_model_source 
     to->d.table = "shared.weight";
     to->d.init_std = (float)t->factor;
     to->d.head = t->tied ? NULL : "lm_head.weight";
-    to->d.head_scale = t->tied ? 1.0f / sqrtf((float)to->d.hidden) : 1.0f;
+    to->d.head_scale = t->scaled ? 1.0f / sqrtf((float)to->d.hidden) : 1.0f;
     to->d.n_layers = t->decoder_layers ? t->decoder_layers : from->d.n_layers;
     code = make_distances(graph, t, from,
                           "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");

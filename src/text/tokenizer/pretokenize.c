@@ -71,6 +71,17 @@ static bool put_newer(struct reader *r, const char *category, size_t letters)
     return good;
 }
 
+/* As a class, or as members of the one that is open. */
+static bool put_category(struct reader *r, const char *category, int letters, bool negated,
+                         bool in_class)
+{
+    char positive[8];
+    snprintf(positive, sizeof positive, "\\p{%.*s}", letters, category);
+    bool good = in_class || put(r, negated ? "[^" : "[");
+    good = good && put(r, positive) && put_newer(r, category, (size_t)letters);
+    return good && (in_class || put(r, "]"));
+}
+
 /* General categories alone; names of scripts differ in meaning. */
 static const char *read_property(struct reader *r, bool in_class)
 {
@@ -79,14 +90,21 @@ static const char *read_property(struct reader *r, bool in_class)
     bool known = p[0] == '{' && p[1] && strchr("LMNPSZ", p[1]) &&
                  (whole || (p[2] >= 'a' && p[2] <= 'z' && p[3] == '}'));
     bool negated = r->at[1] == 'P';
-    char positive[8];
     if (!known || (negated && in_class))
         return known ? "\\P in a class" : "a property other than L, M, N, P, S, Z and their kinds";
-    snprintf(positive, sizeof positive, "\\p%.*s", whole ? 3 : 4, p);
-    bool good = in_class || put(r, negated ? "[^" : "[");
-    good = good && put(r, positive) && put_newer(r, p + 1, whole ? 1 : 2);
+    bool good = put_category(r, p + 1, whole ? 1 : 2, negated, in_class);
     r->at += whole ? 5 : 6;
-    return good && (in_class || put(r, "]")) ? NULL : "its length";
+    return good ? NULL : "its length";
+}
+
+/* \d as the decimal digits of all scripts, as \p{Nd}. */
+static const char *read_digit(struct reader *r, bool in_class)
+{
+    bool negated = r->at[1] == 'D';
+    if (negated && in_class)
+        return "\\D in a class";
+    r->at += 2;
+    return put_category(r, "Nd", 2, negated, in_class) ? NULL : "its length";
 }
 
 static const char *read_escape(struct reader *r, bool in_class)
@@ -96,6 +114,8 @@ static const char *read_escape(struct reader *r, bool in_class)
         return read_space(r);
     if (c == 'p' || c == 'P')
         return read_property(r, in_class);
+    if (c == 'd' || c == 'D')
+        return read_digit(r, in_class);
     if (c == 'x') {
         size_t digits = r->at[2] == '{' ? strspn(r->at + 3, "0123456789abcdefABCDEF") : 0;
         if (!digits || r->at[3 + digits] != '}')
@@ -103,7 +123,7 @@ static const char *read_escape(struct reader *r, bool in_class)
         return copy(r, digits + 4) ? NULL : "its length";
     }
     bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (!c || (uint8_t)c >= 0x80 || (letter && !strchr("rntfdD", c)))
+    if (!c || (uint8_t)c >= 0x80 || (letter && !strchr("rntf", c)))
         return "an escape with another meaning";
     return copy(r, 2) ? NULL : "its length";
 }

@@ -274,19 +274,24 @@ int rule_step_matrices(const struct rule_step *s)
 
 /* ---- what it can be for ---- */
 
-static int check_tensor(const struct zinf_tensor *t, const char *key)
+bool rule_is_matrix(const struct zinf_tensor *t)
 {
-    const char *name = t->n_pieces ? t->pieces[0].name : "";
     bool whole = t->rank == 2;
     for (uint32_t k = 0; k < t->n_pieces; k++) {
         const struct zinf_piece *p = &t->pieces[k];
         whole &= p->rank == 2 && !p->inner && p->shape[p->transposed ? 1 : 0] == piece_rows(p);
     }
-    return whole ? 0
-                 : zinf_fail(-ENOTSUP,
-                             "%s: Muon updates whole matrices, and %s is none here: give it "
-                             "another optimizer",
-                             key, name);
+    return whole;
+}
+
+static int check_tensor(const struct zinf_tensor *t, const char *key)
+{
+    if (rule_is_matrix(t))
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "%s: Muon updates whole matrices, and %s is none here: give it another "
+                     "optimizer",
+                     key, t->n_pieces ? t->pieces[0].name : "a tensor");
 }
 
 int rule_check_matrices(const struct setup *s, const char *key)

@@ -121,6 +121,8 @@ int rule_check_blocks(const struct setup *s, const char *key);
 int rule_step_matrices(const struct rule_step *s);
 uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
                                  uint32_t tensor);
+/* Whether it is made of whole matrices of the model's files. */
+bool rule_is_matrix(const struct zinf_tensor *tensor);
 int rule_check_matrices(const struct setup *s, const char *key);
 
 /* factored.c: Adafactor, arXiv 1804.04235. */

@@ -284,6 +284,8 @@ static int prepare(struct run *run)
         code = open_trainer(run);
     if (!code)
         code = run_clear_output(run);
+    if (!code && !run->name.found) /* no step is kept, and none will be looked for in vain */
+        code = run_name_make(&run->name, o->output);
     if (!code && o->events.planned)
         o->events.planned(o->events.arg, run->trainer);
     if (!code)

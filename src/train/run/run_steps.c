@@ -163,10 +163,9 @@ static int find_name(struct run *run, bool possible, bool asked_for_another)
         code = 0;
     if (!code && run->name.copied && run->name.steps && o->resume_steps)
         return refuse_copy(run);
-    if (code || (run->name.found && !run->name.copied))
-        return code;
-    /* Where no step can be kept, too: a name that is missing later has been lost. */
-    return possible ? begin_name(run) : run_name_make(&run->name, o->output);
+    if (!code && possible && (!run->name.found || run->name.copied))
+        code = begin_name(run);
+    return code;
 }
 
 int run_find_steps(struct run *run)
