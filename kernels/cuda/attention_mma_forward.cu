@@ -16,6 +16,14 @@ template <int D> struct forward_tile {
     static const int rows = held ? 4 * keys : FORWARD_ROWS + 2 * keys;
 };
 
+/* Where the nth step's keys and values lie. The first one's are not where the queries are, which
+ * other warps may still read then. */
+template <class T, int D> DEVICE T *step_place(T *query, int64_t n)
+{
+    const int second = (int)(n + 1) % 2 * 2 * forward_tile<D>::keys;
+    return query + (forward_tile<D>::held ? second : FORWARD_ROWS) * tile_of<T, D>::pitch;
+}
+
 /* What a lane keeps of its two rows: the maximum in base 2, the sum of what this lane saw. */
 struct running {
     float max[2], sum[2];
@@ -117,13 +125,8 @@ attention_mma_forward_kernel(ARGS a)
     running rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     left_rows<D, forward_tile<D>::held> left;
     float out[COLUMNS / 8][4];
-    /* The first step's is not where the queries are, which other warps may still read then. */
-    auto place_of = [&](int64_t n) {
-        const int at = PLACES == 2 ? (int)(n - begin + 1) % 2 * 2 * KEYS : FORWARD_ROWS;
-        return query + at * pitch;
-    };
     auto fetch = [&](int64_t n) {
-        T *key = place_of(n);
+        T *key = step_place<T, D>(query, n - begin);
         fetch_head<T, D, KEYS, THREADS_>(z, key, keys, n * KEYS);
         fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * pitch, values, n * KEYS);
     };
@@ -136,7 +139,7 @@ attention_mma_forward_kernel(ARGS a)
         fetch(begin);
     for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
-        const T *key = place_of(n), *value = key + KEYS * pitch;
+        const T *key = step_place<T, D>(query, n - begin), *value = key + KEYS * pitch;
         float s[KEYS / 8][4];
         clear(s);
         begin_step<PLACES>(n, n_steps, fetch);
