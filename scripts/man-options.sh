@@ -1,7 +1,8 @@
 #!/bin/sh
 # man-options.sh ZINF [--check]: the pages of the commands list the options that ZINF has. What a
-# page lacks is added from the option's row, at the end of its list; a page may say more than the
-# row, and an option that is gone is named. --check writes nothing: it fails where a page would change.
+# page lacks is added from the option's row, at the end of its list, and values and their words are
+# the row's; a page may say more than the row, and an option that is gone is named. --check writes
+# nothing: it fails where a page would change.
 set -eu
 zinf=$1
 mode=${2:-}
@@ -20,7 +21,8 @@ for page in "$here"/man/zinf-*.1; do
         n = split(row[i, 3], words, " ")
         if (row[i, 2] == "") return ""
         if (row[i, 2] ~ /^\[=/) return " Ns Op = Ns Ar DIR"
-        if (n && length(row[i, 3]) < 60 && words[n] != "...") {
+        if (words[n] == "...") n--
+        if (n && length(row[i, 3]) < 80 && row[i, 2] !~ /\.\.\.$/) {
             text = " Cm " words[1]
             for (w = 2; w <= n; w++) text = text " | " words[w]
             return text
@@ -40,6 +42,12 @@ for page in "$here"/man/zinf-*.1; do
         name[n_rows] = substr($1, 3)
         is_row[name[n_rows]] = 1
         next
+    }
+    # A value is what the row says, but where the page has more to say of its parts.
+    /^\.It Fl Fl/ && !/ Ns / {
+        split($0, part, " ")
+        for (i = 1; i <= n_rows; i++)
+            if (name[i] == part[4]) $0 = ".It Fl Fl " part[4] value(i)
     }
     { line[++n_lines] = $0 }
     /^\.Sh/ { synopsis = /SYNOPSIS/ }
@@ -69,7 +77,7 @@ for page in "$here"/man/zinf-*.1; do
     }' "$work/rows" "$page" >"$work/page"
     cmp -s "$work/page" "$page" && continue
     if [ "$mode" = --check ]; then
-        echo "$page lacks options: run scripts/man-options.sh ZINF"
+        echo "$page is not what the rows say: run scripts/man-options.sh ZINF"
         status=1
     else
         cp "$work/page" "$page"

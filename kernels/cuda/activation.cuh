@@ -4,19 +4,27 @@
 
 #include "kernels/cuda/softcap.cuh"
 
-/* f(x), and the slope f'(x). The exponent is capped so that e s stays finite. */
-DEVICE float sigmoid(float x, float &e)
+/* The exponent is capped so that e s stays finite. NEAR: by the special units, to 8e-6 of the
+ * result at the exponent's cap and 4e-7 where the result is not small; 16-bit types round to 5e-4
+ * or more.
+ */
+template <bool NEAR> DEVICE float sigmoid(float x, float &e)
 {
     float minus = -x > 80.0f ? 80.0f : -x;
+    if (NEAR) {
+        e = exp2_near(minus * 1.44269504f);
+        return reciprocal_near(1.0f + e);
+    }
     e = expf(minus);
     return 1.0f / (1.0f + e);
 }
 
-template <int KIND> DEVICE float activate(float x, float &slope)
+/* f(x), and the slope f'(x). */
+template <int KIND, bool NEAR> DEVICE float activate(float x, float &slope)
 {
     if (KIND == ZINF_ACTIVATION_GELU_TANH) { /* 0.5 (1 + tanh u) = sigmoid(2u) */
         const float c = 0.797884561f, k = 0.044715f;
-        float e, s = sigmoid(2.0f * c * (x + k * x * x * x), e);
+        float e, s = sigmoid<NEAR>(2.0f * c * (x + k * x * x * x), e);
         slope = s + x * (s * s * e) * (2.0f * c) * (1.0f + 3.0f * k * x * x);
         return x * s;
     }
@@ -26,7 +34,7 @@ template <int KIND> DEVICE float activate(float x, float &slope)
         return x * share;
     }
     if (KIND == ZINF_ACTIVATION_SILU) {
-        float e, s = sigmoid(x, e);
+        float e, s = sigmoid<NEAR>(x, e);
         slope = s + x * (s * s * e);
         return x * s;
     }
@@ -35,7 +43,7 @@ template <int KIND> DEVICE float activate(float x, float &slope)
     if (KIND == ZINF_ACTIVATION_CLAMPED_SWISH) {
         const bool beyond = x > ZINF_CLAMPED_SWISH_LIMIT;
         const float c = beyond ? ZINF_CLAMPED_SWISH_LIMIT : x;
-        float e, s = sigmoid(ZINF_CLAMPED_SWISH_ALPHA * c, e);
+        float e, s = sigmoid<NEAR>(ZINF_CLAMPED_SWISH_ALPHA * c, e);
         slope = beyond ? 0.0f : s + ZINF_CLAMPED_SWISH_ALPHA * c * (s * s * e);
         return c * s;
     }

@@ -11,7 +11,18 @@ enum { FORWARD_ROWS = 64 };
 /* A head of 256 has too many sums for one warp: two warps share 16 rows, half the columns each. */
 template <int D> struct forward_tile {
     static const int keys = D <= 128 ? 64 : 32, split = D <= 128 ? 1 : 2, threads = 128 * split;
+    /* Queries that are held in registers leave their tile to the second place of keys. */
+    static const bool held = D <= 128;
+    static const int rows = held ? 4 * keys : FORWARD_ROWS + 2 * keys;
 };
+
+/* Where the nth step's keys and values lie. The first one's are not where the queries are, which
+ * other warps may still read then. */
+template <class T, int D> DEVICE T *step_place(T *query, int64_t n)
+{
+    const int second = (int)(n + 1) % 2 * 2 * forward_tile<D>::keys;
+    return query + (forward_tile<D>::held ? second : FORWARD_ROWS) * tile_of<T, D>::pitch;
+}
 
 /* What a lane keeps of its two rows: the maximum in base 2, the sum of what this lane saw. */
 struct running {
@@ -25,8 +36,7 @@ DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows, fl
     UNROLL for (int r = 0; r < 2; r++)
     {
         float top = s[0][2 * r], total = 0.0f;
-        UNROLL for (int n = 0; n < N; n++)
-            top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        UNROLL for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         top = fmaxf(top, shuffle_xor(top, 1));
         top = fmaxf(top, shuffle_xor(top, 2));
         top = fmaxf(rows.max[r], top * scale);
@@ -87,10 +97,8 @@ template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                const uint32_t *mask, int row)
 {
-    UNROLL for (int n = 0; n < KEYS / 8; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-            p[n][e] *= mask_factor<KEYS>(a, mask, row + e / 2 * 8,
-                                         n * 8 + 2 * (lane_id() % 4) + e % 2);
+    UNROLL for (int n = 0; n < KEYS / 8; n++) UNROLL for (int e = 0; e < 4; e++) p[n][e] *=
+        mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
 
 template <class T, int D, class ARGS>
@@ -105,7 +113,7 @@ attention_mma_forward_kernel(ARGS a)
     const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[FORWARD_ROWS * words_of(KEYS)];
     const struct zinf_attention &z = a.z;
-    T *query = (T *)memory, *tiles = query + FORWARD_ROWS * pitch;
+    T *query = (T *)memory;
     const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)FORWARD_ROWS;
     const int64_t head = blockIdx.y, b = blockIdx.z, kv = z.n_heads + kv_head_of(z, head);
     const int64_t end = z.causal && i + FORWARD_ROWS < z.seq ? i + FORWARD_ROWS : z.seq;
@@ -115,10 +123,10 @@ attention_mma_forward_kernel(ARGS a)
     const int warp = threadIdx.x / 32, mine = warp % 4 * 16, column = warp / 4 * COLUMNS;
     const int row = mine + lane_id() / 4;
     running rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
-    left_rows<D, (D <= 128)> left;
+    left_rows<D, forward_tile<D>::held> left;
     float out[COLUMNS / 8][4];
     auto fetch = [&](int64_t n) {
-        T *key = tiles + n % PLACES * 2 * KEYS * pitch;
+        T *key = step_place<T, D>(query, n - begin);
         fetch_head<T, D, KEYS, THREADS_>(z, key, keys, n * KEYS);
         fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * pitch, values, n * KEYS);
     };
@@ -131,7 +139,7 @@ attention_mma_forward_kernel(ARGS a)
         fetch(begin);
     for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
-        const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
+        const T *key = step_place<T, D>(query, n - begin), *value = key + KEYS * pitch;
         float s[KEYS / 8][4];
         clear(s);
         begin_step<PLACES>(n, n_steps, fetch);
@@ -157,11 +165,10 @@ attention_mma_forward_kernel(ARGS a)
 template <class T, int D, class ARGS>
 static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
 {
-    const int rows = FORWARD_ROWS + 2 * tile_of<T, D>::places * forward_tile<D>::keys;
-    const size_t bytes = (size_t)rows * tile_of<T, D>::bytes_per_row;
+    const size_t bytes = (size_t)forward_tile<D>::rows * tile_of<T, D>::bytes_per_row;
     return launch(attention_mma_forward_kernel<T, D, ARGS>,
-                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS),
-                  dim3(forward_tile<D>::threads), bytes, stream, args);
+                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS), dim3(forward_tile<D>::threads),
+                  bytes, stream, args);
 }
 
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)
@@ -174,8 +181,8 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
     if (z->key_seq || z->bias || (z->segments && z->softcap != 0.0f) ||
-        z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) ||
-        !aligned16(z->qkv) || !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv))
+        z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) || !aligned16(z->qkv) ||
+        !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv))
         return false;
     return capability >= 80 ||
            (capability >= 75 && z->dtype == ZINF_DTYPE_F16 && z->head_dim <= 64);

@@ -90,10 +90,10 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
 KERNEL(PLAIN_THREADS) attention_delta_kernel(attention_args a)
 {
     const struct zinf_attention &z = a.z;
-    int64_t row = (int64_t)blockIdx.x * (PLAIN_THREADS / 32) + threadIdx.x / 32;
-    if (row >= z.batch * z.n_heads * z.seq)
+    const int64_t i = (int64_t)blockIdx.x * (PLAIN_THREADS / 32) + threadIdx.x / 32;
+    const int64_t head = blockIdx.y, b = blockIdx.z;
+    if (i >= z.seq)
         return;
-    int64_t i = row % z.seq, head = row / z.seq % z.n_heads, b = row / z.seq / z.n_heads;
     head_place place = out_place(z, b, head);
     float sum = 0.0f;
     for (int64_t c = threadIdx.x % 32; c < z.head_dim; c += 32) {
@@ -102,7 +102,7 @@ KERNEL(PLAIN_THREADS) attention_delta_kernel(attention_args a)
     }
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
-        ((float *)a.delta)[row] = sum;
+        ((float *)a.delta)[row_index(z, b, head, i)] = sum;
 }
 
 /* dK and dV of a key tile, over the query heads that share it, in order. */
@@ -187,9 +187,10 @@ template <class ARGS> static cudaError_t plain_backward(cudaStream_t stream, con
 cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
                                    const struct zinf_attention *z)
 {
-    uint64_t rows = (uint64_t)(z->batch * z->n_heads * z->seq);
-    return launch(attention_delta_kernel, dim3(blocks_for(rows, PLAIN_THREADS / 32)),
-                  dim3(PLAIN_THREADS), 0, stream, attention_args_of(z, delta));
+    const dim3 grid(blocks_for((uint64_t)z->seq, PLAIN_THREADS / 32), (unsigned)z->n_heads,
+                    (unsigned)z->batch);
+    return launch(attention_delta_kernel, grid, dim3(PLAIN_THREADS), 0, stream,
+                  attention_args_of(z, delta));
 }
 
 cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zinf_attention *z)

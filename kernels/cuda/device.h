@@ -25,7 +25,8 @@ struct cuda_device {
 };
 
 struct matmul_plan;
-enum { MATMUL_PLANS = 64 };
+/* Rows of experts change with each visit: many plans, found by their shape. */
+enum { MATMUL_SETS = 64, MATMUL_WAYS = 8 };
 
 struct zinf_queue {
     struct cuda_device *device;
@@ -33,8 +34,8 @@ struct zinf_queue {
     void *workspace;
     uint64_t workspace_bytes;
     const char *operation;     /* being enqueued, for messages */
-    struct matmul_plan *plans; /* [MATMUL_PLANS], made at the first product */
-    int next_plan;
+    struct matmul_plan *plans; /* [MATMUL_SETS][MATMUL_WAYS], made at the first product */
+    unsigned next_plan;
 };
 
 struct zinf_event {

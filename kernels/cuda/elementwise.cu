@@ -37,7 +37,7 @@ template <class To, class From> KERNEL(THREADS) convert_kernel(convert_args<To, 
     if (i >= a.n)
         return;
     load_each(x, a.src + i, (int64_t)(a.n - i), a.vector);
-    store_each(a.dst + i, x, (int64_t)(a.n - i), a.vector);
+    store_params(a.dst + i, x, (int64_t)(a.n - i), a.vector);
 }
 
 template <class To, class From>
@@ -162,7 +162,7 @@ template <class T, int KIND> KERNEL(THREADS) activation_kernel(activation_args<T
         load_each(gradient, a.dy + i, left, a.vector);
     UNROLL for (int k = 0; k < EACH; k++)
     {
-        float slope, value = activate<KIND>(x[k], slope);
+        float slope, value = activate<KIND, sizeof(T) == 2>(x[k], slope);
         gradient[k] *= slope;
         x[k] = value;
     }

@@ -29,7 +29,7 @@ template <class T, int KIND> KERNEL(GATED_THREADS) gated_kernel(gated_args<T> a)
         load_each(dy, a.dy + at, left, a.vector);
     UNROLL for (int k = 0; k < EACH; k++)
     {
-        float slope, value = activate<KIND>(gate[k], slope);
+        float slope, value = activate<KIND, sizeof(T) == 2>(gate[k], slope);
         float up_slope, above = factor_of<KIND>(up[k], up_slope);
         gate[k] = dy[k] * above * slope;
         up[k] = dy[k] * value * up_slope;

@@ -41,7 +41,7 @@ struct f16 {
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4 _Pragma("unroll 4")
 #define UNROLL_16 _Pragma("unroll 16") /* so many loads on their way */
-#define NO_UNROLL _Pragma("unroll 1") /* where copies of a body would not fit the registers */
+#define NO_UNROLL _Pragma("unroll 1")  /* where copies of a body would not fit the registers */
 /* The block's dynamic shared memory, 16-byte aligned. */
 #define SHARED_MEMORY(name) extern __shared__ __align__(16) unsigned char name[]
 
@@ -239,16 +239,18 @@ template <class T> DEVICE void load_vector(float (&to)[EACH], const T *from)
         to[k] = to_float(x);
     }
 }
+/* Two numbers rounded to 16 bits, by one instruction for both; a NaN becomes any NaN. */
+template <class T> DEVICE uint32_t pack(float low, float high)
+{
+    T a, b;
+    from_number(a, low);
+    from_number(b, high);
+    return (uint32_t)a.bits | (uint32_t)b.bits << 16;
+}
 template <class T> DEVICE void store_vector(T *to, const float (&from)[EACH])
 {
     words4 raw;
-    UNROLL for (int k = 0; k < EACH; k += 2)
-    {
-        T low, high;
-        from_float(low, from[k]);
-        from_float(high, from[k + 1]);
-        raw.at[k / 2] = (uint32_t)low.bits | (uint32_t)high.bits << 16;
-    }
+    UNROLL for (int k = 0; k < EACH; k += 2) raw.at[k / 2] = pack<T>(from[k], from[k + 1]);
     *(words4 *)(void *)to = raw;
 }
 
@@ -261,8 +263,7 @@ DEVICE void load_each(float (&to)[EACH], const T *from, int64_t count, bool vect
         load_vector(to, from);
         return;
     }
-    UNROLL for (int k = 0; k < EACH; k++)
-        to[k] = k < count ? to_float(from[k]) : 0.0f;
+    UNROLL for (int k = 0; k < EACH; k++) to[k] = k < count ? to_float(from[k]) : 0.0f;
 }
 template <class T>
 DEVICE void store_each(T *to, const float (&from)[EACH], int64_t count, bool vector)
@@ -271,17 +272,27 @@ DEVICE void store_each(T *to, const float (&from)[EACH], int64_t count, bool vec
         store_vector(to, from);
         return;
     }
-    UNROLL for (int k = 0; k < EACH; k++)
-        if (k < count)
-            from_float(to[k], from[k]);
+    UNROLL for (int k = 0; k < EACH; k++) if (k < count) from_float(to[k], from[k]);
+}
+
+/* The same for parameters, whose NaN are those of from_float. */
+template <class T>
+DEVICE void store_params(T *to, const float (&from)[EACH], int64_t count, bool vector)
+{
+    words4 raw[sizeof(T) / 2];
+    UNROLL for (int k = 0; k < EACH; k++) from_float(((T *)(void *)raw)[k], from[k]);
+    if (vector && count >= EACH) {
+        UNROLL for (unsigned i = 0; i < sizeof(T) / 2; i++)((words4 *)(void *)to)[i] = raw[i];
+        return;
+    }
+    UNROLL for (int k = 0; k < EACH; k++) if (k < count) from_float(to[k], from[k]);
 }
 
 /* ---- sums ---- */
 
 DEVICE float warp_sum(float x)
 {
-    UNROLL for (int mask = 16; mask; mask /= 2)
-        x += shuffle_xor(x, mask);
+    UNROLL for (int mask = 16; mask; mask /= 2) x += shuffle_xor(x, mask);
     return x;
 }
 DEVICE float warp_max(float x)

@@ -57,7 +57,7 @@ static void plan_clear(struct matmul_plan *plan)
 
 void matmul_plans_destroy(struct matmul_plan *plans)
 {
-    for (int i = 0; plans && i < MATMUL_PLANS; i++)
+    for (int i = 0; plans && i < MATMUL_SETS * MATMUL_WAYS; i++)
         plan_clear(&plans[i]);
     free(plans);
 }
@@ -159,24 +159,36 @@ static cublasStatus_t choose_algorithm(struct cuda_device *device, struct matmul
     return status;
 }
 
-/* The queue's plan for a key, made if it is new; the oldest of MATMUL_PLANS gives way. */
+/* The first plan of those among which a key's is. */
+static struct matmul_plan *set_of(const struct zinf_queue *q, const struct plan_key *key)
+{
+    const unsigned char *bytes = (const unsigned char *)key;
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof *key; i++)
+        hash = (hash ^ bytes[i]) * 16777619u;
+    return q->plans + (size_t)(hash % MATMUL_SETS) * MATMUL_WAYS;
+}
+
+/* The queue's plan for a key, made if it is new; one of its set gives way. */
 static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key, const void *bias,
                                 struct matmul_plan **out)
 {
-    if (!q->plans && !(q->plans = calloc(MATMUL_PLANS, sizeof *q->plans)))
+    if (!q->plans && !(q->plans = calloc(MATMUL_SETS * MATMUL_WAYS, sizeof *q->plans)))
         return CUBLAS_STATUS_ALLOC_FAILED;
-    for (int i = 0; i < MATMUL_PLANS; i++)
-        if (q->plans[i].made && !memcmp(&q->plans[i].key, key, sizeof *key)) {
-            *out = &q->plans[i];
-            if (q->plans[i].unserved)
+    struct matmul_plan *set = set_of(q, key), *plan = NULL;
+    for (int i = 0; i < MATMUL_WAYS; i++) {
+        if (set[i].made && !memcmp(&set[i].key, key, sizeof *key)) {
+            *out = &set[i];
+            if (set[i].unserved)
                 return CUBLAS_STATUS_NOT_SUPPORTED;
-            return bias ? cublasLtMatmulDescSetAttribute(q->plans[i].operation,
+            return bias ? cublasLtMatmulDescSetAttribute(set[i].operation,
                                                          CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                                          sizeof bias)
                         : CUBLAS_STATUS_SUCCESS;
         }
-    struct matmul_plan *plan = &q->plans[q->next_plan];
-    q->next_plan = (q->next_plan + 1) % MATMUL_PLANS;
+        plan = !plan && !set[i].made ? &set[i] : plan;
+    }
+    plan = plan ? plan : &set[q->next_plan++ % MATMUL_WAYS];
     plan_clear(plan);
     plan->key = *key;
     cublasStatus_t status = make_operation(plan, q->device->tf32, bias);

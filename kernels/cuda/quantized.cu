@@ -1,18 +1,22 @@
 /*
- * quantized: numbers from the images of quantised weights (kernels/quantized.h), a thread 8 of a
- * row. Every product and sum is rounded by itself, so that the bits are the CPU's. The 16 numbers
- * that 4 bits stand for are in shared memory, where each lane reads its own.
+ * quantized: numbers from the images of quantised weights (kernels/quantized.h). Rows that follow
+ * one another there and in the result are a run of elements that knows no rows; a thread takes 8 of
+ * a run at four places, so that its warp reads and writes whole lines, and all that it reads is on
+ * its way before the first is needed. Every product and sum is rounded by itself, so that the bits
+ * are the CPU's. The 16 numbers that 4 bits stand for are in shared memory, in a bank each.
  */
 #include "kernels/cuda/kernel.cuh"
 
-enum { DEQUANTIZE_THREADS = 256, HALVES = 16 };
+enum { DEQUANTIZE_THREADS = 256, HALVES = 16, PLACES = 4 };
+static const uint32_t MOST_Y = 65535;       /* blocks of a grid beside one another */
+enum { PLACE = DEQUANTIZE_THREADS * EACH }; /* elements from one place of a thread to its next */
 
 template <class T> struct dequantize_args {
     T *w;
     const uint8_t *codes, *nested_codes;
     const float *map, *nested_map, *scales, *nested, *offset;
-    int64_t cols, n_rows;
-    int64_t from_first, from_stride, to_first, to_stride, rows;
+    uint64_t from_first, from_stride, to_first, to_stride, n; /* elements; of a run */
+    uint32_t cols, count;                                     /* runs */
     bool vector;
 };
 
@@ -24,13 +28,13 @@ DEVICE float power_of_two(int exponent)
     return to_float(x);
 }
 
-template <enum zinf_form FORM> DEVICE int64_t block_of(int64_t e)
+template <enum zinf_form FORM> DEVICE uint64_t block_of(uint64_t e)
 {
     return e / (FORM == ZINF_FORM_MXFP4 ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK);
 }
 
 template <class T, enum zinf_form FORM>
-DEVICE float scale_of(const dequantize_args<T> &a, int64_t block)
+DEVICE float scale_of(const dequantize_args<T> &a, uint64_t block)
 {
     if (FORM == ZINF_FORM_MXFP4) { /* in two steps: 2^-127 is a denormal number */
         const int code = a.nested_codes[block];
@@ -42,28 +46,61 @@ DEVICE float scale_of(const dequantize_args<T> &a, int64_t block)
            *a.offset;
 }
 
-/* Elements e .. e + 7, of one block: 4 bytes. */
-template <class T, enum zinf_form FORM>
-DEVICE void dequantize_word(const dequantize_args<T> &a, const float *map, int64_t e,
-                            float (&x)[EACH])
-{
-    const float scale = scale_of<T, FORM>(a, block_of<FORM>(e));
-    const uint32_t word = *(const uint32_t *)(const void *)(a.codes + e / 2);
-    UNROLL for (int k = 0; k < EACH; k++) x[k] =
-        product(map[word >> (k % 2 ? 4 * k - 4 : 4 * k + 4) & 15], scale);
-}
-
-/* The same wherever blocks and bytes begin, up to the row's end. */
-template <class T, enum zinf_form FORM>
-DEVICE void make_halves(const dequantize_args<T> &a, const float *map, int64_t e, int64_t count,
-                        float (&x)[EACH])
+/* Elements e .. e + 7 of the image, all of one block: 4 bytes. */
+DEVICE void halves_of(const float *map, uint32_t word, float scale, float (&x)[EACH])
 {
     UNROLL for (int k = 0; k < EACH; k++)
     {
-        const int64_t i = k < count ? e + k : e;
-        const uint32_t byte = a.codes[i / 2];
-        const float scale = scale_of<T, FORM>(a, block_of<FORM>(i));
-        x[k] = product(map[i % 2 ? byte & 15 : byte >> 4], scale);
+        const int shift = k % 2 ? 4 * k - 4 : 4 * k + 4; /* of bytes, the high half is first */
+        const uint32_t at = (shift ? word >> (shift - 2) : word << 2) & 4 * (HALVES - 1);
+        x[k] = product(*(const float *)(const void *)((const char *)map + at), scale);
+    }
+}
+
+/* Elements i of the run that begins at e, of a thread's places; a place behind the run's end reads
+ * its first, and is not written. */
+template <class T, enum zinf_form FORM>
+DEVICE void make_places(const dequantize_args<T> &a, const float *map, uint64_t e, T *to,
+                        uint64_t i)
+{
+    uint32_t words[PLACES];
+    float scales[PLACES], x[EACH];
+    UNROLL for (int p = 0; p < PLACES; p++)
+    {
+        const uint64_t at = e + (i + p * PLACE < a.n ? i + p * PLACE : 0);
+        words[p] = *(const uint32_t *)(const void *)(a.codes + at / 2);
+        scales[p] = scale_of<T, FORM>(a, block_of<FORM>(at));
+    }
+    UNROLL for (int p = 0; p < PLACES; p++)
+    {
+        if (i + p * PLACE >= a.n)
+            continue;
+        halves_of(map, words[p], scales[p], x);
+        store_vector(to + i + p * PLACE, x);
+    }
+}
+
+/* The same wherever blocks and bytes begin, up to the run's end. */
+template <class T, enum zinf_form FORM>
+DEVICE float number_at(const dequantize_args<T> &a, const float *map, uint64_t e)
+{
+    if (FORM == ZINF_FORM_INT8)
+        return product(product((float)(int8_t)a.codes[e], a.scales[e / a.cols]),
+                       ZINF_QUANT_INT8_STEP);
+    const uint32_t byte = a.codes[e / 2];
+    return product(map[e % 2 ? byte & 15 : byte >> 4], scale_of<T, FORM>(a, block_of<FORM>(e)));
+}
+
+/* 8 codes of one row. */
+template <class T> DEVICE void bytes_of(const dequantize_args<T> &a, uint64_t e, float (&x)[EACH])
+{
+    const float scale = a.scales[e / a.cols];
+    const uint32_t *words = (const uint32_t *)(const void *)(a.codes + e);
+    const uint32_t both[2] = {words[0], words[1]};
+    UNROLL for (int k = 0; k < EACH; k++)
+    {
+        const float code = (float)(int8_t)(both[k / 4] >> (8 * (k % 4)));
+        x[k] = product(product(code, scale), ZINF_QUANT_INT8_STEP);
     }
 }
 
@@ -72,33 +109,32 @@ KERNEL(DEQUANTIZE_THREADS)
 dequantize_kernel(dequantize_args<T> a)
 {
     __shared__ float map[HALVES];
-    const int64_t per_row = (a.cols + EACH - 1) / EACH;
-    const int64_t unit = (int64_t)blockIdx.x * DEQUANTIZE_THREADS + threadIdx.x;
-    const int64_t r = unit / per_row, col = unit % per_row * EACH, count = a.cols - col;
-    const int64_t run = r / a.rows, in_run = r % a.rows;
-    const int64_t row = a.from_first + run * a.from_stride + in_run, e = row * a.cols + col;
-    T *to = a.w + (a.to_first + run * a.to_stride + in_run) * a.cols + col;
-    float x[EACH];
+    const uint64_t i = (uint64_t)blockIdx.x * PLACE * PLACES + threadIdx.x * EACH;
     if (FORM != ZINF_FORM_INT8) {
         if (threadIdx.x < HALVES)
             map[threadIdx.x] = a.map[threadIdx.x];
         sync_block();
     }
-    if (r >= a.n_rows)
-        return;
-    if (FORM == ZINF_FORM_INT8) {
-        const float scale = a.scales[row];
-        UNROLL for (int k = 0; k < EACH; k++)
-        {
-            const float code = (float)(int8_t)a.codes[k < count ? e + k : e];
-            x[k] = product(product(code, scale), ZINF_QUANT_INT8_STEP);
+    NO_UNROLL for (uint32_t run = blockIdx.y; run < a.count; run += gridDim.y)
+    {
+        const uint64_t e = a.from_first + run * a.from_stride;
+        T *to = a.w + a.to_first + run * a.to_stride;
+        if (a.vector && FORM != ZINF_FORM_INT8) {
+            make_places<T, FORM>(a, map, e, to, i);
+            continue;
         }
-    } else if (a.vector) {
-        dequantize_word<T, FORM>(a, map, e, x);
-    } else {
-        make_halves<T, FORM>(a, map, e, count, x);
+        NO_UNROLL for (uint64_t at = i; at < i + PLACES * PLACE && at < a.n; at += PLACE)
+        {
+            float x[EACH];
+            const int64_t left = (int64_t)(a.n - at);
+            if (a.vector)
+                bytes_of(a, e + at, x);
+            else
+                UNROLL for (int k = 0; k < EACH; k++) x[k] =
+                    number_at<T, FORM>(a, map, e + at + (k < left ? k : 0));
+            store_each(to + at, x, left, a.vector);
+        }
     }
-    store_each(to, x, count, a.vector);
 }
 
 template <class T>
@@ -115,21 +151,20 @@ static cudaError_t dequantize_typed(cudaStream_t stream, const struct zinf_dequa
     a.scales = (const float *)(const void *)(image + p->scales_at);
     a.nested = (const float *)(const void *)(image + p->nested_at);
     a.offset = (const float *)(const void *)(image + ZINF_QUANT_OFFSET_AT);
-    a.cols = (int64_t)p->cols;
-    a.n_rows = z->rows * z->count;
-    a.from_first = z->from_first;
-    a.from_stride = z->from_stride;
-    a.to_first = z->to_first;
-    a.to_stride = z->to_stride;
-    a.rows = z->rows;
+    a.cols = (uint32_t)p->cols;
+    a.from_first = (uint64_t)z->from_first * p->cols;
+    a.from_stride = (uint64_t)z->from_stride * p->cols;
+    a.to_first = (uint64_t)z->to_first * p->cols;
+    a.to_stride = (uint64_t)z->to_stride * p->cols;
+    a.n = (uint64_t)z->rows * p->cols;
+    a.count = (uint32_t)z->count;
     a.vector = p->cols % EACH == 0 && aligned16(z->w);
-    uint64_t units = (uint64_t)a.n_rows * ((p->cols + EACH - 1) / EACH);
+    const dim3 grid(blocks_for(a.n, PLACE * PLACES), a.count < MOST_Y ? a.count : MOST_Y);
     return launch(p->form == ZINF_FORM_INT8    ? dequantize_kernel<T, ZINF_FORM_INT8>
                   : p->form == ZINF_FORM_NF4   ? dequantize_kernel<T, ZINF_FORM_NF4>
                   : p->form == ZINF_FORM_MXFP4 ? dequantize_kernel<T, ZINF_FORM_MXFP4>
                                                : dequantize_kernel<T, ZINF_FORM_NF4_DOUBLE>,
-                  dim3(blocks_for(units, DEQUANTIZE_THREADS)), dim3(DEQUANTIZE_THREADS), 0, stream,
-                  a);
+                  grid, dim3(DEQUANTIZE_THREADS), 0, stream, a);
 }
 
 cudaError_t launch_dequantize(cudaStream_t stream, const struct zinf_dequantize *z)

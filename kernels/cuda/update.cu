@@ -113,7 +113,7 @@ template <class T, bool SPLIT> KERNEL(ADAM_THREADS) adam_kernel(adam_args a)
     }
     store_each(z.master + i, p, left, a.vector);
     if (z.param)
-        store_each((T *)z.param + i, p, left, a.vector);
+        store_params((T *)z.param + i, p, left, a.vector);
 }
 
 template <class T, bool SPLIT>

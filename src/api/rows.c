@@ -16,7 +16,8 @@
 
 /* ---- words ---- */
 
-static const char *const devices[] = {"auto", "host", "cuda", NULL};  /* enum zinf_device_kind */
+const char *const job_device_words[] = {"auto", "host", "cuda", NULL};
+static const char *const losses[] = {"dpo", "ipo", "orpo", "simpo", "kto", NULL};
 static const char *const cuts[] = {"end", "beginning", "drop", NULL}; /* enum zinf_cut */
 
 static const char *format_word(size_t i)
@@ -54,7 +55,7 @@ static const char *schedule_word(size_t i)
 const struct option job_device[] = {
     OPTION("--config", TEXT, AT(config), "FILE",
      "DeepSpeed configuration: placements, number type", .aliases = "deepspeed deepspeed_config"),
-    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = devices,
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = job_device_words,
      .usual = "auto"),
     OPTION("--device-memory", SIZE, SETS("zinf.device_memory"), "SIZE",
      "most memory to take on the device, such as 20GiB"),
@@ -150,7 +151,7 @@ const struct option job_step[] = {
 
 const struct option job_pairs[] = {
     OPTION("--preference", TEXT, SETS("zinf.preference"), "NAME",
-     "loss of pairs of answers: dpo, ipo, orpo or simpo; kto: of single ones"),
+     "loss of pairs of answers: dpo, ipo, orpo or simpo; kto: of single ones", .words = losses),
     OPTION("--beta", NUMBER, SETS("zinf.preference_beta"), "X", "how far it goes", .min = 1e-9,
      .max = 1e6, .otherwise = "0.1"),
     END

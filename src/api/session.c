@@ -139,6 +139,19 @@ static int add_usual(const struct zinf_session *s, struct zinf_config_settings *
     return code;
 }
 
+static int load_config(struct zinf_session *s, const struct zinf_config_context *context)
+{
+    const char *path = s->job.config;
+    if (!path)
+        return zinf_config_load(&s->config, NULL, context);
+    int code = s->config_text ? 0
+                              : zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &s->config_text,
+                                               &s->config_bytes);
+    if (code)
+        return zinf_fail_in(code, "configuration");
+    return zinf_config_parse(&s->config, s->config_text, s->config_bytes, path, context);
+}
+
 int session_config(struct zinf_session *s, bool quiet)
 {
     const struct zinf_config_setting *preference =
@@ -155,7 +168,7 @@ int session_config(struct zinf_session *s, bool quiet)
     zinf_config_destroy(s->config);
     s->config = NULL;
     int code = add_usual(s, &context.settings);
-    return code ? code : zinf_config_load(&s->config, s->job.config, &context);
+    return code ? code : load_config(s, &context);
 }
 
 static int get_ready(struct zinf_session *s)
@@ -274,6 +287,7 @@ void session_end(struct zinf_session *s)
     for (int i = 0; i < s->n_globs; i++)
         globfree(&s->globs[i]);
     zinf_config_destroy(s->config);
+    free(s->config_text);
     zinf_tokenizer_close(s->tokenizer);
     zinf_model_close(s->model);
     zinf_net_close(s->net);

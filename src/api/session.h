@@ -97,6 +97,8 @@ struct zinf_session {
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
     struct zinf_trainer *trainer, *generator;
+    char *config_text; /* its file, read once: a training begins by what stood there then */
+    size_t config_bytes;
     bool trains;          /* the trainer does */
     struct zinf_net *net; /* between processes; NULL: there are no others */
     bool has_ranks;       /* it was looked for */
@@ -142,7 +144,7 @@ int session_begin(struct zinf_session *s);
  * it is not there. */
 char *job_hub_find(const char *name);
 struct zinf_config_context session_context(const struct zinf_session *s);
-/* Reads it, for what the session is used for; quiet: its notes are said by a later call. */
+/* Makes it, for what the session is used for; quiet: its notes are said by a later call. */
 int session_config(struct zinf_session *s, bool quiet);
 /* Model, tokenizer and configuration for this use, where they are not open for it. */
 int session_ready(struct zinf_session *s, enum job_use use);

@@ -68,9 +68,8 @@ extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_gen
     {                                                                                              \
         __VA_ARGS__, CLI_NO_GROUP                                                                  \
     }
-extern const struct option cli_json[];  /* --json, a bool */
-extern const char *const cli_dtypes[];  /* fp32, bf16, fp16 */
-extern const char *const cli_devices[]; /* enum zinf_device_kind */
+extern const struct option cli_json[]; /* --json, a bool */
+extern const char *const cli_dtypes[]; /* fp32, bf16, fp16 */
 /* Fills the call's options, which its command's groups count from, first with the usual values, its
  * settings and its words. Takes --name value and --name=value. -EINVAL with a sentence that names
  * the option and the nearest known one. --help and -h return 1 after printing the command's usage.

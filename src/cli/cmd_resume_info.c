@@ -5,6 +5,7 @@
 #include "aio/steps.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/folder.h"
 #include "train/checkpoints.h"
 #include "train/train.h"
 
@@ -68,21 +69,12 @@ static void look_at(const char *path, struct found *found)
         printf("%s: %s\n", path, zinf_error());
 }
 
-/* offload_*.nvme_path: a string or a list of them. */
 static void look_at_paths(const cJSON *config, const char *section, struct found *found)
 {
-    const cJSON *zero = cJSON_GetObjectItemCaseSensitive(config, "zero_optimization"), *path;
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(
-        cJSON_GetObjectItemCaseSensitive(zero, section), "nvme_path");
-    if (cJSON_IsString(value))
-        look_at(value->valuestring, found);
-    if (!cJSON_IsArray(value))
-        return;
-    cJSON_ArrayForEach(path, value)
-    {
-        if (cJSON_IsString(path))
-            look_at(path->valuestring, found);
-    }
+    const char *paths[ZINF_CONFIG_MAX_PATHS];
+    const int n = cli_drive_paths(config, section, paths, ZINF_CONFIG_MAX_PATHS);
+    for (int i = 0; i < n; i++)
+        look_at(paths[i], found);
 }
 
 static int look(const char *folder, struct found *found)

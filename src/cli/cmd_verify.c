@@ -6,6 +6,7 @@
 #include "aio/steps.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/folder.h"
 #include "text/text.h"
 #include "train/checkpoints.h"
 #include "train/train.h"
@@ -207,25 +208,6 @@ static void look_for_lost(struct verify *v, const char *output)
     free(steps);
 }
 
-/* offload_*.nvme_path: a string or a list of them. */
-static void take_paths(struct verify *v, const cJSON *config, const char *section)
-{
-    const cJSON *zero = cJSON_GetObjectItemCaseSensitive(config, "zero_optimization"), *path;
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(
-        cJSON_GetObjectItemCaseSensitive(zero, section), "nvme_path");
-    if (v->n_paths)
-        return;
-    if (cJSON_IsString(value))
-        v->paths[v->n_paths++] = value->valuestring;
-    if (!cJSON_IsArray(value))
-        return;
-    cJSON_ArrayForEach(path, value)
-    {
-        if (cJSON_IsString(path) && v->n_paths < MAX_PATHS)
-            v->paths[v->n_paths++] = path->valuestring;
-    }
-}
-
 /* ---- folders ---- */
 
 static bool has_file(const char *folder, const char *name)
@@ -263,8 +245,9 @@ static int look_at_output(struct verify *v, const char *output)
     v->n_paths = 0;
     v->run = named ? NULL : id;
     if (!code) {
-        take_paths(v, config, "offload_optimizer");
-        take_paths(v, config, "offload_param");
+        v->n_paths = cli_drive_paths(config, "offload_optimizer", v->paths, MAX_PATHS);
+        if (!v->n_paths)
+            v->n_paths = cli_drive_paths(config, "offload_param", v->paths, MAX_PATHS);
         v->stores = 0;
         if (named != -ENOENT)
             look_at_steps(v);

@@ -33,3 +33,16 @@ void cli_folder_remove(const char *path)
     if (path[0])
         nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
+
+int cli_drive_paths(const cJSON *config, const char *section, const char **paths, int most)
+{
+    const cJSON *zero = cJSON_GetObjectItemCaseSensitive(config, "zero_optimization");
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(zero, section), "nvme_path");
+    const cJSON *item = cJSON_IsArray(value) ? value->child : value;
+    int n = 0;
+    for (; item && n < most; item = cJSON_IsArray(value) ? item->next : NULL)
+        if (cJSON_IsString(item))
+            paths[n++] = item->valuestring;
+    return n;
+}

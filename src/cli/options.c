@@ -7,7 +7,6 @@
 #include <strings.h>
 
 const char *const cli_dtypes[] = {"fp32", "bf16", "fp16", NULL};
-const char *const cli_devices[] = {"auto", "host", "cuda", NULL};
 const struct option cli_json[] = {
     OPTION("--json", FLAG, .offset = 0, NULL, "print one JSON object"), CLI_NO_ROW};
 

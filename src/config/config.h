@@ -223,6 +223,7 @@ struct zinf_config_context {
         .world_size = 1, .hidden_size = -1, .steps = -1                                            \
     }
 
+#define ZINF_CONFIG_MOST_BYTES ((size_t)1 << 20) /* of a file */
 /* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */
 int zinf_config_load(struct zinf_config **out, const char *path,
                      const struct zinf_config_context *context);

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-#define MAX_FILE_BYTES (1u << 20)
-
 static int config_create(struct zinf_config **out, const char *what)
 {
     struct zinf_config *config = calloc(1, sizeof *config);
@@ -85,7 +83,7 @@ int zinf_config_load(struct zinf_config **out, const char *path,
     *out = NULL;
     if (!path)
         return load(out, NULL, 0, "command line", context);
-    int code = zinf_file_read(path, MAX_FILE_BYTES, &text, &bytes);
+    int code = zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &text, &bytes);
     if (code)
         return zinf_fail_in(code, "configuration");
     code = load(out, text, bytes, path, context);
@@ -98,7 +96,7 @@ void zinf_config_timeout(const char *path, double *seconds)
     char *text = NULL, *json = NULL;
     size_t bytes = 0, json_bytes = 0;
     cJSON *document = NULL;
-    if (path && !zinf_file_read(path, MAX_FILE_BYTES, &text, &bytes) &&
+    if (path && !zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &text, &bytes) &&
         !zinf_config_hjson(text, bytes, path, &json, &json_bytes) &&
         !zinf_json_parse(json, json_bytes, path, ZINF_JSON_RELAXED, &document)) {
         const cJSON *own = cJSON_GetObjectItemCaseSensitive(document, "zinf");

@@ -172,12 +172,40 @@ static const char *name_on_page(const char *path, char *name, size_t name_bytes)
     return dot ? dot + 1 : name;
 }
 
+/* The words of a key are in its paragraph, where it has one of its own. */
+static void check_words(const char *page, const struct zinf_config_key *key)
+{
+    char head[160], paragraph[8192] = "";
+    snprintf(head, sizeof head, "\n.BR %s ", key->path);
+    const char *begin = strstr(page, head), *end = begin ? strstr(begin, "\n.TP") : NULL;
+    if (end)
+        snprintf(paragraph, sizeof paragraph, "%.*s", (int)(end - begin), begin);
+    for (int i = 0; key->use == KEY_USED && key->choices && key->choices[i]; i++)
+        CHECKF(strstr(end ? paragraph : page, key->choices[i]), "%s: the page lacks \"%s\"",
+               key->path, key->choices[i]);
+}
+
+/* The page writes a minus as \\- and a blank as \\~. */
+static void strip(char *page)
+{
+    char *to = page;
+    for (const char *at = page; *at; at++)
+        if (at[0] == '\\' && at[1] == '~')
+            *to++ = ' ', at++;
+        else if (at[0] != '\\' || at[1] != '-')
+            *to++ = *at;
+    *to = 0;
+}
+
 static void test_man_page_names_every_key(void)
 {
     char *page = read_man_page(), name[128];
+    if (page)
+        strip(page);
     for (size_t i = 0; page && i < zinf_config_n_keys; i++) {
         const char *path = zinf_config_keys[i].path;
         CHECKF(strstr(page, name_on_page(path, name, sizeof name)), "%s is not there", path);
+        check_words(page, &zinf_config_keys[i]);
     }
     for (size_t i = 0; page && i < zinf_config_n_aliases; i++) {
         const char *path = zinf_config_aliases[i].path;

@@ -92,7 +92,7 @@ static void refusals(struct twin *t)
     CHECK(strstr(zinf_error(), "workspace") != NULL);
 }
 
-/* More shapes than a queue keeps plans for, two times: the oldest give way and come back. */
+/* Many shapes, two times: the second finds what the first has kept. */
 static void many_shapes(struct twin *t)
 {
     const enum zinf_dtype types[] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16};
@@ -143,6 +143,29 @@ static void test_no_algorithms(void)
     twin_close(&t);
 }
 
+/* Experts get other numbers of rows at each visit: the library is asked once for each. */
+static void test_algorithms_are_kept(void)
+{
+    static const enum zinf_dtype types[] = {ZINF_DTYPE_F32, ZINF_DTYPE_F32, ZINF_DTYPE_F32};
+    struct standin_products before, after;
+    struct twin t;
+    machine = (struct standin_options){.capability = 80};
+    open_machine(&t);
+    standin_products(&before);
+    for (int visit = 0; visit < 3; visit++)
+        for (int rows = 1; rows <= 200; rows++)
+            product(&t, (struct shape){rows, 3, 2, 0, 0}, types, false, false, 0.0f, false);
+    standin_products(&after);
+    uint64_t asked = after.questions - before.questions;
+    CHECKF(asked < 220, "%llu questions for 200 shapes", (unsigned long long)asked);
+    for (int rows = 1; rows <= 1000; rows++) /* more than are kept */
+        product(&t, (struct shape){rows % 500 + 1, 2, rows / 500 + 1, 0, 0}, types, false, false,
+                0.0f, false);
+    for (int rows = 1; rows <= 200; rows++)
+        product(&t, (struct shape){rows, 3, 2, 0, 0}, types, false, false, 0.0f, false);
+    twin_close(&t);
+}
+
 /* bf16 is refused before the memory is taken, not in the first step. */
 static void test_bf16_on_sm_75(void)
 {
@@ -182,6 +205,7 @@ int main(void)
 #ifdef CUDA_STANDIN
     TAP_RUN(test_no_epilogues);
     TAP_RUN(test_no_algorithms);
+    TAP_RUN(test_algorithms_are_kept);
     TAP_RUN(test_bf16_on_sm_75);
 #endif
     return tap_done();

@@ -227,6 +227,34 @@ static void test_magnitudes(void)
                      "\"lora_dropout\": 0.25}");
 }
 
+/* Optimizers that the CPU alone makes, by tensor; Muon's products are the host's. */
+static void test_optimizers_by_tensor(void)
+{
+    static const char *const extras[] = {
+        ", \"learning_rates\": [{\"pattern\": \"*.weight\", \"optimizer\": \"Lion\", "
+        "\"scale\": 0.1}]",
+        ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", \"optimizer\": \"Muon\"}]"};
+    for (int i = 0; i < 2; i++) {
+        struct setting s = plain_setting();
+        struct outcome host, reference, other;
+        s.extra = extras[i];
+        run_here(&s, "reference", &reference);
+        s.on_gpu = false;
+        run_here(&s, "host", &host);
+        check_near(&reference, &host, 2e-5);
+        s.on_gpu = true;
+        s.param = s.state = "nvme";
+        s.schedule = "update-in-forward";
+        seed = 70 + (uint64_t)i;
+        run_here(&s, "other", &other);
+        check_same(&reference, &other, s.extra);
+        s.param = s.state = "none";
+        s.may_fail = true;
+        run(&s, "refused", &other);
+        CHECKF(other.failed && strstr(zinf_error(), "updates only Adam"), "%s", zinf_error());
+    }
+}
+
 static void test_bf16_clipping(void)
 {
     if (is_slow())
@@ -596,6 +624,7 @@ int main(void)
                                                       .sub_group = 9000});
     TAP_RUN(test_fp32);
     TAP_RUN(test_magnitudes);
+    TAP_RUN(test_optimizers_by_tensor);
     TAP_RUN(test_bf16_clipping);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_few_slots);

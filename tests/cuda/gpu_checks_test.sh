@@ -3,6 +3,7 @@
 # where there is no GPU or a test fails.
 . "$SRCDIR/tests/support/command.sh"
 module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+mpi=$BUILDDIR/.libs/zinf-mpi.so
 TMPDIR=$work
 export TMPDIR
 gpu=$SRCDIR/tests/bench/gpu.sh
@@ -69,7 +70,7 @@ dry_run() {
 }
 # Losses of two GPUs, by seats and by processes, through RAM and among themselves.
 two_gpus() {
-    run 0 env ZINF_CUDA_MODULE="$module" "$SRCDIR/tests/bench/gpus.sh" --dry-run "$build" "$work/r7" \
+    run 0 env ZINF_CUDA_MODULE="$module" ZINF_MPI_MODULE="$mpi" "$SRCDIR/tests/bench/gpus.sh" --dry-run "$build" "$work/r7" \
         bits ends && results "$work/r7" && says "device-1: " "2 starts and ends" &&
         ! grep -q "^left out\|^FAILED" "$work/r7/summary.txt"
 }
@@ -97,7 +98,11 @@ if [ -f "$module" ]; then
     check "ended from outside" ended_from_outside
     rm -f "$build"/tests/cuda/cuda_*_test
     check "every phase, with the smallest models" dry_run
-    check "two GPUs, with the smallest model" two_gpus
+    if [ -f "$mpi" ] && command -v mpirun >/dev/null; then
+        check "two GPUs, with the smallest model" two_gpus
+    else
+        skip "two GPUs, with the smallest model" "no MPI here"
+    fi
     check "killed at any second" killed_at_any_second
 else
     skip "what is good, what is not, what hangs" "no stand-in for CUDA here"

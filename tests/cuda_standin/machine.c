@@ -132,6 +132,11 @@ void standin_count_product(uint64_t read_bytes, uint64_t written_bytes)
     products.written_bytes += written_bytes;
 }
 
+void standin_count_question(void)
+{
+    products.questions++;
+}
+
 void standin_products(struct standin_products *out)
 {
     *out = products;

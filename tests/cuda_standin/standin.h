@@ -60,6 +60,7 @@ uint64_t standin_kernels(void); /* kernels run so far */
  * added to. */
 struct standin_products {
     uint64_t launches, read_bytes, written_bytes;
+    uint64_t questions; /* for algorithms */
 };
 void standin_products(struct standin_products *out);
 
@@ -124,6 +125,7 @@ void standin_nccl_reset(void);
 void standin_run_all(void);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);
+void standin_count_question(void);
 void standin_count_product(uint64_t read_bytes, uint64_t written_bytes);
 size_t standin_shared_limit(void); /* bytes of shared memory a block may have */
 /* Where another process finds device memory of this one, and how far into it; false: it is none

@@ -94,6 +94,10 @@ static bool access_warp(struct ptx_warp *w, const struct ptx_instr *i, uint32_t 
         return false;
     if (found.lane >= 0)
         check(w, i, found.lane, found.finding, found.other);
+    struct ptx_counts *c = &w->block->kernel->counts;
+    if (found.global)
+        *(loads ? &c->read_bytes : &c->written_bytes) +=
+            (uint64_t)i->a_bytes * (unsigned)i->n * (unsigned)__builtin_popcount(mask);
     return true;
 }
 

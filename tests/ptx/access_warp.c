@@ -150,6 +150,7 @@ bool ptx_access_warp(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mas
     if (i->a_bytes != i->d_bytes || i->a_bytes == 1 || bytes > 16 || (bytes & (bytes - 1)) ||
         !find_places(w, i, mask, bytes, &p))
         return false;
+    found->global = p.shadow != &w->block->shared_shadow;
     found->lane = (loads ? reads : writes)[__builtin_ctz(bytes)](w, &p, mask, found);
     if (found->lane < 0)
         move_values(w, i, mask, &p, loads);

@@ -66,6 +66,7 @@ struct ptx_found {
     int lane;
     enum shadow_finding finding;
     uint32_t other;
+    bool global; /* global memory, whose bytes are counted */
 };
 /* A load or store of the lanes in mask; false, and nothing is done: it is not for all at once. */
 bool ptx_access_warp(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask, bool loads,

@@ -4,6 +4,7 @@
  */
 #include "block.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -210,14 +211,76 @@ static void widen(float to[2 * PTX_LANES], const uint32_t *row, enum ptx_type ty
     }
 }
 
-/* D = A B + C: products are exact; the order of the sum is not said, and is kept in double here.
- * Eight lanes' parts of a register are rows: register r of A has rows from 8 (r % 2) on, columns
- * from 8 (r / 2) on; that of B columns, rows from 8 r on. */
+/* Tensor cores add products, which are exact, and C as integers: each is cut towards zero some bits
+ * below the last that the largest has in fp32, and so is the sum (Fasi et al., PeerJ Computer
+ * Science 7:e330). An A100 keeps one such bit and later ones two; here it is one, and 8 products at
+ * a time: the worst of all. */
+enum { EXTRA_BITS = 1, AT_A_TIME = 8, COLUMNS = 8 };
+
+static uint64_t bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static double power_of_two(int exponent)
+{
+    uint64_t bits = (uint64_t)(1023 + exponent) << 52;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* To fp32, towards zero. */
+static float cut(double x)
+{
+    float y = (float)x;
+    uint32_t bits;
+    if (fabs((double)y) <= fabs(x) || isinf(x))
+        return y;
+    memcpy(&bits, &y, sizeof bits);
+    bits--;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+/* sums[column] += 8 products of a row and that column. */
+static void add_products(float sums[COLUMNS], const double a[AT_A_TIME],
+                         double b[AT_A_TIME][COLUMNS])
+{
+    double terms[AT_A_TIME + 1][COLUMNS], units[COLUMNS], total[COLUMNS] = {0};
+    for (int n = 0; n < COLUMNS; n++)
+        terms[AT_A_TIME][n] = (double)sums[n];
+    for (int e = 0; e < AT_A_TIME; e++)
+        for (int n = 0; n < COLUMNS; n++)
+            terms[e][n] = a[e] * b[e][n];
+    for (int n = 0; n < COLUMNS; n++) {
+        uint64_t most = 0;
+        for (int e = 0; e <= AT_A_TIME; e++) {
+            uint64_t magnitude = bits_of(terms[e][n]) & INT64_MAX;
+            most = magnitude > most ? magnitude : most;
+        }
+        int exponent = (int)(most >> 52) - 1023;
+        bool finite = most && exponent < 1024;
+        units[n] = finite ? power_of_two(23 + EXTRA_BITS - exponent) : 0;
+        for (int e = 0; !finite && e <= AT_A_TIME; e++)
+            total[n] += terms[e][n];
+    }
+    for (int e = 0; e <= AT_A_TIME; e++)
+        for (int n = 0; n < COLUMNS; n++)
+            total[n] += units[n] != 0 ? (double)(int32_t)(terms[e][n] * units[n]) : 0;
+    for (int n = 0; n < COLUMNS; n++)
+        sums[n] = cut(units[n] != 0 ? total[n] / units[n] : total[n]);
+}
+
+/* D = A B + C. Eight lanes' parts of a register are rows: register r of A has rows from 8 (r % 2)
+ * on, columns from 8 (r / 2) on; that of B columns, rows from 8 r on. */
 static void multiply(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
 {
     const int depth = i->n;
-    double a[16][16], b[16][8], sums[16][8];
-    float halves[2 * PTX_LANES];
+    double a[16][16], b[16][COLUMNS];
+    float halves[2 * PTX_LANES], sums[16][COLUMNS];
     (void)mask;
     for (int r = 0; r < depth / 4; r++) {
         widen(halves, ROW(w, i->a[r]), i->a_type);
@@ -231,15 +294,13 @@ static void multiply(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mas
     }
     for (int k = 0; k < 4; k++) /* lane 4 g + t: row g or g + 8, columns 2 t and the next */
         for (int l = 0; l < PTX_LANES; l++)
-            sums[l / 4 + k / 2 * 8][2 * (l % 4) + k % 2] =
-                (double)((const float *)ROW(w, i->c[k]))[l];
+            sums[l / 4 + k / 2 * 8][2 * (l % 4) + k % 2] = ((const float *)ROW(w, i->c[k]))[l];
     for (int row = 0; row < 16; row++)
-        for (int e = 0; e < depth; e++)
-            for (int column = 0; column < 8; column++)
-                sums[row][column] += a[row][e] * b[e][column];
+        for (int e = 0; e < depth; e += AT_A_TIME)
+            add_products(sums[row], a[row] + e, b + e);
     for (int k = 0; k < 4; k++)
         for (int l = 0; l < PTX_LANES; l++)
-            ((float *)ROW(w, i->d[k]))[l] = (float)sums[l / 4 + k / 2 * 8][2 * (l % 4) + k % 2];
+            ((float *)ROW(w, i->d[k]))[l] = sums[l / 4 + k / 2 * 8][2 * (l % 4) + k % 2];
 }
 
 static bool set_list(const struct ptx_operand *o, int n, int32_t rows[4])

@@ -374,6 +374,11 @@ static void test_kills(void)
         {"bf16 moments, parameters in RAM", {.param = "cpu", .precision = half}},
         {"Adafactor, parameters in RAM",
          {.param = "cpu", .precision = fp16, .optimizer = adafactor}},
+        {"Muon for matrices, parameters in RAM",
+         {.param = "cpu",
+          .precision = bf16,
+          .extra = DURABLE ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
+                           "\"optimizer\": \"Muon\"}]"}},
         {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},
         {"adapters, parameters in RAM",
          {.param = "cpu", .copies = true, .precision = bf16, .extra = DURABLE ADAPTERS}},

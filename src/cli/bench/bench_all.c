@@ -152,7 +152,7 @@ static const struct option own[] = {
      .otherwise = "bf16 and fp32, AdamW"),
     OPTION("--path", TEXT, AT(path), "DIR[,DIR...]", "on the drives",
      .otherwise = "nvme_path of the configuration; without either drives are left out"),
-    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = job_device_words,
      .usual = "auto"),
     OPTION("--threads", INTEGER, AT(threads), "N", "of the CPU", .min = 1, .max = 4096,
      .otherwise = "all CPUs"),
@@ -167,7 +167,7 @@ static int work(struct cli_call *call)
     int code = o->config ? read_config(&all, o->config, o->threads) : 0;
     if (code)
         return code;
-    all.device = o->device == ZINF_DEVICE_AUTO ? NULL : cli_devices[o->device];
+    all.device = o->device == ZINF_DEVICE_AUTO ? NULL : job_device_words[o->device];
     if (o->threads > 0)
         snprintf(all.threads, sizeof all.threads, "%lld", (long long)o->threads);
     if (o->path)

@@ -10,7 +10,7 @@
 #define AT(field) .offset = offsetof(struct bench_on, field)
 /* clang-format off */
 const struct option bench_device_rows[] = {
-    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = cli_devices,
+    OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = job_device_words,
      .usual = "auto"),
     CLI_NO_ROW
 };

@@ -302,6 +302,10 @@ static int load_part(const struct checkpoint *c, const char *folder, const struc
     }
     zinf_tensors_close(file);
     free(path);
+    if (code == -ENOENT && c->foreign && part > PART_MASTER)
+        code =
+            zinf_fail(code, "%s; if it was frozen when DeepSpeed trained, zinf.freeze must name it",
+                      zinf_error());
     return code;
 }
 

@@ -425,20 +425,12 @@ void gguf_add_parameters(struct zinf_gguf_writer *writer, const struct gguf_fami
 void gguf_add_of_tokenizer(struct zinf_gguf_writer *writer, const cJSON *config,
                            const cJSON *settings)
 {
-    static const struct {
-        const char *key;
-        uint32_t id;
-    } gemma[] = {
-        {"tokenizer.ggml.prefix_token_id", 67}, {"tokenizer.ggml.suffix_token_id", 69},
-        {"tokenizer.ggml.middle_token_id", 68}, {"tokenizer.ggml.fsep_token_id", 70},
-        {"tokenizer.ggml.eot_token_id", 107},
-    };
     const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "model_type"));
     const cJSON *space = cJSON_GetObjectItemCaseSensitive(settings, "add_prefix_space");
     bool is_gemma = type && !strcmp(type, "gemma");
     bool is_llama = type && (!strcmp(type, "llama") || !strcmp(type, "mistral"));
-    for (size_t i = 0; is_gemma && i < sizeof gemma / sizeof *gemma; i++)
-        zinf_gguf_u32(writer, gemma[i].key, gemma[i].id);
+    if (is_gemma) /* <end_of_turn>, which ends answers */
+        zinf_gguf_u32(writer, "tokenizer.ggml.eot_token_id", 107);
     if (is_gemma || (type && !strcmp(type, "gemma2")))
         zinf_gguf_bool(writer, "tokenizer.ggml.add_space_prefix", false);
     else if (is_llama && cJSON_IsBool(space))
