@@ -85,33 +85,36 @@ DEVICE void keep_groups(const struct zinf_route &z, float *c, float *sums, float
         c[e] = marks[e / size] < 0.0f ? -INFINITY : c[e];
 }
 
+/* Probabilities wait where the weights will be, so that shared memory holds two arrays of columns,
+ * as much as there may be. */
 KERNEL(ROUTE_THREADS) route_kernel(route_args a)
 {
-    __shared__ float p[ZINF_ROUTE_MAX_COLS], weights[ZINF_ROUTE_MAX_COLS], c[ZINF_ROUTE_MAX_COLS];
-    __shared__ float sums[ZINF_ROUTE_MAX_GROUPS], marks[ZINF_ROUTE_MAX_GROUPS];
+    __shared__ float weights[ZINF_ROUTE_MAX_COLS], c[ZINF_ROUTE_MAX_COLS];
     const int64_t row = blockIdx.x * a.z.cols;
     const float scale = a.z.scale != 0.0f ? a.z.scale : 1.0f;
-    float sum = 0.0f;
+    float *p = a.z.weights + row, sum = 0.0f;
     row_scores(a.z, a.z.logits + row, p);
-    for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS) {
-        weights[e] = -1.0f;
+    for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS)
         c[e] = a.z.bias ? p[e] + ZINF_ROUTE_BIAS(a.z.bias, a.z.cols, e) : p[e];
+    sync_block();
+    if (a.z.n_groups) {
+        keep_groups(a.z, c, weights, weights + ZINF_ROUTE_MAX_GROUPS);
+        sync_block();
     }
-    sync_block();
-    if (a.z.n_groups)
-        keep_groups(a.z, c, sums, marks);
-    sync_block();
+    for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS)
+        weights[e] = -1.0f;
     for (int i = 0; i < (int)a.z.n_chosen; i++) {
         const int e = largest(c, weights, (int)a.z.cols);
         sum += p[e];
         if (e % ROUTE_THREADS == (int)threadIdx.x)
             weights[e] = p[e];
     }
+    sync_block();
     for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS)
         if (weights[e] < 0.0f)
-            a.z.weights[row + e] = weights[e];
+            p[e] = weights[e];
         else
-            a.z.weights[row + e] = scale * (a.z.normalised ? weights[e] / sum : weights[e]);
+            p[e] = scale * (a.z.normalised ? weights[e] / sum : weights[e]);
 }
 
 KERNEL(ROUTE_THREADS) route_backward_kernel(route_args a)
