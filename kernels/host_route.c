@@ -66,7 +66,7 @@ static void choose(const struct zinf_route *a, float *weights, const float *p)
     float sum = 0, c[ZINF_ROUTE_MAX_COLS];
     for (int64_t e = 0; e < a->cols; e++) {
         weights[e] = NOT_CHOSEN;
-        c[e] = a->bias ? p[e] + a->bias[e] : p[e];
+        c[e] = a->bias ? p[e] + ZINF_ROUTE_BIAS(a->bias, a->cols, e) : p[e];
     }
     keep_groups(a, c);
     for (int64_t i = 0; i < a->n_chosen; i++) {

@@ -29,11 +29,14 @@ struct zinf_route {
     /* both */
     float scale; /* 0: 1 */
     bool sigmoid;
-    const float *bias;                 /* [cols]; NULL: none */
+    const float *bias;                 /* [ZINF_ROUTE_BIAS_PARTS][cols]: their sum; NULL: none */
     int64_t n_groups, n_groups_chosen; /* of as many experts each; 0: no groups */
     int group_top;                     /* 1 or 2 */
 };
 #define ZINF_ROUTE_MAX_GROUPS 64
+#define ZINF_ROUTE_BIAS_PARTS 3 /* 16-bit numbers that an fp32 one is the sum of */
+/* What column e is biased by. */
+#define ZINF_ROUTE_BIAS(bias, cols, e) ((bias)[e] + (bias)[(cols) + (e)] + (bias)[2 * (cols) + (e)])
 #define ZINF_ROUTE_MAX_COLS 1024
 /* What each expert has of every sample, [samples][2 cols] fp32: how many of its seq rows chose it,
  * then the sum of its probabilities; with those of `before`, if any, added. Of all that the loss

@@ -79,7 +79,8 @@ chosen() {
 # ---- one run ----
 
 write_config() { # file
-    local precision_json='' params="\"lr\":$lr"
+    local precision_json='' params="\"lr\":$lr" placement_json='"placement":"exact",'
+    [[ $extra != *'"placement"'* ]] || placement_json=''
     [ "$precision" = fp32 ] || precision_json="\"$precision\":{\"enabled\":true},"
     # Steps that overflow, and steps that do not.
     [ "$precision" != fp16 ] || precision_json='"fp16":{"enabled":true,"initial_scale_power":20,
@@ -92,7 +93,7 @@ write_config() { # file
  "zero_optimization":{"stage":$stage,"sub_group_size":$group,
   "offload_param":{"device":"$param","nvme_path":"$PWD/drive"},
   "offload_optimizer":{"device":"$state","nvme_path":"$PWD/drive","ratio":$ratio}},
- "zinf":{"placement": "exact", "threads":$threads,"schedule":"$schedule","accumulation_order":"$order",
+ "zinf":{$placement_json"threads":$threads,"schedule":"$schedule","accumulation_order":"$order",
   "direct":$([ $copies = 1 ] && echo false || echo true),"dropout":$dropout$extra}}
 END
 }

@@ -95,7 +95,7 @@ KERNEL(ROUTE_THREADS) route_kernel(route_args a)
     row_scores(a.z, a.z.logits + row, p);
     for (int e = threadIdx.x; e < (int)a.z.cols; e += ROUTE_THREADS) {
         weights[e] = -1.0f;
-        c[e] = a.z.bias ? p[e] + a.z.bias[e] : p[e];
+        c[e] = a.z.bias ? p[e] + ZINF_ROUTE_BIAS(a.z.bias, a.z.cols, e) : p[e];
     }
     sync_block();
     if (a.z.n_groups)

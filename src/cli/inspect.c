@@ -61,8 +61,12 @@ static void open_folder(struct inspection *it)
 {
     struct generate_settings settings = GENERATE_SETTINGS_UNSAID;
     char *config = zinf_path_join(it->path, "config.json");
-    if (!config)
+    char *model = zinf_path_join(it->path, "model/config.json");
+    if (!config || !model)
         add_problem(it, "%s", zinf_error());
+    else if (access(config, F_OK) && !access(model, F_OK))
+        add_problem(it, "%s is the output of a training: its model is %s/model", it->path,
+                    it->path);
     else if (access(config, F_OK))
         add_problem(it, "%s is missing: the tensors' names and shapes cannot be checked", config);
     else if (zinf_model_open(&it->model, it->path))
@@ -73,6 +77,7 @@ static void open_folder(struct inspection *it)
         add_problem(it, "%s", zinf_error());
     if (it->model && generate_read_config(&settings, it->path, it->model))
         add_problem(it, "%s", zinf_error());
+    free(model);
     free(config);
 }
 

@@ -11,15 +11,15 @@
 #define PARAM "zero_optimization.offload_param."
 #define OPT "zero_optimization.offload_optimizer."
 
-static const char optimizer_names[] = "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or Muon";
+static const char optimizer_names[] =
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or Muon";
 
 /* ---- optimizer and scheduler ---- */
 
 /* DeepSpeed's and PyTorch's that zinf does not have. */
 static const char *const other_optimizers[] = {
-    "Lamb",    "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "MuAdam",
-    "MuAdamW", "MuSGD",      "Adadelta",   "Adamax",      "NAdam",      "RAdam",
-    "RMSprop", "Rprop",      "ASGD",       "LBFGS",       "SparseAdam",
+    "Lamb",   "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "MuAdam", "MuAdamW", "MuSGD", "Adadelta",
+    "Adamax", "NAdam",      "RAdam",      "RMSprop",     "Rprop",  "ASGD",    "LBFGS", "SparseAdam",
 };
 
 int zinf_config_check_optimizer_type(struct config_loader *loader, const cJSON *type)

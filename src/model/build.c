@@ -219,3 +219,12 @@ int zinf_graph_finish(struct zinf_graph *graph)
         build_place_tensors(&graph->units[u]);
     return build_check(graph);
 }
+
+void zinf_unit_keep_exact(struct zinf_graph *graph, uint32_t unit, uint32_t tensor)
+{
+    struct zinf_tensor *t = graph->n_units ? &graph->units[unit].tensors[tensor] : NULL;
+    if (!t) /* no memory, which zinf_graph_finish tells */
+        return;
+    t->exact = true;
+    t->rows *= 3;
+}

@@ -25,6 +25,8 @@ uint32_t zinf_graph_add_unit(struct zinf_graph *graph, bool trained, const char 
 /* tensor->pieces, n_pieces, offset and elems are not looked at: they come by the calls below. */
 uint32_t zinf_graph_add_tensor(struct zinf_graph *graph, uint32_t unit,
                                const struct zinf_tensor *tensor);
+/* The vector is exact (graph.h): it has three times the rows. Before the graph is finished. */
+void zinf_unit_keep_exact(struct zinf_graph *graph, uint32_t unit, uint32_t tensor);
 /* To the unit's last tensor. */
 void zinf_graph_add_piece(struct zinf_graph *graph, uint32_t unit, const struct zinf_piece *piece);
 /* spec is copied. */

@@ -112,7 +112,7 @@ static int check_unit(const struct zinf_unit *unit)
                 return code;
             rows += t->pieces[p].rows.rows * t->pieces[p].rows.count;
         }
-        if (rows != t->rows && !t->moved)
+        if (rows != zinf_tensor_file_rows(t) && !t->moved)
             return zinf_fail(-EINVAL,
                              "unit %s: the file has %llu rows of tensor %u, which has %llu",
                              unit->name, (unsigned long long)rows, i, (unsigned long long)t->rows);

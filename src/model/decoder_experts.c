@@ -80,7 +80,8 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
 
-/* What a choice is biased by is not trained: a unit of its own. */
+/* What a choice is biased by is not trained: a unit of its own. Scores differ by less than what
+ * 16-bit numbers leave of it. */
 static uint32_t add_choice_bias(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                                 const char *prefix)
 {
@@ -90,6 +91,7 @@ static uint32_t add_choice_bias(struct zinf_graph *graph, const struct decoder *
     int at[DECODER_PLACES];
     uint32_t unit = zinf_graph_add_unit(graph, false, "choice.%lld", (long long)layer);
     decoder_add_tensors(graph, unit, d, &tensors, at);
+    zinf_unit_keep_exact(graph, unit, (uint32_t)at[DECODER_UP_B]);
     return unit;
 }
 

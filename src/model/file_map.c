@@ -216,8 +216,9 @@ static int check_flat(const struct zinf_graph *graph, struct side *sides)
                 continue;
             for (uint32_t p = 0; p < tensor->n_pieces; p++)
                 sides[p] = (struct side){&tensor->pieces[p].rows, true};
-            uint64_t row = walk(sides, tensor->n_pieces, tensor->rows);
-            if (row != tensor->rows)
+            uint64_t rows = zinf_tensor_file_rows(tensor),
+                     row = walk(sides, tensor->n_pieces, rows);
+            if (row != rows)
                 return zinf_fail(-EINVAL,
                                  "row %llu of tensor %u of unit %s is not in exactly one tensor of "
                                  "the file",

@@ -137,6 +137,9 @@ struct zinf_tensor {
      * image (kernels/quantized.h) of that, whole, as [out][in] with rows in the file's order;
      * frozen, and read by frame_linear alone. */
     enum zinf_form form;
+    /* A vector of a frozen unit that keeps the fp32 numbers of its file in any type of parameters:
+     * thirds of its rows, whose sum they are. Pieces are of the first third. */
+    bool exact;
     /* It is a tensor of another unit, at hand wherever this one is, and has no place and no pieces
      * here, but its shape: what is trained of a frozen unit. */
     bool moved;
@@ -242,6 +245,12 @@ static inline struct zinf_quantized zinf_piece_quantized(const struct zinf_tenso
                                                          const struct zinf_piece *piece)
 {
     return zinf_quantized_of(tensor->form, piece->shape[piece->transposed ? 1 : 0], tensor->cols);
+}
+
+/* Rows of a tensor that pieces give. */
+static inline uint64_t zinf_tensor_file_rows(const struct zinf_tensor *tensor)
+{
+    return tensor->exact ? tensor->rows / 3 : tensor->rows;
 }
 
 static inline uint32_t zinf_stage_visits(const struct zinf_stage *stage)

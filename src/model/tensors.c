@@ -148,6 +148,23 @@ int zinf_piece_gather(const struct zinf_tensor *tensor, const struct zinf_piece 
                 : (piece->transposed ? gather_transposed : gather_rows)(tensor, piece, g, rows);
 }
 
+/* Of numbers the 8 leading bits, of what is left these again, and the rest: the sum has all 24. */
+static void split_exact(float *rows, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t bits;
+        float first, second;
+        zinf_convert(&bits, ZINF_DTYPE_BF16, &rows[i], ZINF_DTYPE_F32, 1);
+        zinf_convert(&first, ZINF_DTYPE_F32, &bits, ZINF_DTYPE_BF16, 1);
+        rows[n + i] = rows[i] - first;
+        zinf_convert(&bits, ZINF_DTYPE_BF16, &rows[n + i], ZINF_DTYPE_F32, 1);
+        zinf_convert(&second, ZINF_DTYPE_F32, &bits, ZINF_DTYPE_BF16, 1);
+        rows[2 * n + i] = rows[n + i] - second;
+        rows[n + i] = second;
+        rows[i] = first;
+    }
+}
+
 int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *g, float *flat)
 {
     int code = 0;
@@ -156,6 +173,8 @@ int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *g, 
         const struct zinf_tensor *tensor = &unit->tensors[i];
         for (uint32_t p = 0; !code && p < tensor->n_pieces && tensor->form == ZINF_FORM_PLAIN; p++)
             code = zinf_piece_gather(tensor, &tensor->pieces[p], g, flat + tensor->offset);
+        if (!code && tensor->exact)
+            split_exact(flat + tensor->offset, zinf_tensor_file_rows(tensor));
     }
     return code;
 }
@@ -185,6 +204,18 @@ static uint32_t same_unit(const struct zinf_file_tensor *t, uint32_t p)
     while (p + n < t->n_parts && t->parts[p + n].unit == t->parts[p].unit)
         n++;
     return n;
+}
+
+static int stream_exact(const struct zinf_tensor *tensor, const float *rows,
+                        const struct zinf_stream *s)
+{
+    const uint64_t n = zinf_tensor_file_rows(tensor);
+    int code = 0;
+    for (uint64_t i = 0; !code && i < n; i++) {
+        const float value = (rows[i] + rows[n + i]) + rows[2 * n + i];
+        code = s->write(s->context, &value, 1);
+    }
+    return code;
 }
 
 /* The rows from *row on that the parts of a unit have. */
@@ -229,7 +260,9 @@ static int stream_slab(const struct zinf_file_tensor *t, const struct zinf_strea
         const float *flat = NULL;
         n = same_unit(t, p);
         code = s->flat(s->context, t->parts[p].unit, &flat);
-        if (!code)
+        if (!code && t->parts[p].tensor->exact)
+            code = stream_exact(t->parts[p].tensor, flat + t->parts[p].tensor->offset, s);
+        else if (!code)
             code = t->transposed ? stream_transposed(t, flat, s)
                                  : stream_rows(&t->parts[p], n, flat, s, &row);
     }

@@ -129,7 +129,9 @@ struct setup {
     bool in_place;                 /* updates are made as soon as they can be, for good */
     bool durable;                  /* all state will be on the drive, in two generations */
     bool durable_copies;           /* and, as not all parameters are, these once more behind it */
-    bool durability_is_open;       /* nobody asked: not where RAM could have some of the state */
+    uint64_t
+        spared_bytes; /* of the drive in a step, about, where RAM has state and so they are not */
+    bool durability_is_open; /* nobody asked: not where RAM could have some of the state */
 
     struct weight_files *weights; /* setup_files.c: read in place; NULL: they are not */
 

@@ -27,6 +27,8 @@ static int range_of(const struct setup *s, const struct zinf_tensors *file, cons
     snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : prefix, piece->name);
     const struct zinf_tensor_info *info = zinf_tensors_find(file, name);
     enum zinf_dtype dtype;
+    if (t->exact)
+        return -ENOTSUP;
     const uint64_t elems = piece->shape[0] * (piece->rank == 2 ? piece->shape[1] : 1);
     if (!info || info->view || zinf_file_dtype_to_dtype(info->dtype, &dtype) || dtype != s->dtype ||
         info->n_elems != (piece->n_slabs ? piece->n_slabs : 1) * elems)

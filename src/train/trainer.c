@@ -207,6 +207,7 @@ static int start_executor(struct zinf_trainer *t)
 static int create(struct zinf_trainer *t, const struct zinf_trainer_options *options)
 {
     struct variant variant;
+    char text[256];
     int code = setup_init(&t->setup, options, false);
     if (code)
         return code;
@@ -224,6 +225,8 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
         code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);
+    if (!code && trains(&t->setup) && plan_lost_text(&t->plan, text))
+        zinf_log_once(ZINF_LOG_INFO, "durability", "%s", text);
     if (!code)
         code = open_queues(t);
     if (!code)

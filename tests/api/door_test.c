@@ -264,6 +264,74 @@ static void test_texts_are_by_the_weights_of_steps(void)
     free(again);
 }
 
+/* ---- several processes ---- */
+
+/* Two steps and an evaluation: losses. Each process takes its share of four samples, of which one
+ * alone has all. */
+static void take_steps(const char *model, int rank, int world, double losses[3])
+{
+    struct rows r = {.n = 8, .format = texts};
+    int32_t ids[4 * 32], targets[4 * 32];
+    int64_t samples, tokens;
+    const int64_t first = 4 / world * rank * 32;
+    for (int i = 0; i < 4 * 32; i++) {
+        ids[i] = 'a' + i * 7 % 23;
+        targets[i] = 'a' + (i + 1) * 7 % 23;
+    }
+    set("lr", "1e-2");
+    set("seq_len", "32");
+    set("format", "text");
+    set("accumulate", world == 1 ? "2" : "1");
+    struct zinf_session *session = opened(model);
+    CHECKF(!give(session, ZINF_ROWS_OF_EVALUATION, &r, false), "%s", zinf_error());
+    CHECKF(!zinf_session_batch(session, &samples, &tokens), "%s", zinf_error());
+    CHECKF(samples == 4 / world && tokens == 32, "%lld samples", (long long)samples);
+    for (int i = 0; i < 2; i++) {
+        struct zinf_step step = ZINF_SIZED(struct zinf_step);
+        CHECKF(!zinf_session_step(session, ids + first, targets + first, &step), "%s",
+               zinf_error());
+        losses[i] = step.loss;
+    }
+    losses[2] = evaluation(session);
+    zinf_session_close(session);
+}
+
+/* One of the processes that the test below starts, as torchrun does: it prints its losses. */
+static int run_rank(const char *model, const char *folder)
+{
+    double losses[3] = {0};
+    snprintf(output, sizeof output, "%s", folder);
+    take_steps(model, atoi(getenv("RANK")), 2, losses);
+    FILE *file = fopen(in_work(gpt, getenv("RANK")), "w");
+    for (int i = 0; file && i < 3; i++)
+        fprintf(file, "%.9g\n", losses[i]);
+    return !file || fclose(file) || tap_case_failures;
+}
+
+static void test_steps_and_evaluations_of_two_processes(void)
+{
+    double one[3], two[3];
+    char command[2048], path[600];
+    take_steps(gpt, 0, 1, one);
+    snprintf(command, sizeof command,
+             "p=$((20000 + $$ %% 10000 * 4)); for r in 1 0; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 "
+             "LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$p TORCHELASTIC_RESTART_COUNT=1 "
+             "TORCHELASTIC_RUN_ID=door-$$ OMP_NUM_THREADS=1 /proc/%ld/exe '%s' '%s' '%s'/out-$r & "
+             "done; wait",
+             (long)getpid(), work, gpt, work);
+    CHECK(!system(command));
+    for (int rank = 0; rank < 2; rank++) {
+        FILE *file = fopen(in_work(path, rank ? "1" : "0"), "r");
+        CHECKF(file && fscanf(file, "%lf %lf %lf", &two[0], &two[1], &two[2]) == 3, "rank %d",
+               rank);
+        for (int i = 0; file && i < 3; i++)
+            CHECKF(fabs(one[i] - two[i]) < 1e-5, "%d of rank %d: %.9g, %.9g", i, rank, one[i],
+                   two[i]);
+        if (file)
+            fclose(file);
+    }
+}
+
 /* ---- options ---- */
 
 static void test_one_name_of_two_options(void)
@@ -320,8 +388,12 @@ static void test_sentences_call_options_as_the_caller_does(void)
     CHECKF(!strcmp(text, "option seq-"), "%s", text);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 4) {
+        snprintf(work, sizeof work, "%s", argv[1]);
+        return run_rank(argv[2], argv[3]);
+    }
     struct zinf_model_shape shape = {.arch = "gpt2",
                                      .size = "small",
                                      .layers = 2,
@@ -341,6 +413,7 @@ int main(void)
     TAP_RUN(test_steps_are_of_one_seat);
     TAP_RUN(test_an_encoder_decoder);
     TAP_RUN(test_texts_are_by_the_weights_of_steps);
+    TAP_RUN(test_steps_and_evaluations_of_two_processes);
     TAP_RUN(test_one_name_of_two_options);
     TAP_RUN(test_sentences_call_options_as_the_caller_does);
     remove_work();

@@ -93,6 +93,8 @@ whole_training() {
 }
 # A configuration that names the drive, on a machine whose RAM takes it all, says where things are.
 where_things_are() {
+    run 0 "$zinf" estimate --model xl --config nvme.json --machine 4090,ram=128G &&
+        ! says "RAM takes" >/dev/null && ! complains "RAM takes" >/dev/null || return 1
     sed 's/"exact"/"auto"/' nvme.json >fill.json
     run 0 "$zinf" estimate --model xl --config fill.json --machine 4090,ram=128G &&
         says "parameters on host, optimizer state on host, gradients on host" "drive 0 B" &&

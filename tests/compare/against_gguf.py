@@ -40,13 +40,14 @@ def byte_tokenizer(folder, pattern):
     fast.save_pretrained(folder)
 
 
-def piece_tokenizer(folder):
+def piece_tokenizer(folder, prefix):
     import io
     import sentencepiece
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXT), model_writer=model, vocab_size=330, model_type="bpe",
-        byte_fallback=True, minloglevel=2, pad_id=3, normalization_rule_name="identity")
+        byte_fallback=True, minloglevel=2, add_dummy_prefix=prefix, pad_id=3,
+        normalization_rule_name="identity")
     (folder / "tokenizer.model").write_bytes(model.getvalue())
     (folder / "tokenizer_config.json").write_text(json.dumps({
         "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True,
@@ -59,8 +60,8 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
 QWEN2 = LLAMA3.replace("{1,3}", "")
 FORMS = ("f32", "f16", "bf16", "q8_0")
 COMMON = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-              num_key_value_heads=2, vocab_size=352, max_position_embeddings=256, bos_token_id=0,
-              eos_token_id=1)
+              num_key_value_heads=2, vocab_size=352, max_position_embeddings=256, bos_token_id=1,
+              eos_token_id=2)
 CASES = {
     "llama": (dict(rope_parameters={"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0,
                                     "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -87,7 +88,7 @@ def make(name, folder):
             p.add_(torch.randn(p.shape) * 0.3)
     model.save_pretrained(folder)
     if pattern is None:
-        piece_tokenizer(folder)
+        piece_tokenizer(folder, not name.startswith("gemma"))
     else:
         byte_tokenizer(folder, pattern)
 

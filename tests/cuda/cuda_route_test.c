@@ -44,7 +44,7 @@ static void grouped_case(struct twin *t, struct zinf_route a)
     struct pair logits = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 1, 1.5f));
     struct pair weights = pair_of(t, tensor_new(ZINF_DTYPE_F32, n));
     struct pair d = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 2, 1.0f));
-    struct pair bias = pair_of(t, tensor_random(ZINF_DTYPE_F32, (size_t)a.cols, 3, 0.3f));
+    struct pair bias = pair_of(t, tensor_random(ZINF_DTYPE_F32, 3 * (size_t)a.cols, 3, 0.3f));
     ON_BOTH(t, (a.logits = at(&logits, side), a.weights = at(&weights, side),
                 a.bias = at(&bias, side), ops->route_forward(q, &a)));
     PAIR_CHECK(t, &weights, 1e-6, 1e-6);

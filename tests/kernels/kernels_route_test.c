@@ -73,7 +73,8 @@ static void test_shapes_are_checked(void)
  * one with the larger sum of both, or with the largest alone. */
 static void biased_groups(struct fixture *f)
 {
-    const float logits[4] = {0, 0, 2, -2}, bias[4] = {0.3f, 0.3f, 0, 0};
+    const float logits[4] = {0, 0, 2, -2},
+                bias[12] = {0.2f, 0.2f, 0, 0, 0.07f, 0.07f, 0, 0, 0.03f, 0.03f};
     float weights[4];
     struct zinf_route a = {.rows = 1,
                            .cols = 4,

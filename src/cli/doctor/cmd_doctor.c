@@ -18,7 +18,9 @@ static void look(struct doctor *d)
     bool usable = doctor_libraries(d) && doctor_gpu(d);
     doctor_links(d);
     if (!usable) {
-        doctor_line(d, "the rest", DOCTOR_LEFT_OUT, NULL, "copies, operations, a step");
+        doctor_line(d, "the rest", DOCTOR_LEFT_OUT, NULL,
+                    "copies, operations, a step; without a GPU training goes on the CPU (--device "
+                    "host), which needs none of this");
         return;
     }
     doctor_copies(d);

@@ -82,7 +82,8 @@ static int choose(struct zinf_frame *f, float *logits, struct zinf_route *out)
 {
     const struct router_spec *s = f->stage->spec;
     const uint64_t n = (uint64_t)s->n_experts;
-    float *bias = s->biased ? frame_scratch(f, n * sizeof(float)) : NULL;
+    const uint64_t thirds = ZINF_ROUTE_BIAS_PARTS * n;
+    float *bias = s->biased ? frame_scratch(f, thirds * sizeof(float)) : NULL;
     *out = (struct zinf_route){
         .rows = frame_rows(f),
         .cols = s->n_experts,
@@ -100,9 +101,9 @@ static int choose(struct zinf_frame *f, float *logits, struct zinf_route *out)
         .n_groups_chosen = s->n_groups_chosen,
         .group_top = s->group_top,
     };
-    return s->biased
-               ? frame_convert(f, bias, ZINF_DTYPE_F32, frame_weight(f, 1, 0), f->compute->dtype, n)
-               : 0;
+    return s->biased ? frame_convert(f, bias, ZINF_DTYPE_F32, frame_weight(f, 1, 0),
+                                     f->compute->dtype, thirds)
+                     : 0;
 }
 
 static int forward(struct zinf_frame *f)

@@ -161,6 +161,8 @@ static inline bool goes_once(const struct plan *p)
 /* Before any plan is made: whether steps outlive the process where the configuration leaves it
  * open. They do where RAM takes none of the state that would have to be on the drive. */
 void plan_settle_durability(struct setup *setup);
+/* Says, where steps do not outlive the process since RAM has state, what would change that. */
+const char *plan_lost_text(const struct plan *p, char text[static 256]);
 /* Says, where anything is, what is in RAM that the configuration lets go to the drive. */
 const char *plan_filled_text(const struct plan *p, char text[static 256]);
 /* What points into the arenas, from device_base and host_base. */

@@ -106,6 +106,19 @@ static void print_ranks(const struct setup *s, bool by_link, FILE *out)
         fprintf(out, "plan: GPUs gather units and add gradients among themselves (NCCL)\n");
 }
 
+const char *plan_lost_text(const struct plan *p, char text[static 256])
+{
+    char more[16];
+    if (!p->setup->spared_bytes)
+        return NULL;
+    snprintf(text, 256,
+             "RAM takes a part of the optimizer state, so a run goes on from its last checkpoint "
+             "(--save-every); with zinf.durability \"step\" every step survives kill -9, and about "
+             "%s more a step are read and written",
+             zinf_size_format(more, sizeof more, p->setup->spared_bytes));
+    return text;
+}
+
 const char *plan_filled_text(const struct plan *p, char text[static 256])
 {
     const struct setup *s = p->setup;
@@ -152,6 +165,8 @@ int plan_print(const struct plan *p, FILE *out)
         print_ranks(s, p->variant.by_link, out);
     print_adapters(p, out);
     if (plan_filled_text(p, filled))
+        fprintf(out, "plan: %s\n", filled);
+    if (plan_lost_text(p, filled))
         fprintf(out, "plan: %s\n", filled);
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,

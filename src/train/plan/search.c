@@ -207,25 +207,17 @@ void plan_settle_durability(struct setup *setup)
     const struct variant usual = {
         .by_link = setup->must_link, .host_grads_part = 4, .host_states = 4};
     struct plan filled;
-    char more[16];
     if (!setup->durable || !setup->durability_is_open)
         return;
     setup->durable = false;
     setup->durable = plan_make(&filled, setup, &usual) != 0;
     if (setup->durable)
         return;
-    uint64_t bytes = 0;
     for (uint32_t u = 0; u < setup->n_units; u++)
         if (filled.homes[u].state == ZINF_TIER_HOST && unit_trains(setup, u))
-            bytes += 2 * setup_unit_state_bytes(setup, u);
+            setup->spared_bytes += 2 * setup_unit_state_bytes(setup, u);
     plan_fini(&filled);
-    setup->durable = !bytes;
-    if (bytes)
-        zinf_log_once(ZINF_LOG_INFO, "durability",
-                      "RAM takes a part of the optimizer state, so a run goes on from its last "
-                      "checkpoint (--save-every); with zinf.durability \"step\" every step "
-                      "survives kill -9, and %s more a step are read and written",
-                      zinf_size_format(more, sizeof more, bytes));
+    setup->durable = !setup->spared_bytes;
 }
 
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)

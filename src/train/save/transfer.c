@@ -181,6 +181,17 @@ bool transfer_has(const struct setup *s, const struct zinf_file_tensor *tensor, 
     return has;
 }
 
+enum zinf_dtype transfer_file_dtype(const struct zinf_file_tensor *tensor, enum zinf_dtype dtype)
+{
+    return tensor->parts[0].tensor->exact ? ZINF_DTYPE_F32 : dtype;
+}
+
+const struct zinf_file_tensor *transfer_ordered(const struct zinf_file_map *files, uint32_t i)
+{
+    const struct zinf_file_tensor *t = &files->tensors[i % files->n_tensors];
+    return t->parts[0].tensor->exact == (i < files->n_tensors) ? t : NULL;
+}
+
 int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
                      const char *prefix, enum zinf_dtype dtype)
 {
@@ -188,6 +199,7 @@ int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_
     uint64_t shape[3];
     const int rank = zinf_piece_shape(tensor->parts[0].piece, shape);
     zinf_file_tensor_name(tensor, prefix, name, sizeof name);
+    dtype = transfer_file_dtype(tensor, dtype);
     return zinf_tensors_writer_declare(writer, name, zinf_file_dtype_from_dtype(dtype), rank,
                                        shape);
 }

@@ -32,6 +32,11 @@ int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const 
 bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
 /* Whether its optimizer, or that of any of it, has the moment; a master, a gradient: it has. */
 bool transfer_has(const struct setup *setup, const struct zinf_file_tensor *tensor, int part);
+/* The type that a file of numbers of this type has of the tensor. */
+enum zinf_dtype transfer_file_dtype(const struct zinf_file_tensor *tensor, enum zinf_dtype dtype);
+/* Tensors in the order in which a file is written, whose larger numbers come first: of i below
+ * 2 n_tensors, NULL where there is none. */
+const struct zinf_file_tensor *transfer_ordered(const struct zinf_file_map *files, uint32_t i);
 int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_tensor *tensor,
                      const char *prefix, enum zinf_dtype dtype);
 

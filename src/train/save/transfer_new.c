@@ -48,13 +48,14 @@ struct fresh {
 /* All parts of a tensor of the file begin alike. */
 static int append(const struct fresh *f, const struct zinf_file_tensor *t)
 {
-    uint64_t elems = zinf_file_tensor_elems(t);
+    const uint64_t elems = zinf_file_tensor_elems(t);
+    const enum zinf_dtype dtype = transfer_file_dtype(t, f->dtype);
     int code = 0;
     for (uint64_t at = 0; !code && at < elems; at += BLOCK_ELEMS) {
         uint64_t n = elems - at < BLOCK_ELEMS ? elems - at : BLOCK_ELEMS;
         zinf_tensor_init_fill(t->parts[0].tensor, t->parts[0].piece, f->seed, at, n, f->block);
-        zinf_convert(f->packed, f->dtype, f->block, ZINF_DTYPE_F32, n);
-        code = zinf_tensors_writer_append(f->writer, f->packed, n * zinf_dtype_bytes(f->dtype));
+        zinf_convert(f->packed, dtype, f->block, ZINF_DTYPE_F32, n);
+        code = zinf_tensors_writer_append(f->writer, f->packed, n * zinf_dtype_bytes(dtype));
     }
     return code;
 }
@@ -64,12 +65,16 @@ static int append_all(const struct fresh *f, const struct zinf_model *model)
     struct zinf_file_map *files = NULL;
     const char *prefix = zinf_model_family(model)->prefix;
     int code = zinf_file_map_create(&files, zinf_model_graph(model));
-    for (uint32_t i = 0; !code && i < files->n_tensors; i++)
-        code = transfer_declare(f->writer, &files->tensors[i], prefix, f->dtype);
+    for (uint32_t i = 0; !code && i < 2 * files->n_tensors; i++) {
+        const struct zinf_file_tensor *t = transfer_ordered(files, i);
+        code = t ? transfer_declare(f->writer, t, prefix, f->dtype) : 0;
+    }
     if (!code)
         code = zinf_tensors_writer_begin(f->writer);
-    for (uint32_t i = 0; !code && i < files->n_tensors; i++)
-        code = append(f, &files->tensors[i]);
+    for (uint32_t i = 0; !code && i < 2 * files->n_tensors; i++) {
+        const struct zinf_file_tensor *t = transfer_ordered(files, i);
+        code = t ? append(f, t) : 0;
+    }
     zinf_file_map_destroy(files);
     return code ? code : zinf_tensors_writer_finish(f->writer);
 }

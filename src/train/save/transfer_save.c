@@ -97,14 +97,19 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
     };
     const struct zinf_file_map *files = s->setup->files;
     int code = 0;
-    for (uint32_t i = 0; !code && i < files->n_tensors; i++)
-        if (transfer_has(s->setup, &files->tensors[i], part))
-            code = transfer_declare(writer, &files->tensors[i], s->prefix, dtype);
+    for (uint32_t i = 0; !code && i < 2 * files->n_tensors; i++) {
+        const struct zinf_file_tensor *t = transfer_ordered(files, i);
+        if (t && transfer_has(s->setup, t, part))
+            code = transfer_declare(writer, t, s->prefix, dtype);
+    }
     if (!code)
         code = zinf_tensors_writer_begin(writer);
-    for (uint32_t i = 0; !code && i < files->n_tensors; i++)
-        if (transfer_has(s->setup, &files->tensors[i], part))
-            code = zinf_file_tensor_stream(&files->tensors[i], &stream);
+    for (uint32_t i = 0; !code && i < 2 * files->n_tensors; i++) {
+        const struct zinf_file_tensor *t = transfer_ordered(files, i);
+        context.dtype = t ? transfer_file_dtype(t, dtype) : dtype;
+        if (t && transfer_has(s->setup, t, part))
+            code = zinf_file_tensor_stream(t, &stream);
+    }
     return code ? code : zinf_tensors_writer_finish(writer);
 }
 
