@@ -1,17 +1,20 @@
 /*
- * api: what a program does with zinf without being the command. A *session* is made of options,
- * each a name and a text: those of zinf-train(1), and of zinf-eval(1) and zinf-generate(1) those
- * that say how texts are made and measured, without their dashes: {"model", "DIR"}, {"lora-rank",
- * "8"}. It trains as a whole, or takes steps of the caller's own; it evaluates, continues texts,
- * gives logits and gradients, and saves. The command is made of the same calls.
+ * api: zinf as a library. A program opens a *session* with options. Each option is a name and a
+ * text: {"model", "DIR"}, {"lora-rank", "8"}. The names are those of the command without dashes:
+ * all options of zinf-train(1), and the options of zinf-eval(1) and zinf-generate(1) about
+ * generation and metrics. A session runs a whole training, or single steps on batches of the
+ * caller. It also evaluates, generates texts, computes logits and gradients, and saves the model.
+ * The command makes the same calls.
  *
- * Who has what: strings are copied. What a call returns is the caller's where the call says so.
- * Structs begin with their size, which the caller sets (ZINF_SIZED): a later version may have more.
+ * Ownership: strings given by the caller are copied. A comment at each call says what the caller
+ * must free. Structs begin with their size, which the caller sets (ZINF_SIZED), because a later
+ * version may add fields.
  *
- * Threads: one at a time uses a session; zinf_session_cancel comes from any, a signal handler too.
- * Errors: 0 or -errno, and a sentence by zinf_error(), which calls options as the session that was
- * opened last does: by their names, or with dashes as the command has them. What is said beside
- * goes to the sink of zinf_log_set_sink (base.h).
+ * Threads: only one thread at a time may use a session. zinf_session_cancel may be called from any
+ * thread and from a signal handler.
+ * Errors: calls return 0 or -errno, and zinf_error() gives a sentence. The sentence writes option
+ * names as the session opened last did: without dashes, or with dashes as on the command line.
+ * Other messages go to the sink of zinf_log_set_sink (base.h).
  */
 #ifndef ZINF_API_H
 #define ZINF_API_H
@@ -30,28 +33,30 @@ extern "C" {
     }
 
 struct zinf_setting {
-    const char *name, *text; /* of what takes no value "true" or "false" */
+    const char *name, *text; /* text of an option without a value: "true" or "false" */
 };
 struct zinf_session;
-/* Reads the options alone; model, configuration and data are opened by the first call that needs
- * them. A name may come twice where its option takes several values. -EINVAL: the sentence names
- * the option. */
+/* Only reads the options; the first call that needs the model, the configuration or the data opens
+ * them. A name may be given several times if its option takes several values. -EINVAL: the sentence
+ * names the option. */
 int zinf_session_open(struct zinf_session **out, const struct zinf_setting *options, size_t n);
 void zinf_session_close(struct zinf_session *session);
 
-/* Rows of data beside those of the files: JSON objects as the files' lines have them, one at a time
- * in memory. They go to a file in the folder of option output, which stays with a training: with
- * option resume the rows that it has taken are there, and the caller goes on behind them. */
+/* Gives rows of data in addition to the data files. A row is a JSON object, as on one line of a
+ * .jsonl file; one row at a time is in memory. The rows are copied to a file in the folder of
+ * option output. A training keeps this file: with option resume, rows that the earlier run copied
+ * are read from it, and the caller gives only the rows after them. */
 enum zinf_row_kind {
     ZINF_ROWS_OF_TRAINING,
     ZINF_ROWS_OF_EVALUATION,
 };
 struct zinf_row_source {
     size_t size;
-    /* 1 and a row that is borrowed until the next call, 0 at the end, < 0 to give up. */
+    /* Returns 1 and a row, which is borrowed until the next call; 0 at the end; < 0 for failure. */
     int (*next)(void *arg, const char **row);
-    /* The first n are there: the next call gives the one behind them. 0, or < 0. NULL: all are read
-     * again, and the first n dropped. */
+    /* Skips the first n rows, which an earlier run has copied: the following call of next gives row
+     * n + 1. Returns 0, or < 0 for failure. NULL: next is called for all rows, and the first n are
+     * dropped. */
     int (*skip)(void *arg, uint64_t n);
     void *arg;
 };
@@ -60,7 +65,7 @@ int zinf_session_rows(struct zinf_session *session, enum zinf_row_kind which,
 
 struct zinf_step {
     size_t size;
-    uint64_t step, steps; /* from 1; of all, 0: not known */
+    uint64_t step, steps; /* this step, from 1; steps of the whole training, 0: not known */
     double loss, grad_norm, lr, seconds;
     uint64_t tokens;
     bool skipped; /* overflow: no update was made */
@@ -72,9 +77,10 @@ struct zinf_figure {
 struct zinf_measure {
     size_t size;
     double loss;
-    uint64_t tokens; /* that count; samples or pairs where these do */
-    /* Of the pairs, where samples are some: means of the rewards, the share that is right, and of
-     * KTO the divergence, else NaN. */
+    uint64_t tokens; /* over which loss is the mean; samples or pairs where the loss is of these */
+    /* If the samples are preference pairs: their number, the mean reward of chosen and of rejected
+     * answers, the share of pairs whose chosen answer has the higher reward, and for KTO the KL
+     * divergence (NaN for other losses). */
     uint64_t pairs;
     double chosen, rejected, accuracy, kl;
     uint32_t n_scores;
@@ -88,63 +94,73 @@ struct zinf_events {
     void (*saved)(void *arg, uint64_t step, const char *folder);
     void *arg;
 };
-/* The whole training: what `zinf train` does, into the folder of option output. events: NULL:
- * nobody is told. */
+/* Runs the whole training, as `zinf train` does, and writes to the folder of option output. events
+ * may be NULL: then no function is called. */
 int zinf_session_train(struct zinf_session *session, const struct zinf_events *events);
-/* The step ends, is saved, and zinf_session_train returns. */
+/* Makes zinf_session_train finish the current step, save a checkpoint and return. */
 void zinf_session_cancel(struct zinf_session *session);
 
-/* Samples of a step in this process: micro-batch times accumulate of them, and tokens in each. Of
- * several that a launcher started each has its own, and all make the same calls. */
+/* samples: how many samples this process computes in a step (micro-batch size times gradient
+ * accumulation); tokens: the length of each. If a launcher started several processes, each gives
+ * samples of its own, and all of them must make the same calls. */
 int zinf_session_batch(struct zinf_session *session, int64_t *samples, int64_t *tokens);
-/* One optimizer step over ids and targets [samples][tokens]; a target < 0 does not count. NULL
- * result: nobody asks. Option steps, of a schedule, counts from the first such call. */
+/* One optimizer step over ids and targets [samples][tokens]; a target < 0 has no loss. result may
+ * be NULL. The learning-rate schedule begins at the first call and is as long as option steps says.
+ */
 int zinf_session_step(struct zinf_session *session, const int32_t *ids, const int32_t *targets,
                       struct zinf_step *result);
-/* Over the data of option eval-data, or of data, by all processes together, which are told the
- * same: without updates. After steps of the weights that they left, else of the model's folder. */
+/* Evaluates the data of option eval-data, or else of option data, without updates. It uses the
+ * weights after the steps made so far, or the model folder's if there were none. All processes
+ * share the work, and all get the same result. */
 int zinf_session_evaluate(struct zinf_session *session, struct zinf_measure *result);
-/* Logits [vocabulary] after the last of n ids. */
+/* Computes the logits [vocabulary] of the token that follows n ids. */
 int zinf_session_logits(struct zinf_session *session, const int32_t *ids, int64_t n, float *logits);
 int64_t zinf_session_vocabulary(struct zinf_session *session); /* or -errno */
-/* Forward and backward of the first batch of option data, without dropout: fp32 gradients under
- * their Hugging Face names into a safetensors file, loss and norm of the gradient. */
+/* Runs forward and backward on the first batch of option data, without dropout. Writes the fp32
+ * gradients under their Hugging Face names to a safetensors file, and returns the loss and the
+ * gradient's norm. */
 int zinf_session_gradients(struct zinf_session *session, const char *file, double *loss,
                            double *norm);
 
-/* Continues a text, of an encoder-decoder answers it, by the weights that steps have left, else by
- * the model's folder; *out: the new part alone, on the heap, for free(). */
+/* Continues a prompt; an encoder-decoder reads it as its source and generates a target. Uses the
+ * weights after the steps made so far, or the model folder's. *out is only the new text, which the
+ * caller must free(). */
 int zinf_session_generate(struct zinf_session *session, const char *prompt, char **out);
-/* Several texts at once, option batch of them. Strings of an answer are borrowed for the call. */
+/* What zinf_session_texts generated for one prompt. Pointers are valid during the callback only. */
 struct zinf_answer {
     size_t size;
     const char *prompt; /* as the model reads it */
-    const char *text;   /* the new part */
-    const char *whole;  /* both; of a chat and of an encoder-decoder the new part */
-    const char *finish; /* "length", "context", "end", "stop" */
+    const char *text;   /* the new text */
+    const char *whole;  /* prompt and new text; for chats and encoder-decoders the new text */
+    const char *finish; /* why it ended: "length", "context", "end", "stop" */
     const int32_t *ids; /* [n_ids]: the new tokens */
     int64_t n_ids, prompt_tokens;
 };
 struct zinf_text_events {
     size_t size;
-    /* Of the only prompt: a piece of the whole text, as it comes. NULL: nobody waits for it. */
+    /* If there is one prompt: called with each piece of the whole text as it is generated. NULL:
+     * not called. */
     void (*grown)(void *arg, const char *piece, size_t bytes);
-    void (*made)(void *arg, size_t number, const struct zinf_answer *answer); /* in their order */
+    void (*made)(void *arg, size_t number, const struct zinf_answer *answer); /* in order */
     void *arg;
 };
-/* Tokens, those of sources too, and seconds of the calls that read prompts and of those that only
- * made new tokens, which are decoded_tokens. */
+/* Tokens and times of a generation. Each pass of the model either reads prompts (or an
+ * encoder-decoder's sources), in prompt_seconds, or only generates, in decode_seconds; new tokens
+ * of passes of the second kind are decoded_tokens. */
 struct zinf_text_speed {
     size_t size;
     int64_t prompt_tokens, new_tokens, decoded_tokens;
     double prompt_seconds, decode_seconds;
 };
+/* Continues n prompts; option batch says how many are computed at once. */
 int zinf_session_texts(struct zinf_session *session, const char *const *prompts, size_t n,
                        const struct zinf_text_events *events, struct zinf_text_speed *speed);
-/* The weights that steps have left, as a Hugging Face model folder; of adapters PEFT's. */
+/* Saves the weights after the steps made so far as a Hugging Face model folder; adapters are saved
+ * as a PEFT folder. */
 int zinf_session_save(struct zinf_session *session, const char *folder);
 
-/* What the training would take, before it begins; by stated speeds where none are measured. */
+/* Computes what the training would take, before it begins. Times are computed from measured speeds,
+ * or from stated defaults if none were measured. */
 struct zinf_plan {
     size_t size;
     uint64_t params, tokens; /* tokens a step */

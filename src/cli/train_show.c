@@ -96,6 +96,7 @@ static void on_planned(void *arg, const struct zinf_trainer *trainer)
     struct train_show *s = arg;
     for (int tier = 0; tier < 3; tier++)
         s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier) * n_seats(s);
+    s->gpu = zinf_trainer_gpu(trainer);
     if (s->shows_plan)
         print_plan(trainer);
     s->is_filled = zinf_trainer_filled(trainer, s->filled);

@@ -28,6 +28,7 @@ struct train_show {
     struct zinf_evaluation evaluation; /* the last; tokens 0: there was none */
     bool is_filled; /* filled says what RAM has that the configuration lets go to the drive */
     char filled[256];
+    const char *gpu;     /* of the first seat, borrowed from the trainer; NULL: the CPU computes */
     uint64_t planned[3]; /* device, host, drive bytes; on the host device two are RAM */
     struct zinf_run_best best;
     char *checkpoint;         /* the last one saved, on the heap */

@@ -161,7 +161,11 @@ static void say_places(const struct train_show *s)
 {
     const struct zinf_config *c = s->session->config;
     static const char *const places[] = {"device", "RAM", "drive"};
-    char device[16], host[16], drive[16];
+    char device[16], host[16], drive[16], more[24] = "";
+    if (s->session->run.seats > 1)
+        snprintf(more, sizeof more, " and %u more", (unsigned)s->session->run.seats - 1);
+    if (s->gpu)
+        line("device", "%s%s", s->gpu, more);
     line(
         "placement",
         "parameters: %s; gradients: %s; optimizer: %s (as configured; --plan prints what is where)",

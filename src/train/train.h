@@ -111,6 +111,8 @@ int zinf_trainer_print_plan(const struct zinf_trainer *trainer, FILE *out);
 /* Whether RAM has anything that the configuration lets go to the drive: then a sentence that says
  * what, and which keys limit it. */
 bool zinf_trainer_filled(const struct zinf_trainer *trainer, char text[static 256]);
+/* The name of the GPU that computes, borrowed from the trainer. NULL: the CPU computes. */
+const char *zinf_trainer_gpu(const struct zinf_trainer *trainer);
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memory_tier);
 
 /* Means of the n pairs that count (kernels/loss.h), or with has_kl of KTO's single sequences.

@@ -296,6 +296,11 @@ int64_t zinf_trainer_seq_len(const struct zinf_trainer *t)
     return t->setup.seq;
 }
 
+const char *zinf_trainer_gpu(const struct zinf_trainer *t)
+{
+    return device_is_far(&t->setup) ? t->setup.device->name : NULL;
+}
+
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *t, int memory_tier)
 {
     return zinf_ledger_total_bytes(t->plan.ledger, (enum zinf_memory_tier)memory_tier);

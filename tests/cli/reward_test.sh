@@ -121,7 +121,7 @@ complains "--model gpt2 has no head" "zinf train --task reward"
 verdict $? "a model without a head has no scores"
 run 1 "$zinf" train --model gpt2 --task preference --preference reward --data pairs.jsonl \
     --micro-batch 2 --output none
-complains "--task reward"
+complains "--preference reward: use dpo, ipo, orpo, simpo or kto"
 verdict $? "nor learns them as another task"
 [ ! -e none/model ]
 verdict $? "nothing is left of those"

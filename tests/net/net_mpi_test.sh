@@ -27,7 +27,10 @@ check "which says why" says "rank 0 sees -103: rank 1 has failed: the drive is f
 check "a rank that fails while others are busy" fails early 3
 check "does not spoil what they are at" says "rank 0 trades, then sees -103: rank 1 has failed" \
     "rank 2 trades, then sees -103: rank 1 has failed"
+ZINF_TEST_FOLDER=$work
+export ZINF_TEST_FOLDER
 for how in across idle; do
+    rm -f "$work"/spoke-*
     check "a rank that fails on one axis ($how)" fails $how 4
     check "ends those on others" says "rank 0: hears of it" "rank 1: hears of it" \
         "rank 2: hears of it" "rank 3: hears of it"

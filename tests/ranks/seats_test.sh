@@ -157,7 +157,7 @@ if [ -f "$module" ]; then
     check "have its bits" same_result "$work/gpu1" "$work/gpu4"
     check "two of four by their numbers" run 0 gpus 4 --config "$work/two.json" --devices 3,1 \
         --output "$work/gpu2"
-    check "begin with the first" complains "(GPU 3, "
+    check "begin with the first" complains "(GPU 3, " "and 1 more"
     check "and have them too" same_result "$work/gpu1" "$work/gpu2"
     sed 's/"timeout": 20/"timeout": 20, "gather": "device"/' "$work/two.json" >"$work/link.json"
     ZINF_NCCL_LIBRARY=$module
