@@ -101,6 +101,24 @@ struct zinf_sinks {
 };
 #define ZINF_SINKS_MAX_HEAD_DIM 256
 
+/* Columns of heads, from one layout of rows to another: y[r y_ld + h y_step + c] =
+ * x[r x_ld + h x_step + c]. Without x they become 0. With an x_step of 0 all heads get the same
+ * columns; with a y_step of 0 and several heads, y gets the sum over them, added in their order in
+ * fp32 and rounded once. y is none of x's memory. */
+struct zinf_heads {
+    enum zinf_dtype dtype;
+    int64_t rows, n_heads, cols; /* cols of a sum: at most ZINF_HEADS_MAX_SUM */
+    const void *x;               /* NULL: zeros */
+    int64_t x_ld, x_step;
+    void *y;
+    int64_t y_ld, y_step;
+};
+#define ZINF_HEADS_MAX_SUM 256
+static inline bool zinf_heads_sum(const struct zinf_heads *args)
+{
+    return args->n_heads > 1 && !args->y_step;
+}
+
 /* Keys and values of other sequences than the rows' own (cross-attention), each of which stays as
  * it was brought: a row sees all of its source, whose number stands in the place of its sequence's.
  */

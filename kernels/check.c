@@ -166,6 +166,19 @@ int check_sinks(const struct zinf_sinks *a, const char *operation)
                      (ll)a->batch, (ll)a->seq, (ll)a->n_heads, (ll)a->head_dim);
 }
 
+int check_heads(const struct zinf_heads *a)
+{
+    const int64_t y = (a->n_heads - 1) * a->y_step + a->cols;
+    const int64_t x = a->x ? (a->n_heads - 1) * a->x_step + a->cols : 0;
+    if (a->rows >= 0 && a->n_heads >= 1 && a->cols >= 1 && a->y_ld >= y && a->x_ld >= x &&
+        (!zinf_heads_sum(a) || (a->x && a->cols <= ZINF_HEADS_MAX_SUM)))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "copy_heads: %lld rows of %lld heads of %lld columns, %lld and %lld elements "
+                     "from row to row",
+                     (ll)a->rows, (ll)a->n_heads, (ll)a->cols, (ll)a->x_ld, (ll)a->y_ld);
+}
+
 int check_distance_bias(const struct zinf_distance_bias *a, const char *operation)
 {
     bool rises = a->n_buckets >= 1 && a->n_buckets <= ZINF_DISTANCE_MAX_BUCKETS && !a->starts[0];

@@ -105,6 +105,7 @@ static const struct zinf_device_ops host_ops = {
     .scale_columns = host_scale_columns,
     .dot_columns = host_dot_columns,
     .softcap = host_softcap,
+    .copy_heads = host_copy_heads,
     .sinks_forward = host_sinks_forward,
     .sinks_backward = host_sinks_backward,
     .squared_error = host_squared_error,

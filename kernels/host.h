@@ -166,6 +166,7 @@ int host_scale_columns(struct zinf_queue *q, const struct zinf_column_scale *arg
 int host_dot_columns(struct zinf_queue *q, const struct zinf_column_dot *args);
 
 int host_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
+int host_copy_heads(struct zinf_queue *q, const struct zinf_heads *args);
 int host_sinks_forward(struct zinf_queue *q, const struct zinf_sinks *args);
 int host_sinks_backward(struct zinf_queue *q, const struct zinf_sinks *args);
 int host_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args);

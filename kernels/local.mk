@@ -6,7 +6,7 @@ libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/
 	kernels/host_rope.c kernels/host_route.c kernels/host_unfold.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_squared_error.c kernels/host_elementwise.c
-libcore_la_SOURCES += kernels/attention.h kernels/host_distance.c kernels/host_sinks.c kernels/host_tiles_product.h
+libcore_la_SOURCES += kernels/attention.h kernels/host_distance.c kernels/host_sinks.c kernels/host_heads.c kernels/host_tiles_product.h
 
 # Packed weights: what a product and a sum are rounded to is the bytes of files and the bits of
 # every device, so nothing is fused.

@@ -121,6 +121,7 @@ static const struct zinf_device_ops cuda_ops = {
     .embedding_forward = cuda_embedding_forward,
     .embedding_backward = cuda_embedding_backward,
     .softcap = cuda_softcap,
+    .copy_heads = cuda_copy_heads,
     .sinks_forward = cuda_sinks_forward,
     .sinks_backward = cuda_sinks_backward,
     .squared_error = cuda_squared_error,

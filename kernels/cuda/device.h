@@ -137,6 +137,7 @@ int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_d
 int cuda_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args);
 int cuda_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args);
 int cuda_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n);
+int cuda_copy_heads(struct zinf_queue *q, const struct zinf_heads *args);
 int cuda_sinks_forward(struct zinf_queue *q, const struct zinf_sinks *args);
 int cuda_sinks_backward(struct zinf_queue *q, const struct zinf_sinks *args);
 int cuda_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args);

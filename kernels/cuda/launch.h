@@ -67,8 +67,9 @@ cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entr
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *args);
 cudaError_t launch_softcap(cudaStream_t stream, float *x, float cap, uint64_t n);
-/* ---- sinks.cu, squared_error.cu ---- */
+/* ---- heads.cu, sinks.cu, squared_error.cu ---- */
 
+cudaError_t launch_copy_heads(cudaStream_t stream, const struct zinf_heads *args);
 cudaError_t launch_sinks(cudaStream_t stream, const struct zinf_sinks *args, bool backward);
 
 cudaError_t launch_squared_error(cudaStream_t stream, const struct zinf_squared_error *args);

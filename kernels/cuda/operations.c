@@ -319,6 +319,15 @@ int cuda_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_en
     return run_loss(q, args, true, launch_loss_backward, "cross_entropy_backward");
 }
 
+int cuda_copy_heads(struct zinf_queue *q, const struct zinf_heads *args)
+{
+    int code = check_heads(args);
+    if (code || !args->rows)
+        return code;
+    queue_enter(q, "copy_heads");
+    return queue_leave(q, launch_copy_heads(q->stream, args));
+}
+
 static int run_sinks(struct zinf_queue *q, const struct zinf_sinks *args, bool backward,
                      const char *operation)
 {

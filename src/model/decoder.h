@@ -27,6 +27,8 @@ enum decoder_place {
     DECODER_Q_NORM,
     DECODER_K_NORM,
     DECODER_SINKS,
+    DECODER_LATENT_Q_W, /* of latent attention, whose norms are DECODER_Q_NORM and _K_NORM */
+    DECODER_LATENT_KV_W,
     DECODER_AFTER1_W, /* norms behind the attention's and the feed-forward part's last product */
     DECODER_AFTER2_W,
     DECODER_CROSS_NORM_W, /* attention to another sequence */

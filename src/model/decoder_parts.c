@@ -23,6 +23,18 @@ uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, c
     return decoder_add_columns(graph, d, name, d->hidden);
 }
 
+/* The norms of rows of low rank are always those of the class's default. */
+static void place_latent(struct attention_spec *a, const int at[DECODER_PLACES])
+{
+    struct latent_spec *l = &a->latent;
+    l->q_w = at[DECODER_LATENT_Q_W];
+    l->kv_w = at[DECODER_LATENT_KV_W];
+    l->q_norm = a->q_norm;
+    l->kv_norm = a->k_norm;
+    l->q_norm.eps = l->kv_norm.eps = 1e-6f;
+    a->q_norm.w = a->k_norm.w = -1;
+}
+
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES])
 {
@@ -53,6 +65,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
     a->k_norm.w = at[DECODER_K_NORM];
     a->after.w = at[DECODER_AFTER1_W];
     a->q_norm.b = a->k_norm.b = a->after.b = -1;
+    if (a->latent.kv_rank)
+        place_latent(a, at);
     m->norm.w = at[DECODER_NORM2_W];
     m->norm.b = at[DECODER_NORM2_B];
     m->after = m->norm;

@@ -191,6 +191,7 @@ int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args);
 int frame_attention(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args);
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args);
+int frame_heads(struct zinf_frame *f, const struct zinf_heads *args);
 int frame_sinks(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_sinks_backward(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args);

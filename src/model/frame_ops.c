@@ -316,6 +316,13 @@ static double sinks_bytes(const struct zinf_sinks *a)
            (double)zinf_dtype_bytes(a->dtype);
 }
 
+int frame_heads(struct zinf_frame *f, const struct zinf_heads *args)
+{
+    const double bytes = 2.0 * (double)(args->rows * args->n_heads * args->cols) *
+                         (double)zinf_dtype_bytes(args->dtype);
+    return frame_counts(f, bytes) ? 0 : ops_of(f)->copy_heads(f->queue, args);
+}
+
 int frame_sinks(struct zinf_frame *f, const struct zinf_sinks *args)
 {
     return frame_counts(f, sinks_bytes(args)) ? 0 : ops_of(f)->sinks_forward(f->queue, args);

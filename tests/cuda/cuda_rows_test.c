@@ -350,6 +350,45 @@ static void sinks(struct twin *t)
                    i % 2);
 }
 
+static void heads_case(struct twin *t, struct zinf_heads a, bool zeros)
+{
+    struct pair x = pair_of(t, tensor_random(a.dtype, (size_t)(a.rows * a.x_ld), 1, 1.0f));
+    struct pair y = pair_of(t, tensor_random(a.dtype, (size_t)(a.rows * a.y_ld), 2, 1.0f));
+    ON_BOTH(t, (a.x = zeros ? NULL : at(&x, side), a.y = at(&y, side), ops->copy_heads(q, &a)));
+    PAIR_CHECK(t, &y, 0.0, 0.0); /* sums are made in the same order */
+    pair_free(&x);
+    pair_free(&y);
+    twin_reset(t);
+}
+
+static void heads(struct twin *t)
+{
+    for (int d = 0; d < 3; d++) {
+        struct zinf_heads a = {.dtype = all_dtypes[d],
+                               .rows = 7,
+                               .n_heads = 5,
+                               .cols = 64,
+                               .x_ld = 5 * 96,
+                               .x_step = 96,
+                               .y_ld = 5 * 72,
+                               .y_step = 72};
+        heads_case(t, a, false);
+        heads_case(t, a, true);
+        a.x_step = 0;
+        heads_case(t, a, false);
+        a.x_step = 96, a.y_step = 0;
+        heads_case(t, a, false);
+        heads_case(t,
+                   (struct zinf_heads){.dtype = all_dtypes[d],
+                                       .rows = 3,
+                                       .n_heads = 1,
+                                       .cols = 511,
+                                       .x_ld = 512,
+                                       .y_ld = 511},
+                   false);
+    }
+}
+
 static void softcaps(struct twin *t)
 {
     for (size_t n = 1; n < 5000; n = n * 7 + 2)
@@ -398,6 +437,7 @@ CASE(losses)
 CASE(smoothed_losses)
 CASE(squared_errors)
 CASE(sinks)
+CASE(heads)
 CASE(softcaps)
 CASE(refusals)
 
@@ -410,6 +450,7 @@ int main(void)
     TAP_RUN(test_smoothed_losses);
     TAP_RUN(test_squared_errors);
     TAP_RUN(test_sinks);
+    TAP_RUN(test_heads);
     TAP_RUN(test_softcaps);
     TAP_RUN(test_refusals);
     return tap_done();

@@ -5,6 +5,7 @@
 #include "kernels/cuda/gated.cu"
 #include "kernels/cuda/loss.cu"
 #include "kernels/cuda/magnitude.cu"
+#include "kernels/cuda/heads.cu"
 #include "kernels/cuda/sinks.cu"
 #include "kernels/cuda/squared_error.cu"
 #include "kernels/cuda/noise.cu"

@@ -56,6 +56,7 @@ family='src/model/families/'
     words 'exaone' "${family}exaone4\.c"
     words 'hunyuan' "${family}hunyuan_dense\.c"
     words '\bglm' "${family}(glm4|glm4_moe|chatglm)\.c"
+    words 'deepseek_|deepseekv|kimi' "${family}deepseek\.c"
     words 'cohere' "${family}cohere\.c"
     words 'ernie' "${family}ernie4_5\.c"
     words 'gpt_?oss' "${family}gpt_oss\.c"

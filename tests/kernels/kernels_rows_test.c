@@ -306,6 +306,78 @@ static void test_sinks_and_their_gradients(void)
     for_each_device(sinks);
 }
 
+/* ---- columns of heads ---- */
+
+/* Random rows of x and y; want is what y becomes, from the formula. */
+static void heads_case(struct fixture *f, struct zinf_heads a, bool zeros)
+{
+    const size_t n_x = (size_t)(a.rows * a.x_ld), n_y = (size_t)(a.rows * a.y_ld);
+    struct tensor x = tensor_random(a.dtype, n_x, 1, 1.0f),
+                  y = tensor_random(a.dtype, n_y, 2, 1.0f);
+    double *want = tensor_doubles(&y);
+    for (int64_t r = 0; r < a.rows; r++)
+        for (int64_t c = 0; c < a.cols; c++) {
+            double sum = 0;
+            for (int64_t h = 0; h < a.n_heads; h++) {
+                const double value = zeros ? 0 : get(&x, (size_t)(r * a.x_ld + h * a.x_step + c));
+                sum = zinf_heads_sum(&a) ? sum + value : value;
+                want[r * a.y_ld + h * a.y_step + c] = sum;
+            }
+        }
+    a.x = zeros ? NULL : x.data;
+    a.y = y.data;
+    CHECKF(!f->ops->copy_heads(f->q, &a), "%s", zinf_error());
+    const double relative = zinf_heads_sum(&a) ? 1.01 * dtype_epsilon(a.dtype) + 1e-6 : 0;
+    CHECK_NEAR(f, &y, want, relative, relative);
+    free(want);
+    tensor_free(&x);
+    tensor_free(&y);
+}
+
+static void heads(struct fixture *f)
+{
+    for (int d = 0; d < 3; d++) {
+        struct zinf_heads a = {.dtype = all_dtypes[d],
+                               .rows = 7,
+                               .n_heads = 5,
+                               .cols = 6,
+                               .x_ld = 61,
+                               .x_step = 11,
+                               .y_ld = 53,
+                               .y_step = 9};
+        heads_case(f, a, false);
+        heads_case(f, a, true);
+        a.x_step = 0; /* to all heads alike */
+        heads_case(f, a, false);
+        a.x_step = 11, a.y_step = 0; /* and their sum */
+        heads_case(f, a, false);
+        heads_case(f,
+                   (struct zinf_heads){.dtype = all_dtypes[d],
+                                       .rows = 300,
+                                       .n_heads = 1,
+                                       .cols = 511,
+                                       .x_ld = 512,
+                                       .y_ld = 511},
+                   false);
+    }
+    struct zinf_heads bad = {.rows = 1,
+                             .n_heads = 2,
+                             .cols = 257,
+                             .x = &bad,
+                             .x_ld = 600,
+                             .x_step = 300,
+                             .y = &bad,
+                             .y_ld = 600};
+    CHECK(f->ops->copy_heads(f->q, &bad) == -EINVAL && strstr(zinf_error(), "257"));
+    bad.cols = 10, bad.x_ld = 309;
+    CHECK(f->ops->copy_heads(f->q, &bad) == -EINVAL && strstr(zinf_error(), "309"));
+}
+
+static void test_columns_of_heads(void)
+{
+    for_each_device(heads);
+}
+
 static void test_squared_error(void)
 {
     for_each_device(squared_error);
@@ -447,6 +519,7 @@ int main(void)
     TAP_RUN(test_smoothed_labels_as_transformers_has_them);
     TAP_RUN(test_softcap);
     TAP_RUN(test_sinks_and_their_gradients);
+    TAP_RUN(test_columns_of_heads);
     TAP_RUN(test_squared_error);
     TAP_RUN(test_cross_entropy_gradient_sums_to_zero_and_ignores);
     TAP_RUN(test_cross_entropy_refuses_bad_tiles_and_shows_bad_targets);

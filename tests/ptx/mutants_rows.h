@@ -145,6 +145,17 @@ static int sinks(struct setup *s)
     return code ? code : s->ops->sinks_backward(s->q, &a);
 }
 
+static int heads(struct setup *s)
+{
+    enum { ROWS = 12, HEADS = 3, COLS = 40 };
+    struct zinf_heads a = {.dtype = s->dtype, .rows = ROWS, .n_heads = HEADS, .cols = COLS};
+    a.x = s->in[0], a.x_ld = 2 * HEADS * COLS, a.x_step = 2 * COLS;
+    a.y = take(s, ROWS * HEADS * COLS, s->dtype), a.y_ld = HEADS * COLS, a.y_step = COLS;
+    int code = s->ops->copy_heads(s->q, &a);
+    a.y = take(s, ROWS * COLS, s->dtype), a.y_ld = COLS, a.y_step = 0;
+    return code ? code : s->ops->copy_heads(s->q, &a);
+}
+
 static int softcaps(struct setup *s)
 {
     float *x = take(s, 2051, ZINF_DTYPE_F32);

@@ -135,6 +135,8 @@ static void test_mutants(void)
         {"preference", scores, ZINF_DTYPE_F32, true},
         {"preference", singles, ZINF_DTYPE_F32, true},
         {"noise", noises, ZINF_DTYPE_BF16, false},
+        {"heads_copy", heads, ZINF_DTYPE_BF16, false},
+        {"heads_sum", heads, ZINF_DTYPE_F16, false},
         {"sinks_kernel", sinks, ZINF_DTYPE_F16, false},
         {"sinks_backward", sinks, ZINF_DTYPE_BF16, false},
         {"softcap", softcaps, ZINF_DTYPE_F32, false},

@@ -88,6 +88,11 @@ static const char *const folders[] = {
     "gpt_oss_c",
     "glm4_moe_a",
     "glm4_moe_b",
+    "glm4_moe_lite_a",
+    "deepseek_v2_a",
+    "deepseek_v2_b",
+    "deepseek_v3_a",
+    "deepseek_v3_b",
     "granitemoe_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)

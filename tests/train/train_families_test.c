@@ -24,7 +24,8 @@ static const char *const families[] = {"llama_b",       "mistral_a",
                                        "glm4_a",        "cohere2_a",
                                        "stablelm_a",    "nemotron_a",
                                        "olmoe_a",       "gpt_oss_a",
-                                       "glm4_moe_a",    "granitemoe_a"};
+                                       "glm4_moe_a",    "granitemoe_a",
+                                       "deepseek_v2_b", "deepseek_v3_a"};
 
 /* ---- placements ---- */
 

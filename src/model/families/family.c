@@ -3,20 +3,22 @@
 
 static const struct zinf_family *const families[] = {
     &zinf_family_gpt2, /* the first is what `zinf init` makes when nobody says */
-    &zinf_family_llama,         &zinf_family_mistral,  &zinf_family_qwen2,
-    &zinf_family_qwen3,         &zinf_family_phi3,     &zinf_family_gpt_neox,
-    &zinf_family_starcoder2,    &zinf_family_olmo2,    &zinf_family_opt,
-    &zinf_family_falcon,        &zinf_family_chatglm,  &zinf_family_bloom,
-    &zinf_family_baichuan,      &zinf_family_gemma,    &zinf_family_gemma2,
-    &zinf_family_gemma3_text,   &zinf_family_mixtral,  &zinf_family_qwen2_moe,
-    &zinf_family_qwen3_moe,     &zinf_family_t5,       &zinf_family_bart,
-    &zinf_family_blenderbot,    &zinf_family_bert,     &zinf_family_roberta,
-    &zinf_family_deberta_v2,    &zinf_family_olmo3,    &zinf_family_smollm3,
-    &zinf_family_granite,       &zinf_family_seed_oss, &zinf_family_exaone4,
-    &zinf_family_hunyuan_dense, &zinf_family_glm,      &zinf_family_glm4,
-    &zinf_family_cohere,        &zinf_family_cohere2,  &zinf_family_ernie4_5,
-    &zinf_family_stablelm,      &zinf_family_nemotron, &zinf_family_olmoe,
-    &zinf_family_gpt_oss,       &zinf_family_glm4_moe, &zinf_family_granitemoe,
+    &zinf_family_llama,         &zinf_family_mistral,     &zinf_family_qwen2,
+    &zinf_family_qwen3,         &zinf_family_phi3,        &zinf_family_gpt_neox,
+    &zinf_family_starcoder2,    &zinf_family_olmo2,       &zinf_family_opt,
+    &zinf_family_falcon,        &zinf_family_chatglm,     &zinf_family_bloom,
+    &zinf_family_baichuan,      &zinf_family_gemma,       &zinf_family_gemma2,
+    &zinf_family_gemma3_text,   &zinf_family_mixtral,     &zinf_family_qwen2_moe,
+    &zinf_family_qwen3_moe,     &zinf_family_t5,          &zinf_family_bart,
+    &zinf_family_blenderbot,    &zinf_family_bert,        &zinf_family_roberta,
+    &zinf_family_deberta_v2,    &zinf_family_olmo3,       &zinf_family_smollm3,
+    &zinf_family_granite,       &zinf_family_seed_oss,    &zinf_family_exaone4,
+    &zinf_family_hunyuan_dense, &zinf_family_glm,         &zinf_family_glm4,
+    &zinf_family_cohere,        &zinf_family_cohere2,     &zinf_family_ernie4_5,
+    &zinf_family_stablelm,      &zinf_family_nemotron,    &zinf_family_olmoe,
+    &zinf_family_gpt_oss,       &zinf_family_glm4_moe,    &zinf_family_granitemoe,
+    &zinf_family_deepseek_v2,   &zinf_family_deepseek_v3, &zinf_family_kimi_k2,
+    &zinf_family_glm4_moe_lite,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

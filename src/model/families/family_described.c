@@ -12,7 +12,7 @@ struct reading {
     struct decoder d;
     struct family_list list;
     const struct described *of;
-    bool qkv_bias, proj_bias, mlp_bias, tied, head_norms;
+    bool qkv_bias, proj_bias, mlp_bias, tied, head_norms, interleaved;
     struct rope_spec windowed_rope;
     char names[8][NAME_BYTES]; /* of norms */
     int n_names;
@@ -30,6 +30,7 @@ static int read_switches(const struct zinf_model_source *source, struct reading 
     const struct described *of = r->of;
     struct decoder *d = &r->d;
     const struct described_switch head_norms = {of->head_norms_key, !of->head_norms_key};
+    const struct described_switch interleaved = {of->interleaved_key, of->interleaved};
     int code;
     d->mlp.gated = !of->plain_up;
     d->mlp.activation = of->plain_up ? of->plain_activation : ZINF_ACTIVATION_SILU;
@@ -40,6 +41,7 @@ static int read_switches(const struct zinf_model_source *source, struct reading 
         (code = read_switch(source, &of->proj_bias, &r->proj_bias)) ||
         (code = read_switch(source, &of->mlp_bias, &r->mlp_bias)) ||
         (code = read_switch(source, &of->tied, &r->tied)) ||
+        (code = read_switch(source, &interleaved, &r->interleaved)) ||
         (code = read_switch(source, &head_norms, &r->head_norms)))
         return code;
     d->head = r->tied ? NULL : "lm_head.weight";
@@ -143,7 +145,8 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
 {
     const struct described *of = r->of;
     struct decoder *d = &r->d;
-    struct rope_source rope = {.head_dim = d->attention.head_dim,
+    struct rope_source rope = {.head_dim =
+                                   of->latent ? d->attention.latent.rotated : d->attention.head_dim,
                                .positions = d->context,
                                .theta = of->theta > 0 ? of->theta : 1e4,
                                .partial = of->partial,
@@ -151,7 +154,7 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
     int code = 0;
     if (of->rope_by_type) {
         code = rotary_read_windowed_rope(graph, source, rope, "rope_theta", &r->windowed_rope);
-        r->windowed_rope.interleaved = of->interleaved;
+        r->windowed_rope.interleaved = r->interleaved;
         d->windowed_rope = d->windowed ? &r->windowed_rope : NULL;
         rope.layers = "full_attention";
     }
@@ -161,7 +164,7 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
         d->rotated = d->windowed;
     if (!code)
         code = rope_read(graph, source, &rope, &d->attention.rope, &d->context);
-    d->attention.rope.interleaved = of->interleaved;
+    d->attention.rope.interleaved = r->interleaved;
     return code;
 }
 
@@ -192,7 +195,7 @@ static void list_biases(struct reading *r)
 {
     const struct decoder *d = &r->d;
     struct family_list *list = &r->list;
-    if (r->qkv_bias)
+    if (r->qkv_bias && !r->of->latent)
         rotary_list_qkv_biases(list, d);
     if (r->proj_bias)
         family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", d->hidden, ZINF_INIT_ZERO);
@@ -216,19 +219,23 @@ static void list_head_norms(struct reading *r)
                a->whole_norms ? a->n_kv_heads * a->head_dim : a->head_dim, ZINF_INIT_ONE);
 }
 
-static void list_tensors(struct reading *r)
+static int list_tensors(struct reading *r)
 {
     const struct described *of = r->of;
     const struct decoder *d = &r->d;
     r->list.std = d->init_std;
-    if (of->fused_up || of->plain_up) {
+    int code = of->latent ? latent_list(&r->list, d, r->qkv_bias) : 0;
+    if (code)
+        return code;
+    if (!of->latent)
         rotary_list_attention(&r->list, d);
+    if (of->fused_up || of->plain_up) {
         family_add_matrix(&r->list, DECODER_UP_W,
                           of->plain_up ? "mlp.up_proj.weight" : "mlp.gate_up_proj.weight",
                           (of->plain_up ? 1 : 2) * d->ffn, d->hidden);
         family_add_matrix(&r->list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);
     } else {
-        rotary_list_matrices(&r->list, d);
+        rotary_list_mlp(&r->list, d);
     }
     add_norm(r, DECODER_NORM1_W, of->before1);
     list_biases(r);
@@ -239,6 +246,7 @@ static void list_tensors(struct reading *r)
     add_norm(r, DECODER_AFTER1_W, of->after1);
     add_norm(r, DECODER_NORM2_W, of->before2);
     add_norm(r, DECODER_AFTER2_W, of->after2);
+    return 0;
 }
 
 int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
@@ -255,6 +263,7 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                                   of->eps_key ? of->eps_key : "rms_norm_eps", of->eps)) ||
         (code = family_read_init(source, &r.d, "initializer_range", 0.02)) ||
         (code = family_read_padding(source, &r.d, of->padding)) ||
+        (of->latent && (code = latent_read(source, of->latent, &r.d))) ||
         (code = read_factors(source, &r)) || (code = read_dropouts(source, &r)) ||
         (code = read_windows(graph, source, &r)) || (code = read_rotation(graph, source, &r)) ||
         (code = rotary_read_experts(graph, source, of->experts, &r.d)))
@@ -262,6 +271,7 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     r.d.experts.scale *= r.d.mlp.branch_scale;
     r.d.attention.norm.w_add = r.d.mlp.norm.w_add = of->norm_add;
     r.d.final_b = of->norm_bias ? "norm.bias" : NULL;
-    list_tensors(&r);
+    if ((code = list_tensors(&r)))
+        return code;
     return family_finish(graph, facts, source, &r.d, &r.list, of->end_of_text);
 }

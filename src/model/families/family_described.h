@@ -35,6 +35,11 @@ struct described_switch {
     bool usual;
 };
 
+/* Latent attention: what holds where its keys are absent; q_rank may be null. */
+struct described_latent {
+    int64_t q_rank, kv_rank, plain, rotated, value;
+};
+
 struct described {
     struct family_traits traits; /* first: the family's traits point here */
     enum zinf_norm_kind norm;
@@ -52,13 +57,15 @@ struct described {
     bool fused_up;               /* gate and up are one tensor of the file */
     bool plain_up;               /* there is no gate; the activation where "hidden_act" is absent */
     enum zinf_activation plain_activation;
-    const struct rotary_experts *experts; /* in the place of the feed-forward part; NULL: none */
-    bool sinks;                           /* of each head, which join its softmax */
+    const struct described_latent *latent; /* NULL: queries, keys and values as usual */
+    const struct rotary_experts *experts;  /* in the place of the feed-forward part; NULL: none */
+    bool sinks;                            /* of each head, which join its softmax */
     struct described_switch qkv_bias, proj_bias, mlp_bias, tied;
     double theta, partial; /* of the rotation; 0: 1e4, and the whole head */
     bool interleaved;
-    bool rope_alpha;   /* as in rope_source */
-    bool rope_by_type; /* layers without a window have a rotation of their own */
+    const char *interleaved_key; /* a switch of that; NULL: none */
+    bool rope_alpha;             /* as in rope_source */
+    bool rope_by_type;           /* layers without a window have a rotation of their own */
     enum described_rotation rotation;
     enum described_windows windows;
     int64_t window, pattern;
@@ -72,6 +79,12 @@ struct described {
 };
 int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                     const struct zinf_model_source *source);
+
+/* family_latent.c: numbers, and the scale of scores, into d; tensors of attention, onto the list.
+ */
+int latent_read(const struct zinf_model_source *source, const struct described_latent *of,
+                struct decoder *d);
+int latent_list(struct family_list *list, const struct decoder *d, bool biased);
 
 /* What follows the names in a family whose description is `of`. */
 #define DESCRIBED_FAMILY(of)                                                                       \

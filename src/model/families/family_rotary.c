@@ -147,12 +147,17 @@ void rotary_list_attention(struct family_list *list, const struct decoder *d)
     family_add_matrix(list, DECODER_PROJ_W, "self_attn.o_proj.weight", d->hidden, q);
 }
 
-void rotary_list_matrices(struct family_list *list, const struct decoder *d)
+void rotary_list_mlp(struct family_list *list, const struct decoder *d)
 {
-    rotary_list_attention(list, d);
     family_add_matrix(list, DECODER_UP_W, "mlp.gate_proj.weight", d->ffn, d->hidden);
     family_add_matrix(list, DECODER_UP_W, "mlp.up_proj.weight", d->ffn, d->hidden);
     family_add_matrix(list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);
+}
+
+void rotary_list_matrices(struct family_list *list, const struct decoder *d)
+{
+    rotary_list_attention(list, d);
+    rotary_list_mlp(list, d);
 }
 
 void rotary_list_qkv_biases(struct family_list *list, const struct decoder *d)

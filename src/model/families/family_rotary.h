@@ -31,8 +31,9 @@ struct rotary_experts {
     const char *ffn_key;   /* NULL: intermediate_size */
     struct rotary_expert_size usual;
     const struct rotary_expert_size *sizes; /* of those in the traits */
-    const char *normalised_key;             /* NULL: always */
+    const char *normalised_key;             /* NULL: always, or never */
     bool normalised;                        /* where the key is absent */
+    bool never_normalised;                  /* nor is there a key */
     const char *shared_key;                 /* NULL: no expert that all tokens have */
     bool in_some_layers; /* "decoder_sparse_step" and "mlp_only_layers" are read */
     bool jitters;        /* "router_jitter_noise" is */
@@ -41,7 +42,10 @@ struct rotary_experts {
     /* Keys, NULL: there are none: of the factor of weights; of groups and of those that are chosen;
      * of layers in front that have no experts. */
     const char *scale_key, *groups_key, *groups_chosen_key, *dense_key;
-    int64_t dense;                /* where the last is absent */
+    double usual_scale; /* where these are absent; 0: 1 */
+    int64_t usual_groups, usual_groups_chosen, dense;
+    const char *types_key; /* of a list of "dense" and "sparse"; NULL: there is none */
+    const char *groups_switch, *groups_word; /* a key that must be this word for groups; or NULL */
     bool shared_counts;           /* shared_key has how many experts' size that expert has */
     bool clamped;                 /* gate and up are: ZINF_ACTIVATION_CLAMPED_SWISH */
     struct decoder_experts names; /* of tensors, and how the file has them */
@@ -83,8 +87,9 @@ int rotary_make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape);
 /* A block's matrices under the names that these families have. */
 void rotary_list_matrices(struct family_list *list, const struct decoder *d);
-/* Of these the attention's alone. */
+/* Of these the attention's alone, and the feed-forward part's. */
 void rotary_list_attention(struct family_list *list, const struct decoder *d);
+void rotary_list_mlp(struct family_list *list, const struct decoder *d);
 /* Biases of queries, keys and values. */
 void rotary_list_qkv_biases(struct family_list *list, const struct decoder *d);
 /* The rotation of all of a head, and a context that its scaling stretches, into d, whose head_dim

@@ -1,6 +1,8 @@
 /* family_rotary_experts: the experts of families that have them, from and to config.json. */
 #include "model/families/family_rotary.h"
 
+#include <string.h>
+
 static const char step_key[] = "decoder_sparse_step", only_key[] = "mlp_only_layers",
                   jitter_key[] = "router_jitter_noise";
 
@@ -79,32 +81,54 @@ static int read_balance(const struct zinf_model_source *source, const struct rot
     return code;
 }
 
+static const char dense_word[] = "dense";
+
+/* By a list of words, one for each layer. */
+static int read_types(const struct zinf_model_source *source, const char *key, bool *in_layer,
+                      int64_t n_layers)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, key);
+    if (!list || cJSON_IsNull(list))
+        return 0;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) < n_layers)
+        return zinf_fail(-EINVAL, "%s: %s must have a word for each of %lld layers", source->what,
+                         key, (long long)n_layers);
+    const cJSON *item = list->child;
+    for (int64_t i = 0; i < n_layers; i++, item = item->next)
+        in_layer[i] = !cJSON_IsString(item) || strcmp(item->valuestring, dense_word) != 0;
+    return 0;
+}
+
 /* Layers in front that have a feed-forward part instead. */
 static int read_dense(struct zinf_graph *graph, const struct zinf_model_source *source,
                       const struct rotary_experts *e, struct decoder *d)
 {
     int64_t dense = e->dense;
-    int code = zinf_json_int(source->config, source->what, e->dense_key, &dense);
+    int code = e->dense_key ? zinf_json_int(source->config, source->what, e->dense_key, &dense) : 0;
     bool *in_layer = zinf_graph_take(graph, (size_t)d->n_layers);
     if (code || !in_layer)
         return code ? code : zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
     for (int64_t i = 0; i < d->n_layers; i++)
         in_layer[i] = i >= dense;
     d->experts.in_layer = in_layer;
-    return 0;
+    return e->types_key ? read_types(source, e->types_key, in_layer, d->n_layers) : 0;
 }
 
 /* The factor of weights, and groups: one alone is as if there were none. */
 static int read_choice(const struct zinf_model_source *source, const struct rotary_experts *e,
                        struct decoder_experts *x)
 {
-    double scale = 1;
-    x->n_groups = x->n_groups_chosen = 1;
+    double scale = e->usual_scale > 0 ? e->usual_scale : 1;
+    x->n_groups = e->usual_groups ? e->usual_groups : 1;
+    x->n_groups_chosen = e->usual_groups ? e->usual_groups_chosen : 1;
     const struct family_double numbers[] = {{e->scale_key, &scale}, {NULL, NULL}};
     const struct family_int groups[] = {
         {e->groups_key, &x->n_groups}, {e->groups_chosen_key, &x->n_groups_chosen}, {NULL, NULL}};
+    const char *word = e->groups_word;
     int code = family_read_doubles(source, numbers);
-    if (!code)
+    if (!code && e->groups_switch)
+        code = zinf_json_string(source->config, source->what, e->groups_switch, &word);
+    if (!code && (!e->groups_switch || (word && !strcmp(word, e->groups_word))))
         code = family_read_ints(source, groups);
     if (!code && (!(scale > 0) || x->n_groups < 1 || x->n % x->n_groups || x->n_groups_chosen < 1 ||
                   x->n_groups_chosen > x->n_groups))
@@ -132,12 +156,12 @@ int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source
     if ((code = read_balance(source, e, &d->experts.balance)) ||
         (code = read_numbers(source, e, d)) || (e->jitters && (code = refuse_jitter(source))) ||
         (e->in_some_layers && (code = read_layers(graph, source, d))) ||
-        (e->dense_key && (code = read_dense(graph, source, e, d))) ||
+        ((e->dense_key || e->types_key) && (code = read_dense(graph, source, e, d))) ||
         (code = read_choice(source, e, &d->experts)))
         return code;
     if (e->normalised_key)
         code = zinf_json_bool(source->config, source->what, e->normalised_key, &normalised);
-    d->experts.normalised = normalised || !e->normalised_key;
+    d->experts.normalised = normalised || (!e->normalised_key && !e->never_normalised);
     return code;
 }
 

@@ -5,6 +5,8 @@
  * which the norm's backward needs, and the normalised copy is made again in scratch. Where they
  * are normalised after the rotation, what is kept is rotated, and the copy is normalised.
  *
+ * In latent attention what is kept is the entry's product, too: part_latent.c makes qkv of it.
+ *
  * A sink of each head joins its softmax behind attention, which knows nothing of it.
  *
  * With a source the queries alone are of norm(x); keys and values are a product of another
@@ -43,9 +45,15 @@ static bool has_head_norms(const struct attention_spec *s)
     return s->q_norm.w >= 0 || s->k_norm.w >= 0;
 }
 
+static bool is_latent(const struct attention_spec *s)
+{
+    return s->latent.kv_rank > 0;
+}
+
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    const uint64_t tokens = (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f);
+    const uint64_t cols = is_latent(s) ? (uint64_t)latent_entry_cols(s) : qkv_cols(s);
+    const uint64_t tokens = (uint64_t)frame_rows(f) * cols * frame_width(f);
     return tokens + (s->relative.half ? relative_bytes(f, s) : 0);
 }
 
@@ -59,8 +67,13 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
     kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
     kept.out = frame_keep(f, rows * (uint64_t)(s->n_heads * s->head_dim) * width);
     kept.norm = part_norm_keep(f, &s->norm, 1);
-    kept.q_norm = part_norm_keep(f, &s->q_norm, s->whole_norms ? 1 : s->n_heads);
-    kept.k_norm = part_norm_keep(f, &s->k_norm, s->whole_norms ? 1 : s->n_kv_heads);
+    if (is_latent(s)) {
+        kept.q_norm = latent_keep_q(f, s);
+        kept.k_norm = part_norm_keep(f, &s->latent.kv_norm, 1);
+    } else {
+        kept.q_norm = part_norm_keep(f, &s->q_norm, s->whole_norms ? 1 : s->n_heads);
+        kept.k_norm = part_norm_keep(f, &s->k_norm, s->whole_norms ? 1 : s->n_kv_heads);
+    }
     kept.after = part_norm_keep(f, &s->after, 1);
     if (s->after.w >= 0)
         kept.product = frame_keep(f, rows * (uint64_t)s->hidden * width);
@@ -156,6 +169,10 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
     uint64_t bytes = attention_entry_bytes(f, s);
     int code = 0;
     *qkv = kept->qkv;
+    if (is_latent(s)) {
+        code = latent_prepare(f, s, kept, qkv);
+        return code ? code : rotate(f, s, *qkv, false);
+    }
     if (fresh && (!has_head_norms(s) || s->norms_after_rotation))
         code = rotate(f, s, kept->qkv, false);
     if (code || !has_head_norms(s))
@@ -170,11 +187,14 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
     return code || s->norms_after_rotation ? code : rotate(f, s, *qkv, false);
 }
 
-/* d_qkv: from the gradient of what attention took to that of the product, in place. */
+/* From the gradient of what attention took to that of the product: in place, or in latent attention
+ * from d_qkv to d_entry. */
 static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
-                            const struct attention_kept *kept, void *d_qkv)
+                            const struct attention_kept *kept, void *d_qkv, void *d_entry)
 {
     int code = s->norms_after_rotation ? 0 : rotate(f, s, d_qkv, true);
+    if (!code && is_latent(s))
+        code = latent_prepare_backward(f, s, kept, d_qkv, d_entry);
     for (int keys = 0; !code && keys < 2; keys++) {
         const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
         if (spec->w < 0)
@@ -304,21 +324,46 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
     frame_release(f, start);
     if (again && s->after.w < 0)
         return 0;
-    return part_leave(f, &leave, kept->out, x, y, again);
+    void *result = kept->out;
+    if (is_latent(s))
+        code = latent_result(f, s, kept->out, &result);
+    if (!code)
+        code = part_leave(f, &leave, result, x, y, again);
+    frame_release(f, start);
+    return code;
+}
+
+/* The gradients of the product behind attention; d_out: at what attention gives. */
+static int leave_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_y, void *d_out)
+{
+    const struct part_exit leave = attention_exit(s, kept);
+    const bool fewer = is_latent(s) && s->latent.value < s->head_dim;
+    const uint64_t values = (uint64_t)(frame_rows(f) * s->n_heads * s->latent.value);
+    const void *d_branch;
+    void *result = kept->out, *d_result = d_out;
+    int code = part_leave_backward(f, &leave, d_y, &d_branch);
+    if (fewer)
+        d_result = frame_scratch(f, values * frame_width(f));
+    if (!code && fewer)
+        code = latent_result(f, s, kept->out, &result);
+    if (code || (code = frame_linear_backward_weight(f, &leave.linear, d_branch, result)) ||
+        (code = frame_linear_backward_input(f, &leave.linear, d_branch, d_result)))
+        return code;
+    return fewer ? latent_result_backward(f, s, d_result, d_out) : 0;
 }
 
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv)
 {
     const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
-    const struct part_exit leave = attention_exit(s, kept);
-    const void *d_branch;
     void *ready, *d_out = frame_scratch(f, row * (uint64_t)(s->n_heads * s->head_dim));
-    int code = part_leave_backward(f, &leave, d_y, &d_branch);
-    if (code || (code = frame_linear_backward_weight(f, &leave.linear, d_branch, kept->out)) ||
-        (code = frame_linear_backward_input(f, &leave.linear, d_branch, d_out)) ||
-        (code = prepare(f, s, kept, false, &ready)))
+    void *d_entry = d_qkv;
+    int code = leave_backward(f, s, kept, d_y, d_out);
+    if (code || (code = prepare(f, s, kept, false, &ready)))
         return code;
+    if (is_latent(s))
+        d_qkv = frame_scratch(f, row * qkv_cols(s));
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     attention.d_out = d_out;
     attention.d_qkv = d_qkv;
@@ -333,6 +378,10 @@ int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
         return code;
     if (s->source)
         code = source_backward(f, s, attention.d_kv);
+    if (!is_latent(s))
+        frame_release(f, start);
+    if (!code)
+        code = prepare_backward(f, s, kept, d_qkv, d_entry);
     frame_release(f, start);
-    return code ? code : prepare_backward(f, s, kept, d_qkv);
+    return code;
 }

@@ -118,6 +118,18 @@ struct relative_spec {
     int w, b;
 };
 
+/* Queries, keys and values by way of rows of low rank (part_latent.c). qkv_w has rows for the
+ * queries' (or, q_rank 0, the queries themselves), for those of keys and values, and for the key's
+ * rotated columns, which all heads share. head_dim has room for the columns of a head's key and of
+ * its value; there are as many key heads as heads. */
+struct latent_spec {
+    int64_t q_rank, kv_rank; /* kv_rank 0: attention is not of this kind */
+    int64_t rotated, plain;  /* columns of a query and a key */
+    int64_t value;
+    int q_w, kv_w; /* [n_heads (plain + rotated)][q_rank], [n_heads (plain + value)][kv_rank] */
+    struct norm_spec q_norm, kv_norm; /* of the rows */
+};
+
 struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     bool both_ways; /* keys behind a query count, too */
@@ -135,6 +147,7 @@ struct attention_spec {
     struct norm_spec q_norm, k_norm;
     bool whole_norms;          /* these are over all heads of a row, not over each */
     bool norms_after_rotation; /* else before it */
+    struct latent_spec latent;
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
@@ -310,7 +323,7 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 
 /* What forward leaves for backward. */
 struct attention_kept {
-    void *qkv;  /* [rows][(n_heads + 2 n_kv_heads) head_dim], and the table's rows behind it */
+    void *qkv;  /* the entry's product, and the table's rows behind it */
     void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
     void *out;  /* [rows][n_heads head_dim] */
@@ -335,6 +348,18 @@ int distance_bias(struct zinf_frame *f, const struct attention_spec *s,
                   struct zinf_attention *attention, bool backward);
 int distance_bias_backward(struct zinf_frame *f, const struct attention_spec *s,
                            const struct zinf_attention *attention);
+/* part_latent.c: columns of the entry's product; what attention takes, from that, and back. */
+int64_t latent_entry_cols(const struct attention_spec *s);
+struct norm_kept latent_keep_q(struct zinf_frame *f, const struct attention_spec *s);
+int latent_prepare(struct zinf_frame *f, const struct attention_spec *s,
+                   const struct attention_kept *kept, void **qkv);
+int latent_prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
+                            const struct attention_kept *kept, void *d_qkv, void *d_entry);
+/* The columns of heads [rows][n_heads head_dim] that are values, in scratch where these are fewer;
+ * and from their gradient to that of all. */
+int latent_result(struct zinf_frame *f, const struct attention_spec *s, void *heads, void **values);
+int latent_result_backward(struct zinf_frame *f, const struct attention_spec *s, void *values,
+                           void *heads);
 /* part_cached.c: while decoding, from qkv and the source's kv to kept's out. */
 int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept, const void *qkv);

@@ -1,0 +1,271 @@
+/*
+ * part_latent: queries, keys and values of latent attention (DeepSeek-AI, arXiv 2405.04434). The
+ * entry's product has a row of low rank for the queries and one for keys and values, and one key of
+ * few columns that all heads share, which alone is rotated. Both rows are normalised and multiplied
+ * up to heads. Here a head is [rotated columns][the others][zeros], so that the rotation and
+ * attention are those of any other part; scores do not depend on the order of columns.
+ *
+ * Kept is the entry's product alone, which is small; what is made of it is made again in backward.
+ */
+#include "model/stages/stages.h"
+
+static int64_t query_cols(const struct attention_spec *s)
+{
+    return s->n_heads * (s->latent.rotated + s->latent.plain);
+}
+
+static int64_t kv_cols(const struct attention_spec *s)
+{
+    return s->n_heads * (s->latent.plain + s->latent.value);
+}
+
+/* Columns in front of those of keys and values. */
+static int64_t first_cols(const struct attention_spec *s)
+{
+    return s->latent.q_rank ? s->latent.q_rank : query_cols(s);
+}
+
+int64_t latent_entry_cols(const struct attention_spec *s)
+{
+    return first_cols(s) + s->latent.kv_rank + s->latent.rotated;
+}
+
+static void *take_rows(struct zinf_frame *f, int64_t cols)
+{
+    return frame_scratch(f, (uint64_t)(frame_rows(f) * cols) * frame_width(f));
+}
+
+/* ---- columns ---- */
+
+/* Columns of heads: where, elements from row to row and from head to head. */
+struct columns {
+    void *at;
+    int64_t ld, step;
+};
+
+static struct columns columns_at(const struct zinf_frame *f, void *rows, int64_t first, int64_t ld,
+                                 int64_t step)
+{
+    void *at = rows ? (char *)rows + (uint64_t)first * frame_width(f) : NULL; /* NULL: measuring */
+    return (struct columns){at, ld, step};
+}
+
+struct move {
+    int64_t n_heads, cols;
+    struct columns from, to;
+};
+
+static int copy(struct zinf_frame *f, const struct move *m, bool back)
+{
+    const struct columns *from = back ? &m->to : &m->from, *to = back ? &m->from : &m->to;
+    const struct zinf_heads args = {
+        .dtype = f->compute->dtype,
+        .rows = frame_rows(f),
+        .n_heads = m->n_heads,
+        .cols = m->cols,
+        .x = from->at,
+        .x_ld = from->ld,
+        .x_step = from->step,
+        .y = to->at,
+        .y_ld = to->ld,
+        .y_step = to->step,
+    };
+    return m->cols ? frame_heads(f, &args) : 0;
+}
+
+/* Rows before and behind the products, or their gradients. */
+struct rows {
+    void *entry, *queries, *kv; /* queries: entry's own where they have no low rank */
+    void *qkv;
+};
+
+enum { MOVES = 5 };
+
+/* What qkv is put together of; backward the other way round, where the shared key gets a sum. */
+static void list_moves(const struct zinf_frame *f, const struct attention_spec *s,
+                       const struct rows *r, struct move list[MOVES])
+{
+    const struct latent_spec *l = &s->latent;
+    const int64_t n = s->n_heads, dim = s->head_dim, keys = n * dim, ld = 3 * keys;
+    const int64_t entry = latent_entry_cols(s), ld_q = l->q_rank ? query_cols(s) : entry;
+    const int64_t ld_kv = kv_cols(s), in_q = l->plain + l->rotated, in_kv = l->plain + l->value;
+    void *queries = l->q_rank ? r->queries : r->entry;
+    const struct move moves[MOVES] = {
+        {n, l->rotated, columns_at(f, queries, l->plain, ld_q, in_q),
+         columns_at(f, r->qkv, 0, ld, dim)},
+        {n, l->plain, columns_at(f, queries, 0, ld_q, in_q),
+         columns_at(f, r->qkv, l->rotated, ld, dim)},
+        {n, l->rotated, columns_at(f, r->entry, first_cols(s) + l->kv_rank, entry, 0),
+         columns_at(f, r->qkv, keys, ld, dim)},
+        {n, l->plain, columns_at(f, r->kv, 0, ld_kv, in_kv),
+         columns_at(f, r->qkv, keys + l->rotated, ld, dim)},
+        {n, l->value, columns_at(f, r->kv, l->plain, ld_kv, in_kv),
+         columns_at(f, r->qkv, 2 * keys, ld, dim)},
+    };
+    for (int i = 0; i < MOVES; i++)
+        list[i] = moves[i];
+}
+
+/* Columns of n heads behind the first `used` ones become 0. */
+static int zero_rest(struct zinf_frame *f, const struct attention_spec *s, int64_t n, int64_t used,
+                     struct columns of)
+{
+    const int64_t rest = s->head_dim - used;
+    const struct move zeros = {n, rest, {NULL, 0, 0}, columns_at(f, of.at, used, of.ld, of.step)};
+    return copy(f, &zeros, false);
+}
+
+/* ---- rows of low rank ---- */
+
+/* One of the two: the norm, and the product behind it. */
+struct low {
+    const struct norm_spec *norm;
+    struct norm_kept kept;
+    struct frame_linear linear;
+    int64_t first, rank; /* columns of the entry */
+};
+
+static int list_low(const struct attention_spec *s, const struct attention_kept *kept,
+                    struct low list[2])
+{
+    const struct latent_spec *l = &s->latent;
+    int n = 0;
+    list[n++] =
+        (struct low){&l->kv_norm, kept->k_norm, {0, l->kv_w, -1, 0}, first_cols(s), l->kv_rank};
+    if (l->q_rank)
+        list[n++] = (struct low){&l->q_norm, kept->q_norm, {0, l->q_w, -1, 0}, 0, l->q_rank};
+    return n;
+}
+
+static struct move low_move(const struct zinf_frame *f, const struct attention_spec *s,
+                            const struct low *low, void *entry, void *rows)
+{
+    return (struct move){1, low->rank, columns_at(f, entry, low->first, latent_entry_cols(s), 0),
+                         columns_at(f, rows, 0, low->rank, 0)};
+}
+
+/* The rows as the product left them, and normalised; they may be one. */
+static int normalise(struct zinf_frame *f, const struct attention_spec *s, const struct low *low,
+                     void *entry, void *raw, void *rows)
+{
+    struct zinf_norm norm = part_norm(f, low->norm, low->rank, raw, low->kept);
+    const struct move move = low_move(f, s, low, entry, raw);
+    norm.y = rows;
+    int code = copy(f, &move, false);
+    return code ? code : frame_norm(f, &norm);
+}
+
+/* ---- forward ---- */
+
+struct norm_kept latent_keep_q(struct zinf_frame *f, const struct attention_spec *s)
+{
+    struct norm_kept none = {NULL, NULL};
+    return s->latent.q_rank ? part_norm_keep(f, &s->latent.q_norm, 1) : none;
+}
+
+int latent_prepare(struct zinf_frame *f, const struct attention_spec *s,
+                   const struct attention_kept *kept, void **qkv)
+{
+    const int64_t n = s->n_heads, ld = 3 * n * s->head_dim;
+    struct rows r = {.entry = kept->qkv, .qkv = take_rows(f, ld)};
+    const uint64_t start = frame_mark(f);
+    struct low low[2];
+    struct move moves[MOVES];
+    const int n_low = list_low(s, kept, low);
+    r.kv = take_rows(f, kv_cols(s));
+    r.queries = s->latent.q_rank ? take_rows(f, query_cols(s)) : NULL;
+    int code = 0;
+    for (int i = 0; !code && i < n_low; i++) {
+        const uint64_t mark = frame_mark(f);
+        void *rows = take_rows(f, low[i].rank);
+        code = normalise(f, s, &low[i], r.entry, rows, rows);
+        if (!code)
+            code = frame_linear(f, &low[i].linear, rows, i ? r.queries : r.kv);
+        frame_release(f, mark);
+    }
+    list_moves(f, s, &r, moves);
+    for (int i = 0; !code && i < MOVES; i++)
+        code = copy(f, &moves[i], false);
+    if (!code)
+        code = zero_rest(f, s, 2 * n, s->latent.rotated + s->latent.plain,
+                         columns_at(f, r.qkv, 0, ld, s->head_dim));
+    if (!code)
+        code = zero_rest(f, s, n, s->latent.value,
+                         columns_at(f, r.qkv, 2 * n * s->head_dim, ld, s->head_dim));
+    frame_release(f, start);
+    *qkv = r.qkv;
+    return code;
+}
+
+/* What the product behind attention takes of its heads, or gives to them. */
+static struct move result_move(const struct zinf_frame *f, const struct attention_spec *s,
+                               void *heads, void *values)
+{
+    const int64_t n = s->n_heads, dim = s->head_dim, value = s->latent.value;
+    return (struct move){n, value, columns_at(f, heads, 0, n * dim, dim),
+                         columns_at(f, values, 0, n * value, value)};
+}
+
+int latent_result(struct zinf_frame *f, const struct attention_spec *s, void *heads, void **values)
+{
+    *values = heads;
+    if (s->latent.value == s->head_dim)
+        return 0;
+    *values = take_rows(f, s->n_heads * s->latent.value);
+    const struct move move = result_move(f, s, heads, *values);
+    return copy(f, &move, false);
+}
+
+int latent_result_backward(struct zinf_frame *f, const struct attention_spec *s, void *values,
+                           void *heads)
+{
+    const struct move move = result_move(f, s, heads, values);
+    int code = copy(f, &move, true);
+    return code ? code : zero_rest(f, s, s->n_heads, s->latent.value, move.from);
+}
+
+/* ---- backward ---- */
+
+/* Of a row of low rank: gradients of its weights, and at the entry's columns. */
+static int low_backward(struct zinf_frame *f, const struct attention_spec *s, const struct low *low,
+                        void *entry, const void *d_product, void *d_entry)
+{
+    const uint64_t start = frame_mark(f);
+    void *raw = take_rows(f, low->rank), *rows = take_rows(f, low->rank);
+    void *d_rows = take_rows(f, low->rank);
+    struct zinf_norm norm = part_norm(f, low->norm, low->rank, raw, low->kept);
+    const struct move move = low_move(f, s, low, d_entry, d_rows);
+    norm.dy = norm.dx = d_rows;
+    norm.dw = frame_grad(f, 0, low->norm->w);
+    int code = normalise(f, s, low, entry, raw, rows);
+    if (!code)
+        code = frame_linear_backward_weight(f, &low->linear, d_product, rows);
+    if (!code)
+        code = frame_linear_backward_input(f, &low->linear, d_product, d_rows);
+    if (!code)
+        code = frame_norm_backward(f, &norm);
+    if (!code)
+        code = copy(f, &move, true);
+    frame_release(f, start);
+    return code;
+}
+
+int latent_prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
+                            const struct attention_kept *kept, void *d_qkv, void *d_entry)
+{
+    const uint64_t start = frame_mark(f);
+    struct rows d = {.entry = d_entry, .qkv = d_qkv};
+    struct low low[2];
+    struct move moves[MOVES];
+    const int n_low = list_low(s, kept, low);
+    int code = 0;
+    d.kv = take_rows(f, kv_cols(s));
+    d.queries = s->latent.q_rank ? take_rows(f, query_cols(s)) : NULL;
+    list_moves(f, s, &d, moves);
+    for (int i = 0; !code && i < MOVES; i++)
+        code = copy(f, &moves[i], true);
+    for (int i = 0; !code && i < n_low; i++)
+        code = low_backward(f, s, &low[i], kept->qkv, i ? d.queries : d.kv, d_entry);
+    frame_release(f, start);
+    return code;
+}
