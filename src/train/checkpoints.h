@@ -39,6 +39,12 @@ int zinf_checkpoint_look(const char *folder,
  * that is damaged. */
 int zinf_adapter_verify(const char *folder);
 /* { not installed */
+/* Each file and folder that the output folder's last run read: problem NULL where nothing in it has
+ * changed that decides results, ZINF_INPUT_GONE where it is not there any more, else what has
+ * changed. Runs of earlier versions have no record of them: see is not called. */
+#define ZINF_INPUT_GONE "it is not there any more: not compared"
+typedef void zinf_inputs_see(void *arg, const char *path, const char *problem);
+int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg);
 /* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
 int zinf_run_id(const char *output, uint8_t id[16]);
 /* Where its newest run has left finished steps, on the heap; NULL: it has none, or is done. */
