@@ -25,14 +25,13 @@
     .groups_key = "n_group", .groups_chosen_key = "topk_group"
 #define SIGMOIDS .choice_bias = "mlp.gate.e_score_correction_bias", .sigmoid = true, .group_top = 2
 #define COMMON                                                                                     \
-    .norm = ZINF_NORM_RMS, .before1 = "input_layernorm", .before2 = "post_attention_layernorm",    \
-    .qkv_bias = {"attention_bias", false}, .proj_bias = {"attention_bias", false},                 \
-    .tied = {"tie_word_embeddings", false}, .interleaved = true, .padding = -1
+    .norm = ZINF_NORM_RMS, .qkv_bias = {"attention_bias", false},                                  \
+    .proj_bias = {"attention_bias", false}, .interleaved = true, .padding = -1
 /* "head_dim" is that of what is rotated, and all heads have keys of their own. */
 #define KEYS                                                                                       \
     {                                                                                              \
-        ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", NULL, NULL, "intermediate_size",  \
-            "vocab_size", "max_position_embeddings"                                                \
+        DESCRIBED_LAYERS_KEY, "hidden_size", "num_attention_heads", NULL, NULL,                    \
+            "intermediate_size", "vocab_size", "max_position_embeddings"                           \
     }
 #define ONLY "{\"output_router_logits\": false}"
 #define ALWAYS                                                                                     \
@@ -50,7 +49,7 @@ static const struct family_size v2_sizes[] = {
      "{" LATENT(1536, 512, 128, 128) EXPERTS(160, 6, 1536, 2, 1, 8, 3, 16.0)
          V2_METHOD("group_limited_greedy") "}"},
 };
-static const struct rotary_experts v2_experts = {
+static const struct described_experts v2_experts = {
     COMMON_EXPERTS,
     .usual = {64, 0, 1407, 2},
     .never_normalised = true,
@@ -68,8 +67,7 @@ static const struct described v2 = {
             .only = "{\"output_router_logits\": false, \"mlp_bias\": false}",
             .always = "{" ALWAYS ", \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, "
                       "\"bos_token_id\": 100000, \"eos_token_id\": 100001}",
-            .sizes = v2_sizes,
-            .n_sizes = sizeof v2_sizes / sizeof *v2_sizes,
+            FAMILY_SIZES(v2_sizes),
         },
     COMMON,
     .eps = 1e-6,
@@ -95,7 +93,7 @@ static const struct family_size v3_sizes[] = {
      "{" LATENT(1536, 512, 128, 128)
          EXPERTS(384, 8, 2048, 1, 1, 1, 1, 2.827) ", \"rope_theta\": 50000.0}"},
 };
-static const struct rotary_experts v3_experts = {
+static const struct described_experts v3_experts = {
     COMMON_EXPERTS,
     .usual = {256, 8, 2048, 1},
     .normalised_key = "norm_topk_prob",
@@ -116,8 +114,7 @@ static const struct described v3 = {
             .always = "{" ALWAYS ", \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, "
                       "\"norm_topk_prob\": true, \"rope_interleave\": true, "
                       "\"bos_token_id\": 0, \"eos_token_id\": 1}",
-            .sizes = v3_sizes,
-            .n_sizes = sizeof v3_sizes / sizeof *v3_sizes,
+            FAMILY_SIZES(v3_sizes),
         },
     COMMON,
     .eps = 1e-6,

@@ -18,7 +18,7 @@ static const struct family_size sizes[] = {
     {"4.5-air", {46, 4096, 96, 8, 128, 10944, 151552, 131072}, MORE(128, 1408, 1, 1.0, false)},
     {"4.5", {92, 5120, 96, 8, 128, 12288, 151552, 131072}, MORE(160, 1536, 3, 2.5, true)},
 };
-static const struct rotary_experts experts = {
+static const struct described_experts experts = {
     .n_keys = {"n_routed_experts", "num_local_experts"},
     .ffn_key = "moe_intermediate_size",
     .usual = {128, 8, 1408, 1},
@@ -36,7 +36,7 @@ static const struct rotary_experts experts = {
 static const struct described glm4_moe = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {46, 4096, 96, 8, 0, 10944, 151552, 131072},
             .only = "{\"output_router_logits\": false}",
             .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
@@ -46,18 +46,14 @@ static const struct described glm4_moe = {
                       "\"topk_group\": 1, \"norm_topk_prob\": true, "
                       "\"tie_word_embeddings\": false, \"eos_token_id\": 151329, "
                       "\"pad_token_id\": 151329}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .head_norms = DESCRIBED_HEAD_NORMS,
     .head_norms_key = "use_qk_norm",
     .experts = &experts,
     .qkv_bias = {"attention_bias", false},
-    .tied = {"tie_word_embeddings", false},
     .partial = 0.5,
     .padding = -1,
     .end_of_text = 151329,
@@ -74,7 +70,7 @@ static const struct family_size flash_sizes[] = {
      "\"qk_rope_head_dim\": 64, \"v_head_dim\": 256, \"n_routed_experts\": 64, "
      "\"num_experts_per_tok\": 4, \"moe_intermediate_size\": 1536}"},
 };
-static const struct rotary_experts flash_experts = {
+static const struct described_experts flash_experts = {
     .n_keys = {"n_routed_experts", "num_local_experts"},
     .ffn_key = "moe_intermediate_size",
     .usual = {64, 4, 1536, 1},
@@ -95,7 +91,7 @@ static const struct described flash = {
     .traits =
         {
             /* "head_dim" is that of what is rotated, and all heads have keys of their own. */
-            .keys = {ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", NULL, NULL,
+            .keys = {DESCRIBED_LAYERS_KEY, "hidden_size", "num_attention_heads", NULL, NULL,
                      "intermediate_size", "vocab_size", "max_position_embeddings"},
             .absent = {47, 2048, 20, 0, 64, 10240, 154880, 202752},
             .only = "{\"output_router_logits\": false}",
@@ -106,18 +102,14 @@ static const struct described flash = {
                       "\"norm_topk_prob\": true, \"routed_scaling_factor\": 1.8, "
                       "\"tie_word_embeddings\": false, \"pad_token_id\": 154820, "
                       "\"eos_token_id\": 154820}",
-            .sizes = flash_sizes,
-            .n_sizes = sizeof flash_sizes / sizeof *flash_sizes,
+            FAMILY_SIZES(flash_sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .latent = &flash_latent,
     .experts = &flash_experts,
     .qkv_bias = {"attention_bias", false},
     .proj_bias = {"attention_bias", false},
-    .tied = {"tie_word_embeddings", false},
     .interleaved = true,
     .interleaved_key = "rope_interleave",
     .padding = -1,

@@ -5,6 +5,7 @@
 #include "train/save/identity.h"
 
 #include "train/save/checkpoint.h"
+#include "train/save/inputs.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ static bool add_hex(cJSON *object, const char *key, uint64_t value)
 }
 
 /* Names, numbers of versions, types that files are stored in: nothing of it decides arithmetic. */
-static cJSON *without_words(const cJSON *config)
+cJSON *identity_without_words(const cJSON *config)
 {
     static const char *const words[] = {"_name_or_path",
                                         "transformers_version",
@@ -61,7 +62,7 @@ static int add_file(void *arg, const char *path, const char *name)
 int identity_of_model(cJSON **out, const struct zinf_model *model, const char *folder)
 {
     cJSON *root = cJSON_CreateObject(), *adapter = NULL;
-    cJSON *config = without_words(zinf_model_config(model));
+    cJSON *config = identity_without_words(zinf_model_config(model));
     bool good = root && config && cJSON_AddItemToObject(root, "model", config);
     cJSON *files = good ? cJSON_AddObjectToObject(root, "files") : NULL;
     int code = files ? 0 : fail_memory();
@@ -69,7 +70,7 @@ int identity_of_model(cJSON **out, const struct zinf_model *model, const char *f
         code = zinf_folder_companions(folder, ZINF_COMPANIONS_TOKENIZER, add_file, files);
     if (!code && zinf_model_graph(model)->n_adapted)
         code = zinf_model_adapter_config(model, "", &adapter);
-    cJSON *choice = adapter ? without_words(adapter) : NULL;
+    cJSON *choice = adapter ? identity_without_words(adapter) : NULL;
     if (!code && adapter && (!choice || !cJSON_AddItemToObject(root, "adapter", choice)))
         code = fail_memory();
     cJSON_Delete(adapter);
@@ -187,11 +188,6 @@ cJSON *identity_of_base(const cJSON *identity)
 
 /* ---- comparing ---- */
 
-/* The first leaf that differs. */
-struct change {
-    char path[256], then[64], now[64];
-};
-
 static void show(char out[64], const cJSON *value)
 {
     char *text = value ? cJSON_PrintUnformatted(value) : NULL;
@@ -245,10 +241,10 @@ static const cJSON *first_change(const cJSON *a, const cJSON *b, const cJSON **o
     return NULL;
 }
 
-static bool find_change(const cJSON *then, const cJSON *now, struct change *out)
+bool identity_find_change(const cJSON *then, const cJSON *now, struct identity_change *out)
 {
     const cJSON *other = NULL;
-    *out = (struct change){.path = ""};
+    *out = (struct identity_change){.path = ""};
     const cJSON *found = first_change(then, now, &other, out->path, sizeof out->path);
     if (!found && !other)
         return false;
@@ -270,9 +266,9 @@ static int tell(const struct identity_check *check, const char *sentence)
 static int compare_config(const struct identity_check *check, const cJSON *then, const cJSON *now,
                           const char *file, const char *of)
 {
-    struct change c;
+    struct identity_change c;
     char text[1024];
-    if (!find_change(then, now, &c))
+    if (!identity_find_change(then, now, &c))
         return 0;
     snprintf(text, sizeof text, "%s stands on another %s%s%s: %s was %s and is %s", check->where,
              file, *of ? " than that of " : "", of, *c.path ? c.path : "it", c.then, c.now);
@@ -281,9 +277,9 @@ static int compare_config(const struct identity_check *check, const cJSON *then,
 
 static int compare_files(const struct identity_check *check, const cJSON *then, const cJSON *now)
 {
-    struct change c;
+    struct identity_change c;
     char text[1024];
-    if (!find_change(then, now, &c))
+    if (!identity_find_change(then, now, &c))
         return 0;
     bool added = !strcmp(c.then, "nothing"), gone = !strcmp(c.now, "nothing");
     snprintf(text, sizeof text, "%s stands on another %s than %s/%s%s", check->where,
@@ -302,7 +298,7 @@ static const char *word_of(const cJSON *object, const char *key)
 
 static int compare_base(const struct identity_check *check, const cJSON *then, const cJSON *now)
 {
-    struct change c;
+    struct identity_change c;
     char text[1024], file[320] = "";
     if (cJSON_IsString(then) || !strcmp(word_of(then, "weights"), word_of(now, "weights")))
         return 0;
@@ -313,8 +309,8 @@ static int compare_base(const struct identity_check *check, const cJSON *then, c
                  check->where, check->model);
         return 0;
     }
-    if (find_change(cJSON_GetObjectItemCaseSensitive(then, "files"),
-                    cJSON_GetObjectItemCaseSensitive(now, "files"), &c))
+    if (identity_find_change(cJSON_GetObjectItemCaseSensitive(then, "files"),
+                             cJSON_GetObjectItemCaseSensitive(now, "files"), &c))
         snprintf(file, sizeof file, "/%s", c.path);
     snprintf(text, sizeof text, "the weights in %s%s are not those that %s stands on", check->model,
              file, check->where);
@@ -334,7 +330,14 @@ static int compare_data(const struct identity_check *check, const cJSON *then, c
                  n, option, m);
     for (int i = 0; n == m && i < n && !*text; i++) {
         const cJSON *x = cJSON_GetArrayItem(a, i), *y = cJSON_GetArrayItem(b, i);
-        if (strcmp(word_of(x, "sum"), word_of(y, "sum")) != 0)
+        char line[80];
+        if (!strcmp(word_of(x, "sum"), word_of(y, "sum")))
+            continue;
+        if (inputs_line_of(check->inputs[0], check->inputs[1], option, i, line, sizeof line))
+            snprintf(text, sizeof text,
+                     "%s stands on other data than %s %s now has: %s is not as it was",
+                     check->where, option, word_of(y, "file"), line);
+        else
             snprintf(text, sizeof text,
                      "%s stands on other data than %s %s now has, or on the same as another "
                      "tokenizer, template or --format reads it",

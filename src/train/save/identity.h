@@ -35,17 +35,27 @@ cJSON *identity_of_base(const cJSON *identity);
 /* Each member as a sum of it alone, where there is no room for more. */
 cJSON *identity_short(const cJSON *identity);
 
+/* A JSON configuration without what decides no arithmetic: names, versions, types of storage. */
+cJSON *identity_without_words(const cJSON *config);
+
 /* ---- comparing ---- */
+
+/* The first leaf that differs; "nothing" where it is not there. */
+struct identity_change {
+    char path[256], then[64], now[64];
+};
+bool identity_find_change(const cJSON *then, const cJSON *now, struct identity_change *out);
 
 /* What the saved one and this one both have must be equal. -EINVAL: the sentence names the member,
  * its file and key. where: who has saved it; model: the folder that is named now; way_on: the end
  * of the sentence. The base is left out where only is_base is false. */
 struct identity_check {
     const char *where, *model, *way_on;
-    const char *config; /* the configuration's file; NULL: options alone */
-    bool base;          /* compare it, too */
-    bool head;          /* and what a training gives a model's head: its classes */
-    bool warn;          /* differences are said and taken */
+    const char *config;     /* the configuration's file; NULL: options alone */
+    const cJSON *inputs[2]; /* what was read then and now (inputs.h), to name a line; or NULL */
+    bool base;              /* compare it, too */
+    bool head;              /* and what a training gives a model's head: its classes */
+    bool warn;              /* differences are said and taken */
 };
 int identity_compare(const cJSON *saved, const cJSON *now, const struct identity_check *check);
 
