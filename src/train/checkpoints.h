@@ -41,6 +41,12 @@ int zinf_checkpoint_look(const char *folder,
  * names the damaged file. */
 int zinf_adapter_verify(const char *folder);
 /* { not installed */
+/* Calls see for each file and folder that the output folder's last run read. problem is NULL where
+ * nothing in it has changed that decides results, ZINF_INPUT_GONE where it no longer exists, else a
+ * sentence on what has changed. Runs of earlier versions have no record: see is not called. */
+#define ZINF_INPUT_GONE "it is not there any more: not compared"
+typedef void zinf_inputs_see(void *arg, const char *path, const char *problem);
+int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg);
 /* The id by which the runs of an output folder recognise their steps on the drives. -ENOENT: there
  * is none. */
 int zinf_run_id(const char *output, uint8_t id[16]);
