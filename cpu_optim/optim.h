@@ -1,16 +1,17 @@
 /*
- * cpu_optim: optimizer steps over flat arrays in RAM. One call updates one array in one pass:
- * gradient read, unscaled and clipped; moments and fp32 master updated; parameter copy written.
- * Knows nothing of models, drives or devices.
+ * cpu_optim: optimizer steps over flat arrays in RAM. One call updates one array in one pass: it
+ * reads the gradient, unscales and clips it, updates the moments and the fp32 master, and writes
+ * the parameter copy. It knows nothing of models, drives or devices.
  *
- * Results are bit-identical across instruction sets (scalar, AVX2, AVX-512: the scalar form is the
- * specification and uses fused multiply-add and correctly rounded operations in the same order),
- * across thread counts, and across how an array is cut into calls (8-bit moments at whole blocks;
- * Adafactor, a call of its own, takes whole tensors).
+ * Results are bit-identical for all instruction sets (scalar, AVX2, AVX-512), for all thread
+ * counts, and however an array is divided into calls. The scalar form is the specification; it uses
+ * fused multiply-add and correctly rounded operations, and the others compute in the same order.
+ * 8-bit moments may only be divided at whole blocks. Adafactor has its own call and takes whole
+ * tensors.
  *
- * Threads: a call uses n_threads OpenMP threads and returns when done. Where there are several
- * NUMA nodes, the thread of a slice runs on the node that zinf_optim_place gave the slice. Calls on
- * different arrays may run at the same time. Nothing is allocated in a call.
+ * Threads: a call uses n_threads OpenMP threads and returns when they are done. On a machine with
+ * several NUMA nodes, the thread of a slice runs on the node where zinf_optim_place put the slice.
+ * Calls on different arrays may run at the same time. A call allocates nothing.
  */
 #ifndef ZINF_OPTIM_H
 #define ZINF_OPTIM_H
@@ -33,19 +34,19 @@ const char *zinf_optim_name(enum zinf_optim_kind kind); /* "AdamW", ... */
 /* Moments per parameter: 2 for Adam and AdamW, 1 for Lion, Adagrad and SGD. */
 int zinf_optim_n_moments(enum zinf_optim_kind kind);
 
-/* How moments are stored; struct zinf_optim_array has the formats. */
+/* How moments are stored; the formats are described at struct zinf_optim_array. */
 enum zinf_optim_moments {
     ZINF_OPTIM_MOMENTS_F32,
     ZINF_OPTIM_MOMENTS_BF16,
     ZINF_OPTIM_MOMENTS_8BIT, /* AdamW only */
 };
 #define ZINF_OPTIM_8BIT_BLOCK 256 /* elements that share a scale */
-/* Bytes of n parameters' state: moments with their scales, and the fp32 master or, of a split one,
- * the remainder. */
+/* Bytes of the state of n parameters: moments with their scales, and the fp32 master, or the
+ * remainder if the master is split. */
 uint64_t zinf_optim_state_bytes(enum zinf_optim_kind kind, enum zinf_optim_moments moments,
                                 bool split_master, uint64_t n);
 
-/* One group of equal hyperparameters at one step. */
+/* Hyperparameters of one step. */
 struct zinf_optim_hyper {
     enum zinf_optim_kind kind;
     float lr;
@@ -62,43 +63,44 @@ struct zinf_optim_hyper {
  *   m = fma(1 - beta1, g, beta1 * m);   v = fma(1 - beta2, g * g, beta2 * v)
  *   d = fma(sqrt(v), 1 / sqrt(1 - beta2^step), eps)
  *   p = fma(-lr * weight_decay, p, p);  p = fma(-lr / (1 - beta1^step), m / d, p)
- * Adam: g = fma(weight_decay, p, g) after the scaling, and no decay of p.
- * Lion:     c = fma(1 - beta1, g, beta1 * m);   p = fma(-lr * weight_decay, p, p)
+ * Adam: g = fma(weight_decay, p, g) after the scaling, and no decay of p. Lion:     c = fma(1 -
+ * beta1, g, beta1 * m);   p = fma(-lr * weight_decay, p, p)
  *           p = p - lr * sign(c), sign(0) = 0;  m = fma(1 - beta2, g, beta2 * m)
- * Adagrad:  g as Adam;   m = fma(g, g, m);      p = fma(-lr, g / (sqrt(m) + eps), p)
- * SGD:      g as Adam;   m = fma(beta1, m, g);  p = fma(-lr, m, p)
- * With weight_decay 0 the decay is left out. A NaN is stored as 0x7fc00000. Scalars (1 - beta,
- * bias corrections, lr*wd) are computed once per call in double and rounded to fp32.
- * param, if set, receives p rounded to param_dtype. grad_scale is (clip factor) / (loss scale).
+ * Adagrad: g as Adam; m = fma(g, g, m); p = fma(-lr, g / (sqrt(m) + eps), p) SGD: g as Adam; m =
+ * fma(beta1, m, g); p = fma(-lr, m, p) With weight_decay 0 the decay is left out. A NaN is stored
+ * as 0x7fc00000. Scalars (1 - beta, bias corrections, lr*wd) are computed once per call in double
+ * and rounded to fp32. If param is set, p is written to it, rounded to param_dtype. grad_scale is
+ * (clip factor) / (loss scale).
  *
- * Split master: with remainder set and master NULL, the fp32 master is held as the bf16 parameter
- * and 16 bits more: master bits = (param << 16) + remainder as a signed number. The masters are
- * those of the whole form, bit for bit; param is the master rounded to nearest, but ties go away
- * from zero, since 16 bits cannot tell on which side of an even neighbour a tie lay.
+ * Split master: if remainder is set and master is NULL, the fp32 master is stored as the bf16
+ * parameter and 16 further bits: master bits = (param << 16) + remainder as a signed number. The
+ * masters have the same bits as unsplit ones. param is the master rounded to nearest, with ties
+ * away from zero, because 16 bits cannot tell on which side of an even neighbour a tie lay.
  *
- * bf16 moments: with half_moment1 (and 2) set and moment1 and moment2 NULL, moments are kept in
- * bf16; arithmetic is as above. They are rounded to nearest even or, with stochastic_rounding, up
- * with the probability of the distance to the lower neighbour: 16 random bits are added below the
- * cut. Element e = first_element + i takes them from word (e % 64) / 16 of the Philox block
- * (base/random.h) with counter {e / 64 * 16 + e % 16, step}, 64 bits each, and key rounding_key:
- * moment1 the low half, moment2 the high half.
+ * bf16 moments: if half_moment1 (and 2) are set and moment1 and moment2 are NULL, moments are
+ * stored in bf16 and computed as above. They are rounded to nearest even, or stochastically with
+ * stochastic_rounding: 16 random bits are added to the low half before it is cut off, so that the
+ * probability of rounding up is the distance from the lower neighbour. Element e = first_element +
+ * i takes them from word (e % 64) / 16 of the Philox block (base/random.h) with counter {e / 64 *
+ * 16 + e % 16, step}, 64 bits each, and key rounding_key: moment1 uses the low half, moment2 the
+ * high half.
  *
- * 8-bit moments (AdamW), after the dynamic quantisation of Dettmers et al., arXiv 2110.02861: with
- * byte_moment1 and 2 and scale1 and 2 set, a moment is a code times the scale of its block of
- * ZINF_OPTIM_8BIT_BLOCK elements, counted from the array's start. The leading zeros of a code are
- * the decimal exponent, and what follows the first one the fraction: with e = floor(log2 |c|), c
- * stands for the middle of its cell,
+ * 8-bit moments (AdamW), after the dynamic quantisation of Dettmers et al., arXiv 2110.02861: if
+ * byte_moment1 and 2 and scale1 and 2 are set, a moment is the value of a code times the scale of
+ * its block of ZINF_OPTIM_8BIT_BLOCK elements, counted from the array's start. The number of
+ * leading zeros of a code gives the decimal exponent, and the bits after its first one give the
+ * fraction. With e = floor(log2 |c|), the value of code c is the middle of a cell,
  *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e), with L = 6 for moment1, c = -127 ..
- * 127, and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, as AdamW above would store
- * it, takes the cell that it falls in, where the largest of its block takes the last; moment2 takes
- * code 1 at least, since a step is divided by its root. A block that is all below 2^-100 becomes 0;
- * one with an Inf or NaN becomes NaN.
+ * 127, and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, computed by AdamW as above,
+ * gets the code of the cell in which it lies; the largest of its block gets the last code. moment2
+ * gets at least code 1, because the update is divided by its root. A block with all values below
+ * 2^-100 becomes 0; a block with an Inf or NaN becomes NaN.
  */
 struct zinf_optim_array {
     uint64_t n;
     float *master;    /* [n] fp32, updated */
     float *moment1;   /* [n] fp32, updated */
-    float *moment2;   /* [n] fp32, updated; NULL where the kind has one moment */
+    float *moment2;   /* [n] fp32, updated; NULL if the kind has one moment */
     const void *grad; /* [n] in grad_dtype */
     enum zinf_dtype grad_dtype;
     float grad_scale;
@@ -113,17 +115,20 @@ struct zinf_optim_array {
     uint8_t *byte_moment2;  /* [n] codes, updated: instead of moment2 */
     float *scale1, *scale2; /* [ceil(n / ZINF_OPTIM_8BIT_BLOCK)], updated */
     bool zero_grad;         /* grad is set to zero as soon as it is used */
-    /* If set, grad is looked through first: the index of the first Inf or NaN, or UINT64_MAX. */
+    /* If set, grad is searched before anything is changed; receives the index of the first Inf or
+     * NaN, or UINT64_MAX. */
     uint64_t *nonfinite;
-    double *sum_squares; /* if set: of the new masters, as zinf_optim_sum_squares counts */
+    double *sum_squares; /* if set: receives the sum of squares of the new masters, as
+                          * zinf_optim_sum_squares computes it */
 };
 /* -EINVAL: a pointer is missing, ranges overlap, step is 0 or a hyperparameter is out of range.
- * -ERANGE: nonfinite found one. Nothing is changed then. n may be 0. Any alignment; 64-byte aligned
- * is fastest. */
+ * -ERANGE: the gradient has an Inf or NaN (only if nonfinite is set). After an error nothing has
+ * been changed. n may be 0. Any alignment is allowed; 64 bytes is fastest. */
 int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_optim_array *array,
                     int n_threads);
 
-/* What a step of Adam or AdamW makes of its hyperparameters, for one that runs elsewhere. */
+/* The factors that an Adam or AdamW step computes from its hyperparameters, for a step that is
+ * computed elsewhere (on a device). */
 struct zinf_optim_factors {
     float beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps;
     float weight_decay, lr_decay, step_size; /* lr_decay: lr * weight_decay */
@@ -131,27 +136,29 @@ struct zinf_optim_factors {
 };
 void zinf_optim_factors(struct zinf_optim_factors *out, const struct zinf_optim_hyper *hyper);
 
-/* Between the whole and the split form of masters; a NaN becomes 0x7fc00000. */
+/* Convert masters between fp32 and the split form; a NaN becomes 0x7fc00000. */
 void zinf_optim_split(uint16_t *param, uint16_t *remainder, const float *master, uint64_t n,
                       int n_threads);
 void zinf_optim_join(float *master, const uint16_t *param, const uint16_t *remainder, uint64_t n,
                      int n_threads);
 
-/* 8-bit moments as fp32 and back, for storage; which is 1 or 2, codes int8_t or uint8_t. A moment
- * is the value of its code, but the largest of a block is the block's scale (0.7 % and 0.35 % more
- * than a step reads), so that packing gives back the same codes and scales. */
+/* Convert 8-bit moments to fp32 for storage, and back. which is 1 or 2, for codes of int8_t or
+ * uint8_t. A moment becomes the value of its code, but the largest of a block becomes the block's
+ * scale (0.7 % and 0.35 % more than a step reads), so that packing gives back the same codes and
+ * scales. */
 void zinf_optim_unpack_8bit(float *moment, int which, const void *codes, const float *scales,
                             uint64_t n, int n_threads);
 void zinf_optim_pack_8bit(void *codes, float *scales, int which, const float *moment, uint64_t n,
                           int n_threads);
 
-/* sum of x[i]^2 in double over fixed blocks of 4096 elements, block sums added in order: the same
- * bits for any thread count and instruction set. Inf or NaN in x gives a non-finite result, finite
- * x never does. Cuts at multiples of 4096 elements may be added by the caller. */
+/* Sum of x[i]^2 in double: blocks of 4096 elements are summed, and their sums are added in order,
+ * so that the bits do not depend on the thread count or instruction set. If x has an Inf or NaN the
+ * result is not finite; otherwise it is finite. The caller may add the results of parts that are
+ * divided at multiples of 4096 elements. */
 double zinf_optim_sum_squares(const void *x, enum zinf_dtype dtype, uint64_t n, int n_threads);
 /* Index of the first element that is Inf or NaN, or UINT64_MAX. */
 uint64_t zinf_optim_find_nonfinite(const void *x, enum zinf_dtype dtype, uint64_t n, int n_threads);
-/* Of split masters. */
+/* The same for split masters. */
 double zinf_optim_sum_squares_split(const uint16_t *param, const uint16_t *remainder, uint64_t n,
                                     int n_threads);
 /* dst[i] += src[i], fp32 arithmetic; dst fp32, src in src_dtype. */
@@ -160,7 +167,8 @@ void zinf_optim_accumulate(float *dst, const void *src, enum zinf_dtype src_dtyp
 
 /* ---- Adafactor ---- */
 
-/* Shazeer & Stern, arXiv 1804.04235, with the eps of PyTorch, whose defaults stand beside. */
+/* Shazeer & Stern, arXiv 1804.04235, with the eps of PyTorch. Each comment begins with PyTorch's
+ * default. */
 struct zinf_adafactor_hyper {
     float lr;             /* 1e-2: the step, or with relative_step its upper bound */
     float beta2_decay;    /* -0.8: a gradient counts step^beta2_decay in the second moments */
@@ -172,48 +180,49 @@ struct zinf_adafactor_hyper {
     uint64_t step;        /* 1 at the first update */
 };
 /*
- * One tensor, which must be whole: its second moments are factored into means over rows and over
- * columns, and its update is clipped by its own RMS. With w = step^beta2_decay, in double rounded
- * to fp32 where it is stored; sums as zinf_optim_sum_squares does, of a column row by row:
+ * One whole tensor: its second moments are factored into means over rows and over columns, and its
+ * update is clipped by its own RMS. With w = step^beta2_decay, computed in double and rounded to
+ * fp32 when stored; sums are computed as by zinf_optim_sum_squares, those of a column row by row:
  *   g = grad * grad_scale
  *   r = (1 - w) r + w mean of g^2 over the row;    c = (1 - w) c + w mean of g^2 over the column
  *   u = g * min(1/sqrt(r / max(mean r, eps1)) * 1/sqrt(c), 1/eps1)
  *   p = fma(-lr * weight_decay, p, p);    p = fma(-step / max(1, RMS(u) / clip_threshold), u, p)
- * Of a vector (rows = 1) c alone is kept, the whole second moment. Three reads of grad, two of p.
+ * A vector (rows = 1) has only c, which is its whole second moment. grad is read three times, p
+ * twice.
  */
 struct zinf_adafactor_tensor {
     uint64_t rows, cols; /* a matrix, row by row; a vector has one row */
     float *master;       /* [rows][cols] fp32, updated; NULL with remainder */
     uint16_t *remainder; /* [rows][cols]: split master, as above */
-    float *row_moment;   /* [rows], updated; NULL of a vector */
+    float *row_moment;   /* [rows], updated; NULL for a vector */
     float *col_moment;   /* [cols], updated */
     const void *grad;    /* [rows][cols] in grad_dtype */
     enum zinf_dtype grad_dtype;
     float grad_scale;
     void *param; /* [rows][cols] in param_dtype, written; NULL: not wanted */
     enum zinf_dtype param_dtype;
-    void *workspace;     /* zinf_adafactor_workspace_bytes(), 64-byte aligned; contents are lost */
+    void *workspace;     /* zinf_adafactor_workspace_bytes(), 64-byte aligned; overwritten */
     bool zero_grad;      /* grad is set to zero as soon as it is used */
     uint64_t *nonfinite; /* if set: the index of the first Inf or NaN in grad, or UINT64_MAX */
 };
-/* -EINVAL as zinf_optim_step; -ERANGE for a gradient that is not finite. Nothing is changed then.
- */
+/* -EINVAL as zinf_optim_step; -ERANGE: the gradient is not finite. After an error nothing has been
+ * changed. */
 int zinf_adafactor_step(const struct zinf_adafactor_hyper *hyper,
                         const struct zinf_adafactor_tensor *tensor, int n_threads);
 uint64_t zinf_adafactor_workspace_bytes(uint64_t rows, uint64_t cols);
-/* Second moments, and master or remainder. */
+/* Bytes of the second moments and of the master or remainder. */
 uint64_t zinf_adafactor_state_bytes(uint64_t rows, uint64_t cols, bool split_master);
 
 /* ---- threads and NUMA ---- */
 
-/* Threads for a process that shares its host with others: CPUs of the affinity mask, over
- * local_ranks where the mask is that of the whole host. 0 local_ranks: as the launcher's
- * environment says (LOCAL_WORLD_SIZE, LOCAL_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS).
- * That OMP_NUM_THREADS is lower, and not followed, is said once. */
+/* A good n_threads for a process that shares its host with others: the CPUs of the affinity mask,
+ * divided by local_ranks if the mask has all CPUs of the host. local_ranks 0: taken from the
+ * launcher's environment (LOCAL_WORLD_SIZE, LOCAL_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE,
+ * MPI_LOCALNRANKS). OMP_NUM_THREADS is ignored; if it is lower, that is logged once. */
 int zinf_optim_thread_count(int local_ranks);
-/* Puts the pages of n elements on the nodes of the threads that will step them: before they are
- * first touched, or moved. With one node there is nothing to do. -errno of the system if refused:
- * a matter of speed alone. */
+/* Places the pages of n elements on the NUMA nodes of the threads that will update them: before
+ * they are first touched, or by moving them. Does nothing if there is one node. Returns the
+ * system's -errno if refused; that affects only speed. */
 int zinf_optim_place(void *memory, uint64_t n, size_t element_bytes, int n_threads);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /*
- * train: a model's whole life from C: what it would take, a training on rows that the program
- * makes, an evaluation, a text, and steps of the program's own.
+ * train: use of the library: plan a training, train on rows that the program makes, evaluate,
+ * generate a text, and take single steps.
  *
  *     cc train.c -o train $(pkg-config --cflags --libs zinf)
  *     zinf init --arch gpt2 --size small --layers 2 --hidden 64 --heads 2 \
@@ -15,7 +15,7 @@
 
 enum { ROWS = 200, STEPS = 20 };
 
-/* A row is a JSON object, as a line of a .jsonl file has it. */
+/* A row is a JSON object, as on one line of a .jsonl file. */
 static int next_row(void *arg, const char **row)
 {
     static char text[96];

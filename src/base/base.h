@@ -1,9 +1,10 @@
 /*
- * base: the ground floor. Errors, logging, number types, time, sizes, threads.
+ * base: errors, logging, number types, time, sizes and threads. It includes no other header of
+ * zinf; all others may include it.
  *
- * Everything above stands on this header; it stands on nothing. A function that fails returns a
- * negative errno value and leaves one sentence, readable by zinf_error() in the same thread, that
- * names what failed and how to mend it. Libraries never exit, abort or print to standard output.
+ * A function that fails returns a negative errno value and leaves one sentence, which zinf_error()
+ * returns in the same thread. The sentence says what failed and how to fix it. The library never
+ * exits, aborts or prints to standard output.
  *
  * Threads: every function here may be called from any thread.
  */
@@ -31,23 +32,25 @@ extern "C" {
 /* { not installed */
 /* Stores the message for this thread and returns code (a negative errno value) unchanged. */
 int zinf_fail(int code, const char *format, ...) ZINF_PRINTF(2, 3);
-/* Puts "context: " before this thread's present message; returns code unchanged. */
+/* Puts "context: " in front of this thread's current message; returns code unchanged. */
 int zinf_fail_in(int code, const char *format, ...) ZINF_PRINTF(2, 3);
 /* } not installed */
-/* The last message of this thread; never NULL, "" when nothing failed yet. Valid until the next
- * failure in this thread. */
+/* The message of this thread's last failure, or "" if nothing has failed; never NULL. Valid until
+ * the next failure in this thread. */
 const char *zinf_error(void);
 
 /* { not installed */
-/* Copies what strangers may have written, from a file or a peer, to be read at a terminal: control
- * characters but the end of a line and the tab, and bytes that are no UTF-8, become \x1b. All
- * sentences and log lines went through it. Returns out, cut where it is full. */
+/* Copies untrusted text, from a file or a peer, so that it is safe to show on a terminal: control
+ * characters except newline and tab, and bytes that are not UTF-8, are written as \xHH. Messages
+ * and log lines are copied by it. Returns out; a text that is too long is cut. */
 const char *zinf_show_text(char *out, size_t out_bytes, const char *text);
-/* How sentences call what users have given: they are written with the command's words, and copied
- * through here. NULL, as at first: they stay. Of the whole process. */
+/* Messages are written with the command's option names (--seq-len). This function rewrites them for
+ * callers that know options by other names; it copies text to out. NULL, the default, changes
+ * nothing. One setting for the whole process. */
 typedef void zinf_speller(char *out, size_t out_bytes, const char *text);
 void zinf_spell_by(zinf_speller *by);
-const char *zinf_spell(char *out, size_t out_bytes, const char *text); /* and zinf_show_text */
+const char *zinf_spell(char *out, size_t out_bytes, const char *text); /* also does what
+                                                                        * zinf_show_text does */
 /* } not installed */
 
 /* ---- logging: one line at a time ---- */
@@ -60,16 +63,17 @@ enum zinf_log_level {
 };
 /* Default INFO; the environment variable ZINF_LOG=error|warn|info|debug sets it at first use. */
 void zinf_log_set_level(enum zinf_log_level level);
-/* Who is given the lines. NULL: nobody is, or standard error where ZINF_LOG is set. */
+/* Sets the function that receives log lines. NULL, the default: lines are dropped, or go to
+ * standard error if ZINF_LOG is set. */
 void zinf_log_set_sink(void (*sink)(enum zinf_log_level level, const char *line, void *arg),
                        void *arg);
 /* { not installed */
-/* Without a sink lines go to standard error: the command owns it. */
+/* Lines go to standard error if there is no sink. For the command only. */
 void zinf_log_to_stderr(void);
-/* From here on this thread says errors alone: it does what another one tells of. */
+/* From now on this thread logs only errors, because another thread logs the same work. */
 void zinf_log_quiet_thread(void);
 void zinf_log(enum zinf_log_level level, const char *format, ...) ZINF_PRINTF(2, 3);
-/* As zinf_log, but a given key (a string literal) is said once per process. */
+/* As zinf_log, but logs a given key (a string literal) once per process. */
 void zinf_log_once(enum zinf_log_level level, const char *key, const char *format, ...)
     ZINF_PRINTF(3, 4);
 /* } not installed */
@@ -118,30 +122,32 @@ enum zinf_isa {
     ZINF_ISA_SCALAR,
     ZINF_ISA_AVX2,   /* with FMA and F16C */
     ZINF_ISA_AVX512, /* F, BW, VL, DQ */
-    /* Products of bf16 matrices by instructions of their own; all else is AVX-512. */
+    /* AVX-512 with instructions for bf16 matrix products */
     ZINF_ISA_AVX512_BF16,
-    ZINF_ISA_AMX_BF16, /* tiles, which Linux gives to a process that asks */
+    ZINF_ISA_AMX_BF16, /* tile registers; a process must request them from Linux */
 };
 /* { not installed */
-/* The best instruction set that was built, that the CPU and the kernel give and that ZINF_CPU, one
- * of zinf_isa_name(), allows. Each has what those before it have. Resolved once. */
+/* The best instruction set that is compiled in, supported by CPU and kernel, and allowed by the
+ * environment variable ZINF_CPU (a name of zinf_isa_name()). Each includes those listed before it.
+ * Determined once. */
 enum zinf_isa zinf_isa(void);
 const char *zinf_isa_name(enum zinf_isa isa);
 /* } not installed */
-/* CPUs that this process may use: affinity mask and cgroup quota, at least 1. OMP_NUM_THREADS is
- * not looked at: a launcher's OMP_NUM_THREADS=1 must not starve us. */
+/* Number of CPUs that this process may use, by affinity mask and cgroup quota; at least 1.
+ * OMP_NUM_THREADS is ignored, because launchers set it to 1. */
 int zinf_cpu_count(void);
 /* { not installed */
-/* The last-level caches of those CPUs together; 0 where the system does not say. */
+/* Bytes of the last-level caches of those CPUs together; 0 if the system does not tell. */
 uint64_t zinf_cache_bytes(void);
 
 /* ---- time, sizes, small things ---- */
 
 uint64_t zinf_now_ns(void); /* monotonic */
 /* } not installed */
-/* "4GiB", "4G" (= GiB), "500MB" (decimal), "1.5e9", "4096": bytes. -EINVAL otherwise. */
+/* Parses a size in bytes: "4GiB", "4G" (= GiB), "500MB" (decimal), "1.5e9", "4096". -EINVAL
+ * otherwise. */
 int zinf_size_parse(const char *text, uint64_t *bytes);
-/* "3.21 GiB" into buffer (returned); 16 bytes are enough. */
+/* Writes a text like "3.21 GiB" into buffer and returns buffer; 16 bytes are enough. */
 const char *zinf_size_format(char *buffer, size_t buffer_bytes, uint64_t bytes);
 
 static inline uint64_t zinf_align_up(uint64_t value, uint64_t alignment)
@@ -152,19 +158,20 @@ static inline uint64_t zinf_align_up(uint64_t value, uint64_t alignment)
 
 /* Reads a whole file of at most max_bytes into a NUL-terminated heap buffer (caller frees). */
 int zinf_file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
-/* Makes an empty file PATH.tmp.RANDOM for reading and writing, to be renamed to path; its name is
- * the caller's to free. */
+/* Creates an empty file PATH.tmp.RANDOM for reading and writing, which the caller renames to path
+ * later. The caller frees *temporary, its name. */
 int zinf_file_temporary(const char *path, char **temporary, int *fd);
-/* -ELOOP: path is a symbolic link that is not this user's. */
+/* -ELOOP if path is a symbolic link that another user owns. */
 int zinf_check_link(const char *path);
-/* Writes to such a file, fsyncs, compares what is on the drive and renames: the file appears whole
- * or not at all. */
+/* Writes to a temporary file, fsyncs it, reads it back and compares, and renames it: readers see
+ * the whole file or none. */
 int zinf_file_write_atomic(const char *path, const void *data, size_t bytes);
-/* Flushes a folder: names made, renamed or removed in it are durable then. */
+/* Flushes a folder (fsync): files created, renamed or removed in it before are durable
+ * afterwards. */
 int zinf_folder_sync(const char *folder);
 /* mkdir -p with mode 0777 & ~umask. */
 int zinf_make_dirs(const char *path);
-/* "dir/name" on the heap, or NULL with an error set. Caller frees. */
+/* Returns "dir/name", which the caller frees, or NULL with an error set. */
 char *zinf_path_join(const char *dir, const char *name);
 /* } not installed */
 

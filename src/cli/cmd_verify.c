@@ -1,7 +1,8 @@
 /*
  * verify: everything that a training left, read and compared with its checksums: checkpoints, token
- * caches, and steps on the drives. It ends with what can be gone on from; --repair makes the newest
- * step that is whole the one that --resume finds.
+ * caches, and steps on the drives; and the files that it read, compared with what they were. It
+ * ends with what can be gone on from; --repair makes the newest step that is whole the one that
+ * --resume finds.
  */
 #include "aio/steps.h"
 #include "base/json.h"
@@ -208,6 +209,18 @@ static void look_for_lost(struct verify *v, const char *output)
     free(steps);
 }
 
+/* ---- what the run reads ---- */
+
+static void see_input(void *arg, const char *path, const char *problem)
+{
+    struct verify *v = arg;
+    v->looked_at++;
+    if (problem && strcmp(problem, ZINF_INPUT_GONE) != 0)
+        say_problem(v, path, problem);
+    else
+        printf("%s: %s\n", path, problem ? problem : "as it was when the run began");
+}
+
 /* ---- folders ---- */
 
 static bool has_file(const char *folder, const char *name)
@@ -237,6 +250,8 @@ static int look_at_output(struct verify *v, const char *output)
         look_at_tokens(v, output);
     if (!code)
         look_at_model(v, output);
+    if (!code && zinf_run_inputs_verify(output, see_input, v))
+        say_problem(v, output, zinf_error());
     int named = code ? code : zinf_run_id(output, id);
     if (named == -EBADMSG)
         say_problem(v, output, zinf_error());
@@ -285,7 +300,9 @@ static const char usage[] =
     "\n"
     "Reads all that a training left and compares every checksum. DIR is its output\n"
     "folder, a checkpoint, an adapter, or an nvme_path (all of them, in order, where\n"
-    "there are several). Says what can be gone on from.\n";
+    "there are several). Of an output folder it also compares the model, the data and\n"
+    "the configuration with what they were when the run began. Says what can be gone\n"
+    "on from.\n";
 
 #define AT(field) .offset = offsetof(struct verify, field)
 /* clang-format off */
@@ -313,7 +330,7 @@ static int work(struct cli_call *call)
     if (!code && v->from[0])
         printf("can be gone on from: step %llu, %s\n", (unsigned long long)v->step, v->from);
     if (!code && v->problems)
-        code = zinf_fail(-EBADMSG, "%llu of %llu things are damaged or cannot be read",
+        code = zinf_fail(-EBADMSG, "%llu of %llu things are damaged, changed or cannot be read",
                          (unsigned long long)v->problems, (unsigned long long)v->looked_at);
     return code;
 }

@@ -97,25 +97,53 @@ static int flush_block(struct zinf_stream_file *file)
 
 /* ---- writing ---- */
 
-/* What is hashed is the caller's memory, so that a wrong copy on the way to the drive is found. */
-static void hash_span(struct zinf_stream_file *file, const void *data, uint64_t bytes,
-                      uint64_t offset)
+static struct zinf_stream_run *last_run(const struct zinf_stream_file *file)
 {
-    if (offset == file->hashed) {
-        XXH3_64bits_update(file->hash, data, bytes);
-        file->hashed += bytes;
-    } else {
-        file->hashed = UINT64_MAX;
+    return file->n_runs ? &file->runs[file->n_runs - 1] : NULL;
+}
+
+static void end_run(struct zinf_stream_file *file)
+{
+    struct zinf_stream_run *run = last_run(file);
+    if (run)
+        run->sum = XXH3_64bits_digest(file->hash);
+}
+
+static int begin_run(struct zinf_stream_file *file, uint64_t offset)
+{
+    end_run(file);
+    if (file->n_runs == file->runs_room) {
+        size_t room = file->runs_room ? 2 * file->runs_room : 16;
+        struct zinf_stream_run *runs = realloc(file->runs, room * sizeof *runs);
+        if (!runs)
+            return zinf_fail(-ENOMEM, "no memory to write %s", file->path);
+        file->runs = runs;
+        file->runs_room = room;
     }
+    file->runs[file->n_runs++] = (struct zinf_stream_run){.offset = offset};
+    XXH3_64bits_reset(file->hash);
+    return 0;
+}
+
+/* What is hashed is the caller's memory, so that a wrong copy on the way to the drive is found. */
+static int hash_span(struct zinf_stream_file *file, const void *data, uint64_t bytes,
+                     uint64_t offset)
+{
+    const struct zinf_stream_run *last = last_run(file);
+    int code = last && offset == last->offset + last->bytes ? 0 : begin_run(file, offset);
+    if (code)
+        return code;
+    XXH3_64bits_update(file->hash, data, bytes);
+    last_run(file)->bytes += bytes;
+    return 0;
 }
 
 int zinf_stream_file_write(struct zinf_stream_file *file, const void *data, uint64_t bytes,
                            uint64_t offset)
 {
     const char *from = data;
-    int code = 0;
-    hash_span(file, data, bytes, offset);
-    if (file->filled && offset != file->offset + file->filled)
+    int code = bytes ? hash_span(file, data, bytes, offset) : 0;
+    if (!code && file->filled && offset != file->offset + file->filled)
         code = flush_block(file);
     while (bytes > 0 && !code) {
         uint64_t room = BLOCK_BYTES - offset % BLOCK_BYTES; /* to the next multiple */
@@ -140,54 +168,104 @@ int zinf_stream_file_write(struct zinf_stream_file *file, const void *data, uint
 static void free_buffers(struct zinf_stream_file *file)
 {
     free(file->block);
+    free(file->runs);
     XXH3_freeState(file->hash);
     file->block = NULL;
+    file->runs = NULL;
     file->hash = NULL;
 }
 
-static int hash_back(int fd, const char *path, void *block, XXH3_state_t *hash, uint64_t *bytes)
+/* ---- reading back ---- */
+
+static int compare_runs(const void *a, const void *b)
 {
-    for (*bytes = 0;;) {
+    const struct zinf_stream_run *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* A file that is read front to back, and the runs in the order of their places. */
+struct reading {
+    const struct zinf_stream_file *file;
+    XXH3_state_t *whole, *run;
+    uint64_t at; /* bytes that were read */
+    size_t next; /* the run that is not yet compared */
+    bool same;
+};
+
+static void compare_block(struct reading *r, const char *block, uint64_t n)
+{
+    XXH3_64bits_update(r->whole, block, n);
+    while (r->next < r->file->n_runs) {
+        const struct zinf_stream_run *run = &r->file->runs[r->next];
+        const uint64_t begin = run->offset > r->at ? run->offset : r->at;
+        const uint64_t end = run->offset + run->bytes, to = r->at + n;
+        if (begin >= to)
+            break;
+        XXH3_64bits_update(r->run, block + (begin - r->at), (end < to ? end : to) - begin);
+        if (end > to)
+            break;
+        r->same = r->same && XXH3_64bits_digest(r->run) == run->sum;
+        XXH3_64bits_reset(r->run);
+        r->next++;
+    }
+    r->at += n;
+}
+
+static int compare_file(struct reading *r, int fd)
+{
+    for (;;) {
         int code = zinf_pulse_beat();
         if (code)
             return code;
-        ssize_t n = pread(fd, block, BLOCK_BYTES, (off_t)*bytes);
+        ssize_t n = pread(fd, r->file->block, BLOCK_BYTES, (off_t)r->at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return zinf_fail(-errno, "cannot read %s back: %s", path, strerror(errno));
+            return zinf_fail(-errno, "cannot read %s back: %s", r->file->temporary,
+                             strerror(errno));
         if (!n)
             return 0;
-        XXH3_64bits_update(hash, block, (size_t)n);
-        *bytes += (uint64_t)n;
+        compare_block(r, r->file->block, (uint64_t)n);
         if (n % PAGE_BYTES) /* its end; direct reads go on only at whole pages */
             return 0;
     }
 }
 
+static int check_runs(const struct zinf_stream_file *file)
+{
+    for (size_t i = 1; i < file->n_runs; i++)
+        if (file->runs[i].offset < file->runs[i - 1].offset + file->runs[i - 1].bytes)
+            return zinf_fail(-EINVAL, "%s: byte %llu was written twice", file->temporary,
+                             (unsigned long long)file->runs[i].offset);
+    return 0;
+}
+
 /* What is on the drive, past the page cache, against what was handed in: a write may be lost, or go
  * elsewhere, with every call succeeding. */
-static int read_back(const struct zinf_stream_file *file, uint64_t sum)
+static int read_back(const struct zinf_stream_file *file, uint64_t *sum)
 {
-    uint64_t bytes = 0;
-    XXH3_state_t *hash = XXH3_createState();
+    struct reading r = {file, XXH3_createState(), XXH3_createState(), 0, 0, true};
     int fd = open(file->temporary, O_RDONLY | O_CLOEXEC | O_DIRECT);
     if (fd < 0 && errno == EINVAL) /* a file system without it */
         fd = open(file->temporary, O_RDONLY | O_CLOEXEC);
     int code =
         fd < 0 ? zinf_fail(-errno, "cannot open %s: %s", file->temporary, strerror(errno)) : 0;
-    if (!code && !hash)
+    if (!code && (!r.whole || !r.run))
         code = zinf_fail(-ENOMEM, "no memory to read %s back", file->temporary);
     if (!code) {
-        XXH3_64bits_reset(hash);
-        code = hash_back(fd, file->temporary, file->block, hash, &bytes);
+        XXH3_64bits_reset(r.whole);
+        XXH3_64bits_reset(r.run);
+        code = compare_file(&r, fd);
     }
-    if (!code && (bytes != file->hashed || XXH3_64bits_digest(hash) != sum))
+    if (!code && (!r.same || r.next < file->n_runs))
         code = zinf_fail(-EBADMSG, "%s is not what was written to it: look after the drive",
                          file->temporary);
+    if (!code)
+        *sum = XXH3_64bits_digest(r.whole);
     if (fd >= 0)
         close(fd);
-    XXH3_freeState(hash);
+    XXH3_freeState(r.whole);
+    XXH3_freeState(r.run);
     return code;
 }
 
@@ -201,9 +279,13 @@ int zinf_stream_file_sync(struct zinf_stream_file *file, uint64_t *sum)
     if (close(file->fd) && !code)
         code = fail_writeback(file);
     file->fd = -1;
-    *sum = file->hashed == UINT64_MAX ? 0 : XXH3_64bits_digest(file->hash);
-    if (!code && file->hashed != UINT64_MAX)
-        code = read_back(file, *sum);
+    end_run(file);
+    if (file->n_runs)
+        qsort(file->runs, file->n_runs, sizeof *file->runs, compare_runs);
+    if (!code)
+        code = check_runs(file);
+    if (!code)
+        code = read_back(file, sum);
     free_buffers(file);
     return code;
 }

@@ -5,8 +5,7 @@ libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/
 	src/model/stages/part_distance.c src/model/stages/part_mlp.c src/model/stages/stage_block.c src/model/preference.h \
 	src/model/preference.c src/model/stages/stage_preference.c src/model/stages/stage_head.h src/model/stages/stage_head.c \
 	src/model/stages/stage_head_units.c src/model/stages/stage_lookup.c src/model/stages/stage_norm.c src/model/decoder.h \
-	src/model/decoder.c src/model/decoder_units.h src/model/decoder_units.c src/model/rope.h src/model/rope.c src/model/families/family_rotary.h src/model/families/family_rotary.c \
-	src/model/families/family_rotary_config.c src/model/families/llama.c src/model/families/mistral.c \
+	src/model/decoder.c src/model/decoder_units.h src/model/decoder_units.c src/model/rope.h src/model/rope.c src/model/families/llama.c src/model/families/mistral.c \
 	src/model/families/qwen2.c src/model/families/qwen3.c src/model/tensors.h src/model/tensors.c src/model/file_map.c \
 	src/model/families/gpt2.c
 libcore_la_SOURCES += src/model/quantize.h src/model/quantize.c src/model/frame_matrix.c
@@ -32,12 +31,9 @@ libcore_la_SOURCES += src/model/families/chatglm.c
 libcore_la_SOURCES += src/model/families/bloom.c
 libcore_la_SOURCES += src/model/families/baichuan.c
 libcore_la_SOURCES += src/model/families/gemma.c
-libcore_la_SOURCES += src/model/families/gemma2.c
-libcore_la_SOURCES += src/model/families/gemma3_text.c
-libcore_la_SOURCES += src/model/families/gemma.h
 libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_classes.c src/model/decoder_experts.c \
 	src/model/frame_choice.c src/model/stages/stage_attention.c src/model/stages/stage_router.c src/model/stages/stage_experts.c \
-	src/model/stages/stage_shared.c src/model/stages/stage_balance.c src/model/families/family_rotary_experts.c src/model/families/mixtral.c \
+	src/model/stages/stage_shared.c src/model/stages/stage_balance.c src/model/families/family_experts.c src/model/families/mixtral.c \
 	src/model/families/qwen2_moe.c src/model/families/qwen3_moe.c
 # Encoders, and decoders that read one.
 libcore_la_SOURCES += src/model/stack.h src/model/stack.c src/model/stages/stage_layer.c src/model/families/t5.c \

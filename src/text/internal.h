@@ -11,6 +11,7 @@
 #define ZINF_TEXT_INTERNAL_H
 
 #include "base/json.h"
+#include "text/lines.h"
 #include "text/text.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -244,6 +245,8 @@ enum text_kind text_source_kind(const struct text_source *source);
 const char *text_source_path(const struct text_source *source);
 /* The next bytes; *done 0: there are no more. */
 int text_source_read(struct text_source *source, char *out, size_t bytes, size_t *done);
+/* Once, after all readings: reads what is left, and gives the sums of all lines. */
+int text_source_lines(struct text_source *source, struct zinf_lines *out);
 void text_source_close(struct text_source *source);
 /* Whether the first n bytes of a name end so, in any letter case. */
 bool text_name_ends(const char *name, size_t n, const char *extension);
@@ -285,9 +288,10 @@ uint64_t token_sums_of(const uint32_t *sums, uint64_t n); /* of the checksums th
 
 struct text_token_cache {
     int fd;
-    char *path;     /* of the text file, for messages */
-    char *name;     /* of the cache itself */
-    uint32_t *sums; /* [blocks of TOKEN_BLOCK bytes] */
+    char *path;               /* of the text file, for messages */
+    char *name;               /* of the cache itself */
+    uint32_t *sums;           /* [blocks of TOKEN_BLOCK bytes] */
+    struct zinf_lines *lines; /* of the text file */
     uint64_t count;
     unsigned id_bytes; /* 2 or 4 */
     uint32_t largest;  /* id, first seen at largest_at */

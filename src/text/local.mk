@@ -7,7 +7,7 @@ libcore_la_SOURCES += src/text/text.h src/text/samples/samples.h src/text/intern
 	src/text/tokenizer/utf8.c src/text/tokenizer/vocab.c src/text/tokenizer/bpe.c src/text/tokenizer/pretokenize.c \
 	src/text/tokenizer/unicode_newer.c src/text/tokenizer/added.c src/text/tokenizer/encode.c src/text/tokenizer/decode.c \
 	src/text/tokenizer/tokenizer.c src/text/tokenizer/tokenizer_bytes.c src/text/tokenizer/tokenizer_json.c src/text/tokenizer/tokenizer_model.c \
-	src/text/source.c src/text/samples/input.h src/text/samples/input.c src/text/samples/documents.c \
+	src/text/source.c src/text/lines.h src/text/lines.c src/text/samples/input.h src/text/samples/input.c src/text/samples/documents.c \
 	src/text/samples/table.c src/text/samples/token_cache.c src/text/samples/token_cache.h src/text/samples/token_cache_write.c src/text/samples/token_cache_text.c \
 	src/text/samples/token_sums.c src/text/samples/sample.c src/text/samples/samples_store.h src/text/samples/samples_cache.c \
 	src/text/samples/samples_pack.c src/text/samples/samples_read.c src/text/samples/samples_group.c src/text/samples/samples_window.c src/text/samples/samples.c src/text/samples/dataset.c
@@ -20,7 +20,7 @@ if HAVE_SENTENCEPIECE
 libcore_la_SOURCES += src/text/tokenizer/sentencepiece.cc
 endif
 
-program_tests += tests/text/text_test tests/text/text_files_test tests/text/dataset_test \
+program_tests += tests/text/lines_test tests/text/text_test tests/text/text_files_test tests/text/dataset_test \
 	tests/fuzz_tokenizer
 tests_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c tests/fuzz/driver.c
 tests_fuzz_tokenizer_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"tokenizer"'

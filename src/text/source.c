@@ -6,6 +6,7 @@
 #include "base/pulse.h"
 #include "text/internal.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ struct text_source {
     ZSTD_DStream *zstd;
     unsigned char head[HEAD_BYTES]; /* unpacked, given out first */
     size_t head_at, head_end;
+    struct zinf_line_summer *lines; /* of what was given out */
 };
 
 /* ---- bytes ---- */
@@ -129,12 +131,29 @@ static int read_content(struct text_source *s, unsigned char *out, size_t bytes,
 int text_source_read(struct text_source *s, char *out, size_t bytes, size_t *done)
 {
     size_t head = s->head_end - s->head_at;
-    if (!head)
-        return read_content(s, (unsigned char *)out, bytes, done);
-    *done = head < bytes ? head : bytes;
-    memcpy(out, s->head + s->head_at, *done);
-    s->head_at += *done;
-    return 0;
+    int code = 0;
+    if (head) {
+        *done = head < bytes ? head : bytes;
+        memcpy(out, s->head + s->head_at, *done);
+        s->head_at += *done;
+    } else {
+        code = read_content(s, (unsigned char *)out, bytes, done);
+    }
+    if (!code)
+        zinf_line_summer_add(s->lines, out, *done);
+    return code;
+}
+
+int text_source_lines(struct text_source *s, struct zinf_lines *out)
+{
+    char rest[16384];
+    size_t done = 1;
+    int code = 0;
+    while (!code && done)
+        code = text_source_read(s, rest, sizeof rest, &done);
+    if (!code)
+        zinf_line_summer_end(s->lines, out);
+    return code;
 }
 
 /* ---- what it is ---- */
@@ -278,7 +297,9 @@ int text_source_open(struct text_source **out, int fd, const char *path)
     }
     s->fd = fd;
     s->path = path;
-    code = start_packing(s);
+    code = zinf_line_summer_create(&s->lines);
+    if (!code)
+        code = start_packing(s);
     while (!code && done && s->head_end < HEAD_BYTES) {
         code = read_content(s, s->head + s->head_end, HEAD_BYTES - s->head_end, &done);
         s->head_end += code ? 0 : done;
@@ -311,6 +332,23 @@ void text_source_close(struct text_source *s)
     if (s->packing == GZIP)
         inflateEnd(&s->gzip);
     ZSTD_freeDStream(s->zstd);
+    zinf_line_summer_destroy(s->lines);
     free(s->packed);
     free(s);
+}
+
+/* ---- the lines of a whole file (lines.h) ---- */
+
+int zinf_lines_of_file(const char *path, struct zinf_lines *out)
+{
+    struct text_source *source = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int code = fd < 0 ? zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno))
+                      : text_source_open(&source, fd, path);
+    if (!code)
+        code = text_source_lines(source, out);
+    text_source_close(source);
+    if (fd >= 0)
+        close(fd);
+    return code;
 }

@@ -133,9 +133,11 @@ int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, 
 
 /* What windows are made of: the files in their order, each with a sum of all its tokens, marks and
  * labels, and one of what decides how these become windows, and in which order. */
+struct zinf_lines;
 struct zinf_data_file {
     const char *path;
-    uint64_t count, sum; /* count: numbers that are summed */
+    uint64_t count, sum;            /* count: numbers that are summed */
+    const struct zinf_lines *lines; /* lines.h, borrowed; NULL: a file of tokens */
 };
 uint32_t zinf_dataset_n_files(const struct zinf_dataset *dataset);
 /* Token files are read whole for it. */

@@ -1,9 +1,9 @@
 /*
- * checkpoints: what trainings leave in their output folder: OUTPUT/checkpoint-N, each
- * self-contained, and OUTPUT/latest, which names one. Finding them, looking at them, and making
- * Hugging Face model folders of them or of adapters.
+ * checkpoints: the files that trainings leave in their output folder: checkpoints,
+ * OUTPUT/checkpoint-N, each self-contained, and OUTPUT/latest, which names one of them. These calls
+ * find and check them, and convert them or adapters to Hugging Face model folders.
  *
- * Threads: no state is shared between calls. Errors: -errno and a sentence.
+ * Threads: calls share no state. Errors: -errno and a sentence.
  */
 #ifndef ZINF_CHECKPOINTS_H
 #define ZINF_CHECKPOINTS_H
@@ -17,15 +17,17 @@
 extern "C" {
 #endif
 
-/* folder: a checkpoint, or an output folder, whose latest it is. *path on the heap. -ENOENT: an
- * output folder, or none at all, without a checkpoint. */
+/* Finds the checkpoint of a folder: folder is a checkpoint itself, or an output folder, whose
+ * latest checkpoint is taken. The caller frees *path. -ENOENT: no such folder, or it has no
+ * checkpoint. */
 int zinf_checkpoint_find(const char *folder, char **path);
-/* Every checkpoint of an output folder, ascending, each compared with its checksums. */
+/* Calls see for every checkpoint of an output folder, in ascending order, after verifying its
+ * checksums. */
 struct zinf_checkpoint_info {
     const char *folder;
     uint64_t step, bytes;
     bool latest;
-    const char *problem; /* NULL: it is whole */
+    const char *problem; /* NULL: it is complete and undamaged */
 };
 int zinf_checkpoint_list(const char *output,
                          void (*see)(void *arg, const struct zinf_checkpoint_info *info),
@@ -34,54 +36,63 @@ int zinf_checkpoint_list(const char *output,
 int zinf_checkpoint_look(const char *folder,
                          void (*see)(void *arg, const struct zinf_checkpoint_info *info),
                          void *arg);
-/* Of an adapter's folder: whether its weights are those that were saved. 1: they are; 0: it has no
- * sum of them, as PEFT's folders and those of versions before; -EBADMSG: the message names the file
- * that is damaged. */
+/* Verifies the weights in an adapter's folder. Returns 1: they are as they were saved; 0: the
+ * folder has no checksum, as PEFT's folders and those of earlier versions; -EBADMSG: the message
+ * names the damaged file. */
 int zinf_adapter_verify(const char *folder);
 /* { not installed */
-/* By which the runs of an output folder know their steps on the drives. -ENOENT: it has no name. */
+/* Calls see for each file and folder that the output folder's last run read. problem is NULL where
+ * nothing in it has changed that decides results, ZINF_INPUT_GONE where it no longer exists, else a
+ * sentence on what has changed. Runs of earlier versions have no record: see is not called. */
+#define ZINF_INPUT_GONE "it is not there any more: not compared"
+typedef void zinf_inputs_see(void *arg, const char *path, const char *problem);
+int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg);
+/* The id by which the runs of an output folder recognise their steps on the drives. -ENOENT: there
+ * is none. */
 int zinf_run_id(const char *output, uint8_t id[16]);
-/* Where its newest run has left finished steps, on the heap; NULL: it has none, or is done. */
+/* The path where its newest run has left finished steps; the caller frees it. NULL: there are none,
+ * or the run is complete. */
 int zinf_run_steps(const char *output, char **path);
-/* Whether a run folder's name is of that run: which of how many ranks it belongs to; 0 of 1 where
- * the run had one alone. */
+/* Whether found is the id of a rank of run id, and if so, which rank of how many; 0 of 1 if the run
+ * had one rank. */
 bool zinf_run_id_rank(const uint8_t id[16], const uint8_t found[16], uint32_t *rank,
                       uint32_t *world);
-/* The step that scalars of a committed step belong to; false: they are not a training's. */
+/* The number of the step whose saved scalars these are; false: they are not a training's. */
 bool zinf_checkpoint_step_of(const void *scalars, uint64_t bytes, uint64_t *step);
 /* } not installed */
-/* A Hugging Face model folder from a checkpoint's fp32 master weights; bounded memory. */
+/* Writes a Hugging Face model folder from a checkpoint's fp32 master weights, in bounded memory. */
 struct zinf_export_options {
     const char *checkpoint, *output;
     enum zinf_dtype dtype;
-    bool as_saved;            /* dtype is that of the checkpoint's parameters */
+    bool as_saved;            /* ignore dtype, use that of the checkpoint's parameters */
     uint64_t max_shard_bytes; /* 0: 5e9 */
 };
 int zinf_checkpoint_export(const struct zinf_export_options *options);
 /* { not installed */
-/* A GGUF file from a checkpoint's masters, or from a model folder; bounded memory.
- * -ENOTSUP: of such a family, or with such a tokenizer, none can be made. */
+/* Writes a GGUF file from a checkpoint's masters or from a model folder, in bounded memory.
+ * -ENOTSUP: GGUF does not support the family or the tokenizer. */
 struct zinf_gguf_options {
     const char *checkpoint, *output; /* output: the file */
-    enum zinf_gguf_form form;        /* of matrices; the rest keeps more */
+    enum zinf_gguf_form form;        /* number format of matrices; other tensors keep a more
+                                      * precise one */
 };
 int zinf_gguf_export(const struct zinf_gguf_options *options);
 /* } not installed */
-/* The model folder of a base with adapters added to its weights, W + scale B A in fp32; bounded
- * memory. */
+/* Writes a model folder with the adapter added to the base's weights, W + scale B A in fp32, in
+ * bounded memory. */
 struct zinf_merge_options {
     const char *adapter; /* PEFT's folder, a checkpoint, or an output folder: its latest */
     const char *base;    /* NULL: the folder that adapter_config.json names */
     const char *output;
     enum zinf_dtype dtype;
-    bool as_base;             /* dtype is that of each of the base's tensors */
+    bool as_base;             /* ignore dtype, each tensor keeps the base's dtype */
     uint64_t max_shard_bytes; /* 0: 5e9 */
 };
 int zinf_adapter_merge(const struct zinf_merge_options *options);
 
-/* Adapters of one base as a single one that does what their weighted sum does; PEFT's folder. Each
- * module's rank is the sum of theirs. -ENOTSUP: use_dora, bias, modules_to_save. -EINVAL: they are
- * of different bases. One module at a time is in memory. */
+/* Joins adapters of one base into one adapter, which computes their weighted sum, as a PEFT folder.
+ * The rank of each module is the sum of theirs. -ENOTSUP: use_dora, bias, modules_to_save. -EINVAL:
+ * their bases differ. One module at a time is in memory. */
 #define ZINF_MAX_JOINED 16
 struct zinf_joined_adapter {
     const char *folder; /* PEFT's, a checkpoint, or an output folder: its latest */
@@ -90,24 +101,24 @@ struct zinf_joined_adapter {
 int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const char *output);
 
 /* { not installed */
-/* ---- a folder beside its config.json ---- */
+/* ---- comparing a folder's tensors with its config.json ---- */
 
 struct zinf_model;
 struct zinf_tensor;
 struct zinf_tensors;
-/* What of a folder's tensors is not as the model's config.json asks, one by one. */
+/* How a tensor of a folder differs from what the model's config.json requires. */
 enum zinf_weights_kind {
     ZINF_WEIGHTS_MISSING,
     ZINF_WEIGHTS_SHAPE,
     ZINF_WEIGHTS_DTYPE,
-    ZINF_WEIGHTS_UNEXPECTED, /* nothing asks for it; no fault by itself */
+    ZINF_WEIGHTS_UNEXPECTED, /* the model does not need it; not an error */
     ZINF_WEIGHTS_KINDS,
 };
 struct zinf_weights_finding {
     enum zinf_weights_kind kind;
-    const struct zinf_tensor *tensor; /* the model's; NULL: it has none of that name */
+    const struct zinf_tensor *tensor; /* the model's; NULL: the model has none of that name */
     const char *name;                 /* of the tensor */
-    const char *detail; /* "has shape [2]; config.json asks for [3]": what follows the name */
+    const char *detail; /* the sentence after the name: "has shape [2]; config.json asks for [3]" */
 };
 int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tensors *file,
                          void (*see)(void *arg, const struct zinf_weights_finding *finding),

@@ -255,7 +255,8 @@ static void test_other_plans_are_refused(void)
     CHECK(count_entries(folder) == 0 && count_entries(second) == 0);
 }
 
-/* What has one generation holds nothing of a step: the next process may need more of it, or less. */
+/* What has one generation holds nothing of a step: the next process may need more of it, or less.
+ */
 static void test_scratch_may_change(void)
 {
     static const int stripes[] = {1, 7, 2, 9, 1};

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # gpu_common: what gpu.sh and gpus.sh share: where things lie, what is kept of each command, how long
 # one may take, and trainings. Read by them with $build and $results set.
 #

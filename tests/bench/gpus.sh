@@ -9,7 +9,8 @@
 #
 #   GPUS         how many (default: all that nvidia-smi lists)
 #   SECONDS_LEFT, WORK, XL, XL_SEQ, XL_MICRO, INTERPRETER   as of gpu.sh
-#   MPIRUN       what starts processes (default: mpirun, with --allow-run-as-root where it is root's)
+#   LAUNCHER     the command that starts processes; "-np N" is added (default: mpirun --oversubscribe,
+#                for root with --allow-run-as-root)
 set -uo pipefail
 dry=
 [ "${1:-}" != --dry-run ] || { dry=1 && shift; }
@@ -35,7 +36,7 @@ fi
 n_gpus=${GPUS:-${ZINF_STANDIN_GPUS:-$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')}}
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
-mpirun=${MPIRUN:-mpirun $root --oversubscribe}
+launcher=${LAUNCHER:-mpirun $root --oversubscribe}
 
 # A training on so many GPUs, of one process or of one each; the tokens of a step are the same.
 train_on() { # folder, name, GPUs, processes, zinf.gather, samples of a step, seconds, more...
@@ -44,7 +45,7 @@ train_on() { # folder, name, GPUs, processes, zinf.gather, samples of a step, se
     extra="\"gradient_sum\": \"tree\"$([ "$n" = 1 ] || printf ', "gather": "%s"' "$gather")"
     launch=()
     # shellcheck disable=SC2206
-    [ "$processes" = 1 ] || launch=($mpirun -np "$processes")
+    [ "$processes" = 1 ] || launch=($launcher -np "$processes")
     train "$folder" "$name" "$(config_of cpu cpu 1 $((samples / n)) 4GiB "$extra")" "$seconds" \
         --seats $((n / processes)) "$@" || fail "$name (see ${folder##*/}/$name.txt)"
     launch=()
@@ -68,8 +69,8 @@ bits() {
         for processes in 1 "$n_gpus"; do
             name=$gather-$processes
             ! is_late "$name" || continue
-            if [ "$processes" != 1 ] && ! command -v "${mpirun%% *}" >/dev/null; then
-                note "$name: there is no ${mpirun%% *}"
+            if [ "$processes" != 1 ] && ! command -v "${launcher%% *}" >/dev/null; then
+                note "$name: there is no ${launcher%% *}"
                 continue
             fi
             train_on "$folder" "$name" "$n_gpus" "$processes" $gather "$n_gpus" 60 "$@"

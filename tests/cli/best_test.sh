@@ -101,7 +101,7 @@ still_last() {
 check "and stays it" still_last
 goes_further() {
     train 0 seven --steps 8 --eval-every 2 --lr 1e-3 --load-best-at-end --resume &&
-        complains "with earlier ones" "8 steps, " && [ "$(member best_step)" -eq "$(best_of seven)" ]
+        complains "with earlier ones" && [ "$(member last_step)" -eq 8 ] && [ "$(member best_step)" -eq "$(best_of seven)" ]
 }
 check "a longer run goes on from there" goes_further
 finish

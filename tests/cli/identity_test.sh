@@ -47,6 +47,13 @@ refused() { # what, words of the message, options...
     check "$what" run 1 train --resume --steps $steps --output "$out" "$@"
     check "$what: named" complains "$words"
 }
+verified() { # what, file and words: zinf verify says them and nothing else of what was read
+    check "$1: verify" run 1 "$zinf" verify "$out"
+    check "$1: verify names it" says "$2"
+    [ "$(grep -c "when the run began" "$work/said.out")" -eq "$inputs" ] &&
+        [ "$(grep -c "as it was when the run began" "$work/said.out")" -eq $((inputs - 1)) ]
+    verdict $? "$1: and that alone"
+}
 flip() { # file, byte: one bit
     old=$(od -An -tu1 -j "$2" -N 1 "$1")
     # shellcheck disable=SC2059
@@ -54,25 +61,36 @@ flip() { # file, byte: one bit
 }
 inputs() { # what all of $out's kind stand on, changed and put back one by one
     cp model/config.json kept && sed 's/"rope_theta":[^,]*,/"rope_theta": 20000.0,/' kept >model/config.json
+    inputs=4
     refused "$1: rope_theta" "config.json"
+    verified "$1: rope_theta" "model/config.json: rope_theta was"
     sed 's/"rms_norm_eps":[^,]*,/"rms_norm_eps": 0.001,/' kept >model/config.json
     refused "$1: rms_norm_eps" "rms_norm_eps was"
     cp kept model/config.json
     cp text.txt kept && sed '31s/long/lone/' kept >text.txt
-    refused "$1: a letter of the data" "--data text.txt"
+    refused "$1: a letter of the data" "--data text.txt now has: line 31 is not"
+    verified "$1: a letter of the data" "/text.txt: line 31 is not"
     cp kept text.txt
     cp eval.txt kept && sed '3s/long/lone/' kept >eval.txt
-    refused "$1: a letter of evaluation's data" "--eval-data eval.txt"
+    refused "$1: a letter of evaluation's data" "--eval-data eval.txt now has: line 3 is not"
+    verified "$1: a letter of evaluation's data" "/eval.txt: line 3 is not"
     cp kept eval.txt
     cp model/tokenizer_config.json kept && echo '{"chat_template": "nono"}' >model/tokenizer_config.json
     refused "$1: the tokenizer's configuration" "model/tokenizer_config.json"
+    verified "$1: the tokenizer's configuration" "model/tokenizer_config.json: its content"
     rm model/tokenizer_config.json
     refused "$1: without it" "model/tokenizer_config.json, which is missing"
     cp kept model/tokenizer_config.json
     config config.json 2e-3
     refused "$1: another lr" "optimizer.params.lr was 0.001 and is 0.002"
+    verified "$1: another lr" "/config.json: optimizer.params.lr was 0.001"
     config config.json 1e-3
     refused "$1: another seed" "seed was 0 and is 5" --seed 5
+    check "$1: put back, verify says so" run 0 "$zinf" verify "$out"
+    mv eval.txt kept
+    check "$1: what has gone damages nothing" run 0 "$zinf" verify "$out"
+    check "$1: and is said" says "/eval.txt: it is not there any more"
+    mv kept eval.txt
 }
 
 check "a whole model is killed" stopped whole
@@ -122,6 +140,7 @@ inputs "adapter"
 size=$(wc -c <model/model.safetensors)
 flip model/model.safetensors $((size - 5001))
 refused "adapter: a bit of the base" "model/model.safetensors"
+verified "adapter: a bit of the base" "model/model.safetensors: its content"
 flip model/model.safetensors $((size - 5001))
 cp model/model.safetensors kept
 truncate -s -4096 model/model.safetensors

@@ -3,7 +3,7 @@
 # the bits of the training that the configuration it wrote asks for.
 . "$SRCDIR/tests/support/command.sh"
 cd "$work" || exit 99
-"$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 2 --vocab 257 --context 64 \
+"$zinf" init --arch gpt2 --size small --layers 2 --hidden 192 --heads 2 --vocab 257 --context 64 \
     --output model >/dev/null || exit 99
 make_text text.txt 40
 train() { # output, options...
@@ -18,7 +18,7 @@ same() {
 complained() {
     grep -q "$1" said.err
 }
-small="--device-memory 1200KiB"
+small="--device-memory 9MiB"
 train whole || exit 99
 fits_at_once() {
     touch whole/placement.json
@@ -32,15 +32,15 @@ by_its_file() {
     train again $small --config ram/placement.json && same again && [ ! -f again/placement.json ]
 }
 to_the_drive() {
-    train drive $small --host-memory 21MiB && same drive &&
+    train drive $small --host-memory 30MiB && same drive &&
         grep -q "drive/nvme" drive/placement.json && [ ! -d drive/nvme ]
 }
 goes_on() {
-    train on $small --host-memory 21MiB --steps 2 && train on $small --resume && same on &&
+    train on $small --host-memory 30MiB --steps 2 && train on $small --resume && same on &&
         grep -q "on/nvme" on/placement.json && ! complained "no configuration says"
 }
 nothing_fits() {
-    status=1 train none --device-memory 64KiB
+    status=1 train none --device-memory 512KiB
     head -n 1 said.err | grep -q "does not fit: device memory needs" || head -n 3 said.err |
         grep -q "does not fit: device memory needs"
 }

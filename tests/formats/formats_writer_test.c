@@ -1,7 +1,11 @@
 /* formats: writers that go wrong leave nothing and say why; very many tensors. */
 #include "formats_support.h"
 
+#include <fcntl.h>
+#include <glob.h>
 #include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 static struct zinf_tensors_writer *begin_one(const char *path, uint64_t n)
 {
@@ -74,6 +78,77 @@ static void test_writer_refuses(void)
     CHECK(count_files(scratch, "refused") == 1);
 }
 
+/* Wider elements lie first in a file, in whatever order tensors were declared and come. */
+enum { MIXED_TENSORS = 5, MIXED_ELEMS = 3 << 20 };
+
+static struct zinf_tensors_writer *write_mixed(const char *path, const char *data)
+{
+    static const enum zinf_file_dtype dtypes[MIXED_TENSORS] = {
+        ZINF_FILE_BF16, ZINF_FILE_F32, ZINF_FILE_U8, ZINF_FILE_F32, ZINF_FILE_BF16};
+    const uint64_t shape = MIXED_ELEMS;
+    struct zinf_tensors_writer *writer;
+    char name[2] = "a";
+    CHECK(!zinf_tensors_writer_create(
+        &writer, &(struct zinf_tensors_writer_options){.path = path, .single_file = true}));
+    for (int i = 0; i < MIXED_TENSORS; i++, name[0]++)
+        CHECK(!zinf_tensors_writer_declare(writer, name, dtypes[i], 1, &shape));
+    CHECKF(!zinf_tensors_writer_begin(writer), "%s", zinf_error());
+    for (int i = 0; i < MIXED_TENSORS; i++)
+        CHECK(!zinf_tensors_writer_append(writer, data + i,
+                                          shape * zinf_file_dtype_bytes(dtypes[i])));
+    return writer;
+}
+
+static char *random_bytes(size_t n)
+{
+    char *data = malloc(n);
+    uint32_t x = 1;
+    for (size_t i = 0; i < n; i++)
+        data[i] = (char)((x = x * 1664525u + 1013904223u) >> 24);
+    return data;
+}
+
+/* The sum that a checkpoint remembers is that of the file's bytes. */
+static void test_sum_in_any_order(void)
+{
+    const char *path = in_scratch("mixed.safetensors");
+    char *data = random_bytes((size_t)4 * MIXED_ELEMS + MIXED_TENSORS);
+    struct zinf_tensors_writer *writer = write_mixed(path, data);
+    struct zinf_written_file file = {0};
+    CHECKF(!zinf_tensors_writer_finish(writer), "%s", zinf_error());
+    CHECK(zinf_tensors_writer_file(writer, 0, &file));
+    char *bytes = malloc(file.bytes);
+    FILE *in = fopen(path, "rb");
+    CHECK(in && bytes && fread(bytes, 1, file.bytes, in) == file.bytes);
+    CHECK(file.xxh3 == XXH3_64bits(bytes, file.bytes));
+    fclose(in);
+    free(bytes);
+    zinf_tensors_writer_destroy(writer);
+    free(data);
+}
+
+/* A byte of the second of several runs changes behind the writer's back. */
+static void test_drive_changes_a_run(void)
+{
+    const char *path = in_scratch("changed.safetensors");
+    char *data = random_bytes((size_t)4 * MIXED_ELEMS + MIXED_TENSORS);
+    struct zinf_tensors_writer *writer = write_mixed(path, data);
+    char pattern[4500], was;
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/*changed*", scratch);
+    CHECK(!glob(pattern, GLOB_PERIOD, NULL, &found) && found.gl_pathc == 1);
+    int fd = open(found.gl_pathv[0], O_RDWR);
+    CHECK(fd >= 0 && pread(fd, &was, 1, 4096) == 1);
+    was ^= 1;
+    CHECK(pwrite(fd, &was, 1, 4096) == 1);
+    close(fd);
+    CHECK(zinf_tensors_writer_finish(writer) == -EBADMSG);
+    zinf_tensors_writer_destroy(writer);
+    CHECK(count_files(scratch, "changed") == 0);
+    globfree(&found);
+    free(data);
+}
+
 static void test_many_tensors(void)
 {
     const int N = 100000;
@@ -110,6 +185,8 @@ int main(void)
     begin_formats();
     TAP_RUN(test_writer_leaves_nothing);
     TAP_RUN(test_writer_refuses);
+    TAP_RUN(test_sum_in_any_order);
+    TAP_RUN(test_drive_changes_a_run);
     TAP_RUN(test_many_tensors);
     return end_formats();
 }

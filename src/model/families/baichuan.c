@@ -4,7 +4,7 @@
  * models, which have ALiBi in place of a rotation; one with z_loss_weight is of version 2, whose
  * head has unit rows.
  */
-#include "model/families/family_rotary.h"
+#include "model/families/family_described.h"
 #include "model/rope.h"
 
 static const char positions_key[] = "max_position_embeddings", length_key[] = "model_max_length";
@@ -18,7 +18,7 @@ static const struct family_size sizes[] = {
     {"1-13b", {40, 5120, 40, 0, 0, 13696, 64000, 4096}, "{\"max_position_embeddings\": null}"},
 };
 static const struct family_traits traits = {
-    .keys = {ROTARY_LAYERS_KEY, "hidden_size", "num_attention_heads", NULL, NULL,
+    .keys = {DESCRIBED_LAYERS_KEY, "hidden_size", "num_attention_heads", NULL, NULL,
              "intermediate_size", "vocab_size", positions_key},
     .other = {.context = length_key},
     .absent = {32, 4096, 32, 0, 0, 11008, 125696, 4096},
@@ -26,8 +26,7 @@ static const struct family_traits traits = {
     .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, \"hidden_act\": \"silu\", "
               "\"tie_word_embeddings\": false, \"bos_token_id\": 1, \"eos_token_id\": 2, "
               "\"pad_token_id\": 0}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 static void list_tensors(struct family_list *list, const struct decoder *d)
@@ -63,10 +62,9 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     struct family_list list = {0};
     int code;
     d.mlp.gated = true;
-    d.mlp.activation = ZINF_ACTIVATION_SILU;
     d.unit_rows = cJSON_GetObjectItemCaseSensitive(source->config, "z_loss_weight") != NULL;
     if ((code = family_read_counts(source, &d)) ||
-        (code = family_read_activation(source, "hidden_act", &d.mlp.activation)) ||
+        (code = family_read_activation(source, "hidden_act", "silu", &d.mlp.activation)) ||
         (code = family_read_norms(source, &d, ZINF_NORM_RMS, "rms_norm_eps", 1e-6)) ||
         (code = family_read_init(source, &d, "initializer_range", 0.02)) ||
         (code = family_read_padding(source, &d, 0)) || (code = read_positions(graph, source, &d)))
@@ -96,11 +94,11 @@ static int make_config(cJSON *config, const struct zinf_family *family,
 const struct zinf_family zinf_family_baichuan = {
     .model_type = "baichuan",
     .architecture = "BaichuanForCausalLM",
-    .prefix = ROTARY_PREFIX,
-    .layers_key = ROTARY_LAYERS_KEY,
+    .prefix = DESCRIBED_PREFIX,
+    .layers_key = DESCRIBED_LAYERS_KEY,
     .traits = &traits,
     .no_classes = true,
     .build = build,
     .make_config = make_config,
-    .ignores = rotary_ignores,
+    .ignores = described_ignores,
 };

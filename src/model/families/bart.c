@@ -21,8 +21,7 @@ static const struct family_traits traits = {
               "\"attention_dropout\": 0, \"activation_dropout\": 0, \"init_std\": 0.02, "
               "\"scale_embedding\": false, \"bos_token_id\": 0, \"pad_token_id\": 1, "
               "\"eos_token_id\": 2, \"decoder_start_token_id\": 2}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 /* ---- tensors of a layer ---- */
@@ -118,10 +117,10 @@ static int read_stack(const struct zinf_model_source *source, const struct bart_
     struct decoder *d = &k->d;
     bool scaled = false;
     int code;
-    d->mlp.activation = ZINF_ACTIVATION_GELU_ERF;
     if ((code = family_read_counts(source, d)) ||
         (code = family_read_init(source, d, "init_std", 0.02)) ||
-        (code = family_read_activation(source, "activation_function", &d->mlp.activation)) ||
+        (code =
+             family_read_activation(source, "activation_function", "gelu", &d->mlp.activation)) ||
         (code = zinf_json_bool(source->config, source->what, "scale_embedding", &scaled)) ||
         (code = read_dropouts(source, k)))
         return code;

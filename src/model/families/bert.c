@@ -15,8 +15,7 @@ static const struct family_traits traits = {
     .only = "{" BERT_ONLY "}",
     .always = "{" BERT_ALWAYS ", \"layer_norm_eps\": 1e-12, \"type_vocab_size\": 2, "
               "\"pad_token_id\": 0}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 void bert_list_tensors(struct family_list *list, const struct decoder *d,
@@ -44,11 +43,10 @@ int bert_read_layers(const struct zinf_model_source *source, double eps, struct 
     struct decoder *d = &k->d;
     float dropout;
     int code;
-    d->mlp.activation = ZINF_ACTIVATION_GELU_ERF;
     if ((code = family_read_counts(source, d)) ||
         (code = family_read_norms(source, d, ZINF_NORM_LAYER, "layer_norm_eps", eps)) ||
         (code = family_read_init(source, d, "initializer_range", 0.02)) ||
-        (code = family_read_activation(source, "hidden_act", &d->mlp.activation)) ||
+        (code = family_read_activation(source, "hidden_act", "gelu", &d->mlp.activation)) ||
         (code = family_read_dropout(source, "hidden_dropout_prob", 0.1, &dropout)) ||
         (code = family_read_dropout(source, "attention_probs_dropout_prob", 0.1,
                                     &d->attention.dropout)))

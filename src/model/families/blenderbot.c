@@ -17,8 +17,7 @@ static const struct family_traits traits = {
               "\"attention_dropout\": 0, \"activation_dropout\": 0, \"init_std\": 0.02, "
               "\"scale_embedding\": true, \"bos_token_id\": 1, \"pad_token_id\": 0, "
               "\"eos_token_id\": 2, \"decoder_start_token_id\": 1}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,

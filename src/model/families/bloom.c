@@ -20,8 +20,7 @@ static const struct family_traits traits = {
     .always = "{\"layer_norm_epsilon\": 1e-5, \"initializer_range\": 0.02, \"hidden_dropout\": 0, "
               "\"attention_dropout\": 0, \"apply_residual_connection_post_layernorm\": false, "
               "\"bos_token_id\": 1, \"eos_token_id\": 2, \"pad_token_id\": 3}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 static void list_tensors(struct family_list *list, const struct decoder *d)

@@ -24,8 +24,7 @@ static const struct family_traits traits = {
               "\"apply_residual_connection_post_layernorm\": false, "
               "\"attention_softmax_in_fp32\": true, \"fp32_residual_connection\": false, "
               "\"tie_word_embeddings\": false, \"eos_token_id\": 2, \"pad_token_id\": 0}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 static void list_tensors(struct family_list *list, const struct decoder *d, bool qkv_bias)

@@ -12,9 +12,8 @@
 #define COHERE_BLOCK                                                                               \
     .norm = ZINF_NORM_LAYER, .eps_key = "layer_norm_eps", .eps = 1e-5,                             \
     .before1 = "input_layernorm", .parallel = true, .qkv_bias = {"attention_bias", false},         \
-    .proj_bias = {"attention_bias", false}, .tied = {"tie_word_embeddings", true},                 \
-    .interleaved = true, .logits_key = "logit_scale", .logits = 0.0625, .padding = 0,              \
-    .end_of_text = 255001
+    .proj_bias = {"attention_bias", false}, .tied = true, .interleaved = true,                     \
+    .logits_key = "logit_scale", .logits = 0.0625, .padding = 0, .end_of_text = 255001
 
 static const struct family_size sizes[] = {
     {"r-35b",
@@ -27,12 +26,11 @@ static const struct family_size sizes[] = {
 static const struct described cohere = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {40, 8192, 64, 0, 0, 22528, 256000, 8192},
             .only = "{\"use_qk_norm\": false}",
             .always = COHERE_ALWAYS "\"model_max_length\": 131072}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     COHERE_BLOCK,
 };
@@ -46,14 +44,13 @@ static const struct family_size sizes2[] = {
 static const struct described cohere2 = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {40, 8192, 64, 0, 0, 22528, 256000, 8192},
             .only = "{\"use_qk_norm\": false, \"use_parallel_block\": true, "
                     "\"use_parallel_embedding\": false}",
             .always = COHERE_ALWAYS "\"rope_theta\": 50000.0, \"sliding_window\": 4096, "
                                     "\"sliding_window_pattern\": 4}",
-            .sizes = sizes2,
-            .n_sizes = sizeof sizes2 / sizeof *sizes2,
+            FAMILY_SIZES(sizes2),
         },
     COHERE_BLOCK,
     .rotation = DESCRIBED_ROTATE_WINDOWED,

@@ -27,8 +27,7 @@ static const struct family_traits traits = {
               "\"share_att_key\": true, \"pos_att_type\": [\"p2c\", \"c2p\"], "
               "\"position_biased_input\": false, \"pooler_dropout\": 0, "
               "\"pooler_hidden_act\": \"gelu\"}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 /* ---- relative positions ---- */
@@ -120,15 +119,14 @@ static int read_convolution(const struct zinf_model_source *source, struct stack
 {
     struct stack_convolution *c = &k->convolution;
     int64_t width = 0;
-    *c = (struct stack_convolution){.activation = ZINF_ACTIVATION_TANH,
-                                    .w = "encoder.conv.conv.weight",
+    *c = (struct stack_convolution){.w = "encoder.conv.conv.weight",
                                     .b = "encoder.conv.conv.bias",
                                     .norm_w = "encoder.conv.LayerNorm.weight",
                                     .norm_b = "encoder.conv.LayerNorm.bias",
                                     .dropout = k->d.embedding_norm_dropout};
     int code = zinf_json_int(source->config, source->what, "conv_kernel_size", &width);
     if (!code)
-        code = family_read_activation(source, "conv_act", &c->activation);
+        code = family_read_activation(source, "conv_act", "tanh", &c->activation);
     if (!code && width > 0 && (width % 2 == 0 || width > ZINF_UNFOLD_MAX_WIDTH))
         code = zinf_fail(-ENOTSUP,
                          "%s: conv_kernel_size is %lld; supported are odd ones up to %d, or 0",
@@ -186,12 +184,11 @@ static int read_head(const struct zinf_model_source *source, const struct stack 
     const float usual = k->d.embedding_norm_dropout;
     int64_t pooled = k->d.hidden;
     int code;
-    c->activation = ZINF_ACTIVATION_GELU_ERF;
     c->dropout = usual;
     if ((own && !cJSON_IsNull(own) &&
          (code = family_read_dropout(source, "cls_dropout", 0, &c->dropout))) ||
         (code = family_read_dropout(source, "pooler_dropout", 0, &c->first_dropout)) ||
-        (code = family_read_activation(source, "pooler_hidden_act", &c->activation)) ||
+        (code = family_read_activation(source, "pooler_hidden_act", "gelu", &c->activation)) ||
         (code = zinf_json_int(source->config, source->what, "pooler_hidden_size", &pooled)))
         return code;
     if (pooled != k->d.hidden)

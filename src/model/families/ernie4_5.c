@@ -7,23 +7,20 @@ static const struct family_size sizes[] = {
 static const struct described ernie = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {18, 1024, 16, 2, 128, 3072, 103424, 131072},
             .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
                       "\"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"use_bias\": false, "
                       "\"tie_word_embeddings\": true, \"bos_token_id\": 1, "
                       "\"eos_token_id\": 2, \"pad_token_id\": 0}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .qkv_bias = {"use_bias", false},
     .proj_bias = {"use_bias", false},
     .mlp_bias = {"use_bias", false},
-    .tied = {"tie_word_embeddings", true},
+    .tied = true,
     .theta = 5e5,
     .interleaved = true,
     .padding = 0,

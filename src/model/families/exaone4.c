@@ -16,20 +16,18 @@ static const struct family_size sizes[] = {
 static const struct described exaone4 = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {32, 4096, 32, 32, 0, 16384, 102400, 2048},
             .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
                       "\"rope_theta\": 1000000.0, \"hidden_act\": \"silu\", "
                       "\"bos_token_id\": 1, \"eos_token_id\": 361, \"pad_token_id\": 0}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
     .after1 = "post_attention_layernorm",
     .after2 = "post_feedforward_layernorm",
     .head_norms = DESCRIBED_HEAD_NORMS,
-    .tied = {"tie_word_embeddings", false},
     .rotation = DESCRIBED_ROTATE_WINDOWED,
     .windows = DESCRIBED_LAYER_WINDOWS,
     .window = 4096,

@@ -35,8 +35,7 @@ static const struct family_traits traits = {
         "\"new_decoder_architecture\": false, \"multi_query\": true, \"parallel_attn\": true, "
         "\"bias\": false, \"hidden_dropout\": 0, \"attention_dropout\": 0, "
         "\"bos_token_id\": 11, \"eos_token_id\": 11}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 struct falcon {
@@ -69,9 +68,8 @@ static int read_switches(const struct zinf_model_source *source, struct falcon *
     bool tied = true;
     int64_t norms = 0;
     int code;
-    l->d.mlp.activation = ZINF_ACTIVATION_GELU_ERF;
     if ((code = read_bools(source, l)) ||
-        (code = family_read_activation(source, "activation", &l->d.mlp.activation)) ||
+        (code = family_read_activation(source, "activation", "gelu", &l->d.mlp.activation)) ||
         (code = zinf_json_int(source->config, source->what, "num_ln_in_parallel_attn", &norms)) ||
         (code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &tied)))
         return code;

@@ -30,9 +30,9 @@ struct family_double {
     double *out;
 };
 int family_read_doubles(const struct zinf_model_source *source, const struct family_double *list);
-/* -ENOTSUP for a name that no kernel has. */
+/* usual: its name where the key is absent. -ENOTSUP for a name that no kernel has. */
 int family_read_activation(const struct zinf_model_source *source, const char *key,
-                           enum zinf_activation *out);
+                           const char *usual, enum zinf_activation *out);
 /* eos_token_id: a number, or the first of a list; absent or null: *out stays. */
 void family_read_end_of_text(const struct zinf_model_source *source, int64_t *out);
 

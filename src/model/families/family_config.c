@@ -20,7 +20,7 @@ int family_read_doubles(const struct zinf_model_source *source, const struct fam
 }
 
 int family_read_activation(const struct zinf_model_source *source, const char *key,
-                           enum zinf_activation *out)
+                           const char *usual, enum zinf_activation *out)
 {
     static const struct {
         const char *name;
@@ -32,9 +32,9 @@ int family_read_activation(const struct zinf_model_source *source, const char *k
         {"relu", ZINF_ACTIVATION_RELU},           {"tanh", ZINF_ACTIVATION_TANH},
         {"relu2", ZINF_ACTIVATION_RELU_SQUARED},
     };
-    const char *name = NULL;
+    const char *name = usual;
     int code = zinf_json_string(source->config, source->what, key, &name);
-    if (code || !name)
+    if (code)
         return code;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(name, table[i].name)) {

@@ -65,8 +65,9 @@ int family_read_counts(const struct zinf_model_source *source, struct decoder *d
     if (code)
         return code;
     if (c.heads < 1 || c.hidden < 1 || (!c.head_dim && c.hidden % c.heads))
-        return zinf_fail(-EINVAL, "%s: %s %lld must be a multiple of %s %lld", source->what,
-                         t->keys.hidden, (long long)c.hidden, t->keys.heads, (long long)c.heads);
+        return zinf_fail(-EINVAL, "%s: %s %lld must be a multiple of %s %lld%s", source->what,
+                         t->keys.hidden, (long long)c.hidden, t->keys.heads, (long long)c.heads,
+                         t->keys.head_dim ? ", or head_dim must be given" : "");
     if (c.layers < 1 || c.layers > MAX_LAYERS)
         return zinf_fail(-EINVAL, "%s: the number of layers is %lld; it must be between 1 and %d",
                          source->what, (long long)c.layers, MAX_LAYERS);

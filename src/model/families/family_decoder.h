@@ -26,15 +26,18 @@ struct family_size {
     struct family_counts counts;
     const char *more; /* what else its configuration has, as a JSON object; NULL: nothing */
 };
+#define FAMILY_SIZES(list) .sizes = list, .n_sizes = sizeof list / sizeof *list
+
 /* A zinf_family's traits, for the calls below. */
 struct family_traits {
     struct family_keys keys;
-    struct family_keys other;    /* what some files call them; keys come first */
-    struct family_counts absent; /* of keys that are not there */
-    const char *only;            /* keys that change the model and the one value of each that is
-                                  * supported, as a JSON object */
-    const char *always;          /* what every new configuration has, as a JSON object */
-    const struct family_size *sizes;
+    struct family_keys other;        /* what some files call them; keys come first */
+    struct family_counts absent;     /* of keys that are not there */
+    const char *only;                /* keys that change the model and the one value of each that is
+                                      * supported, as a JSON object */
+    const char *always;              /* what every new configuration has, as a JSON object */
+    const char *in_proportion[2];    /* further numbers of a size that follow its width; or NULL */
+    const struct family_size *sizes; /* the first is made when nobody says */
     size_t n_sizes;
 };
 

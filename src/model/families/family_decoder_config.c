@@ -8,6 +8,11 @@
 
 enum { MOST_SIZES = 32 };
 
+static int64_t in_proportion(int64_t ffn, int64_t hidden, int64_t was)
+{
+    return (ffn * hidden / was + 15) / 16 * 16;
+}
+
 /* The size's counts with the caller's in them. */
 static struct family_counts choose(const struct family_counts *size,
                                    const struct zinf_model_shape *shape)
@@ -18,7 +23,7 @@ static struct family_counts choose(const struct family_counts *size,
         c.layers = shape->layers;
     if (shape->hidden) {
         c.hidden = shape->hidden;
-        c.ffn = (size->ffn * c.hidden / size->hidden + 15) / 16 * 16;
+        c.ffn = in_proportion(size->ffn, c.hidden, size->hidden);
     }
     if (shape->heads) {
         c.heads = shape->heads;
@@ -65,6 +70,18 @@ static int put_counts(cJSON *config, const struct family_keys *keys, const struc
     return code;
 }
 
+static int put_in_proportion(cJSON *config, const struct family_traits *t, int64_t hidden,
+                             int64_t was)
+{
+    int code = 0;
+    for (int i = 0; !code && i < 2 && t->in_proportion[i]; i++) {
+        const char *key = t->in_proportion[i];
+        double n = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(config, key));
+        code = put(config, key, cJSON_CreateNumber((double)in_proportion((int64_t)n, hidden, was)));
+    }
+    return code;
+}
+
 static int put_text(cJSON *config, const char *text)
 {
     cJSON *object = NULL;
@@ -102,7 +119,8 @@ int family_make_config(cJSON *config, const struct zinf_family *family,
         return code;
     struct family_counts c = choose(&t->sizes[i].counts, shape);
     if ((code = put_counts(config, &t->keys, &c)) || (code = put_text(config, t->always)) ||
-        (code = put_text(config, t->sizes[i].more)))
+        (code = put_text(config, t->sizes[i].more)) ||
+        (code = put_in_proportion(config, t, c.hidden, t->sizes[i].counts.hidden)))
         return code;
     return shape->vocab ? put_ids(config, shape->vocab) : 0;
 }

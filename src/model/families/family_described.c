@@ -5,16 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_BYTES = 64 };
+enum { NAME_BYTES = 64, NAMES = 24 };
 
 /* What a decoder borrows until its graph is made. */
 struct reading {
     struct decoder d;
     struct family_list list;
     const struct described *of;
-    bool qkv_bias, proj_bias, mlp_bias, tied, head_norms;
+    bool qkv_bias, proj_bias, mlp_bias, head_norms;
     struct rope_spec windowed_rope;
-    char names[8][NAME_BYTES]; /* of norms */
+    char names[NAMES][NAME_BYTES]; /* of tensors */
     int n_names;
 };
 
@@ -30,20 +30,21 @@ static int read_switches(const struct zinf_model_source *source, struct reading 
     const struct described *of = r->of;
     struct decoder *d = &r->d;
     const struct described_switch head_norms = {of->head_norms_key, !of->head_norms_key};
+    bool tied = of->tied;
     int code;
     d->mlp.gated = !of->plain_up;
-    d->mlp.activation = of->plain_up ? of->plain_activation : ZINF_ACTIVATION_SILU;
     d->parallel = d->one_norm = of->parallel;
     d->attention.whole_norms = of->head_norms == DESCRIBED_WHOLE_NORMS;
     d->attention.norms_after_rotation = of->head_norms == DESCRIBED_ROTATED_HEAD_NORMS;
     if ((code = read_switch(source, &of->qkv_bias, &r->qkv_bias)) ||
         (code = read_switch(source, &of->proj_bias, &r->proj_bias)) ||
         (code = read_switch(source, &of->mlp_bias, &r->mlp_bias)) ||
-        (code = read_switch(source, &of->tied, &r->tied)) ||
+        (code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &tied)) ||
         (code = read_switch(source, &head_norms, &r->head_norms)))
         return code;
-    d->head = r->tied ? NULL : "lm_head.weight";
-    return family_read_activation(source, "hidden_act", &d->mlp.activation);
+    d->head = tied ? NULL : "lm_head.weight";
+    return family_read_activation(source, of->activation_key ? of->activation_key : "hidden_act",
+                                  of->activation ? of->activation : "silu", &d->mlp.activation);
 }
 
 /* ---- numbers ---- */
@@ -89,25 +90,50 @@ static int read_dropouts(const struct zinf_model_source *source, struct reading 
         code = family_read_dropout(source, of->residual_key, of->residual_dropout,
                                    &d->mlp.residual_dropout);
     d->attention.residual_dropout = d->mlp.residual_dropout;
+    if (!code && of->embedding_dropout_key)
+        code = family_read_dropout(source, of->embedding_dropout_key, 0, &d->embedding_dropout);
     return code;
 }
 
 /* ---- layers ---- */
 
+static int read_upper_windows(struct zinf_graph *graph, const struct zinf_model_source *source,
+                              struct reading *r)
+{
+    struct decoder *d = &r->d;
+    int64_t first = 28;
+    int code = zinf_json_int(source->config, source->what, "max_window_layers", &first);
+    bool *windowed = zinf_graph_take(graph, (size_t)d->n_layers);
+    if (code || !windowed)
+        return code ? code : zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
+    for (int64_t i = 0; i < d->n_layers; i++)
+        windowed[i] =
+            r->of->windows == DESCRIBED_EVEN_WINDOWS ? i < first && i % 2 == 0 : i >= first;
+    d->windowed = windowed;
+    return 0;
+}
+
 static int read_windows(struct zinf_graph *graph, const struct zinf_model_source *source,
                         struct reading *r)
 {
     const struct described *of = r->of;
-    int64_t pattern = of->pattern;
-    bool use = of->windows == DESCRIBED_LAYER_WINDOWS;
+    const bool listed = zinf_json_has(source->config, "layer_types");
+    int64_t pattern = of->pattern ? of->pattern : 1;
+    bool use = of->windows < DESCRIBED_REQUESTED_WINDOWS;
     int code = 0;
-    if (of->windows == DESCRIBED_REQUESTED_WINDOWS)
+    if (of->windows == DESCRIBED_NO_WINDOWS)
+        return 0;
+    if (!use)
         code = zinf_json_bool(source->config, source->what, "use_sliding_window", &use);
     if (code || !use)
         return code;
-    if ((code = family_read_window(source, &r->d, of->window)) || !r->d.attention.window)
+    code = family_read_window(source, &r->d, of->window);
+    if (code || of->windows == DESCRIBED_ALL_WINDOWS ||
+        (!r->d.attention.window && !of->local_theta_key))
         return code;
-    if (!zinf_json_has(source->config, "layer_types"))
+    if (!listed && of->windows >= DESCRIBED_UPPER_WINDOWS)
+        return read_upper_windows(graph, source, r);
+    if (!listed)
         code = zinf_json_int(source->config, source->what, "sliding_window_pattern", &pattern);
     return code ? code : family_read_layer_types(graph, source, &r->d, pattern);
 }
@@ -138,6 +164,29 @@ static int read_rotated_list(struct zinf_graph *graph, const struct zinf_model_s
     return 0;
 }
 
+/* The rotation of layers with a window where others have another: an object of its own in
+ * rope_parameters; in the form of version 4 the base alone, without rope_scaling. */
+static int read_local_rope(struct zinf_graph *graph, const struct zinf_model_source *source,
+                           struct rope_source rope, struct reading *r)
+{
+    struct zinf_model_source local = *source;
+    struct rope_spec *out = &r->windowed_rope;
+    int64_t context;
+    rope.theta = r->of->local_theta;
+    rope.layers = "sliding_attention";
+    if (zinf_json_has(source->config, "rope_parameters"))
+        return rope_read(graph, source, &rope, out, &context);
+    cJSON *nothing = cJSON_CreateObject();
+    int code = nothing ? zinf_json_double(source->config, source->what, r->of->local_theta_key,
+                                          &rope.theta)
+                       : zinf_fail(-ENOMEM, "no memory for the configuration %s", source->what);
+    local.config = nothing;
+    if (!code)
+        code = rope_read(graph, &local, &rope, out, &context);
+    cJSON_Delete(nothing);
+    return code;
+}
+
 static int read_rotation(struct zinf_graph *graph, const struct zinf_model_source *source,
                          struct reading *r)
 {
@@ -147,10 +196,11 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
                                .positions = d->context,
                                .theta = of->theta > 0 ? of->theta : 1e4,
                                .partial = of->partial,
-                               .has_alpha = of->rope_alpha};
+                               .has_alpha = of->rope_alpha,
+                               .original = of->original};
     int code = 0;
-    if (of->rope_by_type) {
-        code = rotary_read_windowed_rope(graph, source, rope, "rope_theta", &r->windowed_rope);
+    if (of->local_theta_key) {
+        code = read_local_rope(graph, source, rope, r);
         r->windowed_rope.interleaved = of->interleaved;
         d->windowed_rope = d->windowed ? &r->windowed_rope : NULL;
         rope.layers = "full_attention";
@@ -167,78 +217,138 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
 
 /* ---- tensors ---- */
 
-static void add_vector(struct reading *r, enum decoder_place place, const char *name,
-                       const char *part, int64_t n, enum zinf_init init)
+static const char *name_of(struct reading *r, const char *name, const char *end)
 {
     char *whole = r->names[r->n_names++];
-    snprintf(whole, NAME_BYTES, "%s.%s", name, part);
-    family_add_vector(&r->list, place, whole, n, init);
+    snprintf(whole, NAME_BYTES, "%s.%s", name, end);
+    return whole;
+}
+
+static void add_matrix(struct reading *r, enum decoder_place place, const char *name, int64_t rows,
+                       int64_t cols)
+{
+    family_add_matrix(&r->list, place, name_of(r, name, "weight"), rows, cols);
+}
+
+static void add_bias(struct reading *r, enum decoder_place place, const char *name, int64_t n)
+{
+    family_add_vector(&r->list, place, name_of(r, name, "bias"), n, ZINF_INIT_ZERO);
+}
+
+/* The weight of a norm of n numbers. */
+static void add_norm_weight(struct reading *r, enum decoder_place place, const char *name,
+                            int64_t n)
+{
+    family_add_vector(&r->list, place, name_of(r, name, "weight"), n,
+                      r->of->norm_add != 0 ? ZINF_INIT_ZERO : ZINF_INIT_ONE);
 }
 
 /* Of all of a row. */
 static void add_norm(struct reading *r, enum decoder_place place, const char *name)
 {
-    const enum zinf_init init = r->of->norm_add != 0 ? ZINF_INIT_ZERO : ZINF_INIT_ONE;
     if (!name)
         return;
-    add_vector(r, place, name, "weight", r->d.hidden, init);
-    if (!r->of->norm_bias)
-        return;
-    const enum decoder_place bias = place == DECODER_NORM1_W ? DECODER_NORM1_B : DECODER_NORM2_B;
-    add_vector(r, bias, name, "bias", r->d.hidden, ZINF_INIT_ZERO);
+    add_norm_weight(r, place, name, r->d.hidden);
+    if (r->of->norm_bias)
+        add_bias(r, place == DECODER_NORM1_W ? DECODER_NORM1_B : DECODER_NORM2_B, name,
+                 r->d.hidden);
 }
 
-static void list_biases(struct reading *r)
+static void list_matrices(struct reading *r)
 {
+    const struct described *of = r->of;
     const struct decoder *d = &r->d;
-    struct family_list *list = &r->list;
-    if (r->qkv_bias)
-        rotary_list_qkv_biases(list, d);
+    const struct attention_spec *a = &d->attention;
+    const int64_t h = d->hidden, q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
+    if (of->fused_qkv) {
+        add_matrix(r, DECODER_QKV_W, of->fused_qkv, family_qkv_rows(d), h);
+    } else {
+        add_matrix(r, DECODER_QKV_W, "self_attn.q_proj", q, h);
+        add_matrix(r, DECODER_QKV_W, "self_attn.k_proj", kv, h);
+        add_matrix(r, DECODER_QKV_W, "self_attn.v_proj", kv, h);
+    }
+    add_matrix(r, DECODER_PROJ_W, "self_attn.o_proj", h, q);
+    if (of->fused_up) {
+        add_matrix(r, DECODER_UP_W, "mlp.gate_up_proj", 2 * d->ffn, h);
+    } else {
+        if (d->mlp.gated)
+            add_matrix(r, DECODER_UP_W, "mlp.gate_proj", d->ffn, h);
+        add_matrix(r, DECODER_UP_W, of->up ? of->up : "mlp.up_proj", d->ffn, h);
+    }
+    add_matrix(r, DECODER_DOWN_W, of->down ? of->down : "mlp.down_proj", h, d->ffn);
+}
+
+static void list_first_norm(struct reading *r)
+{
+    const struct described *of = r->of;
+    add_norm(r, DECODER_NORM1_W, of->before1 || of->after1 ? of->before1 : "input_layernorm");
+}
+
+static void list_other_norms(struct reading *r)
+{
+    const struct described *of = r->of;
+    const bool usual = !of->before1 && !of->after1;
+    add_norm(r, DECODER_AFTER1_W, of->after1);
+    add_norm(r, DECODER_NORM2_W, usual ? "post_attention_layernorm" : of->before2);
+    add_norm(r, DECODER_AFTER2_W, of->after2);
+}
+
+static void list_attention_biases(struct reading *r)
+{
+    const struct attention_spec *a = &r->d.attention;
+    const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
+    if (r->qkv_bias) {
+        add_bias(r, DECODER_QKV_B, "self_attn.q_proj", q);
+        add_bias(r, DECODER_QKV_B, "self_attn.k_proj", kv);
+        add_bias(r, DECODER_QKV_B, "self_attn.v_proj", kv);
+    }
     if (r->proj_bias)
-        family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", d->hidden, ZINF_INIT_ZERO);
+        add_bias(r, DECODER_PROJ_B, "self_attn.o_proj", r->d.hidden);
+}
+
+static void list_mlp_biases(struct reading *r)
+{
+    const struct described *of = r->of;
     if (!r->mlp_bias)
         return;
-    if (d->mlp.gated)
-        family_add_vector(list, DECODER_UP_B, "mlp.gate_proj.bias", d->ffn, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_UP_B, "mlp.up_proj.bias", d->ffn, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_DOWN_B, "mlp.down_proj.bias", d->hidden, ZINF_INIT_ZERO);
+    if (r->d.mlp.gated)
+        add_bias(r, DECODER_UP_B, "mlp.gate_proj", r->d.ffn);
+    add_bias(r, DECODER_UP_B, of->up ? of->up : "mlp.up_proj", r->d.ffn);
+    add_bias(r, DECODER_DOWN_B, of->down ? of->down : "mlp.down_proj", r->d.hidden);
 }
 
-static void list_head_norms(struct reading *r)
+static void list_heads(struct reading *r)
 {
     const struct described *of = r->of;
     const struct attention_spec *a = &r->d.attention;
-    if (of->head_norms == DESCRIBED_NO_NORMS || !r->head_norms)
-        return;
-    add_vector(r, DECODER_Q_NORM, of->q_norm ? of->q_norm : "self_attn.q_norm", "weight",
-               a->whole_norms ? a->n_heads * a->head_dim : a->head_dim, ZINF_INIT_ONE);
-    add_vector(r, DECODER_K_NORM, of->k_norm ? of->k_norm : "self_attn.k_norm", "weight",
-               a->whole_norms ? a->n_kv_heads * a->head_dim : a->head_dim, ZINF_INIT_ONE);
+    const int64_t dim = a->head_dim;
+    if (of->head_norms != DESCRIBED_NO_NORMS && r->head_norms) {
+        add_norm_weight(r, DECODER_Q_NORM, of->q_norm ? of->q_norm : "self_attn.q_norm",
+                        a->whole_norms ? a->n_heads * dim : dim);
+        add_norm_weight(r, DECODER_K_NORM, of->k_norm ? of->k_norm : "self_attn.k_norm",
+                        a->whole_norms ? a->n_kv_heads * dim : dim);
+    }
+    if (of->sinks)
+        family_add_vector(&r->list, DECODER_SINKS, "self_attn.sinks", a->n_heads, ZINF_INIT_ZERO);
 }
 
 static void list_tensors(struct reading *r)
 {
-    const struct described *of = r->of;
-    const struct decoder *d = &r->d;
-    r->list.std = d->init_std;
-    if (of->fused_up || of->plain_up) {
-        rotary_list_attention(&r->list, d);
-        family_add_matrix(&r->list, DECODER_UP_W,
-                          of->plain_up ? "mlp.up_proj.weight" : "mlp.gate_up_proj.weight",
-                          (of->plain_up ? 1 : 2) * d->ffn, d->hidden);
-        family_add_matrix(&r->list, DECODER_DOWN_W, "mlp.down_proj.weight", d->hidden, d->ffn);
-    } else {
-        rotary_list_matrices(&r->list, d);
-    }
-    add_norm(r, DECODER_NORM1_W, of->before1);
-    list_biases(r);
-    list_head_norms(r);
-    if (of->sinks)
-        family_add_vector(&r->list, DECODER_SINKS, "self_attn.sinks", d->attention.n_heads,
-                          ZINF_INIT_ZERO);
-    add_norm(r, DECODER_AFTER1_W, of->after1);
-    add_norm(r, DECODER_NORM2_W, of->before2);
-    add_norm(r, DECODER_AFTER2_W, of->after2);
+    typedef void list_vectors(struct reading * r);
+    static list_vectors *const orders[DESCRIBED_ORDERS][5] = {
+        [DESCRIBED_ORDER_USUAL] = {list_first_norm, list_attention_biases, list_mlp_biases,
+                                   list_heads, list_other_norms},
+        [DESCRIBED_ORDER_MLP_LAST] = {list_first_norm, list_attention_biases, list_heads,
+                                      list_other_norms, list_mlp_biases},
+        [DESCRIBED_ORDER_BIASES_LAST] = {list_first_norm, list_heads, list_other_norms,
+                                         list_attention_biases, list_mlp_biases},
+        [DESCRIBED_ORDER_NORMS_LAST] = {list_attention_biases, list_mlp_biases, list_heads,
+                                        list_first_norm, list_other_norms},
+    };
+    r->list.std = r->d.init_std;
+    list_matrices(r);
+    for (int i = 0; i < 5; i++)
+        orders[r->of->order][i](r);
 }
 
 int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
@@ -253,15 +363,25 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     if ((code = family_read_counts(source, &r.d)) || (code = read_switches(source, &r)) ||
         (code = family_read_norms(source, &r.d, of->norm,
                                   of->eps_key ? of->eps_key : "rms_norm_eps", of->eps)) ||
-        (code = family_read_init(source, &r.d, "initializer_range", 0.02)) ||
+        (code = family_read_init(source, &r.d, "initializer_range",
+                                 of->init_std > 0 ? of->init_std : 0.02)) ||
         (code = family_read_padding(source, &r.d, of->padding)) ||
         (code = read_factors(source, &r)) || (code = read_dropouts(source, &r)) ||
         (code = read_windows(graph, source, &r)) || (code = read_rotation(graph, source, &r)) ||
-        (code = rotary_read_experts(graph, source, of->experts, &r.d)))
+        (code = described_read_experts(graph, source, of->experts, &r.d)))
         return code;
     r.d.experts.scale *= r.d.mlp.branch_scale;
     r.d.attention.norm.w_add = r.d.mlp.norm.w_add = of->norm_add;
     r.d.final_b = of->norm_bias ? "norm.bias" : NULL;
+    if (of->read_more && (code = of->read_more(source, &r.d)))
+        return code;
     list_tensors(&r);
     return family_finish(graph, facts, source, &r.d, &r.list, of->end_of_text);
+}
+
+int described_ignores(const char *name)
+{
+    static const char tail[] = ".rotary_emb.inv_freq";
+    size_t length = strlen(name), n = sizeof tail - 1;
+    return (length > n && !strcmp(name + length - n, tail)) || !strcmp(name, "lm_head.weight");
 }

@@ -1,14 +1,16 @@
 /*
- * family_described: decoders with rotary positions that differ by data alone: where their norms
- * stand and of which kind they are, which biases there are, how heads are normalised, which layers
- * rotate and which have a window, whether the feed-forward part has a gate or is a choice of
- * experts, and by what numbers embeddings, branches and logits are scaled. A family is a struct of
- * these and its published sizes; the defaults are those of its class in transformers.
+ * family_described: decoders with rotary positions and grouped queries (Ainslie et al., arXiv
+ * 2305.13245) that differ by data alone: where their norms stand and of which kind they are, which
+ * biases there are, how heads are normalised, which layers rotate and which have a window, whether
+ * the feed-forward part has a gate or is a choice of experts, and by what numbers embeddings,
+ * branches and logits are scaled. A family is a struct of these and its published sizes; the
+ * defaults are those of its class in transformers.
  */
 #ifndef ZINF_FAMILY_DESCRIBED_H
 #define ZINF_FAMILY_DESCRIBED_H
 
-#include "model/families/family_rotary.h"
+#include "model/families/family_decoder.h"
+#include "model/rope.h"
 
 enum described_norms {
     DESCRIBED_NO_NORMS,
@@ -18,9 +20,13 @@ enum described_norms {
 };
 enum described_windows {
     DESCRIBED_NO_WINDOWS,
-    DESCRIBED_LAYER_WINDOWS,     /* "sliding_window" in the layers that "layer_types" names; without
-                                  * it in all but every `pattern`th */
-    DESCRIBED_REQUESTED_WINDOWS, /* the same, where "use_sliding_window" is true */
+    DESCRIBED_LAYER_WINDOWS, /* "sliding_window" in the layers that "layer_types" names; without
+                              * it in all but every `pattern`th */
+    DESCRIBED_ALL_WINDOWS,   /* in every layer */
+    /* Those that follow are only where "use_sliding_window" is true. */
+    DESCRIBED_REQUESTED_WINDOWS, /* as DESCRIBED_LAYER_WINDOWS */
+    DESCRIBED_UPPER_WINDOWS,     /* by "layer_types"; without it from "max_window_layers" on */
+    DESCRIBED_EVEN_WINDOWS,      /* without it every other one, from the first on, before that */
 };
 enum described_rotation {
     DESCRIBED_ROTATE_ALL,
@@ -28,11 +34,43 @@ enum described_rotation {
                               * but every "no_rope_layer_interval"th */
     DESCRIBED_ROTATE_WINDOWED, /* layers with a window; all where the model has none */
 };
+/* In what order a unit has the vectors of a block. Checkpoints depend on it. */
+enum described_order {
+    DESCRIBED_ORDER_USUAL,       /* the first norm, biases, norms of heads, the other norms */
+    DESCRIBED_ORDER_MLP_LAST,    /* the same, biases of the feed-forward part at the end */
+    DESCRIBED_ORDER_BIASES_LAST, /* all biases at the end */
+    DESCRIBED_ORDER_NORMS_LAST,  /* biases, norms of heads, then the others */
+    DESCRIBED_ORDERS
+};
 
 /* A switch of the configuration: its key (NULL: none), and what holds where it is absent. */
 struct described_switch {
     const char *key;
     bool usual;
+};
+
+/* Experts in the place of the feed-forward part: keys of config.json, names of tensors, and what
+ * the class has where a key is absent. */
+struct described_experts {
+    const char *n_keys[2]; /* either */
+    const char *ffn_key;   /* NULL: intermediate_size */
+    struct {
+        int64_t n, n_chosen, ffn;
+        int64_t shared; /* size of the expert that all tokens have */
+    } usual;
+    const char *normalised_key; /* NULL: always */
+    bool normalised;            /* where the key is absent */
+    const char *shared_key;     /* NULL: no expert that all tokens have */
+    bool in_some_layers;        /* "decoder_sparse_step" and "mlp_only_layers" are read */
+    bool jitters;               /* "router_jitter_noise" is */
+    double balance;             /* "router_aux_loss_coef" where it is absent; 0: 0.001 */
+    /* Keys, NULL: there are none: of the factor of weights; of groups and of those that are chosen;
+     * of layers in front that have no experts. */
+    const char *scale_key, *groups_key, *groups_chosen_key, *dense_key;
+    int64_t dense;                /* where the last is absent */
+    bool shared_counts;           /* shared_key has how many experts' size that expert has */
+    bool clamped;                 /* gate and up are: ZINF_ACTIVATION_CLAMPED_SWISH */
+    struct decoder_experts names; /* of tensors, and how the file has them */
 };
 
 struct described {
@@ -43,39 +81,66 @@ struct described {
     const char *eps_key; /* NULL: "rms_norm_eps" */
     double eps;
     /* Names of the norms in front of attention and behind its projection, in front of the
-     * feed-forward part and behind it. NULL: there is none. */
+     * feed-forward part and behind it. NULL: there is none; all NULL: the two in front, under the
+     * names that most families have. */
     const char *before1, *after1, *before2, *after2;
     bool parallel; /* both parts read the first norm's rows, and their sum is added */
     enum described_norms head_norms;
     const char *head_norms_key;  /* a switch, off where it is absent; NULL: always */
     const char *q_norm, *k_norm; /* NULL: "q_norm", "k_norm" */
-    bool fused_up;               /* gate and up are one tensor of the file */
-    bool plain_up;               /* there is no gate; the activation where "hidden_act" is absent */
-    enum zinf_activation plain_activation;
-    const struct rotary_experts *experts; /* in the place of the feed-forward part; NULL: none */
-    bool sinks;                           /* of each head, which join its softmax */
-    struct described_switch qkv_bias, proj_bias, mlp_bias, tied;
+    const char *fused_qkv;       /* the one tensor of q, k and v in the file; NULL: three */
+    bool fused_up;               /* gate and up are one */
+    bool plain_up;               /* there is no gate */
+    const char *up, *down;       /* their tensors in the file; NULL: what most have */
+    enum described_order order;
+    const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
+    const struct described_experts *experts; /* in the place of the feed-forward part; NULL: none */
+    bool sinks;                              /* of each head, which join its softmax */
+    struct described_switch qkv_bias, proj_bias, mlp_bias;
+    bool tied;             /* where "tie_word_embeddings" is absent */
     double theta, partial; /* of the rotation; 0: 1e4, and the whole head */
     bool interleaved;
-    bool rope_alpha;   /* as in rope_source */
-    bool rope_by_type; /* layers without a window have a rotation of their own */
+    bool rope_alpha;  /* as in rope_source */
+    int64_t original; /* the same */
+    /* Layers with a window have a rotation of their own: its base's key, and where that is absent.
+     * NULL: they have not. */
+    const char *local_theta_key;
+    double local_theta;
     enum described_rotation rotation;
     enum described_windows windows;
-    int64_t window, pattern;
+    int64_t window, pattern; /* where their keys are absent; pattern 0: 1 */
     /* Keys of factors: of embedded rows, of scores (instead of 1 / sqrt(head_dim)), of what a
      * branch adds, of logits; of what logits are divided by. NULL: the family has none. */
     const char *embedding_key, *attention_key, *branch_key, *logits_key, *divisor_key;
     double logits; /* where logits_key is absent */
     double attention_dropout, residual_dropout;
-    const char *residual_key;     /* of the dropout of branches; NULL: none */
-    int64_t padding, end_of_text; /* where the keys are absent; -1: none */
+    const char *residual_key;          /* of the dropout of branches; NULL: none */
+    const char *embedding_dropout_key; /* the same of embedded rows */
+    double init_std;                   /* 0: 0.02 */
+    int64_t padding, end_of_text;      /* where the keys are absent; -1: none */
+    /* What the family alone has, into a decoder that has all else; NULL: nothing. */
+    int (*read_more)(const struct zinf_model_source *source, struct decoder *d);
 };
 int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                     const struct zinf_model_source *source);
 
+/* family_experts.c: experts of config.json, into d (e NULL: there are none). */
+int described_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
+                           const struct described_experts *e, struct decoder *d);
+/* Frequencies that old files carry, and the head of a model whose head is tied. */
+int described_ignores(const char *name);
+
+#define DESCRIBED_PREFIX "model."
+#define DESCRIBED_LAYERS_KEY "num_hidden_layers"
+/* Of family_traits. */
+#define DESCRIBED_KEYS                                                                             \
+    {                                                                                              \
+        DESCRIBED_LAYERS_KEY, "hidden_size", "num_attention_heads", "num_key_value_heads",         \
+            "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings"               \
+    }
 /* What follows the names in a family whose description is `of`. */
 #define DESCRIBED_FAMILY(of)                                                                       \
-    .prefix = ROTARY_PREFIX, .layers_key = ROTARY_LAYERS_KEY, .traits = &(of).traits,              \
-    .build = described_build, .make_config = family_make_config, .ignores = rotary_ignores
+    .prefix = DESCRIBED_PREFIX, .layers_key = DESCRIBED_LAYERS_KEY, .traits = &(of).traits,        \
+    .build = described_build, .make_config = family_make_config, .ignores = described_ignores
 
 #endif

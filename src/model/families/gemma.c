@@ -1,37 +1,18 @@
 /*
- * family_gemma: Gemma (Gemma Team, arXiv 2403.08295): norm weights stored around 0, a scaled
- * lookup, wide heads, GELU by tanh also where the configuration says "gelu".
+ * gemma: Gemma (Gemma Team, arXiv 2403.08295): norm weights stored around 0, a scaled lookup, wide
+ * heads, GELU by tanh also where the configuration says "gelu". Gemma 2 (arXiv 2408.00118) has
+ * norms in front of the parts and behind them, soft caps of scores and logits, a window in every
+ * second block. The text models of Gemma 3 (arXiv 2503.19786) have norms of every query and key
+ * head in place of the soft cap of scores; five blocks with a window, then one without, each kind
+ * with its own base of the rotation.
  */
-#include "model/families/gemma.h"
+#include "model/families/family_described.h"
 
 #include <math.h>
 
-/* ---- what the generations share ---- */
+/* ---- what no other family has ---- */
 
-int gemma_read(const struct zinf_model_source *source, struct decoder *d, struct gemma_block *block)
-{
-    bool tied = true;
-    int code;
-    d->table = "embed_tokens.weight";
-    d->blocks = "layers";
-    d->final_w = "norm.weight";
-    d->mlp.gated = true;
-    d->mlp.activation = ZINF_ACTIVATION_GELU_TANH;
-    if ((code = family_read_counts(source, d)) ||
-        (code = family_read_norms(source, d, ZINF_NORM_RMS, "rms_norm_eps", 1e-6)) ||
-        (code = family_read_init(source, d, "initializer_range", 0.02)) ||
-        (code = family_read_padding(source, d, 0)) ||
-        (code = family_read_dropout(source, "attention_dropout", 0, &d->attention.dropout)) ||
-        (code = zinf_json_bool(source->config, source->what, "attention_bias", &block->bias)) ||
-        (code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &tied)))
-        return code;
-    d->attention.norm.w_add = d->mlp.norm.w_add = 1;
-    d->embedding_scale = sqrtf((float)d->hidden);
-    d->head = tied ? NULL : "lm_head.weight";
-    return family_read_activation(source, "hidden_activation", &d->mlp.activation);
-}
-
-int gemma_read_scale(const struct zinf_model_source *source, struct decoder *d)
+static int read_scale(const struct zinf_model_source *source, struct decoder *d)
 {
     double scalar = 256;
     int code = zinf_json_double(source->config, source->what, "query_pre_attn_scalar", &scalar);
@@ -42,8 +23,9 @@ int gemma_read_scale(const struct zinf_model_source *source, struct decoder *d)
     return code;
 }
 
-int gemma_read_cap(const struct zinf_model_source *source, const char *key, double usual,
-                   float *out)
+/* A soft cap: *out 0 where it is null. */
+static int read_cap(const struct zinf_model_source *source, const char *key, double usual,
+                    float *out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(source->config, key);
     *out = 0;
@@ -57,79 +39,117 @@ int gemma_read_cap(const struct zinf_model_source *source, const char *key, doub
     return code;
 }
 
-void gemma_list(struct family_list *list, const struct decoder *d, const struct gemma_block *block)
+static int read_first(const struct zinf_model_source *source, struct decoder *d)
 {
-    const struct attention_spec *a = &d->attention;
-    int64_t h = d->hidden;
-    list->std = d->init_std;
-    rotary_list_matrices(list, d);
-    if (block->bias) {
-        rotary_list_qkv_biases(list, d);
-        family_add_vector(list, DECODER_PROJ_B, "self_attn.o_proj.bias", h, ZINF_INIT_ZERO);
-    }
-    if (block->head_norms) {
-        family_add_vector(list, DECODER_Q_NORM, "self_attn.q_norm.weight", a->head_dim,
-                          ZINF_INIT_ZERO);
-        family_add_vector(list, DECODER_K_NORM, "self_attn.k_norm.weight", a->head_dim,
-                          ZINF_INIT_ZERO);
-    }
-    family_add_vector(list, DECODER_NORM1_W, "input_layernorm.weight", h, ZINF_INIT_ZERO);
-    family_add_vector(list, block->sandwich ? DECODER_AFTER1_W : DECODER_NORM2_W,
-                      "post_attention_layernorm.weight", h, ZINF_INIT_ZERO);
-    if (!block->sandwich)
-        return;
-    family_add_vector(list, DECODER_NORM2_W, "pre_feedforward_layernorm.weight", h, ZINF_INIT_ZERO);
-    family_add_vector(list, DECODER_AFTER2_W, "post_feedforward_layernorm.weight", h,
-                      ZINF_INIT_ZERO);
+    enum zinf_activation *kind = &d->mlp.activation;
+    int code = 0;
+    d->embedding_scale = sqrtf((float)d->hidden);
+    if (!zinf_json_has(source->config, "hidden_activation"))
+        code = family_read_activation(source, "hidden_act", "gelu_pytorch_tanh", kind);
+    if (*kind == ZINF_ACTIVATION_GELU_ERF)
+        *kind = ZINF_ACTIVATION_GELU_TANH;
+    return code;
 }
 
-/* ---- the first generation ---- */
+static int read_second(const struct zinf_model_source *source, struct decoder *d)
+{
+    d->embedding_scale = sqrtf((float)d->hidden);
+    int code = read_scale(source, d);
+    if (!code)
+        code = read_cap(source, "attn_logit_softcapping", 50, &d->attention.softcap);
+    return code ? code : read_cap(source, "final_logit_softcapping", 30, &d->head_softcap);
+}
+
+static int read_third(const struct zinf_model_source *source, struct decoder *d)
+{
+    d->embedding_scale = sqrtf((float)d->hidden);
+    int code = read_scale(source, d);
+    return code ? code : read_cap(source, "final_logit_softcapping", 0, &d->head_softcap);
+}
+
+/* ---- the generations ---- */
+
+#define GEMMA_ALWAYS                                                                               \
+    "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, \"bos_token_id\": 2, "                  \
+    "\"eos_token_id\": 1, \"pad_token_id\": 0, "
+#define GEMMA_BLOCK                                                                                \
+    .norm = ZINF_NORM_RMS, .norm_add = 1, .eps = 1e-6, .order = DESCRIBED_ORDER_NORMS_LAST,        \
+    .activation_key = "hidden_activation", .activation = "gelu_pytorch_tanh",                      \
+    .qkv_bias = {"attention_bias", false}, .proj_bias = {"attention_bias", false}, .tied = true,   \
+    .padding = 0, .end_of_text = 1
+#define GEMMA_SANDWICH                                                                             \
+    GEMMA_BLOCK, .before1 = "input_layernorm", .after1 = "post_attention_layernorm",               \
+                 .before2 = "pre_feedforward_layernorm", .after2 = "post_feedforward_layernorm",   \
+                 .windows = DESCRIBED_LAYER_WINDOWS, .window = 4096
 
 static const struct family_size sizes[] = {
     {"2b", {18, 2048, 8, 1, 256, 16384, 256000, 8192}, NULL},
     {"7b", {28, 3072, 16, 16, 256, 24576, 256000, 8192}, NULL},
 };
-static const struct family_traits traits = {
-    .keys = ROTARY_KEYS,
-    .absent = {28, 3072, 16, 16, 256, 24576, 256000, 8192},
-    .only = "{\"use_bidirectional_attention\": false}",
-    .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, \"rope_theta\": 10000.0, "
-              "\"hidden_act\": \"gelu_pytorch_tanh\", \"bos_token_id\": 2, \"eos_token_id\": 1, "
-              "\"pad_token_id\": 0}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+static const struct described gemma = {
+    .traits =
+        {
+            .keys = DESCRIBED_KEYS,
+            .absent = {28, 3072, 16, 16, 256, 24576, 256000, 8192},
+            .only = "{\"use_bidirectional_attention\": false}",
+            .always =
+                GEMMA_ALWAYS "\"rope_theta\": 10000.0, \"hidden_act\": \"gelu_pytorch_tanh\"}",
+            FAMILY_SIZES(sizes),
+        },
+    GEMMA_BLOCK,
+    .read_more = read_first,
 };
-
-static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
-                 const struct zinf_model_source *source)
-{
-    struct decoder d = {0};
-    struct gemma_block block = {0};
-    struct family_list list = {0};
-    enum zinf_activation activation = ZINF_ACTIVATION_GELU_TANH;
-    bool newer = zinf_json_has(source->config, "hidden_activation");
-    int code = gemma_read(source, &d, &block);
-    if (!code && !newer)
-        code = family_read_activation(source, "hidden_act", &activation);
-    if (code)
-        return code;
-    if (!newer)
-        d.mlp.activation = activation;
-    if (d.mlp.activation == ZINF_ACTIVATION_GELU_ERF)
-        d.mlp.activation = ZINF_ACTIVATION_GELU_TANH;
-    if ((code = rotary_read_rope(graph, source, &d)))
-        return code;
-    gemma_list(&list, &d, &block);
-    return family_finish(graph, facts, source, &d, &list, 1);
-}
-
 const struct zinf_family zinf_family_gemma = {
-    .model_type = "gemma",
-    .architecture = "GemmaForCausalLM",
-    .prefix = ROTARY_PREFIX,
-    .layers_key = ROTARY_LAYERS_KEY,
-    .traits = &traits,
-    .build = build,
-    .make_config = family_make_config,
-    .ignores = rotary_ignores,
+    .model_type = "gemma", .architecture = "GemmaForCausalLM", DESCRIBED_FAMILY(gemma)};
+
+static const struct family_size sizes2[] = {
+    {"2b", {26, 2304, 8, 4, 256, 9216, 256000, 8192}, "{\"query_pre_attn_scalar\": 256}"},
+    {"9b", {42, 3584, 16, 8, 256, 14336, 256000, 8192}, "{\"query_pre_attn_scalar\": 256}"},
+    {"27b", {46, 4608, 32, 16, 128, 36864, 256000, 8192}, "{\"query_pre_attn_scalar\": 144}"},
 };
+static const struct described gemma2 = {
+    .traits =
+        {
+            .keys = DESCRIBED_KEYS,
+            .absent = {26, 2304, 8, 4, 256, 9216, 256000, 8192},
+            .only = "{\"use_bidirectional_attention\": false}",
+            .always = GEMMA_ALWAYS
+            "\"rope_theta\": 10000.0, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+            "\"sliding_window\": 4096, \"attn_logit_softcapping\": 50.0, "
+            "\"final_logit_softcapping\": 30.0}",
+            FAMILY_SIZES(sizes2),
+        },
+    GEMMA_SANDWICH,
+    .pattern = 2,
+    .read_more = read_second,
+};
+const struct zinf_family zinf_family_gemma2 = {
+    .model_type = "gemma2", .architecture = "Gemma2ForCausalLM", DESCRIBED_FAMILY(gemma2)};
+
+static const struct family_size sizes3[] = {
+    {"1b", {26, 1152, 4, 1, 256, 6912, 262144, 32768}, NULL},
+    {"270m", {18, 640, 4, 1, 256, 2048, 262144, 32768}, NULL},
+};
+static const struct described gemma3 = {
+    .traits =
+        {
+            .keys = DESCRIBED_KEYS,
+            .absent = {26, 2304, 8, 4, 256, 9216, 262208, 131072},
+            /* Its class in transformers reads the cap of scores and does nothing with it. */
+            .only = "{\"use_bidirectional_attention\": false, \"attn_logit_softcapping\": null}",
+            .always = GEMMA_ALWAYS
+            "\"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, "
+            "\"query_pre_attn_scalar\": 256, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+            "\"sliding_window\": 512, \"sliding_window_pattern\": 6}",
+            FAMILY_SIZES(sizes3),
+        },
+    GEMMA_SANDWICH,
+    .pattern = 6,
+    .head_norms = DESCRIBED_HEAD_NORMS,
+    .theta = 1e6,
+    .local_theta_key = "rope_local_base_freq",
+    .local_theta = 1e4,
+    .read_more = read_third,
+};
+const struct zinf_family zinf_family_gemma3_text = {
+    .model_type = "gemma3_text", .architecture = "Gemma3ForCausalLM", DESCRIBED_FAMILY(gemma3)};

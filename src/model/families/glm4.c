@@ -11,8 +11,7 @@
 #define GLM_BLOCK                                                                                  \
     .norm = ZINF_NORM_RMS, .eps = 1.5625e-7, .before1 = "input_layernorm",                         \
     .before2 = "post_attention_layernorm", .fused_up = true, .qkv_bias = {"attention_bias", true}, \
-    .tied = {"tie_word_embeddings", false}, .partial = 0.5, .interleaved = true,                   \
-    .padding = 151329, .end_of_text = 151329
+    .partial = 0.5, .interleaved = true, .padding = 151329, .end_of_text = 151329
 
 static const struct family_size sizes[] = {
     {"9b", {40, 4096, 32, 2, 128, 13696, 151552, 32768}, NULL},
@@ -21,11 +20,10 @@ static const struct family_size sizes[] = {
 static const struct described glm4 = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {40, 4096, 32, 2, 128, 13696, 151552, 131072},
             .always = GLM_ALWAYS "\"rope_theta\": 10000.0, \"attention_bias\": false}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     GLM_BLOCK,
     .after1 = "post_self_attn_layernorm",
@@ -40,11 +38,10 @@ static const struct family_size earlier_sizes[] = {
 static const struct described glm = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {40, 4096, 32, 2, 128, 13696, 151552, 131072},
             .always = GLM_ALWAYS "\"rope_theta\": 5000000.0, \"attention_bias\": true}",
-            .sizes = earlier_sizes,
-            .n_sizes = sizeof earlier_sizes / sizeof *earlier_sizes,
+            FAMILY_SIZES(earlier_sizes),
         },
     GLM_BLOCK,
 };

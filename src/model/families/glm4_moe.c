@@ -13,7 +13,7 @@ static const struct family_size sizes[] = {
     {"4.5-air", {46, 4096, 96, 8, 128, 10944, 151552, 131072}, MORE(128, 1408, 1, 1.0, false)},
     {"4.5", {92, 5120, 96, 8, 128, 12288, 151552, 131072}, MORE(160, 1536, 3, 2.5, true)},
 };
-static const struct rotary_experts experts = {
+static const struct described_experts experts = {
     .n_keys = {"n_routed_experts", "num_local_experts"},
     .ffn_key = "moe_intermediate_size",
     .usual = {128, 8, 1408, 1},
@@ -42,7 +42,7 @@ static const struct rotary_experts experts = {
 static const struct described glm4_moe = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {46, 4096, 96, 8, 0, 10944, 151552, 131072},
             .only = "{\"output_router_logits\": false}",
             .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
@@ -52,18 +52,14 @@ static const struct described glm4_moe = {
                       "\"topk_group\": 1, \"norm_topk_prob\": true, "
                       "\"tie_word_embeddings\": false, \"eos_token_id\": 151329, "
                       "\"pad_token_id\": 151329}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .head_norms = DESCRIBED_HEAD_NORMS,
     .head_norms_key = "use_qk_norm",
     .experts = &experts,
     .qkv_bias = {"attention_bias", false},
-    .tied = {"tie_word_embeddings", false},
     .partial = 0.5,
     .padding = -1,
     .end_of_text = 151329,

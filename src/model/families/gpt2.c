@@ -118,9 +118,9 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     struct decoder d = {
         .what = source->what, .join_tiles = source->join_tiles, .packed = source->packed};
     int code;
-    d.mlp.activation = ZINF_ACTIVATION_GELU_TANH;
     if ((code = read_shape(source, &d)) ||
-        (code = family_read_activation(source, "activation_function", &d.mlp.activation)) ||
+        (code = family_read_activation(source, "activation_function", "gelu_new",
+                                       &d.mlp.activation)) ||
         (code = read_switches(source, &d)) || (code = read_numbers(source, &d)) ||
         (code = family_read_classes(source, &d)))
         return code;

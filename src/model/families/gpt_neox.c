@@ -24,8 +24,7 @@ static const struct family_traits traits = {
     .always = "{\"layer_norm_eps\": 1e-5, \"initializer_range\": 0.02, \"rotary_pct\": 0.25, "
               "\"rotary_emb_base\": 10000, \"hidden_act\": \"gelu\", \"use_parallel_residual\": "
               "true, \"tie_word_embeddings\": false, \"bos_token_id\": 0, \"eos_token_id\": 0}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 static void list_tensors(struct family_list *list, const struct decoder *d, bool attention_bias)
@@ -55,8 +54,7 @@ static int read_switches(const struct zinf_model_source *source, struct decoder 
     bool tied = false;
     int code;
     d->parallel = *bias = true;
-    d->mlp.activation = ZINF_ACTIVATION_GELU_ERF;
-    if ((code = family_read_activation(source, "hidden_act", &d->mlp.activation)) ||
+    if ((code = family_read_activation(source, "hidden_act", "gelu", &d->mlp.activation)) ||
         (code = family_read_dropout(source, "attention_dropout", 0, &d->attention.dropout)) ||
         (code = family_read_dropout(source, "hidden_dropout", 0, &d->embedding_dropout)) ||
         (code =

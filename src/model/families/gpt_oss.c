@@ -11,7 +11,7 @@ static const struct family_size sizes[] = {
     {"20b", {24, 2880, 64, 8, 64, 2880, 201088, 131072}, EXPERTS(32)},
     {"120b", {36, 2880, 64, 8, 64, 2880, 201088, 131072}, EXPERTS(128)},
 };
-static const struct rotary_experts experts = {
+static const struct described_experts experts = {
     .n_keys = {"num_local_experts", "num_experts"},
     .usual = {128, 4, 2880, 0},
     .clamped = true,
@@ -29,7 +29,7 @@ static const struct rotary_experts experts = {
 static const struct described gpt_oss = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {36, 2880, 64, 8, 64, 2880, 201088, 131072},
             .only = "{\"swiglu_alpha\": 1.702, \"swiglu_limit\": 7}",
             .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
@@ -41,18 +41,14 @@ static const struct described gpt_oss = {
                       "\"experts_per_token\": 4, \"swiglu_limit\": 7.0, "
                       "\"tie_word_embeddings\": false, \"eos_token_id\": 200002, "
                       "\"pad_token_id\": 199999}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .experts = &experts,
     .sinks = true,
     .qkv_bias = {"attention_bias", true},
     .proj_bias = {"attention_bias", true},
-    .tied = {"tie_word_embeddings", false},
     .theta = 150000,
     .windows = DESCRIBED_LAYER_WINDOWS,
     .window = 128,

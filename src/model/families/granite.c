@@ -3,12 +3,11 @@
 #include "model/families/family_described.h"
 
 #define GRANITE_BLOCK                                                                              \
-    .norm = ZINF_NORM_RMS, .eps = 1e-6, .before1 = "input_layernorm",                              \
-    .before2 = "post_attention_layernorm", .qkv_bias = {"attention_bias", false},                  \
+    .norm = ZINF_NORM_RMS, .eps = 1e-6, .qkv_bias = {"attention_bias", false},                     \
     .proj_bias = {"attention_bias", false}, .mlp_bias = {"mlp_bias", false},                       \
-    .tied = {"tie_word_embeddings", false}, .embedding_key = "embedding_multiplier",               \
-    .attention_key = "attention_multiplier", .branch_key = "residual_multiplier",                  \
-    .divisor_key = "logits_scaling", .padding = -1, .end_of_text = 2
+    .embedding_key = "embedding_multiplier", .attention_key = "attention_multiplier",              \
+    .branch_key = "residual_multiplier", .divisor_key = "logits_scaling", .padding = -1,           \
+    .end_of_text = 2
 
 static const struct family_size sizes[] = {
     {"8b",
@@ -21,15 +20,14 @@ static const struct family_size sizes[] = {
 static const struct described granite = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
             .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
                       "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
                       "\"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.22, "
                       "\"tie_word_embeddings\": true, \"bos_token_id\": 0, "
                       "\"eos_token_id\": 0, \"pad_token_id\": 0}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     GRANITE_BLOCK,
 };
@@ -44,7 +42,7 @@ static const struct family_size expert_sizes[] = {
      {32, 1536, 24, 8, 0, 512, 49155, 4096},
      "{\"num_local_experts\": 40, \"attention_multiplier\": 0.015625, \"logits_scaling\": 6.0}"},
 };
-static const struct rotary_experts experts = {
+static const struct described_experts experts = {
     .n_keys = {"num_local_experts", "num_experts"},
     .usual = {8, 2, 11008, 0},
     .names =
@@ -57,15 +55,14 @@ static const struct rotary_experts experts = {
 static const struct described granitemoe = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
             .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
                       "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
                       "\"num_experts_per_tok\": 8, \"embedding_multiplier\": 12.0, "
                       "\"residual_multiplier\": 0.22, \"tie_word_embeddings\": true, "
                       "\"bos_token_id\": 0, \"eos_token_id\": 0, \"pad_token_id\": 0}",
-            .sizes = expert_sizes,
-            .n_sizes = sizeof expert_sizes / sizeof *expert_sizes,
+            FAMILY_SIZES(expert_sizes),
         },
     GRANITE_BLOCK,
     .experts = &experts,

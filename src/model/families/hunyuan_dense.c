@@ -10,25 +10,21 @@ static const struct family_size sizes[] = {
 static const struct described hunyuan = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {32, 4096, 32, 0, 0, 11008, 290943, 2048},
             .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
                       "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
                       "\"attention_bias\": false, \"tie_word_embeddings\": true, "
                       "\"bos_token_id\": 1, \"eos_token_id\": 127960, \"pad_token_id\": 127961}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .head_norms = DESCRIBED_ROTATED_HEAD_NORMS,
     .q_norm = "self_attn.query_layernorm",
     .k_norm = "self_attn.key_layernorm",
     .qkv_bias = {"attention_bias", false},
     .proj_bias = {"attention_bias", false},
-    .tied = {"tie_word_embeddings", false},
     .rope_alpha = true,
     .padding = 0,
     .end_of_text = 2,

@@ -1,24 +1,30 @@
-/* family_mistral: Mistral (Jiang et al., arXiv 2310.06825): a sliding window unless it is null. */
-#include "model/families/family_rotary.h"
+/* mistral: Mistral (Jiang et al., arXiv 2310.06825): a sliding window unless it is null. */
+#include "model/families/family_described.h"
 
-static const struct rotary_size sizes[] = {
-    {"7b", 32, 4096, 32, 8, 14336, 32000, 32768, 1e4, 1e-5, 0, false, 0, 4096, 1, 2},
-    {"7b-v0.2", 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 0, false, 0, 0, 1, 2},
-    {"7b-v0.3", 32, 4096, 32, 8, 14336, 32768, 32768, 1e6, 1e-5, 0, false, 0, 0, 1, 2},
+#define LATER "{\"rope_theta\": 1000000, \"sliding_window\": null}"
+
+static const struct family_size sizes[] = {
+    {"7b", {32, 4096, 32, 8, 0, 14336, 32000, 32768}, NULL},
+    {"7b-v0.2", {32, 4096, 32, 8, 0, 14336, 32000, 32768}, LATER},
+    {"7b-v0.3", {32, 4096, 32, 8, 0, 14336, 32768, 32768}, LATER},
 };
-static const struct rotary_traits traits = {
-    .kv_heads = 8,
-    .ffn = 14336,
-    .vocab = 32000,
-    .context = 131072,
+static const struct described mistral = {
+    .traits =
+        {
+            .keys = DESCRIBED_KEYS,
+            .absent = {32, 4096, 32, 8, 0, 14336, 32000, 131072},
+            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                      "\"rope_theta\": 10000, \"hidden_act\": \"silu\", "
+                      "\"tie_word_embeddings\": false, \"sliding_window\": 4096, "
+                      "\"bos_token_id\": 1, \"eos_token_id\": 2}",
+            FAMILY_SIZES(sizes),
+        },
+    .norm = ZINF_NORM_RMS,
+    .eps = 1e-6,
+    .windows = DESCRIBED_ALL_WINDOWS,
+    .window = 4096,
+    .padding = -1,
     .end_of_text = 2,
-    .window = ROTARY_WINDOW_ALL,
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
 };
-
 const struct zinf_family zinf_family_mistral = {
-    .model_type = "mistral",
-    .architecture = "MistralForCausalLM",
-    ROTARY_FAMILY,
-};
+    .model_type = "mistral", .architecture = "MistralForCausalLM", DESCRIBED_FAMILY(mistral)};

@@ -1,16 +1,14 @@
-/* family_mixtral: Mixtral (Jiang et al., arXiv 2401.04088): experts in every layer, whose weights
- * sum to 1. */
-#include "model/families/family_rotary.h"
+/* mixtral: Mixtral (Jiang et al., arXiv 2401.04088): experts in every layer, whose weights sum to
+ * 1. */
+#include "model/families/family_described.h"
 
-static const struct rotary_size sizes[] = {
-    {"8x7b", 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 0, false, 0, 0, 1, 2},
-    {"8x22b", 56, 6144, 48, 8, 16384, 32768, 65536, 1e6, 1e-5, 0, false, 0, 0, 1, 2},
+static const struct family_size sizes[] = {
+    {"8x7b", {32, 4096, 32, 8, 0, 14336, 32000, 32768}, NULL},
+    {"8x22b", {56, 6144, 48, 8, 0, 16384, 32768, 65536}, NULL},
 };
-static const struct rotary_expert_size expert_sizes[] = {{8, 2, 0, 0}, {8, 2, 0, 0}};
-static const struct rotary_experts experts = {
+static const struct described_experts experts = {
     .n_keys = {"num_local_experts", "num_experts"},
     .usual = {8, 2, 0, 0},
-    .sizes = expert_sizes,
     .jitters = true,
     .names.gate = "block_sparse_moe.gate.weight",
     .names.list = "block_sparse_moe.experts.",
@@ -18,20 +16,23 @@ static const struct rotary_experts experts = {
     .names.w_up = "w3.weight",
     .names.w_down = "w2.weight",
 };
-static const struct rotary_traits traits = {
-    .kv_heads = 8,
-    .ffn = 14336,
-    .vocab = 32000,
-    .context = 131072,
-    .end_of_text = 2,
-    .window = ROTARY_WINDOW_GIVEN,
+static const struct described mixtral = {
+    .traits =
+        {
+            .keys = DESCRIBED_KEYS,
+            .absent = {32, 4096, 32, 8, 0, 14336, 32000, 131072},
+            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                      "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
+                      "\"tie_word_embeddings\": false, \"num_local_experts\": 8, "
+                      "\"num_experts_per_tok\": 2, \"bos_token_id\": 1, \"eos_token_id\": 2}",
+            FAMILY_SIZES(sizes),
+        },
+    .norm = ZINF_NORM_RMS,
+    .eps = 1e-6,
+    .windows = DESCRIBED_ALL_WINDOWS,
     .experts = &experts,
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    .padding = -1,
+    .end_of_text = 2,
 };
-
 const struct zinf_family zinf_family_mixtral = {
-    .model_type = "mixtral",
-    .architecture = "MixtralForCausalLM",
-    ROTARY_FAMILY,
-};
+    .model_type = "mixtral", .architecture = "MixtralForCausalLM", DESCRIBED_FAMILY(mixtral)};

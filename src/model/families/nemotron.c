@@ -10,28 +10,24 @@ static const struct family_size sizes[] = {
 static const struct described nemotron = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {32, 6144, 48, 0, 0, 24576, 256000, 4096},
             .always = "{\"norm_eps\": 1e-5, \"initializer_range\": 0.0134, "
                       "\"rope_theta\": 10000.0, \"partial_rotary_factor\": 0.5, "
                       "\"hidden_act\": \"relu2\", \"tie_word_embeddings\": false, "
                       "\"bos_token_id\": 2, \"eos_token_id\": 3}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_LAYER,
     .norm_bias = true,
     .norm_add = 1,
     .eps_key = "norm_eps",
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .plain_up = true,
-    .plain_activation = ZINF_ACTIVATION_RELU_SQUARED,
+    .activation = "relu2",
     .qkv_bias = {"attention_bias", false},
     .proj_bias = {"attention_bias", false},
     .mlp_bias = {"mlp_bias", false},
-    .tied = {"tie_word_embeddings", false},
     .partial = 0.5,
     .padding = -1,
     .end_of_text = 3,

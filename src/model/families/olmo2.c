@@ -12,8 +12,8 @@
 #define OLMO_BLOCK                                                                                 \
     .norm = ZINF_NORM_RMS, .eps = 1e-5, .after1 = "post_attention_layernorm",                      \
     .after2 = "post_feedforward_layernorm", .head_norms = DESCRIBED_WHOLE_NORMS,                   \
-    .qkv_bias = {"attention_bias", false}, .proj_bias = {"attention_bias", false},                 \
-    .tied = {"tie_word_embeddings", false}, .padding = 1, .end_of_text = 50279
+    .qkv_bias = {"attention_bias", false}, .proj_bias = {"attention_bias", false}, .padding = 1,   \
+    .end_of_text = 50279
 
 static const struct family_size sizes2[] = {
     {"7b", {32, 4096, 32, 32, 0, 11008, 100352, 4096}, NULL},
@@ -24,12 +24,11 @@ static const struct family_size sizes2[] = {
 static const struct described olmo2 = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {32, 4096, 32, 0, 0, 11008, 50304, 2048},
             .only = "{\"clip_qkv\": null}",
             .always = "{" OLMO_ALWAYS "}",
-            .sizes = sizes2,
-            .n_sizes = sizeof sizes2 / sizeof *sizes2,
+            FAMILY_SIZES(sizes2),
         },
     OLMO_BLOCK,
 };
@@ -43,17 +42,17 @@ static const struct family_size sizes3[] = {
 static const struct described olmo3 = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {32, 4096, 32, 0, 0, 11008, 50304, 2048},
             .always = "{" OLMO_ALWAYS ", \"sliding_window\": 4096}",
-            .sizes = sizes3,
-            .n_sizes = sizeof sizes3 / sizeof *sizes3,
+            FAMILY_SIZES(sizes3),
         },
     OLMO_BLOCK,
     .windows = DESCRIBED_LAYER_WINDOWS,
     .window = 4096,
     .pattern = 4,
-    .rope_by_type = true,
+    .local_theta_key = "rope_theta",
+    .local_theta = 5e5,
     .theta = 5e5,
 };
 const struct zinf_family zinf_family_olmo3 = {

@@ -5,7 +5,7 @@
 static const struct family_size sizes[] = {
     {"7b-a1b", {16, 2048, 16, 16, 0, 1024, 50304, 4096}, NULL},
 };
-static const struct rotary_experts experts = {
+static const struct described_experts experts = {
     .n_keys = {"num_experts", "num_local_experts"},
     .usual = {64, 8, 2048, 0},
     .normalised_key = "norm_topk_prob",
@@ -19,7 +19,7 @@ static const struct rotary_experts experts = {
 static const struct described olmoe = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {16, 2048, 16, 0, 0, 2048, 50304, 4096},
             .only = "{\"clip_qkv\": null}",
             .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
@@ -28,18 +28,14 @@ static const struct described olmoe = {
                       "\"num_experts_per_tok\": 8, \"norm_topk_prob\": false, "
                       "\"tie_word_embeddings\": false, \"eos_token_id\": 50279, "
                       "\"pad_token_id\": 1}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .head_norms = DESCRIBED_WHOLE_NORMS,
     .experts = &experts,
     .qkv_bias = {"attention_bias", false},
     .proj_bias = {"attention_bias", false},
-    .tied = {"tie_word_embeddings", false},
     .padding = 1,
     .end_of_text = 50279,
 };

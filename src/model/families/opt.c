@@ -23,8 +23,7 @@ static const struct family_traits traits = {
     .always = "{\"activation_function\": \"relu\", \"do_layer_norm_before\": true, \"dropout\": "
               "0.1, \"attention_dropout\": 0, \"init_std\": 0.02, \"bos_token_id\": 2, "
               "\"eos_token_id\": 2, \"pad_token_id\": 1}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 static void list_matrices(struct family_list *list, const struct decoder *d)
@@ -61,8 +60,8 @@ static int read_switches(const struct zinf_model_source *source, struct decoder 
     int64_t width = d->hidden;
     int code;
     *bias = true;
-    d->mlp.activation = ZINF_ACTIVATION_RELU;
-    if ((code = family_read_activation(source, "activation_function", &d->mlp.activation)) ||
+    if ((code =
+             family_read_activation(source, "activation_function", "relu", &d->mlp.activation)) ||
         (code = family_read_dropout(source, "attention_dropout", 0, &d->attention.dropout)) ||
         (code = family_read_dropout(source, "dropout", 0.1, &d->mlp.residual_dropout)) ||
         (code = zinf_json_int(source->config, source->what, "word_embed_proj_dim", &width)) ||

@@ -1,18 +1,20 @@
-/* family_qwen2_moe: Qwen2 (and 1.5) with experts, and beside them one that all tokens have, weighed
- * by a sigmoid. */
-#include "model/families/family_rotary.h"
+/* qwen2_moe: Qwen2 (and 1.5) with experts, and beside them one that all tokens have, weighed by a
+ * sigmoid. */
+#include "model/families/family_described.h"
 
-static const struct rotary_size sizes[] = {
-    {"1.5-a2.7b", 24, 2048, 16, 16, 5632, 151936, 8192, 1e6, 1e-6, 0, false, 0, 0, 151643, 151643},
-    {"57b-a14b", 28, 3584, 28, 4, 18944, 151936, 131072, 1e6, 1e-6, 0, false, 0, 0, 151643, 151643},
+#define MORE(n, chosen, wide, shared)                                                              \
+    "{\"num_experts\": " #n ", \"num_experts_per_tok\": " #chosen                                  \
+    ", \"moe_intermediate_size\": " #wide ", \"shared_expert_intermediate_size\": " #shared "}"
+
+static const struct family_size sizes[] = {
+    {"1.5-a2.7b", {24, 2048, 16, 16, 0, 5632, 151936, 8192}, MORE(60, 4, 1408, 5632)},
+    {"57b-a14b", {28, 3584, 28, 4, 0, 18944, 151936, 131072}, MORE(64, 8, 2560, 20480)},
 };
-static const struct rotary_expert_size expert_sizes[] = {{60, 4, 1408, 5632}, {64, 8, 2560, 20480}};
-static const struct rotary_experts experts = {
+static const struct described_experts experts = {
     .n_keys = {"num_experts", "num_local_experts"},
     .ffn_key = "moe_intermediate_size",
     .shared_key = "shared_expert_intermediate_size",
     .usual = {60, 4, 1408, 5632},
-    .sizes = expert_sizes,
     .normalised_key = "norm_topk_prob",
     .in_some_layers = true,
     .names.gate = "mlp.gate.weight",
@@ -23,22 +25,26 @@ static const struct rotary_experts experts = {
     .names.shared = "mlp.shared_expert.",
     .names.shared_gate = "mlp.shared_expert_gate.weight",
 };
-static const struct rotary_traits traits = {
-    .kv_heads = 16,
-    .ffn = 5632,
-    .vocab = 151936,
-    .context = 32768,
-    .end_of_text = -1,
-    .qkv_bias = true,
-    .qkv_bias_key = "qkv_bias",
-    .window = ROTARY_WINDOW_EVEN,
+static const struct described qwen2_moe = {
+    .traits =
+        {
+            .keys = DESCRIBED_KEYS,
+            .absent = {32, 4096, 32, 16, 0, 5632, 151936, 32768},
+            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                      "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
+                      "\"tie_word_embeddings\": false, \"norm_topk_prob\": false, "
+                      "\"bos_token_id\": 151643, \"eos_token_id\": 151643}",
+            .in_proportion = {"moe_intermediate_size", "shared_expert_intermediate_size"},
+            FAMILY_SIZES(sizes),
+        },
+    .norm = ZINF_NORM_RMS,
+    .eps = 1e-6,
     .experts = &experts,
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    .qkv_bias = {"qkv_bias", true},
+    .windows = DESCRIBED_EVEN_WINDOWS,
+    .window = 4096,
+    .padding = -1,
+    .end_of_text = -1,
 };
-
 const struct zinf_family zinf_family_qwen2_moe = {
-    .model_type = "qwen2_moe",
-    .architecture = "Qwen2MoeForCausalLM",
-    ROTARY_FAMILY,
-};
+    .model_type = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM", DESCRIBED_FAMILY(qwen2_moe)};

@@ -1,19 +1,17 @@
-/* family_qwen3_moe: Qwen3 with experts: many small ones, in all layers or in some. */
-#include "model/families/family_rotary.h"
+/* qwen3_moe: Qwen3 with experts: many small ones, in all layers or in some. */
+#include "model/families/family_described.h"
 
-static const struct rotary_size sizes[] = {
-    {"30b-a3b", 48, 2048, 32, 4, 6144, 151936, 40960, 1e6, 1e-6, 128, false, 0, 0, 151643, 151645},
-    {"235b-a22b", 94, 4096, 64, 4, 12288, 151936, 40960, 1e6, 1e-6, 128, false, 0, 0, 151643,
-     151645},
+#define WIDE(n) "{\"moe_intermediate_size\": " #n "}"
+
+static const struct family_size sizes[] = {
+    {"30b-a3b", {48, 2048, 32, 4, 128, 6144, 151936, 40960}, WIDE(768)},
+    {"235b-a22b", {94, 4096, 64, 4, 128, 12288, 151936, 40960}, WIDE(1536)},
 };
-static const struct rotary_expert_size expert_sizes[] = {{128, 8, 768, 0}, {128, 8, 1536, 0}};
-static const struct rotary_experts experts = {
+static const struct described_experts experts = {
     .n_keys = {"num_experts", "num_local_experts"},
     .ffn_key = "moe_intermediate_size",
     .usual = {128, 8, 768, 0},
-    .sizes = expert_sizes,
     .normalised_key = "norm_topk_prob",
-    .new_normalised = true,
     .in_some_layers = true,
     .names.gate = "mlp.gate.weight",
     .names.list = "mlp.experts.",
@@ -21,22 +19,29 @@ static const struct rotary_experts experts = {
     .names.w_up = "up_proj.weight",
     .names.w_down = "down_proj.weight",
 };
-static const struct rotary_traits traits = {
-    .kv_heads = 4,
-    .ffn = 6144,
-    .vocab = 151936,
-    .context = 32768,
-    .end_of_text = -1,
-    .attention_bias = true,
-    .head_norms = true,
-    .window = ROTARY_WINDOW_LAYERS,
+static const struct described qwen3_moe = {
+    .traits =
+        {
+            .keys = DESCRIBED_KEYS,
+            .absent = {32, 4096, 32, 4, 0, 6144, 151936, 32768},
+            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                      "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
+                      "\"tie_word_embeddings\": false, \"num_experts\": 128, "
+                      "\"num_experts_per_tok\": 8, \"norm_topk_prob\": true, "
+                      "\"bos_token_id\": 151643, \"eos_token_id\": 151645}",
+            .in_proportion = {"moe_intermediate_size"},
+            FAMILY_SIZES(sizes),
+        },
+    .norm = ZINF_NORM_RMS,
+    .eps = 1e-6,
+    .head_norms = DESCRIBED_HEAD_NORMS,
     .experts = &experts,
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    .qkv_bias = {"attention_bias", false},
+    .proj_bias = {"attention_bias", false},
+    .windows = DESCRIBED_UPPER_WINDOWS,
+    .window = 4096,
+    .padding = -1,
+    .end_of_text = -1,
 };
-
 const struct zinf_family zinf_family_qwen3_moe = {
-    .model_type = "qwen3_moe",
-    .architecture = "Qwen3MoeForCausalLM",
-    ROTARY_FAMILY,
-};
+    .model_type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", DESCRIBED_FAMILY(qwen3_moe)};

@@ -17,8 +17,7 @@ static const struct family_traits traits = {
     .only = "{" BERT_ONLY ", \"pad_token_id\": 1}",
     .always = "{" BERT_ALWAYS ", \"layer_norm_eps\": 1e-5, \"type_vocab_size\": 1, "
               "\"bos_token_id\": 0, \"pad_token_id\": 1, \"eos_token_id\": 2}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,

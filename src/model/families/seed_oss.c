@@ -8,7 +8,7 @@ static const struct family_size sizes[] = {
 static const struct described seed_oss = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {64, 4096, 80, 8, 128, 27648, 155136, 524288},
             .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
                       "\"rope_theta\": 10000000.0, \"hidden_act\": \"silu\", "
@@ -16,17 +16,13 @@ static const struct described seed_oss = {
                       "\"attention_dropout\": 0.1, \"residual_dropout\": 0.1, "
                       "\"tie_word_embeddings\": false, \"bos_token_id\": 0, "
                       "\"eos_token_id\": 2, \"pad_token_id\": 1}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .qkv_bias = {"attention_bias", true},
     .proj_bias = {"attention_out_bias", false},
     .mlp_bias = {"mlp_bias", false},
-    .tied = {"tie_word_embeddings", false},
     .attention_dropout = 0.1,
     .residual_dropout = 0.1,
     .residual_key = "residual_dropout",

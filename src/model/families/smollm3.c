@@ -7,24 +7,21 @@ static const struct family_size sizes[] = {
 static const struct described smollm3 = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {36, 2048, 16, 4, 0, 11008, 128256, 32768},
             .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
                       "\"rope_theta\": 5000000.0, \"hidden_act\": \"silu\", "
                       "\"no_rope_layer_interval\": 4, \"use_sliding_window\": false, "
                       "\"tie_word_embeddings\": true, \"bos_token_id\": 128000, "
                       "\"eos_token_id\": 128001, \"pad_token_id\": 128004}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .qkv_bias = {"attention_bias", false},
     .proj_bias = {"attention_bias", false},
     .mlp_bias = {"mlp_bias", false},
-    .tied = {"tie_word_embeddings", true},
+    .tied = true,
     .theta = 2e6,
     .rotation = DESCRIBED_ROTATE_LISTED,
     .windows = DESCRIBED_REQUESTED_WINDOWS,

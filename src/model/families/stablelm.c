@@ -9,7 +9,7 @@ static const struct family_size sizes[] = {
 static const struct described stablelm = {
     .traits =
         {
-            .keys = ROTARY_KEYS,
+            .keys = DESCRIBED_KEYS,
             .absent = {32, 2560, 32, 32, 0, 6912, 50304, 4096},
             .only = "{\"qk_layernorm\": false, \"use_parallel_residual\": false, "
                     "\"hidden_dropout\": 0}",
@@ -17,17 +17,13 @@ static const struct described stablelm = {
                       "\"rope_theta\": 10000.0, \"partial_rotary_factor\": 0.25, "
                       "\"hidden_act\": \"silu\", \"tie_word_embeddings\": false, "
                       "\"bos_token_id\": 0, \"eos_token_id\": 0}",
-            .sizes = sizes,
-            .n_sizes = sizeof sizes / sizeof *sizes,
+            FAMILY_SIZES(sizes),
         },
     .norm = ZINF_NORM_LAYER,
     .norm_bias = true,
     .eps_key = "layer_norm_eps",
     .eps = 1e-5,
-    .before1 = "input_layernorm",
-    .before2 = "post_attention_layernorm",
     .qkv_bias = {"use_qkv_bias", false},
-    .tied = {"tie_word_embeddings", false},
     .partial = 0.25,
     .padding = -1,
     .end_of_text = 0,

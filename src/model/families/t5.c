@@ -37,8 +37,7 @@ static const struct family_traits traits = {
               "\"relative_attention_num_buckets\": 32, \"relative_attention_max_distance\": 128, "
               "\"tie_word_embeddings\": true, \"pad_token_id\": 0, \"eos_token_id\": 1, "
               "\"decoder_start_token_id\": 0}",
-    .sizes = sizes,
-    .n_sizes = sizeof sizes / sizeof *sizes,
+    FAMILY_SIZES(sizes),
 };
 
 /* Sequences have no length that the model sets: every distance has a bucket. */

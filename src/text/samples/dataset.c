@@ -316,6 +316,7 @@ int zinf_dataset_file(const struct zinf_dataset *dataset, uint32_t index,
         cache = segment->kind == FROM_CACHE ? &segment->cache : NULL;
     *out = (struct zinf_data_file){.path = cache ? cache->path : segment->path};
     out->count = cache ? cache->count : segment->count;
+    out->lines = cache ? cache->lines : NULL;
     if (cache)
         out->sum = text_token_cache_sum(cache);
     else

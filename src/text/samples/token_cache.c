@@ -5,8 +5,9 @@
  * short under us would kill the process.
  *
  * File: a header of 128 bytes, the ids as uint16 or uint32, a checksum for every TOKEN_BLOCK bytes
- * of them, all in the machine's byte order; a cache from a machine of the other order has another
- * magic number, and is made anew. Every reading is compared with the checksums.
+ * of them, the sums of the text's lines, all in the machine's byte order; a cache from a machine of
+ * the other order has another magic number, and is made anew. Every reading is compared with the
+ * checksums.
  */
 #include "text/samples/token_cache.h"
 
@@ -88,7 +89,20 @@ static bool is_whole(const struct token_cache_header *header, int fd)
            (header->id_bytes == 2 || header->id_bytes == 4) && header->count > 0 &&
            header->count < UINT64_MAX / 8 && !fstat(fd, &info) &&
            (uint64_t)info.st_size == TOKEN_CACHE_DATA + header->count * header->id_bytes +
-                                         blocks_of(header) * sizeof(uint32_t);
+                                         blocks_of(header) * sizeof(uint32_t) +
+                                         sizeof(struct zinf_lines);
+}
+
+static struct zinf_lines *read_lines(int fd, const struct token_cache_header *header)
+{
+    struct zinf_lines *lines = malloc(sizeof *lines);
+    uint64_t at =
+        TOKEN_CACHE_DATA + header->count * header->id_bytes + blocks_of(header) * sizeof(uint32_t);
+    if (lines && pread(fd, lines, sizeof *lines, (off_t)at) == (ssize_t)sizeof *lines &&
+        XXH3_64bits(lines, sizeof *lines) == header->lines)
+        return lines;
+    free(lines);
+    return NULL;
 }
 
 /* Opens an existing cache if it belongs to this source and its ends are whole. */
@@ -99,9 +113,12 @@ static void try_existing(struct text_token_cache *cache, struct token_cache_head
     if (fd < 0)
         return;
     if (pread(fd, &found, sizeof found, 0) == (ssize_t)sizeof found &&
-        token_cache_same_source(&found, header) && is_whole(&found, fd))
+        token_cache_same_source(&found, header) && is_whole(&found, fd) &&
+        (cache->lines = read_lines(fd, &found)))
         cache->sums = read_sums(fd, &found);
     if (!cache->sums) {
+        free(cache->lines);
+        cache->lines = NULL;
         close(fd);
         return;
     }
@@ -211,6 +228,7 @@ void text_token_cache_close(struct text_token_cache *cache)
     free(cache->path);
     free(cache->name);
     free(cache->sums);
+    free(cache->lines);
     *cache = (struct text_token_cache){.fd = -1};
 }
 
@@ -292,7 +310,8 @@ int zinf_token_cache_verify(const char *path)
     else if (pread(cache.fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
              header.magic != TOKEN_CACHE_MAGIC)
         code = zinf_fail(-EINVAL, "%s is no token cache of this version: remove it", path);
-    else if (!is_whole(&header, cache.fd) || !(cache.sums = read_sums(cache.fd, &header)))
+    else if (!is_whole(&header, cache.fd) || !(cache.sums = read_sums(cache.fd, &header)) ||
+             !(cache.lines = read_lines(cache.fd, &header)))
         code = zinf_fail(-EBADMSG, "the token cache %s is damaged: remove it", path);
     cache.count = header.count;
     cache.id_bytes = header.id_bytes;

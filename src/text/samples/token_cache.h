@@ -9,7 +9,7 @@
 
 #include <sys/stat.h>
 
-#define TOKEN_CACHE_MAGIC 0x324b4f5446494e5aull /* "ZINFTOK2" */
+#define TOKEN_CACHE_MAGIC 0x334b4f5446494e5aull /* "ZINFTOK3" */
 #define TOKEN_CACHE_DATA 128
 
 struct token_cache_header {
@@ -22,6 +22,7 @@ struct token_cache_header {
     uint32_t largest;
     uint32_t id_bytes;
     uint64_t sums;  /* hash of the blocks' checksums */
+    uint64_t lines; /* hash of the sums of the source's lines */
     uint64_t check; /* hash of what is above */
 };
 

@@ -84,14 +84,19 @@ static int check_unchanged(int source, const char *path, const struct token_cach
     return 0;
 }
 
-/* The checksums behind the ids, then the header before them; *sums becomes the caller's. */
-static int end_writing(struct token_cache_writer *writer, uint32_t **sums)
+/* The checksums and the source's lines behind the ids, then the header before them; *sums becomes
+ * the caller's. */
+static int end_writing(struct token_cache_writer *writer, const struct zinf_lines *lines,
+                       uint32_t **sums)
 {
     int code = token_sums_end(&writer->sums);
-    uint64_t n = writer->sums.n;
+    uint64_t n = writer->sums.n, bytes = n * sizeof(uint32_t);
     if (!code)
-        code = write_all(writer, writer->sums.sums, n * sizeof(uint32_t), writer->offset);
+        code = write_all(writer, writer->sums.sums, bytes, writer->offset);
+    if (!code)
+        code = write_all(writer, lines, sizeof *lines, writer->offset + bytes);
     writer->header.sums = code ? 0 : token_sums_of(writer->sums.sums, n);
+    writer->header.lines = XXH3_64bits(lines, sizeof *lines);
     writer->header.check = token_cache_check(&writer->header);
     if (!code)
         code = write_all(writer, &writer->header, sizeof writer->header, 0);
@@ -113,13 +118,17 @@ int token_cache_write(struct text_token_cache *cache, const struct token_cache_o
     writer->path = cache->name;
     writer->offset = TOKEN_CACHE_DATA;
     writer->id_mask = UINT32_MAX;
-    int code = from->content->write(from->content->arg, from->source, writer);
+    cache->lines = malloc(sizeof *cache->lines);
+    int code = cache->lines ? from->content->write(from->content->arg, from->source, writer)
+                            : zinf_fail(-ENOMEM, "no memory to tokenize %s", path);
+    if (!code)
+        code = text_source_lines(from->source, cache->lines);
     if (!code && from->is_file)
         code = check_unchanged(from->fd, path, header);
     if (!code && !writer->header.count)
         code = zinf_fail(-EINVAL, "%s has no text", path);
     if (!code)
-        code = end_writing(writer, &cache->sums);
+        code = end_writing(writer, cache->lines, &cache->sums);
     *header = writer->header;
     free(writer->sums.sums);
     free(writer);

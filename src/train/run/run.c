@@ -298,6 +298,8 @@ static int prepare(struct run *run)
     if (!code)
         code = run_resume(run);
     if (!code)
+        code = run_write_inputs(run);
+    if (!code)
         code = run_log_open(&run->log, o, run->config, run->from.step);
     if (!code && !run->recovers)
         code = run_commit_step(run);

@@ -53,6 +53,7 @@ struct run {
     struct checkpoint from;               /* either: where it goes on */
     struct checkpoint_data data;          /* what is trained on; position is not kept here */
     cJSON *identity;                      /* what it stands on: identity.h */
+    cJSON *inputs;                        /* the files that it reads: inputs.h; of rank 0 */
     cJSON *resolved;                      /* the configuration, as checkpoints hold it */
     struct checkpoint_background *saving; /* or NULL: none is being saved now */
     char *last_folder;                    /* the checkpoint that was saved last, or NULL */
@@ -130,6 +131,8 @@ static inline uint64_t run_threads(const struct run *run)
 int run_identify(struct run *run);
 /* -EINVAL: it stands on something else than `from` did, which folder holds. */
 int run_compare_identity(const struct run *run, const char *folder);
+/* Of the first rank, before its first step: notes in the output folder what it reads. */
+int run_write_inputs(const struct run *run);
 
 /* run_name.c: reads it; -EBADMSG: it is damaged. Makes a new one. Says in it that there are steps
  * of so many ranks on a path, or with NULL that there are none. */

@@ -194,5 +194,6 @@ void run_close_checkpoint(struct run *run)
     checkpoint_fini(&run->from);
     cJSON_Delete(run->resolved);
     cJSON_Delete(run->identity);
+    cJSON_Delete(run->inputs);
     free(run->last_folder);
 }

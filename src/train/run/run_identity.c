@@ -2,6 +2,20 @@
  * whether that is what it stood on when it was left. */
 #include "base/apart.h"
 #include "train/run/run.h"
+#include "train/save/inputs.h"
+
+static int make_inputs(struct run *run)
+{
+    const struct zinf_run_options *o = run->options;
+    const cJSON *base = cJSON_GetObjectItemCaseSensitive(run->identity, "base");
+    int code =
+        inputs_make(&run->inputs, o->origins, cJSON_GetObjectItemCaseSensitive(base, "files"));
+    if (!code)
+        code = inputs_add_data(run->inputs, "--data", o->data);
+    if (!code && o->eval_data)
+        code = inputs_add_data(run->inputs, "--eval-data", o->eval_data);
+    return code;
+}
 
 int run_identify(struct run *run)
 {
@@ -11,8 +25,9 @@ int run_identify(struct run *run)
                         : zinf_fail(-ENOMEM, "no memory to tell what a run stands on");
     if (!code && o->eval_data)
         code = identity_add_data(identity, "eval_data", o->eval_data);
-    return code || !run->resolved ? code
-                                  : identity_add_settings(identity, run->resolved, o->trainer.seed);
+    if (!code && run->resolved)
+        code = identity_add_settings(identity, run->resolved, o->trainer.seed);
+    return code || !run_is_first(run) ? code : make_inputs(run);
 }
 
 static const char *config_of(const struct run *run)
@@ -26,6 +41,9 @@ static const char *config_of(const struct run *run)
 
 int run_compare_identity(const struct run *run, const char *folder)
 {
+    cJSON *then = NULL;
+    if (run_is_first(run) && inputs_read(run->options->output, &then))
+        zinf_log(ZINF_LOG_WARN, "%s", zinf_error());
     const struct identity_check check = {
         .where = folder,
         .config = config_of(run),
@@ -35,6 +53,14 @@ int run_compare_identity(const struct run *run, const char *folder)
         .base = is_adapted(&run->trainer->setup),
         .head = true,
         .warn = run->options->accept_changes,
+        .inputs = {then, run->inputs},
     };
-    return identity_compare(run->from.stands_on, run->identity, &check);
+    int code = identity_compare(run->from.stands_on, run->identity, &check);
+    cJSON_Delete(then);
+    return code;
+}
+
+int run_write_inputs(const struct run *run)
+{
+    return inputs_write(run->inputs, run->options->output);
 }

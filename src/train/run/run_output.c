@@ -149,7 +149,8 @@ static int check_checkpoints(const struct zinf_run_options *o, const struct zinf
 
 static int check_files(const struct zinf_run_options *o, const struct zinf_origins *origins)
 {
-    static const char *const names[] = {"log.jsonl", "ledger.txt", "latest", "run-id"};
+    static const char *const names[] = {"log.jsonl", "ledger.txt", "latest", "run-id",
+                                        "inputs.json"};
     const char *trace = o->trainer.config->trace;
     int code = zinf_apart_check("--log", o->log_path, ZINF_WRITTEN_FILE, origins);
     if (!code)

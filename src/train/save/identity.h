@@ -42,10 +42,11 @@ cJSON *identity_short(const cJSON *identity);
  * of the sentence. The base is left out where only is_base is false. */
 struct identity_check {
     const char *where, *model, *way_on;
-    const char *config; /* the configuration's file; NULL: options alone */
-    bool base;          /* compare it, too */
-    bool head;          /* and what a training gives a model's head: its classes */
-    bool warn;          /* differences are said and taken */
+    const char *config;     /* the configuration's file; NULL: options alone */
+    const cJSON *inputs[2]; /* what was read then and now (inputs.h), to name a line; or NULL */
+    bool base;              /* compare it, too */
+    bool head;              /* and what a training gives a model's head: its classes */
+    bool warn;              /* differences are said and taken */
 };
 int identity_compare(const cJSON *saved, const cJSON *now, const struct identity_check *check);
 

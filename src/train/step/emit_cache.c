@@ -20,7 +20,7 @@ static struct zinf_operand home(const struct emitter *e, uint32_t stage)
     const struct plan *p = e->p;
     uint64_t before = e->walk->stages[stage].cache_before;
     return zinf_at(p->amounts.host_cache ? host_at(p, p->at.h_cache + before)
-                                        : device_at(p, p->at.d_cache + before));
+                                         : device_at(p, p->at.d_cache + before));
 }
 
 static void emit_transfer(struct emitter *e, enum zinf_lane lane, uint32_t stage,

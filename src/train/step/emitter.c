@@ -84,8 +84,8 @@ static void make_pools(struct emitter *e)
          p->sizes.beside_slot, (int)beside_slots(p), true, &e->beside_grads);
     pool(e, "gradient staging", host_at(p, p->at.h_grad_staging), p->sizes.grad_staging,
          GRAD_STAGINGS, true, &e->host_grads);
-    pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile, p->amounts.state_slots,
-         true, &e->tiles);
+    pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile,
+         p->amounts.state_slots, true, &e->tiles);
     pool(e, "activations between stages", device_at(p, p->at.d_x), e->walk->leaving_bytes,
          (int)x_slots(p), true, &e->xs.pool);
     pool(e, "activations on their way", host_at(p, p->at.h_x_staging), e->walk->leaving_bytes,

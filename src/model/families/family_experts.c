@@ -1,5 +1,5 @@
-/* family_rotary_experts: the experts of families that have them, from and to config.json. */
-#include "model/families/family_rotary.h"
+/* family_experts: the experts of families that have them, from config.json. */
+#include "model/families/family_described.h"
 
 static const char step_key[] = "decoder_sparse_step", only_key[] = "mlp_only_layers",
                   jitter_key[] = "router_jitter_noise";
@@ -28,7 +28,7 @@ static int read_layers(struct zinf_graph *graph, const struct zinf_model_source 
     return 0;
 }
 
-static int read_numbers(const struct zinf_model_source *source, const struct rotary_experts *e,
+static int read_numbers(const struct zinf_model_source *source, const struct described_experts *e,
                         struct decoder *d)
 {
     struct decoder_experts *x = &d->experts;
@@ -66,7 +66,7 @@ static int refuse_jitter(const struct zinf_model_source *source)
 }
 
 /* Added to the loss where the routers' logits are put out, as transformers has it. */
-static int read_balance(const struct zinf_model_source *source, const struct rotary_experts *e,
+static int read_balance(const struct zinf_model_source *source, const struct described_experts *e,
                         float *balance)
 {
     bool put_out = false;
@@ -81,7 +81,7 @@ static int read_balance(const struct zinf_model_source *source, const struct rot
 
 /* Layers in front that have a feed-forward part instead. */
 static int read_dense(struct zinf_graph *graph, const struct zinf_model_source *source,
-                      const struct rotary_experts *e, struct decoder *d)
+                      const struct described_experts *e, struct decoder *d)
 {
     int64_t dense = e->dense;
     int code = zinf_json_int(source->config, source->what, e->dense_key, &dense);
@@ -95,7 +95,7 @@ static int read_dense(struct zinf_graph *graph, const struct zinf_model_source *
 }
 
 /* The factor of weights, and groups: one alone is as if there were none. */
-static int read_choice(const struct zinf_model_source *source, const struct rotary_experts *e,
+static int read_choice(const struct zinf_model_source *source, const struct described_experts *e,
                        struct decoder_experts *x)
 {
     double scale = 1;
@@ -119,8 +119,8 @@ static int read_choice(const struct zinf_model_source *source, const struct rota
     return code;
 }
 
-int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
-                        const struct rotary_experts *e, struct decoder *d)
+int described_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
+                           const struct described_experts *e, struct decoder *d)
 {
     bool normalised = e && e->normalised;
     int code;
@@ -138,36 +138,5 @@ int rotary_read_experts(struct zinf_graph *graph, const struct zinf_model_source
     if (e->normalised_key)
         code = zinf_json_bool(source->config, source->what, e->normalised_key, &normalised);
     d->experts.normalised = normalised || !e->normalised_key;
-    return code;
-}
-
-static int64_t in_proportion(int64_t ffn, int64_t hidden, int64_t was)
-{
-    return (ffn * hidden / was + 15) / 16 * 16;
-}
-
-int rotary_add_experts(cJSON *config, const struct rotary_traits *traits, size_t size,
-                       int64_t hidden)
-{
-    const struct rotary_experts *e = traits->experts;
-    if (!e)
-        return 0;
-    const int64_t was = traits->sizes[size].hidden;
-    const struct family_number numbers[] = {
-        {e->n_keys[0], (double)e->sizes[size].n},
-        {"num_experts_per_tok", (double)e->sizes[size].n_chosen},
-        {e->ffn_key, (double)in_proportion(e->sizes[size].ffn, hidden, was)},
-        {NULL, 0},
-    };
-    const struct family_number shared[] = {
-        {e->shared_key, (double)in_proportion(e->sizes[size].shared, hidden, was)},
-        {NULL, 0},
-    };
-    int code = family_add_numbers(config, numbers);
-    if (!code)
-        code = family_add_numbers(config, shared);
-    if (!code && e->normalised_key &&
-        !cJSON_AddBoolToObject(config, e->normalised_key, e->new_normalised))
-        code = zinf_fail(-ENOMEM, "no memory for a configuration");
     return code;
 }
