@@ -354,13 +354,10 @@ static int product_failed(cublasStatus_t status, const struct zinf_matmul *m, ui
     return cublas_fail(status, operation, workspace);
 }
 
-int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
+static int multiply_whole(struct zinf_queue *q, const struct zinf_matmul *args)
 {
-    int code = check_matmul(args);
-    if (code || !args->m || !args->n)
-        return code;
     uint64_t needed = cuda_matmul_workspace(&q->device->device, args);
-    code = check_workspace(q->workspace_bytes, needed, "matmul");
+    int code = check_workspace(q->workspace_bytes, needed, "matmul");
     if (code)
         return code;
     struct product p = plan_product(args);
@@ -377,4 +374,72 @@ int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
         error = finish_result(q, args, &p);
     }
     return queue_leave(q, error);
+}
+
+/* ---- extents ---- */
+
+/* The library's fast kernels read and write rows 16 bytes at a time: rows that begin well but are
+ * of an odd length have slow ones (a vocabulary's last tile, of 16721 tokens). A product that is
+ * long enough to be worth a launch more is cut. */
+#define WORTH_CUTTING 1e9 /* floating-point operations */
+enum { FAST_EXTENT = 8, CUT_EXTENT = 64 };
+
+static bool begins_well(const void *base, enum zinf_dtype dtype, int64_t ld)
+{
+    return alignment_of(base) >= 16 && (uint64_t)ld * zinf_dtype_bytes(dtype) % 16 == 0;
+}
+
+/* How much of an extent is the first of two products'; 0: it stays whole. */
+static int64_t cut_of(int64_t extent, bool along_rows)
+{
+    return along_rows && extent % FAST_EXTENT ? extent / CUT_EXTENT * CUT_EXTENT : 0;
+}
+
+static const void *moved(const void *base, enum zinf_dtype dtype, int64_t elems)
+{
+    return (const char *)base + elems * (int64_t)zinf_dtype_bytes(dtype);
+}
+
+/* Makes two products of one, in their order; false: it stays whole. */
+static bool cut_product(struct zinf_matmul parts[2])
+{
+    struct zinf_matmul *one = &parts[0], *rest = &parts[1];
+    const double work = 2.0 * (double)one->m * (double)one->n * (double)one->k;
+    if (work < WORTH_CUTTING || one->a_dtype == ZINF_DTYPE_F32 || one->b_dtype != one->a_dtype ||
+        !begins_well(one->a, one->a_dtype, one->lda) ||
+        !begins_well(one->b, one->b_dtype, one->ldb) ||
+        !begins_well(one->c, one->c_dtype, one->ldc))
+        return false;
+    /* A sum over k in two parts is rounded once, and so fp32, before it is whole. */
+    const bool splits = one->c_dtype == ZINF_DTYPE_F32 && (!one->trans_a || one->trans_b);
+    const int64_t m = cut_of(one->m, one->trans_a), k = cut_of(one->k, splits);
+    const int64_t n = cut_of(one->n, true);
+    if (m) {
+        rest->a = moved(one->a, one->a_dtype, m);
+        rest->c = (void *)(uintptr_t)moved(one->c, one->c_dtype, m * one->ldc);
+        rest->m = one->m - m, one->m = m;
+    } else if (n) {
+        rest->b = moved(one->b, one->b_dtype, n * (one->trans_b ? one->ldb : 1));
+        rest->c = (void *)(uintptr_t)moved(one->c, one->c_dtype, n);
+        rest->bias = one->bias ? moved(one->bias, one->b_dtype, n) : NULL;
+        rest->n = one->n - n, one->n = n;
+    } else if (k) {
+        rest->a = moved(one->a, one->a_dtype, k * (one->trans_a ? one->lda : 1));
+        rest->b = moved(one->b, one->b_dtype, k * (one->trans_b ? 1 : one->ldb));
+        rest->k = one->k - k, one->k = k;
+        rest->beta = 1.0f, rest->bias = NULL;
+    }
+    return m || n || k;
+}
+
+int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
+{
+    struct zinf_matmul parts[] = {*args, *args};
+    int code = check_matmul(args);
+    if (code || !args->m || !args->n)
+        return code;
+    if (!cut_product(parts))
+        return multiply_whole(q, args);
+    code = cuda_matmul(q, &parts[0]); /* which may be odd in another way */
+    return code ? code : cuda_matmul(q, &parts[1]);
 }

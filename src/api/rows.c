@@ -58,13 +58,13 @@ const struct option job_device[] = {
     OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = job_device_words,
      .usual = "auto"),
     OPTION("--device-memory", SIZE, SETS("zinf.device_memory"), "SIZE",
-     "most memory to take on the device, such as 20GiB"),
+     "largest amount of device memory to use, such as 20GiB"),
     OPTION("--host-memory", SIZE, SETS("zinf.host_memory"), "SIZE",
-     "most memory to take in the host's RAM"),
+     "largest amount of RAM to use"),
     OPTION("--threads", INTEGER, SETS("zinf.threads"), "N", "CPU threads", .min = 1, .max = 4096,
      .otherwise = "all that this process may use"),
     OPTION("--quantize", TEXT, SETS("zinf.quantize"), "FORM",
-     "linear layers in 4 bits (nf4) or 8 (int8), frozen",
+     "freeze linear layers in 4 bits (nf4) or 8 (int8)",
      .aliases = "load_in_4bit=nf4 load_in_8bit=int8"),
     OPTION("--lenient", FLAG, AT(lenient), NULL,
      "unknown keys of the configuration are warnings"),
@@ -82,23 +82,23 @@ const struct option job_rows[] = {
     OPTION("--data", TEXTS, AT(data), "FILE...",
      "text, .jsonl, .json, .csv, .tsv, also as .gz or .zst, tokens (.bin, .npy), a quoted pattern, "
      "or - for standard input", .aliases = "train_file train_files dataset_path"),
-    OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column that is the text",
+    OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
      .otherwise = "text", .aliases = "dataset_text_field text_field"),
     OPTION("--format", TEXT, AT(format), "NAME",
      "of rows: alpaca, sharegpt, messages, prompt, preference, unpaired, gdgpt, text or stream",
      .word = format_word, .otherwise = "told by the first row"),
-    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "of conversations",
+    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "of conversations; see the manual",
      .word = template_word, .open = true, .otherwise = "the model folder's"),
     OPTION("--train-on-prompt", FLAG, AT(train_on_prompt), NULL,
-     "all tokens count, not those of answers alone", .aliases = "train_on_inputs train_on_prompts"),
-    OPTION("--pack", FLAG, AT(pack), NULL, "several samples in a sequence, apart from each other",
+     "compute the loss on all tokens, not only on answers", .aliases = "train_on_inputs train_on_prompts"),
+    OPTION("--pack", FLAG, AT(pack), NULL, "put several samples into a sequence; each attends to itself only",
      .aliases = "packing sample_packing"),
     OPTION("--truncate", WORD, AT(truncate), "SIDE",
-     "of what is too long: end, beginning, or drop all of it", .words = cuts),
-    OPTION("--min-tokens", INTEGER, AT(min_tokens), "N", "leave out samples that are shorter",
+     "cut samples that are too long at the end or the beginning, or drop them", .words = cuts),
+    OPTION("--min-tokens", INTEGER, AT(min_tokens), "N", "leave out samples with fewer tokens",
      .min = 1, .max = MOST_TOKENS),
     OPTION("--skip-bad-rows", FLAG, AT(skip_bad_rows), NULL,
-     "leave out rows that are broken, and count them"),
+     "leave out broken rows and report their number"),
     END
 };
 
@@ -119,68 +119,68 @@ const struct option job_step[] = {
      .word = schedule_word, .open = true, .aliases = "lr_scheduler_type"),
     OPTION("--warmup-steps", INTEGER, SETS("scheduler.params.warmup_num_steps"), "N",
      "steps over which the learning rate rises", .max = 1e12, .aliases = "num_warmup_steps"),
-    OPTION("--warmup-ratio", NUMBER, SETS("warmup_ratio"), "X", "the same, as a part of all steps",
+    OPTION("--warmup-ratio", NUMBER, SETS("warmup_ratio"), "X", "instead of --warmup-steps: part of all steps",
      .max = 1),
     OPTION("--weight-decay", NUMBER, SETS("optimizer.params.weight_decay"), "X",
-     "of matrices; norms and biases are spared", .max = 1e6),
+     "of matrices; norms and biases have none", .max = 1e6),
     OPTION("--clip", NUMBER, SETS("gradient_clipping"), "X",
-     "most that the norm of a step's gradient may be; 0: any", .max = 1e9, .otherwise = "1",
+     "largest norm of a step's gradient; 0: no limit", .max = 1e9, .otherwise = "1",
      .aliases = "max_grad_norm"),
     OPTION("--dropout", NUMBER, SETS("zinf.dropout"), "X",
-     "instead of the model's; 0 switches it off", .max = 0.999),
+     "dropout probability instead of the model's; 0: none", .max = 0.999),
     OPTION("--lora-rank", INTEGER, SETS("zinf.adapter.r"), "N",
-     "train low-rank adapters and freeze the model: their rank", .min = 1, .max = 1 << 16,
+     "freeze the model and train low-rank adapters of this rank", .min = 1, .max = 1 << 16,
      .aliases = "lora_r"),
     OPTION("--lora-alpha", NUMBER, SETS("zinf.adapter.lora_alpha"), "X",
-     "their scale times the rank", .min = 1e-9, .max = 1e9, .otherwise = "twice the rank"),
-    OPTION("--lora-dropout", NUMBER, SETS("zinf.adapter.lora_dropout"), "X", "of their inputs",
+     "their scale is X / rank", .min = 1e-9, .max = 1e9, .otherwise = "twice the rank"),
+    OPTION("--lora-dropout", NUMBER, SETS("zinf.adapter.lora_dropout"), "X", "dropout on their inputs",
      .max = 0.999, .otherwise = "0"),
     OPTION("--lora-targets", TEXT, SETS("zinf.adapter.target_modules"), "LIST",
-     "names of linear layers with commas", .otherwise = "all-linear",
+     "names of linear layers, separated by commas", .otherwise = "all-linear",
      .aliases = "lora_target_modules lora_target"),
     OPTION("--label-smoothing", NUMBER, SETS("zinf.label_smoothing"), "X",
-     "a share of every label is spread over all", .max = 0.999, .otherwise = "0",
+     "share of the target probability that is spread over all tokens", .max = 0.999, .otherwise = "0",
      .aliases = "label_smoothing_factor"),
     OPTION("--z-loss", NUMBER, SETS("zinf.z_loss"), "X",
-     "keeps logits small: X times their log-sum-exp squared", .max = 1e6),
+     "add X times the squared log-sum-exp of the logits to the loss", .max = 1e6),
     OPTION("--neftune-alpha", NUMBER, SETS("zinf.neftune_alpha"), "X",
-     "noise on embedded tokens while training, such as 5", .max = 1e6,
+     "noise on embedded tokens during training, such as 5", .max = 1e6,
      .aliases = "neftune_noise_alpha"),
     END
 };
 
 const struct option job_pairs[] = {
     OPTION("--preference", TEXT, SETS("zinf.preference"), "NAME",
-     "loss of pairs of answers: dpo, ipo, orpo or simpo; kto: of single ones", .words = losses),
-    OPTION("--beta", NUMBER, SETS("zinf.preference_beta"), "X", "how far it goes", .min = 1e-9,
+     "loss for pairs of answers: dpo, ipo, orpo or simpo; for single answers: kto", .words = losses),
+    OPTION("--beta", NUMBER, SETS("zinf.preference_beta"), "X", "scale of the rewards in that loss", .min = 1e-9,
      .max = 1e6, .otherwise = "0.1"),
     END
 };
 
 const struct option job_pad[] = {
     OPTION("--pad-to", TEXT, SETS("zinf.pad_to"), "LENGTH",
-     "of samples: longest (of the step's), or max", .otherwise = "longest"),
+     "pad samples to the longest of the step, or to max", .otherwise = "longest"),
     END
 };
 
 const struct option job_group[] = {
     OPTION("--group-by-length", FLAG, SETS("zinf.group_by_length"), NULL,
-     "shuffle so that the samples of a step are about as long"),
+     "shuffle so that the samples of a step have similar lengths"),
     END
 };
 
 const struct option job_best[] = {
     OPTION("--early-stopping", INTEGER, SETS("zinf.early_stopping"), "N",
-     "end after N evaluations in a row that are no better", .min = 1, .max = 1e9,
+     "end after N evaluations in a row without improvement", .min = 1, .max = 1e9,
      .aliases = "early_stopping_patience"),
     OPTION("--load-best-at-end", FLAG, SETS("zinf.load_best_at_end"), NULL,
-     "leave the model of the best evaluation, not of the last",
+     "save the model of the best evaluation, not of the last step",
      .aliases = "load_best_model_at_end"),
     END
 };
 
 const struct option job_template[] = {
-    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "by this template",
+    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "template of conversations",
      .word = template_word, .open = true),
     END
 };
@@ -192,9 +192,9 @@ const struct option job_task[] = {
     OPTION("--source-column", TEXT, AT(task.source_column), "NAME",
      "field or column of sources, or of texts; a,b: a pair of texts",
      .otherwise = "source; text"),
-    OPTION("--target-column", TEXT, AT(task.target_column), "NAME", "and of targets",
+    OPTION("--target-column", TEXT, AT(task.target_column), "NAME", "field or column of targets",
      .otherwise = "target"),
-    OPTION("--label-column", TEXT, AT(task.label_column), "NAME", "and of classes or numbers",
+    OPTION("--label-column", TEXT, AT(task.label_column), "NAME", "field or column of classes or numbers",
      .otherwise = "label"),
     OPTION("--prefix", TEXT, AT(task.prefix), "TEXT",
      "put before every source, such as 'summarize: '", .aliases = "source_prefix"),
@@ -203,9 +203,9 @@ const struct option job_task[] = {
 
 const struct option job_head[] = {
     OPTION("--class-weights", TEXT, AT(task.class_weights), "LIST",
-     "what a sample of each class counts: numbers with commas, or balanced"),
+     "weights of the classes in the loss: numbers separated by commas, or balanced"),
     OPTION("--new-head", FLAG, AT(task.new_head), NULL,
-     "for the data's classes, instead of the folder's"),
+     "replace the folder's head by one for the data's classes"),
     END
 };
 
@@ -261,12 +261,12 @@ const struct option job_begin[] = {
     OPTION("--init", FLAG, AT(task.fresh), NULL,
      "start from fresh weights, not from the folder's, which needs only config.json"),
     OPTION("--adapter", TEXT, AT(adapter), "DIR",
-     "go on with these adapters of the model, as PEFT has them", .aliases = "adapter_name_or_path"),
+     "continue with these adapters in PEFT's format", .aliases = "adapter_name_or_path"),
     END
 };
 
 const struct option job_eval[] = {
-    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "the same, to measure the loss on",
+    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations",
      .aliases = "validation_file eval_file"),
     END
 };
@@ -277,7 +277,7 @@ const struct option job_shuffle[] = {
 };
 
 const struct option job_seed[] = {
-    OPTION("--seed", INTEGER, AT(seed), "N", "of shuffling, dropout and --init", .max = 9e15),
+    OPTION("--seed", INTEGER, AT(seed), "N", "seed of shuffling, dropout and --init", .max = 9e15),
     END
 };
 
@@ -285,7 +285,7 @@ const struct option job_output[] = {
     OPTION("--output", TEXT, AT(output), "DIR",
      "receives model/, log.jsonl, checkpoint-N/ and more", .usual = "zinf-output",
      .aliases = "output_dir"),
-    OPTION("--log", TEXT, AT(log), "FILE", "one JSON object a step, instead of DIR/log.jsonl"),
+    OPTION("--log", TEXT, AT(log), "FILE", "log with one JSON object per step, instead of DIR/log.jsonl"),
     OPTION("--eval-every", INTEGER, AT(eval_every), "N", "steps between evaluations", .min = 1,
      .max = 1e12, .aliases = "eval_steps"),
     END
@@ -295,30 +295,30 @@ const struct option job_saves[] = {
     OPTION("--save-every", INTEGER, AT(save_every), "N",
      "steps between checkpoints, and one after the last", .min = 1, .max = 1e12,
      .aliases = "save_steps"),
-    OPTION("--save-total-limit", INTEGER, AT(save_total_limit), "N", "keep so many checkpoints",
+    OPTION("--save-total-limit", INTEGER, AT(save_total_limit), "N", "number of checkpoints to keep",
      .min = 1, .max = 1e9, .otherwise = "all"),
     OPTION("--no-final-checkpoint", FLAG, AT(no_final_checkpoint), NULL,
      "no checkpoint after the last step without --save-every"),
     OPTION("--overwrite", FLAG, AT(overwrite), NULL,
-     "remove what an earlier run left in DIR, and say what", .aliases = "overwrite_output_dir"),
+     "remove what an earlier run left in DIR, and report it", .aliases = "overwrite_output_dir"),
     OPTION("--resume", MAYBE, AT(resume), "[=DIR]",
-     "go on from DIR, or after the output's last step"),
+     "continue from DIR, or after the output's last step"),
     OPTION("--accept-changes", FLAG, AT(accept_changes), NULL,
-     "although model, data or settings are others now"),
+     "continue although model, data or settings have changed"),
     END
 };
 
 const struct option job_chat[] = {
     OPTION("--chat", FLAG, AT(texts.chats), NULL,
-     "prompts are what a user says: write them by the folder's chat template, print the answer"),
-    OPTION("--system", TEXT, AT(texts.system), "TEXT", "what the system says before"),
+     "prompts are user messages: apply the chat template, print only the answer"),
+    OPTION("--system", TEXT, AT(texts.system), "TEXT", "system message before the prompt"),
     END
 };
 
 const struct option job_texts[] = {
     OPTION("--stop", TEXTS, AT(texts.stops), "TEXT...", "end a text before any of these"),
-    OPTION("--ignore-eos", FLAG, AT(texts.ignores_ends), NULL, "go on after an end-of-text token"),
-    OPTION("--batch", INTEGER, AT(texts.batch), "N", "texts at once", .min = 1, .max = 1 << 16,
+    OPTION("--ignore-eos", FLAG, AT(texts.ignores_ends), NULL, "continue after an end-of-text token"),
+    OPTION("--batch", INTEGER, AT(texts.batch), "N", "number of texts generated at once", .min = 1, .max = 1 << 16,
      .usual = "16"),
     END
 };
@@ -330,16 +330,16 @@ const struct option job_texts_seed[] = {
 
 const struct option job_metrics[] = {
     OPTION("--metric", TEXTS, AT(texts.metrics), "NAME...",
-     "compare texts that the model makes of prompts with the data's: exact_match, rouge1, rouge2, "
-     "rougeL, rougeLsum, bleu; classes with labels: accuracy, f1, f1_macro, f1_micro, matthews; "
+     "compare generated texts with the data's: exact_match, rouge1, rouge2, "
+     "rougeL, rougeLsum, bleu; classes: accuracy, f1, f1_macro, f1_micro, matthews; "
      "numbers: mse, pearson, spearman", .word = metric_word, .open = true),
-    OPTION("--max-new-tokens", INTEGER, AT(texts.settings.max_new_tokens), "N", "of such a text",
+    OPTION("--max-new-tokens", INTEGER, AT(texts.settings.max_new_tokens), "N", "largest number of new tokens of a text",
      .min = 1, .max = 1 << 24, .otherwise = "the folder's setting, or 128"),
-    OPTION("--num-beams", INTEGER, AT(texts.settings.num_beams), "N", "search it by beams", .min = 1,
+    OPTION("--num-beams", INTEGER, AT(texts.settings.num_beams), "N", "generate by beam search with N beams", .min = 1,
      .max = 1 << 12),
-    OPTION("--metric-samples", INTEGER, AT(texts.metric_samples), "N", "of the first N samples alone",
+    OPTION("--metric-samples", INTEGER, AT(texts.metric_samples), "N", "compute metrics on the first N samples only",
      .min = 1, .max = 1e12),
-    OPTION("--stem", FLAG, AT(texts.stem), NULL, "ROUGE counts words by their stems"),
+    OPTION("--stem", FLAG, AT(texts.stem), NULL, "compare words by their stems (ROUGE)"),
     END
 };
 

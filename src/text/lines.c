@@ -5,11 +5,7 @@
  */
 #include "text/lines.h"
 
-#include "text/internal.h"
-
-#include <fcntl.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 struct zinf_line_summer {
@@ -82,20 +78,6 @@ void zinf_line_summer_end(struct zinf_line_summer *s, struct zinf_lines *out)
         add_line(&s->lines, XXH3_64bits_digest(s->state));
     s->open = false;
     *out = s->lines;
-}
-
-int zinf_lines_of_file(const char *path, struct zinf_lines *out)
-{
-    struct text_source *source = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int code = fd < 0 ? zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno))
-                      : text_source_open(&source, fd, path);
-    if (!code)
-        code = text_source_lines(source, out);
-    text_source_close(source);
-    if (fd >= 0)
-        close(fd);
-    return code;
 }
 
 bool zinf_lines_differ(const struct zinf_lines *then, const struct zinf_lines *now, uint64_t *first,

@@ -6,6 +6,7 @@
 #include "base/pulse.h"
 #include "text/internal.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <unistd.h>
@@ -334,4 +335,20 @@ void text_source_close(struct text_source *s)
     zinf_line_summer_destroy(s->lines);
     free(s->packed);
     free(s);
+}
+
+/* ---- the lines of a whole file (lines.h) ---- */
+
+int zinf_lines_of_file(const char *path, struct zinf_lines *out)
+{
+    struct text_source *source = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int code = fd < 0 ? zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno))
+                      : text_source_open(&source, fd, path);
+    if (!code)
+        code = text_source_lines(source, out);
+    text_source_close(source);
+    if (fd >= 0)
+        close(fd);
+    return code;
 }

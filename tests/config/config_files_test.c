@@ -172,12 +172,24 @@ static const char *name_on_page(const char *path, char *name, size_t name_bytes)
     return dot ? dot + 1 : name;
 }
 
+/* Where a key's paragraph ends: at the next one that does not stand within it. */
+static const char *paragraph_end(const char *begin)
+{
+    const char *at = strstr(begin, "\n.TP"), *inner = strstr(begin, "\n.RS");
+    while (at && inner && inner < at) {
+        const char *out = strstr(inner, "\n.RE");
+        at = out ? strstr(out, "\n.TP") : NULL;
+        inner = out ? strstr(out, "\n.RS") : NULL;
+    }
+    return at;
+}
+
 /* The words of a key are in its paragraph, where it has one of its own. */
 static void check_words(const char *page, const struct zinf_config_key *key)
 {
     char head[160], paragraph[8192] = "";
     snprintf(head, sizeof head, "\n.BR %s ", key->path);
-    const char *begin = strstr(page, head), *end = begin ? strstr(begin, "\n.TP") : NULL;
+    const char *begin = strstr(page, head), *end = begin ? paragraph_end(begin) : NULL;
     if (end)
         snprintf(paragraph, sizeof paragraph, "%.*s", (int)(end - begin), begin);
     for (int i = 0; key->use == KEY_USED && key->choices && key->choices[i]; i++)

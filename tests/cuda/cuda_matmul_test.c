@@ -166,6 +166,36 @@ static void test_algorithms_are_kept(void)
     twin_close(&t);
 }
 
+/* The three products of a vocabulary's tile that is no multiple of 8 tokens: logits, the gradient
+ * of hidden rows, that of the tile; of an odd width, too. */
+static void test_odd_extents_are_cut(void)
+{
+    enum { ROWS = 520, TOKENS = 1031, WIDTH = 1023 };
+    static const struct {
+        struct shape shape; /* with a gap of one element, all rows begin well */
+        bool trans_a, trans_b;
+    } products[] = {
+        {{ROWS, TOKENS, WIDTH, 1, 0}, false, true},
+        {{ROWS, WIDTH, TOKENS, 1, 0}, false, false},
+        {{TOKENS, WIDTH, ROWS, 1, 0}, true, false},
+    };
+    struct standin_products before, after;
+    struct twin t;
+    machine = (struct standin_options){.capability = 80};
+    open_machine(&t);
+    standin_products(&before);
+    for (size_t i = 0; i < 3; i++) {
+        const enum zinf_dtype types[] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_F32};
+        product(&t, products[i].shape, types, products[i].trans_a, products[i].trans_b,
+                i ? 1.0f : 0.0f, !i);
+    }
+    standin_products(&after);
+    CHECKF(after.launches - before.launches == 9 && after.odd == before.odd,
+           "%llu products, %llu odd", (unsigned long long)(after.launches - before.launches),
+           (unsigned long long)(after.odd - before.odd));
+    twin_close(&t);
+}
+
 /* bf16 is refused before the memory is taken, not in the first step. */
 static void test_bf16_on_sm_75(void)
 {
@@ -206,6 +236,7 @@ int main(void)
     TAP_RUN(test_no_epilogues);
     TAP_RUN(test_no_algorithms);
     TAP_RUN(test_algorithms_are_kept);
+    TAP_RUN(test_odd_extents_are_cut);
     TAP_RUN(test_bf16_on_sm_75);
 #endif
     return tap_done();

@@ -281,10 +281,20 @@ static uint64_t operand_bytes(const struct standin_layout *l)
     return (uint64_t)(l->rows * l->cols) * zinf_dtype_bytes(dtype_of(l->type));
 }
 
+/* Of whole rows of an operand that the fast kernels read. */
+static bool has_odd_rows(const struct standin_layout *l)
+{
+    return (uint64_t)l->rows * zinf_dtype_bytes(dtype_of(l->type)) % 16;
+}
+
 static void count_product(const struct product *p)
 {
+    double work = 2.0 * (double)p->shape.m * (double)p->shape.n * (double)p->shape.k;
+    bool odd = work >= 1e9 && p->a.type != CUDA_R_32F &&
+               (has_odd_rows(&p->a) || has_odd_rows(&p->b) || has_odd_rows(&p->c));
     uint64_t c = (uint64_t)(p->shape.m * p->shape.n) * zinf_dtype_bytes(dtype_of(p->c.type));
-    standin_count_product(operand_bytes(&p->a) + operand_bytes(&p->b) + (p->beta != 0 ? c : 0), c);
+    standin_count_product(operand_bytes(&p->a) + operand_bytes(&p->b) + (p->beta != 0 ? c : 0), c,
+                          odd);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_,

@@ -125,11 +125,12 @@ int standin_live(void)
     return live;
 }
 
-void standin_count_product(uint64_t read_bytes, uint64_t written_bytes)
+void standin_count_product(uint64_t read_bytes, uint64_t written_bytes, bool odd)
 {
     products.launches++;
     products.read_bytes += read_bytes;
     products.written_bytes += written_bytes;
+    products.odd += odd;
 }
 
 void standin_count_question(void)

@@ -61,6 +61,7 @@ uint64_t standin_kernels(void); /* kernels run so far */
 struct standin_products {
     uint64_t launches, read_bytes, written_bytes;
     uint64_t questions; /* for algorithms */
+    uint64_t odd;       /* of 1 GFLOP and more on 16 bits, whose rows are no multiple of 16 bytes */
 };
 void standin_products(struct standin_products *out);
 
@@ -126,7 +127,7 @@ void standin_run_all(void);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);
 void standin_count_question(void);
-void standin_count_product(uint64_t read_bytes, uint64_t written_bytes);
+void standin_count_product(uint64_t read_bytes, uint64_t written_bytes, bool odd);
 size_t standin_shared_limit(void); /* bytes of shared memory a block may have */
 /* Where another process finds device memory of this one, and how far into it; false: it is none
  * that others see. */

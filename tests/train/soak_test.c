@@ -140,8 +140,9 @@ static void soak_in(const char *place)
     check(&s, place, steps);
     CHECKF(count_entries("/proc/self/fd") == before, "descriptors stay open");
     CHECKF(count_entries(drive) == 0, "files stay on the drive");
-    /* Two checkpoints, latest, model, log.jsonl, ledger.txt, config.resolved.json, run-id. */
-    CHECKF(count_entries(out) == 8, "%d files in the output folder", count_entries(out));
+    /* Two checkpoints, latest, model, log.jsonl, ledger.txt, config.resolved.json, run-id,
+     * inputs.json. */
+    CHECKF(count_entries(out) == 9, "%d files in the output folder", count_entries(out));
     snprintf(command, sizeof command, "rm -rf '%s'", out);
     CHECK(!system(command));
 }

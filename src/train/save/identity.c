@@ -4,6 +4,7 @@
  */
 #include "train/save/identity.h"
 
+#include "train/save/changes.h"
 #include "train/save/checkpoint.h"
 #include "train/save/inputs.h"
 
@@ -28,30 +29,6 @@ static bool add_hex(cJSON *object, const char *key, uint64_t value)
     return cJSON_AddStringToObject(object, key, text);
 }
 
-/* Names, numbers of versions, types that files are stored in: nothing of it decides arithmetic. */
-cJSON *identity_without_words(const cJSON *config)
-{
-    static const char *const words[] = {"_name_or_path",
-                                        "transformers_version",
-                                        "torch_dtype",
-                                        "dtype",
-                                        "use_cache",
-                                        "quantization_config",
-                                        "inference_mode",
-                                        "peft_version",
-                                        "base_model_name_or_path",
-                                        "auto_mapping",
-                                        "revision",
-                                        "peft_type",
-                                        "init_lora_weights",
-                                        "_attn_implementation",
-                                        "_commit_hash"};
-    cJSON *copy = cJSON_Duplicate(config, true);
-    for (size_t i = 0; copy && i < sizeof words / sizeof *words; i++)
-        cJSON_DeleteItemFromObjectCaseSensitive(copy, words[i]);
-    return copy;
-}
-
 static int add_file(void *arg, const char *path, const char *name)
 {
     uint64_t bytes, sum;
@@ -62,7 +39,7 @@ static int add_file(void *arg, const char *path, const char *name)
 int identity_of_model(cJSON **out, const struct zinf_model *model, const char *folder)
 {
     cJSON *root = cJSON_CreateObject(), *adapter = NULL;
-    cJSON *config = identity_without_words(zinf_model_config(model));
+    cJSON *config = changes_without_words(zinf_model_config(model));
     bool good = root && config && cJSON_AddItemToObject(root, "model", config);
     cJSON *files = good ? cJSON_AddObjectToObject(root, "files") : NULL;
     int code = files ? 0 : fail_memory();
@@ -70,7 +47,7 @@ int identity_of_model(cJSON **out, const struct zinf_model *model, const char *f
         code = zinf_folder_companions(folder, ZINF_COMPANIONS_TOKENIZER, add_file, files);
     if (!code && zinf_model_graph(model)->n_adapted)
         code = zinf_model_adapter_config(model, "", &adapter);
-    cJSON *choice = adapter ? identity_without_words(adapter) : NULL;
+    cJSON *choice = adapter ? changes_without_words(adapter) : NULL;
     if (!code && adapter && (!choice || !cJSON_AddItemToObject(root, "adapter", choice)))
         code = fail_memory();
     cJSON_Delete(adapter);
@@ -188,71 +165,6 @@ cJSON *identity_of_base(const cJSON *identity)
 
 /* ---- comparing ---- */
 
-static void show(char out[64], const cJSON *value)
-{
-    char *text = value ? cJSON_PrintUnformatted(value) : NULL;
-    snprintf(out, 64, "%.60s", text ? text : "nothing");
-    cJSON_free(text);
-}
-
-static const cJSON *first_change(const cJSON *a, const cJSON *b, const cJSON **other, char *path,
-                                 size_t bytes);
-
-static const cJSON *change_within(const cJSON *a, const cJSON *b, const cJSON **other, char *path,
-                                  size_t bytes)
-{
-    const cJSON *member, *twin, *found;
-    size_t at = strlen(path);
-    cJSON_ArrayForEach(member, b)
-    {
-        twin = cJSON_GetObjectItemCaseSensitive(a, member->string);
-        snprintf(path + at, bytes - at, "%s%s", at ? "." : "", member->string);
-        found = first_change(twin, member, other, path, bytes);
-        if (found || *other)
-            return found;
-        path[at] = 0;
-    }
-    return NULL;
-}
-
-/* The value that is there now and in *other the one that was saved, either of which may be NULL. */
-static const cJSON *first_change(const cJSON *a, const cJSON *b, const cJSON **other, char *path,
-                                 size_t bytes)
-{
-    *other = NULL;
-    if (a && b && cJSON_Compare(a, b, true))
-        return NULL;
-    if (!cJSON_IsObject(a) || !cJSON_IsObject(b)) {
-        *other = a;
-        return b;
-    }
-    const cJSON *found = change_within(a, b, other, path, bytes);
-    if (found || *other)
-        return found;
-    const cJSON *member;
-    size_t at = strlen(path);
-    cJSON_ArrayForEach(member, a)
-    {
-        if (*other || cJSON_GetObjectItemCaseSensitive(b, member->string))
-            continue;
-        snprintf(path + at, bytes - at, "%s%s", at ? "." : "", member->string);
-        *other = member; /* it is there no more */
-    }
-    return NULL;
-}
-
-bool identity_find_change(const cJSON *then, const cJSON *now, struct identity_change *out)
-{
-    const cJSON *other = NULL;
-    *out = (struct identity_change){.path = ""};
-    const cJSON *found = first_change(then, now, &other, out->path, sizeof out->path);
-    if (!found && !other)
-        return false;
-    show(out->then, other);
-    show(out->now, found);
-    return true;
-}
-
 static int tell(const struct identity_check *check, const char *sentence)
 {
     if (check->warn) {
@@ -266,9 +178,9 @@ static int tell(const struct identity_check *check, const char *sentence)
 static int compare_config(const struct identity_check *check, const cJSON *then, const cJSON *now,
                           const char *file, const char *of)
 {
-    struct identity_change c;
+    struct change c;
     char text[1024];
-    if (!identity_find_change(then, now, &c))
+    if (!changes_find(then, now, &c))
         return 0;
     snprintf(text, sizeof text, "%s stands on another %s%s%s: %s was %s and is %s", check->where,
              file, *of ? " than that of " : "", of, *c.path ? c.path : "it", c.then, c.now);
@@ -277,9 +189,9 @@ static int compare_config(const struct identity_check *check, const cJSON *then,
 
 static int compare_files(const struct identity_check *check, const cJSON *then, const cJSON *now)
 {
-    struct identity_change c;
+    struct change c;
     char text[1024];
-    if (!identity_find_change(then, now, &c))
+    if (!changes_find(then, now, &c))
         return 0;
     bool added = !strcmp(c.then, "nothing"), gone = !strcmp(c.now, "nothing");
     snprintf(text, sizeof text, "%s stands on another %s than %s/%s%s", check->where,
@@ -298,7 +210,7 @@ static const char *word_of(const cJSON *object, const char *key)
 
 static int compare_base(const struct identity_check *check, const cJSON *then, const cJSON *now)
 {
-    struct identity_change c;
+    struct change c;
     char text[1024], file[320] = "";
     if (cJSON_IsString(then) || !strcmp(word_of(then, "weights"), word_of(now, "weights")))
         return 0;
@@ -309,8 +221,8 @@ static int compare_base(const struct identity_check *check, const cJSON *then, c
                  check->where, check->model);
         return 0;
     }
-    if (identity_find_change(cJSON_GetObjectItemCaseSensitive(then, "files"),
-                             cJSON_GetObjectItemCaseSensitive(now, "files"), &c))
+    if (changes_find(cJSON_GetObjectItemCaseSensitive(then, "files"),
+                     cJSON_GetObjectItemCaseSensitive(now, "files"), &c))
         snprintf(file, sizeof file, "/%s", c.path);
     snprintf(text, sizeof text, "the weights in %s%s are not those that %s stands on", check->model,
              file, check->where);

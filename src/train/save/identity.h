@@ -35,16 +35,7 @@ cJSON *identity_of_base(const cJSON *identity);
 /* Each member as a sum of it alone, where there is no room for more. */
 cJSON *identity_short(const cJSON *identity);
 
-/* A JSON configuration without what decides no arithmetic: names, versions, types of storage. */
-cJSON *identity_without_words(const cJSON *config);
-
 /* ---- comparing ---- */
-
-/* The first leaf that differs; "nothing" where it is not there. */
-struct identity_change {
-    char path[256], then[64], now[64];
-};
-bool identity_find_change(const cJSON *then, const cJSON *now, struct identity_change *out);
 
 /* What the saved one and this one both have must be equal. -EINVAL: the sentence names the member,
  * its file and key. where: who has saved it; model: the folder that is named now; way_on: the end

@@ -7,8 +7,8 @@
 #include "formats/formats.h"
 #include "text/lines.h"
 #include "train/checkpoints.h"
+#include "train/save/changes.h"
 #include "train/save/checkpoint.h"
-#include "train/save/identity.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ static int describe_config(cJSON *entry, const char *folder, const char *file, c
     int code = path ? 0 : fail_memory();
     if (!code && !access(path, F_OK) &&
         !(code = zinf_json_read_file(path, MAX_CONFIG, ZINF_JSON_STRICT, &json)) &&
-        (!(choice = identity_without_words(json)) || !cJSON_AddItemToObject(entry, key, choice)))
+        (!(choice = changes_without_words(json)) || !cJSON_AddItemToObject(entry, key, choice)))
         code = fail_memory();
     cJSON_Delete(json);
     free(path);
@@ -312,9 +312,9 @@ static void tell(const struct seeing *s, const char *folder, const char *file, c
 static bool tell_change(const struct seeing *s, const char *folder, const char *file,
                         const cJSON *then, const cJSON *now)
 {
-    struct identity_change c;
+    struct change c;
     char text[512];
-    if (!identity_find_change(then, now, &c))
+    if (!changes_find(then, now, &c))
         return false;
     snprintf(text, sizeof text, "%s was %s when the run began, and is %s", *c.path ? c.path : "it",
              c.then, c.now);
@@ -326,8 +326,8 @@ static bool tell_change(const struct seeing *s, const char *folder, const char *
 static bool tell_files(const struct seeing *s, const char *folder, const cJSON *then,
                        const cJSON *now)
 {
-    struct identity_change c;
-    if (!identity_find_change(then, now, &c))
+    struct change c;
+    if (!changes_find(then, now, &c))
         return false;
     tell(s, folder, c.path,
          !strcmp(c.then, "nothing")  ? "it was not there when the run began"
