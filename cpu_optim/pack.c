@@ -1,0 +1,405 @@
+/* pack: images of arrays. Their blocks are packed and unpacked by the table of pack_internal.h. */
+#include "cpu_optim/optim_internal.h"
+#include "cpu_optim/pack_internal.h"
+
+#include <stdatomic.h>
+
+#define HEAD_BYTES 64u
+#define GROUP 64u          /* blocks that share a checksum */
+#define GROUPS_A_THREAD 8u /* fewer are not worth a thread */
+#define FORMAT_VERSION 1u
+static const char magic[8] = "zinfpack";
+
+struct head {
+    char magic[8];
+    uint32_t version, dtype;
+    uint64_t n, bytes, sum;
+    char zeros[HEAD_BYTES - 40];
+};
+
+/* An image and its array; of one that is read nothing is written. */
+struct image {
+    const struct pack_ops *ops;
+    struct zinf_pack_array array;
+    bool wide; /* fp32: lower halves lie beside the upper ones */
+    uint64_t n_blocks, n_groups;
+    char *start, *payload;
+    uint32_t *table;
+    uint64_t *sums;
+    atomic_bool damaged;
+};
+
+/* ---- the image's parts ---- */
+
+static uint64_t sums_at(uint64_t n_blocks)
+{
+    return zinf_align_up(HEAD_BYTES + n_blocks * sizeof(uint32_t), sizeof(uint64_t));
+}
+
+static uint64_t payload_at(uint64_t n_blocks)
+{
+    uint64_t n_groups = (n_blocks + GROUP - 1) / GROUP;
+    return zinf_align_up(sums_at(n_blocks) + n_groups * sizeof(uint64_t), 64);
+}
+
+uint64_t zinf_pack_bound(enum zinf_dtype dtype, uint64_t n)
+{
+    if (n > UINT64_MAX / 16)
+        return 0;
+    return payload_at((n + PACK_BLOCK - 1) / PACK_BLOCK) + n * (dtype == ZINF_DTYPE_F32 ? 4 : 2);
+}
+
+static struct image image_of(const struct pack_ops *ops, const struct zinf_pack_array *array,
+                             const void *start)
+{
+    struct image image = {.ops = ops,
+                          .array = *array,
+                          .wide = array->dtype == ZINF_DTYPE_F32,
+                          .n_blocks = (array->n + PACK_BLOCK - 1) / PACK_BLOCK,
+                          .start = (char *)start}; /* the caller's const says what is written */
+    image.n_groups = (image.n_blocks + GROUP - 1) / GROUP;
+    image.table = (uint32_t *)(void *)(image.start + HEAD_BYTES);
+    image.sums = (uint64_t *)(void *)(image.start + sums_at(image.n_blocks));
+    image.payload = image.start + payload_at(image.n_blocks);
+    return image;
+}
+
+/* Of head, whose field for it is 0 here, and of the tables behind it. */
+static uint64_t head_sum(const struct image *image, struct head head)
+{
+    uint64_t of[2];
+    head.sum = 0;
+    of[0] = image->ops->sum(&head, sizeof head);
+    of[1] = image->ops->sum(image->table, (size_t)(image->payload - (char *)image->table));
+    return image->ops->sum(of, sizeof of);
+}
+
+static uint32_t elements_of(const struct image *image, uint64_t block)
+{
+    uint64_t left = image->array.n - block * PACK_BLOCK;
+    return left < PACK_BLOCK ? (uint32_t)left : PACK_BLOCK;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t entry_of(const struct pack_block *block)
+{
+    return block->base | (uint32_t)block->sign << 15 | (uint32_t)block->width << 16 |
+           (uint32_t)block->low << 21 | (uint32_t)block->zero << 22 |
+           (uint32_t)block->exceptions << 23;
+}
+
+static struct pack_block block_of(uint32_t entry)
+{
+    return (struct pack_block){.base = entry & 0x7fff,
+                               .sign = entry >> 15 & 1,
+                               .width = entry >> 16 & 31,
+                               .low = entry >> 21 & 1,
+                               .zero = entry >> 22 & 1,
+                               .exceptions = entry >> 23 & 63};
+}
+
+/* Bytes of a block's upper halves: as they are, or as codes and exceptions. */
+static uint64_t half_bytes(const struct pack_block *block, uint32_t n)
+{
+    if (block->width == PACK_PLAIN)
+        return 2 * (uint64_t)n;
+    return block->width * 2 * PACK_ROW + block->exceptions * sizeof(struct pack_exception);
+}
+
+static uint64_t block_bytes(const struct pack_block *block, uint32_t n)
+{
+    return half_bytes(block, n) + (block->low ? 2 * (uint64_t)n : 0);
+}
+
+static uint64_t group_bytes(const struct image *image, uint64_t group)
+{
+    uint64_t bytes = 0;
+    for (uint64_t b = group * GROUP; b < smaller((group + 1) * GROUP, image->n_blocks); b++) {
+        struct pack_block block = block_of(image->table[b]);
+        bytes += block_bytes(&block, elements_of(image, b));
+    }
+    return bytes;
+}
+
+/* Where the payload of a group begins: behind the groups before it. */
+static uint64_t group_at(const struct image *image, uint64_t group)
+{
+    uint64_t at = 0;
+    for (uint64_t g = 0; g < group; g++)
+        at += group_bytes(image, g);
+    return at;
+}
+
+/* ---- packing ---- */
+
+/* A block's numbers as halves; high may be the array itself. */
+struct halves {
+    const uint16_t *high;
+    bool any_low;
+    uint16_t *low; /* low_room, or where they belong in the image */
+    uint16_t high_room[PACK_BLOCK], low_room[PACK_BLOCK];
+};
+
+static void load(const struct image *image, uint64_t b, struct halves *h)
+{
+    size_t size = image->wide ? 4 : 2;
+    const char *x = (const char *)image->array.x + b * PACK_BLOCK * size;
+    char filled[PACK_BLOCK * 4];
+    uint32_t n = elements_of(image, b);
+    if (n < PACK_BLOCK) {
+        memcpy(filled, x, n * size);
+        for (uint32_t i = n; i < PACK_BLOCK; i++)
+            memcpy(filled + i * size, x, size);
+        x = filled;
+    }
+    h->any_low = image->wide && image->ops->split(h->high_room, h->low, x);
+    if (!image->wide && n < PACK_BLOCK)
+        memcpy(h->high_room, x, sizeof h->high_room);
+    h->high = image->wide || n < PACK_BLOCK ? h->high_room : (const uint16_t *)(const void *)x;
+}
+
+static struct pack_block choose(const struct image *image, const struct halves *h, uint32_t n)
+{
+    struct pack_block block = image->ops->choose(h->high);
+    if (block.width >= PACK_PLAIN || half_bytes(&block, n) >= 2 * (uint64_t)n)
+        block = (struct pack_block){.width = PACK_PLAIN};
+    block.low = h->any_low;
+    return block;
+}
+
+static char *store(const struct image *image, const struct halves *h,
+                   const struct pack_block *block, uint32_t n, char *out)
+{
+    if (block->low && h->low == h->low_room)
+        memcpy(out, h->low, 2 * (size_t)n);
+    out += block->low ? 2 * (size_t)n : 0;
+    if (block->width == PACK_PLAIN)
+        memcpy(out, h->high, 2 * (size_t)n);
+    else
+        image->ops->encode(out, h->high, block);
+    return out + half_bytes(block, n);
+}
+
+/* Fills the table, of some groups, and the payload unless out is NULL. */
+static char *pack_groups(const struct image *image, uint64_t begin, uint64_t end, bool chosen,
+                         char *out)
+{
+    struct halves h;
+    for (uint64_t group = begin; group < end; group++) {
+        char *first = out;
+        for (uint64_t b = group * GROUP; b < smaller((group + 1) * GROUP, image->n_blocks); b++) {
+            uint32_t n = elements_of(image, b);
+            bool low = out && n == PACK_BLOCK && (!chosen || block_of(image->table[b]).low);
+            h.low = low ? (uint16_t *)(void *)out : h.low_room;
+            load(image, b, &h);
+            struct pack_block block = chosen ? block_of(image->table[b]) : choose(image, &h, n);
+            image->table[b] = entry_of(&block);
+            if (out)
+                out = store(image, &h, &block, n, out);
+        }
+        if (out)
+            image->sums[group] = image->ops->sum(first, (size_t)(out - first));
+    }
+    return out;
+}
+
+static void choose_slice(void *arg, uint64_t begin, uint64_t end)
+{
+    pack_groups(arg, begin, end, false, NULL);
+}
+
+static void store_slice(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct image *image = arg;
+    pack_groups(image, begin, end, true, image->payload + group_at(image, begin));
+}
+
+static int useful_threads(const struct image *image, int n_threads)
+{
+    uint64_t most = image->n_groups / GROUPS_A_THREAD;
+    return n_threads > 1 && (uint64_t)n_threads > most ? (int)most : n_threads;
+}
+
+int64_t pack_with(const struct pack_ops *ops, void *out, const struct zinf_pack_array *array,
+                  int n_threads)
+{
+    struct image image = image_of(ops, array, out);
+    struct head head = {.version = FORMAT_VERSION, .dtype = (uint32_t)array->dtype, .n = array->n};
+    char *end = image.payload;
+    memcpy(head.magic, magic, sizeof magic);
+    memset(image.table, 0, (size_t)(image.payload - (char *)image.table));
+    n_threads = useful_threads(&image, n_threads);
+    if (n_threads > 1) { /* where a slice's payload begins is known when all widths are */
+        optim_parallel_units(image.n_groups, n_threads, choose_slice, &image);
+        optim_parallel_units(image.n_groups, n_threads, store_slice, &image);
+        end += group_at(&image, image.n_groups);
+    } else {
+        end = pack_groups(&image, 0, image.n_groups, false, end);
+    }
+    head.bytes = (uint64_t)(end - image.start);
+    head.sum = head_sum(&image, head);
+    memcpy(out, &head, sizeof head);
+    return (int64_t)head.bytes;
+}
+
+int64_t zinf_pack(void *out, uint64_t out_bytes, const struct zinf_pack_array *array, int n_threads)
+{
+    uint64_t bound = zinf_pack_bound(array->dtype, array->n);
+    if ((unsigned)array->dtype >= ZINF_DTYPE_COUNT || !bound || !out || (!array->x && array->n))
+        return zinf_fail(-EINVAL, "pack: an array without memory, or of a dtype or length that "
+                                  "there is not");
+    if ((uintptr_t)out % 64 || out_bytes < bound)
+        return zinf_fail(-EINVAL, "pack: the image needs %llu bytes on a multiple of 64, not %llu",
+                         (unsigned long long)bound, (unsigned long long)out_bytes);
+    return pack_with(pack_ops_of(zinf_isa()), out, array, n_threads);
+}
+
+/* ---- unpacking ---- */
+
+static int damaged(const char *what)
+{
+    return zinf_fail(-EBADMSG, "a packed array is damaged: %s", what);
+}
+
+/* Whether packing can have made such an entry; what it leads to lies within the payload then. */
+static bool valid_entry(const struct image *image, uint32_t entry)
+{
+    struct pack_block block = block_of(entry);
+    if (entry >> 29 || (block.low && !image->wide))
+        return false;
+    if (block.width >= PACK_PLAIN)
+        return (entry & ~(1u << 21)) == PACK_PLAIN << 16;
+    return block.width >= block.sign && (!block.zero || (block.base && block.width > block.sign));
+}
+
+/* Head and tables, without which no block can be found. */
+static int check(const struct image *image, uint64_t in_bytes)
+{
+    struct head head;
+    uint64_t tables = (uint64_t)(image->payload - image->start);
+    if (in_bytes < sizeof head)
+        return damaged("it is shorter than its head");
+    memcpy(&head, image->start, sizeof head);
+    if (memcmp(head.magic, magic, sizeof magic) || head.version != FORMAT_VERSION)
+        return damaged("its first bytes are not those of this format");
+    if (head.dtype != (uint32_t)image->array.dtype || head.n != image->array.n)
+        return damaged("it is of an array of another length or dtype");
+    if (in_bytes < tables || head.bytes > in_bytes || head.bytes < tables)
+        return damaged("it is cut off");
+    if (head.sum != head_sum(image, head))
+        return damaged("its table of blocks has another checksum");
+    for (uint64_t b = 0; b < image->n_blocks; b++)
+        if (!valid_entry(image, image->table[b]))
+            return damaged("its table of blocks holds what no packing writes");
+    if (head.bytes != tables + group_at(image, image->n_groups))
+        return damaged("its length is not that of its blocks");
+    return 0;
+}
+
+static bool take_exceptions(uint16_t *halves, const char *in, const struct pack_block *block)
+{
+    for (uint32_t i = 0; i < block->exceptions; i++) {
+        struct pack_exception e;
+        memcpy(&e, in + i * sizeof e, sizeof e);
+        if (e.element >= PACK_BLOCK)
+            return false;
+        halves[e.element] = e.half;
+    }
+    return true;
+}
+
+/* The upper halves of n numbers, of a whole block unless they are stored as they are. */
+static bool unpack_halves(const struct image *image, uint16_t *halves, uint32_t n,
+                          const struct pack_block *block, const char *in)
+{
+    if (block->width == PACK_PLAIN) {
+        memcpy(halves, in, 2 * (size_t)n);
+        return true;
+    }
+    image->ops->decode(halves, in, block);
+    return take_exceptions(halves, in + block->width * 2 * PACK_ROW, block);
+}
+
+static bool unpack_block(const struct image *image, char *x, const struct pack_block *block,
+                         const char *in)
+{
+    const char *upper = in + (block->low ? 2 * PACK_BLOCK : 0);
+    uint16_t high[PACK_BLOCK];
+    if (!image->wide)
+        return unpack_halves(image, (uint16_t *)(void *)x, PACK_BLOCK, block, upper);
+    bool good = unpack_halves(image, high, PACK_BLOCK, block, upper);
+    image->ops->join(x, high, block->low ? in : NULL);
+    return good;
+}
+
+/* A block of fewer elements is unpacked beside the array. */
+static bool unpack_short(const struct image *image, char *x, uint32_t n,
+                         const struct pack_block *block, const char *in)
+{
+    uint16_t high[PACK_BLOCK] = {0}, low[PACK_BLOCK] = {0};
+    char wide[PACK_BLOCK * 4];
+    if (block->low)
+        memcpy(low, in, 2 * (size_t)n);
+    bool good = unpack_halves(image, high, n, block, in + (block->low ? 2 * n : 0));
+    if (image->wide)
+        image->ops->join(wide, high, low);
+    memcpy(x, image->wide ? wide : (const char *)high, n * (image->wide ? 4u : 2u));
+    return good;
+}
+
+static bool unpack_group(const struct image *image, uint64_t group, const char *in)
+{
+    uint64_t end = smaller((group + 1) * GROUP, image->n_blocks);
+    bool good = true;
+    for (uint64_t b = group * GROUP; good && b < end; b++) {
+        struct pack_block block = block_of(image->table[b]);
+        uint32_t n = elements_of(image, b);
+        char *x = (char *)image->array.x + b * PACK_BLOCK * (image->wide ? 4u : 2u);
+        good = n == PACK_BLOCK ? unpack_block(image, x, &block, in)
+                               : unpack_short(image, x, n, &block, in);
+        in += block_bytes(&block, n);
+    }
+    return good;
+}
+
+static void unpack_slice(void *arg, uint64_t begin, uint64_t end)
+{
+    struct image *image = arg;
+    const char *in = image->payload + group_at(image, begin);
+    for (uint64_t group = begin; group < end; group++) {
+        uint64_t bytes = group_bytes(image, group);
+        if (image->ops->sum(in, bytes) != image->sums[group] || !unpack_group(image, group, in)) {
+            atomic_store_explicit(&image->damaged, true, memory_order_relaxed);
+            return;
+        }
+        in += bytes;
+    }
+}
+
+int64_t unpack_with(const struct pack_ops *ops, const struct zinf_pack_array *array, const void *in,
+                    uint64_t in_bytes, int n_threads)
+{
+    struct image image = image_of(ops, array, in);
+    int code = check(&image, in_bytes);
+    if (code)
+        return code;
+    n_threads = useful_threads(&image, n_threads);
+    optim_parallel_units(image.n_groups, n_threads, unpack_slice, &image);
+    if (atomic_load_explicit(&image.damaged, memory_order_relaxed))
+        return damaged("its numbers have another checksum");
+    return image.payload - image.start + (int64_t)group_at(&image, image.n_groups);
+}
+
+int64_t zinf_unpack(const struct zinf_pack_array *array, const void *in, uint64_t in_bytes,
+                    int n_threads)
+{
+    if ((unsigned)array->dtype >= ZINF_DTYPE_COUNT || !zinf_pack_bound(array->dtype, array->n) ||
+        !in || (uintptr_t)in % 64 || (!array->x && array->n))
+        return zinf_fail(-EINVAL, "unpack: an array or image without memory, an image that is not "
+                                  "on a multiple of 64, or a dtype or length that there is not");
+    return unpack_with(pack_ops_of(zinf_isa()), array, in, in_bytes, n_threads);
+}

@@ -1,0 +1,73 @@
+/*
+ * pack, inside: what pack.c asks of an instruction set. Each fills one table; pack_scalar.c is the
+ * specification, pack_avx2.c and pack_avx512.c compile the text of pack_kernels.h.
+ */
+#ifndef ZINF_PACK_INTERNAL_H
+#define ZINF_PACK_INTERNAL_H
+
+#include "build-config.h"
+
+#include "cpu_optim/pack.h"
+
+#define PACK_BLOCK 512u
+#define PACK_ROWS 16u
+#define PACK_ROW 32u /* lanes */
+#define PACK_PLAIN 16u
+#define PACK_EXCEPTIONS 63u
+
+/* An entry of the table. */
+struct pack_block {
+    uint16_t base;
+    uint8_t width, exceptions;
+    bool sign, zero, low;
+};
+
+struct pack_exception {
+    uint16_t element, half;
+};
+
+/* The largest distance that the codes of a block can hold. */
+static inline uint16_t pack_largest(const struct pack_block *block)
+{
+    return (uint16_t)((1u << (block->width - block->sign)) - 1);
+}
+
+/* All take whole blocks of PACK_BLOCK elements. */
+struct pack_ops {
+    /* Cuts fp32 numbers into their halves; true: some lower half is not zero. */
+    bool (*split)(uint16_t *high, uint16_t *low, const void *x);
+    /* low NULL: all are zero. */
+    void (*join)(void *x, const uint16_t *high, const void *low);
+    /* Everything but low. A width that gains nothing is not yet turned into PACK_PLAIN. */
+    struct pack_block (*choose)(const uint16_t *halves);
+    /* Codes and exceptions, and codes alone; the width is below PACK_PLAIN. */
+    void (*encode)(void *out, const uint16_t *halves, const struct pack_block *block);
+    void (*decode)(uint16_t *halves, const void *in, const struct pack_block *block);
+    uint64_t (*sum)(const void *data, size_t bytes);
+};
+
+extern const struct pack_ops pack_ops_scalar;
+extern const struct pack_ops pack_ops_avx2;   /* where ZINF_HAVE_AVX2 */
+extern const struct pack_ops pack_ops_avx512; /* where ZINF_HAVE_AVX512 */
+
+/* The table of an instruction set, or NULL where it was not built. */
+static inline const struct pack_ops *pack_ops_of(enum zinf_isa isa)
+{
+#ifdef ZINF_HAVE_AVX512
+    if (isa >= ZINF_ISA_AVX512)
+        return &pack_ops_avx512;
+#endif
+#ifdef ZINF_HAVE_AVX2
+    if (isa == ZINF_ISA_AVX2)
+        return &pack_ops_avx2;
+#endif
+    return isa == ZINF_ISA_SCALAR ? &pack_ops_scalar : NULL;
+}
+
+/* The public calls after their checks, with a given table. */
+int64_t pack_with(const struct pack_ops *ops, void *out, const struct zinf_pack_array *array,
+                  int n_threads);
+int64_t unpack_with(const struct pack_ops *ops, const struct zinf_pack_array *array, const void *in,
+                    uint64_t in_bytes, int n_threads);
+
+#endif
