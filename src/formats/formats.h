@@ -75,6 +75,8 @@ uint64_t zinf_tensors_count(const struct zinf_tensors *tensors);
 const struct zinf_tensor_info *zinf_tensors_at(const struct zinf_tensors *tensors, uint64_t index);
 const struct zinf_tensor_info *zinf_tensors_find(const struct zinf_tensors *tensors,
                                                  const char *name); /* NULL: none */
+/* How a tensor is stored: its dtype's name, or that of GGUF's blocks, and the bytes of that. */
+const char *zinf_tensor_stored(const struct zinf_tensor_info *info, uint64_t *bytes);
 const char *zinf_tensors_file_name(const struct zinf_tensors *tensors, uint32_t file);
 uint32_t zinf_tensors_file_count(const struct zinf_tensors *tensors);
 /* "safetensors", "PyTorch", "DeepSpeed", "GGUF" */
@@ -171,6 +173,7 @@ enum zinf_gguf_form {
 int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out);
 uint64_t zinf_gguf_block_elems(enum zinf_gguf_form form);
 uint64_t zinf_gguf_bytes(enum zinf_gguf_form form, uint64_t n); /* n: whole blocks */
+const char *zinf_gguf_form_name(enum zinf_gguf_form form);      /* "Q8_0", as ggml has it */
 bool zinf_gguf_form_known(uint32_t form);
 /* n: whole blocks, as everywhere; stored need not be aligned. */
 void zinf_gguf_unpack(enum zinf_gguf_form form, const void *stored, uint64_t n, float *out);

@@ -44,6 +44,12 @@ int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out)
                      name);
 }
 
+const char *zinf_gguf_form_name(enum zinf_gguf_form form)
+{
+    static const char *const names[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"};
+    return names[row_of(form) - forms];
+}
+
 bool zinf_gguf_form_known(uint32_t form)
 {
     return row_of((enum zinf_gguf_form)form)->form == (enum zinf_gguf_form)form;

@@ -19,7 +19,7 @@ FORMATS_TESTS = tests/formats/formats_test tests/formats/formats_folder_test tes
 	tests/formats/formats_deepspeed_test tests/formats/formats_gguf_test tests/fuzz_safetensors \
 	tests/fuzz_torch tests/fuzz_deepspeed tests/fuzz_gguf
 program_tests += $(FORMATS_TESTS)
-script_tests += tests/cli/torch_model_test.sh tests/cli/deepspeed_test.sh
+script_tests += tests/cli/gguf_model_test.sh tests/cli/torch_model_test.sh tests/cli/deepspeed_test.sh
 tests_fuzz_deepspeed_SOURCES = tests/fuzz/fuzz_deepspeed.c tests/fuzz/driver.c
 tests_fuzz_deepspeed_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"deepspeed"'
 EXTRA_DIST += tests/fuzz/corpus/deepspeed

@@ -46,6 +46,13 @@ const struct zinf_tensor_info *zinf_tensors_find(const struct zinf_tensors *tens
     return found ? *found : NULL;
 }
 
+const char *zinf_tensor_stored(const struct zinf_tensor_info *info, uint64_t *bytes)
+{
+    const struct zinf_gguf_tensor *packed = info->view ? info->view->packed : NULL;
+    *bytes = packed ? zinf_gguf_bytes(packed->form, packed->n_elems) : info->bytes;
+    return packed ? zinf_gguf_form_name(packed->form) : zinf_file_dtype_name(info->dtype);
+}
+
 const char *zinf_tensors_file_name(const struct zinf_tensors *tensors, uint32_t file)
 {
     if (file >= tensors->n_files)
