@@ -13,9 +13,9 @@ static const char usage[] =
     "usage: zinf inspect PATH [--json]\n"
     "\n"
     "Says what a model folder or a file of weights (safetensors, PyTorch, GGUF)\n"
-    "holds: its tensors, family, parameters, number types and tokenizer, and what of it is\n"
-    "supported. Checks headers, names and shapes against config.json, and that values\n"
-    "are finite. Status 1 when something is wrong.\n";
+    "holds: its tensors, family, parameters, number types and tokenizer, and what of\n"
+    "it is supported. Checks headers, names and shapes against config.json, and that\n"
+    "values are finite. Status 1 when something is wrong.\n";
 
 static int name_cols(const struct zinf_tensors *tensors)
 {
