@@ -203,6 +203,16 @@ int zinf_gguf_append(struct zinf_gguf_writer *writer, const float *values, uint6
 /* Checks that every number was given, and publishes the file. */
 int zinf_gguf_finish(struct zinf_gguf_writer *writer);
 
+bool zinf_gguf_is(const uint8_t first[8]); /* by the first bytes of a file */
+/* The keys of a file; cJSON_Delete. */
+struct cJSON;
+int zinf_gguf_read_keys(struct cJSON **out, const char *path);
+
+/* The file, in a folder that has no weights of its own, that says which tensor of a GGUF file is
+ * which of the model's: {"file": PATH, "weight_map": {OURS: {"tensor": THEIRS, "order": ORDER,
+ * "head_rows": N, "add": X}}}; order, head_rows and add may be missing. */
+#define ZINF_GGUF_INDEX "model.gguf.index.json"
+
 /* ---- folders ---- */
 
 enum zinf_companions {

@@ -10,11 +10,6 @@
 #include "base/json.h"
 #include "formats/tensors_view.h"
 
-/* The file, in a folder that has no weights of its own, that says which tensor of a GGUF file is
- * which of the model's: {"file": PATH, "weight_map": {OURS: {"tensor": THEIRS, "order": ORDER,
- * "head_rows": N, "add": X}}}; order, head_rows and add may be missing. */
-#define ZINF_GGUF_INDEX "model.gguf.index.json"
-
 /* How the stored elements lie, as the model's tensor sees them. */
 enum zinf_gguf_order {
     ZINF_GGUF_PLAIN,
@@ -40,13 +35,10 @@ struct zinf_gguf_file {
     uint64_t n_tensors;
 };
 
-bool zinf_gguf_is(const uint8_t first[8]);
 /* out is for zinf_gguf_file_fini, also after a failure. Types of tensors that are not known are
  * -ENOTSUP, by name. */
 int zinf_gguf_file_init(struct zinf_gguf_file *out, const char *path, int fd, uint64_t file_bytes);
 void zinf_gguf_file_fini(struct zinf_gguf_file *file);
-/* The keys of a file alone; cJSON_Delete. */
-int zinf_gguf_read_keys(cJSON **out, const char *path);
 /* Gives the list, whose tensors are those of packed, the names and orders of an index; *count
  * becomes the number of those that it names. */
 int zinf_gguf_apply_index(const struct zinf_gguf_file *file, const cJSON *index, const char *path,
