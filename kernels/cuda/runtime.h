@@ -12,7 +12,7 @@
  *   copies     cudaMemcpyAsync, cudaMemsetAsync, cudaMemcpy
  *   peers      cudaDeviceCanAccessPeer, cudaDeviceEnablePeerAccess, cudaMemcpyPeerAsync
  *   errors     cudaGetLastError, cudaGetErrorString, cudaGetErrorName
- *   kernels    cudaFuncSetAttribute and a launch, in kernel.cuh alone
+ *   kernels    cudaFuncGetAttributes; cudaFuncSetAttribute and a launch, in kernel.cuh alone
  *   cuBLASLt   create and destroy; descriptor, layout and preference with their set calls;
  *              heuristic and matmul; version
  *   NVTX       nvtxRangePushA, nvtxRangePop

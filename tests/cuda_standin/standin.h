@@ -124,6 +124,9 @@ bool standin_nccl_waits(void);
 void standin_nccl_check(const void *to, const void *from, size_t bytes);
 void standin_nccl_reset(void);
 void standin_run_all(void);
+/* A kernel's code that is not on the GPU yet is loaded at its first launch, which on a GPU waits
+ * for what runs there: a fault here. */
+cudaError_t standin_check_loaded(const void *kernel, const char *name);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);
 void standin_count_question(void);
