@@ -70,6 +70,7 @@ static const struct zinf_device_ops cuda_ops = {
     .queue_set_workspace = cuda_queue_set_workspace,
     .queue_synchronize = cuda_queue_synchronize,
     .queue_poll = cuda_queue_poll,
+    .queue_finish = cuda_queue_finish,
     .queue_stream = cuda_queue_stream,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,

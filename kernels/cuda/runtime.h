@@ -4,7 +4,7 @@
  * device can run on a machine without a GPU; a call that is added here must be added there.
  *
  *   device     cudaSetDevice, cudaGetDeviceCount, cudaGetDeviceProperties, cudaMemGetInfo,
- *              cudaDeviceGetPCIBusId
+ *              cudaDeviceGetPCIBusId, cudaDeviceSynchronize
  *   memory     cudaMalloc, cudaFree, cudaHostRegister, cudaHostUnregister
  *   streams    cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize,
  *              cudaStreamWaitEvent, cudaStreamQuery

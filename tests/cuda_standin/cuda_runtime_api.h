@@ -72,6 +72,7 @@ struct dim3 {
 
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int index);
+cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index);
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int index);
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
