@@ -246,7 +246,7 @@ const struct option job_dtype[] = {
 
 #define MODEL_ALIASES "model_name_or_path model_name pretrained_model_name_or_path base_model"
 const struct option job_model[] = {
-    OPTION("--model", TEXT, AT(model), "DIR", "Hugging Face model folder",
+    OPTION("--model", TEXT, AT(model), "DIR", "Hugging Face model folder or a GGUF file",
      .aliases = MODEL_ALIASES),
     END
 };

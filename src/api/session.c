@@ -1,6 +1,8 @@
 /* session: model, tokenizer and configuration, in the order in which errors are most useful. */
 #include "api/session.h"
 
+#include "train/checkpoints.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -67,12 +69,17 @@ static int open_model(struct zinf_session *s)
     if (code || s->model)
         return code;
     s->device = c->device;
-    if (access(c->model, F_OK) && (s->snapshot = job_hub_find(c->model))) {
+    if (zinf_is_gguf(c->model))
+        code = zinf_gguf_as_folder(c->model, &s->snapshot);
+    else if (access(c->model, F_OK))
+        s->snapshot = job_hub_find(c->model);
+    if (s->snapshot) {
         zinf_log(ZINF_LOG_INFO, "--model %s: %s", c->model, s->snapshot);
         s->named = c->model;
         s->job.model = s->snapshot;
     }
-    code = check_model_path(c->model);
+    if (!code)
+        code = check_model_path(c->model);
     if (!code)
         code = zinf_model_open(&s->model, c->model);
     if (code)

@@ -105,7 +105,8 @@ struct zinf_session {
     bool is_broken;       /* opening has failed half way: the next use begins anew */
     struct job_seats seats;
     char *checkpoint;  /* that option resume found, or NULL */
-    char *snapshot;    /* of the model, where option model is a name that the hub's cache has */
+    char *snapshot;    /* the folder that is meant where option model is a name that the hub's
+                          cache has, or a GGUF file */
     const char *named; /* that name */
     struct {           /* of the job, which a training has changed */
         bool is_kept;

@@ -12,10 +12,10 @@
 static const char usage[] =
     "usage: zinf inspect PATH [--json]\n"
     "\n"
-    "Says what a model folder or a file of weights (safetensors or PyTorch) holds:\n"
-    "its tensors, family, parameters, number types and tokenizer, and what of it is\n"
-    "supported. Checks headers, names and shapes against config.json, and that values\n"
-    "are finite. Status 1 when something is wrong.\n";
+    "Says what a model folder or a file of weights (safetensors, PyTorch, GGUF)\n"
+    "holds: its tensors, family, parameters, number types and tokenizer, and what of\n"
+    "it is supported. Checks headers, names and shapes against config.json, and that\n"
+    "values are finite. Status 1 when something is wrong.\n";
 
 static int name_cols(const struct zinf_tensors *tensors)
 {
@@ -35,16 +35,18 @@ static void print_tensors(const struct inspection *it)
     uint64_t n = zinf_tensors_count(it->tensors);
     char *text = NULL;
     size_t text_bytes;
+    uint64_t bytes;
     FILE *out = open_memstream(&text, &text_bytes);
     if (!out)
         return;
     fprintf(out, "%-*s %-5s %-16s %12s\n", cols, "tensor", "dtype", "shape", "bytes");
     for (uint64_t i = 0; i < n; i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(it->tensors, i);
+        const char *type = zinf_tensor_stored(info, &bytes);
         fprintf(out, "%-*s %-5s %-16s %12llu\n", cols,
-                zinf_show_text(name, sizeof name, info->name), zinf_file_dtype_name(info->dtype),
+                zinf_show_text(name, sizeof name, info->name), type,
                 inspect_shape_text(shape, sizeof shape, info->rank, info->shape),
-                (unsigned long long)info->bytes);
+                (unsigned long long)bytes);
     }
     fprintf(out, "total: %llu tensors, %llu elements, %llu bytes (%s)\n", (unsigned long long)n,
             (unsigned long long)it->elems, (unsigned long long)it->bytes,
@@ -59,11 +61,9 @@ static const char *dtypes_text(const struct inspection *it, char *buffer, size_t
 {
     size_t used = 0;
     buffer[0] = 0;
-    for (int i = 0; i < ZINF_FILE_DTYPES && used < bytes; i++)
-        if (it->n_of_dtype[i])
-            used += (size_t)snprintf(buffer + used, bytes - used, "%s%s %llu", used ? ", " : "",
-                                     zinf_file_dtype_name((enum zinf_file_dtype)i),
-                                     (unsigned long long)it->n_of_dtype[i]);
+    for (int i = 0; it->stored[i].name && used < bytes; i++)
+        used += (size_t)snprintf(buffer + used, bytes - used, "%s%s %llu", used ? ", " : "",
+                                 it->stored[i].name, (unsigned long long)it->stored[i].n);
     return buffer;
 }
 
@@ -133,12 +133,13 @@ static void add_tensors(cJSON *root, const struct inspection *it)
         const struct zinf_tensor_info *info = zinf_tensors_at(it->tensors, i);
         cJSON *item = cli_json_append(list);
         cJSON_AddStringToObject(item, "name", info->name);
-        cJSON_AddStringToObject(item, "dtype", zinf_file_dtype_name(info->dtype));
+        uint64_t bytes;
+        cJSON_AddStringToObject(item, "dtype", zinf_tensor_stored(info, &bytes));
         cJSON *shape = cJSON_AddArrayToObject(item, "shape");
         for (int k = 0; shape && k < info->rank; k++)
             cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)info->shape[k]));
         cJSON_AddNumberToObject(item, "elements", (double)info->n_elems);
-        cJSON_AddNumberToObject(item, "bytes", (double)info->bytes);
+        cJSON_AddNumberToObject(item, "bytes", (double)bytes);
         cJSON_AddStringToObject(item, "file", zinf_tensors_file_name(it->tensors, info->file));
     }
 }
@@ -180,10 +181,8 @@ static void add_files(cJSON *root, const struct inspection *it)
     cJSON *files = cJSON_AddArrayToObject(root, "files");
     for (uint32_t i = 0; i < zinf_tensors_file_count(it->tensors); i++)
         cJSON_AddItemToArray(files, cJSON_CreateString(zinf_tensors_file_name(it->tensors, i)));
-    for (int i = 0; i < ZINF_FILE_DTYPES; i++)
-        if (it->n_of_dtype[i])
-            cJSON_AddNumberToObject(dtypes, zinf_file_dtype_name((enum zinf_file_dtype)i),
-                                    (double)it->n_of_dtype[i]);
+    for (int i = 0; it->stored[i].name; i++)
+        cJSON_AddNumberToObject(dtypes, it->stored[i].name, (double)it->stored[i].n);
 }
 
 static int print_json(const struct inspection *it)

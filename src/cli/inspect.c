@@ -81,6 +81,18 @@ static void open_folder(struct inspection *it)
     free(config);
 }
 
+static void count_type(struct inspection *it, const struct zinf_tensor_info *tensor)
+{
+    uint64_t bytes;
+    const char *name = zinf_tensor_stored(tensor, &bytes);
+    int i = 0;
+    while (it->stored[i].name && strcmp(it->stored[i].name, name) != 0)
+        i++;
+    it->stored[i].name = name;
+    it->stored[i].n++;
+    it->bytes += bytes;
+}
+
 void inspect_open(struct inspection *it, const char *path)
 {
     struct stat info;
@@ -90,7 +102,11 @@ void inspect_open(struct inspection *it, const char *path)
         add_problem(it, "%s: %s; give a model folder or a file of weights", path, strerror(errno));
         return;
     }
-    it->is_folder = S_ISDIR(info.st_mode);
+    if (zinf_is_gguf(path) && zinf_gguf_as_folder(path, &it->folder))
+        add_problem(it, "%s", zinf_error());
+    if (it->folder)
+        it->path = path = it->folder;
+    it->is_folder = it->folder || S_ISDIR(info.st_mode);
     if (zinf_tensors_open(&it->tensors, path))
         add_problem(it, "%s", zinf_error());
     if (it->is_folder)
@@ -98,8 +114,7 @@ void inspect_open(struct inspection *it, const char *path)
     for (uint64_t i = 0; it->tensors && i < zinf_tensors_count(it->tensors); i++) {
         const struct zinf_tensor_info *tensor = zinf_tensors_at(it->tensors, i);
         it->elems += tensor->n_elems;
-        it->bytes += tensor->bytes;
-        it->n_of_dtype[tensor->dtype]++;
+        count_type(it, tensor);
     }
 }
 
@@ -108,6 +123,7 @@ void inspect_close(struct inspection *it)
     zinf_tokenizer_close(it->tokenizer);
     zinf_model_close(it->model);
     zinf_tensors_close(it->tensors);
+    free(it->folder);
     for (int i = 0; i < it->n_problems; i++)
         free(it->problems[i]);
 }

@@ -13,16 +13,21 @@
 #include "train/train.h"
 
 #define INSPECT_MAX_PROBLEMS 1000
+#define INSPECT_MAX_TYPES (ZINF_FILE_DTYPES + 8) /* with the blocks of GGUF */
 
 struct inspection {
     const char *path;
+    char *folder; /* of what a GGUF file holds; else NULL */
     bool is_folder;
     struct zinf_tensors *tensors;
     struct zinf_model *model;         /* folders */
     struct zinf_tokenizer *tokenizer; /* folders */
     char family[64];                  /* model_type of config.json, supported or not; "" */
     uint64_t elems, bytes, n_checked; /* tensors whose values were looked at */
-    uint64_t n_of_dtype[ZINF_FILE_DTYPES];
+    struct {
+        const char *name;
+        uint64_t n;
+    } stored[INSPECT_MAX_TYPES]; /* number types that there are, up to name NULL */
     bool fits; /* names, shapes and dtypes of the tensors are those of the model */
     char *problems[INSPECT_MAX_PROBLEMS];
     int n_problems, n_unsaid; /* unsaid: more than fit */

@@ -93,7 +93,7 @@ static int open_file(struct reading *r, const char *path)
         return zinf_fail(-ENOMEM, "no memory to open %s", path);
     }
     r->file = to->n_files++;
-    files[r->file] = (struct tensors_file){.path = copy, .fd = -1, .pickled = true};
+    files[r->file] = (struct tensors_file){.path = copy, .fd = -1, .kind = TENSORS_TORCH};
     int fd = files[r->file].fd = zinf_file_span_open(copy, &bytes);
     return fd < 0 ? fd : zinf_torch_archive_open(&r->archive, copy, fd, bytes);
 }

@@ -63,21 +63,23 @@ struct zinf_tensor_info {
 /* ---- reading ---- */
 
 struct zinf_tensors; /* the tensors of a file, or of all shards of a folder */
-/* path: a .safetensors file, one of torch.save (PyTorch 1.6 or later), or a folder with
+/* path: a .safetensors file, one of torch.save (PyTorch 1.6 or later), a GGUF file (all tensors
+ * are read as F32, under llama.cpp's names), or a folder with
  * model.safetensors, model.safetensors.index.json, pytorch_model.bin,
- * pytorch_model.bin.index.json or a checkpoint of DeepSpeed's; the first of these that is there is
- * read. Of a pickle nothing is
- * run: what is not a dictionary of tensors is refused by name. Tensors of such a file may share
- * bytes. */
+ * pytorch_model.bin.index.json, model.gguf.index.json or a checkpoint of DeepSpeed's; the first of
+ * these that is there is read. Of a pickle nothing is run: what is not a dictionary of tensors is
+ * refused by name. Tensors of such a file may share bytes. */
 int zinf_tensors_open(struct zinf_tensors **out, const char *path);
 void zinf_tensors_close(struct zinf_tensors *tensors);
 uint64_t zinf_tensors_count(const struct zinf_tensors *tensors);
 const struct zinf_tensor_info *zinf_tensors_at(const struct zinf_tensors *tensors, uint64_t index);
 const struct zinf_tensor_info *zinf_tensors_find(const struct zinf_tensors *tensors,
                                                  const char *name); /* NULL: none */
+/* How a tensor is stored: its dtype's name, or that of GGUF's blocks, and the bytes of that. */
+const char *zinf_tensor_stored(const struct zinf_tensor_info *info, uint64_t *bytes);
 const char *zinf_tensors_file_name(const struct zinf_tensors *tensors, uint32_t file);
 uint32_t zinf_tensors_file_count(const struct zinf_tensors *tensors);
-/* "safetensors", "PyTorch", "DeepSpeed" */
+/* "safetensors", "PyTorch", "DeepSpeed", "GGUF" */
 const char *zinf_tensors_file_kind(const struct zinf_tensors *tensors);
 /* "__metadata__" value of the first file, or NULL. */
 const char *zinf_tensors_metadata(const struct zinf_tensors *tensors, const char *key);
@@ -162,6 +164,8 @@ enum zinf_gguf_form {
     ZINF_GGUF_F16 = 1,
     ZINF_GGUF_Q4_0 = 2,
     ZINF_GGUF_Q8_0 = 8,
+    ZINF_GGUF_Q4_K = 12, /* read only, as Q6_K */
+    ZINF_GGUF_Q6_K = 14,
     ZINF_GGUF_BF16 = 30,
 };
 #define ZINF_GGUF_BLOCK 32 /* of Q4_0 and Q8_0; a row of such a tensor is a multiple */
@@ -169,6 +173,10 @@ enum zinf_gguf_form {
 int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out);
 uint64_t zinf_gguf_block_elems(enum zinf_gguf_form form);
 uint64_t zinf_gguf_bytes(enum zinf_gguf_form form, uint64_t n); /* n: whole blocks */
+const char *zinf_gguf_form_name(enum zinf_gguf_form form);      /* "Q8_0", as ggml has it */
+bool zinf_gguf_form_known(uint32_t form);
+/* n: whole blocks, as everywhere; stored need not be aligned. */
+void zinf_gguf_unpack(enum zinf_gguf_form form, const void *stored, uint64_t n, float *out);
 void zinf_gguf_pack(enum zinf_gguf_form form, const float *values, uint64_t n, void *out);
 
 struct zinf_gguf_writer;
@@ -194,6 +202,16 @@ int zinf_gguf_begin(struct zinf_gguf_writer *writer);
 int zinf_gguf_append(struct zinf_gguf_writer *writer, const float *values, uint64_t n);
 /* Checks that every number was given, and publishes the file. */
 int zinf_gguf_finish(struct zinf_gguf_writer *writer);
+
+bool zinf_gguf_is(const uint8_t first[8]); /* by the first bytes of a file */
+/* The keys of a file; cJSON_Delete. */
+struct cJSON;
+int zinf_gguf_read_keys(struct cJSON **out, const char *path);
+
+/* The file, in a folder that has no weights of its own, that says which tensor of a GGUF file is
+ * which of the model's: {"file": PATH, "weight_map": {OURS: {"tensor": THEIRS, "order": ORDER,
+ * "head_rows": N, "add": X}}}; order, head_rows and add may be missing. */
+#define ZINF_GGUF_INDEX "model.gguf.index.json"
 
 /* ---- folders ---- */
 

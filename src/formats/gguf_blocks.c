@@ -1,13 +1,15 @@
 /*
- * gguf_blocks: numbers in blocks of 32 with a scale in fp16, as ggml's reference has them: the
+ * gguf_blocks: numbers in blocks of 32 or 256 with scales, as ggml's reference has them: the
  * rounding decides bits, so each product is made in fp32 and in this order.
  */
 #include "formats/formats.h"
 
 #include <math.h>
 
+#define WIDE_BLOCK 256 /* of Q4_K and Q6_K */
+
 static const struct form {
-    const char *name;
+    const char *name; /* NULL: it is read and not written */
     enum zinf_gguf_form form;
     uint16_t block, bytes;
 } forms[] = {
@@ -16,6 +18,8 @@ static const struct form {
     {"bf16", ZINF_GGUF_BF16, 1, 2},
     {"q8_0", ZINF_GGUF_Q8_0, ZINF_GGUF_BLOCK, 34},
     {"q4_0", ZINF_GGUF_Q4_0, ZINF_GGUF_BLOCK, 18},
+    {NULL, ZINF_GGUF_Q4_K, WIDE_BLOCK, 144},
+    {NULL, ZINF_GGUF_Q6_K, WIDE_BLOCK, 210},
 };
 #define N_FORMS (sizeof forms / sizeof *forms)
 
@@ -30,7 +34,7 @@ static const struct form *row_of(enum zinf_gguf_form form)
 int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out)
 {
     for (size_t i = 0; i < N_FORMS; i++)
-        if (!strcmp(name, forms[i].name)) {
+        if (forms[i].name && !strcmp(name, forms[i].name)) {
             *out = forms[i].form;
             return 0;
         }
@@ -38,6 +42,17 @@ int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out)
                      "'%s' is no form of GGUF that can be written: use f32, f16, bf16, "
                      "q8_0 or q4_0",
                      name);
+}
+
+const char *zinf_gguf_form_name(enum zinf_gguf_form form)
+{
+    static const char *const names[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"};
+    return names[row_of(form) - forms];
+}
+
+bool zinf_gguf_form_known(uint32_t form)
+{
+    return row_of((enum zinf_gguf_form)form)->form == (enum zinf_gguf_form)form;
 }
 
 uint64_t zinf_gguf_block_elems(enum zinf_gguf_form form)
@@ -110,5 +125,85 @@ void zinf_gguf_pack(enum zinf_gguf_form form, const float *values, uint64_t n, v
         for (uint64_t i = 0; i < n; i += ZINF_GGUF_BLOCK)
             pack_q4_0(values + i, to + zinf_gguf_bytes(form, i));
         break;
+    case ZINF_GGUF_Q4_K:
+    case ZINF_GGUF_Q6_K:
+        break; /* no name for writing leads here */
     }
+}
+
+/* ---- unpacking ---- */
+
+static float get_scale(const uint8_t *at)
+{
+    float scale;
+    zinf_convert(&scale, ZINF_DTYPE_F32, at, ZINF_DTYPE_F16, 1);
+    return scale;
+}
+
+static void unpack_q8_0(const uint8_t *in, float *x)
+{
+    const float scale = get_scale(in);
+    for (int i = 0; i < ZINF_GGUF_BLOCK; i++)
+        x[i] = scale * (float)(int8_t)in[2 + i];
+}
+
+static void unpack_q4_0(const uint8_t *in, float *x)
+{
+    const float scale = get_scale(in);
+    for (int i = 0; i < ZINF_GGUF_BLOCK / 2; i++) {
+        x[i] = scale * (float)((in[2 + i] & 15) - 8);
+        x[ZINF_GGUF_BLOCK / 2 + i] = scale * (float)((in[2 + i] >> 4) - 8);
+    }
+}
+
+/* Eight groups of 32, each with a scale and a minimum of 6 bits: the low ones of the first four
+ * stand whole, those of the others are split over the upper bits of these. */
+static void unpack_q4_k(const uint8_t *in, float *x)
+{
+    const float scale = get_scale(in), least = get_scale(in + 2);
+    const uint8_t *s = in + 4, *q = in + 16;
+    for (int g = 0; g < 8; g++) {
+        int of_scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 2 & 48);
+        int of_least = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 2 & 48);
+        float d = scale * (float)of_scale, m = least * (float)of_least;
+        for (int i = 0; i < 32; i++) {
+            float product = d * (float)(q[g / 2 * 32 + i] >> 4 * (g % 2) & 15);
+            x[g * 32 + i] = product - m;
+        }
+    }
+}
+
+/* Sixteen groups of 16 with a scale of 8 bits; of a number, 4 bits lie in one array and 2 in
+ * another. */
+static void unpack_q6_k(const uint8_t *in, float *x)
+{
+    const uint8_t *low = in, *high = in + 128;
+    const int8_t *scales = (const int8_t *)in + 192;
+    const float scale = get_scale(in + 208);
+    for (int e = 0; e < WIDE_BLOCK; e++) {
+        int half = e / 128, group = e % 128 / 32, i = e % 32;
+        int q = low[half * 64 + group % 2 * 32 + i] >> 4 * (group / 2) & 15;
+        q |= (high[half * 32 + i] >> 2 * group & 3) << 4;
+        x[e] = scale * (float)scales[e / 16] * (float)(q - 32);
+    }
+}
+
+void zinf_gguf_unpack(enum zinf_gguf_form form, const void *stored, uint64_t n, float *out)
+{
+    static void (*const blocks[])(const uint8_t *, float *) = {
+        [ZINF_GGUF_Q4_0] = unpack_q4_0,
+        [ZINF_GGUF_Q8_0] = unpack_q8_0,
+        [ZINF_GGUF_Q4_K] = unpack_q4_k,
+        [ZINF_GGUF_Q6_K] = unpack_q6_k,
+    };
+    const uint8_t *at = stored;
+    if (form == ZINF_GGUF_F32)
+        memcpy(out, stored, n * sizeof *out);
+    else if (form == ZINF_GGUF_F16)
+        zinf_convert(out, ZINF_DTYPE_F32, stored, ZINF_DTYPE_F16, n);
+    else if (form == ZINF_GGUF_BF16)
+        zinf_convert(out, ZINF_DTYPE_F32, stored, ZINF_DTYPE_BF16, n);
+    else
+        for (uint64_t i = 0; i < n; i += row_of(form)->block)
+            blocks[form](at + zinf_gguf_bytes(form, i), out + i);
 }

@@ -11,17 +11,21 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/pickle_torch.c src/formats/torch_file.h src/formats/torch_file.c \
 	src/formats/deepspeed.h src/formats/deepspeed_folder.c src/formats/deepspeed.c \
 	src/formats/npy_header.h src/formats/npy_header.c src/formats/token_file.c \
+	src/formats/gguf.h src/formats/gguf_file.c src/formats/gguf_values.c \
 	src/formats/gguf_blocks.c src/formats/gguf_writer.c src/formats/folder.c
 
 FORMATS_TESTS = tests/formats/formats_test tests/formats/formats_folder_test tests/formats/formats_writer_test \
 	tests/formats/formats_header_test tests/formats/formats_tokens_test tests/formats/formats_torch_test \
 	tests/formats/formats_deepspeed_test tests/formats/formats_gguf_test tests/fuzz_safetensors \
-	tests/fuzz_torch tests/fuzz_deepspeed
+	tests/fuzz_torch tests/fuzz_deepspeed tests/fuzz_gguf
 program_tests += $(FORMATS_TESTS)
-script_tests += tests/cli/torch_model_test.sh tests/cli/deepspeed_test.sh
+script_tests += tests/cli/gguf_model_test.sh tests/cli/torch_model_test.sh tests/cli/deepspeed_test.sh
 tests_fuzz_deepspeed_SOURCES = tests/fuzz/fuzz_deepspeed.c tests/fuzz/driver.c
 tests_fuzz_deepspeed_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"deepspeed"'
 EXTRA_DIST += tests/fuzz/corpus/deepspeed
+tests_fuzz_gguf_SOURCES = tests/fuzz/fuzz_gguf.c tests/fuzz/driver.c
+tests_fuzz_gguf_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"gguf"'
+EXTRA_DIST += tests/fuzz/corpus/gguf
 tests_fuzz_torch_SOURCES = tests/fuzz/fuzz_torch.c tests/fuzz/driver.c
 tests_fuzz_torch_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"torch"'
 EXTRA_DIST += tests/fixtures/make_deepspeed.py tests/fixtures/deepspeed

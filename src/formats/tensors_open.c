@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define MOST_INDEX_BYTES ((size_t)64 << 20)
+
 /* ---- one file ---- */
 
 static int read_safetensors(struct tensors_file *file, const uint8_t *first, uint64_t file_bytes)
@@ -43,21 +45,29 @@ static int read_header(struct tensors_file *file)
     code = 0;
     if (file_bytes >= sizeof first)
         code = zinf_file_span_read(file->fd, file->path, first, sizeof first, 0);
+    if (!code && zinf_gguf_is(first)) {
+        file->kind = TENSORS_GGUF;
+        return zinf_gguf_file_init(&file->gguf, file->path, file->fd, file_bytes);
+    }
     if (!code)
         code = zinf_torch_file_is(file->path, first);
     if (code < 0)
         return code;
-    file->pickled = code;
-    return file->pickled ? zinf_torch_file_init(&file->torch, file->path, file->fd, file_bytes)
-                         : read_safetensors(file, first, file_bytes);
+    file->kind = code ? TENSORS_TORCH : TENSORS_SAFE;
+    return code ? zinf_torch_file_init(&file->torch, file->path, file->fd, file_bytes)
+                : read_safetensors(file, first, file_bytes);
 }
 
 /* Moves the file's tensors to the end of the common list. */
 static int take_tensors(struct zinf_tensors *tensors, uint32_t index)
 {
     struct tensors_file *file = &tensors->files[index];
-    struct zinf_tensor_info **from = file->pickled ? &file->torch.tensors : &file->header.tensors;
-    uint64_t n = file->pickled ? file->torch.n_tensors : file->header.n_tensors;
+    struct zinf_tensor_info **const lists[] = {&file->header.tensors, &file->torch.tensors,
+                                               &file->gguf.tensors};
+    const uint64_t numbers[] = {file->header.n_tensors, file->torch.n_tensors,
+                                file->gguf.n_tensors};
+    struct zinf_tensor_info **from = lists[file->kind];
+    uint64_t n = numbers[file->kind];
     uint64_t count = tensors->count + n;
     struct zinf_tensor_info *list = realloc(tensors->list, (count + 1) * sizeof *list);
     if (!list)
@@ -68,8 +78,10 @@ static int take_tensors(struct zinf_tensors *tensors, uint32_t index)
     for (uint64_t i = tensors->count; i < count; i++)
         list[i].file = index;
     tensors->count = count;
-    free(*from);
-    *from = NULL;
+    if (file->kind != TENSORS_GGUF) { /* its index is applied to its own list */
+        free(*from);
+        *from = NULL;
+    }
     return 0;
 }
 
@@ -140,6 +152,13 @@ static int compare_with_index(const struct zinf_tensors *tensors,
     return 0;
 }
 
+static int open_single(struct zinf_tensors *tensors, const char *folder, const char *path)
+{
+    char *copy = strdup(path);
+    return copy ? open_files(tensors, &copy, 1)
+                : zinf_fail(-ENOMEM, "no memory to open %s", folder);
+}
+
 static int open_sharded(struct zinf_tensors *tensors, const char *folder, const char *index_path)
 {
     struct zinf_tensors_index index;
@@ -169,6 +188,36 @@ static int open_sharded(struct zinf_tensors *tensors, const char *folder, const 
     return code;
 }
 
+/* The tensors of a GGUF file under the model's names. */
+static int open_gguf(struct zinf_tensors *tensors, const char *folder, const char *index_path)
+{
+    (void)folder; /* the file is named whole */
+    cJSON *index = NULL;
+    const char *named = NULL;
+    int code = zinf_json_read_file(index_path, MOST_INDEX_BYTES, ZINF_JSON_STRICT, &index);
+    if (!code)
+        code = zinf_json_string(index, index_path, "file", &named);
+    char *path = named ? strdup(named) : NULL;
+    if (!code && !path)
+        code = zinf_fail(-EINVAL, "%s names no file", index_path);
+    if (!code)
+        code = open_files(tensors, &path, 1);
+    else
+        free(path);
+    if (!code && tensors->files[0].kind != TENSORS_GGUF)
+        code = zinf_fail(-EINVAL, "%s: %s is no GGUF file", index_path, named);
+    if (!code)
+        code = zinf_gguf_apply_index(&tensors->files[0].gguf, index, index_path, tensors->list,
+                                     &tensors->count);
+    if (!code) {
+        free(tensors->by_name);
+        tensors->by_name = NULL;
+        code = sort_names(tensors);
+    }
+    cJSON_Delete(index);
+    return code;
+}
+
 static bool folder_has(const char *folder, const char *name)
 {
     char *path = zinf_path_join(folder, name);
@@ -180,12 +229,11 @@ static bool folder_has(const char *folder, const char *name)
 /* In Hugging Face's order: safetensors win, and a whole file over an index. */
 static const struct {
     const char *name;
-    bool is_index;
+    int (*open)(struct zinf_tensors *tensors, const char *folder, const char *path);
 } sources[] = {
-    {ZINF_TENSORS_SINGLE, false},
-    {ZINF_TENSORS_INDEX, true},
-    {ZINF_TENSORS_TORCH, false},
-    {ZINF_TENSORS_TORCH_INDEX, true},
+    {ZINF_TENSORS_SINGLE, open_single}, {ZINF_TENSORS_INDEX, open_sharded},
+    {ZINF_TENSORS_TORCH, open_single},  {ZINF_TENSORS_TORCH_INDEX, open_sharded},
+    {ZINF_GGUF_INDEX, open_gguf},
 };
 #define N_SOURCES (sizeof sources / sizeof *sources)
 
@@ -236,9 +284,7 @@ static int open_folder(struct zinf_tensors *tensors, const char *folder)
     char *path = zinf_path_join(folder, sources[i].name);
     if (!path)
         return -ENOMEM;
-    if (!sources[i].is_index)
-        return open_files(tensors, &path, 1);
-    int code = open_sharded(tensors, folder, path);
+    int code = sources[i].open(tensors, folder, path);
     free(path);
     return code;
 }
@@ -294,6 +340,7 @@ void zinf_tensors_close(struct zinf_tensors *tensors)
             close(tensors->files[i].fd);
         zinf_safetensors_fini(&tensors->files[i].header);
         zinf_torch_file_fini(&tensors->files[i].torch);
+        zinf_gguf_file_fini(&tensors->files[i].gguf);
         free(tensors->files[i].path);
     }
     free(tensors->by_name);

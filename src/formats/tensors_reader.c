@@ -46,6 +46,13 @@ const struct zinf_tensor_info *zinf_tensors_find(const struct zinf_tensors *tens
     return found ? *found : NULL;
 }
 
+const char *zinf_tensor_stored(const struct zinf_tensor_info *info, uint64_t *bytes)
+{
+    const struct zinf_gguf_tensor *packed = info->view ? info->view->packed : NULL;
+    *bytes = packed ? zinf_gguf_bytes(packed->form, packed->n_elems) : info->bytes;
+    return packed ? zinf_gguf_form_name(packed->form) : zinf_file_dtype_name(info->dtype);
+}
+
 const char *zinf_tensors_file_name(const struct zinf_tensors *tensors, uint32_t file)
 {
     if (file >= tensors->n_files)
@@ -61,7 +68,8 @@ uint32_t zinf_tensors_file_count(const struct zinf_tensors *tensors)
 
 const char *zinf_tensors_file_kind(const struct zinf_tensors *tensors)
 {
-    return tensors->deepspeed ? "DeepSpeed" : tensors->files[0].pickled ? "PyTorch" : "safetensors";
+    static const char *const names[] = {"safetensors", "PyTorch", "GGUF"};
+    return tensors->deepspeed ? "DeepSpeed" : names[tensors->files[0].kind];
 }
 
 const char *zinf_tensors_metadata(const struct zinf_tensors *tensors, const char *key)
@@ -118,6 +126,8 @@ int zinf_tensors_read(const struct zinf_tensors *tensors, const struct zinf_tens
     int code = check_range(info, first, n);
     if (!code && info->view && info->view->pieces)
         code = read_pieces(tensors, info, first, n, out);
+    else if (!code && info->view && info->view->packed)
+        code = zinf_gguf_tensor_read(file->fd, file->path, info->view->packed, first, n, out);
     else if (!code && info->view)
         code = zinf_tensor_view_read(file->fd, file->path, info, first, n, out);
     else if (!code)

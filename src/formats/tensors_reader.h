@@ -4,16 +4,20 @@
 #ifndef ZINF_TENSORS_READER_H
 #define ZINF_TENSORS_READER_H
 
+#include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "formats/torch_file.h"
 
-/* One of the two has the names, and what hangs on the tensors; these move to the common list. */
+enum tensors_kind { TENSORS_SAFE, TENSORS_TORCH, TENSORS_GGUF };
+
+/* One of the three has the names, and what hangs on the tensors; these move to the common list. */
 struct tensors_file {
     char *path;
     int fd;
-    bool pickled;
+    enum tensors_kind kind;
     struct zinf_safetensors header;
     struct zinf_torch_file torch;
+    struct zinf_gguf_file gguf;
 };
 struct zinf_deepspeed_table;
 

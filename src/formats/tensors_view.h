@@ -7,6 +7,7 @@
 
 #include "formats/formats.h"
 
+struct zinf_gguf_tensor;
 /* A run of elements in one of the reader's files. */
 struct zinf_tensor_piece {
     uint32_t file;
@@ -14,12 +15,13 @@ struct zinf_tensor_piece {
 };
 /* Element (i0, i1, ...) lies sum of i * stride elements behind the tensor's first. Dimensions of
  * size 1 are left out, and what can be one dimension is one. Or the elements are those of pieces,
- * one after the other, and rank is 0. */
+ * one after the other, or packed (gguf.h), and rank is 0. */
 struct zinf_tensor_view {
     int rank;
     uint64_t shape[ZINF_TENSOR_MAX_RANK], stride[ZINF_TENSOR_MAX_RANK];
     const struct zinf_tensor_piece *pieces; /* NULL: it has none */
     uint32_t n_pieces;
+    const struct zinf_gguf_tensor *packed; /* NULL: it is not */
 };
 
 /* Of a tensor with elements. */

@@ -77,6 +77,12 @@ struct zinf_gguf_options {
                                       * precise one */
 };
 int zinf_gguf_export(const struct zinf_gguf_options *options);
+/* A model folder for a GGUF file, whose weights are read where they are: configuration, tokenizer
+ * and an index of tensors, in the user's cache (XDG_CACHE_HOME or ~/.cache, below zinf/gguf). The
+ * same file gets the same folder. *folder is on the heap. */
+int zinf_gguf_as_folder(const char *path, char **folder);
+/* Whether a path is of such a file: by its first bytes. */
+bool zinf_is_gguf(const char *path);
 /* } not installed */
 /* Writes a model folder with the adapter added to the base's weights, W + scale B A in fp32, in
  * bounded memory. */

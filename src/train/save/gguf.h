@@ -1,6 +1,6 @@
 /*
  * gguf: a model folder as a file of llama.cpp's, with keys, names of tensors and the tokenizer as
- * its own converter writes them. Inside gguf_*.c only.
+ * its own converter writes them; and such a file as a model folder. Inside gguf_*.c only.
  */
 #ifndef ZINF_TRAIN_GGUF_H
 #define ZINF_TRAIN_GGUF_H
@@ -23,7 +23,26 @@ enum gguf_change {
     GGUF_PLUS_ONE, /* a norm's gain is stored whole */
     GGUF_LEFT_OUT,
 };
-struct gguf_family;
+struct gguf_part {
+    const char *ours, *theirs; /* without .weight or .bias */
+    enum gguf_change change;   /* of the weight; rotations also of the bias */
+};
+enum {
+    KEY_VOCAB = 1,     /* vocab_size and rope.dimension_count */
+    KEY_HEAD_DIM = 2,  /* key and value length, always */
+    KEY_SOFTCAPS = 4,  /* of attention and of logits */
+    KEY_WINDOW = 8,    /* sliding_window, 0: none */
+    KEY_NO_ROPE = 16,  /* nothing of rotation */
+    KEY_PHI = 32,      /* rope.dimension_count and the context before it was scaled */
+    KEY_IS_GPT2 = 64,  /* four times the width */
+    KEY_FACTORS = 128, /* LLaMA 3's frequencies as a tensor */
+};
+struct gguf_family {
+    const char *type, *architecture;
+    const struct gguf_part *layer, *rest;
+    const char *layers; /* what their tensors begin with */
+    unsigned keys;
+};
 /* By config.json's model_type; -ENOTSUP with the families that there are. */
 int gguf_family_find(const struct gguf_family **out, const cJSON *config);
 void gguf_add_parameters(struct zinf_gguf_writer *writer, const struct gguf_family *family,
@@ -36,6 +55,16 @@ uint64_t gguf_rope_factors(const struct gguf_family *family, const cJSON *config
 /* llama.cpp's name of a tensor of the folder. -ENOTSUP: it has none. */
 int gguf_name(const struct gguf_family *family, const char *name, char out[96],
               enum gguf_change *change);
+/* The other way: the family of llama.cpp's architecture; path names the file in messages. */
+int gguf_family_of(const struct gguf_family **out, const char *path, const char *architecture);
+/* The model's name of one of llama.cpp's tensors; false: it has none. */
+bool gguf_model_name(const struct gguf_family *family, const char *name, char out[160],
+                     enum gguf_change *change);
 int64_t gguf_integer(const cJSON *config, const char *const *keys, int64_t otherwise);
+
+/* ---- gguf_tokenizer.c ---- */
+
+/* Writes what a model folder has of its tokenizer and chat template, from a file's keys. */
+int gguf_write_tokenizer(const char *folder, const char *path, const cJSON *keys);
 
 #endif

@@ -10,12 +10,7 @@
 
 /* ---- names ---- */
 
-struct part {
-    const char *ours, *theirs; /* without .weight or .bias */
-    enum gguf_change change;   /* of the weight; rotations also of the bias */
-};
-
-static const struct part llama_layer[] = {
+static const struct gguf_part llama_layer[] = {
     {"input_layernorm", "attn_norm", 0},
     {"self_attn.q_proj", "attn_q", GGUF_ROTATED_Q},
     {"self_attn.k_proj", "attn_k", GGUF_ROTATED_K},
@@ -27,7 +22,7 @@ static const struct part llama_layer[] = {
     {"mlp.down_proj", "ffn_down", 0},
     {0},
 };
-static const struct part qwen_layer[] = {
+static const struct gguf_part qwen_layer[] = {
     {"input_layernorm", "attn_norm", 0},    {"self_attn.q_proj", "attn_q", 0},
     {"self_attn.k_proj", "attn_k", 0},      {"self_attn.v_proj", "attn_v", 0},
     {"self_attn.o_proj", "attn_output", 0}, {"self_attn.q_norm", "attn_q_norm", 0},
@@ -35,7 +30,7 @@ static const struct part qwen_layer[] = {
     {"mlp.gate_proj", "ffn_gate", 0},       {"mlp.up_proj", "ffn_up", 0},
     {"mlp.down_proj", "ffn_down", 0},       {0},
 };
-static const struct part phi3_layer[] = {
+static const struct gguf_part phi3_layer[] = {
     {"input_layernorm", "attn_norm", 0},
     {"self_attn.qkv_proj", "attn_qkv", 0},
     {"self_attn.o_proj", "attn_output", 0},
@@ -44,7 +39,7 @@ static const struct part phi3_layer[] = {
     {"mlp.down_proj", "ffn_down", 0},
     {0},
 };
-static const struct part gemma_layer[] = {
+static const struct gguf_part gemma_layer[] = {
     {"input_layernorm", "attn_norm", GGUF_PLUS_ONE},
     {"self_attn.q_proj", "attn_q", 0},
     {"self_attn.k_proj", "attn_k", 0},
@@ -56,7 +51,7 @@ static const struct part gemma_layer[] = {
     {"mlp.down_proj", "ffn_down", 0},
     {0},
 };
-static const struct part gemma2_layer[] = {
+static const struct gguf_part gemma2_layer[] = {
     {"input_layernorm", "attn_norm", GGUF_PLUS_ONE},
     {"self_attn.q_proj", "attn_q", 0},
     {"self_attn.k_proj", "attn_k", 0},
@@ -72,7 +67,7 @@ static const struct part gemma2_layer[] = {
     {"post_feedforward_layernorm", "post_ffw_norm", GGUF_PLUS_ONE},
     {0},
 };
-static const struct part gpt2_layer[] = {
+static const struct gguf_part gpt2_layer[] = {
     {"ln_1", "attn_norm", 0},
     {"attn.c_attn", "attn_qkv", GGUF_TURNED},
     {"attn.c_proj", "attn_output", GGUF_TURNED},
@@ -83,19 +78,19 @@ static const struct part gpt2_layer[] = {
     {"mlp.c_proj", "ffn_down", GGUF_TURNED},
     {0},
 };
-static const struct part usual_rest[] = {
+static const struct gguf_part usual_rest[] = {
     {"embed_tokens", "token_embd", 0},
     {"norm", "output_norm", 0},
     {"lm_head", "output", 0},
     {0},
 };
-static const struct part gemma_rest[] = {
+static const struct gguf_part gemma_rest[] = {
     {"embed_tokens", "token_embd", 0},
     {"norm", "output_norm", GGUF_PLUS_ONE},
     {"lm_head", "", GGUF_LEFT_OUT},
     {0},
 };
-static const struct part gpt2_rest[] = {
+static const struct gguf_part gpt2_rest[] = {
     {"wte", "token_embd", 0},
     {"wpe", "position_embd", 0},
     {"ln_f", "output_norm", 0},
@@ -103,24 +98,9 @@ static const struct part gpt2_rest[] = {
     {0},
 };
 
-/* ---- keys ---- */
+/* ---- the families ---- */
 
-enum {
-    KEY_VOCAB = 1,     /* vocab_size and rope.dimension_count */
-    KEY_HEAD_DIM = 2,  /* key and value length, always */
-    KEY_SOFTCAPS = 4,  /* of attention and of logits */
-    KEY_WINDOW = 8,    /* sliding_window, 0: none */
-    KEY_NO_ROPE = 16,  /* nothing of rotation */
-    KEY_PHI = 32,      /* rope.dimension_count and the context before it was scaled */
-    KEY_IS_GPT2 = 64,  /* four times the width */
-    KEY_FACTORS = 128, /* LLaMA 3's frequencies as a tensor */
-};
-static const struct gguf_family {
-    const char *type, *architecture;
-    const struct part *layer, *rest;
-    const char *layers; /* what their tensors begin with */
-    unsigned keys;
-} families[] = {
+static const struct gguf_family families[] = {
     {"llama", "llama", llama_layer, usual_rest, "layers.", KEY_VOCAB | KEY_FACTORS},
     {"mistral", "llama", llama_layer, usual_rest, "layers.", KEY_VOCAB},
     {"qwen2", "qwen2", qwen_layer, usual_rest, "layers.", 0},
@@ -134,7 +114,8 @@ static const struct gguf_family {
 #define N_FAMILIES (sizeof families / sizeof *families)
 
 /* The part that a name, up to its suffix, is of. */
-static const struct part *find_part(const struct part *parts, const char *name, const char **suffix)
+static const struct gguf_part *find_part(const struct gguf_part *parts, const char *name,
+                                         const char **suffix)
 {
     for (; parts->ours; parts++) {
         size_t n = strlen(parts->ours);
@@ -151,7 +132,7 @@ int gguf_name(const struct gguf_family *family, const char *name, char out[96],
               enum gguf_change *change)
 {
     const char *bare = name, *suffix = NULL;
-    const struct part *part;
+    const struct gguf_part *part;
     char number[32] = "";
     unsigned layer;
     int used = 0;
@@ -176,6 +157,52 @@ int gguf_name(const struct gguf_family *family, const char *name, char out[96],
         *change = GGUF_AS_IT_IS;
     snprintf(out, 96, "%s%s%s", number, unused ? "" : part->theirs, unused ? "" : suffix);
     return 0;
+}
+
+/* ---- the other way ---- */
+
+int gguf_family_of(const struct gguf_family **out, const char *path, const char *architecture)
+{
+    char list[128] = "";
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        size_t at = strlen(list);
+        if (architecture && !strcmp(architecture, families[i].architecture)) {
+            *out = &families[i];
+            return 0;
+        }
+        if (!i || strcmp(families[i].architecture, families[i - 1].architecture) != 0)
+            snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", families[i].architecture);
+    }
+    return zinf_fail(-ENOTSUP,
+                     "%s is of architecture %s, which is not read, but %s are: name a Hugging Face "
+                     "folder of the model",
+                     path, architecture ? architecture : "(none)", list);
+}
+
+bool gguf_model_name(const struct gguf_family *family, const char *name, char out[160],
+                     enum gguf_change *change)
+{
+    unsigned layer = 0;
+    int used = 0;
+    bool in_layer = sscanf(name, "blk.%5u.%n", &layer, &used) == 1 && used;
+    const char *bare = name + used,
+               *prefix = family->keys & KEY_IS_GPT2 ? "transformer." : "model.";
+    for (const struct gguf_part *p = in_layer ? family->layer : family->rest; p->ours; p++) {
+        size_t n = strlen(p->theirs);
+        if (!n || strncmp(bare, p->theirs, n) != 0 ||
+            (strcmp(bare + n, ".weight") != 0 && strcmp(bare + n, ".bias") != 0))
+            continue;
+        if (in_layer)
+            snprintf(out, 160, "%s%s%u.%s%s", prefix, family->layers, layer, p->ours, bare + n);
+        else
+            snprintf(out, 160, "%s%s%s", strcmp(p->ours, "lm_head") ? prefix : "", p->ours,
+                     bare + n);
+        *change = p->change;
+        if (*change == GGUF_TURNED && strcmp(bare + n, ".weight") != 0)
+            *change = GGUF_AS_IT_IS;
+        return true;
+    }
+    return false;
 }
 
 /* ---- numbers of config.json ---- */
@@ -257,6 +284,17 @@ static const char *rope_type(const cJSON *rope)
     return type ? type : "";
 }
 
+/* One divisor a pair for all lengths, and nothing else: what a file's tensor is read as. */
+static const cJSON *divisors_of(const cJSON *rope)
+{
+    const cJSON *few = cJSON_GetObjectItemCaseSensitive(rope, "short_factor");
+    const cJSON *many = cJSON_GetObjectItemCaseSensitive(rope, "long_factor");
+    const cJSON *scale = cJSON_GetObjectItemCaseSensitive(rope, "attention_factor");
+    bool alone = !strcmp(rope_type(rope), "longrope") && cJSON_IsNumber(scale) &&
+                 scale->valuedouble == 1 && cJSON_Compare(few, many, true);
+    return alone && cJSON_IsArray(few) ? few : NULL;
+}
+
 /* What llama.cpp's keys can say of rotation. */
 static int check_rope(const cJSON *config, unsigned keys)
 {
@@ -265,7 +303,7 @@ static int check_rope(const cJSON *config, unsigned keys)
         return 0;
     if (!(keys & (KEY_PHI | KEY_NO_ROPE)) && (!strcmp(type, "linear") || !strcmp(type, "yarn")))
         return 0;
-    if ((keys & KEY_FACTORS) && !strcmp(type, "llama3"))
+    if ((keys & KEY_FACTORS) && (!strcmp(type, "llama3") || divisors_of(rope_of(config))))
         return 0;
     return zinf_fail(-ENOTSUP,
                      "rotary frequencies of type %s cannot be written as GGUF for this family: "
@@ -341,12 +379,19 @@ uint64_t gguf_rope_factors(const struct gguf_family *family, const cJSON *config
     int64_t dim = gguf_integer(config, head_dim_keys,
                                gguf_integer(config, width_keys, 0) / (heads > 0 ? heads : 1));
     double base = rope_theta(config) > 0 ? rope_theta(config) : 10000;
-    if (!(family->keys & KEY_FACTORS) || strcmp(rope_type(rope), "llama3") != 0 || dim < 2 ||
-        dim > 1 << 16)
+    const cJSON *divisors = divisors_of(rope), *divisor = divisors ? divisors->child : NULL;
+    if (!(family->keys & KEY_FACTORS) || (strcmp(rope_type(rope), "llama3") != 0 && !divisors) ||
+        dim < 2 || dim > 1 << 16 || (divisors && cJSON_GetArraySize(divisors) != dim / 2))
         return 0;
     float *factors = malloc((size_t)(dim / 2) * sizeof *factors);
-    for (int64_t i = 0; factors && i < dim / 2; i++)
-        factors[i] = llama3_factor(rope, 1 / powf((float)base, (float)(2 * i) / (float)dim));
+    for (int64_t i = 0; factors && i < dim / 2; i++) {
+        if (divisor) {
+            factors[i] = (float)divisor->valuedouble;
+            divisor = divisor->next;
+        } else {
+            factors[i] = llama3_factor(rope, 1 / powf((float)base, (float)(2 * i) / (float)dim));
+        }
+    }
     *out = factors;
     return factors ? (uint64_t)(dim / 2) : 0;
 }

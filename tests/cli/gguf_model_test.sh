@@ -1,0 +1,75 @@
+#!/bin/sh
+# A GGUF file as a model: the same loss, the same text and the same adapters as of the folder that
+# it was made from; what is not known in one is refused by name; damaged files are refused.
+. "$SRCDIR/tests/support/command.sh"
+fixtures=$SRCDIR/tests/fixtures/gguf
+cd "$work" || exit 99
+i=0
+while [ $i -lt 200 ]; do
+    echo "line $i of a text that is long enough, isn't it?"
+    i=$((i + 1))
+done >text.txt
+loss() { run 0 "$zinf" eval --model "$1" --data text.txt --seq-len 32 --threads 1 && cp said.out "$2"; }
+exported() { # family, form
+    run 0 "$zinf" export --checkpoint "$fixtures/$1" --gguf "$2" --output "$1-$2.gguf"
+}
+same_loss() { # family: fp32 through the file is the folder bit for bit
+    exported "$1" f32 && loss "$fixtures/$1" folder && loss "$1-f32.gguf" file && cmp folder file
+}
+same_text() {
+    for model in "$fixtures/$1" "$1-f32.gguf"; do
+        run 0 "$zinf" generate --model "$model" --prompt "line 3 of" --max-new-tokens 12 \
+            --temperature 0 --threads 1 && cp said.out "text-$(basename "$model")" || return 1
+    done
+    cmp "text-$1" "text-$1-f32.gguf"
+}
+same_file() { # family, form: of what was read, the same file is made again
+    exported "$1" "$2" && loss "$1-$2.gguf" file &&
+        for folder in "$XDG_CACHE_HOME/zinf/gguf/$1-$2.gguf-"*; do
+            run 0 "$zinf" export --checkpoint "$folder" --gguf "$2" --output again.gguf || return 1
+        done
+    run 0 "$zinf" inspect again.gguf && grep -v again said.out >one
+    run 0 "$zinf" inspect "$1-$2.gguf" && grep -v again said.out >two && rm again.gguf && cmp one two
+}
+adapted() { # model, output
+    run 0 "$zinf" train --model "$1" --data text.txt --seq-len 32 --steps 3 --lora-rank 2 \
+        --threads 1 --progress none --output "$2"
+}
+same_adapter() {
+    adapted "$fixtures/llama" by-folder && adapted llama-f32.gguf by-file &&
+        cmp by-folder/model/adapter_model.safetensors by-file/model/adapter_model.safetensors &&
+        run 0 "$zinf" eval --model llama-f32.gguf --adapter by-file/model --data text.txt --seq-len 32
+}
+inspected() {
+    exported gpt2 q8_0 && run 0 "$zinf" inspect gpt2-q8_0.gguf &&
+        says "files: 1 of GGUF" "Q8_0" "model: gpt2" "tokenizer: bpe" "no problem found"
+}
+quantised() { # the loss of 8 bits is near that of the folder
+    loss "$fixtures/gpt2" folder && loss gpt2-q8_0.gguf file && awk -F '[:,]' '
+        { loss[NR] = $2 } END { d = loss[1] - loss[2]; exit !(d < 0.02 && d > -0.02) }' folder file
+}
+refused() { # words: bad.gguf is no model
+    run 1 "$zinf" eval --model bad.gguf --data text.txt --seq-len 32 && complains "$@"
+}
+edited() { # from, to: of the same length
+    LC_ALL=C sed "s/$1/$2/g" gpt2-f32.gguf >bad.gguf
+}
+foreign() { edited "architecture\(.\{12\}\)gpt2" "architecture\1gptq" && refused "architecture gptq"; }
+cutting() { edited gpt-2 gpt-9 && refused 'cuts text as "gpt-9"'; }
+stranger() { edited blk.0.ffn_up blk.0.ffn_xx && refused "has no tensor blk.0.ffn_xx"; }
+short() { head -c 60000 gpt2-f32.gguf >bad.gguf && refused "lies outside of the file"; }
+shorter() { head -c 300 gpt2-f32.gguf >bad.gguf && refused "bad.gguf is damaged"; }
+for family in llama gpt2; do
+    check "$family: the loss of the folder" same_loss $family
+    check "$family: the text of the folder" same_text $family
+    check "$family: f16 is written again as it was read" same_file $family f16
+done
+check "the adapters of the folder" same_adapter
+check "inspect" inspected
+check "q8_0" quantised
+check "another architecture" foreign
+check "another tokenizer" cutting
+check "another tensor" stranger
+check "a file cut off in its tensors" short
+check "a file cut off in its keys" shorter
+finish
