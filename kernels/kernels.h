@@ -220,6 +220,9 @@ struct zinf_device_ops {
     int (*queue_synchronize)(struct zinf_queue *queue); /* waits; returns a late error */
     /* 1: all that was enqueued has run; 0: not yet. NULL where nothing runs late. */
     int (*queue_poll)(struct zinf_queue *queue);
+    /* Waits for all that the queue's GPU does: other queues' work, and what a library does there in
+     * streams of its own. NULL where nothing runs late. */
+    int (*queue_finish)(struct zinf_queue *queue);
     /* The CUDA stream that it is, for a library that enqueues by itself; its GPU becomes the
      * calling thread's. NULL where there is none. */
     void *(*queue_stream)(struct zinf_queue *queue);

@@ -151,6 +151,8 @@ struct zinf_link_device {
     void *(*stream)(struct zinf_queue *queue);
     /* 1: all that was enqueued has run; 0: not yet. */
     int (*poll)(struct zinf_queue *queue);
+    /* Waits until the queue's GPU does nothing, NCCL's own streams too. */
+    int (*finish)(struct zinf_queue *queue);
     int (*add)(struct zinf_queue *queue, float *sum, const float *part, uint64_t n);
     int (*copy)(struct zinf_queue *queue, void *to, const void *from, uint64_t bytes);
     double seconds; /* for NCCL to begin, once all have come to it; 0: the net's limit */

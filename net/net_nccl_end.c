@@ -85,8 +85,18 @@ static void await_ending(struct ending *e)
         free_ending(e);
 }
 
+/* What the aborted communicator left in the queue, but not for long: NCCL's kernels look at the
+ * abort when they next look at anything. A GPU that fails does nothing any more. */
+static void await_queue(struct zinf_link *link, uint64_t end)
+{
+    static const struct timespec time = {0, SLEEP_NS};
+    while (link->device.poll(link->device.queue) == 0 && net_now_ns() < end)
+        nanosleep(&time, NULL);
+}
+
 void link_abort(struct zinf_link *link)
 {
+    const uint64_t end = net_now_ns() + CLOSE_NS;
     pthread_t thread;
     struct ending *e = link->comm ? create_ending(link) : NULL;
     if (e && !pthread_create(&thread, NULL, run_abort, e)) {
@@ -96,10 +106,20 @@ void link_abort(struct zinf_link *link)
         free_ending(e);
         link->nccl->CommAbort(link->comm);
     }
+    if (link->comm)
+        await_queue(link, end);
     link->comm = NULL;
 }
 
 /* ---- in order ---- */
+
+/* From NCCL 2.28 on, this may return before all is done on the GPU, and then the queue and the
+ * memory go. */
+static bool destroy(struct zinf_link *link)
+{
+    return link->nccl->CommDestroy(link->comm) == NCCL_SUCCESS &&
+           link->device.finish(link->device.queue) == 0;
+}
 
 /* In order, where all do; but nobody waits for ever. */
 static bool finalize(struct zinf_link *link)
@@ -111,7 +131,7 @@ static bool finalize(struct zinf_link *link)
         if (link->nccl->CommGetAsyncError(link->comm, &state) != NCCL_SUCCESS)
             return false;
         if (state == NCCL_SUCCESS)
-            return link->nccl->CommDestroy(link->comm) == NCCL_SUCCESS;
+            return destroy(link);
         nanosleep(&time, NULL);
     }
     return false;

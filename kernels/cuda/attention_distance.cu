@@ -43,9 +43,9 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_distance_kernel(
 
 template <class ARGS> static cudaError_t distance_gradient(cudaStream_t stream, const ARGS &args)
 {
-    plain_kernel<ARGS> *const kernels[] = {attention_distance_kernel<32, ARGS>,
-                                           attention_distance_kernel<16, ARGS>,
-                                           attention_distance_kernel<8, ARGS>};
+    const kernel_of<ARGS> kernels[] = {known<attention_distance_kernel<32, ARGS>>(),
+                                       known<attention_distance_kernel<16, ARGS>>(),
+                                       known<attention_distance_kernel<8, ARGS>>()};
     const plain_shape shape = {4, 2, args.z.n_heads, zinf_attention_distances(&args.z),
                                args.z.batch};
     return launch_plain(stream, kernels, shape, args);
@@ -115,14 +115,14 @@ static table_args table_args_of(const struct zinf_distance_bias *z)
 cudaError_t launch_distance_bias(cudaStream_t stream, const struct zinf_distance_bias *z)
 {
     const uint64_t n = (uint64_t)(z->n_heads * zinf_distances(z));
-    return launch(distance_bias_kernel, dim3(blocks_for(n, TABLE_THREADS)), dim3(TABLE_THREADS), 0,
-                  stream, table_args_of(z));
+    return launch(known<distance_bias_kernel>(), dim3(blocks_for(n, TABLE_THREADS)),
+                  dim3(TABLE_THREADS), 0, stream, table_args_of(z));
 }
 
 cudaError_t launch_distance_table(cudaStream_t stream, const struct zinf_distance_bias *z)
 {
     const uint64_t rows = (uint64_t)z->n_buckets * (z->both_ways ? 2 : 1);
-    return launch(distance_table_kernel,
+    return launch(known<distance_table_kernel>(),
                   dim3(blocks_for(rows * (uint64_t)z->n_heads, TABLE_THREADS)), dim3(TABLE_THREADS),
                   0, stream, table_args_of(z));
 }

@@ -365,14 +365,14 @@ static cudaError_t backward_of(cudaStream_t stream, const ARGS &args)
     const size_t row_bytes = tile_of<T, D>::bytes_per_row, places = tile_of<T, D>::places;
     const struct zinf_attention *z = &args.z;
     cudaError_t error =
-        launch(attention_mma_dkv_kernel<T, D, DROPS, ARGS>, head_grid(z, z->n_kv_heads, DKV_KEYS),
-               dim3(dkv_tile<D>::threads),
+        launch(known<attention_mma_dkv_kernel<T, D, DROPS, ARGS>>(),
+               head_grid(z, z->n_kv_heads, DKV_KEYS), dim3(dkv_tile<D>::threads),
                2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>), stream, args);
     if (error != cudaSuccess)
         return error;
-    return launch(attention_mma_dq_kernel<T, D, DROPS, ARGS>, head_grid(z, z->n_heads, DQ_ROWS),
-                  dim3(DQ_THREADS), 2 * (DQ_ROWS + places * dq_tile<D>::keys) * row_bytes, stream,
-                  args);
+    return launch(known<attention_mma_dq_kernel<T, D, DROPS, ARGS>>(),
+                  head_grid(z, z->n_heads, DQ_ROWS), dim3(DQ_THREADS),
+                  2 * (DQ_ROWS + places * dq_tile<D>::keys) * row_bytes, stream, args);
 }
 
 static cudaError_t backward_by_dropout(cudaStream_t stream, const attention_args &args)

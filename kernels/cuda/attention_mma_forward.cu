@@ -166,7 +166,7 @@ template <class T, int D, class ARGS>
 static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
 {
     const size_t bytes = (size_t)forward_tile<D>::rows * tile_of<T, D>::bytes_per_row;
-    return launch(attention_mma_forward_kernel<T, D, ARGS>,
+    return launch(known<attention_mma_forward_kernel<T, D, ARGS>>(),
                   head_grid(&args.z, args.z.n_heads, FORWARD_ROWS), dim3(forward_tile<D>::threads),
                   bytes, stream, args);
 }

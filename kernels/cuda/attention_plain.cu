@@ -162,21 +162,21 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(
 
 template <class ARGS> static cudaError_t plain_forward(cudaStream_t stream, const ARGS &args)
 {
-    plain_kernel<ARGS> *const kernels[] = {attention_plain_forward_kernel<32, ARGS>,
-                                           attention_plain_forward_kernel<16, ARGS>,
-                                           attention_plain_forward_kernel<8, ARGS>};
+    const kernel_of<ARGS> kernels[] = {known<attention_plain_forward_kernel<32, ARGS>>(),
+                                       known<attention_plain_forward_kernel<16, ARGS>>(),
+                                       known<attention_plain_forward_kernel<8, ARGS>>()};
     const plain_shape shape = {3, 1, args.z.n_heads, args.z.seq, args.z.batch};
     return launch_plain(stream, kernels, shape, args);
 }
 
 template <class ARGS> static cudaError_t plain_backward(cudaStream_t stream, const ARGS &args)
 {
-    plain_kernel<ARGS> *const dkv[] = {attention_plain_dkv_kernel<32, ARGS>,
-                                       attention_plain_dkv_kernel<16, ARGS>,
-                                       attention_plain_dkv_kernel<8, ARGS>};
-    plain_kernel<ARGS> *const dq[] = {attention_plain_dq_kernel<32, ARGS>,
-                                      attention_plain_dq_kernel<16, ARGS>,
-                                      attention_plain_dq_kernel<8, ARGS>};
+    const kernel_of<ARGS> dkv[] = {known<attention_plain_dkv_kernel<32, ARGS>>(),
+                                   known<attention_plain_dkv_kernel<16, ARGS>>(),
+                                   known<attention_plain_dkv_kernel<8, ARGS>>()};
+    const kernel_of<ARGS> dq[] = {known<attention_plain_dq_kernel<32, ARGS>>(),
+                                  known<attention_plain_dq_kernel<16, ARGS>>(),
+                                  known<attention_plain_dq_kernel<8, ARGS>>()};
     const plain_shape by_key = {4, 2, args.z.n_kv_heads, zinf_attention_keys(&args.z),
                                 args.z.batch};
     const plain_shape by_query = {4, 2, args.z.n_heads, args.z.seq, args.z.batch};
@@ -189,7 +189,7 @@ cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
 {
     const dim3 grid(blocks_for((uint64_t)z->seq, PLAIN_THREADS / 32), (unsigned)z->n_heads,
                     (unsigned)z->batch);
-    return launch(attention_delta_kernel, grid, dim3(PLAIN_THREADS), 0, stream,
+    return launch(known<attention_delta_kernel>(), grid, dim3(PLAIN_THREADS), 0, stream,
                   attention_args_of(z, delta));
 }
 

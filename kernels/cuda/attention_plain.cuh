@@ -293,8 +293,6 @@ DEVICE void gradient_tile(const ARGS &a, const backward_tiles &t, int64_t b, con
 
 /* ---- launches ---- */
 
-template <class ARGS> using plain_kernel = void(ARGS args);
-
 /* SUMS * PLAIN_THREADS elements of a result: 32 rows of 64, 16 of 128, 8 of 256. */
 static int plain_tile(const struct zinf_attention &z)
 {
@@ -308,7 +306,7 @@ struct plain_shape {
     int64_t heads, rows, samples;
 };
 template <class ARGS>
-static cudaError_t launch_plain(cudaStream_t stream, plain_kernel<ARGS> *const kernels[3],
+static cudaError_t launch_plain(cudaStream_t stream, const kernel_of<ARGS> (&kernels)[3],
                                 const plain_shape &shape, const ARGS &args)
 {
     const int tile = plain_tile(args.z);

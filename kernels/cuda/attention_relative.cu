@@ -39,8 +39,9 @@ cudaError_t launch_relative_rows(cudaStream_t stream, int32_t *at, const struct 
     rows_args args = {at, z->seq, z->relative->half, {}};
     for (int64_t b = 0; b <= args.half; b++)
         args.starts[b] = z->relative->starts[b];
-    return launch(relative_rows_kernel, dim3(blocks_for((uint64_t)(2 * z->seq - 1), ROW_THREADS)),
-                  dim3(ROW_THREADS), 0, stream, args);
+    return launch(known<relative_rows_kernel>(),
+                  dim3(blocks_for((uint64_t)(2 * z->seq - 1), ROW_THREADS)), dim3(ROW_THREADS), 0,
+                  stream, args);
 }
 
 /* ---- gradients by distance ---- */
@@ -138,8 +139,9 @@ KERNEL(ROW_THREADS) relative_table_kernel(distance_args a)
 cudaError_t launch_relative_table(cudaStream_t stream, const struct relative_gradient *g,
                                   const struct zinf_attention *z)
 {
-    plain_kernel<distance_args> *const kernels[] = {
-        relative_distance_kernel<32>, relative_distance_kernel<16>, relative_distance_kernel<8>};
+    const kernel_of<distance_args> kernels[] = {known<relative_distance_kernel<32>>(),
+                                                known<relative_distance_kernel<16>>(),
+                                                known<relative_distance_kernel<8>>()};
     distance_args args = {};
     static_cast<relative_args &>(args) = relative_args_of(z, g->delta, g->at);
     args.by_distance = g->by_distance;
@@ -147,7 +149,8 @@ cudaError_t launch_relative_table(cudaStream_t stream, const struct relative_gra
     const plain_shape shape = {4, 2, z->n_heads, 2 * z->seq - 1, 1};
     cudaError_t error = launch_plain(stream, kernels, shape, args);
     const uint64_t n = 2 * (uint64_t)(z->relative->half * z->n_heads * z->head_dim);
-    return error == cudaSuccess ? launch(relative_table_kernel, dim3(blocks_for(n, ROW_THREADS)),
-                                         dim3(ROW_THREADS), 0, stream, args)
-                                : error;
+    return error == cudaSuccess
+               ? launch(known<relative_table_kernel>(), dim3(blocks_for(n, ROW_THREADS)),
+                        dim3(ROW_THREADS), 0, stream, args)
+               : error;
 }

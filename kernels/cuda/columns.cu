@@ -97,11 +97,12 @@ static cudaError_t columns_typed(cudaStream_t stream, columns_args<T> args, floa
     args.vector = args.cols % EACH == 0 && args.split.ld % EACH == 0 && aligned16(args.dy) &&
                   aligned16(args.x);
     dim3 grid(blocks_for((uint64_t)args.cols, LANES * EACH), (unsigned)slabs);
-    cudaError_t error = launch(columns_kernel<T, NORM>, grid, dim3(LANES, DOWN), 0, stream, args);
+    cudaError_t error =
+        launch(known<columns_kernel<T, NORM>>(), grid, dim3(LANES, DOWN), 0, stream, args);
     if (error != cudaSuccess)
         return error;
     finish_args finish = {args.sums, {first, second}, args.cols, slabs, args.n_sums};
-    return launch(finish_kernel,
+    return launch(known<finish_kernel>(),
                   dim3(blocks_for((uint64_t)args.cols, FINISH_THREADS), (unsigned)args.n_sums),
                   dim3(FINISH_THREADS), 0, stream, finish);
 }

@@ -70,6 +70,7 @@ static const struct zinf_device_ops cuda_ops = {
     .queue_set_workspace = cuda_queue_set_workspace,
     .queue_synchronize = cuda_queue_synchronize,
     .queue_poll = cuda_queue_poll,
+    .queue_finish = cuda_queue_finish,
     .queue_stream = cuda_queue_stream,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
@@ -184,6 +185,20 @@ static int node_of(int index)
     return -1;
 }
 
+struct kernel_entry *kernel_entries;
+
+/* Under CUDA's lazy loading a kernel's code is loaded at its first launch, which may have to wait
+ * for all that runs on the GPU; a collective that runs there may wait for a peer that waits for
+ * this launch. So all of it is loaded before anything runs. */
+static cudaError_t load_kernels(void)
+{
+    struct cudaFuncAttributes unused;
+    cudaError_t error = cudaSuccess;
+    for (struct kernel_entry *e = kernel_entries; e && error == cudaSuccess; e = e->next)
+        error = cudaFuncGetAttributes(&unused, e->kernel);
+    return error;
+}
+
 static int open_gpu(struct cuda_device *cuda, int index)
 {
     struct cudaDeviceProp properties;
@@ -197,6 +212,7 @@ static int open_gpu(struct cuda_device *cuda, int index)
         return zinf_fail(-ENODEV, "GPU %d of %d: give an index from 0 on", index, count);
     CUDA_RETURN(cudaSetDevice(index), "opening the GPU", 0);
     CUDA_RETURN(cudaGetDeviceProperties(&properties, index), "reading the GPU's properties", 0);
+    CUDA_RETURN(load_kernels(), "loading the kernels", 0);
     CUDA_RETURN(cudaMemGetInfo(&bytes_free, &total), "reading the GPU's free memory", 0);
     cublasStatus_t status = cublasLtCreate(&cuda->blas);
     if (status != CUBLAS_STATUS_SUCCESS)

@@ -74,6 +74,7 @@ void cuda_queue_destroy(struct zinf_queue *queue);
 void cuda_queue_set_workspace(struct zinf_queue *queue, void *base, uint64_t bytes);
 int cuda_queue_synchronize(struct zinf_queue *queue);
 int cuda_queue_poll(struct zinf_queue *queue);
+int cuda_queue_finish(struct zinf_queue *queue);
 void *cuda_queue_stream(struct zinf_queue *queue);
 int cuda_event_create(struct zinf_device *device, struct zinf_event **out);
 void cuda_event_destroy(struct zinf_event *event);

@@ -48,7 +48,8 @@ static cudaError_t convert_typed(cudaStream_t stream, void *dst, const void *src
     } else {
         convert_args<To, From> args = {(To *)dst, (const From *)src, n,
                                        aligned16(dst) && aligned16(src)};
-        return launch(convert_kernel<To, From>, flat_grid(n), dim3(THREADS), 0, stream, args);
+        return launch(known<convert_kernel<To, From>>(), flat_grid(n), dim3(THREADS), 0, stream,
+                      args);
     }
 }
 
@@ -87,7 +88,7 @@ KERNEL(THREADS) add_kernel(add_args a)
 cudaError_t launch_add(cudaStream_t stream, float *dst, const float *src, uint64_t n)
 {
     add_args args = {dst, src, n, aligned16(dst) && aligned16(src)};
-    return launch(add_kernel, flat_grid(n), dim3(THREADS), 0, stream, args);
+    return launch(known<add_kernel>(), flat_grid(n), dim3(THREADS), 0, stream, args);
 }
 
 /* ---- residual and dropout ---- */
@@ -132,7 +133,7 @@ static cudaError_t residual_typed(cudaStream_t stream, const struct zinf_residua
                              zinf_residual_scale(z),
                              z->dropout.p > 0.0f,
                              aligned16(x) && aligned16(z->r) && aligned16(z->y)};
-    return launch(residual_kernel<T>, flat_grid(args.n), dim3(THREADS), 0, stream, args);
+    return launch(known<residual_kernel<T>>(), flat_grid(args.n), dim3(THREADS), 0, stream, args);
 }
 
 cudaError_t launch_residual(cudaStream_t stream, const struct zinf_residual *args, const void *x)
@@ -178,14 +179,14 @@ static cudaError_t activation_typed(cudaStream_t stream, enum zinf_activation ki
 {
     bool vector = aligned16(y) && aligned16(dx) && aligned16(dy) && aligned16(x);
     activation_args<T> args = {(const T *)x, (const T *)dy, (T *)y, (T *)dx, n, vector};
-    static void (*const kernels[])(activation_args<T>) = {
-        activation_kernel<T, ZINF_ACTIVATION_GELU_TANH>,
-        activation_kernel<T, ZINF_ACTIVATION_GELU_ERF>,
-        activation_kernel<T, ZINF_ACTIVATION_SILU>,
-        activation_kernel<T, ZINF_ACTIVATION_RELU>,
-        activation_kernel<T, ZINF_ACTIVATION_TANH>,
-        activation_kernel<T, ZINF_ACTIVATION_RELU_SQUARED>,
-        activation_kernel<T, ZINF_ACTIVATION_CLAMPED_SWISH>,
+    const kernel_of<activation_args<T>> kernels[] = {
+        known<activation_kernel<T, ZINF_ACTIVATION_GELU_TANH>>(),
+        known<activation_kernel<T, ZINF_ACTIVATION_GELU_ERF>>(),
+        known<activation_kernel<T, ZINF_ACTIVATION_SILU>>(),
+        known<activation_kernel<T, ZINF_ACTIVATION_RELU>>(),
+        known<activation_kernel<T, ZINF_ACTIVATION_TANH>>(),
+        known<activation_kernel<T, ZINF_ACTIVATION_RELU_SQUARED>>(),
+        known<activation_kernel<T, ZINF_ACTIVATION_CLAMPED_SWISH>>(),
     };
     return launch(kernels[kind], flat_grid(n), dim3(THREADS), 0, stream, args);
 }

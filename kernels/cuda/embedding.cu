@@ -108,8 +108,8 @@ static cudaError_t embedding_typed(cudaStream_t stream, const struct zinf_embedd
     dim3 grid((unsigned)z->rows), block(EMBEDDING_THREADS);
     a.vector = z->cols % EACH == 0 && (backward ? aligned16(a.dx) && aligned16(a.d_table)
                                                 : aligned16(a.x) && aligned16(a.table));
-    return backward ? launch(embedding_backward_kernel<T>, grid, block, 0, stream, a)
-                    : launch(embedding_kernel<T>, grid, block, 0, stream, a);
+    return backward ? launch(known<embedding_backward_kernel<T>>(), grid, block, 0, stream, a)
+                    : launch(known<embedding_kernel<T>>(), grid, block, 0, stream, a);
 }
 
 cudaError_t launch_embedding(cudaStream_t stream, const struct zinf_embedding *args)

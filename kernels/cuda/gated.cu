@@ -46,14 +46,14 @@ template <class T, int KIND> KERNEL(GATED_THREADS) gated_kernel(gated_args<T> a)
 template <class T>
 static cudaError_t gated_typed(cudaStream_t stream, const struct zinf_gated *z, bool backward)
 {
-    static void (*const kernels[])(gated_args<T>) = {
-        gated_kernel<T, ZINF_ACTIVATION_GELU_TANH>,
-        gated_kernel<T, ZINF_ACTIVATION_GELU_ERF>,
-        gated_kernel<T, ZINF_ACTIVATION_SILU>,
-        gated_kernel<T, ZINF_ACTIVATION_RELU>,
-        gated_kernel<T, ZINF_ACTIVATION_TANH>,
-        gated_kernel<T, ZINF_ACTIVATION_RELU_SQUARED>,
-        gated_kernel<T, ZINF_ACTIVATION_CLAMPED_SWISH>,
+    const kernel_of<gated_args<T>> kernels[] = {
+        known<gated_kernel<T, ZINF_ACTIVATION_GELU_TANH>>(),
+        known<gated_kernel<T, ZINF_ACTIVATION_GELU_ERF>>(),
+        known<gated_kernel<T, ZINF_ACTIVATION_SILU>>(),
+        known<gated_kernel<T, ZINF_ACTIVATION_RELU>>(),
+        known<gated_kernel<T, ZINF_ACTIVATION_TANH>>(),
+        known<gated_kernel<T, ZINF_ACTIVATION_RELU_SQUARED>>(),
+        known<gated_kernel<T, ZINF_ACTIVATION_CLAMPED_SWISH>>(),
     };
     gated_args<T> a = {};
     a.x = (const T *)z->x;

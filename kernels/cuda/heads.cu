@@ -42,7 +42,7 @@ template <class T> static cudaError_t heads_typed(cudaStream_t stream, const str
 {
     const heads_args<T> a = {(const T *)z->x, (T *)z->y, z->x_ld,         z->x_step,
                              z->y_ld,         z->y_step, (int)z->n_heads, (int)z->cols};
-    return launch(zinf_heads_sum(z) ? heads_sum_kernel<T> : heads_copy_kernel<T>,
+    return launch(zinf_heads_sum(z) ? known<heads_sum_kernel<T>>() : known<heads_copy_kernel<T>>(),
                   dim3((unsigned)z->rows), dim3(HEADS_THREADS), 0, stream, a);
 }
 

@@ -23,6 +23,29 @@ struct f16 {
     uint16_t bits;
 };
 
+/* A kernel as launch takes it. Only known<KERNEL>() makes one, so that every kernel that can be
+ * launched is in the list of those that a device loads when it opens (launch.h). */
+template <class Args> struct kernel_of {
+    void (*function)(Args);
+};
+struct kernel_node : kernel_entry {
+    explicit kernel_node(const void *which)
+    {
+        kernel = which;
+        next = kernel_entries;
+        kernel_entries = this;
+    }
+};
+template <auto WHICH> static kernel_node node_of((const void *)WHICH);
+template <class Args> static kernel_of<Args> kernel_at(void (*function)(Args), kernel_node *)
+{
+    return {function};
+}
+template <auto WHICH> static auto known()
+{
+    return kernel_at(WHICH, &node_of<WHICH>);
+}
+
 #ifdef __CUDACC__
 
 #include <cuda_bf16.h>
@@ -187,16 +210,17 @@ DEVICE void wait_copies()
  * that also has dynamic memory takes statically to STATIC_SHARED. */
 enum { STATIC_SHARED = 8 * 1024 };
 template <class Args>
-static cudaError_t launch(void (*kernel)(Args), dim3 grid, dim3 block, size_t shared_bytes,
+static cudaError_t launch(kernel_of<Args> kernel, dim3 grid, dim3 block, size_t shared_bytes,
                           cudaStream_t stream, const Args &args)
 {
     if (shared_bytes > 48 * 1024 - STATIC_SHARED) {
-        cudaError_t error = cudaFuncSetAttribute(
-            (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        cudaError_t error =
+            cudaFuncSetAttribute((const void *)kernel.function,
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
         if (error != cudaSuccess)
             return error;
     }
-    kernel<<<grid, block, shared_bytes, stream>>>(args);
+    kernel.function<<<grid, block, shared_bytes, stream>>>(args);
     return cudaGetLastError();
 }
 

@@ -14,6 +14,13 @@
 extern "C" {
 #endif
 
+/* Every kernel there is; each enters itself before the module's first call (kernel.cuh). */
+struct kernel_entry {
+    const void *kernel;
+    struct kernel_entry *next;
+};
+extern struct kernel_entry *kernel_entries;
+
 /* ---- elementwise.cu ---- */
 cudaError_t launch_convert(cudaStream_t stream, void *dst, enum zinf_dtype dst_dtype,
                            const void *src, enum zinf_dtype src_dtype, uint64_t n);

@@ -169,8 +169,8 @@ KERNEL(LOSS_THREADS) softcap_kernel(softcap_args a)
 cudaError_t launch_softcap(cudaStream_t stream, float *x, float cap, uint64_t n)
 {
     softcap_args args = {x, (int64_t)n, cap, 1.0f / cap, aligned16(x)};
-    return launch(softcap_kernel, dim3(blocks_for(n, LOSS_THREADS * EACH)), dim3(LOSS_THREADS), 0,
-                  stream, args);
+    return launch(known<softcap_kernel>(), dim3(blocks_for(n, LOSS_THREADS * EACH)),
+                  dim3(LOSS_THREADS), 0, stream, args);
 }
 
 static dim3 loss_flat_grid(const struct zinf_cross_entropy *z)
@@ -180,27 +180,28 @@ static dim3 loss_flat_grid(const struct zinf_cross_entropy *z)
 
 cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(loss_start_kernel, loss_flat_grid(z), dim3(LOSS_THREADS), 0, stream,
+    return launch(known<loss_start_kernel>(), loss_flat_grid(z), dim3(LOSS_THREADS), 0, stream,
                   loss_args_of(z));
 }
 
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(z->softcap != 0.0f ? loss_update_kernel<true> : loss_update_kernel<false>,
+    return launch(z->softcap != 0.0f ? known<loss_update_kernel<true>>()
+                                     : known<loss_update_kernel<false>>(),
                   dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream, loss_args_of(z));
 }
 
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(loss_finish_kernel, loss_flat_grid(z), dim3(LOSS_THREADS), 0, stream,
+    return launch(known<loss_finish_kernel>(), loss_flat_grid(z), dim3(LOSS_THREADS), 0, stream,
                   loss_args_of(z));
 }
 
 template <class T>
 static cudaError_t loss_backward_typed(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(z->softcap != 0.0f ? loss_backward_kernel<T, true>
-                                     : loss_backward_kernel<T, false>,
+    return launch(z->softcap != 0.0f ? known<loss_backward_kernel<T, true>>()
+                                     : known<loss_backward_kernel<T, false>>(),
                   dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream, loss_args_of(z));
 }
 

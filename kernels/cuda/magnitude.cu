@@ -79,8 +79,9 @@ static cudaError_t magnitude_typed(cudaStream_t stream, const struct zinf_magnit
     args.rank = z->rank;
     args.scale = z->scale;
     args.vector = z->cols % EACH == 0 && aligned16(z->w);
-    return launch(magnitude_kernel<T>, dim3(blocks_for((uint64_t)z->rows, NORM_THREADS / 32)),
-                  dim3(NORM_THREADS), 0, stream, args);
+    return launch(known<magnitude_kernel<T>>(),
+                  dim3(blocks_for((uint64_t)z->rows, NORM_THREADS / 32)), dim3(NORM_THREADS), 0,
+                  stream, args);
 }
 
 cudaError_t launch_magnitude(cudaStream_t stream, const struct zinf_magnitude *args)
@@ -128,8 +129,8 @@ static cudaError_t scale_typed(cudaStream_t stream, const struct zinf_column_sca
                                 z->cols % EACH == 0 && aligned16(z->x) && aligned16(z->bias) &&
                                     aligned16(z->gain) && aligned16(z->y)};
     const uint64_t n = (uint64_t)z->rows * (uint64_t)((z->cols + EACH - 1) / EACH);
-    return launch(scale_columns_kernel<T>, dim3(blocks_for(n, SCALE_THREADS)), dim3(SCALE_THREADS),
-                  0, stream, args);
+    return launch(known<scale_columns_kernel<T>>(), dim3(blocks_for(n, SCALE_THREADS)),
+                  dim3(SCALE_THREADS), 0, stream, args);
 }
 
 cudaError_t launch_scale_columns(cudaStream_t stream, const struct zinf_column_scale *args)
@@ -166,7 +167,7 @@ static cudaError_t dot_typed(cudaStream_t stream, const struct zinf_column_dot *
 {
     const dot_args<T> args = {(const T *)z->x, (const T *)z->y, z->norm, z->sum,
                               z->rows,         z->cols,         z->ld};
-    return launch(dot_columns_kernel<T>, dim3(blocks_for((uint64_t)z->cols, DOT_COLUMNS)),
+    return launch(known<dot_columns_kernel<T>>(), dim3(blocks_for((uint64_t)z->cols, DOT_COLUMNS)),
                   dim3(DOT_COLUMNS, DOT_DOWN), 0, stream, args);
 }
 

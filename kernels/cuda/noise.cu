@@ -46,7 +46,7 @@ template <class T> static cudaError_t noise_typed(cudaStream_t stream, const str
 {
     noise_args<T> args = {(T *)z->x, (uint64_t)z->n, dropout_rule_of(z->random), z->magnitude,
                           aligned16(z->x)};
-    return launch(noise_kernel<T>, dim3(blocks_for((uint64_t)z->n, NOISE_THREADS * EACH)),
+    return launch(known<noise_kernel<T>>(), dim3(blocks_for((uint64_t)z->n, NOISE_THREADS * EACH)),
                   dim3(NOISE_THREADS), 0, stream, args);
 }
 

@@ -157,12 +157,12 @@ static dim3 norm_grid(const struct zinf_norm *z)
 
 cudaError_t launch_norm_forward(cudaStream_t stream, const struct zinf_norm *z)
 {
-    BY_DTYPE(z->dtype, return launch(norm_forward_kernel<T>, norm_grid(z), dim3(32, ROWS), 0,
-                                     stream, norm_args_of<T>(z, false)));
+    BY_DTYPE(z->dtype, return launch(known<norm_forward_kernel<T>>(), norm_grid(z), dim3(32, ROWS),
+                                     0, stream, norm_args_of<T>(z, false)));
 }
 
 cudaError_t launch_norm_dx(cudaStream_t stream, const struct zinf_norm *z)
 {
-    BY_DTYPE(z->dtype, return launch(norm_dx_kernel<T>, norm_grid(z), dim3(32, ROWS), 0, stream,
-                                     norm_args_of<T>(z, true)));
+    BY_DTYPE(z->dtype, return launch(known<norm_dx_kernel<T>>(), norm_grid(z), dim3(32, ROWS), 0,
+                                     stream, norm_args_of<T>(z, true)));
 }

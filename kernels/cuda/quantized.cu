@@ -160,10 +160,11 @@ static cudaError_t dequantize_typed(cudaStream_t stream, const struct zinf_dequa
     a.count = (uint32_t)z->count;
     a.vector = p->cols % EACH == 0 && aligned16(z->w);
     const dim3 grid(blocks_for(a.n, PLACE * PLACES), a.count < MOST_Y ? a.count : MOST_Y);
-    return launch(p->form == ZINF_FORM_INT8    ? dequantize_kernel<T, ZINF_FORM_INT8>
-                  : p->form == ZINF_FORM_NF4   ? dequantize_kernel<T, ZINF_FORM_NF4>
-                  : p->form == ZINF_FORM_MXFP4 ? dequantize_kernel<T, ZINF_FORM_MXFP4>
-                                               : dequantize_kernel<T, ZINF_FORM_NF4_DOUBLE>,
+    return launch(p->form == ZINF_FORM_INT8  ? known<dequantize_kernel<T, ZINF_FORM_INT8>>()
+                  : p->form == ZINF_FORM_NF4 ? known<dequantize_kernel<T, ZINF_FORM_NF4>>()
+                  : p->form == ZINF_FORM_MXFP4
+                      ? known<dequantize_kernel<T, ZINF_FORM_MXFP4>>()
+                      : known<dequantize_kernel<T, ZINF_FORM_NF4_DOUBLE>>(),
                   grid, dim3(DEQUANTIZE_THREADS), 0, stream, a);
 }
 

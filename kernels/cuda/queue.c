@@ -64,6 +64,13 @@ int cuda_queue_poll(struct zinf_queue *queue)
     return 1;
 }
 
+int cuda_queue_finish(struct zinf_queue *queue)
+{
+    cudaSetDevice(queue->device->index);
+    CUDA_RETURN(cudaDeviceSynchronize(), "waiting for the GPU", 0);
+    return 0;
+}
+
 void *cuda_queue_stream(struct zinf_queue *queue)
 {
     cudaSetDevice(queue->device->index);

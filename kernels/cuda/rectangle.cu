@@ -48,8 +48,9 @@ static cudaError_t rectangle_typed(cudaStream_t stream, struct rectangle dst, st
         rectangle_args<To, From> args = {
             (To *)dst.base, (const From *)src.base, dst.ld, src.ld, rows, cols, add, vector};
         uint64_t units = (uint64_t)rows * (uint64_t)((cols + EACH - 1) / EACH);
-        return launch(rectangle_kernel<To, From>, dim3(blocks_for(units, RECTANGLE_THREADS)),
-                      dim3(RECTANGLE_THREADS), 0, stream, args);
+        return launch(known<rectangle_kernel<To, From>>(),
+                      dim3(blocks_for(units, RECTANGLE_THREADS)), dim3(RECTANGLE_THREADS), 0,
+                      stream, args);
     }
 }
 

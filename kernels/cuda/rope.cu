@@ -71,7 +71,7 @@ template <class T> static cudaError_t rope_typed(cudaStream_t stream, const stru
     a.vector = aligned16(z->x) && z->ld % EACH == 0 && z->head_dim % EACH == 0 &&
                (z->interleaved || a.n_pairs % EACH == 0);
     memcpy(a.inv_freq, z->inv_freq, (size_t)a.n_pairs * sizeof *a.inv_freq);
-    return launch(z->interleaved ? rope_kernel<T, true> : rope_kernel<T, false>,
+    return launch(z->interleaved ? known<rope_kernel<T, true>>() : known<rope_kernel<T, false>>(),
                   dim3((unsigned)z->rows), dim3(ROPE_THREADS), 0, stream, a);
 }
 

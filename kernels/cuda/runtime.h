@@ -4,7 +4,7 @@
  * device can run on a machine without a GPU; a call that is added here must be added there.
  *
  *   device     cudaSetDevice, cudaGetDeviceCount, cudaGetDeviceProperties, cudaMemGetInfo,
- *              cudaDeviceGetPCIBusId
+ *              cudaDeviceGetPCIBusId, cudaDeviceSynchronize
  *   memory     cudaMalloc, cudaFree, cudaHostRegister, cudaHostUnregister
  *   streams    cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize,
  *              cudaStreamWaitEvent, cudaStreamQuery
@@ -12,7 +12,7 @@
  *   copies     cudaMemcpyAsync, cudaMemsetAsync, cudaMemcpy
  *   peers      cudaDeviceCanAccessPeer, cudaDeviceEnablePeerAccess, cudaMemcpyPeerAsync
  *   errors     cudaGetLastError, cudaGetErrorString, cudaGetErrorName
- *   kernels    cudaFuncSetAttribute and a launch, in kernel.cuh alone
+ *   kernels    cudaFuncGetAttributes; cudaFuncSetAttribute and a launch, in kernel.cuh alone
  *   cuBLASLt   create and destroy; descriptor, layout and preference with their set calls;
  *              heuristic and matmul; version
  *   NVTX       nvtxRangePushA, nvtxRangePop

@@ -80,9 +80,9 @@ static cudaError_t sinks_typed(cudaStream_t stream, const struct zinf_sinks *z, 
     const dim3 pairs(blocks_for((uint64_t)(z->batch * z->seq * z->n_heads), SINKS_WARPS));
     const sinks_args<T> a = sinks_args_of<T>(z);
     if (backward)
-        return launch(sinks_backward_kernel<T>, heads, block, SINKS_WARPS * sizeof(float), stream,
-                      a);
-    return launch(sinks_kernel<T>, pairs, block, 0, stream, a);
+        return launch(known<sinks_backward_kernel<T>>(), heads, block, SINKS_WARPS * sizeof(float),
+                      stream, a);
+    return launch(known<sinks_kernel<T>>(), pairs, block, 0, stream, a);
 }
 
 cudaError_t launch_sinks(cudaStream_t stream, const struct zinf_sinks *z, bool backward)

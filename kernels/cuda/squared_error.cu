@@ -22,6 +22,6 @@ KERNEL(ERROR_THREADS) squared_error_kernel(squared_error_args a)
 cudaError_t launch_squared_error(cudaStream_t stream, const struct zinf_squared_error *z)
 {
     squared_error_args args = {*z};
-    return launch(squared_error_kernel, dim3(blocks_for((uint64_t)z->rows, ERROR_THREADS)),
+    return launch(known<squared_error_kernel>(), dim3(blocks_for((uint64_t)z->rows, ERROR_THREADS)),
                   dim3(ERROR_THREADS), 0, stream, args);
 }

@@ -62,7 +62,7 @@ static cudaError_t unfold_typed(cudaStream_t stream, const struct zinf_unfold *z
                                  z->width,
                                  z->beta_dx != 0.0f};
     const uint64_t n = (uint64_t)(args.rows * z->cols * (backward ? 1 : z->width));
-    return launch(backward ? unfold_backward_kernel<T> : unfold_kernel<T>,
+    return launch(backward ? known<unfold_backward_kernel<T>>() : known<unfold_kernel<T>>(),
                   dim3(blocks_for(n, UNFOLD_THREADS)), dim3(UNFOLD_THREADS), 0, stream, args);
 }
 

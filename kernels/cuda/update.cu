@@ -122,7 +122,7 @@ static cudaError_t adam_typed(cudaStream_t stream, const struct zinf_adam *z)
     adam_args args = {*z, aligned16(z->grad) && aligned16(z->moment1) && aligned16(z->moment2) &&
                               aligned16(z->master) && aligned16(z->remainder) &&
                               aligned16(z->param)};
-    return launch(adam_kernel<T, SPLIT>,
+    return launch(known<adam_kernel<T, SPLIT>>(),
                   dim3(blocks_for(z->n, (uint64_t)ADAM_THREADS * EACH)), dim3(ADAM_THREADS), 0,
                   stream, args);
 }
@@ -167,6 +167,6 @@ cudaError_t launch_sum_squares(cudaStream_t stream, double *parts, const float *
 {
     sum_args args = {parts, x, n};
     uint64_t n_parts = (n + ZINF_SUM_BLOCK - 1) / ZINF_SUM_BLOCK;
-    return launch(sum_squares_kernel, dim3(blocks_for(n_parts, SUM_THREADS / SUM_LANES)),
+    return launch(known<sum_squares_kernel>(), dim3(blocks_for(n_parts, SUM_THREADS / SUM_LANES)),
                   dim3(SUM_THREADS), 0, stream, args);
 }

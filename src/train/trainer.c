@@ -62,6 +62,7 @@ static int open_link(struct zinf_trainer *t)
     struct zinf_link_device device = {.queue = t->pull,
                                       .stream = ops->queue_stream,
                                       .poll = ops->queue_poll,
+                                      .finish = ops->queue_finish,
                                       .add = ops->add,
                                       .copy = ops->copy,
                                       .seconds = t->setup.config->timeout};

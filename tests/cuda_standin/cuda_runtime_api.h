@@ -50,6 +50,10 @@ struct cudaDeviceProp {
     int major, minor;
 };
 
+struct cudaFuncAttributes {
+    int unused;
+};
+
 typedef enum cudaDataType_t {
     CUDA_R_32F = 0,
     CUDA_R_16F = 2,
@@ -68,8 +72,10 @@ struct dim3 {
 
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int index);
+cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index);
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int index);
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t cudaMemGetInfo(size_t *bytes_free, size_t *bytes_total);
 cudaError_t cudaMalloc(void **out, size_t bytes);
 cudaError_t cudaFree(void *memory);

@@ -18,6 +18,11 @@ static int faults, live, nvtx_depth;
 static char first_fault[400];
 static uint64_t kernels;
 static struct standin_products products;
+enum { MOST_KERNELS = 4096 };
+static struct loaded {
+    const void *kernel;
+    unsigned gpus; /* a bit for each that has its code */
+} loaded[MOST_KERNELS];
 static _Thread_local cudaError_t last_error; /* as CUDA's */
 static _Thread_local int current_gpu;
 
@@ -54,6 +59,7 @@ void standin_start(const struct standin_options *wanted)
     kernels = 0;
     last_error = cudaSuccess;
     current_gpu = 0;
+    memset(loaded, 0, sizeof loaded);
     standin_peers_reset();
     standin_queues_reset();
     standin_nccl_reset();
@@ -68,6 +74,36 @@ bool standin_await_others(uint64_t *since)
     uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     *since = *since ? *since : now_ms;
     return now_ms - *since < most_ms && order_pause();
+}
+
+/* ---- kernels' code ---- */
+
+/* The place of a kernel, or of the first free one behind where it would be. */
+static struct loaded *loaded_place(const void *kernel)
+{
+    size_t at = (uintptr_t)kernel / 16 % MOST_KERNELS;
+    while (loaded[at].kernel && loaded[at].kernel != kernel)
+        at = (at + 1) % MOST_KERNELS;
+    return &loaded[at];
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
+{
+    STANDIN_CALL;
+    struct loaded *place = loaded_place(kernel);
+    (void)attributes; /* nobody reads them, and with CUDA's header they are larger */
+    place->kernel = kernel;
+    place->gpus |= 1u << current_gpu;
+    return cudaSuccess;
+}
+
+cudaError_t standin_check_loaded(const void *kernel, const char *name)
+{
+    STANDIN_CALL;
+    return loaded_place(kernel)->gpus >> current_gpu & 1
+               ? cudaSuccess
+               : standin_fault(cudaErrorInvalidValue, "%s was not loaded when its GPU was opened",
+                               name);
 }
 
 /* ---- counters and errors ---- */

@@ -169,6 +169,7 @@ cudaError_t cudaFree(void *memory)
     if (!slot)
         return standin_fault(cudaErrorInvalidValue, "cudaFree of %p, which is no allocation",
                              memory);
+    standin_nccl_check_ended(slot->gpu, "memory");
     standin_run_all();
     if (standin_watch)
         standin_watch->freed(slot->base);

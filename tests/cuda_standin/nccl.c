@@ -14,6 +14,7 @@
 
 static struct ncclComm *comms[NCCL_MOST_COMMS];
 static const char *last_error = "";
+static unsigned ending; /* a bit for each GPU where a communicator may still be destroyed */
 static struct {
     int rank, launch;
     enum standin_nccl_trouble trouble;
@@ -35,6 +36,19 @@ void standin_nccl_reset(void)
     trouble.launch = 0;
     last_error = "";
     n_begun = 0;
+    ending = 0;
+}
+
+void standin_nccl_waited(int gpu)
+{
+    ending &= ~(1u << gpu);
+}
+
+void standin_nccl_check_ended(int gpu, const char *what)
+{
+    if (ending >> gpu & 1)
+        standin_fault(cudaErrorInvalidValue,
+                      "%s of GPU %d goes, where NCCL may still destroy a communicator", what, gpu);
 }
 
 static bool has_trouble(int rank)
@@ -275,6 +289,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     if (atomic_load(&comm->member->n_under_way))
         standin_fault(cudaErrorInvalidValue, "rank %d ends with %d launches under way", comm->rank,
                       (int)atomic_load(&comm->member->n_under_way));
+    int version;
+    ncclGetVersion(&version);
+    if (!comm->blocking && version >= 22800)
+        ending |= 1u << comm->gpu;
     end(comm);
     return ncclSuccess;
 }

@@ -272,6 +272,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     STANDIN_CALL;
     if (!stream || !stream->alive)
         return standin_fault(cudaErrorInvalidResourceHandle, "a stream destroyed twice");
+    standin_nccl_check_ended(stream->gpu, "a stream");
     run_until(stream, NULL, 0);
     order_close(stream->order);
     stream->order = NULL;
@@ -286,6 +287,19 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     stream = stream ? stream : &legacy;
     run_until(stream, NULL, 0);
     host_follows(stream);
+    return standin_is_broken() ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    STANDIN_CALL;
+    const int gpu = standin_gpu();
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        if (s->alive && s->gpu == gpu) {
+            run_until(s, NULL, 0);
+            host_follows(s);
+        }
+    standin_nccl_waited(gpu);
     return standin_is_broken() ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
 }
 

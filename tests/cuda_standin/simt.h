@@ -172,12 +172,15 @@ template <class Args> struct simt_call {
 };
 
 template <class Args>
-static cudaError_t launch(void (*kernel)(Args), dim3 grid, dim3 block, size_t shared_bytes,
+static cudaError_t launch(kernel_of<Args> kernel, dim3 grid, dim3 block, size_t shared_bytes,
                           cudaStream_t stream, const Args &args)
 {
+    cudaError_t error = standin_check_loaded((const void *)kernel.function, "a kernel");
+    if (error != cudaSuccess)
+        return error;
     simt_call<Args> call;
     memset((void *)&call, 0, sizeof call);
-    call.kernel = kernel;
+    call.kernel = kernel.function;
     call.args = args;
     return simt_launch(stream, simt_index{grid.x, grid.y, grid.z},
                        simt_index{block.x, block.y, block.z}, shared_bytes, simt_call<Args>::run,

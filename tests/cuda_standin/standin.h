@@ -123,7 +123,14 @@ bool standin_nccl_waits(void);
 /* A copy that is run: must not touch what a collective is at. */
 void standin_nccl_check(const void *to, const void *from, size_t bytes);
 void standin_nccl_reset(void);
+/* NCCL from 2.28 on destroys a communicator that does not block after the call has returned: until
+ * somebody waits for the GPU, what goes of it is a fault. */
+void standin_nccl_waited(int gpu);
+void standin_nccl_check_ended(int gpu, const char *what);
 void standin_run_all(void);
+/* A kernel's code that is not on the GPU yet is loaded at its first launch, which on a GPU waits
+ * for what runs there: a fault here. */
+cudaError_t standin_check_loaded(const void *kernel, const char *name);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);
 void standin_count_question(void);

@@ -48,6 +48,7 @@ static int open_link(struct seat *seat)
     struct zinf_link_device device = {.queue = seat->queue,
                                       .stream = ops->queue_stream,
                                       .poll = ops->queue_poll,
+                                      .finish = ops->queue_finish,
                                       .add = ops->add,
                                       .copy = ops->copy,
                                       .seconds = opening_seconds};

@@ -265,6 +265,8 @@ cudaError_t cudaLaunchKernel(const void *function, struct dim3 grid, struct dim3
     if (!kernel)
         return standin_fault(cudaErrorInvalidDeviceFunction, "no code of %s for sm_%d",
                              f ? f->name : "a function", standin_capability());
+    if (standin_check_loaded(function, f->name) != cudaSuccess)
+        return cudaErrorInvalidDeviceFunction;
     if (!ptx_shape(kernel, &shape) || shape.param_bytes > sizeof l.params)
         return standin_set_error(cudaErrorInvalidValue);
     l.kernel = kernel;
