@@ -40,6 +40,15 @@ same_adapter() {
         cmp by-folder/model/adapter_model.safetensors by-file/model/adapter_model.safetensors &&
         run 0 "$zinf" eval --model llama-f32.gguf --adapter by-file/model --data text.txt --seq-len 32
 }
+merged() { # the base by its file
+    run 0 "$zinf" export --merge --checkpoint by-folder/model --output of-folder --dtype fp32 &&
+        run 0 "$zinf" export --merge --checkpoint by-file/model --model llama-f32.gguf \
+            --output of-file --dtype fp32 && run 0 "$zinf" inspect of-file && says "no problem" &&
+        loss of-folder folder && loss of-file file && cmp folder file
+}
+planned() {
+    run 0 "$zinf" estimate --model llama-f32.gguf --seq-len 32 && says "parameters"
+}
 inspected() {
     exported gpt2 q8_0 && run 0 "$zinf" inspect gpt2-q8_0.gguf &&
         says "files: 1 of GGUF" "Q8_0" "model: gpt2" "tokenizer: bpe" "no problem found"
@@ -78,6 +87,8 @@ for family in llama gpt2; do
     check "$family: f16 is written again as it was read" same_file $family f16
 done
 check "the adapters of the folder" same_adapter
+check "merged into the file" merged
+check "estimate" planned
 check "inspect" inspected
 check "q8_0" quantised
 check "q4_k_m" in_4_bits
