@@ -135,6 +135,7 @@ struct zinf_answer {
     const char *finish; /* why it ended: "length", "context", "end", "stop" */
     const int32_t *ids; /* [n_ids]: the new tokens */
     int64_t n_ids, prompt_tokens;
+    size_t prompt_bytes, text_bytes, whole_bytes; /* texts may have NULs before their last one */
 };
 struct zinf_text_events {
     size_t size;

@@ -134,6 +134,10 @@ const struct option generate_rows[] = {
     OPTION("--no-repeat-ngram", INTEGER, AT(no_repeat_ngram), "N",
      "no row of N tokens comes twice", .max = 1 << 24, .otherwise = "0, off",
      .aliases = "no_repeat_ngram_size"),
+    {.flag = NULL}
+};
+
+const struct option generate_beams[] = {
     OPTION("--num-beams", INTEGER, AT(num_beams), "N",
      "beam search: follow the N likeliest continuations, draw nothing", .min = 1, .max = 1 << 12,
      .otherwise = "1"),

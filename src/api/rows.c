@@ -367,6 +367,7 @@ const struct option_group job_groups[] = {
     {.rows = job_pairs},   {.rows = job_dtype},
     {.rows = job_device},  {.rows = job_seats},
     {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
+    {.rows = generate_beams, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = job_chat},    {.rows = job_texts},
     {.rows = job_metrics}, {.rows = job_predictions},
     {.rows = NULL},

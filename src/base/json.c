@@ -100,6 +100,38 @@ size_t zinf_utf8_check(const char *text, size_t bytes)
     return i;
 }
 
+char *zinf_json_quote(const char *text, size_t bytes)
+{
+    static const char hex[] = "0123456789abcdef";
+    char *out = malloc(6 * bytes + 3), *to = out;
+    if (!out)
+        return NULL;
+    *to++ = '"';
+    for (size_t i = 0; i < bytes;) {
+        const size_t good = zinf_utf8_check(text + i, bytes - i);
+        for (const size_t end = i + good; i < end; i++) {
+            const unsigned char c = (unsigned char)text[i];
+            if (c == '"' || c == '\\')
+                *to++ = '\\';
+            if (c >= 0x20) {
+                *to++ = (char)c;
+                continue;
+            }
+            memcpy(to, "\\u00", 4);
+            to[4] = hex[c >> 4];
+            to[5] = hex[c & 15];
+            to += 6;
+        }
+        if (i == bytes)
+            break;
+        memcpy(to, text[i] ? "\xef\xbf\xbd" : "\\u0000", text[i] ? 3 : 6);
+        to += text[i] ? 3 : 6;
+        i++;
+    }
+    memcpy(to, "\"", 2);
+    return out;
+}
+
 /* cJSON does not look at encodings or at bare control characters; the rest of us must be able to
  * rely on UTF-8. */
 static int check_utf8(const char *text, size_t bytes, const char *what)

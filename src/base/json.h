@@ -25,6 +25,9 @@ int zinf_json_parse(const char *text, size_t bytes, const char *what, unsigned f
 int zinf_json_keep_numbers(cJSON *value, const char *text, const char *what);
 /* With the numbers' own text: 4.0 stays 4.0. The caller frees with cJSON_free; NULL: no memory. */
 char *zinf_json_print(const cJSON *value);
+/* Bytes as a JSON string with its quotes, on the heap: a NUL becomes \u0000, bytes that are not
+ * UTF-8 the replacement character. NULL: no memory. */
+char *zinf_json_quote(const char *text, size_t bytes);
 int zinf_json_read_file(const char *path, size_t max_bytes, unsigned flags, cJSON **out);
 /* Where text stops being UTF-8 without NUL; bytes: nowhere. */
 size_t zinf_utf8_check(const char *text, size_t bytes);

@@ -84,15 +84,24 @@ static void made_one(void *arg, size_t number, const struct zinf_answer *answer)
 static void made(void *arg, size_t number, const struct zinf_answer *answer)
 {
     (void)arg;
-    printf("%s%s\n", number ? "\n" : "", answer->whole);
+    fputs(number ? "\n" : "", stdout);
+    fwrite(answer->whole, 1, answer->whole_bytes, stdout);
+    putchar('\n');
+}
+
+static void put_text(cJSON *object, const char *key, const char *text, size_t bytes)
+{
+    char *quoted = zinf_json_quote(text, bytes);
+    cJSON_AddItemToObject(object, key, quoted ? cJSON_CreateRaw(quoted) : NULL);
+    free(quoted);
 }
 
 static void made_json(void *arg, size_t number, const struct zinf_answer *answer)
 {
     cJSON *object = cJSON_CreateObject();
     (void)number;
-    cJSON_AddStringToObject(object, "prompt", answer->prompt);
-    cJSON_AddStringToObject(object, "text", answer->text);
+    put_text(object, "prompt", answer->prompt, answer->prompt_bytes);
+    put_text(object, "text", answer->text, answer->text_bytes);
     cJSON_AddStringToObject(object, "finish", answer->finish);
     cJSON_AddNumberToObject(object, "prompt_tokens", (double)answer->prompt_tokens);
     cJSON_AddNumberToObject(object, "new_tokens", (double)answer->n_ids);
@@ -161,6 +170,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_chat),
     CLI_DOOR(job_template),
     CLI_DOOR(generate_rows),
+    CLI_DOOR(generate_beams),
     CLI_DOOR(job_texts),
     {.rows = own_json},
     CLI_DOOR(job_texts_seed),

@@ -115,6 +115,31 @@ struct zinf_generate_speed {
     int64_t prompt_tokens, new_tokens, decoded_tokens; /* the last: by calls without a prompt */
     double prompt_seconds, decode_seconds;
 };
+
+/* ---- texts that come while others are made ---- */
+
+/* A text takes a sequence of the trainer's decode shape (of a trainer without one there is one text
+ * at a time) and part in every call until it ends; its options are its own, and its tokens do not
+ * depend on the company. The trainer is borrowed, and nobody else uses it meanwhile. */
+struct zinf_generator;
+int zinf_generator_create(struct zinf_generator **out, struct zinf_trainer *trainer);
+void zinf_generator_destroy(struct zinf_generator *generator);       /* NULL: nothing */
+int64_t zinf_generator_room(const struct zinf_generator *generator); /* texts that can be added */
+/* Begins a text with the next call. number: of its draws, and what made is told. Options and text
+ * are borrowed until the text's finish says why it ended. -EINVAL: its prompt or source is too
+ * long, or options ask for beams; -EBUSY: there is no room. */
+int zinf_generator_add(struct zinf_generator *generator,
+                       const struct zinf_generate_options *options, int64_t number,
+                       struct zinf_text *text);
+/* The text takes part no more; its finish stays. */
+void zinf_generator_drop(struct zinf_generator *generator, const struct zinf_text *text);
+/* One call of the trainer, with tokens of all texts under way, whose number it returns; < 0: it
+ * failed, and none goes on. */
+int64_t zinf_generator_call(struct zinf_generator *generator);
+const struct zinf_generate_speed *zinf_generator_speed(const struct zinf_generator *generator);
+
+/* ---- a number of texts ---- */
+
 /* texts: with n_prompt ids each, at least 1 and, with a decode shape, at most its capacity. */
 int zinf_generate(struct zinf_trainer *trainer, const struct zinf_generate_options *options,
                   struct zinf_text *texts, int64_t n_texts, struct zinf_generate_speed *speed);

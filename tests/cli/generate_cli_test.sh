@@ -215,4 +215,16 @@ hub_name() { # a name that is no folder is found in the cache of Hugging Face's 
     HF_HOME=$work/hub run 1 "$zinf" generate --model org/tiny --prompt Hi && complains "no such folder"
 }
 check "a name of the hub" hub_name
+# ---- a NUL is a character of a text ----
+
+check "a model of bytes" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
+    --vocab 257 --context 256 --tokenizer bytes --seed 5 --output bytes
+check "a text with a NUL" run 0 "$zinf" generate --model bytes --threads 1 --device host --json \
+    --prompt abc --max-new-tokens 100 --temperature 1 --ignore-eos --seed 5
+LC_ALL=C grep -q '"text":".*\\u0000[^"].*","finish":"length"' said.out
+verdict $? "is not cut there in JSON"
+check "as it is" run 0 "$zinf" generate --model bytes --threads 1 --device host \
+    --prompt abc --max-new-tokens 100 --temperature 1 --ignore-eos --seed 5
+[ "$(LC_ALL=C tr -cd '\000' <said.out | wc -c)" -ge 1 ] && [ "$(wc -c <said.out)" -ge 100 ]
+verdict $? "nor as plain text"
 finish

@@ -262,6 +262,56 @@ static void test_company_changes_no_text(void)
     free_texts(wanted);
 }
 
+/* Texts that come one by one while others grow, with options of their own, are those that they are
+ * alone; one that is dropped leaves its place. */
+static void test_texts_come_and_go(void)
+{
+    static const struct zinf_decode_shape shape = {.sequences = 3, .capacity = 30, .rows = 4};
+    struct zinf_generate_options drawn = {.sampler = {.temperature = 0.8, .seed = 4},
+                                          .max_new_tokens = 15};
+    struct zinf_generate_options options[TEXTS];
+    struct zinf_text wanted[TEXTS], texts[TEXTS], dropped;
+    struct zinf_generator *g;
+    struct zinf_trainer *t;
+    struct zinf_config *config;
+    char folder[600];
+    fixture_folder(folder, "mistral_a");
+    generate_texts(folder, NULL, &drawn, wanted);
+    CHECKF(!open_trainer(&t, &config, folder, &(struct setting){0}, &shape, 30), "%s",
+           zinf_error());
+    CHECK(!zinf_generator_create(&g, t) && zinf_generator_room(g) == 3);
+    begin_text(&dropped, 0, 5);
+    CHECK(!zinf_generator_add(g, &drawn, 0, &dropped) && zinf_generator_call(g) == 1);
+    int64_t under_way = 1;
+    for (int64_t i = 0; i < TEXTS; i++) {
+        begin_text(&texts[i], i, 1 + i * 5 % 11);
+        options[i] = drawn;
+        options[i].max_new_tokens = 15 - i;
+        while (under_way > 0 && !zinf_generator_room(g))
+            under_way = zinf_generator_call(g);
+        CHECKF(!zinf_generator_add(g, &options[i], i, &texts[i]), "%s", zinf_error());
+        if (i == 1)
+            zinf_generator_drop(g, &dropped);
+        under_way = zinf_generator_call(g);
+    }
+    while (under_way > 0)
+        under_way = zinf_generator_call(g);
+    CHECK(under_way == 0 && dropped.finish == ZINF_FINISH_NONE);
+    for (int64_t i = 0; i < TEXTS; i++) {
+        CHECK(texts[i].n_new == options[i].max_new_tokens);
+        CHECKF(!memcmp(texts[i].ids, wanted[i].ids,
+                       (size_t)(texts[i].n_prompt + texts[i].n_new) * sizeof(int32_t)),
+               "text %d", (int)i);
+    }
+    options[0].beams.n = 2;
+    CHECK(zinf_generator_add(g, &options[0], 0, &texts[0]) == -EINVAL);
+    zinf_generator_destroy(g);
+    close_trainer(t, config);
+    free(dropped.ids);
+    free_texts(wanted);
+    free_texts(texts);
+}
+
 static int stop_at_five(void *arg, int64_t number, const struct zinf_text *text)
 {
     int64_t *asked = arg;
@@ -437,6 +487,7 @@ int main(void)
     TAP_RUN(test_window_needs_fewer_slots);
     TAP_RUN(test_places_change_no_bit);
     TAP_RUN(test_company_changes_no_text);
+    TAP_RUN(test_texts_come_and_go);
     TAP_RUN(test_texts_end);
     TAP_RUN(test_refusals);
     TAP_RUN(test_tokens_of_transformers);

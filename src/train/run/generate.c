@@ -14,18 +14,18 @@
 
 /* A text under way. */
 struct place {
-    int64_t text; /* -1: free */
-    int64_t seen; /* tokens of it that the model has seen */
-    int64_t now;  /* that the next call takes */
+    struct zinf_text *text; /* NULL: the place is free */
+    int64_t number;         /* the text's, in draws and in calls of made */
+    int64_t seen;           /* tokens of it that the model has seen */
+    int64_t now;            /* that the next call takes */
+    const struct zinf_generate_options *options;
 };
 
-struct generation {
+struct zinf_generator {
     struct zinf_trainer *trainer;
-    const struct zinf_generate_options *options;
-    struct zinf_text *texts;
-    struct zinf_generate_speed *speed;
-    int64_t n_texts, next; /* the first one that has not begun */
-    int64_t capacity, vocab;
+    const struct zinf_decode_shape *shape; /* NULL: nothing is remembered */
+    struct zinf_generate_speed speed;
+    int64_t vocab;
     float *logits; /* [places][vocab] */
     void *scratch; /* [vocab] of 8 bytes */
     uint8_t *seen; /* [vocab] zeros */
@@ -42,6 +42,23 @@ const char *zinf_finish_name(enum zinf_finish finish)
 }
 
 /* ---- one text ---- */
+
+/* How many tokens of a text can be shown to the model. */
+static int64_t capacity(const struct zinf_trainer *trainer, const struct zinf_text *text)
+{
+    const struct zinf_decode_shape *shape = zinf_trainer_decode_shape(trainer);
+    return shape ? shape->capacity : whole_capacity(trainer, text, 1);
+}
+
+static int check_text(const struct zinf_trainer *trainer, int64_t number,
+                      const struct zinf_text *text)
+{
+    if (text->n_prompt < 1 || text->n_prompt > capacity(trainer, text))
+        return zinf_fail(-EINVAL, "text %lld has %lld tokens; there must be from 1 to %lld",
+                         (long long)number + 1, (long long)text->n_prompt,
+                         (long long)capacity(trainer, text));
+    return call_sources_check(zinf_trainer_decode_shape(trainer), text, number);
+}
 
 static int64_t length(const struct zinf_text *text)
 {
@@ -70,22 +87,22 @@ static int append(struct zinf_text *text, int32_t id)
     return 0;
 }
 
-/* The next token of a text from its logits; says whether the text has ended. */
-static int extend(struct generation *g, int64_t number, float *logits)
+/* The next token of a text from its logits. */
+static int extend(struct zinf_generator *g, const struct place *place, float *logits)
 {
-    const struct zinf_generate_options *o = g->options;
-    struct zinf_text *text = &g->texts[number];
+    const struct zinf_generate_options *o = place->options;
+    struct zinf_text *text = place->text;
     struct zinf_sampler sampler = o->sampler;
-    sampler.text = (uint32_t)number;
+    sampler.text = (uint32_t)place->number;
     zinf_sample_penalize(sampler.repetition_penalty, text->ids, length(text), logits, g->seen);
     zinf_sample_ban_repeats(sampler.no_repeat_ngram, text->ids, length(text), logits);
-    const struct zinf_word_place place = {.ids = text->ids,
+    const struct zinf_word_place where = {.ids = text->ids,
                                           .n = length(text),
                                           .n_new = text->n_new,
                                           .most_new = o->max_new_tokens,
                                           .ends = o->ends,
                                           .n_ends = o->n_ends};
-    zinf_sample_apply_rules(&o->rules, &place, logits, g->vocab);
+    zinf_sample_apply_rules(&o->rules, &where, logits, g->vocab);
     int32_t id = zinf_sample(&sampler, logits, g->vocab, (uint64_t)text->n_new, g->scratch);
     if (is_end(o, id)) {
         text->finish = ZINF_FINISH_END;
@@ -94,12 +111,12 @@ static int extend(struct generation *g, int64_t number, float *logits)
     int code = append(text, id);
     if (code)
         return code;
-    g->speed->new_tokens++;
+    g->speed.new_tokens++;
     if (text->n_new >= o->max_new_tokens)
         text->finish = ZINF_FINISH_LENGTH;
-    else if (length(text) > g->capacity) /* it could not be shown to the model */
+    else if (length(text) > capacity(g->trainer, text)) /* it could not be shown to the model */
         text->finish = ZINF_FINISH_CONTEXT;
-    code = o->made ? o->made(o->arg, number, text) : 0;
+    code = o->made ? o->made(o->arg, place->number, text) : 0;
     if (code > 0)
         text->finish = ZINF_FINISH_STOP;
     return code < 0 ? code : 0;
@@ -107,22 +124,9 @@ static int extend(struct generation *g, int64_t number, float *logits)
 
 /* ---- calls ---- */
 
-/* Free places take the texts that have not begun; false: there are none under way. */
-static bool fill_places(struct generation *g)
-{
-    bool any = false;
-    for (int64_t p = 0; p < g->n_places; p++) {
-        struct place *place = &g->places[p];
-        if (place->text < 0 && g->next < g->n_texts)
-            *place = (struct place){.text = g->next++};
-        any = any || place->text >= 0;
-    }
-    return any;
-}
-
 /* How many tokens of each text the call takes: one of each text that only waits for one comes
  * before prompts. Whether there are any of these. */
-static bool choose_rows(struct generation *g)
+static bool choose_rows(struct zinf_generator *g)
 {
     int64_t left = g->n_rows;
     bool prompts = false;
@@ -130,9 +134,9 @@ static bool choose_rows(struct generation *g)
     for (int turn = 0; turn < 2; turn++)
         for (int64_t p = 0; p < g->n_places; p++) {
             struct place *place = &g->places[p];
-            if (place->text < 0)
+            const struct zinf_text *text = place->text;
+            if (!text)
                 continue;
-            const struct zinf_text *text = &g->texts[place->text];
             int64_t unseen = length(text) - place->seen;
             bool prompt = place->seen < text->n_prompt, begins = !place->seen && left;
             if (turn != (int)prompt || (begins && !call_sources_take(&g->coming, text)))
@@ -140,23 +144,22 @@ static bool choose_rows(struct generation *g)
             place->now = unseen < left ? unseen : left;
             left -= place->now;
             prompts = prompts || (prompt && place->now);
-            g->speed->prompt_tokens += prompt ? place->now : 0;
-            g->speed->prompt_tokens += begins ? text->n_source : 0;
+            g->speed.prompt_tokens += prompt ? place->now : 0;
+            g->speed.prompt_tokens += begins ? text->n_source : 0;
         }
     return prompts;
 }
 
-static bool ends_now(const struct generation *g, const struct place *place)
+static bool ends_now(const struct place *place)
 {
-    return place->text >= 0 && place->now > 0 &&
-           place->seen + place->now == length(&g->texts[place->text]);
+    return place->text && place->now > 0 && place->seen + place->now == length(place->text);
 }
 
-static int64_t add_rows(struct generation *g, int64_t row, int64_t p, int64_t first, int64_t n)
+static int64_t add_rows(struct zinf_generator *g, int64_t row, int64_t p, int64_t first, int64_t n)
 {
     const struct place *place = &g->places[p];
     for (int64_t i = first; i < first + n; i++, row++) {
-        g->ids[row] = g->texts[place->text].ids[place->seen + i];
+        g->ids[row] = place->text->ids[place->seen + i];
         g->sequences[row] = g->sources[row] = (int32_t)p;
         g->positions[row] = (int32_t)(place->seen + i);
     }
@@ -164,28 +167,28 @@ static int64_t add_rows(struct generation *g, int64_t row, int64_t p, int64_t fi
 }
 
 /* Rows whose logits are wanted come last. */
-static struct zinf_decode_rows make_rows(struct generation *g)
+static struct zinf_decode_rows make_rows(struct zinf_generator *g)
 {
     struct zinf_decode_rows rows = {
         .ids = g->ids, .sequences = g->sequences, .positions = g->positions, .sources = g->sources};
     for (int64_t p = 0; p < g->n_places; p++) {
         const struct place *place = &g->places[p];
-        if (place->text < 0)
+        if (!place->text)
             continue;
-        rows.n = add_rows(g, rows.n, p, 0, place->now - ends_now(g, place));
+        rows.n = add_rows(g, rows.n, p, 0, place->now - ends_now(place));
         if (!place->seen && place->now)
-            call_sources_add(&g->coming, &g->texts[place->text], p);
+            call_sources_add(&g->coming, place->text, p);
     }
     call_sources_show(&g->coming, &rows);
     for (int64_t p = 0; p < g->n_places; p++)
-        if (ends_now(g, &g->places[p])) {
+        if (ends_now(&g->places[p])) {
             rows.n = add_rows(g, rows.n, p, g->places[p].now - 1, 1);
             rows.n_logits++;
         }
     return rows;
 }
 
-static int take_call(struct generation *g)
+static int take_call(struct zinf_generator *g)
 {
     uint64_t begin = zinf_now_ns();
     bool prompts = choose_rows(g);
@@ -194,53 +197,42 @@ static int take_call(struct generation *g)
     int64_t row = 0;
     for (int64_t p = 0; !code && p < g->n_places; p++) {
         struct place *place = &g->places[p];
-        bool wanted = ends_now(g, place);
+        bool wanted = ends_now(place);
         place->seen += place->now;
         place->now = 0;
         if (!wanted)
             continue;
-        code = extend(g, place->text, g->logits + row++ * g->vocab);
-        if (g->texts[place->text].finish)
-            place->text = -1;
+        code = extend(g, place, g->logits + row++ * g->vocab);
+        if (place->text->finish)
+            place->text = NULL;
     }
     double seconds = (double)(zinf_now_ns() - begin) * 1e-9;
-    *(prompts ? &g->speed->prompt_seconds : &g->speed->decode_seconds) += seconds;
-    g->speed->decoded_tokens += prompts ? 0 : row;
+    *(prompts ? &g->speed.prompt_seconds : &g->speed.decode_seconds) += seconds;
+    g->speed.decoded_tokens += prompts ? 0 : row;
     return code;
 }
 
-/* The whole text for each of its tokens; beyond the trainer's length a window of it. */
-static int compute_again(struct generation *g, int64_t number)
+/* A token from the whole text; beyond the trainer's length from a window of it. */
+static int compute_again(struct zinf_generator *g, struct place *place)
 {
-    struct zinf_text *text = &g->texts[number];
-    int code = 0;
-    g->speed->prompt_tokens += text->n_prompt + text->n_source;
-    while (!code && !text->finish) {
-        uint64_t begin = zinf_now_ns();
-        bool first = !text->n_new;
-        code = whole_logits(g->trainer, text, text->ids, length(text), g->logits);
-        if (!code)
-            code = extend(g, number, g->logits);
-        double seconds = (double)(zinf_now_ns() - begin) * 1e-9;
-        *(first ? &g->speed->prompt_seconds : &g->speed->decode_seconds) += seconds;
-        g->speed->decoded_tokens += !first;
-    }
+    const struct zinf_text *text = place->text;
+    uint64_t begin = zinf_now_ns();
+    bool first = !text->n_new;
+    g->speed.prompt_tokens += first ? text->n_prompt + text->n_source : 0;
+    int code = whole_logits(g->trainer, text, text->ids, length(text), g->logits);
+    if (!code)
+        code = extend(g, place, g->logits);
+    double seconds = (double)(zinf_now_ns() - begin) * 1e-9;
+    *(first ? &g->speed.prompt_seconds : &g->speed.decode_seconds) += seconds;
+    g->speed.decoded_tokens += !first;
+    if (text->finish)
+        place->text = NULL;
     return code;
 }
 
-/* ---- all texts ---- */
+/* ---- the door ---- */
 
-static int check_texts(const struct generation *g)
-{
-    for (int64_t i = 0; i < g->n_texts; i++)
-        if (g->texts[i].n_prompt < 1 || g->texts[i].n_prompt > g->capacity)
-            return zinf_fail(-EINVAL, "text %lld has %lld tokens; there must be from 1 to %lld",
-                             (long long)i + 1, (long long)g->texts[i].n_prompt,
-                             (long long)g->capacity);
-    return call_sources_check(zinf_trainer_decode_shape(g->trainer), g->texts, g->n_texts);
-}
-
-static int take_memory(struct generation *g)
+static int take_memory(struct zinf_generator *g)
 {
     size_t vocab = (size_t)g->vocab, rows = (size_t)g->n_rows, places = (size_t)g->n_places;
     g->logits = malloc(places * vocab * sizeof *g->logits);
@@ -253,44 +245,123 @@ static int take_memory(struct generation *g)
     g->sequences = g->ids + rows;
     g->positions = g->sequences + rows;
     g->sources = g->positions + rows;
-    for (size_t p = 0; p < places; p++)
-        g->places[p].text = -1;
-    return call_sources_init(&g->coming, zinf_trainer_decode_shape(g->trainer));
+    return call_sources_init(&g->coming, g->shape);
+}
+
+int zinf_generator_create(struct zinf_generator **out, struct zinf_trainer *trainer)
+{
+    struct zinf_generator *g = *out = calloc(1, sizeof *g);
+    if (!g)
+        return zinf_fail(-ENOMEM, "no memory for a generator");
+    g->trainer = trainer;
+    g->shape = zinf_trainer_decode_shape(trainer);
+    g->vocab = zinf_model_facts(zinf_trainer_model(trainer))->vocab;
+    g->n_places = g->shape ? places_of(g->shape, 1) : 1;
+    g->n_rows = g->shape ? g->shape->rows : 1;
+    int code = take_memory(g);
+    if (!code)
+        return 0;
+    zinf_generator_destroy(g);
+    *out = NULL;
+    return code;
+}
+
+void zinf_generator_destroy(struct zinf_generator *g)
+{
+    if (!g)
+        return;
+    free(g->logits);
+    free(g->scratch);
+    free(g->seen);
+    free(g->places);
+    free(g->ids);
+    call_sources_fini(&g->coming);
+    free(g);
+}
+
+static int64_t n_under_way(const struct zinf_generator *g)
+{
+    int64_t n = 0;
+    for (int64_t p = 0; p < g->n_places; p++)
+        n += g->places[p].text != NULL;
+    return n;
+}
+
+int64_t zinf_generator_room(const struct zinf_generator *g)
+{
+    return g->n_places - n_under_way(g);
+}
+
+int zinf_generator_add(struct zinf_generator *g, const struct zinf_generate_options *options,
+                       int64_t number, struct zinf_text *text)
+{
+    int64_t p = 0;
+    int code = check_text(g->trainer, number, text);
+    while (p < g->n_places && g->places[p].text)
+        p++;
+    if (!code && p == g->n_places)
+        code = zinf_fail(-EBUSY, "%lld texts are under way", (long long)g->n_places);
+    if (!code && options->beams.n > 1)
+        code = zinf_fail(-EINVAL, "texts that come one after the other have no beams");
+    if (code)
+        return code;
+    text->n_new = 0;
+    text->finish = ZINF_FINISH_NONE;
+    g->places[p] = (struct place){.text = text, .number = number, .options = options};
+    return 0;
+}
+
+void zinf_generator_drop(struct zinf_generator *g, const struct zinf_text *text)
+{
+    for (int64_t p = 0; p < g->n_places; p++)
+        if (g->places[p].text == text)
+            g->places[p] = (struct place){0};
+}
+
+int64_t zinf_generator_call(struct zinf_generator *g)
+{
+    int code = 0;
+    if (n_under_way(g))
+        code = g->shape ? take_call(g) : compute_again(g, &g->places[0]);
+    return code ? code : n_under_way(g);
+}
+
+const struct zinf_generate_speed *zinf_generator_speed(const struct zinf_generator *g)
+{
+    return &g->speed;
+}
+
+static int generate_all(struct zinf_trainer *trainer, const struct zinf_generate_options *options,
+                        struct zinf_text *texts, int64_t n_texts, struct zinf_generate_speed *speed)
+{
+    struct zinf_generator *g;
+    int64_t next = 0, left = n_texts;
+    int code = zinf_generator_create(&g, trainer);
+    while (!code && left) {
+        for (; !code && next < n_texts && zinf_generator_room(g); next++)
+            code = zinf_generator_add(g, options, next, &texts[next]);
+        int64_t n = code ? code : zinf_generator_call(g);
+        code = n < 0 ? (int)n : 0;
+        left = n + n_texts - next;
+    }
+    if (!code)
+        *speed = *zinf_generator_speed(g);
+    zinf_generator_destroy(g);
+    return code;
 }
 
 int zinf_generate(struct zinf_trainer *trainer, const struct zinf_generate_options *options,
                   struct zinf_text *texts, int64_t n_texts, struct zinf_generate_speed *speed)
 {
-    const struct zinf_decode_shape *shape = zinf_trainer_decode_shape(trainer);
-    struct generation g = {.trainer = trainer,
-                           .options = options,
-                           .texts = texts,
-                           .speed = speed,
-                           .n_texts = n_texts,
-                           .capacity =
-                               shape ? shape->capacity : whole_capacity(trainer, texts, n_texts),
-                           .vocab = zinf_model_facts(zinf_trainer_model(trainer))->vocab,
-                           .n_places = shape ? places_of(shape, 1) : 1,
-                           .n_rows = shape ? shape->rows : 1};
+    int code = 0;
     *speed = (struct zinf_generate_speed){0};
-    int code = check_texts(&g);
     for (int64_t i = 0; !code && i < n_texts; i++) {
+        code = check_text(trainer, i, &texts[i]);
         texts[i].n_new = 0;
         texts[i].finish = ZINF_FINISH_NONE;
     }
-    if (!code && options->beams.n > 1)
-        return generate_by_beams(trainer, options, texts, n_texts, speed);
-    if (!code)
-        code = take_memory(&g);
-    while (!code && shape && fill_places(&g))
-        code = take_call(&g);
-    for (int64_t i = 0; !code && !shape && i < n_texts; i++)
-        code = compute_again(&g, i);
-    free(g.logits);
-    free(g.scratch);
-    free(g.seen);
-    free(g.places);
-    free(g.ids);
-    call_sources_fini(&g.coming);
-    return code;
+    if (code)
+        return code;
+    return options->beams.n > 1 ? generate_by_beams(trainer, options, texts, n_texts, speed)
+                                : generate_all(trainer, options, texts, n_texts, speed);
 }

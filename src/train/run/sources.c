@@ -48,18 +48,15 @@ void call_sources_show(const struct call_sources *s, struct zinf_decode_rows *ro
     rows->n_source = s->n;
 }
 
-int call_sources_check(const struct zinf_decode_shape *shape, const struct zinf_text *texts,
-                       int64_t n_texts)
+int call_sources_check(const struct zinf_decode_shape *shape, const struct zinf_text *text,
+                       int64_t number)
 {
-    for (int64_t i = 0; shape && i < n_texts; i++) {
-        const int64_t n = texts[i].source ? texts[i].n_source : 0;
-        const int64_t least = shape->sources ? 1 : 0;
-        const int64_t most = shape->sources ? shape->source_capacity : 0;
-        if (n < least || n > most)
-            return zinf_fail(-EINVAL,
-                             "text %lld has a source of %lld tokens; there must be from %lld to "
-                             "%lld",
-                             (long long)i + 1, (long long)n, (long long)least, (long long)most);
-    }
-    return 0;
+    const int64_t n = text->source ? text->n_source : 0;
+    const int64_t least = shape && shape->sources ? 1 : 0;
+    const int64_t most = shape && shape->sources ? shape->source_capacity : 0;
+    if (!shape || (n >= least && n <= most))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "text %lld has a source of %lld tokens; there must be from %lld to %lld",
+                     (long long)number + 1, (long long)n, (long long)least, (long long)most);
 }

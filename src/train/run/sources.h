@@ -29,8 +29,9 @@ static inline int64_t places_of(const struct zinf_decode_shape *shape, int64_t e
     const int64_t n = shape->sequences / each;
     return shape->sources && shape->sources < n ? shape->sources : n;
 }
-/* -EINVAL: a text's source is longer than the shape has room for, or must or must not be there. */
-int call_sources_check(const struct zinf_decode_shape *shape, const struct zinf_text *texts,
-                       int64_t n_texts);
+/* -EINVAL: the text's source is longer than the shape has room for, or must or must not be there.
+ * shape NULL: any will do. */
+int call_sources_check(const struct zinf_decode_shape *shape, const struct zinf_text *text,
+                       int64_t number);
 
 #endif
