@@ -60,6 +60,7 @@ has_module zlib || need zlib1g-dev
 has_module libzstd || need libzstd-dev
 has_module libcrypto || need libssl-dev
 has_module sentencepiece || need libsentencepiece-dev
+has_module libmicrohttpd || need libmicrohttpd-dev
 has_tool mpicc || need libopenmpi-dev
 has_tool mpirun || need openmpi-bin
 if [ "$tests" = yes ]; then
@@ -69,6 +70,7 @@ if [ "$tests" = yes ]; then
     has_tool fish || need fish
     has_tool script || need bsdutils
     has_tool ip || need iproute2
+    has_tool curl || need curl
     [ -f /usr/share/i18n/locales/de_DE ] || need locales
 fi
 
@@ -99,6 +101,8 @@ translate() {
     pacman:libicu-dev) echo icu ;;
     dnf:libsentencepiece-dev | zypper:libsentencepiece-dev) echo sentencepiece-devel ;;
     pacman:libsentencepiece-dev) echo sentencepiece ;;
+    dnf:libmicrohttpd-dev | zypper:libmicrohttpd-dev) echo libmicrohttpd-devel ;;
+    pacman:libmicrohttpd-dev) echo libmicrohttpd ;;
     dnf:libopenmpi-dev) echo openmpi-devel ;;
     zypper:libopenmpi-dev) echo openmpi4-devel ;;
     dnf:openmpi-bin | pacman:openmpi-bin | pacman:libopenmpi-dev) echo openmpi ;;

@@ -25,6 +25,17 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/bench/bench_schedule.c src/cli/bench/bench_all.c src/cli/estimate/estimate_sources.c
 zinf_LDADD = libcli.la libcore.la $(EXTERNAL_LIBS)
 
+libcli_la_SOURCES += src/cli/serve/serve.h src/cli/serve/cmd_serve.c
+if HAVE_MICROHTTPD
+libcli_la_SOURCES += src/cli/serve/serve_answer.c src/cli/serve/serve_ask.c src/cli/serve/serve_desk.c \
+	src/cli/serve/serve_line.c src/cli/serve/serve_maker.c src/cli/serve/serve_page.c src/cli/serve/serve_run.c
+libcli_la_LIBADD = $(MICROHTTPD_LIBS)
+else
+libcli_la_SOURCES += src/cli/serve/serve_without.c
+endif
+EXTRA_DIST += src/cli/serve/serve_without.c
+script_tests += tests/cli/serve_test.sh
+
 bashcompletiondir = $(datarootdir)/bash-completion/completions
 dist_bashcompletion_DATA = src/cli/completions/zinf
 zshcompletiondir = $(datarootdir)/zsh/site-functions

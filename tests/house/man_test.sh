@@ -11,7 +11,7 @@ for page in "$SRCDIR"/man/*.[157] "$SRCDIR"/man/zinf_aio.3 "$BUILDDIR"/man/zinf_
     fi
 done
 
-for command in init train data eval generate gradients export estimate inspect config report plot verify doctor launch \
+for command in init train data eval generate serve gradients export estimate inspect config report plot verify doctor launch \
     "bench nvme" "bench optim" "bench gemm" "bench attention" "bench pcie" \
     "bench memory" "bench schedule" "bench all"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"
@@ -31,7 +31,7 @@ for command in init train data eval generate gradients export estimate inspect c
         verdict 1 "options of zinf $command"
     fi
 done
-for command in train eval generate estimate config "bench schedule"; do
+for command in train eval generate serve estimate config "bench schedule"; do
     twice=$("$zinf" help --rows $command | cut -f 1 | sort | uniq -d)
     [ -z "$twice" ] || echo "# twice:" $twice
     [ -z "$twice" ]
