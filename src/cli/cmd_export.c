@@ -25,7 +25,7 @@ struct export_command {
     bool merge;
 };
 
-static const char *const gguf_forms[] = {"f32", "f16", "bf16", "q8_0", "q4_0", NULL};
+static const char *const gguf_forms[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m", NULL};
 
 static int export_gguf(const struct export_command *o)
 {
@@ -87,8 +87,8 @@ static const struct option own[] = {
     OPTION("--dtype", TEXT, AT(dtype), "NAME", "fp32, bf16 or fp16", .words = cli_dtypes,
      .open = true, .otherwise = "as the training has them"),
     OPTION("--gguf", TEXT, AT(gguf), "FORM",
-     "write one GGUF file, matrices as f32, f16, bf16, q8_0 or q4_0; DIR may be any model "
-     "folder", .words = gguf_forms, .open = true),
+     "write one GGUF file, matrices as f32, f16, bf16, q8_0, q4_0 or q4_k_m; DIR may be any "
+     "model folder", .words = gguf_forms, .open = true),
     OPTION("--max-shard-size", SIZE, AT(to.max_shard_bytes), "SIZE", "largest file",
      .otherwise = "5GB"),
     CLI_NO_ROW

@@ -164,7 +164,7 @@ enum zinf_gguf_form {
     ZINF_GGUF_F16 = 1,
     ZINF_GGUF_Q4_0 = 2,
     ZINF_GGUF_Q8_0 = 8,
-    ZINF_GGUF_Q4_K = 12, /* read only, as Q6_K */
+    ZINF_GGUF_Q4_K = 12, /* blocks of 256, as Q6_K */
     ZINF_GGUF_Q6_K = 14,
     ZINF_GGUF_BF16 = 30,
 };

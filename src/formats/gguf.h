@@ -10,6 +10,10 @@
 #include "base/json.h"
 #include "formats/tensors_view.h"
 
+/* gguf_pack_k.c: 256 numbers into 144 and 210 bytes. */
+void gguf_pack_q4_k(const float *x, uint8_t *out);
+void gguf_pack_q6_k(const float *x, uint8_t *out);
+
 /* How the stored elements lie, as the model's tensor sees them. */
 enum zinf_gguf_order {
     ZINF_GGUF_PLAIN,

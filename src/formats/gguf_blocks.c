@@ -2,14 +2,14 @@
  * gguf_blocks: numbers in blocks of 32 or 256 with scales, as ggml's reference has them: the
  * rounding decides bits, so each product is made in fp32 and in this order.
  */
-#include "formats/formats.h"
+#include "formats/gguf.h"
 
 #include <math.h>
 
 #define WIDE_BLOCK 256 /* of Q4_K and Q6_K */
 
 static const struct form {
-    const char *name; /* NULL: it is read and not written */
+    const char *name; /* of a whole file; NULL: some of its matrices alone have it */
     enum zinf_gguf_form form;
     uint16_t block, bytes;
 } forms[] = {
@@ -18,7 +18,7 @@ static const struct form {
     {"bf16", ZINF_GGUF_BF16, 1, 2},
     {"q8_0", ZINF_GGUF_Q8_0, ZINF_GGUF_BLOCK, 34},
     {"q4_0", ZINF_GGUF_Q4_0, ZINF_GGUF_BLOCK, 18},
-    {NULL, ZINF_GGUF_Q4_K, WIDE_BLOCK, 144},
+    {"q4_k_m", ZINF_GGUF_Q4_K, WIDE_BLOCK, 144},
     {NULL, ZINF_GGUF_Q6_K, WIDE_BLOCK, 210},
 };
 #define N_FORMS (sizeof forms / sizeof *forms)
@@ -40,7 +40,7 @@ int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out)
         }
     return zinf_fail(-EINVAL,
                      "'%s' is no form of GGUF that can be written: use f32, f16, bf16, "
-                     "q8_0 or q4_0",
+                     "q8_0, q4_0 or q4_k_m",
                      name);
 }
 
@@ -126,8 +126,13 @@ void zinf_gguf_pack(enum zinf_gguf_form form, const float *values, uint64_t n, v
             pack_q4_0(values + i, to + zinf_gguf_bytes(form, i));
         break;
     case ZINF_GGUF_Q4_K:
+        for (uint64_t i = 0; i < n; i += WIDE_BLOCK)
+            gguf_pack_q4_k(values + i, to + zinf_gguf_bytes(form, i));
+        break;
     case ZINF_GGUF_Q6_K:
-        break; /* no name for writing leads here */
+        for (uint64_t i = 0; i < n; i += WIDE_BLOCK)
+            gguf_pack_q6_k(values + i, to + zinf_gguf_bytes(form, i));
+        break;
     }
 }
 

@@ -12,7 +12,7 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/deepspeed.h src/formats/deepspeed_folder.c src/formats/deepspeed.c \
 	src/formats/npy_header.h src/formats/npy_header.c src/formats/token_file.c \
 	src/formats/gguf.h src/formats/gguf_file.c src/formats/gguf_values.c \
-	src/formats/gguf_blocks.c src/formats/gguf_writer.c src/formats/folder.c
+	src/formats/gguf_pack_k.c src/formats/gguf_blocks.c src/formats/gguf_writer.c src/formats/folder.c
 
 FORMATS_TESTS = tests/formats/formats_test tests/formats/formats_folder_test tests/formats/formats_writer_test \
 	tests/formats/formats_header_test tests/formats/formats_tokens_test tests/formats/formats_torch_test \

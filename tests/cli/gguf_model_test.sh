@@ -40,13 +40,35 @@ same_adapter() {
         cmp by-folder/model/adapter_model.safetensors by-file/model/adapter_model.safetensors &&
         run 0 "$zinf" eval --model llama-f32.gguf --adapter by-file/model --data text.txt --seq-len 32
 }
+merged() { # the base by its file
+    run 0 "$zinf" export --merge --checkpoint by-folder/model --output of-folder --dtype fp32 &&
+        run 0 "$zinf" export --merge --checkpoint by-file/model --model llama-f32.gguf \
+            --output of-file --dtype fp32 && run 0 "$zinf" inspect of-file && says "no problem" &&
+        loss of-folder folder && loss of-file file && cmp folder file
+}
+planned() {
+    run 0 "$zinf" estimate --model llama-f32.gguf --seq-len 32 && says "parameters"
+}
 inspected() {
     exported gpt2 q8_0 && run 0 "$zinf" inspect gpt2-q8_0.gguf &&
         says "files: 1 of GGUF" "Q8_0" "model: gpt2" "tokenizer: bpe" "no problem found"
 }
+near() { # bound on how far the two losses are from each other
+    awk -F '[:,]' -v most="$1" '
+        { loss[NR] = $2 } END { d = loss[1] - loss[2]; exit !(d < most && d > -most) }' folder file
+}
 quantised() { # the loss of 8 bits is near that of the folder
-    loss "$fixtures/gpt2" folder && loss gpt2-q8_0.gguf file && awk -F '[:,]' '
-        { loss[NR] = $2 } END { d = loss[1] - loss[2]; exit !(d < 0.02 && d > -0.02) }' folder file
+    loss "$fixtures/gpt2" folder && loss gpt2-q8_0.gguf file && near 0.02
+}
+# Rows of whole blocks of 256: the last matrix and some of the layers' keep 6 bits.
+in_4_bits() {
+    run 0 "$zinf" init --arch llama --size 1-7b --layers 4 --hidden 256 --heads 4 --context 64 \
+        --tokenizer "$fixtures/llama" --output wide &&
+        run 0 "$zinf" export --checkpoint wide --gguf q4_k_m --output wide.gguf &&
+        run 0 "$zinf" inspect wide.gguf && says "Q6_K" "Q4_K" "no problem found" &&
+        grep -q "lm_head.weight *Q6_K" said.out && grep -q "1.mlp.up_proj.weight *Q4_K" said.out &&
+        grep -q "3.self_attn.v_proj.weight *Q6_K" said.out &&
+        loss wide folder && loss wide.gguf file && near 0.05
 }
 refused() { # words: bad.gguf is no model
     run 1 "$zinf" eval --model bad.gguf --data text.txt --seq-len 32 && complains "$@"
@@ -65,8 +87,11 @@ for family in llama gpt2; do
     check "$family: f16 is written again as it was read" same_file $family f16
 done
 check "the adapters of the folder" same_adapter
+check "merged into the file" merged
+check "estimate" planned
 check "inspect" inspected
 check "q8_0" quantised
+check "q4_k_m" in_4_bits
 check "another architecture" foreign
 check "another tokenizer" cutting
 check "another tensor" stranger

@@ -4,7 +4,10 @@
  */
 #include "formats_support.h"
 
+#include "base/random.h"
 #include "formats/gguf.h"
+
+#include <math.h>
 
 static const char *gguf_fixture(const char *name)
 {
@@ -64,6 +67,41 @@ static void test_unpacking(void)
         CHECKF(!memcmp(got, wanted, to->n_elems * sizeof *got), "%s", forms[i].stored);
     }
     zinf_tensors_close(file);
+}
+
+/* Numbers as weights are: what is unpacked errs by little. And those that are zero, tiny, huge or
+ * all equal come back without an infinity. */
+static void test_packing_wide(void)
+{
+    static const struct {
+        enum zinf_gguf_form form;
+        double most; /* relative */
+    } forms[] = {{ZINF_GGUF_Q4_K, 0.075}, {ZINF_GGUF_Q6_K, 0.02}};
+    static float values[64 * 256], got[64 * 256];
+    static uint8_t stored[64 * 256];
+    zinf_normal_fill(values, 0, 64 * 256, 5, 0, 0, 1);
+    for (size_t f = 0; f < 2; f++) {
+        double error = 0, norm = 0;
+        zinf_gguf_pack(forms[f].form, values, 64 * 256, stored);
+        zinf_gguf_unpack(forms[f].form, stored, 64 * 256, got);
+        for (int i = 0; i < 64 * 256; i++) {
+            double off = (double)got[i] - (double)values[i];
+            error += off * off;
+            norm += (double)values[i] * (double)values[i];
+        }
+        CHECKF(error < forms[f].most * forms[f].most * norm, "%g", sqrt(error / norm));
+        for (int kind = 0; kind < 5; kind++) {
+            static const float of[] = {0, 1e-38f, 3e4f, -0.5f, 2};
+            float block[256], out[256];
+            for (int i = 0; i < 256; i++)
+                block[i] = of[kind] * (kind == 2 && i % 3 ? -1 : 1);
+            zinf_gguf_pack(forms[f].form, block, 256, stored);
+            zinf_gguf_unpack(forms[f].form, stored, 256, out);
+            for (int i = 0; i < 256; i++)
+                CHECKF(fabsf(out[i] - block[i]) <= 0.04f * fabsf(block[i]) + 1e-6f, "%d: %g", kind,
+                       (double)out[i]);
+        }
+    }
 }
 
 static uint64_t number_at(const uint8_t *data, size_t bytes)
@@ -260,6 +298,7 @@ int main(void)
     begin_formats();
     TAP_RUN(test_blocks);
     TAP_RUN(test_unpacking);
+    TAP_RUN(test_packing_wide);
     TAP_RUN(test_file);
     TAP_RUN(test_reading);
     TAP_RUN(test_orders);

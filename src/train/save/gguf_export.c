@@ -84,6 +84,24 @@ static int open_source(struct exporting *e)
 
 /* ---- declaring ---- */
 
+/* The matrices that llama.cpp's q4_k_m keeps in 6 bits: the last one, also where it is the
+ * embedding, and in some layers those whose errors cost most. Its attn_qkv has 5 bits, here 6. */
+static bool keeps_more(const struct exporting *e, const struct tensor *t)
+{
+    static const char *const layers_keys[] = {"num_hidden_layers", "n_layer", NULL};
+    int64_t n = gguf_integer(e->config, layers_keys, 0);
+    unsigned layer = 0;
+    int used = 0;
+    bool tied =
+        !zinf_tensors_find(e->model, "lm_head.weight") || !strncmp(e->family->type, "gemma", 5);
+    if (sscanf(t->name, "blk.%5u.%n", &layer, &used) != 1 || !used)
+        return !strcmp(t->name, "output.weight") || (tied && !strcmp(t->name, "token_embd.weight"));
+    const char *part = t->name + used;
+    bool costly = layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
+    return !strcmp(part, "attn_qkv.weight") ||
+           (costly && (!strcmp(part, "attn_v.weight") || !strcmp(part, "ffn_down.weight")));
+}
+
 /* Small ones, norms and positions keep their precision; the first and the last matrix keep more
  * than 4 bits. */
 static enum zinf_gguf_form form_of(const struct exporting *e, const struct tensor *t, uint64_t row)
@@ -96,6 +114,10 @@ static enum zinf_gguf_form form_of(const struct exporting *e, const struct tenso
     if (form == ZINF_GGUF_Q4_0 &&
         (!strcmp(t->name, "token_embd.weight") || !strcmp(t->name, "output.weight")))
         form = ZINF_GGUF_Q8_0;
+    if (form == ZINF_GGUF_Q4_K)
+        form = row % zinf_gguf_block_elems(form) ? ZINF_GGUF_Q8_0
+               : keeps_more(e, t)                ? ZINF_GGUF_Q6_K
+                                                 : form;
     return row % zinf_gguf_block_elems(form) ? ZINF_GGUF_F16 : form;
 }
 
@@ -228,6 +250,7 @@ static uint32_t file_type(enum zinf_gguf_form form)
 {
     return form == ZINF_GGUF_Q4_0   ? 2
            : form == ZINF_GGUF_Q8_0 ? 7
+           : form == ZINF_GGUF_Q4_K ? 15
            : form == ZINF_GGUF_BF16 ? 32
                                     : form;
 }

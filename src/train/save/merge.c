@@ -140,6 +140,8 @@ static int find_base(struct merging *m, const cJSON *config)
         code = zinf_json_string(config, m->folder, "base_model_name_or_path", &named);
     if (code)
         return code;
+    if (named && zinf_is_gguf(named))
+        return zinf_gguf_as_folder(named, &m->base);
     if (!named || stat(named, &info) || !S_ISDIR(info.st_mode))
         return zinf_fail(-ENOENT, "%s: its base %s is no folder here: name it with --model DIR",
                          m->folder, named ? named : "is not named and");
