@@ -192,7 +192,7 @@ if command -v nm >/dev/null; then
     # Sources without an object are modules that this build leaves out.
     : >"$work/objects"
     : >"$work/missing"
-    modules='kernels/cuda/|net/net_mpi|net/net_nccl'
+    modules='kernels/cuda/|net/net_mpi|net/net_nccl|src/cli/serve/serve_'
     find $program -name '*.c' | sort | while read -r source; do
         object=$(object_of "$source")
         [ -z "$object" ] || echo "$source $object" >>"$work/objects"

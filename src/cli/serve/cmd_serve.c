@@ -25,7 +25,8 @@ static const struct options usual = {
 static const char usage[] =
     "usage: zinf serve --model DIR [options]\n"
     "\n"
-    "Answers requests of OpenAI's and TGI's clients by HTTP, and has a page to chat with.\n"
+    "Answers requests of OpenAI's and TGI's clients by HTTP, and has a page to chat\n"
+    "with.\n"
     "Requests that come at the same time share each pass over the model.\n";
 
 #define AT(field) .offset = offsetof(struct options, field)
