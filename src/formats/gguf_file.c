@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #define WINDOW_BYTES 65536
-#define MOST_TEXT_BYTES ((uint64_t)256 << 20) /* of all keys and values together */
-#define MOST_VALUES ((uint64_t)4 << 20)       /* so that a hostile header takes 400 MB at most */
+#define MOST_TEXT_BYTES ((uint64_t)64 << 20) /* of all keys and values together */
+#define MOST_VALUES ((uint64_t)4 << 20)      /* so that a hostile header takes 400 MB at most */
 #define MOST_TENSORS ((uint64_t)1 << 20)
 #define MOST_DIMENSIONS 4 /* of llama.cpp's */
 
@@ -73,7 +73,7 @@ static char *take_text(struct cursor *c)
         return NULL;
     c->text_bytes += n;
     if (c->text_bytes > MOST_TEXT_BYTES) {
-        fail(c, "its keys have more than 256 MiB");
+        fail(c, "its keys have more than 64 MiB");
         return NULL;
     }
     char *text = malloc(n + 1);

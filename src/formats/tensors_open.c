@@ -47,7 +47,10 @@ static int read_header(struct tensors_file *file)
         code = zinf_file_span_read(file->fd, file->path, first, sizeof first, 0);
     if (!code && zinf_gguf_is(first)) {
         file->kind = TENSORS_GGUF;
-        return zinf_gguf_file_init(&file->gguf, file->path, file->fd, file_bytes);
+        code = zinf_gguf_file_init(&file->gguf, file->path, file->fd, file_bytes);
+        cJSON_Delete(file->gguf.keys); /* zinf_gguf_read_keys is for these */
+        file->gguf.keys = NULL;
+        return code;
     }
     if (!code)
         code = zinf_torch_file_is(file->path, first);

@@ -31,6 +31,17 @@ same_file() { # family, form: of what was read, the same file is made again
     run 0 "$zinf" inspect again.gguf && grep -v again said.out >one
     run 0 "$zinf" inspect "$1-$2.gguf" && grep -v again said.out >two && rm again.gguf && cmp one two
 }
+same_pieces() { # a tokenizer of SentencePiece's
+    mkdir pieces && cp "$fixtures/llama/model.safetensors" "$fixtures/gemma2"/tokenizer* pieces &&
+        sed 's/"bos_token_id": 0/"bos_token_id": 1/; s/"eos_token_id": 1/"eos_token_id": 2/' \
+            "$fixtures/llama/config.json" >pieces/config.json || return 1
+    run 0 "$zinf" export --checkpoint pieces --gguf f16 --output pieces.gguf || return 1
+    for model in pieces pieces.gguf; do
+        run 0 "$zinf" data --model "$model" --data text.txt --seq-len 32 --samples 9 &&
+            cp said.out "of-$model" || return 1
+    done
+    [ -s of-pieces ] && cmp of-pieces of-pieces.gguf
+}
 adapted() { # model, output
     run 0 "$zinf" train --model "$1" --data text.txt --seq-len 32 --steps 3 --lora-rank 2 \
         --threads 1 --progress none --output "$2"
@@ -86,6 +97,11 @@ for family in llama gpt2; do
     check "$family: the text of the folder" same_text $family
     check "$family: f16 is written again as it was read" same_file $family f16
 done
+if "$zinf" data --model "$fixtures/gemma2" --data text.txt 2>&1 | grep -q "without SentencePiece"; then
+    skip "pieces" "built without SentencePiece"
+else
+    check "the pieces of the folder" same_pieces
+fi
 check "the adapters of the folder" same_adapter
 check "merged into the file" merged
 check "estimate" planned

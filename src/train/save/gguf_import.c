@@ -311,9 +311,9 @@ static int write_folder(struct importing *im)
 int zinf_gguf_as_folder(const char *path, char **folder)
 {
     struct importing im = {.path = path};
-    int code = zinf_gguf_read_keys(&im.keys, path);
+    int code = zinf_tensors_open(&im.tensors, path);
     if (!code)
-        code = zinf_tensors_open(&im.tensors, path);
+        code = zinf_gguf_read_keys(&im.keys, path);
     if (!code)
         code = write_folder(&im);
     if (!code) {
