@@ -31,6 +31,8 @@ export ASAN_OPTIONS="strict_string_checks=1:${ASAN_OPTIONS-}"
 export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS-}"
 export LSAN_OPTIONS="suppressions=$srcdir/tests/lsan.supp:print_suppressions=0:${LSAN_OPTIONS-}"
 export TSAN_OPTIONS="suppressions=$srcdir/tests/tsan.supp:halt_on_error=0:${TSAN_OPTIONS-}"
+# Sanitizers slow a test down by up to twenty times.
+export ZINF_TEST_LIMIT="${ZINF_TEST_LIMIT:-7200}"
 
 # Configure's own probes leak, which is no concern of ours.
 configure() { # sanitizer list
