@@ -249,7 +249,7 @@ static void add_vocabulary(const struct reading *r, cJSON *vocab, cJSON *added)
 
 static int write_bpe(const struct reading *r)
 {
-    const struct cut *cut;
+    const struct cut *cut = NULL;
     const cJSON *merges = key_of(r, "merges");
     int code = find_cut(r, &cut);
     if (!code && !cJSON_IsArray(merges))
