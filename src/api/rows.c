@@ -180,7 +180,7 @@ const struct option job_best[] = {
 };
 
 const struct option job_template[] = {
-    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "template of conversations",
+    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "chat template of conversations",
      .word = template_word, .open = true),
     END
 };

@@ -25,30 +25,34 @@ static const struct options usual = {
 static const char usage[] =
     "usage: zinf serve --model DIR [options]\n"
     "\n"
-    "Answers requests of OpenAI's and TGI's clients by HTTP, and has a page to chat\n"
-    "with.\n"
-    "Requests that come at the same time share each pass over the model.\n";
+    "Answers the requests of OpenAI's and TGI's clients by HTTP, and has a page to\n"
+    "chat with.\n"
+    "Requests that arrive at the same time share each pass over the model.\n";
 
 #define AT(field) .offset = offsetof(struct options, field)
 /* clang-format off */
 static const struct option own[] = {
     OPTION("--adapter", TEXTS, AT(adapters), "NAME=DIR...",
-     "and adapters of it, as PEFT writes them: models by these names"),
-    OPTION("--name", TEXT, AT(name), "NAME", "of the model for clients",
+     "serve these adapters of the model, too, under these names"),
+    OPTION("--name", TEXT, AT(name), "NAME", "name by which clients ask for the model",
      .otherwise = "its folder's"),
-    OPTION("--host", TEXT, AT(host), "HOST", "listen there; 0.0.0.0: everywhere",
+    OPTION("--host", TEXT, AT(host), "HOST", "address to listen on; 0.0.0.0 is every address",
      .usual = "127.0.0.1"),
-    OPTION("--port", INTEGER, AT(port), "N", "and at this port; 0: any that is free", .max = 65535,
+    OPTION("--port", INTEGER, AT(port), "N",
+     "port to listen on; 0 takes any free port", .max = 65535,
      .usual = "8080"),
-    OPTION("--api-key", TEXT, AT(key), "KEY", "what clients must send",
+    OPTION("--api-key", TEXT, AT(key), "KEY", "key that clients must send",
      .otherwise = "ZINF_API_KEY, or none"),
     OPTION("--max-total-tokens", INTEGER, AT(total_tokens), "N",
-     "most of a prompt and its new tokens", .min = 2, .max = 1 << 24,
+     "largest number of tokens of a prompt and its answer", .min = 2, .max = 1 << 24,
      .otherwise = "the context, at most 4096"),
-    OPTION("--max-requests", INTEGER, AT(requests), "N", "that wait or are answered", .min = 1,
+    OPTION("--max-requests", INTEGER, AT(requests), "N",
+     "largest number of requests that wait or are answered", .min = 1,
      .max = 1 << 14, .usual = "128"),
-    OPTION("--max-body", SIZE, AT(body_bytes), "SIZE", "of a request", .usual = "1MiB"),
-    OPTION("--timeout", INTEGER, AT(seconds), "N", "seconds from a request to its end", .min = 1,
+    OPTION("--max-body", SIZE, AT(body_bytes), "SIZE",
+     "largest body of a request", .usual = "1MiB"),
+    OPTION("--timeout", INTEGER, AT(seconds), "N",
+     "seconds until an answer must have ended", .min = 1,
      .max = 1 << 20, .usual = "600"),
     CLI_NO_ROW
 };

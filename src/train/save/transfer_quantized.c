@@ -161,17 +161,16 @@ static int read_scales(const struct quantizing *p, const struct zinf_tensors *fi
     return code;
 }
 
-static int read_fp8(const struct quantizing *p, const struct zinf_tensors *file,
-                    const char *weight)
+static int read_fp8(const struct quantizing *p, const struct zinf_tensors *file, const char *weight)
 {
     const struct zinf_tensor_info *info;
     const uint8_t *codes = (const uint8_t *)p->r.image + ZINF_QUANT_CODES_AT;
     int code = find_part(p, file, weight, "", p->as.code_bytes, &info);
-    if (!code && (info->dtype != ZINF_FILE_F8_E4M3 || info->rank != 2 ||
-                  info->shape[0] != p->as.rows))
-        code = zinf_fail(-EINVAL, "%s: tensor %s is not F8_E4M3 of shape [%llu, %llu]", p->path,
-                         info->name, (unsigned long long)p->as.rows,
-                         (unsigned long long)p->as.cols);
+    if (!code &&
+        (info->dtype != ZINF_FILE_F8_E4M3 || info->rank != 2 || info->shape[0] != p->as.rows))
+        code =
+            zinf_fail(-EINVAL, "%s: tensor %s is not F8_E4M3 of shape [%llu, %llu]", p->path,
+                      info->name, (unsigned long long)p->as.rows, (unsigned long long)p->as.cols);
     memset(p->r.image, 0, p->as.bytes);
     if (!code)
         code = zinf_tensors_read(file, info, 0, info->n_elems, p->r.image + ZINF_QUANT_CODES_AT);
