@@ -51,7 +51,7 @@ nothing "bench stands on the plans of train and the engines of aio" \
     "$(strangers src/bench "$base" 'aio/(aio|aio_engine)\.h' 'offload/offload\.h' 'train/estimate\.h' 'train/plan/estimated\.h')"
 nothing "api stands on train" "$(strangers src/api "$base" '(kernels/kernels|net/net)\.h' "$files" \
     'model/(model|graph)\.h' 'train/(train|generate|checkpoints|estimate|score|seats)\.h')"
-nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" 'api/(api|session|rows|generate|texts)\.h' \
+nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" 'api/(api|session|rows|generate|texts|speeds)\.h' \
     'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|checkpoints)\.h' 'bench/emulation\.h' 'cpu_optim/optim_bench\.h')"
 # shellcheck disable=SC2010 # names of folders
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \
