@@ -163,7 +163,8 @@ void serve_desk_put(struct serve_desk *desk, struct serve_request *r);
 /* The line's, at last: the connection has ended. */
 void serve_desk_hang_up(struct serve_desk *desk, struct serve_request *r);
 
-/* The clock's and the maker's. Requests that have waited for longer than they may, or whose clients have gone. */
+/* The clock's and the maker's. Requests that have waited for longer than they may, or whose clients
+ * have gone. */
 void serve_desk_expire(struct serve_desk *desk);
 
 /* The maker's. The first request that waits, if it is for this model; NULL: for any. */
