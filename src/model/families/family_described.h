@@ -143,9 +143,9 @@ int described_read_experts(struct zinf_graph *graph, const struct zinf_model_sou
 int latent_read(const struct zinf_model_source *source, const struct described_latent *of,
                 struct decoder *d);
 int latent_list(struct family_list *list, const struct decoder *d, bool biased);
-/* Frequencies that old files carry, and the head of a model whose head is tied. */
-int described_ignores(const char *name);
 
+/* Frequencies that old files carry, and the head of a model whose head is tied. */
+#define DESCRIBED_IGNORED "*.rotary_emb.inv_freq", "lm_head.weight"
 #define DESCRIBED_PREFIX "model."
 #define DESCRIBED_LAYERS_KEY "num_hidden_layers"
 /* A description's keys and its published sizes. */
@@ -168,6 +168,6 @@ int described_ignores(const char *name);
                                                    .traits = &(of).traits,                         \
                                                    .build = described_build,                       \
                                                    .make_config = family_make_config,              \
-                                                   .ignores = described_ignores}
+                                                   .ignored = {DESCRIBED_IGNORED}}
 
 #endif
