@@ -99,7 +99,7 @@ static uint64_t row_of(const struct zinf_tensor_info *info, bool transposed, uin
 static int read_sum(const struct merging *m, const struct zinf_adapted *of,
                     const struct zinf_tensor_info *info, uint64_t at, uint64_t n)
 {
-    int code = zinf_tensors_read_f32(m->weights, info, at, n, m->block);
+    int code = merge_read_base(m, info, at, n);
     return code ? code : add_product(m, of, info, at / info->shape[1], n / info->shape[1]);
 }
 
