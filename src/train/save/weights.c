@@ -122,6 +122,8 @@ static bool is_part(const struct comparison *c, const char *bare)
                                         ".quant_state.bitsandbytes__nf4",
                                         "_blocks",
                                         "_scales",
+                                        "_scale_inv",
+                                        "activation_scale",
                                         "SCB",
                                         "weight_format"};
     char name[200], weight[200];
