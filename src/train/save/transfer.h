@@ -15,6 +15,7 @@
 struct region {
     float *unit, *scratch;
     char *packed, *image;               /* the second where weights are quantised: of one matrix */
+    char *slot, *unpacked;              /* a sub-group's state, where drives have it packed */
     char *given;                        /* where there are other ranks: a slice for each */
     uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };

@@ -1,5 +1,6 @@
 /*
- * merge_quantized: a base whose folder is quantised. With the base's number types a weight that
+ * merge_base: what becomes of the tensors of the base's file. An adapter may have a copy that takes
+ * the place of one. Of a base whose folder is quantised: with the base's number types a weight that
  * nothing changes stays as it is, byte for byte, and one that an adapter changes is written as
  * numbers, with all that are one matrix with it here; the folder then has both, and config.json
  * says which. With a number type all are written as numbers.
@@ -7,6 +8,24 @@
 #include "train/save/merge.h"
 
 #include <stdlib.h>
+
+const struct zinf_tensor_info *merge_find_copy(const struct merging *m, const char *name)
+{
+    const struct zinf_family *family = zinf_model_family(m->model);
+    char base[160];
+    for (uint64_t i = 0; i < zinf_tensors_count(m->adapter); i++) {
+        const struct zinf_tensor_info *info = zinf_tensors_at(m->adapter, i);
+        const struct zinf_file_tensor *t = zinf_file_map_find(m->files, info->name);
+        if (!t || !t->parts[0].piece->of_base)
+            continue;
+        zinf_adapter_base_name(base, info->name);
+        if (!strcmp(base, name) || !strcmp(zinf_family_bare_name(family, base), name))
+            return info;
+    }
+    return NULL;
+}
+
+/* ---- quantised ---- */
 
 /* Whether an adapter changes the weight, or one that is a matrix with it. */
 static bool is_changed(const struct merging *m, const struct zinf_file_tensor *weight)
