@@ -21,7 +21,7 @@ const char *schedule_name(enum schedule schedule)
 
 /* Places of words that no field keeps. */
 struct places {
-    int placement, x_device, durability;
+    int placement, x_device, durability, pack;
 };
 
 /* Enums have their members in the order of the configuration's words. */
@@ -43,6 +43,7 @@ static int read_words(struct setup *s, struct places *places)
         {"zinf.placement", c->placement, &places->placement},
         {"zinf.activation_device", c->activation_device, &places->x_device},
         {"zinf.durability", c->durability, &places->durability},
+        {"zinf.pack", c->pack, &places->pack},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         int code = zinf_config_key_word(words[i].key, words[i].word, words[i].place);
@@ -361,6 +362,8 @@ static const char *hindrance(const struct setup *s, bool asked)
     return NULL;
 }
 
+enum { PACK_AUTO, PACK_OFF, PACK_STATE };
+
 static void choose_durability(struct setup *s, int wanted, bool plan_only)
 {
     enum { AUTO, NONE, STEP };
@@ -467,6 +470,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         return code;
     choose_step(s);
     choose_durability(s, places.durability, plan_only);
+    s->packs = trains(s) && s->state_tier == ZINF_TIER_DRIVE && places.pack == PACK_STATE;
     code = check_tiers(s);
     if (!code)
         code = setup_check_ranks(s);

@@ -3,6 +3,7 @@
  * none, by its kind. Rates are measured (calibrate.c), or follow from speeds that somebody stated.
  */
 #include "train/plan/plan.h"
+#include "train/rules/rules.h"
 #include "train/save/save.h"
 
 #include <math.h>
@@ -37,6 +38,8 @@ void plan_cost(const struct plan *p, struct zinf_op *op)
 {
     bool host_device = p->setup->device->host_addressable;
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
+    if (op->flags & OP_PACKED)
+        work *= rule_packed_share(p->setup, (uint32_t)op->arg);
     op->seconds = p->rates.seconds[op->kind] * work * (1 - op->left_out);
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(p));

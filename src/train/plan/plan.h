@@ -74,8 +74,9 @@ struct places {
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link;
     uint64_t h_rows, h_cache;
-    uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging, h_param_staging,
-        h_files, h_grad_staging, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
+    uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
+        h_param_staging, h_files, h_grad_staging, h_tiles, h_transfer, h_background, h_squares,
+        h_lists, h_choice;
 };
 
 struct trainer_sizes {
