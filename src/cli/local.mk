@@ -27,8 +27,8 @@ zinf_LDADD = libcli.la libcore.la $(EXTERNAL_LIBS)
 
 libcli_la_SOURCES += src/cli/serve/serve.h src/cli/serve/cmd_serve.c
 if HAVE_MICROHTTPD
-libcli_la_SOURCES += src/cli/serve/serve_answer.c src/cli/serve/serve_ask.c src/cli/serve/serve_desk.c \
-	src/cli/serve/serve_line.c src/cli/serve/serve_maker.c src/cli/serve/serve_page.c src/cli/serve/serve_run.c
+libcli_la_SOURCES += src/cli/serve/serve_answer.c src/cli/serve/serve_ask.c src/cli/serve/serve_clock.c \
+	src/cli/serve/serve_desk.c src/cli/serve/serve_line.c src/cli/serve/serve_maker.c src/cli/serve/serve_page.c src/cli/serve/serve_run.c
 libcli_la_LIBADD = $(MICROHTTPD_LIBS)
 else
 libcli_la_SOURCES += src/cli/serve/serve_without.c
