@@ -388,6 +388,39 @@ static void test_sentences_call_options_as_the_caller_does(void)
     CHECKF(!strcmp(text, "option seq-"), "%s", text);
 }
 
+static void test_what_options_there_are(void)
+{
+    struct zinf_option_facts facts = ZINF_SIZED(struct zinf_option_facts);
+    size_t n = 0;
+    bool seen = false;
+    for (; !zinf_option_facts(n, &facts); n++) {
+        CHECK(facts.name && facts.kind && facts.help);
+        CHECKF(!strcmp(facts.kind, "flag") == !facts.value, "%s", facts.name);
+        if (strcmp(facts.name, "device"))
+            continue;
+        seen = true;
+        CHECK(!strcmp(facts.kind, "word") && !strcmp(facts.usual, "auto"));
+        CHECK(!strcmp(zinf_option_word(n, 2), "cuda") && !zinf_option_word(n, 3));
+    }
+    CHECK(seen && n > 60 && zinf_option_facts(n, &facts) == -ENOENT && !zinf_option_word(n, 0));
+}
+
+static void test_a_configuration_without_a_file(void)
+{
+    int64_t samples, tokens;
+    set("config", " {\"gradient_accumulation_steps\": 3, \"zinf\": {\"timeout\": 77}}");
+    set("seq_len", "16");
+    struct zinf_session *session = opened(gpt);
+    CHECKF(!zinf_session_batch(session, &samples, &tokens), "%s", zinf_error());
+    CHECK(samples == 6 && tokens == 16);
+    zinf_session_close(session);
+    set("config", "{\"gradient_clippin\": 1}");
+    session = opened(gpt);
+    CHECK(zinf_session_batch(session, &samples, &tokens) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "gradient_clipping"), "%s", zinf_error());
+    zinf_session_close(session);
+}
+
 /* ---- plans ---- */
 
 static struct zinf_plan plan_of(bool prefers)
@@ -451,6 +484,8 @@ int main(int argc, char **argv)
     TAP_RUN(test_an_encoder_decoder);
     TAP_RUN(test_texts_are_by_the_weights_of_steps);
     TAP_RUN(test_steps_and_evaluations_of_two_processes);
+    TAP_RUN(test_what_options_there_are);
+    TAP_RUN(test_a_configuration_without_a_file);
     TAP_RUN(test_one_name_of_two_options);
     TAP_RUN(test_sentences_call_options_as_the_caller_does);
     TAP_RUN(test_plans_go_by_measured_speeds);
