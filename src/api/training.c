@@ -100,6 +100,8 @@ static int open_all(struct zinf_session *s)
         code = session_data(s, &c->eval_data, cache, false, &s->eval_data);
     if (!code)
         code = resolve_steps(s);
+    if (!code)
+        code = job_prompts_open(s);
     free(cache);
     return code ? code : job_scores_prepare(s, s->eval_data);
 }
@@ -127,6 +129,7 @@ static void fill_run(struct zinf_session *s)
     run->data = s->data;
     run->eval_data = s->eval_data;
     run->scores = s->scores.n ? &s->scores : NULL;
+    run->prompts = job_prompts_of(s);
     run->steps = (uint64_t)c->steps;
     run->eval_every = (uint64_t)c->eval_every;
     run->save_every = (uint64_t)c->save_every;
