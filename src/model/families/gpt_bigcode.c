@@ -83,15 +83,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return family_finish(graph, facts, source, &d, &list, 50256);
 }
 
-/* Buffers of old files, and a head that is tied. */
-static int ignores(const char *name)
-{
-    static const char tail[] = ".attn.bias";
-    const size_t length = strlen(name);
-    return (length >= sizeof tail && !strcmp(name + length - (sizeof tail - 1), tail)) ||
-           !strcmp(name, "lm_head.weight");
-}
-
 const struct zinf_family zinf_family_gpt_bigcode = {
     .model_type = "gpt_bigcode",
     .architecture = "GPTBigCodeForCausalLM",
@@ -100,5 +91,6 @@ const struct zinf_family zinf_family_gpt_bigcode = {
     .traits = &traits,
     .build = build,
     .make_config = family_make_config,
-    .ignores = ignores,
+    /* buffers of old files, and a head that is tied */
+    .ignored = {"*.attn.bias", "*.attn.masked_bias", "lm_head.weight"},
 };
