@@ -5,6 +5,8 @@
 #include "model/tensors.h"
 #include "model_texts.h"
 
+#include <fnmatch.h>
+
 /* ---- sizes ---- */
 
 static const struct {
@@ -408,6 +410,37 @@ static void test_slopes(void)
     check_slopes(112, of_112, 3);
 }
 
+/* Of files, without the family's prefix: what is neither read nor called unexpected. */
+static void test_ignored_tensors(void)
+{
+    static const struct {
+        const char *family, *name;
+        bool ignored;
+    } cases[] = {
+        {"gpt2", "h.0.attn.bias", true},
+        {"gpt2", "h.0.attn.c_attn.bias", false},
+        {"gpt_neox", "layers.3.attention.rotary_emb.inv_freq", true},
+        {"gpt_neox", "layers.3.attention.dense.bias", false},
+        {"llama", "layers.0.self_attn.rotary_emb.inv_freq", true},
+        {"llama", "lm_head.weight", true},
+        {"llama", "layers.0.self_attn.q_proj.weight", false},
+        {"t5", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", true},
+        {"t5", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", false},
+        {"bart", "encoder.embed_tokens.weight", true},
+        {"bert", "cls.predictions.bias", true},
+        {"bert", "pooler.dense.weight", false},
+        {"roberta", "pooler.dense.weight", true},
+        {"deberta-v2", "mask_predictions.dense.weight", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const *ignored = zinf_family_find(cases[i].family)->ignored;
+        bool found = false;
+        for (; *ignored; ignored++)
+            found |= !fnmatch(*ignored, cases[i].name, 0);
+        CHECKF(found == cases[i].ignored, "%s: %s", cases[i].family, cases[i].name);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(test_published_parameter_counts);
@@ -417,5 +450,6 @@ int main(void)
     TAP_RUN(test_windows_and_dropout);
     TAP_RUN(test_rotations_by_kind_of_layer);
     TAP_RUN(test_slopes);
+    TAP_RUN(test_ignored_tensors);
     return tap_done();
 }

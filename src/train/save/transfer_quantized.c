@@ -16,7 +16,7 @@
 
 /* One tensor of the file. */
 struct quantizing {
-    const struct source *source;
+    const struct source *source; /* NULL: only what is quantised already is read */
     const struct zinf_tensor *tensor;
     const struct zinf_piece *piece;
     const char *path; /* of the folder */
@@ -274,7 +274,7 @@ static int check_finite(const struct quantizing *p, const char *weight)
     const float *scales =
         (const float *)(const void *)(image + (nested ? p->as.nested_at : p->as.scales_at));
     uint64_t n = nested ? p->as.n_nested : p->as.n_blocks;
-    int threads = p->source->device->n_threads;
+    int threads = p->source ? p->source->device->n_threads : 1;
     if (zinf_optim_find_nonfinite(scales, ZINF_DTYPE_F32, n, threads) == UINT64_MAX &&
         zinf_optim_find_nonfinite((const float *)(const void *)image, ZINF_DTYPE_F32,
                                   (ZINF_QUANT_OFFSET_AT + 4) / 4, threads) == UINT64_MAX)
@@ -282,6 +282,14 @@ static int check_finite(const struct quantizing *p, const char *weight)
     return zinf_fail(-EINVAL,
                      "%s: the scales of tensor %s hold NaN or Inf: the weights are damaged",
                      p->path, weight);
+}
+
+int transfer_read_quantized(const struct zinf_quantized *as, const struct zinf_tensors *file,
+                            const char *path, const char *weight, void *image)
+{
+    const struct quantizing p = {.path = path, .as = *as, .r = {.image = image}};
+    int code = read_quantized(&p, file, weight);
+    return code ? code : check_finite(&p, weight);
 }
 
 /* ---- a unit ---- */
