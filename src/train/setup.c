@@ -362,8 +362,6 @@ static const char *hindrance(const struct setup *s, bool asked)
     return NULL;
 }
 
-enum { PACK_AUTO, PACK_OFF, PACK_STATE };
-
 static void choose_durability(struct setup *s, int wanted, bool plan_only)
 {
     enum { AUTO, NONE, STEP };
@@ -382,6 +380,15 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
                  "last checkpoint (--save-every)",
                  why_not);
     }
+}
+
+/* Without vector instructions packing is slower than any drive. */
+static void choose_packing(struct setup *s, int wanted)
+{
+    enum { AUTO, OFF, STATE };
+    s->pack_is_open = wanted == AUTO;
+    s->may_pack = trains(s) && s->state_tier == ZINF_TIER_DRIVE &&
+                  (wanted == STATE || (wanted == AUTO && zinf_isa() >= ZINF_ISA_AVX2));
 }
 
 /* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
@@ -470,7 +477,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         return code;
     choose_step(s);
     choose_durability(s, places.durability, plan_only);
-    s->packs = trains(s) && s->state_tier == ZINF_TIER_DRIVE && places.pack == PACK_STATE;
+    choose_packing(s, places.pack);
     code = check_tiers(s);
     if (!code)
         code = setup_check_ranks(s);

@@ -164,7 +164,7 @@ int setup_state_bytes(struct setup *s)
 uint64_t setup_packed_bytes(const struct setup *s)
 {
     uint64_t most = 0;
-    for (uint32_t g = 0; s->packs && g < s->layout.n_groups; g++)
+    for (uint32_t g = 0; s->may_pack && g < s->layout.n_groups; g++)
         most = s->state_bytes[g] > most ? s->state_bytes[g] : most;
     return most;
 }

@@ -16,6 +16,7 @@
 #define KILLS 3
 #define DURABLE ", \"durability\": \"step\""
 #define PACKED ", \"pack\": \"state\""
+#define UNPACKED ", \"pack\": \"off\""
 #define ADAPTERS ", \"adapter\": {\"r\": 4, \"lora_dropout\": 0.2}"
 #define LIFE_US 120000 /* a kill comes within this time of the first sign of life */
 
@@ -275,23 +276,31 @@ static void test_every_life_finds_other_ram(void)
 /* A run goes on with the form of its state that it began with, or says what to set. */
 static void test_packing_is_the_runs(void)
 {
-    for (int packed = 0; packed < 2; packed++) {
-        struct setting s = {.precision = bf16, .extra = packed ? DURABLE PACKED : DURABLE};
+    static const struct {
+        const char *began, *then;
+        bool packs, refused;
+    } runs[] = {
+        {DURABLE UNPACKED, DURABLE PACKED, false, false},
+        {DURABLE UNPACKED, DURABLE, false, false},
+        {DURABLE PACKED, DURABLE, true, false},
+        {DURABLE PACKED, DURABLE UNPACKED, false, true},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct setting s = {.precision = bf16, .extra = runs[i].began};
         make_reference(&s);
         live_in(&s, 0);
-        s.extra = packed ? DURABLE : DURABLE PACKED;
+        s.extra = runs[i].then;
         struct zinf_config *config = configure(&s);
         struct zinf_trainer_options options = trainer_options(&s, config);
         struct zinf_trainer *t = NULL;
         options.run = run_name;
         int code = zinf_trainer_create(&t, &options);
-        CHECKF(packed ? code == -EINVAL && strstr(zinf_error(), "zinf.pack") != NULL
-                      : !code && !t->setup.packs && t->durable.recovered,
-               "%d: %s", code, zinf_error());
+        CHECKF(runs[i].refused ? code == -EINVAL && strstr(zinf_error(), "zinf.pack") != NULL
+                               : !code && t->setup.packs == runs[i].packs && t->durable.recovered,
+               "run %zu: %d: %s", i, code, zinf_error());
         zinf_trainer_destroy(t);
         zinf_config_destroy(config);
-        if (packed)
-            s.extra = DURABLE PACKED;
+        s.extra = runs[i].refused ? runs[i].began : runs[i].then;
         while (n_lived < STEPS)
             live_in(&s, 0);
         n_lived = 0;

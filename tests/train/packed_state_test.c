@@ -17,8 +17,10 @@ static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_optimizer_state
 static const char mixed[] = ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
                             "\"optimizer\": \"Muon\"}]";
 
-/* The same training with `extra`, plain and packed. */
-static void compare(struct setting s, const char *extra, const char *what, bool shrinks)
+enum bytes { FEWER, EQUAL, ANY };
+
+/* The same training with `extra`, plain and packed; what of the last step's bytes is read. */
+static void compare(struct setting s, const char *extra, const char *what, enum bytes bytes)
 {
     struct outcome plain, packed;
     char keys[400];
@@ -29,8 +31,10 @@ static void compare(struct setting s, const char *extra, const char *what, bool 
     run(&s, "packed", &packed);
     check_same(&plain, &packed, what);
     const int last = trainings.steps - 1;
-    CHECKF(shrinks ? packed.read[last] < plain.read[last] : packed.read[last] == plain.read[last],
-           "%s: %llu bytes are read, without packing %llu", what,
+    bool holds = bytes == FEWER   ? packed.read[last] < plain.read[last]
+                 : bytes == EQUAL ? packed.read[last] == plain.read[last]
+                                  : true;
+    CHECKF(holds, "%s: %llu bytes are read, without packing %llu", what,
            (unsigned long long)packed.read[last], (unsigned long long)plain.read[last]);
 }
 
@@ -38,19 +42,19 @@ static void test_optimizers(void)
 {
     static const struct {
         const char *optimizer, *precision, *extra;
-        bool shrinks;
+        enum bytes bytes;
     } cases[] = {
-        {NULL, NULL, "", true},
-        {NULL, bf16, "", true},
-        {NULL, fp16, "", true},
-        {NULL, half, "", true},
-        {"{\"type\": \"Lion\", \"params\": {\"lr\": 1e-3}}", bf16, "", true},
-        {"{\"type\": \"Adagrad\", \"params\": {\"lr\": 1e-3}}", bf16, "", true},
-        {"{\"type\": \"SGD\", \"params\": {\"lr\": 1e-3, \"momentum\": 0.9}}", bf16, "", true},
-        {"{\"type\": \"AdamW8bit\", \"params\": {\"lr\": 1e-3}}", bf16, "", false},
-        {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", bf16, "", false},
-        {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", fp16, "", false},
-        {NULL, bf16, mixed, true},
+        {NULL, NULL, "", FEWER},
+        {NULL, bf16, "", FEWER},
+        {NULL, fp16, "", FEWER},
+        {NULL, half, "", FEWER},
+        {"{\"type\": \"Lion\", \"params\": {\"lr\": 1e-3}}", bf16, "", FEWER},
+        {"{\"type\": \"Adagrad\", \"params\": {\"lr\": 1e-3}}", bf16, "", FEWER},
+        {"{\"type\": \"SGD\", \"params\": {\"lr\": 1e-3, \"momentum\": 0.9}}", bf16, "", FEWER},
+        {"{\"type\": \"AdamW8bit\", \"params\": {\"lr\": 1e-3}}", bf16, "", EQUAL},
+        {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", bf16, "", EQUAL},
+        {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", fp16, "", EQUAL},
+        {NULL, bf16, mixed, FEWER},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct setting s = {.optimizer = cases[i].optimizer,
@@ -60,7 +64,7 @@ static void test_optimizers(void)
                             .clip = 0.5};
         char what[100];
         snprintf(what, sizeof what, "case %zu", i);
-        compare(s, cases[i].extra, what, cases[i].shrinks);
+        compare(s, cases[i].extra, what, cases[i].bytes);
     }
 }
 
@@ -81,7 +85,8 @@ static void test_schedules_and_places(void)
                 char what[100];
                 snprintf(what, sizeof what, "%s, parameters %s, copies %d", schedules[schedule],
                          places[place], copies);
-                compare(s, "", what, true);
+                /* Which updates are late, and what is made again, hangs on measured rates. */
+                compare(s, "", what, schedule < 2 ? FEWER : ANY);
             }
 }
 

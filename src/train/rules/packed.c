@@ -111,7 +111,7 @@ double rule_packed_share(const struct setup *s, uint32_t group)
     struct walk_state w = {.setup = s, .group = group};
     struct array a;
     double all = 0, left = 0;
-    if (!s->packs)
+    if (!s->may_pack)
         return 1;
     while (next_array(&w, &a)) {
         if (w.segment.of && w.segment.of->rule->unit_bytes)

@@ -94,7 +94,7 @@ uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_
 
 /* ---- packed.c: a sub-group's state in fewer bytes, which every rule's step sees as it is ---- */
 
-/* Whether it has anything that packing makes shorter. */
+/* Whether it has anything that packing makes shorter, where that may be done. */
 bool rule_packs(const struct setup *s, uint32_t group);
 /* What is left of its state's bytes, about. */
 double rule_packed_share(const struct setup *s, uint32_t group);

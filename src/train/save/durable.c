@@ -127,7 +127,7 @@ static int find_packed(struct zinf_trainer *t, unsigned generation)
     return code;
 }
 
-/* Steps of a run that was begun without packing go on without it. */
+/* A run goes on in the form in which it began: its own choice may be another one by now. */
 static int open_steps(struct zinf_trainer *t, struct zinf_steps_options *options)
 {
     struct durable *d = &t->durable;
@@ -138,10 +138,11 @@ static int open_steps(struct zinf_trainer *t, struct zinf_steps_options *options
     options->layout = layout_number(t, !t->setup.packs);
     if (zinf_steps_open(&d->steps, t->plan.store, options))
         return zinf_fail(-EINVAL, "the store holds another model or another plan of it");
-    if (!t->setup.packs)
+    d->wants_packed = !t->setup.packs;
+    if (d->wants_packed)
         return zinf_fail(-EINVAL, "the steps of this run are packed: set zinf.pack to \"state\"");
-    t->setup.packs = false;
-    zinf_log(ZINF_LOG_INFO, "this run began without zinf.pack and goes on without it");
+    t->setup.packs = t->plan.variant.packs = false;
+    zinf_log(ZINF_LOG_INFO, "this run began without zinf.pack and goes on so");
     return 0;
 }
 

@@ -172,22 +172,21 @@ static int copy_all(struct merging *m)
 
 /* ---- opening ---- */
 
-static int find_base(struct merging *m, const cJSON *config)
+int merge_find_base(const char *folder, const cJSON *config, const char *named, char **base)
 {
-    const char *named = m->options->base;
     struct stat info;
     int code = 0;
     if (!named)
-        code = zinf_json_string(config, m->folder, "base_model_name_or_path", &named);
+        code = zinf_json_string(config, folder, "base_model_name_or_path", &named);
     if (code)
         return code;
     if (named && zinf_is_gguf(named))
-        return zinf_gguf_as_folder(named, &m->base);
+        return zinf_gguf_as_folder(named, base);
     if (!named || stat(named, &info) || !S_ISDIR(info.st_mode))
         return zinf_fail(-ENOENT, "%s: its base %s is no folder here: name it with --model DIR",
-                         m->folder, named ? named : "is not named and");
-    m->base = strdup(named);
-    return m->base ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
+                         folder, named ? named : "is not named and");
+    *base = strdup(named);
+    return *base ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
 }
 
 static int check_output(const struct merging *m)
@@ -204,7 +203,7 @@ static int open_model(struct merging *m)
     cJSON *config = NULL;
     int code = zinf_adapter_read_config(m->folder, &config);
     if (!code)
-        code = find_base(m, config);
+        code = merge_find_base(m->folder, config, m->options->base, &m->base);
     if (!code)
         code = zinf_model_open(&m->model, m->base);
     if (!code)

@@ -53,6 +53,10 @@ cJSON *merge_config(const struct merging *m);
  * output folder with checkpoints. Caller frees, after a failure too. */
 int merge_find_folder(const char *named, char **folder);
 
+/* The folder of an adapter's base, on the heap: as named, or as its config says where that is NULL.
+ */
+int merge_find_base(const char *folder, const cJSON *config, const char *named, char **base);
+
 /* The piece of the base's weight that the module is of. */
 const struct zinf_piece *merge_piece_of(const struct zinf_graph *g, const struct zinf_adapted *of);
 /* The module whose weight a tensor of the base's file is, or NULL. */

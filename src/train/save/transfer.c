@@ -92,7 +92,7 @@ static uint64_t given_bytes(const struct setup *s)
 uint64_t source_memory_bytes(const struct setup *s)
 {
     return (unit_elems(s) + scratch_elems(s)) * sizeof(float) + packed_bytes(s) +
-           quantized_sizes(s).image + given_bytes(s) + 2 * setup_packed_bytes(s);
+           quantized_sizes(s).image + given_bytes(s);
 }
 
 struct region source_region(const struct source *s)

@@ -302,7 +302,7 @@ static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op 
 uint64_t trainer_moved(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
-    if (op->flags & OP_PACKED)
+    if (op->flags & OP_PACKED && op->kind != OP_UPDATE)
         return packed_bytes(t, op);
     if (!(op->flags & OP_VALUE))
         return op->bytes;

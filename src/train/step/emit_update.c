@@ -62,7 +62,7 @@ static uint64_t tile_at(const struct plan *p, enum waypoint place)
     return place == STATE_TILE ? p->sizes.tile_state : place == GRAD_TILE ? p->sizes.tile_grad : 0;
 }
 
-/* Of an operation that moves state between its home on the drive and the tile. */
+/* Of an operation with the state of a home on the drive. */
 static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool state)
 {
     return state && rule_packs(e->p->setup, g->number) ? OP_PACKED : 0;
@@ -121,7 +121,9 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                          .bytes =
                              2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};
-    op.flags = !(e->flags & OP_EAGER) && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
+    const bool on_drive = e->p->homes[g->unit].state == ZINF_TIER_DRIVE;
+    op.flags = packed_flag(e, g, on_drive);
+    op.flags |= !(e->flags & OP_EAGER) && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)
         uses_read(&uses, g->parts[i]);

@@ -93,7 +93,7 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
     const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
-    const bool packs = t->plan.homes[op->unit].state == ZINF_TIER_DRIVE &&
+    const bool packs = t->setup.packs && t->plan.homes[op->unit].state == ZINF_TIER_DRIVE &&
                        rule_packs(&t->setup, (uint32_t)op->arg);
     uint64_t end = t->setup.state_bytes[op->arg];
     int code;
