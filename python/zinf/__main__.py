@@ -5,13 +5,19 @@ import os
 import shutil
 import sys
 
-_OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_prefix", "bin", "zinf")
+from ._library import OTHERS, PREFIX, brings_others
+
+_OWN = os.path.join(PREFIX, "bin", "zinf")
 
 
 def main() -> None:
+    """Becomes the command."""
     command = _OWN if os.access(_OWN, os.X_OK) else shutil.which("zinf")
     if not command or os.path.realpath(command) == os.path.realpath(sys.argv[0]):
         sys.exit("zinf: the command is not installed: pip install ./python of a checkout brings it")
+    if command == _OWN and brings_others:
+        there = os.environ.get("LD_LIBRARY_PATH")
+        os.environ["LD_LIBRARY_PATH"] = f"{OTHERS}:{there}" if there else OTHERS
     os.execv(command, ["zinf", *sys.argv[1:]])
 
 

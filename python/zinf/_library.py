@@ -287,32 +287,78 @@ _CALLS = {
 # ---- loading ----
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
+PREFIX = os.path.join(PACKAGE, "_prefix")  # of a wheel: library, command, and what both need
+OTHERS = os.path.join(PREFIX, "others")
 _NAME = "libzinf.so.0"
+_BLAS = "libopenblas.so.0"
+
+brings_others = False  # the system lacks libraries, which the wheel's stand in for
 
 
 def _places() -> List[str]:
     """Where the library may be, the most certain place first."""
     named = os.environ.get("ZINF_LIBRARY")
-    if named:
-        return [named]
-    within = glob.glob(os.path.join(PACKAGE, "_prefix", "lib", "**", _NAME), recursive=True)
+    within = os.path.join(PREFIX, "lib", _NAME)
+    if named or os.path.exists(within):
+        return [named or within]
     prefixes = [os.path.join(p, "lib", _NAME) for p in (sys.prefix, "/usr/local")]
-    return within + [p for p in prefixes if os.path.exists(p)] + [_NAME]
+    return [p for p in prefixes if os.path.exists(p)] + [_NAME]
+
+
+def _has_blas() -> bool:
+    """Whether the system has it; a look that loads it would start its threads."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    folders += ["/lib", "/usr/lib", "/usr/lib64", "/usr/local/lib", *glob.glob("/usr/lib/*-linux-gnu")]
+    return any(os.path.exists(os.path.join(f, _BLAS)) for f in folders if f)
+
+
+def _load_others(paths: List[str]) -> None:
+    """The wheel's libraries, each as soon as those are there that it needs itself: whoever needs
+    one of their names then finds it."""
+    global brings_others
+    while paths:
+        left = []
+        for path in paths:
+            try:
+                ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+                brings_others = True
+            except OSError:
+                left.append(path)
+        if len(left) == len(paths):
+            return
+        paths = left
 
 
 def _load() -> ctypes.CDLL:
     tried = []
     for place in _places():
-        try:
-            return ctypes.CDLL(place)
-        except OSError as failure:
-            tried.append(str(failure))
+        for others in ([], glob.glob(os.path.join(OTHERS, "*.so*"))):
+            try:
+                _load_others(others)
+                return ctypes.CDLL(place)
+            except OSError as failure:
+                tried.append(str(failure))
     raise ImportError(
         "zinf: the library does not load: "
-        + "; ".join(tried)
+        + "; ".join(dict.fromkeys(tried))
         + ". Install it (pip install ./python of a checkout, or make install), "
         "or name it by the environment variable ZINF_LIBRARY"
     )
+
+
+def _name_modules() -> None:
+    """The library looks for its modules where make install puts them; a wheel's are here."""
+    modules = os.path.join(PREFIX, "lib", "zinf")
+    for name, variable in (("zinf-cuda.so", "ZINF_CUDA_MODULE"), ("zinf-mpi.so", "ZINF_MPI_MODULE")):
+        path = os.path.join(modules, name)
+        if not os.path.exists(path):
+            continue
+        if name == "zinf-cuda.so":  # one that is named is taken without a look for a driver
+            try:
+                ctypes.CDLL("libcuda.so.1")
+            except OSError:
+                continue
+        os.environ.setdefault(variable, path)
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -328,6 +374,9 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 lib = _declared(_load())
+_name_modules()
+if os.path.isdir(OTHERS) and not brings_others and not _has_blas():
+    _load_others(glob.glob(os.path.join(OTHERS, "*.so*")))
 __version__: str = lib.zinf_version().decode()
 
 
