@@ -292,7 +292,6 @@ void session_end(struct zinf_session *s)
     zinf_model_close(s->model);
     zinf_net_close(s->net);
     zinf_labels_free(&s->labels);
-    job_prompts_close(s->prompts);
     free(s->class_weights);
     free(s->checkpoint);
     zinf_origins_free(&s->origins);

@@ -133,7 +133,7 @@ struct zinf_session {
         settings;        /* of options and the model's folder, once scores are ready */
     int32_t left_out[4]; /* tokens that are no part of a text that is scored */
     struct zinf_run_scores scores;
-    struct job_prompts *prompts; /* NULL: none */
+    struct job_prompts *prompts; /* of a training, as long as it runs; NULL: none */
     struct zinf_origins origins; /* all that it reads */
 };
 

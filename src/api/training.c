@@ -207,12 +207,9 @@ static void take_events(struct zinf_session *s, const struct zinf_events *events
 
 /* ---- the door ---- */
 
-int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
+static int train(struct zinf_session *s, const struct zinf_events *events)
 {
-    int code = job_train_check(&s->job);
-    if (code)
-        return code;
-    session_end(s);
+    int code;
     s->asked.is_kept = true;
     s->asked.model = s->job.model;
     s->asked.steps = s->job.steps;
@@ -234,6 +231,19 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     s->is_broken = code != 0;
     if (!code && job_ranks_is_first(s->net))
         keep_template(s);
+    return code;
+}
+
+int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
+{
+    int code = job_train_check(&s->job);
+    if (code)
+        return code;
+    session_end(s);
+    code = train(s, events);
+    job_prompts_close(s->prompts);
+    s->prompts = NULL;
+    s->run.prompts = NULL;
     return code;
 }
 
