@@ -143,6 +143,12 @@ if command -v bash >/dev/null; then
     bash -c "exec 3<>/dev/tcp/127.0.0.1/$port; printf 'POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{' >&3; sleep 20" &
     half=$!
 fi
+if command -v bash >/dev/null; then
+    # shellcheck disable=SC2016  # bash expands it
+    timeout 20 bash -c 'for ((i = 0; i < 3000; i++)); do
+        exec 3<>/dev/tcp/127.0.0.1/$1 && printf "POST /gen" >&3; exec 3>&-; done' bash "$port" 2>/dev/null
+    check "after 3000 clients that hang up" look 200 /health --max-time 10
+fi
 bodies=0
 while [ $bodies -lt 50 ]; do
     bodies=$((bodies + 1))

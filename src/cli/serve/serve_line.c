@@ -439,8 +439,10 @@ int serve_line_open(struct serve_line **out, struct serve_desk *desk, int *port)
     if (!code)
         code = serve_clock_start(&line->clock, desk);
     if (!code) {
+        /* By epoll 0.9.75 sleeps for its whole timeout where more clients come and go at once than
+         * there may be connections; there are few enough for poll. */
         line->daemon = MHD_start_daemon(
-            MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
+            MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
             NULL, answer, line, MHD_OPTION_LISTEN_SOCKET, line->socket, MHD_OPTION_NOTIFY_COMPLETED,
             completed, line, MHD_OPTION_NOTIFY_CONNECTION, connected, line,
             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_LIMIT,
