@@ -143,6 +143,11 @@ static const struct {
     {"cohere2", "r7b", 8028033024},
     {"cohere2", "a-111b", 111057580032},
     {"ernie4_5", "0.3b", 360748032},
+    {"gpt_bigcode", "1b", 1137207296},
+    {"gpt_bigcode", "3b", 3043311104},
+    {"gpt_bigcode", "7b", 7327263232},
+    {"gpt_bigcode", "15b", 15517456384},
+    {"gpt_bigcode", "santacoder", 1124886528},
     {"stablelm", "3b", 2795443200},
     {"stablelm", "1.6b", 1644515328},
     {"nemotron", "4b", 4190509056},
@@ -191,7 +196,8 @@ static void test_smaller_shapes(void)
                                            "cohere2",     "ernie4_5",    "stablelm",
                                            "nemotron",    "olmoe",       "gpt_oss",
                                            "glm4_moe",    "granitemoe",  "glm4_moe_lite",
-                                           "deepseek_v2", "deepseek_v3", "kimi_k2"};
+                                           "deepseek_v2", "deepseek_v3", "kimi_k2",
+                                           "gpt_bigcode"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -286,6 +292,7 @@ static void test_refused_switches(void)
         {"exaone4", "\"sliding_window_pattern\": 0", "pattern"},
         {"cohere", "\"use_qk_norm\": true", "use_qk_norm"},
         {"cohere2", "\"use_parallel_block\": false", "use_parallel_block"},
+        {"gpt_bigcode", "\"add_cross_attention\": true", "add_cross_attention"},
         {"stablelm", "\"qk_layernorm\": true", "qk_layernorm"},
         {"stablelm", "\"hidden_dropout\": 0.1", "hidden_dropout"},
         {"olmoe", "\"clip_qkv\": 8", "clip_qkv"},
