@@ -16,6 +16,7 @@ Errors are exceptions with the library's sentence (`zinf.Error`); what the libra
 goes to the logger "zinf" of `logging`.
 """
 
+from . import aio
 from ._calls import (
     Checkpoint,
     checkpoints,
@@ -66,6 +67,7 @@ __all__ = [
     "Trainer",
     "UnsupportedError",
     "__version__",
+    "aio",
     "checkpoints",
     "evaluate",
     "export",

@@ -12,13 +12,14 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int, c_int64
-from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int
+from ctypes import c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from . import _library as z
+from .aio import QueueOptions, Request
 
 _ALIGN = 4096  # of what is transferred
 _LINE = 16  # elements at which a piece of a parameter begins: a cache line
@@ -87,47 +88,6 @@ class _StoreOptions(ctypes.Structure):
     ]
 
 
-class _Around(ctypes.Structure):
-    _fields_ = [("wrap", c_void_p), ("context", c_void_p)]
-
-
-class _QueueOptions(ctypes.Structure):
-    _fields_ = [
-        ("engine", c_int),
-        ("block_bytes", c_uint32),
-        ("queue_depth", c_uint32),
-        ("n_threads", c_uint32),
-        ("single_submit", c_bool),
-        ("sqpoll", c_bool),
-        ("max_requests", c_uint32),
-        ("around", _Around * 2),
-    ]
-
-
-class _Request(ctypes.Structure):
-    _fields_ = [
-        ("op", c_int),
-        ("file", c_void_p),
-        ("store", c_void_p),
-        ("extent", c_uint32),
-        ("generation", c_uint8),
-        ("offset", c_uint64),
-        ("bytes", c_uint64),
-        ("memory", c_void_p),
-        ("priority", c_int),
-        ("user", c_void_p),
-        ("result", c_int64),
-        ("begin_ns", c_uint64),
-        ("end_ns", c_uint64),
-        ("next", c_void_p),
-        ("issued_bytes", c_uint64),
-        ("done_bytes", c_uint64),
-        ("blocks_in_flight", c_uint32),
-        ("attempts", c_uint32),
-        ("bad_offset", c_uint64),
-    ]
-
-
 _READ, _WRITE = 0, 1
 _lib = z.declare(
     {
@@ -137,11 +97,6 @@ _lib = z.declare(
         "zinf_store_destroy": (None, [c_void_p]),
         "zinf_store_add_extent": (c_int, [c_void_p, c_uint64, POINTER(c_uint32)]),
         "zinf_store_allocate": (c_int, [c_void_p]),
-        "zinf_aio_queue_create": (c_int, [POINTER(c_void_p), POINTER(_QueueOptions)]),
-        "zinf_aio_queue_destroy": (None, [c_void_p]),
-        "zinf_aio_queue_error": (c_int, [c_void_p, POINTER(c_char_p)]),
-        "zinf_aio_submit": (c_int, [c_void_p, POINTER(_Request)]),
-        "zinf_aio_reap": (c_void_p, [c_void_p, c_uint64]),
     }
 )
 _threads = _lib.zinf_cpu_count()
@@ -191,7 +146,7 @@ class _Drive:
         store, queue = c_void_p(), c_void_p()
         options = _StoreOptions(paths=names, n_paths=len(paths), label=b"optim")
         z.check(_lib.zinf_store_create(byref(store), byref(options)))
-        code = _lib.zinf_aio_queue_create(byref(queue), byref(_QueueOptions()))
+        code = _lib.zinf_aio_queue_create(byref(queue), byref(QueueOptions()))
         if code:
             failure = z.error(code)
             _lib.zinf_store_destroy(store)
@@ -214,7 +169,7 @@ class _Drive:
             at += take
 
     def _begin(self, op: int, piece: _Piece, slot) -> Any:
-        request = _Request(
+        request = Request(
             op=op, store=self._store.value, extent=piece.extent, bytes=self.bytes, memory=slot.data_ptr()
         )
         z.check(_lib.zinf_aio_submit(self._queue, byref(request)))
