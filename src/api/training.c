@@ -204,11 +204,8 @@ static void take_events(struct zinf_session *s, const struct zinf_events *events
 
 /* ---- the door ---- */
 
-int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
+static int train(struct zinf_session *s, const struct zinf_events *events)
 {
-    int code = job_train_check(&s->job);
-    if (code)
-        return code;
     session_end(s);
     s->asked.is_kept = true;
     s->asked.model = s->job.model;
@@ -216,7 +213,7 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     s->use = JOB_TRAINS;
     s->keeps_rows = true;
     s->stop = 0;
-    code = find_checkpoint(s);
+    int code = find_checkpoint(s);
     if (!code)
         code = session_need_model(s);
     if (!code)
@@ -231,6 +228,18 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     s->is_broken = code != 0;
     if (!code && job_ranks_is_first(s->net))
         keep_template(s);
+    return code;
+}
+
+int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
+{
+    const struct zinf_job *c = &s->job;
+    int code = job_train_check(c);
+    if (code)
+        return code;
+    code = train(s, events);
+    if (code < 0 && c->resume && c->output && !c->accept_changes)
+        return zinf_run_inputs_explain(c->output, code);
     return code;
 }
 
