@@ -463,25 +463,24 @@ int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg)
 /* ---- what a refusal may come of ---- */
 
 struct change_seen {
-    char text[1600];
+    char refusal[4096], text[1600];
 };
 
 static void see_change(void *arg, const char *path, const char *problem)
 {
     struct change_seen *seen = arg;
     const char *name = strrchr(path, '/');
-    const bool said = strstr(zinf_error(), name ? name + 1 : path); /* by the refusal itself */
+    const bool said = strstr(seen->refusal, name ? name + 1 : path);
     if (problem && !said && !*seen->text)
         snprintf(seen->text, sizeof seen->text, "%s: %s", path, problem);
 }
 
 int zinf_run_inputs_explain(const char *output, int code)
 {
-    struct change_seen seen = {""};
+    struct change_seen seen = {.text = ""};
     const struct seeing s = {see_change, &seen};
-    char refusal[4096];
     cJSON *inputs = NULL;
-    snprintf(refusal, sizeof refusal, "%s", zinf_error());
+    snprintf(seen.refusal, sizeof seen.refusal, "%s", zinf_error());
     const bool known = !inputs_read(output, &inputs);
     for (int folders = 0; known && folders < 2; folders++) {
         const cJSON *list = cJSON_GetObjectItemCaseSensitive(inputs, folders ? "folders" : "files");
@@ -491,7 +490,6 @@ int zinf_run_inputs_explain(const char *output, int code)
             /* weights take long to read, and decide nothing before the first step */
             cJSON_DeleteItemFromObject(entry, "weights");
             const char *path = word_of(entry, "path");
-            zinf_fail(code, "%s", refusal);
             if (!access(path, F_OK) &&
                 (folders ? verify_folder(&s, entry) : verify_file(&s, entry)) && !*seen.text)
                 snprintf(seen.text, sizeof seen.text, "%s", zinf_error());
@@ -499,6 +497,6 @@ int zinf_run_inputs_explain(const char *output, int code)
     }
     cJSON_Delete(inputs);
     if (*seen.text)
-        return zinf_fail(code, "%s; what may be the reason: %s", refusal, seen.text);
-    return zinf_fail(code, "%s", refusal);
+        return zinf_fail(code, "%s; what may be the reason: %s", seen.refusal, seen.text);
+    return zinf_fail(code, "%s", seen.refusal);
 }
