@@ -42,6 +42,21 @@ static float scale_of(const struct image *m, uint64_t block)
     return m->nested_map[m->nested_codes[block]] * m->nested[block / ZINF_QUANT_SCALES] + m->offset;
 }
 
+/* n elements of one row, up to the next block's columns at a time. */
+static void dequantize_fp8(const struct host_simd *simd, const struct image *m, uint64_t first,
+                           size_t n, float *y)
+{
+    const uint64_t cols = m->quantized->cols, row = first / cols, col = first % cols;
+    const uint64_t across = (cols + ZINF_QUANT_FP8_BLOCK - 1) / ZINF_QUANT_FP8_BLOCK;
+    const float *scales = m->scales + row / ZINF_QUANT_FP8_BLOCK * across;
+    for (size_t done = 0, count; done < n; done += count) {
+        const uint64_t at = col + done, left = ZINF_QUANT_FP8_BLOCK - at % ZINF_QUANT_FP8_BLOCK;
+        count = n - done < left ? n - done : (size_t)left;
+        simd->dequantize_fp8(y + done, m->codes + first + done, scales[at / ZINF_QUANT_FP8_BLOCK],
+                             count);
+    }
+}
+
 /* n elements from the matrix' element `first` on, of one row. */
 static void dequantize(const struct host_simd *simd, const struct image *m, uint64_t first,
                        size_t n, float *y)
@@ -49,6 +64,10 @@ static void dequantize(const struct host_simd *simd, const struct image *m, uint
     if (m->quantized->form == ZINF_FORM_INT8) {
         const int8_t *codes = (const int8_t *)m->codes + first;
         simd->dequantize_int8(y, codes, m->scales[first / m->quantized->cols], n);
+        return;
+    }
+    if (m->quantized->form == ZINF_FORM_FP8) {
+        dequantize_fp8(simd, m, first, n, y);
         return;
     }
     const uint64_t block =

@@ -42,6 +42,7 @@ struct host_simd {
     /* kernels/host_quantized.h; n values of one scale */
     void (*dequantize_nf4)(float *y, const uint8_t *codes, const float *map, float scale, size_t n);
     void (*dequantize_int8)(float *y, const int8_t *codes, float scale, size_t n);
+    void (*dequantize_fp8)(float *y, const uint8_t *codes, float scale, size_t n);
     void (*rope_row)(const struct zinf_rope *args, int64_t row);
     float (*sum)(const float *x, size_t n);
     float (*sum_squares)(const float *x, float mean, size_t n); /* of x - mean */

@@ -13,6 +13,7 @@ const struct host_simd HOST_SIMD = {
     .gated_gradient = loop_gated_gradient,
     .dequantize_nf4 = dequantize_nf4,
     .dequantize_int8 = dequantize_int8,
+    .dequantize_fp8 = dequantize_fp8,
     .rope_row = loop_rope_row,
     .sum = loop_sum,
     .sum_squares = loop_sum_squares,

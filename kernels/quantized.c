@@ -38,17 +38,24 @@ static const float mxfp4_map[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.
 
 const char *zinf_form_name(enum zinf_form form)
 {
-    static const char *const names[] = {"plain", "nf4", "nf4", "int8", "mxfp4"};
+    static const char *const names[] = {"plain", "nf4", "nf4", "int8", "mxfp4", "fp8"};
     return names[form];
+}
+
+static uint64_t fp8_blocks(uint64_t n)
+{
+    return (n + ZINF_QUANT_FP8_BLOCK - 1) / ZINF_QUANT_FP8_BLOCK;
 }
 
 struct zinf_quantized zinf_quantized_of(enum zinf_form form, uint64_t rows, uint64_t cols)
 {
     struct zinf_quantized p = {.form = form, .rows = rows, .cols = cols, .n_elems = rows * cols};
-    bool bytes = form == ZINF_FORM_INT8, nested = form == ZINF_FORM_NF4_DOUBLE;
-    const bool exponents = form == ZINF_FORM_MXFP4;
+    const bool nested = form == ZINF_FORM_NF4_DOUBLE, exponents = form == ZINF_FORM_MXFP4;
+    const bool bytes = form == ZINF_FORM_INT8 || form == ZINF_FORM_FP8;
     const uint64_t block = exponents ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK;
-    p.n_blocks = bytes ? rows : (p.n_elems + block - 1) / block;
+    p.n_blocks = form == ZINF_FORM_INT8  ? rows
+                 : form == ZINF_FORM_FP8 ? fp8_blocks(rows) * fp8_blocks(cols)
+                                         : (p.n_elems + block - 1) / block;
     p.n_nested = nested ? (p.n_blocks + ZINF_QUANT_SCALES - 1) / ZINF_QUANT_SCALES : 0;
     p.code_bytes = bytes ? p.n_elems : (p.n_elems + 1) / 2;
     p.scales_at = zinf_align_up(ZINF_QUANT_CODES_AT + p.code_bytes, PART_ALIGN);
@@ -275,7 +282,7 @@ void zinf_quantize_finish(const struct zinf_quantized *p, void *image, const flo
         memcpy(at + p->scales_at, scales, p->n_blocks * sizeof *scales);
 }
 
-/* ---- MXFP4 ---- */
+/* ---- what is read and never made ---- */
 
 static void swap_halves(uint8_t *to, const uint8_t *from, uint64_t n)
 {
@@ -284,20 +291,34 @@ static void swap_halves(uint8_t *to, const uint8_t *from, uint64_t n)
         to[i] = (uint8_t)(from[i] << 4 | from[i] >> 4);
 }
 
-void zinf_quantize_take(const struct zinf_quantized *p, const void *codes, const uint8_t *scales,
+static void move_codes(const struct zinf_quantized *p, void *to, const void *from)
+{
+    if (p->form == ZINF_FORM_MXFP4)
+        swap_halves(to, from, p->code_bytes);
+    else
+        memcpy(to, from, p->code_bytes);
+}
+
+static size_t scale_bytes(const struct zinf_quantized *p)
+{
+    return p->n_blocks * (p->form == ZINF_FORM_MXFP4 ? 1 : sizeof(float));
+}
+
+void zinf_quantize_take(const struct zinf_quantized *p, const void *codes, const void *scales,
                         void *image)
 {
     uint8_t *at = image;
     memset(at, 0, p->bytes);
-    memcpy(at, mxfp4_map, sizeof mxfp4_map);
-    swap_halves(at + ZINF_QUANT_CODES_AT, codes, p->code_bytes);
-    memcpy(at + p->scales_at, scales, p->n_blocks);
+    if (p->form == ZINF_FORM_MXFP4)
+        memcpy(at, mxfp4_map, sizeof mxfp4_map);
+    move_codes(p, at + ZINF_QUANT_CODES_AT, codes);
+    memcpy(at + p->scales_at, scales, scale_bytes(p));
 }
 
 void zinf_quantize_give(const struct zinf_quantized *p, const void *image, void *codes,
-                        uint8_t *scales)
+                        void *scales)
 {
     const uint8_t *at = image;
-    swap_halves(codes, at + ZINF_QUANT_CODES_AT, p->code_bytes);
-    memcpy(scales, at + p->scales_at, p->n_blocks);
+    move_codes(p, codes, at + ZINF_QUANT_CODES_AT);
+    memcpy(scales, at + p->scales_at, scale_bytes(p));
 }

@@ -18,6 +18,7 @@ struct zinf_tiers {
     struct thing *params, *grads; /* [n_units] */
     struct thing *backings;       /* [n_units]: of those that are backed */
     struct thing *states;         /* [n_groups] */
+    struct zinf_packed *packed;   /* [2 n_groups] */
     uint8_t *live;                /* [n_units] */
     char *device_base, *host_base;
 };
@@ -168,6 +169,11 @@ static int plan_all(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
+static bool has_all(const struct zinf_tiers *t)
+{
+    return t->params && t->grads && t->backings && t->states && t->places && t->packed && t->live;
+}
+
 int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *options,
                     struct zinf_ledger *ledger)
 {
@@ -181,9 +187,10 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
     t->backings = calloc(layout->n_units + 1, sizeof *t->backings);
     t->states = calloc(layout->n_groups + 1, sizeof *t->states);
     t->places = calloc(layout->n_units + 1, sizeof *t->places);
+    t->packed = calloc(2 * (size_t)layout->n_groups + 1, sizeof *t->packed);
     t->live = calloc(layout->n_units + 1, sizeof *t->live);
     int code = 0;
-    if (!t->params || !t->grads || !t->backings || !t->states || !t->places || !t->live) {
+    if (!has_all(t)) {
         code = zinf_fail(-ENOMEM, "no memory for a plan");
     } else {
         memcpy(t->places, options->places, layout->n_units * sizeof *t->places);
@@ -212,6 +219,7 @@ void zinf_tiers_destroy(struct zinf_tiers *t)
     free(t->backings);
     free(t->states);
     free(t->places);
+    free(t->packed);
     free(t->live);
     free(t);
 }
@@ -234,9 +242,10 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
     t->backings = copy_of(tiers->backings, layout->n_units, sizeof *t->backings);
     t->states = copy_of(tiers->states, layout->n_groups, sizeof *t->states);
     t->places = copy_of(tiers->places, layout->n_units, sizeof *t->places);
+    t->packed = copy_of(tiers->packed, 2 * (size_t)layout->n_groups, sizeof *t->packed);
     t->live = copy_of(tiers->live, layout->n_units, sizeof *t->live);
     t->options.places = t->places;
-    if (t->params && t->grads && t->backings && t->states && t->places && t->live) {
+    if (has_all(t)) {
         *out = t;
         return 0;
     }
@@ -327,6 +336,12 @@ struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t
         locate(t, t->places[g->unit].state, &t->states[group], group_state_bytes(t, group));
     set_generation(t, &where, g->unit, relative);
     return where;
+}
+
+struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *t, uint32_t group,
+                                      unsigned generation)
+{
+    return &t->packed[2 * (size_t)group + generation];
 }
 
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *t, uint32_t unit)

@@ -16,7 +16,7 @@ template <class T> struct dequantize_args {
     const uint8_t *codes, *nested_codes;
     const float *map, *nested_map, *scales, *nested, *offset;
     uint64_t from_first, from_stride, to_first, to_stride, n; /* elements; of a run */
-    uint32_t cols, count;                                     /* runs */
+    uint32_t cols, across, count;                             /* blocks of FP8 in a row; runs */
     bool vector;
 };
 
@@ -31,6 +31,11 @@ DEVICE float power_of_two(int exponent)
 template <enum zinf_form FORM> DEVICE uint64_t block_of(uint64_t e)
 {
     return e / (FORM == ZINF_FORM_MXFP4 ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK);
+}
+
+DEVICE constexpr bool of_bytes(enum zinf_form form)
+{
+    return form == ZINF_FORM_INT8 || form == ZINF_FORM_FP8;
 }
 
 template <class T, enum zinf_form FORM>
@@ -80,27 +85,44 @@ DEVICE void make_places(const dequantize_args<T> &a, const float *map, uint64_t 
     }
 }
 
+/* Forms whose codes are bytes: the scale of an element, and the number of its code. */
+template <class T, enum zinf_form FORM>
+DEVICE float byte_scale(const dequantize_args<T> &a, uint64_t e)
+{
+    const uint64_t row = e / a.cols;
+    if (FORM == ZINF_FORM_INT8)
+        return a.scales[row];
+    return a
+        .scales[row / ZINF_QUANT_FP8_BLOCK * a.across + (e - row * a.cols) / ZINF_QUANT_FP8_BLOCK];
+}
+template <enum zinf_form FORM> DEVICE float byte_number(uint32_t code, float scale)
+{
+    if (FORM == ZINF_FORM_INT8)
+        return product(product((float)(int8_t)code, scale), ZINF_QUANT_INT8_STEP);
+    const uint32_t bits = (code & 0x80u) << 24 | (code & 0x7fu) << 20;
+    return product(product(__uint_as_float(bits), 0x1p120f), scale);
+}
+
 /* The same wherever blocks and bytes begin, up to the run's end. */
 template <class T, enum zinf_form FORM>
 DEVICE float number_at(const dequantize_args<T> &a, const float *map, uint64_t e)
 {
-    if (FORM == ZINF_FORM_INT8)
-        return product(product((float)(int8_t)a.codes[e], a.scales[e / a.cols]),
-                       ZINF_QUANT_INT8_STEP);
+    if (of_bytes(FORM))
+        return byte_number<FORM>(a.codes[e], byte_scale<T, FORM>(a, e));
     const uint32_t byte = a.codes[e / 2];
     return product(map[e % 2 ? byte & 15 : byte >> 4], scale_of<T, FORM>(a, block_of<FORM>(e)));
 }
 
-/* 8 codes of one row. */
-template <class T> DEVICE void bytes_of(const dequantize_args<T> &a, uint64_t e, float (&x)[EACH])
+/* 8 codes of one row, and of one block. */
+template <class T, enum zinf_form FORM>
+DEVICE void bytes_of(const dequantize_args<T> &a, uint64_t e, float (&x)[EACH])
 {
-    const float scale = a.scales[e / a.cols];
+    const float scale = byte_scale<T, FORM>(a, e);
     const uint32_t *words = (const uint32_t *)(const void *)(a.codes + e);
     const uint32_t both[2] = {words[0], words[1]};
     UNROLL for (int k = 0; k < EACH; k++)
     {
-        const float code = (float)(int8_t)(both[k / 4] >> (8 * (k % 4)));
-        x[k] = product(product(code, scale), ZINF_QUANT_INT8_STEP);
+        x[k] = byte_number<FORM>(both[k / 4] >> (8 * (k % 4)) & 255, scale);
     }
 }
 
@@ -110,7 +132,7 @@ dequantize_kernel(dequantize_args<T> a)
 {
     __shared__ float map[HALVES];
     const uint64_t i = (uint64_t)blockIdx.x * PLACE * PLACES + threadIdx.x * EACH;
-    if (FORM != ZINF_FORM_INT8) {
+    if (!of_bytes(FORM)) {
         if (threadIdx.x < HALVES)
             map[threadIdx.x] = a.map[threadIdx.x];
         sync_block();
@@ -119,7 +141,7 @@ dequantize_kernel(dequantize_args<T> a)
     {
         const uint64_t e = a.from_first + run * a.from_stride;
         T *to = a.w + a.to_first + run * a.to_stride;
-        if (a.vector && FORM != ZINF_FORM_INT8) {
+        if (a.vector && !of_bytes(FORM)) {
             make_places<T, FORM>(a, map, e, to, i);
             continue;
         }
@@ -128,7 +150,7 @@ dequantize_kernel(dequantize_args<T> a)
             float x[EACH];
             const int64_t left = (int64_t)(a.n - at);
             if (a.vector)
-                bytes_of(a, e + at, x);
+                bytes_of<T, FORM>(a, e + at, x);
             else
                 UNROLL for (int k = 0; k < EACH; k++) x[k] =
                     number_at<T, FORM>(a, map, e + at + (k < left ? k : 0));
@@ -152,6 +174,7 @@ static cudaError_t dequantize_typed(cudaStream_t stream, const struct zinf_dequa
     a.nested = (const float *)(const void *)(image + p->nested_at);
     a.offset = (const float *)(const void *)(image + ZINF_QUANT_OFFSET_AT);
     a.cols = (uint32_t)p->cols;
+    a.across = (a.cols + ZINF_QUANT_FP8_BLOCK - 1) / ZINF_QUANT_FP8_BLOCK;
     a.from_first = (uint64_t)z->from_first * p->cols;
     a.from_stride = (uint64_t)z->from_stride * p->cols;
     a.to_first = (uint64_t)z->to_first * p->cols;
@@ -162,6 +185,7 @@ static cudaError_t dequantize_typed(cudaStream_t stream, const struct zinf_dequa
     const dim3 grid(blocks_for(a.n, PLACE * PLACES), a.count < MOST_Y ? a.count : MOST_Y);
     return launch(p->form == ZINF_FORM_INT8  ? known<dequantize_kernel<T, ZINF_FORM_INT8>>()
                   : p->form == ZINF_FORM_NF4 ? known<dequantize_kernel<T, ZINF_FORM_NF4>>()
+                  : p->form == ZINF_FORM_FP8 ? known<dequantize_kernel<T, ZINF_FORM_FP8>>()
                   : p->form == ZINF_FORM_MXFP4
                       ? known<dequantize_kernel<T, ZINF_FORM_MXFP4>>()
                       : known<dequantize_kernel<T, ZINF_FORM_NF4_DOUBLE>>(),

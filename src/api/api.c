@@ -4,6 +4,7 @@
  */
 #include "api/rows.h"
 #include "api/session.h"
+#include "api/speeds.h"
 #include "train/estimate.h"
 
 #include <stdio.h>
@@ -228,11 +229,13 @@ int zinf_session_plan(struct zinf_session *s, struct zinf_plan *out)
 {
     static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host", "net"};
     struct zinf_estimate e;
+    struct speed_sources sources;
     int code = session_ready(s, JOB_LOOKS);
     if (code)
         return code;
-    const struct zinf_estimate_options options = {
-        .trainer = session_trainer_options(s, ZINF_TRAINER_TRAIN)};
+    struct zinf_estimate_options options = {.trainer =
+                                                session_trainer_options(s, ZINF_TRAINER_TRAIN)};
+    speeds_cached(&options.speeds, &sources, s->config, s->device);
     code = zinf_estimate(&e, &options);
     if (code)
         return code;

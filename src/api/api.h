@@ -4,7 +4,8 @@
  * all options of zinf-train(1), and the options of zinf-eval(1) and zinf-generate(1) about
  * generation and metrics. A session runs a whole training, or single steps on batches of the
  * caller. It also evaluates, generates texts, computes logits and gradients, and saves the model.
- * The command makes the same calls.
+ * The command makes the same calls. The value of option config is the path of a file, or the JSON
+ * itself, which begins with '{'.
  *
  * Ownership: strings given by the caller are copied. A comment at each call says what the caller
  * must free. Structs begin with their size, which the caller sets (ZINF_SIZED), because a later
@@ -35,6 +36,27 @@ extern "C" {
 struct zinf_setting {
     const char *name, *text; /* text of an option without a value: "true" or "false" */
 };
+/* The options that there are, from 0 on, as `zinf help` shows them. All texts are constants. */
+struct zinf_option_facts {
+    size_t size;
+    const char *name;  /* "seq-len" */
+    const char *kind;  /* "flag"; "text"; "texts": may be given several times; "maybe": a text or
+                        * ""; "word"; "integer"; "number"; "size", such as 4GiB */
+    const char *value; /* what help calls the value; NULL for a flag */
+    const char *help;  /* what the option does, as a part of a sentence */
+    const char *usual; /* the default as a value, or NULL */
+    const char *otherwise; /* what decides without a value, in words, or NULL */
+    const char *key;       /* the key of the configuration that it sets, or NULL */
+    const char *aliases;   /* other names with blanks between; "bf16=bf16" means that value. NULL */
+    double min, max;       /* of numbers, inclusive; both 0: the key's range, or any */
+    bool open;             /* values beside the words are allowed too */
+};
+/* -ENOENT: there are only i options. */
+int zinf_option_facts(size_t i, struct zinf_option_facts *out);
+/* The words that option i takes, from 0 on; NULL behind the last, and for options without. */
+const char *zinf_option_word(size_t i, size_t word);
+const char *zinf_version(void); /* "0.1.0" */
+
 struct zinf_session;
 /* Only reads the options; the first call that needs the model, the configuration or the data opens
  * them. A name may be given several times if its option takes several values. -EINVAL: the sentence

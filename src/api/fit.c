@@ -1,7 +1,7 @@
 /*
  * fit: how long the windows of samples are that have a source, a target or a label. Where nobody
  * says, they are those of the longest in the data, so that no row computes more padding than that
- * one needs.
+ * one needs; or of the longest but for a share that is cut (option length-percentile).
  */
 #include "api/session.h"
 
@@ -15,10 +15,14 @@ static uint32_t rounded(uint32_t n, uint32_t most)
 
 int job_fit(const struct zinf_job *c, struct zinf_samples_options *o, struct zinf_samples **samples)
 {
-    const struct zinf_samples_facts *f = zinf_samples_facts(*samples);
+    const double percent = c->task.length_percentile > 0 ? c->task.length_percentile : 100;
     const uint32_t foretold = o->unlabelled ? 0 : 1; /* the last id is a target alone */
-    uint32_t seq = c->seq_len ? o->seq_len : rounded(f->longest - foretold, o->seq_len);
-    uint32_t source = c->source_len ? o->source_len : rounded(f->longest_source, o->source_len);
+    uint32_t seq, source;
+    int code = zinf_samples_percentile(*samples, percent, &seq, &source);
+    if (code)
+        return code;
+    seq = c->seq_len ? o->seq_len : rounded(seq - foretold, o->seq_len);
+    source = c->source_len ? o->source_len : rounded(source, o->source_len);
     if (seq == o->seq_len && source == o->source_len)
         return 0;
     zinf_samples_close(*samples);

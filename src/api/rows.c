@@ -198,6 +198,10 @@ const struct option job_task[] = {
      .otherwise = "label"),
     OPTION("--prefix", TEXT, AT(task.prefix), "TEXT",
      "put before every source, such as 'summarize: '", .aliases = "source_prefix"),
+    OPTION("--length-percentile", NUMBER, AT(task.length_percentile), "P",
+     "make room for P percent of the samples, and cut longer ones", .min = 0.001, .max = 100,
+     .otherwise = "100",
+     .manual = "Without\n.Fl Fl seq-len\nor\n.Fl Fl source-len ,\nlengths of texts, sources and targets are those that at least\n.Ar P\npercent of the rows do not exceed, rounded up to a multiple of 8.\nLonger ones are cut as\n.Fl Fl truncate\nsays.\nThe default is 100: as long as the longest."),
     END
 };
 

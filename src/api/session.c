@@ -101,7 +101,7 @@ int session_begin(struct zinf_session *s)
     code = zinf_origins_add(&s->origins, "--model", c->model);
     if (!code)
         code = zinf_origins_add(&s->origins, "--adapter", c->adapter);
-    if (!code)
+    if (!code && !zinf_config_is_text(c->config))
         code = zinf_origins_add(&s->origins, "--config", c->config);
     return code ? code : zinf_tokenizer_open(&s->tokenizer, c->model);
 }
@@ -149,8 +149,8 @@ static int add_usual(const struct zinf_session *s, struct zinf_config_settings *
 static int load_config(struct zinf_session *s, const struct zinf_config_context *context)
 {
     const char *path = s->job.config;
-    if (!path)
-        return zinf_config_load(&s->config, NULL, context);
+    if (!path || zinf_config_is_text(path))
+        return zinf_config_load(&s->config, path, context);
     int code = s->config_text ? 0
                               : zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &s->config_text,
                                                &s->config_bytes);

@@ -25,6 +25,7 @@
 struct zinf_job_task {
     const char *name, *source_column, *target_column, *label_column, *prefix;
     const char *class_weights; /* "balanced", or a number each */
+    double length_percentile;  /* what windows are as long as, where no length is given; 0: all */
     bool new_head;             /* instead of the folder's */
     bool fresh;                /* all weights are */
     bool looks;                /* nothing is computed: rows are shown, whatever they are for */

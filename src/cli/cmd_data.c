@@ -73,6 +73,30 @@ static int say_padding(const struct zinf_session *s, const struct data_command *
     return 0;
 }
 
+static const int percents[] = {50, 85, 90, 95, 99, 100};
+#define N_PERCENTS (sizeof percents / sizeof *percents)
+
+static int say_percentiles(const struct zinf_samples *samples)
+{
+    char ids[256], sources[256];
+    size_t used = 0, used_sources = 0;
+    for (size_t i = 0; i < N_PERCENTS; i++) {
+        uint32_t n, n_source;
+        int code = zinf_samples_percentile(samples, percents[i], &n, &n_source);
+        if (code)
+            return code;
+        const char *between = i ? ", " : "";
+        used +=
+            (size_t)snprintf(ids + used, sizeof ids - used, "%s%d %%: %u", between, percents[i], n);
+        used_sources += (size_t)snprintf(sources + used_sources, sizeof sources - used_sources,
+                                         "%s%d %%: %u", between, percents[i], n_source);
+    }
+    say("percentiles", ids);
+    if (zinf_samples_facts(samples)->longest_source)
+        say("of sources", sources);
+    return 0;
+}
+
 static int show_sample(const struct zinf_session *s, uint64_t i, const struct zinf_sample *sample,
                        bool color)
 {
@@ -103,6 +127,8 @@ static int show_samples(const struct zinf_session *s, const struct data_command 
         say("broken", f->first_bad);
     say_windows(s);
     int code = say_padding(s, o);
+    if (!code)
+        code = say_percentiles(samples);
     say("lengths", "tokens before the cut, and how many samples have so many");
     if (!code)
         code = data_show_lengths(samples);
@@ -166,6 +192,25 @@ static void add_facts(cJSON *root, const struct zinf_samples_facts *f)
         cJSON_AddNumberToObject(root, rows[i].name, (double)rows[i].value);
 }
 
+/* Lengths before the cut by how many percent of the samples do not exceed them. */
+static int add_percentiles(cJSON *root, const struct zinf_samples *samples)
+{
+    const bool sources = zinf_samples_facts(samples)->longest_source;
+    cJSON *of_ids = cJSON_AddObjectToObject(root, "percentiles");
+    cJSON *of_sources = sources ? cJSON_AddObjectToObject(root, "source_percentiles") : NULL;
+    int code = 0;
+    for (size_t i = 0; !code && i < N_PERCENTS; i++) {
+        uint32_t n = 0, n_source = 0;
+        char name[8];
+        code = zinf_samples_percentile(samples, percents[i], &n, &n_source);
+        snprintf(name, sizeof name, "%d", percents[i]);
+        cJSON_AddNumberToObject(of_ids, name, n);
+        if (sources)
+            cJSON_AddNumberToObject(of_sources, name, n_source);
+    }
+    return code;
+}
+
 /* Rows of an epoch that a training computes. */
 static int add_rows(cJSON *root, struct zinf_samples *samples, int64_t batch)
 {
@@ -193,7 +238,9 @@ static int print_json(const struct zinf_session *s, const struct data_command *o
         cJSON_AddNumberToObject(root, "tokens", (double)zinf_dataset_n_tokens(s->data));
     else
         add_facts(root, zinf_samples_facts(samples));
-    if (samples && !s->job.pack)
+    if (samples)
+        code = add_percentiles(root, samples);
+    if (!code && samples && !s->job.pack)
         code = add_rows(root, samples, o->batch);
     cJSON *first = samples ? cJSON_AddArrayToObject(root, "first") : NULL;
     uint64_t n = samples ? zinf_samples_facts(samples)->n_samples : 0;

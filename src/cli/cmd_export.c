@@ -29,7 +29,8 @@ static const char *const gguf_forms[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "
 
 static int export_gguf(const struct export_command *o)
 {
-    const struct zinf_gguf_options gguf = {o->to.checkpoint, o->to.output, o->form};
+    const struct zinf_gguf_options gguf = {
+        .checkpoint = o->to.checkpoint, .output = o->to.output, .base = o->base, .form = o->form};
     return zinf_gguf_export(&gguf);
 }
 
@@ -57,9 +58,10 @@ static int check_one(struct export_command *o)
         code = zinf_gguf_form_parse(o->gguf, &o->form);
     if (!code && o->gguf && (o->dtype || o->merge || o->to.max_shard_bytes))
         code = zinf_fail(-EINVAL, "--gguf says how numbers are stored: leave out --dtype and "
-                                  "--max-shard-size, and merge adapters first");
-    if (!code && o->base && !o->merge)
-        code = zinf_fail(-EINVAL, "--model is the base of adapters, with --merge alone");
+                                  "--max-shard-size; merge adapters first, or leave out --merge to "
+                                  "write them as a file of their own");
+    if (!code && o->base && !o->merge && !o->gguf)
+        code = zinf_fail(-EINVAL, "--model is the base of adapters, with --merge or --gguf alone");
     return code;
 }
 
@@ -79,7 +81,7 @@ static const struct option own[] = {
     OPTION("--output", TEXT, AT(to.output), "DIR", "folder to write"),
     OPTION("--merge", FLAG, AT(merge), NULL,
      "DIR holds adapters (PEFT's folder will do): add them to the weights of their base"),
-    OPTION("--model", TEXT, AT(base), "DIR", "that base",
+    OPTION("--model", TEXT, AT(base), "DIR", "the base of these adapters",
      .otherwise = "as adapter_config.json names it"),
     OPTION("--adapter", TEXTS, AT(adapters), "DIR...",
      "adapters of one base, as folders or checkpoints: their sum, each by its WEIGHT (default: 1), "
@@ -88,7 +90,7 @@ static const struct option own[] = {
      .open = true, .otherwise = "as the training has them"),
     OPTION("--gguf", TEXT, AT(gguf), "FORM",
      "write one GGUF file, matrices as f32, f16, bf16, q8_0, q4_0 or q4_k_m; DIR may be any "
-     "model folder", .words = gguf_forms, .open = true),
+     "model folder, or adapters, which become a file of their own", .words = gguf_forms, .open = true),
     OPTION("--max-shard-size", SIZE, AT(to.max_shard_bytes), "SIZE", "largest file",
      .otherwise = "5GB"),
     CLI_NO_ROW

@@ -25,7 +25,7 @@ struct training {
     struct train_show show;
     struct train_place place;
     struct zinf_speeds speeds;
-    struct estimate_sources sources;
+    struct speed_sources sources;
     bool is_open;
 };
 
@@ -41,7 +41,7 @@ static int opened(void *arg)
     struct training *t = arg;
     struct zinf_session *s = t->show.session;
     const bool first = job_ranks_is_first(s->net);
-    estimate_cached_speeds(&t->speeds, &t->sources, s->config, s->device);
+    speeds_cached(&t->speeds, &t->sources, s->config, s->device);
     s->run.trainer.speeds = &t->speeds;
     int code = s->net ? 0 : train_place_session(&t->place, s);
     if (code)

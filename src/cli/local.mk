@@ -10,7 +10,7 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/plot/plot_page.c src/cli/plot/plot_export.c src/cli/plot/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
 	src/cli/cmd_eval.c src/cli/cmd_generate.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
-	src/cli/estimate/cmd_estimate.c src/cli/estimate/estimate.c src/cli/estimate/estimate.h src/cli/estimate/estimate_speeds.c \
+	src/cli/estimate/cmd_estimate.c src/cli/estimate/estimate.c src/cli/estimate/estimate.h \
 	src/cli/estimate/estimate_compare.c src/cli/estimate/estimate_place.c src/cli/estimate/machine.h src/cli/estimate/machine.c src/cli/estimate/machine_cards.c \
 	src/cli/estimate/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
@@ -27,8 +27,8 @@ zinf_LDADD = libcli.la libcore.la $(EXTERNAL_LIBS)
 
 libcli_la_SOURCES += src/cli/serve/serve.h src/cli/serve/cmd_serve.c
 if HAVE_MICROHTTPD
-libcli_la_SOURCES += src/cli/serve/serve_answer.c src/cli/serve/serve_ask.c src/cli/serve/serve_desk.c \
-	src/cli/serve/serve_line.c src/cli/serve/serve_maker.c src/cli/serve/serve_page.c src/cli/serve/serve_run.c
+libcli_la_SOURCES += src/cli/serve/serve_answer.c src/cli/serve/serve_ask.c src/cli/serve/serve_clock.c \
+	src/cli/serve/serve_desk.c src/cli/serve/serve_line.c src/cli/serve/serve_maker.c src/cli/serve/serve_page.c src/cli/serve/serve_run.c
 libcli_la_LIBADD = $(MICROHTTPD_LIBS)
 else
 libcli_la_SOURCES += src/cli/serve/serve_without.c

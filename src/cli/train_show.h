@@ -12,8 +12,8 @@ struct train_show {
     /* Set by the caller; the session is borrowed. */
     enum cli_progress_mode mode;
     struct zinf_session *session;
-    const struct estimate_sources *sources; /* of the speeds that the plan goes by */
-    int64_t every;                          /* plain lines: every so many steps */
+    const struct speed_sources *sources; /* of the speeds that the plan goes by */
+    int64_t every;                       /* plain lines: every so many steps */
     bool chart;
     bool shows_plan, json;   /* the table of memory; the line for programs, at a terminal too */
     const char *tensorboard; /* folder of event files, or NULL: as the configuration says */

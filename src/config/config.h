@@ -134,6 +134,7 @@ struct zinf_config {
     char *trace;           /* Chrome trace file, or NULL */
     char *durability;      /* "auto", "none" or "step": steps survive the process */
     bool durability_flush; /* and a power cut */
+    char *pack;            /* "auto", "off" or "state": what a drive has in fewer bytes */
     bool async_save;       /* checkpoints are written while training goes on */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
     char *schedule;     /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",
@@ -230,6 +231,9 @@ int zinf_config_load(struct zinf_config **out, const char *path,
 /* The same from text; what names it in messages. */
 int zinf_config_parse(struct zinf_config **out, const char *text, size_t bytes, const char *what,
                       const struct zinf_config_context *context);
+/* Whether path is no file but a configuration itself, which begins with its brace; the calls with a
+ * path take it as well. NULL is none. */
+bool zinf_config_is_text(const char *path);
 /* What a file says of zinf.timeout, before the rest of it can be read; else *seconds stays as it
  * is. */
 void zinf_config_timeout(const char *path, double *seconds);

@@ -75,6 +75,12 @@ static int load(struct zinf_config **out, const char *text, size_t bytes, const 
     return code;
 }
 
+/* A configuration is a file, or is given itself: then it begins with its brace. */
+bool zinf_config_is_text(const char *path)
+{
+    return path && path[strspn(path, " \t\r\n")] == '{';
+}
+
 int zinf_config_load(struct zinf_config **out, const char *path,
                      const struct zinf_config_context *context)
 {
@@ -83,6 +89,8 @@ int zinf_config_load(struct zinf_config **out, const char *path,
     *out = NULL;
     if (!path)
         return load(out, NULL, 0, "command line", context);
+    if (zinf_config_is_text(path))
+        return load(out, path, strlen(path), "configuration", context);
     int code = zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &text, &bytes);
     if (code)
         return zinf_fail_in(code, "configuration");
@@ -96,7 +104,9 @@ void zinf_config_timeout(const char *path, double *seconds)
     char *text = NULL, *json = NULL;
     size_t bytes = 0, json_bytes = 0;
     cJSON *document = NULL;
-    if (path && !zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &text, &bytes) &&
+    if (zinf_config_is_text(path) && (text = strdup(path)))
+        bytes = strlen(text);
+    if (path && (text || !zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &text, &bytes)) &&
         !zinf_config_hjson(text, bytes, path, &json, &json_bytes) &&
         !zinf_json_parse(json, json_bytes, path, ZINF_JSON_RELAXED, &document)) {
         const cJSON *own = cJSON_GetObjectItemCaseSensitive(document, "zinf");

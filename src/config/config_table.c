@@ -348,6 +348,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.durability", durability, .choices = durabilities, .text = "auto")
     BOOL_KEY("zinf.durability_flush", durability_flush, 0)
     BOOL_KEY("zinf.async_save", async_save, 0)
+    TEXT_KEY("zinf.pack", pack, .choices = packs, .text = "auto")
     TEXT_KEY("zinf.activation_checkpointing", activation_checkpointing,
         .choices = checkpointings, .text = "auto")
     TEXT_KEY("zinf.schedule", schedule, .choices = schedules, .text = "auto")

@@ -24,7 +24,7 @@ libcore_la_SOURCES += src/model/families/family_described.h src/model/families/f
 	src/model/families/olmo2.c src/model/families/smollm3.c src/model/families/granite.c \
 	src/model/families/seed_oss.c src/model/families/exaone4.c src/model/families/glm4.c \
 	src/model/families/cohere.c src/model/families/ernie4_5.c src/model/families/hunyuan_dense.c \
-	src/model/families/stablelm.c src/model/families/nemotron.c src/model/families/olmoe.c src/model/families/gpt_oss.c src/model/families/glm4_moe.c
+	src/model/families/stablelm.c src/model/families/gpt_bigcode.c src/model/families/nemotron.c src/model/families/olmoe.c src/model/families/gpt_oss.c src/model/families/glm4_moe.c
 libcore_la_SOURCES += src/model/families/opt.c
 libcore_la_SOURCES += src/model/families/falcon.c
 libcore_la_SOURCES += src/model/families/chatglm.c

@@ -61,8 +61,8 @@ struct zinf_family {
     /* Adds what config.json says of a new model beside model_type, architectures and dtype. */
     int (*make_config)(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape);
-    /* Names that old files carry and that are neither read nor written: 1 if name is one. */
-    int (*ignores)(const char *name);
+    /* Names, as fnmatch(3) has patterns, that files carry and that are neither read nor written. */
+    const char *ignored[8];
 };
 const struct zinf_family *zinf_family_find(const char *model_type); /* NULL: unknown */
 const struct zinf_family *zinf_family_default(void); /* of `zinf init` without --arch */

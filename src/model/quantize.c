@@ -22,10 +22,11 @@ static int read_method(const cJSON *quantized, const char *what, const char **me
 {
     *method = "bitsandbytes";
     int code = zinf_json_string(quantized, what, "quant_method", method);
-    if (!code && strcmp(*method, "bitsandbytes") && strcmp(*method, "mxfp4"))
+    if (!code && strcmp(*method, "bitsandbytes") && strcmp(*method, "mxfp4") &&
+        strcmp(*method, "fp8"))
         code = zinf_fail(-ENOTSUP,
                          "%s: quantization_config: quant_method \"%s\" is not supported, only "
-                         "\"bitsandbytes\" and \"mxfp4\": %s",
+                         "\"bitsandbytes\", \"mxfp4\" and \"fp8\": %s",
                          what, *method, remedy);
     return code;
 }
@@ -42,6 +43,24 @@ static int read_4bit(struct quantize_choice *out, const cJSON *quantized, const 
     out->form =
         is_true(quantized, "bnb_4bit_use_double_quant") ? ZINF_FORM_NF4_DOUBLE : ZINF_FORM_NF4;
     return code;
+}
+
+/* Blocks of 128 x 128, or where there are none one scale for a whole matrix. */
+static int read_fp8(struct quantize_choice *out, const cJSON *quantized, const char *what)
+{
+    const cJSON *block = cJSON_GetObjectItemCaseSensitive(quantized, "weight_block_size");
+    out->form = ZINF_FORM_FP8;
+    out->skip = cJSON_GetObjectItemCaseSensitive(quantized, "modules_to_not_convert");
+    if (!block || cJSON_IsNull(block))
+        return 0;
+    const cJSON *rows = cJSON_GetArrayItem(block, 0), *cols = cJSON_GetArrayItem(block, 1);
+    if (cJSON_GetArraySize(block) == 2 && cJSON_IsNumber(rows) && cJSON_IsNumber(cols) &&
+        rows->valuedouble == ZINF_QUANT_FP8_BLOCK && cols->valuedouble == ZINF_QUANT_FP8_BLOCK)
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "%s: quantization_config: weight_block_size is not [%d, %d], which alone can "
+                     "be read: %s",
+                     what, ZINF_QUANT_FP8_BLOCK, ZINF_QUANT_FP8_BLOCK, remedy);
 }
 
 int quantize_choice_read(struct quantize_choice *out, const cJSON *config, const char *what)
@@ -61,6 +80,8 @@ int quantize_choice_read(struct quantize_choice *out, const cJSON *config, const
         out->form = ZINF_FORM_MXFP4;
         return 0;
     }
+    if (!strcmp(method, "fp8"))
+        return read_fp8(out, quantized, what);
     out->skip = cJSON_GetObjectItemCaseSensitive(quantized, "llm_int8_skip_modules");
     if (is_true(quantized, "load_in_4bit"))
         return read_4bit(out, quantized, what);
@@ -121,6 +142,10 @@ static int quantize_tensor(const struct quantizing *p, const struct zinf_unit *u
     if (p->choice->form == ZINF_FORM_MXFP4 && t->cols % ZINF_QUANT_MX_BLOCK)
         return zinf_fail(-EINVAL, "%s in mxfp4 has %llu columns; they must be a multiple of %d",
                          t->pieces[0].name, (unsigned long long)t->cols, ZINF_QUANT_MX_BLOCK);
+    if (p->choice->form == ZINF_FORM_FP8 && (t->pieces[0].n_slabs || t->pieces[0].transposed))
+        return zinf_fail(-ENOTSUP,
+                         "%s is not one matrix [out][in] of the file: it cannot be read in fp8: %s",
+                         t->pieces[0].name, remedy);
     for (uint32_t i = 0; i < t->n_pieces; i++) {
         n_skipped += is_skipped(p, &t->pieces[i]);
         if (!has_whole(unit, &t->pieces[i]))

@@ -3,7 +3,8 @@
  * for a form, and every linear layer's weight takes it while it is loaded; or the folder has
  * quantised weights already, as its config.json says in quantization_config. As bitsandbytes has
  * it, embeddings, the output layer, norms, biases and what chooses experts stay as they are. In
- * MXFP4 are tensors alone that the experts of a layer share.
+ * MXFP4 are tensors alone that the experts of a layer share; in FP8 are matrices alone, each of
+ * which is a tensor [out][in] of the file.
  */
 #ifndef ZINF_QUANTIZE_H
 #define ZINF_QUANTIZE_H

@@ -72,10 +72,12 @@ struct zinf_export_options {
 };
 int zinf_checkpoint_export(const struct zinf_export_options *options);
 /* { not installed */
-/* Writes a GGUF file from a checkpoint's masters or from a model folder, in bounded memory.
- * -ENOTSUP: GGUF does not support the family or the tokenizer. */
+/* Writes a GGUF file from a checkpoint's masters or from a model folder, in bounded memory; or,
+ * where that holds adapters, a file of these alone. -ENOTSUP: GGUF does not support the family, the
+ * tokenizer or the kind of adapter. */
 struct zinf_gguf_options {
     const char *checkpoint, *output; /* output: the file */
+    const char *base;                /* of adapters; NULL: as adapter_config.json names it */
     enum zinf_gguf_form form;        /* number format of matrices; other tensors keep a more
                                       * precise one */
 };

@@ -101,6 +101,7 @@ enum op_flags {
     OP_KEPT = 64,
     OP_REFERENCE = 128, /* a stage's forward for a reference: without adapters and dropout */
     OP_VALUE = 256,     /* moves the value arg: of it the rows that the step's samples have */
+    OP_PACKED = 512,    /* moves or updates the state of sub-group arg, which may be packed */
 };
 
 static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)

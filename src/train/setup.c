@@ -21,7 +21,7 @@ const char *schedule_name(enum schedule schedule)
 
 /* Places of words that no field keeps. */
 struct places {
-    int placement, x_device, durability;
+    int placement, x_device, durability, pack;
 };
 
 /* Enums have their members in the order of the configuration's words. */
@@ -43,6 +43,7 @@ static int read_words(struct setup *s, struct places *places)
         {"zinf.placement", c->placement, &places->placement},
         {"zinf.activation_device", c->activation_device, &places->x_device},
         {"zinf.durability", c->durability, &places->durability},
+        {"zinf.pack", c->pack, &places->pack},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         int code = zinf_config_key_word(words[i].key, words[i].word, words[i].place);
@@ -381,6 +382,15 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
     }
 }
 
+/* Without vector instructions packing is slower than any drive. */
+static void choose_packing(struct setup *s, int wanted)
+{
+    enum { AUTO, OFF, STATE };
+    s->pack_is_open = wanted == AUTO;
+    s->may_pack = trains(s) && s->state_tier == ZINF_TIER_DRIVE &&
+                  (wanted == STATE || (wanted == AUTO && zinf_isa() >= ZINF_ISA_AVX2));
+}
+
 /* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
  * at most 8 GiB, but never more than a quarter. */
 static uint64_t without_system(uint64_t ram_bytes)
@@ -467,6 +477,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         return code;
     choose_step(s);
     choose_durability(s, places.durability, plan_only);
+    choose_packing(s, places.pack);
     code = check_tiers(s);
     if (!code)
         code = setup_check_ranks(s);

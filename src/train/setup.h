@@ -127,6 +127,9 @@ struct setup {
     uint64_t update_bytes;         /* workspace of the optimizer */
     uint8_t generations;           /* of what can be taken back */
     bool in_place;                 /* updates are made as soon as they can be, for good */
+    bool may_pack;                 /* state on a drive may be stored in fewer bytes, */
+    bool pack_is_open;             /* and the plan, or what a run left, says whether; */
+    bool packs;                    /* it is, in this training */
     bool durable;                  /* all state will be on the drive, in two generations */
     bool durable_copies;           /* and, as not all parameters are, these once more behind it */
     uint64_t
@@ -263,6 +266,8 @@ int setup_state_bytes(struct setup *s);
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
 /* All of a unit's sub-groups. */
+/* Of the largest sub-group's state, where it may be packed on a drive; else 0. */
+uint64_t setup_packed_bytes(const struct setup *s);
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
 
 #endif

@@ -161,6 +161,14 @@ int setup_state_bytes(struct setup *s)
     return 0;
 }
 
+uint64_t setup_packed_bytes(const struct setup *s)
+{
+    uint64_t most = 0;
+    for (uint32_t g = 0; s->may_pack && g < s->layout.n_groups; g++)
+        most = s->state_bytes[g] > most ? s->state_bytes[g] : most;
+    return most;
+}
+
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit)
 {
     const struct zinf_layout_unit *u = &s->layout.units[unit];

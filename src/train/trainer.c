@@ -205,13 +205,17 @@ static int start_executor(struct zinf_trainer *t)
 
 /* ---- life ---- */
 
-static int create(struct zinf_trainer *t, const struct zinf_trainer_options *options)
+static int create(struct zinf_trainer *t, const struct zinf_trainer_options *options, bool packed)
 {
     struct variant variant;
     char text[256];
     int code = setup_init(&t->setup, options, false);
     if (code)
         return code;
+    if (packed) {
+        t->setup.pack_is_open = false;
+        t->setup.may_pack = true;
+    }
     t->pending = calloc(t->setup.n_units, sizeof *t->pending);
     t->chosen = calloc(t->setup.n_units, sizeof *t->chosen);
     if (!t->pending || !t->chosen)
@@ -226,6 +230,7 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
         code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);
+    t->setup.packs = !code && variant.packs;
     if (!code && trains(&t->setup) && plan_lost_text(&t->plan, text))
         zinf_log_once(ZINF_LOG_INFO, "durability", "%s", text);
     if (!code)
@@ -245,20 +250,31 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     return code ? code : trainer_load(t);
 }
 
-int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options)
+static int create_one(struct zinf_trainer **out, const struct zinf_trainer_options *options,
+                      bool packed, bool *wants_packed)
 {
     struct zinf_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return zinf_fail(-ENOMEM, "no memory for a trainer");
     zinf_loss_scale_init(&t->loss_scale, &options->config->fp16);
-    int code = create(t, options);
-    if (code && options->net)
+    int code = create(t, options, packed);
+    *wants_packed = code && t->durable.wants_packed && t->setup.pack_is_open;
+    if (code && options->net && !*wants_packed)
         zinf_net_tell(options->net, zinf_error());
     if (code)
         zinf_trainer_destroy(t);
     else
         *out = t;
     return code;
+}
+
+/* A plan is made before what a run left is read: where that is packed and the plan has chosen
+ * otherwise, as it may with other RAM, it is made again. */
+int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options)
+{
+    bool wants_packed, again;
+    int code = create_one(out, options, false, &wants_packed);
+    return wants_packed ? create_one(out, options, true, &again) : code;
 }
 
 void zinf_trainer_destroy(struct zinf_trainer *t)

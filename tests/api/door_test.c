@@ -388,6 +388,76 @@ static void test_sentences_call_options_as_the_caller_does(void)
     CHECKF(!strcmp(text, "option seq-"), "%s", text);
 }
 
+static void test_what_options_there_are(void)
+{
+    struct zinf_option_facts facts = ZINF_SIZED(struct zinf_option_facts);
+    size_t n = 0;
+    bool seen = false;
+    for (; !zinf_option_facts(n, &facts); n++) {
+        CHECK(facts.name && facts.kind && facts.help);
+        CHECKF(!strcmp(facts.kind, "flag") == !facts.value, "%s", facts.name);
+        if (strcmp(facts.name, "device"))
+            continue;
+        seen = true;
+        CHECK(!strcmp(facts.kind, "word") && !strcmp(facts.usual, "auto"));
+        CHECK(!strcmp(zinf_option_word(n, 2), "cuda") && !zinf_option_word(n, 3));
+    }
+    CHECK(seen && n > 60 && zinf_option_facts(n, &facts) == -ENOENT && !zinf_option_word(n, 0));
+}
+
+static void test_a_configuration_without_a_file(void)
+{
+    int64_t samples, tokens;
+    set("config", " {\"gradient_accumulation_steps\": 3, \"zinf\": {\"timeout\": 77}}");
+    set("seq_len", "16");
+    struct zinf_session *session = opened(gpt);
+    CHECKF(!zinf_session_batch(session, &samples, &tokens), "%s", zinf_error());
+    CHECK(samples == 6 && tokens == 16);
+    zinf_session_close(session);
+    set("config", "{\"gradient_clippin\": 1}");
+    session = opened(gpt);
+    CHECK(zinf_session_batch(session, &samples, &tokens) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "gradient_clipping"), "%s", zinf_error());
+    zinf_session_close(session);
+}
+
+/* ---- plans ---- */
+
+static struct zinf_plan plan_of(bool prefers)
+{
+    struct zinf_plan plan = ZINF_SIZED(struct zinf_plan);
+    set("threads", "1");
+    if (prefers)
+        set("preference", "dpo");
+    struct zinf_session *s = opened(gpt);
+    CHECKF(!zinf_session_plan(s, &plan), "%s", zinf_error());
+    zinf_session_close(s);
+    return plan;
+}
+
+/* A cache of zinf bench that says that the optimizer is slow. */
+static void test_plans_go_by_measured_speeds(void)
+{
+    static const char slow[] = "{\"optim\": {\"AdamW/fp32\": {\"bytes\": 1e6, \"threads\": 1}}}";
+    char folder[600], file[600];
+    CHECK(!zinf_make_dirs(in_work(folder, "cache/zinf")));
+    setenv("XDG_CACHE_HOME", in_work(folder, "cache"), 1);
+    const struct zinf_plan stated = plan_of(false);
+    CHECK(!zinf_file_write_atomic(in_work(file, "cache/zinf/bench.json"), slow, strlen(slow)));
+    const struct zinf_plan measured = plan_of(false);
+    unsetenv("XDG_CACHE_HOME");
+    CHECKF(stated.step_seconds > 0 && measured.step_seconds > 10 * stated.step_seconds, "%g %g",
+           stated.step_seconds, measured.step_seconds);
+}
+
+/* Twice as many rows, and what the loss of pairs keeps. */
+static void test_a_plan_of_pairs(void)
+{
+    const struct zinf_plan one = plan_of(false), pair = plan_of(true);
+    CHECKF(pair.tokens == 2 * one.tokens && pair.flops > 1.9 * one.flops, "%llu %llu, %g %g",
+           (unsigned long long)one.tokens, (unsigned long long)pair.tokens, one.flops, pair.flops);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4) {
@@ -414,8 +484,12 @@ int main(int argc, char **argv)
     TAP_RUN(test_an_encoder_decoder);
     TAP_RUN(test_texts_are_by_the_weights_of_steps);
     TAP_RUN(test_steps_and_evaluations_of_two_processes);
+    TAP_RUN(test_what_options_there_are);
+    TAP_RUN(test_a_configuration_without_a_file);
     TAP_RUN(test_one_name_of_two_options);
     TAP_RUN(test_sentences_call_options_as_the_caller_does);
+    TAP_RUN(test_plans_go_by_measured_speeds);
+    TAP_RUN(test_a_plan_of_pairs);
     remove_work();
     return tap_done();
 }

@@ -82,6 +82,30 @@ check "and shows padding" run 0 "$zinf" data --model model --data rows.jsonl --s
 says "steps of 4 are as long as their longest" "% with --group-by-length"
 verdict $? "of each way"
 
+# ---- how long most samples are ----
+
+# Rows have 7 to 119 tokens of prompt, answer and its end: the nearest rank among them, by hand.
+nearest() { # percent, file with a length in each line
+    sort -n "$2" | awk -v p="$1" '{ n[NR] = $1 } END {
+        rank = int(p * NR / 100)
+        if (rank < p * NR / 100) rank++
+        print n[rank]
+    }'
+}
+awk -F '"' '{ print length($4) + length($8) + 1 }' rows.jsonl >long
+check "zinf data" run 0 "$zinf" data --model model --data rows.jsonl --seq-len 128 --json --samples 0
+said=$(sed -n 's/.*"percentiles":{\([^}]*\)}.*/\1/p' said.out)
+wanted=
+for percent in 50 85 90 95 99 100; do
+    wanted="$wanted${wanted:+,}\"$percent\":$(nearest $percent long)"
+done
+[ "$said" = "$wanted" ] || echo "# $said instead of $wanted"
+[ "$said" = "$wanted" ]
+verdict $? "says lengths at percentiles"
+check "and to the eye" run 0 "$zinf" data --model model --data rows.jsonl --seq-len 128 --samples 0
+says "50 %: $(nearest 50 long), 85 %: $(nearest 85 long)"
+verdict $? "too"
+
 # ---- seats, and going on ----
 
 check "two seats" run 0 train two.json seats2 --seats 2 --steps 20 --group-by-length \
@@ -123,6 +147,18 @@ check "have the same losses" near 1e-5 a b
 number eval_accuracy class-short/log.jsonl >a && number eval_accuracy class-padded/log.jsonl >b
 check "and accuracy" near 1e-9 a b
 check "by groups" classify class-grouped --group-by-length
+# Texts have 3 to 80 characters.
+check "as long as the longest" classify class-whole --pad-to max
+check "as long as half of the texts" classify class-half --pad-to max --length-percentile 50
+says_len() { # output, length
+    [ "$(number seq_len "$1/log.jsonl" | sort -u)" = "$2" ]
+}
+awk -F '"' '{ print length($4) }' labels.jsonl >long
+half=$((($(nearest 50 long) + 7) / 8 * 8))
+check "has windows for all" says_len class-whole $((($(nearest 100 long) + 7) / 8 * 8))
+check "has windows for these" says_len class-half $half
+complains "have more than $half tokens and are cut"
+verdict $? "and says how many are cut"
 
 # ---- on the CUDA device: the stand-in, in whose memory nobody wrote is NaN ----
 

@@ -219,6 +219,80 @@ tuned=$(generated --prompt line --max-new-tokens 20 --temperature 0.7 --top-k 40
 verdict $? "each by its name"
 check "it ends, too" end_server
 
+# ---- many at once, of a model larger than the memory ----
+
+# What the program itself takes depends on how it is built: the limits are counted from there.
+megabytes() { # a line of the table of the plan
+    sed -n "s/^ *$1  *\([0-9]*\)\.[0-9]* MiB.*/\1/p" server.err
+}
+check "a deep model" run 0 "$zinf" init --arch gpt2 --size small --layers 200 --hidden 64 --heads 4 \
+    --vocab 257 --context 64 --tokenizer bytes --seed 5 --output deep
+deep="--model deep --threads 1 --device host"
+run 1 "$zinf" serve $deep --config offload.json --batch 2 --max-total-tokens 32 --host-memory 1MiB --port 0
+cp said.err server.err
+host=$(($(megabytes 'host   this program and its libraries') + 14))
+serve --model deep --config offload.json --batch 2 --max-total-tokens 32 \
+    --host-memory ${host}MiB --device-memory 17MiB
+verdict $? "is served in 31 MiB beside the program"
+[ "$(stat -c %s deep/model.safetensors)" -gt $((38 << 20)) ]
+verdict $? "and has more than 38"
+number=0
+deep_pids=
+while [ $number -lt 50 ]; do
+    number=$((number + 1))
+    curl -s -o "deep.$number" "$url/v1/completions" \
+        -d "{\"prompt\":\"text $number\",\"seed\":$number,\"max_tokens\":6,\"temperature\":0.7}" &
+    deep_pids="$deep_pids $!"
+done
+# shellcheck disable=SC2086  # a list of numbers
+wait $deep_pids
+number=0
+same=0
+while [ $number -lt 50 ]; do
+    number=$((number + 1))
+    "$zinf" generate $deep --json --prompt "text $number" --seed $number --max-new-tokens 6 \
+        --temperature 0.7 >made 2>/dev/null
+    [ -s made ] && [ "$(field text "deep.$number")" = "$(field text made)" ] && same=$((same + 1))
+done
+echo "# $same of 50"
+[ $same -eq 50 ]
+verdict $? "each of 50 clients gets the text of zinf generate"
+check "it ends as well" end_server
+
+# ---- what takes too long ----
+
+check "with little time" serve --model deep --batch 1 --ignore-eos --timeout 2
+# A byte every half second is never silent for long, and would take a minute.
+trickle() {
+    i=0
+    while [ $i -lt 60 ] && printf a 2>/dev/null; do
+        i=$((i + 1))
+        sleep 0.5
+    done
+}
+trickle | curl -s -m 40 -o slow -X POST -H 'Expect:' -T - "$url/generate" &
+slow=$!
+# Each has more to say than there is time for, so that all but the first wait for longer than they may.
+number=0
+while [ $number -lt 12 ]; do
+    number=$((number + 1))
+    curl -s -o "late.$number" -w '%{http_code}\n' "$url/v1/completions" \
+        -d '{"prompt":"abc","max_tokens":50,"n":16,"temperature":1}' >>late &
+    late_pids="${late_pids:-} $!"
+done
+# shellcheck disable=SC2086  # a list of numbers
+wait $late_pids
+echo "#" $(sort late | uniq -c) # status and how often
+[ "$(grep -c 504 late)" -ge 8 ] && grep -l 'has waited for longer than zinf serve.s --timeout' late.* >/dev/null
+verdict $? "requests that wait end by 504"
+wait $slow
+code=$?
+echo "# curl: $code"
+[ $code -ne 0 ] && [ $code -ne 28 ] && [ ! -s slow ]
+verdict $? "a client that sends a byte at a time is cut off"
+check "others are answered" ask 200 /generate '{"inputs":"abc","parameters":{"max_new_tokens":2}}'
+check "the end of it" end_server
+
 check "a port that is none" run 2 "$zinf" serve --model model --port 70000
 check "an adapter that is not there" run 1 "$zinf" serve --model model --adapter a=nowhere
 complains "there is no folder nowhere"

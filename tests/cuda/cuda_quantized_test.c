@@ -13,7 +13,8 @@ static void dequantize_case(struct twin *t, struct shape s, enum zinf_form form,
     struct tensor values = tensor_random(ZINF_DTYPE_F32, p.n_elems, 3, 0.7f);
     struct tensor bytes = tensor_new(ZINF_DTYPE_F32, p.bytes / sizeof(float));
     float *scales = malloc(p.n_blocks * sizeof *scales);
-    if (form == ZINF_FORM_MXFP4) { /* bytes of fp32 numbers, which are of all kinds */
+    if (form == ZINF_FORM_MXFP4 ||
+        form == ZINF_FORM_FP8) { /* bytes of fp32 numbers, which are of all kinds */
         zinf_quantize_take(&p, values.data, values.data, bytes.data);
     } else {
         zinf_quantize(&p, values.data, 0, p.n_elems, bytes.data, scales);
@@ -50,9 +51,14 @@ static void numbers(struct twin *t)
                     dequantize_case(t, shapes[i], forms[f], all_dtypes[d], variant & 1,
                                     variant & 2 ? 1 : 0);
     for (int d = 0; d < 3; d++)
-        for (int variant = 0; variant < 4; variant++)
+        for (int variant = 0; variant < 4; variant++) {
             dequantize_case(t, (struct shape){37, 96}, ZINF_FORM_MXFP4, all_dtypes[d], variant & 1,
                             variant & 2 ? 1 : 0);
+            dequantize_case(t, (struct shape){133, 264}, ZINF_FORM_FP8, all_dtypes[d], variant & 1,
+                            variant & 2 ? 1 : 0);
+            dequantize_case(t, (struct shape){131, 133}, ZINF_FORM_FP8, all_dtypes[d], variant & 1,
+                            variant & 2 ? 1 : 0);
+        }
 }
 
 static void refusals(struct twin *t)

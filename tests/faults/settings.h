@@ -20,7 +20,7 @@ struct fault_setting {
     const char *param, *optimizer, *schedule;
     double sub_group;
     int paths, accumulation, seats;
-    bool saves, async, flush;
+    bool saves, async, flush, packs;
     const char *number;   /* bf16, fp16 or fp32 */
     const char *kind;     /* of the optimizer */
     const char *engine;   /* of I/O; NULL: auto */
@@ -66,6 +66,7 @@ static inline struct fault_setting fault_setting_of(int n)
         .saves = n % 3 == 1,
         .async = n / 3 % 2 == 1,
         .flush = n % 8 == 6,
+        .packs = n % 11 % 2 == 1,
         .number = numbers[n / 4 % 4],
         .kind = kinds[n / 5 % 7],
         .engine = n % 3 == 2 ? "threads" : NULL,
@@ -85,12 +86,12 @@ static inline struct fault_setting fault_setting_of(int n)
 static inline const char *fault_setting_text(const struct fault_setting *s, char text[200])
 {
     static const char *const models[] = {"dense", "adapted", "experts"};
-    snprintf(text, 200, "%s%s%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s%s%s",
+    snprintf(text, 200, "%s%s%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s%s%s%s",
              models[s->model], s->quantize ? " " : "", s->quantize ? s->quantize : "", s->param,
              s->optimizer, s->schedule, s->kind, s->number, s->sub_group, s->paths,
              s->paths == 2 ? "s" : "", s->accumulation, s->seats > 1 ? ", 2 seats" : "",
              s->saves ? ", saves" : "", s->async ? " async" : "", s->flush ? ", flushed" : "",
-             s->engine ? ", " : "", s->engine ? s->engine : "");
+             s->packs ? ", packed" : "", s->engine ? ", " : "", s->engine ? s->engine : "");
     return text;
 }
 

@@ -32,7 +32,7 @@ strangers() { # folder, allowed names...
 
 # What each folder may see of the others: their contract headers.
 base='base/[a-z]+\.h'
-below_offload='net/(net|mesh)\.h|aio/(aio|commit|drive_bench|steps)\.h|cpu_optim/(optim|optim_bench)\.h|kernels/kernels\.h'
+below_offload='net/(net|mesh)\.h|aio/(aio|commit|drive_bench|steps)\.h|cpu_optim/(optim|optim_bench|pack)\.h|kernels/kernels\.h'
 files='config/config\.h|formats/formats\.h|text/(text|lines|samples/samples|samples/task|chat/chat)\.h|metrics/metrics\.h'
 nothing "base stands on nothing" "$(strangers src/base)"
 nothing "aio stands on base" "$(strangers aio "$base")"
@@ -51,7 +51,7 @@ nothing "bench stands on the plans of train and the engines of aio" \
     "$(strangers src/bench "$base" 'aio/(aio|aio_engine)\.h' 'offload/offload\.h' 'train/estimate\.h' 'train/plan/estimated\.h')"
 nothing "api stands on train" "$(strangers src/api "$base" '(kernels/kernels|net/net)\.h' "$files" \
     'model/(model|graph)\.h' 'train/(train|generate|checkpoints|estimate|score|seats)\.h')"
-nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" 'api/(api|session|rows|generate|texts)\.h' \
+nothing "cli stands on the contracts" "$(strangers src/cli "$base" "$below_offload" 'api/(api|session|rows|generate|texts|speeds)\.h' \
     'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h' 'train/(train|estimate|checkpoints)\.h' 'bench/emulation\.h' 'cpu_optim/optim_bench\.h')"
 # shellcheck disable=SC2010 # names of folders
 nothing "every folder is known here" "$(ls -d src/*/ | grep -vE \

@@ -39,11 +39,11 @@ words() { # words as a pattern, the file where they may stand
 }
 family='src/model/families/'
 {
-    words 'gpt-?2|\bw[tp]e\b|n_(positions|embd|inner|ctx)|transformer\.h' "${family}gpt2\.c"
-    words '\bc_attn\b|\bln_[12]\b' "${family}gpt2\.c"
-    words '\bc_(fc|proj)\b' "${family}(gpt2|starcoder2)\.c"
-    words '\bln_f\b' "${family}(gpt2|falcon|bloom)\.c"
-    words '[a-z]*_pdrop' "${family}(gpt2|phi3)\.c"
+    words 'gpt-?2|\bw[tp]e\b|n_(positions|embd|inner|ctx)|transformer\.h' "${family}gpt(2|_bigcode)\.c"
+    words '\bc_attn\b|\bln_[12]\b' "${family}gpt(2|_bigcode)\.c"
+    words '\bc_(fc|proj)\b' "${family}(gpt2|gpt_bigcode|starcoder2)\.c"
+    words '\bln_f\b' "${family}(gpt2|gpt_bigcode|falcon|bloom)\.c"
+    words '[a-z]*_pdrop' "${family}(gpt2|gpt_bigcode|phi3)\.c"
     words '\bllama(_|\b)|_llama' "${family}llama\.c" # "llama3" is also a kind of RoPE
     words 'mistral' "${family}mistral\.c"
     words 'qwen-?2' "${family}qwen2(_moe)?\.c"
@@ -63,7 +63,8 @@ family='src/model/families/'
     words 'stablelm' "${family}stablelm\.c"
     words 'nemotron' "${family}nemotron\.c"
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
-    words 'star_?coder' "${family}starcoder2\.c"
+    words 'star_?coder' "${family}(starcoder2|gpt_bigcode)\.c"
+    words 'big_?code|santa_?coder' "${family}gpt_bigcode\.c"
     words 'olmo' "${family}olmo(2|e)\.c"
     words '\bopt_|word_embed_proj|do_layer_norm' "${family}opt\.c"
     words 'embed_positions' "${family}(opt|bart)\.c"

@@ -2,6 +2,7 @@
  * kernels_quantized: quantised weights against bitsandbytes' own, as
  * tests/fixtures/make_quantized.py got them on a CPU: images byte for byte, numbers bit for bit, on
  * every instruction set; rows in runs; matrices quantised in parts; what does not fit is refused.
+ * Matrices in FP8 likewise against transformers (make_fp8.py).
  */
 #include "formats/formats.h"
 #include "kernels_testing.h"
@@ -11,7 +12,7 @@ static const char *const prefixes[] = {"nf4", "double", "int8"};
 static const char *const names[] = {"golden", "even", "wide", "short", "odd", "zero", "many"};
 enum { FORMS = 3, NAMES = sizeof names / sizeof *names };
 
-static struct zinf_tensors *file;
+static struct zinf_tensors *file, *fp8_file;
 
 static const struct zinf_tensor_info *find(const char *form, const char *name, const char *part)
 {
@@ -248,6 +249,67 @@ static void test_scales_that_are_exponents(void)
     for_each_device(exponents);
 }
 
+/* A part of a matrix in FP8, as transformers has it. */
+static void *part_of(const char *name, const char *part, const struct zinf_tensor_info **info)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s", name, part);
+    *info = zinf_tensors_find(fp8_file, key);
+    void *data = malloc((*info)->bytes);
+    CHECKF(!zinf_tensors_read(fp8_file, *info, 0, (*info)->n_elems, data), "%s", zinf_error());
+    return data;
+}
+
+/* Bit for bit, rows in runs of some; and the bytes come back. */
+static void check_fp8(struct fixture *f, const char *name)
+{
+    const struct zinf_tensor_info *info[3];
+    void *codes = part_of(name, "weight", &info[0]);
+    void *scales = part_of(name, "weight_scale_inv", &info[1]);
+    char *want = part_of(name, "values", &info[2]);
+    struct zinf_quantized p =
+        zinf_quantized_of(ZINF_FORM_FP8, info[0]->shape[0], info[0]->shape[1]);
+    struct tensor w = tensor_new(ZINF_DTYPE_F32, p.n_elems);
+    char *image = malloc(p.bytes), *back = malloc(p.bytes);
+    CHECK(p.code_bytes == info[0]->bytes && p.n_blocks == info[1]->n_elems);
+    zinf_quantize_take(&p, codes, scales, image);
+    zinf_quantize_give(&p, image, back, back + p.code_bytes);
+    CHECK(!memcmp(back, codes, info[0]->bytes));
+    CHECK(!memcmp(back + p.code_bytes, scales, info[1]->bytes));
+    struct zinf_dequantize args = {
+        .quantized = p, .image = image, .count = 1, .dtype = ZINF_DTYPE_F32, .w = w.data};
+    for (int64_t rows = (int64_t)p.rows, at = 0; at < rows; at += args.rows) {
+        args.rows = rows - at < 5 ? rows - at : 5;
+        args.from_first = args.to_first = at;
+        CHECKF(!f->ops->dequantize(f->q, &args), "%s", zinf_error());
+    }
+    for (uint64_t i = 0; i < p.n_elems; i++)
+        if (memcmp((float *)w.data + i, want + i * sizeof(float), sizeof(float))) {
+            CHECKF(false, "%s: element %llu of %s is %.9g", f->name, (unsigned long long)i, name,
+                   get(&w, i));
+            break;
+        }
+    tensor_free(&w);
+    free(image);
+    free(back);
+    free(codes);
+    free(scales);
+    free(want);
+}
+
+/* Every code; blocks that the matrix cuts. */
+static void all_fp8(struct fixture *f)
+{
+    check_fp8(f, "every");
+    check_fp8(f, "wide");
+    check_fp8(f, "odd");
+}
+
+static void test_floats_of_8_bits(void)
+{
+    for_each_device(all_fp8);
+}
+
 static void test_refusals(void)
 {
     struct fixture f;
@@ -265,7 +327,9 @@ int main(void)
     char path[600];
     snprintf(path, sizeof path, "%s/tests/fixtures/quantized/matrices.safetensors",
              getenv("SRCDIR"));
-    if (zinf_tensors_open(&file, path)) {
+    int code = zinf_tensors_open(&file, path);
+    snprintf(path, sizeof path, "%s/tests/fixtures/fp8/matrices.safetensors", getenv("SRCDIR"));
+    if (code || zinf_tensors_open(&fp8_file, path)) {
         printf("Bail out! %s\n", zinf_error());
         return 1;
     }
@@ -275,7 +339,9 @@ int main(void)
     TAP_RUN(test_values_are_those_of_bitsandbytes);
     TAP_RUN(test_rows_in_runs);
     TAP_RUN(test_scales_that_are_exponents);
+    TAP_RUN(test_floats_of_8_bits);
     TAP_RUN(test_refusals);
     zinf_tensors_close(file);
+    zinf_tensors_close(fp8_file);
     return tap_done();
 }

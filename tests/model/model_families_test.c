@@ -5,6 +5,8 @@
 #include "model/tensors.h"
 #include "model_texts.h"
 
+#include <fnmatch.h>
+
 /* ---- sizes ---- */
 
 static const struct {
@@ -141,6 +143,11 @@ static const struct {
     {"cohere2", "r7b", 8028033024},
     {"cohere2", "a-111b", 111057580032},
     {"ernie4_5", "0.3b", 360748032},
+    {"gpt_bigcode", "1b", 1137207296},
+    {"gpt_bigcode", "3b", 3043311104},
+    {"gpt_bigcode", "7b", 7327263232},
+    {"gpt_bigcode", "15b", 15517456384},
+    {"gpt_bigcode", "santacoder", 1124886528},
     {"stablelm", "3b", 2795443200},
     {"stablelm", "1.6b", 1644515328},
     {"nemotron", "4b", 4190509056},
@@ -189,7 +196,8 @@ static void test_smaller_shapes(void)
                                            "cohere2",     "ernie4_5",    "stablelm",
                                            "nemotron",    "olmoe",       "gpt_oss",
                                            "glm4_moe",    "granitemoe",  "glm4_moe_lite",
-                                           "deepseek_v2", "deepseek_v3", "kimi_k2"};
+                                           "deepseek_v2", "deepseek_v3", "kimi_k2",
+                                           "gpt_bigcode"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -284,6 +292,7 @@ static void test_refused_switches(void)
         {"exaone4", "\"sliding_window_pattern\": 0", "pattern"},
         {"cohere", "\"use_qk_norm\": true", "use_qk_norm"},
         {"cohere2", "\"use_parallel_block\": false", "use_parallel_block"},
+        {"gpt_bigcode", "\"add_cross_attention\": true", "add_cross_attention"},
         {"stablelm", "\"qk_layernorm\": true", "qk_layernorm"},
         {"stablelm", "\"hidden_dropout\": 0.1", "hidden_dropout"},
         {"olmoe", "\"clip_qkv\": 8", "clip_qkv"},
@@ -408,6 +417,37 @@ static void test_slopes(void)
     check_slopes(112, of_112, 3);
 }
 
+/* Of files, without the family's prefix: what is neither read nor called unexpected. */
+static void test_ignored_tensors(void)
+{
+    static const struct {
+        const char *family, *name;
+        bool ignored;
+    } cases[] = {
+        {"gpt2", "h.0.attn.bias", true},
+        {"gpt2", "h.0.attn.c_attn.bias", false},
+        {"gpt_neox", "layers.3.attention.rotary_emb.inv_freq", true},
+        {"gpt_neox", "layers.3.attention.dense.bias", false},
+        {"llama", "layers.0.self_attn.rotary_emb.inv_freq", true},
+        {"llama", "lm_head.weight", true},
+        {"llama", "layers.0.self_attn.q_proj.weight", false},
+        {"t5", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", true},
+        {"t5", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", false},
+        {"bart", "encoder.embed_tokens.weight", true},
+        {"bert", "cls.predictions.bias", true},
+        {"bert", "pooler.dense.weight", false},
+        {"roberta", "pooler.dense.weight", true},
+        {"deberta-v2", "mask_predictions.dense.weight", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const *ignored = zinf_family_find(cases[i].family)->ignored;
+        bool found = false;
+        for (; *ignored; ignored++)
+            found |= !fnmatch(*ignored, cases[i].name, 0);
+        CHECKF(found == cases[i].ignored, "%s: %s", cases[i].family, cases[i].name);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(test_published_parameter_counts);
@@ -417,5 +457,6 @@ int main(void)
     TAP_RUN(test_windows_and_dropout);
     TAP_RUN(test_rotations_by_kind_of_layer);
     TAP_RUN(test_slopes);
+    TAP_RUN(test_ignored_tensors);
     return tap_done();
 }

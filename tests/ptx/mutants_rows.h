@@ -235,7 +235,7 @@ static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)
     struct tensor values = tensor_random(ZINF_DTYPE_F32, p.n_elems, 3, 0.7f);
     struct tensor image = tensor_new(ZINF_DTYPE_F32, p.bytes / sizeof(float));
     float *scales = malloc(p.n_blocks * sizeof *scales);
-    if (form == ZINF_FORM_MXFP4) {
+    if (form == ZINF_FORM_MXFP4 || form == ZINF_FORM_FP8) {
         zinf_quantize_take(&p, values.data, values.data, image.data);
     } else {
         zinf_quantize(&p, values.data, 0, p.n_elems, image.data, scales);
@@ -269,6 +269,11 @@ static int eight_bits(struct setup *s)
 static int four_bits_of_floats(struct setup *s)
 {
     return dequantized(s, ZINF_FORM_MXFP4, 192);
+}
+
+static int floats_of_eight_bits(struct setup *s)
+{
+    return dequantized(s, ZINF_FORM_FP8, 200);
 }
 
 /* ---- experts ---- */

@@ -117,6 +117,7 @@ static void test_mutants(void)
         {"dequantize", four_bits_of_odd_rows, ZINF_DTYPE_F16, false},
         {"dequantize", eight_bits, ZINF_DTYPE_F32, false},
         {"dequantize", four_bits_of_floats, ZINF_DTYPE_BF16, false},
+        {"dequantize", floats_of_eight_bits, ZINF_DTYPE_F16, false},
         {"12route_kernel", routes, ZINF_DTYPE_F32, false},
         {"route_backward", routes, ZINF_DTYPE_F32, false},
         {"shares_kernel", routes, ZINF_DTYPE_F32, false},

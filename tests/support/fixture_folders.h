@@ -77,6 +77,8 @@ static const char *const folders[] = {
     "ernie4_5_a",
     "ernie4_5_b",
     "phi3_e",
+    "gpt_bigcode_a",
+    "gpt_bigcode_b",
     "stablelm_a",
     "stablelm_b",
     "nemotron_a",

@@ -36,19 +36,12 @@ static int build_random(struct zinf_graph *graph, struct zinf_model_facts *facts
     return 0;
 }
 
-static int ignores_none(const char *name)
-{
-    (void)name;
-    return 0;
-}
-
 static const struct zinf_family random_family = {
     .model_type = "random",
     .architecture = "Random",
     .prefix = "",
     .layers_key = "layers",
     .build = build_random,
-    .ignores = ignores_none,
 };
 
 const struct zinf_family *__wrap_zinf_family_find(const char *model_type);

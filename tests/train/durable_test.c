@@ -15,6 +15,8 @@
 #define STEPS 14
 #define KILLS 3
 #define DURABLE ", \"durability\": \"step\""
+#define PACKED ", \"pack\": \"state\""
+#define UNPACKED ", \"pack\": \"off\""
 #define ADAPTERS ", \"adapter\": {\"r\": 4, \"lora_dropout\": 0.2}"
 #define LIFE_US 120000 /* a kill comes within this time of the first sign of life */
 
@@ -25,6 +27,7 @@ struct scalars {
 
 static const uint8_t run_name[16] = "the test's run.";
 static double losses[STEPS];
+static int n_lived; /* steps, by the last life of live_in */
 static uint32_t n_drawn;
 
 static uint32_t draw(uint32_t n)
@@ -239,6 +242,7 @@ static uint32_t live_in(struct setting *s, uint64_t host_memory)
         CHECKF(r.loss == losses[r.step - 1], "step %llu: %.17g, not %.17g",
                (unsigned long long)r.step, r.loss, losses[r.step - 1]);
     }
+    n_lived = t ? (int)t->step : STEPS;
     if (t && t->step == STEPS) {
         char a[600], b[600];
         snprintf(a, sizeof a, "%s/out-whole", work);
@@ -266,6 +270,41 @@ static void test_every_life_finds_other_ram(void)
         backed[i] = live_in(&s, rams[i]);
     CHECKF(backed[0] > backed[2] && backed[2] && !backed[1], "%u, %u, %u units in RAM", backed[0],
            backed[2], backed[1]);
+    CHECK(count_entries(drive) == 0);
+}
+
+/* A run goes on with the form of its state that it began with, or says what to set. */
+static void test_packing_is_the_runs(void)
+{
+    static const struct {
+        const char *began, *then;
+        bool packs, refused;
+    } runs[] = {
+        {DURABLE UNPACKED, DURABLE PACKED, false, false},
+        {DURABLE UNPACKED, DURABLE, false, false},
+        {DURABLE PACKED, DURABLE, true, false},
+        {DURABLE PACKED, DURABLE UNPACKED, false, true},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct setting s = {.precision = bf16, .extra = runs[i].began};
+        make_reference(&s);
+        live_in(&s, 0);
+        s.extra = runs[i].then;
+        struct zinf_config *config = configure(&s);
+        struct zinf_trainer_options options = trainer_options(&s, config);
+        struct zinf_trainer *t = NULL;
+        options.run = run_name;
+        int code = zinf_trainer_create(&t, &options);
+        CHECKF(runs[i].refused ? code == -EINVAL && strstr(zinf_error(), "zinf.pack") != NULL
+                               : !code && t->setup.packs == runs[i].packs && t->durable.recovered,
+               "run %zu: %d: %s", i, code, zinf_error());
+        zinf_trainer_destroy(t);
+        zinf_config_destroy(config);
+        s.extra = runs[i].refused ? runs[i].began : runs[i].then;
+        while (n_lived < STEPS)
+            live_in(&s, 0);
+        n_lived = 0;
+    }
     CHECK(count_entries(drive) == 0);
 }
 
@@ -379,6 +418,11 @@ static void test_kills(void)
           .precision = bf16,
           .extra = DURABLE ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
                            "\"optimizer\": \"Muon\"}]"}},
+        {"packed", {.precision = bf16, .extra = DURABLE PACKED, .clip = 7, .sparse = true}},
+        {"packed, late",
+         {.precision = fp16, .schedule = "update-in-forward", .extra = DURABLE PACKED}},
+        {"packed, parameters in RAM", {.param = "cpu", .precision = bf16, .extra = DURABLE PACKED}},
+        {"packed, filled RAM", {.precision = bf16, .host_memory = 1, .extra = DURABLE PACKED}},
         {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},
         {"adapters, parameters in RAM",
          {.param = "cpu", .copies = true, .precision = bf16, .extra = DURABLE ADAPTERS}},
@@ -417,6 +461,7 @@ int main(void)
                                                    .sub_group = 9000});
     TAP_RUN(test_kills);
     TAP_RUN(test_every_life_finds_other_ram);
+    TAP_RUN(test_packing_is_the_runs);
     TAP_RUN(test_nobody_asks);
     TAP_RUN(test_the_record_comes_between);
     TAP_RUN(test_state_in_ram_is_not);

@@ -1,12 +1,17 @@
 /*
  * Model folders as files of llama.cpp's: names, types, shapes and bytes of all tensors are those
  * that its own converter wrote of the same folders (make_gguf.py), and what cannot be written is
- * refused by name.
+ * refused by name. Adapters become files which llama.cpp's formula adds to that of the base.
  */
 #include "formats_support.h"
 
+#include "formats/gguf.h"
 #include "train/checkpoints.h"
 
+#include <fcntl.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 static const char *model_fixture(const char *name)
@@ -148,10 +153,177 @@ static void test_gpt2(void)
     export_model("gpt2");
 }
 
+/* ---- adapters ---- */
+
+/* Of modules with heads whose rows change places, and of one without; one has an alpha of its own.
+ */
+static const struct adapted {
+    const char *module;
+    uint64_t in, out;
+} adapted[] = {
+    {"self_attn.q_proj", 32, 32},
+    {"self_attn.k_proj", 32, 16},
+    {"mlp.down_proj", 32, 32},
+};
+enum { ADAPTED = 3, RANK = 2 };
+
+static void append_numbers(struct zinf_tensors_writer *to, uint64_t n, uint64_t seed)
+{
+    float numbers[64 * RANK];
+    for (uint64_t i = 0; i < n; i++)
+        numbers[i] = (float)((i * 37 + seed * 11) % 64) / 64 - 0.4f;
+    CHECK(!zinf_tensors_writer_append(to, numbers, n * sizeof *numbers));
+}
+
+/* A folder as PEFT writes it. */
+static void write_adapter(const char *folder)
+{
+    static const char config[] =
+        "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4, \"target_modules\": "
+        "[\"q_proj\", \"k_proj\", \"down_proj\"], \"alpha_pattern\": {\"down_proj\": 7}}";
+    char name[256], path[4700];
+    struct zinf_tensors_writer *to = NULL;
+    const struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    CHECK(!zinf_make_dirs(folder));
+    CHECK(!zinf_tensors_writer_create(&to, &options));
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint64_t i = 0; i < 2 * ADAPTED; i++) {
+            const struct adapted *of = &adapted[i / 2];
+            const bool is_b = i % 2;
+            const uint64_t shape[] = {is_b ? of->out : RANK, is_b ? RANK : of->in};
+            snprintf(name, sizeof name, "base_model.model.model.layers.0.%s.lora_%c.weight",
+                     of->module, is_b ? 'B' : 'A');
+            if (pass)
+                append_numbers(to, shape[0] * shape[1], i);
+            else
+                CHECK(!zinf_tensors_writer_declare(to, name, ZINF_FILE_F32, 2, shape));
+        }
+        CHECK(!(pass ? zinf_tensors_writer_finish(to) : zinf_tensors_writer_begin(to)));
+    }
+    zinf_tensors_writer_destroy(to);
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    CHECK(!zinf_file_write_atomic(path, config, strlen(config)));
+}
+
+struct opened {
+    struct zinf_gguf_file file;
+    const char *path;
+    int fd;
+};
+
+static struct opened open_file(const char *path)
+{
+    struct opened o = {.path = path, .fd = open(path, O_RDONLY)};
+    struct stat info;
+    CHECK(o.fd >= 0 && !fstat(o.fd, &info));
+    CHECKF(!zinf_gguf_file_init(&o.file, path, o.fd, (uint64_t)info.st_size), "%s", zinf_error());
+    return o;
+}
+
+static void close_file(struct opened *o)
+{
+    zinf_gguf_file_fini(&o->file);
+    close(o->fd);
+}
+
+/* Its numbers, or NULL. */
+static float *read_named(const struct opened *o, const char *name, const char *end)
+{
+    char whole[160];
+    snprintf(whole, sizeof whole, "%s%s", name, end);
+    for (uint64_t i = 0; i < o->file.n_tensors; i++) {
+        const struct zinf_gguf_tensor *t = &o->file.packed[i];
+        float *numbers = strcmp(t->name, whole) ? NULL : malloc(t->n_elems * sizeof *numbers);
+        if (!numbers)
+            continue;
+        CHECK(!zinf_gguf_tensor_read(o->fd, o->path, t, 0, t->n_elems, numbers));
+        return numbers;
+    }
+    return NULL;
+}
+
+/* The merged tensor is base + alpha / rank * B A, as llama.cpp adds it, of these files alone. */
+static bool adds_up(const struct opened files[3], const struct zinf_gguf_tensor *t, double alpha)
+{
+    float *w = read_named(&files[0], t->name, ""), *sum = read_named(&files[1], t->name, "");
+    float *a = read_named(&files[2], t->name, ".lora_a");
+    float *b = read_named(&files[2], t->name, ".lora_b");
+    const uint64_t columns = t->shape[t->rank - 1];
+    double worst = 0;
+    CHECK(w && sum && !a == !b);
+    for (uint64_t i = 0; w && sum && i < t->n_elems; i++) {
+        double wanted = (double)w[i];
+        for (uint64_t r = 0; a && b && r < RANK; r++)
+            wanted += alpha / RANK * (double)b[i / columns * RANK + r] *
+                      (double)a[r * columns + i % columns];
+        worst = fmax(worst, fabs(wanted - (double)sum[i]));
+    }
+    CHECKF(worst < 1e-6, "%s: off by %g", t->name, worst);
+    const bool adapts = a && b;
+    free(w);
+    free(sum);
+    free(a);
+    free(b);
+    return adapts;
+}
+
+static void export_as(const char *from, const char *base, const char *to)
+{
+    const struct zinf_gguf_options options = {
+        .checkpoint = from, .output = to, .base = base, .form = ZINF_GGUF_F32};
+    CHECKF(!zinf_gguf_export(&options), "%s", zinf_error());
+}
+
+static void test_adapter(void)
+{
+    char base[4600], adapter[4600], merged[4600], path[3][4700];
+    const char *const names[] = {"base.gguf", "merged.gguf", "adapter.gguf"};
+    uint64_t n_adapted = 0;
+    snprintf(base, sizeof base, "%s", model_fixture("gguf/llama"));
+    snprintf(adapter, sizeof adapter, "%s", in_scratch("adapter"));
+    snprintf(merged, sizeof merged, "%s", in_scratch("merged"));
+    for (int i = 0; i < 3; i++)
+        snprintf(path[i], sizeof path[i], "%s", in_scratch(names[i]));
+    write_adapter(adapter);
+    const struct zinf_merge_options merge = {
+        .adapter = adapter, .base = base, .output = merged, .dtype = ZINF_DTYPE_F32};
+    CHECKF(!zinf_adapter_merge(&merge), "%s", zinf_error());
+    export_as(base, NULL, path[0]);
+    export_as(merged, NULL, path[1]);
+    export_as(adapter, base, path[2]);
+    struct opened files[3] = {open_file(path[0]), open_file(path[1]), open_file(path[2])};
+    const cJSON *alpha = cJSON_GetObjectItemCaseSensitive(files[2].file.keys, "adapter.lora.alpha");
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(files[2].file.keys, "general.type");
+    CHECK(cJSON_IsNumber(alpha) && alpha->valuedouble == 4);
+    CHECK(cJSON_IsString(type) && !strcmp(type->valuestring, "adapter"));
+    for (uint64_t i = 0; i < files[0].file.n_tensors; i++)
+        n_adapted += adds_up(files, &files[0].file.packed[i], 4);
+    CHECK(n_adapted == ADAPTED && files[2].file.n_tensors == 2 * ADAPTED);
+    for (int i = 0; i < 3; i++)
+        close_file(&files[i]);
+}
+
+static void test_adapter_refused(void)
+{
+    const struct zinf_gguf_options four = {.checkpoint = in_scratch("adapter"),
+                                           .base = model_fixture("gguf/llama"),
+                                           .output = in_scratch("none.gguf"),
+                                           .form = ZINF_GGUF_Q4_0};
+    CHECK(zinf_gguf_export(&four) == -EINVAL && strstr(zinf_error(), "too small for 4 bits"));
+    struct zinf_gguf_options foreign = four;
+    foreign.form = ZINF_GGUF_F16;
+    foreign.base = NULL;
+    CHECK(zinf_gguf_export(&foreign) == -ENOENT && strstr(zinf_error(), "--model DIR"));
+    foreign.base = foreign.checkpoint = model_fixture("gguf/llama");
+    CHECK(zinf_gguf_export(&foreign) == -EINVAL && strstr(zinf_error(), "is the base of adapters"));
+}
+
 static void refuse(const char *folder, int code, const char *says)
 {
-    const struct zinf_gguf_options options = {model_fixture(folder), in_scratch("none.gguf"),
-                                              ZINF_GGUF_F16};
+    const struct zinf_gguf_options options = {.checkpoint = model_fixture(folder),
+                                              .output = in_scratch("none.gguf"),
+                                              .form = ZINF_GGUF_F16};
     int got = zinf_gguf_export(&options);
     CHECKF(got == code, "%d: %s", got, zinf_error());
     CHECKF(strstr(zinf_error(), says), "%s", zinf_error());
@@ -175,5 +347,7 @@ int main(void)
     TAP_RUN(test_gemma2);
     TAP_RUN(test_gpt2);
     TAP_RUN(test_refused);
+    TAP_RUN(test_adapter);
+    TAP_RUN(test_adapter_refused);
     return end_formats();
 }

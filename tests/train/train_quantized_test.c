@@ -165,6 +165,22 @@ static void test_folder_of_exponents(void)
     }
 }
 
+/* A folder in FP8, likewise. */
+static void test_folder_of_floats_of_8_bits(void)
+{
+    static const char *const precisions[] = {NULL, bf16};
+    for (int i = 0; i < 2; i++) {
+        struct setting s = quantized(precisions[i], as_it_is);
+        struct outcome as_read, as_numbers;
+        take_fixture("fp8/qwen3");
+        check_places("fp8/qwen3", precisions[i], as_it_is, i ? 1 : 4);
+        run(&s, "read", &as_read);
+        take_fixture("fp8/numbers");
+        run(&s, "numbers", &as_numbers);
+        check_same(&as_numbers, &as_read, "fp8/qwen3");
+    }
+}
+
 /* Without double quantisation, which is not offered while loading, it is another model. */
 static void test_folder_without_double_quantisation(void)
 {
@@ -281,6 +297,12 @@ static void test_refused_by_name(void)
     check_changed("llama_b", "{\"load_in_4bit\": true}", "\"fp4\" is not supported");
     check_changed("llama_b", "{}", "neither load_in_4bit nor load_in_8bit");
     check_changed("llama_b", "3", "is no object");
+    check_changed("llama_b", "{\"quant_method\": \"fp8\", \"weight_block_size\": [1, 128]}",
+                  "weight_block_size is not [128, 128]");
+    check_changed("llama_b", "{\"quant_method\": \"fp8\"}", "quantised in another way");
+    check_changed("gpt2_a", "{\"quant_method\": \"fp8\"}", "is not one matrix [out][in]");
+    check_changed("fp8/qwen3", NULL, "no number type that is read");
+    check_changed("fp8/qwen3", "{\"quant_method\": \"fp8\"}", "quantised in another way");
     check_changed("llama_b", "{\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"}",
                   "quantised in another way");
     check_changed("llama_nf4", NULL, "no number type that is read");
@@ -316,6 +338,7 @@ int main(void)
     TAP_RUN(test_bytes_are_those_of_the_form);
     TAP_RUN(test_folders_of_bitsandbytes);
     TAP_RUN(test_folder_of_exponents);
+    TAP_RUN(test_folder_of_floats_of_8_bits);
     TAP_RUN(test_folder_without_double_quantisation);
     TAP_RUN(test_checkpoints_know_the_form);
     TAP_RUN(test_refused_by_name);

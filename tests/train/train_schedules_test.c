@@ -72,7 +72,7 @@ static void test_layer_major_reads_once(void)
     struct setting s = {.order = "layer-major", .schedule = "prefetch", .steps = 3};
     struct outcome one, four, repeated;
     s.look_ahead = "0";
-    s.extra = ", \"device_memory\": \"1.2MiB\"";
+    s.extra = ", \"device_memory\": \"1.2MiB\", \"pack\": \"off\"";
     s.accumulation = 1;
     run(&s, "one", &one);
     s.accumulation = MAX_ACCUMULATION;

@@ -70,7 +70,7 @@ static void run_optim(struct all *all)
     struct words w = {.n = 0};
     const char *optimizer = NULL, *form = NULL;
     if (all->config)
-        bench_optimizer_form(all->config, &optimizer, &form);
+        speeds_optimizer_form(all->config, &optimizer, &form);
     add(&w, "--optimizer", optimizer);
     add(&w, "--form", form);
     add(&w, "--threads", all->threads);

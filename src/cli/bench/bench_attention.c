@@ -103,7 +103,7 @@ static void keep(const struct bench_device *b, enum zinf_dtype dtype, double for
     cJSON_AddNumberToObject(kept, "forward", forward_flops);
     cJSON_AddNumberToObject(kept, "backward", backward_flops);
     cJSON_AddStringToObject(kept, "device", b->device->name);
-    bench_cache_save("attention", bench_device_key(key, b->device->kind, dtype), kept);
+    bench_cache_save("attention", speeds_device_key(key, b->device->kind, dtype), kept);
     cJSON_Delete(kept);
 }
 

@@ -7,56 +7,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define MAX_CACHE_BYTES ((size_t)4 << 20)
-
-/* Folder and file, on the heap; NULL where the environment names no home. */
-static char *cache_path(bool make_folder)
-{
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *root = NULL, *folder = NULL, *path = NULL;
-    if (base && *base)
-        root = strdup(base);
-    else if (home && *home)
-        root = zinf_path_join(home, ".cache");
-    if (root)
-        folder = zinf_path_join(root, "zinf");
-    if (folder && (!make_folder || !zinf_make_dirs(folder)))
-        path = zinf_path_join(folder, "bench.json");
-    free(folder);
-    free(root);
-    return path;
-}
-
-cJSON *bench_cache_load(void)
-{
-    cJSON *cache = NULL;
-    char *path = cache_path(false);
-    if (path && zinf_json_read_file(path, MAX_CACHE_BYTES, ZINF_JSON_STRICT, &cache))
-        cache = NULL;
-    free(path);
-    if (cache && !cJSON_IsObject(cache)) {
-        cJSON_Delete(cache);
-        cache = NULL;
-    }
-    return cache ? cache : cJSON_CreateObject();
-}
-
-const char *bench_device_key(char out[32], enum zinf_device_kind kind, enum zinf_dtype dtype)
-{
-    if (kind == ZINF_DEVICE_CUDA)
-        snprintf(out, 32, "cuda/%s", zinf_dtype_name(dtype));
-    else
-        snprintf(out, 32, "host/%s/%s", zinf_isa_name(zinf_isa()), zinf_dtype_name(dtype));
-    return out;
-}
-
-const cJSON *bench_cache_find(const cJSON *cache, const char *section, const char *key)
-{
-    const cJSON *results = cJSON_GetObjectItemCaseSensitive(cache, section);
-    const cJSON *result = cJSON_GetObjectItemCaseSensitive(results, key);
-    return cJSON_IsObject(result) ? result : NULL;
-}
-
 static cJSON *member_object(cJSON *parent, const char *key)
 {
     cJSON *member = cJSON_GetObjectItemCaseSensitive(parent, key);
@@ -88,8 +38,8 @@ static int put(cJSON *cache, const char *section, const char *key, const cJSON *
 
 void bench_cache_save(const char *section, const char *key, const cJSON *result)
 {
-    char *path = cache_path(true), *text = NULL;
-    cJSON *cache = bench_cache_load();
+    char *path = speeds_cache_path(true), *text = NULL;
+    cJSON *cache = speeds_cache_load();
     if (path && cache && !put(cache, section, key, result) && (text = cJSON_Print(cache))) {
         if (zinf_file_write_atomic(path, text, strlen(text)))
             zinf_log(ZINF_LOG_WARN, "the result is not kept for zinf estimate: %s", zinf_error());

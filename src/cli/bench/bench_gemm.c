@@ -112,7 +112,7 @@ static void keep(const struct bench_device *b, enum zinf_dtype dtype, double bes
     cJSON_AddStringToObject(kept, "device", b->device->name);
     if (b->device->kind == ZINF_DEVICE_HOST)
         cJSON_AddNumberToObject(kept, "threads", b->device->n_threads);
-    bench_cache_save("gemm", bench_device_key(key, b->device->kind, dtype), kept);
+    bench_cache_save("gemm", speeds_device_key(key, b->device->kind, dtype), kept);
     cJSON_Delete(kept);
 }
 

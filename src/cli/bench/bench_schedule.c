@@ -101,13 +101,13 @@ static int run_schedule(const struct options *o, const struct zinf_estimate_opti
 static void take_machine(struct zinf_estimate_options *training, const struct machine *machine,
                          struct zinf_described_machine *described, const struct zinf_session *s)
 {
-    struct estimate_sources sources;
+    struct speed_sources sources;
     if (machine) {
         machine_speeds(machine, s->config->dtype, &training->speeds);
         machine_describe(machine, described);
         training->trainer.described = described;
     } else {
-        estimate_cached_speeds(&training->speeds, &sources, s->config, s->device);
+        speeds_cached(&training->speeds, &sources, s->config, s->device);
     }
 }
 
@@ -119,7 +119,8 @@ static int run_all(const struct options *o, const struct zinf_session *s,
     const char *const *schedules = o->schedules.n ? o->schedules.items : usual;
     int n = o->schedules.n ? o->schedules.n : (int)(sizeof usual / sizeof *usual), code = 0;
     struct zinf_described_machine described;
-    struct zinf_estimate_options training = {.trainer = estimate_trainer(s)};
+    struct zinf_estimate_options training = {.trainer =
+                                                 session_trainer_options(s, ZINF_TRAINER_TRAIN)};
     cJSON *list = result ? cJSON_AddArrayToObject(result, "schedules") : NULL;
     take_machine(&training, machine, &described, s);
     if (result)

@@ -132,7 +132,7 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
                          struct zinf_estimate_options *options, struct zinf_rates *rates)
 {
     int code = 0;
-    estimate_cached_speeds(&options->speeds, &e->sources, s->config, s->device);
+    speeds_cached(&options->speeds, &e->sources, s->config, s->device);
     options->speeds.net_bytes = o->net_bytes;
     if (o->measure) {
         options->trainer.speeds = &options->speeds; /* by which rates are told apart */
@@ -251,7 +251,7 @@ static int work(struct cli_call *call)
     if (code)
         return code;
     struct estimate_request request = {
-        .trainer = estimate_trainer(s),
+        .trainer = session_trainer_options(s, ZINF_TRAINER_TRAIN),
         .tbw = o->tbw * 1e12,
         .tokens = o->tokens,
         .watts = o->power,

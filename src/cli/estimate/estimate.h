@@ -2,6 +2,7 @@
 #ifndef ZINF_CLI_ESTIMATE_H
 #define ZINF_CLI_ESTIMATE_H
 
+#include "api/speeds.h"
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/estimate/machine.h"
@@ -15,29 +16,13 @@ struct estimate_change {
 };
 #define ESTIMATE_CHANGES 6
 
-/* Rates that a plan goes by, and where each is from: "zinf bench gemm, 2026-11-22". */
-enum estimate_rate {
-    ESTIMATE_PRODUCTS,
-    ESTIMATE_BANDWIDTH,
-    ESTIMATE_LINK,
-    ESTIMATE_OPTIMIZER,
-    ESTIMATE_READ,
-    ESTIMATE_WRITE,
-    ESTIMATE_MIXED,
-    ESTIMATE_ROOT,
-    ESTIMATE_PEER,
-    ESTIMATE_RATES,
-};
-struct estimate_sources {
-    char of[ESTIMATE_RATES][80];
-};
 #define ESTIMATE_TBW 6e14 /* bytes: of a common drive of 1 TB */
 struct estimate {
     struct zinf_estimate now;
     struct estimate_change changes[ESTIMATE_CHANGES];
     int n_changes;
     double tbw; /* bytes that the drive may be written, by its maker */
-    struct estimate_sources sources;
+    struct speed_sources sources;
     double tokens;       /* of a training, to say how long it takes; 0: none */
     uint64_t drive_free; /* where the drives are; UINT64_MAX: not known */
     char drive_path[256];
@@ -77,16 +62,6 @@ const char *estimate_lane(int lane); /* "drive reads" */
 void estimate_print(const struct estimate *e);
 cJSON *estimate_json(const struct estimate *e);
 
-/* A training as it is estimated: of shapes alone. */
-static inline struct zinf_trainer_options estimate_trainer(const struct zinf_session *s)
-{
-    return (struct zinf_trainer_options){.model_path = s->job.model,
-                                         .config = s->config,
-                                         .seq_len = s->seq_len,
-                                         .source_len = s->job.source_len,
-                                         .device = s->device};
-}
-
 /* Fills an estimate of a training on a machine: options has what is the same on all of them. */
 struct estimate_request {
     struct zinf_trainer_options trainer;
@@ -97,13 +72,10 @@ int estimate_described(struct estimate *e, const struct estimate_request *reques
                        const struct machine *machine, struct zinf_estimate_options *options);
 /* A table of machines, "4090,ram=64G,h100"; one that the training does not fit says so. */
 int estimate_compare(const struct estimate_request *request, const char *machines);
-/* From what `zinf bench` left for this kind of device. */
-void estimate_cached_speeds(struct zinf_speeds *out, struct estimate_sources *sources,
-                            const struct zinf_config *config, enum zinf_device_kind device);
 /* estimate_sources.c: a line a rate that counts, with its source; in a few words, which of them are
  * measured; and as JSON. */
 void estimate_print_sources(const struct estimate *e, int label_cols);
-void estimate_sources_line(const struct estimate_sources *sources, bool drives, char *out,
+void estimate_sources_line(const struct speed_sources *sources, bool drives, char *out,
                            size_t bytes);
 cJSON *estimate_sources_json(const struct estimate *e);
 /* estimate_place.c: tries placements without a configuration, the nearest first, until one fits.

@@ -8,25 +8,25 @@ static const struct {
     double scale;
     size_t offset; /* in struct zinf_speeds */
     enum { OF_ALL, OF_DRIVES, OF_SEATS } of;
-} rates[ESTIMATE_RATES] = {
-    [ESTIMATE_PRODUCTS] = {"products", "products", "GFLOP/s", 1e9,
-                           offsetof(struct zinf_speeds, device_flops), OF_ALL},
-    [ESTIMATE_BANDWIDTH] = {"bandwidth", "device's memory", "GB/s", 1e9,
-                            offsetof(struct zinf_speeds, device_bytes), OF_ALL},
-    [ESTIMATE_LINK] = {"link", "to and from it", "GB/s", 1e9,
-                       offsetof(struct zinf_speeds, link_bytes), OF_ALL},
-    [ESTIMATE_OPTIMIZER] = {"optim", "optimizer", "GB/s", 1e9,
-                            offsetof(struct zinf_speeds, optimizer_bytes), OF_ALL},
-    [ESTIMATE_READ] = {"nvme-read", "drive reads", "GB/s", 1e9,
-                       offsetof(struct zinf_speeds, drive_read_bytes), OF_DRIVES},
-    [ESTIMATE_WRITE] = {"nvme-write", "drive writes", "GB/s", 1e9,
-                        offsetof(struct zinf_speeds, drive_write_bytes), OF_DRIVES},
-    [ESTIMATE_MIXED] = {"nvme-mixed", "drive, both", "GB/s", 1e9,
-                        offsetof(struct zinf_speeds, drive_mixed_bytes), OF_DRIVES},
-    [ESTIMATE_ROOT] = {"root", "to all devices", "GB/s", 1e9,
-                       offsetof(struct zinf_speeds, root_bytes), OF_SEATS},
-    [ESTIMATE_PEER] = {"peer", "device to device", "GB/s", 1e9,
-                       offsetof(struct zinf_speeds, peer_bytes), OF_SEATS},
+} rates[SPEED_RATES] = {
+    [SPEED_PRODUCTS] = {"products", "products", "GFLOP/s", 1e9,
+                        offsetof(struct zinf_speeds, device_flops), OF_ALL},
+    [SPEED_BANDWIDTH] = {"bandwidth", "device's memory", "GB/s", 1e9,
+                         offsetof(struct zinf_speeds, device_bytes), OF_ALL},
+    [SPEED_LINK] = {"link", "to and from it", "GB/s", 1e9, offsetof(struct zinf_speeds, link_bytes),
+                    OF_ALL},
+    [SPEED_OPTIMIZER] = {"optim", "optimizer", "GB/s", 1e9,
+                         offsetof(struct zinf_speeds, optimizer_bytes), OF_ALL},
+    [SPEED_READ] = {"nvme-read", "drive reads", "GB/s", 1e9,
+                    offsetof(struct zinf_speeds, drive_read_bytes), OF_DRIVES},
+    [SPEED_WRITE] = {"nvme-write", "drive writes", "GB/s", 1e9,
+                     offsetof(struct zinf_speeds, drive_write_bytes), OF_DRIVES},
+    [SPEED_MIXED] = {"nvme-mixed", "drive, both", "GB/s", 1e9,
+                     offsetof(struct zinf_speeds, drive_mixed_bytes), OF_DRIVES},
+    [SPEED_ROOT] = {"root", "to all devices", "GB/s", 1e9, offsetof(struct zinf_speeds, root_bytes),
+                    OF_SEATS},
+    [SPEED_PEER] = {"peer", "device to device", "GB/s", 1e9,
+                    offsetof(struct zinf_speeds, peer_bytes), OF_SEATS},
 };
 
 static double value_of(const struct estimate *e, int rate)
@@ -38,7 +38,7 @@ static double value_of(const struct estimate *e, int rate)
 static bool counts(const struct estimate *e, int rate)
 {
     if (rates[rate].of == OF_SEATS)
-        return e->seats > 1 && (rate != ESTIMATE_PEER || e->now.link_seconds > 0);
+        return e->seats > 1 && (rate != SPEED_PEER || e->now.link_seconds > 0);
     return rates[rate].of != OF_DRIVES || e->now.lane_bytes[0] || e->now.lane_bytes[1];
 }
 
@@ -52,7 +52,7 @@ void estimate_print_sources(const struct estimate *e, int label_cols)
         cli_print_field(stdout, label, label_cols, measured);
         return;
     }
-    for (int i = 0; i < ESTIMATE_RATES; i++) {
+    for (int i = 0; i < SPEED_RATES; i++) {
         if (!counts(e, i))
             continue;
         snprintf(text, sizeof text, "%s %.4g %s: %s", rates[i].text,
@@ -63,12 +63,12 @@ void estimate_print_sources(const struct estimate *e, int label_cols)
 }
 
 /* "products, optimizer", of those that are assumed or of those that are not. */
-static size_t list(const struct estimate_sources *sources, bool drives, bool assumed, char *out,
+static size_t list(const struct speed_sources *sources, bool drives, bool assumed, char *out,
                    size_t bytes)
 {
     size_t used = 0;
     out[0] = 0;
-    for (int i = 0; i < ESTIMATE_RATES && used < bytes; i++)
+    for (int i = 0; i < SPEED_RATES && used < bytes; i++)
         if ((rates[i].of == OF_ALL || (rates[i].of == OF_DRIVES && drives)) &&
             assumed == !strncmp(sources->of[i], "assumed", 7))
             used +=
@@ -76,7 +76,7 @@ static size_t list(const struct estimate_sources *sources, bool drives, bool ass
     return used;
 }
 
-void estimate_sources_line(const struct estimate_sources *sources, bool drives, char *out,
+void estimate_sources_line(const struct speed_sources *sources, bool drives, char *out,
                            size_t bytes)
 {
     char measured_rates[160], assumed[160];
@@ -93,7 +93,7 @@ void estimate_sources_line(const struct estimate_sources *sources, bool drives, 
 cJSON *estimate_sources_json(const struct estimate *e)
 {
     cJSON *root = e->steps_apart > 0 ? cJSON_CreateString(measured) : cJSON_CreateObject();
-    for (int i = 0; !(e->steps_apart > 0) && i < ESTIMATE_RATES; i++) {
+    for (int i = 0; !(e->steps_apart > 0) && i < SPEED_RATES; i++) {
         if (!counts(e, i))
             continue;
         cJSON *rate = cJSON_AddObjectToObject(root, rates[i].word);

@@ -3,11 +3,12 @@
  *
  * - an *ask* is what a client's JSON says: OpenAI's chat or completions, or TGI's generate. It is
  *   read from a body and knows neither sockets nor models (serve_ask.c, serve_answer.c);
- * - the *desk* is where the two threads meet: requests wait there for the maker, and answers for
- *   the line. It has the only lock (serve_desk.c);
- * - the *line* is libmicrohttpd with its one thread: connections, limits, keys (serve_line.c). The
- *   *maker* is the thread that called: it takes requests from the desk and makes their texts, all
- *   of them by each call of the model (serve_maker.c).
+ * - the *desk* is where these threads meet: requests wait there for the maker, and answers for
+ *   the line. It has the lock of requests (serve_desk.c);
+ * - the *line* is libmicrohttpd with its one thread: connections, limits, keys (serve_line.c),
+ *   with a *clock* that ends what takes too long (serve_clock.c). The *maker* is the thread that
+ *   called: it takes requests from the desk and makes their texts, all of them by each call of the
+ *   model (serve_maker.c).
  *
  * A request belongs to the line until it is put on the desk, then to both; it is freed when the
  * connection has ended and the maker has answered.
@@ -131,7 +132,8 @@ struct serve_request {
     struct serve_bytes body;
     struct MHD_Connection *connection;
     int socket;
-    bool too_long;
+    struct serve_deadline *deadline; /* of its connection */
+    bool too_long, hurries;          /* hurries: the client is to take the answer's rest */
 
     /* Under the desk's lock. */
     struct serve_bytes out;
@@ -161,6 +163,10 @@ void serve_desk_put(struct serve_desk *desk, struct serve_request *r);
 /* The line's, at last: the connection has ended. */
 void serve_desk_hang_up(struct serve_desk *desk, struct serve_request *r);
 
+/* The clock's and the maker's. Requests that have waited for longer than they may, or whose clients
+ * have gone. */
+void serve_desk_expire(struct serve_desk *desk);
+
 /* The maker's. The first request that waits, if it is for this model; NULL: for any. */
 struct serve_request *serve_desk_take(struct serve_desk *desk, const struct serve_model *only);
 /* Until something is put there, or a moment. */
@@ -177,6 +183,19 @@ void serve_desk_close(struct serve_desk *desk);
 void serve_desk_drain(struct serve_desk *desk);
 /* Prometheus' text format. */
 int serve_desk_say_counts(struct serve_desk *desk, struct serve_bytes *out);
+
+/* ---- the clock ---- */
+
+/* Its thread ends connections whose deadline is past, and calls serve_desk_expire. Deadlines are
+ * the line's; they are removed before their sockets are closed. */
+struct serve_clock;
+struct serve_deadline;
+int serve_clock_start(struct serve_clock **out, struct serve_desk *desk);
+void serve_clock_stop(struct serve_clock *clock); /* which has no deadlines left; or NULL */
+/* NULL: no memory, and calls with NULL do nothing. */
+struct serve_deadline *serve_deadline_add(struct serve_clock *clock, int socket);
+void serve_deadline_set(struct serve_deadline *d, int64_t seconds); /* from now; 0: none */
+void serve_deadline_remove(struct serve_deadline *d);
 
 /* ---- the line ---- */
 

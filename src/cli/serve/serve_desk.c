@@ -61,7 +61,14 @@ static void refuse(struct serve_desk *d, struct serve_request *r, int status, co
     serve_say_error(status, message, false, &bytes);
     tell(d, r, status, &bytes, true);
     serve_bytes_free(&bytes);
-    d->counts.requests[SERVE_REFUSED]++;
+    d->counts.requests[status == 504 ? SERVE_FAILED : SERVE_REFUSED]++;
+}
+
+/* Its socket stays open while the connection sleeps: its end shows as the end of what it sends. */
+static bool is_gone(const struct serve_request *r)
+{
+    char byte;
+    return r->gone || (r->sleeps && !recv(r->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT));
 }
 
 /* ---- the line's ---- */
@@ -94,6 +101,51 @@ void serve_desk_hang_up(struct serve_desk *d, struct serve_request *r)
     pthread_mutex_unlock(&d->lock);
     if (last)
         request_free(r);
+}
+
+/* ---- the clock's ---- */
+
+/* Under the lock: of those that wait, *place is none any more. */
+static struct serve_request *take_out(struct serve_desk *d, struct serve_request **place)
+{
+    struct serve_request *r = *place;
+    *place = r->next;
+    if (d->last == &r->next)
+        d->last = place;
+    r->next = NULL;
+    r->on_desk = false;
+    d->waiting--;
+    d->counts.seconds += (double)(zinf_now_ns() - r->begin_ns) * 1e-9;
+    return r;
+}
+
+void serve_desk_expire(struct serve_desk *d)
+{
+    const uint64_t limit = (uint64_t)d->options->limits.seconds * 1000000000u;
+    struct serve_request *freed = NULL, *r;
+    pthread_mutex_lock(&d->lock);
+    for (struct serve_request **place = &d->first; (r = *place);) {
+        const bool gone = is_gone(r);
+        if (!gone && zinf_now_ns() - r->begin_ns <= limit) {
+            place = &r->next;
+            continue;
+        }
+        take_out(d, place);
+        if (gone) { /* so that the connection wakes and is closed */
+            tell(d, r, 503, &(struct serve_bytes){0}, true);
+            d->counts.requests[SERVE_LEFT]++;
+        } else
+            refuse(d, r, 504, "the request has waited for longer than zinf serve's --timeout");
+        if (r->gone) {
+            r->next = freed;
+            freed = r;
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    while ((r = freed)) {
+        freed = r->next;
+        request_free(r);
+    }
 }
 
 /* ---- the maker's ---- */
@@ -142,12 +194,10 @@ void serve_desk_tell(struct serve_desk *d, struct serve_request *r, int status,
     serve_bytes_free(bytes);
 }
 
-/* A connection that sleeps is read by nobody else: its end shows as the end of what it sends. */
 bool serve_desk_is_gone(struct serve_desk *d, const struct serve_request *r)
 {
-    char byte;
     pthread_mutex_lock(&d->lock);
-    const bool gone = r->gone || (r->sleeps && !recv(r->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT));
+    const bool gone = is_gone(r);
     pthread_mutex_unlock(&d->lock);
     return gone;
 }

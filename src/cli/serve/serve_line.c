@@ -1,6 +1,7 @@
 /*
  * serve_line: libmicrohttpd's one thread. A connection whose request is on the desk sleeps, so it
- * costs nothing; one whose client stops in the middle of a request is ended by a timeout.
+ * costs nothing; one whose client is silent in the middle of a request is ended by a timeout, one
+ * that goes on too slowly by the clock (serve_clock.c).
  *
  * A page of another site that runs in a browser on this machine must not ask: what says an Origin
  * must come from the page that is served here. Where the server listens on this machine alone and
@@ -19,12 +20,14 @@
 #include <unistd.h>
 
 #define IDLE_SECONDS 30
+#define CLIENT_SECONDS 60   /* at most, to send a request or to take the rest of an answer */
 #define MORE_CONNECTIONS 64 /* than requests: to be told that there are too many */
 #define BLOCK_BYTES 4096
 
 struct serve_line {
     struct MHD_Daemon *daemon;
     struct serve_desk *desk;
+    struct serve_clock *clock;
     int socket;
     bool loopback;
     unsigned char key[SHA256_DIGEST_LENGTH];
@@ -62,6 +65,20 @@ static enum MHD_Result respond_error(struct serve_request *r, int status, const 
     return respond(r, status, "application/json", &bytes);
 }
 
+static int64_t client_seconds(const struct serve_desk *desk)
+{
+    const int64_t seconds = desk->options->limits.seconds;
+    return seconds < CLIENT_SECONDS ? seconds : CLIENT_SECONDS;
+}
+
+/* All of the answer is there. */
+static void hurry(struct serve_request *r)
+{
+    if (!r->hurries)
+        serve_deadline_set(r->deadline, client_seconds(r->desk));
+    r->hurries = true;
+}
+
 /* What is there of a stream; the connection sleeps until there is more. */
 static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t bytes)
 {
@@ -70,6 +87,7 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t bytes)
     (void)position;
     pthread_mutex_lock(&r->desk->lock);
     const size_t left = r->out.n - r->sent;
+    const bool ended = r->ended;
     if (left) {
         const size_t n = left < bytes ? left : bytes;
         memcpy(to, r->out.at + r->sent, n);
@@ -83,6 +101,8 @@ static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t bytes)
         MHD_suspend_connection(r->connection);
     }
     pthread_mutex_unlock(&r->desk->lock);
+    if (ended)
+        hurry(r);
     return result;
 }
 
@@ -258,7 +278,8 @@ static enum MHD_Result answer_post(struct serve_request *r, const char *url)
                  r->ask.model);
         return respond_error(r, 404, why);
     }
-    r->sleeps = true; /* nobody else knows it yet */
+    serve_deadline_set(r->deadline, 0); /* from here on it is the desk's --timeout */
+    r->sleeps = true;                   /* nobody else knows it yet */
     MHD_suspend_connection(r->connection);
     serve_desk_put(r->desk, r);
     return MHD_YES;
@@ -274,6 +295,8 @@ static enum MHD_Result answer_rest(struct serve_request *r)
     if (!streams)
         r->out = (struct serve_bytes){0};
     pthread_mutex_unlock(&r->desk->lock);
+    if (!streams)
+        hurry(r);
     return streams ? respond_stream(r) : respond(r, status, "application/json", &bytes);
 }
 
@@ -293,6 +316,8 @@ static enum MHD_Result begin_request(struct serve_line *line, struct MHD_Connect
     r->begin_ns = zinf_now_ns();
     r->created = (int64_t)time(NULL);
     r->socket = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    r->deadline =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     pthread_mutex_lock(&r->desk->lock);
     r->desk->open++;
     snprintf(r->id, sizeof r->id, "zinf-%llx-%llx", (unsigned long long)r->created,
@@ -340,10 +365,29 @@ static void completed(void *arg, struct MHD_Connection *connection, void **state
                       enum MHD_RequestTerminationCode code)
 {
     struct serve_line *line = arg;
+    struct serve_request *r = *state;
     (void)connection, (void)code;
-    if (*state)
-        serve_desk_hang_up(line->desk, *state);
     *state = NULL;
+    if (!r)
+        return;
+    serve_deadline_set(r->deadline, client_seconds(line->desk)); /* for the next request */
+    serve_desk_hang_up(line->desk, r);
+}
+
+/* A connection has begun, or is about to be closed. */
+static void connected(void *arg, struct MHD_Connection *connection, void **state,
+                      enum MHD_ConnectionNotificationCode code)
+{
+    struct serve_line *line = arg;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const int socket =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        *state = serve_deadline_add(line->clock, socket);
+        serve_deadline_set(*state, client_seconds(line->desk));
+    } else {
+        serve_deadline_remove(*state);
+        *state = NULL;
+    }
 }
 
 static void wake(struct serve_request *r)
@@ -392,13 +436,15 @@ int serve_line_open(struct serve_line **out, struct serve_desk *desk, int *port)
     if (o->key)
         SHA256((const unsigned char *)o->key, strlen(o->key), line->key);
     int code = listen_at(o, line, port);
+    if (!code)
+        code = serve_clock_start(&line->clock, desk);
     if (!code) {
         line->daemon = MHD_start_daemon(
             MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
             NULL, answer, line, MHD_OPTION_LISTEN_SOCKET, line->socket, MHD_OPTION_NOTIFY_COMPLETED,
-            completed, line, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
-            MHD_OPTION_CONNECTION_LIMIT, (unsigned)(o->limits.requests + MORE_CONNECTIONS),
-            MHD_OPTION_END);
+            completed, line, MHD_OPTION_NOTIFY_CONNECTION, connected, line,
+            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_LIMIT,
+            (unsigned)(o->limits.requests + MORE_CONNECTIONS), MHD_OPTION_END);
         code = line->daemon ? 0 : zinf_fail(-EIO, "libmicrohttpd does not start");
     }
     if (!code)
@@ -422,5 +468,7 @@ void serve_line_close(struct serve_line *line)
         MHD_stop_daemon(line->daemon);
     else if (line && line->socket >= 0)
         close(line->socket);
+    if (line)
+        serve_clock_stop(line->clock);
     free(line);
 }

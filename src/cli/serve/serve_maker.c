@@ -219,6 +219,7 @@ static void add_texts(struct maker *m)
 static void take_requests(struct maker *m)
 {
     struct serve_request *r;
+    serve_desk_expire(m->desk); /* what is too late is not begun */
     while (
         (!m->generator || count_texts(m, SERVE_TEXT_WAITS) < zinf_generator_room(m->generator)) &&
         (r = serve_desk_take(m->desk, m->n ? m->model : NULL))) {

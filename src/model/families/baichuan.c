@@ -100,5 +100,5 @@ const struct zinf_family zinf_family_baichuan = {
     .no_classes = true,
     .build = build,
     .make_config = make_config,
-    .ignores = described_ignores,
+    .ignored = {DESCRIBED_IGNORED},
 };

@@ -188,12 +188,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return bart_build(graph, facts, source, &style);
 }
 
-/* Copies of the table that some writers repeat. */
-int bart_ignores(const char *name)
-{
-    return !strcmp(name, "lm_head.weight") || strstr(name, "embed_tokens.weight") != NULL;
-}
-
 /* The decoder is as large as the encoder where the size does not say otherwise. */
 int bart_make_config(cJSON *config, const struct zinf_family *family,
                      const struct zinf_model_shape *shape)
@@ -223,5 +217,5 @@ const struct zinf_family zinf_family_bart = {
     .traits = &traits,
     .build = build,
     .make_config = bart_make_config,
-    .ignores = bart_ignores,
+    .ignored = {BART_IGNORED},
 };

@@ -15,8 +15,9 @@ int bart_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                const struct zinf_model_source *source, const struct bart_style *style);
 int bart_make_config(cJSON *config, const struct zinf_family *family,
                      const struct zinf_model_shape *shape);
-int bart_ignores(const char *name);
 
+/* Copies of the table that some writers repeat. */
+#define BART_IGNORED "lm_head.weight", "*embed_tokens.weight*"
 /* Keys and values that both families' configurations have. */
 #define BART_KEYS                                                                                  \
     {                                                                                              \

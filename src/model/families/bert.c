@@ -120,15 +120,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return bert_build(graph, facts, source, &style);
 }
 
-int bert_ignores(const char *name)
-{
-    static const char *const parts[] = {"cls.", "lm_head.", "position_ids"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(name, parts[i]))
-            return 1;
-    return 0;
-}
-
 const struct zinf_family zinf_family_bert = {
     .model_type = "bert",
     .architecture = "BertForSequenceClassification",
@@ -137,5 +128,5 @@ const struct zinf_family zinf_family_bert = {
     .traits = &traits,
     .build = build,
     .make_config = family_make_config,
-    .ignores = bert_ignores,
+    .ignored = {BERT_IGNORED},
 };

@@ -35,5 +35,5 @@ const struct zinf_family zinf_family_blenderbot = {
     .traits = &traits,
     .build = build,
     .make_config = bart_make_config,
-    .ignores = bart_ignores,
+    .ignored = {BART_IGNORED},
 };

@@ -68,11 +68,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return family_finish(graph, facts, source, &d, &list, 2);
 }
 
-static int ignores(const char *name)
-{
-    return !strcmp(name, "lm_head.weight");
-}
-
 const struct zinf_family zinf_family_bloom = {
     .model_type = "bloom",
     .architecture = "BloomForCausalLM",
@@ -81,5 +76,5 @@ const struct zinf_family zinf_family_bloom = {
     .traits = &traits,
     .build = build,
     .make_config = family_make_config,
-    .ignores = ignores,
+    .ignored = {"lm_head.weight"},
 };

@@ -91,12 +91,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return family_finish(graph, facts, source, &d, &list, 2);
 }
 
-/* Frequencies follow from the configuration. */
-static int ignores(const char *name)
-{
-    return !strcmp(name, "rotary_pos_emb.inv_freq");
-}
-
 const struct zinf_family zinf_family_chatglm = {
     .model_type = "chatglm",
     .architecture = "ChatGLMModel",
@@ -106,5 +100,6 @@ const struct zinf_family zinf_family_chatglm = {
     .no_classes = true,
     .build = build,
     .make_config = family_make_config,
-    .ignores = ignores,
+    /* frequencies follow from the configuration */
+    .ignored = {"rotary_pos_emb.inv_freq"},
 };

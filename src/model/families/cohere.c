@@ -24,39 +24,29 @@ static const struct family_size sizes[] = {
      "{\"logit_scale\": 0.125, \"rope_theta\": 10000.0}"},
 };
 static const struct described cohere = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {40, 8192, 64, 0, 0, 22528, 256000, 8192},
-            .only = "{\"use_qk_norm\": false}",
-            .always = COHERE_ALWAYS "\"model_max_length\": 131072}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {40, 8192, 64, 0, 0, 22528, 256000, 8192},
+    .traits.only = "{\"use_qk_norm\": false}",
+    .traits.always = COHERE_ALWAYS "\"model_max_length\": 131072}",
     COHERE_BLOCK,
 };
-const struct zinf_family zinf_family_cohere = {
-    .model_type = "cohere", .architecture = "CohereForCausalLM", DESCRIBED_FAMILY(cohere)};
+DESCRIBED_FAMILY(cohere, cohere, "cohere", "CohereForCausalLM");
 
 static const struct family_size sizes2[] = {
     {"r7b", {32, 4096, 32, 8, 128, 14336, 256000, 132096}, "{\"logit_scale\": 0.25}"},
     {"a-111b", {64, 12288, 96, 8, 128, 36864, 256000, 16384}, "{\"logit_scale\": 0.25}"},
 };
 static const struct described cohere2 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {40, 8192, 64, 0, 0, 22528, 256000, 8192},
-            .only = "{\"use_qk_norm\": false, \"use_parallel_block\": true, "
-                    "\"use_parallel_embedding\": false}",
-            .always = COHERE_ALWAYS "\"rope_theta\": 50000.0, \"sliding_window\": 4096, "
-                                    "\"sliding_window_pattern\": 4}",
-            FAMILY_SIZES(sizes2),
-        },
+    DESCRIBED_TRAITS(sizes2),
+    .traits.absent = {40, 8192, 64, 0, 0, 22528, 256000, 8192},
+    .traits.only = "{\"use_qk_norm\": false, \"use_parallel_block\": true, "
+                   "\"use_parallel_embedding\": false}",
+    .traits.always = COHERE_ALWAYS "\"rope_theta\": 50000.0, \"sliding_window\": 4096, "
+                                   "\"sliding_window_pattern\": 4}",
     COHERE_BLOCK,
     .rotation = DESCRIBED_ROTATE_WINDOWED,
     .windows = DESCRIBED_LAYER_WINDOWS,
     .window = 4096,
     .pattern = 4,
 };
-const struct zinf_family zinf_family_cohere2 = {
-    .model_type = "cohere2", .architecture = "Cohere2ForCausalLM", DESCRIBED_FAMILY(cohere2)};
+DESCRIBED_FAMILY(cohere2, cohere2, "cohere2", "Cohere2ForCausalLM");

@@ -257,17 +257,6 @@ static int make_config(cJSON *config, const struct zinf_family *family,
     return code;
 }
 
-/* Heads of other tasks, and a table of positions that version 3 does not read. */
-static int ignores(const char *name)
-{
-    static const char *const parts[] = {"lm_predictions.", "mask_predictions.",
-                                        "position_embeddings."};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(name, parts[i]))
-            return 1;
-    return bert_ignores(name);
-}
-
 const struct zinf_family zinf_family_deberta_v2 = {
     .model_type = "deberta-v2",
     .architecture = "DebertaV2ForSequenceClassification",
@@ -276,5 +265,6 @@ const struct zinf_family zinf_family_deberta_v2 = {
     .traits = &traits,
     .build = build,
     .make_config = make_config,
-    .ignores = ignores,
+    /* heads of other tasks, and a table of positions that version 3 does not read */
+    .ignored = {BERT_IGNORED, "*lm_predictions.*", "*mask_predictions.*", "*position_embeddings.*"},
 };

@@ -75,8 +75,7 @@ static const struct described v2 = {
     .experts = &v2_experts,
     .end_of_text = 2,
 };
-const struct zinf_family zinf_family_deepseek_v2 = {
-    .model_type = "deepseek_v2", .architecture = "DeepseekV2ForCausalLM", DESCRIBED_FAMILY(v2)};
+DESCRIBED_FAMILY(deepseek_v2, v2, "deepseek_v2", "DeepseekV2ForCausalLM");
 
 /* ---- V3 ---- */
 
@@ -123,8 +122,6 @@ static const struct described v3 = {
     .experts = &v3_experts,
     .end_of_text = 1,
 };
-const struct zinf_family zinf_family_deepseek_v3 = {
-    .model_type = "deepseek_v3", .architecture = "DeepseekV3ForCausalLM", DESCRIBED_FAMILY(v3)};
+DESCRIBED_FAMILY(deepseek_v3, v3, "deepseek_v3", "DeepseekV3ForCausalLM");
 /* What its folders call it; the class is V3's. */
-const struct zinf_family zinf_family_kimi_k2 = {
-    .model_type = "kimi_k2", .architecture = "DeepseekV3ForCausalLM", DESCRIBED_FAMILY(v3)};
+DESCRIBED_FAMILY(kimi_k2, v3, "kimi_k2", "DeepseekV3ForCausalLM");

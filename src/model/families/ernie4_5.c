@@ -5,16 +5,12 @@ static const struct family_size sizes[] = {
     {"0.3b", {18, 1024, 16, 2, 128, 3072, 103424, 131072}, NULL},
 };
 static const struct described ernie = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {18, 1024, 16, 2, 128, 3072, 103424, 131072},
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"use_bias\": false, "
-                      "\"tie_word_embeddings\": true, \"bos_token_id\": 1, "
-                      "\"eos_token_id\": 2, \"pad_token_id\": 0}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {18, 1024, 16, 2, 128, 3072, 103424, 131072},
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"use_bias\": false, "
+                     "\"tie_word_embeddings\": true, \"bos_token_id\": 1, "
+                     "\"eos_token_id\": 2, \"pad_token_id\": 0}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
     .qkv_bias = {"use_bias", false},
@@ -26,5 +22,4 @@ static const struct described ernie = {
     .padding = 0,
     .end_of_text = 2,
 };
-const struct zinf_family zinf_family_ernie4_5 = {
-    .model_type = "ernie4_5", .architecture = "Ernie4_5ForCausalLM", DESCRIBED_FAMILY(ernie)};
+DESCRIBED_FAMILY(ernie4_5, ernie, "ernie4_5", "Ernie4_5ForCausalLM");

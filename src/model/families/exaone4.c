@@ -14,15 +14,11 @@ static const struct family_size sizes[] = {
      "{\"sliding_window\": 4096, \"sliding_window_pattern\": 4, \"tie_word_embeddings\": false}"},
 };
 static const struct described exaone4 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 32, 0, 16384, 102400, 2048},
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 1000000.0, \"hidden_act\": \"silu\", "
-                      "\"bos_token_id\": 1, \"eos_token_id\": 361, \"pad_token_id\": 0}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 32, 0, 16384, 102400, 2048},
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 1000000.0, \"hidden_act\": \"silu\", "
+                     "\"bos_token_id\": 1, \"eos_token_id\": 361, \"pad_token_id\": 0}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
     .after1 = "post_attention_layernorm",
@@ -35,5 +31,4 @@ static const struct described exaone4 = {
     .padding = -1,
     .end_of_text = 2,
 };
-const struct zinf_family zinf_family_exaone4 = {
-    .model_type = "exaone4", .architecture = "Exaone4ForCausalLM", DESCRIBED_FAMILY(exaone4)};
+DESCRIBED_FAMILY(exaone4, exaone4, "exaone4", "Exaone4ForCausalLM");

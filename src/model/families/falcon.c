@@ -157,11 +157,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return family_finish(graph, facts, source, &l.d, &list, 11);
 }
 
-static int ignores(const char *name)
-{
-    return !strcmp(name, "lm_head.weight");
-}
-
 const struct zinf_family zinf_family_falcon = {
     .model_type = "falcon",
     .architecture = "FalconForCausalLM",
@@ -170,5 +165,5 @@ const struct zinf_family zinf_family_falcon = {
     .traits = &traits,
     .build = build,
     .make_config = family_make_config,
-    .ignores = ignores,
+    .ignored = {"lm_head.weight"},
 };

@@ -397,10 +397,3 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         return code;
     return family_finish(graph, facts, source, &r.d, &r.list, of->end_of_text);
 }
-
-int described_ignores(const char *name)
-{
-    static const char tail[] = ".rotary_emb.inv_freq";
-    size_t length = strlen(name), n = sizeof tail - 1;
-    return (length > n && !strcmp(name + length - n, tail)) || !strcmp(name, "lm_head.weight");
-}

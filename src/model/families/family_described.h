@@ -143,20 +143,31 @@ int described_read_experts(struct zinf_graph *graph, const struct zinf_model_sou
 int latent_read(const struct zinf_model_source *source, const struct described_latent *of,
                 struct decoder *d);
 int latent_list(struct family_list *list, const struct decoder *d, bool biased);
-/* Frequencies that old files carry, and the head of a model whose head is tied. */
-int described_ignores(const char *name);
 
+/* Frequencies that old files carry, and the head of a model whose head is tied. */
+#define DESCRIBED_IGNORED "*.rotary_emb.inv_freq", "lm_head.weight"
 #define DESCRIBED_PREFIX "model."
 #define DESCRIBED_LAYERS_KEY "num_hidden_layers"
-/* Of family_traits. */
-#define DESCRIBED_KEYS                                                                             \
-    {                                                                                              \
-        DESCRIBED_LAYERS_KEY, "hidden_size", "num_attention_heads", "num_key_value_heads",         \
-            "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings"               \
-    }
-/* What follows the names in a family whose description is `of`. */
-#define DESCRIBED_FAMILY(of)                                                                       \
-    .prefix = DESCRIBED_PREFIX, .layers_key = DESCRIBED_LAYERS_KEY, .traits = &(of).traits,        \
-    .build = described_build, .make_config = family_make_config, .ignores = described_ignores
+/* A description's keys and its published sizes. */
+#define DESCRIBED_TRAITS(list)                                                                     \
+    .traits.keys = {DESCRIBED_LAYERS_KEY,                                                          \
+                    "hidden_size",                                                                 \
+                    "num_attention_heads",                                                         \
+                    "num_key_value_heads",                                                         \
+                    "head_dim",                                                                    \
+                    "intermediate_size",                                                           \
+                    "vocab_size",                                                                  \
+                    "max_position_embeddings"},                                                    \
+    .traits.sizes = list, .traits.n_sizes = sizeof list / sizeof *list
+/* The family NAME whose description is `of`. */
+#define DESCRIBED_FAMILY(NAME, of, type, class)                                                    \
+    const struct zinf_family zinf_family_##NAME = {.model_type = type,                             \
+                                                   .architecture = class,                          \
+                                                   .prefix = DESCRIBED_PREFIX,                     \
+                                                   .layers_key = DESCRIBED_LAYERS_KEY,             \
+                                                   .traits = &(of).traits,                         \
+                                                   .build = described_build,                       \
+                                                   .make_config = family_make_config,              \
+                                                   .ignored = {DESCRIBED_IGNORED}}
 
 #endif

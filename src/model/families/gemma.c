@@ -87,20 +87,14 @@ static const struct family_size sizes[] = {
     {"7b", {28, 3072, 16, 16, 256, 24576, 256000, 8192}, NULL},
 };
 static const struct described gemma = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {28, 3072, 16, 16, 256, 24576, 256000, 8192},
-            .only = "{\"use_bidirectional_attention\": false}",
-            .always =
-                GEMMA_ALWAYS "\"rope_theta\": 10000.0, \"hidden_act\": \"gelu_pytorch_tanh\"}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {28, 3072, 16, 16, 256, 24576, 256000, 8192},
+    .traits.only = "{\"use_bidirectional_attention\": false}",
+    .traits.always = GEMMA_ALWAYS "\"rope_theta\": 10000.0, \"hidden_act\": \"gelu_pytorch_tanh\"}",
     GEMMA_BLOCK,
     .read_more = read_first,
 };
-const struct zinf_family zinf_family_gemma = {
-    .model_type = "gemma", .architecture = "GemmaForCausalLM", DESCRIBED_FAMILY(gemma)};
+DESCRIBED_FAMILY(gemma, gemma, "gemma", "GemmaForCausalLM");
 
 static const struct family_size sizes2[] = {
     {"2b", {26, 2304, 8, 4, 256, 9216, 256000, 8192}, "{\"query_pre_attn_scalar\": 256}"},
@@ -108,41 +102,32 @@ static const struct family_size sizes2[] = {
     {"27b", {46, 4608, 32, 16, 128, 36864, 256000, 8192}, "{\"query_pre_attn_scalar\": 144}"},
 };
 static const struct described gemma2 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {26, 2304, 8, 4, 256, 9216, 256000, 8192},
-            .only = "{\"use_bidirectional_attention\": false}",
-            .always = GEMMA_ALWAYS
-            "\"rope_theta\": 10000.0, \"hidden_activation\": \"gelu_pytorch_tanh\", "
-            "\"sliding_window\": 4096, \"attn_logit_softcapping\": 50.0, "
-            "\"final_logit_softcapping\": 30.0}",
-            FAMILY_SIZES(sizes2),
-        },
+    DESCRIBED_TRAITS(sizes2),
+    .traits.absent = {26, 2304, 8, 4, 256, 9216, 256000, 8192},
+    .traits.only = "{\"use_bidirectional_attention\": false}",
+    .traits.always =
+        GEMMA_ALWAYS "\"rope_theta\": 10000.0, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+                     "\"sliding_window\": 4096, \"attn_logit_softcapping\": 50.0, "
+                     "\"final_logit_softcapping\": 30.0}",
     GEMMA_SANDWICH,
     .pattern = 2,
     .read_more = read_second,
 };
-const struct zinf_family zinf_family_gemma2 = {
-    .model_type = "gemma2", .architecture = "Gemma2ForCausalLM", DESCRIBED_FAMILY(gemma2)};
+DESCRIBED_FAMILY(gemma2, gemma2, "gemma2", "Gemma2ForCausalLM");
 
 static const struct family_size sizes3[] = {
     {"1b", {26, 1152, 4, 1, 256, 6912, 262144, 32768}, NULL},
     {"270m", {18, 640, 4, 1, 256, 2048, 262144, 32768}, NULL},
 };
 static const struct described gemma3 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {26, 2304, 8, 4, 256, 9216, 262208, 131072},
-            /* Its class in transformers reads the cap of scores and does nothing with it. */
-            .only = "{\"use_bidirectional_attention\": false, \"attn_logit_softcapping\": null}",
-            .always = GEMMA_ALWAYS
-            "\"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, "
-            "\"query_pre_attn_scalar\": 256, \"hidden_activation\": \"gelu_pytorch_tanh\", "
-            "\"sliding_window\": 512, \"sliding_window_pattern\": 6}",
-            FAMILY_SIZES(sizes3),
-        },
+    DESCRIBED_TRAITS(sizes3),
+    .traits.absent = {26, 2304, 8, 4, 256, 9216, 262208, 131072},
+    /* Its class in transformers reads the cap of scores and does nothing with it. */
+    .traits.only = "{\"use_bidirectional_attention\": false, \"attn_logit_softcapping\": null}",
+    .traits.always = GEMMA_ALWAYS
+    "\"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, "
+    "\"query_pre_attn_scalar\": 256, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+    "\"sliding_window\": 512, \"sliding_window_pattern\": 6}",
     GEMMA_SANDWICH,
     .pattern = 6,
     .head_norms = DESCRIBED_HEAD_NORMS,
@@ -151,5 +136,4 @@ static const struct described gemma3 = {
     .local_theta = 1e4,
     .read_more = read_third,
 };
-const struct zinf_family zinf_family_gemma3_text = {
-    .model_type = "gemma3_text", .architecture = "Gemma3ForCausalLM", DESCRIBED_FAMILY(gemma3)};
+DESCRIBED_FAMILY(gemma3_text, gemma3, "gemma3_text", "Gemma3ForCausalLM");

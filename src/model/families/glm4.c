@@ -18,32 +18,22 @@ static const struct family_size sizes[] = {
     {"32b", {61, 6144, 48, 2, 128, 23040, 151552, 32768}, NULL},
 };
 static const struct described glm4 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {40, 4096, 32, 2, 128, 13696, 151552, 131072},
-            .always = GLM_ALWAYS "\"rope_theta\": 10000.0, \"attention_bias\": false}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {40, 4096, 32, 2, 128, 13696, 151552, 131072},
+    .traits.always = GLM_ALWAYS "\"rope_theta\": 10000.0, \"attention_bias\": false}",
     GLM_BLOCK,
     .after1 = "post_self_attn_layernorm",
     .after2 = "post_mlp_layernorm",
 };
-const struct zinf_family zinf_family_glm4 = {
-    .model_type = "glm4", .architecture = "Glm4ForCausalLM", DESCRIBED_FAMILY(glm4)};
+DESCRIBED_FAMILY(glm4, glm4, "glm4", "Glm4ForCausalLM");
 
 static const struct family_size earlier_sizes[] = {
     {"9b", {40, 4096, 32, 2, 128, 13696, 151552, 131072}, NULL},
 };
 static const struct described glm = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {40, 4096, 32, 2, 128, 13696, 151552, 131072},
-            .always = GLM_ALWAYS "\"rope_theta\": 5000000.0, \"attention_bias\": true}",
-            FAMILY_SIZES(earlier_sizes),
-        },
+    DESCRIBED_TRAITS(earlier_sizes),
+    .traits.absent = {40, 4096, 32, 2, 128, 13696, 151552, 131072},
+    .traits.always = GLM_ALWAYS "\"rope_theta\": 5000000.0, \"attention_bias\": true}",
     GLM_BLOCK,
 };
-const struct zinf_family zinf_family_glm = {
-    .model_type = "glm", .architecture = "GlmForCausalLM", DESCRIBED_FAMILY(glm)};
+DESCRIBED_FAMILY(glm, glm, "glm", "GlmForCausalLM");

@@ -34,20 +34,16 @@ static const struct described_experts experts = {
     .names = {EXPERT_NAMES},
 };
 static const struct described glm4_moe = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {46, 4096, 96, 8, 0, 10944, 151552, 131072},
-            .only = "{\"output_router_logits\": false}",
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 1000000.0, \"partial_rotary_factor\": 0.5, "
-                      "\"hidden_act\": \"silu\", \"attention_bias\": true, "
-                      "\"num_experts_per_tok\": 8, \"n_shared_experts\": 1, \"n_group\": 1, "
-                      "\"topk_group\": 1, \"norm_topk_prob\": true, "
-                      "\"tie_word_embeddings\": false, \"eos_token_id\": 151329, "
-                      "\"pad_token_id\": 151329}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {46, 4096, 96, 8, 0, 10944, 151552, 131072},
+    .traits.only = "{\"output_router_logits\": false}",
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 1000000.0, \"partial_rotary_factor\": 0.5, "
+                     "\"hidden_act\": \"silu\", \"attention_bias\": true, "
+                     "\"num_experts_per_tok\": 8, \"n_shared_experts\": 1, \"n_group\": 1, "
+                     "\"topk_group\": 1, \"norm_topk_prob\": true, "
+                     "\"tie_word_embeddings\": false, \"eos_token_id\": 151329, "
+                     "\"pad_token_id\": 151329}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
     .head_norms = DESCRIBED_HEAD_NORMS,
@@ -58,8 +54,7 @@ static const struct described glm4_moe = {
     .padding = -1,
     .end_of_text = 151329,
 };
-const struct zinf_family zinf_family_glm4_moe = {
-    .model_type = "glm4_moe", .architecture = "Glm4MoeForCausalLM", DESCRIBED_FAMILY(glm4_moe)};
+DESCRIBED_FAMILY(glm4_moe, glm4_moe, "glm4_moe", "Glm4MoeForCausalLM");
 
 /* ---- GLM-4.7-Flash: latent attention ---- */
 
@@ -115,6 +110,4 @@ static const struct described flash = {
     .padding = -1,
     .end_of_text = 1,
 };
-const struct zinf_family zinf_family_glm4_moe_lite = {.model_type = "glm4_moe_lite",
-                                                      .architecture = "Glm4MoeLiteForCausalLM",
-                                                      DESCRIBED_FAMILY(flash)};
+DESCRIBED_FAMILY(glm4_moe_lite, flash, "glm4_moe_lite", "Glm4MoeLiteForCausalLM");

@@ -134,17 +134,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return append(graph, &d);
 }
 
-/* Causal-mask buffers of old files, and the tied head that some writers repeat. */
-static int ignores(const char *name)
-{
-    size_t length = strlen(name);
-    static const char *const tails[] = {".attn.bias", ".attn.masked_bias"};
-    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
-        if (length > strlen(tails[i]) && !strcmp(name + length - strlen(tails[i]), tails[i]))
-            return 1;
-    return !strcmp(name, "lm_head.weight");
-}
-
 /* ---- new models ---- */
 
 static const char *const size_names[] = {"small", "medium", "large", "xl"};
@@ -189,5 +178,6 @@ const struct zinf_family zinf_family_gpt2 = {
     .layers_key = "n_layer",
     .build = build,
     .make_config = make_config,
-    .ignores = ignores,
+    /* causal-mask buffers of old files, and the tied head that some writers repeat */
+    .ignored = {"*.attn.bias", "*.attn.masked_bias", "lm_head.weight"},
 };

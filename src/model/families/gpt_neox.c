@@ -95,18 +95,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return family_finish(graph, facts, source, &d, &list, 2);
 }
 
-/* Buffers of old files, and a head that is tied. */
-static int ignores(const char *name)
-{
-    static const char *const tails[] = {".attention.bias", ".attention.masked_bias",
-                                        ".attention.rotary_emb.inv_freq"};
-    size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
-        if (length > strlen(tails[i]) && !strcmp(name + length - strlen(tails[i]), tails[i]))
-            return 1;
-    return !strcmp(name, "embed_out.weight");
-}
-
 const struct zinf_family zinf_family_gpt_neox = {
     .model_type = "gpt_neox",
     .architecture = "GPTNeoXForCausalLM",
@@ -115,5 +103,7 @@ const struct zinf_family zinf_family_gpt_neox = {
     .traits = &traits,
     .build = build,
     .make_config = family_make_config,
-    .ignores = ignores,
+    /* buffers of old files, and a head that is tied */
+    .ignored = {"*.attention.bias", "*.attention.masked_bias", "*.attention.rotary_emb.inv_freq",
+                "embed_out.weight"},
 };

@@ -27,22 +27,18 @@ static const struct described_experts experts = {
         },
 };
 static const struct described gpt_oss = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {36, 2880, 64, 8, 64, 2880, 201088, 131072},
-            .only = "{\"swiglu_alpha\": 1.702, \"swiglu_limit\": 7}",
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 150000, \"rope_scaling\": {\"rope_type\": \"yarn\", "
-                      "\"factor\": 32.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
-                      "\"truncate\": false, \"original_max_position_embeddings\": 4096}, "
-                      "\"hidden_act\": \"silu\", \"attention_bias\": true, "
-                      "\"sliding_window\": 128, \"num_experts_per_tok\": 4, "
-                      "\"experts_per_token\": 4, \"swiglu_limit\": 7.0, "
-                      "\"tie_word_embeddings\": false, \"eos_token_id\": 200002, "
-                      "\"pad_token_id\": 199999}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {36, 2880, 64, 8, 64, 2880, 201088, 131072},
+    .traits.only = "{\"swiglu_alpha\": 1.702, \"swiglu_limit\": 7}",
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 150000, \"rope_scaling\": {\"rope_type\": \"yarn\", "
+                     "\"factor\": 32.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
+                     "\"truncate\": false, \"original_max_position_embeddings\": 4096}, "
+                     "\"hidden_act\": \"silu\", \"attention_bias\": true, "
+                     "\"sliding_window\": 128, \"num_experts_per_tok\": 4, "
+                     "\"experts_per_token\": 4, \"swiglu_limit\": 7.0, "
+                     "\"tie_word_embeddings\": false, \"eos_token_id\": 200002, "
+                     "\"pad_token_id\": 199999}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
     .experts = &experts,
@@ -56,5 +52,4 @@ static const struct described gpt_oss = {
     .padding = -1,
     .end_of_text = 200002,
 };
-const struct zinf_family zinf_family_gpt_oss = {
-    .model_type = "gpt_oss", .architecture = "GptOssForCausalLM", DESCRIBED_FAMILY(gpt_oss)};
+DESCRIBED_FAMILY(gpt_oss, gpt_oss, "gpt_oss", "GptOssForCausalLM");

@@ -18,21 +18,16 @@ static const struct family_size sizes[] = {
      "{\"attention_multiplier\": 0.015625, \"logits_scaling\": 8.0}"},
 };
 static const struct described granite = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
-                      "\"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.22, "
-                      "\"tie_word_embeddings\": true, \"bos_token_id\": 0, "
-                      "\"eos_token_id\": 0, \"pad_token_id\": 0}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
+                     "\"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.22, "
+                     "\"tie_word_embeddings\": true, \"bos_token_id\": 0, "
+                     "\"eos_token_id\": 0, \"pad_token_id\": 0}",
     GRANITE_BLOCK,
 };
-const struct zinf_family zinf_family_granite = {
-    .model_type = "granite", .architecture = "GraniteForCausalLM", DESCRIBED_FAMILY(granite)};
+DESCRIBED_FAMILY(granite, granite, "granite", "GraniteForCausalLM");
 
 static const struct family_size expert_sizes[] = {
     {"1b-a400m",
@@ -53,22 +48,14 @@ static const struct described_experts experts = {
         },
 };
 static const struct described granitemoe = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
-            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
-                      "\"num_experts_per_tok\": 8, \"embedding_multiplier\": 12.0, "
-                      "\"residual_multiplier\": 0.22, \"tie_word_embeddings\": true, "
-                      "\"bos_token_id\": 0, \"eos_token_id\": 0, \"pad_token_id\": 0}",
-            FAMILY_SIZES(expert_sizes),
-        },
+    DESCRIBED_TRAITS(expert_sizes),
+    .traits.absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
+    .traits.always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
+                     "\"num_experts_per_tok\": 8, \"embedding_multiplier\": 12.0, "
+                     "\"residual_multiplier\": 0.22, \"tie_word_embeddings\": true, "
+                     "\"bos_token_id\": 0, \"eos_token_id\": 0, \"pad_token_id\": 0}",
     GRANITE_BLOCK,
     .experts = &experts,
 };
-const struct zinf_family zinf_family_granitemoe = {
-    .model_type = "granitemoe",
-    .architecture = "GraniteMoeForCausalLM",
-    DESCRIBED_FAMILY(granitemoe),
-};
+DESCRIBED_FAMILY(granitemoe, granitemoe, "granitemoe", "GraniteMoeForCausalLM");

@@ -8,16 +8,12 @@ static const struct family_size sizes[] = {
     {"7b", {32, 4096, 32, 8, 128, 14336, 128167, 32768}, NULL},
 };
 static const struct described hunyuan = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 0, 0, 11008, 290943, 2048},
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
-                      "\"attention_bias\": false, \"tie_word_embeddings\": true, "
-                      "\"bos_token_id\": 1, \"eos_token_id\": 127960, \"pad_token_id\": 127961}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 0, 0, 11008, 290943, 2048},
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
+                     "\"attention_bias\": false, \"tie_word_embeddings\": true, "
+                     "\"bos_token_id\": 1, \"eos_token_id\": 127960, \"pad_token_id\": 127961}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
     .head_norms = DESCRIBED_ROTATED_HEAD_NORMS,
@@ -29,8 +25,4 @@ static const struct described hunyuan = {
     .padding = 0,
     .end_of_text = 2,
 };
-const struct zinf_family zinf_family_hunyuan_dense = {
-    .model_type = "hunyuan_v1_dense",
-    .architecture = "HunYuanDenseV1ForCausalLM",
-    DESCRIBED_FAMILY(hunyuan),
-};
+DESCRIBED_FAMILY(hunyuan_dense, hunyuan, "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM");

@@ -29,16 +29,12 @@ static const struct family_size sizes[] = {
     {"3.2-3b", {28, 3072, 24, 8, 128, 8192, 128256, 131072}, STRETCHED(32) TIED "}"},
 };
 static const struct described llama = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000, \"hidden_act\": \"silu\", "
-                      "\"tie_word_embeddings\": false, \"bos_token_id\": 1, "
-                      "\"eos_token_id\": 2}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 0, 0, 11008, 32000, 2048},
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000, \"hidden_act\": \"silu\", "
+                     "\"tie_word_embeddings\": false, \"bos_token_id\": 1, "
+                     "\"eos_token_id\": 2}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .order = DESCRIBED_ORDER_MLP_LAST,
@@ -48,5 +44,4 @@ static const struct described llama = {
     .padding = -1,
     .end_of_text = 2,
 };
-const struct zinf_family zinf_family_llama = {
-    .model_type = "llama", .architecture = "LlamaForCausalLM", DESCRIBED_FAMILY(llama)};
+DESCRIBED_FAMILY(llama, llama, "llama", "LlamaForCausalLM");

@@ -9,16 +9,12 @@ static const struct family_size sizes[] = {
     {"7b-v0.3", {32, 4096, 32, 8, 0, 14336, 32768, 32768}, LATER},
 };
 static const struct described mistral = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 8, 0, 14336, 32000, 131072},
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000, \"hidden_act\": \"silu\", "
-                      "\"tie_word_embeddings\": false, \"sliding_window\": 4096, "
-                      "\"bos_token_id\": 1, \"eos_token_id\": 2}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 8, 0, 14336, 32000, 131072},
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000, \"hidden_act\": \"silu\", "
+                     "\"tie_word_embeddings\": false, \"sliding_window\": 4096, "
+                     "\"bos_token_id\": 1, \"eos_token_id\": 2}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .windows = DESCRIBED_ALL_WINDOWS,
@@ -26,5 +22,4 @@ static const struct described mistral = {
     .padding = -1,
     .end_of_text = 2,
 };
-const struct zinf_family zinf_family_mistral = {
-    .model_type = "mistral", .architecture = "MistralForCausalLM", DESCRIBED_FAMILY(mistral)};
+DESCRIBED_FAMILY(mistral, mistral, "mistral", "MistralForCausalLM");

@@ -17,16 +17,12 @@ static const struct described_experts experts = {
     .names.w_down = "w2.weight",
 };
 static const struct described mixtral = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 8, 0, 14336, 32000, 131072},
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
-                      "\"tie_word_embeddings\": false, \"num_local_experts\": 8, "
-                      "\"num_experts_per_tok\": 2, \"bos_token_id\": 1, \"eos_token_id\": 2}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 8, 0, 14336, 32000, 131072},
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
+                     "\"tie_word_embeddings\": false, \"num_local_experts\": 8, "
+                     "\"num_experts_per_tok\": 2, \"bos_token_id\": 1, \"eos_token_id\": 2}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .windows = DESCRIBED_ALL_WINDOWS,
@@ -34,5 +30,4 @@ static const struct described mixtral = {
     .padding = -1,
     .end_of_text = 2,
 };
-const struct zinf_family zinf_family_mixtral = {
-    .model_type = "mixtral", .architecture = "MixtralForCausalLM", DESCRIBED_FAMILY(mixtral)};
+DESCRIBED_FAMILY(mixtral, mixtral, "mixtral", "MixtralForCausalLM");

@@ -8,16 +8,12 @@ static const struct family_size sizes[] = {
     {"15b", {32, 6144, 48, 8, 128, 24576, 256000, 4096}, NULL},
 };
 static const struct described nemotron = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 6144, 48, 0, 0, 24576, 256000, 4096},
-            .always = "{\"norm_eps\": 1e-5, \"initializer_range\": 0.0134, "
-                      "\"rope_theta\": 10000.0, \"partial_rotary_factor\": 0.5, "
-                      "\"hidden_act\": \"relu2\", \"tie_word_embeddings\": false, "
-                      "\"bos_token_id\": 2, \"eos_token_id\": 3}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 6144, 48, 0, 0, 24576, 256000, 4096},
+    .traits.always = "{\"norm_eps\": 1e-5, \"initializer_range\": 0.0134, "
+                     "\"rope_theta\": 10000.0, \"partial_rotary_factor\": 0.5, "
+                     "\"hidden_act\": \"relu2\", \"tie_word_embeddings\": false, "
+                     "\"bos_token_id\": 2, \"eos_token_id\": 3}",
     .norm = ZINF_NORM_LAYER,
     .norm_bias = true,
     .norm_add = 1,
@@ -32,5 +28,4 @@ static const struct described nemotron = {
     .padding = -1,
     .end_of_text = 3,
 };
-const struct zinf_family zinf_family_nemotron = {
-    .model_type = "nemotron", .architecture = "NemotronForCausalLM", DESCRIBED_FAMILY(nemotron)};
+DESCRIBED_FAMILY(nemotron, nemotron, "nemotron", "NemotronForCausalLM");

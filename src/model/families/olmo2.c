@@ -22,31 +22,22 @@ static const struct family_size sizes2[] = {
     {"32b", {64, 5120, 40, 8, 0, 27648, 100352, 4096}, NULL},
 };
 static const struct described olmo2 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 0, 0, 11008, 50304, 2048},
-            .only = "{\"clip_qkv\": null}",
-            .always = "{" OLMO_ALWAYS "}",
-            FAMILY_SIZES(sizes2),
-        },
+    DESCRIBED_TRAITS(sizes2),
+    .traits.absent = {32, 4096, 32, 0, 0, 11008, 50304, 2048},
+    .traits.only = "{\"clip_qkv\": null}",
+    .traits.always = "{" OLMO_ALWAYS "}",
     OLMO_BLOCK,
 };
-const struct zinf_family zinf_family_olmo2 = {
-    .model_type = "olmo2", .architecture = "Olmo2ForCausalLM", DESCRIBED_FAMILY(olmo2)};
+DESCRIBED_FAMILY(olmo2, olmo2, "olmo2", "Olmo2ForCausalLM");
 
 static const struct family_size sizes3[] = {
     {"7b", {32, 4096, 32, 32, 0, 11008, 100278, 65536}, NULL},
     {"32b", {64, 5120, 40, 8, 0, 27648, 100278, 65536}, NULL},
 };
 static const struct described olmo3 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 0, 0, 11008, 50304, 2048},
-            .always = "{" OLMO_ALWAYS ", \"sliding_window\": 4096}",
-            FAMILY_SIZES(sizes3),
-        },
+    DESCRIBED_TRAITS(sizes3),
+    .traits.absent = {32, 4096, 32, 0, 0, 11008, 50304, 2048},
+    .traits.always = "{" OLMO_ALWAYS ", \"sliding_window\": 4096}",
     OLMO_BLOCK,
     .windows = DESCRIBED_LAYER_WINDOWS,
     .window = 4096,
@@ -55,5 +46,4 @@ static const struct described olmo3 = {
     .local_theta = 5e5,
     .theta = 5e5,
 };
-const struct zinf_family zinf_family_olmo3 = {
-    .model_type = "olmo3", .architecture = "Olmo3ForCausalLM", DESCRIBED_FAMILY(olmo3)};
+DESCRIBED_FAMILY(olmo3, olmo3, "olmo3", "Olmo3ForCausalLM");

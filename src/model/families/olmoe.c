@@ -17,19 +17,15 @@ static const struct described_experts experts = {
     .names.w_down = "down_proj.weight",
 };
 static const struct described olmoe = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {16, 2048, 16, 0, 0, 2048, 50304, 4096},
-            .only = "{\"clip_qkv\": null}",
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
-                      "\"attention_bias\": false, \"num_experts\": 64, "
-                      "\"num_experts_per_tok\": 8, \"norm_topk_prob\": false, "
-                      "\"tie_word_embeddings\": false, \"eos_token_id\": 50279, "
-                      "\"pad_token_id\": 1}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {16, 2048, 16, 0, 0, 2048, 50304, 4096},
+    .traits.only = "{\"clip_qkv\": null}",
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
+                     "\"attention_bias\": false, \"num_experts\": 64, "
+                     "\"num_experts_per_tok\": 8, \"norm_topk_prob\": false, "
+                     "\"tie_word_embeddings\": false, \"eos_token_id\": 50279, "
+                     "\"pad_token_id\": 1}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
     .head_norms = DESCRIBED_WHOLE_NORMS,
@@ -39,5 +35,4 @@ static const struct described olmoe = {
     .padding = 1,
     .end_of_text = 50279,
 };
-const struct zinf_family zinf_family_olmoe = {
-    .model_type = "olmoe", .architecture = "OlmoeForCausalLM", DESCRIBED_FAMILY(olmoe)};
+DESCRIBED_FAMILY(olmoe, olmoe, "olmoe", "OlmoeForCausalLM");

@@ -23,17 +23,13 @@ static const struct family_size sizes[] = {
      "\"rope_theta\": 250000.0}"},
 };
 static const struct described phi3 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 3072, 32, 0, 0, 8192, 32064, 4096},
-            .only = "{\"embd_pdrop\": 0, \"attention_bias\": false}",
-            .always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
-                      "\"tie_word_embeddings\": false, \"bos_token_id\": 1, "
-                      "\"eos_token_id\": 32000, \"pad_token_id\": 32000}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 3072, 32, 0, 0, 8192, 32064, 4096},
+    .traits.only = "{\"embd_pdrop\": 0, \"attention_bias\": false}",
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000.0, \"hidden_act\": \"silu\", "
+                     "\"tie_word_embeddings\": false, \"bos_token_id\": 1, "
+                     "\"eos_token_id\": 32000, \"pad_token_id\": 32000}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-5,
     .fused_qkv = "self_attn.qkv_proj",
@@ -44,5 +40,4 @@ static const struct described phi3 = {
     .padding = 32000,
     .end_of_text = 32000,
 };
-const struct zinf_family zinf_family_phi3 = {
-    .model_type = "phi3", .architecture = "Phi3ForCausalLM", DESCRIBED_FAMILY(phi3)};
+DESCRIBED_FAMILY(phi3, phi3, "phi3", "Phi3ForCausalLM");

@@ -13,16 +13,12 @@ static const struct family_size sizes[] = {
     {"72b", {80, 8192, 64, 8, 0, 29568, 152064, 131072}, NULL},
 };
 static const struct described qwen2 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 32, 0, 22016, 151936, 32768},
-            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
-                      "\"tie_word_embeddings\": false, \"bos_token_id\": 151643, "
-                      "\"eos_token_id\": 151643}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 32, 0, 22016, 151936, 32768},
+    .traits.always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
+                     "\"tie_word_embeddings\": false, \"bos_token_id\": 151643, "
+                     "\"eos_token_id\": 151643}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .qkv_bias = {NULL, true},
@@ -31,5 +27,4 @@ static const struct described qwen2 = {
     .padding = -1,
     .end_of_text = -1,
 };
-const struct zinf_family zinf_family_qwen2 = {
-    .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", DESCRIBED_FAMILY(qwen2)};
+DESCRIBED_FAMILY(qwen2, qwen2, "qwen2", "Qwen2ForCausalLM");

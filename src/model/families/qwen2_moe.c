@@ -26,17 +26,13 @@ static const struct described_experts experts = {
     .names.shared_gate = "mlp.shared_expert_gate.weight",
 };
 static const struct described qwen2_moe = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 16, 0, 5632, 151936, 32768},
-            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
-                      "\"tie_word_embeddings\": false, \"norm_topk_prob\": false, "
-                      "\"bos_token_id\": 151643, \"eos_token_id\": 151643}",
-            .in_proportion = {"moe_intermediate_size", "shared_expert_intermediate_size"},
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 16, 0, 5632, 151936, 32768},
+    .traits.always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
+                     "\"tie_word_embeddings\": false, \"norm_topk_prob\": false, "
+                     "\"bos_token_id\": 151643, \"eos_token_id\": 151643}",
+    .traits.in_proportion = {"moe_intermediate_size", "shared_expert_intermediate_size"},
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .experts = &experts,
@@ -46,5 +42,4 @@ static const struct described qwen2_moe = {
     .padding = -1,
     .end_of_text = -1,
 };
-const struct zinf_family zinf_family_qwen2_moe = {
-    .model_type = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM", DESCRIBED_FAMILY(qwen2_moe)};
+DESCRIBED_FAMILY(qwen2_moe, qwen2_moe, "qwen2_moe", "Qwen2MoeForCausalLM");

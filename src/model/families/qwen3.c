@@ -12,16 +12,12 @@ static const struct family_size sizes[] = {
     {"32b", {64, 5120, 64, 8, 128, 25600, 151936, 40960}, NULL},
 };
 static const struct described qwen3 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 32, 128, 22016, 151936, 32768},
-            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
-                      "\"tie_word_embeddings\": false, \"bos_token_id\": 151643, "
-                      "\"eos_token_id\": 151645}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 32, 128, 22016, 151936, 32768},
+    .traits.always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
+                     "\"tie_word_embeddings\": false, \"bos_token_id\": 151643, "
+                     "\"eos_token_id\": 151645}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .head_norms = DESCRIBED_HEAD_NORMS,
@@ -32,5 +28,4 @@ static const struct described qwen3 = {
     .padding = -1,
     .end_of_text = -1,
 };
-const struct zinf_family zinf_family_qwen3 = {
-    .model_type = "qwen3", .architecture = "Qwen3ForCausalLM", DESCRIBED_FAMILY(qwen3)};
+DESCRIBED_FAMILY(qwen3, qwen3, "qwen3", "Qwen3ForCausalLM");

@@ -20,18 +20,14 @@ static const struct described_experts experts = {
     .names.w_down = "down_proj.weight",
 };
 static const struct described qwen3_moe = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 4096, 32, 4, 0, 6144, 151936, 32768},
-            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
-                      "\"tie_word_embeddings\": false, \"num_experts\": 128, "
-                      "\"num_experts_per_tok\": 8, \"norm_topk_prob\": true, "
-                      "\"bos_token_id\": 151643, \"eos_token_id\": 151645}",
-            .in_proportion = {"moe_intermediate_size"},
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 4096, 32, 4, 0, 6144, 151936, 32768},
+    .traits.always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 1000000, \"hidden_act\": \"silu\", "
+                     "\"tie_word_embeddings\": false, \"num_experts\": 128, "
+                     "\"num_experts_per_tok\": 8, \"norm_topk_prob\": true, "
+                     "\"bos_token_id\": 151643, \"eos_token_id\": 151645}",
+    .traits.in_proportion = {"moe_intermediate_size"},
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .head_norms = DESCRIBED_HEAD_NORMS,
@@ -43,5 +39,4 @@ static const struct described qwen3_moe = {
     .padding = -1,
     .end_of_text = -1,
 };
-const struct zinf_family zinf_family_qwen3_moe = {
-    .model_type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", DESCRIBED_FAMILY(qwen3_moe)};
+DESCRIBED_FAMILY(qwen3_moe, qwen3_moe, "qwen3_moe", "Qwen3MoeForCausalLM");

@@ -35,12 +35,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return bert_build(graph, facts, source, &style);
 }
 
-/* A first token's product of another task is in some files. */
-static int ignores(const char *name)
-{
-    return bert_ignores(name) || strstr(name, "pooler.") != NULL;
-}
-
 /* Positions begin behind the id of padding, whatever the vocabulary: nobody reads a configuration
  * without one. */
 static int make_config(cJSON *config, const struct zinf_family *family,
@@ -62,5 +56,6 @@ const struct zinf_family zinf_family_roberta = {
     .traits = &traits,
     .build = build,
     .make_config = make_config,
-    .ignores = ignores,
+    /* a first token's product of another task is in some files */
+    .ignored = {BERT_IGNORED, "*pooler.*"},
 };

@@ -6,18 +6,14 @@ static const struct family_size sizes[] = {
     {"36b", {64, 5120, 80, 8, 128, 27648, 155136, 524288}, NULL},
 };
 static const struct described seed_oss = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {64, 4096, 80, 8, 128, 27648, 155136, 524288},
-            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000000.0, \"hidden_act\": \"silu\", "
-                      "\"attention_bias\": true, \"attention_out_bias\": false, "
-                      "\"attention_dropout\": 0.1, \"residual_dropout\": 0.1, "
-                      "\"tie_word_embeddings\": false, \"bos_token_id\": 0, "
-                      "\"eos_token_id\": 2, \"pad_token_id\": 1}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {64, 4096, 80, 8, 128, 27648, 155136, 524288},
+    .traits.always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000000.0, \"hidden_act\": \"silu\", "
+                     "\"attention_bias\": true, \"attention_out_bias\": false, "
+                     "\"attention_dropout\": 0.1, \"residual_dropout\": 0.1, "
+                     "\"tie_word_embeddings\": false, \"bos_token_id\": 0, "
+                     "\"eos_token_id\": 2, \"pad_token_id\": 1}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .qkv_bias = {"attention_bias", true},
@@ -29,5 +25,4 @@ static const struct described seed_oss = {
     .padding = 1,
     .end_of_text = 2,
 };
-const struct zinf_family zinf_family_seed_oss = {
-    .model_type = "seed_oss", .architecture = "SeedOssForCausalLM", DESCRIBED_FAMILY(seed_oss)};
+DESCRIBED_FAMILY(seed_oss, seed_oss, "seed_oss", "SeedOssForCausalLM");

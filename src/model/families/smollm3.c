@@ -5,17 +5,13 @@ static const struct family_size sizes[] = {
     {"3b", {36, 2048, 16, 4, 0, 11008, 128256, 65536}, NULL},
 };
 static const struct described smollm3 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {36, 2048, 16, 4, 0, 11008, 128256, 32768},
-            .always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 5000000.0, \"hidden_act\": \"silu\", "
-                      "\"no_rope_layer_interval\": 4, \"use_sliding_window\": false, "
-                      "\"tie_word_embeddings\": true, \"bos_token_id\": 128000, "
-                      "\"eos_token_id\": 128001, \"pad_token_id\": 128004}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {36, 2048, 16, 4, 0, 11008, 128256, 32768},
+    .traits.always = "{\"rms_norm_eps\": 1e-6, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 5000000.0, \"hidden_act\": \"silu\", "
+                     "\"no_rope_layer_interval\": 4, \"use_sliding_window\": false, "
+                     "\"tie_word_embeddings\": true, \"bos_token_id\": 128000, "
+                     "\"eos_token_id\": 128001, \"pad_token_id\": 128004}",
     .norm = ZINF_NORM_RMS,
     .eps = 1e-6,
     .qkv_bias = {"attention_bias", false},
@@ -29,5 +25,4 @@ static const struct described smollm3 = {
     .padding = 128004,
     .end_of_text = 128001,
 };
-const struct zinf_family zinf_family_smollm3 = {
-    .model_type = "smollm3", .architecture = "SmolLM3ForCausalLM", DESCRIBED_FAMILY(smollm3)};
+DESCRIBED_FAMILY(smollm3, smollm3, "smollm3", "SmolLM3ForCausalLM");

@@ -7,18 +7,14 @@ static const struct family_size sizes[] = {
     {"1.6b", {24, 2048, 32, 32, 0, 5632, 100352, 4096}, "{\"use_qkv_bias\": true}"},
 };
 static const struct described stablelm = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {32, 2560, 32, 32, 0, 6912, 50304, 4096},
-            .only = "{\"qk_layernorm\": false, \"use_parallel_residual\": false, "
-                    "\"hidden_dropout\": 0}",
-            .always = "{\"layer_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
-                      "\"rope_theta\": 10000.0, \"partial_rotary_factor\": 0.25, "
-                      "\"hidden_act\": \"silu\", \"tie_word_embeddings\": false, "
-                      "\"bos_token_id\": 0, \"eos_token_id\": 0}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {32, 2560, 32, 32, 0, 6912, 50304, 4096},
+    .traits.only = "{\"qk_layernorm\": false, \"use_parallel_residual\": false, "
+                   "\"hidden_dropout\": 0}",
+    .traits.always = "{\"layer_norm_eps\": 1e-5, \"initializer_range\": 0.02, "
+                     "\"rope_theta\": 10000.0, \"partial_rotary_factor\": 0.25, "
+                     "\"hidden_act\": \"silu\", \"tie_word_embeddings\": false, "
+                     "\"bos_token_id\": 0, \"eos_token_id\": 0}",
     .norm = ZINF_NORM_LAYER,
     .norm_bias = true,
     .eps_key = "layer_norm_eps",
@@ -28,5 +24,4 @@ static const struct described stablelm = {
     .padding = -1,
     .end_of_text = 0,
 };
-const struct zinf_family zinf_family_stablelm = {
-    .model_type = "stablelm", .architecture = "StableLmForCausalLM", DESCRIBED_FAMILY(stablelm)};
+DESCRIBED_FAMILY(stablelm, stablelm, "stablelm", "StableLmForCausalLM");

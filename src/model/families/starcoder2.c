@@ -16,17 +16,13 @@ static const struct family_size sizes[] = {
      "{\"rope_theta\": 100000, \"initializer_range\": 0.01275, \"tie_word_embeddings\": false}"},
 };
 static const struct described starcoder2 = {
-    .traits =
-        {
-            .keys = DESCRIBED_KEYS,
-            .absent = {30, 3072, 24, 2, 0, 12288, 49152, 4096},
-            .only = "{\"norm_type\": \"layer_norm\", \"mlp_type\": \"default\"}",
-            .always = "{\"norm_epsilon\": 1e-5, \"hidden_act\": \"gelu_pytorch_tanh\", "
-                      "\"use_bias\": true, \"sliding_window\": 4096, "
-                      "\"tie_word_embeddings\": true, \"bos_token_id\": 0, "
-                      "\"eos_token_id\": 0}",
-            FAMILY_SIZES(sizes),
-        },
+    DESCRIBED_TRAITS(sizes),
+    .traits.absent = {30, 3072, 24, 2, 0, 12288, 49152, 4096},
+    .traits.only = "{\"norm_type\": \"layer_norm\", \"mlp_type\": \"default\"}",
+    .traits.always = "{\"norm_epsilon\": 1e-5, \"hidden_act\": \"gelu_pytorch_tanh\", "
+                     "\"use_bias\": true, \"sliding_window\": 4096, "
+                     "\"tie_word_embeddings\": true, \"bos_token_id\": 0, "
+                     "\"eos_token_id\": 0}",
     .norm = ZINF_NORM_LAYER,
     .norm_bias = true,
     .eps_key = "norm_epsilon",
@@ -47,6 +43,4 @@ static const struct described starcoder2 = {
     .padding = -1,
     .end_of_text = 50256,
 };
-const struct zinf_family zinf_family_starcoder2 = {.model_type = "starcoder2",
-                                                   .architecture = "Starcoder2ForCausalLM",
-                                                   DESCRIBED_FAMILY(starcoder2)};
+DESCRIBED_FAMILY(starcoder2, starcoder2, "starcoder2", "Starcoder2ForCausalLM");

@@ -301,18 +301,6 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return stack_build_pair(graph, &from, &to);
 }
 
-/* Copies of the table that some writers repeat, the tied head, and a table that no layer has. */
-static int ignores(const char *name)
-{
-    static const char *const names[] = {
-        "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight",
-        "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i]))
-            return 1;
-    return 0;
-}
-
 /* A vocabulary of the caller's keeps the ids of padding and of the end, which come first in it. */
 static int make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape)
@@ -335,5 +323,7 @@ const struct zinf_family zinf_family_t5 = {
     .traits = &traits,
     .build = build,
     .make_config = make_config,
-    .ignores = ignores,
+    /* copies of the table that some writers repeat, the tied head, and a table that no layer has */
+    .ignored = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight",
+                "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"},
 };

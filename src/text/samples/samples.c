@@ -276,6 +276,37 @@ void zinf_samples_length(const struct zinf_samples *s, uint64_t index, uint32_t 
     *kept = samples_cut(s, *whole, 0).n;
 }
 
+/* counts: [most + 1], of n lengths. */
+static uint32_t reach(const uint64_t *counts, uint32_t most, uint64_t n, double percent)
+{
+    const double wanted = percent / 100 * (double)n;
+    uint64_t seen = counts[0];
+    uint32_t length = 0;
+    while (length < most && (double)seen < wanted)
+        seen += counts[++length];
+    return length;
+}
+
+int zinf_samples_percentile(const struct zinf_samples *s, double percent, uint32_t *ids,
+                            uint32_t *source)
+{
+    const struct zinf_samples_facts *f = &s->facts;
+    const size_t n_ids = (size_t)f->longest + 1, n_source = (size_t)f->longest_source + 1;
+    uint64_t *counts = calloc(n_ids + n_source, sizeof *counts);
+    if (!counts)
+        return zinf_fail(-ENOMEM, "no memory to count the lengths of samples");
+    for (uint64_t i = 0; i < f->n_samples; i++) {
+        const struct sample_entry *e = &s->entries[i];
+        const struct sample_place *place = &s->caches[e->file].places[e->place];
+        counts[place->n_ids]++;
+        counts[n_ids + place->n_source]++;
+    }
+    *ids = reach(counts, f->longest, f->n_samples, percent);
+    *source = reach(counts + n_ids, f->longest_source, f->n_samples, percent);
+    free(counts);
+    return 0;
+}
+
 int32_t zinf_samples_label(const struct zinf_samples *s, uint64_t index)
 {
     const struct sample_entry *e = &s->entries[index];

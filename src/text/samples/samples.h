@@ -144,6 +144,11 @@ int zinf_samples_read(struct zinf_samples *samples, uint64_t index, struct zinf_
 void zinf_samples_length(const struct zinf_samples *samples, uint64_t index, uint32_t *whole,
                          uint32_t *kept);
 
+/* The smallest lengths before the cut, of samples and of their sources, that at least so many
+ * percent of them do not exceed; percent: above 0, up to 100. -ENOMEM */
+int zinf_samples_percentile(const struct zinf_samples *samples, double percent, uint32_t *ids,
+                            uint32_t *source);
+
 int32_t zinf_samples_label(const struct zinf_samples *samples, uint64_t index);
 
 /* Windows in an epoch: n_samples, or fewer that are packed. Which samples share a window depends on

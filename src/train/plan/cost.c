@@ -3,6 +3,7 @@
  * none, by its kind. Rates are measured (calibrate.c), or follow from speeds that somebody stated.
  */
 #include "train/plan/plan.h"
+#include "train/rules/rules.h"
 #include "train/save/save.h"
 
 #include <math.h>
@@ -33,11 +34,20 @@ static double threads_of(const struct plan *p)
     return p->setup->device->n_threads > 0 ? (double)p->setup->device->n_threads : 1;
 }
 
+double plan_work(const struct plan *p, const struct zinf_op *op)
+{
+    double work = op->flops > 0 ? op->flops : (double)op->bytes;
+    const uint32_t group = (uint32_t)op->arg;
+    if (!(op->flags & OP_PACKED) || !p->variant.packs)
+        return work;
+    return op->kind == OP_UPDATE ? work + PLAN_PACK_WORK * (double)p->setup->state_bytes[group]
+                                 : work * rule_packed_share(p->setup, group);
+}
+
 void plan_cost(const struct plan *p, struct zinf_op *op)
 {
     bool host_device = p->setup->device->host_addressable;
-    double work = op->flops > 0 ? op->flops : (double)op->bytes;
-    op->seconds = p->rates.seconds[op->kind] * work * (1 - op->left_out);
+    op->seconds = p->rates.seconds[op->kind] * plan_work(p, op) * (1 - op->left_out);
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(p));
     else if (op->lane == ZINF_LANE_HOST)

@@ -49,6 +49,20 @@ static double seconds_of(const struct plan *p, const struct zinf_program *const 
     return bytes * p->rates.seconds[kind];
 }
 
+/* What packing spares a lane, about. */
+static uint64_t packed_away(const struct plan *p, const struct zinf_program *const *programs, int n,
+                            int lane)
+{
+    double bytes = 0;
+    for (int i = 0; i < n; i++)
+        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
+            const struct zinf_op *op = &programs[i]->ops[k];
+            if ((int)op->lane == lane && (op->kind == OP_READ || op->kind == OP_WRITE))
+                bytes += (double)op->bytes - plan_work(p, op);
+        }
+    return (uint64_t)bytes;
+}
+
 static int fill(struct zinf_estimate *out, const struct plan *p)
 {
     const struct zinf_program *programs[2];
@@ -77,7 +91,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
     out->link_seconds = seconds_of(p, programs, n, OP_LINK_GATHER);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = step.busy_seconds[lane];
-        out->lane_bytes[lane] = step.bytes[lane];
+        out->lane_bytes[lane] = step.bytes[lane] - packed_away(p, programs, n, lane);
         if (step.busy_seconds[lane] > step.busy_seconds[out->bottleneck])
             out->bottleneck = lane;
     }

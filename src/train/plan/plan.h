@@ -52,6 +52,7 @@ struct variant {
     bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
     bool device_adds;    /* sums of gradients that are kept in RAM are added to on the device */
     bool x_on_host;      /* values between stages are in RAM even if the device has room for them */
+    bool packs;          /* state on the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
     int device_states;   /* and so many quarters of the units' optimizer state */
@@ -74,8 +75,9 @@ struct places {
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link;
     uint64_t h_rows, h_cache;
-    uint64_t h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging, h_param_staging,
-        h_files, h_grad_staging, h_tiles, h_transfer, h_background, h_squares, h_lists, h_choice;
+    uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
+        h_param_staging, h_files, h_grad_staging, h_tiles, h_transfer, h_background, h_squares,
+        h_lists, h_choice;
 };
 
 struct trainer_sizes {
@@ -158,6 +160,11 @@ static inline bool goes_once(const struct plan *p)
 {
     return p->itinerary.together == p->setup->n_micro;
 }
+/* What it takes to unpack a sub-group's state. */
+static inline uint64_t plan_packed_bytes(const struct plan *p)
+{
+    return p->variant.packs ? setup_packed_bytes(p->setup) : 0;
+}
 /* Before any plan is made: whether steps outlive the process where the configuration leaves it
  * open. They do where RAM takes none of the state that would have to be on the drive. */
 void plan_settle_durability(struct setup *setup);
@@ -167,6 +174,11 @@ const char *plan_lost_text(const struct plan *p, char text[static 256]);
 const char *plan_filled_text(const struct plan *p, char text[static 256]);
 /* What points into the arenas, from device_base and host_base. */
 void plan_place(struct plan *p);
+/* Bytes of an update that take as long as a byte of state to be unpacked and packed: with AVX2 and
+ * AVX-512 about 0.2 ns on a core (BENCHMARKS.md) that updates 6 GB/s. */
+#define PLAN_PACK_WORK 1.3
+/* What an operation has to do, in the flops or bytes that its kind's rate counts. */
+double plan_work(const struct plan *p, const struct zinf_op *op);
 /* The ledger by tier with budgets, and one line on each choice. */
 int plan_print(const struct plan *p, FILE *out);
 

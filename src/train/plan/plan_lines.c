@@ -212,6 +212,8 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
         {"rows of a call", NULL, row_bytes(p), &at->h_rows},
         {"keys and values", cache_hint, c->host_cache ? w->cache_bytes : 0, &at->h_cache},
         {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},
+        {"unpacked state", "zinf.pack",
+         has_waypoint(p->waypoints, STATE_TILE) ? plan_packed_bytes(p) : 0, &at->h_unpacked},
         {"activations between stages", "zinf.activation_device",
          backward && p->x_tier == ZINF_TIER_HOST
              ? (uint64_t)p->itinerary.live * w->all_leaving_bytes

@@ -118,7 +118,7 @@ void plan_measure(struct plan *p)
                                             (trained > beside ? trained : beside) /
                                                 data_axis(p->setup)->world)
                   : 0;
-    s->transfer = source_memory_bytes(p->setup);
+    s->transfer = source_memory_bytes(p->setup) + 2 * plan_packed_bytes(p);
 }
 
 static bool is_layer(const struct plan *p, uint32_t unit)

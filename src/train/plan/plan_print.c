@@ -172,6 +172,8 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out,
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
                 c->look_ahead, n_fetched(p, c->n_own), n_fetched(p, (int)s->n_units));
+    if (p->variant.packs)
+        fprintf(out, "plan: optimizer state on the drive is packed\n");
     if (n_device_updates(p) > 0)
         fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
                 s->n_units);

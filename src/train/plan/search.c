@@ -25,7 +25,7 @@ static bool is_same(const struct plan *a, const struct plan *b)
 {
     return a->setup && !memcmp(&a->amounts, &b->amounts, sizeof a->amounts) &&
            a->itinerary.together == b->itinerary.together && a->x_tier == b->x_tier &&
-           a->variant.by_link == b->variant.by_link &&
+           a->variant.by_link == b->variant.by_link && a->variant.packs == b->variant.packs &&
            a->variant.device_adds == b->variant.device_adds;
 }
 
@@ -202,10 +202,54 @@ static bool is_one_process(const struct setup *s)
     return !net || zinf_net_place(net).seats == zinf_net_place(net).world;
 }
 
+static bool packs_always(const struct setup *s)
+{
+    return s->may_pack && !s->pack_is_open;
+}
+
+/* Whether a step with packed state is still limited by the drive: by what is stated, before
+ * anything is built. On a device that is the host, updates and products share its CPUs. */
+static bool drive_may_limit(const struct setup *s)
+{
+    const struct zinf_speeds *speeds = s->options.speeds;
+    if (!speeds || !(speeds->drive_read_bytes > 0 && speeds->drive_write_bytes > 0 &&
+                     speeds->device_flops > 0 && speeds->optimizer_bytes > 0))
+        return false;
+    double state = 0, params = (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
+    for (uint32_t g = 0; g < s->layout.n_groups; g++)
+        state += (double)s->state_bytes[g];
+    params = s->param_tier == ZINF_TIER_DRIVE ? params : 0;
+    double read = state + 2 * params, write = state + params;
+    double drive = fmax(read / speeds->drive_read_bytes, write / speeds->drive_write_bytes);
+    if (speeds->drive_mixed_bytes > 0)
+        drive = fmax(drive, (read + write) / speeds->drive_mixed_bytes);
+    double flops = 3 * s->walk.flops * (double)s->n_micro / speeds->device_flops;
+    double update = (2 + PLAN_PACK_WORK) * state / speeds->optimizer_bytes;
+    return drive > (device_is_far(s) ? fmax(flops, update) : flops + update);
+}
+
+/* Fewer bytes for more work of the CPU and some memory. */
+static void try_packing(struct search *s)
+{
+    struct variant other = s->best;
+    struct plan packed;
+    other.packs = true;
+    if (s->best.packs || !s->setup->may_pack || !drive_may_limit(s->setup) ||
+        plan_make(&packed, s->setup, &other))
+        return;
+    plan_fini(&packed);
+    s->best = other;
+    if (s->plan.setup)
+        plan_fini(&s->plan);
+    s->plan = (struct plan){0};
+}
+
 void plan_settle_durability(struct setup *setup)
 {
-    const struct variant usual = {
-        .by_link = setup->must_link, .host_grads_part = 4, .host_states = 4};
+    const struct variant usual = {.by_link = setup->must_link,
+                                  .packs = packs_always(setup),
+                                  .host_grads_part = 4,
+                                  .host_states = 4};
     struct plan filled;
     if (!setup->durable || !setup->durability_is_open)
         return;
@@ -222,9 +266,11 @@ void plan_settle_durability(struct setup *setup)
 
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)
 {
-    struct search s = {
-        .setup = setup,
-        .best = {.by_link = setup->must_link, .host_grads_part = 4, .host_states = 4}};
+    struct search s = {.setup = setup,
+                       .best = {.by_link = setup->must_link,
+                                .packs = packs_always(setup),
+                                .host_grads_part = 4,
+                                .host_states = 4}};
     try_link(&s);
     /* What is where must be the same for every process. */
     if (is_one_process(setup)) {
@@ -245,6 +291,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
             other.device_states = part;
             try(&s, other, "state on the device before activations");
         }
+        try_packing(&s);
     }
     *best = s.best;
     if (plan)

@@ -89,6 +89,25 @@ uint64_t rule_scales_bytes(const struct rule_segment *segment);
 /* All of a sub-group's state, moments and masters. */
 uint64_t rule_state_bytes(const struct setup *s, uint32_t group);
 
+/* Where the next segment begins. */
+uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_unit *unit);
+
+/* ---- packed.c: a sub-group's state in fewer bytes, which every rule's step sees as it is ---- */
+
+/* Whether it has anything that packing makes shorter, where that may be done. */
+bool rule_packs(const struct setup *s, uint32_t group);
+/* What is left of its state's bytes, about. */
+double rule_packed_share(const struct setup *s, uint32_t group);
+/* The state at `plain` to `slot`, which has room for as much and lies on a page. *bytes is what of
+ * the slot is to be stored, whole pages; 0: the slot has the state as it is. */
+int rule_pack_state(const struct setup *s, uint32_t group, void *slot, const void *plain,
+                    uint64_t *bytes);
+/* And back. -EBADMSG: the slot's bytes are no such state. */
+int rule_unpack_state(const struct setup *s, uint32_t group, void *plain, const void *slot,
+                      uint64_t bytes);
+/* *bytes: what rule_pack_state said of a slot, by its first page; 0: it has the state as it is. */
+int rule_packed_bytes(const struct setup *s, uint32_t group, const void *page, uint64_t *bytes);
+
 /* ---- for rules ---- */
 
 /* The sub-group's parameters from element `first` on, by the form of its state. */

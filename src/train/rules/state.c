@@ -54,7 +54,7 @@ static uint64_t pages(uint64_t bytes)
     return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
 }
 
-static uint64_t end_of(const struct rule_segment *segment, const struct zinf_unit *unit)
+uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_unit *unit)
 {
     const struct update_rule *rule = segment->of->rule;
     return pages(rule->unit_bytes ? segment->at + rule->unit_bytes(unit)
@@ -67,7 +67,7 @@ static bool next_segment(const struct setup *s, uint32_t group, uint64_t begin,
 {
     const struct zinf_layout_group *g = &s->layout.groups[group];
     uint64_t first = segment->first + segment->n, n;
-    uint64_t at = segment->of ? end_of(segment, &s->graph->units[g->unit])
+    uint64_t at = segment->of ? rule_segment_end(segment, &s->graph->units[g->unit])
                               : zinf_state_bytes(s->form, 0, g->n);
     if (first >= g->n)
         return false;
@@ -109,7 +109,7 @@ uint64_t rule_state_bytes(const struct setup *s, uint32_t group)
         struct rule_segment last = {0};
         while (next_segment(s, group, slice + g->first, &last))
             ;
-        uint64_t bytes = end_of(&last, &s->graph->units[g->unit]);
+        uint64_t bytes = rule_segment_end(&last, &s->graph->units[g->unit]);
         most = bytes > most ? bytes : most;
     }
     return most;

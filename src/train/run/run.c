@@ -139,14 +139,14 @@ static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
 static int next_batch(struct run *run)
 {
     int64_t windows = run->trainer->setup.batch * run->config->accumulation;
-    uint64_t own = run->net ? (uint64_t)windows * zinf_net_place(run->net).rank : 0;
+    const struct zinf_axis *ranks = data_axis(&run->trainer->setup);
+    const uint64_t own = (uint64_t)windows * ranks->rank, all = (uint64_t)windows * ranks->world;
     int code = 0;
-    run_batch_fit(&run->batch, run->options->data, run->position,
-                  (uint64_t)(windows * run_ranks(run)));
+    run_batch_fit(&run->batch, run->options->data, run->position, all);
     for (int64_t i = 0; !code && i < windows; i++)
         code =
             run_batch_take(&run->batch, run->options->data, run->position + own + (uint64_t)i, i);
-    run->position += (uint64_t)(windows * run_ranks(run));
+    run->position += all;
     return code;
 }
 

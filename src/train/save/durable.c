@@ -16,6 +16,7 @@
  * restart makes it again.
  */
 #include "aio/steps.h"
+#include "train/rules/rules.h"
 #include "train/save/transfer.h"
 
 #include <stdlib.h>
@@ -47,8 +48,9 @@ static uint64_t unit_number(const struct zinf_unit *unit, uint64_t sum)
     return sum;
 }
 
-/* What tells bytes of one meaning from the same bytes with another. */
-static uint64_t layout_number(const struct zinf_trainer *t)
+/* What tells bytes of one meaning from the same bytes with another. packs: state may be packed,
+ * which an older zinf does not know. */
+static uint64_t layout_number(const struct zinf_trainer *t, bool packs)
 {
     const struct zinf_layout *l = &t->setup.layout;
     const struct zinf_axis *data = data_axis(&t->setup);
@@ -67,7 +69,7 @@ static uint64_t layout_number(const struct zinf_trainer *t)
         const uint64_t group[] = {sum, l->groups[g].unit, l->groups[g].first, l->groups[g].n};
         sum = XXH3_64bits(group, sizeof group);
     }
-    return sum;
+    return packs ? XXH3_64bits_withSeed("packed", 6, sum) : sum;
 }
 
 /* Between parameters that are not on the drive and their copies. */
@@ -79,7 +81,10 @@ static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
     struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
     struct zinf_location copy = backed ? zinf_tiers_group_backing(t->plan.tiers, group, 0)
                                        : zinf_tiers_group_state(t->plan.tiers, group, 0);
-    uint64_t at = copy.bytes - param.bytes;
+    const struct zinf_packed *packed =
+        zinf_tiers_packed(t->plan.tiers, group, zinf_location_generation(&copy));
+    uint64_t at = !backed && packed->read_pages ? (uint64_t)packed->read_pages * ZINF_AIO_ALIGN
+                                                : copy.bytes - param.bytes;
     int code = out ? source_read(&s, &param, 0, memory, param.bytes)
                    : source_read(&s, &copy, at, memory, param.bytes);
     if (code)
@@ -99,11 +104,52 @@ static int move_copies(struct zinf_trainer *t, bool out)
     return code;
 }
 
+/* What of the state an earlier process has packed is said by its first page. Of the other
+ * generation nothing is known, so all of it is written once: a record names the checksums of all
+ * pages. */
+static int find_packed(struct zinf_trainer *t, unsigned generation)
+{
+    struct source s = trainer_source(t);
+    char *page = source_region(&s).slot;
+    int code = 0;
+    for (uint32_t g = 0; !code && g < t->setup.layout.n_groups; g++) {
+        struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
+        uint64_t bytes = 0;
+        if (!unit_trains(&t->setup, t->setup.layout.groups[g].unit) || !rule_packs(&t->setup, g))
+            continue;
+        code = source_read(&s, &where, 0, page, ZINF_AIO_ALIGN);
+        if (!code)
+            code = rule_packed_bytes(&t->setup, g, page, &bytes);
+        zinf_tiers_packed(t->plan.tiers, g, generation)->read_pages =
+            (uint32_t)(bytes / ZINF_AIO_ALIGN);
+        zinf_tiers_packed(t->plan.tiers, g, !generation)->whole = true;
+    }
+    return code;
+}
+
+/* A run goes on in the form in which it began: its own choice may be another one by now. */
+static int open_steps(struct zinf_trainer *t, struct zinf_steps_options *options)
+{
+    struct durable *d = &t->durable;
+    options->layout = layout_number(t, t->setup.packs);
+    int code = zinf_steps_open(&d->steps, t->plan.store, options);
+    if (code != -EINVAL)
+        return code;
+    options->layout = layout_number(t, !t->setup.packs);
+    if (zinf_steps_open(&d->steps, t->plan.store, options))
+        return zinf_fail(-EINVAL, "the store holds another model or another plan of it");
+    d->wants_packed = !t->setup.packs;
+    if (d->wants_packed)
+        return zinf_fail(-EINVAL, "the steps of this run are packed: set zinf.pack to \"state\"");
+    t->setup.packs = t->plan.variant.packs = false;
+    zinf_log(ZINF_LOG_INFO, "this run began without zinf.pack and goes on so");
+    return 0;
+}
+
 int durable_open(struct zinf_trainer *t)
 {
     struct durable *d = &t->durable;
     struct zinf_steps_options options = {
-        .layout = layout_number(t),
         .payload_bytes = DURABLE_SCALARS_BYTES,
         .flush = t->setup.config->durability_flush,
     };
@@ -113,7 +159,7 @@ int durable_open(struct zinf_trainer *t)
     if (!t->setup.durable)
         return 0;
     d->scalars = malloc(DURABLE_SCALARS_BYTES);
-    int code = d->scalars ? zinf_steps_open(&d->steps, t->plan.store, &options)
+    int code = d->scalars ? open_steps(t, &options)
                           : zinf_fail(-ENOMEM, "no memory for the scalars of a step");
     if (code)
         return code;
@@ -124,7 +170,9 @@ int durable_open(struct zinf_trainer *t)
     zinf_steps_recovered(d->steps, &generation, &scalars, &bytes); /* it may have gone back */
     for (uint32_t u = 0; u < t->setup.n_units; u++)
         *zinf_tiers_live(t->plan.tiers, u) = (uint8_t)generation;
-    code = d->recovered ? move_copies(t, false) : 0;
+    code = d->recovered && t->setup.packs ? find_packed(t, (unsigned)generation) : 0;
+    if (!code && d->recovered)
+        code = move_copies(t, false);
     return !code && d->recovered ? durable_gather(t) : code;
 }
 
@@ -156,6 +204,8 @@ int durable_record(struct zinf_trainer *t)
                              (unsigned long long)t->step, u, !generation);
     if (!code)
         code = zinf_steps_end(d->steps, d->scalars, d->scalars_bytes);
+    for (uint32_t g = 0; !code && g < t->setup.layout.n_groups; g++)
+        zinf_tiers_packed(t->plan.tiers, g, (unsigned)generation)->whole = false;
     d->due = false;
     d->unmet = t->setup.mesh.all != NULL;
     d->n++;

@@ -1,11 +1,14 @@
 /*
- * gguf_export: a checkpoint's masters, or a model folder, as one file of llama.cpp's. Tensors are
- * streamed by rows; only matrices that are stored the other way around are in memory whole.
+ * gguf_export: a checkpoint's masters, or a model folder, as one file of llama.cpp's; and adapters
+ * as such a file beside that of their base. Tensors are streamed by rows; only matrices that are
+ * stored the other way around are in memory whole.
  */
 #include "base/apart.h"
 #include "train/checkpoints.h"
 #include "train/save/checkpoint.h"
 #include "train/save/gguf.h"
+#include "train/save/identity.h"
+#include "train/save/merge.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +20,7 @@ struct tensor {
     const struct zinf_tensor_info *info; /* of the model's file */
     char name[96];                       /* theirs */
     enum gguf_change change;
+    float scale; /* of an adapter's A; else 1 */
 };
 struct exporting {
     const struct zinf_gguf_options *options;
@@ -29,6 +33,8 @@ struct exporting {
     uint64_t n;
     float *factors; /* of rotation, [n_factors] */
     uint64_t n_factors;
+    struct adapter_choice *choice; /* of adapters, with the alpha of all of them */
+    double alpha;
 };
 
 /* ---- what is exported ---- */
@@ -42,8 +48,7 @@ static int open_checkpoint(struct exporting *e)
         return code;
     checkpoint_part_name(&c, PART_MASTER, name);
     if (c.adapted)
-        code = zinf_fail(-EINVAL, "%s holds adapters: add them to their base with --merge first",
-                         e->folder);
+        code = zinf_fail(-EINVAL, "%s holds adapters beside a whole model", e->folder);
     else if (c.foreign)
         code = checkpoint_open_foreign_part(e->folder, PART_MASTER, &e->model);
     else
@@ -148,6 +153,7 @@ static int declare_all(struct exporting *e)
     for (uint64_t i = 0; !code && i < count; i++) {
         struct tensor *t = &e->tensors[e->n];
         t->info = zinf_tensors_at(e->model, i);
+        t->scale = 1;
         code = gguf_name(e->family, t->info->name, t->name, &t->change);
         if (!code && t->change != GGUF_LEFT_OUT) {
             code = declare_tensor(e, t);
@@ -168,6 +174,8 @@ static int read_values(const struct exporting *e, const struct tensor *t, uint64
                                      first, n, out);
     for (uint64_t i = 0; !code && t->change == GGUF_PLUS_ONE && i < n; i++)
         out[i] += 1;
+    for (uint64_t i = 0; !code && t->scale != 1 && i < n; i++)
+        out[i] *= t->scale;
     return code;
 }
 
@@ -271,29 +279,169 @@ static int add_keys(struct exporting *e)
                           (uint64_t)gguf_integer(e->config, vocab_keys, 0));
 }
 
-int zinf_gguf_export(const struct zinf_gguf_options *options)
+static int write_file(struct exporting *e, int (*declares)(struct exporting *e))
+{
+    const char *output = e->options->output;
+    int code =
+        access(output, F_OK)
+            ? zinf_gguf_writer_create(&e->to, output)
+            : zinf_fail(-EEXIST, "--output %s is there already: name another file, or remove it",
+                        output);
+    if (!code)
+        code = declares(e);
+    if (!code)
+        code = zinf_gguf_begin(e->to);
+    return code ? code : copy_all(e);
+}
+
+static void close_all(struct exporting *e)
+{
+    zinf_gguf_writer_destroy(e->to);
+    zinf_tensors_close(e->masters);
+    zinf_tensors_close(e->model);
+    zinf_adapter_choice_close(e->choice);
+    cJSON_Delete(e->config);
+    free(e->tensors);
+    free(e->factors);
+    free(e->folder);
+}
+
+static int declare_model(struct exporting *e)
+{
+    int code = add_keys(e);
+    return code ? code : declare_all(e);
+}
+
+static int export_model(const struct zinf_gguf_options *options)
 {
     struct exporting e = {.options = options};
-    int code = open_source(&e);
-    if (!code && !access(options->output, F_OK))
-        code = zinf_fail(-EEXIST, "--output %s is there already: name another file, or remove it",
-                         options->output);
+    int code = options->base ? zinf_fail(-EINVAL, "--model is the base of adapters, and %s is none",
+                                         options->checkpoint)
+                             : open_source(&e);
     if (!code)
-        code = zinf_gguf_writer_create(&e.to, options->output);
-    if (!code)
-        code = add_keys(&e);
-    if (!code)
-        code = declare_all(&e);
-    if (!code)
-        code = zinf_gguf_begin(e.to);
-    if (!code)
-        code = copy_all(&e);
-    zinf_gguf_writer_destroy(e.to);
-    zinf_tensors_close(e.masters);
-    zinf_tensors_close(e.model);
-    cJSON_Delete(e.config);
-    free(e.tensors);
-    free(e.factors);
-    free(e.folder);
+        code = write_file(&e, declare_model);
+    close_all(&e);
     return code;
+}
+
+/* ---- adapters ---- */
+
+/* A and B are those of PEFT, whatever way around the base has its matrix; of a projection whose
+ * rows change places B does, too. llama.cpp scales all products by one alpha / rank: where a module
+ * differs from the first, its A has the rest. */
+static int declare_matrix(struct exporting *e, struct tensor *t)
+{
+    char path[ZINF_ADAPTER_PATH], module[ZINF_ADAPTER_PATH + 8];
+    const enum zinf_adapter_matrix which = zinf_adapter_matrix_of(t->info->name, path);
+    int64_t rank;
+    double scale;
+    if (which == ZINF_ADAPTER_OTHER || t->info->rank != 2)
+        return zinf_fail(-ENOTSUP,
+                         "%s: %s is not of a low-rank sum, and llama.cpp's adapters have nothing "
+                         "else: merge the adapter (zinf export --merge) and export that",
+                         e->folder, t->info->name);
+    snprintf(module, sizeof module, "%s.weight", path);
+    int code = gguf_name(e->family, module, t->name, &t->change);
+    if (!code)
+        code = zinf_adapter_choice_module(e->choice, path, &rank, &scale);
+    if (code)
+        return code;
+    const bool is_a = which == ZINF_ADAPTER_A;
+    const size_t used = strlen(t->name);
+    const double alpha = scale * (double)rank;
+    if (t->info->shape[is_a ? 0 : 1] != (uint64_t)rank || used + 8 > sizeof t->name)
+        return zinf_fail(-EINVAL, "%s: %s is not of the rank that %s gives, %lld", e->folder,
+                         t->info->name, ZINF_ADAPTER_CONFIG, (long long)rank);
+    e->alpha = e->alpha > 0 ? e->alpha : alpha;
+    t->scale = is_a && e->alpha != alpha ? (float)(alpha / e->alpha) : 1;
+    if (is_a || (t->change != GGUF_ROTATED_Q && t->change != GGUF_ROTATED_K))
+        t->change = GGUF_AS_IT_IS;
+    snprintf(t->name + used, sizeof t->name - used, "%s", is_a ? ".lora_a" : ".lora_b");
+    return declare_tensor(e, t);
+}
+
+static int declare_adapter(struct exporting *e)
+{
+    const uint64_t count = zinf_tensors_count(e->model);
+    int code = 0;
+    e->tensors = calloc(count + 1, sizeof *e->tensors);
+    if (!e->tensors)
+        return zinf_fail(-ENOMEM, "no memory to export %s", e->folder);
+    for (; !code && e->n < count; e->n++) {
+        e->tensors[e->n].info = zinf_tensors_at(e->model, e->n);
+        code = declare_matrix(e, &e->tensors[e->n]);
+    }
+    zinf_gguf_text(e->to, "general.architecture", e->family->architecture);
+    zinf_gguf_text(e->to, "general.type", "adapter");
+    zinf_gguf_text(e->to, "adapter.type", "lora");
+    zinf_gguf_f32(e->to, "adapter.lora.alpha", e->alpha);
+    zinf_gguf_u32(e->to, "general.quantization_version", 2);
+    return code;
+}
+
+/* Of the base its configuration alone is read. */
+static int open_adapter(struct exporting *e)
+{
+    cJSON *adapter = NULL;
+    char *base = NULL, *path = zinf_path_join(e->folder, ZINF_ADAPTER_WEIGHTS);
+    int code = path ? zinf_adapter_read_config(e->folder, &adapter) : -ENOMEM;
+    if (!code)
+        code = merge_find_base(e->folder, adapter, e->options->base, &base);
+    if (!code)
+        code = zinf_adapter_choice_open(&e->choice, adapter, e->folder);
+    if (!code)
+        code = identity_check_own(e->folder);
+    if (code >= 0)
+        code = zinf_tensors_open(&e->model, path);
+    free(path);
+    path = code ? NULL : zinf_path_join(base, "config.json");
+    if (!code)
+        code = path ? zinf_json_read_file(path, 1u << 24, ZINF_JSON_STRICT, &e->config) : -ENOMEM;
+    if (!code)
+        code = gguf_family_find(&e->family, e->config);
+    free(path);
+    free(base);
+    cJSON_Delete(adapter);
+    return code;
+}
+
+static int export_adapter(const struct zinf_gguf_options *options)
+{
+    struct exporting e = {.options = options};
+    struct zinf_origin read = {"--checkpoint", options->checkpoint};
+    const struct zinf_origins origins = {&read, 1};
+    int code = zinf_apart_check("--output", options->output, ZINF_WRITTEN_FILE, &origins);
+    if (!code && (options->form == ZINF_GGUF_Q4_0 || options->form == ZINF_GGUF_Q4_K))
+        code = zinf_fail(-EINVAL,
+                         "%s holds adapters, whose matrices are too small for 4 bits: "
+                         "--gguf f32, f16, bf16 or q8_0",
+                         options->checkpoint);
+    if (!code)
+        code = merge_find_folder(options->checkpoint, &e.folder);
+    if (!code)
+        code = open_adapter(&e);
+    if (!code)
+        code = write_file(&e, declare_adapter);
+    close_all(&e);
+    return code;
+}
+
+/* PEFT's folder, or a checkpoint of one. */
+static bool is_adapter(const char *named)
+{
+    char *config = zinf_path_join(named, ZINF_ADAPTER_CONFIG), *folder = NULL;
+    bool is = config && !access(config, F_OK);
+    if (config && !is && !zinf_checkpoint_find(named, &folder)) {
+        free(config);
+        config = zinf_path_join(folder, ZINF_ADAPTER_CONFIG);
+        is = config && !access(config, F_OK);
+    }
+    free(config);
+    free(folder);
+    return is;
+}
+
+int zinf_gguf_export(const struct zinf_gguf_options *options)
+{
+    return is_adapter(options->checkpoint) ? export_adapter(options) : export_model(options);
 }

@@ -2,7 +2,8 @@
  * merge: a model folder from a base and adapters of it: W + scale B A, its rows scaled where they
  * have magnitudes, and copies in the place of what they are of. The base's tensors are streamed in
  * the order of its file, a block of whole rows at a time, so memory does not depend on the model: a
- * block, and A and B of one module. The sum is made in fp32 and rounded once.
+ * block, A and B of one module, and of a quantised base the image of one matrix. The sum is made in
+ * fp32 and rounded once.
  */
 #include "base/apart.h"
 #include "train/save/checkpoint.h"
@@ -29,8 +30,17 @@ static int declare(const struct merging *m)
     int code = 0;
     for (uint64_t i = 0; !code && i < zinf_tensors_count(m->weights); i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(m->weights, i);
-        enum zinf_file_dtype dtype = zinf_file_dtype_from_dtype(dtype_of(m, info));
-        code = zinf_tensors_writer_declare(m->to, info->name, dtype, info->rank, info->shape);
+        struct zinf_tensor_info plain;
+        const enum merge_fate fate = merge_fate_of(m, info, &plain);
+        if (fate == MERGE_DROPPED)
+            continue;
+        code = fate == MERGE_REFUSED
+                   ? -ENOTSUP
+                   : zinf_tensors_writer_declare(
+                         m->to, plain.name,
+                         fate == MERGE_KEPT ? plain.dtype
+                                            : zinf_file_dtype_from_dtype(dtype_of(m, &plain)),
+                         plain.rank, plain.shape);
     }
     return code ? code : zinf_tensors_writer_begin(m->to);
 }
@@ -46,7 +56,7 @@ static int copy_block(const struct merging *m, const struct replacement *r, uint
     enum zinf_dtype dtype = dtype_of(m, r->base);
     int code = r->of     ? merge_read_block(m, r->of, r->base, at, n)
                : r->copy ? zinf_tensors_read_f32(m->adapter, r->copy, at, n, m->block)
-                         : zinf_tensors_read_f32(m->weights, r->base, at, n, m->block);
+                         : merge_read_base(m, r->base, at, n);
     if (code)
         return code;
     zinf_convert(m->packed, dtype, m->block, ZINF_DTYPE_F32, n);
@@ -66,6 +76,20 @@ static bool same_shape(const struct zinf_tensor_info *a, const struct zinf_tenso
     return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
 }
 
+static int copy_bytes(const struct merging *m, const struct zinf_tensor_info *info)
+{
+    const uint64_t size = zinf_file_dtype_bytes(info->dtype);
+    const uint64_t step = m->block_elems * sizeof(float) / size;
+    int code = 0;
+    for (uint64_t at = 0; !code && at < info->n_elems; at += step) {
+        const uint64_t left = info->n_elems - at, n = left < step ? left : step;
+        code = zinf_tensors_read(m->weights, info, at, n, m->packed);
+        if (!code)
+            code = zinf_tensors_writer_append(m->to, m->packed, n * size);
+    }
+    return code;
+}
+
 static int copy_tensor(struct merging *m, const struct zinf_tensor_info *info)
 {
     struct replacement r = {info, merge_find_copy(m, info->name),
@@ -81,6 +105,23 @@ static int copy_tensor(struct merging *m, const struct zinf_tensor_info *info)
         code = copy_block(m, &r, at, left < step ? left : step);
     }
     merge_free_module(m);
+    return code;
+}
+
+static int copy_one(struct merging *m, const struct zinf_tensor_info *info)
+{
+    struct zinf_tensor_info plain;
+    const enum merge_fate fate = merge_fate_of(m, info, &plain);
+    if (fate == MERGE_DROPPED)
+        return 0;
+    if (fate == MERGE_KEPT)
+        return copy_bytes(m, info);
+    if (fate == MERGE_NUMBERS)
+        return copy_tensor(m, info);
+    int code = merge_open_weight(m, &plain);
+    if (!code)
+        code = copy_tensor(m, &plain);
+    merge_close_weight(m);
     return code;
 }
 
@@ -114,7 +155,7 @@ static int copy_all(struct merging *m)
     if (!code)
         code = declare(m);
     for (uint64_t i = 0; !code && i < zinf_tensors_count(m->weights); i++)
-        code = copy_tensor(m, zinf_tensors_at(m->weights, i));
+        code = copy_one(m, zinf_tensors_at(m->weights, i));
     uint32_t wanted = zinf_model_graph(m->model)->n_adapted, copies = 0;
     for (uint32_t i = 0; i < m->files->n_tensors; i++)
         copies += m->files->tensors[i].parts[0].piece->of_base;
@@ -131,22 +172,21 @@ static int copy_all(struct merging *m)
 
 /* ---- opening ---- */
 
-static int find_base(struct merging *m, const cJSON *config)
+int merge_find_base(const char *folder, const cJSON *config, const char *named, char **base)
 {
-    const char *named = m->options->base;
     struct stat info;
     int code = 0;
     if (!named)
-        code = zinf_json_string(config, m->folder, "base_model_name_or_path", &named);
+        code = zinf_json_string(config, folder, "base_model_name_or_path", &named);
     if (code)
         return code;
     if (named && zinf_is_gguf(named))
-        return zinf_gguf_as_folder(named, &m->base);
+        return zinf_gguf_as_folder(named, base);
     if (!named || stat(named, &info) || !S_ISDIR(info.st_mode))
         return zinf_fail(-ENOENT, "%s: its base %s is no folder here: name it with --model DIR",
-                         m->folder, named ? named : "is not named and");
-    m->base = strdup(named);
-    return m->base ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
+                         folder, named ? named : "is not named and");
+    *base = strdup(named);
+    return *base ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
 }
 
 static int check_output(const struct merging *m)
@@ -163,7 +203,7 @@ static int open_model(struct merging *m)
     cJSON *config = NULL;
     int code = zinf_adapter_read_config(m->folder, &config);
     if (!code)
-        code = find_base(m, config);
+        code = merge_find_base(m->folder, config, m->options->base, &m->base);
     if (!code)
         code = zinf_model_open(&m->model, m->base);
     if (!code)
@@ -209,6 +249,11 @@ static int take_memory(struct merging *m)
         if (info->rank == 2 && info->shape[1] > m->block_elems)
             m->block_elems = info->shape[1];
     }
+    for (uint32_t i = 0; !code && i < m->files->n_tensors; i++) {
+        const struct zinf_tensor *t = m->files->tensors[i].parts[0].tensor;
+        if (t->form != ZINF_FORM_PLAIN && t->cols > m->block_elems)
+            m->block_elems = t->cols;
+    }
     for (uint32_t i = 0; !code && i < g->n_adapted; i++) {
         const struct zinf_unit *unit = &g->units[g->adapted[i].adapter];
         uint64_t in = unit->tensors[g->adapted[i].a].cols,
@@ -231,6 +276,8 @@ static int take_memory(struct merging *m)
 static void close_all(struct merging *m)
 {
     merge_free_module(m);
+    merge_close_weight(m);
+    cJSON_Delete(m->opened);
     zinf_tensors_writer_destroy(m->to);
     zinf_tensors_close(m->adapter);
     zinf_tensors_close(m->weights);
@@ -250,7 +297,10 @@ static int write_rest(const struct merging *m)
 {
     const struct zinf_merge_options *o = m->options;
     enum zinf_dtype dtype = o->as_base ? zinf_model_facts(m->model)->file_dtype : o->dtype;
-    int code = transfer_write_config(zinf_model_config(m->model), dtype, o->output);
+    cJSON *config = merge_config(m);
+    int code = config ? transfer_write_config(config, dtype, o->output)
+                      : zinf_fail(-ENOMEM, "no memory for config.json");
+    cJSON_Delete(config);
     return code ? code : zinf_folder_copy_companions(m->base, o->output, ZINF_COMPANIONS_ALL);
 }
 

@@ -23,11 +23,39 @@ struct merging {
     void *packed;
     uint64_t block_elems;
     uint32_t n_merged, n_copied;
+    struct zinf_quantized as; /* of the tensor at hand, where the base has it quantised and the */
+    void *image;              /* model not; NULL: the file has its numbers */
+    cJSON *opened;            /* names of the modules of all such */
 };
+
+/* What becomes of a tensor of the base's file. */
+enum merge_fate {
+    MERGE_NUMBERS, /* it is read as numbers and written so */
+    MERGE_KEPT,    /* as it is: it belongs to a quantised weight that nothing changes */
+    MERGE_OPENED,  /* it is a quantised weight, whose numbers are written */
+    MERGE_DROPPED, /* it belongs to such a one */
+    MERGE_REFUSED,
+};
+/* plain: the tensor as it is written, but for its number type; its name is the model's. */
+enum merge_fate merge_fate_of(const struct merging *m, const struct zinf_tensor_info *info,
+                              struct zinf_tensor_info *plain);
+/* Between these merge_read_base reads the weight, and not the file. */
+int merge_open_weight(struct merging *m, const struct zinf_tensor_info *plain);
+void merge_close_weight(struct merging *m);
+/* Elements [at, at + n) of the base's tensor, whole rows of what is quantised, into the block. */
+int merge_read_base(const struct merging *m, const struct zinf_tensor_info *info, uint64_t at,
+                    uint64_t n);
+/* The base's config.json for what was written: modules that were opened are among those that are
+ * not quantised; where all were, it says nothing of quantisation. The caller frees. */
+cJSON *merge_config(const struct merging *m);
 
 /* An adapter's folder from what names it: itself, a checkpoint, whose checksums are compared, or an
  * output folder with checkpoints. Caller frees, after a failure too. */
 int merge_find_folder(const char *named, char **folder);
+
+/* The folder of an adapter's base, on the heap: as named, or as its config says where that is NULL.
+ */
+int merge_find_base(const char *folder, const cJSON *config, const char *named, char **base);
 
 /* The piece of the base's weight that the module is of. */
 const struct zinf_piece *merge_piece_of(const struct zinf_graph *g, const struct zinf_adapted *of);

@@ -99,7 +99,7 @@ static uint64_t row_of(const struct zinf_tensor_info *info, bool transposed, uin
 static int read_sum(const struct merging *m, const struct zinf_adapted *of,
                     const struct zinf_tensor_info *info, uint64_t at, uint64_t n)
 {
-    int code = zinf_tensors_read_f32(m->weights, info, at, n, m->block);
+    int code = merge_read_base(m, info, at, n);
     return code ? code : add_product(m, of, info, at / info->shape[1], n / info->shape[1]);
 }
 
@@ -133,22 +133,6 @@ static void scale_block(const struct merging *m, const struct zinf_adapted *of,
 }
 
 /* ---- for who streams ---- */
-
-const struct zinf_tensor_info *merge_find_copy(const struct merging *m, const char *name)
-{
-    const struct zinf_family *family = zinf_model_family(m->model);
-    char base[160];
-    for (uint64_t i = 0; i < zinf_tensors_count(m->adapter); i++) {
-        const struct zinf_tensor_info *info = zinf_tensors_at(m->adapter, i);
-        const struct zinf_file_tensor *t = zinf_file_map_find(m->files, info->name);
-        if (!t || !t->parts[0].piece->of_base)
-            continue;
-        zinf_adapter_base_name(base, info->name);
-        if (!strcmp(base, name) || !strcmp(zinf_family_bare_name(family, base), name))
-            return info;
-    }
-    return NULL;
-}
 
 int merge_read_module(struct merging *m, const struct zinf_adapted *of,
                       const struct zinf_tensor_info *info, uint64_t step)

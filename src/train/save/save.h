@@ -71,8 +71,9 @@ struct durable {
     bool unmet;               /* this rank has written it; do the others have theirs? */
     char *scalars;
     uint64_t scalars_bytes;
-    bool reported; /* what they cost */
-    uint64_t n;    /* commits by this process */
+    bool reported;     /* what they cost */
+    bool wants_packed; /* it cannot be opened: a run left packed state, and the plan has it plain */
+    uint64_t n;        /* commits by this process */
     double seconds;
 };
 /* Takes the setup's store; what an earlier process left of it too. */

@@ -4,6 +4,7 @@
  * factored), so they know nothing of sub-groups, of how a master is cut in two, of moments in bf16
  * or 8 bits, or of updates that are still to be done.
  */
+#include "train/rules/rules.h"
 #include "train/save/transfer.h"
 
 /* One sub-group, and memory for a part of it. */
@@ -11,6 +12,7 @@ struct part {
     uint32_t group;
     uint64_t n;
     struct zinf_location param, state;
+    char *unpacked;                   /* what the drive has packed; NULL: nothing is */
     uint16_t *param_bits, *remainder; /* [most] each */
     uint64_t most;
 };
@@ -28,6 +30,36 @@ static struct part part_of(const struct source *s, uint32_t group)
     return p;
 }
 
+/* Fetches what the drive has packed; for a writer it is stored as it is first, whole. */
+static int open_part(const struct source *s, struct part *p, bool write)
+{
+    struct region r = source_region(s);
+    struct zinf_packed *packed =
+        zinf_tiers_packed(s->tiers, p->group, zinf_location_generation(&p->state));
+    uint64_t bytes = (uint64_t)packed->read_pages * ZINF_AIO_ALIGN;
+    if (p->state.tier != ZINF_TIER_DRIVE || !bytes)
+        return 0;
+    int code = source_read(s, &p->state, 0, r.slot, bytes);
+    if (!code)
+        code = rule_unpack_state(s->setup, p->group, r.unpacked, r.slot, bytes);
+    if (!code && write)
+        code = source_write(s, &p->state, 0, r.unpacked, s->setup->state_bytes[p->group]);
+    if (!code && write)
+        *packed = (struct zinf_packed){.whole = packed->whole};
+    else
+        p->unpacked = r.unpacked;
+    return code;
+}
+
+static int read_state(const struct source *s, const struct part *p, uint64_t at, void *memory,
+                      uint64_t bytes)
+{
+    if (!p->unpacked)
+        return source_read(s, &p->state, at, memory, bytes);
+    memcpy(memory, p->unpacked + at, bytes);
+    return 0;
+}
+
 static int read_split(const struct source *s, const struct part *p, float *flat)
 {
     int code = 0;
@@ -35,7 +67,7 @@ static int read_split(const struct source *s, const struct part *p, float *flat)
         uint64_t left = p->n - at, n = left < p->most ? left : p->most;
         code = source_read(s, &p->param, at * 2, p->param_bits, n * 2);
         if (!code)
-            code = source_read(s, &p->state, at * 2, p->remainder, n * 2);
+            code = read_state(s, p, at * 2, p->remainder, n * 2);
         if (!code)
             zinf_optim_join(flat + at, p->param_bits, p->remainder, n, s->device->n_threads);
     }
@@ -129,9 +161,8 @@ static void encode(const struct source *s, const struct moment *m, uint64_t at, 
 static int move_moment(const struct source *s, const struct part *p, const struct moment *m,
                        float *flat, bool write)
 {
-    int code = m->scales_bytes
-                   ? source_read(s, &p->state, m->scales_at, m->scales_memory, m->scales_bytes)
-                   : 0;
+    int code =
+        m->scales_bytes ? read_state(s, p, m->scales_at, m->scales_memory, m->scales_bytes) : 0;
     for (uint64_t at = 0; !code && at < m->n; at += p->most) {
         uint64_t left = m->n - at, n = left < p->most ? left : p->most;
         uint64_t begin = m->begin + at * m->width;
@@ -139,7 +170,7 @@ static int move_moment(const struct source *s, const struct part *p, const struc
         if (write)
             encode(s, m, at, n, flat + at);
         code = write ? source_write(s, &p->state, begin, m->numbers, bytes)
-                     : source_read(s, &p->state, begin, m->numbers, bytes);
+                     : read_state(s, p, begin, m->numbers, bytes);
         if (!write && !code)
             decode(s, m, at, n, flat + at);
     }
@@ -174,8 +205,8 @@ static int read_part(const struct source *s, const struct part *p, int which, fl
         return move_moments(s, p, which, flat, false);
     if (s->setup->form == ZINF_STATE_SPLIT)
         return read_split(s, p, flat);
-    return source_read(s, s->setup->form == ZINF_STATE_BARE ? &p->param : &p->state, 0, flat,
-                       bytes);
+    return s->setup->form == ZINF_STATE_BARE ? source_read(s, &p->param, 0, flat, bytes)
+                                             : read_state(s, p, 0, flat, bytes);
 }
 
 static int write_part(const struct source *s, const struct part *p, int which, const float *flat)
@@ -208,7 +239,9 @@ int state_read(const struct source *s, uint32_t unit, int which, float *flat)
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
         struct part p = part_of(s, g);
-        code = read_part(s, &p, which, flat + s->setup->layout.groups[g].first);
+        code = open_part(s, &p, false);
+        if (!code)
+            code = read_part(s, &p, which, flat + s->setup->layout.groups[g].first);
     }
     return code;
 }
@@ -219,7 +252,9 @@ int state_write(const struct source *s, uint32_t unit, int which, const float *f
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
         struct part p = part_of(s, g);
-        code = write_part(s, &p, which, flat + s->setup->layout.groups[g].first);
+        code = open_part(s, &p, true);
+        if (!code)
+            code = write_part(s, &p, which, flat + s->setup->layout.groups[g].first);
     }
     return code;
 }
@@ -230,7 +265,9 @@ int state_begin(const struct source *s, uint32_t unit, const float *flat)
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
         struct part p = part_of(s, g);
-        code = begin_part(s, &p, flat + s->setup->layout.groups[g].first);
+        code = open_part(s, &p, true);
+        if (!code)
+            code = begin_part(s, &p, flat + s->setup->layout.groups[g].first);
     }
     return code;
 }

@@ -106,6 +106,8 @@ struct region source_region(const struct source *s)
     r.packed = (char *)(r.scratch + r.scratch_elems);
     r.image = r.packed + packed_bytes(s->setup);
     r.given = r.image + quantized_sizes(s->setup).image;
+    r.slot = r.given + given_bytes(s->setup);
+    r.unpacked = r.slot + setup_packed_bytes(s->setup);
     return r;
 }
 

@@ -15,6 +15,7 @@
 struct region {
     float *unit, *scratch;
     char *packed, *image;               /* the second where weights are quantised: of one matrix */
+    char *slot, *unpacked;              /* a sub-group's state, where drives have it packed */
     char *given;                        /* where there are other ranks: a slice for each */
     uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
@@ -65,6 +66,14 @@ int transfer_quantize(const struct source *s, uint32_t unit, const struct zinf_g
 #define TRANSFER_BAND_ROWS 64
 /* Of a quantised weight of a file the name of one more of its tensors. */
 const char *transfer_quantized_name(char buffer[200], const char *weight, const char *part);
+/* The image of a weight that the file has quantised, in any form but MXFP4; path is the folder. */
+int transfer_read_quantized(const struct zinf_quantized *as, const struct zinf_tensors *file,
+                            const char *path, const char *weight, void *image);
+/* weights.c: the weight that the folder has quantised and that this tensor of it, named without the
+ * family's prefix, is or is a part of; or NULL. */
+const struct zinf_file_tensor *transfer_quantized_of(const struct zinf_model *model,
+                                                     const struct zinf_file_map *map,
+                                                     const char *bare);
 
 /* transfer_save.c: declares, begins, streams and finishes: every tensor of the model under its name
  * in the file. What is not PART_PARAM leaves out tensors that are not trained, a moment those whose

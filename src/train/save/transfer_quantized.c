@@ -16,7 +16,7 @@
 
 /* One tensor of the file. */
 struct quantizing {
-    const struct source *source;
+    const struct source *source; /* NULL: only what is quantised already is read */
     const struct zinf_tensor *tensor;
     const struct zinf_piece *piece;
     const char *path; /* of the folder */
@@ -135,6 +135,52 @@ static int read_mxfp4(const struct quantizing *p, const struct zinf_tensors *fil
     return code;
 }
 
+/* Scales are a number for each block, or one for the whole matrix. */
+static int read_scales(const struct quantizing *p, const struct zinf_tensors *file,
+                       const char *weight)
+{
+    char name[200];
+    float *scales = (float *)(void *)(p->r.image + p->as.scales_at);
+    const struct zinf_tensor_info *info =
+        zinf_tensors_find(file, transfer_quantized_name(name, weight, "_scale_inv"));
+    if (!info)
+        return zinf_fail(-ENOENT,
+                         "%s: tensor %s is missing: config.json says that its weights are "
+                         "quantised as fp8",
+                         p->path, name);
+    if (info->n_elems != p->as.n_blocks && info->n_elems != 1)
+        return zinf_fail(-EINVAL,
+                         "%s: tensor %s has %llu numbers; a matrix of %llu x %llu has %llu blocks "
+                         "of 128 x 128",
+                         p->path, name, (unsigned long long)info->n_elems,
+                         (unsigned long long)p->as.rows, (unsigned long long)p->as.cols,
+                         (unsigned long long)p->as.n_blocks);
+    int code = zinf_tensors_read_f32(file, info, 0, info->n_elems, scales);
+    for (uint64_t i = info->n_elems; !code && i < p->as.n_blocks; i++)
+        scales[i] = scales[0];
+    return code;
+}
+
+static int read_fp8(const struct quantizing *p, const struct zinf_tensors *file, const char *weight)
+{
+    const struct zinf_tensor_info *info;
+    const uint8_t *codes = (const uint8_t *)p->r.image + ZINF_QUANT_CODES_AT;
+    int code = find_part(p, file, weight, "", p->as.code_bytes, &info);
+    if (!code &&
+        (info->dtype != ZINF_FILE_F8_E4M3 || info->rank != 2 || info->shape[0] != p->as.rows))
+        code =
+            zinf_fail(-EINVAL, "%s: tensor %s is not F8_E4M3 of shape [%llu, %llu]", p->path,
+                      info->name, (unsigned long long)p->as.rows, (unsigned long long)p->as.cols);
+    memset(p->r.image, 0, p->as.bytes);
+    if (!code)
+        code = zinf_tensors_read(file, info, 0, info->n_elems, p->r.image + ZINF_QUANT_CODES_AT);
+    for (uint64_t i = 0; !code && i < p->as.code_bytes; i++)
+        if ((codes[i] & 0x7f) == 0x7f)
+            code = zinf_fail(-EINVAL, "%s: tensor %s holds NaN: the weights are damaged", p->path,
+                             info->name);
+    return code ? code : read_scales(p, file, weight);
+}
+
 static int check_number(const struct quantizing *p, const cJSON *state, const char *weight,
                         const char *key, double wanted)
 {
@@ -209,6 +255,8 @@ static int read_quantized(const struct quantizing *p, const struct zinf_tensors 
     int code = 0;
     if (p->as.form == ZINF_FORM_MXFP4)
         return read_mxfp4(p, file, weight);
+    if (p->as.form == ZINF_FORM_FP8)
+        return read_fp8(p, file, weight);
     memset(p->r.image, 0, p->as.bytes);
     for (size_t i = 0; !code && i < sizeof parts / sizeof *parts; i++)
         if (parts[i].has)
@@ -226,7 +274,7 @@ static int check_finite(const struct quantizing *p, const char *weight)
     const float *scales =
         (const float *)(const void *)(image + (nested ? p->as.nested_at : p->as.scales_at));
     uint64_t n = nested ? p->as.n_nested : p->as.n_blocks;
-    int threads = p->source->device->n_threads;
+    int threads = p->source ? p->source->device->n_threads : 1;
     if (zinf_optim_find_nonfinite(scales, ZINF_DTYPE_F32, n, threads) == UINT64_MAX &&
         zinf_optim_find_nonfinite((const float *)(const void *)image, ZINF_DTYPE_F32,
                                   (ZINF_QUANT_OFFSET_AT + 4) / 4, threads) == UINT64_MAX)
@@ -234,6 +282,14 @@ static int check_finite(const struct quantizing *p, const char *weight)
     return zinf_fail(-EINVAL,
                      "%s: the scales of tensor %s hold NaN or Inf: the weights are damaged",
                      p->path, weight);
+}
+
+int transfer_read_quantized(const struct zinf_quantized *as, const struct zinf_tensors *file,
+                            const char *path, const char *weight, void *image)
+{
+    const struct quantizing p = {.path = path, .as = *as, .r = {.image = image}};
+    int code = read_quantized(&p, file, weight);
+    return code ? code : check_finite(&p, weight);
 }
 
 /* ---- a unit ---- */

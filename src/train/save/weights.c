@@ -5,6 +5,7 @@
 #include "train/checkpoints.h"
 #include "train/save/transfer.h"
 
+#include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -79,9 +80,9 @@ static void compare_tensor(const struct comparison *c, const struct zinf_file_te
 }
 
 /* Whether the folder has the tensor quantised: its parts are looked at when they are read. */
-static bool is_quantized(const struct comparison *c, const struct zinf_file_tensor *wanted)
+static bool is_quantized(const struct zinf_model *model, const struct zinf_file_tensor *wanted)
 {
-    return zinf_model_facts(c->model)->quantized_file &&
+    return zinf_model_facts(model)->quantized_file &&
            wanted->parts[0].tensor->form != ZINF_FORM_PLAIN;
 }
 
@@ -99,10 +100,10 @@ static void compare_wanted(const struct comparison *c)
     for (uint32_t i = 0; i < c->map->n_tensors; i++) {
         const struct zinf_file_tensor *wanted = &c->map->tensors[i];
         const bool parts_alone = wanted->parts[0].tensor->form == ZINF_FORM_MXFP4;
-        if (is_adapter(c, wanted) || (parts_alone && is_quantized(c, wanted)))
+        if (is_adapter(c, wanted) || (parts_alone && is_quantized(c->model, wanted)))
             continue;
         const struct zinf_tensor_info *info = find(c, wanted);
-        if (info && !is_quantized(c, wanted))
+        if (info && !is_quantized(c->model, wanted))
             compare_tensor(c, wanted, info);
         else if (!info)
             found(c,
@@ -112,30 +113,34 @@ static void compare_wanted(const struct comparison *c)
     }
 }
 
-/* Whether a name is that of a part of a quantised tensor. */
-static bool is_part(const struct comparison *c, const char *bare)
+const struct zinf_file_tensor *transfer_quantized_of(const struct zinf_model *model,
+                                                     const struct zinf_file_map *map,
+                                                     const char *bare)
 {
-    static const char *const parts[] = {".absmax",
+    static const char *const parts[] = {"",
+                                        ".absmax",
                                         ".quant_map",
                                         ".nested_absmax",
                                         ".nested_quant_map",
                                         ".quant_state.bitsandbytes__nf4",
                                         "_blocks",
                                         "_scales",
+                                        "_scale_inv",
+                                        "activation_scale",
                                         "SCB",
                                         "weight_format"};
     char name[200], weight[200];
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        size_t n = strlen(bare), tail = strlen(parts[i]);
+        const size_t n = strlen(bare), tail = strlen(parts[i]);
+        const bool beside = tail && parts[i][0] != '.' && parts[i][0] != '_';
         if (n <= tail || n >= sizeof weight || strcmp(bare + n - tail, parts[i]))
             continue;
-        snprintf(weight, sizeof weight, "%.*s%s", (int)(n - tail), bare,
-                 parts[i][0] == '.' || parts[i][0] == '_' ? "" : "weight");
-        const struct zinf_file_tensor *of = zinf_file_map_find(c->map, weight);
-        if (of && is_quantized(c, of))
-            return !strcmp(transfer_quantized_name(name, weight, parts[i]), bare);
+        snprintf(weight, sizeof weight, "%.*s%s", (int)(n - tail), bare, beside ? "weight" : "");
+        const struct zinf_file_tensor *of = zinf_file_map_find(map, weight);
+        if (of && is_quantized(model, of))
+            return strcmp(transfer_quantized_name(name, weight, parts[i]), bare) ? NULL : of;
     }
-    return false;
+    return NULL;
 }
 
 /* Whether an adapter has a copy of its own, which takes the place of this one. */
@@ -154,14 +159,22 @@ static bool is_copied(const struct comparison *c, const char *name)
     return false;
 }
 
+static bool is_ignored(const struct zinf_family *family, const char *name)
+{
+    for (size_t i = 0; family->ignored[i]; i++)
+        if (!fnmatch(family->ignored[i], name, 0))
+            return true;
+    return false;
+}
+
 static void compare_others(const struct comparison *c)
 {
     const struct zinf_family *family = zinf_model_family(c->model);
     for (uint64_t i = 0; i < zinf_tensors_count(c->file); i++) {
         const char *name = zinf_tensors_at(c->file, i)->name;
         const char *bare = zinf_family_bare_name(family, name);
-        if (!zinf_file_map_find(c->map, bare) && !family->ignores(bare) && !is_part(c, bare) &&
-            !is_copied(c, name))
+        if (!zinf_file_map_find(c->map, bare) && !is_ignored(family, bare) &&
+            !transfer_quantized_of(c->model, c->map, bare) && !is_copied(c, name))
             found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_UNEXPECTED}, name,
                   "is unexpected: no part of a %s model of this config.json", family->model_type);
     }

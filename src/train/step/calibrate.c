@@ -26,8 +26,9 @@ void trainer_measured(void *context, const struct zinf_op *op, double seconds)
 {
     struct zinf_trainer *t = context;
     t->measured_seconds[op->kind] += seconds;
+    const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     t->measured_work[op->kind] +=
-        trainer_share(t, op) * (op->flops > 0 ? op->flops : (double)op->bytes);
+        moves ? (double)trainer_moved(t, op) : trainer_share(t, op) * plan_work(&t->plan, op);
 }
 
 /* Passes of a sort of stage that can run whole stand in for each other: which of them a plan has is

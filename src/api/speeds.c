@@ -1,12 +1,60 @@
 /*
- * estimate_speeds: what the benches of this machine left in the cache, each with its day. Figures
+ * speeds: what the benches of this machine left in the cache, each with its day. Figures
  * belong to a device, a number type and so many threads; those of others are not taken.
  */
-#include "cli/estimate/estimate.h"
-
-#include "cli/bench/bench.h"
+#include "api/speeds.h"
 
 #include <stdlib.h>
+
+#define MAX_CACHE_BYTES ((size_t)4 << 20)
+
+char *speeds_cache_path(bool make_folder)
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char *root = NULL, *folder = NULL, *path = NULL;
+    if (base && *base)
+        root = strdup(base);
+    else if (home && *home)
+        root = zinf_path_join(home, ".cache");
+    if (root)
+        folder = zinf_path_join(root, "zinf");
+    if (folder && (!make_folder || !zinf_make_dirs(folder)))
+        path = zinf_path_join(folder, "bench.json");
+    free(folder);
+    free(root);
+    return path;
+}
+
+cJSON *speeds_cache_load(void)
+{
+    cJSON *cache = NULL;
+    char *path = speeds_cache_path(false);
+    if (path && zinf_json_read_file(path, MAX_CACHE_BYTES, ZINF_JSON_STRICT, &cache))
+        cache = NULL;
+    free(path);
+    if (cache && !cJSON_IsObject(cache)) {
+        cJSON_Delete(cache);
+        cache = NULL;
+    }
+    return cache ? cache : cJSON_CreateObject();
+}
+
+const char *speeds_device_key(char out[32], enum zinf_device_kind kind, enum zinf_dtype dtype)
+{
+    if (kind == ZINF_DEVICE_CUDA)
+        snprintf(out, 32, "cuda/%s", zinf_dtype_name(dtype));
+    else
+        snprintf(out, 32, "host/%s/%s", zinf_isa_name(zinf_isa()), zinf_dtype_name(dtype));
+    return out;
+}
+
+/* Borrowed; NULL: there is none. */
+static const cJSON *cache_find(const cJSON *cache, const char *section, const char *key)
+{
+    const cJSON *results = cJSON_GetObjectItemCaseSensitive(cache, section);
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(results, key);
+    return cJSON_IsObject(result) ? result : NULL;
+}
 
 static double number_of(const cJSON *result, const char *key)
 {
@@ -23,9 +71,9 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
     const cJSON *any = NULL;
     for (int i = 0; i < section->n_nvme_paths; i++) {
         char *path = realpath(section->nvme_path[i], NULL);
-        const cJSON *drive = bench_cache_find(cache, "nvme", path ? path : section->nvme_path[i]);
+        const cJSON *drive = cache_find(cache, "nvme", path ? path : section->nvme_path[i]);
         if (!drive)
-            drive = bench_cache_find(cache, "nvme", section->nvme_path[i]);
+            drive = cache_find(cache, "nvme", section->nvme_path[i]);
         out->drive_read_bytes += number_of(drive, "read");
         out->drive_write_bytes += number_of(drive, "write");
         out->drive_mixed_bytes += number_of(drive, "mixed");
@@ -35,8 +83,8 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
     return any;
 }
 
-void bench_optimizer_form(const struct zinf_config *config, const char **optimizer,
-                          const char **form)
+void speeds_optimizer_form(const struct zinf_config *config, const char **optimizer,
+                           const char **form)
 {
     bool split = config->dtype == ZINF_DTYPE_BF16,
          eight = !strcmp(config->optimizer.type, "AdamW8bit");
@@ -47,14 +95,14 @@ void bench_optimizer_form(const struct zinf_config *config, const char **optimiz
 struct reader {
     cJSON *cache;
     int threads; /* of the run */
-    struct estimate_sources *sources;
+    struct speed_sources *sources;
 };
 
 /* The result, if it is of so many threads; says in the sources of the rates where they are from. */
 static const cJSON *take(const struct reader *r, const char *section, const char *key,
-                         enum estimate_rate first, enum estimate_rate last)
+                         enum speed_rate first, enum speed_rate last)
 {
-    const cJSON *result = bench_cache_find(r->cache, section, key);
+    const cJSON *result = cache_find(r->cache, section, key);
     const cJSON *date = cJSON_GetObjectItemCaseSensitive(result, "date");
     const cJSON *threads = cJSON_GetObjectItemCaseSensitive(result, "threads");
     char text[80];
@@ -76,20 +124,18 @@ static const cJSON *take(const struct reader *r, const char *section, const char
 static double link_of(const struct reader *r, enum zinf_device_kind device, double device_bytes)
 {
     if (device == ZINF_DEVICE_CUDA)
-        return number_of(take(r, "pcie", "pinned", ESTIMATE_LINK, ESTIMATE_LINK), "both");
-    memcpy(r->sources->of[ESTIMATE_LINK], r->sources->of[ESTIMATE_BANDWIDTH],
-           sizeof r->sources->of[0]);
+        return number_of(take(r, "pcie", "pinned", SPEED_LINK, SPEED_LINK), "both");
+    memcpy(r->sources->of[SPEED_LINK], r->sources->of[SPEED_BANDWIDTH], sizeof r->sources->of[0]);
     return device_bytes / 2; /* a byte that is copied is read and written */
 }
 
 /* Of several GPUs at once, whichever way to RAM and past it they have. */
 static void take_gpus(const struct reader *r, enum zinf_device_kind device, struct zinf_speeds *out)
 {
-    const cJSON *all = device == ZINF_DEVICE_CUDA
-                           ? take(r, "pcie", "together", ESTIMATE_ROOT, ESTIMATE_PEER)
-                           : NULL;
+    const cJSON *all =
+        device == ZINF_DEVICE_CUDA ? take(r, "pcie", "together", SPEED_ROOT, SPEED_PEER) : NULL;
     if (!all)
-        snprintf(r->sources->of[ESTIMATE_ROOT], sizeof r->sources->of[0],
+        snprintf(r->sources->of[SPEED_ROOT], sizeof r->sources->of[0],
                  "assumed to be the RAM's, as the optimizer has it");
     out->root_bytes = number_of(all, "both");
     out->peer_bytes = number_of(all, "gpu_to_gpu");
@@ -110,31 +156,31 @@ static void take_drives(const struct reader *r, const struct zinf_config *config
                  cJSON_IsString(date) ? date->valuestring : "on an unknown day");
     else
         snprintf(text, sizeof text, "assumed: zinf bench nvme measures it");
-    for (int i = ESTIMATE_READ; i <= ESTIMATE_MIXED; i++)
+    for (int i = SPEED_READ; i <= SPEED_MIXED; i++)
         snprintf(r->sources->of[i], sizeof r->sources->of[i], "%s", text);
 }
 
-void estimate_cached_speeds(struct zinf_speeds *out, struct estimate_sources *sources,
-                            const struct zinf_config *config, enum zinf_device_kind device)
+void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
+                   const struct zinf_config *config, enum zinf_device_kind device)
 {
     const char *optimizer, *form;
     char optim_key[48], device_key[32];
-    struct reader r = {.cache = bench_cache_load(), .sources = sources};
+    struct reader r = {.cache = speeds_cache_load(), .sources = sources};
     r.threads = config->threads > 0 ? (int)config->threads : zinf_cpu_count();
     if (device == ZINF_DEVICE_AUTO)
         device = zinf_device_cuda_why_not() ? ZINF_DEVICE_HOST : ZINF_DEVICE_CUDA;
-    bench_optimizer_form(config, &optimizer, &form);
+    speeds_optimizer_form(config, &optimizer, &form);
     snprintf(optim_key, sizeof optim_key, "%.20s/%s", optimizer, form);
-    bench_device_key(device_key, device, config->dtype);
+    speeds_device_key(device_key, device, config->dtype);
     memset(out, 0, sizeof *out);
     out->device_flops =
-        number_of(take(&r, "gemm", device_key, ESTIMATE_PRODUCTS, ESTIMATE_PRODUCTS), "flops");
+        number_of(take(&r, "gemm", device_key, SPEED_PRODUCTS, SPEED_PRODUCTS), "flops");
     out->device_bytes = number_of(take(&r, "memory", device == ZINF_DEVICE_CUDA ? "cuda" : "host",
-                                       ESTIMATE_BANDWIDTH, ESTIMATE_BANDWIDTH),
+                                       SPEED_BANDWIDTH, SPEED_BANDWIDTH),
                                   "bytes");
     out->link_bytes = link_of(&r, device, out->device_bytes);
     out->optimizer_bytes =
-        number_of(take(&r, "optim", optim_key, ESTIMATE_OPTIMIZER, ESTIMATE_OPTIMIZER), "bytes");
+        number_of(take(&r, "optim", optim_key, SPEED_OPTIMIZER, SPEED_OPTIMIZER), "bytes");
     take_gpus(&r, device, out);
     take_drives(&r, config, out);
     cJSON_Delete(r.cache);

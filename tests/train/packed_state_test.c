@@ -1,0 +1,211 @@
+/*
+ * State that a drive has in fewer bytes (zinf.pack): every optimizer, number type and schedule
+ * gives the losses and weights of a run without it, and reads fewer bytes; what is damaged, cut off
+ * or another sub-group's is refused. What a run is killed in is durable_test's and the harness's.
+ */
+#include "train/rules/rules.h"
+#include "train/trainer.h"
+#include "trainings.h"
+
+#define DAMAGES 3000
+#define PACKED ", \"pack\": \"state\""
+
+static const char fp16[] =
+    "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 10, \"hysteresis\": 1},";
+static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true, "
+                           "\"bf16_master_weights_and_grads\": true},";
+static const char mixed[] = ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
+                            "\"optimizer\": \"Muon\"}]";
+
+enum bytes { FEWER, EQUAL, ANY };
+
+/* The same training with `extra`, plain and packed; what of the last step's bytes is read. */
+static void compare(struct setting s, const char *extra, const char *what, enum bytes bytes)
+{
+    struct outcome plain, packed;
+    char keys[400];
+    snprintf(keys, sizeof keys, "%s, \"pack\": \"off\"", extra);
+    s.extra = keys;
+    run(&s, "plain", &plain);
+    snprintf(keys, sizeof keys, "%s" PACKED, extra);
+    run(&s, "packed", &packed);
+    check_same(&plain, &packed, what);
+    const int last = trainings.steps - 1;
+    bool holds = bytes == FEWER   ? packed.read[last] < plain.read[last]
+                 : bytes == EQUAL ? packed.read[last] == plain.read[last]
+                                  : true;
+    CHECKF(holds, "%s: %llu bytes are read, without packing %llu", what,
+           (unsigned long long)packed.read[last], (unsigned long long)plain.read[last]);
+}
+
+static void test_optimizers(void)
+{
+    static const struct {
+        const char *optimizer, *precision, *extra;
+        enum bytes bytes;
+    } cases[] = {
+        {NULL, NULL, "", FEWER},
+        {NULL, bf16, "", FEWER},
+        {NULL, fp16, "", FEWER},
+        {NULL, half, "", FEWER},
+        {"{\"type\": \"Lion\", \"params\": {\"lr\": 1e-3}}", bf16, "", FEWER},
+        {"{\"type\": \"Adagrad\", \"params\": {\"lr\": 1e-3}}", bf16, "", FEWER},
+        {"{\"type\": \"SGD\", \"params\": {\"lr\": 1e-3, \"momentum\": 0.9}}", bf16, "", FEWER},
+        {"{\"type\": \"AdamW8bit\", \"params\": {\"lr\": 1e-3}}", bf16, "", EQUAL},
+        {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", bf16, "", EQUAL},
+        {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", fp16, "", EQUAL},
+        {NULL, bf16, mixed, FEWER},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setting s = {.optimizer = cases[i].optimizer,
+                            .precision = cases[i].precision,
+                            .schedule = "prefetch",
+                            .accumulation = 2,
+                            .clip = 0.5};
+        char what[100];
+        snprintf(what, sizeof what, "case %zu", i);
+        compare(s, cases[i].extra, what, cases[i].bytes);
+    }
+}
+
+/* With parameters and gradients elsewhere, with copies, and with steps that are taken back. */
+static void test_schedules_and_places(void)
+{
+    static const char *const places[] = {"none", "cpu", "nvme"};
+    for (int schedule = 0; schedule < 5; schedule++)
+        for (int place = 0; place < 3; place++)
+            for (int copies = 0; copies < 2; copies++) {
+                struct setting s = {.precision = bf16,
+                                    .param = places[place],
+                                    .grad = place == 1 ? "cpu" : NULL,
+                                    .schedule = schedules[schedule],
+                                    .copies = copies,
+                                    .clip = schedule == 4 ? 0 : 7,
+                                    .sparse = true};
+                char what[100];
+                snprintf(what, sizeof what, "%s, parameters %s, copies %d", schedules[schedule],
+                         places[place], copies);
+                /* Which updates are late, and what is made again, hangs on measured rates. */
+                compare(s, "", what, schedule < 2 ? FEWER : ANY);
+            }
+}
+
+/* ---- damage ---- */
+
+struct packed_group {
+    uint64_t room, bytes;
+    char *plain, *slot, *again;
+};
+
+/* Numbers such as a training has, in both moments of fp32 masters that are the parameters. */
+static struct packed_group make_group(const struct setup *s, uint32_t group)
+{
+    struct packed_group g = {.room = s->state_bytes[group]};
+    g.plain = aligned_alloc(ZINF_AIO_ALIGN, g.room);
+    g.slot = aligned_alloc(ZINF_AIO_ALIGN, g.room);
+    g.again = aligned_alloc(ZINF_AIO_ALIGN, g.room);
+    float *x = (float *)(void *)g.plain;
+    for (uint64_t i = 0; i < g.room / sizeof *x; i++) {
+        uint32_t counter[4] = {(uint32_t)i, 0, 0, 9}, bits[4];
+        zinf_philox(counter, 3, bits);
+        x[i] = ((float)bits[0] - 0x1p31f) * 1e-14f;
+    }
+    CHECKF(!rule_pack_state(s, group, g.slot, g.plain, &g.bytes), "%s", zinf_error());
+    CHECKF(g.bytes && g.bytes < g.room, "%llu bytes become %llu", (unsigned long long)g.room,
+           (unsigned long long)g.bytes);
+    return g;
+}
+
+/* The slot as it is now is refused by name, or gives the same bits; true: refused. */
+static bool judge(const struct setup *s, uint32_t group, const struct packed_group *g,
+                  uint64_t bytes, const char *what)
+{
+    memset(g->again, 0x5a, g->room);
+    int code = rule_unpack_state(s, group, g->again, g->slot, bytes);
+    if (code)
+        CHECKF(code == -EBADMSG && strstr(zinf_error(), "sub-group"), "%s: %d, %s", what, code,
+               zinf_error());
+    else
+        CHECKF(!memcmp(g->again, g->plain, g->room), "%s: other bits", what);
+    return code;
+}
+
+static void damage_group(const struct setup *s, uint32_t group)
+{
+    struct packed_group g = make_group(s, group);
+    int refused = 0;
+    CHECK(!judge(s, group, &g, g.bytes, "untouched"));
+    for (uint64_t i = 0; i < DAMAGES; i++) {
+        uint32_t counter[4] = {(uint32_t)i, 1, 0, 9}, bits[4];
+        zinf_philox(counter, 3, bits);
+        /* Heads and tables are a small part of it: every bit of the first of them. */
+        uint64_t bit = i < 2048 ? i : ((uint64_t)bits[0] << 8 | bits[1] % 256) % (8 * g.bytes);
+        g.slot[bit / 8] ^= (char)(1 << bit % 8);
+        char what[60];
+        snprintf(what, sizeof what, "bit %llu", (unsigned long long)bit);
+        refused += judge(s, group, &g, g.bytes, what);
+        g.slot[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    CHECKF(refused > DAMAGES * 3 / 4, "%d of %d are refused", refused, DAMAGES);
+    for (uint64_t bytes = 0; bytes <= g.room; bytes += ZINF_AIO_ALIGN)
+        CHECK(judge(s, group, &g, bytes, "length") == (bytes != g.bytes));
+    CHECK(judge(s, group + 1, &g, g.bytes, "another sub-group's"));
+    uint64_t said;
+    CHECK(!rule_packed_bytes(s, group, g.slot, &said) && said == g.bytes);
+    CHECK(!rule_packed_bytes(s, group, g.plain, &said) && !said);
+    free(g.plain);
+    free(g.slot);
+    free(g.again);
+}
+
+/* Numbers whose exponents have nothing in common stay as they are. */
+static void check_random(const struct setup *s, uint32_t group)
+{
+    struct packed_group g = {.room = s->state_bytes[group]};
+    uint64_t bytes = 1;
+    g.plain = aligned_alloc(ZINF_AIO_ALIGN, g.room);
+    g.slot = aligned_alloc(ZINF_AIO_ALIGN, g.room);
+    for (uint64_t i = 0; i < g.room; i += sizeof(uint32_t)) {
+        uint32_t counter[4] = {(uint32_t)i, 2, 0, 9}, bits[4];
+        zinf_philox(counter, 3, bits);
+        memcpy(g.plain + i, bits, sizeof(uint32_t));
+    }
+    CHECK(!rule_pack_state(s, group, g.slot, g.plain, &bytes));
+    CHECK(!bytes && !memcmp(g.slot, g.plain, g.room));
+    free(g.plain);
+    free(g.slot);
+}
+
+static void test_damage(void)
+{
+    struct setting s = {.extra = PACKED};
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer_options options = trainer_options(&s, config);
+    struct zinf_trainer *t = NULL;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    if (t) {
+        damage_group(&t->setup, 0);
+        check_random(&t->setup, 0);
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+int main(void)
+{
+    begin_trainings("packed", &(struct trainings){.shape = {.arch = "gpt2",
+                                                            .layers = 2,
+                                                            .hidden = 64,
+                                                            .heads = 4,
+                                                            .vocab = 500,
+                                                            .context = 32},
+                                                  .steps = 4,
+                                                  .seq = 16,
+                                                  .batch = 1,
+                                                  .sub_group = 9000});
+    TAP_RUN(test_optimizers);
+    TAP_RUN(test_schedules_and_places);
+    TAP_RUN(test_damage);
+    remove_work();
+    return tap_done();
+}
