@@ -99,8 +99,9 @@ template <enum zinf_form FORM> DEVICE float byte_number(uint32_t code, float sca
 {
     if (FORM == ZINF_FORM_INT8)
         return product(product((float)(int8_t)code, scale), ZINF_QUANT_INT8_STEP);
-    const uint32_t bits = (code & 0x80u) << 24 | (code & 0x7fu) << 20;
-    return product(product(__uint_as_float(bits), 0x1p120f), scale);
+    bf16 x; /* exponent and fraction where bf16 has them, whose exponents are 120 greater */
+    x.bits = (uint16_t)((code & 0x80u) << 8 | (code & 0x7fu) << 4);
+    return product(product(to_float(x), 0x1p120f), scale);
 }
 
 /* The same wherever blocks and bytes begin, up to the run's end. */

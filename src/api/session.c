@@ -1,6 +1,7 @@
 /* session: model, tokenizer and configuration, in the order in which errors are most useful. */
 #include "api/session.h"
 
+#include "base/folder.h"
 #include "train/checkpoints.h"
 
 #include <math.h>
@@ -18,14 +19,6 @@ int session_need(const char *option, const void *value)
 int session_need_model(const struct zinf_session *s)
 {
     return session_need("--model DIR", s->job.model);
-}
-
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = zinf_path_join(folder, name);
-    bool yes = path && !access(path, F_OK);
-    free(path);
-    return yes;
 }
 
 /* What is often named instead of a model's folder, and what to name. 0: nothing of that. */
@@ -47,13 +40,13 @@ static int check_model_path(const char *path)
     if (!S_ISDIR(info.st_mode) && dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".bin")))
         return zinf_fail(-ENOTDIR, "--model %s is a file of weights: name its folder, --model %.*s",
                          path, folder, slash ? path : ".");
-    if (!S_ISDIR(info.st_mode) || has_file(path, "config.json"))
+    if (!S_ISDIR(info.st_mode) || zinf_folder_has(path, "config.json"))
         return 0;
-    if (has_file(path, "model/config.json"))
+    if (zinf_folder_has(path, "model/config.json"))
         return zinf_fail(-ENOENT,
                          "--model %s is the output of a training: its model is --model %s/model",
                          path, path);
-    if (has_file(path, "adapter_config.json"))
+    if (zinf_folder_has(path, "adapter_config.json"))
         return zinf_fail(-ENOTSUP,
                          "--model %s holds an adapter, not a model: --model is its base, and this "
                          "folder is --adapter",

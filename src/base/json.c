@@ -4,7 +4,9 @@
  */
 #include "base/json.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_DEPTH 64
@@ -381,4 +383,24 @@ int zinf_json_string(const cJSON *object, const char *what, const char *key, con
         return wrong_type(member, what, key, "a string");
     *out = member->valuestring;
     return 0;
+}
+
+void zinf_json_add_text(cJSON *object, const char *key, const char *text, size_t bytes)
+{
+    char *quoted = zinf_json_quote(text, bytes);
+    cJSON_AddItemToObject(object, key, quoted ? cJSON_CreateRaw(quoted) : NULL);
+    free(quoted);
+}
+
+bool zinf_json_add_hex(cJSON *object, const char *key, uint64_t value)
+{
+    char text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    return cJSON_AddStringToObject(object, key, text);
+}
+
+const char *zinf_json_word(const cJSON *object, const char *key)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return text ? text : "";
 }

@@ -28,6 +28,12 @@ char *zinf_json_print(const cJSON *value);
 /* Bytes as a JSON string with its quotes, on the heap: a NUL becomes \u0000, bytes that are not
  * UTF-8 the replacement character. NULL: no memory. */
 char *zinf_json_quote(const char *text, size_t bytes);
+/* Such a text, NULs and all, as a member. */
+void zinf_json_add_text(cJSON *object, const char *key, const char *text, size_t bytes);
+/* 64 bits do not fit a JSON number. */
+bool zinf_json_add_hex(cJSON *object, const char *key, uint64_t value);
+/* A member that is a text; "": there is none. */
+const char *zinf_json_word(const cJSON *object, const char *key);
 int zinf_json_read_file(const char *path, size_t max_bytes, unsigned flags, cJSON **out);
 /* Where text stops being UTF-8 without NUL; bytes: nowhere. */
 size_t zinf_utf8_check(const char *text, size_t bytes);

@@ -294,6 +294,12 @@ static struct zinf_aio_queue_options queue_of(const struct zinf_emulator *e, dou
                                            .around = {PACED_BY(e->drive)}};
 }
 
+static uint64_t moved(void *context, const struct zinf_op *op)
+{
+    const struct zinf_emulator *e = context;
+    return e->options.moved(e->options.context, op);
+}
+
 static int start_executor(struct zinf_emulator *e)
 {
     const struct zinf_emulator_options *o = &e->options;
@@ -301,6 +307,7 @@ static int start_executor(struct zinf_emulator *e)
         .run = run_op,
         .context = e,
         .op_name = op_name,
+        .moved = o->moved ? moved : NULL,
         .net = o->net,
         .store = o->store,
         .trace_path = o->trace_path,

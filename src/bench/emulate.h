@@ -25,6 +25,7 @@ struct zinf_emulator_options {
     bool net;                      /* there is a lane of collectives */
     double stretch;                /* seconds by the clock for one of a program; 0: 1 */
     const char *(*op_name)(void *context, const struct zinf_op *op, char buffer[64]);
+    uint64_t (*moved)(void *context, const struct zinf_op *op); /* as the executor's; or NULL */
     void *context;
     const char *trace_path; /* NULL: no trace; by the clock */
 };

@@ -13,6 +13,15 @@ static const char *op_name(void *context, const struct zinf_op *op, char buffer[
     return plan_op_name(&e->setup, op, buffer);
 }
 
+/* Packed state by what the plan takes its share to be. */
+static uint64_t moved(void *context, const struct zinf_op *op)
+{
+    const struct estimated *e = context;
+    if (op->kind != OP_READ && op->kind != OP_WRITE)
+        return op->bytes;
+    return zinf_align_up((uint64_t)plan_work(&e->plan, op), ZINF_AIO_ALIGN);
+}
+
 /* Updates that wait may add transfers to the program that was chosen: the floor is without them. */
 static double floor_of(const struct plan *p, const struct zinf_program *const programs[2], int n)
 {
@@ -32,6 +41,7 @@ static struct zinf_emulator_options emulator_of(struct estimated *e)
         .queues = device_is_far(p->setup),
         .net = p->setup->mesh.all,
         .op_name = op_name,
+        .moved = moved,
         .context = e,
     };
 }

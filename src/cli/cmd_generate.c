@@ -89,19 +89,12 @@ static void made(void *arg, size_t number, const struct zinf_answer *answer)
     putchar('\n');
 }
 
-static void put_text(cJSON *object, const char *key, const char *text, size_t bytes)
-{
-    char *quoted = zinf_json_quote(text, bytes);
-    cJSON_AddItemToObject(object, key, quoted ? cJSON_CreateRaw(quoted) : NULL);
-    free(quoted);
-}
-
 static void made_json(void *arg, size_t number, const struct zinf_answer *answer)
 {
     cJSON *object = cJSON_CreateObject();
     (void)number;
-    put_text(object, "prompt", answer->prompt, answer->prompt_bytes);
-    put_text(object, "text", answer->text, answer->text_bytes);
+    zinf_json_add_text(object, "prompt", answer->prompt, answer->prompt_bytes);
+    zinf_json_add_text(object, "text", answer->text, answer->text_bytes);
     cJSON_AddStringToObject(object, "finish", answer->finish);
     cJSON_AddNumberToObject(object, "prompt_tokens", (double)answer->prompt_tokens);
     cJSON_AddNumberToObject(object, "new_tokens", (double)answer->n_ids);

@@ -45,7 +45,7 @@ static void print_tensors(const struct inspection *it)
         const char *type = zinf_tensor_stored(info, &bytes);
         fprintf(out, "%-*s %-5s %-16s %12llu\n", cols,
                 zinf_show_text(name, sizeof name, info->name), type,
-                inspect_shape_text(shape, sizeof shape, info->rank, info->shape),
+                zinf_shape_text(shape, sizeof shape, info->rank, info->shape),
                 (unsigned long long)bytes);
     }
     fprintf(out, "total: %llu tensors, %llu elements, %llu bytes (%s)\n", (unsigned long long)n,

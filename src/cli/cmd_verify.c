@@ -5,7 +5,7 @@
  * --resume finds.
  */
 #include "aio/steps.h"
-#include "base/json.h"
+#include "base/folder.h"
 #include "cli/cli.h"
 #include "cli/folder.h"
 #include "text/text.h"
@@ -223,19 +223,11 @@ static void see_input(void *arg, const char *path, const char *problem)
 
 /* ---- folders ---- */
 
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = zinf_path_join(folder, name);
-    bool has = path && !access(path, F_OK);
-    free(path);
-    return has;
-}
-
 /* A whole model has no sums. */
 static void look_at_model(struct verify *v, const char *output)
 {
     char *folder = zinf_path_join(output, "model");
-    if (folder && has_file(folder, ZINF_ADAPTER_CONFIG))
+    if (folder && zinf_folder_has(folder, ZINF_ADAPTER_CONFIG))
         look_at_adapter(v, folder);
     free(folder);
 }
@@ -280,11 +272,12 @@ static int look(struct verify *v, const struct zinf_words *folders)
         const char *folder = folders->items[i];
         if (access(folder, R_OK | X_OK))
             code = zinf_fail(-errno, "cannot look into %s: %s", folder, strerror(errno));
-        else if (has_file(folder, "trainer_state.json"))
+        else if (zinf_folder_has(folder, "trainer_state.json"))
             code = zinf_checkpoint_look(folder, see_checkpoint, v);
-        else if (has_file(folder, "config.resolved.json") || has_file(folder, "run-id"))
+        else if (zinf_folder_has(folder, "config.resolved.json") ||
+                 zinf_folder_has(folder, "run-id"))
             code = look_at_output(v, folder);
-        else if (has_file(folder, ZINF_ADAPTER_CONFIG))
+        else if (zinf_folder_has(folder, ZINF_ADAPTER_CONFIG))
             look_at_adapter(v, folder);
         else if (!i) { /* all that follow are further paths */
             for (; i < folders->n && i < MAX_PATHS; i++)

@@ -33,17 +33,6 @@ ZINF_PRINTF(2, 3) static void add_problem(struct inspection *it, const char *for
         it->problems[it->n_problems++] = text;
 }
 
-const char *inspect_shape_text(char *buffer, size_t bytes, int rank, const uint64_t *shape)
-{
-    size_t used = (size_t)snprintf(buffer, bytes, "[");
-    for (int i = 0; i < rank && used < bytes; i++)
-        used += (size_t)snprintf(buffer + used, bytes - used, "%s%llu", i ? ", " : "",
-                                 (unsigned long long)shape[i]);
-    if (used < bytes)
-        snprintf(buffer + used, bytes - used, "]");
-    return buffer;
-}
-
 /* ---- opening ---- */
 
 /* What config.json says of itself, also where that is not supported. */

@@ -41,7 +41,4 @@ void inspect_check_shapes(struct inspection *it);
 void inspect_check_values(struct inspection *it);
 void inspect_close(struct inspection *it);
 
-/* "[2, 3]" into buffer. */
-const char *inspect_shape_text(char *buffer, size_t bytes, int rank, const uint64_t *shape);
-
 #endif

@@ -1,6 +1,8 @@
 /* deepspeed_folder: which files of a folder are a checkpoint of DeepSpeed's, and of which rank. */
 #include "formats/deepspeed.h"
 
+#include "base/folder.h"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +13,6 @@
 #define MAX_RANKS 8192
 
 /* ---- the folder of the tag ---- */
-
-static bool is_there(const char *folder, const char *name)
-{
-    char *path = zinf_path_join(folder, name);
-    bool there = path && access(path, F_OK) == 0;
-    free(path);
-    return there;
-}
 
 /* The folder that the file beside it names; -ENODATA: there is no such file. */
 static int follow(const char *folder, const char *file, char **out)
@@ -179,7 +173,7 @@ static int list_files(struct zinf_deepspeed_files *to)
     l.models = calloc(MAX_RANKS, sizeof *l.models);
     int code =
         l.optimizers && l.models ? 0 : zinf_fail(-ENOMEM, "no memory to list %s", to->folder);
-    to->universal = is_there(to->folder, "zero");
+    to->universal = zinf_folder_has(to->folder, "zero");
     for (const struct dirent *entry; !code && (entry = readdir(folder));)
         code = see(&l, entry->d_name);
     closedir(folder);

@@ -4,6 +4,8 @@
  */
 #include "formats/formats.h"
 
+#include <stdio.h>
+
 static const struct {
     const char *name;
     uint8_t bytes;
@@ -53,4 +55,15 @@ enum zinf_file_dtype zinf_file_dtype_from_dtype(enum zinf_dtype dtype)
     return dtype == ZINF_DTYPE_F32    ? ZINF_FILE_F32
            : dtype == ZINF_DTYPE_BF16 ? ZINF_FILE_BF16
                                       : ZINF_FILE_F16;
+}
+
+const char *zinf_shape_text(char *buffer, size_t bytes, int rank, const uint64_t *shape)
+{
+    size_t used = (size_t)snprintf(buffer, bytes, "[");
+    for (int i = 0; i < rank && used < bytes; i++)
+        used += (size_t)snprintf(buffer + used, bytes - used, "%s%llu", i ? ", " : "",
+                                 (unsigned long long)shape[i]);
+    if (used < bytes)
+        snprintf(buffer + used, bytes - used, "]");
+    return buffer;
 }

@@ -44,6 +44,8 @@ size_t zinf_file_dtype_bytes(enum zinf_file_dtype dtype);
 /* 0 and *out for F32, BF16, F16; -ENOTSUP otherwise. */
 int zinf_file_dtype_to_dtype(enum zinf_file_dtype dtype, enum zinf_dtype *out);
 enum zinf_file_dtype zinf_file_dtype_from_dtype(enum zinf_dtype dtype);
+/* "[2, 3]" into buffer. */
+const char *zinf_shape_text(char *buffer, size_t bytes, int rank, const uint64_t *shape);
 
 struct zinf_tensor_view;
 struct zinf_tensor_info {

@@ -4,6 +4,7 @@
  */
 #include "formats/tensors_layout.h"
 #include "formats/tensors_index.h"
+#include "formats/tensors_reader.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -127,12 +128,6 @@ static int build_shard(struct zinf_tensors_shard *shard, struct zinf_tensor_info
 
 /* ---- shards ---- */
 
-static int compare_names(const void *a, const void *b)
-{
-    const struct zinf_tensor_info *const *x = a, *const *y = b;
-    return strcmp((*x)->name, (*y)->name);
-}
-
 /* Pointers to the tensors in the order of their names, or NULL without memory. */
 static const struct zinf_tensor_info **sort_names(const struct zinf_tensor_info *list,
                                                   uint64_t count)
@@ -144,7 +139,7 @@ static const struct zinf_tensor_info **sort_names(const struct zinf_tensor_info 
     }
     for (uint64_t i = 0; i < count; i++)
         sorted[i] = &list[i];
-    qsort(sorted, count, sizeof *sorted, compare_names);
+    qsort(sorted, count, sizeof *sorted, tensors_compare_names);
     return sorted;
 }
 

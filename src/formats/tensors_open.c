@@ -3,6 +3,8 @@
  * safetensors or of torch.save; headers are read at once and held.
  */
 #include "formats/deepspeed.h"
+
+#include "base/folder.h"
 #include "formats/file_span.h"
 #include "formats/tensors_index.h"
 #include "formats/tensors_reader.h"
@@ -221,14 +223,6 @@ static int open_gguf(struct zinf_tensors *tensors, const char *folder, const cha
     return code;
 }
 
-static bool folder_has(const char *folder, const char *name)
-{
-    char *path = zinf_path_join(folder, name);
-    bool there = path && access(path, F_OK) == 0;
-    free(path);
-    return there;
-}
-
 /* In Hugging Face's order: safetensors win, and a whole file over an index. */
 static const struct {
     const char *name;
@@ -265,7 +259,7 @@ static int open_trained(struct zinf_tensors *tensors, const char *folder)
         return code;
     for (size_t i = 0; i < sizeof fsdp_folders / sizeof *fsdp_folders; i++) {
         snprintf(name, sizeof name, "%s/.metadata", fsdp_folders[i]);
-        if (folder_has(folder, name))
+        if (zinf_folder_has(folder, name))
             return zinf_fail(-ENOTSUP,
                              "%s/%s has shards of FSDP (.distcp): make a file of them with "
                              "accelerate merge-weights %s/%s %s",
@@ -280,7 +274,7 @@ static int open_trained(struct zinf_tensors *tensors, const char *folder)
 static int open_folder(struct zinf_tensors *tensors, const char *folder)
 {
     size_t i = 0;
-    while (i < N_SOURCES && !folder_has(folder, sources[i].name))
+    while (i < N_SOURCES && !zinf_folder_has(folder, sources[i].name))
         i++;
     if (i == N_SOURCES)
         return open_trained(tensors, folder);

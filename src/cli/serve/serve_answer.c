@@ -51,14 +51,6 @@ static int add_json(struct serve_bytes *out, cJSON *json, bool event)
     return code;
 }
 
-/* What a model says may have any bytes. */
-static void put_text(cJSON *object, const char *key, const char *text, size_t bytes)
-{
-    char *quoted = zinf_json_quote(text, bytes);
-    cJSON_AddItemToObject(object, key, quoted ? cJSON_CreateRaw(quoted) : NULL);
-    free(quoted);
-}
-
 static cJSON *add_object(cJSON *list)
 {
     cJSON *object = cJSON_CreateObject();
@@ -127,9 +119,9 @@ static void add_choice(cJSON *choices, const struct serve_text *t, const char *p
         if (role)
             cJSON_AddStringToObject(holder, "role", "assistant");
         if (text)
-            put_text(holder, "content", text, bytes);
+            zinf_json_add_text(holder, "content", text, bytes);
     } else
-        put_text(holder, "text", text ? text : "", bytes);
+        zinf_json_add_text(holder, "text", text ? text : "", bytes);
     cJSON_AddItemToObject(choice, "logprobs", cJSON_CreateNull());
     cJSON_AddItemToObject(choice, "finish_reason",
                           finish ? cJSON_CreateString(finish) : cJSON_CreateNull());
@@ -172,7 +164,7 @@ static cJSON *tgi_details(const struct serve_text *t)
 static void put_generated(cJSON *to, const struct serve_text *t)
 {
     const size_t begin = t->request->ask.whole ? 0 : text_new(&t->text);
-    put_text(to, "generated_text", t->text.all + begin, t->text.end - begin);
+    zinf_json_add_text(to, "generated_text", t->text.all + begin, t->text.end - begin);
 }
 
 /* Whose probability is not told. */
@@ -187,7 +179,7 @@ static int say_token(const struct serve_text *t, const char *text, size_t bytes,
     cJSON_AddNumberToObject(event, "index", (double)(made->n_new + special));
     cJSON *token = cJSON_AddObjectToObject(event, "token");
     cJSON_AddNumberToObject(token, "id", id);
-    put_text(token, "text", text, bytes);
+    zinf_json_add_text(token, "text", text, bytes);
     cJSON_AddItemToObject(token, "logprob", cJSON_CreateNull());
     cJSON_AddBoolToObject(token, "special", special && !bytes);
     if (ends) {
@@ -280,7 +272,7 @@ int serve_say_error(int status, const char *message, bool event, struct serve_by
         }
     cJSON *root = cJSON_CreateObject();
     cJSON *error = cJSON_AddObjectToObject(root, "error");
-    put_text(error, "message", message, strlen(message));
+    zinf_json_add_text(error, "message", message, strlen(message));
     cJSON_AddStringToObject(error, "type", type);
     cJSON_AddItemToObject(error, "param", cJSON_CreateNull());
     cJSON_AddItemToObject(error, "code", name ? cJSON_CreateString(name) : cJSON_CreateNull());

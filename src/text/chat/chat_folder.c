@@ -5,6 +5,8 @@
  */
 #include "text/chat/chat_template.h"
 
+#include "base/folder.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -86,18 +88,6 @@ const char *zinf_chat_template_name(int number)
 
 /* ---- files ---- */
 
-/* *out NULL: the folder has no such file. */
-static int read_json(const char *folder, const char *name, cJSON **out)
-{
-    char *path = zinf_path_join(folder, name);
-    int code = path ? 0 : -ENOMEM;
-    *out = NULL;
-    if (!code && !access(path, F_OK))
-        code = zinf_json_read_file(path, MAX_FILE_BYTES, ZINF_JSON_STRICT, out);
-    free(path);
-    return code;
-}
-
 /* A token is a string, or an object that has it as its content. */
 static const char *token_text(const cJSON *config, const char *key)
 {
@@ -114,7 +104,7 @@ int chat_special(const char *folder, const char *key, char **out)
     int code = 0;
     for (int i = 0; !code && !text && i < 2; i++) {
         cJSON *config;
-        code = read_json(folder, files[i], &config);
+        code = zinf_folder_json(folder, files[i], MAX_FILE_BYTES, &config);
         const char *token = code ? NULL : token_text(config, key);
         if (token && !(text = strdup(token)))
             code = zinf_fail(-ENOMEM, "no memory for a token's text");
@@ -149,7 +139,8 @@ static int read_template(const char *folder, char **text)
     *text = NULL;
     if (!code && !access(path, F_OK)) {
         code = zinf_file_read(path, MAX_FILE_BYTES, text, &bytes);
-    } else if (!code && !(code = read_json(folder, "tokenizer_config.json", &config))) {
+    } else if (!code && !(code = zinf_folder_json(folder, "tokenizer_config.json", MAX_FILE_BYTES,
+                                                  &config))) {
         const char *found = template_text(config);
         if (found && !(*text = strdup(found)))
             code = zinf_fail(-ENOMEM, "no memory for a chat template");

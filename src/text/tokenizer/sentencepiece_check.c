@@ -7,59 +7,11 @@
  */
 #include "text/tokenizer/tokenizer_json.h"
 
+#include "base/protobuf.h"
+
 #include <stdlib.h>
 
 #define MOST_UNITS (1u << 22) /* 64 times the largest table in use */
-
-struct message {
-    const uint8_t *at, *end;
-};
-
-static bool read_varint(struct message *m, uint64_t *value)
-{
-    *value = 0;
-    for (int shift = 0; shift < 64 && m->at < m->end; shift += 7) {
-        uint8_t byte = *m->at++;
-        *value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80)
-            return true;
-    }
-    return false;
-}
-
-/* The next field's number, and its bytes if it is of those that have a length; 0 at the end, -1
- * when malformed. */
-static int next_field(struct message *m, struct message *body)
-{
-    uint64_t tag, n = 0;
-    *body = (struct message){NULL, NULL};
-    if (m->at == m->end)
-        return 0;
-    if (!read_varint(m, &tag) || !(tag >> 3) || tag >> 3 > 1u << 29)
-        return -1;
-    switch (tag & 7) {
-    case 0:
-        return read_varint(m, &n) ? (int)(tag >> 3) : -1;
-    case 1:
-        n = 8;
-        break;
-    case 2:
-        if (!read_varint(m, &n))
-            return -1;
-        break;
-    case 5:
-        n = 4;
-        break;
-    default: /* groups: nobody writes them */
-        return -1;
-    }
-    if (n > (uint64_t)(m->end - m->at))
-        return -1;
-    if ((tag & 7) == 2)
-        *body = (struct message){m->at, m->at + n};
-    m->at += n;
-    return (int)(tag >> 3);
-}
 
 /* ---- the table ---- */
 
@@ -104,7 +56,7 @@ static bool visit_all(struct table *t)
     return true;
 }
 
-static int check_table(struct message blob, const char *what)
+static int check_table(struct zinf_message blob, const char *what)
 {
     size_t n = (size_t)(blob.end - blob.at);
     struct table t = {.units = blob.at};
@@ -134,19 +86,19 @@ static int check_table(struct message blob, const char *what)
 
 int text_sentencepiece_check(const char *model, size_t bytes, const char *what)
 {
-    struct message top = {(const uint8_t *)model, (const uint8_t *)model + bytes}, spec, blob;
-    int field, inner, code = 0;
-    while (!code && (field = next_field(&top, &spec)) > 0) {
-        if ((field != 3 && field != 5) || !spec.at)
+    struct zinf_message top = {(const uint8_t *)model, (const uint8_t *)model + bytes};
+    struct zinf_field spec, blob;
+    int more, code = 0;
+    while (!code && (more = zinf_message_next(&top, &spec)) > 0) {
+        if ((spec.number != 3 && spec.number != 5) || !spec.is_nested)
             continue;
-        while (!code && (inner = next_field(&spec, &blob)) > 0)
-            if (inner == 2 && blob.at)
-                code = check_table(blob, what);
-        field = code ? field : inner;
-        if (field < 0)
+        while (!code && (more = zinf_message_next(&spec.body, &blob)) > 0)
+            if (blob.number == 2 && blob.is_nested)
+                code = check_table(blob.body, what);
+        if (more < 0)
             break;
     }
-    if (!code && field < 0)
+    if (!code && more < 0)
         code = zinf_fail(-EINVAL, "%s: is no SentencePiece model", what);
     return code;
 }

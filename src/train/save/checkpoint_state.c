@@ -31,14 +31,6 @@ static bool add_number(cJSON *object, const char *key, uint64_t value)
     return cJSON_AddNumberToObject(object, key, (double)value);
 }
 
-/* 64 bits do not fit a JSON number. */
-static bool add_hex(cJSON *object, const char *key, uint64_t value)
-{
-    char text[20];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    return cJSON_AddStringToObject(object, key, text);
-}
-
 static bool add_loss_scale(cJSON *root, const struct zinf_loss_scale *s)
 {
     cJSON *o = cJSON_AddObjectToObject(root, "loss_scale");
@@ -55,7 +47,7 @@ static bool add_data(cJSON *root, const struct checkpoint_data *data)
     return o && add_number(o, "position", data->position) &&
            add_number(o, "windows", data->windows) && add_number(o, "tokens", data->tokens) &&
            add_number(o, "seq_len", (uint64_t)data->seq_len) &&
-           add_hex(o, "fingerprint", data->fingerprint);
+           zinf_json_add_hex(o, "fingerprint", data->fingerprint);
 }
 
 static bool add_best(cJSON *root, const struct checkpoint_best *best)
@@ -91,7 +83,7 @@ static bool add_files(cJSON *root, const struct checkpoint *c)
         good = file && cJSON_AddItemToArray(list, file) &&
                cJSON_AddStringToObject(file, "name", c->files[i].name) &&
                add_number(file, "bytes", c->files[i].bytes) &&
-               add_hex(file, "xxh3", c->files[i].xxh3);
+               zinf_json_add_hex(file, "xxh3", c->files[i].xxh3);
     }
     return good;
 }
@@ -109,10 +101,10 @@ static char *state_text(const struct checkpoint *c)
         add_number(root, "moments", (uint64_t)c->n_moments) && add_derived(root, c) &&
         add_loss_scale(root, &c->loss_scale) && add_data(root, &c->data) &&
         add_best(root, &c->best) &&
-        (c->adapted    ? add_hex(root, "adapter_base", c->base_sum)
-         : c->base_sum ? add_hex(root, "frozen_base", c->base_sum)
+        (c->adapted    ? zinf_json_add_hex(root, "adapter_base", c->base_sum)
+         : c->base_sum ? zinf_json_add_hex(root, "frozen_base", c->base_sum)
                        : true) &&
-        (!c->origin || add_hex(root, "origin", c->origin)) &&
+        (!c->origin || zinf_json_add_hex(root, "origin", c->origin)) &&
         (!c->config || cJSON_AddItemReferenceToObject(root, "config", c->config)) &&
         (!c->stands_on || cJSON_AddItemReferenceToObject(root, "stands_on", c->stands_on)) &&
         add_files(root, c);

@@ -6,6 +6,9 @@
  */
 #include "train/save/gguf.h"
 
+#include "base/folder.h"
+#include "base/protobuf.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -262,64 +265,23 @@ static int score_by_merges(struct vocab *v)
     return code;
 }
 
-struct message {
-    const uint8_t *at, *end;
-};
-
-static bool read_varint(struct message *m, uint64_t *value)
-{
-    *value = 0;
-    for (int shift = 0; shift < 64 && m->at < m->end; shift += 7) {
-        uint8_t byte = *m->at++;
-        *value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80)
-            return true;
-    }
-    return false;
-}
-
-/* The next field of a protocol buffer: its number, its bytes, and its value if it is a number; 0 at
- * the end, -1 when malformed. */
-static int next_field(struct message *m, struct message *body, uint64_t *value)
-{
-    uint64_t tag, n = 0;
-    if (m->at == m->end)
-        return 0;
-    if (!read_varint(m, &tag) || !(tag >> 3) || tag >> 3 > 1u << 29)
-        return -1;
-    unsigned kind = tag & 7;
-    *value = 0;
-    if (kind == 0 || kind == 2) {
-        if (!read_varint(m, kind ? &n : value))
-            return -1;
-    } else if (kind == 1 || kind == 5) {
-        n = kind == 1 ? 8 : 4;
-    } else {
-        return -1;
-    }
-    if (n > (uint64_t)(m->end - m->at))
-        return -1;
-    *body = (struct message){m->at, m->at + n};
-    m->at += n;
-    return (int)(tag >> 3);
-}
-
 /* A piece: its text (1), score (2) and type (3), whose numbers are llama.cpp's. */
-static int add_piece(struct vocab *v, uint64_t id, struct message piece)
+static int add_piece(struct vocab *v, uint64_t id, struct zinf_message piece)
 {
-    struct message body, text = {NULL, NULL};
-    uint64_t value, type = NORMAL;
+    struct zinf_message text = {NULL, NULL};
+    struct zinf_field field;
+    uint64_t type = NORMAL;
     float score = 0;
-    int field;
-    while ((field = next_field(&piece, &body, &value)) > 0) {
-        if (field == 1)
-            text = body;
-        else if (field == 2 && body.end - body.at == 4)
-            memcpy(&score, body.at, 4);
-        else if (field == 3)
-            type = value;
+    int more;
+    while ((more = zinf_message_next(&piece, &field)) > 0) {
+        if (field.number == 1)
+            text = field.body;
+        else if (field.number == 2 && field.body.end - field.body.at == 4)
+            memcpy(&score, field.body.at, 4);
+        else if (field.number == 3)
+            type = field.value;
     }
-    if (field < 0 || !text.at || type < NORMAL || type > BYTE)
+    if (more < 0 || !text.at || type < NORMAL || type > BYTE)
         return zinf_fail(-EINVAL, "%s/tokenizer.model: piece %llu is damaged", v->folder,
                          (unsigned long long)id);
     return set_token(v, id, (const char *)text.at, (size_t)(text.end - text.at), (int)type, score);
@@ -327,13 +289,14 @@ static int add_piece(struct vocab *v, uint64_t id, struct message piece)
 
 static int read_model(struct vocab *v, const char *data, size_t bytes)
 {
-    struct message all = {(const uint8_t *)data, (const uint8_t *)data + bytes}, body;
-    uint64_t value, id = 0;
-    int field, code = 0;
-    while (!code && (field = next_field(&all, &body, &value)) > 0)
-        if (field == 1)
-            code = add_piece(v, id++, body);
-    if (!code && (field < 0 || !id))
+    struct zinf_message all = {(const uint8_t *)data, (const uint8_t *)data + bytes};
+    struct zinf_field field;
+    uint64_t id = 0;
+    int more, code = 0;
+    while (!code && (more = zinf_message_next(&all, &field)) > 0)
+        if (field.number == 1)
+            code = add_piece(v, id++, field.body);
+    if (!code && (more < 0 || !id))
         code = zinf_fail(-EINVAL, "%s/tokenizer.model is damaged", v->folder);
     return code;
 }
@@ -509,16 +472,6 @@ static int add_template(const struct vocab *v)
 
 /* ---- the whole ---- */
 
-static int read_json(const char *folder, const char *name, cJSON **out)
-{
-    char *path = zinf_path_join(folder, name);
-    int code = path ? 0 : -ENOMEM;
-    if (!code && !access(path, F_OK))
-        code = zinf_json_read_file(path, MOST_BYTES, ZINF_JSON_STRICT, out);
-    free(path);
-    return code;
-}
-
 static int add_by_kind(struct vocab *v)
 {
     const cJSON *model = get(v->tokenizer, "model");
@@ -549,9 +502,9 @@ int gguf_add_vocab(struct zinf_gguf_writer *writer, const char *folder, const cJ
     cJSON *tokenizer = NULL, *settings = NULL;
     int code = n_vocab > MOST_TOKENS
                    ? zinf_fail(-EINVAL, "%s: no tokenizer has so many tokens", folder)
-                   : read_json(folder, "tokenizer.json", &tokenizer);
+                   : zinf_folder_json(folder, "tokenizer.json", MOST_BYTES, &tokenizer);
     if (!code)
-        code = read_json(folder, "tokenizer_config.json", &settings);
+        code = zinf_folder_json(folder, "tokenizer_config.json", MOST_BYTES, &settings);
     struct vocab v = {.to = writer,
                       .folder = folder,
                       .config = config,

@@ -21,19 +21,11 @@ static int fail_memory(void)
     return zinf_fail(-ENOMEM, "no memory to tell what a run stands on");
 }
 
-/* 64 bits do not fit a JSON number. */
-static bool add_hex(cJSON *object, const char *key, uint64_t value)
-{
-    char text[20];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    return cJSON_AddStringToObject(object, key, text);
-}
-
 static int add_file(void *arg, const char *path, const char *name)
 {
     uint64_t bytes, sum;
     int code = checkpoint_sum_file(path, &bytes, &sum);
-    return code ? code : add_hex(arg, name, sum) ? 0 : fail_memory();
+    return code ? code : zinf_json_add_hex(arg, name, sum) ? 0 : fail_memory();
 }
 
 int identity_of_model(cJSON **out, const struct zinf_model *model, const char *folder)
@@ -114,11 +106,11 @@ int identity_add_base(cJSON *identity, struct zinf_tensors *weights)
     for (uint32_t i = 0; !code && i < zinf_tensors_file_count(weights); i++) {
         code = zinf_tensors_sum(weights, i, &sum);
         all += sum;
-        if (!code && !add_hex(files, zinf_tensors_file_name(weights, i), sum))
+        if (!code && !zinf_json_add_hex(files, zinf_tensors_file_name(weights, i), sum))
             code = fail_memory();
     }
-    if (!code &&
-        (!add_hex(base, "weights", all) || !add_hex(base, "layout", zinf_tensors_layout(weights))))
+    if (!code && (!zinf_json_add_hex(base, "weights", all) ||
+                  !zinf_json_add_hex(base, "layout", zinf_tensors_layout(weights))))
         code = fail_memory();
     return code;
 }
@@ -127,7 +119,8 @@ int identity_add_data(cJSON *identity, const char *member, const struct zinf_dat
 {
     cJSON *object = cJSON_AddObjectToObject(identity, member);
     cJSON *files = cJSON_AddArrayToObject(object, "files");
-    int code = files && add_hex(object, "order", zinf_dataset_order(data)) ? 0 : fail_memory();
+    int code =
+        files && zinf_json_add_hex(object, "order", zinf_dataset_order(data)) ? 0 : fail_memory();
     for (uint32_t i = 0; !code && i < zinf_dataset_n_files(data); i++) {
         struct zinf_data_file file;
         cJSON *entry = cJSON_CreateObject();
@@ -136,7 +129,7 @@ int identity_add_data(cJSON *identity, const char *member, const struct zinf_dat
             code = zinf_dataset_file(data, i, &file);
         if (!code && (!cJSON_AddStringToObject(entry, "file", file.path) ||
                       !cJSON_AddNumberToObject(entry, "numbers", (double)file.count) ||
-                      !add_hex(entry, "sum", file.sum)))
+                      !zinf_json_add_hex(entry, "sum", file.sum)))
             code = fail_memory();
     }
     return code;
@@ -196,7 +189,7 @@ cJSON *identity_short(const cJSON *identity)
 {
     cJSON *root = cJSON_CreateObject();
     const cJSON *member;
-    cJSON_ArrayForEach(member, identity) add_hex(root, member->string, sum_of(member));
+    cJSON_ArrayForEach(member, identity) zinf_json_add_hex(root, member->string, sum_of(member));
     return root;
 }
 
@@ -248,19 +241,14 @@ static int compare_files(const struct identity_check *check, const cJSON *then, 
     return tell(check, text);
 }
 
-static const char *word_of(const cJSON *object, const char *key)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-    return text ? text : "";
-}
-
 static int compare_base(const struct identity_check *check, const cJSON *then, const cJSON *now)
 {
     struct change c;
     char text[1024], file[320] = "";
-    if (cJSON_IsString(then) || !strcmp(word_of(then, "weights"), word_of(now, "weights")))
+    if (cJSON_IsString(then) ||
+        !strcmp(zinf_json_word(then, "weights"), zinf_json_word(now, "weights")))
         return 0;
-    if (strcmp(word_of(then, "layout"), word_of(now, "layout")) != 0) {
+    if (strcmp(zinf_json_word(then, "layout"), zinf_json_word(now, "layout")) != 0) {
         zinf_log(ZINF_LOG_WARN,
                  "%s: the adapter was trained above weights in another form than those in %s: "
                  "whether they are of the same model is not known",
@@ -289,19 +277,19 @@ static int compare_data(const struct identity_check *check, const cJSON *then, c
     for (int i = 0; n == m && i < n && !*text; i++) {
         const cJSON *x = cJSON_GetArrayItem(a, i), *y = cJSON_GetArrayItem(b, i);
         char line[80];
-        if (!strcmp(word_of(x, "sum"), word_of(y, "sum")))
+        if (!strcmp(zinf_json_word(x, "sum"), zinf_json_word(y, "sum")))
             continue;
         if (inputs_line_of(check->inputs[0], check->inputs[1], option, i, line, sizeof line))
             snprintf(text, sizeof text,
                      "%s stands on other data than %s %s now has: %s is not as it was",
-                     check->where, option, word_of(y, "file"), line);
+                     check->where, option, zinf_json_word(y, "file"), line);
         else
             snprintf(text, sizeof text,
                      "%s stands on other data than %s %s now has, or on the same as another "
                      "tokenizer, template or --format reads it",
-                     check->where, option, word_of(y, "file"));
+                     check->where, option, zinf_json_word(y, "file"));
     }
-    if (!*text && strcmp(word_of(then, "order"), word_of(now, "order")) != 0)
+    if (!*text && strcmp(zinf_json_word(then, "order"), zinf_json_word(now, "order")) != 0)
         snprintf(text, sizeof text,
                  "%s stands on %s cut, packed or ordered in another way: --seq-len, --seed, "
                  "--no-shuffle, --pack or --truncate is not as it was",

@@ -27,19 +27,6 @@ static int fail_memory(void)
     return zinf_fail(-ENOMEM, "no memory to describe what a run reads");
 }
 
-static bool add_hex(cJSON *object, const char *key, uint64_t value)
-{
-    char text[20];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    return cJSON_AddStringToObject(object, key, text);
-}
-
-static const char *word_of(const cJSON *object, const char *key)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-    return text ? text : "";
-}
-
 /* ---- one file or folder ---- */
 
 /* {"option", "path"} in the list; NULL: no memory. */
@@ -58,7 +45,7 @@ static int add_sum(void *arg, const char *path, const char *name)
 {
     uint64_t bytes, sum;
     int code = checkpoint_sum_file(path, &bytes, &sum);
-    return code ? code : add_hex(arg, name, sum) ? 0 : fail_memory();
+    return code ? code : zinf_json_add_hex(arg, name, sum) ? 0 : fail_memory();
 }
 
 /* What is no JSON, as a configuration in YAML, is summed. */
@@ -103,7 +90,7 @@ static int describe_weights(cJSON *entry, const char *folder)
     int code = sums ? zinf_tensors_open(&tensors, folder) : fail_memory();
     for (uint32_t i = 0; !code && i < zinf_tensors_file_count(tensors); i++) {
         code = zinf_tensors_sum(tensors, i, &sum);
-        if (!code && !add_hex(sums, zinf_tensors_file_name(tensors, i), sum))
+        if (!code && !zinf_json_add_hex(sums, zinf_tensors_file_name(tensors, i), sum))
             code = fail_memory();
     }
     zinf_tensors_close(tensors);
@@ -178,7 +165,7 @@ int inputs_add_data(cJSON *inputs, const char *option, const struct zinf_dataset
             code = fail_memory();
         else if (!code && file.lines)
             code = describe_lines(entry, file.lines);
-        else if (!code && !add_hex(entry, "tokens", file.sum))
+        else if (!code && !zinf_json_add_hex(entry, "tokens", file.sum))
             code = fail_memory();
     }
     return code;
@@ -198,7 +185,7 @@ int inputs_write(const cJSON *inputs, const char *output)
 {
     char *path = zinf_path_join(output, FILE_NAME), *text = NULL;
     cJSON *sealed = cJSON_Duplicate(inputs, true);
-    int code = path && sealed && add_hex(sealed, "checksum", sum_of(inputs)) &&
+    int code = path && sealed && zinf_json_add_hex(sealed, "checksum", sum_of(inputs)) &&
                        (text = cJSON_PrintUnformatted(sealed))
                    ? zinf_file_write_atomic(path, text, strlen(text))
                    : fail_memory();
@@ -246,7 +233,7 @@ static bool lines_of(const cJSON *entry, struct zinf_lines *out)
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(entry, "lines");
     const double count = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, "count"));
     const double per = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, "per_sum"));
-    const char *sums = word_of(object, "sums");
+    const char *sums = zinf_json_word(object, "sums");
     *out = (struct zinf_lines){.count = 0};
     if (!object || !(per >= 1) || !(count >= 0) || count > per * ZINF_LINE_SUMS)
         return false;
@@ -280,7 +267,7 @@ static const cJSON *nth_of(const cJSON *inputs, const char *option, int index)
     const cJSON *entry;
     cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(inputs, "data"))
     {
-        if (!strcmp(word_of(entry, "option"), option) && !index--)
+        if (!strcmp(zinf_json_word(entry, "option"), option) && !index--)
             return entry;
     }
     return NULL;
@@ -340,7 +327,7 @@ static int verify_folder(const struct seeing *s, const cJSON *then)
 {
     static const char *const configs[][2] = {{"config", "config.json"},
                                              {"adapter", ZINF_ADAPTER_CONFIG}};
-    const char *path = word_of(then, "path");
+    const char *path = zinf_json_word(then, "path");
     cJSON *now = cJSON_CreateObject();
     const cJSON *weights = cJSON_GetObjectItemCaseSensitive(then, "weights");
     int code = describe_folder(now, path);
@@ -363,7 +350,7 @@ static int verify_folder(const struct seeing *s, const cJSON *then)
 
 static int verify_file(const struct seeing *s, const cJSON *then)
 {
-    const char *path = word_of(then, "path");
+    const char *path = zinf_json_word(then, "path");
     cJSON *now = cJSON_CreateObject();
     const cJSON *json = cJSON_GetObjectItemCaseSensitive(then, "json");
     int code = describe_file(now, path);
@@ -371,7 +358,7 @@ static int verify_file(const struct seeing *s, const cJSON *then)
         s->see(s->arg, path, "it is no JSON any more");
     else if (!code && !tell_change(s, path, "", json, cJSON_GetObjectItem(now, "json")))
         s->see(s->arg, path,
-               strcmp(word_of(then, "sum"), word_of(now, "sum")) != 0
+               strcmp(zinf_json_word(then, "sum"), zinf_json_word(now, "sum")) != 0
                    ? "its content is not what it was when the run began"
                    : NULL);
     cJSON_Delete(now);
@@ -421,11 +408,11 @@ static int verify_tokens(const struct seeing *s, const char *path, const char *t
 
 static int verify_data(const struct seeing *s, const cJSON *then)
 {
-    const char *path = word_of(then, "path");
+    const char *path = zinf_json_word(then, "path");
     struct zinf_lines a, b;
     char where[80], text[160];
     if (!lines_of(then, &a))
-        return verify_tokens(s, path, word_of(then, "tokens"));
+        return verify_tokens(s, path, zinf_json_word(then, "tokens"));
     int code = zinf_lines_of_file(path, &b);
     if (!code && say_lines(&a, &b, where, sizeof where))
         snprintf(text, sizeof text, "%s is not what it was when the run began", where);
@@ -450,10 +437,10 @@ int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg)
         cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(inputs, kinds[i].list))
         {
             /* what was read may be gone by now, as a pipe is: that damages nothing */
-            if (access(word_of(entry, "path"), F_OK))
-                see(arg, word_of(entry, "path"), ZINF_INPUT_GONE);
+            if (access(zinf_json_word(entry, "path"), F_OK))
+                see(arg, zinf_json_word(entry, "path"), ZINF_INPUT_GONE);
             else if (kinds[i].verify(&s, entry))
-                see(arg, word_of(entry, "path"), zinf_error());
+                see(arg, zinf_json_word(entry, "path"), zinf_error());
         }
     }
     cJSON_Delete(inputs);

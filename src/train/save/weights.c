@@ -19,17 +19,6 @@ struct comparison {
     void *arg;
 };
 
-static const char *shape_text(char *buffer, size_t bytes, int rank, const uint64_t *shape)
-{
-    size_t used = (size_t)snprintf(buffer, bytes, "[");
-    for (int i = 0; i < rank && used < bytes; i++)
-        used += (size_t)snprintf(buffer + used, bytes - used, "%s%llu", i ? ", " : "",
-                                 (unsigned long long)shape[i]);
-    if (used < bytes)
-        snprintf(buffer + used, bytes - used, "]");
-    return buffer;
-}
-
 ZINF_PRINTF(4, 5)
 static void found(const struct comparison *c, struct zinf_weights_finding finding, const char *name,
                   const char *format, ...)
@@ -71,8 +60,8 @@ static void compare_tensor(const struct comparison *c, const struct zinf_file_te
     if (!same)
         found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_SHAPE, .tensor = tensor},
               info->name, "has shape %s; config.json asks for %s",
-              shape_text(has, sizeof has, info->rank, info->shape),
-              shape_text(asked, sizeof asked, rank, shape));
+              zinf_shape_text(has, sizeof has, info->rank, info->shape),
+              zinf_shape_text(asked, sizeof asked, rank, shape));
     if (info->dtype != ZINF_FILE_F32 && info->dtype != ZINF_FILE_BF16 &&
         info->dtype != ZINF_FILE_F16 && info->dtype != ZINF_FILE_F64)
         found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_DTYPE, .tensor = tensor},
