@@ -476,7 +476,7 @@ int zinf_run_inputs_explain(const char *output, int code)
         {
             /* weights take long to read, and decide nothing before the first step */
             cJSON_DeleteItemFromObject(entry, "weights");
-            const char *path = word_of(entry, "path");
+            const char *path = zinf_json_word(entry, "path");
             if (!access(path, F_OK) &&
                 (folders ? verify_folder(&s, entry) : verify_file(&s, entry)) && !*seen.text)
                 snprintf(seen.text, sizeof seen.text, "%s", zinf_error());
