@@ -100,6 +100,8 @@ static int open_all(struct zinf_session *s)
         code = session_data(s, &c->eval_data, cache, false, &s->eval_data);
     if (!code)
         code = resolve_steps(s);
+    if (!code)
+        code = job_prompts_open(s);
     free(cache);
     return code ? code : job_scores_prepare(s, s->eval_data);
 }
@@ -127,6 +129,7 @@ static void fill_run(struct zinf_session *s)
     run->data = s->data;
     run->eval_data = s->eval_data;
     run->scores = s->scores.n ? &s->scores : NULL;
+    run->prompts = job_prompts_of(s);
     run->steps = (uint64_t)c->steps;
     run->eval_every = (uint64_t)c->eval_every;
     run->save_every = (uint64_t)c->save_every;
@@ -206,7 +209,6 @@ static void take_events(struct zinf_session *s, const struct zinf_events *events
 
 static int train(struct zinf_session *s, const struct zinf_events *events)
 {
-    session_end(s);
     s->asked.is_kept = true;
     s->asked.model = s->job.model;
     s->asked.steps = s->job.steps;
@@ -237,7 +239,11 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     int code = job_train_check(c);
     if (code)
         return code;
+    session_end(s);
     code = train(s, events);
+    job_prompts_close(s->prompts);
+    s->prompts = NULL;
+    s->run.prompts = NULL;
     if (code < 0 && c->resume && c->output && !c->accept_changes)
         return zinf_run_inputs_explain(c->output, code);
     return code;

@@ -8,63 +8,6 @@
 
 #define WIDE_BLOCK 256 /* of Q4_K and Q6_K */
 
-static const struct form {
-    const char *name; /* of a whole file; NULL: some of its matrices alone have it */
-    enum zinf_gguf_form form;
-    uint16_t block, bytes;
-} forms[] = {
-    {"f32", ZINF_GGUF_F32, 1, 4},
-    {"f16", ZINF_GGUF_F16, 1, 2},
-    {"bf16", ZINF_GGUF_BF16, 1, 2},
-    {"q8_0", ZINF_GGUF_Q8_0, ZINF_GGUF_BLOCK, 34},
-    {"q4_0", ZINF_GGUF_Q4_0, ZINF_GGUF_BLOCK, 18},
-    {"q4_k_m", ZINF_GGUF_Q4_K, WIDE_BLOCK, 144},
-    {NULL, ZINF_GGUF_Q6_K, WIDE_BLOCK, 210},
-};
-#define N_FORMS (sizeof forms / sizeof *forms)
-
-static const struct form *row_of(enum zinf_gguf_form form)
-{
-    size_t i = 0;
-    while (i < N_FORMS - 1 && forms[i].form != form)
-        i++;
-    return &forms[i];
-}
-
-int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out)
-{
-    for (size_t i = 0; i < N_FORMS; i++)
-        if (forms[i].name && !strcmp(name, forms[i].name)) {
-            *out = forms[i].form;
-            return 0;
-        }
-    return zinf_fail(-EINVAL,
-                     "'%s' is no form of GGUF that can be written: use f32, f16, bf16, "
-                     "q8_0, q4_0 or q4_k_m",
-                     name);
-}
-
-const char *zinf_gguf_form_name(enum zinf_gguf_form form)
-{
-    static const char *const names[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"};
-    return names[row_of(form) - forms];
-}
-
-bool zinf_gguf_form_known(uint32_t form)
-{
-    return row_of((enum zinf_gguf_form)form)->form == (enum zinf_gguf_form)form;
-}
-
-uint64_t zinf_gguf_block_elems(enum zinf_gguf_form form)
-{
-    return row_of(form)->block;
-}
-
-uint64_t zinf_gguf_bytes(enum zinf_gguf_form form, uint64_t n)
-{
-    return n / row_of(form)->block * row_of(form)->bytes;
-}
-
 static void put_scale(float scale, uint8_t *out)
 {
     uint16_t half;
@@ -102,38 +45,6 @@ static void pack_q4_0(const float *x, uint8_t *out)
     for (int i = 0; i < ZINF_GGUF_BLOCK / 2; i++)
         out[2 + i] =
             (uint8_t)(quarter(x[i] * inverse) | quarter(x[ZINF_GGUF_BLOCK / 2 + i] * inverse) << 4);
-}
-
-void zinf_gguf_pack(enum zinf_gguf_form form, const float *values, uint64_t n, void *out)
-{
-    uint8_t *to = out;
-    switch (form) {
-    case ZINF_GGUF_F16:
-        zinf_convert(out, ZINF_DTYPE_F16, values, ZINF_DTYPE_F32, n);
-        break;
-    case ZINF_GGUF_BF16:
-        zinf_convert(out, ZINF_DTYPE_BF16, values, ZINF_DTYPE_F32, n);
-        break;
-    case ZINF_GGUF_F32:
-        memcpy(out, values, n * sizeof *values);
-        break;
-    case ZINF_GGUF_Q8_0:
-        for (uint64_t i = 0; i < n; i += ZINF_GGUF_BLOCK)
-            pack_q8_0(values + i, to + zinf_gguf_bytes(form, i));
-        break;
-    case ZINF_GGUF_Q4_0:
-        for (uint64_t i = 0; i < n; i += ZINF_GGUF_BLOCK)
-            pack_q4_0(values + i, to + zinf_gguf_bytes(form, i));
-        break;
-    case ZINF_GGUF_Q4_K:
-        for (uint64_t i = 0; i < n; i += WIDE_BLOCK)
-            gguf_pack_q4_k(values + i, to + zinf_gguf_bytes(form, i));
-        break;
-    case ZINF_GGUF_Q6_K:
-        for (uint64_t i = 0; i < n; i += WIDE_BLOCK)
-            gguf_pack_q6_k(values + i, to + zinf_gguf_bytes(form, i));
-        break;
-    }
 }
 
 /* ---- unpacking ---- */
@@ -193,22 +104,86 @@ static void unpack_q6_k(const uint8_t *in, float *x)
     }
 }
 
+/* ---- forms ---- */
+
+static const struct form {
+    const char *name;   /* of a whole file; NULL: some of its matrices alone have it */
+    const char *stored; /* of a matrix */
+    enum zinf_gguf_form form;
+    uint16_t block, bytes;
+    enum zinf_dtype dtype; /* where a block is a number */
+    void (*pack)(const float *x, uint8_t *out);
+    void (*unpack)(const uint8_t *in, float *x);
+} forms[] = {
+    {"f32", "F32", ZINF_GGUF_F32, 1, 4, ZINF_DTYPE_F32, NULL, NULL},
+    {"f16", "F16", ZINF_GGUF_F16, 1, 2, ZINF_DTYPE_F16, NULL, NULL},
+    {"bf16", "BF16", ZINF_GGUF_BF16, 1, 2, ZINF_DTYPE_BF16, NULL, NULL},
+    {"q8_0", "Q8_0", ZINF_GGUF_Q8_0, ZINF_GGUF_BLOCK, 34, 0, pack_q8_0, unpack_q8_0},
+    {"q4_0", "Q4_0", ZINF_GGUF_Q4_0, ZINF_GGUF_BLOCK, 18, 0, pack_q4_0, unpack_q4_0},
+    {"q4_k_m", "Q4_K", ZINF_GGUF_Q4_K, WIDE_BLOCK, 144, 0, gguf_pack_q4_k, unpack_q4_k},
+    {NULL, "Q6_K", ZINF_GGUF_Q6_K, WIDE_BLOCK, 210, 0, gguf_pack_q6_k, unpack_q6_k},
+};
+#define N_FORMS (sizeof forms / sizeof *forms)
+
+static const struct form *row_of(enum zinf_gguf_form form)
+{
+    size_t i = 0;
+    while (i < N_FORMS - 1 && forms[i].form != form)
+        i++;
+    return &forms[i];
+}
+
+int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out)
+{
+    for (size_t i = 0; i < N_FORMS; i++)
+        if (forms[i].name && !strcmp(name, forms[i].name)) {
+            *out = forms[i].form;
+            return 0;
+        }
+    return zinf_fail(-EINVAL,
+                     "'%s' is no form of GGUF that can be written: use f32, f16, bf16, "
+                     "q8_0, q4_0 or q4_k_m",
+                     name);
+}
+
+const char *zinf_gguf_form_name(enum zinf_gguf_form form)
+{
+    return row_of(form)->stored;
+}
+
+bool zinf_gguf_form_known(uint32_t form)
+{
+    return row_of((enum zinf_gguf_form)form)->form == (enum zinf_gguf_form)form;
+}
+
+uint64_t zinf_gguf_block_elems(enum zinf_gguf_form form)
+{
+    return row_of(form)->block;
+}
+
+uint64_t zinf_gguf_bytes(enum zinf_gguf_form form, uint64_t n)
+{
+    return n / row_of(form)->block * row_of(form)->bytes;
+}
+
+void zinf_gguf_pack(enum zinf_gguf_form form, const float *values, uint64_t n, void *out)
+{
+    const struct form *f = row_of(form);
+    uint8_t *to = out;
+    if (!f->pack)
+        zinf_convert(out, f->dtype, values, ZINF_DTYPE_F32, n);
+    else
+        for (uint64_t i = 0; i < n; i += f->block, to += f->bytes)
+            f->pack(values + i, to);
+}
+
 void zinf_gguf_unpack(enum zinf_gguf_form form, const void *stored, uint64_t n, float *out)
 {
-    static void (*const blocks[])(const uint8_t *, float *) = {
-        [ZINF_GGUF_Q4_0] = unpack_q4_0,
-        [ZINF_GGUF_Q8_0] = unpack_q8_0,
-        [ZINF_GGUF_Q4_K] = unpack_q4_k,
-        [ZINF_GGUF_Q6_K] = unpack_q6_k,
-    };
+    const struct form *f = row_of(form);
     const uint8_t *at = stored;
-    if (form == ZINF_GGUF_F32)
-        memcpy(out, stored, n * sizeof *out);
-    else if (form == ZINF_GGUF_F16)
-        zinf_convert(out, ZINF_DTYPE_F32, stored, ZINF_DTYPE_F16, n);
-    else if (form == ZINF_GGUF_BF16)
-        zinf_convert(out, ZINF_DTYPE_F32, stored, ZINF_DTYPE_BF16, n);
+    if (!f->unpack)
+        zinf_convert(out, ZINF_DTYPE_F32, stored, f->dtype, n);
     else
-        for (uint64_t i = 0; i < n; i += row_of(form)->block)
-            blocks[form](at + zinf_gguf_bytes(form, i), out + i);
+        for (uint64_t i = 0; i < n; i += f->block, at += f->bytes)
+            f->unpack(at, out + i);
 }
