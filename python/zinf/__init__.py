@@ -38,6 +38,18 @@ from ._options import Option, options
 from ._results import Answer, Measure, Plan, Run, Step
 from ._trainer import Stop, Trainer
 
+# They are torch's kind of optimizers, which alone needs torch: it is imported with the first.
+_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "Lion", "SGD")
+
+
+def __getattr__(name: str):
+    if name in _OPTIMIZERS:
+        from . import _optim
+
+        return getattr(_optim, name)
+    raise AttributeError(f"module 'zinf' has no attribute {name!r}")
+
+
 __all__ = [
     "Answer",
     "Checkpoint",

@@ -292,6 +292,13 @@ const struct option job_output[] = {
     OPTION("--log", TEXT, AT(log), "FILE", "log with one JSON object per step, instead of DIR/log.jsonl"),
     OPTION("--eval-every", INTEGER, AT(eval_every), "N", "steps between evaluations", .min = 1,
      .max = 1e12, .aliases = "eval_steps"),
+    OPTION("--sample-prompts", TEXTS, AT(sample_prompts), "TEXT...",
+     "continue these prompts during the training, and log what they lead to",
+     .manual = "Prompts that the model continues during the training.\nWhat they lead to is printed and stands in\n.Pa log.jsonl\nas\n.Dq samples .\nThe most likely token is taken each time, up to\n.Fl Fl max-new-tokens ,\nso that the texts differ only by what was learned.\nWhere the data are conversations, each prompt is what a user says."),
+    OPTION("--sample-every", INTEGER, AT(sample_every), "N",
+     "steps between two looks at --sample-prompts", .min = 1, .max = 1e12,
+     .otherwise = "the last step alone",
+     .manual = "Number of steps after which\n.Fl Fl sample-prompts\nare continued.\nThey are continued after the last step, too, which is the default."),
     END
 };
 

@@ -41,8 +41,9 @@ static int read_metrics(const struct zinf_job_texts *t, struct zinf_run_scores *
 int job_scores_check(const struct zinf_session *s)
 {
     const struct zinf_job_texts *t = &s->job.texts;
+    const bool makes = says_texts(t) && !s->job.sample_prompts.n;
     struct zinf_run_scores run;
-    if (!t->metrics.n && (says_texts(t) || t->metric_samples))
+    if (!t->metrics.n && (makes || t->metric_samples))
         return fail_no_metric();
     return read_metrics(t, &run);
 }

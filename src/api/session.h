@@ -59,6 +59,8 @@ struct zinf_job {
     struct zinf_words eval_data;
     const char *output, *log, *resume; /* resume "": from the last step of output */
     int64_t eval_every, save_every, save_total_limit;
+    struct zinf_words sample_prompts; /* what a training goes on from on its way */
+    int64_t sample_every;
     double epochs; /* 0: as steps say */
     bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
 };
@@ -131,6 +133,7 @@ struct zinf_session {
         settings;        /* of options and the model's folder, once scores are ready */
     int32_t left_out[4]; /* tokens that are no part of a text that is scored */
     struct zinf_run_scores scores;
+    struct job_prompts *prompts; /* of a training, as long as it runs; NULL: none */
     struct zinf_origins origins; /* all that it reads */
 };
 
@@ -275,6 +278,14 @@ const int *job_seats_gpus(const struct zinf_session *s);
 
 /* What options rule out together. -EINVAL, a wrong use. */
 int job_train_check(const struct zinf_job *c);
+
+/* ---- prompts.c ---- */
+
+/* Once data are open: option sample-prompts as tokens, into session->prompts. */
+int job_prompts_open(struct zinf_session *s);
+void job_prompts_close(struct job_prompts *prompts);
+/* For a run, or NULL. */
+const struct zinf_run_prompts *job_prompts_of(const struct zinf_session *s);
 
 /* ---- scores.c ---- */
 

@@ -100,6 +100,8 @@ static int open_all(struct zinf_session *s)
         code = session_data(s, &c->eval_data, cache, false, &s->eval_data);
     if (!code)
         code = resolve_steps(s);
+    if (!code)
+        code = job_prompts_open(s);
     free(cache);
     return code ? code : job_scores_prepare(s, s->eval_data);
 }
@@ -127,6 +129,7 @@ static void fill_run(struct zinf_session *s)
     run->data = s->data;
     run->eval_data = s->eval_data;
     run->scores = s->scores.n ? &s->scores : NULL;
+    run->prompts = job_prompts_of(s);
     run->steps = (uint64_t)c->steps;
     run->eval_every = (uint64_t)c->eval_every;
     run->save_every = (uint64_t)c->save_every;
@@ -204,12 +207,9 @@ static void take_events(struct zinf_session *s, const struct zinf_events *events
 
 /* ---- the door ---- */
 
-int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
+static int train(struct zinf_session *s, const struct zinf_events *events)
 {
-    int code = job_train_check(&s->job);
-    if (code)
-        return code;
-    session_end(s);
+    int code;
     s->asked.is_kept = true;
     s->asked.model = s->job.model;
     s->asked.steps = s->job.steps;
@@ -231,6 +231,19 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     s->is_broken = code != 0;
     if (!code && job_ranks_is_first(s->net))
         keep_template(s);
+    return code;
+}
+
+int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
+{
+    int code = job_train_check(&s->job);
+    if (code)
+        return code;
+    session_end(s);
+    code = train(s, events);
+    job_prompts_close(s->prompts);
+    s->prompts = NULL;
+    s->run.prompts = NULL;
     return code;
 }
 

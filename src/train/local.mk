@@ -23,7 +23,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_foreign.c src/train/save/gguf.h \
 	src/train/save/gguf_family.c src/train/save/gguf_vocab.c src/train/save/gguf_export.c src/train/save/gguf_import.c src/train/save/gguf_tokenizer.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
-	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_identity.c src/train/run/run_steps.c src/train/run/run_log.c src/train/run/run_log.h \
+	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_identity.c src/train/run/run_steps.c src/train/run/run_prompts.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
 libcore_la_SOURCES += src/train/plan/plan_print.c src/train/setup_ranks.c src/train/step/agree.h src/train/step/agree.c \

@@ -47,6 +47,15 @@ struct zinf_run_scores {
     int (*labelled)(void *arg, uint64_t sample, const float *logits, int64_t n, int32_t label);
     void *arg;
 };
+/* Prompts that a training goes on from on its way, for its log. */
+struct zinf_run_prompts {
+    const char *const *prompts;    /* [n], as they are shown */
+    const struct zinf_text *texts; /* [n]: their tokens, and what encoders read */
+    int n;
+    uint64_t every; /* steps; 0: after the last one alone */
+    const struct zinf_tokenizer *tokenizer;
+    struct zinf_generate_options generate; /* nothing is drawn, and `made` is not called */
+};
 /* Adds all of data to a board for what the metrics compare; data of samples, in their order.
  * -EINVAL: the model does not make that. */
 int zinf_score(struct zinf_trainer *trainer, const struct zinf_run_scores *scores,

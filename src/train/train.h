@@ -209,8 +209,9 @@ struct zinf_run_events {
     void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
     void *arg;
 };
-struct zinf_origins;    /* base/apart.h */
-struct zinf_run_scores; /* score.h */
+struct zinf_origins;     /* base/apart.h */
+struct zinf_run_scores;  /* score.h */
+struct zinf_run_prompts; /* the same */
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
     /* Devices of this process, each of which is a rank with a thread of its own: the trainer
@@ -225,6 +226,7 @@ struct zinf_run_options {
     struct zinf_dataset *eval_data;     /* NULL: none */
     /* Of its samples, at every evaluation; borrowed. NULL: the loss alone. */
     const struct zinf_run_scores *scores;
+    const struct zinf_run_prompts *prompts; /* what it is asked on its way; borrowed; or NULL */
     uint64_t steps;
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */

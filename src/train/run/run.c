@@ -173,6 +173,23 @@ static void save_if_due(struct run *run, uint64_t step, bool last)
         run_note_unsaved(run, code);
 }
 
+/* Behind the evaluation; texts are made by all ranks. */
+static int log_step(struct run *run, const struct zinf_step_result *result,
+                    struct run_evaluation *evaluation, bool is_last)
+{
+    const struct zinf_run_prompts *prompts = run->options->prompts;
+    const struct run_seats seats = run_seats_of(run);
+    char *samples = NULL;
+    int code = 0;
+    if (prompts && (is_last || due(result->step, prompts->every)))
+        code = run_answer_prompts(run, result->step, &samples);
+    evaluation->samples = samples;
+    if (!code && run->log)
+        code = run_log_step(run->log, result, evaluation, &seats);
+    free(samples);
+    return code;
+}
+
 static int one_step(struct run *run, uint64_t step, bool *last)
 {
     const struct zinf_run_options *o = run->options;
@@ -198,7 +215,6 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     run->stops = step == o->steps ? 0 : run->stops; /* it is done all the same */
     *last = step == o->steps || run->stops;
     struct run_evaluation evaluation = {0};
-    const struct run_seats seats = run_seats_of(run);
     /* who stops a run does not wait for an evaluation at its end */
     if (o->eval_data && ((*last && !run->stops) || due(step, o->eval_every)))
         code = evaluate(run, step, &evaluation);
@@ -210,8 +226,8 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         *last = true;
         run->stops = 0;
     }
-    if (!code && run->log)
-        code = run_log_step(run->log, &result, &evaluation, &seats);
+    if (!code)
+        code = log_step(run, &result, &evaluation, *last && !run->stops);
     if (!code && !result.skipped)
         code = run_commit_step(run);
     if (!code)

@@ -166,6 +166,11 @@ bool run_best_is_over(const struct run *run);
 /* At the end: makes OUTPUT/model of the best weights, and tells *done whether there are any. */
 int run_best_publish(struct run *run, uint64_t step, bool *done);
 
+/* run_prompts.c */
+/* The prompts gone on with: told, and as a JSON list of the heap's where there is a log. All ranks
+ * make them. */
+int run_answer_prompts(struct run *run, uint64_t step, char **out);
+
 /* run_steps.c */
 /* Before anything else: the run's name, and whether it goes on from steps on the drives. */
 int run_find_steps(struct run *run);

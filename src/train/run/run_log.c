@@ -265,6 +265,8 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
     print_seats(file, seats);
     fprintf(file, ", \"bottleneck\": \"%s\"", r->bottleneck);
     print_evaluation(file, evaluation);
+    if (evaluation->samples)
+        fprintf(file, ", \"samples\": %s", evaluation->samples);
     int code = finish_line(file);
     log->samples += log->batch;
     if (!code)

@@ -17,6 +17,7 @@ struct run_evaluation {
     struct zinf_rewards rewards;          /* of pairs */
     const struct zinf_run_scores *scored; /* NULL: the loss alone */
     double scores[ZINF_MOST_SCORES];
+    const char *samples; /* prompts and what they led to, as JSON; NULL: none are due */
 };
 /* What a step took on one of several seats: as in the result. */
 #define RUN_DRIVE_LANES 2 /* the first: read, write */
