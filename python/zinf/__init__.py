@@ -16,6 +16,7 @@ Errors are exceptions with the library's sentence (`zinf.Error`); what the libra
 goes to the logger "zinf" of `logging`.
 """
 
+from . import aio
 from ._calls import (
     Checkpoint,
     checkpoints,
@@ -38,6 +39,18 @@ from ._options import Option, options
 from ._results import Answer, Measure, Plan, Run, Step
 from ._trainer import Stop, Trainer
 
+# They are torch's kind of optimizers, which alone needs torch: it is imported with the first.
+_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "Lion", "SGD")
+
+
+def __getattr__(name: str):
+    if name in _OPTIMIZERS:
+        from . import _optim
+
+        return getattr(_optim, name)
+    raise AttributeError(f"module 'zinf' has no attribute {name!r}")
+
+
 __all__ = [
     "Answer",
     "Checkpoint",
@@ -54,6 +67,7 @@ __all__ = [
     "Trainer",
     "UnsupportedError",
     "__version__",
+    "aio",
     "checkpoints",
     "evaluate",
     "export",

@@ -31,7 +31,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import List
+from typing import Any, Dict, List, Tuple
 
 # ---- errors ----
 
@@ -361,19 +361,21 @@ def _name_modules() -> None:
         os.environ.setdefault(variable, path)
 
 
-def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
-    for name, (result, arguments) in _CALLS.items():
+def declare(calls: Dict[str, Tuple[Any, List]]) -> ctypes.CDLL:
+    """The library, which has these calls from now on with the types of results and arguments."""
+    for name, (result, arguments) in calls.items():
         try:
-            call = getattr(library, name)
+            call = getattr(lib, name)
         except AttributeError:
             raise ImportError(
-                f"zinf: {library._name} has no {name}: it is of another version than this package"
+                f"zinf: {lib._name} has no {name}: it is of another version than this package"
             ) from None
         call.restype, call.argtypes = result, arguments
-    return library
+    return lib
 
 
-lib = _declared(_load())
+lib = _load()
+declare(_CALLS)
 _name_modules()
 if os.path.isdir(OTHERS) and not brings_others and not _has_blas():
     _load_others(glob.glob(os.path.join(OTHERS, "*.so*")))

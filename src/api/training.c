@@ -209,14 +209,13 @@ static void take_events(struct zinf_session *s, const struct zinf_events *events
 
 static int train(struct zinf_session *s, const struct zinf_events *events)
 {
-    int code;
     s->asked.is_kept = true;
     s->asked.model = s->job.model;
     s->asked.steps = s->job.steps;
     s->use = JOB_TRAINS;
     s->keeps_rows = true;
     s->stop = 0;
-    code = find_checkpoint(s);
+    int code = find_checkpoint(s);
     if (!code)
         code = session_need_model(s);
     if (!code)
@@ -236,7 +235,8 @@ static int train(struct zinf_session *s, const struct zinf_events *events)
 
 int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
 {
-    int code = job_train_check(&s->job);
+    const struct zinf_job *c = &s->job;
+    int code = job_train_check(c);
     if (code)
         return code;
     session_end(s);
@@ -244,6 +244,8 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     job_prompts_close(s->prompts);
     s->prompts = NULL;
     s->run.prompts = NULL;
+    if (code < 0 && c->resume && c->output && !c->accept_changes)
+        return zinf_run_inputs_explain(c->output, code);
     return code;
 }
 

@@ -3,6 +3,7 @@
 #include "cli/signals.h"
 #include "cli/train_place.h"
 #include "cli/train_show.h"
+#include "train/checkpoints.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -129,6 +130,8 @@ static int work(struct cli_call *call)
     s->opened = opened;
     s->opened_arg = &t;
     int code = train_place_begin(&t.place, &s->job);
+    if (code < 0 && s->job.resume && s->job.output)
+        code = zinf_run_inputs_explain(s->job.output, code);
     if (!code)
         code = zinf_session_train(s, NULL);
     const int stopped = cli_stop;

@@ -47,6 +47,9 @@ int zinf_adapter_verify(const char *folder);
 #define ZINF_INPUT_GONE "it is not there any more: not compared"
 typedef void zinf_inputs_see(void *arg, const char *path, const char *problem);
 int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg);
+/* After a refusal to go on (code, zinf_error()): adds to its sentence the first configuration or
+ * tokenizer that has changed since the run began, if it does not name it. Returns code. */
+int zinf_run_inputs_explain(const char *output, int code);
 /* The id by which the runs of an output folder recognise their steps on the drives. -ENOENT: there
  * is none. */
 int zinf_run_id(const char *output, uint8_t id[16]);

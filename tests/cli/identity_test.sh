@@ -187,5 +187,15 @@ cmp -s kept adapted/model/adapter_config.json || {
     check "another alpha" run 1 "$zinf" export --merge --checkpoint adapted/model --model model \
         --output again
     check "is named" complains "lora_alpha"
+    check "another alpha, added up" run 1 "$zinf" export --adapter adapted/model --output sum
+    check "is named, too" complains "adapted/model/adapter_config.json: lora_alpha was 4"
+    check "another alpha, verified" run 1 "$zinf" verify adapted/model
+    check "is named by it" says "lora_alpha was 4"
+    sed -i 's/"lora_alpha":	5/"lora_alpha":	4/' adapted/model/adapter_config.json
 }
+echo '{"chat_template": "nono"}' >adapted/model/tokenizer_config.json
+check "another tokenizer beside an adapter" run 1 "$zinf" export --adapter adapted/model --output sum
+check "which is named" complains "adapted/model/tokenizer_config.json is not what"
+echo '{"chat_template": "none"}' >adapted/model/tokenizer_config.json
+check "all put back it is added up" run 0 "$zinf" export --adapter adapted/model --output sum
 finish

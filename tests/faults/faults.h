@@ -12,6 +12,9 @@
 
 #include "train_support.h"
 
+#include <netinet/in.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
@@ -27,6 +30,7 @@ static char faults_zinf[600], faults_models[FAULT_MODELS][600], faults_text[600]
 static char faults_config[600], faults_out[600], faults_drive[600], faults_said[600];
 static const char *faults_preload;             /* NULL: the command's code in this program */
 static const char *faults_resume = "--resume"; /* or --resume=DIR */
+static int faults_ranks = 1;                   /* processes of a training */
 static uint64_t faults_seed, faults_drawn;
 
 /* Linked in place of statfs: a file system in memory is as good as any to be damaged, and thousands
@@ -55,12 +59,14 @@ static inline void faults_path(char buffer[700], int path)
 
 static inline void faults_write_config(const struct fault_setting *s)
 {
-    char content[4096], paths[1500], number[64] = "", a[700], b[700];
+    char content[4096], paths[1500], number[64] = "", quantize[64] = "", a[700], b[700];
     faults_path(a, 0);
     faults_path(b, 1);
     snprintf(paths, sizeof paths, s->paths == 2 ? "[\"%s\", \"%s\"]" : "\"%s\"", a, b);
     if (strcmp(s->number, "fp32") != 0)
         snprintf(number, sizeof number, "\"%s\": {\"enabled\": true},", s->number);
+    if (s->quantize)
+        snprintf(quantize, sizeof quantize, ", \"quantize\": \"%s\"", s->quantize);
     snprintf(
         content, sizeof content,
         "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": %d,"
@@ -68,56 +74,119 @@ static inline void faults_write_config(const struct fault_setting *s)
         "\"params\": {\"lr\": 1e-3}}, %s"
         "\"zinf\": {\"placement\": \"exact\", \"schedule\": \"%s\", \"durability\": \"%s\","
         "\"durability_flush\": %s, \"async_save\": %s, \"io_engine\": \"%s\", \"pack\": \"%s\", "
-        "\"seats\": %d%s},"
+        "\"seats\": %d%s%s},"
         "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": %.0f,"
         "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": %s},"
         "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": %s}}}",
         s->accumulation, strcmp(s->schedule, "update-in-place") != 0, s->kind, number, s->schedule,
         fault_keeps_steps(s) ? "step" : "auto", s->flush ? "true" : "false",
         s->async ? "true" : "false", s->engine ? s->engine : "auto", s->packs ? "state" : "off",
-        s->seats, s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", s->sub_group,
-        s->param, paths, s->optimizer, paths);
+        s->seats, s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", quantize,
+        s->sub_group, s->param, paths, s->optimizer, paths);
     CHECKF(!zinf_file_write_atomic(faults_config, content, strlen(content)), "%s", zinf_error());
 }
 
 static inline int faults_command(const char *const *words)
 {
-    int n = 1;
+    static const struct cli_command *const commands[] = {&cli_train,    &cli_verify, &cli_eval,
+                                                         &cli_generate, &cli_export, &cli_init};
+    int n = 1, i = 0;
     while (words[n])
         n++;
-    const struct cli_command *command = !strcmp(words[1], "verify") ? &cli_verify : &cli_train;
-    return cli_run(command, n - 1, (char **)(uintptr_t)(words + 1));
+    while (strcmp(words[1], commands[i]->name))
+        i++;
+    return cli_run(commands[i], n - 1, (char **)(uintptr_t)(words + 1));
 }
 
-/* zinf with these words, standard error into the file "said"; words ends with NULL. */
+/* A port that is free, and the one behind it. */
+static inline int faults_port(void)
+{
+    for (int tries = 0; tries < 1000; tries++) {
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+        int port = 20000 + (getpid() * 31 + rand() * 2) % 12000, good = 1;
+        for (int i = 0; i < 2 && good; i++) {
+            int fd = socket(AF_INET, SOCK_STREAM, 0);
+            at.sin_port = htons((uint16_t)(port + i));
+            good = !bind(fd, (struct sockaddr *)&at, sizeof at);
+            close(fd);
+        }
+        if (good)
+            return port;
+    }
+    return 20000;
+}
+
+/* The other processes of a training, as torchrun starts them; this one is rank 0. */
+static inline void faults_start_ranks(const char *const *words)
+{
+    char number[16];
+    setpgid(0, 0);
+    snprintf(number, sizeof number, "%d", faults_port());
+    setenv("MASTER_PORT", number, 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("ZINF_NET_SECRET", "0123456789abcdef0123456789abcdef", 1);
+    snprintf(number, sizeof number, "%d", faults_ranks);
+    setenv("WORLD_SIZE", number, 1);
+    setenv("LOCAL_WORLD_SIZE", number, 1);
+    for (int rank = faults_ranks; rank-- > 0;) {
+        snprintf(number, sizeof number, "%d", rank);
+        setenv("RANK", number, 1);
+        setenv("LOCAL_RANK", number, 1);
+        if (!rank || fork())
+            continue;
+        int status = faults_command(words);
+        fflush(NULL);
+        _exit(status);
+    }
+}
+
+/* zinf with these words, standard output and error into the files "made" and "said"; words ends
+ * with NULL. */
 static inline pid_t faults_start(const char *const *words)
 {
+    char made[600];
     fflush(stdout);
     pid_t child = fork();
     if (child)
         return child;
-    dup2(open("/dev/null", O_WRONLY), 1);
-    dup2(open(faults_said, O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
+    dup2(open(in_work(made, "made"), O_WRONLY | O_CREAT | O_TRUNC, 0666), 1);
+    dup2(open(faults_said, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666), 2);
     if (faults_preload) {
         setenv("LD_PRELOAD", faults_preload, 1);
         execv(faults_zinf, (char *const *)(uintptr_t)words);
         _exit(127);
     }
+    if (faults_ranks > 1 && !strcmp(words[1], "train"))
+        faults_start_ranks(words);
     int status = faults_command(words);
     fflush(NULL);
     _exit(status);
+}
+
+/* The ranks that a killed one leaves, too. */
+static inline void faults_end_ranks(pid_t first)
+{
+    if (faults_ranks > 1) {
+        kill(-first, SIGKILL);
+        while (waitpid(-first, NULL, 0) > 0)
+            ;
+    }
 }
 
 static inline int faults_wait(pid_t child)
 {
     int status = -1;
     for (int waited_ms = 0; waited_ms < 120000; waited_ms++) {
-        if (waitpid(child, &status, WNOHANG) == child)
+        if (waitpid(child, &status, WNOHANG) == child) {
+            while (waitpid(-child, NULL, 0) > 0) /* other ranks */
+                ;
             return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+        }
         usleep(1000);
     }
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
+    faults_end_ranks(child);
     return 2000; /* it hung */
 }
 
@@ -209,6 +278,7 @@ static inline void faults_begin(const char *name)
     char path[700];
     const char *build = getenv("BUILDDIR");
     make_work(name);
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* ranks whose first one was killed */
     snprintf(faults_zinf, sizeof faults_zinf, "%s/zinf", build ? build : ".");
     in_work(faults_config, "config.json");
     in_work(faults_said, "said");

@@ -54,6 +54,7 @@ static inline bool live_until(const struct fault_setting *s, int lines)
     usleep(faults_draw(3000));
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
+    faults_end_ranks(child);
     return WIFSIGNALED(status) && faults_log_lines(faults_out) < atoi(FAULT_STEPS);
 }
 

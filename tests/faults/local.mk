@@ -11,7 +11,7 @@ tests_faults_damage_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_damage_test_LDADD = $(fault_ldadd)
 tests_faults_damage_test_LDFLAGS = $(fault_ldflags)
 tests_faults_inputs_test_SOURCES = tests/faults/inputs_test.c tests/faults/damage.h \
-	tests/faults/outcomes.h tests/faults/killed.h $(fault_headers)
+	tests/faults/outcomes.h tests/faults/killed.h tests/faults/uses.h $(fault_headers)
 tests_faults_inputs_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_inputs_test_LDADD = $(fault_ldadd)
 tests_faults_inputs_test_LDFLAGS = $(fault_ldflags)

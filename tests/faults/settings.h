@@ -21,9 +21,10 @@ struct fault_setting {
     double sub_group;
     int paths, accumulation, seats;
     bool saves, async, flush, packs;
-    const char *number; /* bf16, fp16 or fp32 */
-    const char *kind;   /* of the optimizer */
-    const char *engine; /* of I/O; NULL: auto */
+    const char *number;   /* bf16, fp16 or fp32 */
+    const char *kind;     /* of the optimizer */
+    const char *engine;   /* of I/O; NULL: auto */
+    const char *quantize; /* of the frozen base: nf4, int8; NULL: none */
 };
 
 /* Those whose steps outlive a process are drawn twice as often, and that with all on the drive
@@ -85,12 +86,12 @@ static inline struct fault_setting fault_setting_of(int n)
 static inline const char *fault_setting_text(const struct fault_setting *s, char text[200])
 {
     static const char *const models[] = {"dense", "adapted", "experts"};
-    snprintf(text, 200, "%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s%s%s%s",
-             models[s->model], s->param, s->optimizer, s->schedule, s->kind, s->number,
-             s->sub_group, s->paths, s->paths == 2 ? "s" : "", s->accumulation,
-             s->seats > 1 ? ", 2 seats" : "", s->saves ? ", saves" : "", s->async ? " async" : "",
-             s->flush ? ", flushed" : "", s->packs ? ", packed" : "", s->engine ? ", " : "",
-             s->engine ? s->engine : "");
+    snprintf(text, 200, "%s%s%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s%s%s%s",
+             models[s->model], s->quantize ? " " : "", s->quantize ? s->quantize : "", s->param,
+             s->optimizer, s->schedule, s->kind, s->number, s->sub_group, s->paths,
+             s->paths == 2 ? "s" : "", s->accumulation, s->seats > 1 ? ", 2 seats" : "",
+             s->saves ? ", saves" : "", s->async ? " async" : "", s->flush ? ", flushed" : "",
+             s->packs ? ", packed" : "", s->engine ? ", " : "", s->engine ? s->engine : "");
     return text;
 }
 

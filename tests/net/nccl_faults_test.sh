@@ -33,7 +33,7 @@ if [ "$rank" = 1 ]; then
 fi
 exec "$@"
 EOF
-port=$((20000 + $$ % 10000 * 4))
+port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 # Rank 1 of two is in trouble; rank 0 ends in time, and with an error.
 torchrun() { # trouble, options...
     TROUBLE=$1

@@ -14,7 +14,7 @@ export ZINF_STANDIN_PROCESSES ZINF_STANDIN_STRICT ZINF_STANDIN_GPUS ZINF_STANDIN
 program=$BUILDDIR/tests/net/linked_ranks
 
 # What torchrun sets; it listens at MASTER_PORT itself.
-port=$((20000 + $$ % 10000 * 4))
+port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 own= # each process sees one GPU alone
 as_torchrun() { # how many, arguments...
     n=$1

@@ -13,7 +13,7 @@ mkdir "$work/drive" || exit 99
 rank_config "$work/one.json" 2 4 nvme "$work/drive" ", \"timeout\": $timeout, \"durability\": \"step\""
 rank_config "$work/two.json" 2 2 nvme "$work/drive" ", \"timeout\": $timeout, \"durability\": \"step\""
 make_rank_model
-port=$((21000 + $$ % 9000 * 4))
+port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 secret=0123456789abcdef0123456789abcdef
 options="$options --progress none"
 

@@ -30,7 +30,16 @@ int zinf_checkpoint_look(const char *folder,
 
 int zinf_adapter_verify(const char *folder)
 {
-    return identity_check_own(folder);
+    cJSON *identity = NULL, *config = NULL;
+    char *path = zinf_path_join(folder, ZINF_ADAPTER_CONFIG);
+    int whole = path ? identity_check_own(folder) : -ENOMEM, code = whole;
+    if (whole > 0 && !(code = identity_read(folder, &identity)) &&
+        !(code = zinf_json_read_file(path, 1u << 24, ZINF_JSON_STRICT, &config)))
+        code = identity_check_files(identity, config, folder);
+    cJSON_Delete(config);
+    cJSON_Delete(identity);
+    free(path);
+    return code < 0 ? code : whole;
 }
 
 int zinf_checkpoint_list(const char *output,

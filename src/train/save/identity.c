@@ -51,6 +51,52 @@ int identity_of_model(cJSON **out, const struct zinf_model *model, const char *f
     return code;
 }
 
+static int check_known_file(void *arg, const char *path, const char *name)
+{
+    const cJSON *sums = arg;
+    const char *then = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(sums, name));
+    uint64_t bytes, sum;
+    char now[20];
+    /* a training may have written the template that it was told */
+    int code = then && strcmp(name, "chat_template.jinja") != 0
+                   ? checkpoint_sum_file(path, &bytes, &sum)
+                   : 1;
+    if (code)
+        return code < 0 ? code : 0;
+    snprintf(now, sizeof now, "%016" PRIx64, sum);
+    if (strcmp(then, now) != 0)
+        return zinf_fail(-EBADMSG,
+                         "%s is not what the adapter was trained with: put it back, or remove the "
+                         "adapter_base.json beside it if you changed it on purpose",
+                         path);
+    return 0;
+}
+
+/* alpha and its like, which the weights' own sum does not know */
+static int check_known_choice(const cJSON *then, const cJSON *config, const char *folder)
+{
+    cJSON *now = changes_without_words(config);
+    struct change c;
+    int code = now ? 0 : fail_memory();
+    if (!code && then && changes_find(then, now, &c))
+        code = zinf_fail(-EBADMSG,
+                         "%s/" ZINF_ADAPTER_CONFIG ": %s was %s when the adapter was saved, and is "
+                         "%s: put it back, or remove the adapter_base.json beside it if you "
+                         "changed it on purpose",
+                         folder, c.path, c.then, c.now);
+    cJSON_Delete(now);
+    return code;
+}
+
+int identity_check_files(const cJSON *identity, const cJSON *config, const char *folder)
+{
+    cJSON *sums = cJSON_GetObjectItemCaseSensitive(identity, "files");
+    const cJSON *then = cJSON_GetObjectItemCaseSensitive(identity, "adapter");
+    int code = config ? check_known_choice(then, config, folder) : 0;
+    return code ? code
+                : zinf_folder_companions(folder, ZINF_COMPANIONS_TOKENIZER, check_known_file, sums);
+}
+
 int identity_add_base(cJSON *identity, struct zinf_tensors *weights)
 {
     cJSON *base = cJSON_AddObjectToObject(identity, "base");

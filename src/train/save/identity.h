@@ -52,6 +52,10 @@ int identity_compare(const cJSON *saved, const cJSON *now, const struct identity
 
 /* ---- of an adapter's folder: adapter_base.json ---- */
 
+/* The tokenizer's files in folder, and its adapter's configuration if it is not NULL, are those
+ * that identity knows. -EBADMSG names what is not. */
+int identity_check_files(const cJSON *identity, const cJSON *config, const char *folder);
+
 /* own: XXH3 of its adapter_model.safetensors, as it was handed to the drive. */
 int identity_write(const cJSON *identity, uint64_t own, const char *folder);
 /* Before other weights are put there: what is known of those before would speak against them. */

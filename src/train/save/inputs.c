@@ -446,3 +446,44 @@ int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg)
     cJSON_Delete(inputs);
     return code;
 }
+
+/* ---- what a refusal may come of ---- */
+
+struct change_seen {
+    char refusal[4096], text[1600];
+};
+
+static void see_change(void *arg, const char *path, const char *problem)
+{
+    struct change_seen *seen = arg;
+    const char *name = strrchr(path, '/');
+    const bool said = strstr(seen->refusal, name ? name + 1 : path);
+    if (problem && !said && !*seen->text)
+        snprintf(seen->text, sizeof seen->text, "%s: %s", path, problem);
+}
+
+int zinf_run_inputs_explain(const char *output, int code)
+{
+    struct change_seen seen = {.text = ""};
+    const struct seeing s = {see_change, &seen};
+    cJSON *inputs = NULL;
+    snprintf(seen.refusal, sizeof seen.refusal, "%s", zinf_error());
+    const bool known = !inputs_read(output, &inputs);
+    for (int folders = 0; known && folders < 2; folders++) {
+        const cJSON *list = cJSON_GetObjectItemCaseSensitive(inputs, folders ? "folders" : "files");
+        cJSON *entry;
+        cJSON_ArrayForEach(entry, list)
+        {
+            /* weights take long to read, and decide nothing before the first step */
+            cJSON_DeleteItemFromObject(entry, "weights");
+            const char *path = zinf_json_word(entry, "path");
+            if (!access(path, F_OK) &&
+                (folders ? verify_folder(&s, entry) : verify_file(&s, entry)) && !*seen.text)
+                snprintf(seen.text, sizeof seen.text, "%s", zinf_error());
+        }
+    }
+    cJSON_Delete(inputs);
+    if (*seen.text)
+        return zinf_fail(code, "%s; what may be the reason: %s", seen.refusal, seen.text);
+    return zinf_fail(code, "%s", seen.refusal);
+}

@@ -337,6 +337,8 @@ int zinf_adapter_join(const struct zinf_joined_adapter *adapters, int n, const c
         code = open_part(&j.parts[k], adapters[k].folder, adapters[k].weight);
     if (!code)
         code = check_bases(&j);
+    for (int k = 0; !code && k < n; k++)
+        code = identity_check_files(j.parts[k].identity, j.parts[k].config, j.parts[k].folder);
     if (!code)
         code = check_output(&j);
     if (!code)

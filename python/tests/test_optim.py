@@ -1,0 +1,192 @@
+"""Optimizers against torch's own, with state in RAM and on a drive."""
+
+import gc
+import os
+import unittest
+
+import zinf
+from common import Case
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+STEPS = 50
+
+
+class LionAsWritten:
+    """Algorithm 2 of arXiv 2302.06675. unsure: elements whose sign was once that of a sum that
+    cancels to rounding, and so may be either."""
+
+    def __init__(self, params, lr, betas, weight_decay):
+        self.params, self.lr, self.betas, self.weight_decay = params, lr, betas, weight_decay
+        self.moments = [torch.zeros_like(p) for p in params]
+        self.sizes = [torch.zeros_like(p) for p in params]  # moments of the gradients' sizes
+        self.unsure = [torch.zeros_like(p, dtype=torch.bool) for p in params]
+
+    def step(self):
+        with torch.no_grad():
+            for p, m, size, unsure in zip(self.params, self.moments, self.sizes, self.unsure):
+                c = self.betas[0] * m + (1 - self.betas[0]) * p.grad
+                of = self.betas[0] * size + (1 - self.betas[0]) * p.grad.abs()
+                unsure |= (c.abs() < 1e-5 * of) & (of != 0)
+                size.mul_(self.betas[1]).add_(p.grad.abs(), alpha=1 - self.betas[1])
+                # Two steps, as there: a sign's steps are all of one size, and so are their
+                # roundings, which add up. Nor p * (1 - lr decay), a factor that is rounded itself.
+                p.add_(p.clone(), alpha=-self.lr * self.weight_decay)
+                p.sub_(self.lr * torch.sign(c))
+                m.mul_(self.betas[1]).add_(p.grad, alpha=1 - self.betas[1])
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Optimizers(Case):
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)  # for so small tensors
+
+    def model(self, dtype=None):
+        """A small transformer, the same each time. Without biases: that of keys has a gradient of
+        nothing but rounding, by which Adam would divide."""
+        torch.manual_seed(3)
+        layer = torch.nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True, bias=False)
+        model = torch.nn.Sequential(torch.nn.Embedding(65, 32), layer, torch.nn.Linear(32, 65))
+        return model.to(dtype or torch.float32)
+
+    def learn(self, model, optimizer, steps=STEPS, first=0, scheduler=None, tape=None):
+        """The weights after these steps. tape: gradients of each step, played where it has them,
+        else recorded."""
+        for i in range(first, first + steps):
+            generator = torch.Generator().manual_seed(i)
+            ids = torch.randint(65, (4, 17), generator=generator)
+            out = model(ids[:, :-1]).float().flatten(0, 1)
+            loss = torch.nn.functional.cross_entropy(out, ids[:, 1:].flatten())
+            model.zero_grad()
+            loss.backward()
+            if tape is not None and i < len(tape):
+                for p, grad in zip(model.parameters(), tape[i]):
+                    p.grad.copy_(grad)
+            elif tape is not None:
+                tape.append([p.grad.clone() for p in model.parameters()])
+            optimizer.step()
+            if scheduler:
+                scheduler.step()
+        return torch.cat([p.detach().float().flatten() for p in model.parameters()])
+
+    def close(self, made, wanted):
+        off = ((made - wanted).norm() / wanted.norm()).item()
+        self.assertLess(off, 1e-6)
+        self.assertGreater((wanted - self.start()).norm().item(), 1e-3)
+
+    def start(self):
+        return torch.cat([p.detach().flatten() for p in self.model().parameters()])
+
+    def drive(self, **more):
+        return {"state": "nvme", "path": self.folder, "buffer_bytes": 100_000, **more}
+
+    def cases(self):
+        own = torch.optim
+        yield "AdamW", dict(lr=1e-3, weight_decay=0.1), own.AdamW
+        yield "Adam", dict(lr=1e-3, weight_decay=1e-3), own.Adam
+        yield "Adagrad", dict(lr=1e-3, weight_decay=1e-3, initial_accumulator_value=0.1), own.Adagrad
+        yield "SGD", dict(lr=1e-2, momentum=0.9, weight_decay=1e-3), own.SGD
+        yield "Lion", dict(lr=1e-4, betas=(0.9, 0.99), weight_decay=0.1), LionAsWritten
+
+    def test_against_torch_and_the_same_bits_on_a_drive(self):
+        for name, settings, own in self.cases():
+            with self.subTest(name):
+                model, kind = self.model(), getattr(zinf, name)
+                # A sign has no small errors: both see the same gradients.
+                tape = [] if name == "Lion" else None
+                reference = own(list(model.parameters()), **settings)
+                wanted = self.learn(model, reference, tape=tape)
+                model = self.model()
+                made = self.learn(model, kind(model.parameters(), **settings), tape=tape)
+                unsure = torch.zeros_like(made, dtype=torch.bool)
+                if name == "Lion":
+                    unsure = torch.cat([u.flatten() for u in reference.unsure])
+                    self.assertLess(unsure.float().mean().item(), 2e-3)
+                self.close(torch.where(unsure, wanted, made), wanted)
+                model = self.model()
+                there = self.learn(
+                    model, kind(model.parameters(), **settings, **self.drive()), tape=tape
+                )
+                self.assertTrue(torch.equal(made, there))
+
+    def test_masters_of_bf16(self):
+        settings = dict(lr=1e-3, weight_decay=0.1)
+        model = self.model(torch.bfloat16)
+        optimizer = zinf.AdamW(model.parameters(), **settings)
+        made = self.learn(model, optimizer)
+        for p in model.parameters():
+            master = optimizer.state[p]["master"]
+            self.assertTrue(torch.equal(master.to(torch.bfloat16), p.detach()))
+        model = self.model(torch.bfloat16)
+        there = self.learn(model, zinf.AdamW(model.parameters(), **settings, **self.drive()))
+        self.assertTrue(torch.equal(made, there))
+
+    def test_saved_loaded_and_from_torch(self):
+        whole_model = self.model()
+        whole = self.learn(whole_model, zinf.AdamW(whole_model.parameters()), 10)
+        for first, second in (({}, self.drive()), (self.drive(), {}), (self.drive(), self.drive())):
+            model = self.model()
+            before = zinf.AdamW(model.parameters(), **first)
+            self.learn(model, before, 6)
+            torch.save(before.state_dict(), self.path("state.pt"))
+            after = zinf.AdamW(model.parameters(), lr=9.0, **second)
+            after.load_state_dict(torch.load(self.path("state.pt")))
+            self.assertTrue(torch.equal(self.learn(model, after, 4, 6), whole))
+        model = self.model()
+        own = torch.optim.AdamW(model.parameters())
+        self.learn(model, own, 6)
+        ours = zinf.AdamW(model.parameters())
+        ours.load_state_dict(own.state_dict())
+        self.close(self.learn(model, ours, 4, 6), whole)
+
+    def test_groups_schedules_and_frozen_parameters(self):
+        results = []
+        for kind, more in ((torch.optim.AdamW, {}), (zinf.AdamW, {}), (zinf.AdamW, self.drive())):
+            model = self.model()
+            model[0].weight.requires_grad_(False)
+            groups = [
+                {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+                {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
+            ]
+            optimizer = kind(groups, lr=1e-3, **more)
+            schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, 1.0, 20)
+            results.append(self.learn(model, optimizer, scheduler=schedule))
+        self.close(results[1], results[0])
+        self.assertTrue(torch.equal(results[1], results[2]))
+
+    def test_parameters_that_are_not_in_one_piece(self):
+        results = []
+        for kind in (torch.optim.AdamW, zinf.AdamW):
+            weight = torch.nn.Parameter(torch.arange(12.0).view(3, 4).t())
+            self.assertFalse(weight.is_contiguous())
+            optimizer = kind([weight], lr=0.1)
+            for _ in range(5):
+                optimizer.zero_grad()
+                (weight * weight).sum().backward()
+                optimizer.step()
+            results.append(weight.detach())
+        self.assertLess((results[0] - results[1]).abs().max().item(), 1e-5)
+
+    def test_folders_go_and_errors_are_said(self):
+        model = self.model()
+        optimizer = zinf.AdamW(model.parameters(), **self.drive())
+        self.learn(model, optimizer, 1)
+        self.assertEqual(len(os.listdir(self.folder)), 1)
+        with self.assertRaisesRegex(zinf.OptionError, "added after the drives were filled"):
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]})
+        del optimizer
+        gc.collect()
+        self.assertEqual(os.listdir(self.folder), [])
+        with self.assertRaisesRegex(zinf.OptionError, "needs path"):
+            zinf.AdamW(model.parameters(), state="nvme")
+        with self.assertRaisesRegex(zinf.OptionError, "state is 'disk'"):
+            zinf.AdamW(model.parameters(), state="disk")
+        with self.assertRaisesRegex(zinf.UnsupportedError, "float64"):
+            zinf.AdamW([torch.nn.Parameter(torch.ones(2, dtype=torch.float64))])
+        gone = zinf.AdamW(model.parameters(), state="nvme", path=self.path("nowhere"))
+        with self.assertRaisesRegex(zinf.NotFoundError, "nowhere"):
+            gone.step()
