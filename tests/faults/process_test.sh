@@ -64,7 +64,7 @@ fi
 # Limits that shells and schedulers set, in KiB.
 if [ -z "$ZINF_SANITIZER" ]; then
     # The environment is on the stack too, and make's lists every test.
-    (unset MAKEFLAGS MFLAGS TESTS && ulimit -s 80 && exec $train --output shallow --steps 4 >said.out 2>said.err)
+    (ulimit -s 80 && exec env -i PATH="$PATH" $train --output shallow --steps 4 >said.out 2>said.err)
     same shallow
     verdict $? "a stack of 80 KiB"
     (ulimit -v 200000 && exec timeout 60 "$zinf" help >said.out 2>said.err)
