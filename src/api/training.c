@@ -16,6 +16,8 @@ int job_train_check(const struct zinf_job *c)
         return zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
     if (c->texts.metrics.n && !c->eval_data.n)
         return zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
+    if (c->eval_every && !c->eval_data.n)
+        return zinf_fail(-EINVAL, "--eval-every is of evaluations: pass --eval-data");
     return 0;
 }
 

@@ -30,6 +30,11 @@ sources() { # folders...
     find "$@" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort
 }
 
+# ---- scripts ----
+
+find tests -name '*_test.sh' ! -perm -u+x >"$work/scripts"
+judge "test scripts may be executed" "$work/scripts"
+
 # ---- words of a family ----
 
 words() { # words as a pattern, the file where they may stand
