@@ -327,6 +327,13 @@ const struct zinf_file_tensor *zinf_file_map_find(const struct zinf_file_map *ma
     return NULL;
 }
 
+const char *zinf_piece_name(const struct zinf_piece *piece, const char *prefix, char *buffer,
+                            size_t buffer_bytes)
+{
+    snprintf(buffer, buffer_bytes, "%s%s", piece->plain_name ? "" : prefix, piece->name);
+    return buffer;
+}
+
 const char *zinf_file_tensor_name(const struct zinf_file_tensor *tensor, const char *prefix,
                                   char *buffer, size_t buffer_bytes)
 {

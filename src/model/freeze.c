@@ -1,6 +1,7 @@
 /* freeze: patterns over names to units that are frozen, and companions of what is not. */
 #include "model/freeze.h"
 #include "model/companion.h"
+#include "model/tensors.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ static bool is_frozen(struct freeze_choice *c, const struct zinf_piece *piece, c
     bool frozen = false;
     size_t i = 0;
     const cJSON *item;
-    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : prefix, piece->name);
+    zinf_piece_name(piece, prefix, name, sizeof name);
     cJSON_ArrayForEach(item, c->patterns)
     {
         bool stays = item->valuestring[0] == '!';

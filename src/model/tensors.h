@@ -54,7 +54,9 @@ const struct zinf_file_tensor *zinf_file_map_find(const struct zinf_file_map *ma
                                                   const char *name);
 /* How many parts are of the same slab as one of them, from it on. */
 uint32_t zinf_file_slab_parts(const struct zinf_file_tensor *tensor, uint32_t first);
-/* The name in a file whose tensors have this prefix, into buffer (returned). */
+/* Names in a file whose tensors have this prefix, into buffer (returned). */
+const char *zinf_piece_name(const struct zinf_piece *piece, const char *prefix, char *buffer,
+                            size_t buffer_bytes);
 const char *zinf_file_tensor_name(const struct zinf_file_tensor *tensor, const char *prefix,
                                   char *buffer, size_t buffer_bytes);
 

@@ -5,6 +5,7 @@
  * the model, and nothing of it is written.
  */
 #include "formats/formats.h"
+#include "model/tensors.h"
 #include "train/setup.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ static int range_of(const struct setup *s, const struct zinf_tensors *file, cons
 {
     char name[160];
     const struct zinf_row_map *m = &piece->rows;
-    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : prefix, piece->name);
+    zinf_piece_name(piece, prefix, name, sizeof name);
     const struct zinf_tensor_info *info = zinf_tensors_find(file, name);
     enum zinf_dtype dtype;
     if (t->exact)

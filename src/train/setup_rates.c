@@ -5,6 +5,7 @@
  * alike.
  */
 #include "train/setup_rates.h"
+#include "model/tensors.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -135,8 +136,7 @@ static int rule_of(const struct setup *s, const cJSON *rules, const struct zinf_
     char name[192];
     int i = 0;
     const cJSON *rule;
-    snprintf(name, sizeof name, "%s%s",
-             piece->plain_name ? "" : zinf_model_family(s->model)->prefix, piece->name);
+    zinf_piece_name(piece, zinf_model_family(s->model)->prefix, name, sizeof name);
     cJSON_ArrayForEach(rule, rules)
     {
         const cJSON *pattern = cJSON_GetObjectItemCaseSensitive(rule, "pattern");

@@ -148,37 +148,31 @@ static void test_folders_of_bitsandbytes(void)
     check_folder("llama_int8", "llama_b", eight);
 }
 
-/* Experts of which a folder has 4-bit numbers with exponents: the numbers that transformers makes
- * of them, in a folder of its own, train the same; wherever they live. */
-static void test_folder_of_exponents(void)
+/* The numbers that transformers makes of a quantised folder, in a folder of their own, train the
+ * same, wherever they live. */
+static void check_numbers(const char *folder, const char *numbers)
 {
     static const char *const precisions[] = {NULL, bf16};
     for (int i = 0; i < 2; i++) {
         struct setting s = quantized(precisions[i], as_it_is);
         struct outcome as_read, as_numbers;
-        take_fixture("gpt_oss_mxfp4");
-        check_places("gpt_oss_mxfp4", precisions[i], as_it_is, i ? 1 : 4);
+        take_fixture(folder);
+        check_places(folder, precisions[i], as_it_is, i ? 1 : 4);
         run(&s, "read", &as_read);
-        take_fixture("gpt_oss_c");
+        take_fixture(numbers);
         run(&s, "numbers", &as_numbers);
-        check_same(&as_numbers, &as_read, "gpt_oss_mxfp4");
+        check_same(&as_numbers, &as_read, folder);
     }
 }
 
-/* A folder in FP8, likewise. */
+static void test_folder_of_exponents(void)
+{
+    check_numbers("gpt_oss_mxfp4", "gpt_oss_c");
+}
+
 static void test_folder_of_floats_of_8_bits(void)
 {
-    static const char *const precisions[] = {NULL, bf16};
-    for (int i = 0; i < 2; i++) {
-        struct setting s = quantized(precisions[i], as_it_is);
-        struct outcome as_read, as_numbers;
-        take_fixture("fp8/qwen3");
-        check_places("fp8/qwen3", precisions[i], as_it_is, i ? 1 : 4);
-        run(&s, "read", &as_read);
-        take_fixture("fp8/numbers");
-        run(&s, "numbers", &as_numbers);
-        check_same(&as_numbers, &as_read, "fp8/qwen3");
-    }
+    check_numbers("fp8/qwen3", "fp8/numbers");
 }
 
 /* Without double quantisation, which is not offered while loading, it is another model. */

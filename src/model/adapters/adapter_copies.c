@@ -5,6 +5,7 @@
  */
 #include "model/adapters/adapter_attach.h"
 #include "model/model.h"
+#include "model/tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ struct copying {
 /* The path of the module that the piece is of, whatever tensor of it. */
 static void module_of(const struct attaching *at, const struct zinf_piece *piece, char path[128])
 {
-    snprintf(path, 128, "%s%s", piece->plain_name ? "" : at->prefix, piece->name);
+    zinf_piece_name(piece, at->prefix, path, 128);
     char *dot = strrchr(path, '.');
     if (dot)
         *dot = 0;

@@ -136,8 +136,9 @@ static int open_steps(struct zinf_trainer *t, struct zinf_steps_options *options
     if (code != -EINVAL)
         return code;
     options->layout = layout_number(t, !t->setup.packs);
-    if (zinf_steps_open(&d->steps, t->plan.store, options))
-        return zinf_fail(-EINVAL, "the store holds another model or another plan of it");
+    code = zinf_steps_open(&d->steps, t->plan.store, options);
+    if (code)
+        return code;
     d->wants_packed = !t->setup.packs;
     if (d->wants_packed)
         return zinf_fail(-EINVAL, "the steps of this run are packed: set zinf.pack to \"state\"");

@@ -36,19 +36,11 @@ static bool is_changed(const struct merging *m, const struct zinf_file_tensor *w
     for (uint32_t i = 0; i < g->n_adapted; i++)
         if (t == &g->units[g->adapted[i].unit].tensors[g->adapted[i].tensor])
             return true;
-    for (uint32_t p = 0; p < t->n_pieces; p++) {
-        const char *prefix = t->pieces[p].plain_name ? "" : zinf_model_family(m->model)->prefix;
-        snprintf(name, sizeof name, "%s%s", prefix, t->pieces[p].name);
-        if (merge_find_copy(m, name))
+    for (uint32_t p = 0; p < t->n_pieces; p++)
+        if (merge_find_copy(m, zinf_piece_name(&t->pieces[p], zinf_model_family(m->model)->prefix,
+                                               name, sizeof name)))
             return true;
-    }
     return false;
-}
-
-/* The weight's name as this folder has it: a folder may leave out the family's prefix. */
-static bool is_weight(const struct zinf_file_tensor *weight, const char *bare)
-{
-    return !strcmp(bare, weight->name);
 }
 
 enum merge_fate merge_fate_of(const struct merging *m, const struct zinf_tensor_info *info,
@@ -70,7 +62,7 @@ enum merge_fate merge_fate_of(const struct merging *m, const struct zinf_tensor_
                         m->base, weight->name, zinf_form_name(t->form));
         return MERGE_REFUSED;
     }
-    if (!is_weight(weight, bare))
+    if (strcmp(bare, weight->name))
         return MERGE_DROPPED;
     const struct zinf_quantized as = zinf_piece_quantized(t, piece);
     plain->rank = 2;

@@ -113,7 +113,7 @@ static int read_values(void *context, const struct zinf_tensor *tensor,
     const struct source *s = g->source;
     const bool from_base = !g->file && piece->of_base && s->base;
     char name[160];
-    snprintf(name, sizeof name, "%s%s", piece->plain_name ? "" : s->prefix, piece->name);
+    zinf_piece_name(piece, s->prefix, name, sizeof name);
     const struct zinf_tensors *file = from_base ? s->base : g->file;
     const struct zinf_tensor_info *info = !file       ? NULL
                                           : from_base ? find_in_base(s, piece)

@@ -300,8 +300,7 @@ static int make_image(const struct quantizing *p, const struct zinf_gather *gath
     const struct setup *s = p->source->setup;
     char weight[160];
     bool is_there = file && zinf_model_facts(s->model)->quantized_file;
-    snprintf(weight, sizeof weight, "%s%s", p->piece->plain_name ? "" : p->source->prefix,
-             p->piece->name);
+    zinf_piece_name(p->piece, p->source->prefix, weight, sizeof weight);
     int code = is_there ? read_quantized(p, file, weight) : quantize(p, gather);
     return code ? code : check_finite(p, weight);
 }
