@@ -183,27 +183,42 @@ class TransformersTrainer(Case):
 
 @unittest.skipUnless(torch and trl, "trl, transformers, datasets or torch is not installed")
 class TrlTrainer(Case):
+    def losses(self, kind, name, model, **more):
+        texts = [{"prompt": f"w{i} w{i * 7 % 50} ", "completion": f"w{i + 1} w3 w{i % 5}"} for i in range(20)]
+        arguments = trl.SFTConfig(
+            output_dir=self.path(name), per_device_train_batch_size=2, max_steps=7, learning_rate=1e-2,
+            logging_steps=1, use_cpu=True, disable_tqdm=True, save_strategy="no", report_to=[],
+            max_length=32, bf16=False, gradient_checkpointing=False,
+        )  # fmt: skip
+        trainer = kind(
+            model=model, args=arguments, processing_class=words(),
+            train_dataset=datasets.Dataset.from_list(texts), **more,
+        )  # fmt: skip
+        trainer.remove_callback(transformers.PrinterCallback)
+        trainer.train()
+        found = [float(line["loss"]) for line in trainer.state.log_history if "loss" in line]
+        self.assertEqual(len(found), 7)
+        return found
+
+    def check(self, found, expected):
+        for mine, theirs in zip(found, expected):
+            self.assertAlmostEqual(mine, theirs, delta=1e-5 * max(1, abs(theirs)))
+
     def test_the_same_script(self):
         from zinf.integrations.trl import SFTTrainer
 
-        texts = [{"prompt": f"w{i} w{i * 7 % 50} ", "completion": f"w{i + 1} w3 w{i % 5}"} for i in range(20)]
-        losses = {}
-        for name, kind in (("there", trl.SFTTrainer), ("here", SFTTrainer)):
-            arguments = trl.SFTConfig(
-                output_dir=self.path(name), per_device_train_batch_size=2, max_steps=7, learning_rate=1e-2,
-                logging_steps=1, use_cpu=True, disable_tqdm=True, save_strategy="no", report_to=[],
-                max_length=32, bf16=False, gradient_checkpointing=False,
-            )  # fmt: skip
-            trainer = kind(
-                model=small_model(), args=arguments, processing_class=words(),
-                train_dataset=datasets.Dataset.from_list(texts),
-            )  # fmt: skip
-            trainer.remove_callback(transformers.PrinterCallback)
-            trainer.train()
-            losses[name] = [line["loss"] for line in trainer.state.log_history if "loss" in line]
-        self.assertEqual(len(losses["here"]), 7)
-        for mine, theirs in zip(losses["here"], losses["there"]):
-            self.assertAlmostEqual(float(mine), float(theirs), delta=1e-5 * max(1, abs(float(theirs))))
+        expected = self.losses(trl.SFTTrainer, "there", small_model())
+        self.check(self.losses(SFTTrainer, "here", small_model()), expected)
+
+    @unittest.skipUnless(peft, "peft is not installed")
+    def test_adapters_above_a_folder_that_is_not_loaded(self):
+        from zinf.integrations.trl import SFTTrainer
+
+        small_model().save_pretrained(self.path("base"))
+        adapters = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"])
+        expected = self.losses(trl.SFTTrainer, "there", self.path("base"), peft_config=adapters)
+        found = self.losses(SFTTrainer, "here", self.path("base"), peft_config=adapters)
+        self.check(found, expected)
 
 
 if __name__ == "__main__":

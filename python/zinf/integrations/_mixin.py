@@ -32,6 +32,26 @@ def _saved(model: Any, folder: str, **how: Any) -> str:
     return folder
 
 
+def _begin_adapters(model: Any, seed: int) -> None:
+    """Gives adapters of a model without weights the values that PEFT begins with after TRL's seeding:
+    it draws for each layer that it makes, and then for its beginning."""
+    from peft.tuners.lora import LoraLayer
+
+    kept = torch.get_rng_state()
+    torch.manual_seed(seed)
+    for module in model.modules():
+        for name in getattr(module, "lora_A", {}) if isinstance(module, LoraLayer) else ():
+            for part in (module.lora_A, module.lora_B):
+                old = part[name]
+                made = torch.nn.Linear(old.in_features, old.out_features, old.bias is not None)
+                part[name] = made.to(old.weight.dtype)
+            module.reset_lora_parameters(name, model.peft_config[name].init_lora_weights)
+    torch.set_rng_state(kept)
+    for name, value in model.named_parameters():
+        if value.requires_grad and value.is_meta:
+            raise UnsupportedError(f"{name} is trained beside the adapters: give a model that is loaded")
+
+
 # ---- rows ----
 
 
@@ -190,6 +210,8 @@ class TrainsHere:
                 model = transformers.AutoModelForCausalLM.from_config(config)
             model.name_or_path = self._folder
         super().__init__(model, args, *rest, **more)
+        if self._folder is not None and _is_peft(self.model):
+            _begin_adapters(self.model, self.args.seed)
         for name in ("compute_loss_func", "model_init"):
             if getattr(self, name, None) is not None:
                 raise UnsupportedError(f"{name} has no counterpart in zinf: leave it out")
