@@ -186,17 +186,42 @@ static int resolve_seats(struct config_loader *loader)
     return code;
 }
 
+/* Ranks that share a tensor have the same samples. A result has the bits of as many parts as there
+ * are such ranks, unless it says how many. */
+static int resolve_tensor(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    int64_t *ranks = &config->mesh[1];
+    int code = 0;
+    if (!*ranks)
+        *ranks = 1;
+    if (!config->tensor_parts) {
+        config->tensor_parts = *ranks;
+        code = mark(loader, "zinf.tensor_parts", "as many as zinf.mesh.tensor");
+    }
+    if (!code && config->world_size % *ranks)
+        code = zinf_fail(-EINVAL,
+                         "%s is %lld, and this run has %lld rank%s, which is no multiple of it: "
+                         "start as many, as with --seats %lld",
+                         zinf_config_where(config, "zinf.mesh.tensor"), (long long)*ranks,
+                         (long long)config->world_size, config->world_size == 1 ? "" : "s",
+                         (long long)*ranks);
+    return code;
+}
+
 int zinf_config_resolve_batch(struct config_loader *loader)
 {
     struct zinf_config *config = loader->config;
-    int seats = resolve_seats(loader);
-    if (seats)
-        return seats;
+    int ranks = resolve_seats(loader);
+    if (!ranks)
+        ranks = resolve_tensor(loader);
+    if (ranks)
+        return ranks;
     bool train_given = is_given(loader, TRAIN);
     struct triple t = {.train = train_given ? config->train_batch_size : 0,
                        .micro = is_given(loader, MICRO) ? config->micro_batch : 0,
                        .accumulation = is_given(loader, ACCUMULATION) ? config->accumulation : 0,
-                       .world = config->world_size};
+                       .world = config->world_size / config->mesh[1]};
     int64_t whole;
     if (t.micro && t.accumulation &&
         (from_command_line(loader, MICRO) || from_command_line(loader, ACCUMULATION)))

@@ -82,6 +82,11 @@ int decoder_check_shards(const struct decoder *d)
     return code;
 }
 
+uint32_t decoder_shards_of_group(const struct decoder *d)
+{
+    return shard_groups_of(&d->shards, d->attention.n_kv_heads).shards;
+}
+
 /* ---- tensors ---- */
 
 /* Tensors of one place in the list, as one of rows `rows` of ours. */
@@ -103,15 +108,17 @@ static struct source source_of(const struct decoder_tensors *tensors, enum decod
 
 /* The tensor of a shard, or of a group that several have. */
 static int add_tensor(struct zinf_graph *graph, uint32_t unit, const struct source *s,
-                      uint64_t rows, uint64_t cols)
+                      uint32_t shard, uint64_t rows)
 {
+    const uint64_t cols = s->first->cols;
     const struct zinf_tensor tensor = {.rank = cols ? 2 : 1,
                                        .rows = rows,
                                        .cols = cols ? cols : 1,
                                        .decay = cols != 0,
                                        .init = s->first->init,
                                        .init_std = s->first->std,
-                                       .cut = true};
+                                       .cut = true,
+                                       .shard = shard};
     return (int)zinf_graph_add_tensor(graph, unit, &tensor);
 }
 
@@ -133,7 +140,7 @@ static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct dec
     const uint64_t rows = (uint64_t)(d->attention.n_heads * d->attention.head_dim) / c->of;
     int first = -1;
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
-        const int at = add_tensor(graph, unit, s, rows, s->first->cols);
+        const int at = add_tensor(graph, unit, s, i, rows);
         first = first < 0 ? at : first;
         add_rows(graph, unit, s, tensors,
                  (struct zinf_row_map){.file_first = i * rows, .rows = rows});
@@ -152,7 +159,7 @@ static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decode
     const uint64_t values = keys + (uint64_t)(a->n_kv_heads * a->head_dim);
     int first = -1;
     for (uint32_t g = groups.first; g < groups.first + groups.n; g++) {
-        const int at = add_tensor(graph, unit, s, 2 * rows, s->first->cols);
+        const int at = add_tensor(graph, unit, s, g * groups.shards, 2 * rows);
         first = first < 0 ? at : first;
         if (g * groups.shards < d->shards.first)
             zinf_unit_count_elsewhere(graph, unit, (uint32_t)at);
@@ -173,7 +180,7 @@ static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder 
     const uint64_t ffn = (uint64_t)d->ffn, rows = ffn / c->of, kinds = d->mlp.gated ? 2 : 1;
     int first = -1;
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
-        const int at = add_tensor(graph, unit, s, kinds * rows, s->first->cols);
+        const int at = add_tensor(graph, unit, s, i, kinds * rows);
         first = first < 0 ? at : first;
         for (uint64_t kind = 0; kind < kinds; kind++)
             add_rows(graph, unit, s, tensors,
@@ -201,7 +208,7 @@ static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decod
     };
     int first = -1;
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
-        const int at = add_tensor(graph, unit, s, rows, turned.cols);
+        const int at = add_tensor(graph, unit, &(struct source){&turned, 1}, i, rows);
         first = first < 0 ? at : first;
         decoder_add_piece(graph, unit, &turned, tensors,
                           (struct zinf_row_map){.file_first = i * rows, .rows = rows, .count = 1});

@@ -65,6 +65,7 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
                                        .rows = zinf_shard_row(c, tile, i + 1) - skipped,
                                        .count = 1};
             decoder_add_rows(graph, unit, d, name, map, d->vocab);
+            zinf_unit_set_shard(graph, unit, i);
         }
     }
     return before;

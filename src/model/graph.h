@@ -144,9 +144,10 @@ struct zinf_tensor {
      * here, but its shape: what is trained of a frozen unit. */
     bool moved;
     uint32_t home_unit, home_tensor;
-    /* Of a model that is cut: it is one shard's, or one group's that shards share; else all ranks
-     * have it. Of what several have, one counts it in norms. */
+    /* Of a model that is cut: it is that shard's, or that shard is the first of a group that shares
+     * it; else all ranks have it. Of what several have, one counts it in norms. */
     bool cut, counted_elsewhere;
+    uint32_t shard;
     uint64_t offset, elems; /* in the unit's flat buffer, in elements */
 };
 /* Tensors with decay come first, so the flat buffer is [0, decay_elems) with decay, the rest
@@ -228,6 +229,7 @@ struct zinf_stage {
  * shards, so that results are those of the shards, whoever has how many of them. of 0: not cut. */
 struct zinf_shards {
     uint32_t of, first, n;
+    uint32_t group; /* of a graph: shards that have a key and value head in common */
 };
 /* Each has tensors of its own, one after the other: number `place` and those behind it. */
 #define ZINF_MOST_SHARDS 64

@@ -17,10 +17,10 @@ static int take_mesh(struct setup *s)
     uint32_t worlds[ZINF_AXES];
     for (int a = 0; a < ZINF_AXES; a++) {
         worlds[a] = (uint32_t)s->config->mesh[a];
-        if (a != ZINF_DATA && worlds[a] > 1)
+        if (a != ZINF_DATA && a != ZINF_TENSOR && worlds[a] > 1)
             return zinf_fail(-ENOTSUP,
                              "zinf.mesh.%s is %u: ranks share samples and slices (zinf.mesh.data) "
-                             "and nothing else yet; set it to 1",
+                             "and tensors (zinf.mesh.tensor), and nothing else yet; set it to 1",
                              zinf_axis_name((enum zinf_axis_kind)a), worlds[a]);
     }
     return zinf_mesh_init(&s->mesh, s->options.net, worlds);
