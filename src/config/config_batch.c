@@ -193,8 +193,9 @@ static int resolve_tensor(struct config_loader *loader)
     struct zinf_config *config = loader->config;
     int64_t *ranks = &config->mesh[1];
     int code = 0;
-    if (!*ranks)
-        *ranks = 1;
+    if (!*ranks || (loader->context->no_training && config->world_size == 1 &&
+                    !from_command_line(loader, "zinf.mesh.tensor")))
+        *ranks = 1; /* one rank has whole tensors, and is enough to look at a model */
     if (!config->tensor_parts) {
         config->tensor_parts = *ranks;
         code = mark(loader, "zinf.tensor_parts", "as many as zinf.mesh.tensor");

@@ -309,6 +309,10 @@ const struct zinf_config_key zinf_config_keys[] = {
     ACCEPT("pipeline.*", KEY_ANY)
     ACCEPT("compile.*", KEY_ANY)
     ACCEPT("autotuning.*", KEY_ANY)
+    {.path = "tensor_parallel.partition_config.layer_specs", .type = KEY_ANY,
+     .use = KEY_UNSUPPORTED,
+     .why = "matrices are cut as the models' own tp_plan says: QKV, gate and up by column, o_proj "
+            "and down_proj by row; remove it"},
     ACCEPT("tensor_parallel.*", KEY_ANY)
     REFUSE_PARALLEL("sequence_parallel_size", "there is no sequence parallelism here; remove it")
     REFUSE("elasticity.enabled", KEY_BOOL, 0,

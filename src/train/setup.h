@@ -237,6 +237,8 @@ int setup_lay_out(struct setup *s);
 /* setup_tensor.c: cuts the model into this rank's parts; what cannot be is refused by name. */
 int setup_cut_model(struct setup *s);
 int setup_check_tensor(struct setup *s);
+/* [n_units]: of each the most that any rank has. */
+int setup_agree_elems(const struct setup *s, uint64_t *elems);
 /* What several ranks cannot do is refused by name. */
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */

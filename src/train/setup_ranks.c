@@ -123,8 +123,12 @@ static int lay_out(struct setup *s, uint64_t *elems, bool *whole)
     memcpy(options.at, s->mesh.at, sizeof options.at);
     if (options.group_elems > MAX_GROUP_ELEMS)
         options.group_elems = MAX_GROUP_ELEMS;
-    for (uint32_t u = 0; u < s->n_units; u++) {
+    for (uint32_t u = 0; u < s->n_units; u++)
         elems[u] = s->graph->units[u].elems;
+    int code = setup_agree_elems(s, elems);
+    if (code)
+        return code;
+    for (uint32_t u = 0; u < s->n_units; u++) {
         whole[u] = is_whole(s, u);
         if (whole_state(s)) /* gradients are summed in slices, and brought together again */
             elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data_axis(s)->world);

@@ -57,6 +57,40 @@ static int split_sharing(struct setup *s)
     return zinf_net_split(axis->net, axis->rank / ranks, axis->rank, &s->sharing);
 }
 
+/* The largest of all ranks that share tensors. Doubles that are not negative are in the order of
+ * their bits. */
+static int take_most(const struct setup *s, void *numbers, uint64_t n)
+{
+    int64_t *list = numbers;
+    int code = 0;
+    for (uint64_t at = 0; !code && at < n; at += ZINF_NET_MOST_NUMBERS) {
+        const uint64_t left = n - at;
+        code = zinf_net_max(tensor_axis(s)->net, list + at,
+                            left < ZINF_NET_MOST_NUMBERS ? (uint32_t)left : ZINF_NET_MOST_NUMBERS);
+    }
+    return code;
+}
+
+/* Ranks' parts of the vocabulary may differ by a row a tile. Plans and the order of operations are
+ * those of the largest, so that they are the same on all. */
+static int agree_sizes(struct setup *s)
+{
+    enum { NUMBERS = sizeof(struct zinf_stage_size) / sizeof(int64_t) };
+    struct walk *w = &s->walk;
+    uint64_t *all[] = {&w->scratch, &w->scratch_whole, &w->workspace, &w->outside};
+    int code = take_most(s, &w->flops, 1);
+    for (size_t i = 0; !code && i < sizeof all / sizeof *all; i++)
+        code = take_most(s, all[i], 1);
+    for (uint32_t i = 0; !code && i < s->graph->n_stages; i++)
+        code = take_most(s, w->stages[i].size, ZINF_PASSES * NUMBERS);
+    return code;
+}
+
+int setup_agree_elems(const struct setup *s, uint64_t *elems)
+{
+    return tensor_axis(s)->net ? take_most(s, elems, s->n_units) : 0;
+}
+
 int setup_check_tensor(struct setup *s)
 {
     const struct zinf_axis *axis = tensor_axis(s);
@@ -81,5 +115,6 @@ int setup_check_tensor(struct setup *s)
                          "zinf.mesh.tensor is %u, which the hidden size %lld is no "
                          "multiple of",
                          axis->world, (long long)hidden);
-    return split_sharing(s);
+    int code = agree_sizes(s);
+    return code ? code : split_sharing(s);
 }

@@ -85,7 +85,8 @@ static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, u
         const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes};
         if (op->lane == ZINF_LANE_NET && op->axis == axis)
             sum = XXH3_64bits(numbers, sizeof numbers);
-        if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR) /* stages meet there */
+        if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR &&
+            op->kind >= OP_STAGES) /* stages meet there */
             sum = stage_sum(op, sum);
     }
     return sum;
