@@ -145,6 +145,7 @@ struct zinf_config {
     char *gradient_sum;       /* "auto", "tree" */
     double timeout;           /* seconds that a rank may send nothing */
     char *gather;             /* "auto", "host", "device": where ranks' slices become units */
+    int64_t autotp_size, tp_size; /* DeepSpeed's names of mesh[1] */
     int64_t mesh[4];          /* ranks along data (0: as many as are left), tensor, pipe, context */
     char *placement;          /* "auto": given budgets are filled; "exact": none; "fill": all */
     char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */

@@ -309,6 +309,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     ACCEPT("pipeline.*", KEY_ANY)
     ACCEPT("compile.*", KEY_ANY)
     ACCEPT("autotuning.*", KEY_ANY)
+    INT_KEY("tensor_parallel.autotp_size", autotp_size, 0, 0, 64)
+    INT_KEY("tensor_parallel.tp.tp_size", tp_size, 0, 0, 64)
     {.path = "tensor_parallel.partition_config.layer_specs", .type = KEY_ANY,
      .use = KEY_UNSUPPORTED,
      .why = "matrices are cut as the models' own tp_plan says: QKV, gate and up by column, o_proj "

@@ -200,7 +200,7 @@ static void test_what_zinf_does_not_do(void)
         {"{" MICRO ", \"zero_optimization\": {\"legacy_stage1\": true}}", {"legacy_stage1"}},
         {"{" MICRO ", \"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}}", {"ZenFlow"}},
         {"{" MICRO ", \"elasticity\": {\"enabled\": true}}", {"elasticity.enabled"}},
-        {"{" MICRO ", \"tensor_parallel\": {\"tp\": {\"tp_size\": 2}}}", {"tp_size is 2"}},
+        {"{" MICRO ", \"tensor_parallel\": {\"tp\": {\"tp_size\": 2}}}", {"tp_size is 2", "this run has 1 rank"}},
         {"{" MICRO ", \"gradient_allreduce_op\": \"sum\"}", {"averaged"}},
         {"{" MICRO ", \"managed_gradient_accumulation\": false}", {"boundary"}},
         {"{" MICRO ", \"compression_training\": {\"weight_quantization\": {\"enabled\": true}}}",

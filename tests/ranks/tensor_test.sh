@@ -166,7 +166,7 @@ check "AutoTP's configuration" run 0 train llama autotp --config autotp.json --s
 holds autotp/log.jsonl '"tokens": 32,'
 verdict $? "two samples a step, not eight"
 check "with one rank" fails train llama bad --config autotp.json --micro-batch 2
-check "names what is missing" complains "zinf.mesh.tensor is 4, and this run has 1 rank"
+check "names what is missing" complains "tensor_parallel.autotp_size is 4, and this run has 1 rank"
 check "three seats" fails train llama bad --config shares.json --seats 3 --tensor-parallel 3
 check "do not divide four parts" complains "zinf.tensor_parts 4 is no multiple"
 check "texts on the way" fails train llama bad --config shares.json --seats 2 --tensor-parallel 2 \
