@@ -131,6 +131,7 @@ struct setup {
     struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
+    double *state_shares;          /* [n_groups] of it that packing leaves, about */
     uint64_t update_bytes;         /* workspace of the optimizer */
     uint8_t generations;           /* of what can be taken back */
     bool in_place;                 /* updates are made as soon as they can be, for good */
