@@ -85,7 +85,7 @@ const struct option job_rows[] = {
     OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
      .otherwise = "text", .aliases = "dataset_text_field text_field"),
     OPTION("--format", TEXT, AT(format), "NAME",
-     "of rows: alpaca, sharegpt, messages, prompt, preference, unpaired, gdgpt, text or stream",
+     "of rows: alpaca, sharegpt, messages, prompt, preference, unpaired, gdgpt, ids, text or stream",
      .word = format_word, .otherwise = "told by the first row"),
     OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "of conversations; see the manual",
      .word = template_word, .open = true, .otherwise = "the model folder's"),

@@ -136,7 +136,7 @@ struct zinf_config {
     char *trace;           /* Chrome trace file, or NULL */
     char *durability;      /* "auto", "none" or "step": steps survive the process */
     bool durability_flush; /* and a power cut */
-    char *pack;            /* "auto", "off" or "state": what a drive has in fewer bytes */
+    char *pack;            /* "auto", "off", "state" or "all": what a drive has in fewer bytes */
     bool async_save;       /* checkpoints are written while training goes on */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
     char *schedule;     /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",

@@ -30,7 +30,7 @@ static const char *const gathers[] = {"auto", "host", "device", NULL};
 static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
 static const char *const activation_devices[] = {"auto", "none", "cpu", "nvme", NULL};
 static const char *const durabilities[] = {"auto", "none", "step", NULL};
-static const char *const packs[] = {"auto", "off", "state", NULL};
+static const char *const packs[] = {"auto", "off", "state", "all", NULL};
 static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
 
 #endif

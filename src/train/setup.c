@@ -385,10 +385,12 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
 /* Without vector instructions packing is slower than any drive. */
 static void choose_packing(struct setup *s, int wanted)
 {
-    enum { AUTO, OFF, STATE };
+    enum { AUTO, OFF, STATE, ALL };
+    const bool all = wanted != STATE && s->param_tier == ZINF_TIER_DRIVE;
+    const bool state = s->state_tier == ZINF_TIER_DRIVE;
     s->pack_is_open = wanted == AUTO;
-    s->may_pack = trains(s) && s->state_tier == ZINF_TIER_DRIVE &&
-                  (wanted == STATE || (wanted == AUTO && zinf_isa() >= ZINF_ISA_AVX2));
+    if (trains(s) && wanted != OFF && (wanted != AUTO || zinf_isa() >= ZINF_ISA_AVX2))
+        s->may_pack = all ? PACK_ALL : state ? PACK_STATE : PACK_OFF;
 }
 
 /* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and

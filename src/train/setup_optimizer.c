@@ -180,11 +180,15 @@ int setup_state_bytes(struct setup *s)
     return 0;
 }
 
-uint64_t setup_packed_bytes(const struct setup *s)
+uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what)
 {
+    const bool may = s->may_pack >= (what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL);
     uint64_t most = 0;
-    for (uint32_t g = 0; s->may_pack && g < s->layout.n_groups; g++)
-        most = s->state_bytes[g] > most ? s->state_bytes[g] : most;
+    for (uint32_t g = 0; may && g < s->layout.n_groups; g++) {
+        const struct rule_thing t = {s, what, g};
+        uint64_t bytes = unit_trains(s, s->layout.groups[g].unit) ? rule_slot_bytes(&t) : 0;
+        most = bytes > most ? bytes : most;
+    }
     return most;
 }
 

@@ -15,6 +15,7 @@
 
 #include "cpu_optim/optim.h"
 #include "model/graph.h"
+#include "offload/offload.h"
 
 struct setup;
 
@@ -104,21 +105,28 @@ uint64_t rule_state_bytes(const struct setup *s, uint32_t group);
 /* Where the next segment begins. */
 uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_unit *unit);
 
-/* ---- packed.c: a sub-group's state in fewer bytes, which every rule's step sees as it is ---- */
+/* ---- packed.c: what a sub-group has on a drive in fewer bytes; every rule's step sees it plain */
 
+/* A sub-group's state or parameters. */
+struct rule_thing {
+    const struct setup *setup;
+    enum zinf_packable what;
+    uint32_t group;
+};
 /* Whether it has anything that packing makes shorter, where that may be done. */
-bool rule_packs(const struct setup *s, uint32_t group);
-/* What is left of its state's bytes, about. */
-double rule_packed_share(const struct setup *s, uint32_t group);
-/* The state at `plain` to `slot`, which has room for as much and lies on a page. *bytes is what of
- * the slot is to be stored, whole pages; 0: the slot has the state as it is. */
-int rule_pack_state(const struct setup *s, uint32_t group, void *slot, const void *plain,
-                    uint64_t *bytes);
-/* And back. -EBADMSG: the slot's bytes are no such state. */
-int rule_unpack_state(const struct setup *s, uint32_t group, void *plain, const void *slot,
-                      uint64_t bytes);
-/* *bytes: what rule_pack_state said of a slot, by its first page; 0: it has the state as it is. */
-int rule_packed_bytes(const struct setup *s, uint32_t group, const void *page, uint64_t *bytes);
+bool rule_packs(const struct rule_thing *t);
+/* What is left of its bytes, about; and those as they are. */
+double rule_packed_share(const struct rule_thing *t);
+uint64_t rule_plain_bytes(const struct rule_thing *t);
+/* Memory that packing needs: more than as it is where all of it is one image. */
+uint64_t rule_slot_bytes(const struct rule_thing *t);
+/* What is at `plain` to `slot`, which has that room and lies on a page. *bytes is what of the slot
+ * is to be stored, whole pages; 0: the slot has the thing as it is. */
+int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_t *bytes);
+/* And back; bytes 0: as it is. -EBADMSG: the slot's bytes are no such thing. */
+int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint64_t bytes);
+/* *bytes: what rule_pack said of a slot, by its first page; 0: it has the thing as it is. */
+int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *bytes);
 
 /* ---- for rules ---- */
 

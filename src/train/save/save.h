@@ -43,6 +43,8 @@ struct source {
 
 struct source trainer_source(const struct zinf_trainer *t);
 uint64_t source_memory_bytes(const struct setup *setup);
+/* And where drives have sub-groups packed. */
+uint64_t source_packed_bytes(const struct setup *setup);
 
 /* ---- transfer_load.c ---- */
 
@@ -81,9 +83,9 @@ struct durable {
     bool unmet;               /* this rank has written it; do the others have theirs? */
     char *scalars;
     uint64_t scalars_bytes;
-    bool reported;     /* what they cost */
-    bool wants_packed; /* it cannot be opened: a run left packed state, and the plan has it plain */
-    uint64_t n;        /* commits by this process */
+    bool reported;             /* what they cost */
+    enum packing wants_packed; /* not 0: it cannot be opened, since a run left more packed */
+    uint64_t n;                /* commits by this process */
     double seconds;
 };
 /* Takes the setup's store; what an earlier process left of it too. */
