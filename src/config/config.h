@@ -128,6 +128,7 @@ struct zinf_config {
     int64_t look_ahead;                  /* units fetched ahead; -1: the plan decides */
     int64_t threads;                     /* 0: what is there */
     int64_t seats;                       /* devices that one process drives; 0: those there are */
+    int64_t tensor_parts;                /* that products of cut depth are sums of; 1: none */
     int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */

@@ -361,6 +361,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.gradient_sum", gradient_sum, .choices = sums, .text = "auto")
     NUMBER_KEY("zinf.timeout", timeout, 120, 1, 86400)
     TEXT_KEY("zinf.gather", gather, .choices = gathers, .text = "auto")
+    INT_KEY("zinf.tensor_parts", tensor_parts, 1, 1, 64)
     INT_KEY("zinf.mesh.data", mesh[0], 0, 0, 1 << 20)
     INT_KEY("zinf.mesh.tensor", mesh[1], 1, 1, 1 << 20)
     INT_KEY("zinf.mesh.pipe", mesh[2], 1, 1, 1 << 20)
