@@ -216,8 +216,8 @@ static void check_steps(const char *name, const char *optimizer, const char *aft
         CHECKF(!zinf_trainer_step(t, TOKENS(in, out), &r), "%s", zinf_error());
         CHECKF(near(r.loss, nth(steps, "loss", step), bounds.loss), "%s step %llu: loss %.9g", name,
                (unsigned long long)r.step, r.loss);
-        CHECKF(near(r.grad_norm, nth(steps, "grad_norm", step), 10 * bounds.loss), "%s: norm %.9g", name,
-               r.grad_norm);
+        CHECKF(near(r.grad_norm, nth(steps, "grad_norm", step), 10 * bounds.loss), "%s: norm %.9g",
+               name, r.grad_norm);
         CHECKF(near(r.lr, nth(steps, "lr", step), 1e-6), "%s: lr %.9g", name, r.lr);
     }
     snprintf(ours, sizeof ours, "%s/%s-after", work, name);
