@@ -268,6 +268,8 @@ int setup_check_optimizers(const struct setup *s);
 void setup_optimizers_text(const struct setup *s, char text[64]);
 /* The most moments that any of them has. */
 int setup_n_moments(const struct setup *s);
+/* The part of checkpoints with what rules keep of matrices beside moments; 0: nothing is. */
+int setup_kept_part(const struct setup *s);
 int setup_state_bytes(struct setup *s);
 /* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
  * of some units. */

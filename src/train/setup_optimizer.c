@@ -11,12 +11,29 @@
 
 #define MUON_MOMENTUM 0.95
 
-static const char choices[] = "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or Muon";
+static const char choices[] =
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon or NorMuon";
 
-/* Beside another optimizer.type, whose momentum is another thing, torch's. */
-static double muon_momentum(const struct zinf_config_optimizer *o)
+/* Beside another optimizer.type, whose keys are other things, Muon has torch's defaults. */
+static struct optimizer optimizer_of(const struct zinf_config_optimizer *o,
+                                     const struct update_rule *rule)
 {
-    return strcmp(o->type, "Muon") ? MUON_MOMENTUM : o->momentum;
+    const bool own = !strcmp(o->type, rule->type);
+    const double momentum = own || rule->kind == ZINF_OPTIM_SGD ? o->momentum : MUON_MOMENTUM;
+    const bool takes = rule->by_momentum || rule->kind == ZINF_OPTIM_SGD;
+    return (struct optimizer){
+        .rule = rule,
+        .keys = o,
+        .nesterov = !own || o->nesterov,
+        .match_rms = own && o->match_rms,
+        .hyper = {.kind = rule->kind,
+                  .lr = (float)o->lr,
+                  .beta1 = (float)(takes ? momentum : o->beta1),
+                  .beta2 = (float)o->beta2,
+                  .eps = (float)o->eps,
+                  .weight_decay = (float)o->weight_decay,
+                  .bias_correction = o->bias_correction},
+    };
 }
 
 int setup_add_optimizer(struct setup *s, const char *type, const char *key)
@@ -34,18 +51,12 @@ int setup_add_optimizer(struct setup *s, const char *type, const char *key)
                          MAX_OPTIMIZERS);
     if (i < s->n_optimizers)
         return (int)i;
-    s->optimizers[i] = (struct optimizer){
-        .rule = rule,
-        .hyper = {.kind = rule->kind,
-                  .lr = (float)o->lr,
-                  .beta1 = (float)(rule->kind == ZINF_OPTIM_SGD    ? o->momentum
-                                   : rule->grain == GRAIN_MATRICES ? muon_momentum(o)
-                                                                   : o->beta1),
-                  .beta2 = (float)o->beta2,
-                  .eps = (float)o->eps,
-                  .weight_decay = (float)o->weight_decay,
-                  .bias_correction = o->bias_correction},
-    };
+    if (rule->by_type && strcmp(type, o->type))
+        return zinf_fail(-ENOTSUP,
+                         "%s \"%s\" has parameters of its own: make it optimizer.type, and give "
+                         "other tensors theirs by zinf.learning_rates",
+                         key, type);
+    s->optimizers[i] = optimizer_of(o, rule);
     s->n_optimizers++;
     s->grain = rule->grain > s->grain ? rule->grain : s->grain;
     return (int)i;
@@ -69,6 +80,14 @@ int setup_n_moments(const struct setup *s)
     for (uint32_t i = 0; i < s->n_optimizers; i++)
         most = s->optimizers[i].rule->n_moments > most ? s->optimizers[i].rule->n_moments : most;
     return (int)most;
+}
+
+int setup_kept_part(const struct setup *s)
+{
+    bool keeps = false;
+    for (uint32_t i = 0; i < s->n_optimizers; i++)
+        keeps |= s->optimizers[i].rule->matrix_floats != NULL;
+    return keeps ? setup_n_moments(s) + 1 : 0;
 }
 
 void setup_optimizers_text(const struct setup *s, char text[64])
