@@ -75,7 +75,7 @@ static void print_files(const struct inspection *it)
            dtypes_text(it, text, sizeof text));
 }
 
-/* "LORA of rank 8, alpha 16, for /models/llama". */
+/* "LORA of rank 8, alpha 16, for /models/base". */
 static void print_adapter(const struct inspection *it)
 {
     static const char *const keys[] = {"peft_type", "base_model_name_or_path"};
