@@ -297,10 +297,9 @@ static const char usage[] =
     "\n"
     "Reads all that a training left and compares every checksum. DIR is its output\n"
     "folder, a checkpoint, a model, an adapter, or an nvme_path (all of them, in\n"
-    "order, where there are several). Of an output folder it also compares the model, the data "
-    "and\n"
-    "the configuration with what they were when the run began. Says what can be gone\n"
-    "on from.\n";
+    "order, where there are several). Of an output folder it also compares the base,\n"
+    "the data and the configuration with what they were when the run began. Says\n"
+    "what can be gone on from.\n";
 
 #define AT(field) .offset = offsetof(struct verify, field)
 /* clang-format off */
