@@ -77,6 +77,8 @@ struct decoder_experts {
     int64_t n_groups, n_groups_chosen;
     int group_top;
     const char *list; /* tensors of expert 3 begin with list, then "3." */
+    /* The module that transformers has of them, where the file has other names; or NULL. */
+    const char *module;
     const char *w_gate, *w_up, *w_down;
     /* Or, behind the layer's prefix, tensors of all experts: [n][2 ffn][hidden], gate, then up, and
      * [n][hidden][ffn]; their biases (NULL: none). NULL: `list` has them one by one. */

@@ -47,6 +47,7 @@ program_tests += $(SAVED_TESTS)
 program_tests += tests/train/gguf_export_test
 EXTRA_DIST += tests/fixtures/make_gguf.py tests/fixtures/gguf
 program_tests += tests/train/train_experts_test
+program_tests += tests/train/train_expert_adapters_test
 
 program_tests += tests/train/plan_test tests/train/ceilings_test tests/train/way_test tests/train/itinerary_test
 

@@ -14,16 +14,18 @@
 static const char name_a[] = ".lora_A.weight", name_b[] = ".lora_B.weight",
                   name_magnitude[] = ".lora_magnitude_vector";
 
-/* Sites of adapters' dropout: beyond those of any family. */
-#define FIRST_SITE ((uint32_t)1 << 24)
-
 /* ---- linear layers ---- */
 
+/* All units of a sweep that rows choose have the same tensors. */
 static void see_linear(void *seer, uint32_t unit, int tensor)
 {
     struct attaching *at = seer;
+    const struct zinf_ids *sweep = &at->seen->sweep;
     if (unit < at->seen->units.n)
         at->linear[at->seen->units.at[unit]][tensor] = true;
+    else if (at->seen->choice.n && !at->linear[sweep->at[0]][tensor])
+        for (uint32_t i = 0; i < sweep->n; i++)
+            at->linear[sweep->at[i]][tensor] = true;
 }
 
 static int find_linears(struct attaching *at)
@@ -82,6 +84,9 @@ static int find_rows(const struct attaching *at, struct module *m)
 
 static int check_module(const struct attaching *at, const struct module *m)
 {
+    int code = at->second.swept[m->unit] ? attach_check_swept(at, m->path) : 0;
+    if (code)
+        return code;
     uint64_t side = m->rows < m->cols ? m->rows : m->cols;
     char name[160];
     int length = snprintf(name, sizeof name, ADAPTER_KEY_PREFIX "%s%s", m->path, name_magnitude);
@@ -98,22 +103,26 @@ static int check_module(const struct attaching *at, const struct module *m)
 
 /* ---- tensors ---- */
 
-static uint32_t add_tensor(struct attaching *at, const struct module *m, uint64_t rows,
-                           uint64_t cols, bool is_a)
+uint32_t attach_add_a(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols,
+                      int64_t rank)
 {
     bool gaussian = at->choice->gaussian;
-    float bound = gaussian ? 1.0f / (float)m->how.rank : 1.0f / sqrtf((float)m->cols);
     struct zinf_tensor tensor = {
         .rank = 2,
         .rows = rows,
         .cols = cols,
         .decay = true,
-        .init = !is_a      ? ZINF_INIT_ZERO
-                : gaussian ? ZINF_INIT_NORMAL
-                           : ZINF_INIT_UNIFORM,
-        .init_std = is_a ? bound : 0,
+        .init = gaussian ? ZINF_INIT_NORMAL : ZINF_INIT_UNIFORM,
+        .init_std = gaussian ? 1.0f / (float)rank : 1.0f / sqrtf((float)cols),
     };
-    return zinf_graph_add_tensor(at->graph, companion_of(&at->second, m->unit), &tensor);
+    return zinf_graph_add_tensor(at->graph, companion_of(&at->second, unit), &tensor);
+}
+
+uint32_t attach_add_b(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols)
+{
+    struct zinf_tensor tensor = {
+        .rank = 2, .rows = rows, .cols = cols, .decay = true, .init = ZINF_INIT_ZERO};
+    return zinf_graph_add_tensor(at->graph, companion_of(&at->second, unit), &tensor);
 }
 
 static struct zinf_piece make_piece(const struct module *m, const char *which, uint64_t rows,
@@ -155,7 +164,7 @@ static uint32_t add_magnitude(struct attaching *at, const struct module *m)
     return number;
 }
 
-static int note_adapted(struct attaching *at, const struct zinf_adapted *adapted)
+int attach_note(struct attaching *at, const struct zinf_adapted *adapted)
 {
     struct zinf_graph *g = at->graph;
     struct zinf_adapted *list = g->adapted;
@@ -185,17 +194,18 @@ static int add_module(struct attaching *at, const struct module *m)
         .rows = (uint32_t)m->rows,
         .adapter = companion_of(&at->second, m->unit),
         .has_magnitude = at->choice->has_magnitude,
+        .rank = (uint32_t)rank,
         .scale = (float)m->how.scale,
         .dropout = (float)at->choice->dropout,
-        .site = FIRST_SITE + at->graph->n_adapted,
+        .site = ATTACH_FIRST_SITE + at->graph->n_adapted,
     };
-    adapted.a = add_tensor(at, m, rank, m->cols, true);
+    adapted.a = attach_add_a(at, m->unit, rank, m->cols, m->how.rank);
     zinf_graph_add_piece(at->graph, adapted.adapter, &piece);
-    adapted.b = add_tensor(at, m, m->rows, rank, false);
+    adapted.b = attach_add_b(at, m->unit, m->rows, rank);
     add_pieces_of_rows(at, m, name_b, rank);
     if (adapted.has_magnitude)
         adapted.magnitude = add_magnitude(at, m);
-    return note_adapted(at, &adapted);
+    return attach_note(at, &adapted);
 }
 
 static bool begins_module(const struct zinf_tensor *t, uint32_t piece)
@@ -206,13 +216,23 @@ static bool begins_module(const struct zinf_tensor *t, uint32_t piece)
     return true;
 }
 
+/* "all-linear" means what transformers has as linear layers, among which experts are not. */
+static bool may_choose(const struct attaching *at, uint32_t unit, const struct zinf_piece *piece)
+{
+    return !at->second.swept[unit] || (!at->choice->targets.all && !piece->n_slabs);
+}
+
 static int adapt_tensor(struct attaching *at, uint32_t unit, uint32_t tensor)
 {
-    int code = 0;
+    bool stacked = false;
+    int code = attach_stack(at, unit, tensor, &stacked);
+    if (code || stacked)
+        return code;
     for (uint32_t p = 0; !code && p < at->graph->units[unit].tensors[tensor].n_pieces; p++) {
         const struct zinf_tensor *t = &at->graph->units[unit].tensors[tensor];
         struct module m = {.unit = unit, .tensor = tensor, .piece = p};
-        if (!begins_module(t, p) || !attach_path_of(at, &t->pieces[p], m.path))
+        if (!begins_module(t, p) || !may_choose(at, unit, &t->pieces[p]) ||
+            !attach_path_of(at, &t->pieces[p], m.path))
             continue;
         code = adapter_choose(at->choice, m.path, &m.how);
         if (code || !m.how.wanted)

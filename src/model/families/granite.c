@@ -43,6 +43,7 @@ static const struct described_experts experts = {
     .names =
         {
             .gate = "block_sparse_moe.router.layer.weight",
+            .module = "block_sparse_moe.experts.",
             .fused_up = "block_sparse_moe.input_linear.weight",
             .fused_down = "block_sparse_moe.output_linear.weight",
         },
