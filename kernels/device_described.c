@@ -46,43 +46,16 @@ static uint64_t described_matmul_workspace(struct zinf_device *device,
     return matmul_workspace_bytes(((struct described_device *)device)->capability, args);
 }
 
-static uint64_t described_attention_workspace(struct zinf_device *device,
-                                              const struct zinf_attention *args)
-{
-    (void)device;
-    return attention_workspace_bytes(args);
-}
-
-static uint64_t described_attention_cached_workspace(struct zinf_device *device,
-                                                     const struct zinf_attention_cached *args)
-{
-    (void)device;
-    return attention_cached_bytes(args);
-}
-
-static uint64_t described_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
-{
-    (void)device;
-    return norm_columns_bytes(args);
-}
-
-static uint64_t described_column_sum_workspace(struct zinf_device *device, int64_t rows,
-                                               int64_t cols)
-{
-    (void)device;
-    return column_sum_bytes(rows, cols);
-}
-
 /* Without memory and queues there is nothing to call the other operations with. */
 static const struct zinf_device_ops described_ops = {
     .destroy = described_destroy,
     .take_memory = described_take_memory,
     .queue_create = described_queue_create,
     .matmul_workspace = described_matmul_workspace,
-    .attention_workspace = described_attention_workspace,
-    .attention_cached_workspace = described_attention_cached_workspace,
-    .norm_workspace = described_norm_workspace,
-    .column_sum_workspace = described_column_sum_workspace,
+    .attention_workspace = gpu_attention_workspace,
+    .attention_cached_workspace = gpu_attention_cached_workspace,
+    .norm_workspace = gpu_norm_workspace,
+    .column_sum_workspace = gpu_column_sum_workspace,
 };
 
 int zinf_device_describe(struct zinf_device **out, const struct zinf_device_description *gpu)

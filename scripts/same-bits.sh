@@ -240,9 +240,9 @@ make_inputs() { # folder
     printf "$(awk 'BEGIN { x = 1; for (i = 0; i < 6000; i++) { x = (x * 16807) % 2147483647
         id = int(x / 1000) % 500; printf "\\%03o\\%03o", id % 256, int(id / 256) } }')" \
         >"$1/tokens.bin"
-    $new --layers 3 --hidden 64 --heads 4 --vocab 1000 --context 32 --output "$1/usual" &&
+    $new --layers 3 --hidden 64 --heads 4 --vocab 1000 --context 32 --tokenizer bytes --output "$1/usual" &&
         $new --layers 2 --hidden 40 --heads 5 --vocab 777 --context 19 --output "$1/odd" &&
-        $new --layers 2 --hidden 32 --heads 2 --vocab 20011 --context 32 --output "$1/tiles" &&
+        $new --layers 2 --hidden 32 --heads 2 --vocab 20011 --context 32 --tokenizer bytes --output "$1/tiles" &&
         $other --arch mixtral --hidden 32 --heads 4 --vocab 777 --context 32 --output "$1/experts" &&
         $other --arch t5 --size small --hidden 32 --heads 2 --tokenizer bytes --output "$1/pairs" &&
         $other --arch bert --size base --hidden 32 --heads 2 --context 32 --output "$1/classes" \

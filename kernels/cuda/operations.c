@@ -7,6 +7,19 @@
 
 #include <limits.h>
 
+/* An entry that is one kernel: `nothing` says of checked arguments that there is nothing to do. The
+ * declaration at the end takes the semicolon. */
+#define ONE_KERNEL(name, type, check, nothing, launch)                                             \
+    int cuda_##name(struct zinf_queue *q, const struct type *args)                                 \
+    {                                                                                              \
+        int code = check;                                                                          \
+        if (code || (nothing))                                                                     \
+            return code;                                                                           \
+        queue_enter(q, #name);                                                                     \
+        return queue_leave(q, launch);                                                             \
+    }                                                                                              \
+    struct type
+
 /* ---- flat arrays ---- */
 
 int cuda_convert(struct zinf_queue *q, void *dst, enum zinf_dtype dst_dtype, const void *src,
@@ -28,14 +41,8 @@ int cuda_add(struct zinf_queue *q, float *dst, const float *src, uint64_t n)
     return queue_leave(q, launch_add(q->stream, dst, src, n));
 }
 
-int cuda_residual_add(struct zinf_queue *q, const struct zinf_residual *args)
-{
-    int code = check_residual(args, "residual_add");
-    if (code || !args->n)
-        return code;
-    queue_enter(q, "residual_add");
-    return queue_leave(q, launch_residual(q->stream, args, args->x));
-}
+ONE_KERNEL(residual_add, zinf_residual, check_residual(args, "residual_add"), !args->n,
+           launch_residual(q->stream, args, args->x));
 
 int cuda_dropout(struct zinf_queue *q, const struct zinf_residual *args)
 {
@@ -70,47 +77,13 @@ int cuda_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
 
 /* ---- rows and columns ---- */
 
-int cuda_gated_forward(struct zinf_queue *q, const struct zinf_gated *args)
-{
-    int code = check_gated(args, "gated_forward");
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, "gated_forward");
-    return queue_leave(q, launch_gated(q->stream, args, false));
-}
-
-int cuda_gated_backward(struct zinf_queue *q, const struct zinf_gated *args)
-{
-    int code = check_gated(args, "gated_backward");
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, "gated_backward");
-    return queue_leave(q, launch_gated(q->stream, args, true));
-}
-
-int cuda_rope(struct zinf_queue *q, const struct zinf_rope *args)
-{
-    int code = check_rope(args);
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, "rope");
-    return queue_leave(q, launch_rope(q->stream, args));
-}
-
-int cuda_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args)
-{
-    int code = check_dequantize(args);
-    if (code || !args->rows || !args->count)
-        return code;
-    queue_enter(q, "unpack");
-    return queue_leave(q, launch_dequantize(q->stream, args));
-}
-
-uint64_t cuda_column_sum_workspace(struct zinf_device *device, int64_t rows, int64_t cols)
-{
-    (void)device;
-    return column_sum_bytes(rows, cols);
-}
+ONE_KERNEL(gated_forward, zinf_gated, check_gated(args, "gated_forward"), !args->rows,
+           launch_gated(q->stream, args, false));
+ONE_KERNEL(gated_backward, zinf_gated, check_gated(args, "gated_backward"), !args->rows,
+           launch_gated(q->stream, args, true));
+ONE_KERNEL(rope, zinf_rope, check_rope(args), !args->rows, launch_rope(q->stream, args));
+ONE_KERNEL(dequantize, zinf_dequantize, check_dequantize(args), !args->rows || !args->count,
+           launch_dequantize(q->stream, args));
 
 int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,
                     int64_t rows, int64_t cols)
@@ -124,20 +97,8 @@ int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_d
     return queue_leave(q, launch_column_sum(q->stream, q->workspace, sum, x, dtype, rows, cols));
 }
 
-uint64_t cuda_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
-{
-    (void)device;
-    return norm_columns_bytes(args);
-}
-
-int cuda_norm_forward(struct zinf_queue *q, const struct zinf_norm *args)
-{
-    int code = check_norm(args, "norm_forward");
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, "norm_forward");
-    return queue_leave(q, launch_norm_forward(q->stream, args));
-}
+ONE_KERNEL(norm_forward, zinf_norm, check_norm(args, "norm_forward"), !args->rows,
+           launch_norm_forward(q->stream, args));
 
 int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 {
@@ -155,12 +116,6 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 }
 
 /* ---- attention ---- */
-
-uint64_t cuda_attention_workspace(struct zinf_device *device, const struct zinf_attention *args)
-{
-    (void)device;
-    return attention_workspace_bytes(args);
-}
 
 enum { MAX_HEAD_DIM = 256 };
 
@@ -193,7 +148,7 @@ int cuda_attention_forward(struct zinf_queue *q, const struct zinf_attention *ar
 
 int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *args)
 {
-    uint64_t bytes = cuda_attention_workspace(&q->device->device, args);
+    uint64_t bytes = attention_workspace_bytes(args);
     int code = check_cuda_attention(args, "attention_backward");
     if (!code)
         code = check_workspace(q->workspace_bytes, bytes, "attention_backward");
@@ -213,30 +168,11 @@ int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *a
     return queue_leave(q, error);
 }
 
-int cuda_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args)
-{
-    int code = check_distance_bias(args, "distance_bias");
-    if (code)
-        return code;
-    queue_enter(q, "distance_bias");
-    return queue_leave(q, launch_distance_bias(q->stream, args));
-}
-
-int cuda_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args)
-{
-    int code = check_distance_bias(args, "distance_bias_backward");
-    if (code)
-        return code;
-    queue_enter(q, "distance_bias_backward");
-    return queue_leave(q, launch_distance_table(q->stream, args));
-}
-
-uint64_t cuda_attention_cached_workspace(struct zinf_device *device,
-                                         const struct zinf_attention_cached *args)
-{
-    (void)device;
-    return attention_cached_bytes(args);
-}
+ONE_KERNEL(distance_bias, zinf_distance_bias, check_distance_bias(args, "distance_bias"), false,
+           launch_distance_bias(q->stream, args));
+ONE_KERNEL(distance_bias_backward, zinf_distance_bias,
+           check_distance_bias(args, "distance_bias_backward"), false,
+           launch_distance_table(q->stream, args));
 
 int cuda_attention_cached(struct zinf_queue *q, const struct zinf_attention_cached *args)
 {
@@ -258,37 +194,16 @@ int cuda_attention_cached(struct zinf_queue *q, const struct zinf_attention_cach
 
 /* ---- embedding ---- */
 
-int cuda_embedding_forward(struct zinf_queue *q, const struct zinf_embedding *args)
-{
-    int code = check_embedding(args, "embedding_forward");
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, "embedding_forward");
-    return queue_leave(q, launch_embedding(q->stream, args));
-}
-
-int cuda_embedding_backward(struct zinf_queue *q, const struct zinf_embedding *args)
-{
-    int code = check_embedding(args, "embedding_backward");
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, "embedding_backward");
-    return queue_leave(q, launch_embedding_backward(q->stream, args));
-}
+ONE_KERNEL(embedding_forward, zinf_embedding, check_embedding(args, "embedding_forward"),
+           !args->rows, launch_embedding(q->stream, args));
+ONE_KERNEL(embedding_backward, zinf_embedding, check_embedding(args, "embedding_backward"),
+           !args->rows, launch_embedding_backward(q->stream, args));
+ONE_KERNEL(unfold, zinf_unfold, check_unfold(args, "unfold"), !args->batch,
+           launch_unfold(q->stream, args, false));
+ONE_KERNEL(unfold_backward, zinf_unfold, check_unfold(args, "unfold_backward"), !args->batch,
+           launch_unfold(q->stream, args, true));
 
 /* ---- loss ---- */
-
-typedef cudaError_t launch_loss(cudaStream_t stream, const struct zinf_cross_entropy *args);
-
-static int run_loss(struct zinf_queue *q, const struct zinf_cross_entropy *args, bool tile,
-                    launch_loss *launch, const char *operation)
-{
-    int code = check_loss(args, tile, operation);
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, operation);
-    return queue_leave(q, launch(q->stream, args));
-}
 
 int cuda_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)
 {
@@ -299,81 +214,54 @@ int cuda_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)
     return queue_leave(q, launch_softcap(q->stream, x, cap, n));
 }
 
-int cuda_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entropy *args)
-{
-    return run_loss(q, args, false, launch_loss_start, "cross_entropy_start");
-}
+ONE_KERNEL(cross_entropy_start, zinf_cross_entropy, check_loss(args, false, "cross_entropy_start"),
+           !args->rows, launch_loss_start(q->stream, args));
+ONE_KERNEL(cross_entropy_update, zinf_cross_entropy, check_loss(args, true, "cross_entropy_update"),
+           !args->rows, launch_loss_update(q->stream, args));
+ONE_KERNEL(cross_entropy_finish, zinf_cross_entropy,
+           check_loss(args, false, "cross_entropy_finish"), !args->rows,
+           launch_loss_finish(q->stream, args));
+ONE_KERNEL(cross_entropy_backward, zinf_cross_entropy,
+           check_loss(args, true, "cross_entropy_backward"), !args->rows,
+           launch_loss_backward(q->stream, args));
+ONE_KERNEL(copy_heads, zinf_heads, check_heads(args), !args->rows,
+           launch_copy_heads(q->stream, args));
+ONE_KERNEL(sinks_forward, zinf_sinks, check_sinks(args, "sinks_forward"), !args->batch,
+           launch_sinks(q->stream, args, false));
+/* No samples: the gradients are zeros all the same. */
+ONE_KERNEL(sinks_backward, zinf_sinks, check_sinks(args, "sinks_backward"), false,
+           launch_sinks(q->stream, args, true));
+ONE_KERNEL(squared_error, zinf_squared_error, check_squared_error(args), !args->rows,
+           launch_squared_error(q->stream, args));
+ONE_KERNEL(preference, zinf_preference, check_preference(args), !args->pairs,
+           launch_preference(q->stream, args));
+ONE_KERNEL(noise, zinf_noise, check_noise(args), !args->n, launch_noise(q->stream, args));
 
-int cuda_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args)
-{
-    return run_loss(q, args, true, launch_loss_update, "cross_entropy_update");
-}
+/* ---- experts ---- */
 
-int cuda_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args)
-{
-    return run_loss(q, args, false, launch_loss_finish, "cross_entropy_finish");
-}
+ONE_KERNEL(route_forward, zinf_route, check_route(args, "route_forward"), !args->rows,
+           launch_route(q->stream, args, false));
+ONE_KERNEL(route_backward, zinf_route, check_route(args, "route_backward"), !args->rows,
+           launch_route(q->stream, args, true));
+ONE_KERNEL(route_shares, zinf_shares, check_shares(args), !args->samples,
+           launch_shares(q->stream, args));
+ONE_KERNEL(route_balance, zinf_balance, check_balance(args), !args->samples,
+           launch_balance(q->stream, args));
+ONE_KERNEL(gather_rows, zinf_rows, check_rows(args, "gather_rows"), !args->n,
+           launch_gather(q->stream, args));
+ONE_KERNEL(scatter_rows, zinf_rows, check_rows(args, "scatter_rows"), !args->n,
+           launch_scatter(q->stream, args));
+ONE_KERNEL(weigh_rows, zinf_weigh, check_weigh(args), !args->n, launch_weigh(q->stream, args));
 
-int cuda_cross_entropy_backward(struct zinf_queue *q, const struct zinf_cross_entropy *args)
-{
-    return run_loss(q, args, true, launch_loss_backward, "cross_entropy_backward");
-}
+/* ---- magnitudes ---- */
 
-int cuda_copy_heads(struct zinf_queue *q, const struct zinf_heads *args)
-{
-    int code = check_heads(args);
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, "copy_heads");
-    return queue_leave(q, launch_copy_heads(q->stream, args));
-}
-
-static int run_sinks(struct zinf_queue *q, const struct zinf_sinks *args, bool backward,
-                     const char *operation)
-{
-    int code = check_sinks(args, operation);
-    if (code || (!args->batch && !backward))
-        return code;
-    queue_enter(q, operation);
-    return queue_leave(q, launch_sinks(q->stream, args, backward));
-}
-
-int cuda_sinks_forward(struct zinf_queue *q, const struct zinf_sinks *args)
-{
-    return run_sinks(q, args, false, "sinks_forward");
-}
-
-int cuda_sinks_backward(struct zinf_queue *q, const struct zinf_sinks *args)
-{
-    return run_sinks(q, args, true, "sinks_backward");
-}
-
-int cuda_squared_error(struct zinf_queue *q, const struct zinf_squared_error *args)
-{
-    int code = check_squared_error(args);
-    if (code || !args->rows)
-        return code;
-    queue_enter(q, "squared_error");
-    return queue_leave(q, launch_squared_error(q->stream, args));
-}
-
-int cuda_preference(struct zinf_queue *q, const struct zinf_preference *args)
-{
-    int code = check_preference(args);
-    if (code || !args->pairs)
-        return code;
-    queue_enter(q, "preference");
-    return queue_leave(q, launch_preference(q->stream, args));
-}
-
-int cuda_noise(struct zinf_queue *q, const struct zinf_noise *args)
-{
-    int code = check_noise(args);
-    if (code || !args->n)
-        return code;
-    queue_enter(q, "noise");
-    return queue_leave(q, launch_noise(q->stream, args));
-}
+ONE_KERNEL(magnitude, zinf_magnitude, check_magnitude(args), !args->rows,
+           launch_magnitude(q->stream, args));
+ONE_KERNEL(scale_columns, zinf_column_scale, check_column_scale(args), !args->rows,
+           launch_scale_columns(q->stream, args));
+/* No rows: the sums are zeros all the same. */
+ONE_KERNEL(dot_columns, zinf_column_dot, check_column_dot(args), false,
+           launch_dot_columns(q->stream, args));
 
 /* ---- the optimizer ---- */
 

@@ -1,4 +1,4 @@
-/* operations_relative: the table's entries of relative positions and of unfolded rows, and what
+/* operations_relative: the table's entries of relative positions, and what
  * they take of the queue's workspace, as operations.c. */
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/workspace.h"
@@ -40,24 +40,4 @@ int cuda_relative_backward(struct zinf_queue *q, const struct zinf_attention *ar
     if (error == cudaSuccess)
         error = launch_relative_table(q->stream, &table, args);
     return queue_leave(q, error);
-}
-
-static int unfold(struct zinf_queue *q, const struct zinf_unfold *args, bool backward,
-                  const char *operation)
-{
-    int code = check_unfold(args, operation);
-    if (code || !args->batch)
-        return code;
-    queue_enter(q, operation);
-    return queue_leave(q, launch_unfold(q->stream, args, backward));
-}
-
-int cuda_unfold(struct zinf_queue *q, const struct zinf_unfold *args)
-{
-    return unfold(q, args, false, "unfold");
-}
-
-int cuda_unfold_backward(struct zinf_queue *q, const struct zinf_unfold *args)
-{
-    return unfold(q, args, true, "unfold_backward");
 }

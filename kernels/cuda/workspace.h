@@ -52,13 +52,6 @@ static inline uint64_t attention_workspace_bytes(const struct zinf_attention *ar
            2 * (uint64_t)(args->n_heads * (2 * args->seq - 1) * args->head_dim) * sizeof(float);
 }
 
-/* The warps of a block put their sums together in shared memory. */
-static inline uint64_t attention_cached_bytes(const struct zinf_attention_cached *args)
-{
-    (void)args;
-    return 0;
-}
-
 /* For splitting k and the like: what cuBLASLt's documentation asks for per generation. */
 static inline uint64_t blas_workspace_bytes(int capability)
 {
@@ -108,6 +101,33 @@ static inline struct packed_product packed_product(const struct zinf_matmul *m)
     if (m->c_dtype != common && m->c_dtype != f32)
         p.c = packed_operand(f32, m->m, m->n);
     return p;
+}
+
+/* Entries of a table, for whichever GPU. The warps of a block of attention_cached put their sums
+ * together in shared memory. */
+static inline uint64_t gpu_attention_workspace(struct zinf_device *device,
+                                               const struct zinf_attention *args)
+{
+    (void)device;
+    return attention_workspace_bytes(args);
+}
+static inline uint64_t gpu_attention_cached_workspace(struct zinf_device *device,
+                                                      const struct zinf_attention_cached *args)
+{
+    (void)device;
+    (void)args;
+    return 0;
+}
+static inline uint64_t gpu_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
+{
+    (void)device;
+    return norm_columns_bytes(args);
+}
+static inline uint64_t gpu_column_sum_workspace(struct zinf_device *device, int64_t rows,
+                                                int64_t cols)
+{
+    (void)device;
+    return column_sum_bytes(rows, cols);
 }
 
 /* The library's workspace, then converted operands. */

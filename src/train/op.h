@@ -32,6 +32,7 @@ enum op_cost {
  * executor's own.
  *   COPY_IN, COPY_OUT     H2D, D2H: at[0] <- at[1], bytes
  *   ASSEMBLE              HOST: at[0] the unit's flat buffer <- at[1] what its files have
+ *   UNPACK                HOST: at[0] a sub-group's parameters <- at[1] what the drive has of them
  *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
@@ -57,6 +58,7 @@ enum op_cost {
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
     ROW(OP_ASSEMBLE, "assemble", run_assemble, COST_HOST_ADD)                                      \
+    ROW(OP_UNPACK, "unpack", run_unpack, COST_OPTIMIZER)                                           \
     ROW(OP_COPY_OUT, "return", run_copy_out, COST_LINK)                                            \
     ROW(OP_CACHE_IN, "fetch cache", trainer_cache_in, COST_LINK)                                   \
     ROW(OP_CACHE_OUT, "return cache", trainer_cache_out, COST_LINK)                                \
@@ -102,6 +104,7 @@ enum op_flags {
     OP_REFERENCE = 128, /* a stage's forward for a reference: without adapters and dropout */
     OP_VALUE = 256,     /* moves the value arg: of it the rows that the step's samples have */
     OP_PACKED = 512,    /* moves or updates the state of sub-group arg, which may be packed */
+    OP_PARAM = 1024,    /* or its parameters, which may be so */
 };
 
 static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)

@@ -45,12 +45,15 @@ struct travel travel_of(const struct setup *s, bool by_link, bool device_adds)
 
 /* ---- parameters to the device ---- */
 
-/* Off the drive to `to`; what the model's folder has, put together there by the CPU. */
+/* Off the drive to `to`; what the model's folder has, or the drive in fewer bytes, by the CPU. */
 static void read_in(struct legs *l, const struct zinf_home *home, struct end to)
 {
     if (home->in_files) {
         go(l, ZINF_LANE_READ, OP_READ, END(FILE_STAGING, WHOLE));
         go(l, ZINF_LANE_HOST, OP_ASSEMBLE, to);
+    } else if (home->packed) {
+        go(l, ZINF_LANE_READ, OP_READ, END(PACKED_STAGING, to.portion));
+        go(l, ZINF_LANE_HOST, OP_UNPACK, to);
     } else {
         go(l, ZINF_LANE_READ, OP_READ, to);
     }
@@ -59,7 +62,7 @@ static void read_in(struct legs *l, const struct zinf_home *home, struct end to)
 /* Units that this rank has whole. */
 static void fetch_whole(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
-    enum actor writer = home->in_files ? BY_CPU : BY_DRIVE;
+    enum actor writer = home->in_files || home->packed ? BY_CPU : BY_DRIVE;
     enum waypoint to = t->reach[writer][ON_DEVICE] ? PARAM_SLOT : PARAM_STAGING;
     if (home->param == ZINF_TIER_DRIVE)
         read_in(l, home, END(to, WHOLE));
@@ -89,7 +92,8 @@ static void fetch_by_pull(struct legs *l, const struct zinf_home *home)
 static void fetch_by_cpu(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
     bool on_drive = home->param == ZINF_TIER_DRIVE;
-    bool there = t->reach[BY_CPU][ON_DEVICE] && (!on_drive || t->reach[BY_DRIVE][ON_DEVICE]);
+    bool there =
+        t->reach[BY_CPU][ON_DEVICE] && (!on_drive || home->packed || t->reach[BY_DRIVE][ON_DEVICE]);
     enum waypoint to = there ? PARAM_SLOT : PARAM_STAGING;
     if (on_drive)
         read_in(l, home, END(to, SLICE));

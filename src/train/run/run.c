@@ -331,8 +331,8 @@ static int end(struct run *run, int code)
     int closed = run_log_close(run->log);
     run_tell_ranks(run, closed);
     code = code ? code : closed;
-    bool done = run_all_are_done(run, code);
-    run_leave_steps(run, done && !run->unsaved);
+    code = code ? code : run_meet_at_end(run); /* rank 0 may die before the model is there */
+    run_leave_steps(run, !code && !run->unsaved);
     zinf_trainer_destroy(run->trainer);
     code = code ? code : run_fail_unsaved(run);
     run_close_checkpoint(run);

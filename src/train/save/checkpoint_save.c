@@ -24,12 +24,14 @@
 /* Room for the new one beside all that is there: the old one goes only after it. */
 static int check_room(const struct source *s, const struct checkpoint *c, const char *output)
 {
-    uint64_t moments = s->setup->grain == GRAIN_TENSORS ? 0 : (uint64_t)c->n_moments;
+    bool keeps = setup_kept_part(s->setup) != 0;
+    uint64_t moments = s->setup->grain == GRAIN_TENSORS ? 0 : (uint64_t)(c->n_moments - keeps);
     uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
     const struct zinf_model *model = s->setup->model;
     bool adapted = is_adapted(s->setup);
     uint64_t elems = adapted ? zinf_model_n_trained(model) : zinf_model_n_params(model);
     uint64_t numbers = elems * (arrays * sizeof(float) + zinf_dtype_bytes(c->dtype));
+    numbers += keeps ? transfer_kept_bytes(s->setup) : 0;
     uint64_t needed = numbers + numbers / SLACK_SHARE + SLACK_BYTES;
     struct statvfs room;
     char needed_text[16], free_text[16];
@@ -70,6 +72,8 @@ static int write_part(const struct source *s, struct checkpoint *c, const char *
     if (!code)
         code = part > PART_MASTER && s->setup->grain == GRAIN_TENSORS
                    ? transfer_stream_factors(s, part, writer)
+               : part > PART_MASTER && part == setup_kept_part(s->setup)
+                   ? transfer_stream_kept(s, writer)
                    : transfer_stream(s, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
     if (!code)
         code = list_written(c, beside ? "" : CHECKPOINT_OPTIMIZER, writer);
@@ -168,7 +172,7 @@ void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
     c->n_applied = s->n_applied;
     c->lr = (double)s->setup->hyper.lr;
     c->dtype = s->setup->dtype;
-    c->n_moments = setup_n_moments(s->setup);
+    c->n_moments = setup_n_moments(s->setup) + (setup_kept_part(s->setup) != 0);
     c->loss_scale = s->loss_scale;
     c->adapted = is_adapted(s->setup);
     c->base_sum = s->base_sum;

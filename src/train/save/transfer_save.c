@@ -10,11 +10,10 @@
 
 static int read_param(const struct source *s, uint32_t unit, const struct region *r)
 {
-    struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
     enum zinf_dtype dtype = s->setup->dtype;
     void *target = dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
-    int code = s->setup->sliced ? collect_part(s, unit, PART_PARAM)
-                                : source_read(s, &where, 0, target, where.bytes);
+    int code =
+        s->setup->sliced ? collect_part(s, unit, PART_PARAM) : source_read_unit(s, unit, target);
     if (!code && dtype != ZINF_DTYPE_F32)
         zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, dtype,
                      s->setup->layout.units[unit].padded_elems);

@@ -110,9 +110,55 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
     emit(e, &op, &uses);
 }
 
+/* A sub-group at a time, so that reading goes on while others are unpacked. */
+static void emit_packed(struct emitter *e, struct trip *t, const struct leg *leg)
+{
+    const struct setup *s = e->p->setup;
+    const struct zinf_layout_unit *u = &s->layout.units[t->unit];
+    struct stop *home = stop_at(e, t, PARAM_HOME), *to = stop_at(e, t, leg->to.place);
+    for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++) {
+        const struct zinf_location where = zinf_tiers_group_param(e->p->tiers, g, 0);
+        zinf_buffer buffer = emit_buffer(e, e->packed);
+        struct zinf_operand at[2] = {
+            zinf_beyond(operand_of(t, to, leg->to),
+                        s->layout.groups[g].first * zinf_dtype_bytes(s->dtype)),
+            zinf_in(buffer, 0)};
+        struct zinf_op op = {.lane = leg->lane,
+                             .kind = leg->kind,
+                             .unit = (int32_t)t->unit,
+                             .arg = (int32_t)g,
+                             .at = at,
+                             .n_at = 2,
+                             .where = where,
+                             .bytes = where.bytes};
+        struct uses in = {0}, out = {0};
+        emit_choice_awaits(e, t->unit, &in);
+        uses_read(&in, home->resource);
+        uses_write(&in, buffer);
+        e->flags |= OP_PARAM;
+        emit_drive(e, ZINF_LANE_READ, (int32_t)t->unit, (int32_t)g, &where, at[1], &in);
+        e->flags &= (uint16_t)~OP_PARAM;
+        emit_choice_awaits(e, t->unit, &out);
+        uses_read(&out, home->resource);
+        uses_read(&out, buffer);
+        uses_write(&out, to->resource);
+        emit(e, &op, &out);
+    }
+}
+
+int emit_off_drive(struct emitter *e, struct trip *t, const struct legs *legs)
+{
+    if (legs->leg[0].to.place == PACKED_STAGING) {
+        emit_packed(e, t, &legs->leg[1]);
+        return 2;
+    }
+    emit_leg(e, t, &legs->leg[0]);
+    return 1;
+}
+
 void emit_way(struct emitter *e, struct trip *t, const struct legs *legs)
 {
-    for (int i = 0; i < legs->n; i++)
+    for (int i = legs->n ? emit_off_drive(e, t, legs) : 0; i < legs->n; i++)
         emit_leg(e, t, &legs->leg[i]);
 }
 

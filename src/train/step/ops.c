@@ -1,5 +1,6 @@
 /* ops: what each operation of a program does when its lane reaches it, a row a kind. */
 #include "base/random.h"
+#include "train/rules/rules.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
@@ -20,6 +21,14 @@ static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
 {
     file_unit_assemble(&t->setup, (uint32_t)op->unit, at(op, 0), at(op, 1));
     return 0;
+}
+
+static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct rule_thing param = {&t->setup, ZINF_PACKABLE_PARAM, (uint32_t)op->arg};
+    const struct zinf_packed *p = zinf_tiers_packed(t->plan.tiers, param.what, param.group,
+                                                    zinf_location_generation(&op->where));
+    return rule_unpack(&param, at(op, 0), at(op, 1), (uint64_t)p->read_pages * ZINF_AIO_ALIGN);
 }
 
 static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
