@@ -235,18 +235,11 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
     return unit;
 }
 
-/* What transformers has of a tensor of all of the layer's experts at once: a parameter of the
- * module of experts, which is the file's own tensor where that has slabs and no other name. */
 static const char *name_stack(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
-                              const char *fused, const char *parameter)
+                              const char *stacked)
 {
-    const struct decoder_experts *e = &d->experts;
-    const char *module = e->module ? e->module : e->list;
     char name[96], *copy;
-    if (fused && !e->module)
-        snprintf(name, sizeof name, "%s.%lld.%s", d->blocks, (long long)layer, fused);
-    else
-        snprintf(name, sizeof name, "%s.%lld.%s%s", d->blocks, (long long)layer, module, parameter);
+    snprintf(name, sizeof name, "%s.%lld.%s", d->blocks, (long long)layer, stacked);
     copy = zinf_graph_take(graph, strlen(name) + 1);
     return copy ? strcpy(copy, name) : NULL;
 }
@@ -255,8 +248,9 @@ static void name_stacks(struct zinf_graph *graph, const struct decoder *d, int64
                         uint32_t first, const int at[DECODER_PLACES])
 {
     const struct decoder_experts *e = &d->experts;
-    const char *up = name_stack(graph, d, layer, e->fused_up, "gate_up_proj"),
-               *down = name_stack(graph, d, layer, e->fused_down, "down_proj");
+    const char *up = name_stack(graph, d, layer, e->stacked_up ? e->stacked_up : e->fused_up);
+    const char *down =
+        name_stack(graph, d, layer, e->stacked_down ? e->stacked_down : e->fused_down);
     for (uint32_t u = first; u < graph->n_units; u++)
         for (uint32_t i = 0; i < graph->units[u].n_tensors; i++) {
             struct zinf_tensor *t = &graph->units[u].tensors[i];

@@ -6,7 +6,6 @@
 #include "model/adapters/adapter_attach.h"
 #include "model/frame.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -103,28 +102,6 @@ static int check_module(const struct attaching *at, const struct module *m)
 
 /* ---- tensors ---- */
 
-uint32_t attach_add_a(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols,
-                      int64_t rank)
-{
-    bool gaussian = at->choice->gaussian;
-    struct zinf_tensor tensor = {
-        .rank = 2,
-        .rows = rows,
-        .cols = cols,
-        .decay = true,
-        .init = gaussian ? ZINF_INIT_NORMAL : ZINF_INIT_UNIFORM,
-        .init_std = gaussian ? 1.0f / (float)rank : 1.0f / sqrtf((float)cols),
-    };
-    return zinf_graph_add_tensor(at->graph, companion_of(&at->second, unit), &tensor);
-}
-
-uint32_t attach_add_b(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols)
-{
-    struct zinf_tensor tensor = {
-        .rank = 2, .rows = rows, .cols = cols, .decay = true, .init = ZINF_INIT_ZERO};
-    return zinf_graph_add_tensor(at->graph, companion_of(&at->second, unit), &tensor);
-}
-
 static struct zinf_piece make_piece(const struct module *m, const char *which, uint64_t rows,
                                     uint64_t cols)
 {
@@ -162,25 +139,6 @@ static uint32_t add_magnitude(struct attaching *at, const struct module *m)
     uint32_t number = zinf_graph_add_tensor(at->graph, companion_of(&at->second, m->unit), &tensor);
     add_pieces_of_rows(at, m, name_magnitude, 0);
     return number;
-}
-
-int attach_note(struct attaching *at, const struct zinf_adapted *adapted)
-{
-    struct zinf_graph *g = at->graph;
-    struct zinf_adapted *list = g->adapted;
-    bool full = (g->n_adapted & (g->n_adapted - 1)) == 0; /* doubled at powers of two */
-    if (full) {
-        list = zinf_graph_take(g, 2 * ((size_t)g->n_adapted + 1) * sizeof *list);
-        if (!list)
-            return zinf_fail(-ENOMEM, "no memory to adapt a model");
-        if (g->n_adapted)
-            memcpy(list, g->adapted, g->n_adapted * sizeof *list);
-        g->adapted = list;
-    }
-    struct zinf_unit *unit = &g->units[adapted->unit];
-    unit->first_adapted = unit->n_adapted++ ? unit->first_adapted : g->n_adapted;
-    list[g->n_adapted++] = *adapted;
-    return 0;
 }
 
 static int add_module(struct attaching *at, const struct module *m)

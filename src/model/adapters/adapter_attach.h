@@ -18,7 +18,7 @@ struct attaching {
     const struct zinf_stage *seen;
 };
 
-/* ---- adapter.c ---- */
+/* ---- adapter_parts.c ---- */
 
 /* Sites of adapters' dropout: beyond those of any family. */
 #define ATTACH_FIRST_SITE ((uint32_t)1 << 24)

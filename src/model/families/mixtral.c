@@ -12,7 +12,6 @@ static const struct described_experts experts = {
     .jitters = true,
     .names.gate = "block_sparse_moe.gate.weight",
     .names.list = "block_sparse_moe.experts.",
-    .names.module = "mlp.experts.",
     .names.w_gate = "w1.weight",
     .names.w_up = "w3.weight",
     .names.w_down = "w2.weight",
