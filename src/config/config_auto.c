@@ -7,7 +7,6 @@
 #include "config/config_private.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 int zinf_config_leave_open(struct config_loader *loader, struct config_entry *entry,
                            const char *option, const char *otherwise)
