@@ -12,7 +12,7 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/estimate/cmd_estimate.c src/cli/estimate/estimate.c src/cli/estimate/estimate.h \
 	src/cli/estimate/estimate_compare.c src/cli/estimate/estimate_place.c src/cli/estimate/machine.h src/cli/estimate/machine.c src/cli/estimate/machine_cards.c \
-	src/cli/estimate/machine_file.c src/cli/cmd_inspect.c \
+	src/cli/estimate/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/doctor/doctor.h src/cli/doctor/doctor.c src/cli/doctor/cmd_doctor.c \
 	src/cli/doctor/doctor_device.c src/cli/doctor/doctor_kernels.c src/cli/doctor/doctor_operations.h \
