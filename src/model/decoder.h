@@ -92,11 +92,12 @@ struct decoder_experts {
 struct decoder {
     const char *what; /* names the configuration in messages */
     int64_t n_layers, hidden, ffn, vocab, context;
-    int64_t embedding;   /* columns of the tables of tokens, positions and types; 0: hidden */
-    bool join_tiles;     /* of the vocabulary, into one */
-    bool packed;         /* samples come with segments */
-    bool source;         /* its rows are those of ZINF_ROWS_OF_SOURCE */
-    uint32_t first_site; /* of its dropout */
+    int64_t embedding;         /* columns of the tables of tokens, positions and types; 0: hidden */
+    bool join_tiles;           /* of the vocabulary, into one */
+    bool packed;               /* samples come with segments */
+    struct zinf_shards shards; /* that it is cut into */
+    bool source;               /* its rows are those of ZINF_ROWS_OF_SOURCE */
+    uint32_t first_site;       /* of its dropout */
     float embedding_dropout, init_std;
     float embedding_scale, head_softcap, head_scale; /* as in lookup_spec and head_spec */
     float final_dropout;                             /* behind the final norm */

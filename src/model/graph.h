@@ -219,6 +219,28 @@ struct zinf_stage {
     struct zinf_ids units, sweep; /* units at hand; units visited one after the other */
     struct zinf_choice choice;
 };
+/* What tensor parallel cuts a model into: `of` shards of each matrix, of which a graph has n from
+ * `first` on. Products over a cut depth are made shard by shard and added up in a tree over the
+ * shards, so that results are those of the shards, whoever has how many of them. of 0: not cut. */
+struct zinf_shards {
+    uint32_t of, first, n;
+};
+#define ZINF_MOST_SHARDS 64
+/* The rows of a tile of the vocabulary that shard number `shard` begins with, and those that the
+ * graph's shards begin and end with. */
+static inline uint64_t zinf_shard_row(const struct zinf_shards *shards, uint64_t rows,
+                                      uint32_t shard)
+{
+    return rows * shard / shards->of;
+}
+static inline uint64_t zinf_shards_begin(const struct zinf_shards *shards, uint64_t rows)
+{
+    return shards->of ? zinf_shard_row(shards, rows, shards->first) : 0;
+}
+static inline uint64_t zinf_shards_end(const struct zinf_shards *shards, uint64_t rows)
+{
+    return shards->of ? zinf_shard_row(shards, rows, shards->first + shards->n) : rows;
+}
 struct zinf_graph {
     struct zinf_value *values;
     struct zinf_unit *units;
@@ -230,7 +252,8 @@ struct zinf_graph {
      * not NaN. */
     uint32_t targets;
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
-    int64_t padding;         /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
+    struct zinf_shards shards;
+    int64_t padding; /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
 };
 
 /* The rows that chose each visit, as a list: [visits + 1] where the rows of each begin behind that,

@@ -54,3 +54,6 @@ MODEL_FAMILIES_TESTS = tests/model/model_families_test
 program_tests += $(MODEL_FAMILIES_TESTS)
 
 program_tests += tests/model/model_stack_test
+# Tensor parallel: blocks shard by shard.
+libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/decoder_shards.c src/model/stages/stage_shards.c \
+	src/model/stages/stage_head_shards.c src/model/stages/stage_head_chunks.c

@@ -131,6 +131,7 @@ struct setup {
     struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
+    double *state_shares;          /* [n_groups] of it that packing leaves, about */
     uint64_t update_bytes;         /* workspace of the optimizer */
     uint8_t generations;           /* of what can be taken back */
     bool in_place;                 /* updates are made as soon as they can be, for good */
@@ -267,6 +268,8 @@ int setup_check_optimizers(const struct setup *s);
 void setup_optimizers_text(const struct setup *s, char text[64]);
 /* The most moments that any of them has. */
 int setup_n_moments(const struct setup *s);
+/* The part of checkpoints with what rules keep of matrices beside moments; 0: nothing is. */
+int setup_kept_part(const struct setup *s);
 int setup_state_bytes(struct setup *s);
 /* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
  * of some units. */

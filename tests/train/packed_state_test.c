@@ -68,6 +68,7 @@ static void test_optimizers(void)
         {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", bf16, "", EQUAL},
         {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", fp16, "", EQUAL},
         {NULL, bf16, mixed, FEWER},
+        {"{\"type\": \"NorMuon\", \"params\": {\"lr\": 1e-3}}", bf16, "", FEWER},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct setting s = {.optimizer = cases[i].optimizer,

@@ -132,17 +132,22 @@ bool rule_packs(const struct rule_thing *t)
     return rule_packed_share(t) < 1;
 }
 
-/* Factored moments have readers of their own (save/transfer_factors.c), so they stay as they are.
- */
 double rule_packed_share(const struct rule_thing *t)
 {
-    struct arrays w = {.thing = t};
-    struct array a;
-    double all = 0, left = 0;
     if (t->setup->may_pack < (t->what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL))
         return 1;
-    if (t->what == ZINF_PACKABLE_PARAM)
-        return param_shares[t->setup->dtype];
+    return t->what == ZINF_PACKABLE_PARAM ? param_shares[t->setup->dtype]
+                                          : t->setup->state_shares[t->group];
+}
+
+/* Factored moments have readers of their own (save/transfer_factors.c), so they stay as they are.
+ */
+double rule_state_share(const struct setup *s, uint32_t group)
+{
+    const struct rule_thing thing = {s, ZINF_PACKABLE_STATE, group};
+    struct arrays w = {.thing = &thing};
+    struct array a;
+    double all = 0, left = 0;
     while (next_array(&w, &a)) {
         if (w.segment.of && w.segment.of->rule->unit_bytes)
             return 1;

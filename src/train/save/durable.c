@@ -69,6 +69,9 @@ static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
         const uint64_t group[] = {sum, l->groups[g].unit, l->groups[g].first, l->groups[g].n};
         sum = XXH3_64bits(group, sizeof group);
     }
+    const struct zinf_shards *shards = &t->setup.graph->shards;
+    if (shards->of) /* rows of a tensor are in their order */
+        sum = XXH3_64bits_withSeed(shards, sizeof *shards, sum);
     return packs == PACK_ALL     ? XXH3_64bits_withSeed("all packed", 10, sum)
            : packs == PACK_STATE ? XXH3_64bits_withSeed("packed", 6, sum)
                                  : sum;

@@ -30,7 +30,8 @@ static uint64_t file_elems(const struct zinf_file_map *files)
     return most(elems, least(largest, SCRATCH_ELEMS));
 }
 
-/* Of state: all scales of a sub-group's 8-bit moments in three quarters of it. */
+/* Of state: all scales of a sub-group's 8-bit moments in three quarters of it; pages around what is
+ * kept of a matrix. */
 static uint64_t state_elems(const struct setup *s)
 {
     uint64_t bytes = 0;
@@ -38,7 +39,8 @@ static uint64_t state_elems(const struct setup *s)
         struct rule_segment largest = {&s->optimizers[i], 0, s->layout.max_group_elems, 0};
         bytes = most(bytes, zinf_align_up(rule_scales_bytes(&largest), ZINF_MEMORY_ALIGN));
     }
-    return (bytes + 2) / 3;
+    const uint64_t least = trains(s) && setup_kept_part(s) ? 2 * STATE_KEPT_PAGES : 0;
+    return most((bytes + 2) / 3, least);
 }
 
 /* Of weights that are quantised: an image; scales and a band of rows; a matrix that is transposed.

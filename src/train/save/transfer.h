@@ -118,6 +118,12 @@ bool collect_is_first(const struct source *s);
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
 int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);
 
+/* transfer_kept.c: what rules keep of matrices beside moments, the part behind all moments
+ * (setup_kept_part), and its bytes. */
+int transfer_stream_kept(const struct source *s, struct zinf_tensors_writer *writer);
+int transfer_load_kept(const struct source *s, const struct zinf_tensors *file);
+uint64_t transfer_kept_bytes(const struct setup *s);
+
 /* transfer_save.c: what belongs beside the weights of a model or of an adapter. own: XXH3 of an
  * adapter's file of weights. */
 int transfer_write_rest(const struct source *s, const char *folder, uint64_t own);
