@@ -5,9 +5,6 @@
  */
 #include "model/tensors.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

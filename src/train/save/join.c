@@ -9,6 +9,7 @@
 #include "train/checkpoints.h"
 #include "train/save/identity.h"
 #include "train/save/merge.h"
+#include "train/save/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,7 +176,7 @@ static int write_weights(struct joining *j)
     struct zinf_written_file file;
     int code = path ? zinf_make_dirs(j->output) : -ENOMEM;
     if (!code)
-        code = identity_forget(j->output);
+        code = output_forget(j->output, IDENTITY_FILE);
     if (!code)
         code = zinf_tensors_writer_create(&j->to, &options);
     if (!code)
