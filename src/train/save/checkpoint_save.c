@@ -10,9 +10,7 @@
 #include "train/save/checkpoint.h"
 #include "train/save/output.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
