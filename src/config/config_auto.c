@@ -7,7 +7,6 @@
 #include "config/config_private.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 int zinf_config_leave_open(struct config_loader *loader, struct config_entry *entry,
                            const char *option, const char *otherwise)
@@ -214,8 +213,11 @@ static int optimizer_defaults(struct config_loader *loader)
     }
     if (!code && (!strcmp(optimizer->type, "Muon") || !strcmp(optimizer->type, "NorMuon")))
         code = muon_defaults(loader);
-    if (!code && !strcmp(optimizer->type, "SGD") && optimizer->nesterov &&
-        given(loader, "optimizer.params.nesterov"))
+    const bool plain = !strcmp(optimizer->type, "SGD") && optimizer->nesterov;
+    if (!code && plain && !given(loader, "optimizer.params.nesterov")) {
+        optimizer->nesterov = false;
+        code = inherit(loader, "optimizer.params.nesterov", "SGD");
+    } else if (!code && plain)
         code = zinf_fail(-ENOTSUP, "%s is true, but SGD here has plain momentum; remove it",
                          zinf_config_where(loader->config, "optimizer.params.nesterov"));
     if (!code && is_torch_adam(loader) && !given(loader, "optimizer.params.weight_decay")) {

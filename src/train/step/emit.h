@@ -173,7 +173,9 @@ void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cach
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
 /* A second place to compute into, added to the first afterwards, on the device. */
 struct made_grad emit_grad_part(struct emitter *e, uint32_t unit, struct uses *uses);
-void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part);
+/* of: elements of the unit; n 0: all. */
+void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part,
+                    struct zinf_span of);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
 

@@ -49,12 +49,16 @@ static struct trip trip_of_grad(const struct emitter *e, uint32_t unit)
     return t;
 }
 
-void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part)
+void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part,
+                    struct zinf_span of)
 {
     struct trip t = trip_of_grad(e, unit);
     struct leg join = way_join(&e->p->travel);
-    t.stops[GRAD_SLOT] = (struct stop){part.at, part.resource, true};
-    t.stops[GRAD_SLOT_2] = (struct stop){sum.at, sum.resource, true};
+    const uint64_t first = of.first * sizeof(float);
+    t.stops[GRAD_SLOT] = (struct stop){zinf_beyond(part.at, first), part.resource, true};
+    t.stops[GRAD_SLOT_2] = (struct stop){zinf_beyond(sum.at, first), sum.resource, true};
+    if (of.n)
+        t.whole_bytes = t.slice_bytes = of.n * sizeof(float);
     emit_leg(e, &t, &join);
 }
 
