@@ -110,7 +110,8 @@ void plan_measure(struct plan *p)
     }
     s->grad_slot = trained * sizeof(float);
     s->beside_slot = beside * sizeof(float);
-    s->tile_state = zinf_align_up(group * width, ZINF_MEMORY_ALIGN);
+    uint64_t packed = plan_packed_bytes(p, ZINF_PACKABLE_PARAM);
+    s->tile_state = zinf_align_up(packed ? packed : group * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
     s->tile_most = s->tile_grad + group * sizeof(float);
     s->link = p->variant.by_link && has_backward(p->setup)
@@ -118,7 +119,8 @@ void plan_measure(struct plan *p)
                                             (trained > beside ? trained : beside) /
                                                 data_axis(p->setup)->world)
                   : 0;
-    s->transfer = source_memory_bytes(p->setup) + 2 * plan_packed_bytes(p);
+    s->transfer =
+        source_memory_bytes(p->setup) + (p->variant.packs ? source_packed_bytes(p->setup) : 0);
 }
 
 static bool is_layer(const struct plan *p, uint32_t unit)
@@ -228,7 +230,7 @@ static void set_way(struct plan *p, uint32_t unit)
     bool several = has_several(p, unit);
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
-                       eager << 4 | home->backed << 5)
+                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7)
             << 6;
     uint32_t *waypoints = &p->waypoints_of[sort];
     if (!*waypoints)
@@ -270,7 +272,12 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->generations = generations_of(p, u, c);
         home->backed = p->setup->durable && p->setup->param_tier == ZINF_TIER_DRIVE &&
                        home->param == ZINF_TIER_HOST && unit_trains(p->setup, u);
+        home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
+                       home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
+                       (p->travel.sliced || !p->travel.several);
         home->keeps_grad = keeps_grad(p, u);
+        home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&
+                           home->grad == ZINF_TIER_DRIVE && home->state != ZINF_TIER_DEVICE;
         set_way(p, u);
         p->waypoints |= p->ways[u].waypoints;
     }

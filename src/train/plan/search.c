@@ -202,14 +202,14 @@ static bool is_one_process(const struct setup *s)
     return !net || zinf_net_place(net).seats == zinf_net_place(net).world;
 }
 
-static bool packs_always(const struct setup *s)
+static enum packing packs_always(const struct setup *s)
 {
-    return s->may_pack && !s->pack_is_open;
+    return s->pack_is_open ? PACK_OFF : s->may_pack;
 }
 
-/* Whether a step with packed state is still limited by the drive: by what is stated, before
+/* Whether a step with so much packed is still limited by the drive: by what is stated, before
  * anything is built. On a device that is the host, updates and products share its CPUs. */
-static bool drive_may_limit(const struct setup *s)
+static bool drive_may_limit(const struct setup *s, enum packing packs)
 {
     const struct zinf_speeds *speeds = s->options.speeds;
     if (!speeds || !(speeds->drive_read_bytes > 0 && speeds->drive_write_bytes > 0 &&
@@ -225,16 +225,18 @@ static bool drive_may_limit(const struct setup *s)
         drive = fmax(drive, (read + write) / speeds->drive_mixed_bytes);
     double flops = 3 * s->walk.flops * (double)s->n_micro / speeds->device_flops;
     double update = (2 + PLAN_PACK_WORK) * state / speeds->optimizer_bytes;
+    if (packs == PACK_ALL) /* two fetches and the update */
+        update += (2 + PLAN_PACK_WORK) * params / speeds->optimizer_bytes;
     return drive > (device_is_far(s) ? fmax(flops, update) : flops + update);
 }
 
 /* Fewer bytes for more work of the CPU and some memory. */
-static void try_packing(struct search *s)
+static void try_packing(struct search *s, enum packing packs)
 {
     struct variant other = s->best;
     struct plan packed;
-    other.packs = true;
-    if (s->best.packs || !s->setup->may_pack || !drive_may_limit(s->setup) ||
+    other.packs = packs;
+    if (s->best.packs >= packs || s->setup->may_pack < packs || !drive_may_limit(s->setup, packs) ||
         plan_make(&packed, s->setup, &other))
         return;
     plan_fini(&packed);
@@ -291,7 +293,8 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
             other.device_states = part;
             try(&s, other, "state on the device before activations");
         }
-        try_packing(&s);
+        try_packing(&s, PACK_STATE);
+        try_packing(&s, PACK_ALL);
     }
     *best = s.best;
     if (plan)
