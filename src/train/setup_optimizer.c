@@ -185,7 +185,7 @@ int setup_state_bytes(struct setup *s)
 
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what)
 {
-    const bool may = s->may_pack >= (what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL);
+    const bool may = s->may_pack >= packing_of(what);
     uint64_t most = 0;
     for (uint32_t g = 0; may && g < s->layout.n_groups; g++) {
         const struct rule_thing t = {s, what, g};

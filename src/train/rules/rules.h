@@ -107,7 +107,7 @@ uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_
 
 /* ---- packed.c: what a sub-group has on a drive in fewer bytes; every rule's step sees it plain */
 
-/* A sub-group's state or parameters. */
+/* A sub-group's state, parameters or kept gradient. */
 struct rule_thing {
     const struct setup *setup;
     enum zinf_packable what;

@@ -257,6 +257,11 @@ static int write_config(struct joining *j)
 static int check_names(const struct part *p)
 {
     char path[ZINF_ADAPTER_PATH];
+    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(p->config, "target_parameters")))
+        return zinf_fail(-ENOTSUP,
+                         "%s: %s has target_parameters, and adapters of those do not add up here: "
+                         "merge one (zinf export --merge) and train the other above it",
+                         p->folder, ZINF_ADAPTER_CONFIG);
     for (uint64_t i = 0; i < zinf_tensors_count(p->weights); i++) {
         const char *name = zinf_tensors_at(p->weights, i)->name;
         if (zinf_adapter_matrix_of(name, path) == ZINF_ADAPTER_OTHER)

@@ -9,165 +9,9 @@
 #include "train/save/checkpoint.h"
 #include "train/save/merge.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* ---- one module ---- */
-
-/* The piece of the base's weight that the module is of. */
-static const struct zinf_piece *merge_piece_of(const struct zinf_graph *g,
-                                               const struct zinf_adapted *of)
-{
-    const struct zinf_tensor *t = &g->units[of->unit].tensors[of->tensor];
-    for (uint32_t p = 0; p < t->n_pieces; p++)
-        if (t->pieces[p].rows.flat_first >= of->first_row &&
-            t->pieces[p].rows.flat_first < of->first_row + of->rows)
-            return &t->pieces[p];
-    return NULL;
-}
-
-/* The module whose weight a tensor of the base's file is, or NULL. */
-static const struct zinf_adapted *merge_find_adapted(const struct merging *m, const char *name)
-{
-    const struct zinf_graph *g = zinf_model_graph(m->model);
-    const char *bare = zinf_family_bare_name(zinf_model_family(m->model), name);
-    for (uint32_t i = 0; i < g->n_adapted; i++) {
-        const struct zinf_piece *piece = merge_piece_of(g, &g->adapted[i]);
-        if (piece && !strcmp(piece->plain_name ? name : bare, piece->name))
-            return &g->adapted[i];
-    }
-    return NULL;
-}
-
-/* A, B or the magnitudes of a module, on the heap. */
-static int read_factor(const struct merging *m, const struct zinf_tensor *tensor, float **out)
-{
-    const char *name = tensor->pieces[0].name;
-    const struct zinf_tensor_info *info = zinf_tensors_find(m->adapter, name);
-    *out = NULL;
-    if (!info)
-        return zinf_fail(-ENOENT, "%s: tensor %s is missing", m->folder, name);
-    if (info->rank != tensor->rank || info->shape[0] != tensor->rows ||
-        (info->rank == 2 && info->shape[1] != tensor->cols))
-        return zinf_fail(-EINVAL, "%s: tensor %s does not have the shape [%llu, %llu]", m->folder,
-                         name, (unsigned long long)tensor->rows, (unsigned long long)tensor->cols);
-    *out = malloc(tensor->elems * sizeof **out);
-    if (!*out)
-        return zinf_fail(-ENOMEM, "no memory for %s", name);
-    return zinf_tensors_read_f32(m->adapter, info, 0, tensor->elems, *out);
-}
-
-static void merge_free_module(struct merging *m)
-{
-    free(m->a);
-    free(m->b);
-    free(m->gain);
-    m->a = m->b = m->gain = NULL;
-}
-
-/* Rows [first, first + n) of the file's tensor, which has W or its transpose, += scale B A. The
- * adapter's file has B in the order of the base's file. */
-static int add_product(const struct merging *m, const struct zinf_adapted *of,
-                       const struct zinf_tensor_info *info, uint64_t first, uint64_t n)
-{
-    const struct zinf_graph *g = zinf_model_graph(m->model);
-    int64_t rank = (int64_t)g->units[of->adapter].tensors[of->a].rows;
-    struct zinf_matmul args = {
-        .m = (int64_t)n,
-        .n = (int64_t)info->shape[1],
-        .k = rank,
-        .a = m->b + first * (uint64_t)rank,
-        .b = m->a,
-        .c = m->block,
-        .lda = rank,
-        .ldb = (int64_t)info->shape[1],
-        .ldc = (int64_t)info->shape[1],
-        .alpha = of->scale,
-        .beta = 1,
-    };
-    if (merge_piece_of(g, of)->transposed) {
-        args.a = m->a + first;
-        args.b = m->b;
-        args.trans_a = args.trans_b = true;
-        args.lda = (int64_t)info->shape[0];
-        args.ldb = rank;
-    }
-    m->device->ops->queue_set_workspace(m->queue, m->workspace,
-                                        m->device->ops->matmul_workspace(m->device, &args));
-    return m->device->ops->matmul(m->queue, &args);
-}
-
-/* ---- magnitudes ---- */
-
-/* The place of the weight's row, as [out][in], that the block's element is of. */
-static uint64_t row_of(const struct zinf_tensor_info *info, bool transposed, uint64_t element)
-{
-    return transposed ? element % info->shape[1] : element / info->shape[1];
-}
-
-/* W + scale B A from element `at` on into the block. */
-static int read_sum(const struct merging *m, const struct zinf_adapted *of,
-                    const struct zinf_tensor_info *info, uint64_t at, uint64_t n)
-{
-    int code = merge_read_base(m, info, at, n);
-    return code ? code : add_product(m, of, info, at / info->shape[1], n / info->shape[1]);
-}
-
-/* One pass over the sums for the norms of their rows, which are columns of what is transposed. */
-static int make_gain(struct merging *m, const struct zinf_adapted *of,
-                     const struct zinf_tensor_info *info, uint64_t step)
-{
-    const struct zinf_unit *unit = &zinf_model_graph(m->model)->units[of->adapter];
-    bool transposed = merge_piece_of(zinf_model_graph(m->model), of)->transposed;
-    double *squares = calloc(of->rows, sizeof *squares);
-    int code = squares ? read_factor(m, &unit->tensors[of->magnitude], &m->gain)
-                       : zinf_fail(-ENOMEM, "no memory for %s", info->name);
-    for (uint64_t at = 0; !code && at < info->n_elems; at += step) {
-        uint64_t n = info->n_elems - at < step ? info->n_elems - at : step;
-        code = read_sum(m, of, info, at, n);
-        for (uint64_t i = 0; !code && i < n; i++)
-            squares[row_of(info, transposed, at + i)] += (double)m->block[i] * (double)m->block[i];
-    }
-    for (uint64_t i = 0; !code && i < of->rows; i++)
-        m->gain[i] = squares[i] > 0 ? (float)((double)m->gain[i] / sqrt(squares[i])) : 0;
-    free(squares);
-    return code;
-}
-
-static void scale_block(const struct merging *m, const struct zinf_adapted *of,
-                        const struct zinf_tensor_info *info, uint64_t at, uint64_t n)
-{
-    bool transposed = merge_piece_of(zinf_model_graph(m->model), of)->transposed;
-    for (uint64_t i = 0; m->gain && i < n; i++)
-        m->block[i] *= m->gain[row_of(info, transposed, at + i)];
-}
-
-/* ---- for who streams ---- */
-
-/* A, B and, with blocks of step elements of the base's tensor, gains of rows that have magnitudes,
- * into merging. */
-static int merge_read_module(struct merging *m, const struct zinf_adapted *of,
-                             const struct zinf_tensor_info *info, uint64_t step)
-{
-    const struct zinf_unit *unit = &zinf_model_graph(m->model)->units[of->adapter];
-    int code = read_factor(m, &unit->tensors[of->a], &m->a);
-    if (!code)
-        code = read_factor(m, &unit->tensors[of->b], &m->b);
-    return code || !of->has_magnitude ? code : make_gain(m, of, info, step);
-}
-
-/* Elements [at, at + n), which are whole rows of the file's tensor, of W + scale B A, scaled, into
- * the block; with magnitudes m, m / |row| times that, whose norms take a pass of their own. */
-static int merge_read_block(const struct merging *m, const struct zinf_adapted *of,
-                            const struct zinf_tensor_info *info, uint64_t at, uint64_t n)
-{
-    int code = read_sum(m, of, info, at, n);
-    if (!code)
-        scale_block(m, of, info, at, n);
-    return code;
-}
 
 #define BLOCK_ELEMS ((uint64_t)1 << 20) /* or a row */
 
@@ -246,22 +90,49 @@ static int copy_bytes(const struct merging *m, const struct zinf_tensor_info *in
     return code;
 }
 
-static int copy_tensor(struct merging *m, const struct zinf_tensor_info *info)
+/* n elements of it that are one matrix, or all. */
+static int copy_matrix(struct merging *m, const struct replacement *r, uint64_t n)
 {
-    struct replacement r = {info, merge_find_copy(m, info->name),
-                            merge_find_adapted(m, info->name)};
+    const struct zinf_tensor_info *info = r->base;
     uint64_t row = info->rank == 2 ? info->shape[1] : 1, step = m->block_elems / row * row;
-    int code = r.of ? merge_read_module(m, r.of, info, step) : 0;
-    if (r.copy && !same_shape(info, r.copy))
-        code = other_base(m, r.copy->name);
-    m->n_merged += r.of != NULL;
-    m->n_copied += r.copy != NULL;
-    for (uint64_t at = 0; !code && at < info->n_elems; at += step) {
-        uint64_t left = info->n_elems - at;
-        code = copy_block(m, &r, at, left < step ? left : step);
-    }
+    int code = r->of ? merge_read_module(m, r->of, info, step) : 0;
+    m->n_merged += r->of != NULL;
+    for (uint64_t at = 0; !code && at < n; at += step)
+        code = copy_block(m, r, at, n - at < step ? n - at : step);
     merge_free_module(m);
     return code;
+}
+
+/* Slabs, one behind the other, each of which is a module's weight. */
+static int copy_slabs(struct merging *m, const struct zinf_tensor_info *info)
+{
+    const uint64_t n = info->shape[1] * info->shape[2];
+    struct zinf_tensor_info slab = *info;
+    int code = 0;
+    m->slabs = info;
+    slab.rank = 2;
+    slab.shape[0] = info->shape[1];
+    slab.shape[1] = info->shape[2];
+    for (uint64_t i = 0; !code && i < info->shape[0]; i++) {
+        const struct replacement r = {&slab, NULL, merge_find_adapted(m, info->name, i)};
+        m->slab_at = i * n;
+        code = copy_matrix(m, &r, n);
+    }
+    m->slabs = NULL;
+    m->slab_at = 0;
+    return code;
+}
+
+static int copy_tensor(struct merging *m, const struct zinf_tensor_info *info)
+{
+    const struct replacement r = {info, merge_find_copy(m, info->name),
+                                  merge_find_adapted(m, info->name, 0)};
+    if (r.of && info->rank == 3)
+        return copy_slabs(m, info);
+    if (r.copy && !same_shape(info, r.copy))
+        return other_base(m, r.copy->name);
+    m->n_copied += r.copy != NULL;
+    return copy_matrix(m, &r, info->n_elems);
 }
 
 static int copy_one(struct merging *m, const struct zinf_tensor_info *info)
@@ -312,7 +183,7 @@ static int copy_all(struct merging *m)
         code = declare(m);
     for (uint64_t i = 0; !code && i < zinf_tensors_count(m->weights); i++)
         code = copy_one(m, zinf_tensors_at(m->weights, i));
-    uint32_t wanted = zinf_model_graph(m->model)->n_adapted, copies = 0;
+    uint32_t wanted = merge_count_adapted(zinf_model_graph(m->model)), copies = 0;
     for (uint32_t i = 0; i < m->files->n_tensors; i++)
         copies += m->files->tensors[i].parts[0].piece->of_base;
     if (!code && m->n_merged != wanted)
@@ -402,8 +273,8 @@ static int take_memory(struct merging *m)
     m->block_elems = BLOCK_ELEMS;
     for (uint64_t i = 0; !code && i < zinf_tensors_count(m->weights); i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(m->weights, i);
-        if (info->rank == 2 && info->shape[1] > m->block_elems)
-            m->block_elems = info->shape[1];
+        if (info->rank > 1 && info->shape[info->rank - 1] > m->block_elems)
+            m->block_elems = info->shape[info->rank - 1];
     }
     for (uint32_t i = 0; !code && i < m->files->n_tensors; i++) {
         const struct zinf_tensor *t = m->files->tensors[i].parts[0].tensor;
@@ -411,12 +282,10 @@ static int take_memory(struct merging *m)
             m->block_elems = t->cols;
     }
     for (uint32_t i = 0; !code && i < g->n_adapted; i++) {
-        const struct zinf_unit *unit = &g->units[g->adapted[i].adapter];
-        uint64_t in = unit->tensors[g->adapted[i].a].cols,
-                 out = unit->tensors[g->adapted[i].b].rows;
-        uint64_t row = merge_piece_of(g, &g->adapted[i])->transposed ? out : in;
-        int64_t rows = (int64_t)(m->block_elems / row),
-                rank = (int64_t)unit->tensors[g->adapted[i].a].rows;
+        const struct zinf_adapted *of = &g->adapted[i];
+        uint64_t in = g->units[of->adapter].tensors[of->a].cols, out = of->rows;
+        uint64_t row = merge_piece_of(g, of)->transposed ? out : in;
+        int64_t rows = (int64_t)(m->block_elems / row), rank = of->rank;
         struct zinf_matmul args = {.m = rows, .n = (int64_t)row, .k = rank, .ldc = (int64_t)row};
         uint64_t bytes = m->device->ops->matmul_workspace(m->device, &args);
         most = bytes > most ? bytes : most;
@@ -432,6 +301,8 @@ static int take_memory(struct merging *m)
 static void close_all(struct merging *m)
 {
     merge_free_module(m);
+    for (int i = 0; i < 2; i++)
+        free(m->stacks[i].values);
     merge_close_weight(m);
     cJSON_Delete(m->opened);
     zinf_tensors_writer_destroy(m->to);

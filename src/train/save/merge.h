@@ -1,5 +1,5 @@
 /*
- * merge: what the files of a merge share: its state, the base's tensors, whom names mean.
+ * merge: one module of an adapter beside the base's tensor that it changes. Inside merge*.c only.
  */
 #ifndef ZINF_TRAIN_MERGE_H
 #define ZINF_TRAIN_MERGE_H
@@ -20,6 +20,13 @@ struct merging {
     void *workspace;
     float *block, *a, *b;
     float *gain; /* of one module's rows; NULL: none */
+    /* B of all experts of a layer, as the adapter's file has it: the last two that were needed. */
+    struct {
+        const struct zinf_tensor_info *info;
+        float *values;
+    } stacks[2];
+    const struct zinf_tensor_info *slabs; /* the tensor whose slab is at hand; NULL: none is */
+    uint64_t slab_at;                     /* elements in front of that */
     void *packed;
     uint64_t block_elems;
     uint32_t n_merged, n_copied;
@@ -57,7 +64,24 @@ int merge_find_folder(const char *named, char **folder);
  */
 int merge_find_base(const char *folder, const cJSON *config, const char *named, char **base);
 
+/* The piece of the base's weight that the module is of. */
+const struct zinf_piece *merge_piece_of(const struct zinf_graph *g, const struct zinf_adapted *of);
+/* The module whose weight a tensor of the base's file is, or a slab of it or rows of that; or NULL.
+ */
+const struct zinf_adapted *merge_find_adapted(const struct merging *m, const char *name,
+                                              uint64_t slab);
+/* How often that finds one, over all tensors of the base and their slabs. */
+uint32_t merge_count_adapted(const struct zinf_graph *g);
 /* The adapter's copy of a tensor of the base's file, which takes its place, or NULL. */
 const struct zinf_tensor_info *merge_find_copy(const struct merging *m, const char *name);
+/* A, B and, with blocks of step elements of the base's tensor, gains of rows that have magnitudes,
+ * into merging. Of a slab info has the two dimensions. */
+int merge_read_module(struct merging *m, const struct zinf_adapted *of,
+                      const struct zinf_tensor_info *info, uint64_t step);
+void merge_free_module(struct merging *m);
+/* Elements [at, at + n), which are whole rows of the file's tensor, of W + scale B A, scaled, into
+ * the block. */
+int merge_read_block(const struct merging *m, const struct zinf_adapted *of,
+                     const struct zinf_tensor_info *info, uint64_t at, uint64_t n);
 
 #endif
