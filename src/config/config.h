@@ -42,11 +42,13 @@ enum zinf_scheduler_kind {
 };
 
 struct zinf_config_optimizer {
-    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon" as
+    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon", "NorMuon" as
      * resolved */
     char type[16];
     double lr, beta1, beta2, eps, weight_decay, momentum;
-    double muon_lr, adam_lr; /* Muon: lr is the first; the second is of what is no matrix */
+    double muon_lr, adam_lr;  /* Muon: lr is the first; the second is of what is no matrix */
+    bool nesterov, match_rms; /* Muon, NorMuon */
+    double row_beta2;         /* NorMuon */
     bool bias_correction;
     bool decoupled; /* AdamW, AdamW8bit, Lion, Adafactor, or Adam with adam_w_mode */
     double beta2_decay, eps1, eps2, clip_threshold; /* Adafactor */

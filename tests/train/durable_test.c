@@ -424,6 +424,8 @@ static void test_kills(void)
           .precision = bf16,
           .extra = DURABLE ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
                            "\"optimizer\": \"Muon\"}]"}},
+        {"NorMuon, parameters in RAM",
+         {.param = "cpu", .precision = bf16, .optimizer = "{\"type\": \"NorMuon\"}"}},
         {"packed", {.precision = bf16, .extra = DURABLE PACKED, .clip = 7, .sparse = true}},
         {"packed, late",
          {.precision = fp16, .schedule = "update-in-forward", .extra = DURABLE PACKED}},

@@ -32,7 +32,9 @@ enum rule_grain {
 /* A rule with the numbers that it steps by. */
 struct optimizer {
     const struct update_rule *rule;
-    struct zinf_optim_hyper hyper; /* without lr and step */
+    struct zinf_optim_hyper hyper;            /* without lr and step */
+    bool nesterov, match_rms;                 /* Muon and its kin */
+    const struct zinf_config_optimizer *keys; /* of rules that are `by_type` */
 };
 
 /* Elements of a sub-group, one behind the other, that are of one optimizer; where their moments
@@ -65,6 +67,12 @@ struct update_rule {
     /* Moments of a segment: [n] of moment_bytes each, then, where elements share a scale,
      * [n / block] fp32 scales of each, one behind the other. As of files: moments 1 and 2. */
     uint32_t n_moments, moment_bytes, block;
+    bool by_momentum; /* Muon and its kin: beta1 is optimizer.params.momentum */
+    bool by_type;     /* it has keys of its own, so that it must be optimizer.type */
+    /* Behind them, fp32 numbers that are kept of each matrix; NULL: none. As of files the part
+     * behind all moments (setup_kept_part). */
+    uint64_t (*matrix_floats)(const struct optimizer *of, const struct zinf_tensor *tensor,
+                              const struct zinf_piece *piece);
     /* Of GRAIN_TENSORS instead: the moments of a unit. Of coarser grains than elements what the
      * update of a tensor needs beside them; NULL: nothing. */
     uint64_t (*unit_bytes)(const struct zinf_unit *unit);
@@ -87,6 +95,10 @@ bool rule_next_segment(const struct setup *s, uint32_t group, struct rule_segmen
 uint64_t rule_moment_at(const struct rule_segment *segment, int which);
 uint64_t rule_scales_at(const struct rule_segment *segment);
 uint64_t rule_scales_bytes(const struct rule_segment *segment);
+/* Whether the tensor is the segment's; what is kept of one of its matrices, in the state. */
+bool rule_has_tensor(const struct rule_segment *segment, const struct zinf_tensor *tensor);
+uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit *unit,
+                      uint32_t tensor, uint32_t piece);
 /* All of a sub-group's state, moments and masters. */
 uint64_t rule_state_bytes(const struct setup *s, uint32_t group);
 
@@ -95,7 +107,7 @@ uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_
 
 /* ---- packed.c: what a sub-group has on a drive in fewer bytes; every rule's step sees it plain */
 
-/* A sub-group's state or parameters. */
+/* A sub-group's state, parameters or kept gradient. */
 struct rule_thing {
     const struct setup *setup;
     enum zinf_packable what;
@@ -105,6 +117,8 @@ struct rule_thing {
 bool rule_packs(const struct rule_thing *t);
 /* What is left of its bytes, about; and those as they are. */
 double rule_packed_share(const struct rule_thing *t);
+/* The same of a sub-group's state where it may be packed, for setup.state_shares. */
+double rule_state_share(const struct setup *s, uint32_t group);
 uint64_t rule_plain_bytes(const struct rule_thing *t);
 /* Memory that packing needs: more than as it is where all of it is one image. */
 uint64_t rule_slot_bytes(const struct rule_thing *t);
@@ -144,13 +158,18 @@ int rule_step_elements(const struct rule_step *s);
 int rule_step_adam_on_device(const struct rule_step *s);
 int rule_check_blocks(const struct setup *s, const char *key);
 
-/* matrices.c */
-int rule_step_matrices(const struct rule_step *s);
-uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
-                                 uint32_t tensor);
+/* matrix.c */
 /* Whether it is made of whole matrices of the model's files. */
 bool rule_is_matrix(const struct zinf_tensor *tensor);
 int rule_check_matrices(const struct setup *s, const char *key);
+
+/* matrices.c */
+int rule_step_muon(const struct rule_step *s);
+int rule_step_normuon(const struct rule_step *s);
+uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
+                                 uint32_t tensor);
+uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
+                           const struct zinf_piece *piece);
 
 /* factored.c: Adafactor, arXiv 1804.04235. */
 int rule_step_factored(const struct rule_step *s);

@@ -61,6 +61,16 @@ int state_write(const struct source *s, uint32_t unit, int which, const float *f
 /* Masters of parameters that are there already, and moments of zero. */
 int state_begin(const struct source *s, uint32_t unit, const float *flat);
 
+/* n of the numbers, from `first` on, that the rule of one of a trained unit's matrices keeps of it
+ * beside moments; two pages of numbers less than the region's scratch, in which they are read. */
+#define STATE_KEPT_PAGES (2 * ZINF_MEMORY_ALIGN / sizeof(float))
+struct state_kept {
+    uint32_t unit, tensor, piece;
+    uint64_t first, n;
+};
+int state_read_kept(const struct source *s, const struct state_kept *kept, float *out);
+int state_write_kept(const struct source *s, const struct state_kept *kept, const float *in);
+
 /* ---- durable.c ---- */
 
 #define DURABLE_SCALARS_BYTES (32u << 10) /* at most */

@@ -48,7 +48,7 @@ static int open_part(const struct source *s, struct part *p, bool write)
     int code = 0;
     if (!write && has_packed_param(s, p)) {
         p->unpacked_param = r.param;
-        code = source_read_group(s, p->group, r.param);
+        code = source_read_group(s, p->group, ZINF_PACKABLE_PARAM, r.param);
     }
     if (code || p->state.tier != ZINF_TIER_DRIVE || !bytes)
         return code;
@@ -216,6 +216,61 @@ static int move_moments(const struct source *s, const struct part *p, int which,
             memset(own, 0, segment.n * sizeof *own);
     }
     return code;
+}
+
+/* ---- what is kept of matrices ---- */
+
+/* In the state of the unit, which is one sub-group. */
+static uint64_t kept_at(const struct source *s, const struct state_kept *kept)
+{
+    const struct zinf_unit *unit = &s->setup->graph->units[kept->unit];
+    struct rule_segment segment = {0};
+    while (rule_next_segment(s->setup, s->setup->layout.units[kept->unit].first_group, &segment))
+        if (rule_has_tensor(&segment, &unit->tensors[kept->tensor]))
+            break;
+    return rule_kept_at(&segment, unit, kept->tensor, kept->piece) + kept->first * sizeof(float);
+}
+
+/* The pages that it lies in, to the scratch; a drive reads and writes nothing less. */
+struct pages {
+    uint64_t at, bytes;
+    char *memory, *kept;
+};
+
+static int read_pages(const struct source *s, const struct part *p, const struct state_kept *kept,
+                      struct pages *out)
+{
+    const uint64_t first = kept_at(s, kept), end = first + kept->n * sizeof(float);
+    out->at = first / ZINF_MEMORY_ALIGN * ZINF_MEMORY_ALIGN;
+    out->bytes = zinf_align_up(end, ZINF_MEMORY_ALIGN) - out->at;
+    out->memory = (char *)source_region(s).scratch;
+    out->kept = out->memory + (first - out->at);
+    return read_state(s, p, out->at, out->memory, out->bytes);
+}
+
+int state_read_kept(const struct source *s, const struct state_kept *kept, float *out)
+{
+    struct part p = part_of(s, s->setup->layout.units[kept->unit].first_group);
+    struct pages pages;
+    int code = open_part(s, &p, false);
+    if (!code)
+        code = read_pages(s, &p, kept, &pages);
+    if (!code)
+        memcpy(out, pages.kept, kept->n * sizeof *out);
+    return code;
+}
+
+int state_write_kept(const struct source *s, const struct state_kept *kept, const float *in)
+{
+    struct part p = part_of(s, s->setup->layout.units[kept->unit].first_group);
+    struct pages pages;
+    int code = open_part(s, &p, true);
+    if (!code)
+        code = read_pages(s, &p, kept, &pages);
+    if (code)
+        return code;
+    memcpy(pages.kept, in, kept->n * sizeof *in);
+    return source_write(s, &p.state, pages.at, pages.memory, pages.bytes);
 }
 
 /* ---- all arrays ---- */
