@@ -4,7 +4,6 @@
  */
 #include "api/session.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 int job_samples_tell(const struct zinf_job *c, const char *const *files, int n,

@@ -8,7 +8,6 @@
 #include "base/pulse.h"
 #include "cli/cli.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #define TWICE_NS 500000000u

@@ -7,7 +7,6 @@
 #include "config/config_private.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 int zinf_config_leave_open(struct config_loader *loader, struct config_entry *entry,
                            const char *option, const char *otherwise)
@@ -175,6 +174,7 @@ static const struct {
     {"Adagrad", "optimizer.params.lr", 1e-2},
     {"Adagrad", "optimizer.params.eps", 1e-10},
     {"Adafactor", "optimizer.params.lr", 1e-2},
+    {"SGD", "optimizer.params.nesterov", 0},
     {"Muon", "optimizer.params.momentum", 0.95},
     {"NorMuon", "optimizer.params.momentum", 0.95},
     {"NorMuon", "optimizer.params.nesterov", 0},
@@ -229,8 +229,7 @@ static int optimizer_defaults(struct config_loader *loader)
     int code = take_type_defaults(loader);
     if (!code)
         code = take_rates(loader);
-    if (!code && !strcmp(optimizer->type, "SGD") && optimizer->nesterov &&
-        given(loader, "optimizer.params.nesterov"))
+    if (!code && !strcmp(optimizer->type, "SGD") && optimizer->nesterov)
         code = zinf_fail(-ENOTSUP, "%s is true, but SGD here has plain momentum; remove it",
                          zinf_config_where(loader->config, "optimizer.params.nesterov"));
     if (!code && is_torch_adam(loader) && !given(loader, "optimizer.params.weight_decay")) {

@@ -77,6 +77,9 @@ struct decoder_experts {
     int64_t n_groups, n_groups_chosen;
     int group_top;
     const char *list; /* tensors of expert 3 begin with list, then "3." */
+    /* Behind the layer's prefix, what transformers has of all experts at once; NULL: fused_up and
+     * fused_down. */
+    const char *stacked_up, *stacked_down;
     const char *w_gate, *w_up, *w_down;
     /* Or, behind the layer's prefix, tensors of all experts: [n][2 ffn][hidden], gate, then up, and
      * [n][hidden][ffn]; their biases (NULL: none). NULL: `list` has them one by one. */

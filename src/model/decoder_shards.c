@@ -5,8 +5,6 @@
 #include "model/decoder_parts.h"
 #include "model/shards.h"
 
-#include <stdio.h>
-
 /* ---- what is not cut ---- */
 
 static bool has_place(const struct decoder *d, enum decoder_place place)

@@ -11,7 +11,8 @@ libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/
 libcore_la_SOURCES += src/model/quantize.h src/model/quantize.c src/model/frame_matrix.c
 libcore_la_SOURCES += src/model/companion.h src/model/companion.c src/model/frame_adapter.h src/model/frame_adapter.c \
 	src/model/frame_magnitude.c src/model/frame_dropped.c \
-	src/model/adapters/adapter_attach.h src/model/adapters/adapter_copies.c src/model/adapters/adapter_names.c \
+	src/model/adapters/adapter_attach.h src/model/adapters/adapter_copies.c src/model/adapters/adapter_names.c src/model/adapters/adapter_stack.c \
+	src/model/adapters/adapter_parts.c \
 	src/model/freeze.h src/model/freeze.c src/model/frame_gaps.c
 libcore_la_SOURCES += src/model/adapters/adapter.h src/model/adapters/adapter.c src/model/adapters/adapter_config.c \
 	src/model/adapters/adapter_describe.c src/model/adapters/adapter_compare.c src/model/adapters/adapter_module.c

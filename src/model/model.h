@@ -141,10 +141,6 @@ uint64_t zinf_model_n_trained(const struct zinf_model *model); /* of these */
 /* ---- adapters: folders with adapter_config.json and adapter_model.safetensors, as PEFT's ---- */
 
 #define ZINF_ADAPTER_WEIGHTS "adapter_model.safetensors"
-static inline bool zinf_model_is_adapted(const struct zinf_model *model)
-{
-    return zinf_model_graph(model)->n_adapted;
-}
 #define ZINF_ADAPTER_CONFIG "adapter_config.json"
 #define ZINF_ADAPTER_PATH 128 /* of a module, with its end */
 #define ZINF_ADAPTER_NAME 192 /* of a tensor in an adapter's file */

@@ -170,12 +170,15 @@ int setup_state_bytes(struct setup *s)
 {
     if (trains(s) && s->grain == GRAIN_MATRICES && open_cpu(s))
         return zinf_fail_in(-ENODEV, "the products of Muon");
-    s->state_bytes = calloc(s->layout.n_groups ? s->layout.n_groups : 1, sizeof *s->state_bytes);
-    if (!s->state_bytes)
+    s->state_bytes = calloc(s->layout.n_groups + 1, sizeof *s->state_bytes);
+    s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
+    if (!s->state_bytes || !s->state_shares)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
-    for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++)
-        if (unit_trains(s, s->layout.groups[g].unit))
-            s->state_bytes[g] = rule_state_bytes(s, g);
+    for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
+        const bool trained = unit_trains(s, s->layout.groups[g].unit);
+        s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
+        s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
+    }
     if (trains(s))
         s->update_bytes = workspace_bytes(s);
     return 0;
@@ -183,7 +186,7 @@ int setup_state_bytes(struct setup *s)
 
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what)
 {
-    const bool may = s->may_pack >= (what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL);
+    const bool may = s->may_pack >= packing_of(what);
     uint64_t most = 0;
     for (uint32_t g = 0; may && g < s->layout.n_groups; g++) {
         const struct rule_thing t = {s, what, g};

@@ -7,7 +7,6 @@
 #include "train/setup_rates.h"
 #include "model/tensors.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 

@@ -24,7 +24,7 @@
 #define X_SLOTS 4         /* values on the device that live elsewhere, at least */
 #define X_STAGINGS 3      /* and on their way between it and the drive */
 #define FILE_STAGINGS 2   /* units as files have them, on their way from these */
-#define PACKED_STAGINGS 4 /* sub-groups' parameters as a drive has them, on their way from it */
+#define PACKED_STAGINGS 4 /* sub-groups as a drive has them, on their way */
 #define CACHE_SLOTS 2     /* caches of stages on the device that live elsewhere */
 
 /* How much of each thing the budgets take. */
@@ -61,7 +61,7 @@ struct variant {
     int host_states; /* the host budget so many quarters, at most, of the states it has room for */
 };
 
-#define WAY_SORTS 8192 /* of homes, by all that ways go by: plan_places.c */
+#define WAY_SORTS 16384 /* of homes, by all that ways go by: plan_places.c */
 /* What is known of a unit's ways before any is made. */
 struct way {
     bool fetched; /* its parameters come to the device before use */
@@ -77,8 +77,8 @@ struct places {
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
-        h_param_staging, h_files, h_packed, h_grad_staging, h_tiles, h_transfer, h_background,
-        h_squares, h_lists, h_choice;
+        h_param_staging, h_files, h_packed, h_packed_grads, h_grad_staging, h_tiles, h_transfer,
+        h_background, h_squares, h_lists, h_choice;
 };
 
 struct trainer_sizes {
@@ -161,16 +161,19 @@ static inline bool goes_once(const struct plan *p)
 {
     return p->itinerary.together == p->setup->n_micro;
 }
-/* What it takes to unpack a sub-group's state, or its parameters. */
+/* What it takes to unpack a sub-group's state, parameters or gradient. */
 static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packable what)
 {
-    const bool packs = p->variant.packs >= (what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL);
-    return packs ? setup_packed_bytes(p->setup, what) : 0;
+    return p->variant.packs >= packing_of(what) ? setup_packed_bytes(p->setup, what) : 0;
 }
-/* Where the unpacked parameters of a sub-group that is updated begin, behind its state. */
-static inline char *plan_unpacked_param(const struct plan *p)
+/* Where it is unpacked for an update: the three are behind each other. ZINF_PACKABLES: their size.
+ */
+static inline uint64_t plan_unpacked_at(const struct plan *p, enum zinf_packable what)
 {
-    return p->host_base + p->at.h_unpacked + plan_packed_bytes(p, ZINF_PACKABLE_STATE);
+    uint64_t offset = 0;
+    for (int before = 0; before < (int)what; before++)
+        offset += plan_packed_bytes(p, (enum zinf_packable)before);
+    return offset;
 }
 /* Before any plan is made: whether steps outlive the process where the configuration leaves it
  * open. They do where RAM takes none of the state that would have to be on the drive. */

@@ -230,7 +230,7 @@ static void set_way(struct plan *p, uint32_t unit)
     bool several = has_several(p, unit);
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
-                       eager << 4 | home->backed << 5 | home->packed << 6)
+                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7)
             << 6;
     uint32_t *waypoints = &p->waypoints_of[sort];
     if (!*waypoints)
@@ -276,6 +276,8 @@ void plan_set_places(struct plan *p, const struct amounts *c)
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
         home->keeps_grad = keeps_grad(p, u);
+        home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&
+                           home->grad == ZINF_TIER_DRIVE && home->state != ZINF_TIER_DEVICE;
         set_way(p, u);
         p->waypoints |= p->ways[u].waypoints;
     }

@@ -107,7 +107,7 @@ uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_
 
 /* ---- packed.c: what a sub-group has on a drive in fewer bytes; every rule's step sees it plain */
 
-/* A sub-group's state or parameters. */
+/* A sub-group's state, parameters or kept gradient. */
 struct rule_thing {
     const struct setup *setup;
     enum zinf_packable what;
@@ -117,6 +117,8 @@ struct rule_thing {
 bool rule_packs(const struct rule_thing *t);
 /* What is left of its bytes, about; and those as they are. */
 double rule_packed_share(const struct rule_thing *t);
+/* The same of a sub-group's state where it may be packed, for setup.state_shares. */
+double rule_state_share(const struct setup *s, uint32_t group);
 uint64_t rule_plain_bytes(const struct rule_thing *t);
 /* Memory that packing needs: more than as it is where all of it is one image. */
 uint64_t rule_slot_bytes(const struct rule_thing *t);

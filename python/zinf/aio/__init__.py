@@ -13,7 +13,7 @@ from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int64
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any, List, Tuple
 
-from . import _library as z
+from .. import _library as z
 
 _ALIGN = 4096  # of memory, place and length of a direct transfer
 _READ, _WRITE = 1, 2  # to open
