@@ -201,22 +201,51 @@ class TransformersTrainer(Case):
 
 @unittest.skipUnless(torch and trl, "trl, transformers, datasets or torch is not installed")
 class TrlTrainer(Case):
-    def losses(self, kind, name, model, **more):
+    def losses(self, kind, name, model, settings=None, rows=None, **more):
         texts = [{"prompt": f"w{i} w{i * 7 % 50} ", "completion": f"w{i + 1} w3 w{i % 5}"} for i in range(20)]
-        arguments = trl.SFTConfig(
+        arguments = (settings or trl.SFTConfig)(
             output_dir=self.path(name), per_device_train_batch_size=2, max_steps=7, learning_rate=1e-2,
             logging_steps=1, use_cpu=True, disable_tqdm=True, save_strategy="no", report_to=[],
             max_length=32, bf16=False, gradient_checkpointing=False,
         )  # fmt: skip
+        if not isinstance(model, str):  # from which TRL loads its reference
+            model.save_pretrained(self.path("base"))
+            words().save_pretrained(self.path("base"))
+            model.name_or_path = model.config._name_or_path = self.path("base")
         trainer = kind(
             model=model, args=arguments, processing_class=words(),
-            train_dataset=datasets.Dataset.from_list(texts), **more,
+            train_dataset=datasets.Dataset.from_list(rows or texts), **more,
         )  # fmt: skip
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
         found = [float(line["loss"]) for line in trainer.state.log_history if "loss" in line]
         self.assertEqual(len(found), 7)
         return found
+
+    def pairs(self, kind):
+        for i in range(20):
+            row = {"prompt": f"w{i} w{i * 7 % 50} "}
+            if kind == "dpo":
+                yield {**row, "chosen": f"w{i + 1} w3 w{i % 5}", "rejected": f"w{i % 3} w9"}
+            else:
+                yield {**row, "completion": f"w{i + 1} w3 w{i % 5}", "label": i % 3 > 0}
+
+    def test_preferences(self):
+        from zinf.integrations import trl as here
+
+        adapters = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"]}
+        for name, theirs, mine, settings in (
+            ("dpo", trl.DPOTrainer, here.DPOTrainer, trl.DPOConfig),
+            ("kto", trl.KTOTrainer, here.KTOTrainer, trl.KTOConfig),
+        ):
+            rows = list(self.pairs(name))
+            for more in ({}, {"peft_config": adapters}):
+                with self.subTest(name, **more):
+                    given = {k: peft.LoraConfig(**v) for k, v in more.items()} if peft else {}
+                    expected = self.losses(theirs, "there", small_model(), settings, rows, **given)
+                    self.check(self.losses(mine, "here", small_model(), settings, rows, **given), expected)
+                    found = self.losses(mine, "path", self.path("base"), settings, rows, **given)
+                    self.check(found, expected)
 
     def check(self, found, expected):
         for mine, theirs in zip(found, expected):

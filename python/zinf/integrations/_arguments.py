@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import re
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List
 
 from .._library import OptionError, UnsupportedError
 
@@ -74,11 +74,12 @@ def word_of(value: Any) -> Any:
     return getattr(value, "value", value)
 
 
-def refuse_others(args: Any) -> None:
-    """Raises where a field that nothing here stands for differs from its default."""
+def refuse_others(args: Any, taken: Iterable[str]) -> None:
+    """Raises where a field that nothing here stands for differs from its default; taken: those that
+    a trainer turns into options itself."""
     for field in dataclasses.fields(args):
         name, value = field.name, getattr(args, field.name)
-        if name in _TAKEN or name in _WITHOUT_EFFECT or name.startswith("_"):
+        if name in _TAKEN or name in _WITHOUT_EFFECT or name in taken or name.startswith("_"):
             continue
         made = field.default_factory is not dataclasses.MISSING
         default = field.default_factory() if made else field.default
@@ -194,7 +195,6 @@ def _dtype(args: Any, model: Any) -> str:
 
 def options_of(args: Any, model: Any, schedule: Any, own: Dict) -> Dict[str, Any]:
     """Keywords of `zinf.train` for a schedule of steps; own: those that the caller gives, which win."""
-    refuse_others(args)
     own = dict(own)
     if args.world_size > 1:
         raise OptionError("start one process: it uses all GPUs that are visible (option seats)")
