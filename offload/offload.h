@@ -114,8 +114,9 @@ struct zinf_home {
     zinf_extent files;
     /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE. */
     uint8_t generations;
-    /* param is on DRIVE, where a sub-group's may be packed: a fetch unpacks them. */
-    bool packed;
+    /* param is on DRIVE, where a sub-group's may be packed: a fetch unpacks them. And kept
+     * gradients are, alike. */
+    bool packed, packs_grad;
     /* Parameters are on HOST, and a copy with two generations is on the drive, where it lies as if
      * that were their home: every update writes it, and only a restart reads it. */
     bool backed;
@@ -151,6 +152,7 @@ static inline unsigned zinf_location_generation(const struct zinf_location *wher
 enum zinf_packable {
     ZINF_PACKABLE_STATE,
     ZINF_PACKABLE_PARAM,
+    ZINF_PACKABLE_GRAD, /* that is kept */
     ZINF_PACKABLES,
 };
 /* How much of it is moved, in pages of ZINF_AIO_ALIGN bytes. For whoever writes it to set. */

@@ -166,11 +166,29 @@ class TransformersTrainer(Case):
         for mine, theirs in zip(resumed.model.parameters(), whole.model.parameters()):
             self.assertTrue(torch.equal(mine, theirs))
 
+    def test_optimizers_of_chosen_modules(self):
+        chosen = {"optim_target_modules": ["mlp"], "optim_args": "rank=4, update_proj_gap=5, scale=2"}
+        losses = []
+        for optim in ("adamw_torch", "galore_adamw", "apollo_adamw", "galore_adamw_layerwise"):
+            more = {} if optim == "adamw_torch" else chosen
+            losses.append(self.here(optim, optim=optim, **more).train().training_loss)
+        self.assertEqual(len(set(losses)), 3)
+        self.assertEqual(losses[1], losses[3])
+        all_of = {"optim": "galore_adamw", "optim_args": "rank=4, update_proj_gap=5, scale=2"}
+        every = self.here("every", optim_target_modules=["attn", "mlp"], **all_of).train()
+        self.assertNotIn(every.training_loss, losses)
+
     def test_what_has_no_counterpart_is_refused_by_name(self):
         import zinf
 
         for words_, more in (
             ("optim=\"adalomo\"", {"optim": "adalomo"}),
+            ("optim_args", {"optim_args": "rank=4"}),
+            ("take the head", {"optim": "galore_adamw", "optim_target_modules": "all-linear"}),
+            ("lm_head", {"optim": "galore_adamw", "optim_target_modules": ["lm_head"]}),
+            ("rang has", {"optim": "apollo_adamw", "optim_target_modules": ["mlp"], "optim_args": "rang=4"}),
+            ("random vectors", {"optim": "apollo_adamw", "optim_target_modules": ["mlp"],
+                                "optim_args": "proj=svd"}),
             ("auto_find_batch_size", {"auto_find_batch_size": True}),
             ("metric_for_best_model", {"load_best_model_at_end": True, "metric_for_best_model": "f1",
                                        "eval_strategy": "epoch", "save_strategy": "epoch"}),
@@ -183,22 +201,51 @@ class TransformersTrainer(Case):
 
 @unittest.skipUnless(torch and trl, "trl, transformers, datasets or torch is not installed")
 class TrlTrainer(Case):
-    def losses(self, kind, name, model, **more):
+    def losses(self, kind, name, model, settings=None, rows=None, **more):
         texts = [{"prompt": f"w{i} w{i * 7 % 50} ", "completion": f"w{i + 1} w3 w{i % 5}"} for i in range(20)]
-        arguments = trl.SFTConfig(
+        arguments = (settings or trl.SFTConfig)(
             output_dir=self.path(name), per_device_train_batch_size=2, max_steps=7, learning_rate=1e-2,
             logging_steps=1, use_cpu=True, disable_tqdm=True, save_strategy="no", report_to=[],
             max_length=32, bf16=False, gradient_checkpointing=False,
         )  # fmt: skip
+        if not isinstance(model, str):  # from which TRL loads its reference
+            model.save_pretrained(self.path("base"))
+            words().save_pretrained(self.path("base"))
+            model.name_or_path = model.config._name_or_path = self.path("base")
         trainer = kind(
             model=model, args=arguments, processing_class=words(),
-            train_dataset=datasets.Dataset.from_list(texts), **more,
+            train_dataset=datasets.Dataset.from_list(rows or texts), **more,
         )  # fmt: skip
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
         found = [float(line["loss"]) for line in trainer.state.log_history if "loss" in line]
         self.assertEqual(len(found), 7)
         return found
+
+    def pairs(self, kind):
+        for i in range(20):
+            row = {"prompt": f"w{i} w{i * 7 % 50} "}
+            if kind == "dpo":
+                yield {**row, "chosen": f"w{i + 1} w3 w{i % 5}", "rejected": f"w{i % 3} w9"}
+            else:
+                yield {**row, "completion": f"w{i + 1} w3 w{i % 5}", "label": i % 3 > 0}
+
+    def test_preferences(self):
+        from zinf.integrations import trl as here
+
+        adapters = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"]}
+        for name, theirs, mine, settings in (
+            ("dpo", trl.DPOTrainer, here.DPOTrainer, trl.DPOConfig),
+            ("kto", trl.KTOTrainer, here.KTOTrainer, trl.KTOConfig),
+        ):
+            rows = list(self.pairs(name))
+            for more in ({}, {"peft_config": adapters}):
+                with self.subTest(name, **more):
+                    given = {k: peft.LoraConfig(**v) for k, v in more.items()} if peft else {}
+                    expected = self.losses(theirs, "there", small_model(), settings, rows, **given)
+                    self.check(self.losses(mine, "here", small_model(), settings, rows, **given), expected)
+                    found = self.losses(mine, "path", self.path("base"), settings, rows, **given)
+                    self.check(found, expected)
 
     def check(self, found, expected):
         for mine, theirs in zip(found, expected):

@@ -406,7 +406,8 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
 static void choose_packing(struct setup *s, int wanted)
 {
     enum { AUTO, OFF, STATE, ALL };
-    const bool all = wanted != STATE && s->param_tier == ZINF_TIER_DRIVE;
+    const bool all =
+        wanted != STATE && (s->param_tier == ZINF_TIER_DRIVE || s->grad_tier == ZINF_TIER_DRIVE);
     const bool state = s->state_tier == ZINF_TIER_DRIVE;
     s->pack_is_open = wanted == AUTO;
     if (trains(s) && wanted != OFF && (wanted != AUTO || zinf_isa() >= ZINF_ISA_AVX2))

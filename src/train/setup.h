@@ -57,8 +57,13 @@ enum recompute {
 enum packing {
     PACK_OFF,
     PACK_STATE,
-    PACK_ALL, /* parameters too */
+    PACK_ALL, /* parameters and gradients too */
 };
+/* From which on it is. */
+static inline enum packing packing_of(enum zinf_packable what)
+{
+    return what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL;
+}
 
 /* Who moves bytes and computes with them, and whose memory these are in. Other ranks' host memory
  * is reached by the CPU through collectives, and by a device where ranks share theirs. */
@@ -132,14 +137,15 @@ struct setup {
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
     double *state_shares;          /* [n_groups] of it that packing leaves, about */
-    uint64_t update_bytes;         /* workspace of the optimizer */
-    uint8_t generations;           /* of what can be taken back */
-    bool in_place;                 /* updates are made as soon as they can be, for good */
-    enum packing may_pack;         /* the most that may be stored in fewer bytes; */
-    bool pack_is_open;             /* the plan, or what a run left, says how much; */
-    enum packing packs;            /* what is, in this training */
-    bool durable;                  /* all state will be on the drive, in two generations */
-    bool durable_copies;           /* and, as not all parameters are, these once more behind it */
+    uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
+    uint64_t update_bytes;                   /* workspace of the optimizer */
+    uint8_t generations;                     /* of what can be taken back */
+    bool in_place;                           /* updates are made as soon as they can be, for good */
+    enum packing may_pack;                   /* the most that may be stored in fewer bytes; */
+    bool pack_is_open;                       /* the plan, or what a run left, says how much; */
+    enum packing packs;                      /* what is, in this training */
+    bool durable;        /* all state will be on the drive, in two generations */
+    bool durable_copies; /* and, as not all parameters are, these once more behind it */
     uint64_t
         spared_bytes; /* of the drive in a step, about, where RAM has state and so they are not */
     bool durability_is_open; /* nobody asked: not where RAM could have some of the state */
@@ -275,7 +281,8 @@ int setup_state_bytes(struct setup *s);
  * of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
-/* Of the largest sub-group's state or parameters, where these may be packed on a drive; else 0. */
+/* Of the largest sub-group's state, parameters or gradient, where these may be packed on a drive;
+ * else 0. */
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what);
 /* All of a unit's sub-groups. */
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);

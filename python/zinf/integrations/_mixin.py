@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import transformers
@@ -16,7 +16,7 @@ from transformers.trainer_utils import TrainOutput, speed_metrics
 from .. import _calls
 from .._library import OptionError, UnsupportedError
 from .._trainer import Stop
-from ._arguments import options_of
+from ._arguments import options_of, refuse_others
 
 _NO_LOSS = -100
 
@@ -30,6 +30,14 @@ def _saved(model: Any, folder: str, **how: Any) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder, **how)
     return folder
+
+
+def without_weights(folder: str) -> Any:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    model.name_or_path = folder
+    return model
 
 
 def _begin_adapters(model: Any, seed: int) -> None:
@@ -56,7 +64,10 @@ def _begin_adapters(model: Any, seed: int) -> None:
 
 
 def _rows_of(batch: Any) -> List[Dict[str, List[int]]]:
-    """A collated batch as rows of ids; padding is left out by the library."""
+    """A collated batch as rows of ids; padding is left out by the library. A list has rows as they
+    are."""
+    if isinstance(batch, list):
+        return batch
     if "labels" not in batch or "input_ids" not in batch:
         raise UnsupportedError(
             f"the data collator gives {', '.join(batch)}: zinf trains on input_ids and labels"
@@ -99,7 +110,13 @@ class _Rows:
             rows = _rows_of(batch)
             yield from rows
             n += len(rows)
-        for _ in range(-n % self.batch if rows else 0):
+        missing = -n % self.batch if rows else 0
+        if missing and "input_ids" not in rows[-1]:
+            raise OptionError(
+                f"the last step of an epoch has {self.batch - missing} of {self.batch} rows: leave "
+                f"them out with train_dataset.select(range({n - n % self.batch}))"
+            )
+        for _ in range(missing):
             ids = rows[-1]["input_ids"][:2]
             yield {"input_ids": ids, "labels": [_NO_LOSS] * len(ids)}
 
@@ -199,17 +216,21 @@ class TrainsHere:
     options: keywords of `zinf.train` for what TrainingArguments have no field for (device_memory,
     config, quantize, pack, ...); they win over args."""
 
+    _taken: Tuple[str, ...] = ()  # fields of args that a class turns into options itself
+
     def __init__(self, model: Any = None, args: Any = None, *rest: Any, options: Optional[Dict] = None, **more):
+        if args is not None:
+            refuse_others(args, self._taken)
         self._options = dict(options or {})
         self._folder: Optional[str] = None  # of a model that is not in memory
         self._run: Any = None
         if isinstance(model, (str, os.PathLike)):
             self._folder = os.fspath(model)
-            config = transformers.AutoConfig.from_pretrained(self._folder)
-            with torch.device("meta"):
-                model = transformers.AutoModelForCausalLM.from_config(config)
-            model.name_or_path = self._folder
+            model = without_weights(self._folder)
         super().__init__(model, args, *rest, **more)
+        whole = self.model.get_base_model() if _is_peft(self.model) else self.model
+        if self._folder is None and next(whole.parameters()).is_meta:
+            self._folder = whole.name_or_path
         if self._folder is not None and _is_peft(self.model):
             _begin_adapters(self.model, self.args.seed)
         for name in ("compute_loss_func", "model_init"):

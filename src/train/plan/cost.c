@@ -38,10 +38,10 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
     const uint32_t group = (uint32_t)op->arg;
-    const uint16_t flags[] = {OP_PACKED, OP_PARAM};
-    for (int what = 0; what < ZINF_PACKABLES && p->variant.packs > (enum packing)what; what++) {
+    const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
+    for (int what = 0; what < ZINF_PACKABLES; what++) {
         const struct rule_thing t = {p->setup, (enum zinf_packable)what, group};
-        if (op->flags & flags[what])
+        if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
             work = op->kind == OP_UPDATE ? work + PLAN_PACK_WORK * (double)rule_plain_bytes(&t)
                                          : work * rule_packed_share(&t);
     }

@@ -205,6 +205,13 @@ static void sum_on_device(struct legs *l, const struct travel *t, struct turn tu
         to_host(l, t, ALONE, false);
 }
 
+static void write_sum(struct legs *l, const struct zinf_home *home)
+{
+    if (home->packs_grad)
+        go(l, ZINF_LANE_HOST, OP_PACK, END(GRAD_PACKED, ALONE));
+    go(l, ZINF_LANE_WRITE, OP_WRITE, END(GRAD_HOME, ALONE));
+}
+
 /* One contribution alone: kept, or used from where the CPU can read it. */
 static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf_home *home,
                        struct turn turn)
@@ -212,12 +219,12 @@ static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf
     bool in_ram = sums_on(home, ZINF_TIER_HOST) && !turn.eager;
     bool written = sums_on(home, ZINF_TIER_DRIVE) && !turn.eager;
     if (!in_ram || t->reach[BY_CPU][ON_DEVICE])
-        to_host(l, t, ALONE, written);
+        to_host(l, t, ALONE, written && !home->packs_grad);
     struct end at_hand = l->end;
     if (in_ram && l->end.place != GRAD_HOME)
         copy_out(l, END(GRAD_HOME, ALONE));
     else if (written)
-        go(l, ZINF_LANE_WRITE, OP_WRITE, END(GRAD_HOME, ALONE));
+        write_sum(l, home);
     if (!in_ram || t->reach[BY_CPU][ON_DEVICE])
         l->end = at_hand;
     norm_by_cpu(l, ZINF_LANE_HOST);
@@ -225,18 +232,23 @@ static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf
 
 /* On the drive a sum is read, added to and written back; the first is only written, the last only
  * read. */
-static void sum_on_drive(struct legs *l, const struct travel *t, struct turn turn)
+static void sum_on_drive(struct legs *l, const struct travel *t, const struct zinf_home *at,
+                         struct turn turn)
 {
     struct end home = END(GRAD_HOME, ALONE), sum = END(SUM_STAGING, ALONE), grad = l->end;
+    l->end = home;
+    if (!turn.first && at->packs_grad)
+        go(l, ZINF_LANE_READ, OP_READ, END(GRAD_PACKED, ALONE));
     if (!turn.first)
-        leg(l, ZINF_LANE_READ, OP_READ, home, sum);
+        go(l, at->packs_grad ? ZINF_LANE_HOST : ZINF_LANE_READ,
+           at->packs_grad ? OP_UNPACK : OP_READ, sum);
     l->end = grad;
-    to_host(l, t, ALONE, turn.first);
+    to_host(l, t, ALONE, turn.first && !at->packs_grad);
     if (!turn.first)
         go(l, ZINF_LANE_HOST, OP_GRAD_ADD, sum);
     struct end at_hand = l->end;
     if (!turn.last || !turn.eager)
-        go(l, ZINF_LANE_WRITE, OP_WRITE, home);
+        write_sum(l, at);
     l->end = at_hand;
     if (turn.last)
         norm_by_cpu(l, ZINF_LANE_HOST);
@@ -274,7 +286,7 @@ struct legs way_contribution(const struct travel *t, const struct zinf_home *hom
     else if (in_ram)
         sum_in_ram(&l, t, turn);
     else
-        sum_on_drive(&l, t, turn);
+        sum_on_drive(&l, t, home, turn);
     return l;
 }
 

@@ -33,6 +33,7 @@ enum waypoint {
     GRAD_HOME,
     GRAD_SLOT,    /* on the device, where a stage makes it */
     GRAD_SLOT_2,  /* and one more there */
+    GRAD_PACKED,  /* in host memory, packed, a sub-group at a time */
     GRAD_STAGING, /* in host memory */
     SUM_STAGING,  /* and the sum that it is added to */
     GRAD_TILE,

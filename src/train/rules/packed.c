@@ -1,10 +1,10 @@
 /*
- * packed: a sub-group's state, or its parameters, as they lie on a drive: moments, masters that are
- * whole and parameters as images of cpu_optim/pack.h, all else as it is, one behind the other. A
- * head on the first bytes says what it is and how long, so that a restart needs to know nothing
- * else: the store's checksums cover that page as they do every other.
+ * packed: a sub-group's state, parameters or kept gradient as they lie on a drive: moments, masters
+ * that are whole, parameters and gradients as images of cpu_optim/pack.h, all else as it is, one
+ * behind the other. A head on the first bytes says what it is and how long, so that a restart needs
+ * to know nothing else: the store's checksums cover that page as they do every other.
  *
- *   head     64 bytes: "zinfslot", of parameters "zinfpara"; u32 version, 1; u32 the sub-group; u64
+ *   head     64 bytes: "zinfslot", "zinfpara" or "zinfgrad"; u32 version, 1; u32 the sub-group; u64
  *            bytes, whole pages; u64 checksum of the head (this field 0); zeros
  *   arrays   each on a multiple of 64: images, then the others, both in their order. A longest
  *            image needs more room than its array, which those behind it leave, or else the slot
@@ -24,6 +24,7 @@
  * (BENCHMARKS.md), for plans: what is moved is counted. */
 #define SHARE_FP32 0.835
 #define SHARE_BF16 0.67
+#define SHARE_GRAD 0.87
 static const double param_shares[] = {
     [ZINF_DTYPE_F32] = 0.857, [ZINF_DTYPE_BF16] = 0.714, [ZINF_DTYPE_F16] = 0.86};
 
@@ -33,8 +34,15 @@ struct head {
     uint64_t bytes, sum;
 };
 static const char magics[ZINF_PACKABLES][8] = {{'z', 'i', 'n', 'f', 's', 'l', 'o', 't'},
-                                               {'z', 'i', 'n', 'f', 'p', 'a', 'r', 'a'}};
-static const char *const names[ZINF_PACKABLES] = {"state", "parameters"};
+                                               {'z', 'i', 'n', 'f', 'p', 'a', 'r', 'a'},
+                                               {'z', 'i', 'n', 'f', 'g', 'r', 'a', 'd'}};
+static const char *const names[ZINF_PACKABLES] = {"state", "parameters", "gradient"};
+
+/* Of what is one array. */
+static enum zinf_dtype dtype_of(const struct rule_thing *t)
+{
+    return t->what == ZINF_PACKABLE_GRAD ? ZINF_DTYPE_F32 : t->setup->dtype;
+}
 
 /* One of the arrays, with what lies between it and the next. */
 struct array {
@@ -79,7 +87,7 @@ static bool next_in_thing(struct arrays *w, struct array *a)
         *a = (struct array){0, zinf_state_bytes(s->form, 0, n), s->form == ZINF_STATE_WHOLE ? n : 0,
                             ZINF_DTYPE_F32};
         if (!state)
-            *a = (struct array){0, rule_plain_bytes(w->thing), n, s->dtype};
+            *a = (struct array){0, rule_plain_bytes(w->thing), n, dtype_of(w->thing)};
         w->begun = true;
         return true;
     }
@@ -114,7 +122,7 @@ uint64_t rule_plain_bytes(const struct rule_thing *t)
     const struct setup *s = t->setup;
     return t->what == ZINF_PACKABLE_STATE
                ? s->state_bytes[t->group]
-               : s->layout.groups[t->group].n * zinf_dtype_bytes(s->dtype);
+               : s->layout.groups[t->group].n * zinf_dtype_bytes(dtype_of(t));
 }
 
 uint64_t rule_slot_bytes(const struct rule_thing *t)
@@ -123,7 +131,7 @@ uint64_t rule_slot_bytes(const struct rule_thing *t)
     if (t->what == ZINF_PACKABLE_STATE)
         return plain;
     return zinf_align_up(HEAD_BYTES +
-                             zinf_pack_bound(t->setup->dtype, t->setup->layout.groups[t->group].n),
+                             zinf_pack_bound(dtype_of(t), t->setup->layout.groups[t->group].n),
                          ZINF_AIO_ALIGN);
 }
 
@@ -134,8 +142,10 @@ bool rule_packs(const struct rule_thing *t)
 
 double rule_packed_share(const struct rule_thing *t)
 {
-    if (t->setup->may_pack < (t->what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL))
+    if (t->setup->may_pack < packing_of(t->what))
         return 1;
+    if (t->what == ZINF_PACKABLE_GRAD)
+        return SHARE_GRAD;
     return t->what == ZINF_PACKABLE_PARAM ? param_shares[t->setup->dtype]
                                           : t->setup->state_shares[t->group];
 }

@@ -107,7 +107,7 @@ uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_
 
 /* ---- packed.c: what a sub-group has on a drive in fewer bytes; every rule's step sees it plain */
 
-/* A sub-group's state or parameters. */
+/* A sub-group's state, parameters or kept gradient. */
 struct rule_thing {
     const struct setup *setup;
     enum zinf_packable what;
@@ -170,6 +170,18 @@ uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *
                                  uint32_t tensor);
 uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
                            const struct zinf_piece *piece);
+
+/* projected.c */
+int rule_step_galore(const struct rule_step *s);
+int rule_step_apollo(const struct rule_step *s);
+uint64_t rule_galore_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
+                          const struct zinf_piece *piece);
+uint64_t rule_apollo_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
+                          const struct zinf_piece *piece);
+uint64_t rule_galore_workspace(const struct setup *s, const struct zinf_unit *unit,
+                               uint32_t tensor);
+uint64_t rule_apollo_workspace(const struct setup *s, const struct zinf_unit *unit,
+                               uint32_t tensor);
 
 /* factored.c: Adafactor, arXiv 1804.04235. */
 int rule_step_factored(const struct rule_step *s);

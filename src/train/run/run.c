@@ -3,6 +3,7 @@
  * that appears whole: it is written under another name and exchanged for the old one.
  */
 #include "train/save/output.h"
+#include "train/run/reference.h"
 #include "train/run/run.h"
 
 #include <errno.h>
@@ -351,6 +352,8 @@ int run_rank(const struct zinf_run_options *options)
                       .net = options->trainer.net,
                       .lock_fd = -1};
     int code = run_compare_ranks(&run);
+    if (!code)
+        code = run_make_references(options);
     if (!code)
         code = prepare(&run);
     if (!code)

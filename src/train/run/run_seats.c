@@ -5,7 +5,6 @@
  */
 #include "offload/trace.h"
 #include "train/run/run.h"
-#include "train/run/reference.h"
 #include "train/seats.h"
 
 #include <pthread.h>
@@ -265,8 +264,8 @@ int zinf_run_train(const struct zinf_run_options *options)
 {
     const char *path = options->trainer.config->trace;
     struct training training = {.options = options};
-    int code = run_make_references(options);
-    if (!code && options->seats > 1 && path)
+    int code = 0;
+    if (options->seats > 1 && path)
         code = zinf_trace_file_create(&training.trace, path, options->seats);
     if (!code)
         code = open_saving(&training);

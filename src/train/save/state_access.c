@@ -48,7 +48,7 @@ static int open_part(const struct source *s, struct part *p, bool write)
     int code = 0;
     if (!write && has_packed_param(s, p)) {
         p->unpacked_param = r.param;
-        code = source_read_group(s, p->group, r.param);
+        code = source_read_group(s, p->group, ZINF_PACKABLE_PARAM, r.param);
     }
     if (code || p->state.tier != ZINF_TIER_DRIVE || !bytes)
         return code;

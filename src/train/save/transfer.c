@@ -100,8 +100,9 @@ uint64_t source_memory_bytes(const struct setup *s)
 
 static uint64_t slot_bytes(const struct setup *s)
 {
-    return most(setup_packed_bytes(s, ZINF_PACKABLE_STATE),
-                setup_packed_bytes(s, ZINF_PACKABLE_PARAM));
+    return most(setup_packed_bytes(s, ZINF_PACKABLE_GRAD),
+                most(setup_packed_bytes(s, ZINF_PACKABLE_STATE),
+                     setup_packed_bytes(s, ZINF_PACKABLE_PARAM)));
 }
 
 uint64_t source_packed_bytes(const struct setup *s)
@@ -160,41 +161,50 @@ int source_write(const struct source *s, const struct zinf_location *where, uint
     return zinf_location_write(s->tiers, s->device, s->to_device, where, offset, memory, bytes);
 }
 
-static struct zinf_packed *packed_param(const struct source *s, uint32_t group)
+static struct zinf_location group_at(const struct source *s, uint32_t group,
+                                     enum zinf_packable what)
 {
-    struct zinf_location where = zinf_tiers_group_param(s->tiers, group, 0);
-    return zinf_tiers_packed(s->tiers, ZINF_PACKABLE_PARAM, group,
-                             zinf_location_generation(&where));
+    return what == ZINF_PACKABLE_GRAD ? zinf_tiers_group_grad(s->tiers, group)
+                                      : zinf_tiers_group_param(s->tiers, group, 0);
 }
 
-int source_read_group(const struct source *s, uint32_t group, void *memory)
+static struct zinf_packed *packed_of(const struct source *s, uint32_t group,
+                                     enum zinf_packable what)
 {
-    const struct rule_thing param = {s->setup, ZINF_PACKABLE_PARAM, group};
-    const struct zinf_location where = zinf_tiers_group_param(s->tiers, group, 0);
-    uint64_t bytes = (uint64_t)packed_param(s, group)->read_pages * ZINF_AIO_ALIGN;
+    const struct zinf_location where = group_at(s, group, what);
+    return zinf_tiers_packed(s->tiers, what, group, zinf_location_generation(&where));
+}
+
+int source_read_group(const struct source *s, uint32_t group, enum zinf_packable what, void *memory)
+{
+    const struct rule_thing thing = {s->setup, what, group};
+    const struct zinf_location where = group_at(s, group, what);
+    uint64_t bytes = (uint64_t)packed_of(s, group, what)->read_pages * ZINF_AIO_ALIGN;
     if (!bytes)
         return source_read(s, &where, 0, memory, where.bytes);
     char *slot = source_region(s).slot;
     int code = source_read(s, &where, 0, slot, bytes);
-    return code ? code : rule_unpack(&param, memory, slot, bytes);
+    return code ? code : rule_unpack(&thing, memory, slot, bytes);
 }
 
-int source_read_unit(const struct source *s, uint32_t unit, void *memory)
+int source_read_unit(const struct source *s, uint32_t unit, enum zinf_packable what, void *memory)
 {
     const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
-    const struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
+    const struct zinf_home *home = &zinf_tiers_options(s->tiers)->places[unit];
+    const bool grad = what == ZINF_PACKABLE_GRAD;
+    const struct zinf_location where =
+        grad ? zinf_tiers_unit_grad(s->tiers, unit) : zinf_tiers_param(s->tiers, unit, 0);
     int code = 0;
-    if (!zinf_tiers_options(s->tiers)->places[unit].packed)
+    if (!(grad ? home->packs_grad : home->packed))
         return source_read(s, &where, 0, memory, where.bytes);
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++)
-        code =
-            source_read_group(s, g, (char *)memory + zinf_tiers_group_param(s->tiers, g, 0).offset);
+        code = source_read_group(s, g, what, (char *)memory + group_at(s, g, what).offset);
     return code;
 }
 
 void source_forget_packed(const struct source *s, uint32_t group)
 {
-    struct zinf_packed *packed = packed_param(s, group);
+    struct zinf_packed *packed = packed_of(s, group, ZINF_PACKABLE_PARAM);
     *packed = (struct zinf_packed){.whole = packed->whole};
 }
 

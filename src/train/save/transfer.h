@@ -25,9 +25,10 @@ int source_read(const struct source *s, const struct zinf_location *where, uint6
                 void *memory, uint64_t bytes);
 int source_write(const struct source *s, const struct zinf_location *where, uint64_t offset,
                  const void *memory, uint64_t bytes);
-/* What of a unit's parameters lives here; of a sub-group of it. */
-int source_read_unit(const struct source *s, uint32_t unit, void *memory);
-int source_read_group(const struct source *s, uint32_t group, void *memory);
+/* What of a unit's parameters, or of its kept gradient, lives here; of a sub-group of it. */
+int source_read_unit(const struct source *s, uint32_t unit, enum zinf_packable what, void *memory);
+int source_read_group(const struct source *s, uint32_t group, enum zinf_packable what,
+                      void *memory);
 /* The sub-group's parameters are not packed, or will not be after what is written next. */
 void source_forget_packed(const struct source *s, uint32_t group);
 /* Of a whole unit's bytes from `at` on those that live here: all, or what is of the rank's slice.

@@ -14,8 +14,8 @@ static int read_param(const struct source *s, uint32_t unit, const struct region
 {
     enum zinf_dtype dtype = s->setup->dtype;
     void *target = dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
-    int code =
-        s->setup->sliced ? collect_part(s, unit, PART_PARAM) : source_read_unit(s, unit, target);
+    int code = s->setup->sliced ? collect_part(s, unit, PART_PARAM)
+                                : source_read_unit(s, unit, ZINF_PACKABLE_PARAM, target);
     if (!code && dtype != ZINF_DTYPE_F32)
         zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, dtype,
                      s->setup->layout.units[unit].padded_elems);
@@ -33,8 +33,7 @@ static int read_slice(const struct source *s, uint32_t unit, int part, const str
         memset(r->unit, 0, u->padded_elems * sizeof *r->unit);
     if (part >= PART_MASTER)
         return state_read(s, unit, part, slice);
-    struct zinf_location where = zinf_tiers_unit_grad(s->tiers, unit);
-    return source_read(s, &where, 0, slice, where.bytes);
+    return source_read_unit(s, unit, ZINF_PACKABLE_GRAD, slice);
 }
 
 /* One array of a unit as fp32 into the region. */

@@ -71,8 +71,14 @@ static void emit_contribution(struct emitter *e, struct trip *t, const struct le
         const struct leg *leg = &legs->leg[i];
         bool slot = leg->to.place == GRAD_SLOT_2 && leg->from.place != GRAD_STAGING;
         e->deadline = e->position + (slot ? 0 : 2);
-        e->flags |= leg->kind == OP_WRITE && plan_keeps_chosen(e->p, t->unit) ? OP_CHOSEN : 0;
-        emit_leg(e, t, leg);
+        bool packed = leg->to.place == GRAD_PACKED;
+        bool written = leg[packed].kind == OP_WRITE;
+        e->flags |= written && plan_keeps_chosen(e->p, t->unit) ? OP_CHOSEN : 0;
+        if (packed)
+            emit_packed(e, t, leg);
+        else
+            emit_leg(e, t, leg);
+        i += packed;
         e->flags &= (uint16_t)~OP_CHOSEN;
     }
     e->deadline = deadline;

@@ -70,6 +70,12 @@ static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool
                       (param && e->p->homes[g->unit].packed ? OP_PARAM : 0));
 }
 
+/* Of one with a gradient that comes from its home. */
+static uint16_t grad_flag(const struct emitter *e, const struct group *g, bool kept)
+{
+    return kept && e->p->homes[g->unit].packs_grad ? OP_GRAD : 0;
+}
+
 /* Into the tile, from where it lives. */
 static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
 {
@@ -80,12 +86,12 @@ static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
     uses_read(&uses, state ? e->done[g->unit] : grad ? e->grad[g->unit] : e->param[g->unit]);
     e->flags |= grad && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     if (leg->lane == ZINF_LANE_READ)
-        e->flags |= packed_flag(e, g, state, leg->from.place == PARAM_HOME);
+        e->flags |= packed_flag(e, g, state, leg->from.place == PARAM_HOME) | grad_flag(e, g, grad);
     if (leg->lane == ZINF_LANE_READ)
         emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, to, &uses);
     else
         emit_copy(e, leg->lane, (int32_t)g->unit, to, zinf_of(where), where->bytes, &uses);
-    e->flags &= (uint16_t) ~(OP_KEPT | OP_PACKED | OP_PARAM);
+    e->flags &= (uint16_t) ~(OP_KEPT | OP_ANY_PACKED);
 }
 
 /* And back, in the new generation; or from a home in RAM to its copy on the drive. */
@@ -105,7 +111,7 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
     if (leg->lane == ZINF_LANE_WRITE) {
         e->flags |= packed_flag(e, g, leg->to.place == STATE_HOME, leg->to.place == PARAM_HOME);
         emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, from, &uses);
-        e->flags &= (uint16_t) ~(OP_PACKED | OP_PARAM);
+        e->flags &= (uint16_t)~OP_ANY_PACKED;
     } else {
         emit_copy(e, leg->lane, (int32_t)g->unit, zinf_of(where), from, where->bytes, &uses);
     }
@@ -125,7 +131,7 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                              2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};
     const bool on_drive = e->p->homes[g->unit].state == ZINF_TIER_DRIVE;
-    op.flags = packed_flag(e, g, on_drive, true);
+    op.flags = packed_flag(e, g, on_drive, true) | grad_flag(e, g, leg->from.place == GRAD_TILE);
     op.flags |= !(e->flags & OP_EAGER) && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)

@@ -23,12 +23,28 @@ static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
+static struct zinf_packed *packed_of(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return zinf_tiers_packed(t->plan.tiers, op_packable(op), (uint32_t)op->arg,
+                             zinf_location_generation(&op->where));
+}
+
 static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing param = {&t->setup, ZINF_PACKABLE_PARAM, (uint32_t)op->arg};
-    const struct zinf_packed *p = zinf_tiers_packed(t->plan.tiers, param.what, param.group,
-                                                    zinf_location_generation(&op->where));
-    return rule_unpack(&param, at(op, 0), at(op, 1), (uint64_t)p->read_pages * ZINF_AIO_ALIGN);
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    return rule_unpack(&thing, at(op, 0), at(op, 1),
+                       (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN);
+}
+
+/* Only gradients, which no restart reads: the rest of their room is nobody's. */
+static int run_pack(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    struct zinf_packed *packed = packed_of(t, op);
+    uint64_t bytes = 0;
+    int code = rule_pack(&thing, at(op, 0), at(op, 1), &bytes);
+    packed->read_pages = packed->write_pages = (uint32_t)(bytes / ZINF_AIO_ALIGN);
+    return code;
 }
 
 static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)

@@ -22,14 +22,15 @@ static struct zinf_optim_hyper hyper_of(const struct setup *s, const struct opti
 
 /* An early update may see a gradient whose norm, which is not known yet, is not finite: the step's
  * speculation has failed then, and what it wrote does not count. */
-static int step(struct zinf_trainer *t, const struct zinf_op *op, char *state, char *param)
+static int step(struct zinf_trainer *t, const struct zinf_op *op, char *state, char *param,
+                const void *grad)
 {
     const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
     struct rule_step s = {.setup = &t->setup,
                           .group = (uint32_t)op->arg,
                           .state = state,
                           .param = param,
-                          .grad = at(op, 4),
+                          .grad = grad,
                           .grad_scale = scalars->grad_scale,
                           .workspace = host_at(&t->plan, t->plan.at.h_update),
                           .queue = t->queues[ZINF_LANE_DEVICE]};
@@ -70,6 +71,11 @@ static int unpack(struct zinf_trainer *t, const struct rule_thing *thing, char *
                        (uint64_t)packed_of(t, thing, 0)->read_pages * ZINF_AIO_ALIGN);
 }
 
+static char *unpacked_at(const struct zinf_trainer *t, enum zinf_packable what)
+{
+    return host_at(&t->plan, t->plan.at.h_unpacked + plan_unpacked_at(&t->plan, what));
+}
+
 /* *end: where in the slot something else may follow, that a restart alone reads. */
 static int pack(struct zinf_trainer *t, const struct rule_thing *thing, void *slot,
                 const char *plain, uint64_t *end)
@@ -93,13 +99,25 @@ static int begin(struct zinf_trainer *t, const struct zinf_op *op, const struct 
 {
     const int in = thing->what == ZINF_PACKABLE_STATE ? 0 : 2;
     const bool param = in == 2, needed = !param || t->setup.form != ZINF_STATE_WHOLE;
-    *place = !packs  ? at(op, in + 1)
-             : param ? plan_unpacked_param(&t->plan)
-                     : host_at(&t->plan, t->plan.at.h_unpacked);
+    *place = packs ? unpacked_at(t, thing->what) : at(op, in + 1);
     if (needed && packs && (!param || at(op, 2) == at(op, 3)))
         return unpack(t, thing, *place, at(op, in));
     if (needed)
         copy_if_elsewhere(*place, at(op, in), rule_plain_bytes(thing));
+    return 0;
+}
+
+/* That of a unit which no row has chosen was not kept: it is zeros. */
+static int begin_grad(struct zinf_trainer *t, const struct zinf_op *op, void **grad)
+{
+    const struct rule_thing thing = {&t->setup, ZINF_PACKABLE_GRAD, (uint32_t)op->arg};
+    const struct zinf_packed *packed = zinf_tiers_packed(t->plan.tiers, thing.what, thing.group, 0);
+    const bool packs = op->flags & OP_GRAD;
+    *grad = packs ? unpacked_at(t, thing.what) : at(op, 4);
+    if (op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
+        memset(*grad, 0, rule_plain_bytes(&thing));
+    else if (packs)
+        return rule_unpack(&thing, *grad, at(op, 4), (uint64_t)packed->read_pages * ZINF_AIO_ALIGN);
     return 0;
 }
 
@@ -113,13 +131,14 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
     const bool packs_param = t->setup.packs == PACK_ALL && op->flags & OP_PARAM;
     uint64_t end = t->setup.state_bytes[group], param_end;
     char *state, *param;
-    if (op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
-        memset(at(op, 4), 0, n * sizeof(float));
-    int code = begin(t, op, &state_of, packs_state, &state);
+    void *grad;
+    int code = begin_grad(t, op, &grad);
+    if (!code)
+        code = begin(t, op, &state_of, packs_state, &state);
     if (!code)
         code = begin(t, op, &param_of, packs_param, &param);
     if (!code)
-        code = step(t, op, state, param);
+        code = step(t, op, state, param, grad);
     if (!code && packs_state)
         code = pack(t, &state_of, at(op, 1), state, &end);
     if (!code && packs_param)
