@@ -1,9 +1,186 @@
-/* host_attention: heads over threads. Forward takes a query head a time; backward a key head with
- * all its query heads, so that no two threads add to the same gradient, and where there are
+/* host_attention: heads over threads, and what is done beside attention: biases by distance, sinks,
+ * heads from one layout of rows to another. Forward takes a query head a time; backward a key head
+ * with all its query heads, so that no two threads add to the same gradient, and where there are
  * relative positions all samples of a head, whose gradients of the table add up. */
 #include "kernels/host.h"
 
+#include <math.h>
 #include <omp.h>
+#include <string.h>
+
+/* ---- layouts of heads ---- */
+
+static void sum_row(const struct host_simd *simd, const struct zinf_heads *a, uint64_t row)
+{
+    float sums[ZINF_HEADS_MAX_SUM] = {0}, buffer[ZINF_HEADS_MAX_SUM];
+    const size_t cols = (size_t)a->cols;
+    const uint64_t to = row * (uint64_t)a->y_ld;
+    for (int64_t h = 0; h < a->n_heads; h++) {
+        const uint64_t at = row * (uint64_t)a->x_ld + (uint64_t)(h * a->x_step);
+        const float *x = host_read(simd, buffer, a->x, a->dtype, at, cols);
+        for (size_t c = 0; c < cols; c++)
+            sums[c] += x[c];
+    }
+    float *y = host_target(buffer, a->y, a->dtype, to);
+    memcpy(y, sums, cols * sizeof *y);
+    host_write(simd, y, a->y, a->dtype, to, cols);
+}
+
+static void move_row(const struct host_simd *simd, const void *args, uint64_t row)
+{
+    const struct zinf_heads *a = args;
+    const uint64_t width = zinf_dtype_bytes(a->dtype), bytes = (uint64_t)a->cols * width;
+    if (zinf_heads_sum(a)) {
+        sum_row(simd, a, row);
+        return;
+    }
+    for (int64_t h = 0; h < a->n_heads; h++) {
+        const uint64_t to = row * (uint64_t)a->y_ld + (uint64_t)(h * a->y_step);
+        const uint64_t from = row * (uint64_t)a->x_ld + (uint64_t)(h * a->x_step);
+        if (a->x)
+            memcpy((char *)a->y + to * width, (const char *)a->x + from * width, bytes);
+        else
+            memset((char *)a->y + to * width, 0, bytes);
+    }
+}
+
+int host_copy_heads(struct zinf_queue *q, const struct zinf_heads *args)
+{
+    const int64_t work = args->rows * args->n_heads * args->cols;
+    int code = check_heads(args);
+    return code ? code : host_each_row(q, args->rows, work, move_row, args);
+}
+
+/* ---- sinks ---- */
+
+/* A number of each head's own that joins its softmax. Attention knows nothing of it: from the
+ * logarithm of a row's sum follows by how much the sink makes its result smaller. */
+
+/* How much of a head's softmax is left to the keys, and log(exp(lse) + exp(sink)). */
+static float share_of_keys(float lse, float sink, float *joined)
+{
+    const float top = lse > sink ? lse : sink, away = expf(-fabsf(lse - sink));
+    *joined = top + log1pf(away);
+    return (lse > sink ? 1.0f : away) / (1.0f + away);
+}
+
+static float sink_of(const struct host_simd *simd, const struct zinf_sinks *a, int64_t head)
+{
+    float buffer[1];
+    return *host_read(simd, buffer, a->sinks, a->dtype, (uint64_t)head, 1);
+}
+
+/* Where the sum of a head of a row is. */
+static uint64_t lse_at(const struct zinf_sinks *a, uint64_t row, int64_t head)
+{
+    const uint64_t seq = (uint64_t)a->seq;
+    return (row / seq * (uint64_t)a->n_heads + (uint64_t)head) * seq + row % seq;
+}
+
+static void forward_row(const struct host_simd *simd, const void *args, uint64_t row)
+{
+    const struct zinf_sinks *a = args;
+    float buffer[ZINF_SINKS_MAX_HEAD_DIM], factors[ZINF_SINKS_MAX_HEAD_DIM];
+    const size_t dim = (size_t)a->head_dim;
+    for (int64_t h = 0; h < a->n_heads; h++) {
+        const uint64_t at = (row * (uint64_t)a->n_heads + (uint64_t)h) * dim;
+        float *lse = &a->lse[lse_at(a, row, h)];
+        const float share = share_of_keys(*lse, sink_of(simd, a, h), lse);
+        for (size_t c = 0; c < dim; c++)
+            factors[c] = share;
+        const float *x = host_read(simd, buffer, a->out, a->dtype, at, dim);
+        float *y = host_target(buffer, a->out, a->dtype, at);
+        simd->multiply(y, x, factors, dim);
+        host_write(simd, y, a->out, a->dtype, at, dim);
+    }
+}
+
+/* The sink's probability in a row times what the row's others would have less by it. */
+static void backward_head(const struct host_simd *simd, const void *args, uint64_t head)
+{
+    const struct zinf_sinks *a = args;
+    float out[ZINF_SINKS_MAX_HEAD_DIM], d_out[ZINF_SINKS_MAX_HEAD_DIM];
+    const size_t dim = (size_t)a->head_dim;
+    const float sink = sink_of(simd, a, (int64_t)head);
+    double sum = 0;
+    for (uint64_t row = 0; row < (uint64_t)(a->batch * a->seq); row++) {
+        const uint64_t at = (row * (uint64_t)a->n_heads + head) * dim;
+        simd->multiply(d_out, host_read(simd, out, a->out, a->dtype, at, dim),
+                       host_read(simd, d_out, a->d_out, a->dtype, at, dim), dim);
+        sum -= (double)expf(sink - a->lse[lse_at(a, row, (int64_t)head)]) *
+               (double)simd->sum(d_out, dim);
+    }
+    a->d_sinks[head] = (float)sum;
+}
+
+int host_sinks_forward(struct zinf_queue *q, const struct zinf_sinks *args)
+{
+    const int64_t rows = args->batch * args->seq, work = rows * args->n_heads * args->head_dim;
+    int code = check_sinks(args, "sinks_forward");
+    return code ? code : host_each_row(q, rows, work, forward_row, args);
+}
+
+int host_sinks_backward(struct zinf_queue *q, const struct zinf_sinks *args)
+{
+    const int64_t work = args->batch * args->seq * args->n_heads * args->head_dim;
+    int code = check_sinks(args, "sinks_backward");
+    return code ? code : host_each_row(q, args->n_heads, work, backward_head, args);
+}
+
+/* ---- biases by distance: a few hundred numbers, which one thread makes ---- */
+
+/* Of key less query. */
+static int64_t bucket_of(const struct zinf_distance_bias *a, int64_t distance)
+{
+    const bool behind = distance > 0;
+    int64_t n = behind ? distance : -distance;
+    int bucket = 0;
+    if (behind && !a->both_ways)
+        return 0;
+    while (bucket + 1 < a->n_buckets && a->starts[bucket + 1] <= n)
+        bucket++;
+    return bucket + (behind ? a->n_buckets : 0);
+}
+
+int host_distance_bias(struct zinf_queue *q, const struct zinf_distance_bias *args)
+{
+    const int64_t heads = args->n_heads, distances = zinf_distances(args);
+    const struct host_simd *simd = q->device->simd;
+    int code = check_distance_bias(args, "distance_bias");
+    float row[HOST_CHUNK];
+    for (int64_t d = 0; !code && d < distances; d++) {
+        const int64_t bucket = bucket_of(args, d + 1 - args->n_queries);
+        for (int64_t h = 0; h < heads; h += HOST_CHUNK) {
+            const size_t n = (size_t)(heads - h < HOST_CHUNK ? heads - h : HOST_CHUNK);
+            const float *from =
+                host_read(simd, row, args->table, args->dtype, (uint64_t)(bucket * heads + h), n);
+            for (size_t i = 0; i < n; i++)
+                args->bias[(h + (int64_t)i) * distances + d] = from[i];
+        }
+    }
+    return code;
+}
+
+int host_distance_bias_backward(struct zinf_queue *q, const struct zinf_distance_bias *args)
+{
+    const int64_t heads = args->n_heads, distances = zinf_distances(args);
+    const int64_t rows = args->both_ways ? 2 * args->n_buckets : args->n_buckets;
+    int code = check_distance_bias(args, "distance_bias_backward");
+    (void)q;
+    if (code)
+        return code;
+    memset(args->d_table, 0, (size_t)(rows * heads) * sizeof *args->d_table);
+    for (int64_t b = 0; b < args->batch; b++)
+        for (int64_t d = 0; d < distances; d++) {
+            float *to = args->d_table + bucket_of(args, d + 1 - args->n_queries) * heads;
+            const float *from = args->d_bias + b * heads * distances + d;
+            for (int64_t h = 0; h < heads; h++)
+                to[h] += from[h * distances];
+        }
+    return 0;
+}
+
+/* ---- attention ---- */
 
 uint64_t host_attention_workspace(struct zinf_device *device, const struct zinf_attention *args)
 {

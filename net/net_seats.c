@@ -10,7 +10,6 @@
  */
 #include "net/net_room.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- rounds ---- */

@@ -8,7 +8,6 @@
 
 #include "base/pulse.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static void run_lane(struct zinf_executor *e, enum zinf_lane lane)

@@ -18,7 +18,7 @@ struct zinf_tiers {
     struct thing *params, *grads; /* [n_units] */
     struct thing *backings;       /* [n_units]: of those that are backed */
     struct thing *states;         /* [n_groups] */
-    struct zinf_packed *packed;   /* [2 n_groups] */
+    struct zinf_packed *packed;   /* [n_packed()] */
     uint8_t *live;                /* [n_units] */
     char *device_base, *host_base;
 };
@@ -169,6 +169,12 @@ static int plan_all(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
+/* Two generations of each thing of each group. */
+static size_t n_packed(const struct zinf_layout *layout)
+{
+    return 2 * (size_t)ZINF_PACKABLES * layout->n_groups;
+}
+
 static bool has_all(const struct zinf_tiers *t)
 {
     return t->params && t->grads && t->backings && t->states && t->places && t->packed && t->live;
@@ -187,7 +193,7 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
     t->backings = calloc(layout->n_units + 1, sizeof *t->backings);
     t->states = calloc(layout->n_groups + 1, sizeof *t->states);
     t->places = calloc(layout->n_units + 1, sizeof *t->places);
-    t->packed = calloc(2 * (size_t)layout->n_groups + 1, sizeof *t->packed);
+    t->packed = calloc(n_packed(layout) + 1, sizeof *t->packed);
     t->live = calloc(layout->n_units + 1, sizeof *t->live);
     int code = 0;
     if (!has_all(t)) {
@@ -242,7 +248,7 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
     t->backings = copy_of(tiers->backings, layout->n_units, sizeof *t->backings);
     t->states = copy_of(tiers->states, layout->n_groups, sizeof *t->states);
     t->places = copy_of(tiers->places, layout->n_units, sizeof *t->places);
-    t->packed = copy_of(tiers->packed, 2 * (size_t)layout->n_groups, sizeof *t->packed);
+    t->packed = copy_of(tiers->packed, n_packed(layout), sizeof *t->packed);
     t->live = copy_of(tiers->live, layout->n_units, sizeof *t->live);
     t->options.places = t->places;
     if (has_all(t)) {
@@ -338,10 +344,10 @@ struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t
     return where;
 }
 
-struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *t, uint32_t group,
-                                      unsigned generation)
+struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *t, enum zinf_packable what,
+                                      uint32_t group, unsigned generation)
 {
-    return &t->packed[2 * (size_t)group + generation];
+    return &t->packed[2 * ((size_t)ZINF_PACKABLES * group + what) + generation];
 }
 
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *t, uint32_t unit)

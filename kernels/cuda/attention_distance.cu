@@ -64,7 +64,7 @@ struct table_args {
     int starts[ZINF_DISTANCE_MAX_BUCKETS];
 };
 
-/* As host_distance.c has it. */
+/* As host_attention.c has it. */
 DEVICE int64_t bucket_of(const table_args &a, int64_t distance)
 {
     const bool behind = distance > 0;

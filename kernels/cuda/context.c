@@ -5,7 +5,6 @@
 #include "kernels/cuda/device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- errors ---- */
 

@@ -41,20 +41,12 @@ int cublas_fail(cublasStatus_t status, const char *operation, uint64_t bytes_ask
 }
 #endif
 
-/* Leaves the function, or goes to out with code set, when a CUDA call fails. */
+/* Leaves the function when a CUDA call fails. */
 #define CUDA_RETURN(call, operation, bytes)                                                        \
     do {                                                                                           \
         cudaError_t error_ = (call);                                                               \
         if (error_ != cudaSuccess)                                                                 \
             return cuda_fail(error_, operation, bytes);                                            \
-    } while (0)
-#define CUDA_GOTO_OUT(call, operation, bytes)                                                      \
-    do {                                                                                           \
-        cudaError_t error_ = (call);                                                               \
-        if (error_ != cudaSuccess) {                                                               \
-            code = cuda_fail(error_, operation, bytes);                                            \
-            goto out;                                                                              \
-        }                                                                                          \
     } while (0)
 
 #endif

@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import subprocess
+import sys
 import unittest
 
 import zinf
@@ -14,6 +16,15 @@ except ImportError:
 
 
 class Aio(Case):
+    def test_bench(self):
+        words = ["bench", self.folder, "--size", "1M", "--rounds", "1"]
+        done = subprocess.run(
+            [sys.executable, "-m", "zinf.aio", *words], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"write GB/s +read GB/s\nzinf +[0-9.]+ +[0-9.]+\n")
+        self.assertEqual(os.listdir(self.folder), [])
+
     def test_what_is_written_is_read(self):
         handle = zinf.aio.Handle(block_size=1 << 16, queue_depth=4)
         for n in (1, 4096, 4097, 300000):

@@ -143,6 +143,28 @@ class Optimizers(Case):
         ours.load_state_dict(own.state_dict())
         self.close(self.learn(model, ours, 4, 6), whole)
 
+    def test_moments_of_8_bits(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            model = self.model(dtype)
+            optimizer = zinf.AdamW8bit(model.parameters(), lr=1e-3)
+            made = self.learn(model, optimizer)
+            state = optimizer.state[model[0].weight]
+            kept = sum(v.numel() * v.element_size() for k, v in state.items() if k.startswith("exp_avg"))
+            self.assertLess(kept, 2.1 * model[0].weight.numel())
+            model = self.model(dtype)
+            wanted = self.learn(model, zinf.AdamW(model.parameters(), lr=1e-3))
+            moved = (wanted - self.start()).norm().item()
+            self.assertLess((made - wanted).norm().item(), 0.1 * moved)
+            model = self.model(dtype)
+            before = zinf.AdamW8bit(model.parameters(), lr=1e-3, **self.drive())
+            self.learn(model, before, 20)
+            torch.save(before.state_dict(), self.path("state.pt"))
+            after = zinf.AdamW8bit(model.parameters(), **self.drive())
+            after.load_state_dict(torch.load(self.path("state.pt")))
+            self.assertTrue(torch.equal(self.learn(model, after, STEPS - 20, 20), made))
+        with self.assertRaisesRegex(zinf.OptionError, "load that of the same optimizer"):
+            zinf.AdamW(model.parameters()).load_state_dict(after.state_dict())
+
     def test_groups_schedules_and_frozen_parameters(self):
         results = []
         for kind, more in ((torch.optim.AdamW, {}), (zinf.AdamW, {}), (zinf.AdamW, self.drive())):

@@ -40,7 +40,7 @@ from ._results import Answer, Measure, Plan, Run, Step
 from ._trainer import Stop, Trainer
 
 # They are torch's kind of optimizers, which alone needs torch: it is imported with the first.
-_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "Lion", "SGD")
+_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "AdamW8bit", "Lion", "SGD")
 
 
 def __getattr__(name: str):

@@ -14,7 +14,7 @@ import os
 import weakref
 from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int
 from ctypes import c_uint32, c_uint64, c_void_p
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -25,6 +25,7 @@ _ALIGN = 4096  # of what is transferred
 _LINE = 16  # elements at which a piece of a parameter begins: a cache line
 _SLOTS = 3  # pieces at once: one is read, one updated, one written
 _ALONE = 1 << 16  # elements that one thread updates faster than several
+_BLOCK = 256  # elements of 8-bit moments that share a scale
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _ADAMW, _ADAM, _LION, _ADAGRAD, _SGD = range(5)
 
@@ -70,6 +71,22 @@ class _Array(ctypes.Structure):
         ("nonfinite", c_void_p),
         ("sum_squares", c_void_p),
     ]
+
+
+class _Plane(NamedTuple):
+    """One array of a parameter's state: its name in a state_dict, the field of struct
+    zinf_optim_array that it is, and how many elements have a value in common."""
+
+    name: str
+    field: str
+    dtype: torch.dtype = torch.float32
+    per: int = 1
+
+    def count(self, n: int) -> int:
+        return -(-n // self.per)
+
+
+_MASTER = _Plane("master", "master")
 
 
 class _StoreOptions(ctypes.Structure):
@@ -121,20 +138,20 @@ def _destroy(owner: int, queue: int, store: int) -> None:
 
 class _Drive:
     """State of all parameters in one store, in pieces of at most `elems` elements; of each element
-    the arrays `n_arrays` (moments, then the master), one behind the other."""
+    the planes, one behind the other."""
 
-    def __init__(self, paths: Sequence[bytes], params, n_arrays: int, buffer_bytes: int):
-        self.elems = max(buffer_bytes // (_SLOTS * n_arrays * 4) // 1024 * 1024, 1024)
-        self.n_arrays = n_arrays
-        self.bytes = self.elems * n_arrays * 4
+    def __init__(self, paths: Sequence[bytes], params, planes: Sequence[_Plane], buffer_bytes: int):
+        self.line = max(_LINE, *(plane.per for plane in planes))
+        each = sum(plane.dtype.itemsize / plane.per for plane in planes)
+        self.elems = max(int(buffer_bytes / (_SLOTS * each)) // _ALIGN * _ALIGN, _ALIGN)
+        sizes = [plane.count(self.elems) * plane.dtype.itemsize for plane in planes]
+        self.bytes = -(-sum(sizes) // _ALIGN) * _ALIGN
         self._room = torch.empty(_SLOTS * self.bytes + _ALIGN, dtype=torch.uint8)
         begin = -self._room.data_ptr() % _ALIGN
-        self.slots = [
-            self._room[begin + i * self.bytes : begin + (i + 1) * self.bytes]
-            .view(torch.float32)
-            .view(n_arrays, self.elems)
-            for i in range(_SLOTS)
-        ]
+        self.slots = []
+        for i in range(_SLOTS):
+            parts = self._room[begin + i * self.bytes :][: sum(sizes)].split(sizes)
+            self.slots.append([part.view(plane.dtype) for part, plane in zip(parts, planes)])
         self._open(paths)
         self.pieces: List[_Piece] = []
         for p in params:
@@ -158,19 +175,19 @@ class _Drive:
         at, n = 0, p.numel()
         while at < n:
             piece = self.pieces[-1] if self.pieces else None
-            if piece is None or piece.elems + _LINE > self.elems:
+            if piece is None or piece.elems + self.line > self.elems:
                 extent = c_uint32()
                 z.check(_lib.zinf_store_add_extent(self._store, self.bytes, byref(extent)))
                 piece = _Piece(extent.value)
                 self.pieces.append(piece)
             take = min(n - at, self.elems - piece.elems)
             piece.parts.append((p, at, take, piece.elems))
-            piece.elems += -(-take // _LINE) * _LINE
+            piece.elems += -(-take // self.line) * self.line
             at += take
 
     def _begin(self, op: int, piece: _Piece, slot) -> Any:
         request = Request(
-            op=op, store=self._store.value, extent=piece.extent, bytes=self.bytes, memory=slot.data_ptr()
+            op=op, store=self._store.value, extent=piece.extent, bytes=self.bytes, memory=slot[0].data_ptr()
         )
         z.check(_lib.zinf_aio_submit(self._queue, byref(request)))
         return request
@@ -229,7 +246,7 @@ class _Drive:
 
 class _Optimizer(torch.optim.Optimizer):
     _kind: int
-    _names: Tuple[str, ...]  # of the moments, as torch calls them
+    _planes: Tuple[_Plane, ...]  # of the moments, by the names that torch has for them
 
     def __init__(self, params, defaults, state: str, path, buffer_bytes: int):
         if state not in ("ram", "nvme"):
@@ -257,8 +274,9 @@ class _Optimizer(torch.optim.Optimizer):
             group["weight_decay"], group.get("bias_correction", True), step,
         )
 
-    def _has_master(self, p) -> bool:
-        return p.dtype != torch.float32
+    def _held(self, p) -> Tuple[_Plane, ...]:
+        """The state of a parameter; its master is itself where it is in fp32."""
+        return self._planes if p.dtype == torch.float32 else (*self._planes, _MASTER)
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -285,45 +303,52 @@ class _Optimizer(torch.optim.Optimizer):
         return loss
 
     def _arrays(self, p) -> List[torch.Tensor]:
-        """State in RAM: moments, and the master where p is none itself."""
+        """State in RAM, by planes."""
         state = self.state[p]
-        for name in self._names:
-            if name not in state:
-                state[name] = torch.full(p.shape, self._first(name, p), dtype=torch.float32)
-        if self._has_master(p) and "master" not in state:
-            state["master"] = p.detach().to("cpu", torch.float32, copy=True).contiguous()
-        names = [*self._names, *(["master"] if self._has_master(p) else [])]
-        return [state[name].view(-1) for name in names]
+        for plane in self._held(p):
+            if plane.name in state:
+                continue
+            if plane is _MASTER:
+                state["master"] = p.detach().to("cpu", torch.float32, copy=True).contiguous()
+            else:
+                shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
+                state[plane.name] = torch.full(shape, self._first(plane.name, p), dtype=plane.dtype)
+        return [state[plane.name].view(-1) for plane in self._held(p)]
+
+    def _parts(self, p, slot, at: int, n: int) -> List[torch.Tensor]:
+        """Of each plane's array what elements at .. at + n have."""
+        return [
+            part[at // plane.per : at // plane.per + plane.count(n)]
+            for part, plane in zip(slot, self._held(p))
+        ]
 
     def _first(self, name: str, p) -> float:
         return 0.0
 
     def _step_on_drive(self, work: Dict[Any, _Hyper]) -> None:
-        n = len(self._names)
-
         def update(piece, slot) -> None:
             for p, at, count, to in piece.parts:
                 if p in work:
-                    arrays = [slot[i, to : to + count] for i in range(n + self._has_master(p))]
-                    self._update(p, work[p], at, count, arrays)
+                    self._update(p, work[p], at, count, self._parts(p, slot, to, count))
 
         self._opened_drive().visit(update, self._begin_piece)
 
     def _begin_piece(self, piece: _Piece, slot) -> None:
-        slot.zero_()
+        for part in slot:
+            part.zero_()
         for p, at, n, to in piece.parts:
-            for i, name in enumerate(self._names):
-                slot[i, to : to + n] = self._first(name, p)
-            if self._has_master(p):
-                slot[len(self._names), to : to + n] = p.detach().reshape(-1)[at : at + n]
+            for part, plane in zip(self._parts(p, slot, to, n), self._held(p)):
+                if plane is _MASTER:
+                    part.copy_(p.detach().reshape(-1)[at : at + n])
+                else:
+                    part.fill_(self._first(plane.name, p))
 
     def _opened_drive(self) -> _Drive:
         if self._drive is None:
             params = [p for group in self.param_groups for p in group["params"]]
-            masters = any(self._has_master(p) for p in params)
-            # The master is the last array, also beside parameters that have none.
-            n = len(self._names) + masters
-            self._drive = _Drive(self._paths, params, n, self._buffer_bytes)
+            # The master is the last plane, also beside parameters that have none.
+            planes = max((self._held(p) for p in params), key=len)
+            self._drive = _Drive(self._paths, params, planes, self._buffer_bytes)
         return self._drive
 
     def _update(self, p, hyper: _Hyper, at: int, n: int, arrays: List[torch.Tensor]) -> None:
@@ -335,19 +360,17 @@ class _Optimizer(torch.optim.Optimizer):
         given = grad.reshape(-1)[at : at + n].to("cpu").contiguous()
         if given.dtype not in _DTYPES:
             given = given.float()
-        has_master = self._has_master(p)
-        moments = arrays[: len(self._names)]
         array = _Array(
             n=n,
-            master=(arrays[-1] if has_master else out).data_ptr(),
-            moment1=moments[0].data_ptr(),
-            moment2=moments[1].data_ptr() if len(moments) > 1 else None,
+            master=out.data_ptr(),
             grad=given.data_ptr(),
             grad_dtype=_DTYPES[given.dtype],
             grad_scale=1.0,
-            param=out.data_ptr() if has_master else None,
+            param=out.data_ptr() if _MASTER in self._held(p) else None,
             param_dtype=_DTYPES[p.dtype],
         )
+        for part, plane in zip(arrays, self._held(p)):
+            setattr(array, plane.field, part.data_ptr())
         z.check(_lib.zinf_optim_step(byref(hyper), byref(array), 1 if n < _ALONE else _threads))
         if not here:
             whole = p.detach().reshape(-1)
@@ -364,8 +387,9 @@ class _Optimizer(torch.optim.Optimizer):
         kept = {p: dict(state) for p, state in self.state.items()}
         try:
             for p in kept:
-                for name in (*self._names, *(["master"] if self._has_master(p) else [])):
-                    self.state[p][name] = torch.empty(p.shape, dtype=torch.float32)
+                for plane in self._held(p):
+                    shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
+                    self.state[p][plane.name] = torch.empty(shape, dtype=plane.dtype)
             moves = lambda piece, slot: self._move(piece, slot, False)  # noqa: E731
             self._drive.visit(moves, self._begin_piece, writes=False)
             return super().state_dict()
@@ -375,12 +399,12 @@ class _Optimizer(torch.optim.Optimizer):
 
     def _move(self, piece: _Piece, slot, to_drive: bool) -> None:
         for p, at, n, to in piece.parts:
-            names = [*self._names, *(["master"] if self._has_master(p) else [])]
-            for i, name in enumerate(names):
-                value = self.state[p].get(name) if p in self.state else None
+            held = self._held(p)
+            values = [self.state[p].get(plane.name) if p in self.state else None for plane in held]
+            for value, plane, there in zip(values, held, self._parts(p, slot, to, n)):
                 if value is None:
                     continue
-                part, there = value.view(-1)[at : at + n], slot[i, to : to + n]
+                part = value.view(-1)[at // plane.per :][: plane.count(n)]
                 there.copy_(part) if to_drive else part.copy_(there)
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -397,10 +421,16 @@ class _Optimizer(torch.optim.Optimizer):
             state = self.state[p]
             step = found.get("step", 1)  # torch's SGD counts none, and its formula needs none
             state["step"] = torch.tensor(float(step))
-            for name in (*self._names, "master"):
-                if found.get(name) is not None:
-                    value = found[name].detach().to("cpu", torch.float32, copy=True)
-                    state[name] = value.contiguous()
+            for plane in (*self._planes, _MASTER):
+                value = found.get(plane.name)
+                if value is None:
+                    continue
+                if value.is_floating_point() != plane.dtype.is_floating_point:
+                    raise z.OptionError(
+                        f"the state_dict has {plane.name} in {value.dtype}, and "
+                        f"{type(self).__name__} in {plane.dtype}: load that of the same optimizer"
+                    )
+                state[plane.name] = value.detach().to("cpu", plane.dtype, copy=True).contiguous()
         if self._paths:
             self._drive = None
             moves = lambda piece, slot: self._move(piece, slot, True)  # noqa: E731
@@ -433,7 +463,8 @@ class AdamW(_Optimizer):
     tensor([0.5000, 0.5000, 0.5000], requires_grad=True)
     """
 
-    _kind, _names = _ADAMW, ("exp_avg", "exp_avg_sq")
+    _kind = _ADAMW
+    _planes = (_Plane("exp_avg", "moment1"), _Plane("exp_avg_sq", "moment2"))
 
     def __init__(
         self, params, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
@@ -458,10 +489,22 @@ class Adam(AdamW):
         super().__init__(params, lr, betas, eps, weight_decay, **more)
 
 
+class AdamW8bit(AdamW):
+    """AdamW with moments of 8 bits and a scale for each 256 of them (Dettmers et al.,
+    arXiv 2110.02861): 2 bytes of state a parameter."""
+
+    _planes = (
+        _Plane("exp_avg", "byte_moment1", torch.int8),
+        _Plane("exp_avg_sq", "byte_moment2", torch.uint8),
+        _Plane("exp_avg_scale", "scale1", per=_BLOCK),
+        _Plane("exp_avg_sq_scale", "scale2", per=_BLOCK),
+    )
+
+
 class Lion(_Optimizer):
     """Lion by Chen et al., arXiv 2302.06675."""
 
-    _kind, _names = _LION, ("exp_avg",)
+    _kind, _planes = _LION, (_Plane("exp_avg", "moment1"),)
 
     def __init__(
         self, params, lr: float = 1e-4, betas: Tuple[float, float] = (0.9, 0.99),
@@ -475,7 +518,7 @@ class Lion(_Optimizer):
 class Adagrad(_Optimizer):
     """Adagrad by Duchi et al., as torch.optim.Adagrad without a decay of lr."""
 
-    _kind, _names = _ADAGRAD, ("sum",)
+    _kind, _planes = _ADAGRAD, (_Plane("sum", "moment1"),)
 
     def __init__(
         self, params, lr: float = 1e-2, weight_decay: float = 0.0,
@@ -499,7 +542,7 @@ class Adagrad(_Optimizer):
 class SGD(_Optimizer):
     """Descent with momentum, as torch.optim.SGD without dampening."""
 
-    _kind, _names = _SGD, ("momentum_buffer",)
+    _kind, _planes = _SGD, (_Plane("momentum_buffer", "moment1"),)
 
     def __init__(
         self, params, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, *,

@@ -4,7 +4,6 @@
  */
 #include "api/session.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 int job_samples_tell(const struct zinf_job *c, const char *const *files, int n,
@@ -70,7 +69,7 @@ static int open_chat(const struct zinf_job *c, enum zinf_format format,
                      const struct zinf_tokenizer *tokenizer, struct zinf_chat **out)
 {
     *out = NULL;
-    if (format == ZINF_FORMAT_TEXT || format == ZINF_FORMAT_GDGPT)
+    if (format == ZINF_FORMAT_TEXT || format == ZINF_FORMAT_GDGPT || format == ZINF_FORMAT_IDS)
         return 0;
     int code = zinf_chat_open(out, c->model, c->chat_template, tokenizer);
     bool optional = format == ZINF_FORMAT_ALPACA || format == ZINF_FORMAT_PROMPT ||
@@ -85,6 +84,13 @@ static uint32_t rotation_of(const struct zinf_config *c)
     return !c ? 0 : (uint32_t)(c->micro_batch > 1 ? c->micro_batch : c->train_batch_size);
 }
 
+/* Rows without a token to learn are kept where others of their batch have some. */
+static int fail_uncounted(struct zinf_samples *samples, const char *file)
+{
+    zinf_samples_close(samples);
+    return zinf_fail(-EINVAL, "%s: no row has a label that counts: all are -100", file);
+}
+
 int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *given,
                      enum zinf_format format, struct zinf_dataset **out)
 {
@@ -96,7 +102,7 @@ int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *
     int32_t end = zinf_tokenizer_end_of_text(s->tokenizer);
     const bool scores = s->task == ZINF_TASK_REWARD;
     int code = scores ? job_classes_settle_scores(s) : 0;
-    if (!code)
+    if (!code && format != ZINF_FORMAT_IDS)
         code = job_task_need_tokenizer(s);
     if (!code)
         code = open_chat(c, format, given->tokenizer, &chat);
@@ -116,20 +122,24 @@ int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *
         code = zinf_format_open(&recipe, &form);
     if (!code) {
         options.recipe = zinf_format_recipe(recipe);
+        options.tokenizer = s->tokenizer; /* rows of ids need none, and may have that of bytes */
         options.vocab = (uint32_t)zinf_model_facts(s->model)->vocab;
         options.seq_len = (uint32_t)s->seq_len;
         options.cut = c->truncate;
         options.min_ids = (uint32_t)c->min_tokens;
         options.skip_bad_rows = c->skip_bad_rows;
         options.packed = c->pack;
-        options.unlabelled = scores; /* which see the last token, too */
+        /* Scores see the last token, too; others' batches have rows that were masked as a whole. */
+        options.unlabelled = scores || (format == ZINF_FORMAT_IDS && !c->pack);
         options.seed = (uint64_t)c->seed;
         options.likelihood = s->config && !strcmp(s->config->preference, "orpo");
         options.rotate = rotation_of(s->config);
         options.rotates_files = s->config && job_gives_references(s);
-        options.pad = end < 0 ? 0 : end;
+        options.pad = end < 0 || (uint32_t)end >= options.vocab ? 0 : end;
         code = zinf_samples_open(&samples, &options);
     }
+    if (!code && !zinf_samples_facts(samples)->n_counted && !scores)
+        code = fail_uncounted(samples, given->files[0]);
     if (!code)
         code = zinf_dataset_of_samples(out, samples);
     zinf_format_close(recipe);

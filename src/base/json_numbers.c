@@ -5,8 +5,6 @@
  */
 #include "base/json.h"
 
-#include <stdlib.h>
-
 /* How many of the next characters are of a set. Unlike strspn() under a sanitizer, and strcspn() in
  * a long list of integers, it looks at these alone: texts have millions of numbers. */
 static size_t count_of(const char *p, const char *set)

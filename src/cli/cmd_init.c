@@ -6,8 +6,6 @@
 #include "text/text.h"
 #include "train/train.h"
 
-#include <stdlib.h>
-
 /* The vocabulary that --tokenizer asks for; -1: none. */
 static int read_vocab(const char *from, int64_t *vocab)
 {

@@ -12,10 +12,10 @@
 static const char usage[] =
     "usage: zinf inspect PATH [--json]\n"
     "\n"
-    "Says what a model folder or a file of weights (safetensors, PyTorch, GGUF)\n"
-    "holds: its tensors, family, parameters, number types and tokenizer, and what of\n"
-    "it is supported. Checks headers, names and shapes against config.json, and that\n"
-    "values are finite. Status 1 when something is wrong.\n";
+    "Says what a model folder, an adapter's folder or a file of weights (safetensors,\n"
+    "PyTorch, GGUF) holds: its tensors, family, parameters, number types and\n"
+    "tokenizer, and what of it is supported. Checks headers, names and shapes against\n"
+    "config.json, and that values are finite. Status 1 when something is wrong.\n";
 
 static int name_cols(const struct zinf_tensors *tensors)
 {
@@ -75,6 +75,20 @@ static void print_files(const struct inspection *it)
            dtypes_text(it, text, sizeof text));
 }
 
+/* "LORA of rank 8, alpha 16, for /models/base". */
+static void print_adapter(const struct inspection *it)
+{
+    static const char *const keys[] = {"peft_type", "base_model_name_or_path"};
+    char text[2][512];
+    for (int i = 0; i < 2; i++) {
+        const char *value = cJSON_GetStringValue(cJSON_GetObjectItem(it->adapter, keys[i]));
+        zinf_show_text(text[i], sizeof text[i], value ? value : "?");
+    }
+    printf("adapter: %s of rank %g, alpha %g, for %s\n", text[0],
+           cJSON_GetNumberValue(cJSON_GetObjectItem(it->adapter, "r")),
+           cJSON_GetNumberValue(cJSON_GetObjectItem(it->adapter, "lora_alpha")), text[1]);
+}
+
 /* Why something is not supported is among the problems. */
 static void print_supported(const struct inspection *it)
 {
@@ -104,6 +118,8 @@ static void print_text(const struct inspection *it)
                  (long long)f->vocab, (long long)f->context);
         cli_print_lines(stdout, text);
     }
+    if (it->adapter)
+        print_adapter(it);
     if (it->tokenizer)
         printf("tokenizer: %s, %u ids\n", zinf_tokenizer_kind(it->tokenizer),
                zinf_tokenizer_vocab(it->tokenizer));
@@ -165,6 +181,8 @@ static void add_model(cJSON *root, const struct inspection *it)
     }
     if (*it->family)
         cJSON_AddStringToObject(root, "family", it->family);
+    if (it->adapter)
+        cJSON_AddItemReferenceToObject(root, "adapter", it->adapter);
     if (it->tokenizer) {
         cJSON *tokenizer = cJSON_AddObjectToObject(root, "tokenizer");
         cJSON_AddStringToObject(tokenizer, "kind", zinf_tokenizer_kind(it->tokenizer));

@@ -63,15 +63,26 @@ static void see_checkpoint(void *arg, const struct zinf_checkpoint_info *info)
     can_go_on(v, info->step, info->folder);
 }
 
-/* What --adapter takes: the result of a training, or one of PEFT's. */
-static void look_at_adapter(struct verify *v, const char *folder)
+/* What --model or --adapter takes: the result of a training, or a folder of somebody else's. */
+static void look_at_model(struct verify *v, const char *folder)
 {
-    const int code = zinf_adapter_verify(folder);
+    const bool adapter = zinf_folder_has(folder, ZINF_ADAPTER_CONFIG);
+    const int code = adapter ? zinf_adapter_verify(folder) : zinf_model_verify(folder);
     v->looked_at++;
     if (code < 0)
         say_problem(v, folder, zinf_error());
     else
-        printf("%s: %s\n", folder, code ? "whole, an adapter" : "an adapter that has no checksum");
+        printf("%s: %s\n", folder,
+               !code     ? "an adapter that has no checksum"
+               : adapter ? "whole, an adapter"
+                         : "whole, a model");
+}
+
+/* Of a whole model there is nothing to say without its sums. */
+static bool is_model(const char *folder)
+{
+    return zinf_folder_has(folder, ZINF_ADAPTER_CONFIG) ||
+           zinf_folder_has(folder, ZINF_MODEL_CHECKSUMS);
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -223,25 +234,17 @@ static void see_input(void *arg, const char *path, const char *problem)
 
 /* ---- folders ---- */
 
-/* A whole model has no sums. */
-static void look_at_model(struct verify *v, const char *output)
-{
-    char *folder = zinf_path_join(output, "model");
-    if (folder && zinf_folder_has(folder, ZINF_ADAPTER_CONFIG))
-        look_at_adapter(v, folder);
-    free(folder);
-}
-
 static int look_at_output(struct verify *v, const char *output)
 {
     cJSON *config = NULL;
     uint8_t id[16];
     char *path = zinf_path_join(output, "config.resolved.json");
+    char *model = zinf_path_join(output, "model");
     int code = path ? zinf_checkpoint_list(output, see_checkpoint, v) : -ENOMEM;
     if (!code)
         look_at_tokens(v, output);
-    if (!code)
-        look_at_model(v, output);
+    if (!code && model && is_model(model))
+        look_at_model(v, model);
     if (!code && zinf_run_inputs_verify(output, see_input, v))
         say_problem(v, output, zinf_error());
     int named = code ? code : zinf_run_id(output, id);
@@ -261,6 +264,7 @@ static int look_at_output(struct verify *v, const char *output)
         look_for_lost(v, output);
     }
     cJSON_Delete(config);
+    free(model);
     free(path);
     return code;
 }
@@ -277,8 +281,8 @@ static int look(struct verify *v, const struct zinf_words *folders)
         else if (zinf_folder_has(folder, "config.resolved.json") ||
                  zinf_folder_has(folder, "run-id"))
             code = look_at_output(v, folder);
-        else if (zinf_folder_has(folder, ZINF_ADAPTER_CONFIG))
-            look_at_adapter(v, folder);
+        else if (is_model(folder))
+            look_at_model(v, folder);
         else if (!i) { /* all that follow are further paths */
             for (; i < folders->n && i < MAX_PATHS; i++)
                 v->paths[v->n_paths++] = folders->items[i];
@@ -292,10 +296,10 @@ static const char usage[] =
     "usage: zinf verify [options] DIR...\n"
     "\n"
     "Reads all that a training left and compares every checksum. DIR is its output\n"
-    "folder, a checkpoint, an adapter, or an nvme_path (all of them, in order, where\n"
-    "there are several). Of an output folder it also compares the model, the data and\n"
-    "the configuration with what they were when the run began. Says what can be gone\n"
-    "on from.\n";
+    "folder, a checkpoint, a model, an adapter, or an nvme_path (all of them, in\n"
+    "order, where there are several). Of an output folder it also compares the base,\n"
+    "the data and the configuration with what they were when the run began. Says\n"
+    "what can be gone on from.\n";
 
 #define AT(field) .offset = offsetof(struct verify, field)
 /* clang-format off */

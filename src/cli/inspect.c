@@ -2,6 +2,7 @@
 #include "cli/inspect.h"
 
 #include "api/generate.h"
+#include "base/folder.h"
 #include "cpu_optim/optim.h"
 #include "train/checkpoints.h"
 
@@ -70,6 +71,24 @@ static void open_folder(struct inspection *it)
     free(config);
 }
 
+/* An adapter stands on its base, which is elsewhere: --adapter compares both. */
+static void open_adapter(struct inspection *it)
+{
+    if (zinf_adapter_read_config(it->path, &it->adapter))
+        add_problem(it, "%s", zinf_error());
+    if (zinf_adapter_verify(it->path) < 0)
+        add_problem(it, "%s", zinf_error());
+    it->is_folder = false;
+}
+
+static void open_tensors(struct inspection *it, bool adapter)
+{
+    char *path = adapter ? zinf_path_join(it->path, ZINF_ADAPTER_WEIGHTS) : strdup(it->path);
+    if (!path || zinf_tensors_open(&it->tensors, path))
+        add_problem(it, "%s", path ? zinf_error() : "no memory for a path");
+    free(path);
+}
+
 static void count_type(struct inspection *it, const struct zinf_tensor_info *tensor)
 {
     uint64_t bytes;
@@ -96,8 +115,10 @@ void inspect_open(struct inspection *it, const char *path)
     if (it->folder)
         it->path = path = it->folder;
     it->is_folder = it->folder || S_ISDIR(info.st_mode);
-    if (zinf_tensors_open(&it->tensors, path))
-        add_problem(it, "%s", zinf_error());
+    bool adapter = it->is_folder && zinf_folder_has(path, ZINF_ADAPTER_CONFIG);
+    open_tensors(it, adapter);
+    if (adapter)
+        open_adapter(it);
     if (it->is_folder)
         open_folder(it);
     for (uint64_t i = 0; it->tensors && i < zinf_tensors_count(it->tensors); i++) {
@@ -113,6 +134,7 @@ void inspect_close(struct inspection *it)
     zinf_model_close(it->model);
     zinf_tensors_close(it->tensors);
     free(it->folder);
+    cJSON_Delete(it->adapter);
     for (int i = 0; i < it->n_problems; i++)
         free(it->problems[i]);
 }

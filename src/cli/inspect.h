@@ -22,6 +22,7 @@ struct inspection {
     struct zinf_tensors *tensors;
     struct zinf_model *model;         /* folders */
     struct zinf_tokenizer *tokenizer; /* folders */
+    cJSON *adapter;                   /* adapter_config.json of an adapter's folder, or NULL */
     char family[64];                  /* model_type of config.json, supported or not; "" */
     uint64_t elems, bytes, n_checked; /* tensors whose values were looked at */
     struct {

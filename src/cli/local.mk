@@ -19,7 +19,7 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/doctor/doctor_operations.c src/cli/doctor/doctor_step.c \
 	src/cli/bench/bench.h src/cli/bench/bench_cache.c src/cli/bench/cmd_bench.c src/cli/bench/bench_nvme.h \
 	src/cli/bench/bench_nvme.c src/cli/bench/bench_nvme_measure.c src/cli/bench/bench_nvme_text.c \
-	src/cli/bench/bench_nvme_json.c src/cli/bench/bench_optim.c \
+ src/cli/bench/bench_optim.c \
 	src/cli/bench/bench_device.h src/cli/bench/bench_device.c src/cli/bench/bench_gemm.c src/cli/bench/bench_attention.c \
 	src/cli/bench/bench_pcie.c src/cli/bench/bench_memory.c \
 	src/cli/bench/bench_schedule.c src/cli/bench/bench_all.c src/cli/estimate/estimate_sources.c

@@ -8,7 +8,6 @@
 #include "base/pulse.h"
 #include "cli/cli.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #define TWICE_NS 500000000u
@@ -96,7 +95,7 @@ int cli_signals_status(int number)
 /* Without the handlers of exit, which may wait for the thread that hangs. */
 void cli_signals_stuck(void)
 {
-    zinf_log(ZINF_LOG_ERROR, "%s; a seat hangs, so the process ends at once", zinf_error());
+    zinf_log(ZINF_LOG_ERROR, "%s (a seat hangs, so the process ends at once)", zinf_error());
     fflush(stdout);
     _exit(CLI_FAILED);
 }

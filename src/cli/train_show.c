@@ -100,7 +100,7 @@ static void on_planned(void *arg, const struct zinf_trainer *trainer)
     if (s->shows_plan)
         print_plan(trainer);
     s->is_filled = zinf_trainer_filled(trainer, s->filled);
-    train_summary_begin(s);
+    train_summary_begin(s, trainer);
     open_events(s);
     s->begin_ns = zinf_now_ns();
 }

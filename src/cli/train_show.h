@@ -39,7 +39,7 @@ struct zinf_run_events train_show_events(struct train_show *show);
 void train_show_end(struct train_show *show, int code, bool stopped);
 
 /* train_summary.c */
-void train_summary_begin(const struct train_show *show);
+void train_summary_begin(const struct train_show *show, const struct zinf_trainer *trainer);
 void train_summary_end(const struct train_show *show, bool stopped);
 void train_summary_json(const struct train_show *show);
 double train_summary_epochs(const struct train_show *show, uint64_t steps);

@@ -205,11 +205,28 @@ static void say_prediction(const struct train_show *s)
          cli_duration(all, seconds), clock, sources);
 }
 
-void train_summary_begin(const struct train_show *s)
+/* Whichever option asked for them: one alone is enough. */
+static void say_adapters(const struct train_show *s, const struct zinf_model *model)
+{
+    cJSON *config = NULL;
+    char count[32];
+    if ((!s->session->config->adapter && !s->session->job.adapter) ||
+        zinf_model_adapter_config(model, "", &config))
+        return;
+    line("adapters", "%s of rank %g, alpha %g: %s parameters are trained, the model's are frozen",
+         cJSON_IsTrue(cJSON_GetObjectItem(config, "use_dora")) ? "DoRA" : "LoRA",
+         cJSON_GetNumberValue(cJSON_GetObjectItem(config, "r")),
+         cJSON_GetNumberValue(cJSON_GetObjectItem(config, "lora_alpha")),
+         cli_count(count, zinf_model_n_trained(model)));
+    cJSON_Delete(config);
+}
+
+void train_summary_begin(const struct train_show *s, const struct zinf_trainer *trainer)
 {
     char count[32];
     line("model", "%s, %s parameters", zinf_model_facts(s->session->model)->family,
          cli_count(count, zinf_model_n_params(s->session->model)));
+    say_adapters(s, zinf_trainer_model(trainer));
     say_data(s);
     say_length(s);
     say_optimizer(s);

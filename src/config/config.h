@@ -42,11 +42,13 @@ enum zinf_scheduler_kind {
 };
 
 struct zinf_config_optimizer {
-    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon" as
+    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon", "NorMuon" as
      * resolved */
     char type[16];
     double lr, beta1, beta2, eps, weight_decay, momentum;
-    double muon_lr, adam_lr; /* Muon: lr is the first; the second is of what is no matrix */
+    double muon_lr, adam_lr;  /* Muon: lr is the first; the second is of what is no matrix */
+    bool nesterov, match_rms; /* Muon, NorMuon */
+    double row_beta2;         /* NorMuon */
     bool bias_correction;
     bool decoupled; /* AdamW, AdamW8bit, Lion, Adafactor, or Adam with adam_w_mode */
     double beta2_decay, eps1, eps2, clip_threshold; /* Adafactor */
@@ -126,6 +128,7 @@ struct zinf_config {
     int64_t look_ahead;                  /* units fetched ahead; -1: the plan decides */
     int64_t threads;                     /* 0: what is there */
     int64_t seats;                       /* devices that one process drives; 0: those there are */
+    int64_t tensor_parts;                /* that products of cut depth are sums of; 1: none */
     int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */
@@ -134,7 +137,7 @@ struct zinf_config {
     char *trace;           /* Chrome trace file, or NULL */
     char *durability;      /* "auto", "none" or "step": steps survive the process */
     bool durability_flush; /* and a power cut */
-    char *pack;            /* "auto", "off" or "state": what a drive has in fewer bytes */
+    char *pack;            /* "auto", "off", "state" or "all": what a drive has in fewer bytes */
     bool async_save;       /* checkpoints are written while training goes on */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
     char *schedule;     /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",

@@ -7,7 +7,6 @@
 #include "config/config_private.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 int zinf_config_leave_open(struct config_loader *loader, struct config_entry *entry,
                            const char *option, const char *otherwise)
@@ -167,19 +166,33 @@ static bool is_torch_adam(const struct config_loader *loader)
            (!strcmp(optimizer->type, "AdamW") || !strcmp(optimizer->type, "Adam"));
 }
 
-/* DeepSpeed's: muon_lr goes before lr, and either before that default. */
+/* DeepSpeed's: muon_lr goes before lr, and either before that default. NorMuon's updates are as
+ * large as AdamW's, so that one rate does for both. */
 static int muon_defaults(struct config_loader *loader)
 {
     struct zinf_config_optimizer *o = &loader->config->optimizer;
-    const bool own = given(loader, "optimizer.params.muon_lr");
+    const bool rows = !strcmp(o->type, "NorMuon");
     int code = 0;
-    if (own || !given(loader, "optimizer.params.lr")) {
+    if (!rows &&
+        (given(loader, "optimizer.params.muon_lr") || !given(loader, "optimizer.params.lr"))) {
         o->lr = o->muon_lr;
-        code = inherit(loader, "optimizer.params.lr", "Muon");
+        code = inherit(loader, "optimizer.params.lr", o->type);
     }
     if (!code && !given(loader, "optimizer.params.momentum")) {
         o->momentum = 0.95;
-        code = inherit(loader, "optimizer.params.momentum", "Muon");
+        code = inherit(loader, "optimizer.params.momentum", o->type);
+    }
+    if (!code && rows && !given(loader, "optimizer.params.adam_lr")) {
+        o->adam_lr = o->lr;
+        code = inherit(loader, "optimizer.params.adam_lr", "optimizer.params.lr");
+    }
+    if (!code && rows && !given(loader, "optimizer.params.nesterov")) {
+        o->nesterov = false;
+        code = inherit(loader, "optimizer.params.nesterov", o->type);
+    }
+    if (!code && rows && !given(loader, "optimizer.params.adjust_lr_fn")) {
+        o->match_rms = true;
+        code = inherit(loader, "optimizer.params.adjust_lr_fn", o->type);
     }
     return code;
 }
@@ -198,8 +211,15 @@ static int optimizer_defaults(struct config_loader *loader)
         optimizer->eps = 1e-10;
         code = inherit(loader, "optimizer.params.eps", "Adagrad");
     }
-    if (!strcmp(optimizer->type, "Muon"))
+    if (!code && (!strcmp(optimizer->type, "Muon") || !strcmp(optimizer->type, "NorMuon")))
         code = muon_defaults(loader);
+    const bool plain = !strcmp(optimizer->type, "SGD") && optimizer->nesterov;
+    if (!code && plain && !given(loader, "optimizer.params.nesterov")) {
+        optimizer->nesterov = false;
+        code = inherit(loader, "optimizer.params.nesterov", "SGD");
+    } else if (!code && plain)
+        code = zinf_fail(-ENOTSUP, "%s is true, but SGD here has plain momentum; remove it",
+                         zinf_config_where(loader->config, "optimizer.params.nesterov"));
     if (!code && is_torch_adam(loader) && !given(loader, "optimizer.params.weight_decay")) {
         optimizer->weight_decay = 0.01;
         code = inherit(loader, "optimizer.params.weight_decay", "PyTorch's AdamW, by torch_adam");

@@ -12,7 +12,7 @@
 #define OPT "zero_optimization.offload_optimizer."
 
 static const char optimizer_names[] =
-    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or Muon";
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon or NorMuon";
 
 /* ---- optimizer and scheduler ---- */
 
@@ -124,6 +124,15 @@ static int check_scheduler(struct config_loader *loader)
 
 /* ---- precision ---- */
 
+static bool has_half_moments(const char *type)
+{
+    static const char *const types[] = {"AdamW", "Adam", "Lion", "Adagrad", "SGD"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i], type))
+            return true;
+    return false;
+}
+
 /* DeepSpeed has bf16 moments with bf16 masters alone. Masters here are exact all the same: they
  * take 2 bytes beside their bf16 parameter. */
 static int check_bf16_states(const struct zinf_config *config)
@@ -146,7 +155,7 @@ static int check_bf16_states(const struct zinf_config *config)
     if (!config->bf16)
         return zinf_fail(-EINVAL, "%s is true, but bf16.enabled is not: set it",
                          zinf_config_where(config, moments));
-    if (!strcmp(type, "Adafactor") || !strcmp(type, "AdamW8bit") || !strcmp(type, "Muon"))
+    if (!has_half_moments(type))
         return zinf_fail(-EINVAL,
                          "%s is true, but optimizer.type %s has smaller moments of its own: remove "
                          "it, or use AdamW, Adam, Lion, Adagrad or SGD",

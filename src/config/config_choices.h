@@ -8,7 +8,8 @@ static const char *const places[] = {"none", "cpu", "nvme", NULL};
 static const char *const dtypes[] = {"fp32", "float32", "bf16", "bfloat16",
                                      "fp16", "float16", NULL};
 static const char *const optimizers[] = {"AdamW",     "Adam",      "Lion", "Adagrad", "SGD",
-                                         "Adafactor", "AdamW8bit", "Muon", NULL};
+                                         "Adafactor", "AdamW8bit", "Muon", "NorMuon", NULL};
+static const char *const rate_factors[] = {"original", "match_rms_adamw", NULL};
 static const char *const schedulers[] = {
     "",         "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",       "LRRangeTest",
     "OneCycle", "linear",   "cosine",        "constant_with_warmup", NULL};
@@ -30,7 +31,7 @@ static const char *const gathers[] = {"auto", "host", "device", NULL};
 static const char *const optimizer_devices[] = {"cpu", "auto", NULL};
 static const char *const activation_devices[] = {"auto", "none", "cpu", "nvme", NULL};
 static const char *const durabilities[] = {"auto", "none", "step", NULL};
-static const char *const packs[] = {"auto", "off", "state", NULL};
+static const char *const packs[] = {"auto", "off", "state", "all", NULL};
 static const char *const tags[] = {"Ignore", "Warn", "Fail", NULL};
 
 #endif

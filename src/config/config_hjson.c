@@ -7,10 +7,66 @@
  * Rules: hjson.github.io/syntax.html; tests/config_hjson_test.c has what Python's hjson makes of
  * them. A word without quotes goes on to the end of its line: "GBSIZE," keeps its comma.
  */
-#include "config/config_hjson.h"
 #include "config/config_private.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- words without quotes ---- */
+
+/* Their length without spaces at the end. */
+static size_t hjson_trimmed(const char *text, size_t n)
+{
+    while (n && strchr(" \t\r", text[n - 1]) && text[n - 1])
+        n--;
+    return n;
+}
+
+/* As JSON writes numbers: no leading zeros, no bare point. */
+static bool is_number(const char *text, size_t n)
+{
+    static const char digits[] = "0123456789";
+    char copy[64];
+    if (n >= sizeof copy)
+        return false;
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    const char *at = copy + (copy[0] == '-');
+    size_t whole = strspn(at, digits), part;
+    if (!whole || (whole > 1 && *at == '0'))
+        return false;
+    at += whole;
+    if (*at == '.') {
+        part = strspn(++at, digits);
+        if (!part)
+            return false;
+        at += part;
+    }
+    if (*at == 'e' || *at == 'E') {
+        at += at[1] == '+' || at[1] == '-' ? 2 : 1;
+        part = strspn(at, digits);
+        if (!part)
+            return false;
+        at += part;
+    }
+    return at == copy + n;
+}
+
+/* true, false, null, or a number as JSON writes one. */
+static bool hjson_is_plain(const char *text, size_t n)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    for (int i = 0; i < 3; i++)
+        if (n == strlen(words[i]) && !memcmp(text, words[i], n))
+            return true;
+    return is_number(text, n);
+}
+
+/* Whether something in it could end a value. */
+static bool hjson_has_end(const char *text, size_t n)
+{
+    return memchr(text, ',', n) || memchr(text, '}', n) || memchr(text, ']', n);
+}
 
 #define MAX_DEPTH 64
 #define END_OF_TEXT (-1)

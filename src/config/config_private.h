@@ -58,7 +58,8 @@ enum {
     TAKER_ADAFACTOR = 1 << 21,
     TAKER_ADAMW8BIT = 1 << 22,
     TAKER_MUON = 1 << 23,
-    TAKER_OPTIMIZERS = 0xff0000,
+    TAKER_NORMUON = 1 << 24,
+    TAKER_OPTIMIZERS = 0xfff0000,
 };
 
 struct zinf_config_key {

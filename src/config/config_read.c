@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <strings.h>
 
 #define MAX_PATH_BYTES 256
 #define MAX_UNKNOWN 16 /* said in full; the others are counted */

@@ -25,6 +25,7 @@ _Static_assert(offsetof(struct zinf_config_optimizer, beta2) ==
 
 enum {
     ADAMS = TAKER_ADAMW | TAKER_ADAM | TAKER_ADAMW8BIT,
+    MUONS = TAKER_MUON | TAKER_NORMUON,
     WARMUP = 1 << ZINF_SCHEDULER_WARMUP_LR,
     DECAY = 1 << ZINF_SCHEDULER_WARMUP_DECAY_LR,
     COSINE = 1 << ZINF_SCHEDULER_WARMUP_COSINE_LR,
@@ -50,19 +51,24 @@ const struct zinf_config_key zinf_config_keys[] = {
         .rule = AUTO_LR, .takers = TAKER_OPTIMIZERS)
     {.path = "optimizer.params.betas", .type = KEY_PAIR, .offset = AT(optimizer.beta1),
         .number = 0.9, .second = 0.999,
-     .max = 1, .below_max = true, .rule = AUTO_VALUE, .takers = ADAMS | TAKER_LION | TAKER_MUON},
+     .max = 1, .below_max = true, .rule = AUTO_VALUE, .takers = ADAMS | TAKER_LION | MUONS},
     NUMBER_KEY("optimizer.params.eps", optimizer.eps, 1e-8, 0, INFINITY,
-        .rule = AUTO_VALUE, .takers = ADAMS | TAKER_ADAGRAD | TAKER_MUON)
+        .rule = AUTO_VALUE, .takers = ADAMS | TAKER_ADAGRAD | MUONS)
     NUMBER_KEY("optimizer.params.weight_decay", optimizer.weight_decay, 0, 0, INFINITY,
         .rule = AUTO_VALUE, .takers = TAKER_OPTIMIZERS)
     NUMBER_KEY("optimizer.params.momentum", optimizer.momentum, 0, 0, 1, .below_max = true,
-        .takers = TAKER_SGD | TAKER_MUON)
+        .takers = TAKER_SGD | MUONS)
     NUMBER_KEY("optimizer.params.muon_lr", optimizer.muon_lr, 0.02, 0, INFINITY,
         .takers = TAKER_MUON)
     NUMBER_KEY("optimizer.params.adam_lr", optimizer.adam_lr, 3e-4, 0, INFINITY,
-        .takers = TAKER_MUON)
+        .takers = MUONS)
     {.path = "optimizer.params.ns_method", .type = KEY_ANY, .use = KEY_ACCEPTED,
-        .takers = TAKER_MUON},
+        .takers = MUONS},
+    BOOL_KEY("optimizer.params.nesterov", optimizer.nesterov, 1, .takers = MUONS | TAKER_SGD)
+    CHOICE_KEY("optimizer.params.adjust_lr_fn", KEY_BOOL, optimizer.match_rms, rate_factors,
+        .takers = MUONS)
+    NUMBER_KEY("optimizer.params.beta2", optimizer.row_beta2, 0.95, 0, 1, .below_max = true,
+        .takers = TAKER_NORMUON)
     BOOL_KEY("optimizer.params.bias_correction", optimizer.bias_correction, 1, .takers = ADAMS)
     BOOL_KEY("optimizer.params.adam_w_mode", optimizer.decoupled, 1,
         .takers = TAKER_ADAMW | TAKER_ADAM)
@@ -80,7 +86,6 @@ const struct zinf_config_key zinf_config_keys[] = {
         "clipping is the top-level key gradient_clipping; move the number there")
     REFUSE("optimizer.params.amsgrad", KEY_BOOL, 0,
         "no optimizer here keeps the maximum of the second moment; remove it")
-    REFUSE("optimizer.params.nesterov", KEY_BOOL, 0, "SGD here has plain momentum; remove it")
     REFUSE("optimizer.params.dampening", KEY_NUMBER, 0, "SGD here has plain momentum; remove it")
     REFUSE("optimizer.params.maximize", KEY_BOOL, 0, "zinf minimises the loss; remove it")
     REFUSE("optimizer.params.fp32_optimizer_states", KEY_BOOL, 1,
@@ -356,6 +361,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.gradient_sum", gradient_sum, .choices = sums, .text = "auto")
     NUMBER_KEY("zinf.timeout", timeout, 120, 1, 86400)
     TEXT_KEY("zinf.gather", gather, .choices = gathers, .text = "auto")
+    INT_KEY("zinf.tensor_parts", tensor_parts, 1, 1, 64)
     INT_KEY("zinf.mesh.data", mesh[0], 0, 0, 1 << 20)
     INT_KEY("zinf.mesh.tensor", mesh[1], 1, 1, 1 << 20)
     INT_KEY("zinf.mesh.pipe", mesh[2], 1, 1, 1 << 20)

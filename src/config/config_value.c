@@ -5,7 +5,6 @@
 #include "config/config_private.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

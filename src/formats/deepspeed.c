@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define MAX_GROUPS 4096 /* stage 3 has one for each sub_group_size of parameters */
 /* Of a group, for each rank; DeepSpeed aligns it to 2. */

@@ -4,8 +4,6 @@
  */
 #include "formats/npy_header.h"
 
-#include <stdio.h>
-
 static const char magic[6] = {'\x93', 'N', 'U', 'M', 'P', 'Y'};
 
 #define REMEDY "save it as numpy.save(path, tokens.astype('<u4').reshape(-1))"

@@ -5,8 +5,6 @@
 #include "formats/pickle_machine.h"
 #include "formats/safetensors.h"
 
-#include <stdlib.h>
-
 enum name_kind {
     NAME_DICT,      /* collections.OrderedDict() */
     NAME_TENSOR,    /* (storage, first, shape, stride, requires_grad, hooks, ...) */

@@ -12,7 +12,6 @@
 #include "formats/tensors_layout.h"
 
 #include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
 #include <unistd.h>

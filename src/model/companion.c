@@ -16,12 +16,19 @@ int companions_init(struct companions *out, struct zinf_graph *graph, const char
         .n_base = graph->n_units,
         .of = calloc(graph->n_units, sizeof *out->of),
         .swept = calloc(graph->n_units, sizeof *out->swept),
+        .chooser = malloc(graph->n_units * sizeof *out->chooser),
+        .beside = calloc(graph->n_stages, sizeof *out->beside),
     };
-    if (!out->of || !out->swept)
+    if (!out->of || !out->swept || !out->chooser || !out->beside)
         return no_memory();
+    memset(out->chooser, 0xff, graph->n_units * sizeof *out->chooser);
     for (uint32_t s = 0; s < graph->n_stages; s++)
-        for (uint32_t i = 0; i < graph->stages[s].sweep.n; i++)
-            out->swept[graph->stages[s].sweep.at[i]] = true;
+        for (uint32_t i = 0; i < graph->stages[s].sweep.n; i++) {
+            const uint32_t unit = graph->stages[s].sweep.at[i];
+            out->swept[unit] = true;
+            if (graph->stages[s].choice.n)
+                out->chooser[unit] = s;
+        }
     return 0;
 }
 
@@ -29,15 +36,20 @@ void companions_fini(struct companions *c)
 {
     free(c->of);
     free(c->swept);
+    free(c->chooser);
+    free(c->beside);
     *c = (struct companions){0};
 }
 
 uint32_t companion_of(struct companions *c, uint32_t unit)
 {
-    if (!c->of[unit])
-        c->of[unit] =
-            zinf_graph_add_unit(c->graph, true, "%s.%s", c->word, c->graph->units[unit].name);
-    return c->of[unit];
+    const uint32_t stage = c->chooser[unit];
+    uint32_t *of = stage == UINT32_MAX ? &c->of[unit] : &c->beside[stage];
+    const char *name =
+        stage == UINT32_MAX ? c->graph->units[unit].name : c->graph->stages[stage].name;
+    if (!*of)
+        *of = zinf_graph_add_unit(c->graph, true, "%s.%s", c->word, name);
+    return *of;
 }
 
 /* ---- moving ---- */
@@ -102,6 +114,8 @@ static void put_at_hand(struct companions *c)
             if (unit < c->n_base && c->of[unit])
                 zinf_stage_append(c->graph, s, ZINF_STAGE_UNITS, c->of[unit]);
         }
+        if (c->beside[s])
+            zinf_stage_append(c->graph, s, ZINF_STAGE_UNITS, c->beside[s]);
     }
 }
 

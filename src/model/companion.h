@@ -16,11 +16,15 @@ struct companions {
     const char *word; /* in front of their names: "adapter" */
     uint32_t n_base;  /* units before there were any */
     uint32_t *of;     /* [n_base]: the companion; 0: none */
-    bool *swept;      /* [n_base]: visited in some stage's sweep, where none can be at hand */
+    bool *swept;      /* [n_base]: visited in some stage's sweep */
+    /* [n_base]: the stage whose rows choose the unit; UINT32_MAX: none. All its units have one
+     * companion, which is at hand of the stage. */
+    uint32_t *chooser;
+    uint32_t *beside; /* [n_stages]: that one; 0: none */
 };
 int companions_init(struct companions *out, struct zinf_graph *graph, const char *word);
 void companions_fini(struct companions *companions);
-/* The unit's, which is made where there is none. */
+/* The unit's, which is made where there is none. Of a swept unit rows must choose it. */
 uint32_t companion_of(struct companions *companions, uint32_t unit);
 /* Freezes the unit but for those of its tensors that are marked: all of them make it trained as it
  * is, none frozen, some move to its companion. rename, unless NULL, gives a piece that is trained

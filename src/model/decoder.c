@@ -135,11 +135,12 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
     const struct decoder_tensors tensors = {
         .prefix = prefix, .list = d->tensors, .n = d->n_tensors};
-    decoder_add_tensors(graph, unit, d, &tensors, at);
+    (d->shards.of ? decoder_add_shards : decoder_add_tensors)(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
     uint32_t out = decoder_add_hidden(graph, d, name);
-    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_block, &spec, sizeof spec,
-                                          "block.%lld", (long long)layer);
+    const struct zinf_stage_ops *ops = d->shards.of ? &zinf_stage_shards : &zinf_stage_block;
+    uint32_t stage =
+        zinf_graph_add_stage(graph, ops, &spec, sizeof spec, "block.%lld", (long long)layer);
     decoder_append_inputs(graph, stage, &spec.attention, v);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
@@ -253,8 +254,11 @@ void decoder_add_head(struct zinf_graph *graph, const struct decoder *d,
 int decoder_build(struct zinf_graph *graph, const struct decoder *d)
 {
     int code = decoder_check_numbers(d);
+    if (!code)
+        code = decoder_check_shards(d);
     if (code)
         return code;
+    graph->shards = d->shards;
     struct decoder_values v = add_inputs(graph, d);
     uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     decoder_add_lookup(graph, d, &v, tiles, graph->n_units - tiles);

@@ -77,6 +77,9 @@ struct decoder_experts {
     int64_t n_groups, n_groups_chosen;
     int group_top;
     const char *list; /* tensors of expert 3 begin with list, then "3." */
+    /* Behind the layer's prefix, what transformers has of all experts at once; NULL: fused_up and
+     * fused_down. */
+    const char *stacked_up, *stacked_down;
     const char *w_gate, *w_up, *w_down;
     /* Or, behind the layer's prefix, tensors of all experts: [n][2 ffn][hidden], gate, then up, and
      * [n][hidden][ffn]; their biases (NULL: none). NULL: `list` has them one by one. */
@@ -92,11 +95,12 @@ struct decoder_experts {
 struct decoder {
     const char *what; /* names the configuration in messages */
     int64_t n_layers, hidden, ffn, vocab, context;
-    int64_t embedding;   /* columns of the tables of tokens, positions and types; 0: hidden */
-    bool join_tiles;     /* of the vocabulary, into one */
-    bool packed;         /* samples come with segments */
-    bool source;         /* its rows are those of ZINF_ROWS_OF_SOURCE */
-    uint32_t first_site; /* of its dropout */
+    int64_t embedding;         /* columns of the tables of tokens, positions and types; 0: hidden */
+    bool join_tiles;           /* of the vocabulary, into one */
+    bool packed;               /* samples come with segments */
+    struct zinf_shards shards; /* that it is cut into */
+    bool source;               /* its rows are those of ZINF_ROWS_OF_SOURCE */
+    uint32_t first_site;       /* of its dropout */
     float embedding_dropout, init_std;
     float embedding_scale, head_softcap, head_scale; /* as in lookup_spec and head_spec */
     float final_dropout;                             /* behind the final norm */

@@ -235,6 +235,30 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
     return unit;
 }
 
+static const char *name_stack(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                              const char *stacked)
+{
+    char name[96], *copy;
+    snprintf(name, sizeof name, "%s.%lld.%s", d->blocks, (long long)layer, stacked);
+    copy = zinf_graph_take(graph, strlen(name) + 1);
+    return copy ? strcpy(copy, name) : NULL;
+}
+
+static void name_stacks(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                        uint32_t first, const int at[DECODER_PLACES])
+{
+    const struct decoder_experts *e = &d->experts;
+    const char *up = name_stack(graph, d, layer, e->stacked_up ? e->stacked_up : e->fused_up);
+    const char *down =
+        name_stack(graph, d, layer, e->stacked_down ? e->stacked_down : e->fused_down);
+    for (uint32_t u = first; u < graph->n_units; u++)
+        for (uint32_t i = 0; i < graph->units[u].n_tensors; i++) {
+            struct zinf_tensor *t = &graph->units[u].tensors[i];
+            if (t->rank == 2)
+                t->stack = i == (uint32_t)at[DECODER_UP_W] ? up : down;
+        }
+}
+
 static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                       const struct layer *l, uint32_t out)
 {
@@ -245,6 +269,7 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
     uint32_t first = graph->n_units;
     for (int64_t e = 0; e < d->experts.n; e++)
         add_expert(graph, d, layer, e, at);
+    name_stacks(graph, d, layer, first, at);
     spec.up_w = at[DECODER_UP_W];
     spec.down_w = at[DECODER_DOWN_W];
     spec.up_b = at[DECODER_UP_B];

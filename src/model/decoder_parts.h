@@ -58,6 +58,12 @@ void decoder_add_classifier(struct zinf_graph *graph, const struct decoder_class
 /* A decoder's head for classes: one product of the last token's row of `normed`. */
 void decoder_add_classes(struct zinf_graph *graph, const struct decoder *d, uint32_t normed);
 
+/* decoder_shards.c: a decoder that is cut. -ENOTSUP, -EINVAL: it cannot be, and why. A block's
+ * tensors; keys and values are those of the places of attention to another sequence. */
+int decoder_check_shards(const struct decoder *d);
+void decoder_add_shards(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                        const struct decoder_tensors *tensors, int at[DECODER_PLACES]);
+
 /* decoder_experts.c: a layer with experts; the number of its output. */
 static inline bool decoder_has_experts(const struct decoder *d, int64_t layer)
 {

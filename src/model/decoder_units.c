@@ -53,17 +53,18 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
         int64_t left = d->vocab - first;
         uint32_t unit =
             zinf_graph_add_unit(graph, true, "%s.%lld", unit_name, (long long)(first / rows));
-        struct zinf_row_map map = {.file_first = (uint64_t)first,
-                                   .rows = (uint64_t)(left < rows ? left : rows),
+        const uint64_t tile = (uint64_t)(left < rows ? left : rows);
+        const uint64_t skipped = zinf_shards_begin(&d->shards, tile);
+        struct zinf_row_map map = {.file_first = (uint64_t)first + skipped,
+                                   .rows = zinf_shards_end(&d->shards, tile) - skipped,
                                    .count = 1};
         decoder_add_rows(graph, unit, d, name, map, d->vocab);
     }
     return before;
 }
 
-/* The piece that t is, with some of its rows. */
-static void add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
-                      const struct decoder_tensors *tensors, struct zinf_row_map rows)
+void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
+                       const struct decoder_tensors *tensors, struct zinf_row_map rows)
 {
     uint64_t cols = t->cols ? t->cols : 1;
     bool by_column = t->order == DECODER_COLUMNS || t->order == DECODER_COLUMNS_BY_TURNS;
@@ -94,15 +95,15 @@ static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct dec
         {queries + dim, groups * (queries + dim), dim},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        add_piece(graph, unit, t, tensors,
-                  (struct zinf_row_map){
-                      .file_first = kinds[i].in_group,
-                      .file_stride = group,
-                      .flat_first = kinds[i].ours,
-                      .flat_stride = kinds[i].rows,
-                      .rows = kinds[i].rows,
-                      .count = groups,
-                  });
+        decoder_add_piece(graph, unit, t, tensors,
+                          (struct zinf_row_map){
+                              .file_first = kinds[i].in_group,
+                              .file_stride = group,
+                              .flat_first = kinds[i].ours,
+                              .flat_stride = kinds[i].rows,
+                              .rows = kinds[i].rows,
+                              .count = groups,
+                          });
 }
 
 /* Rows that follow each other here from `first` on. Those that take turns in the file are two
@@ -112,18 +113,18 @@ static void add_run(struct zinf_graph *graph, uint32_t unit, const struct decode
 {
     const uint64_t half = t->rows / 2;
     if (t->order != DECODER_ROWS_BY_TURNS && t->order != DECODER_COLUMNS_BY_TURNS) {
-        add_piece(graph, unit, t, tensors,
-                  (struct zinf_row_map){.flat_first = first, .rows = t->rows, .count = 1});
+        decoder_add_piece(graph, unit, t, tensors,
+                          (struct zinf_row_map){.flat_first = first, .rows = t->rows, .count = 1});
         return;
     }
     for (uint64_t odd = 0; odd < 2; odd++)
-        add_piece(graph, unit, t, tensors,
-                  (struct zinf_row_map){.file_first = odd,
-                                        .file_stride = 2,
-                                        .flat_first = first + odd * half,
-                                        .flat_stride = 1,
-                                        .rows = 1,
-                                        .count = half});
+        decoder_add_piece(graph, unit, t, tensors,
+                          (struct zinf_row_map){.file_first = odd,
+                                                .file_stride = 2,
+                                                .flat_first = first + odd * half,
+                                                .flat_stride = 1,
+                                                .rows = 1,
+                                                .count = half});
 }
 
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,

@@ -24,6 +24,9 @@ struct decoder_tensors {
     size_t n;
     uint64_t n_slabs, slab; /* as in zinf_piece */
 };
+/* A piece of the unit's last tensor: these rows of the file's tensor t. */
+void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
+                       const struct decoder_tensors *tensors, struct zinf_row_map rows);
 /* at[place] becomes the tensor's number, -1 where there is none. */
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                          const struct decoder_tensors *tensors, int at[DECODER_PLACES]);

@@ -249,5 +249,7 @@ int frame_each_moved(struct zinf_frame *f, uint32_t unit,
 /* The gap behind one tensor alone. */
 int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor);
 int frame_zero_grads(struct zinf_frame *f, uint32_t unit);
+/* And that of the unit's adapters. */
+int frame_zero_adapters(struct zinf_frame *f, uint32_t unit);
 
 #endif

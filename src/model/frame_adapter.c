@@ -32,12 +32,11 @@ struct zinf_matmul frame_product(const struct zinf_frame *f)
 static struct low_rank low_rank_of(const struct zinf_frame *f, const struct frame_linear *l,
                                    const struct zinf_adapted *spec)
 {
-    const struct zinf_unit *adapter = &f->graph->units[spec->adapter];
     const struct zinf_tensor *w = &f->graph->units[spec->unit].tensors[spec->tensor];
     struct low_rank r = {
         .spec = spec,
         .rows = frame_linear_rows(f, l),
-        .rank = (int64_t)adapter->tensors[spec->a].rows,
+        .rank = spec->rank,
         .in = (int64_t)w->cols,
         .ld = (int64_t)w->rows,
         .first_bytes = spec->first_row * frame_width(f),
@@ -82,6 +81,31 @@ int frame_adapter_mask(struct zinf_frame *f, const struct low_rank *r, const voi
     return frame_dropout(f, &args);
 }
 
+/* Its rows of A and its B; where that is stacked, a transposed one. NULL stays NULL. */
+static uint64_t first_of(const struct zinf_frame *f, const struct low_rank *r, bool b)
+{
+    const struct zinf_unit *u = &f->graph->units[r->spec->adapter];
+    return f->queue ? r->spec->first_rank * u->tensors[b ? r->spec->b : r->spec->a].cols : 0;
+}
+
+static const void *factor(const struct zinf_frame *f, const struct low_rank *r, bool b)
+{
+    const char *w = frame_weight(f, r->unit, (int)(b ? r->spec->b : r->spec->a));
+    return w ? w + first_of(f, r, b) * frame_width(f) : NULL;
+}
+
+static float *factor_grad(const struct zinf_frame *f, const struct low_rank *r, bool b)
+{
+    float *g = frame_grad(f, r->unit, (int)(b ? r->spec->b : r->spec->a));
+    return g ? g + first_of(f, r, b) : NULL;
+}
+
+/* From row to row of B, as it lies there. */
+static int64_t ld_of_b(const struct low_rank *r)
+{
+    return r->spec->stacked ? r->spec->rows : r->rank;
+}
+
 /* *u [rows][rank] = scale x~ A^T, in scratch. */
 static int down(struct zinf_frame *f, const struct low_rank *r, const void *masked, void **u)
 {
@@ -91,7 +115,7 @@ static int down(struct zinf_frame *f, const struct low_rank *r, const void *mask
     args.n = r->rank;
     args.k = r->in;
     args.a = masked;
-    args.b = frame_weight(f, r->unit, (int)r->spec->a);
+    args.b = factor(f, r, false);
     args.c = *u;
     args.trans_b = true;
     args.lda = args.ldb = r->in;
@@ -109,10 +133,12 @@ static int down_back(struct zinf_frame *f, const struct low_rank *r, const void 
     args.n = r->rank;
     args.k = r->spec->rows;
     args.a = frame_adapter_columns(f, r, dy);
-    args.b = frame_weight(f, r->unit, (int)r->spec->b);
+    args.b = factor(f, r, true);
     args.c = *v;
+    args.trans_b = r->spec->stacked;
     args.lda = r->ld;
-    args.ldb = args.ldc = r->rank;
+    args.ldb = ld_of_b(r);
+    args.ldc = r->rank;
     args.alpha = r->spec->scale;
     return frame_matmul(f, &args);
 }
@@ -129,10 +155,11 @@ static int add_forward(struct zinf_frame *f, const struct low_rank *r, const voi
     args.n = r->spec->rows;
     args.k = r->rank;
     args.a = u;
-    args.b = frame_weight(f, r->unit, (int)r->spec->b);
+    args.b = factor(f, r, true);
     args.c = frame_adapter_columns(f, r, y);
-    args.trans_b = true;
-    args.lda = args.ldb = r->rank;
+    args.trans_b = !r->spec->stacked;
+    args.lda = r->rank;
+    args.ldb = ld_of_b(r);
     args.ldc = r->ld;
     args.beta = 1;
     return frame_matmul(f, &args);
@@ -158,7 +185,7 @@ static int add_input_gradient(struct zinf_frame *f, const struct low_rank *r, co
     args.n = r->in;
     args.k = r->rank;
     args.a = v;
-    args.b = frame_weight(f, r->unit, (int)r->spec->a);
+    args.b = factor(f, r, false);
     args.c = masks ? frame_scratch(f, (uint64_t)added.n * frame_width(f)) : dx;
     args.lda = r->rank;
     args.ldb = args.ldc = r->in;
@@ -174,7 +201,7 @@ static int gradient_of_a(struct zinf_frame *f, const struct low_rank *r, const v
 {
     struct zinf_matmul args = frame_product(f);
     void *v;
-    args.c = frame_grad(f, r->unit, (int)r->spec->a);
+    args.c = factor_grad(f, r, false);
     int code = down_back(f, r, dy, &v);
     if (code)
         return code;
@@ -191,24 +218,26 @@ static int gradient_of_a(struct zinf_frame *f, const struct low_rank *r, const v
     return code ? code : frame_zero_gap(f, r->unit, r->spec->a);
 }
 
-/* dB = dy^T u */
+/* dB = dy^T u; stacked: u^T dy */
 static int gradient_of_b(struct zinf_frame *f, const struct low_rank *r, const void *dy,
                          const void *masked)
 {
     struct zinf_matmul args = frame_product(f);
     void *u;
-    args.c = frame_grad(f, r->unit, (int)r->spec->b);
+    const bool turned = r->spec->stacked;
+    args.c = factor_grad(f, r, true);
     int code = down(f, r, masked, &u);
     if (code)
         return code;
-    args.m = r->spec->rows;
-    args.n = r->rank;
+    args.m = turned ? r->rank : r->spec->rows;
+    args.n = turned ? r->spec->rows : r->rank;
     args.k = r->rows;
-    args.a = frame_adapter_columns(f, r, dy);
-    args.b = u;
+    args.a = turned ? u : frame_adapter_columns(f, r, dy);
+    args.b = turned ? frame_adapter_columns(f, r, dy) : u;
     args.trans_a = true;
-    args.lda = r->ld;
-    args.ldb = args.ldc = r->rank;
+    args.lda = turned ? r->rank : r->ld;
+    args.ldb = turned ? r->ld : r->rank;
+    args.ldc = ld_of_b(r);
     args.c_dtype = ZINF_DTYPE_F32;
     code = frame_matmul(f, &args);
     return code ? code : frame_zero_gap(f, r->unit, r->spec->b);

@@ -57,3 +57,23 @@ int frame_zero_grads(struct zinf_frame *f, uint32_t unit)
     int code = frame_each_moved(f, unit, zero_tensor);
     return code || !grads ? code : fill_zero(f, grads, 0, frame_unit(f, unit)->elems);
 }
+
+int frame_zero_adapters(struct zinf_frame *f, uint32_t unit)
+{
+    const struct zinf_unit *u = frame_unit(f, unit);
+    int code = 0;
+    for (uint32_t i = 0; !code && i < u->n_adapted; i++) {
+        const struct zinf_adapted *of = &f->graph->adapted[u->first_adapted + i];
+        uint32_t at = 0;
+        while (f->stage->units.at[at] != of->adapter)
+            at++;
+        float *grads = f->grads ? f->grads[at] : NULL;
+        for (int b = 0; !code && grads && b < 2; b++) {
+            const struct zinf_span span = zinf_adapted_span(f->graph, of, b);
+            code = fill_zero(f, grads, span.first, span.first + span.n);
+            if (!code)
+                code = frame_zero_gap(f, at, b ? of->b : of->a);
+        }
+    }
+    return code;
+}

@@ -20,6 +20,26 @@ static struct zinf_device *device_of(const struct zinf_frame *f)
     return (struct zinf_device *)f->compute->device; /* questions change nothing */
 }
 
+/* Bytes of n elements of the number type that is computed in, and of another one. */
+static double values(const struct zinf_frame *f, int64_t n)
+{
+    return (double)n * (double)frame_width(f);
+}
+
+static double typed(enum zinf_dtype dtype, int64_t n)
+{
+    return (double)n * (double)zinf_dtype_bytes(dtype);
+}
+
+/* frame_NAME: an entry of the device's table that moves so many bytes. The declaration at the end
+ * takes the semicolon. */
+#define ONE_OPERATION(name, entry, type, bytes)                                                    \
+    int frame_##name(struct zinf_frame *f, const struct type *args)                                \
+    {                                                                                              \
+        return frame_counts(f, bytes) ? 0 : ops_of(f)->entry(f->queue, args);                      \
+    }                                                                                              \
+    struct type
+
 /* ---- products ---- */
 
 int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args)
@@ -44,14 +64,9 @@ int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, enum zinf_
 
 /* ---- norms, attention ---- */
 
-static double norm_bytes(const struct zinf_norm *args)
-{
-    return (double)args->rows * (double)args->cols * (double)zinf_dtype_bytes(args->dtype);
-}
-
 int frame_norm(struct zinf_frame *f, const struct zinf_norm *args)
 {
-    if (!frame_counts(f, 2 * norm_bytes(args)))
+    if (!frame_counts(f, 2 * typed(args->dtype, args->rows * args->cols)))
         return ops_of(f)->norm_forward(f->queue, args);
     widen(&f->workspace, ops_of(f)->norm_workspace(device_of(f), args));
     return 0;
@@ -65,7 +80,8 @@ int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
     if (args->b && !args->db)
         args->db = frame_scratch(f, bytes);
     frame_release(f, mark);
-    if (!frame_counts(f, (args->beta_dx != 0 ? 4 : 3) * norm_bytes(args)))
+    if (!frame_counts(f,
+                      (args->beta_dx != 0 ? 4 : 3) * typed(args->dtype, args->rows * args->cols)))
         return ops_of(f)->norm_backward(f->queue, args);
     widen(&f->workspace, ops_of(f)->norm_workspace(device_of(f), args));
     return 0;
@@ -136,47 +152,17 @@ int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *
                     : measure_attention(f, args, true);
 }
 
-static bool counts_distances(struct zinf_frame *f, const struct zinf_distance_bias *args,
-                             int64_t samples)
-{
-    double n = (double)samples * (double)args->n_heads * (double)zinf_distances(args);
-    return frame_counts(f, n * (double)sizeof(float));
-}
-
-int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args)
-{
-    if (counts_distances(f, args, 1))
-        return 0;
-    return ops_of(f)->distance_bias(f->queue, args);
-}
-
-int frame_distance_bias_backward(struct zinf_frame *f, const struct zinf_distance_bias *args)
-{
-    if (counts_distances(f, args, args->batch))
-        return 0;
-    return ops_of(f)->distance_bias_backward(f->queue, args);
-}
+ONE_OPERATION(distance_bias, distance_bias, zinf_distance_bias,
+              typed(ZINF_DTYPE_F32, zinf_distances(args) * args->n_heads));
+ONE_OPERATION(distance_bias_backward, distance_bias_backward, zinf_distance_bias,
+              typed(ZINF_DTYPE_F32, args->batch * args->n_heads * zinf_distances(args)));
 
 /* ---- convolutions ---- */
 
-static int unfold(struct zinf_frame *f, const struct zinf_unfold *args,
-                  int (*run)(struct zinf_queue *, const struct zinf_unfold *))
-{
-    const double elems = (double)(args->batch * args->seq * args->cols);
-    if (frame_counts(f, elems * (double)(1 + args->width) * (double)frame_width(f)))
-        return 0;
-    return run(f->queue, args);
-}
-
-int frame_unfold(struct zinf_frame *f, const struct zinf_unfold *args)
-{
-    return unfold(f, args, ops_of(f)->unfold);
-}
-
-int frame_unfold_backward(struct zinf_frame *f, const struct zinf_unfold *args)
-{
-    return unfold(f, args, ops_of(f)->unfold_backward);
-}
+ONE_OPERATION(unfold, unfold, zinf_unfold,
+              values(f, args->batch * args->seq * args->cols * (1 + args->width)));
+ONE_OPERATION(unfold_backward, unfold_backward, zinf_unfold,
+              values(f, args->batch * args->seq * args->cols * (1 + args->width)));
 
 /* ---- elementwise ---- */
 
@@ -196,21 +182,9 @@ int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, c
     return ops_of(f)->activation_backward(f->queue, kind, f->compute->dtype, dx, dy, x, y_out, n);
 }
 
-int frame_gated(struct zinf_frame *f, const struct zinf_gated *args)
-{
-    double n = (double)args->rows * (double)args->cols;
-    if (frame_counts(f, 3 * n * (double)frame_width(f)))
-        return 0;
-    return ops_of(f)->gated_forward(f->queue, args);
-}
-
-int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args)
-{
-    double n = (double)args->rows * (double)args->cols;
-    if (frame_counts(f, (args->y_out ? 6 : 5) * n * (double)frame_width(f)))
-        return 0;
-    return ops_of(f)->gated_backward(f->queue, args);
-}
+ONE_OPERATION(gated, gated_forward, zinf_gated, 3 * values(f, args->rows * args->cols));
+ONE_OPERATION(gated_backward, gated_backward, zinf_gated,
+              (args->y_out ? 6 : 5) * values(f, args->rows * args->cols));
 
 int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args)
 {
@@ -224,49 +198,14 @@ int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args)
     return 0;
 }
 
-int frame_row_norms(struct zinf_frame *f, const struct zinf_magnitude *args)
-{
-    double n = args->w ? (double)args->rows * (double)args->cols : 0;
-    return frame_counts(f, n * (double)frame_width(f)) ? 0 : ops_of(f)->magnitude(f->queue, args);
-}
-
-int frame_scale_columns(struct zinf_frame *f, const struct zinf_column_scale *args)
-{
-    double n = (double)args->rows * (double)args->cols;
-    if (frame_counts(f, 2 * n * (double)frame_width(f)))
-        return 0;
-    return ops_of(f)->scale_columns(f->queue, args);
-}
-
-int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args)
-{
-    double n = (double)args->rows * (double)args->cols;
-    if (frame_counts(f, 2 * n * (double)frame_width(f)))
-        return 0;
-    return ops_of(f)->dot_columns(f->queue, args);
-}
-
-int frame_rope(struct zinf_frame *f, const struct zinf_rope *args)
-{
-    double n = (double)args->rows * (double)(args->n_heads * args->rotary_dims);
-    if (frame_counts(f, 2 * n * (double)frame_width(f)))
-        return 0;
-    return ops_of(f)->rope(f->queue, args);
-}
-
-int frame_residual(struct zinf_frame *f, const struct zinf_residual *args)
-{
-    if (frame_counts(f, 3.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype)))
-        return 0;
-    return ops_of(f)->residual_add(f->queue, args);
-}
-
-int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args)
-{
-    if (frame_counts(f, 2.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype)))
-        return 0;
-    return ops_of(f)->dropout(f->queue, args);
-}
+ONE_OPERATION(row_norms, magnitude, zinf_magnitude,
+              values(f, args->w ? args->rows * args->cols : 0));
+ONE_OPERATION(scale_columns, scale_columns, zinf_column_scale,
+              2 * values(f, args->rows * args->cols));
+ONE_OPERATION(dot_columns, dot_columns, zinf_column_dot, 2 * values(f, args->rows * args->cols));
+ONE_OPERATION(rope, rope, zinf_rope, 2 * values(f, args->rows * args->n_heads * args->rotary_dims));
+ONE_OPERATION(residual, residual_add, zinf_residual, 3 * typed(args->dtype, args->n));
+ONE_OPERATION(dropout, dropout, zinf_residual, 2 * typed(args->dtype, args->n));
 
 int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample)
 {
@@ -283,24 +222,10 @@ int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t pe
 /* ---- tables, loss ---- */
 
 /* Rows of a whole vocabulary: a tile of it is asked for its share of them. */
-static double embedding_bytes(const struct zinf_embedding *args)
-{
-    return 2.0 * (double)args->rows * (double)args->cols * (double)zinf_dtype_bytes(args->dtype);
-}
-
-int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args)
-{
-    if (frame_counts(f, embedding_bytes(args)))
-        return 0;
-    return ops_of(f)->embedding_forward(f->queue, args);
-}
-
-int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args)
-{
-    if (frame_counts(f, embedding_bytes(args)))
-        return 0;
-    return ops_of(f)->embedding_backward(f->queue, args);
-}
+ONE_OPERATION(embedding, embedding_forward, zinf_embedding,
+              2 * typed(args->dtype, args->rows * args->cols));
+ONE_OPERATION(embedding_backward, embedding_backward, zinf_embedding,
+              2 * typed(args->dtype, args->rows * args->cols));
 
 int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
 {
@@ -309,50 +234,17 @@ int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
                : ops_of(f)->softcap(f->queue, x, cap, n);
 }
 
-/* What it reads and writes of rows. */
-static double sinks_bytes(const struct zinf_sinks *a)
-{
-    return 2.0 * (double)(a->batch * a->seq * a->n_heads * a->head_dim) *
-           (double)zinf_dtype_bytes(a->dtype);
-}
-
-int frame_heads(struct zinf_frame *f, const struct zinf_heads *args)
-{
-    const double bytes = 2.0 * (double)(args->rows * args->n_heads * args->cols) *
-                         (double)zinf_dtype_bytes(args->dtype);
-    return frame_counts(f, bytes) ? 0 : ops_of(f)->copy_heads(f->queue, args);
-}
-
-int frame_sinks(struct zinf_frame *f, const struct zinf_sinks *args)
-{
-    return frame_counts(f, sinks_bytes(args)) ? 0 : ops_of(f)->sinks_forward(f->queue, args);
-}
-
-int frame_sinks_backward(struct zinf_frame *f, const struct zinf_sinks *args)
-{
-    return frame_counts(f, sinks_bytes(args)) ? 0 : ops_of(f)->sinks_backward(f->queue, args);
-}
-
-int frame_squared_error(struct zinf_frame *f, const struct zinf_squared_error *args)
-{
-    return frame_counts(f, 3.0 * (double)args->rows * sizeof(float))
-               ? 0
-               : ops_of(f)->squared_error(f->queue, args);
-}
-
-int frame_preference(struct zinf_frame *f, const struct zinf_preference *args)
-{
-    return frame_counts(f, 8.0 * (double)(args->pairs * args->seq) * sizeof(float))
-               ? 0
-               : ops_of(f)->preference(f->queue, args);
-}
-
-int frame_noise(struct zinf_frame *f, const struct zinf_noise *args)
-{
-    return frame_counts(f, 2.0 * (double)args->n * (double)zinf_dtype_bytes(args->dtype))
-               ? 0
-               : ops_of(f)->noise(f->queue, args);
-}
+ONE_OPERATION(heads, copy_heads, zinf_heads,
+              2 * typed(args->dtype, args->rows * args->n_heads * args->cols));
+ONE_OPERATION(sinks, sinks_forward, zinf_sinks,
+              2 * typed(args->dtype, args->batch * args->seq * args->n_heads * args->head_dim));
+ONE_OPERATION(sinks_backward, sinks_backward, zinf_sinks,
+              2 * typed(args->dtype, args->batch * args->seq * args->n_heads * args->head_dim));
+ONE_OPERATION(squared_error, squared_error, zinf_squared_error,
+              3 * (double)args->rows * sizeof(float));
+ONE_OPERATION(preference, preference, zinf_preference,
+              8.0 * (double)(args->pairs * args->seq) * sizeof(float));
+ONE_OPERATION(noise, noise, zinf_noise, 2 * typed(args->dtype, args->n));
 
 int frame_loss(struct zinf_frame *f, enum frame_loss call, const struct zinf_cross_entropy *args)
 {

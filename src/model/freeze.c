@@ -4,7 +4,6 @@
 #include "model/tensors.h"
 
 #include <fnmatch.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- the choice ---- */

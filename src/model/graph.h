@@ -105,6 +105,7 @@ struct zinf_piece {
     uint64_t inner;  /* the file's shape is [shape[0]][shape[1] / inner][inner]; 0: it has no third
                       * dimension */
     bool transposed; /* the file has [in][out] */
+    bool turns;      /* transposed: the file's even rows are columns here before its odd ones */
     /* The file's tensor is n_slabs of all of this, one behind the other (the experts of a layer),
      * and this is of one of them. 0: it is that alone. */
     uint64_t n_slabs, slab;
@@ -144,6 +145,10 @@ struct zinf_tensor {
      * here, but its shape: what is trained of a frozen unit. */
     bool moved;
     uint32_t home_unit, home_tensor;
+    /* Of one of many units that a stage visits: without the family's prefix, the one parameter that
+     * transformers has of this tensor and of those of all other visits; NULL: there is none. The
+     * graph's memory, the same for all of them. */
+    const char *stack;
     uint64_t offset, elems; /* in the unit's flat buffer, in elements */
 };
 /* Tensors with decay come first, so the flat buffer is [0, decay_elems) with decay, the rest
@@ -162,14 +167,22 @@ struct zinf_unit {
 /* A low-rank adapter of rows of a tensor that a stage multiplies with: to y = x W^T it adds
  * scale (dropout(x) A^T) B^T (Hu et al., arXiv 2106.09685). A is [rank][cols], B [rows][rank]: two
  * tensors of another unit, at hand wherever the first one is. With magnitudes, a third tensor
- * [rows], the sum's rows are scaled to those (kernels/magnitude.h). */
+ * [rows], the sum's rows are scaled to those (kernels/magnitude.h).
+ * Stacked: the two tensors are those of all visits of a sweep, [visits rank][cols] and the same of
+ * the transposed B, [visits rank][rows]; of both this has `rank` rows from first_rank on. */
 struct zinf_adapted {
     uint32_t unit, tensor, first_row, rows;
     uint32_t adapter, a, b; /* the other unit, and the tensors in it */
+    uint32_t rank, first_rank;
+    bool stacked;
     bool has_magnitude;
     uint32_t magnitude;
     float scale, dropout;
     uint32_t site;
+};
+
+struct zinf_span {
+    uint64_t first, n;
 };
 
 /* ---- stages ---- */
@@ -207,7 +220,8 @@ struct zinf_stage_ops {
 };
 /* A sweep of which every row of in[of] takes n visits: those in whose column that value, fp32
  * [rows][visits], is not negative. A visit computes with the rows that chose it; its unit is no
- * other stage's, and no more than its gradient's zeros come of one that nobody chose. */
+ * other stage's, and no more than its gradient's zeros come of one that nobody chose. Of units at
+ * hand beside such a sweep a visit makes the gradient of its own adapters alone. */
 struct zinf_choice {
     uint32_t of, n; /* n 0: every row takes every visit */
 };
@@ -219,6 +233,28 @@ struct zinf_stage {
     struct zinf_ids units, sweep; /* units at hand; units visited one after the other */
     struct zinf_choice choice;
 };
+/* What tensor parallel cuts a model into: `of` shards of each matrix, of which a graph has n from
+ * `first` on. Products over a cut depth are made shard by shard and added up in a tree over the
+ * shards, so that results are those of the shards, whoever has how many of them. of 0: not cut. */
+struct zinf_shards {
+    uint32_t of, first, n;
+};
+#define ZINF_MOST_SHARDS 64
+/* The rows of a tile of the vocabulary that shard number `shard` begins with, and those that the
+ * graph's shards begin and end with. */
+static inline uint64_t zinf_shard_row(const struct zinf_shards *shards, uint64_t rows,
+                                      uint32_t shard)
+{
+    return rows * shard / shards->of;
+}
+static inline uint64_t zinf_shards_begin(const struct zinf_shards *shards, uint64_t rows)
+{
+    return shards->of ? zinf_shard_row(shards, rows, shards->first) : 0;
+}
+static inline uint64_t zinf_shards_end(const struct zinf_shards *shards, uint64_t rows)
+{
+    return shards->of ? zinf_shard_row(shards, rows, shards->first + shards->n) : rows;
+}
 struct zinf_graph {
     struct zinf_value *values;
     struct zinf_unit *units;
@@ -230,8 +266,19 @@ struct zinf_graph {
      * not NaN. */
     uint32_t targets;
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
-    int64_t padding;         /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
+    struct zinf_shards shards;
+    int64_t padding; /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
 };
+
+/* Where in the adapter's unit its A is, or its B, in elements. */
+static inline struct zinf_span zinf_adapted_span(const struct zinf_graph *g,
+                                                 const struct zinf_adapted *of, bool b)
+{
+    const struct zinf_tensor *t = &g->units[of->adapter].tensors[b ? of->b : of->a];
+    if (!of->stacked)
+        return (struct zinf_span){t->offset, t->elems};
+    return (struct zinf_span){t->offset + of->first_rank * t->cols, of->rank * t->cols};
+}
 
 /* The rows that chose each visit, as a list: [visits + 1] where the rows of each begin behind that,
  * then the rows, in order; and how long it is. */

@@ -22,6 +22,7 @@ struct zinf_model {
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
     bool join_tiles, packed, has_pairs;
+    struct zinf_shards shards; /* of 0: none */
     struct quantize_choice quantize;
     struct adapter_choice *adapter;          /* NULL: none */
     struct freeze_choice *freeze;            /* NULL: none */
@@ -58,6 +59,21 @@ static int read_file_dtype(struct zinf_model *m, const char *what)
     return code;
 }
 
+/* What is done to a finished graph does not know of shards. */
+static int check_shards(const struct zinf_model *m, const struct zinf_graph *graph)
+{
+    const char *what = m->adapter                            ? "adapters"
+                       : m->freeze                           ? "frozen tensors (zinf.freeze)"
+                       : m->quantize.form != ZINF_FORM_PLAIN ? "quantised weights"
+                       : m->has_pairs                        ? "losses of pairs"
+                       : graph->shards.of != m->shards.of    ? "this family of models"
+                                                             : NULL;
+    return what ? zinf_fail(-ENOTSUP,
+                            "zinf.tensor_parts %u: %s cannot be cut into parts; remove the key",
+                            m->shards.of, what)
+                : 0;
+}
+
 /* Replaces the graph by one of the present choices. */
 static int build_graph(struct zinf_model *m, const char *what)
 {
@@ -67,13 +83,16 @@ static int build_graph(struct zinf_model *m, const char *what)
                                              .folder = m->folder,
                                              .dropout = m->dropout,
                                              .join_tiles = m->join_tiles,
-                                             .packed = m->packed};
+                                             .packed = m->packed,
+                                             .shards = m->shards};
     struct zinf_graph *graph = NULL;
     int code = zinf_graph_create(&graph);
     if (!code)
         code = m->family->build(graph, &m->facts, &source);
     if (!code)
         code = zinf_graph_finish(graph);
+    if (!code && m->shards.of)
+        code = check_shards(m, graph);
     if (!code && m->quantize.form != ZINF_FORM_PLAIN)
         code = quantize_graph(graph, &m->quantize, m->family->prefix);
     if (!code && m->quantize.form != ZINF_FORM_PLAIN)
@@ -214,6 +233,12 @@ int zinf_model_set_packed(struct zinf_model *m)
     return build_graph(m, "config.json");
 }
 
+int zinf_model_set_shards(struct zinf_model *m, const struct zinf_shards *shards)
+{
+    m->shards = *shards;
+    return build_graph(m, "config.json");
+}
+
 int zinf_model_adapt(struct zinf_model *m, const cJSON *config, const char *what)
 {
     close_adapter(m);
@@ -290,6 +315,7 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
     other->join_tiles = (*model)->join_tiles;
     other->quantize.form = (*model)->quantize.form;
     other->packed = (*model)->packed;
+    other->shards = (*model)->shards;
     other->has_pairs = (*model)->has_pairs;
     other->preference = (*model)->preference;
     other->adapter = (*model)->adapter;

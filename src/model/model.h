@@ -38,6 +38,7 @@ struct zinf_model_source {
     float dropout;      /* < 0: as the configuration says; else wherever the family has one */
     bool join_tiles;
     bool packed; /* samples come with segments */
+    struct zinf_shards shards;
 };
 /* What `zinf init` is asked for. */
 struct zinf_model_shape {
@@ -88,6 +89,10 @@ void zinf_model_close(struct zinf_model *model);
 int zinf_model_join_tiles(struct zinf_model *model);
 int zinf_model_set_dropout(struct zinf_model *model, float p);
 int zinf_model_set_packed(struct zinf_model *model);
+/* Cuts every matrix of the blocks, and the vocabulary, into shards (graph.h) and keeps those that
+ * the graph is to have. -ENOTSUP where the family, or what else was chosen, cannot be cut; -EINVAL
+ * where numbers do not divide. */
+int zinf_model_set_shards(struct zinf_model *model, const struct zinf_shards *shards);
 /* Freezes the model; weights of linear layers are stored in this form. */
 int zinf_model_quantize(struct zinf_model *model, enum zinf_form form);
 /* Freezes the model and adds low-rank adapters, as a document in the form of PEFT's
@@ -136,10 +141,6 @@ uint64_t zinf_model_n_trained(const struct zinf_model *model); /* of these */
 /* ---- adapters: folders with adapter_config.json and adapter_model.safetensors, as PEFT's ---- */
 
 #define ZINF_ADAPTER_WEIGHTS "adapter_model.safetensors"
-static inline bool zinf_model_is_adapted(const struct zinf_model *model)
-{
-    return zinf_model_graph(model)->n_adapted;
-}
 #define ZINF_ADAPTER_CONFIG "adapter_config.json"
 #define ZINF_ADAPTER_PATH 128 /* of a module, with its end */
 #define ZINF_ADAPTER_NAME 192 /* of a tensor in an adapter's file */

@@ -6,7 +6,6 @@
 #include "model/frame.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- config.json ---- */
 

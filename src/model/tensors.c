@@ -5,9 +5,6 @@
  */
 #include "model/tensors.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -81,23 +78,44 @@ static void transpose(const struct rectangle *r, bool to_flat)
             transpose_square(r, i, j, to_flat);
 }
 
-/* The piece's rows of a band of the file's rows [first, first + n), to or from the unit's tensor,
- * which begins at `rows` and has cols columns. */
-static void transpose_band(const struct zinf_piece *piece, uint64_t cols, uint64_t first,
-                           uint64_t n, float *band, float *rows, bool to_flat)
+/* Rows of the file that follow each other in columns here: all, or even or odd ones. */
+struct band {
+    float *at;           /* the first one's */
+    uint64_t ld, col, n; /* from row to row; its column here; how many */
+};
+
+static void transpose_rows(const struct zinf_piece *piece, uint64_t cols, const struct band *band,
+                           float *rows, bool to_flat)
 {
     struct zinf_row_map map = joined(&piece->rows);
     for (uint64_t i = 0; i < map.count; i++) {
         struct row_run run = run_at(&map, i);
         struct rectangle r = {
-            .band = band + run.file,
-            .band_ld = piece->shape[1],
-            .flat = rows + run.flat * cols + first,
+            .band = band->at + run.file,
+            .band_ld = band->ld,
+            .flat = rows + run.flat * cols + band->col,
             .flat_ld = cols,
             .n_rows = run.rows,
-            .n_cols = n,
+            .n_cols = band->n,
         };
         transpose(&r, to_flat);
+    }
+}
+
+/* The piece's rows of a band of the file's rows [first, first + n), to or from the unit's tensor,
+ * which begins at `rows` and has cols columns. */
+static void transpose_band(const struct zinf_piece *piece, uint64_t cols, uint64_t first,
+                           uint64_t n, float *band, float *rows, bool to_flat)
+{
+    const uint64_t ld = piece->shape[1], step = piece->turns ? 2 : 1;
+    for (uint64_t row = first; row < first + n && row < first + step; row++) {
+        const struct band part = {
+            .at = band + (row - first) * ld,
+            .ld = step * ld,
+            .col = row / step + (row % step) * ((cols + 1) / 2),
+            .n = (n - (row - first) + step - 1) / step,
+        };
+        transpose_rows(piece, cols, &part, rows, to_flat);
     }
 }
 
@@ -116,8 +134,9 @@ static int gather_rows(const struct zinf_tensor *tensor, const struct zinf_piece
     return code;
 }
 
+/* n_pieces of one tensor of the file, which is read once. */
 static int gather_transposed(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
-                             const struct zinf_gather *g, float *rows)
+                             uint32_t n_pieces, const struct zinf_gather *g, float *rows)
 {
     uint64_t row = file_row_elems(piece), most = g->scratch.elems / row;
     int code = 0;
@@ -125,8 +144,8 @@ static int gather_transposed(const struct zinf_tensor *tensor, const struct zinf
         uint64_t n = least(most, piece->shape[0] - first);
         code = g->read(g->context, tensor, piece, slab_at(piece) + first * row, n * row,
                        g->scratch.base);
-        if (!code)
-            transpose_band(piece, tensor->cols, first, n, g->scratch.base, rows, true);
+        for (uint32_t p = 0; !code && p < n_pieces; p++)
+            transpose_band(&piece[p], tensor->cols, first, n, g->scratch.base, rows, true);
     }
     return code;
 }
@@ -140,12 +159,31 @@ static int check_scratch(const struct zinf_piece *piece, const struct zinf_scrat
                      (unsigned long long)scratch->elems);
 }
 
+static int gather_pieces(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
+                         uint32_t n, const struct zinf_gather *g, float *rows)
+{
+    int code = check_scratch(piece, &g->scratch);
+    if (!code && piece->transposed)
+        return gather_transposed(tensor, piece, n, g, rows);
+    for (uint32_t p = 0; !code && p < n; p++)
+        code = gather_rows(tensor, &piece[p], g, rows);
+    return code;
+}
+
 int zinf_piece_gather(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
                       const struct zinf_gather *g, float *rows)
 {
-    int code = check_scratch(piece, &g->scratch);
-    return code ? code
-                : (piece->transposed ? gather_transposed : gather_rows)(tensor, piece, g, rows);
+    return gather_pieces(tensor, piece, 1, g, rows);
+}
+
+/* Pieces from p on that are of the same tensor of the file, and slab of it. */
+static uint32_t same_file_tensor(const struct zinf_tensor *t, uint32_t p)
+{
+    uint32_t n = 1;
+    while (p + n < t->n_pieces && t->pieces[p + n].slab == t->pieces[p].slab &&
+           !strcmp(t->pieces[p + n].name, t->pieces[p].name))
+        n++;
+    return n;
 }
 
 /* Of numbers the 8 leading bits, of what is left these again, and the rest: the sum has all 24. */
@@ -171,8 +209,11 @@ int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *g, 
     memset(flat, 0, unit->elems * sizeof *flat);
     for (uint32_t i = 0; i < unit->n_tensors; i++) {
         const struct zinf_tensor *tensor = &unit->tensors[i];
-        for (uint32_t p = 0; !code && p < tensor->n_pieces && tensor->form == ZINF_FORM_PLAIN; p++)
-            code = zinf_piece_gather(tensor, &tensor->pieces[p], g, flat + tensor->offset);
+        const uint32_t n_pieces = tensor->form == ZINF_FORM_PLAIN ? tensor->n_pieces : 0;
+        for (uint32_t p = 0, n; !code && p < n_pieces; p += n) {
+            n = same_file_tensor(tensor, p);
+            code = gather_pieces(tensor, &tensor->pieces[p], n, g, flat + tensor->offset);
+        }
         if (!code && tensor->exact)
             split_exact(flat + tensor->offset, zinf_tensor_file_rows(tensor));
     }

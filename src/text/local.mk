@@ -13,7 +13,7 @@ libcore_la_SOURCES += src/text/text.h src/text/samples/samples.h src/text/intern
 	src/text/samples/samples_pack.c src/text/samples/samples_read.c src/text/samples/samples_group.c src/text/samples/samples_window.c src/text/samples/samples.c src/text/samples/dataset.c
 libcore_la_SOURCES += src/text/chat/chat.h src/text/chat/chat_template.h src/text/chat/chat_templates.c \
 	src/text/chat/chat_render.c src/text/chat/chat_encode.c src/text/chat/chat_folder.c src/text/chat/chat_jinja.c src/text/samples/format.h \
-	src/text/samples/format.c src/text/samples/format_turns.c src/text/samples/format_pairs.c src/text/samples/format_gdgpt.c src/text/samples/format_python.c
+	src/text/samples/format.c src/text/samples/format_turns.c src/text/samples/format_pairs.c src/text/samples/format_gdgpt.c src/text/samples/format_ids.c src/text/samples/format_python.c
 libcore_la_SOURCES += src/text/samples/task.h src/text/samples/task.c src/text/samples/labels.c
 EXTRA_DIST += src/text/samples/samples.h src/text/chat/chat.h src/text/samples/task.h
 if HAVE_SENTENCEPIECE

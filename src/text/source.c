@@ -7,7 +7,6 @@
 #include "text/internal.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <strings.h>
 #include <unistd.h>
 #include <zlib.h>

@@ -40,6 +40,10 @@ int zinf_checkpoint_look(const char *folder,
  * folder has no checksum, as PEFT's folders and those of earlier versions; -EBADMSG: the message
  * names the damaged file. */
 int zinf_adapter_verify(const char *folder);
+/* The same of a whole model's folder and all files that were saved into it. 0: it has no list of
+ * them, as folders of the hub. */
+#define ZINF_MODEL_CHECKSUMS "zinf_checksums.json"
+int zinf_model_verify(const char *folder);
 /* { not installed */
 /* Calls see for each file and folder that the output folder's last run read. problem is NULL where
  * nothing in it has changed that decides results, ZINF_INPUT_GONE where it no longer exists, else a

@@ -136,7 +136,6 @@ void zinf_generator_drop(struct zinf_generator *generator, const struct zinf_tex
 /* One call of the trainer, with tokens of all texts under way, whose number it returns; < 0: it
  * failed, and none goes on. */
 int64_t zinf_generator_call(struct zinf_generator *generator);
-const struct zinf_generate_speed *zinf_generator_speed(const struct zinf_generator *generator);
 
 /* ---- a number of texts ---- */
 

@@ -12,12 +12,12 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c src/train/rules/packed.c \
-	src/train/rules/elements.c src/train/rules/factored.c src/train/rules/matrices.c \
+	src/train/rules/elements.c src/train/rules/factored.c src/train/rules/matrix.h src/train/rules/matrix.c src/train/rules/matrices.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/save/durable.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c \
-	src/train/save/transfer_new.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/changes.h src/train/save/changes.c src/train/save/identity.h src/train/save/identity.c src/train/save/identity_file.c src/train/save/inputs.h src/train/save/inputs.c src/train/save/merge_module.c src/train/save/merge_base.c src/train/save/join.c src/train/save/transfer_factors.c src/train/save/state_access.c \
+	src/train/save/transfer_new.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/changes.h src/train/save/changes.c src/train/save/identity.h src/train/save/identity.c src/train/save/identity_file.c src/train/save/inputs.h src/train/save/inputs.c src/train/save/merge_base.c src/train/save/merge_module.c src/train/save/join.c src/train/save/transfer_factors.c src/train/save/transfer_kept.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_foreign.c src/train/save/gguf.h \
@@ -38,7 +38,8 @@ libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train
 INSTALLED_H += src/train/checkpoints.h
 
 TRAIN_TESTS = tests/train/train_fixtures_test tests/train/train_placement_test tests/train/train_schedules_test \
-	tests/train/train_units_test tests/train/packed_state_test tests/train/train_optimizers_test tests/train/optimizer_mix_test
+	tests/train/train_units_test tests/train/packed_state_test tests/train/train_optimizers_test tests/train/optimizer_mix_test \
+	tests/train/train_matrices_test
 program_tests += $(TRAIN_TESTS)
 
 SAVED_TESTS = tests/train/train_families_test
@@ -47,6 +48,7 @@ program_tests += $(SAVED_TESTS)
 program_tests += tests/train/gguf_export_test
 EXTRA_DIST += tests/fixtures/make_gguf.py tests/fixtures/gguf
 program_tests += tests/train/train_experts_test
+program_tests += tests/train/train_expert_adapters_test
 
 program_tests += tests/train/plan_test tests/train/ceilings_test tests/train/way_test tests/train/itinerary_test
 
@@ -86,6 +88,7 @@ script_tests += tests/ranks/ranks_quantized_test.sh tests/ranks/eval_ranks_test.
 # Seats of one process.
 program_tests += tests/train/train_seats_test
 script_tests += tests/ranks/seats_test.sh
+script_tests += tests/ranks/tensor_test.sh
 
 # Two ranks against PyTorch's.
 script_tests += tests/ranks/ddp_test.sh

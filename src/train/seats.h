@@ -17,9 +17,10 @@ extern "C" {
 /* What a seat does with its number and its end of the net, which it does not close. One that fails
  * tells the net (zinf_net_tell). */
 typedef int zinf_seat_run(void *arg, uint32_t seat, struct zinf_net *net);
-/* One has failed, with its sentence in zinf_error(), or is done, and another hangs: it has given no
- * sign of life for the net's time limit. Its thread cannot be ended, and uses what it was given: so
- * the process should end here. Called in the thread of the seat that is back. */
+/* One hangs: it has given no sign of life for the net's time limit and three seconds. zinf_error()
+ * has the sentence of a seat that has failed, or else says which one hangs. Its thread cannot be
+ * ended, and uses what it was given: so the process should end here. Called in a thread of its own,
+ * at most once. */
 typedef void zinf_seats_stuck(void);
 /* Calls run once for each of n seats and returns when all are done: seat 0 in the caller's thread,
  * the others, whose log is quiet, in threads of their own. between: this process's end of a net of

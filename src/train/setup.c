@@ -198,6 +198,24 @@ static int check_objective(const struct setup *s)
         c->label_smoothing > 0 ? "zinf.label_smoothing" : "zinf.z_loss", s->options.model_path);
 }
 
+/* What continues texts has blocks as they are: it has no sums over parts to agree with. */
+static int cut_model(struct setup *s)
+{
+    const int64_t n = s->config->tensor_parts;
+    const struct zinf_shards all = {.of = (uint32_t)n, .n = (uint32_t)n};
+    if (n == 1 || s->options.decode.sequences)
+        return 0;
+    if (n & (n - 1))
+        return zinf_fail(-EINVAL, "zinf.tensor_parts %lld: use a power of two, up to %d",
+                         (long long)n, ZINF_MOST_SHARDS);
+    if (trains(s) && s->grain != GRAIN_ELEMENTS)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.tensor_parts %lld: optimizer %s needs whole matrices, which are cut "
+                         "into parts; use AdamW",
+                         (long long)n, s->config->optimizer.type);
+    return zinf_model_set_shards(s->model, &all);
+}
+
 static int open_model(struct setup *s)
 {
     int code = zinf_model_open(&s->model, s->options.model_path);
@@ -211,6 +229,8 @@ static int open_model(struct setup *s)
         code = zinf_model_set_dropout(s->model, (float)s->config->dropout);
     if (!code && s->options.packed)
         code = zinf_model_set_packed(s->model);
+    if (!code)
+        code = cut_model(s);
     if (!code)
         code = setup_quantize(s);
     if (!code)
@@ -411,10 +431,13 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
 /* Without vector instructions packing is slower than any drive. */
 static void choose_packing(struct setup *s, int wanted)
 {
-    enum { AUTO, OFF, STATE };
+    enum { AUTO, OFF, STATE, ALL };
+    const bool all =
+        wanted != STATE && (s->param_tier == ZINF_TIER_DRIVE || s->grad_tier == ZINF_TIER_DRIVE);
+    const bool state = s->state_tier == ZINF_TIER_DRIVE;
     s->pack_is_open = wanted == AUTO;
-    s->may_pack = trains(s) && s->state_tier == ZINF_TIER_DRIVE &&
-                  (wanted == STATE || (wanted == AUTO && zinf_isa() >= ZINF_ISA_AVX2));
+    if (trains(s) && wanted != OFF && (wanted != AUTO || zinf_isa() >= ZINF_ISA_AVX2))
+        s->may_pack = all ? PACK_ALL : state ? PACK_STATE : PACK_OFF;
 }
 
 /* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
@@ -529,5 +552,6 @@ void setup_fini(struct setup *s)
     zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
     free(s->state_bytes);
+    free(s->state_shares);
     *s = (struct setup){0};
 }

@@ -53,6 +53,18 @@ enum recompute {
     RECOMPUTE_NEVER,
 };
 
+/* What of a drive is in fewer bytes; each has what those before it have. */
+enum packing {
+    PACK_OFF,
+    PACK_STATE,
+    PACK_ALL, /* parameters and gradients too */
+};
+/* From which on it is. */
+static inline enum packing packing_of(enum zinf_packable what)
+{
+    return what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL;
+}
+
 /* Who moves bytes and computes with them, and whose memory these are in. Other ranks' host memory
  * is reached by the CPU through collectives, and by a device where ranks share theirs. */
 enum actor { BY_DRIVE, BY_CPU, BY_DEVICE, ACTORS };
@@ -124,14 +136,16 @@ struct setup {
     struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
-    uint64_t update_bytes;         /* workspace of the optimizer */
-    uint8_t generations;           /* of what can be taken back */
-    bool in_place;                 /* updates are made as soon as they can be, for good */
-    bool may_pack;                 /* state on a drive may be stored in fewer bytes, */
-    bool pack_is_open;             /* and the plan, or what a run left, says whether; */
-    bool packs;                    /* it is, in this training */
-    bool durable;                  /* all state will be on the drive, in two generations */
-    bool durable_copies;           /* and, as not all parameters are, these once more behind it */
+    double *state_shares;          /* [n_groups] of it that packing leaves, about */
+    uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
+    uint64_t update_bytes;                   /* workspace of the optimizer */
+    uint8_t generations;                     /* of what can be taken back */
+    bool in_place;                           /* updates are made as soon as they can be, for good */
+    enum packing may_pack;                   /* the most that may be stored in fewer bytes; */
+    bool pack_is_open;                       /* the plan, or what a run left, says how much; */
+    enum packing packs;                      /* what is, in this training */
+    bool durable;        /* all state will be on the drive, in two generations */
+    bool durable_copies; /* and, as not all parameters are, these once more behind it */
     uint64_t
         spared_bytes; /* of the drive in a step, about, where RAM has state and so they are not */
     bool durability_is_open; /* nobody asked: not where RAM could have some of the state */
@@ -260,14 +274,17 @@ int setup_check_optimizers(const struct setup *s);
 void setup_optimizers_text(const struct setup *s, char text[64]);
 /* The most moments that any of them has. */
 int setup_n_moments(const struct setup *s);
+/* The part of checkpoints with what rules keep of matrices beside moments; 0: nothing is. */
+int setup_kept_part(const struct setup *s);
 int setup_state_bytes(struct setup *s);
 /* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
  * of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
+/* Of the largest sub-group's state, parameters or gradient, where these may be packed on a drive;
+ * else 0. */
+uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what);
 /* All of a unit's sub-groups. */
-/* Of the largest sub-group's state, where it may be packed on a drive; else 0. */
-uint64_t setup_packed_bytes(const struct setup *s);
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
 
 #endif

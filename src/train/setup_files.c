@@ -8,7 +8,6 @@
 #include "model/tensors.h"
 #include "train/setup.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- what a unit needs ---- */

@@ -11,12 +11,29 @@
 
 #define MUON_MOMENTUM 0.95
 
-static const char choices[] = "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit or Muon";
+static const char choices[] =
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon or NorMuon";
 
-/* Beside another optimizer.type, whose momentum is another thing, torch's. */
-static double muon_momentum(const struct zinf_config_optimizer *o)
+/* Beside another optimizer.type, whose keys are other things, Muon has torch's defaults. */
+static struct optimizer optimizer_of(const struct zinf_config_optimizer *o,
+                                     const struct update_rule *rule)
 {
-    return strcmp(o->type, "Muon") ? MUON_MOMENTUM : o->momentum;
+    const bool own = !strcmp(o->type, rule->type);
+    const double momentum = own || rule->kind == ZINF_OPTIM_SGD ? o->momentum : MUON_MOMENTUM;
+    const bool takes = rule->by_momentum || rule->kind == ZINF_OPTIM_SGD;
+    return (struct optimizer){
+        .rule = rule,
+        .keys = o,
+        .nesterov = !own || o->nesterov,
+        .match_rms = own && o->match_rms,
+        .hyper = {.kind = rule->kind,
+                  .lr = (float)o->lr,
+                  .beta1 = (float)(takes ? momentum : o->beta1),
+                  .beta2 = (float)o->beta2,
+                  .eps = (float)o->eps,
+                  .weight_decay = (float)o->weight_decay,
+                  .bias_correction = o->bias_correction},
+    };
 }
 
 int setup_add_optimizer(struct setup *s, const char *type, const char *key)
@@ -34,18 +51,12 @@ int setup_add_optimizer(struct setup *s, const char *type, const char *key)
                          MAX_OPTIMIZERS);
     if (i < s->n_optimizers)
         return (int)i;
-    s->optimizers[i] = (struct optimizer){
-        .rule = rule,
-        .hyper = {.kind = rule->kind,
-                  .lr = (float)o->lr,
-                  .beta1 = (float)(rule->kind == ZINF_OPTIM_SGD    ? o->momentum
-                                   : rule->grain == GRAIN_MATRICES ? muon_momentum(o)
-                                                                   : o->beta1),
-                  .beta2 = (float)o->beta2,
-                  .eps = (float)o->eps,
-                  .weight_decay = (float)o->weight_decay,
-                  .bias_correction = o->bias_correction},
-    };
+    if (rule->by_type && strcmp(type, o->type))
+        return zinf_fail(-ENOTSUP,
+                         "%s \"%s\" has parameters of its own: make it optimizer.type, and give "
+                         "other tensors theirs by zinf.learning_rates",
+                         key, type);
+    s->optimizers[i] = optimizer_of(o, rule);
     s->n_optimizers++;
     s->grain = rule->grain > s->grain ? rule->grain : s->grain;
     return (int)i;
@@ -69,6 +80,14 @@ int setup_n_moments(const struct setup *s)
     for (uint32_t i = 0; i < s->n_optimizers; i++)
         most = s->optimizers[i].rule->n_moments > most ? s->optimizers[i].rule->n_moments : most;
     return (int)most;
+}
+
+int setup_kept_part(const struct setup *s)
+{
+    bool keeps = false;
+    for (uint32_t i = 0; i < s->n_optimizers; i++)
+        keeps |= s->optimizers[i].rule->matrix_floats != NULL;
+    return keeps ? setup_n_moments(s) + 1 : 0;
 }
 
 void setup_optimizers_text(const struct setup *s, char text[64])
@@ -146,27 +165,38 @@ static int open_cpu(struct setup *s)
     return s->device->kind == ZINF_DEVICE_HOST ? 0 : zinf_device_create(&s->cpu, &host);
 }
 
+static void find_packable(struct setup *s, uint32_t group)
+{
+    for (int what = 0; what < ZINF_PACKABLES; what++) {
+        const struct rule_thing t = {s, (enum zinf_packable)what, group};
+        const uint64_t bytes = rule_slot_bytes(&t);
+        s->packable_bytes[what] = bytes > s->packable_bytes[what] ? bytes : s->packable_bytes[what];
+    }
+}
+
 int setup_state_bytes(struct setup *s)
 {
     if (trains(s) && s->grain == GRAIN_MATRICES && open_cpu(s))
         return zinf_fail_in(-ENODEV, "the products of Muon");
-    s->state_bytes = calloc(s->layout.n_groups ? s->layout.n_groups : 1, sizeof *s->state_bytes);
-    if (!s->state_bytes)
+    s->state_bytes = calloc(s->layout.n_groups + 1, sizeof *s->state_bytes);
+    s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
+    if (!s->state_bytes || !s->state_shares)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
-    for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++)
-        if (unit_trains(s, s->layout.groups[g].unit))
-            s->state_bytes[g] = rule_state_bytes(s, g);
+    for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
+        const bool trained = unit_trains(s, s->layout.groups[g].unit);
+        s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
+        s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
+        if (trained)
+            find_packable(s, g);
+    }
     if (trains(s))
         s->update_bytes = workspace_bytes(s);
     return 0;
 }
 
-uint64_t setup_packed_bytes(const struct setup *s)
+uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what)
 {
-    uint64_t most = 0;
-    for (uint32_t g = 0; s->may_pack && g < s->layout.n_groups; g++)
-        most = s->state_bytes[g] > most ? s->state_bytes[g] : most;
-    return most;
+    return s->may_pack >= packing_of(what) ? s->packable_bytes[what] : 0;
 }
 
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit)

@@ -7,7 +7,6 @@
 #include "train/setup_rates.h"
 #include "model/tensors.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 
@@ -224,19 +223,21 @@ static bool is_of_blocks(const struct setup *s, uint32_t unit)
 static int spread_matrices(struct setup *s)
 {
     const struct zinf_config_optimizer *o = &s->config->optimizer;
-    int other = setup_add_optimizer(s, "AdamW", "beside optimizer.type Muon:");
+    int other = setup_add_optimizer(s, "AdamW", "beside optimizer.type:");
     if (other < 0)
         return other;
-    if (!(o->lr > 0))
-        return zinf_fail(-EINVAL, "optimizer.params.lr is 0: Muon's, which adam_lr is a share of, "
-                                  "must be above 0");
+    if (!(o->lr > 0) && o->adam_lr != o->lr)
+        return zinf_fail(-EINVAL,
+                         "optimizer.params.lr is 0: %s's, which adam_lr is a share of, "
+                         "must be above 0",
+                         o->type);
     for (uint32_t u = 0; u < s->n_units; u++)
         for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
             const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
             if (is_of_blocks(s, u) && t->decay && rule_is_matrix(t))
                 continue;
             s->rates[u][i].optimizer = (uint32_t)other;
-            s->rates[u][i].scale = o->adam_lr / o->lr;
+            s->rates[u][i].scale = o->adam_lr == o->lr ? 1 : o->adam_lr / o->lr;
         }
     return 0;
 }

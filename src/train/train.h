@@ -130,10 +130,11 @@ struct zinf_step_result {
     bool skipped; /* overflow: no update was made */
     struct zinf_rewards rewards;
     double seconds, predicted_seconds; /* 0: not predicted */
-    uint64_t tokens;                   /* of all ranks, as the batch says */
-    int64_t seq_len;                   /* rows of a sample in this step */
-    const char *schedule;              /* of this step */
-    uint64_t n_redone;                 /* steps so far whose early updates were taken back */
+    double predicted_range[2]; /* with the drive as in the fastest and slowest of recent steps */
+    uint64_t tokens;           /* of all ranks, as the batch says */
+    int64_t seq_len;           /* rows of a sample in this step */
+    const char *schedule;      /* of this step */
+    uint64_t n_redone;         /* steps so far whose early updates were taken back */
     /* busy seconds by lane; seconds that lane a stood still for lane b; the busiest lane */
     double lane_seconds[8];
     uint64_t lane_bytes[8];

@@ -205,7 +205,8 @@ static int start_executor(struct zinf_trainer *t)
 
 /* ---- life ---- */
 
-static int create(struct zinf_trainer *t, const struct zinf_trainer_options *options, bool packed)
+static int create(struct zinf_trainer *t, const struct zinf_trainer_options *options,
+                  enum packing packed)
 {
     struct variant variant;
     char text[256];
@@ -214,7 +215,7 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
         return code;
     if (packed) {
         t->setup.pack_is_open = false;
-        t->setup.may_pack = true;
+        t->setup.may_pack = packed;
     }
     t->pending = calloc(t->setup.n_units, sizeof *t->pending);
     t->chosen = calloc(t->setup.n_units, sizeof *t->chosen);
@@ -230,7 +231,7 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
         code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);
-    t->setup.packs = !code && variant.packs;
+    t->setup.packs = code ? PACK_OFF : variant.packs;
     if (!code && trains(&t->setup) && plan_lost_text(&t->plan, text))
         zinf_log_once(ZINF_LOG_INFO, "durability", "%s", text);
     if (!code)
@@ -251,14 +252,14 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
 }
 
 static int create_one(struct zinf_trainer **out, const struct zinf_trainer_options *options,
-                      bool packed, bool *wants_packed)
+                      enum packing packed, enum packing *wants_packed)
 {
     struct zinf_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return zinf_fail(-ENOMEM, "no memory for a trainer");
     zinf_loss_scale_init(&t->loss_scale, &options->config->fp16);
     int code = create(t, options, packed);
-    *wants_packed = code && t->durable.wants_packed && t->setup.pack_is_open;
+    *wants_packed = code && t->setup.pack_is_open ? t->durable.wants_packed : PACK_OFF;
     if (code && options->net && !*wants_packed)
         zinf_net_tell(options->net, zinf_error());
     if (code)
@@ -272,9 +273,9 @@ static int create_one(struct zinf_trainer **out, const struct zinf_trainer_optio
  * otherwise, as it may with other RAM, it is made again. */
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options)
 {
-    bool wants_packed, again;
-    int code = create_one(out, options, false, &wants_packed);
-    return wants_packed ? create_one(out, options, true, &again) : code;
+    enum packing wants_packed, again;
+    int code = create_one(out, options, PACK_OFF, &wants_packed);
+    return wants_packed ? create_one(out, options, wants_packed, &again) : code;
 }
 
 void zinf_trainer_destroy(struct zinf_trainer *t)

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #define SPECULATION_MEMORY 16 /* steps that decide whether to speculate */
+#define DRIVE_SEEN 16         /* steps that say how a drive varies */
 
 /* What awaits a unit's late update. */
 enum pending {
@@ -46,8 +47,14 @@ struct zinf_trainer {
     double measured_seconds[ZINF_RATE_KINDS], measured_work[ZINF_RATE_KINDS];
     const struct zinf_program *ran[2]; /* by this step, as in a steady state */
     int n_ran;
-    uint32_t n_calibrated; /* steps that corrected the rates */
-    uint64_t planned_step; /* when the schedule was chosen */
+    uint32_t n_calibrated;         /* steps that corrected the rates */
+    double drive_seen[DRIVE_SEEN]; /* of recent steps: the drive's seconds, by the sum of the rates
+                                    * of reading and writing that would have given them */
+    uint32_t n_drive_seen;
+    double range[2];          /* the drive as in the fastest and slowest of these: of a step's
+                               * prediction so much; 0: not known */
+    uint64_t slow_drive_said; /* step in which the log said that the drive was slow */
+    uint64_t planned_step;    /* when the schedule was chosen */
 
     /* scalars of the running program */
     struct zinf_compute compute;

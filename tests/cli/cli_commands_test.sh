@@ -68,6 +68,20 @@ summary() {
 run 0 "$zinf" inspect --json "$model" && cp "$work/said.out" "$work/json"
 says '"file_kind":	"safetensors"' '"F32":	28' '"family":	"gpt2"' '"supported":'
 verdict $? "inspect as JSON says files, dtypes and family"
+adapter() {
+    make_text "$work/text.txt" 20
+    "$zinf" init --arch gpt2 --size small --layers 1 --hidden 32 --heads 2 --tokenizer bytes \
+        --context 32 --output "$work/bytes" >/dev/null &&
+        run 0 "$zinf" train --model "$work/bytes" --data "$work/text.txt" --steps 1 --seq-len 8 --progress none \
+        --threads 1 --lora-alpha 6 --output "$work/adapted" &&
+        complains "adapters      LoRA of rank 8, alpha 6: " &&
+        run 0 "$zinf" inspect "$work/adapted/model" &&
+        says "adapter: LORA of rank 8, alpha 6, for " "no problem found" "lora_A.weight" || return 1
+    printf x | dd of="$work/adapted/model/adapter_model.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
+    run 1 "$zinf" inspect "$work/adapted/model" && says "problems found: 1" &&
+        complains "adapter_model.safetensors"
+}
+check "inspect of an adapter" adapter
 check "inspect says files, family and what is supported" summary
 mkdir "$work/foreign" && cp "$model/model.safetensors" "$work/foreign/" &&
     echo '{"model_type": "nobody"}' >"$work/foreign/config.json"

@@ -20,7 +20,8 @@ prepare() {
     zinf init --arch llama $small --context 256 --output base &&
         zinf init --arch gpt2 $small --context 1024 --output gpt2-xl &&
         zinf init --arch t5 $small --context 256 --output seq2seq &&
-        zinf init --arch bert $small --context 256 --output encoder || return 1
+        zinf init --arch bert $small --context 256 --output encoder &&
+        zinf init --arch mixtral $small --context 256 --output mixture || return 1
     make_text text.txt 60 && make_text held-out.txt 20 || return 1
     rows 40 '{"prompt": "What is N and one?", "completion": "It is N and one."}' >rows.jsonl
     rows 40 '{"prompt": "Say N", "chosen": "Yes, N.", "rejected": "No."}' >preferences.jsonl
@@ -36,6 +37,9 @@ prepare() {
  "offload_param": {"device": "nvme", "nvme_path": "$work/swap"},
  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/swap"}},
  "zinf": {"durability": "step", "host_memory": "64MiB", "device_memory": "64MiB"}}
+END
+    cat >experts.json <<END
+{"zinf": {"adapter": {"r": 4, "target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}}}
 END
     # A training that is told of a template leaves it in the model's folder.
     zinf train --model base --data rows.jsonl --chat-template chatml --steps 1 --output told &&

@@ -23,7 +23,9 @@ curves() {
         "<figcaption>Learning rate" "<figcaption>Use of lanes" "<figcaption>Seconds a step" \
         "Device memory: " "prefers-color-scheme:dark" "one, evaluation" &&
         [ "$(grep -o '<path class="line c0"' page.html | wc -l)" -ge 4 ] &&
-        [ "$(grep -o '<circle class="dot' page.html | wc -l)" -eq 10 ]
+        [ "$(grep -o '<circle class="dot' page.html | wc -l)" -eq 10 ] &&
+        holds page.html '<i class="c0 dots"></i>one, evaluation' 'i.dots::after{' &&
+        [ "$(grep -o '>step</text>' page.html | wc -l)" -eq "$(grep -o 'class="axis"' page.html | wc -l)" ]
 }
 check "the page has the curves" curves
 alone() {

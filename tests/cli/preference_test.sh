@@ -170,15 +170,54 @@ check "two of two seats" seats 2 2
 cmp seats1/model/adapter_model.safetensors seats2/model/adapter_model.safetensors &&
     cmp seats1.log seats2.log && [ "$(grep -c . seats1.log)" = 4 ]
 verdict $? "with noise and dropout, on a drive: the same bits, losses and rewards"
+# A whole model: its reference is dealt to seats, and to ranks with seats.
+cat >whole.json <<END
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
+ "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "drive"}},
+ "zinf": {"placement": "exact", "gradient_sum": "tree"}}
+END
+whole() { # output, options...
+    out=$1
+    shift
+    exec "$zinf" train --model model --task preference --config whole.json --steps 3 --seq-len 24 \
+        --eval-every 2 --threads 1 --progress none --no-final-checkpoint --output "$out" "$@" \
+        >"$out.out$RANK" 2>"$out.err$RANK" </dev/null
+}
+rank() { # number, then as whole
+    RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
+    MASTER_PORT=$((20002 + $$ % 3100 * 4)) ZINF_NET_SECRET=0123456789abcdef0123456789abcdef
+    export RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT ZINF_NET_SECRET
+    shift
+    whole "$@"
+}
+for loss in dpo kto; do
+    data=pairs.jsonl
+    [ $loss = dpo ] || data=singles.jsonl
+    given="--preference $loss --data $data --eval-data $data"
+    # shellcheck disable=SC2086
+    (whole $loss.one $given) && (whole $loss.seats $given --seats 2)
+    verdict $? "$loss of a whole model on two seats"
+    # shellcheck disable=SC2086
+    (rank 0 $loss.ranks $given --seats 2) &
+    # shellcheck disable=SC2086
+    (rank 1 $loss.ranks $given --seats 2) && wait $!
+    verdict $? "and on two ranks of two seats"
+    alike=0
+    for out in seats ranks; do
+        for of in one $out; do
+            { sed 's/"loss_scale".*//' $loss.$of/log.jsonl; grep -o '"eval_[^,}]*' $loss.$of/log.jsonl; } >$of.log
+        done
+        cmp $loss.one/model/model.safetensors $loss.$out/model/model.safetensors &&
+            cmp one.log $out.log || alike=1
+    done
+    verdict $alike "the same weights, losses and rewards"
+done
 
 # ---- refusals ----
 
 run 1 "$zinf" eval --task preference --model model --data pairs.jsonl
 complains "--lora-rank" "simpo"
 verdict $? "a model that is measured without adapters has no reference"
-train 1 none --data pairs.jsonl --seats 2 --threads 1 --micro-batch 1
-complains "reference of a whole model" "--lora-rank"
-verdict $? "nor one that is trained on several seats"
 check "a micro-batch that nobody gives" run 0 "$zinf" train --model model --task preference \
     --seq-len 24 --lora-rank 4 --steps 1 --threads 1 --progress none --no-final-checkpoint \
     --data pairs.jsonl --output one

@@ -80,9 +80,9 @@ static inline void faults_write_config(const struct fault_setting *s)
         "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": %s}}}",
         s->accumulation, strcmp(s->schedule, "update-in-place") != 0, s->kind, number, s->schedule,
         fault_keeps_steps(s) ? "step" : "auto", s->flush ? "true" : "false",
-        s->async ? "true" : "false", s->engine ? s->engine : "auto", s->packs ? "state" : "off",
-        s->seats, s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", quantize,
-        s->sub_group, s->param, paths, s->optimizer, paths);
+        s->async ? "true" : "false", s->engine ? s->engine : "auto", s->pack, s->seats,
+        s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", quantize, s->sub_group,
+        s->param, paths, s->optimizer, paths);
     CHECKF(!zinf_file_write_atomic(faults_config, content, strlen(content)), "%s", zinf_error());
 }
 

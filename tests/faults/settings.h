@@ -20,7 +20,8 @@ struct fault_setting {
     const char *param, *optimizer, *schedule;
     double sub_group;
     int paths, accumulation, seats;
-    bool saves, async, flush, packs;
+    bool saves, async, flush;
+    const char *pack;     /* zinf.pack */
     const char *number;   /* bf16, fp16 or fp32 */
     const char *kind;     /* of the optimizer */
     const char *engine;   /* of I/O; NULL: auto */
@@ -50,6 +51,7 @@ static inline struct fault_setting fault_setting_of(int n)
     static const char *const kinds[] = {"AdamW", "Adam",    "AdamW8bit", "Lion",
                                         "AdamW", "Adagrad", "SGD"};
     static const char *const numbers[] = {"bf16", "fp32", "fp16", "bf16"};
+    static const char *const packs[] = {"off", "state", "all"};
     static const double sizes[] = {100000, 1000, 1e9, 10000};
     static const enum fault_model models[] = {FAULT_DENSE,   FAULT_DENSE, FAULT_ADAPTED,
                                               FAULT_EXPERTS, FAULT_DENSE, FAULT_ADAPTED,
@@ -66,7 +68,7 @@ static inline struct fault_setting fault_setting_of(int n)
         .saves = n % 3 == 1,
         .async = n / 3 % 2 == 1,
         .flush = n % 8 == 6,
-        .packs = n % 11 % 2 == 1,
+        .pack = packs[n % 11 % 3],
         .number = numbers[n / 4 % 4],
         .kind = kinds[n / 5 % 7],
         .engine = n % 3 == 2 ? "threads" : NULL,
@@ -86,12 +88,12 @@ static inline struct fault_setting fault_setting_of(int n)
 static inline const char *fault_setting_text(const struct fault_setting *s, char text[200])
 {
     static const char *const models[] = {"dense", "adapted", "experts"};
-    snprintf(text, 200, "%s%s%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s%s%s%s",
+    snprintf(text, 200, "%s%s%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s, pack %s%s%s",
              models[s->model], s->quantize ? " " : "", s->quantize ? s->quantize : "", s->param,
              s->optimizer, s->schedule, s->kind, s->number, s->sub_group, s->paths,
              s->paths == 2 ? "s" : "", s->accumulation, s->seats > 1 ? ", 2 seats" : "",
              s->saves ? ", saves" : "", s->async ? " async" : "", s->flush ? ", flushed" : "",
-             s->packs ? ", packed" : "", s->engine ? ", " : "", s->engine ? s->engine : "");
+             s->pack, s->engine ? ", " : "", s->engine ? s->engine : "");
     return text;
 }
 

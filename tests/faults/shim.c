@@ -3,7 +3,9 @@
  * one transfer go wrong as a drive may: the call succeeds and nothing, half, or something elsewhere
  * is written; or it fails. ZINF_SHIM="KIND N PART": the N-th transfer, from 1, of files whose path
  * holds PART; "KIND N+ PART": it and all that follow. With N = 0 nothing is harmed; ZINF_SHIM_COUNT
- * names a file that gets the number of transfers at the end.
+ * names a file that gets the number of transfers at the end. "signal9 N PART" sends the process
+ * this signal as it begins the N-th transfer, a read or a write: a moment of a phase, as files are
+ * of one.
  *
  * A transfer of io_uring is harmed in its submission entry (another offset, the memory of a copy,
  * an operation that moves nothing) and, where the kernel would have to say that it failed, in its
@@ -16,6 +18,7 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,15 +38,19 @@ enum kind {
     READ_EIO,
     READ_FLIP, /* one bit of what was read */
     SYNC_EIO,
-    HANG, /* a write that never comes back */
+    HANG,      /* a write that never comes back */
+    READ_HANG, /* or a read */
+    SIGNAL,    /* of the process; the transfer itself is left alone */
     KINDS,
 };
-static const char *const names[] = {"none",   "lost",     "misplaced", "torn",     "short", "eio",
-                                    "enospc", "read-eio", "read-flip", "sync-eio", "hang"};
+static const char *const names[] = {"none", "lost",      "misplaced", "torn",      "short",
+                                    "eio",  "enospc",    "read-eio",  "read-flip", "sync-eio",
+                                    "hang", "read-hang", "signal"};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards seen */
 static uint64_t seen, wanted;
 static enum kind kind;
+static int signal_number; /* of SIGNAL */
 static char part[512];
 static bool ready, from_there_on;
 
@@ -93,20 +100,22 @@ __attribute__((constructor)) static void begin(void)
     for (int i = 0; i < KINDS; i++)
         if (!strcmp(word, names[i]))
             kind = (enum kind)i;
+    if (sscanf(word, "signal%d", &signal_number) == 1)
+        kind = SIGNAL;
     ready = true;
     atexit(report);
 }
 
 static bool is_read(void)
 {
-    return kind == READ_EIO || kind == READ_FLIP;
+    return kind == READ_EIO || kind == READ_FLIP || kind == READ_HANG;
 }
 
 /* Whether this transfer is the one. */
 static bool strikes(int fd, bool reads, bool syncs)
 {
     char link[64], path[1024];
-    if (!ready || syncs != (kind == SYNC_EIO) || (!syncs && reads != is_read()))
+    if (!ready || syncs != (kind == SYNC_EIO) || (!syncs && reads != is_read() && kind != SIGNAL))
         return false;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
@@ -116,9 +125,11 @@ static bool strikes(int fd, bool reads, bool syncs)
     pthread_mutex_lock(&lock);
     bool now = ++seen == wanted || (from_there_on && seen > wanted);
     pthread_mutex_unlock(&lock);
-    while (now && kind == HANG)
+    while (now && (kind == HANG || kind == READ_HANG))
         pause();
-    return now;
+    if (now && kind == SIGNAL)
+        kill(getpid(), signal_number);
+    return now && kind != SIGNAL;
 }
 
 /* What the drive says, after doing what it did. */

@@ -144,6 +144,22 @@ mv drive.json config.json
 train ram --steps 30 --resume && grep -q "checkpoint-" said.err
 verdict $? "from a checkpoint of state in RAM onto a drive"
 
+# The result: every file of it, also in another place; a folder without sums is no result.
+"$zinf" verify ram >said.out 2>said.err && grep -q "^ram/model: whole, a model" said.out
+verdict $? "the model at the end is whole"
+cp -r ram/model moved
+damaged=0
+for file in moved/*; do
+    flip "$file" 40
+    "$zinf" verify moved >said.out 2>said.err
+    [ $? -eq 1 ] && grep -q "^moved: $file" said.out || damaged=1
+    cp "ram/model/${file#moved/}" "$file"
+done
+[ $damaged -eq 0 ] && "$zinf" verify moved >said.out 2>said.err
+verdict $? "a byte of any of its files is found"
+train ram --steps 31 --resume && "$zinf" verify ram/model >said.out 2>said.err
+verdict $? "the sums go with the next model"
+
 "$zinf" verify model >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "nothing that a training left" said.err
 verdict $? "verify of a folder without anything"

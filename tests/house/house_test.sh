@@ -54,7 +54,7 @@ family='src/model/families/'
     words 'qwen-?2' "${family}qwen2(_moe)?\.c"
     words 'qwen-?3' "${family}qwen3(_moe)?\.c"
     words 'phi-?3|qkv_proj' "${family}phi3\.c"
-    words 'gate_up_proj' "${family}(phi3|family_described|gpt_oss)\.c"
+    words 'gate_up_proj' "${family}(phi3|family_described|family_experts|granite|gpt_oss)\.c"
     words 'smollm' "${family}smollm3\.c"
     words 'granite' "${family}granite\.c"
     words 'seed_?oss' "${family}seed_oss\.c"

@@ -1,30 +1,45 @@
 #!/bin/sh
 # Every life of a training with several ranks or seats ends in time: whatever one of them does, in
-# whatever phase, the others end within zinf.timeout and a few seconds and name it; what is slow and
-# alive is not taken for dead; strangers at the ranks' port neither stop nor change anything.
-# ZINF_TEST_ENDS: draws of a signal, a rank and a moment.
+# whatever phase, the others end within zinf.timeout and a few seconds and name it, and what is left
+# goes on to the bits of a run that nobody ended. What is slow and alive is not taken for dead;
+# strangers at the ranks' port neither stop nor change anything.
+# ZINF_TEST_ENDS: draws of a training, a phase, a moment in it, a rank, and a signal or a hang;
+# ZINF_TEST_SEED: other ones; ZINF_TEST_DRAW: this one alone, and nothing else.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/ranks.sh"
-draws=${ZINF_TEST_ENDS:-3}
-timeout=4
+draws=${ZINF_TEST_ENDS:-8}
+seed=${ZINF_TEST_SEED:-1}
+timeout=3
 slack=8 # for looks, last words and a busy machine
+steps=8
 mkdir "$work/drive" || exit 99
+shim=$BUILDDIR/tests/faults/.libs/shim.so
 
-rank_config "$work/one.json" 2 4 nvme "$work/drive" ", \"timeout\": $timeout, \"durability\": \"step\""
-rank_config "$work/two.json" 2 2 nvme "$work/drive" ", \"timeout\": $timeout, \"durability\": \"step\""
+keys=", \"timeout\": $timeout, \"durability\": \"step\""
+rank_config "$work/one.json" 2 4 nvme "$work/drive" "$keys"
+rank_config "$work/two.json" 2 2 nvme "$work/drive" "$keys"
+rank_config "$work/async.json" 2 2 nvme "$work/drive" "$keys, \"async_save\": true"
+rank_config "$work/four.json" 2 1 cpu "$work/drive" ", \"timeout\": $timeout"
+quantised=", \"timeout\": $timeout, \"quantize\": \"nf4\", \"adapter\": {\"r\": 4}"
+rank_config "$work/nf4.json" 2 2 cpu "$work/drive" "$quantised"
 make_rank_model
 port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 secret=0123456789abcdef0123456789abcdef
 options="$options --progress none"
+evaluated="--eval-data $work/text.txt --eval-every 3"
 
-# As torchrun starts them; $1: rank.
+# As torchrun starts them; $1: rank. The one that is struck has the shim before it.
+config=two seats='' victim='' strike=''
 rank() {
     rank=$1
     shift
+    preload=
+    [ "$rank" != "$victim" ] || preload=$shim
     # shellcheck disable=SC2086
     RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=$port ZINF_NET_SECRET=$secret exec "$zinf" train --config "$work/two.json" \
-        $options "$@" >"$work/rank$rank.out" 2>"$work/rank$rank.err" </dev/null
+        MASTER_PORT=$port ZINF_NET_SECRET=$secret exec env ZINF_SHIM="$strike" LD_PRELOAD="$preload" \
+        "$zinf" train --config "$work/$config.json" $seats $options "$@" \
+        >"$work/rank$rank.out" 2>"$work/rank$rank.err" </dev/null
 }
 start() { # options...: pids in $first and $second
     port=$((port + 2))
@@ -33,6 +48,15 @@ start() { # options...: pids in $first and $second
     (rank 1 "$@") &
     second=$!
 }
+both() { # options...: whether both end well
+    victim=
+    start "$@"
+    wait $first
+    one=$?
+    wait $second
+    two=$?
+    [ $one$two = 00 ]
+}
 now() { date +%s%N | sed 's/......$//'; } # milliseconds
 # Until the process is over, at most so many seconds; the status of waiting.
 over_within() { # pid, seconds
@@ -40,48 +64,173 @@ over_within() { # pid, seconds
     while kill -0 "$1" 2>/dev/null && [ "$(now)" -lt $end ]; do sleep 0.05; done
     ! kill -0 "$1" 2>/dev/null
 }
-one_draw() { # number: signal, victim and moment come of it
-    [ $(($1 % 2)) -eq 0 ] && signal=STOP || signal=KILL
-    victim=$(($1 / 2 % 2))
-    delay=$(awk -v n="$1" -v s="$$" 'BEGIN { srand(n * 7919 + s); for (i = 0; i < 9; i++) rand(); printf "%.2f", 5 * rand() }')
-    out=$work/draw
-    rm -rf "$out"
-    start --steps 100000 --save-every 2 --eval-data "$work/text.txt" --eval-every 3 --output "$out"
-    sleep "$delay"
-    [ $victim -eq 0 ] && struck=$first left=$second || struck=$second left=$first
-    kill -$signal $struck 2>/dev/null
+
+# ---- a signal or a hang in every phase ----
+
+# A phase is known by its files: whether they are read or written there, a part of their path, and
+# about how many transfers there are.
+phases() {
+    cat <<EOF
+start read text.txt 4
+start read model/config.json 2
+start read model/tokenizer.json 3
+start read .tokens 20
+load read model.safetensors 30
+quantise read model.safetensors 30
+step write extents 300
+step read extents 300
+step write /commit 20
+evaluation read .tokens 200
+save write tmp-checkpoint 20
+save write latest 2
+background-save write tmp-checkpoint 20
+end write model.partial 4
+end write history 1
+end write checkpoint-$steps/ 10
+EOF
+}
+# number: sets phase, part, moment, victim, signal and config, the same ones for one seed. 0 of
+# the signals is a seat that hangs. Phases take turns.
+draw_of() {
+    # shellcheck disable=SC2046
+    set -- $(phases | awk -v n="$1" -v s="$seed" '
+        { line[NR] = $0 }
+        END { srand(n * 7919 + s); for (i = 0; i < 9; i++) rand()
+              split(line[1 + (n * 5 + s) % NR], f, " ")
+              split("9 19 9 19 15 10 12 24 0 0", signals, " ")
+              print f[1], f[2], f[3], 1 + int(f[4] * rand()), int(2 * rand()),
+                    signals[1 + int(10 * rand())], int(4 * rand()) }')
+    phase=$1 moves=$2 part=$3 moment=$4 victim=$5 signal=$6
+    config=two seats=''
+    case $phase$7 in
+    quantise*) config=nf4 ;;
+    background*) config=async ;;
+    *0) config=four seats="--seats 2" ;;
+    esac
+    # Before there are seats, and behind them, a drive that hangs holds up the command itself.
+    case $signal$phase$part in
+    0start* | 0endhistory) signal=9 ;;
+    esac
+}
+trained() { # output: the file that must be the same
+    ls "$1"/model/adapter_model.safetensors "$1"/model/model.safetensors 2>/dev/null | head -n 1
+}
+whole() { # what comes of this training where nobody ends it, made once
+    # shellcheck disable=SC2086
+    [ -d "$work/whole-$config/model" ] ||
+        both --steps $steps $evaluated --output "$work/whole-$config"
+}
+stands() { # pid: stopped or over
+    ! kill -0 "$1" 2>/dev/null || grep -qE '^State:[[:space:]]*[TZ]' "/proc/$1/status" 2>/dev/null
+}
+until_struck() { # pids of the struck and the other: at most a minute
+    end=$(($(now) + 60000))
+    until stands "$1" || ! kill -0 "$2" 2>/dev/null || [ "$(now)" -gt $end ]; do sleep 0.02; done
+}
+is_named() { # by the one that is left
+    grep -qE "(rank|process) $victim (has|is|\(rank 0)|ranks? $victim |rank 0 at" \
+        "$work/rank$((1 - victim)).err"
+}
+# What follows from the signal. Both may have ended before it.
+ends_well() { # status of the struck, of the other
+    [ "$1$2" = 00 ] && return
+    case $signal in
+    9 | 19) [ "$2" -eq 1 ] && is_named || { [ "$2" -eq 0 ] && [ -n "$(trained "$out")" ]; } ;;
+    10) false ;; # SIGUSR1: a checkpoint, and on
+    # The default before there is a run that could be saved: the one ends, the other names it.
+    *) [ "$1" -eq $((128 + signal)) ] &&
+        { [ "$2" -eq "$1" ] || { [ "$phase$2" = start1 ] && is_named; }; } ;;
+    esac
+}
+strike_rank() {
+    strike="signal$signal $moment $part"
+    # shellcheck disable=SC2086
+    start --steps $steps --save-every 2 $evaluated --output "$out"
+    [ "$victim" -eq 0 ] && struck=$first left=$second || struck=$second left=$first
+    until_struck $struck $left
     over_within $left $((timeout + slack))
     in_time=$?
+    [ "$signal" -ne 19 ] || kill -KILL $struck 2>/dev/null
+    over_within $struck $((timeout + slack)) || in_time=1
     kill -KILL $struck $left 2>/dev/null
     wait $left
-    status=$?
-    wait $struck 2>/dev/null
-    echo "# $signal of rank $victim after $delay s: status $status"
-    [ $in_time -eq 0 ] && [ $status -eq 1 ] &&
-        grep -qE "rank $victim (has|is|\(rank 0)|ranks? $victim |rank 0 at" "$work/rank$((1 - victim)).err"
+    other=$?
+    wait $struck
+    own=$?
+    said="status $own, of the other $other, late $in_time"
+    [ $in_time -eq 0 ] && ends_well $own $other
 }
+# The transfer and all that follow never come back: no seat can end itself. The run begins, and
+# trains for a while.
+strike_seat() {
+    hang=hang
+    [ "$moves" = write ] || hang=read-hang
+    config=two seats='' victim=none
+    [ "$phase" != quantise ] || config=nf4
+    [ "$phase" != background-save ] || config=async
+    # shellcheck disable=SC2086
+    ZINF_SHIM="$hang $moment+ $part" LD_PRELOAD=$shim "$zinf" train --config "$work/$config.json" \
+        --seats 2 $options --steps $steps --save-every 2 $evaluated --output "$out" \
+        >"$work/rank0.out" 2>"$work/rank0.err" </dev/null &
+    pid=$!
+    over_within $pid $((timeout + slack + 10))
+    in_time=$?
+    kill -KILL $pid 2>/dev/null
+    wait $pid
+    status=$?
+    said="status $status, late $in_time"
+    [ $in_time -eq 0 ] && { [ $status -eq 0 ] ||
+        { [ $status -eq 1 ] && grep -qE "seat [01]" "$work/rank0.err"; }; }
+}
+said_both() {
+    for rank in 0 1; do
+        [ ! -f "$work/rank$rank.err" ] || sed "s/^/# $rank: /" "$work/rank$rank.err"
+    done
+}
+one_life() { # name; what draw_of sets
+    out=$work/draw
+    rm -rf "$out" "$work"/rank?.err
+    what=strike_rank
+    [ "$signal" -ne 0 ] || what=strike_seat
+    $what
+    well=$?
+    name="$1: signal $signal of rank $victim at $moves $moment of $part ($phase, $config)"
+    echo "# $name: $said"
+    [ $well -eq 0 ] || said_both
+    verdict $well "$name: ends in time, and is named"
+    # shellcheck disable=SC2086
+    both --steps $steps $evaluated --output "$out" --resume && whole &&
+        cmp -s "$(trained "$out")" "$(trained "$work/whole-$config")"
+    well=$?
+    [ $well -eq 0 ] || said_both
+    verdict $well "$1: --resume goes on to the same bits"
+}
+one_draw() { # number
+    draw_of "$1"
+    one_life "draw $1"
+}
+if [ ! -r "$shim" ] || [ -n "$ZINF_SANITIZER" ]; then
+    skip "signals and hangs in every phase" "no shim here"
+    draws=0
+fi
+if [ -n "$ZINF_TEST_DRAW" ]; then
+    one_draw "$ZINF_TEST_DRAW"
+    finish
+fi
+if [ "$draws" -gt 0 ]; then
+    # All seats wait for one drive, so none of them can tell that the others hang.
+    phase=step moves=read part=extents moment=60 signal=0 config=two seats=''
+    one_life "all seats hang"
+    # The other rank has nothing left to do but to wait for the model.
+    phase=end moves=write part=model.partial moment=4 victim=0 signal=19 config=two seats=''
+    one_life "a stop in the model"
+fi
 draw=0
 while [ $draw -lt "$draws" ]; do
     one_draw $draw
-    verdict $? "draw $draw: the other ends in time and names it"
     draw=$((draw + 1))
 done
-
-# The last draw's run goes on to the bits of one rank that nobody ended.
-last=$(tail -n 1 "$work/draw/log.jsonl" 2>/dev/null | sed 's/{"step": \([0-9]*\),.*/\1/')
-steps=$((${last:-0} + 3))
-start --steps $steps --output "$work/draw" --eval-data "$work/text.txt" --eval-every 3 --resume
-wait $first
-one=$?
-wait $second
-two=$?
-[ $one -eq 0 ] && [ $two -eq 0 ]
-verdict $? "--resume goes on"
-# shellcheck disable=SC2086
-run 0 "$zinf" train --config "$work/one.json" $options --steps $steps --eval-data "$work/text.txt" \
-    --eval-every 3 --output "$work/whole" &&
-    cmp -s "$work/draw/model/model.safetensors" "$work/whole/model/model.safetensors"
-verdict $? "to the bits of one rank that nobody ended"
+config=two seats='' victim=''
 
 # ---- a process that was stopped itself does not blame the others ----
 
@@ -115,38 +264,4 @@ echo "# with strangers: $took ms"
     cmp -s "$work/loud/model/model.safetensors" "$work/quiet/model/model.safetensors"
 verdict $? "forty strangers change nothing"
 
-# ---- seats ----
-
-shim=$BUILDDIR/tests/faults/.libs/shim.so
-if [ ! -r "$shim" ] || [ -n "$ZINF_SANITIZER" ]; then
-    skip "a seat that hangs" "no shim here"
-    finish
-fi
-cat >"$work/seats.json" <<EOF
-{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "gradient_clipping": 0.5,
- "bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
- "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
- "zinf": {"placement": "exact", "threads": 1, "gradient_sum": "tree", "timeout": $timeout, "durability": "step",
-  "async_save": true, "aio_engine": "threads"}}
-EOF
-sed -i 's/, "aio_engine": "threads"//' "$work/seats.json"
-# The N-th write to a drive, or to a checkpoint's files, never comes back: no seat can end itself.
-hangs() { # number, part of the path
-    rm -rf "$work/hung" "$work/drive"/zinf-*
-    # shellcheck disable=SC2086
-    ZINF_SHIM="hang $1 $2" LD_PRELOAD=$shim timeout -s KILL 60 "$zinf" train \
-        --config "$work/seats.json" --seats 2 $options --steps 200 --save-every 2 \
-        --output "$work/hung" >"$work/said.out" 2>"$work/said.err" </dev/null &
-    pid=$!
-    # it begins, and trains for a while
-    over_within $pid $((timeout + slack + 15))
-    in_time=$?
-    kill -KILL $pid 2>/dev/null
-    wait $pid
-    status=$?
-    [ $in_time -eq 0 ] && [ $status -eq 1 ] && grep -qE "seat [01]" "$work/said.err"
-}
-check "a seat whose checkpoint hangs ends the run, and is named" hangs 5+ checkpoint-
-check "a seat whose drive hangs ends the run, and is named" hangs 200 extents
 finish

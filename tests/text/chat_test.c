@@ -266,6 +266,19 @@ static void test_gdgpt(void)
         "#### api output\n{\n  \"r\": 1\n}\n### Assistent: [c  $$]");
 }
 
+static void test_tokenised_rows(void)
+{
+    check_shown(show(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[97,98,99]}"), "[abc]");
+    check_shown(show(ZINF_FORMAT_IDS, NULL,
+                     "{\"input_ids\":[97,98,99,36],\"labels\":[-100,-100,99,36],"
+                     "\"attention_mask\":null,\"position_ids\":[0,1,2,3]}"),
+                "ab[c$]");
+    check_shown(show(ZINF_FORMAT_IDS, NULL,
+                     "{\"input_ids\":[0,0,97,98,0],\"labels\":[-100,-100,-100,98,-100],"
+                     "\"attention_mask\":[0,0,1,1,0]}"),
+                "a[b]");
+}
+
 static void test_templates_of_ids(void)
 {
     const struct zinf_chat_message messages[] = {{"user", "a", false},
@@ -349,6 +362,7 @@ static void test_a_row_says_its_format(void)
         {"b.json", "[{\"messages\":[]}]", ZINF_FORMAT_MESSAGES},
         {"c.jsonl", "\n{\"conversations\":[]}", ZINF_FORMAT_SHAREGPT},
         {"d.csv", "prompt,completion\na,b\n", ZINF_FORMAT_PROMPT},
+        {"j.jsonl", "{\"input_ids\":[1],\"text\":\"a\"}", ZINF_FORMAT_IDS},
         {"e.json", "[{\"type\":\"ref_qa\",\"rounds\":[]}]", ZINF_FORMAT_GDGPT},
         {"f.jsonl", "{\"text\":\"a\"}", ZINF_FORMAT_STREAM},
         {"g.jsonl", "{\"type\":\"instruct\"}", ZINF_FORMAT_STREAM},
@@ -441,6 +455,12 @@ static void test_broken_rows_are_named(void)
            "no \"ans\"");
     breaks(ZINF_FORMAT_GDGPT, NULL, "{\"type\":\"conversation\",\"rounds\":[[\"say\",\"a\"]]}",
            "\"say\"");
+    breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[]}", "an empty one");
+    breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[1,2],\"labels\":[1]}", "\"labels\" has 1 ");
+    breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[1,2],\"labels\":4}", "not a list");
+    breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[1,2],\"labels\":[1,3]}", "has 3 where");
+    breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[1,2.5]}", "no whole number");
+    breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[1,-2]}", "ids begin at 0");
 }
 
 int main(void)
@@ -450,6 +470,7 @@ int main(void)
     TAP_RUN(test_templates_are_as_transformers_has_them);
     TAP_RUN(test_conversations);
     TAP_RUN(test_gdgpt);
+    TAP_RUN(test_tokenised_rows);
     TAP_RUN(test_templates_of_ids);
     TAP_RUN(test_a_folder_says_its_template);
     TAP_RUN(test_a_template_recognises_its_own_text);

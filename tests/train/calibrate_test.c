@@ -1,6 +1,7 @@
 /*
  * Rates from what operations took, on a program made by hand: one product and one update side by
- * side, each of a second alone, which share the CPUs and take two.
+ * side, each of a second alone, which share the CPUs and take two. And a drive that is fast in one
+ * step and slow in the next.
  */
 #include "tap.h"
 #include "train/trainer.h"
@@ -90,9 +91,68 @@ static void test_what_a_step_weighs(void)
     zinf_program_fini(&t.plan.gradients);
 }
 
+/* ---- a drive that changes its mind ---- */
+
+static void make_drive_program(struct zinf_program *program)
+{
+    struct zinf_op read = {.lane = ZINF_LANE_READ, .kind = OP_READ, .bytes = BYTES};
+    struct zinf_uses none = {0};
+    CHECK(!zinf_program_init(program, "drive"));
+    CHECK(!zinf_program_add(program, &read, &none));
+    CHECK(!zinf_program_schedule(program, ZINF_ORDER_ADDED, &(struct zinf_machine){0}));
+}
+
+static char last_line[400];
+
+static void keep_line(enum zinf_log_level level, const char *line, void *arg)
+{
+    (void)level;
+    (void)arg;
+    snprintf(last_line, sizeof last_line, "%s", line);
+}
+
+static void drive_step(struct zinf_trainer *t, double seconds)
+{
+    struct zinf_lane_times times = {.wall_seconds = seconds};
+    times.busy_seconds[ZINF_LANE_READ] = seconds;
+    times.bytes[ZINF_LANE_READ] = BYTES;
+    trainer_measure_begin(t);
+    trainer_measured(t, &t->plan.gradients.ops[0], seconds);
+    t->ran[0] = &t->plan.gradients;
+    t->n_ran = 1;
+    t->step++;
+    CHECKF(!trainer_calibrate(t, &times), "%s", zinf_error());
+}
+
+/* Predictions become a range that has both, and nothing is planned anew for it. */
+static void test_a_drive_that_varies(void)
+{
+    struct zinf_trainer t;
+    struct zinf_device device;
+    begin(&t, &device);
+    zinf_program_fini(&t.plan.gradients);
+    make_drive_program(&t.plan.gradients);
+    t.plan.rates.seconds[OP_READ] = 1.0 / BYTES;
+    plan_cost_again(&t.plan, &t.plan.gradients);
+    t.plan.planned_seconds = 1;
+    last_line[0] = 0;
+    zinf_log_set_sink(keep_line, NULL);
+    for (int i = 0; i < 40; i++)
+        drive_step(&t, i % 2 ? 2 : 1);
+    zinf_log_set_sink(NULL, NULL);
+    double least = t.range[0] * t.plan.predicted_seconds;
+    double most = t.range[1] * t.plan.predicted_seconds;
+    CHECKF(near(least, 1) && near(most, 2), "%g to %g", least, most);
+    CHECKF(t.plan.predicted_seconds > 1.2 && !t.planned_step, "%g", t.plan.predicted_seconds);
+    CHECKF(strstr(last_line, "because the drive was slow"), "%s", last_line);
+    CHECKF(t.slow_drive_said > 20, "%llu", (unsigned long long)t.slow_drive_said);
+    zinf_program_fini(&t.plan.gradients);
+}
+
 int main(void)
 {
     TAP_RUN(test_a_step_as_simulated_changes_nothing);
     TAP_RUN(test_what_a_step_weighs);
+    TAP_RUN(test_a_drive_that_varies);
     return tap_done();
 }

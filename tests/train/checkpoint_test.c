@@ -75,9 +75,9 @@ static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_master_weights_
 static void check_state(const char *optimizer, const char *precision, int n_moments,
                         const char *extra)
 {
-    static const char *const files[] = {"model.safetensors", "optimizer/master.safetensors",
-                                        "optimizer/moment1.safetensors",
-                                        "optimizer/moment2.safetensors"};
+    static const char *const files[] = {
+        "model.safetensors", "optimizer/master.safetensors", "optimizer/moment1.safetensors",
+        "optimizer/moment2.safetensors", "optimizer/moment3.safetensors"};
     char a[600], b[600], end_a[700], end_b[700], from[700];
     struct outcome whole, rest;
     struct setting s = {&places[8],     precision,         in_work(a, "a"),
@@ -108,6 +108,8 @@ static void test_state_is_exact(void)
     check_state("Adagrad", precisions[1], 1, NULL);
     check_state("SGD", precisions[1], 1, NULL);
     check_state("AdamW", half, 2, NULL);
+    check_state("NorMuon", precisions[0], 3, NULL); /* 3: what is kept of a matrix */
+    check_state("NorMuon", precisions[1], 3, ", \"pack\": \"state\"");
 }
 
 #define OPTIMIZER_FOR(pattern, type)                                                               \
@@ -181,7 +183,8 @@ static void test_saves_in_the_background(void)
 {
     static const struct place kept[] = {{"nvme", "nvme"}, {"cpu", "nvme"}, {"cpu", "cpu"}};
     static const char *const names[] = {"model.safetensors", "optimizer/moment1.safetensors",
-                                        "optimizer/moment2.safetensors"};
+                                        "optimizer/moment2.safetensors",
+                                        "optimizer/moment3.safetensors"};
     char a[600], b[600], x[700], y[700];
     for (size_t i = 0; i < 9; i++) {
         struct outcome one, other;
@@ -216,9 +219,9 @@ static void test_a_long_save_is_of_one_step(void)
 {
     struct zinf_model_shape shape = {
         .arch = "gpt2", .layers = 6, .hidden = 192, .heads = 2, .vocab = 257, .context = 32};
-    static const char *const names[] = {"optimizer/master.safetensors",
-                                        "optimizer/moment1.safetensors",
-                                        "optimizer/moment2.safetensors"};
+    static const char *const names[] = {
+        "optimizer/master.safetensors", "optimizer/moment1.safetensors",
+        "optimizer/moment2.safetensors", "optimizer/moment3.safetensors"};
     char large[600], a[600], b[600], x[700], y[700];
     make_model(large, "large", &shape, 11);
     struct setting s = {.place = &places[8],

@@ -16,6 +16,7 @@
 #define KILLS 3
 #define DURABLE ", \"durability\": \"step\""
 #define PACKED ", \"pack\": \"state\""
+#define ALL ", \"pack\": \"all\""
 #define UNPACKED ", \"pack\": \"off\""
 #define ADAPTERS ", \"adapter\": {\"r\": 4, \"lora_dropout\": 0.2}"
 #define LIFE_US 120000 /* a kill comes within this time of the first sign of life */
@@ -278,12 +279,17 @@ static void test_packing_is_the_runs(void)
 {
     static const struct {
         const char *began, *then;
-        bool packs, refused;
+        enum packing packs;
+        bool refused;
     } runs[] = {
-        {DURABLE UNPACKED, DURABLE PACKED, false, false},
-        {DURABLE UNPACKED, DURABLE, false, false},
-        {DURABLE PACKED, DURABLE, true, false},
-        {DURABLE PACKED, DURABLE UNPACKED, false, true},
+        {DURABLE UNPACKED, DURABLE PACKED, PACK_OFF, false},
+        {DURABLE UNPACKED, DURABLE, PACK_OFF, false},
+        {DURABLE UNPACKED, DURABLE ALL, PACK_OFF, false},
+        {DURABLE PACKED, DURABLE, PACK_STATE, false},
+        {DURABLE PACKED, DURABLE ALL, PACK_STATE, false},
+        {DURABLE PACKED, DURABLE UNPACKED, PACK_OFF, true},
+        {DURABLE ALL, DURABLE, PACK_ALL, false},
+        {DURABLE ALL, DURABLE PACKED, PACK_OFF, true},
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct setting s = {.precision = bf16, .extra = runs[i].began};
@@ -418,9 +424,15 @@ static void test_kills(void)
           .precision = bf16,
           .extra = DURABLE ", \"learning_rates\": [{\"pattern\": \"*.c_*.weight\", "
                            "\"optimizer\": \"Muon\"}]"}},
+        {"NorMuon, parameters in RAM",
+         {.param = "cpu", .precision = bf16, .optimizer = "{\"type\": \"NorMuon\"}"}},
         {"packed", {.precision = bf16, .extra = DURABLE PACKED, .clip = 7, .sparse = true}},
         {"packed, late",
          {.precision = fp16, .schedule = "update-in-forward", .extra = DURABLE PACKED}},
+        {"all packed", {.precision = bf16, .extra = DURABLE ALL, .clip = 7, .sparse = true}},
+        {"all packed, fp32", {.extra = DURABLE ALL}},
+        {"all packed, late",
+         {.precision = fp16, .schedule = "update-in-forward", .extra = DURABLE ALL}},
         {"packed, parameters in RAM", {.param = "cpu", .precision = bf16, .extra = DURABLE PACKED}},
         {"packed, filled RAM", {.precision = bf16, .host_memory = 1, .extra = DURABLE PACKED}},
         {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},

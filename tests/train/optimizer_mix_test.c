@@ -209,6 +209,8 @@ static void test_refusals(void)
                   "ln_1.weight is none here");
     check_refused("AdamW", BY_NAME("{\"pattern\": \"*.wte.*\", \"optimizer\": \"Muon\"}"),
                   "wte.weight is none here");
+    check_refused("AdamW", BY_NAME("{\"pattern\": \"*.c_*.weight\", \"optimizer\": \"NorMuon\"}"),
+                  "make it optimizer.type");
 }
 
 int main(void)

@@ -10,6 +10,7 @@ enum { STEPS = 3, BATCH = 1, SEQ = 2 };
 
 static const char all[] = ", \"expert_fetch\": \"all\"";
 static const char chosen[] = ", \"expert_fetch\": \"chosen\"";
+static const char packed[] = ", \"expert_fetch\": \"chosen\", \"pack\": \"all\"";
 
 /* ---- the same bits, fewer bytes ---- */
 
@@ -30,6 +31,9 @@ static void check_case(struct setting s, const char *what)
         CHECKF(other.read[step] < reference.read[step], "%s: step %d read %llu bytes, all are %llu",
                text, step, (unsigned long long)other.read[step],
                (unsigned long long)reference.read[step]);
+    s.extra = packed;
+    run(&s, "packed", &other);
+    check_same(&reference, &other, text);
     s.extra = NULL;
     s.param = s.state = "none";
     run(&s, "none", &other);

@@ -46,6 +46,7 @@ static void check_splits(struct setting s, const char *what, struct outcome *one
     s.accumulation = MICROS;
     snprintf(name, sizeof name, "%s-1x4", what);
     run(&s, name, one);
+    snprintf(extra + strlen(extra), sizeof extra - strlen(extra), ", \"pack\": \"all\"");
     for (uint32_t world = 2; world <= MOST_SPLIT; world *= 2) {
         s.accumulation = MICROS / (int)world;
         snprintf(name, sizeof name, "%s-%ux%d", what, world, s.accumulation);

@@ -4,8 +4,6 @@
  */
 #include "cli/bench/bench_device.h"
 
-#include <stdlib.h>
-
 static const char usage[] = "usage: zinf bench gemm [options]\n"
                             "\n"
                             "Times matrix products of M x K by K x N on the device.\n";

@@ -1,6 +1,6 @@
 /*
  * bench_nvme: what the parts of `zinf bench nvme` share: what was asked (bench_nvme.c), what was
- * measured (bench_nvme_measure.c), how it is shown (bench_nvme_text.c, bench_nvme_json.c).
+ * measured (bench_nvme_measure.c), how it is shown (bench_nvme_text.c).
  */
 #ifndef ZINF_CLI_BENCH_NVME_H
 #define ZINF_CLI_BENCH_NVME_H
@@ -77,6 +77,5 @@ double nvme_step_seconds(const struct nvme_bench *bench, const struct nvme_form 
 
 void nvme_print(const struct nvme_bench *bench, FILE *out);
 /* NULL without memory; free with cJSON_Delete. */
-cJSON *nvme_json(const struct nvme_bench *bench);
 
 #endif

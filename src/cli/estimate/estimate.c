@@ -2,7 +2,6 @@
 #include "cli/estimate/estimate.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <sys/statvfs.h>
 
 static const char *const lanes[] = {"read", "write", "h2d", "d2h", "device", "host", "net"};

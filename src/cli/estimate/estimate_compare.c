@@ -1,8 +1,6 @@
 /* estimate_compare: one training on several described machines, a line each. */
 #include "cli/estimate/estimate.h"
 
-#include <stdlib.h>
-
 int estimate_described(struct estimate *e, const struct estimate_request *request,
                        const struct machine *machine, struct zinf_estimate_options *options)
 {

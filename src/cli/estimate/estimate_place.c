@@ -6,7 +6,6 @@
 #include "cli/estimate/estimate.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define DRIVE "nvme-of-zinf" /* a folder beside where the training begins */
 

@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include <math.h>
-#include <stdlib.h>
 
 /* Longer histories are thinned, as Trainer's logging_steps does. */
 #define MAX_HISTORY 2000

@@ -35,12 +35,14 @@ static const char style[] =
     ".legend{margin:8px 0 0;font-size:13px;color:var(--soft)}.legend span{margin-right:14px;"
     "white-space:nowrap}.legend i{display:inline-block;width:18px;height:0;margin-right:6px;"
     "vertical-align:middle;border-top:3px solid}\n"
-    ".legend i.dashed{border-top-style:dashed}.legend i.dots{border-top-style:dotted}\n"
+    ".legend i.dashed{border-top-style:dashed}.legend i.dots{border-top-width:1px}"
+    ".legend i.dots::after{content:\"\";display:block;width:7px;height:7px;margin:-4px 0 0 5px;"
+    "border-radius:50%;background:currentColor}\n"
     ".scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "th,td{padding:4px 14px 4px 0;text-align:right;white-space:nowrap;border-bottom:1px solid "
     "var(--line)}th{color:var(--soft);font-weight:500}th:first-child,td:first-child"
     "{text-align:left}\n"
-    "@media(max-width:520px){body{padding:12px}svg{font-size:14px}}\n"
+    "@media(max-width:520px){body{padding:12px}svg{font-size:14px}text.name{font-size:12px}}\n"
     "footer{margin-top:24px;color:var(--soft);font-size:13px}\n";
 
 static void write_style(FILE *out)
@@ -49,7 +51,7 @@ static void write_style(FILE *out)
     for (int i = 0; i < MAX_COLORS; i++)
         fprintf(out,
                 "path.line.c%d{stroke:var(--c%d)}path.band.c%d,.dot.c%d,.bar.c%d{fill:var(--c%d)}"
-                "i.c%d{border-color:var(--c%d)}\n",
+                "i.c%d{color:var(--c%d);border-color:currentColor}\n",
                 i, i, i, i, i, i, i, i);
     fputs("</style>\n", out);
 }
@@ -137,7 +139,7 @@ static void chart_of_all(FILE *out, const struct plot_run *runs, int n, const ch
 
 static void loss_chart(FILE *out, const struct plot_run *runs, int n)
 {
-    struct plot_chart c = {.title = "Loss", .unit = "by step; points: evaluation"};
+    struct plot_chart c = {.title = "Loss", .unit = "points: evaluation"};
     char names[PLOT_MAX_SERIES / 2][96];
     for (int i = 0; i < n && i < PLOT_MAX_SERIES / 2; i++) {
         add(&c, &runs[i], runs[i].name, PLOT_LOSS, i, PLOT_LINE);

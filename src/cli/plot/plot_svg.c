@@ -9,11 +9,11 @@
 #include <math.h>
 
 #define WIDTH 440.0
-#define HEIGHT 250.0
+#define HEIGHT 264.0
 #define LEFT 56.0
 #define RIGHT 12.0
 #define TOP 10.0
-#define BOTTOM 28.0
+#define BOTTOM 42.0 /* numbers, and under them what they are */
 #define MAX_POINTS 400
 #define MAX_TICKS 12
 
@@ -110,6 +110,7 @@ static void draw_axes(FILE *out, const struct axis *x, const struct axis *y)
     for (int i = 0; i < n; i++)
         fprintf(out, "<text class=\"x\" x=\"%.1f\" y=\"%.1f\">%s</text>", place(x, ticks[i]),
                 HEIGHT - BOTTOM + 17, label_of(ticks[i], label));
+    fprintf(out, "<text class=\"y\" x=\"%.1f\" y=\"%.1f\">step</text>", WIDTH - RIGHT, HEIGHT - 6);
     fprintf(out, "<path class=\"axis\" d=\"M%.1f %.1fV%.1fH%.1f\"/>", LEFT, TOP, HEIGHT - BOTTOM,
             WIDTH - RIGHT);
 }

@@ -6,7 +6,6 @@
 #include "model/adapters/adapter_attach.h"
 #include "model/frame.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,16 +13,18 @@
 static const char name_a[] = ".lora_A.weight", name_b[] = ".lora_B.weight",
                   name_magnitude[] = ".lora_magnitude_vector";
 
-/* Sites of adapters' dropout: beyond those of any family. */
-#define FIRST_SITE ((uint32_t)1 << 24)
-
 /* ---- linear layers ---- */
 
+/* All units of a sweep that rows choose have the same tensors. */
 static void see_linear(void *seer, uint32_t unit, int tensor)
 {
     struct attaching *at = seer;
+    const struct zinf_ids *sweep = &at->seen->sweep;
     if (unit < at->seen->units.n)
         at->linear[at->seen->units.at[unit]][tensor] = true;
+    else if (at->seen->choice.n && !at->linear[sweep->at[0]][tensor])
+        for (uint32_t i = 0; i < sweep->n; i++)
+            at->linear[sweep->at[i]][tensor] = true;
 }
 
 static int find_linears(struct attaching *at)
@@ -82,6 +83,9 @@ static int find_rows(const struct attaching *at, struct module *m)
 
 static int check_module(const struct attaching *at, const struct module *m)
 {
+    int code = at->second.swept[m->unit] ? attach_check_swept(at, m->path) : 0;
+    if (code)
+        return code;
     uint64_t side = m->rows < m->cols ? m->rows : m->cols;
     char name[160];
     int length = snprintf(name, sizeof name, ADAPTER_KEY_PREFIX "%s%s", m->path, name_magnitude);
@@ -97,24 +101,6 @@ static int check_module(const struct attaching *at, const struct module *m)
 }
 
 /* ---- tensors ---- */
-
-static uint32_t add_tensor(struct attaching *at, const struct module *m, uint64_t rows,
-                           uint64_t cols, bool is_a)
-{
-    bool gaussian = at->choice->gaussian;
-    float bound = gaussian ? 1.0f / (float)m->how.rank : 1.0f / sqrtf((float)m->cols);
-    struct zinf_tensor tensor = {
-        .rank = 2,
-        .rows = rows,
-        .cols = cols,
-        .decay = true,
-        .init = !is_a      ? ZINF_INIT_ZERO
-                : gaussian ? ZINF_INIT_NORMAL
-                           : ZINF_INIT_UNIFORM,
-        .init_std = is_a ? bound : 0,
-    };
-    return zinf_graph_add_tensor(at->graph, companion_of(&at->second, m->unit), &tensor);
-}
 
 static struct zinf_piece make_piece(const struct module *m, const char *which, uint64_t rows,
                                     uint64_t cols)
@@ -155,25 +141,6 @@ static uint32_t add_magnitude(struct attaching *at, const struct module *m)
     return number;
 }
 
-static int note_adapted(struct attaching *at, const struct zinf_adapted *adapted)
-{
-    struct zinf_graph *g = at->graph;
-    struct zinf_adapted *list = g->adapted;
-    bool full = (g->n_adapted & (g->n_adapted - 1)) == 0; /* doubled at powers of two */
-    if (full) {
-        list = zinf_graph_take(g, 2 * ((size_t)g->n_adapted + 1) * sizeof *list);
-        if (!list)
-            return zinf_fail(-ENOMEM, "no memory to adapt a model");
-        if (g->n_adapted)
-            memcpy(list, g->adapted, g->n_adapted * sizeof *list);
-        g->adapted = list;
-    }
-    struct zinf_unit *unit = &g->units[adapted->unit];
-    unit->first_adapted = unit->n_adapted++ ? unit->first_adapted : g->n_adapted;
-    list[g->n_adapted++] = *adapted;
-    return 0;
-}
-
 static int add_module(struct attaching *at, const struct module *m)
 {
     uint64_t rank = (uint64_t)m->how.rank;
@@ -185,17 +152,18 @@ static int add_module(struct attaching *at, const struct module *m)
         .rows = (uint32_t)m->rows,
         .adapter = companion_of(&at->second, m->unit),
         .has_magnitude = at->choice->has_magnitude,
+        .rank = (uint32_t)rank,
         .scale = (float)m->how.scale,
         .dropout = (float)at->choice->dropout,
-        .site = FIRST_SITE + at->graph->n_adapted,
+        .site = ATTACH_FIRST_SITE + at->graph->n_adapted,
     };
-    adapted.a = add_tensor(at, m, rank, m->cols, true);
+    adapted.a = attach_add_a(at, m->unit, rank, m->cols, m->how.rank);
     zinf_graph_add_piece(at->graph, adapted.adapter, &piece);
-    adapted.b = add_tensor(at, m, m->rows, rank, false);
+    adapted.b = attach_add_b(at, m->unit, m->rows, rank);
     add_pieces_of_rows(at, m, name_b, rank);
     if (adapted.has_magnitude)
         adapted.magnitude = add_magnitude(at, m);
-    return note_adapted(at, &adapted);
+    return attach_note(at, &adapted);
 }
 
 static bool begins_module(const struct zinf_tensor *t, uint32_t piece)
@@ -206,13 +174,23 @@ static bool begins_module(const struct zinf_tensor *t, uint32_t piece)
     return true;
 }
 
+/* "all-linear" means what transformers has as linear layers, among which experts are not. */
+static bool may_choose(const struct attaching *at, uint32_t unit, const struct zinf_piece *piece)
+{
+    return !at->second.swept[unit] || (!at->choice->targets.all && !piece->n_slabs);
+}
+
 static int adapt_tensor(struct attaching *at, uint32_t unit, uint32_t tensor)
 {
-    int code = 0;
+    bool stacked = false;
+    int code = attach_stack(at, unit, tensor, &stacked);
+    if (code || stacked)
+        return code;
     for (uint32_t p = 0; !code && p < at->graph->units[unit].tensors[tensor].n_pieces; p++) {
         const struct zinf_tensor *t = &at->graph->units[unit].tensors[tensor];
         struct module m = {.unit = unit, .tensor = tensor, .piece = p};
-        if (!begins_module(t, p) || !attach_path_of(at, &t->pieces[p], m.path))
+        if (!begins_module(t, p) || !may_choose(at, unit, &t->pieces[p]) ||
+            !attach_path_of(at, &t->pieces[p], m.path))
             continue;
         code = adapter_choose(at->choice, m.path, &m.how);
         if (code || !m.how.wanted)

@@ -46,7 +46,8 @@ struct adapter_choice {
     bool for_classes; /* task_type */
     bool classifies;  /* the head of a classifier is trained whole, as PEFT does by itself */
     struct adapter_names targets, excluded;
-    struct adapter_names saved; /* modules that are trained whole, and not adapted */
+    struct adapter_names parameters; /* of all experts of a layer at once */
+    struct adapter_names saved;      /* modules that are trained whole, and not adapted */
     struct adapter_pattern *ranks, *alphas;
     size_t n_ranks, n_alphas;
 };
@@ -63,6 +64,9 @@ struct adapter_module {
     double scale;
 };
 int adapter_choose(struct adapter_choice *choice, const char *path, struct adapter_module *out);
+/* The same of a parameter that is no module's weight, by its whole name: "target_parameters". */
+int adapter_choose_parameter(struct adapter_choice *choice, const char *name,
+                             struct adapter_module *out);
 /* Whether a name of a list is that of the module at path. */
 bool adapter_name_is(const char *name, const char *path);
 /* Whether it is what transformers calls the head of a classifier. */

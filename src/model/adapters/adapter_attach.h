@@ -18,6 +18,24 @@ struct attaching {
     const struct zinf_stage *seen;
 };
 
+/* ---- adapter_parts.c ---- */
+
+/* Sites of adapters' dropout: beyond those of any family. */
+#define ATTACH_FIRST_SITE ((uint32_t)1 << 24)
+/* A, or zeros for B, in the unit's companion; pieces are the caller's. Returns its number. */
+uint32_t attach_add_a(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols,
+                      int64_t rank);
+uint32_t attach_add_b(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols);
+/* Appends it to the graph's; those of one unit follow each other. */
+int attach_note(struct attaching *at, const struct zinf_adapted *adapted);
+
+/* ---- adapter_stack.c ---- */
+
+/* The unit's share of an adapter of the tensor's stack (graph.h), where that is chosen. */
+int attach_stack(struct attaching *at, uint32_t unit, uint32_t tensor, bool *chosen);
+/* -ENOTSUP where the choice asks for what is not there for units of a sweep. */
+int attach_check_swept(const struct attaching *at, const char *path);
+
 /* ---- adapter_names.c ---- */
 
 /* The path of the module whose weight the piece is, into path; false: it is none's. */

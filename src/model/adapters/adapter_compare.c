@@ -3,7 +3,6 @@
 #include "model/model.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #define MAX_CONFIG_BYTES ((size_t)16 << 20)
 

@@ -74,9 +74,20 @@ static int read_targets(struct adapter_choice *c)
 {
     static const char key[] = "target_modules";
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(c->config, key);
-    c->targets.all = !value || cJSON_IsNull(value) ||
-                     (cJSON_IsString(value) && !strcasecmp(value->valuestring, "all-linear"));
+    const bool absent = !value || cJSON_IsNull(value);
+    c->targets.all = absent
+                         ? !cJSON_GetArraySize(c->parameters.list)
+                         : cJSON_IsString(value) && !strcasecmp(value->valuestring, "all-linear");
     return c->targets.all ? 0 : read_names(c, key, &c->targets);
+}
+
+static int read_parameters(struct adapter_choice *c)
+{
+    static const char key[] = "target_parameters";
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(c->config, key);
+    if (list && !cJSON_IsNull(list) && !cJSON_IsArray(list))
+        return zinf_fail(-EINVAL, "%s: %s must be a list of names", c->what, key);
+    return read_names(c, key, &c->parameters);
 }
 
 bool adapter_name_is(const char *name, const char *path)
@@ -173,7 +184,7 @@ static int check_keys(const struct adapter_choice *c)
         /* read */
         "peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "target_modules",
         "exclude_modules", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights",
-        "bias", "use_dora", "modules_to_save",
+        "bias", "use_dora", "modules_to_save", "target_parameters",
         /* what the model's own files say, or what changes nothing */
         "fan_in_fan_out", "base_model_name_or_path", "revision", "auto_mapping", "inference_mode",
         "peft_version", "megatron_core", "qalora_group_size", "runtime_config"};
@@ -185,8 +196,8 @@ static int check_keys(const struct adapter_choice *c)
         char *value = cJSON_PrintUnformatted(member);
         int code = zinf_fail(-ENOTSUP,
                              "%s: %s is %.60s, which is not supported: r, lora_alpha, "
-                             "lora_dropout, target_modules, exclude_modules, use_rslora, "
-                             "use_dora, bias, modules_to_save, rank_pattern and "
+                             "lora_dropout, target_modules, target_parameters, exclude_modules, "
+                             "use_rslora, use_dora, bias, modules_to_save, rank_pattern and "
                              "alpha_pattern are",
                              c->what, member->string, value ? value : "?");
         cJSON_free(value);
@@ -325,7 +336,7 @@ static int read_all(struct adapter_choice *c)
 {
     int code;
     if ((code = check_keys(c)) || (code = read_words(c)) || (code = read_init(c)) ||
-        (code = read_numbers(c)) || (code = read_targets(c)) ||
+        (code = read_numbers(c)) || (code = read_parameters(c)) || (code = read_targets(c)) ||
         (code = read_names(c, "exclude_modules", &c->excluded)) || (code = read_saved(c)) ||
         (code = read_patterns(c, "rank_pattern", &c->ranks, &c->n_ranks)))
         return code;
@@ -362,24 +373,18 @@ void adapter_choice_fini(struct adapter_choice *c)
     pcre2_code_free(c->saved.expression);
     free(c->saved.met);
     free(c->targets.met);
+    free(c->parameters.met);
     free(c->excluded.met);
     cJSON_Delete(c->config);
     free(c->what);
     *c = (struct adapter_choice){0};
 }
 
-int adapter_choose(struct adapter_choice *c, const char *path, struct adapter_module *out)
+/* Rank and scale, by the patterns. */
+static int read_how(const struct adapter_choice *c, const char *path, struct adapter_module *out)
 {
     double rank = (double)c->rank, alpha = c->alpha;
-    bool excluded = false;
-    *out = (struct adapter_module){0};
-    int code = names_match(c, &c->targets, path, &out->wanted);
-    if (!code)
-        code = names_match(c, &c->excluded, path, &excluded);
-    excluded = excluded || adapter_is_saved(c, path);
-    out->wanted = out->wanted && !excluded;
-    if (!code)
-        code = look_up(c, c->ranks, c->n_ranks, path, &rank);
+    int code = look_up(c, c->ranks, c->n_ranks, path, &rank);
     if (!code)
         code = look_up(c, c->alphas, c->n_alphas, path, &alpha);
     if (!code && (rank != floor(rank) || rank > MAX_RANK))
@@ -387,4 +392,23 @@ int adapter_choose(struct adapter_choice *c, const char *path, struct adapter_mo
     out->rank = (int64_t)rank;
     out->scale = alpha / (c->root_of_rank ? sqrt(rank) : rank);
     return code;
+}
+
+int adapter_choose(struct adapter_choice *c, const char *path, struct adapter_module *out)
+{
+    bool excluded = false;
+    *out = (struct adapter_module){0};
+    int code = names_match(c, &c->targets, path, &out->wanted);
+    if (!code)
+        code = names_match(c, &c->excluded, path, &excluded);
+    excluded = excluded || adapter_is_saved(c, path);
+    out->wanted = out->wanted && !excluded;
+    return code ? code : read_how(c, path, out);
+}
+
+int adapter_choose_parameter(struct adapter_choice *c, const char *name, struct adapter_module *out)
+{
+    *out = (struct adapter_module){0};
+    int code = names_match(c, &c->parameters, name, &out->wanted);
+    return code || !out->wanted ? code : read_how(c, name, out);
 }

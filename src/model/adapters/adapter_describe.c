@@ -57,10 +57,12 @@ static bool short_names_do(const struct zinf_graph *graph)
     char path[128], other[128];
     for (uint32_t i = 0; i < graph->n_adapted; i++) {
         uint32_t n = 0;
+        if (graph->adapted[i].stacked)
+            continue;
         path_of(graph, &graph->adapted[i], path);
         for (uint32_t k = 0; k < graph->n_adapted; k++) {
             path_of(graph, &graph->adapted[k], other);
-            n += !strcmp(last_part(path), last_part(other));
+            n += !graph->adapted[k].stacked && !strcmp(last_part(path), last_part(other));
         }
         if (n != count_named(graph, last_part(path)))
             return false;
@@ -98,7 +100,7 @@ static cJSON *list_chosen(const struct zinf_graph *graph)
     for (uint32_t i = 0; names && i < graph->n_adapted; i++) {
         path_of(graph, &graph->adapted[i], path);
         const char *name = brief ? last_part(path) : path;
-        if (!is_listed(names, name))
+        if (!graph->adapted[i].stacked && !is_listed(names, name))
             cJSON_AddItemToArray(names, cJSON_CreateString(name));
     }
     if (names)
@@ -113,6 +115,8 @@ static cJSON *targets_of(const struct zinf_graph *graph, const struct adapter_ch
         return list_chosen(graph);
     if (choice->targets.list)
         return sorted(choice->targets.list);
+    if (!choice->targets.expression)
+        return cJSON_CreateArray();
     return cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(choice->config, "target_modules"),
                            true);
 }
@@ -123,11 +127,13 @@ static cJSON *object_of(const struct adapter_choice *choice, const char *key)
     return cJSON_IsObject(value) ? cJSON_Duplicate(value, true) : cJSON_CreateObject();
 }
 
-/* Weights that the file has as [in][out]. */
+/* Weights that the file has as [in][out]; of those that are no parameters by themselves. */
 static bool is_transposed(const struct zinf_graph *graph)
 {
     const struct zinf_adapted *first = &graph->adapted[0];
-    return graph->units[first->unit].tensors[first->tensor].pieces[0].transposed;
+    while (first->stacked && first + 1 < graph->adapted + graph->n_adapted)
+        first++;
+    return !first->stacked && graph->units[first->unit].tensors[first->tensor].pieces[0].transposed;
 }
 
 static cJSON *init_of(const struct adapter_choice *choice)
@@ -178,6 +184,8 @@ int adapter_describe(const struct zinf_graph *graph, const struct adapter_choice
         {"rank_pattern", object_of(choice, "rank_pattern")},
         {"revision", cJSON_CreateNull()},
         {"target_modules", targets_of(graph, choice)},
+        {"target_parameters",
+         choice->parameters.list ? sorted(choice->parameters.list) : cJSON_CreateNull()},
         {"task_type", cJSON_CreateString(task_of(graph, choice))},
         {"use_dora", cJSON_CreateBool(choice->has_magnitude)},
         {"use_rslora", cJSON_CreateBool(choice->root_of_rank)},

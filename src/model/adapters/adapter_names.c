@@ -54,6 +54,30 @@ static void list_linears(const struct attaching *at, char *list, size_t bytes)
         }
 }
 
+/* Parameters that all experts of a layer share: as the model has them in its first one. */
+static int check_parameters(const struct attaching *at)
+{
+    const struct adapter_names *parameters = &at->choice->parameters;
+    char list[512] = "";
+    const cJSON *item;
+    size_t i = 0;
+    for (uint32_t u = 0; u < at->n_base; u++)
+        for (uint32_t k = 0; k < at->graph->units[u].n_tensors; k++) {
+            const char *stack = at->graph->units[u].tensors[k].stack, *dot;
+            if (stack && (dot = strrchr(stack, '.')))
+                add_word(list, sizeof list, dot + 1);
+        }
+    cJSON_ArrayForEach(item, parameters->list)
+    {
+        if (!parameters->met[i++])
+            return zinf_fail(-EINVAL,
+                             "%s: target_parameters: the model has no parameter %s of all experts "
+                             "of a layer; it has %s",
+                             at->choice->what, item->valuestring, list[0] ? list : "none");
+    }
+    return 0;
+}
+
 int attach_check_targets(const struct attaching *at)
 {
     const struct adapter_names *targets = &at->choice->targets;
@@ -74,6 +98,9 @@ int attach_check_targets(const struct attaching *at)
         return zinf_fail(-EINVAL, "%s: target_modules: the model has no module %s; it has %s", what,
                          item->valuestring, linears);
     }
+    int code = check_parameters(at);
+    if (code)
+        return code;
     if (at->graph->n_adapted)
         return 0;
     list_linears(at, linears, sizeof linears);

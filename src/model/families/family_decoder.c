@@ -74,6 +74,7 @@ int family_read_counts(const struct zinf_model_source *source, struct decoder *d
     d->what = source->what;
     d->join_tiles = source->join_tiles;
     d->packed = source->packed;
+    d->shards = source->shards;
     d->n_layers = c.layers;
     d->hidden = c.hidden;
     d->vocab = c.vocab;

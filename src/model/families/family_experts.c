@@ -151,6 +151,10 @@ int described_read_experts(struct zinf_graph *graph, const struct zinf_model_sou
     if (!e)
         return 0;
     d->experts = e->names;
+    if (!e->names.fused_up) {
+        d->experts.stacked_up = "mlp.experts.gate_up_proj";
+        d->experts.stacked_down = "mlp.experts.down_proj";
+    }
     if (e->clamped)
         d->mlp.activation = ZINF_ACTIVATION_CLAMPED_SWISH;
     if ((code = read_balance(source, e, &d->experts.balance)) ||

@@ -115,8 +115,10 @@ static int append(struct zinf_graph *graph, struct decoder *d)
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
-    struct decoder d = {
-        .what = source->what, .join_tiles = source->join_tiles, .packed = source->packed};
+    struct decoder d = {.what = source->what,
+                        .join_tiles = source->join_tiles,
+                        .packed = source->packed,
+                        .shards = source->shards};
     int code;
     if ((code = read_shape(source, &d)) ||
         (code = family_read_activation(source, "activation_function", "gelu_new",

@@ -43,6 +43,8 @@ static const struct described_experts experts = {
     .names =
         {
             .gate = "block_sparse_moe.router.layer.weight",
+            .stacked_up = "block_sparse_moe.experts.gate_up_proj",
+            .stacked_down = "block_sparse_moe.experts.down_proj",
             .fused_up = "block_sparse_moe.input_linear.weight",
             .fused_down = "block_sparse_moe.output_linear.weight",
         },

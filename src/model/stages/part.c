@@ -95,12 +95,25 @@ static int normalise(struct zinf_frame *f, const struct part_entry *e, struct zi
     return frame_norm(f, norm);
 }
 
-int part_enter(struct zinf_frame *f, const struct part_entry *e, const void *x)
+int part_rows(struct zinf_frame *f, const struct part_entry *e, const void *x, const void **rows)
 {
     struct zinf_norm norm = part_norm(f, e->norm, e->hidden, x, e->kept);
+    return normalise(f, e, &norm, rows);
+}
+
+int part_rows_backward(struct zinf_frame *f, const struct part_entry *e, const void *x,
+                       const void *d_rows, void *d_x)
+{
+    return e->norm->w < 0 ? add(f, e->hidden, d_x, d_rows, d_x)
+                          : norm_backward(f, e->norm, part_norm(f, e->norm, e->hidden, x, e->kept),
+                                          d_rows, d_x, 1);
+}
+
+int part_enter(struct zinf_frame *f, const struct part_entry *e, const void *x)
+{
     uint64_t start = frame_mark(f);
     const void *rows;
-    int code = normalise(f, e, &norm, &rows);
+    int code = part_rows(f, e, x, &rows);
     for (uint32_t i = 0; !code && i < e->n; i++)
         code = frame_linear(f, &e->products[i].linear, rows, e->products[i].y);
     frame_release(f, start);
@@ -109,10 +122,9 @@ int part_enter(struct zinf_frame *f, const struct part_entry *e, const void *x)
 
 int part_enter_backward(struct zinf_frame *f, const struct part_entry *e, const void *x, void *d_x)
 {
-    struct zinf_norm norm = part_norm(f, e->norm, e->hidden, x, e->kept);
     uint64_t start = frame_mark(f);
     const void *rows;
-    int code = normalise(f, e, &norm, &rows);
+    int code = part_rows(f, e, x, &rows);
     void *d_rows = frame_scratch(f, row_bytes(f, e->hidden));
     void *share = e->n > 1 ? frame_scratch(f, row_bytes(f, e->hidden)) : NULL;
     for (uint32_t i = 0; !code && i < e->n; i++) {
@@ -124,8 +136,7 @@ int part_enter_backward(struct zinf_frame *f, const struct part_entry *e, const 
         code = i ? add(f, e->hidden, d_rows, share, d_rows) : 0;
     }
     if (!code)
-        code = e->norm->w < 0 ? add(f, e->hidden, d_x, d_rows, d_x)
-                              : norm_backward(f, e->norm, norm, d_rows, d_x, 1);
+        code = part_rows_backward(f, e, x, d_rows, d_x);
     frame_release(f, start);
     return code;
 }
@@ -143,10 +154,19 @@ static struct zinf_residual branch_args(const struct zinf_frame *f, const struct
     };
 }
 
+int part_add_branch(struct zinf_frame *f, const struct part_exit *e, const void *branch,
+                    const void *x, void *y)
+{
+    struct zinf_residual args = branch_args(f, e);
+    args.x = x;
+    args.r = branch;
+    args.y = y;
+    return frame_residual(f, &args);
+}
+
 int part_leave(struct zinf_frame *f, const struct part_exit *e, const void *in, const void *x,
                void *y, bool again)
 {
-    struct zinf_residual args = branch_args(f, e);
     uint64_t start = frame_mark(f);
     bool has_norm = e->norm->w >= 0;
     void *branch = has_norm ? e->product : frame_scratch(f, row_bytes(f, e->hidden));
@@ -157,10 +177,7 @@ int part_leave(struct zinf_frame *f, const struct part_exit *e, const void *in, 
         code = frame_norm(f, &norm);
     }
     frame_release(f, start);
-    args.x = x;
-    args.r = branch;
-    args.y = y;
-    return code || again ? code : frame_residual(f, &args);
+    return code || again ? code : part_add_branch(f, e, branch, x, y);
 }
 
 int part_leave_backward(struct zinf_frame *f, const struct part_exit *e, const void *d_y,

@@ -91,8 +91,7 @@ struct part_entry attention_entry(const struct attention_spec *s, const struct a
     };
 }
 
-static struct part_exit attention_exit(const struct attention_spec *s,
-                                       const struct attention_kept *kept)
+struct part_exit attention_exit(const struct attention_spec *s, const struct attention_kept *kept)
 {
     return (struct part_exit){
         .linear = {0, s->proj_w, s->proj_b, 0, false},
@@ -310,16 +309,25 @@ static int source_backward(struct zinf_frame *f, const struct attention_spec *s,
     return code ? code : frame_residual(f, &sum);
 }
 
+int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
+                     const struct attention_kept *kept)
+{
+    void *ready;
+    int code = prepare(f, s, kept, true, &ready);
+    if (!code)
+        code = read_source(f, s, kept);
+    if (!code)
+        code = attend(f, s, kept, ready);
+    return code ? code : join_sinks(f, s, kept);
+}
+
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again)
 {
     const struct part_exit leave = attention_exit(s, kept);
     const uint64_t start = frame_mark(f);
-    void *ready;
-    int code = prepare(f, s, kept, true, &ready);
-    if (!code)
-        code = read_source(f, s, kept);
-    if (code || (code = attend(f, s, kept, ready)) || (code = join_sinks(f, s, kept)))
+    int code = attention_attend(f, s, kept);
+    if (code)
         return code;
     frame_release(f, start);
     if (again && s->after.w < 0)
@@ -353,14 +361,14 @@ static int leave_backward(struct zinf_frame *f, const struct attention_spec *s,
     return fewer ? latent_result_backward(f, s, d_result, d_out) : 0;
 }
 
-int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
-                       const struct attention_kept *kept, const void *d_y, void *d_qkv)
+int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
+                              const struct attention_kept *kept, const void *d_out, void *d_qkv,
+                              uint64_t start)
 {
-    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
-    void *ready, *d_out = frame_scratch(f, row * (uint64_t)(s->n_heads * s->head_dim));
-    void *d_entry = d_qkv;
-    int code = leave_backward(f, s, kept, d_y, d_out);
-    if (code || (code = prepare(f, s, kept, false, &ready)))
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f);
+    void *ready, *d_entry = d_qkv;
+    int code = prepare(f, s, kept, false, &ready);
+    if (code)
         return code;
     if (is_latent(s))
         d_qkv = frame_scratch(f, row * qkv_cols(s));
@@ -384,4 +392,13 @@ int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
         code = prepare_backward(f, s, kept, d_qkv, d_entry);
     frame_release(f, start);
     return code;
+}
+
+int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
+                       const struct attention_kept *kept, const void *d_y, void *d_qkv)
+{
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
+    void *d_out = frame_scratch(f, row * (uint64_t)(s->n_heads * s->head_dim));
+    int code = leave_backward(f, s, kept, d_y, d_out);
+    return code ? code : attention_attend_backward(f, s, kept, d_out, d_qkv, start);
 }

@@ -39,7 +39,7 @@ struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kep
     };
 }
 
-static struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
+struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
 {
     return (struct part_exit){
         .linear = {0, s->down_w, s->down_b, 0, false},
@@ -53,7 +53,7 @@ static struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept
     };
 }
 
-static int activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up, void *act)
+int mlp_activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up, void *act)
 {
     int64_t rows = frame_rows(f);
     struct zinf_gated args = {
@@ -83,7 +83,7 @@ int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp
     if (again && s->after.w < 0)
         return 0;
     void *act = frame_scratch(f, row * (uint64_t)s->ffn);
-    int code = activate(f, s, kept->up, act);
+    int code = mlp_activate(f, s, kept->up, act);
     if (!code)
         code = mask(f, s, act);
     if (!code)
@@ -92,9 +92,8 @@ int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp
     return code;
 }
 
-/* d_up from the gradient of the activation, in its place where there is no gate; act again. */
-static int activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
-                             void *d_up, void *act)
+int mlp_activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
+                          void *d_up, void *act)
 {
     int64_t rows = frame_rows(f);
     struct zinf_gated args = {
@@ -124,7 +123,7 @@ int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct ml
     void *d_act = s->gated ? act : d_up;
     int code = part_leave_backward(f, &leave, d_y, &d_out);
     if (code || (code = frame_linear_backward_input(f, &leave.linear, d_out, d_act)) ||
-        (code = mask(f, s, d_act)) || (code = activate_backward(f, s, kept->up, d_up, act)) ||
+        (code = mask(f, s, d_act)) || (code = mlp_activate_backward(f, s, kept->up, d_up, act)) ||
         (code = mask(f, s, act)) ||
         (code = frame_linear_backward_weight(f, &leave.linear, d_out, act)))
         return code;

@@ -188,6 +188,8 @@ static int backward(struct zinf_frame *f)
     int code = f->visit ? 0 : start_gradients(f);
     if (!code)
         code = f->n_chosen ? frame_zero_gaps(f, unit) : frame_zero_grads(f, unit);
+    if (!code && !f->n_chosen)
+        code = frame_zero_adapters(f, unit);
     if (code || !f->n_chosen)
         return code;
     struct visit v = start(f);

@@ -12,10 +12,9 @@
  */
 #include "model/stages/stage_head.h"
 
-/* Whether what it makes is the loss itself, and no value that a later stage makes a loss of. */
-static bool makes_loss(const struct zinf_frame *f)
+static bool is_cut(const struct zinf_frame *f)
 {
-    return f->graph->values[f->stage->out.at[0]].kind == ZINF_VALUE_LOSS;
+    return f->graph->shards.of;
 }
 
 static struct head make_head(struct zinf_frame *f)
@@ -37,98 +36,23 @@ static struct head make_head(struct zinf_frame *f)
     h.max = take(f, bytes);
     h.sum = take(f, bytes);
     h.target_logit = take(f, bytes);
-    if (makes_loss(f))
+    if (head_makes_loss(f))
         h.objective = f->compute->objective;
     if (h.objective.smoothing > 0)
         h.logit_sum = take(f, bytes);
+    if (is_cut(f))
+        head_take_shards(f, &h, take);
     h.logits = frame_scratch(f, tiles * (uint64_t)(h.chunk_rows * s->tile_rows) * sizeof(float));
     head_take_units(f, &h, tiles);
     return h;
 }
 
-/* One chunk of rows [first, first + count) against one tile, the frame's unit. */
-struct chunk {
-    int64_t first, count;
-    uint32_t unit;
-    float *logits; /* [count][tile_rows] */
-};
-
-static const struct zinf_tensor *table_of(const struct zinf_frame *f, const struct chunk *k)
-{
-    return &frame_unit(f, k->unit)->tensors[0];
-}
-
-/* ---- chunks ---- */
-
-static struct zinf_cross_entropy loss_args(const struct zinf_frame *f, const struct head *h,
-                                           const struct chunk *k)
-{
-    const struct head_spec *s = f->stage->spec;
-    const struct zinf_tensor *table = table_of(f, k);
-    const bool weighed = f->pass == ZINF_PASS_BACKWARD && !makes_loss(f);
-    return (struct zinf_cross_entropy){
-        .rows = k->count,
-        .cols = (int64_t)table->rows,
-        .ld = h->tile_rows,
-        .softcap = s->softcap,
-        .first = (int64_t)table->pieces[0].rows.file_first,
-        .targets = (const int32_t *)f->in[1] + (f->queue ? k->first : 0),
-        .logits = k->logits,
-        .max = head_at(h->max, k->first),
-        .sum = head_at(h->sum, k->first),
-        .target_logit = head_at(h->target_logit, k->first),
-        .loss = f->out && f->out[0] && f->queue ? (float *)f->out[0] + k->first : NULL,
-        .scale = weighed ? 1 : f->loss_scale,
-        .row_scales = weighed && f->queue ? (const float *)f->d_out[0] + k->first : NULL,
-        .d_dtype = h->d_dtype,
-        .smoothing = h->objective.smoothing,
-        .vocab = f->graph->vocab,
-        .logit_sum = head_at(h->logit_sum, k->first),
-        .z_loss = h->objective.z_loss,
-    };
-}
-
-static const void *norm_row(const struct zinf_frame *f, const struct head *h, int64_t row)
-{
-    uint64_t bytes = (uint64_t)(row * h->hidden) * frame_width(f);
-    return f->queue ? (const char *)f->in[0] + bytes : f->in[0];
-}
-
-/* Of the tile's ids; NULL: none. */
-static const void *bias_of(const struct zinf_frame *f, const struct chunk *k)
-{
-    const struct head_spec *s = f->stage->spec;
-    const uint64_t first = f->queue ? table_of(f, k)->pieces[0].rows.file_first : 0;
-    return s->biased ? (const char *)frame_weight(f, 0, 0) + first * frame_width(f) : NULL;
-}
-
-static int chunk_logits(struct zinf_frame *f, const struct head *h, const struct chunk *k)
-{
-    struct zinf_matmul args = {
-        .m = k->count,
-        .n = (int64_t)table_of(f, k)->rows,
-        .k = h->hidden,
-        .a = norm_row(f, h, k->first),
-        .b = head_rows_of(f, h, k->unit - f->stage->units.n),
-        .c = k->logits,
-        .alpha = h->scale,
-        .bias = bias_of(f, k),
-        .a_dtype = f->compute->dtype,
-        .b_dtype = f->compute->dtype,
-        .c_dtype = ZINF_DTYPE_F32,
-        .trans_b = true,
-        .lda = h->hidden,
-        .ldb = h->hidden,
-        .ldc = h->tile_rows,
-        .few_rows = f->compute->decoding != NULL,
-    };
-    return frame_matmul(f, &args);
-}
-
 static int chunk_statistics(struct zinf_frame *f, const struct head *h, const struct chunk *k)
 {
-    struct zinf_cross_entropy args = loss_args(f, h, k);
-    int code = chunk_logits(f, h, k);
+    struct zinf_cross_entropy args = head_loss_args(f, h, k);
+    int code = head_logits(f, h, k);
+    if (is_cut(f))
+        head_use_own(f, h, k, &args);
     return code ? code : frame_loss(f, FRAME_LOSS_UPDATE, &args);
 }
 
@@ -136,78 +60,64 @@ static int chunk_statistics(struct zinf_frame *f, const struct head *h, const st
 static int chunk_input_gradient(struct zinf_frame *f, const struct head *h, const struct chunk *k,
                                 bool first_tile)
 {
-    struct zinf_matmul args = {
-        .m = k->count,
-        .n = h->hidden,
-        .k = (int64_t)table_of(f, k)->rows,
-        .a = k->logits,
-        .b = head_rows_of(f, h, k->unit - f->stage->units.n),
-        .a_dtype = h->d_dtype,
-        .b_dtype = f->compute->dtype,
-        .c_dtype = ZINF_DTYPE_F32,
-        .lda = h->d_ld,
-        .ldb = h->hidden,
-        .ldc = h->hidden,
-        .alpha = h->scale,
-        .beta = first_tile && !f->d_in_adds[0] ? 0 : 1,
-    };
+    const float beta = first_tile && !f->d_in_adds[0] ? 0 : 1;
     if (!f->d_in[0])
         return 0;
-    args.c = (float *)f->d_in[0] + (f->queue ? k->first * h->hidden : 0);
-    return frame_matmul(f, &args);
+    float *out = (float *)f->d_in[0] + (f->queue ? k->first * h->hidden : 0);
+    return (is_cut(f) ? head_sum_input : head_input_product)(f, h, k, out, beta);
 }
 
-static int chunk_table_gradient(struct zinf_frame *f, const struct head *h, const struct chunk *k)
+/* Does it for the chunk, or for the part of it that each shard has. */
+static int each_part(struct zinf_frame *f, const struct head *h, const struct chunk *k,
+                     int (*act)(struct zinf_frame *, const struct head *, const struct chunk *))
 {
-    struct zinf_matmul args = {
-        .m = (int64_t)table_of(f, k)->rows,
-        .n = h->hidden,
-        .k = k->count,
-        .a = k->logits,
-        .b = norm_row(f, h, k->first),
-        .c = frame_grad(f, k->unit, 0),
-        .a_dtype = h->d_dtype,
-        .b_dtype = f->compute->dtype,
-        .c_dtype = ZINF_DTYPE_F32,
-        .trans_a = true,
-        .lda = h->d_ld,
-        .ldb = h->hidden,
-        .ldc = h->hidden,
-        .alpha = h->scale,
-        .beta = k->first ? 1 : 0,
-    };
-    return args.c ? frame_matmul(f, &args) : 0;
+    int code = is_cut(f) ? 0 : act(f, h, k);
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
+        const struct chunk part = head_shard_chunk(f, k, i);
+        code = part.cols ? act(f, h, &part) : 0;
+    }
+    return code;
 }
 
-/* logits to gradients in place; the input's gradient and the tile's take their shares. */
+/* Logits to gradients in place. */
+static int chunk_slopes(struct zinf_frame *f, const struct head *h, const struct chunk *k)
+{
+    struct zinf_cross_entropy loss = head_loss_args(f, h, k);
+    return frame_loss(f, FRAME_LOSS_BACKWARD, &loss);
+}
+
+/* These; the input's gradient and the tile's take their shares. */
 static int chunk_backward(struct zinf_frame *f, const struct head *h, const struct chunk *k,
                           bool first_tile)
 {
-    struct zinf_cross_entropy loss = loss_args(f, h, k);
-    int code = frame_loss(f, FRAME_LOSS_BACKWARD, &loss);
+    int code = each_part(f, h, k, chunk_slopes);
     if (!code)
         code = chunk_input_gradient(f, h, k, first_tile);
-    return code ? code : chunk_table_gradient(f, h, k);
+    return code ? code : each_part(f, h, k, head_table_gradient);
 }
 
 /* The chunk from row `first` on, against the tile'th of those at hand. */
 static struct chunk chunk_at(const struct zinf_frame *f, const struct head *h, int64_t first,
                              uint32_t tile)
 {
+    const uint32_t unit = f->stage->units.n + tile;
     int64_t left = frame_rows(f) - first;
     return (struct chunk){
         .first = first,
         .count = left < h->chunk_rows ? left : h->chunk_rows,
-        .unit = f->stage->units.n + tile,
+        .unit = unit,
         .logits = head_at(h->logits, (int64_t)tile * h->chunk_rows * h->tile_rows),
+        .cols = (int64_t)frame_unit(f, unit)->tensors[0].rows,
     };
 }
 
 /* Start or finish, for all rows at once. */
 static int all_rows(struct zinf_frame *f, const struct head *h, enum frame_loss call)
 {
-    struct chunk all = {.count = frame_rows(f), .unit = f->stage->units.n};
-    struct zinf_cross_entropy args = loss_args(f, h, &all);
+    struct chunk all = {.count = frame_rows(f), .unit = f->stage->units.n, .cols = 1};
+    struct zinf_cross_entropy args = head_loss_args(f, h, &all);
+    if (is_cut(f) && call == FRAME_LOSS_START)
+        return head_start_shards(f, h);
     return frame_loss(f, call, &args);
 }
 
@@ -219,11 +129,14 @@ static int forward(struct zinf_frame *f)
         code = head_make_units(f, &h, 1);
     for (int64_t first = 0; !code && first < frame_rows(f); first += h.chunk_rows) {
         struct chunk k = chunk_at(f, &h, first, 0);
-        code = chunk_statistics(f, &h, &k);
+        code = each_part(f, &h, &k, chunk_statistics);
     }
     if (code || f->visit + 1 < f->n_visits)
         return code;
-    return all_rows(f, &h, FRAME_LOSS_FINISH);
+    const struct chunk all = {.count = frame_rows(f)};
+    if (is_cut(f))
+        code = head_join_shards(f, &h, &all);
+    return code ? code : all_rows(f, &h, FRAME_LOSS_FINISH);
 }
 
 static int backward(struct zinf_frame *f)
@@ -234,7 +147,7 @@ static int backward(struct zinf_frame *f)
         code = head_make_units(f, &h, 1);
     for (int64_t first = 0; !code && first < frame_rows(f); first += h.chunk_rows) {
         struct chunk k = chunk_at(f, &h, first, 0);
-        code = chunk_logits(f, &h, &k);
+        code = each_part(f, &h, &k, head_logits);
         if (!code)
             code = chunk_backward(f, &h, &k, f->visit == 0);
     }
@@ -253,8 +166,11 @@ static int whole(struct zinf_frame *f)
     for (int64_t first = 0; !code && first < frame_rows(f); first += h.chunk_rows) {
         for (uint32_t t = 0; !code && t < n_tiles; t++) {
             struct chunk k = chunk_at(f, &h, first, t);
-            code = chunk_statistics(f, &h, &k);
+            code = each_part(f, &h, &k, chunk_statistics);
         }
+        const struct chunk rows = chunk_at(f, &h, first, 0);
+        if (!code && is_cut(f))
+            code = head_join_shards(f, &h, &rows);
         for (uint32_t t = 0; !code && t < n_tiles; t++) {
             struct chunk k = chunk_at(f, &h, first, t);
             code = chunk_backward(f, &h, &k, t == 0);
@@ -279,14 +195,15 @@ static int row(struct zinf_frame *f)
         .count = f->n_rows ? f->n_rows : 1,
         .unit = f->stage->units.n,
         .logits = f->out[0],
+        .cols = (int64_t)frame_unit(f, f->stage->units.n)->tensors[0].rows,
     };
     head_take_units(f, &h, 1);
     int code = head_make_units(f, &h, 1);
     if (!code)
-        code = chunk_logits(f, &h, &k);
+        code = head_logits(f, &h, &k);
     if (code || s->softcap == 0)
         return code;
-    uint64_t n = (uint64_t)((k.count - 1) * s->tile_rows) + table_of(f, &k)->rows;
+    uint64_t n = (uint64_t)((k.count - 1) * s->tile_rows) + head_table_of(f, &k)->rows;
     return frame_softcap(f, k.logits, s->softcap, n);
 }
 

@@ -5,7 +5,7 @@
 #ifndef ZINF_STAGE_HEAD_H
 #define ZINF_STAGE_HEAD_H
 
-#include "model/stages/stages.h"
+#include "model/shards.h"
 
 /* What all tiles and chunks of a call share. */
 struct head {
@@ -16,6 +16,11 @@ struct head {
     float scale;                     /* of the logits; 0: 1 */
     float *max, *sum, *target_logit; /* [rows] */
     float *logit_sum;                /* [rows], where labels are smoothed */
+    /* Of each of the graph's shards by itself: [shards][rows]; NULL while measuring, and where the
+     * model is not cut. */
+    struct {
+        float *max, *sum, *target_logit, *logit_sum;
+    } own;
     struct zinf_objective objective;
     float *logits; /* [tiles at hand][chunk_rows][tile_rows] */
     bool unit_rows;
@@ -23,11 +28,51 @@ struct head {
     float *rstd; /* [tiles at hand][tile_rows] */
 };
 
+/* One chunk of rows [first, first + count) against one tile, or the rows of a shard in it. */
+struct chunk {
+    int64_t first, count;
+    uint32_t unit;
+    float *logits;      /* [count][tile_rows], from the first column on */
+    int64_t skip, cols; /* rows of the tile's tensor in front of those that it is against; these */
+    uint32_t shard;
+};
+
 /* An offset into an array that is not there while measuring. */
 static inline float *head_at(float *array, int64_t index)
 {
     return array ? array + index : NULL;
 }
+
+/* ---- stage_head_chunks.c ---- */
+
+/* Whether what it makes is the loss itself, and no value that a later stage makes a loss of. */
+bool head_makes_loss(const struct zinf_frame *f);
+const struct zinf_tensor *head_table_of(const struct zinf_frame *f, const struct chunk *k);
+int head_logits(struct zinf_frame *f, const struct head *h, const struct chunk *k);
+int head_table_gradient(struct zinf_frame *f, const struct head *h, const struct chunk *k);
+
+struct zinf_cross_entropy head_loss_args(const struct zinf_frame *f, const struct head *h,
+                                         const struct chunk *k);
+/* out = beta out + the gradient at the head's input that the chunk's logits have, those of k's
+ * columns, at rows [first, first + count). */
+int head_input_product(struct zinf_frame *f, const struct head *h, const struct chunk *k,
+                       float *out, float beta);
+
+/* ---- stage_head_shards.c: a vocabulary that is cut ---- */
+
+void head_take_shards(struct zinf_frame *f, struct head *h,
+                      void *(*take)(struct zinf_frame *, uint64_t));
+/* The part of a whole tile's chunk that a shard has; cols may be 0. */
+struct chunk head_shard_chunk(const struct zinf_frame *f, const struct chunk *k, uint32_t shard);
+int head_start_shards(struct zinf_frame *f, const struct head *h);
+/* The statistics of a shard in place of those of all. */
+void head_use_own(const struct zinf_frame *f, const struct head *h, const struct chunk *k,
+                  struct zinf_cross_entropy *args);
+/* What all shards' statistics make together, for the rows of k. */
+int head_join_shards(struct zinf_frame *f, const struct head *h, const struct chunk *k);
+/* out = beta out + the sum over shards of head_input_product. */
+int head_sum_input(struct zinf_frame *f, const struct head *h, const struct chunk *k, float *out,
+                   float beta);
 
 /* ---- stage_head_units.c: rows divided by their norm ---- */
 

@@ -24,6 +24,10 @@
  * and behind all of them
  *   balance    a loss by what experts have had in all layers, a part for every sample. in: that
  *
+ * In a model that is cut for tensor parallel (zinf_shards) the place of a block has
+ *   shards  the same sums, shard by shard: heads and feed-forward columns of a shard by themselves,
+ *           and the products behind them as a sum over shards. in, out: as a block's
+ *
  * Encoders, and decoders that read one:
  *   layer   attention that may look both ways, perhaps attention to another sequence, feed-forward;
  *           a norm in front of each, or behind each sum. in: x, then what its attentions name;
@@ -48,7 +52,7 @@
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
     zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
     zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
-    zinf_stage_convolution, zinf_stage_project, zinf_stage_preference;
+    zinf_stage_convolution, zinf_stage_project, zinf_stage_preference, zinf_stage_shards;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -290,6 +294,12 @@ struct part_entry {
         void *y; /* the product, or in backward its gradient */
     } products[2];
 };
+/* What the products take: in scratch where it is not x itself; and from its gradient d_rows the
+ * gradient at x, which is added to d_x. */
+int part_rows(struct zinf_frame *f, const struct part_entry *entry, const void *x,
+              const void **rows);
+int part_rows_backward(struct zinf_frame *f, const struct part_entry *entry, const void *x,
+                       const void *d_rows, void *d_x);
 int part_enter(struct zinf_frame *f, const struct part_entry *entry, const void *x);
 /* Gradients of the weights; adds the gradient at x to d_x. */
 int part_enter_backward(struct zinf_frame *f, const struct part_entry *entry, const void *x,
@@ -309,6 +319,9 @@ struct part_exit {
 /* in [rows][columns of linear]. again: only what is kept is made. */
 int part_leave(struct zinf_frame *f, const struct part_exit *exit, const void *in, const void *x,
                void *y, bool again);
+/* The end of that alone: y = x + dropout(branch). */
+int part_add_branch(struct zinf_frame *f, const struct part_exit *exit, const void *branch,
+                    const void *x, void *y);
 /* *out: the gradient at linear's result: d_y itself, or in scratch. */
 int part_leave_backward(struct zinf_frame *f, const struct part_exit *exit, const void *d_y,
                         const void **out);
@@ -334,6 +347,14 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
 /* Up to qkv, where there are no relative positions. */
 struct part_entry attention_entry(const struct attention_spec *s,
                                   const struct attention_kept *kept);
+struct part_exit attention_exit(const struct attention_spec *s, const struct attention_kept *kept);
+/* From qkv to what the last product takes, kept->out, and from the gradient of that to d_qkv, the
+ * gradient of the entry's product. Backward gives scratch back as far as `mark`. */
+int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
+                     const struct attention_kept *kept);
+int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
+                              const struct attention_kept *kept, const void *d_out, void *d_qkv,
+                              uint64_t mark);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);
@@ -388,6 +409,12 @@ int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp
                 const void *x, void *y, bool again);
 int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp_kept *kept,
                  const void *d_y, void *d_up);
+struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept);
+/* What the last product takes, from up. Backward: d_up from the gradient of that, which is in act,
+ * or in d_up where there is no gate; act receives the activation again. */
+int mlp_activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up, void *act);
+int mlp_activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
+                          void *d_up, void *act);
 uint64_t mlp_entry_bytes(const struct zinf_frame *f, const struct mlp_spec *s);
 
 #endif

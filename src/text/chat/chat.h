@@ -68,6 +68,7 @@ enum zinf_format {
     /* prompt, completion, label: whether that is what is wanted. Samples rotate (samples.h). */
     ZINF_FORMAT_UNPAIRED,
     ZINF_FORMAT_GDGPT, /* type: pretrain, instruct, conversation, conver_has_api or ref_qa */
+    ZINF_FORMAT_IDS,   /* input_ids, labels?, attention_mask?: rows that are tokenised already */
     ZINF_FORMATS,
 };
 const char *zinf_format_name(enum zinf_format format); /* "stream", "text", "alpaca", ... */

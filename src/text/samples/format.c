@@ -12,7 +12,8 @@
 #define RULES 2 /* changes whenever rows become samples in another way */
 
 static const char *const names[ZINF_FORMATS] = {
-    "stream", "text", "alpaca", "sharegpt", "messages", "prompt", "preference", "unpaired", "gdgpt",
+    "stream", "text",       "alpaca",   "sharegpt", "messages",
+    "prompt", "preference", "unpaired", "gdgpt",    "ids",
 };
 
 const char *zinf_format_name(enum zinf_format format)
@@ -64,6 +65,8 @@ static int see_row(void *handle, const cJSON *row, long line)
         return SEEN;
     if (is_gdgpt(row))
         *format = ZINF_FORMAT_GDGPT;
+    else if (cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(row, "input_ids")))
+        *format = ZINF_FORMAT_IDS;
     else if (cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(row, "messages")))
         *format = ZINF_FORMAT_MESSAGES;
     else if (cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(row, "conversations")))
@@ -141,6 +144,7 @@ static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
         [ZINF_FORMAT_PREFERENCE] = format_take_chosen,
         [ZINF_FORMAT_UNPAIRED] = format_take_single,
         [ZINF_FORMAT_GDGPT] = format_take_gdgpt,
+        [ZINF_FORMAT_IDS] = format_take_ids,
     };
     struct zinf_format_recipe *r = arg;
     return take_by(r, by_format[r->options.format], row, sample);
@@ -162,7 +166,7 @@ static uint64_t key_of(const struct zinf_format_recipe *r)
     const struct zinf_format_options *o = &r->options;
     uint64_t hash =
         RULES + 256 * (uint64_t)o->format + o->train_on_prompt + 2 * o->margins + 4 * o->bare;
-    hash = hash_text(hash, r->end);
+    hash = hash_text(hash, r->end ? r->end : "");
     hash = hash_text(hash, o->text_column ? o->text_column : "text");
     if (r->chat) {
         hash = hash_text(hash, zinf_chat_name(r->chat));
@@ -178,7 +182,7 @@ static int find_chat(struct zinf_format_recipe *r)
     r->chat = o->chat;
     if (o->chat || o->format == ZINF_FORMAT_TEXT || o->format == ZINF_FORMAT_PROMPT ||
         o->format == ZINF_FORMAT_PREFERENCE || o->format == ZINF_FORMAT_UNPAIRED ||
-        o->format == ZINF_FORMAT_GDGPT)
+        o->format == ZINF_FORMAT_GDGPT || o->format == ZINF_FORMAT_IDS)
         return 0;
     if (o->format != ZINF_FORMAT_ALPACA)
         return zinf_fail(-EINVAL,
@@ -224,7 +228,7 @@ int zinf_format_open(struct zinf_format_recipe **out, const struct zinf_format_o
         return zinf_fail(-ENOMEM, "no memory for a recipe");
     r->options = *options;
     int code = find_chat(r);
-    if (!code)
+    if (!code && options->format != ZINF_FORMAT_IDS)
         code = find_ends(r);
     if (code) {
         zinf_format_close(r);

@@ -57,6 +57,7 @@ int format_take_answer(struct zinf_format_recipe *r, const struct format_answer 
                        struct zinf_sample *sample, size_t *first);
 void format_count_from(struct zinf_sample *sample, size_t first);
 int format_take_gdgpt(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
+int format_take_ids(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample);
 
 /* format_python.c: a value as Python's repr() writes it, and as json.dumps(indent=2,
  * ensure_ascii=False) does. */

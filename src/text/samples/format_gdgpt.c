@@ -5,8 +5,6 @@
  */
 #include "text/samples/format.h"
 
-#include <stdlib.h>
-
 static const char instruct_head[] =
     "Below is an instruction that describes a task, paired with an input that provides further "
     "context. Write a response that appropriately completes the request.\n\n";

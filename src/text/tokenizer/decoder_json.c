@@ -1,8 +1,6 @@
 /* decoder_json: the "decoder" of a tokenizer.json. */
 #include "text/tokenizer/tokenizer_json.h"
 
-#include <stdlib.h>
-
 static int read_text(char **out, const cJSON *json, const char *what, const char *key,
                      const char *otherwise)
 {

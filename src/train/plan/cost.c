@@ -38,10 +38,14 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
     const uint32_t group = (uint32_t)op->arg;
-    if (!(op->flags & OP_PACKED) || !p->variant.packs)
-        return work;
-    return op->kind == OP_UPDATE ? work + PLAN_PACK_WORK * (double)p->setup->state_bytes[group]
-                                 : work * rule_packed_share(p->setup, group);
+    const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
+    for (int what = 0; what < ZINF_PACKABLES; what++) {
+        const struct rule_thing t = {p->setup, (enum zinf_packable)what, group};
+        if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
+            work = op->kind == OP_UPDATE ? work + PLAN_PACK_WORK * (double)rule_plain_bytes(&t)
+                                         : work * rule_packed_share(&t);
+    }
+    return work;
 }
 
 void plan_cost(const struct plan *p, struct zinf_op *op)

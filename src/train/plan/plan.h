@@ -1,7 +1,7 @@
 /*
  * plan: what is where, decided before anything is taken. A plan is a function of a setup and a
  * variant and of nothing else: a training, an estimate and the search for the best variant all make
- * theirs by plan_make, and from the same facts it makes the same bytes. It is a *choice* (how far
+ * theirs by plan_make, and from the same facts it makes the same bytes. It is *amounts* (how far
  * to look ahead, which blocks keep their activations, ...), the *lines* of memory that follow from
  * it, with their places in the device's and the host's arena, and the programs of a step
  * (step/step.h builds them).
@@ -20,11 +20,12 @@
 
 #define MAX_LOOK_AHEAD 16
 #define MAX_STATE_SLOTS 16
-#define GRAD_STAGINGS 3 /* gradients on their way to or from their sum, on the host */
-#define X_SLOTS 4       /* values on the device that live elsewhere, at least */
-#define X_STAGINGS 3    /* and on their way between it and the drive */
-#define FILE_STAGINGS 2 /* units as files have them, on their way from these */
-#define CACHE_SLOTS 2   /* caches of stages on the device that live elsewhere */
+#define GRAD_STAGINGS 3   /* gradients on their way to or from their sum, on the host */
+#define X_SLOTS 4         /* values on the device that live elsewhere, at least */
+#define X_STAGINGS 3      /* and on their way between it and the drive */
+#define FILE_STAGINGS 2   /* units as files have them, on their way from these */
+#define PACKED_STAGINGS 4 /* sub-groups as a drive has them, on their way */
+#define CACHE_SLOTS 2     /* caches of stages on the device that live elsewhere */
 
 /* How much of each thing the budgets take. */
 struct amounts {
@@ -52,7 +53,7 @@ struct variant {
     bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
     bool device_adds;    /* sums of gradients that are kept in RAM are added to on the device */
     bool x_on_host;      /* values between stages are in RAM even if the device has room for them */
-    bool packs;          /* state on the drive is packed */
+    enum packing packs;  /* what of the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
     int device_states;   /* and so many quarters of the units' optimizer state */
@@ -60,7 +61,7 @@ struct variant {
     int host_states; /* the host budget so many quarters, at most, of the states it has room for */
 };
 
-#define WAY_SORTS 4096 /* of homes, by all that ways go by: plan_places.c */
+#define WAY_SORTS 16384 /* of homes, by all that ways go by: plan_places.c */
 /* What is known of a unit's ways before any is made. */
 struct way {
     bool fetched; /* its parameters come to the device before use */
@@ -76,8 +77,8 @@ struct places {
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
-        h_param_staging, h_files, h_grad_staging, h_tiles, h_transfer, h_background, h_squares,
-        h_lists, h_choice;
+        h_param_staging, h_files, h_packed, h_packed_grads, h_grad_staging, h_tiles, h_transfer,
+        h_background, h_squares, h_lists, h_choice;
 };
 
 struct trainer_sizes {
@@ -112,7 +113,7 @@ struct plan {
     struct zinf_store *counted; /* extents alone */
     struct zinf_ledger *ledger;
     struct amounts amounts;
-    bool filling; /* while the choice is made: fitting is to leave the system its part of RAM */
+    bool filling; /* while amounts are sought: fitting is to leave the system its part of RAM */
     struct places at;
     struct trainer_sizes sizes;
     char *device_base, *host_base;
@@ -160,10 +161,19 @@ static inline bool goes_once(const struct plan *p)
 {
     return p->itinerary.together == p->setup->n_micro;
 }
-/* What it takes to unpack a sub-group's state. */
-static inline uint64_t plan_packed_bytes(const struct plan *p)
+/* What it takes to unpack a sub-group's state, parameters or gradient. */
+static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packable what)
 {
-    return p->variant.packs ? setup_packed_bytes(p->setup) : 0;
+    return p->variant.packs >= packing_of(what) ? setup_packed_bytes(p->setup, what) : 0;
+}
+/* Where it is unpacked for an update: the three are behind each other. ZINF_PACKABLES: their size.
+ */
+static inline uint64_t plan_unpacked_at(const struct plan *p, enum zinf_packable what)
+{
+    uint64_t offset = 0;
+    for (int before = 0; before < (int)what; before++)
+        offset += plan_packed_bytes(p, (enum zinf_packable)before);
+    return offset;
 }
 /* Before any plan is made: whether steps outlive the process where the configuration leaves it
  * open. They do where RAM takes none of the state that would have to be on the drive. */
@@ -174,12 +184,12 @@ const char *plan_lost_text(const struct plan *p, char text[static 256]);
 const char *plan_filled_text(const struct plan *p, char text[static 256]);
 /* What points into the arenas, from device_base and host_base. */
 void plan_place(struct plan *p);
-/* Bytes of an update that take as long as a byte of state to be unpacked and packed: with AVX2 and
+/* Bytes of an update that take as long as a byte to be unpacked and packed: with AVX2 and
  * AVX-512 about 0.2 ns on a core (BENCHMARKS.md) that updates 6 GB/s. */
 #define PLAN_PACK_WORK 1.3
 /* What an operation has to do, in the flops or bytes that its kind's rate counts. */
 double plan_work(const struct plan *p, const struct zinf_op *op);
-/* The ledger by tier with budgets, and one line on each choice. */
+/* The ledger by tier with budgets, and one line on each amount. */
 int plan_print(const struct plan *p, FILE *out);
 
 /* Device slots of their own: bytes of the first n units in that order; a unit's, and its offset. */

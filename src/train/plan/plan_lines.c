@@ -1,4 +1,4 @@
-/* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
+/* plan_lines: the memory that amounts take beside the units' homes, a line for each purpose. */
 #include "train/plan/lines.h"
 
 #include <math.h>
@@ -181,6 +181,16 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
              ? FILE_STAGINGS * zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN)
              : 0,
          &at->h_files},
+        {"packed parameters on their way", "zinf.pack",
+         has_waypoint(p->waypoints, PACKED_STAGING)
+             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
+             : 0,
+         &at->h_packed},
+        {"packed gradients on their way", "zinf.pack",
+         has_waypoint(p->waypoints, GRAD_PACKED)
+             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_GRAD)
+             : 0,
+         &at->h_packed_grads},
         {"gradient staging", NULL, GRAD_STAGINGS * s->grad_staging, &at->h_grad_staging},
         {"sub-groups under way", "zero_optimization.sub_group_size",
          way_has_tile(p->waypoints) ? (uint64_t)c->state_slots * s->tile : 0, &at->h_tiles},
@@ -212,8 +222,8 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
         {"rows of a call", NULL, row_bytes(p), &at->h_rows},
         {"keys and values", cache_hint, c->host_cache ? w->cache_bytes : 0, &at->h_cache},
         {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},
-        {"unpacked state", "zinf.pack",
-         has_waypoint(p->waypoints, STATE_TILE) ? plan_packed_bytes(p) : 0, &at->h_unpacked},
+        {"an unpacked sub-group", "zinf.pack",
+         way_has_tile(p->waypoints) ? plan_unpacked_at(p, ZINF_PACKABLES) : 0, &at->h_unpacked},
         {"activations between stages", "zinf.activation_device",
          backward && p->x_tier == ZINF_TIER_HOST
              ? (uint64_t)p->itinerary.live * w->all_leaving_bytes

@@ -1,5 +1,5 @@
 /*
- * plan_places: the home of every unit by a choice, what the homes take, and what they ask for
+ * plan_places: the home of every unit by the amounts, what the homes take, and what they ask for
  * beside them.
  */
 #include "train/plan/lines.h"
@@ -82,7 +82,7 @@ uint32_t x_slots(const struct plan *p)
     return slots + (goes_together(p) ? others * (uint32_t)p->itinerary.together : 0);
 }
 
-/* Bytes of things whose size does not depend on the choice. */
+/* Bytes of things whose size does not depend on the amounts. */
 void plan_measure(struct plan *p)
 {
     struct trainer_sizes *s = &p->sizes;
@@ -110,7 +110,8 @@ void plan_measure(struct plan *p)
     }
     s->grad_slot = trained * sizeof(float);
     s->beside_slot = beside * sizeof(float);
-    s->tile_state = zinf_align_up(group * width, ZINF_MEMORY_ALIGN);
+    uint64_t packed = plan_packed_bytes(p, ZINF_PACKABLE_PARAM);
+    s->tile_state = zinf_align_up(packed ? packed : group * width, ZINF_MEMORY_ALIGN);
     s->tile_grad = s->tile_state + state;
     s->tile_most = s->tile_grad + group * sizeof(float);
     s->link = p->variant.by_link && has_backward(p->setup)
@@ -118,7 +119,8 @@ void plan_measure(struct plan *p)
                                             (trained > beside ? trained : beside) /
                                                 data_axis(p->setup)->world)
                   : 0;
-    s->transfer = source_memory_bytes(p->setup) + 2 * plan_packed_bytes(p);
+    s->transfer =
+        source_memory_bytes(p->setup) + (p->variant.packs ? source_packed_bytes(p->setup) : 0);
 }
 
 static bool is_layer(const struct plan *p, uint32_t unit)
@@ -148,7 +150,7 @@ static bool has_host_pair(const struct plan *p, uint32_t unit, const struct amou
     return is_layer(p, unit) ? !is_to_wait(p, unit, p->setup->walk.n_layers - n) : c->all_pairs;
 }
 
-/* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last,
+/* By offload_optimizer.ratio and the amounts. The gradients of the first units are complete last,
  * and the next forward needs these first: there the device, which has them at hand, spares most
  * waiting. The tiles of a sweep stay together; where they are more than the ratio leaves, layers go
  * without. A device that the CPU cannot read has the parameters too, which take little beside the
@@ -228,7 +230,7 @@ static void set_way(struct plan *p, uint32_t unit)
     bool several = has_several(p, unit);
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
-                       eager << 4 | home->backed << 5)
+                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7)
             << 6;
     uint32_t *waypoints = &p->waypoints_of[sort];
     if (!*waypoints)
@@ -270,7 +272,12 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->generations = generations_of(p, u, c);
         home->backed = p->setup->durable && p->setup->param_tier == ZINF_TIER_DRIVE &&
                        home->param == ZINF_TIER_HOST && unit_trains(p->setup, u);
+        home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
+                       home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
+                       (p->travel.sliced || !p->travel.several);
         home->keeps_grad = keeps_grad(p, u);
+        home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&
+                           home->grad == ZINF_TIER_DRIVE && home->state != ZINF_TIER_DEVICE;
         set_way(p, u);
         p->waypoints |= p->ways[u].waypoints;
     }

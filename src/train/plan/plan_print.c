@@ -173,7 +173,10 @@ int plan_print(const struct plan *p, FILE *out)
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
                 c->look_ahead, n_fetched(p, c->n_own), n_fetched(p, (int)s->n_units));
     if (p->variant.packs)
-        fprintf(out, "plan: optimizer state on the drive is packed\n");
+        fprintf(out, "plan: %s on the drive %s packed\n",
+                p->variant.packs == PACK_ALL ? "parameters, gradients and optimizer state"
+                                             : "optimizer state",
+                p->variant.packs == PACK_ALL ? "are" : "is");
     if (n_device_updates(p) > 0)
         fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
                 s->n_units);

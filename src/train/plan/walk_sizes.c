@@ -183,6 +183,12 @@ static int give_slots(struct walk *w)
 
 /* ---- units ---- */
 
+/* How often the stage contributes to the gradient of a unit at hand. */
+static uint32_t turns_of(const struct zinf_stage *stage)
+{
+    return stage->choice.n ? 1 : zinf_stage_visits(stage);
+}
+
 /* A layer's unit is at hand in one stage, which recomputes, or is one that rows choose, and is
  * nowhere else. */
 static void find_layers(struct walk *w)
@@ -192,7 +198,7 @@ static void find_layers(struct walk *w)
         const struct zinf_stage *stage = &g->stages[s];
         for (uint32_t i = 0; i < stage->units.n; i++) {
             struct walk_unit *unit = &w->units[stage->units.at[i]];
-            unit->uses += zinf_stage_visits(stage);
+            unit->uses += turns_of(stage);
             unit->layer = stage->ops->recomputes ? s : WALK_NONE;
         }
         for (uint32_t i = 0; i < stage->sweep.n; i++) {
@@ -248,7 +254,7 @@ static void find_order(struct walk *w)
         for (uint32_t s = 0; g->units[u].trained && w->units[u].uses > 1 && s < g->n_stages; s++) {
             const struct zinf_stage *stage = &g->stages[s];
             if (w->stages[s].differentiates && !w->stages[s].runs_last)
-                n += count(&stage->units, u) * zinf_stage_visits(stage) + count(&stage->sweep, u);
+                n += count(&stage->units, u) * turns_of(stage) + count(&stage->sweep, u);
         }
         w->order_counts = n > 1;
     }

@@ -45,12 +45,15 @@ struct travel travel_of(const struct setup *s, bool by_link, bool device_adds)
 
 /* ---- parameters to the device ---- */
 
-/* Off the drive to `to`; what the model's folder has, put together there by the CPU. */
+/* Off the drive to `to`; what the model's folder has, or the drive in fewer bytes, by the CPU. */
 static void read_in(struct legs *l, const struct zinf_home *home, struct end to)
 {
     if (home->in_files) {
         go(l, ZINF_LANE_READ, OP_READ, END(FILE_STAGING, WHOLE));
         go(l, ZINF_LANE_HOST, OP_ASSEMBLE, to);
+    } else if (home->packed) {
+        go(l, ZINF_LANE_READ, OP_READ, END(PACKED_STAGING, to.portion));
+        go(l, ZINF_LANE_HOST, OP_UNPACK, to);
     } else {
         go(l, ZINF_LANE_READ, OP_READ, to);
     }
@@ -59,7 +62,7 @@ static void read_in(struct legs *l, const struct zinf_home *home, struct end to)
 /* Units that this rank has whole. */
 static void fetch_whole(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
-    enum actor writer = home->in_files ? BY_CPU : BY_DRIVE;
+    enum actor writer = home->in_files || home->packed ? BY_CPU : BY_DRIVE;
     enum waypoint to = t->reach[writer][ON_DEVICE] ? PARAM_SLOT : PARAM_STAGING;
     if (home->param == ZINF_TIER_DRIVE)
         read_in(l, home, END(to, WHOLE));
@@ -89,7 +92,8 @@ static void fetch_by_pull(struct legs *l, const struct zinf_home *home)
 static void fetch_by_cpu(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
     bool on_drive = home->param == ZINF_TIER_DRIVE;
-    bool there = t->reach[BY_CPU][ON_DEVICE] && (!on_drive || t->reach[BY_DRIVE][ON_DEVICE]);
+    bool there =
+        t->reach[BY_CPU][ON_DEVICE] && (!on_drive || home->packed || t->reach[BY_DRIVE][ON_DEVICE]);
     enum waypoint to = there ? PARAM_SLOT : PARAM_STAGING;
     if (on_drive)
         read_in(l, home, END(to, SLICE));
@@ -201,6 +205,13 @@ static void sum_on_device(struct legs *l, const struct travel *t, struct turn tu
         to_host(l, t, ALONE, false);
 }
 
+static void write_sum(struct legs *l, const struct zinf_home *home)
+{
+    if (home->packs_grad)
+        go(l, ZINF_LANE_HOST, OP_PACK, END(GRAD_PACKED, ALONE));
+    go(l, ZINF_LANE_WRITE, OP_WRITE, END(GRAD_HOME, ALONE));
+}
+
 /* One contribution alone: kept, or used from where the CPU can read it. */
 static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf_home *home,
                        struct turn turn)
@@ -208,12 +219,12 @@ static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf
     bool in_ram = sums_on(home, ZINF_TIER_HOST) && !turn.eager;
     bool written = sums_on(home, ZINF_TIER_DRIVE) && !turn.eager;
     if (!in_ram || t->reach[BY_CPU][ON_DEVICE])
-        to_host(l, t, ALONE, written);
+        to_host(l, t, ALONE, written && !home->packs_grad);
     struct end at_hand = l->end;
     if (in_ram && l->end.place != GRAD_HOME)
         copy_out(l, END(GRAD_HOME, ALONE));
     else if (written)
-        go(l, ZINF_LANE_WRITE, OP_WRITE, END(GRAD_HOME, ALONE));
+        write_sum(l, home);
     if (!in_ram || t->reach[BY_CPU][ON_DEVICE])
         l->end = at_hand;
     norm_by_cpu(l, ZINF_LANE_HOST);
@@ -221,18 +232,23 @@ static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf
 
 /* On the drive a sum is read, added to and written back; the first is only written, the last only
  * read. */
-static void sum_on_drive(struct legs *l, const struct travel *t, struct turn turn)
+static void sum_on_drive(struct legs *l, const struct travel *t, const struct zinf_home *at,
+                         struct turn turn)
 {
     struct end home = END(GRAD_HOME, ALONE), sum = END(SUM_STAGING, ALONE), grad = l->end;
+    l->end = home;
+    if (!turn.first && at->packs_grad)
+        go(l, ZINF_LANE_READ, OP_READ, END(GRAD_PACKED, ALONE));
     if (!turn.first)
-        leg(l, ZINF_LANE_READ, OP_READ, home, sum);
+        go(l, at->packs_grad ? ZINF_LANE_HOST : ZINF_LANE_READ,
+           at->packs_grad ? OP_UNPACK : OP_READ, sum);
     l->end = grad;
-    to_host(l, t, ALONE, turn.first);
+    to_host(l, t, ALONE, turn.first && !at->packs_grad);
     if (!turn.first)
         go(l, ZINF_LANE_HOST, OP_GRAD_ADD, sum);
     struct end at_hand = l->end;
     if (!turn.last || !turn.eager)
-        go(l, ZINF_LANE_WRITE, OP_WRITE, home);
+        write_sum(l, at);
     l->end = at_hand;
     if (turn.last)
         norm_by_cpu(l, ZINF_LANE_HOST);
@@ -270,7 +286,7 @@ struct legs way_contribution(const struct travel *t, const struct zinf_home *hom
     else if (in_ram)
         sum_in_ram(&l, t, turn);
     else
-        sum_on_drive(&l, t, turn);
+        sum_on_drive(&l, t, home, turn);
     return l;
 }
 

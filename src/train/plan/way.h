@@ -22,16 +22,18 @@
 /* Where a leg begins or ends. Homes are where a thing lives, by the plan. */
 enum waypoint {
     PARAM_HOME,
-    PARAM_SLOT,    /* on the device, where stages read them */
-    PARAM_STAGING, /* in host memory, on the way there or to other ranks */
-    FILE_STAGING,  /* as the model's folder has them */
-    PARAM_BACKING, /* on the drive, for a restart alone */
-    PARAM_TILE,    /* host memory of a sub-group's update, in three parts */
+    PARAM_SLOT,     /* on the device, where stages read them */
+    PARAM_STAGING,  /* in host memory, on the way there or to other ranks */
+    FILE_STAGING,   /* as the model's folder has them */
+    PACKED_STAGING, /* as the drive has them packed, a sub-group at a time */
+    PARAM_BACKING,  /* on the drive, for a restart alone */
+    PARAM_TILE,     /* host memory of a sub-group's update, in three parts */
     STATE_HOME,
     STATE_TILE,
     GRAD_HOME,
     GRAD_SLOT,    /* on the device, where a stage makes it */
     GRAD_SLOT_2,  /* and one more there */
+    GRAD_PACKED,  /* in host memory, packed, a sub-group at a time */
     GRAD_STAGING, /* in host memory */
     SUM_STAGING,  /* and the sum that it is added to */
     GRAD_TILE,

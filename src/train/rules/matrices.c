@@ -2,44 +2,30 @@
  * matrices: Muon (Jordan et al., kellerjordan.github.io/posts/muon), as torch.optim.Muon has it:
  * the momentum of a whole matrix, made nearly orthogonal by five Newton-Schulz steps, is the
  * update. A matrix is what is one in the model's files: of a tensor of ours that several of these
- * make up, each is updated by itself.
+ * make up, each is updated by itself. NorMuon (arXiv 2510.05491) then divides each neuron's part of
+ * the update by the root of a running mean of its squares.
  *
  * With m rows and n columns, m <= n, a step is X <- a X + (b A + c A A) X where A = X X^T; of a
  * tall matrix A = X^T X stands on the right. All of it in fp32, by the host's products, so that the
  * bits are those of every placement.
  */
-#include "cpu_optim/optim.h"
-#include "train/rules/rules.h"
-#include "train/setup_rates.h"
+#include "train/rules/matrix.h"
 
 #include <math.h>
 
 #define NEWTON_SCHULZ_STEPS 5
 static const float a = 3.4445f, b = -4.775f, c = 2.0315f;
 static const float least_norm = 1e-7f;
+static const double least_root = 1e-10; /* NorMuon's epsilon, as its authors' code has it */
+static const double adam_rms = 0.2;     /* of AdamW's updates (arXiv 2502.16982) */
 
-struct matrix {
-    const struct rule_step *step;
-    const struct zinf_tensor *tensor;
-    const struct zinf_piece *piece;
-    uint64_t rows, cols, side; /* as they lie in the unit; the shorter of the two */
-    float *x, *y;              /* [rows][cols] */
-    float *gram, *square;      /* [side][side] */
-    double *sums;              /* [rows] */
-    struct zinf_queue *queue;
+struct momentum {
+    const struct matrix *of;
+    uint64_t side;        /* the shorter of both */
+    float *x, *y;         /* [rows][cols] */
+    float *gram, *square; /* [side][side] */
+    double *sums;         /* [rows] */
 };
-
-static uint64_t piece_rows(const struct zinf_piece *piece)
-{
-    return piece->rows.rows * piece->rows.count;
-}
-
-/* Row i of the matrix, in the unit's tensor. */
-static uint64_t flat_row(const struct zinf_piece *piece, uint64_t i)
-{
-    const struct zinf_row_map *map = &piece->rows;
-    return map->flat_first + i / map->rows * map->flat_stride + i % map->rows;
-}
 
 /* ---- workspace: x, y, gram, square, sums, and what a product needs ---- */
 
@@ -50,33 +36,22 @@ static uint64_t matrix_bytes(uint64_t rows, uint64_t cols)
     return zinf_align_up(floats * sizeof(float) + rows * sizeof(double), ZINF_MEMORY_ALIGN);
 }
 
-static struct zinf_matmul product(uint64_t m, uint64_t n, uint64_t k)
-{
-    return (struct zinf_matmul){.m = (int64_t)m,
-                                .n = (int64_t)n,
-                                .k = (int64_t)k,
-                                .a_dtype = ZINF_DTYPE_F32,
-                                .b_dtype = ZINF_DTYPE_F32,
-                                .c_dtype = ZINF_DTYPE_F32,
-                                .ldc = (int64_t)n};
-}
-
 /* X X^T or X^T X. */
-static struct zinf_matmul gram_of(const struct matrix *x)
+static struct zinf_matmul gram_of(const struct momentum *x)
 {
-    bool wide = x->rows <= x->cols;
-    struct zinf_matmul p = product(x->side, x->side, wide ? x->cols : x->rows);
+    bool wide = x->of->rows <= x->of->cols;
+    struct zinf_matmul p = rule_product(x->side, x->side, wide ? x->of->cols : x->of->rows);
     p.a = p.b = x->x;
     p.c = x->gram;
-    p.lda = p.ldb = (int64_t)x->cols;
+    p.lda = p.ldb = (int64_t)x->of->cols;
     p.trans_a = !wide;
     p.trans_b = wide;
     return p;
 }
 
-static struct zinf_matmul square_of(const struct matrix *x)
+static struct zinf_matmul square_of(const struct momentum *x)
 {
-    struct zinf_matmul p = product(x->side, x->side, x->side);
+    struct zinf_matmul p = rule_product(x->side, x->side, x->side);
     p.a = p.b = x->gram;
     p.c = x->square;
     p.lda = p.ldb = (int64_t)x->side;
@@ -85,28 +60,24 @@ static struct zinf_matmul square_of(const struct matrix *x)
 }
 
 /* The next X, in y. */
-static struct zinf_matmul next_of(const struct matrix *x)
+static struct zinf_matmul next_of(const struct momentum *x)
 {
-    bool wide = x->rows <= x->cols;
-    struct zinf_matmul p = product(x->rows, x->cols, x->side);
+    bool wide = x->of->rows <= x->of->cols;
+    struct zinf_matmul p = rule_product(x->of->rows, x->of->cols, x->side);
     p.a = wide ? x->square : x->x;
     p.b = wide ? x->x : x->square;
     p.c = x->y;
-    p.lda = (int64_t)(wide ? x->side : x->cols);
-    p.ldb = (int64_t)(wide ? x->cols : x->side);
+    p.lda = (int64_t)(wide ? x->side : x->of->cols);
+    p.ldb = (int64_t)(wide ? x->of->cols : x->side);
     return p;
 }
 
-static uint64_t products_bytes(struct zinf_device *cpu, uint64_t rows, uint64_t cols)
+static uint64_t products_bytes(const struct setup *s, uint64_t rows, uint64_t cols)
 {
-    const struct matrix x = {.rows = rows, .cols = cols, .side = rows < cols ? rows : cols};
+    const struct matrix of = {.rows = rows, .cols = cols};
+    const struct momentum x = {.of = &of, .side = rows < cols ? rows : cols};
     const struct zinf_matmul all[] = {gram_of(&x), square_of(&x), next_of(&x)};
-    uint64_t most = 0;
-    for (int i = 0; i < 3; i++) {
-        uint64_t bytes = cpu->ops->matmul_workspace(cpu, &all[i]);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+    return rule_products_bytes(s, all, 3);
 }
 
 uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
@@ -115,64 +86,77 @@ uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *
     const struct zinf_tensor *t = &unit->tensors[tensor];
     uint64_t most = 0;
     for (uint32_t i = 0; i < t->n_pieces; i++) {
-        uint64_t rows = piece_rows(&t->pieces[i]);
-        uint64_t bytes = matrix_bytes(rows, t->cols) + products_bytes(s->cpu, rows, t->cols);
+        uint64_t rows = rule_matrix_rows(&t->pieces[i]);
+        uint64_t bytes = matrix_bytes(rows, t->cols) + products_bytes(s, rows, t->cols);
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
+static struct momentum momentum_of(const struct matrix *x)
+{
+    struct momentum m = {
+        .of = x, .side = x->rows < x->cols ? x->rows : x->cols, .x = x->step->workspace};
+    m.y = m.x + zinf_align_up(x->rows * x->cols, 16);
+    m.gram = m.y + zinf_align_up(x->rows * x->cols, 16);
+    m.square = m.gram + zinf_align_up(m.side * m.side, 16);
+    m.sums = (double *)(void *)(m.square + zinf_align_up(m.side * m.side, 16));
+    return m;
+}
+
 /* ---- step ---- */
 
 /* The new momentum, and into x what is made orthogonal: by Nesterov a step further. */
-static void take_momentum(const struct matrix *x)
+static void take_momentum(const struct momentum *x)
 {
-    const struct rule_step *s = x->step;
+    const struct rule_step *s = x->of->step;
     const struct rule_segment *segment = &s->segment;
+    const bool nesterov = segment->of->nesterov;
     const float momentum = s->hyper.beta1, rest = (float)(1 - (double)momentum);
     float *moments = (float *)(void *)(s->state + rule_moment_at(segment, 1));
+    const uint64_t cols = x->of->cols;
 #pragma omp parallel for num_threads(s->setup->cpu->n_threads) schedule(static)
-    for (uint64_t i = 0; i < x->rows; i++) {
-        const uint64_t at = x->tensor->offset + flat_row(x->piece, i) * x->cols;
+    for (uint64_t i = 0; i < x->of->rows; i++) {
+        const uint64_t at = rule_matrix_at(x->of, i);
         const float *grad = s->grad + at;
-        float *m = moments + (at - segment->first), *out = x->x + i * x->cols;
+        float *m = moments + (at - segment->first), *out = x->x + i * cols;
         double sum = 0;
-        for (uint64_t k = 0; k < x->cols; k++) {
+        for (uint64_t k = 0; k < cols; k++) {
             float g = grad[k] * s->grad_scale;
             m[k] += rest * (g - m[k]);
-            out[k] = m[k] - (m[k] - g) * rest;
+            out[k] = nesterov ? m[k] - (m[k] - g) * rest : m[k];
             sum += (double)out[k] * (double)out[k];
         }
         x->sums[i] = sum;
     }
 }
 
-static void scale_to_one(const struct matrix *x)
+static void scale_to_one(const struct momentum *x)
 {
     double sum = 0;
-    for (uint64_t i = 0; i < x->rows; i++)
+    for (uint64_t i = 0; i < x->of->rows; i++)
         sum += x->sums[i];
     float norm = fmaxf((float)sqrt(sum), least_norm);
-    for (uint64_t i = 0; i < x->rows * x->cols; i++)
+    for (uint64_t i = 0; i < x->of->rows * x->of->cols; i++)
         x->x[i] /= norm;
 }
 
-static int make_orthogonal(struct matrix *x)
+static int make_orthogonal(struct momentum *x)
 {
-    const struct zinf_device_ops *ops = x->step->setup->cpu->ops;
+    const struct zinf_device_ops *ops = x->of->step->setup->cpu->ops;
     int code = 0;
     scale_to_one(x);
     for (int step = 0; !code && step < NEWTON_SCHULZ_STEPS; step++) {
         const struct zinf_matmul gram = gram_of(x), square = square_of(x), next = next_of(x);
-        code = ops->matmul(x->queue, &gram);
+        code = ops->matmul(x->of->queue, &gram);
         if (!code)
-            code = ops->matmul(x->queue, &square);
+            code = ops->matmul(x->of->queue, &square);
         for (uint64_t i = 0; i < x->side * x->side; i++)
             x->square[i] += b * x->gram[i];
         for (uint64_t i = 0; i < x->side; i++)
             x->square[i * (x->side + 1)] += a;
         if (!code)
-            code = ops->matmul(x->queue, &next);
+            code = ops->matmul(x->of->queue, &next);
         float *other = x->x;
         x->x = x->y;
         x->y = other;
@@ -180,126 +164,97 @@ static int make_orthogonal(struct matrix *x)
     return code;
 }
 
-/* p <- p (1 - lr decay) - lr s x, where s is by the matrix' shape in the file: SGD with the rate
- * lr s, which knows all forms of a master. */
-static int apply(const struct matrix *x, double lr, float weight_decay)
+/* What the rate of a matrix is multiplied by, by its shape in the file: "original" or, so that the
+ * RMS of updates is AdamW's, "match_rms_adamw". */
+static double shape_factor(const struct matrix *x)
 {
-    const struct rule_step *s = x->step;
-    const double outputs = x->piece->transposed ? (double)x->cols : (double)x->rows;
-    const double inputs = x->piece->transposed ? (double)x->rows : (double)x->cols;
-    const double longer = sqrt(fmax(1, outputs / inputs)), rate = lr * longer;
-    const struct zinf_optim_hyper hyper = {.kind = ZINF_OPTIM_SGD,
-                                           .lr = (float)rate,
-                                           .weight_decay = (float)(weight_decay / longer),
-                                           .step = s->hyper.step};
-    const uint64_t run = x->piece->rows.rows;
-    int code = 0;
-    memset(x->y, 0, x->rows * x->cols * sizeof *x->y);
-    for (uint64_t i = 0; !code && i < x->rows; i += run) {
-        const struct rule_masters own =
-            rule_masters(s, x->tensor->offset + flat_row(x->piece, i) * x->cols);
-        const struct zinf_optim_array array = {.n = run * x->cols,
-                                               .master = own.master,
-                                               .remainder = own.remainder,
-                                               .param = own.param,
-                                               .param_dtype = s->setup->dtype,
-                                               .moment1 = x->y + i * x->cols,
-                                               .grad = x->x + i * x->cols,
-                                               .grad_dtype = ZINF_DTYPE_F32,
-                                               .grad_scale = 1};
-        code = zinf_optim_step(&hyper, &array, s->setup->cpu->n_threads);
+    const double rows = (double)matrix_file_rows(x), cols = (double)matrix_file_cols(x);
+    return x->step->segment.of->match_rms ? adam_rms * sqrt(fmax(rows, cols))
+                                          : sqrt(fmax(1, rows / cols));
+}
+
+/* p <- p (1 - lr decay) - lr s x. */
+static int apply(const struct momentum *x, double factor)
+{
+    const double lr = x->of->lr;
+    return rule_matrix_apply(x->of, x->x, x->y, lr * factor, lr * (double)x->of->weight_decay);
+}
+
+static int orthogonal_step(struct matrix *of, struct momentum *x)
+{
+    *x = momentum_of(of);
+    rule_matrix_products(of, matrix_bytes(of->rows, of->cols),
+                         products_bytes(of->step->setup, of->rows, of->cols));
+    take_momentum(x);
+    return make_orthogonal(x);
+}
+
+static int step_muon(struct matrix *of)
+{
+    struct momentum x;
+    int code = orthogonal_step(of, &x);
+    return code ? code : apply(&x, shape_factor(of));
+}
+
+int rule_step_muon(const struct rule_step *s)
+{
+    return rule_each_matrix(s, step_muon);
+}
+
+/* ---- NorMuon: a neuron is a row of the unit's matrix, whatever the file has ---- */
+
+uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
+                           const struct zinf_piece *piece)
+{
+    (void)of;
+    (void)tensor;
+    return rule_matrix_rows(piece);
+}
+
+/* The norms of X before and after. */
+static void normalise_rows(const struct momentum *x, double *before, double *after)
+{
+    const struct matrix *of = x->of;
+    const float rest = (float)(1 - of->step->segment.of->keys->row_beta2);
+    double squares = 0, scaled = 0;
+#pragma omp parallel for num_threads(of->step->setup->cpu->n_threads) schedule(static)
+    for (uint64_t i = 0; i < of->rows; i++) {
+        float *row = x->x + i * of->cols;
+        double sum = 0;
+        for (uint64_t k = 0; k < of->cols; k++)
+            sum += (double)row[k] * (double)row[k];
+        x->sums[i] = sum;
+        of->kept[i] += rest * ((float)(sum / (double)of->cols) - of->kept[i]);
+        const float scale = (float)(1 / (sqrt((double)of->kept[i]) + least_root));
+        for (uint64_t k = 0; k < of->cols; k++)
+            row[k] *= scale;
     }
-    return code;
-}
-
-static int step_matrix(const struct rule_step *s, struct zinf_queue *queue, uint32_t tensor,
-                       const struct zinf_piece *piece)
-{
-    const uint32_t u = s->setup->layout.groups[s->group].unit;
-    const struct zinf_tensor *t = &s->setup->graph->units[u].tensors[tensor];
-    struct matrix x = {.step = s,
-                       .tensor = t,
-                       .piece = piece,
-                       .rows = piece_rows(piece),
-                       .cols = t->cols,
-                       .x = s->workspace,
-                       .queue = queue};
-    x.side = x.rows < x.cols ? x.rows : x.cols;
-    x.y = x.x + zinf_align_up(x.rows * x.cols, 16);
-    x.gram = x.y + zinf_align_up(x.rows * x.cols, 16);
-    x.square = x.gram + zinf_align_up(x.side * x.side, 16);
-    x.sums = (double *)(void *)(x.square + zinf_align_up(x.side * x.side, 16));
-    s->setup->cpu->ops->queue_set_workspace(queue,
-                                            (char *)s->workspace + matrix_bytes(x.rows, x.cols),
-                                            products_bytes(s->setup->cpu, x.rows, x.cols));
-    take_momentum(&x);
-    int code = make_orthogonal(&x);
-    const struct tensor_rate *rate = &s->setup->rates[u][tensor];
-    return code ? code : apply(&x, (double)s->hyper.lr * rate->scale, rate->weight_decay);
-}
-
-static int step_tensors(const struct rule_step *s, struct zinf_queue *queue)
-{
-    const uint32_t u = s->setup->layout.groups[s->group].unit;
-    const struct zinf_unit *unit = &s->setup->graph->units[u];
-    int code = 0;
-    for (uint32_t i = 0; !code && i < unit->n_tensors; i++) {
-        const struct zinf_tensor *t = &unit->tensors[i];
-        const bool here = t->n_pieces && t->offset >= s->segment.first &&
-                          t->offset < s->segment.first + s->segment.n;
-        for (uint32_t k = 0; here && !code && k < t->n_pieces; k++)
-            code = step_matrix(s, queue, i, &t->pieces[k]);
+    for (uint64_t i = 0; i < of->rows; i++) {
+        const double scale = 1 / (sqrt((double)of->kept[i]) + least_root);
+        squares += x->sums[i];
+        scaled += x->sums[i] * scale * scale;
     }
-    return code;
+    *before = sqrt(squares);
+    *after = sqrt(scaled);
 }
 
-/* Nothing has changed where a gradient is not finite. */
-int rule_step_matrices(const struct rule_step *s)
+/* By the paper updates have AdamW's RMS, whatever Newton-Schulz steps leave of them; by its
+ * authors' code ("original") their norm is that of before. */
+static int step_normuon(struct matrix *of)
 {
-    const uint64_t width = zinf_dtype_bytes(s->setup->dtype), first = s->segment.first;
-    struct zinf_device *cpu = s->setup->cpu;
-    struct zinf_queue *queue = NULL;
-    if (zinf_optim_find_nonfinite(s->grad + first, ZINF_DTYPE_F32, s->segment.n, cpu->n_threads) !=
-        UINT64_MAX)
-        return zinf_fail(-ERANGE, "a gradient is not finite");
-    if (s->setup->form == ZINF_STATE_WHOLE) /* the gaps between tensors too */
-        memset(s->param + first * width, 0, s->segment.n * width);
-    int code = cpu->ops->queue_create(cpu, ZINF_QUEUE_COMPUTE, &queue);
-    if (!code)
-        code = step_tensors(s, queue);
-    if (queue)
-        cpu->ops->queue_destroy(queue);
-    return code;
+    struct momentum x;
+    double before, after;
+    int code = orthogonal_step(of, &x);
+    if (code)
+        return code;
+    normalise_rows(&x, &before, &after);
+    const double factor = of->step->segment.of->match_rms
+                              ? adam_rms * sqrt((double)of->rows * (double)of->cols)
+                              : before * shape_factor(of);
+    return apply(&x, after > 0 ? factor / after : 0);
 }
 
-/* ---- what it can be for ---- */
-
-bool rule_is_matrix(const struct zinf_tensor *t)
+int rule_step_normuon(const struct rule_step *s)
 {
-    bool whole = t->rank == 2;
-    for (uint32_t k = 0; k < t->n_pieces; k++) {
-        const struct zinf_piece *p = &t->pieces[k];
-        whole &= p->rank == 2 && !p->inner && p->shape[p->transposed ? 1 : 0] == piece_rows(p);
-    }
-    return whole;
-}
-
-static int check_tensor(const struct zinf_tensor *t, const char *key)
-{
-    if (rule_is_matrix(t))
-        return 0;
-    return zinf_fail(-ENOTSUP,
-                     "%s: Muon updates whole matrices, and %s is none here: give it another "
-                     "optimizer",
-                     key, t->n_pieces ? t->pieces[0].name : "a tensor");
-}
-
-int rule_check_matrices(const struct setup *s, const char *key)
-{
-    int code = 0;
-    for (uint32_t u = 0; u < s->n_units; u++)
-        for (uint32_t i = 0; !code && unit_trains(s, u) && i < s->graph->units[u].n_tensors; i++)
-            if (setup_optimizer_of(s, u, i)->rule->step == rule_step_matrices)
-                code = check_tensor(&s->graph->units[u].tensors[i], key);
-    return code;
+    return rule_each_matrix(s, step_normuon);
 }

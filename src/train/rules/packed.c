@@ -1,15 +1,15 @@
 /*
- * packed: a sub-group's state as it lies on a drive: moments, and masters that are whole, as images
- * of cpu_optim/pack.h, all else as it is, one behind the other. A head on the first bytes says what
- * it is and how long, so that a restart needs to know nothing else: the store's checksums cover
- * that page as they do every other.
+ * packed: a sub-group's state, parameters or kept gradient as they lie on a drive: moments, masters
+ * that are whole, parameters and gradients as images of cpu_optim/pack.h, all else as it is, one
+ * behind the other. A head on the first bytes says what it is and how long, so that a restart needs
+ * to know nothing else: the store's checksums cover that page as they do every other.
  *
- *   head     64 bytes: "zinfslot"; u32 version, 1; u32 the sub-group; u64 bytes, whole pages; u64
- *            checksum of the head (this field 0); zeros
- *   arrays   of the state, each on a multiple of 64: images, then the others, both in its order. A
- *            longest image needs more room than its array, which those behind it leave
+ *   head     64 bytes: "zinfslot", "zinfpara" or "zinfgrad"; u32 version, 1; u32 the sub-group; u64
+ *            bytes, whole pages; u64 checksum of the head (this field 0); zeros
+ *   arrays   each on a multiple of 64: images, then the others, both in their order. A longest
+ *            image needs more room than its array, which those behind it leave, or else the slot
  *
- * State that packing does not make shorter is stored as it is, and so has no head.
+ * What packing does not make shorter is stored as it is, and so has no head.
  */
 #include "cpu_optim/pack.h"
 #include "train/rules/rules.h"
@@ -20,42 +20,54 @@
 
 #define HEAD_BYTES 64
 #define HEAD_VERSION 1
-/* Bytes of 32 and of 16 bits that are left of moments after a thousand steps (BENCHMARKS.md), for
- * plans: what is moved is counted. */
+/* What is left of moments in 32 and 16 bits, and of parameters, after a thousand steps
+ * (BENCHMARKS.md), for plans: what is moved is counted. */
 #define SHARE_FP32 0.835
 #define SHARE_BF16 0.67
+#define SHARE_GRAD 0.87
+static const double param_shares[] = {
+    [ZINF_DTYPE_F32] = 0.857, [ZINF_DTYPE_BF16] = 0.714, [ZINF_DTYPE_F16] = 0.86};
 
 struct head {
     char magic[8];
     uint32_t version, group;
     uint64_t bytes, sum;
 };
-static const char head_magic[8] = {'z', 'i', 'n', 'f', 's', 'l', 'o', 't'};
+static const char magics[ZINF_PACKABLES][8] = {{'z', 'i', 'n', 'f', 's', 'l', 'o', 't'},
+                                               {'z', 'i', 'n', 'f', 'p', 'a', 'r', 'a'},
+                                               {'z', 'i', 'n', 'f', 'g', 'r', 'a', 'd'}};
+static const char *const names[ZINF_PACKABLES] = {"state", "parameters", "gradient"};
 
-/* One of the state's arrays, with what lies between it and the next. */
+/* Of what is one array. */
+static enum zinf_dtype dtype_of(const struct rule_thing *t)
+{
+    return t->what == ZINF_PACKABLE_GRAD ? ZINF_DTYPE_F32 : t->setup->dtype;
+}
+
+/* One of the arrays, with what lies between it and the next. */
 struct array {
     uint64_t at, bytes;
     uint64_t n; /* numbers of this type, to be packed; 0: it is stored as it is */
     enum zinf_dtype dtype;
 };
 
-struct walk_state {
-    const struct setup *setup;
-    uint32_t group;
+struct arrays {
+    const struct rule_thing *thing;
     struct rule_segment segment;
     uint32_t which; /* the segment's last array, its scales behind its moments */
-    bool begun;     /* masters are done */
+    bool begun;     /* masters or parameters are done */
     bool plain;     /* the second walk, over what is stored as it is */
 };
 
 /* Of a segment. */
-static struct array array_of(const struct walk_state *w)
+static struct array array_of(const struct arrays *w)
 {
     const struct rule_segment *g = &w->segment;
     const struct update_rule *r = g->of->rule;
     const uint64_t at = r->unit_bytes ? g->at : rule_moment_at(g, (int)w->which);
+    const struct setup *s = w->thing->setup;
     const uint64_t end =
-        rule_segment_end(g, &w->setup->graph->units[w->setup->layout.groups[w->group].unit]);
+        rule_segment_end(g, &s->graph->units[s->layout.groups[w->thing->group].unit]);
     struct array a = {.at = at, .bytes = end - at};
     if (r->unit_bytes || w->which > r->n_moments)
         return a;
@@ -66,18 +78,24 @@ static struct array array_of(const struct walk_state *w)
     return a;
 }
 
-static bool next_in_state(struct walk_state *w, struct array *a)
+static bool next_in_thing(struct arrays *w, struct array *a)
 {
-    const uint64_t n = w->setup->layout.groups[w->group].n;
+    const struct setup *s = w->thing->setup;
+    const bool state = w->thing->what == ZINF_PACKABLE_STATE;
+    const uint64_t n = s->layout.groups[w->thing->group].n;
     if (!w->begun) {
-        *a = (struct array){0, zinf_state_bytes(w->setup->form, 0, n),
-                            w->setup->form == ZINF_STATE_WHOLE ? n : 0, ZINF_DTYPE_F32};
+        *a = (struct array){0, zinf_state_bytes(s->form, 0, n), s->form == ZINF_STATE_WHOLE ? n : 0,
+                            ZINF_DTYPE_F32};
+        if (!state)
+            *a = (struct array){0, rule_plain_bytes(w->thing), n, dtype_of(w->thing)};
         w->begun = true;
         return true;
     }
+    if (!state)
+        return false;
     const struct update_rule *r = w->segment.of ? w->segment.of->rule : NULL;
     if (!r || w->which == (r->unit_bytes ? 1 : r->n_moments + 1)) {
-        if (!rule_next_segment(w->setup, w->group, &w->segment))
+        if (!rule_next_segment(s, w->thing->group, &w->segment))
             return false;
         w->which = 0;
     }
@@ -87,32 +105,59 @@ static bool next_in_state(struct walk_state *w, struct array *a)
 }
 
 /* In the order of the slot; those without bytes are left out. False: that was the last. */
-static bool next_array(struct walk_state *w, struct array *a)
+static bool next_array(struct arrays *w, struct array *a)
 {
     for (;;) {
-        while (next_in_state(w, a))
+        while (next_in_thing(w, a))
             if (a->bytes && !a->n == w->plain)
                 return true;
         if (w->plain)
             return false;
-        *w = (struct walk_state){.setup = w->setup, .group = w->group, .plain = true};
+        *w = (struct arrays){.thing = w->thing, .plain = true};
     }
 }
 
-bool rule_packs(const struct setup *s, uint32_t group)
+uint64_t rule_plain_bytes(const struct rule_thing *t)
 {
-    return rule_packed_share(s, group) < 1;
+    const struct setup *s = t->setup;
+    return t->what == ZINF_PACKABLE_STATE
+               ? s->state_bytes[t->group]
+               : s->layout.groups[t->group].n * zinf_dtype_bytes(dtype_of(t));
+}
+
+uint64_t rule_slot_bytes(const struct rule_thing *t)
+{
+    const uint64_t plain = rule_plain_bytes(t);
+    if (t->what == ZINF_PACKABLE_STATE)
+        return plain;
+    return zinf_align_up(HEAD_BYTES +
+                             zinf_pack_bound(dtype_of(t), t->setup->layout.groups[t->group].n),
+                         ZINF_AIO_ALIGN);
+}
+
+bool rule_packs(const struct rule_thing *t)
+{
+    return rule_packed_share(t) < 1;
+}
+
+double rule_packed_share(const struct rule_thing *t)
+{
+    if (t->setup->may_pack < packing_of(t->what))
+        return 1;
+    if (t->what == ZINF_PACKABLE_GRAD)
+        return SHARE_GRAD;
+    return t->what == ZINF_PACKABLE_PARAM ? param_shares[t->setup->dtype]
+                                          : t->setup->state_shares[t->group];
 }
 
 /* Factored moments have readers of their own (save/transfer_factors.c), so they stay as they are.
  */
-double rule_packed_share(const struct setup *s, uint32_t group)
+double rule_state_share(const struct setup *s, uint32_t group)
 {
-    struct walk_state w = {.setup = s, .group = group};
+    const struct rule_thing thing = {s, ZINF_PACKABLE_STATE, group};
+    struct arrays w = {.thing = &thing};
     struct array a;
     double all = 0, left = 0;
-    if (!s->may_pack)
-        return 1;
     while (next_array(&w, &a)) {
         if (w.segment.of && w.segment.of->rule->unit_bytes)
             return 1;
@@ -151,17 +196,16 @@ static int64_t put_array(const struct setup *s, const struct array *a, char *to,
     return zinf_pack(to, room, &array, s->device->n_threads);
 }
 
-int rule_pack_state(const struct setup *s, uint32_t group, void *slot, const void *plain,
-                    uint64_t *bytes)
+int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_t *bytes)
 {
-    const uint64_t room = s->state_bytes[group];
-    struct walk_state w = {.setup = s, .group = group};
+    const uint64_t room = rule_slot_bytes(t), most = rule_plain_bytes(t);
+    struct arrays w = {.thing = t};
     struct array a;
     uint64_t used = HEAD_BYTES;
     bool fits = room > HEAD_BYTES;
     *bytes = 0;
     while (fits && next_array(&w, &a)) {
-        int64_t took = put_array(s, &a, (char *)slot + used, room - used, plain);
+        int64_t took = put_array(t->setup, &a, (char *)slot + used, room - used, plain);
         if (took < 0)
             return (int)took;
         fits = took && used + lines((uint64_t)took) <= room;
@@ -169,12 +213,12 @@ int rule_pack_state(const struct setup *s, uint32_t group, void *slot, const voi
         used += lines((uint64_t)took);
     }
     const uint64_t whole = zinf_align_up(used, ZINF_AIO_ALIGN);
-    if (!fits || whole >= room) {
-        memcpy(slot, plain, room);
+    if (!fits || whole >= most) {
+        memcpy(slot, plain, most);
         return 0;
     }
-    struct head head = {.version = HEAD_VERSION, .group = group, .bytes = whole};
-    memcpy(head.magic, head_magic, sizeof head.magic);
+    struct head head = {.version = HEAD_VERSION, .group = t->group, .bytes = whole};
+    memcpy(head.magic, magics[t->what], sizeof head.magic);
     head.sum = head_sum(head);
     memset(slot, 0, HEAD_BYTES);
     memcpy(slot, &head, sizeof head);
@@ -183,26 +227,27 @@ int rule_pack_state(const struct setup *s, uint32_t group, void *slot, const voi
     return 0;
 }
 
-static int damaged(uint32_t group)
+static int damaged(const struct rule_thing *t)
 {
-    return zinf_fail(-EBADMSG, "the packed state of sub-group %u is damaged", group);
+    return zinf_fail(-EBADMSG, "the packed %s of sub-group %u is damaged", names[t->what],
+                     t->group);
 }
 
-int rule_packed_bytes(const struct setup *s, uint32_t group, const void *page, uint64_t *bytes)
+int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *bytes)
 {
     struct head head;
     memcpy(&head, page, sizeof head);
     *bytes = 0;
-    if (memcmp(head.magic, head_magic, sizeof head.magic))
+    if (memcmp(head.magic, magics[t->what], sizeof head.magic))
         return 0;
-    if (head.sum != head_sum(head) || head.group != group || !head.bytes ||
-        head.bytes % ZINF_AIO_ALIGN || head.bytes >= s->state_bytes[group])
-        return damaged(group);
+    if (head.sum != head_sum(head) || head.group != t->group || !head.bytes ||
+        head.bytes % ZINF_AIO_ALIGN || head.bytes >= rule_plain_bytes(t))
+        return damaged(t);
     if (head.version != HEAD_VERSION)
         return zinf_fail(-ENOTSUP,
-                         "the packed state of sub-group %u was written by another zinf (version "
-                         "%u, this one knows %d): take that one",
-                         group, head.version, HEAD_VERSION);
+                         "the packed %s of sub-group %u was written by another zinf (version %u, "
+                         "this one knows %d): take that one",
+                         names[t->what], t->group, head.version, HEAD_VERSION);
     *bytes = head.bytes;
     return 0;
 }
@@ -224,23 +269,26 @@ static int64_t take_array(const struct setup *s, const struct array *a, char *pl
     return zinf_unpack(&array, from, left, s->device->n_threads);
 }
 
-int rule_unpack_state(const struct setup *s, uint32_t group, void *plain, const void *slot,
-                      uint64_t bytes)
+int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint64_t bytes)
 {
-    struct walk_state w = {.setup = s, .group = group};
+    struct arrays w = {.thing = t};
     struct array a;
     uint64_t used = HEAD_BYTES, said = 0;
-    int code = bytes < ZINF_AIO_ALIGN ? 0 : rule_packed_bytes(s, group, slot, &said);
+    if (!bytes) {
+        memcpy(plain, slot, rule_plain_bytes(t));
+        return 0;
+    }
+    int code = bytes < ZINF_AIO_ALIGN ? 0 : rule_packed_bytes(t, slot, &said);
     if (code)
         return code;
     if (!said || said != bytes)
-        return damaged(group);
+        return damaged(t);
     while (next_array(&w, &a)) {
-        int64_t took = used > bytes
-                           ? -EBADMSG
-                           : take_array(s, &a, plain, (const char *)slot + used, bytes - used);
+        int64_t took =
+            used > bytes ? -EBADMSG
+                         : take_array(t->setup, &a, plain, (const char *)slot + used, bytes - used);
         if (took < 0)
-            return took == -EBADMSG ? damaged(group) : (int)took;
+            return took == -EBADMSG ? damaged(t) : (int)took;
         used += lines((uint64_t)took);
     }
     return 0;

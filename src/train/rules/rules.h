@@ -15,6 +15,7 @@
 
 #include "cpu_optim/optim.h"
 #include "model/graph.h"
+#include "offload/offload.h"
 
 struct setup;
 
@@ -31,7 +32,9 @@ enum rule_grain {
 /* A rule with the numbers that it steps by. */
 struct optimizer {
     const struct update_rule *rule;
-    struct zinf_optim_hyper hyper; /* without lr and step */
+    struct zinf_optim_hyper hyper;            /* without lr and step */
+    bool nesterov, match_rms;                 /* Muon and its kin */
+    const struct zinf_config_optimizer *keys; /* of rules that are `by_type` */
 };
 
 /* Elements of a sub-group, one behind the other, that are of one optimizer; where their moments
@@ -64,6 +67,12 @@ struct update_rule {
     /* Moments of a segment: [n] of moment_bytes each, then, where elements share a scale,
      * [n / block] fp32 scales of each, one behind the other. As of files: moments 1 and 2. */
     uint32_t n_moments, moment_bytes, block;
+    bool by_momentum; /* Muon and its kin: beta1 is optimizer.params.momentum */
+    bool by_type;     /* it has keys of its own, so that it must be optimizer.type */
+    /* Behind them, fp32 numbers that are kept of each matrix; NULL: none. As of files the part
+     * behind all moments (setup_kept_part). */
+    uint64_t (*matrix_floats)(const struct optimizer *of, const struct zinf_tensor *tensor,
+                              const struct zinf_piece *piece);
     /* Of GRAIN_TENSORS instead: the moments of a unit. Of coarser grains than elements what the
      * update of a tensor needs beside them; NULL: nothing. */
     uint64_t (*unit_bytes)(const struct zinf_unit *unit);
@@ -86,27 +95,40 @@ bool rule_next_segment(const struct setup *s, uint32_t group, struct rule_segmen
 uint64_t rule_moment_at(const struct rule_segment *segment, int which);
 uint64_t rule_scales_at(const struct rule_segment *segment);
 uint64_t rule_scales_bytes(const struct rule_segment *segment);
+/* Whether the tensor is the segment's; what is kept of one of its matrices, in the state. */
+bool rule_has_tensor(const struct rule_segment *segment, const struct zinf_tensor *tensor);
+uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit *unit,
+                      uint32_t tensor, uint32_t piece);
 /* All of a sub-group's state, moments and masters. */
 uint64_t rule_state_bytes(const struct setup *s, uint32_t group);
 
 /* Where the next segment begins. */
 uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_unit *unit);
 
-/* ---- packed.c: a sub-group's state in fewer bytes, which every rule's step sees as it is ---- */
+/* ---- packed.c: what a sub-group has on a drive in fewer bytes; every rule's step sees it plain */
 
+/* A sub-group's state, parameters or kept gradient. */
+struct rule_thing {
+    const struct setup *setup;
+    enum zinf_packable what;
+    uint32_t group;
+};
 /* Whether it has anything that packing makes shorter, where that may be done. */
-bool rule_packs(const struct setup *s, uint32_t group);
-/* What is left of its state's bytes, about. */
-double rule_packed_share(const struct setup *s, uint32_t group);
-/* The state at `plain` to `slot`, which has room for as much and lies on a page. *bytes is what of
- * the slot is to be stored, whole pages; 0: the slot has the state as it is. */
-int rule_pack_state(const struct setup *s, uint32_t group, void *slot, const void *plain,
-                    uint64_t *bytes);
-/* And back. -EBADMSG: the slot's bytes are no such state. */
-int rule_unpack_state(const struct setup *s, uint32_t group, void *plain, const void *slot,
-                      uint64_t bytes);
-/* *bytes: what rule_pack_state said of a slot, by its first page; 0: it has the state as it is. */
-int rule_packed_bytes(const struct setup *s, uint32_t group, const void *page, uint64_t *bytes);
+bool rule_packs(const struct rule_thing *t);
+/* What is left of its bytes, about; and those as they are. */
+double rule_packed_share(const struct rule_thing *t);
+/* The same of a sub-group's state where it may be packed, for setup.state_shares. */
+double rule_state_share(const struct setup *s, uint32_t group);
+uint64_t rule_plain_bytes(const struct rule_thing *t);
+/* Memory that packing needs: more than as it is where all of it is one image. */
+uint64_t rule_slot_bytes(const struct rule_thing *t);
+/* What is at `plain` to `slot`, which has that room and lies on a page. *bytes is what of the slot
+ * is to be stored, whole pages; 0: the slot has the thing as it is. */
+int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_t *bytes);
+/* And back; bytes 0: as it is. -EBADMSG: the slot's bytes are no such thing. */
+int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint64_t bytes);
+/* *bytes: what rule_pack said of a slot, by its first page; 0: it has the thing as it is. */
+int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *bytes);
 
 /* ---- for rules ---- */
 
@@ -136,13 +158,18 @@ int rule_step_elements(const struct rule_step *s);
 int rule_step_adam_on_device(const struct rule_step *s);
 int rule_check_blocks(const struct setup *s, const char *key);
 
-/* matrices.c */
-int rule_step_matrices(const struct rule_step *s);
-uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
-                                 uint32_t tensor);
+/* matrix.c */
 /* Whether it is made of whole matrices of the model's files. */
 bool rule_is_matrix(const struct zinf_tensor *tensor);
 int rule_check_matrices(const struct setup *s, const char *key);
+
+/* matrices.c */
+int rule_step_muon(const struct rule_step *s);
+int rule_step_normuon(const struct rule_step *s);
+uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
+                                 uint32_t tensor);
+uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
+                           const struct zinf_piece *piece);
 
 /* factored.c: Adafactor, arXiv 1804.04235. */
 int rule_step_factored(const struct rule_step *s);

@@ -54,11 +54,35 @@ static uint64_t pages(uint64_t bytes)
     return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
 }
 
+bool rule_has_tensor(const struct rule_segment *segment, const struct zinf_tensor *t)
+{
+    return t->n_pieces && t->offset >= segment->first && t->offset < segment->first + segment->n;
+}
+
+/* Units of such rules are one sub-group, so that tensors' offsets are the sub-group's. */
+uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit *unit,
+                      uint32_t tensor, uint32_t piece)
+{
+    const struct optimizer *of = segment->of;
+    uint64_t at = pages(rule_scales_at(segment) + rule_scales_bytes(segment));
+    for (uint32_t i = 0; of->rule->matrix_floats && i < unit->n_tensors; i++)
+        for (uint32_t k = 0;
+             rule_has_tensor(segment, &unit->tensors[i]) && k < unit->tensors[i].n_pieces; k++) {
+            if (i == tensor && k == piece)
+                return at;
+            at +=
+                sizeof(float) * zinf_align_up(of->rule->matrix_floats(of, &unit->tensors[i],
+                                                                      &unit->tensors[i].pieces[k]),
+                                              16);
+        }
+    return at;
+}
+
 uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_unit *unit)
 {
     const struct update_rule *rule = segment->of->rule;
     return pages(rule->unit_bytes ? segment->at + rule->unit_bytes(unit)
-                                  : rule_scales_at(segment) + rule_scales_bytes(segment));
+                                  : rule_kept_at(segment, unit, unit->n_tensors, 0));
 }
 
 /* Of a sub-group whose first element is element `begin` of its unit. */

@@ -326,11 +326,6 @@ int64_t zinf_generator_call(struct zinf_generator *g)
     return code ? code : n_under_way(g);
 }
 
-const struct zinf_generate_speed *zinf_generator_speed(const struct zinf_generator *g)
-{
-    return &g->speed;
-}
-
 static int generate_all(struct zinf_trainer *trainer, const struct zinf_generate_options *options,
                         struct zinf_text *texts, int64_t n_texts, struct zinf_generate_speed *speed)
 {
@@ -345,7 +340,7 @@ static int generate_all(struct zinf_trainer *trainer, const struct zinf_generate
         left = n + n_texts - next;
     }
     if (!code)
-        *speed = *zinf_generator_speed(g);
+        *speed = g->speed;
     zinf_generator_destroy(g);
     return code;
 }

@@ -10,11 +10,10 @@
 
 #include <stdlib.h>
 
-/* Sums of -log p over the targets of n windows from a position on, to where their numbers say. */
+/* Sums of -log p over the targets of n windows from a position on. */
 static int take(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
                 uint64_t first, int64_t n, float *out)
 {
-    struct zinf_samples *samples = zinf_dataset_samples(data);
     double sum;
     uint64_t count, n_losses;
     int code = 0;
@@ -31,28 +30,60 @@ static int take(struct zinf_trainer *t, struct zinf_dataset *data, struct run_ba
         double own = 0;
         for (int64_t k = 0; k < t->compute.seq; k++)
             own += (double)losses[i * t->compute.seq + k];
-        out[zinf_samples_number(samples, first + (uint64_t)i)] = (float)own;
+        out[i] = (float)own;
     }
     return 0;
 }
 
-static int measure(struct zinf_trainer *t, struct zinf_dataset *data)
+/* A batch of each rank, dealt as those of an evaluation: who has none left computes with the
+ * others, for they need its slices. all: [ranks][batch], mine is a part of it. */
+static int take_round(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
+                      uint64_t first, float *all, float *references)
 {
+    struct zinf_net *net = t->setup.options.net;
+    const struct zinf_net_place at =
+        net ? zinf_net_place(net) : (struct zinf_net_place){.world = 1};
     const uint64_t n = zinf_dataset_n_windows(data), batch = (uint64_t)t->setup.batch;
-    float *references = calloc(n, sizeof *references);
-    struct run_batch arrays;
-    int code = run_batch_init(&arrays, t, data, t->setup.batch);
-    if (!code && !references)
-        code =
-            zinf_fail(-ENOMEM, "no memory for references of %llu samples", (unsigned long long)n);
-    for (uint64_t first = 0; !code && first < n; first += batch)
-        code = take(t, data, &arrays, first, (int64_t)(n - first < batch ? n - first : batch),
-                    references);
-    run_batch_fini(&arrays);
-    if (code)
+    const uint64_t own = first + at.rank * batch, from = own < n ? own : 0;
+    const uint64_t left = own < n ? n - own : 1;
+    float *mine = all + at.rank * batch;
+    int code = take(t, data, arrays, from, (int64_t)(left < batch ? left : batch), mine);
+    if (!code && net)
+        code = zinf_net_gather(net, mine, all, batch * sizeof *all);
+    for (uint64_t i = 0; !code && i < at.world * batch && first + i < n; i++)
+        references[zinf_samples_number(zinf_dataset_samples(data), first + i)] = all[i];
+    return code;
+}
+
+/* The store is of all seats of a process: one of them gives it what all have, and the others wait.
+ */
+static int keep(struct zinf_net *net, struct zinf_dataset *data, float *references)
+{
+    if (net && zinf_net_place(net).seat > 0)
         free(references);
     else
         zinf_samples_set_references(zinf_dataset_samples(data), references);
+    return net ? zinf_net_barrier(net) : 0;
+}
+
+static int measure(struct zinf_trainer *t, struct zinf_dataset *data)
+{
+    struct zinf_net *net = t->setup.options.net;
+    const uint64_t n = zinf_dataset_n_windows(data);
+    const uint64_t round = (net ? zinf_net_place(net).world : 1) * (uint64_t)t->setup.batch;
+    float *references = calloc(n, sizeof *references), *all = calloc(round, sizeof *all);
+    struct run_batch arrays;
+    int code = run_batch_init(&arrays, t, data, t->setup.batch);
+    if (!code && (!references || !all))
+        code =
+            zinf_fail(-ENOMEM, "no memory for references of %llu samples", (unsigned long long)n);
+    for (uint64_t first = 0; !code && first < n; first += round)
+        code = take_round(t, data, &arrays, first, all, references);
+    run_batch_fini(&arrays);
+    free(all);
+    if (!code)
+        return keep(net, data, references);
+    free(references);
     return code;
 }
 
@@ -63,21 +94,18 @@ int run_make_references(const struct zinf_run_options *o)
     const uint64_t begin = zinf_now_ns();
     if (!o->trainer.references)
         return 0;
-    if (o->seats > 1 || o->trainer.net)
-        return zinf_fail(-ENOTSUP,
-                         "the reference of a whole model is made by one rank with one seat: train "
-                         "adapters (--lora-rank), or with one");
     options.mode = ZINF_TRAINER_FORWARD;
     options.pairs = options.references = false;
     options.class_weights = NULL;
     options.run = NULL;
+    options.trace = NULL;
     int code = zinf_trainer_create(&t, &options);
     if (!code)
         code = measure(t, o->data);
     if (!code && o->eval_data)
         code = measure(t, o->eval_data);
     zinf_trainer_destroy(t);
-    if (!code)
+    if (!code && (!o->trainer.net || zinf_net_place(o->trainer.net).rank == 0))
         zinf_log(ZINF_LOG_INFO,
                  "reference: the model's own log-probabilities of %llu samples, %.1f s",
                  (unsigned long long)zinf_dataset_n_windows(o->data),

@@ -3,6 +3,7 @@
  * that appears whole: it is written under another name and exchanged for the old one.
  */
 #include "train/save/output.h"
+#include "train/run/reference.h"
 #include "train/run/run.h"
 
 #include <errno.h>
@@ -331,8 +332,8 @@ static int end(struct run *run, int code)
     int closed = run_log_close(run->log);
     run_tell_ranks(run, closed);
     code = code ? code : closed;
-    bool done = run_all_are_done(run, code);
-    run_leave_steps(run, done && !run->unsaved);
+    code = code ? code : run_meet_at_end(run); /* rank 0 may die before the model is there */
+    run_leave_steps(run, !code && !run->unsaved);
     zinf_trainer_destroy(run->trainer);
     code = code ? code : run_fail_unsaved(run);
     run_close_checkpoint(run);
@@ -351,6 +352,8 @@ int run_rank(const struct zinf_run_options *options)
                       .net = options->trainer.net,
                       .lock_fd = -1};
     int code = run_compare_ranks(&run);
+    if (!code)
+        code = run_make_references(options);
     if (!code)
         code = prepare(&run);
     if (!code)

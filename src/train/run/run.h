@@ -84,8 +84,8 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
                    uint64_t *first, struct zinf_evaluation *out);
 /* What rank 0 knows alone. */
 int run_share_flag(const struct run *run, bool *flag);
-/* At the end: whether each of them ended well. Who did not has told. */
-bool run_all_are_done(struct run *run, int code);
+/* At the end of one that ended well: 0 where all did. Who did not has told. */
+int run_meet_at_end(struct run *run);
 
 /* run_steps_ranks.c: steps that several ranks have a part of each */
 /* What rank 0 has read of the run's name. */

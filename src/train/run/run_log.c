@@ -253,6 +253,9 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
     print_number(file, "tokens_per_second", (double)r->tokens / r->seconds);
     if (r->predicted_seconds > 0)
         print_number(file, "predicted_seconds", r->predicted_seconds);
+    if (r->predicted_range[1] > 0)
+        fprintf(file, ", \"predicted_range\": [%.9g, %.9g]", r->predicted_range[0],
+                r->predicted_range[1]);
     fprintf(file, ", \"schedule\": \"%s\", \"redone\": %llu", r->schedule ? r->schedule : "",
             (unsigned long long)r->n_redone);
     fputs(", ", file);

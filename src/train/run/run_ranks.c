@@ -222,9 +222,9 @@ int run_share_flag(const struct run *run, bool *flag)
     return code;
 }
 
-bool run_all_are_done(struct run *run, int code)
+int run_meet_at_end(struct run *run)
 {
-    return !code && (!run->net || !zinf_net_barrier(run->net));
+    return run->net ? zinf_net_barrier(run->net) : 0;
 }
 
 /* ---- what a step took on each of the process's seats ---- */

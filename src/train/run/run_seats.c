@@ -5,7 +5,6 @@
  */
 #include "offload/trace.h"
 #include "train/run/run.h"
-#include "train/run/reference.h"
 #include "train/seats.h"
 
 #include <pthread.h>
@@ -13,10 +12,11 @@
 #include <stdlib.h>
 
 struct seats {
-    pthread_mutex_t lock; /* guards over of all seats */
+    pthread_mutex_t lock; /* guards over of all seats, and back_ns */
     pthread_cond_t left;
     struct seat *at;
     uint32_t n;
+    uint64_t back_ns;        /* since when one is back; 0: none is */
     zinf_seats_stuck *stuck; /* or NULL */
 };
 
@@ -35,21 +35,6 @@ struct seat {
 #define LEAVE_NS 3000000000u /* for the others to come back, beside the limit for signs of life */
 #define LOOK_NS 200000000u
 
-/* Under the lock: a seat that is not back and has given no sign of life for too long; n: none. */
-static uint32_t find_stuck(const struct seats *seats, uint64_t begin_ns)
-{
-    uint64_t now = zinf_now_ns();
-    for (uint32_t s = 0; s < seats->n; s++) {
-        const struct seat *seat = &seats->at[s];
-        if (seat->over || now < begin_ns + LEAVE_NS)
-            continue;
-        uint64_t limit = (uint64_t)(zinf_net_timeout(seat->net) * 1e9) + LEAVE_NS;
-        if (now > zinf_pulse_last_ns(zinf_net_pulse(seat->net)) + limit)
-            return s;
-    }
-    return seats->n;
-}
-
 static bool all_are_over(const struct seats *seats)
 {
     bool over = true;
@@ -58,27 +43,69 @@ static bool all_are_over(const struct seats *seats)
     return over;
 }
 
-/* Who is back waits for the others. A thread that hangs, as in a call of the system, cannot be
- * ended: only the process can. */
+/* Under the lock: a seat that is not back and has given no sign of life for too long, counted from
+ * since_ns at the earliest; NULL: none. */
+static const struct seat *find_stuck(const struct seats *seats, uint64_t since_ns)
+{
+    uint64_t now = zinf_now_ns();
+    for (uint32_t s = 0; s < seats->n; s++) {
+        const struct seat *seat = &seats->at[s];
+        if (seat->over || now < seats->back_ns + LEAVE_NS)
+            continue;
+        uint64_t limit = (uint64_t)(zinf_net_timeout(seat->net) * 1e9) + LEAVE_NS;
+        uint64_t last = zinf_pulse_last_ns(zinf_net_pulse(seat->net));
+        if (now > (last > since_ns ? last : since_ns) + limit)
+            return seat;
+    }
+    return NULL;
+}
+
+/* Under the lock: the sentence of a seat that has failed, or else of the one that hangs. */
+static void tell_stuck(const struct seats *seats, const struct seat *stuck)
+{
+    zinf_fail(-ETIMEDOUT,
+              "seat %u has given no sign of life for %g s: it hangs, as on a drive that does not "
+              "answer; if it is only slow, raise zinf.timeout",
+              stuck->number, zinf_net_timeout(stuck->net));
+    for (uint32_t s = 0; s < seats->n; s++)
+        if (seats->at[s].over && seats->at[s].code)
+            zinf_fail(seats->at[s].code, "%s", seats->at[s].said);
+    seats->stuck();
+}
+
+/* A thread that hangs, as in a call of the system, cannot be ended: only the process can. All seats
+ * may hang at once, on one drive, so the one that looks is none of them. */
+static void *watch(void *argument)
+{
+    struct seats *seats = argument;
+    uint64_t since = zinf_now_ns(), looked = since;
+    pthread_mutex_lock(&seats->lock);
+    while (!all_are_over(seats)) {
+        uint64_t at = zinf_now_ns() + LOOK_NS;
+        struct timespec until = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
+        pthread_cond_timedwait(&seats->left, &seats->lock, &until);
+        uint64_t now = zinf_now_ns();
+        if (now > looked + 10 * LOOK_NS) /* this process was stopped: all begin anew */
+            since = now;
+        looked = now;
+        const struct seat *stuck = find_stuck(seats, since);
+        if (stuck) {
+            tell_stuck(seats, stuck); /* which does not come back, or is done */
+            break;
+        }
+    }
+    pthread_mutex_unlock(&seats->lock);
+    return NULL;
+}
+
 static void leave(struct seat *seat)
 {
     struct seats *seats = seat->all;
-    uint64_t begin = zinf_now_ns();
     pthread_mutex_lock(&seats->lock);
     seat->over = true;
+    if (!seats->back_ns)
+        seats->back_ns = zinf_now_ns();
     pthread_cond_broadcast(&seats->left);
-    while (seats->stuck && !all_are_over(seats)) {
-        uint64_t at = zinf_now_ns() + LOOK_NS;
-        struct timespec until = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
-        uint32_t stuck = find_stuck(seats, begin);
-        if (stuck < seats->n) {
-            if (!seat->code)
-                zinf_fail(-ETIMEDOUT, "seat %u hangs", stuck);
-            seats->stuck(); /* which does not come back, or is done */
-            seats->stuck = NULL;
-        }
-        pthread_cond_timedwait(&seats->left, &seats->lock, &until);
-    }
     pthread_mutex_unlock(&seats->lock);
 }
 
@@ -141,7 +168,11 @@ static int run_on_all(struct seats *seats)
     pthread_cond_init(&seats->left, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&seats->lock, NULL);
+    pthread_t watcher;
+    bool watched = seats->stuck && !pthread_create(&watcher, NULL, watch, seats);
     int code = run_all(seats);
+    if (watched)
+        pthread_join(watcher, NULL);
     pthread_cond_destroy(&seats->left);
     pthread_mutex_destroy(&seats->lock);
     return code;
@@ -233,8 +264,8 @@ int zinf_run_train(const struct zinf_run_options *options)
 {
     const char *path = options->trainer.config->trace;
     struct training training = {.options = options};
-    int code = run_make_references(options);
-    if (!code && options->seats > 1 && path)
+    int code = 0;
+    if (options->seats > 1 && path)
         code = zinf_trace_file_create(&training.trace, path, options->seats);
     if (!code)
         code = open_saving(&training);

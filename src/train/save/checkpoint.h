@@ -64,10 +64,19 @@ char *checkpoint_text(const struct checkpoint *c);
 int checkpoint_parse(struct checkpoint *out, const char *what, const char *text, size_t bytes);
 int checkpoint_write_state(const struct checkpoint *c, const char *folder);
 int checkpoint_read_state(struct checkpoint *out, const char *folder);
+/* The list of files alone, beside a model that was saved. */
+int checkpoint_write_list(const struct checkpoint *c, const char *folder);
+/* -ENOENT without a message: the folder has none. */
+int checkpoint_read_list(struct checkpoint *out, const char *folder);
 
 /* checkpoint_files.c */
 int checkpoint_add_file(struct checkpoint *c, const char *part, const char *name, uint64_t bytes,
                         uint64_t xxh3);
+/* What was written, as it was handed to the drive. */
+int checkpoint_add_written(struct checkpoint *c, const char *part,
+                           const struct zinf_tensors_writer *writer);
+/* The sum of an adapter's weights among them; 0: there is none. */
+uint64_t checkpoint_adapter_sum(const struct checkpoint *c);
 /* Adds the plain files of c's folder/part ("" or "optimizer") that are not listed yet, as they are
  * on the drive. */
 int checkpoint_add_others(struct checkpoint *c, const char *folder, const char *part);

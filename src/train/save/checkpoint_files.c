@@ -99,6 +99,24 @@ int checkpoint_add_file(struct checkpoint *c, const char *part, const char *name
     return 0;
 }
 
+int checkpoint_add_written(struct checkpoint *c, const char *part,
+                           const struct zinf_tensors_writer *writer)
+{
+    struct zinf_written_file file;
+    int code = 0;
+    for (uint32_t i = 0; !code && zinf_tensors_writer_file(writer, i, &file); i++)
+        code = checkpoint_add_file(c, part, file.name, file.bytes, file.xxh3);
+    return code;
+}
+
+uint64_t checkpoint_adapter_sum(const struct checkpoint *c)
+{
+    uint32_t i = 0;
+    while (i < c->n_files && strcmp(c->files[i].name, ZINF_ADAPTER_WEIGHTS) != 0)
+        i++;
+    return i < c->n_files ? c->files[i].xxh3 : 0;
+}
+
 static int add_other(struct checkpoint *c, const char *folder, const char *part, const char *name)
 {
     struct stat info;

@@ -42,6 +42,18 @@ int zinf_adapter_verify(const char *folder)
     return code < 0 ? code : whole;
 }
 
+int zinf_model_verify(const char *folder)
+{
+    struct checkpoint list;
+    int code = checkpoint_read_list(&list, folder);
+    if (code == -ENOENT)
+        return 0;
+    if (!code)
+        code = checkpoint_verify(&list, folder);
+    checkpoint_fini(&list);
+    return code ? code : 1;
+}
+
 int zinf_checkpoint_list(const char *output,
                          void (*see)(void *arg, const struct zinf_checkpoint_info *info), void *arg)
 {

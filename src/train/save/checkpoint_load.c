@@ -294,9 +294,12 @@ static int load_part(const struct checkpoint *c, const char *folder, const struc
                : c->foreign ? checkpoint_open_foreign_part(folder, part, &file)
                             : zinf_tensors_open(&file, path);
     bool factors = part > PART_MASTER && s->setup->grain == GRAIN_TENSORS;
+    bool kept = part > PART_MASTER && part == setup_kept_part(s->setup);
     if (!code && factors)
         code = transfer_load_factors(s, part, file);
-    for (uint32_t u = 0; !code && !factors && u < s->setup->n_units; u++) {
+    else if (!code && kept)
+        code = transfer_load_kept(s, file);
+    for (uint32_t u = 0; !code && !factors && !kept && u < s->setup->n_units; u++) {
         code = load_unit(s, file, u, part);
         forget_cache(path);
     }

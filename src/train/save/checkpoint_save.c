@@ -10,9 +10,7 @@
 #include "train/save/checkpoint.h"
 #include "train/save/output.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -24,12 +22,14 @@
 /* Room for the new one beside all that is there: the old one goes only after it. */
 static int check_room(const struct source *s, const struct checkpoint *c, const char *output)
 {
-    uint64_t moments = s->setup->grain == GRAIN_TENSORS ? 0 : (uint64_t)c->n_moments;
+    bool keeps = setup_kept_part(s->setup) != 0;
+    uint64_t moments = s->setup->grain == GRAIN_TENSORS ? 0 : (uint64_t)(c->n_moments - keeps);
     uint64_t arrays = moments + (c->dtype != ZINF_DTYPE_F32);
     const struct zinf_model *model = s->setup->model;
     bool adapted = is_adapted(s->setup);
     uint64_t elems = adapted ? zinf_model_n_trained(model) : zinf_model_n_params(model);
     uint64_t numbers = elems * (arrays * sizeof(float) + zinf_dtype_bytes(c->dtype));
+    numbers += keeps ? transfer_kept_bytes(s->setup) : 0;
     uint64_t needed = numbers + numbers / SLACK_SHARE + SLACK_BYTES;
     struct statvfs room;
     char needed_text[16], free_text[16];
@@ -43,16 +43,6 @@ static int check_room(const struct source *s, const struct checkpoint *c, const 
                      "fewer with --save-total-limit",
                      zinf_size_format(needed_text, sizeof needed_text, needed), output,
                      zinf_size_format(free_text, sizeof free_text, free_bytes));
-}
-
-static int list_written(struct checkpoint *c, const char *part,
-                        const struct zinf_tensors_writer *writer)
-{
-    struct zinf_written_file file;
-    int code = 0;
-    for (uint32_t i = 0; !code && zinf_tensors_writer_file(writer, i, &file); i++)
-        code = checkpoint_add_file(c, part, file.name, file.bytes, file.xxh3);
-    return code;
 }
 
 /* One array of all units: the model as a folder, an adapter's masters as its weights, another as
@@ -70,9 +60,11 @@ static int write_part(const struct source *s, struct checkpoint *c, const char *
     if (!code)
         code = part > PART_MASTER && s->setup->grain == GRAIN_TENSORS
                    ? transfer_stream_factors(s, part, writer)
+               : part > PART_MASTER && part == setup_kept_part(s->setup)
+                   ? transfer_stream_kept(s, writer)
                    : transfer_stream(s, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
     if (!code)
-        code = list_written(c, beside ? "" : CHECKPOINT_OPTIMIZER, writer);
+        code = checkpoint_add_written(c, beside ? "" : CHECKPOINT_OPTIMIZER, writer);
     zinf_tensors_writer_destroy(writer);
     free(path);
     return code;
@@ -107,15 +99,6 @@ static int fail_read_back(int code)
     return zinf_fail_in(code, "the checkpoint was written, but not as it should be");
 }
 
-/* Of an adapter's weights, which rank 0 has written. */
-static uint64_t own_sum(const struct checkpoint *c)
-{
-    uint32_t i = 0;
-    while (i < c->n_files && strcmp(c->files[i].name, ZINF_ADAPTER_WEIGHTS))
-        i++;
-    return i < c->n_files ? c->files[i].xxh3 : 0;
-}
-
 /* What goes beside the arrays, and the description of all: by rank 0, once it has the others' lists
  * of what they have written and compared. */
 static int write_beside(const struct source *s, struct checkpoint *c, const char *folder)
@@ -123,7 +106,7 @@ static int write_beside(const struct source *s, struct checkpoint *c, const char
     char *path = zinf_path_join(folder, CHECKPOINT_OPTIMIZER);
     int code = path ? zinf_folder_sync(path) : -ENOMEM;
     if (!code)
-        code = transfer_write_rest(s, folder, own_sum(c));
+        code = transfer_write_rest(s, folder, checkpoint_adapter_sum(c));
     if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)
@@ -168,7 +151,7 @@ void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
     c->n_applied = s->n_applied;
     c->lr = (double)s->setup->hyper.lr;
     c->dtype = s->setup->dtype;
-    c->n_moments = setup_n_moments(s->setup);
+    c->n_moments = setup_n_moments(s->setup) + (setup_kept_part(s->setup) != 0);
     c->loss_scale = s->loss_scale;
     c->adapted = is_adapted(s->setup);
     c->base_sum = s->base_sum;

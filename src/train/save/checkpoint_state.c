@@ -5,6 +5,7 @@
 #include "build-config.h"
 
 #include "train/save/checkpoint.h"
+#include "train/checkpoints.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -114,9 +115,9 @@ static char *state_text(const struct checkpoint *c)
     return text;
 }
 
-char *checkpoint_text(const struct checkpoint *c)
+/* text ends with its checksum then; it is taken over, NULL is passed on. */
+static char *sign(char *text)
 {
-    char *text = state_text(c);
     size_t body = text ? strlen(text) - 2 : 0; /* without the last "\n}" */
     char *whole = text ? malloc(body + 64) : NULL;
     if (whole) {
@@ -130,13 +131,35 @@ char *checkpoint_text(const struct checkpoint *c)
     return whole;
 }
 
-int checkpoint_write_state(const struct checkpoint *c, const char *folder)
+char *checkpoint_text(const struct checkpoint *c)
 {
-    char *path = zinf_path_join(folder, CHECKPOINT_STATE), *text = checkpoint_text(c);
+    return sign(state_text(c));
+}
+
+/* text is taken over. */
+static int write_text(char *text, const char *folder, const char *name)
+{
+    char *path = zinf_path_join(folder, name);
     int code = path && text ? zinf_file_write_atomic(path, text, strlen(text)) : -ENOMEM;
     free(text);
     free(path);
     return code;
+}
+
+int checkpoint_write_state(const struct checkpoint *c, const char *folder)
+{
+    return write_text(checkpoint_text(c), folder, CHECKPOINT_STATE);
+}
+
+int checkpoint_write_list(const struct checkpoint *c, const char *folder)
+{
+    cJSON *root = cJSON_CreateObject();
+    bool good = root && cJSON_AddNumberToObject(root, "format", CHECKPOINT_FORMAT) &&
+                cJSON_AddStringToObject(root, "zinf_version", PACKAGE_VERSION) &&
+                add_files(root, c);
+    char *text = sign(good ? cJSON_Print(root) : NULL);
+    cJSON_Delete(root);
+    return write_text(text, folder, ZINF_MODEL_CHECKSUMS);
 }
 
 /* ---- reading ---- */
@@ -343,6 +366,27 @@ int checkpoint_read_state(struct checkpoint *out, const char *folder)
         code = zinf_fail(code, "%s is not a checkpoint: it has no %s", folder, CHECKPOINT_STATE);
     if (!code)
         code = checkpoint_parse(out, path, text, bytes);
+    free(text);
+    free(path);
+    return code;
+}
+
+int checkpoint_read_list(struct checkpoint *out, const char *folder)
+{
+    char *path = zinf_path_join(folder, ZINF_MODEL_CHECKSUMS), *text = NULL;
+    cJSON *root = NULL;
+    size_t bytes = 0;
+    *out = (struct checkpoint){0};
+    int code = path ? zinf_file_read(path, MAX_STATE_BYTES, &text, &bytes) : -ENOMEM;
+    if (!code)
+        code = zinf_json_parse(text, bytes, path, ZINF_JSON_STRICT, &root);
+    if (!code)
+        code = check_format(root, path);
+    if (!code)
+        code = check_text(path, text, bytes);
+    if (!code)
+        code = read_files(root, path, out);
+    cJSON_Delete(root);
     free(text);
     free(path);
     return code;

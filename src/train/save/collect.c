@@ -71,12 +71,10 @@ static uint64_t slice_bytes(const struct source *s, const struct wanted *w)
 
 static int read_own(const struct source *s, const struct wanted *w, char *memory)
 {
-    struct zinf_location where = zinf_tiers_param(s->tiers, w->unit, 0);
     if (w->part >= PART_MASTER)
         return state_read(s, w->unit, w->part, (float *)(void *)memory);
-    if (w->part == PART_GRAD)
-        where = zinf_tiers_unit_grad(s->tiers, w->unit);
-    return source_read(s, &where, 0, memory, where.bytes);
+    return source_read_unit(
+        s, w->unit, w->part == PART_GRAD ? ZINF_PACKABLE_GRAD : ZINF_PACKABLE_PARAM, memory);
 }
 
 /* This rank's slices of what the others want, one behind the other, and of what it wants itself in

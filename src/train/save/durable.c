@@ -48,9 +48,9 @@ static uint64_t unit_number(const struct zinf_unit *unit, uint64_t sum)
     return sum;
 }
 
-/* What tells bytes of one meaning from the same bytes with another. packs: state may be packed,
- * which an older zinf does not know. */
-static uint64_t layout_number(const struct zinf_trainer *t, bool packs)
+/* What tells bytes of one meaning from the same bytes with another; packs: and from what an older
+ * zinf does not know. */
+static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
 {
     const struct zinf_layout *l = &t->setup.layout;
     const struct zinf_axis *data = data_axis(&t->setup);
@@ -69,7 +69,12 @@ static uint64_t layout_number(const struct zinf_trainer *t, bool packs)
         const uint64_t group[] = {sum, l->groups[g].unit, l->groups[g].first, l->groups[g].n};
         sum = XXH3_64bits(group, sizeof group);
     }
-    return packs ? XXH3_64bits_withSeed("packed", 6, sum) : sum;
+    const struct zinf_shards *shards = &t->setup.graph->shards;
+    if (shards->of) /* rows of a tensor are in their order */
+        sum = XXH3_64bits_withSeed(shards, sizeof *shards, sum);
+    return packs == PACK_ALL     ? XXH3_64bits_withSeed("all packed", 10, sum)
+           : packs == PACK_STATE ? XXH3_64bits_withSeed("packed", 6, sum)
+                                 : sum;
 }
 
 /* Between parameters that are not on the drive and their copies. */
@@ -81,8 +86,8 @@ static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
     struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
     struct zinf_location copy = backed ? zinf_tiers_group_backing(t->plan.tiers, group, 0)
                                        : zinf_tiers_group_state(t->plan.tiers, group, 0);
-    const struct zinf_packed *packed =
-        zinf_tiers_packed(t->plan.tiers, group, zinf_location_generation(&copy));
+    const struct zinf_packed *packed = zinf_tiers_packed(t->plan.tiers, ZINF_PACKABLE_STATE, group,
+                                                         zinf_location_generation(&copy));
     uint64_t at = !backed && packed->read_pages ? (uint64_t)packed->read_pages * ZINF_AIO_ALIGN
                                                 : copy.bytes - param.bytes;
     int code = out ? source_read(&s, &param, 0, memory, param.bytes)
@@ -104,25 +109,37 @@ static int move_copies(struct zinf_trainer *t, bool out)
     return code;
 }
 
-/* What of the state an earlier process has packed is said by its first page. Of the other
- * generation nothing is known, so all of it is written once: a record names the checksums of all
- * pages. */
-static int find_packed(struct zinf_trainer *t, unsigned generation)
+/* What of a thing an earlier process has packed is said by its first page. Of the other generation
+ * nothing is known, so all of it is written once: a record names the checksums of all pages. */
+static int find_packed_thing(struct zinf_trainer *t, const struct rule_thing *thing,
+                             unsigned generation)
 {
     struct source s = trainer_source(t);
     char *page = source_region(&s).slot;
+    const struct zinf_location where = thing->what == ZINF_PACKABLE_STATE
+                                           ? zinf_tiers_group_state(t->plan.tiers, thing->group, 0)
+                                           : zinf_tiers_group_param(t->plan.tiers, thing->group, 0);
+    uint64_t bytes = 0;
+    int code = source_read(&s, &where, 0, page, ZINF_AIO_ALIGN);
+    if (!code)
+        code = rule_packed_bytes(thing, page, &bytes);
+    zinf_tiers_packed(t->plan.tiers, thing->what, thing->group, generation)->read_pages =
+        (uint32_t)(bytes / ZINF_AIO_ALIGN);
+    zinf_tiers_packed(t->plan.tiers, thing->what, thing->group, !generation)->whole = true;
+    return code;
+}
+
+static int find_packed(struct zinf_trainer *t, unsigned generation)
+{
     int code = 0;
     for (uint32_t g = 0; !code && g < t->setup.layout.n_groups; g++) {
-        struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
-        uint64_t bytes = 0;
-        if (!unit_trains(&t->setup, t->setup.layout.groups[g].unit) || !rule_packs(&t->setup, g))
-            continue;
-        code = source_read(&s, &where, 0, page, ZINF_AIO_ALIGN);
-        if (!code)
-            code = rule_packed_bytes(&t->setup, g, page, &bytes);
-        zinf_tiers_packed(t->plan.tiers, g, generation)->read_pages =
-            (uint32_t)(bytes / ZINF_AIO_ALIGN);
-        zinf_tiers_packed(t->plan.tiers, g, !generation)->whole = true;
+        const struct rule_thing state = {&t->setup, ZINF_PACKABLE_STATE, g};
+        const struct rule_thing param = {&t->setup, ZINF_PACKABLE_PARAM, g};
+        const uint32_t unit = t->setup.layout.groups[g].unit;
+        if (unit_trains(&t->setup, unit) && rule_packs(&state))
+            code = find_packed_thing(t, &state, generation);
+        if (!code && t->setup.packs == PACK_ALL && t->plan.homes[unit].packed)
+            code = find_packed_thing(t, &param, generation);
     }
     return code;
 }
@@ -130,20 +147,23 @@ static int find_packed(struct zinf_trainer *t, unsigned generation)
 /* A run goes on in the form in which it began: its own choice may be another one by now. */
 static int open_steps(struct zinf_trainer *t, struct zinf_steps_options *options)
 {
+    static const char *const names[] = {"off", "state", "all"};
     struct durable *d = &t->durable;
-    options->layout = layout_number(t, t->setup.packs);
+    enum packing own = t->setup.packs, found = own;
+    options->layout = layout_number(t, own);
     int code = zinf_steps_open(&d->steps, t->plan.store, options);
-    if (code != -EINVAL)
+    for (enum packing other = PACK_OFF; code == -EINVAL && other <= PACK_ALL; other++) {
+        options->layout = layout_number(t, found = other);
+        code = other == own ? code : zinf_steps_open(&d->steps, t->plan.store, options);
+    }
+    if (code || found == own)
         return code;
-    options->layout = layout_number(t, !t->setup.packs);
-    code = zinf_steps_open(&d->steps, t->plan.store, options);
-    if (code)
-        return code;
-    d->wants_packed = !t->setup.packs;
+    d->wants_packed = found > own ? found : PACK_OFF;
     if (d->wants_packed)
-        return zinf_fail(-EINVAL, "the steps of this run are packed: set zinf.pack to \"state\"");
-    t->setup.packs = t->plan.variant.packs = false;
-    zinf_log(ZINF_LOG_INFO, "this run began without zinf.pack and goes on so");
+        return zinf_fail(-EINVAL, "the steps of this run are packed: set zinf.pack to \"%s\"",
+                         names[found]);
+    t->setup.packs = t->plan.variant.packs = found;
+    zinf_log(ZINF_LOG_INFO, "this run began with zinf.pack \"%s\" and goes on so", names[found]);
     return 0;
 }
 
@@ -206,7 +226,9 @@ int durable_record(struct zinf_trainer *t)
     if (!code)
         code = zinf_steps_end(d->steps, d->scalars, d->scalars_bytes);
     for (uint32_t g = 0; !code && g < t->setup.layout.n_groups; g++)
-        zinf_tiers_packed(t->plan.tiers, g, (unsigned)generation)->whole = false;
+        for (int what = 0; what < ZINF_PACKABLES; what++)
+            zinf_tiers_packed(t->plan.tiers, (enum zinf_packable)what, g, (unsigned)generation)
+                ->whole = false;
     d->due = false;
     d->unmet = t->setup.mesh.all != NULL;
     d->n++;

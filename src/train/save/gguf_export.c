@@ -385,6 +385,11 @@ static int open_adapter(struct exporting *e)
     cJSON *adapter = NULL;
     char *base = NULL, *path = zinf_path_join(e->folder, ZINF_ADAPTER_WEIGHTS);
     int code = path ? zinf_adapter_read_config(e->folder, &adapter) : -ENOMEM;
+    if (!code && cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(adapter, "target_parameters")))
+        code = zinf_fail(-ENOTSUP,
+                         "%s: its target_parameters have no place in llama.cpp's adapters: merge "
+                         "the adapter (zinf export --merge) and export that",
+                         e->folder);
     if (!code)
         code = merge_find_base(e->folder, adapter, e->options->base, &base);
     if (!code)

@@ -10,7 +10,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -145,6 +144,7 @@ static const char *const own_keys[] = {"dropout",
                                        "matmul_type",
                                        "label_smoothing",
                                        "z_loss",
+                                       "tensor_parts",
                                        "neftune_alpha",
                                        "preference",
                                        "preference_beta",

@@ -50,7 +50,9 @@ struct identity_check {
 };
 int identity_compare(const cJSON *saved, const cJSON *now, const struct identity_check *check);
 
-/* ---- of an adapter's folder: adapter_base.json ---- */
+/* ---- of an adapter's folder ---- */
+
+#define IDENTITY_FILE "adapter_base.json"
 
 /* The tokenizer's files in folder, and its adapter's configuration if it is not NULL, are those
  * that identity knows. -EBADMSG names what is not. */
@@ -58,8 +60,6 @@ int identity_check_files(const cJSON *identity, const cJSON *config, const char 
 
 /* own: XXH3 of its adapter_model.safetensors, as it was handed to the drive. */
 int identity_write(const cJSON *identity, uint64_t own, const char *folder);
-/* Before other weights are put there: what is known of those before would speak against them. */
-int identity_forget(const char *folder);
 /* *out: NULL where the folder says nothing. */
 int identity_read(const char *folder, cJSON **out);
 /* An adapter's folder against the model that it is used with. Folders without adapter_base.json are

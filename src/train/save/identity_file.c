@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define FILE_NAME "adapter_base.json"
 #define MAX_BYTES (16u << 20)
 #define FORMAT 2
 
@@ -18,7 +17,7 @@
 
 int identity_write(const cJSON *identity, uint64_t own, const char *folder)
 {
-    char *path = zinf_path_join(folder, FILE_NAME), *text = NULL;
+    char *path = zinf_path_join(folder, IDENTITY_FILE), *text = NULL;
     char *stands_on = identity ? cJSON_PrintUnformatted(identity) : strdup("{}");
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
@@ -38,16 +37,6 @@ int identity_write(const cJSON *identity, uint64_t own, const char *folder)
         code = zinf_file_write_atomic(path, text, bytes);
     free(text);
     cJSON_free(stands_on);
-    free(path);
-    return code;
-}
-
-int identity_forget(const char *folder)
-{
-    char *path = zinf_path_join(folder, FILE_NAME);
-    int code = path ? 0 : -ENOMEM;
-    if (path && unlink(path) && errno != ENOENT)
-        code = zinf_fail(-errno, "cannot remove %s: %s", path, strerror(errno));
     free(path);
     return code;
 }
@@ -99,7 +88,7 @@ static int check_members(const cJSON *root, const char *path, const char *text, 
 static int read_file(const char *folder, char **path, cJSON **root)
 {
     *root = NULL;
-    *path = zinf_path_join(folder, FILE_NAME);
+    *path = zinf_path_join(folder, IDENTITY_FILE);
     if (!*path)
         return -ENOMEM;
     if (access(*path, F_OK))
@@ -159,7 +148,7 @@ int identity_check_own(const char *folder)
         code = zinf_fail(-EBADMSG,
                          "%s is damaged: its checksum is not the one in %s: restore the file; or "
                          "remove %s, if another program changed the adapter on purpose",
-                         weights, path, FILE_NAME);
+                         weights, path, IDENTITY_FILE);
     cJSON_Delete(root);
     free(weights);
     free(path);

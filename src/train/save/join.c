@@ -9,6 +9,7 @@
 #include "train/checkpoints.h"
 #include "train/save/identity.h"
 #include "train/save/merge.h"
+#include "train/save/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,7 +176,7 @@ static int write_weights(struct joining *j)
     struct zinf_written_file file;
     int code = path ? zinf_make_dirs(j->output) : -ENOMEM;
     if (!code)
-        code = identity_forget(j->output);
+        code = output_forget(j->output, IDENTITY_FILE);
     if (!code)
         code = zinf_tensors_writer_create(&j->to, &options);
     if (!code)
@@ -256,6 +257,11 @@ static int write_config(struct joining *j)
 static int check_names(const struct part *p)
 {
     char path[ZINF_ADAPTER_PATH];
+    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(p->config, "target_parameters")))
+        return zinf_fail(-ENOTSUP,
+                         "%s: %s has target_parameters, and adapters of those do not add up here: "
+                         "merge one (zinf export --merge) and train the other above it",
+                         p->folder, ZINF_ADAPTER_CONFIG);
     for (uint64_t i = 0; i < zinf_tensors_count(p->weights); i++) {
         const char *name = zinf_tensors_at(p->weights, i)->name;
         if (zinf_adapter_matrix_of(name, path) == ZINF_ADAPTER_OTHER)

@@ -90,22 +90,49 @@ static int copy_bytes(const struct merging *m, const struct zinf_tensor_info *in
     return code;
 }
 
-static int copy_tensor(struct merging *m, const struct zinf_tensor_info *info)
+/* n elements of it that are one matrix, or all. */
+static int copy_matrix(struct merging *m, const struct replacement *r, uint64_t n)
 {
-    struct replacement r = {info, merge_find_copy(m, info->name),
-                            merge_find_adapted(m, info->name)};
+    const struct zinf_tensor_info *info = r->base;
     uint64_t row = info->rank == 2 ? info->shape[1] : 1, step = m->block_elems / row * row;
-    int code = r.of ? merge_read_module(m, r.of, info, step) : 0;
-    if (r.copy && !same_shape(info, r.copy))
-        code = other_base(m, r.copy->name);
-    m->n_merged += r.of != NULL;
-    m->n_copied += r.copy != NULL;
-    for (uint64_t at = 0; !code && at < info->n_elems; at += step) {
-        uint64_t left = info->n_elems - at;
-        code = copy_block(m, &r, at, left < step ? left : step);
-    }
+    int code = r->of ? merge_read_module(m, r->of, info, step) : 0;
+    m->n_merged += r->of != NULL;
+    for (uint64_t at = 0; !code && at < n; at += step)
+        code = copy_block(m, r, at, n - at < step ? n - at : step);
     merge_free_module(m);
     return code;
+}
+
+/* Slabs, one behind the other, each of which is a module's weight. */
+static int copy_slabs(struct merging *m, const struct zinf_tensor_info *info)
+{
+    const uint64_t n = info->shape[1] * info->shape[2];
+    struct zinf_tensor_info slab = *info;
+    int code = 0;
+    m->slabs = info;
+    slab.rank = 2;
+    slab.shape[0] = info->shape[1];
+    slab.shape[1] = info->shape[2];
+    for (uint64_t i = 0; !code && i < info->shape[0]; i++) {
+        const struct replacement r = {&slab, NULL, merge_find_adapted(m, info->name, i)};
+        m->slab_at = i * n;
+        code = copy_matrix(m, &r, n);
+    }
+    m->slabs = NULL;
+    m->slab_at = 0;
+    return code;
+}
+
+static int copy_tensor(struct merging *m, const struct zinf_tensor_info *info)
+{
+    const struct replacement r = {info, merge_find_copy(m, info->name),
+                                  merge_find_adapted(m, info->name, 0)};
+    if (r.of && info->rank == 3)
+        return copy_slabs(m, info);
+    if (r.copy && !same_shape(info, r.copy))
+        return other_base(m, r.copy->name);
+    m->n_copied += r.copy != NULL;
+    return copy_matrix(m, &r, info->n_elems);
 }
 
 static int copy_one(struct merging *m, const struct zinf_tensor_info *info)
@@ -156,7 +183,7 @@ static int copy_all(struct merging *m)
         code = declare(m);
     for (uint64_t i = 0; !code && i < zinf_tensors_count(m->weights); i++)
         code = copy_one(m, zinf_tensors_at(m->weights, i));
-    uint32_t wanted = zinf_model_graph(m->model)->n_adapted, copies = 0;
+    uint32_t wanted = merge_count_adapted(zinf_model_graph(m->model)), copies = 0;
     for (uint32_t i = 0; i < m->files->n_tensors; i++)
         copies += m->files->tensors[i].parts[0].piece->of_base;
     if (!code && m->n_merged != wanted)
@@ -246,8 +273,8 @@ static int take_memory(struct merging *m)
     m->block_elems = BLOCK_ELEMS;
     for (uint64_t i = 0; !code && i < zinf_tensors_count(m->weights); i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(m->weights, i);
-        if (info->rank == 2 && info->shape[1] > m->block_elems)
-            m->block_elems = info->shape[1];
+        if (info->rank > 1 && info->shape[info->rank - 1] > m->block_elems)
+            m->block_elems = info->shape[info->rank - 1];
     }
     for (uint32_t i = 0; !code && i < m->files->n_tensors; i++) {
         const struct zinf_tensor *t = m->files->tensors[i].parts[0].tensor;
@@ -255,12 +282,10 @@ static int take_memory(struct merging *m)
             m->block_elems = t->cols;
     }
     for (uint32_t i = 0; !code && i < g->n_adapted; i++) {
-        const struct zinf_unit *unit = &g->units[g->adapted[i].adapter];
-        uint64_t in = unit->tensors[g->adapted[i].a].cols,
-                 out = unit->tensors[g->adapted[i].b].rows;
-        uint64_t row = merge_piece_of(g, &g->adapted[i])->transposed ? out : in;
-        int64_t rows = (int64_t)(m->block_elems / row),
-                rank = (int64_t)unit->tensors[g->adapted[i].a].rows;
+        const struct zinf_adapted *of = &g->adapted[i];
+        uint64_t in = g->units[of->adapter].tensors[of->a].cols, out = of->rows;
+        uint64_t row = merge_piece_of(g, of)->transposed ? out : in;
+        int64_t rows = (int64_t)(m->block_elems / row), rank = of->rank;
         struct zinf_matmul args = {.m = rows, .n = (int64_t)row, .k = rank, .ldc = (int64_t)row};
         uint64_t bytes = m->device->ops->matmul_workspace(m->device, &args);
         most = bytes > most ? bytes : most;
@@ -276,6 +301,8 @@ static int take_memory(struct merging *m)
 static void close_all(struct merging *m)
 {
     merge_free_module(m);
+    for (int i = 0; i < 2; i++)
+        free(m->stacks[i].values);
     merge_close_weight(m);
     cJSON_Delete(m->opened);
     zinf_tensors_writer_destroy(m->to);

@@ -20,6 +20,13 @@ struct merging {
     void *workspace;
     float *block, *a, *b;
     float *gain; /* of one module's rows; NULL: none */
+    /* B of all experts of a layer, as the adapter's file has it: the last two that were needed. */
+    struct {
+        const struct zinf_tensor_info *info;
+        float *values;
+    } stacks[2];
+    const struct zinf_tensor_info *slabs; /* the tensor whose slab is at hand; NULL: none is */
+    uint64_t slab_at;                     /* elements in front of that */
     void *packed;
     uint64_t block_elems;
     uint32_t n_merged, n_copied;
@@ -59,12 +66,16 @@ int merge_find_base(const char *folder, const cJSON *config, const char *named, 
 
 /* The piece of the base's weight that the module is of. */
 const struct zinf_piece *merge_piece_of(const struct zinf_graph *g, const struct zinf_adapted *of);
-/* The module whose weight a tensor of the base's file is, or NULL. */
-const struct zinf_adapted *merge_find_adapted(const struct merging *m, const char *name);
+/* The module whose weight a tensor of the base's file is, or a slab of it or rows of that; or NULL.
+ */
+const struct zinf_adapted *merge_find_adapted(const struct merging *m, const char *name,
+                                              uint64_t slab);
+/* How often that finds one, over all tensors of the base and their slabs. */
+uint32_t merge_count_adapted(const struct zinf_graph *g);
 /* The adapter's copy of a tensor of the base's file, which takes its place, or NULL. */
 const struct zinf_tensor_info *merge_find_copy(const struct merging *m, const char *name);
 /* A, B and, with blocks of step elements of the base's tensor, gains of rows that have magnitudes,
- * into merging. */
+ * into merging. Of a slab info has the two dimensions. */
 int merge_read_module(struct merging *m, const struct zinf_adapted *of,
                       const struct zinf_tensor_info *info, uint64_t step);
 void merge_free_module(struct merging *m);

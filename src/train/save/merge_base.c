@@ -105,7 +105,8 @@ int merge_read_base(const struct merging *m, const struct zinf_tensor_info *info
                     uint64_t n)
 {
     if (!m->image)
-        return zinf_tensors_read_f32(m->weights, info, at, n, m->block);
+        return zinf_tensors_read_f32(m->weights, m->slabs ? m->slabs : info, m->slab_at + at, n,
+                                     m->block);
     const struct zinf_dequantize args = {
         .quantized = m->as,
         .image = m->image,

@@ -17,34 +17,126 @@ const struct zinf_piece *merge_piece_of(const struct zinf_graph *g, const struct
     return NULL;
 }
 
-const struct zinf_adapted *merge_find_adapted(const struct merging *m, const char *name)
+/* The p-th piece of the module's tensor, if it is of the module and no earlier one is of the same
+ * tensor of the file. */
+static const struct zinf_piece *begins_tensor(const struct zinf_tensor *t,
+                                              const struct zinf_adapted *of, uint32_t p)
+{
+    const struct zinf_piece *piece = &t->pieces[p];
+    bool begins = piece->rows.flat_first >= of->first_row &&
+                  piece->rows.flat_first < of->first_row + of->rows;
+    for (uint32_t i = 0; begins && i < p; i++)
+        begins = strcmp(t->pieces[i].name, piece->name) != 0;
+    return begins ? piece : NULL;
+}
+
+static const struct zinf_piece *find_piece(const struct merging *m, const struct zinf_adapted *of,
+                                           const char *name)
 {
     const struct zinf_graph *g = zinf_model_graph(m->model);
+    const struct zinf_tensor *t = &g->units[of->unit].tensors[of->tensor];
     const char *bare = zinf_family_bare_name(zinf_model_family(m->model), name);
-    for (uint32_t i = 0; i < g->n_adapted; i++) {
-        const struct zinf_piece *piece = merge_piece_of(g, &g->adapted[i]);
+    for (uint32_t p = 0; p < t->n_pieces; p++) {
+        const struct zinf_piece *piece = begins_tensor(t, of, p);
         if (piece && !strcmp(piece->plain_name ? name : bare, piece->name))
+            return piece;
+    }
+    return NULL;
+}
+
+const struct zinf_adapted *merge_find_adapted(const struct merging *m, const char *name,
+                                              uint64_t slab)
+{
+    const struct zinf_graph *g = zinf_model_graph(m->model);
+    for (uint32_t i = 0; i < g->n_adapted; i++) {
+        const struct zinf_piece *piece = find_piece(m, &g->adapted[i], name);
+        if (piece && piece->slab == slab)
             return &g->adapted[i];
     }
     return NULL;
 }
 
-/* A, B or the magnitudes of a module, on the heap. */
-static int read_factor(const struct merging *m, const struct zinf_tensor *tensor, float **out)
+uint32_t merge_count_adapted(const struct zinf_graph *g)
 {
-    const char *name = tensor->pieces[0].name;
-    const struct zinf_tensor_info *info = zinf_tensors_find(m->adapter, name);
-    *out = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_adapted; i++) {
+        const struct zinf_adapted *of = &g->adapted[i];
+        const struct zinf_tensor *t = &g->units[of->unit].tensors[of->tensor];
+        for (uint32_t p = 0; p < t->n_pieces; p++)
+            n += begins_tensor(t, of, p) != NULL;
+    }
+    return n;
+}
+
+/* The adapter's tensor that ours is, if it has its shape. */
+static int find_factor(const struct merging *m, const struct zinf_tensor *tensor,
+                       const struct zinf_tensor_info **out)
+{
+    const struct zinf_piece *piece = &tensor->pieces[0];
+    const struct zinf_tensor_info *info = *out = zinf_tensors_find(m->adapter, piece->name);
     if (!info)
-        return zinf_fail(-ENOENT, "%s: tensor %s is missing", m->folder, name);
-    if (info->rank != tensor->rank || info->shape[0] != tensor->rows ||
-        (info->rank == 2 && info->shape[1] != tensor->cols))
+        return zinf_fail(-ENOENT, "%s: tensor %s is missing", m->folder, piece->name);
+    if (info->rank != piece->rank || info->shape[0] != piece->shape[0] ||
+        (info->rank == 2 && info->shape[1] != piece->shape[1]))
         return zinf_fail(-EINVAL, "%s: tensor %s does not have the shape [%llu, %llu]", m->folder,
-                         name, (unsigned long long)tensor->rows, (unsigned long long)tensor->cols);
-    *out = malloc(tensor->elems * sizeof **out);
-    if (!*out)
-        return zinf_fail(-ENOMEM, "no memory for %s", name);
-    return zinf_tensors_read_f32(m->adapter, info, 0, tensor->elems, *out);
+                         piece->name, (unsigned long long)piece->shape[0],
+                         (unsigned long long)(piece->rank == 2 ? piece->shape[1] : 1));
+    return 0;
+}
+
+/* n elements of A, B or the magnitudes of a module from `first` on, on the heap. */
+static int read_factor(const struct merging *m, const struct zinf_tensor *tensor, uint64_t first,
+                       uint64_t n, float **out)
+{
+    const struct zinf_tensor_info *info;
+    int code = find_factor(m, tensor, &info);
+    *out = code ? NULL : malloc(n * sizeof **out);
+    if (!code && !*out)
+        code = zinf_fail(-ENOMEM, "no memory for %s", info->name);
+    return code ? code : zinf_tensors_read_f32(m->adapter, info, first, n, *out);
+}
+
+/* ---- stacks ---- */
+
+static int read_stack(struct merging *m, const struct zinf_tensor *tensor, const float **out)
+{
+    const struct zinf_tensor_info *info;
+    int code = find_factor(m, tensor, &info);
+    if (code)
+        return code;
+    const bool second = m->stacks[1].info == info;
+    if (!second && m->stacks[0].info != info) {
+        free(m->stacks[1].values);
+        m->stacks[1] = m->stacks[0];
+        m->stacks[0].info = NULL;
+        code = read_factor(m, tensor, 0, info->n_elems, &m->stacks[0].values);
+        m->stacks[0].info = code ? NULL : info;
+    }
+    *out = m->stacks[second].values;
+    return code;
+}
+
+/* Of one expert [rows of the base's tensor][rank], from columns that experts take turns in. */
+static int read_share_of_b(struct merging *m, const struct zinf_adapted *of,
+                           const struct zinf_tensor_info *info)
+{
+    const struct zinf_graph *g = zinf_model_graph(m->model);
+    const struct zinf_tensor *t = &g->units[of->adapter].tensors[of->b];
+    const struct zinf_piece *piece = find_piece(m, of, info->name);
+    const uint64_t all = t->rows, n_visits = all / of->rank, visit = of->first_rank / of->rank;
+    const uint64_t rows = piece->n_slabs      ? of->rows
+                          : piece->transposed ? info->shape[1]
+                                              : info->shape[0];
+    const uint64_t first = piece->n_slabs ? 0 : piece->rows.flat_first - of->first_row;
+    const float *stack;
+    int code = read_stack(m, t, &stack);
+    m->b = code ? NULL : malloc(rows * of->rank * sizeof *m->b);
+    if (!code && !m->b)
+        code = zinf_fail(-ENOMEM, "no memory for %s", info->name);
+    for (uint64_t row = 0; !code && row < rows; row++)
+        for (uint64_t j = 0; j < of->rank; j++)
+            m->b[row * of->rank + j] = stack[(first + row) * all + j * n_visits + visit];
+    return code;
 }
 
 void merge_free_module(struct merging *m)
@@ -61,7 +153,7 @@ static int add_product(const struct merging *m, const struct zinf_adapted *of,
                        const struct zinf_tensor_info *info, uint64_t first, uint64_t n)
 {
     const struct zinf_graph *g = zinf_model_graph(m->model);
-    int64_t rank = (int64_t)g->units[of->adapter].tensors[of->a].rows;
+    int64_t rank = of->rank;
     struct zinf_matmul args = {
         .m = (int64_t)n,
         .n = (int64_t)info->shape[1],
@@ -110,7 +202,7 @@ static int make_gain(struct merging *m, const struct zinf_adapted *of,
     const struct zinf_unit *unit = &zinf_model_graph(m->model)->units[of->adapter];
     bool transposed = merge_piece_of(zinf_model_graph(m->model), of)->transposed;
     double *squares = calloc(of->rows, sizeof *squares);
-    int code = squares ? read_factor(m, &unit->tensors[of->magnitude], &m->gain)
+    int code = squares ? read_factor(m, &unit->tensors[of->magnitude], 0, of->rows, &m->gain)
                        : zinf_fail(-ENOMEM, "no memory for %s", info->name);
     for (uint64_t at = 0; !code && at < info->n_elems; at += step) {
         uint64_t n = info->n_elems - at < step ? info->n_elems - at : step;
@@ -138,9 +230,10 @@ int merge_read_module(struct merging *m, const struct zinf_adapted *of,
                       const struct zinf_tensor_info *info, uint64_t step)
 {
     const struct zinf_unit *unit = &zinf_model_graph(m->model)->units[of->adapter];
-    int code = read_factor(m, &unit->tensors[of->a], &m->a);
+    const struct zinf_tensor *a = &unit->tensors[of->a], *b = &unit->tensors[of->b];
+    int code = read_factor(m, a, of->first_rank * a->cols, of->rank * a->cols, &m->a);
     if (!code)
-        code = read_factor(m, &unit->tensors[of->b], &m->b);
+        code = of->stacked ? read_share_of_b(m, of, info) : read_factor(m, b, 0, b->elems, &m->b);
     return code || !of->has_magnitude ? code : make_gain(m, of, info, step);
 }
 

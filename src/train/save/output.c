@@ -60,6 +60,16 @@ static int lock(const char *output, int *fd)
     return zinf_fail(-EBUSY, "%s is in use by another run: choose another --output", output);
 }
 
+int output_forget(const char *folder, const char *name)
+{
+    char *path = zinf_path_join(folder, name);
+    int code = path ? 0 : -ENOMEM;
+    if (path && unlink(path) && errno != ENOENT)
+        code = zinf_fail(-errno, "cannot remove %s: %s", path, strerror(errno));
+    free(path);
+    return code;
+}
+
 /* Also the other half of a small file that was being replaced. */
 static bool is_unfinished(const char *name)
 {

@@ -43,6 +43,8 @@ struct source {
 
 struct source trainer_source(const struct zinf_trainer *t);
 uint64_t source_memory_bytes(const struct setup *setup);
+/* And where drives have sub-groups packed. */
+uint64_t source_packed_bytes(const struct setup *setup);
 
 /* ---- transfer_load.c ---- */
 
@@ -59,6 +61,16 @@ int state_write(const struct source *s, uint32_t unit, int which, const float *f
 /* Masters of parameters that are there already, and moments of zero. */
 int state_begin(const struct source *s, uint32_t unit, const float *flat);
 
+/* n of the numbers, from `first` on, that the rule of one of a trained unit's matrices keeps of it
+ * beside moments; two pages of numbers less than the region's scratch, in which they are read. */
+#define STATE_KEPT_PAGES (2 * ZINF_MEMORY_ALIGN / sizeof(float))
+struct state_kept {
+    uint32_t unit, tensor, piece;
+    uint64_t first, n;
+};
+int state_read_kept(const struct source *s, const struct state_kept *kept, float *out);
+int state_write_kept(const struct source *s, const struct state_kept *kept, const float *in);
+
 /* ---- durable.c ---- */
 
 #define DURABLE_SCALARS_BYTES (32u << 10) /* at most */
@@ -71,9 +83,9 @@ struct durable {
     bool unmet;               /* this rank has written it; do the others have theirs? */
     char *scalars;
     uint64_t scalars_bytes;
-    bool reported;     /* what they cost */
-    bool wants_packed; /* it cannot be opened: a run left packed state, and the plan has it plain */
-    uint64_t n;        /* commits by this process */
+    bool reported;             /* what they cost */
+    enum packing wants_packed; /* not 0: it cannot be opened, since a run left more packed */
+    uint64_t n;                /* commits by this process */
     double seconds;
 };
 /* Takes the setup's store; what an earlier process left of it too. */

@@ -12,7 +12,7 @@ struct part {
     uint32_t group;
     uint64_t n;
     struct zinf_location param, state;
-    char *unpacked;                   /* what the drive has packed; NULL: nothing is */
+    char *unpacked, *unpacked_param;  /* what the drive has packed; NULL: it is not */
     uint16_t *param_bits, *remainder; /* [most] each */
     uint64_t most;
 };
@@ -30,18 +30,31 @@ static struct part part_of(const struct source *s, uint32_t group)
     return p;
 }
 
-/* Fetches what the drive has packed; for a writer it is stored as it is first, whole. */
+static bool has_packed_param(const struct source *s, const struct part *p)
+{
+    return zinf_tiers_packed(s->tiers, ZINF_PACKABLE_PARAM, p->group,
+                             zinf_location_generation(&p->param))
+               ->read_pages > 0;
+}
+
+/* Fetches what the drive has packed; for a writer state is stored as it is first, whole. */
 static int open_part(const struct source *s, struct part *p, bool write)
 {
+    const struct rule_thing state = {s->setup, ZINF_PACKABLE_STATE, p->group};
     struct region r = source_region(s);
-    struct zinf_packed *packed =
-        zinf_tiers_packed(s->tiers, p->group, zinf_location_generation(&p->state));
+    struct zinf_packed *packed = zinf_tiers_packed(s->tiers, ZINF_PACKABLE_STATE, p->group,
+                                                   zinf_location_generation(&p->state));
     uint64_t bytes = (uint64_t)packed->read_pages * ZINF_AIO_ALIGN;
-    if (p->state.tier != ZINF_TIER_DRIVE || !bytes)
-        return 0;
-    int code = source_read(s, &p->state, 0, r.slot, bytes);
+    int code = 0;
+    if (!write && has_packed_param(s, p)) {
+        p->unpacked_param = r.param;
+        code = source_read_group(s, p->group, ZINF_PACKABLE_PARAM, r.param);
+    }
+    if (code || p->state.tier != ZINF_TIER_DRIVE || !bytes)
+        return code;
+    code = source_read(s, &p->state, 0, r.slot, bytes);
     if (!code)
-        code = rule_unpack_state(s->setup, p->group, r.unpacked, r.slot, bytes);
+        code = rule_unpack(&state, r.unpacked, r.slot, bytes);
     if (!code && write)
         code = source_write(s, &p->state, 0, r.unpacked, s->setup->state_bytes[p->group]);
     if (!code && write)
@@ -60,12 +73,21 @@ static int read_state(const struct source *s, const struct part *p, uint64_t at,
     return 0;
 }
 
+static int read_param(const struct source *s, const struct part *p, uint64_t at, void *memory,
+                      uint64_t bytes)
+{
+    if (!p->unpacked_param)
+        return source_read(s, &p->param, at, memory, bytes);
+    memcpy(memory, p->unpacked_param + at, bytes);
+    return 0;
+}
+
 static int read_split(const struct source *s, const struct part *p, float *flat)
 {
     int code = 0;
     for (uint64_t at = 0; !code && at < p->n; at += p->most) {
         uint64_t left = p->n - at, n = left < p->most ? left : p->most;
-        code = source_read(s, &p->param, at * 2, p->param_bits, n * 2);
+        code = read_param(s, p, at * 2, p->param_bits, n * 2);
         if (!code)
             code = read_state(s, p, at * 2, p->remainder, n * 2);
         if (!code)
@@ -196,6 +218,61 @@ static int move_moments(const struct source *s, const struct part *p, int which,
     return code;
 }
 
+/* ---- what is kept of matrices ---- */
+
+/* In the state of the unit, which is one sub-group. */
+static uint64_t kept_at(const struct source *s, const struct state_kept *kept)
+{
+    const struct zinf_unit *unit = &s->setup->graph->units[kept->unit];
+    struct rule_segment segment = {0};
+    while (rule_next_segment(s->setup, s->setup->layout.units[kept->unit].first_group, &segment))
+        if (rule_has_tensor(&segment, &unit->tensors[kept->tensor]))
+            break;
+    return rule_kept_at(&segment, unit, kept->tensor, kept->piece) + kept->first * sizeof(float);
+}
+
+/* The pages that it lies in, to the scratch; a drive reads and writes nothing less. */
+struct pages {
+    uint64_t at, bytes;
+    char *memory, *kept;
+};
+
+static int read_pages(const struct source *s, const struct part *p, const struct state_kept *kept,
+                      struct pages *out)
+{
+    const uint64_t first = kept_at(s, kept), end = first + kept->n * sizeof(float);
+    out->at = first / ZINF_MEMORY_ALIGN * ZINF_MEMORY_ALIGN;
+    out->bytes = zinf_align_up(end, ZINF_MEMORY_ALIGN) - out->at;
+    out->memory = (char *)source_region(s).scratch;
+    out->kept = out->memory + (first - out->at);
+    return read_state(s, p, out->at, out->memory, out->bytes);
+}
+
+int state_read_kept(const struct source *s, const struct state_kept *kept, float *out)
+{
+    struct part p = part_of(s, s->setup->layout.units[kept->unit].first_group);
+    struct pages pages;
+    int code = open_part(s, &p, false);
+    if (!code)
+        code = read_pages(s, &p, kept, &pages);
+    if (!code)
+        memcpy(out, pages.kept, kept->n * sizeof *out);
+    return code;
+}
+
+int state_write_kept(const struct source *s, const struct state_kept *kept, const float *in)
+{
+    struct part p = part_of(s, s->setup->layout.units[kept->unit].first_group);
+    struct pages pages;
+    int code = open_part(s, &p, true);
+    if (!code)
+        code = read_pages(s, &p, kept, &pages);
+    if (code)
+        return code;
+    memcpy(pages.kept, in, kept->n * sizeof *in);
+    return source_write(s, &p.state, pages.at, pages.memory, pages.bytes);
+}
+
 /* ---- all arrays ---- */
 
 static int read_part(const struct source *s, const struct part *p, int which, float *flat)
@@ -205,7 +282,7 @@ static int read_part(const struct source *s, const struct part *p, int which, fl
         return move_moments(s, p, which, flat, false);
     if (s->setup->form == ZINF_STATE_SPLIT)
         return read_split(s, p, flat);
-    return s->setup->form == ZINF_STATE_BARE ? source_read(s, &p->param, 0, flat, bytes)
+    return s->setup->form == ZINF_STATE_BARE ? read_param(s, p, 0, flat, bytes)
                                              : read_state(s, p, 0, flat, bytes);
 }
 
@@ -214,6 +291,7 @@ static int write_part(const struct source *s, const struct part *p, int which, c
     uint64_t bytes = p->n * sizeof *flat;
     if (which)
         return move_moments(s, p, which, (float *)flat, true);
+    source_forget_packed(s, p->group);
     if (s->setup->form == ZINF_STATE_SPLIT)
         return write_split(s, p, flat, true);
     return s->setup->form == ZINF_STATE_BARE ? source_write(s, &p->param, 0, flat, bytes)

@@ -1,6 +1,7 @@
 /*
  * transfer: the region that all transfers work in, how large it is, and what a trainer is to them.
  */
+#include "train/rules/rules.h"
 #include "train/save/transfer.h"
 #include "train/setup_rates.h"
 
@@ -29,7 +30,8 @@ static uint64_t file_elems(const struct zinf_file_map *files)
     return most(elems, least(largest, SCRATCH_ELEMS));
 }
 
-/* Of state: all scales of a sub-group's 8-bit moments in three quarters of it. */
+/* Of state: all scales of a sub-group's 8-bit moments in three quarters of it; pages around what is
+ * kept of a matrix. */
 static uint64_t state_elems(const struct setup *s)
 {
     uint64_t bytes = 0;
@@ -37,7 +39,8 @@ static uint64_t state_elems(const struct setup *s)
         struct rule_segment largest = {&s->optimizers[i], 0, s->layout.max_group_elems, 0};
         bytes = most(bytes, zinf_align_up(rule_scales_bytes(&largest), ZINF_MEMORY_ALIGN));
     }
-    return (bytes + 2) / 3;
+    const uint64_t least = trains(s) && setup_kept_part(s) ? 2 * STATE_KEPT_PAGES : 0;
+    return most((bytes + 2) / 3, least);
 }
 
 /* Of weights that are quantised: an image; scales and a band of rows; a matrix that is transposed.
@@ -95,6 +98,19 @@ uint64_t source_memory_bytes(const struct setup *s)
            quantized_sizes(s).image + given_bytes(s);
 }
 
+static uint64_t slot_bytes(const struct setup *s)
+{
+    return most(setup_packed_bytes(s, ZINF_PACKABLE_GRAD),
+                most(setup_packed_bytes(s, ZINF_PACKABLE_STATE),
+                     setup_packed_bytes(s, ZINF_PACKABLE_PARAM)));
+}
+
+uint64_t source_packed_bytes(const struct setup *s)
+{
+    return slot_bytes(s) + setup_packed_bytes(s, ZINF_PACKABLE_STATE) +
+           setup_packed_bytes(s, ZINF_PACKABLE_PARAM);
+}
+
 struct region source_region(const struct source *s)
 {
     struct region r = {
@@ -107,7 +123,8 @@ struct region source_region(const struct source *s)
     r.image = r.packed + packed_bytes(s->setup);
     r.given = r.image + quantized_sizes(s->setup).image;
     r.slot = r.given + given_bytes(s->setup);
-    r.unpacked = r.slot + setup_packed_bytes(s->setup);
+    r.unpacked = r.slot + slot_bytes(s->setup);
+    r.param = r.unpacked + setup_packed_bytes(s->setup, ZINF_PACKABLE_STATE);
     return r;
 }
 
@@ -144,6 +161,53 @@ int source_write(const struct source *s, const struct zinf_location *where, uint
     return zinf_location_write(s->tiers, s->device, s->to_device, where, offset, memory, bytes);
 }
 
+static struct zinf_location group_at(const struct source *s, uint32_t group,
+                                     enum zinf_packable what)
+{
+    return what == ZINF_PACKABLE_GRAD ? zinf_tiers_group_grad(s->tiers, group)
+                                      : zinf_tiers_group_param(s->tiers, group, 0);
+}
+
+static struct zinf_packed *packed_of(const struct source *s, uint32_t group,
+                                     enum zinf_packable what)
+{
+    const struct zinf_location where = group_at(s, group, what);
+    return zinf_tiers_packed(s->tiers, what, group, zinf_location_generation(&where));
+}
+
+int source_read_group(const struct source *s, uint32_t group, enum zinf_packable what, void *memory)
+{
+    const struct rule_thing thing = {s->setup, what, group};
+    const struct zinf_location where = group_at(s, group, what);
+    uint64_t bytes = (uint64_t)packed_of(s, group, what)->read_pages * ZINF_AIO_ALIGN;
+    if (!bytes)
+        return source_read(s, &where, 0, memory, where.bytes);
+    char *slot = source_region(s).slot;
+    int code = source_read(s, &where, 0, slot, bytes);
+    return code ? code : rule_unpack(&thing, memory, slot, bytes);
+}
+
+int source_read_unit(const struct source *s, uint32_t unit, enum zinf_packable what, void *memory)
+{
+    const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
+    const struct zinf_home *home = &zinf_tiers_options(s->tiers)->places[unit];
+    const bool grad = what == ZINF_PACKABLE_GRAD;
+    const struct zinf_location where =
+        grad ? zinf_tiers_unit_grad(s->tiers, unit) : zinf_tiers_param(s->tiers, unit, 0);
+    int code = 0;
+    if (!(grad ? home->packs_grad : home->packed))
+        return source_read(s, &where, 0, memory, where.bytes);
+    for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++)
+        code = source_read_group(s, g, what, (char *)memory + group_at(s, g, what).offset);
+    return code;
+}
+
+void source_forget_packed(const struct source *s, uint32_t group)
+{
+    struct zinf_packed *packed = packed_of(s, group, ZINF_PACKABLE_PARAM);
+    *packed = (struct zinf_packed){.whole = packed->whole};
+}
+
 int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const void *memory,
                       uint64_t bytes)
 {
@@ -158,6 +222,8 @@ int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const 
             return 0;
         bytes = end - at - skipped;
     }
+    for (uint32_t g = 0; g < setup->layout.units[unit].n_groups; g++)
+        source_forget_packed(s, setup->layout.units[unit].first_group + g);
     return source_write(s, &where, at + skipped - slice, (const char *)memory + skipped, bytes);
 }
 

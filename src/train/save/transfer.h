@@ -14,9 +14,10 @@
  * another. */
 struct region {
     float *unit, *scratch;
-    char *packed, *image;               /* the second where weights are quantised: of one matrix */
-    char *slot, *unpacked;              /* a sub-group's state, where drives have it packed */
-    char *given;                        /* where there are other ranks: a slice for each */
+    char *packed, *image;          /* the second where weights are quantised: of one matrix */
+    char *slot, *unpacked, *param; /* of a sub-group that drives have packed: as it is there, its
+                                    * state, its parameters */
+    char *given;                   /* where there are other ranks: a slice for each */
     uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
 struct region source_region(const struct source *s);
@@ -24,6 +25,12 @@ int source_read(const struct source *s, const struct zinf_location *where, uint6
                 void *memory, uint64_t bytes);
 int source_write(const struct source *s, const struct zinf_location *where, uint64_t offset,
                  const void *memory, uint64_t bytes);
+/* What of a unit's parameters, or of its kept gradient, lives here; of a sub-group of it. */
+int source_read_unit(const struct source *s, uint32_t unit, enum zinf_packable what, void *memory);
+int source_read_group(const struct source *s, uint32_t group, enum zinf_packable what,
+                      void *memory);
+/* The sub-group's parameters are not packed, or will not be after what is written next. */
+void source_forget_packed(const struct source *s, uint32_t group);
 /* Of a whole unit's bytes from `at` on those that live here: all, or what is of the rank's slice.
  */
 int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const void *memory,
@@ -111,6 +118,12 @@ bool collect_is_first(const struct source *s);
 /* transfer_factors.c: moment 1 or 2 of factored moments, which has its own shapes. */
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
 int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);
+
+/* transfer_kept.c: what rules keep of matrices beside moments, the part behind all moments
+ * (setup_kept_part), and its bytes. */
+int transfer_stream_kept(const struct source *s, struct zinf_tensors_writer *writer);
+int transfer_load_kept(const struct source *s, const struct zinf_tensors *file);
+uint64_t transfer_kept_bytes(const struct setup *s);
 
 /* transfer_save.c: what belongs beside the weights of a model or of an adapter. own: XXH3 of an
  * adapter's file of weights. */

@@ -9,7 +9,6 @@
 #include "base/json.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <xxhash.h>
 
 /* ---- quantising ---- */

@@ -2,7 +2,9 @@
  * transfer_save: weights, gradients and state from tiers to files, tensor by tensor in the file's
  * order; a unit is read once for all of its tensors that follow each other.
  */
-#include "train/save/transfer.h"
+#include "train/save/checkpoint.h"
+#include "train/save/output.h"
+#include "train/checkpoints.h"
 
 #include <stdlib.h>
 
@@ -10,11 +12,10 @@
 
 static int read_param(const struct source *s, uint32_t unit, const struct region *r)
 {
-    struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
     enum zinf_dtype dtype = s->setup->dtype;
     void *target = dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
     int code = s->setup->sliced ? collect_part(s, unit, PART_PARAM)
-                                : source_read(s, &where, 0, target, where.bytes);
+                                : source_read_unit(s, unit, ZINF_PACKABLE_PARAM, target);
     if (!code && dtype != ZINF_DTYPE_F32)
         zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, dtype,
                      s->setup->layout.units[unit].padded_elems);
@@ -32,8 +33,7 @@ static int read_slice(const struct source *s, uint32_t unit, int part, const str
         memset(r->unit, 0, u->padded_elems * sizeof *r->unit);
     if (part >= PART_MASTER)
         return state_read(s, unit, part, slice);
-    struct zinf_location where = zinf_tiers_unit_grad(s->tiers, unit);
-    return source_read(s, &where, 0, slice, where.bytes);
+    return source_read_unit(s, unit, ZINF_PACKABLE_GRAD, slice);
 }
 
 /* One array of a unit as fp32 into the region. */
@@ -115,11 +115,10 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
 
 /* ---- a trainer's ---- */
 
-/* first_sum: of the first file, where it is written; or NULL. */
+/* written: gets the files, where there are any; or NULL. */
 static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_options *options,
-                int part, enum zinf_dtype dtype, uint64_t *first_sum)
+                int part, enum zinf_dtype dtype, struct checkpoint *written)
 {
-    struct zinf_written_file written;
     struct source source = trainer_source(t);
     struct zinf_tensors_writer *writer = NULL;
     struct collect collect;
@@ -129,19 +128,20 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
         code = zinf_tensors_writer_create(&writer, options);
     if (!code && first)
         code = transfer_stream(&source, part, dtype, writer);
-    if (!code && first && first_sum && zinf_tensors_writer_file(writer, 0, &written))
-        *first_sum = written.xxh3;
+    if (!code && first && written)
+        code = checkpoint_add_written(written, "", writer);
     zinf_tensors_writer_destroy(writer);
     code = collect_end(&source, code);
     return code;
 }
 
 /* Its weights are the fp32 masters in any number type. */
-static int save_adapter(const struct zinf_trainer *t, const char *folder, uint64_t *own)
+static int save_adapter(const struct zinf_trainer *t, const char *folder,
+                        struct checkpoint *written)
 {
     char *path = zinf_path_join(folder, ZINF_ADAPTER_WEIGHTS);
     struct zinf_tensors_writer_options options = {.path = path, .single_file = true};
-    int code = path ? save(t, &options, PART_MASTER, ZINF_DTYPE_F32, own) : -ENOMEM;
+    int code = path ? save(t, &options, PART_MASTER, ZINF_DTYPE_F32, written) : -ENOMEM;
     free(path);
     return code;
 }
@@ -149,7 +149,17 @@ static int save_adapter(const struct zinf_trainer *t, const char *folder, uint64
 static int prepare(const char *folder, bool adapted)
 {
     int code = zinf_make_dirs(folder);
-    return code || !adapted ? code : identity_forget(folder);
+    return code ? code : output_forget(folder, adapted ? IDENTITY_FILE : ZINF_MODEL_CHECKSUMS);
+}
+
+/* What is beside the weights, and the sums: an adapter's are with what it stands on. */
+static int save_rest(const struct source *s, const char *folder, struct checkpoint *written)
+{
+    bool adapted = is_adapted(s->setup);
+    int code = transfer_write_rest(s, folder, checkpoint_adapter_sum(written));
+    if (!code && !adapted)
+        code = checkpoint_add_others(written, folder, "");
+    return code || adapted ? code : checkpoint_write_list(written, folder);
 }
 
 int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
@@ -157,14 +167,17 @@ int zinf_trainer_save(struct zinf_trainer *t, const char *folder)
     struct zinf_tensors_writer_options options = {.path = folder};
     struct source source = trainer_source(t);
     bool adapted = is_adapted(&t->setup), first = collect_is_first(&source);
-    uint64_t own = 0;
+    struct checkpoint written = {0};
     int code = trainer_settle(t);
     if (!code)
         code = collect_agree(&source, first ? prepare(folder, adapted) : 0);
     if (!code)
-        code = adapted ? save_adapter(t, folder, &own)
-                       : save(t, &options, PART_PARAM, t->setup.dtype, NULL);
-    return code || !first ? code : transfer_write_rest(&source, folder, own);
+        code = adapted ? save_adapter(t, folder, &written)
+                       : save(t, &options, PART_PARAM, t->setup.dtype, &written);
+    if (!code && first)
+        code = save_rest(&source, folder, &written);
+    checkpoint_fini(&written);
+    return code;
 }
 
 int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)

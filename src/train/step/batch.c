@@ -293,8 +293,8 @@ bool trainer_is_shorter(const struct zinf_trainer *t)
 
 static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_packed *p =
-        zinf_tiers_packed(t->plan.tiers, (uint32_t)op->arg, zinf_location_generation(&op->where));
+    const struct zinf_packed *p = zinf_tiers_packed(
+        t->plan.tiers, op_packable(op), (uint32_t)op->arg, zinf_location_generation(&op->where));
     uint64_t pages = op->kind == OP_READ ? p->read_pages : p->write_pages;
     return pages ? pages * ZINF_AIO_ALIGN : op->bytes;
 }
@@ -302,7 +302,7 @@ static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op 
 uint64_t trainer_moved(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
-    if (op->flags & OP_PACKED && op->kind != OP_UPDATE)
+    if (op->flags & OP_ANY_PACKED && (op->kind == OP_READ || op->kind == OP_WRITE))
         return packed_bytes(t, op);
     if (!(op->flags & OP_VALUE))
         return op->bytes;
@@ -315,7 +315,7 @@ uint64_t trainer_moved(void *context, const struct zinf_op *op)
 double trainer_share(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
-    if (!trainer_is_shorter(t) || op->flags & OP_PACKED)
+    if (!trainer_is_shorter(t) || op->flags & OP_ANY_PACKED)
         return 1;
     if (op->kind < OP_STAGES)
         return op->bytes ? (double)trainer_moved(context, op) / (double)op->bytes : 1;

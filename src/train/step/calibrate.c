@@ -3,7 +3,8 @@
  * them as they are. Later steps correct them: by how much operations of a kind took longer than
  * the simulation of that very program says, and how reads and writes slow each other. The schedule
  * is chosen again once lanes have overlapped, and when what a step should take has drifted from
- * what it was chosen for.
+ * what it was chosen for, by more than the drive varies from step to step: a drive that is slow now
+ * and fast then asks for no other order each time.
  */
 #include "train/trainer.h"
 
@@ -14,7 +15,9 @@
 #define WEIGHT 0.4         /* of a step's correction, after the second */
 #define SECOND_LOOK 2      /* corrections, after which the schedule is chosen again */
 #define DRIFT 1.2          /* change of the predicted time that asks for a new schedule */
-#define STEPS_BETWEEN 16   /* schedules, at least */
+#define STEPS_BETWEEN 16   /* schedules, at least; and lines of the log about a slow drive */
+#define SLOW 1.25          /* times as long as expected: worth such a line, */
+#define SLOW_SECONDS 0.5   /* from so much longer on */
 
 void trainer_measure_begin(struct zinf_trainer *t)
 {
@@ -89,15 +92,15 @@ static int predict_now(struct zinf_trainer *t, const struct zinf_program *const 
     return code;
 }
 
-static int simulate(struct zinf_trainer *t, double seconds[ZINF_RATE_KINDS])
+/* *all: of the whole step. */
+static int simulate(struct zinf_trainer *t, double seconds[ZINF_RATE_KINDS], double *all)
 {
-    double all;
     uint32_t n = t->ran[0]->n_ops + (t->n_ran > 1 ? t->ran[1]->n_ops : 0);
     double *op_seconds = malloc((n + 1) * sizeof *op_seconds), *of_program = op_seconds;
     memset(seconds, 0, ZINF_RATE_KINDS * sizeof *seconds);
     if (!op_seconds)
         return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
-    int code = predict_now(t, t->ran, t->n_ran, op_seconds, &all);
+    int code = predict_now(t, t->ran, t->n_ran, op_seconds, all);
     for (int i = 0; !code && i < t->n_ran; i++) {
         for (uint32_t k = 0; k < t->ran[i]->n_ops; k++)
             seconds[t->ran[i]->ops[k].kind] += of_program[k];
@@ -122,6 +125,83 @@ static void correct_rates(struct zinf_trainer *t, const double simulated[ZINF_RA
     }
 }
 
+/* ---- a drive that changes its mind ---- */
+
+static double of_drive(const double seconds[ZINF_RATE_KINDS])
+{
+    return seconds[OP_READ] + seconds[OP_WRITE];
+}
+
+static double drive_busy(const struct zinf_lane_times *times)
+{
+    return times->busy_seconds[ZINF_LANE_READ] + times->busy_seconds[ZINF_LANE_WRITE];
+}
+
+/* Where it was the drive, and not the plan, that made a step longer. */
+static void say_slow_drive(struct zinf_trainer *t, const double simulated[ZINF_RATE_KINDS],
+                           const struct zinf_lane_times *times, double expected)
+{
+    const double busy = drive_busy(times), more = times->wall_seconds - expected;
+    const double bytes = (double)(times->bytes[ZINF_LANE_READ] + times->bytes[ZINF_LANE_WRITE]);
+    bool slow = times->wall_seconds > SLOW * expected && more > SLOW_SECONDS &&
+                busy > SLOW * of_drive(simulated) && busy - of_drive(simulated) > more / 2;
+    if (!slow || (t->slow_drive_said && t->step < t->slow_drive_said + STEPS_BETWEEN))
+        return;
+    t->slow_drive_said = t->step;
+    zinf_log(ZINF_LOG_INFO,
+             "step %llu took %.2f s instead of %.2f s because the drive was slow: it took %.1f "
+             "times as long for its %.2f GB as in the steps before",
+             (unsigned long long)t->step, times->wall_seconds, expected, busy / of_drive(simulated),
+             bytes * 1e-9);
+}
+
+/* By the rates as they are now, which the steps have moved. */
+static void find_spread(struct zinf_trainer *t)
+{
+    struct zinf_rates *r = &t->plan.rates;
+    const double now = of_drive(r->seconds);
+    r->drive_least = r->drive_most = 0;
+    for (uint32_t i = 0; now > 0 && i < t->n_drive_seen && i < DRIVE_SEEN; i++) {
+        double share = t->drive_seen[i] / now;
+        r->drive_least = i && r->drive_least < share ? r->drive_least : share;
+        r->drive_most = r->drive_most > share ? r->drive_most : share;
+    }
+}
+
+struct with_drive {
+    const struct zinf_trainer *trainer;
+    double share;
+};
+
+static double share_with_drive(void *context, const struct zinf_op *op)
+{
+    const struct with_drive *with = context;
+    const bool moves = op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE;
+    return trainer_share((void *)(uintptr_t)with->trainer, op) * (moves ? with->share : 1);
+}
+
+static int predict_range(struct zinf_trainer *t)
+{
+    const struct zinf_program *programs[2];
+    const struct zinf_machine machine = plan_machine(&t->plan);
+    const double shares[] = {t->plan.rates.drive_least, 1, t->plan.rates.drive_most};
+    const int n = plan_step_programs(&t->plan, programs);
+    double seconds[3] = {0};
+    int code = 0;
+    for (int side = 0; shares[0] > 0 && side < 3; side++)
+        for (int i = 0; !code && i < n; i++) {
+            struct with_drive with = {t, shares[side]};
+            const struct zinf_predict_options options = {
+                .machine = &machine, .share = share_with_drive, .context = &with};
+            struct zinf_prediction p;
+            code = zinf_program_predict(programs[i], &options, &p);
+            seconds[side] += code ? 0 : p.seconds;
+        }
+    for (int i = 0; i < 2; i++)
+        t->range[i] = seconds[1] > 0 ? seconds[2 * i] / seconds[1] : 0;
+    return code;
+}
+
 static int recost(struct zinf_trainer *t)
 {
     struct zinf_program *all[] = {&t->plan.gradients, &t->plan.drain, &t->plan.wait,
@@ -143,23 +223,35 @@ static int recost(struct zinf_trainer *t)
 
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
-    double simulated[ZINF_RATE_KINDS];
+    double simulated[ZINF_RATE_KINDS], expected;
     if (!t->n_ran)
         return 0;
     if (!t->n_calibrated && times->both_drive_seconds > 0)
         correct_mix(t, times);
-    int code = simulate(t, simulated);
+    int code = simulate(t, simulated, &expected);
     if (code)
         return code;
+    if (t->n_calibrated >= SECOND_LOOK && of_drive(simulated) > 0) {
+        say_slow_drive(t, simulated, times, expected);
+        t->drive_seen[t->n_drive_seen++ % DRIVE_SEEN] =
+            drive_busy(times) / of_drive(simulated) * of_drive(t->plan.rates.seconds);
+    }
     correct_rates(t, simulated, times);
+    find_spread(t);
     t->n_calibrated++;
     code = agree_rates(t);
     if (!code)
         code = recost(t);
+    if (!code)
+        code = predict_range(t);
     double drift = t->plan.predicted_seconds / t->plan.planned_seconds;
-    bool stays = t->step < t->planned_step + STEPS_BETWEEN || (drift < DRIFT && drift > 1 / DRIFT);
+    bool known = t->range[0] > 0;
+    double least = known ? t->range[0] : 1, most = known ? t->range[1] : 1;
+    bool alike = drift * least < DRIFT && drift * most > 1 / DRIFT;
+    bool stays = alike || t->step < t->planned_step + STEPS_BETWEEN;
     if (code || (stays && t->n_calibrated != SECOND_LOOK))
         return code;
+    t->planned_step = t->step;
     code = plan_schedules(&t->plan, INFINITY);
     return code ? code : agree_programs(t);
 }

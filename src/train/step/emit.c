@@ -59,12 +59,15 @@ static void add_operand(struct emitter *e, struct call *c, struct zinf_operand o
         c->uses.overflow = true;
 }
 
-/* Weights; whole: of all visits. */
+/* Weights; whole: of all visits. What is at hand is there for every visit. */
 static void add_units(struct emitter *e, struct call *c, bool whole)
 {
     const struct zinf_ids *sweep = &c->stage->sweep;
+    const bool only_chosen = e->only_chosen;
+    e->only_chosen = false;
     for (uint32_t i = 0; i < c->stage->units.n; i++)
         add_operand(e, c, emit_fetch(e, c->stage->units.at[i], &c->uses));
+    e->only_chosen = only_chosen;
     for (uint32_t i = 0; whole && i < sweep->n; i++)
         add_operand(e, c, emit_fetch(e, sweep->at[i], &c->uses));
     if (!whole && sweep->n)
@@ -226,13 +229,24 @@ static void add_units_back(struct emitter *e, struct call *c)
         add_operand(e, c, (struct zinf_operand){0});
 }
 
-static void add_contributions(struct emitter *e, struct call *c)
+/* Of a unit beside a sweep that rows choose each visit makes its own part of the gradient: all of
+ * them together are one contribution. */
+static bool is_shared(const struct call *c, uint32_t i)
+{
+    return c->stage->choice.n && i < c->stage->units.n;
+}
+
+/* first: micro-batch of the range. */
+static void add_contributions(struct emitter *e, struct call *c, bool first)
 {
     for (uint32_t i = 0; i < n_units_of(c); i++) {
         struct contribution *of = &e->contributions[i];
         uint32_t unit = unit_of(c, i);
         struct zinf_operand at = {0};
-        if (is_trained(e, unit)) {
+        if (first && of->n_sums) {
+            uses_write(&c->uses, of->sums[0].resource);
+            at = of->sums[0].at;
+        } else if (is_trained(e, unit)) {
             of->sums[of->n_sums] = of->n_sums ? emit_grad_part(e, unit, &c->uses)
                                               : emit_grad_target(e, unit, &c->uses);
             at = of->sums[of->n_sums++].at;
@@ -241,13 +255,30 @@ static void add_contributions(struct emitter *e, struct call *c)
     }
 }
 
-/* Adds the last of the partial sums to the one before it until there are `left`. */
-static void join_sums(struct emitter *e, uint32_t unit, struct contribution *of, uint32_t left)
+/* What the visit has made of the unit beside it: of each of its adapters A and B. */
+static void join_shares(struct emitter *e, const struct call *c, uint32_t unit,
+                        const struct made_grad sum[2])
 {
+    const struct zinf_graph *g = e->walk->graph;
+    const struct zinf_unit *swept = &g->units[c->stage->sweep.at[c->op.visit]];
+    for (uint32_t i = 0; i < swept->n_adapted; i++)
+        for (int b = 0; b < 2; b++)
+            emit_grad_join(e, unit, sum[0], sum[1],
+                           zinf_adapted_span(g, &g->adapted[swept->first_adapted + i], b));
+}
+
+/* Adds the last of the partial sums to the one before it until there are `left`. */
+static void join_sums(struct emitter *e, const struct call *c, uint32_t i, uint32_t left)
+{
+    struct contribution *of = &e->contributions[i];
+    const uint32_t unit = unit_of(c, i);
     while (of->n_sums > left) {
         struct made_grad *sum = &of->sums[of->n_sums - 2];
         e->deadline = e->position + 1;
-        emit_grad_join(e, unit, sum[0], sum[1]);
+        if (is_shared(c, i))
+            join_shares(e, c, unit, sum);
+        else
+            emit_grad_join(e, unit, sum[0], sum[1], (struct zinf_span){0});
         e->deadline = INHERITED;
         of->n_sums--;
     }
@@ -265,13 +296,15 @@ static void join_contributions(struct emitter *e, const struct call *c, int64_t 
 {
     for (uint32_t i = 0; i < n_units_of(c); i++)
         if (is_trained(e, unit_of(c, i)))
-            join_sums(e, unit_of(c, i), &e->contributions[i], n < all ? n_partial_sums(e, n) : 1);
+            join_sums(e, c, i, n < all ? n_partial_sums(e, n) : 1);
 }
 
-/* A visit's units have their contributions of this range. */
-static void end_contributions(struct emitter *e, const struct call *c)
+/* A visit's units have their contributions of this range; those beside it, after the last one. */
+static void end_contributions(struct emitter *e, const struct call *c, bool last)
 {
     for (uint32_t i = 0; i < n_units_of(c); i++) {
+        if (is_shared(c, i) && !last)
+            continue;
         if (is_trained(e, unit_of(c, i)))
             emit_grad_made(e, unit_of(c, i), e->contributions[i].sums[0]);
         e->contributions[i] = (struct contribution){0};
@@ -295,11 +328,11 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
             add_units_back(e, &c);
             add_inputs(e, &c);
             add_outputs(e, &c, false, true);
-            add_contributions(e, &c);
+            add_contributions(e, &c, m == micros.first);
             compute(e, &c.op, &c.uses);
             join_contributions(e, &c, m - micros.first + 1, micros.end - micros.first);
         }
-        end_contributions(e, &c);
+        end_contributions(e, &c, v + 1 == visits);
     }
 }
 
@@ -326,10 +359,10 @@ void emit_backward_last(struct emitter *e, uint32_t s, struct range micros)
                 add_operand(e, &c, e->contributions[i].sums[0].at);
             }
             if (!adds)
-                add_contributions(e, &c);
+                add_contributions(e, &c, true);
             compute(e, &c.op, &c.uses);
         }
-        end_contributions(e, &c);
+        end_contributions(e, &c, v + 1 == visits);
     }
 }
 

@@ -83,7 +83,8 @@ struct emitter {
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs;
-    zinf_pool files, staging, grads, beside_grads, host_grads, tiles, x_staging, caches;
+    zinf_pool files, packed, packed_grads, staging, grads, beside_grads, host_grads, tiles,
+        x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
@@ -172,7 +173,9 @@ void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cach
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
 /* A second place to compute into, added to the first afterwards, on the device. */
 struct made_grad emit_grad_part(struct emitter *e, uint32_t unit, struct uses *uses);
-void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part);
+/* of: elements of the unit; n 0: all. */
+void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part,
+                    struct zinf_span of);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
 
@@ -187,6 +190,12 @@ void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first
 /* emit_way.c: a way's legs, one after the other; or one of them. */
 void emit_way(struct emitter *e, struct trip *trip, const struct legs *legs);
 void emit_leg(struct emitter *e, struct trip *trip, const struct leg *leg);
+/* Two legs by way of PACKED_STAGING or GRAD_PACKED, a sub-group at a time, so that the drive works
+ * while others are packed or unpacked. */
+void emit_packed(struct emitter *e, struct trip *trip, const struct leg legs[2]);
+/* Of a fetch, the legs that bring the unit off the drive to where it is whole or the rank's slice.
+ * How many they are. */
+int emit_off_drive(struct emitter *e, struct trip *trip, const struct legs *legs);
 /* Of a unit's parameters, whose home is known. */
 struct trip trip_of_params(const struct emitter *e, uint32_t unit);
 zinf_resource emit_grad_slot(struct emitter *e, uint32_t unit);

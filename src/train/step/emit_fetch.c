@@ -123,8 +123,8 @@ void emit_fetch_unchosen(struct emitter *e, uint32_t unit)
         !emit_fetched(e, unit, &hand, &portion))
         return;
     t.is_fetch = true;
-    t.stops[legs.leg[0].to.place] = hand;
+    t.stops[legs.leg[e->p->homes[unit].packed].to.place] = hand;
     e->flags |= OP_UNCHOSEN;
-    emit_leg(e, &t, &legs.leg[0]);
+    emit_off_drive(e, &t, &legs);
     e->flags &= (uint16_t)~OP_UNCHOSEN;
 }

@@ -49,12 +49,16 @@ static struct trip trip_of_grad(const struct emitter *e, uint32_t unit)
     return t;
 }
 
-void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part)
+void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part,
+                    struct zinf_span of)
 {
     struct trip t = trip_of_grad(e, unit);
     struct leg join = way_join(&e->p->travel);
-    t.stops[GRAD_SLOT] = (struct stop){part.at, part.resource, true};
-    t.stops[GRAD_SLOT_2] = (struct stop){sum.at, sum.resource, true};
+    const uint64_t first = of.first * sizeof(float);
+    t.stops[GRAD_SLOT] = (struct stop){zinf_beyond(part.at, first), part.resource, true};
+    t.stops[GRAD_SLOT_2] = (struct stop){zinf_beyond(sum.at, first), sum.resource, true};
+    if (of.n)
+        t.whole_bytes = t.slice_bytes = of.n * sizeof(float);
     emit_leg(e, &t, &join);
 }
 
@@ -67,8 +71,14 @@ static void emit_contribution(struct emitter *e, struct trip *t, const struct le
         const struct leg *leg = &legs->leg[i];
         bool slot = leg->to.place == GRAD_SLOT_2 && leg->from.place != GRAD_STAGING;
         e->deadline = e->position + (slot ? 0 : 2);
-        e->flags |= leg->kind == OP_WRITE && plan_keeps_chosen(e->p, t->unit) ? OP_CHOSEN : 0;
-        emit_leg(e, t, leg);
+        bool packed = leg->to.place == GRAD_PACKED;
+        bool written = leg[packed].kind == OP_WRITE;
+        e->flags |= written && plan_keeps_chosen(e->p, t->unit) ? OP_CHOSEN : 0;
+        if (packed)
+            emit_packed(e, t, leg);
+        else
+            emit_leg(e, t, leg);
+        i += packed;
         e->flags &= (uint16_t)~OP_CHOSEN;
     }
     e->deadline = deadline;

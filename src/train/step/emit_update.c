@@ -62,10 +62,18 @@ static uint64_t tile_at(const struct plan *p, enum waypoint place)
     return place == STATE_TILE ? p->sizes.tile_state : place == GRAD_TILE ? p->sizes.tile_grad : 0;
 }
 
-/* Of an operation with the state of a home on the drive. */
-static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool state)
+/* Of an operation with state or parameters of a home on the drive. */
+static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool state, bool param)
 {
-    return state && rule_packs(e->p->setup, g->number) ? OP_PACKED : 0;
+    const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number};
+    return (uint16_t)((state && rule_packs(&t) ? OP_PACKED : 0) |
+                      (param && e->p->homes[g->unit].packed ? OP_PARAM : 0));
+}
+
+/* Of one with a gradient that comes from its home. */
+static uint16_t grad_flag(const struct emitter *e, const struct group *g, bool kept)
+{
+    return kept && e->p->homes[g->unit].packs_grad ? OP_GRAD : 0;
 }
 
 /* Into the tile, from where it lives. */
@@ -77,12 +85,13 @@ static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
     struct zinf_operand to = into_tile(e, g, tile_at(e->p, leg->to.place), &uses);
     uses_read(&uses, state ? e->done[g->unit] : grad ? e->grad[g->unit] : e->param[g->unit]);
     e->flags |= grad && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
-    e->flags |= leg->lane == ZINF_LANE_READ ? packed_flag(e, g, state) : 0;
+    if (leg->lane == ZINF_LANE_READ)
+        e->flags |= packed_flag(e, g, state, leg->from.place == PARAM_HOME) | grad_flag(e, g, grad);
     if (leg->lane == ZINF_LANE_READ)
         emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, to, &uses);
     else
         emit_copy(e, leg->lane, (int32_t)g->unit, to, zinf_of(where), where->bytes, &uses);
-    e->flags &= (uint16_t) ~(OP_KEPT | OP_PACKED);
+    e->flags &= (uint16_t) ~(OP_KEPT | OP_ANY_PACKED);
 }
 
 /* And back, in the new generation; or from a home in RAM to its copy on the drive. */
@@ -100,9 +109,9 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
     uses_read(&uses, e->done[g->unit]);
     uses_read(&uses, e->record);
     if (leg->lane == ZINF_LANE_WRITE) {
-        e->flags |= packed_flag(e, g, leg->to.place == STATE_HOME);
+        e->flags |= packed_flag(e, g, leg->to.place == STATE_HOME, leg->to.place == PARAM_HOME);
         emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, from, &uses);
-        e->flags &= (uint16_t)~OP_PACKED;
+        e->flags &= (uint16_t)~OP_ANY_PACKED;
     } else {
         emit_copy(e, leg->lane, (int32_t)g->unit, zinf_of(where), from, where->bytes, &uses);
     }
@@ -122,7 +131,7 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                              2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};
     const bool on_drive = e->p->homes[g->unit].state == ZINF_TIER_DRIVE;
-    op.flags = packed_flag(e, g, on_drive);
+    op.flags = packed_flag(e, g, on_drive, true) | grad_flag(e, g, leg->from.place == GRAD_TILE);
     op.flags |= !(e->flags & OP_EAGER) && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)

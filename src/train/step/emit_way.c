@@ -110,9 +110,106 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
     emit(e, &op, &uses);
 }
 
+/* A sub-group of what goes by way of packed memory. */
+struct packed_part {
+    uint32_t group;
+    uint16_t flag;
+    const struct leg *by_cpu; /* packs or unpacks */
+    struct stop *home, *plain;
+    struct zinf_operand at; /* in plain */
+    struct zinf_location where;
+    zinf_buffer buffer;
+};
+
+static void emit_moved(struct emitter *e, const struct trip *t, const struct packed_part *p,
+                       enum zinf_lane lane)
+{
+    struct uses uses = {0};
+    if (t->is_fetch)
+        emit_choice_awaits(e, t->unit, &uses);
+    if (lane == ZINF_LANE_READ) {
+        uses_read(&uses, p->home->resource);
+        uses_write(&uses, p->buffer);
+    } else {
+        uses_read(&uses, p->buffer);
+        uses_write(&uses, p->home->resource);
+    }
+    e->flags |= p->flag;
+    emit_drive(e, lane, (int32_t)t->unit, (int32_t)p->group, &p->where, zinf_in(p->buffer, 0),
+               &uses);
+    e->flags &= (uint16_t)~p->flag;
+}
+
+/* Packing changes what is known of the home's length: not while somebody reads there. */
+static void emit_by_cpu(struct emitter *e, const struct trip *t, const struct packed_part *p)
+{
+    const bool packs = p->by_cpu->kind == OP_PACK;
+    const struct zinf_operand packed = zinf_in(p->buffer, 0);
+    const struct zinf_operand at[2] = {packs ? packed : p->at, packs ? p->at : packed};
+    struct zinf_op op = {.lane = p->by_cpu->lane,
+                         .kind = p->by_cpu->kind,
+                         .flags = p->flag,
+                         .unit = (int32_t)t->unit,
+                         .arg = (int32_t)p->group,
+                         .at = at,
+                         .n_at = 2,
+                         .where = p->where,
+                         .bytes = p->where.bytes};
+    struct uses uses = {0};
+    if (t->is_fetch)
+        emit_choice_awaits(e, t->unit, &uses);
+    if (packs) {
+        uses_read(&uses, p->plain->resource);
+        uses_write(&uses, p->home->resource);
+        uses_write(&uses, p->buffer);
+    } else {
+        uses_read(&uses, p->home->resource);
+        uses_read(&uses, p->buffer);
+        uses_write(&uses, p->plain->resource);
+    }
+    emit(e, &op, &uses);
+}
+
+void emit_packed(struct emitter *e, struct trip *t, const struct leg legs[2])
+{
+    const struct setup *s = e->p->setup;
+    const struct zinf_layout_unit *u = &s->layout.units[t->unit];
+    const bool in = legs[0].lane == ZINF_LANE_READ, grad = legs[0].to.place == GRAD_PACKED;
+    const struct end plain = in ? legs[1].to : legs[0].from;
+    struct packed_part p = {
+        .flag = grad ? OP_GRAD : OP_PARAM,
+        .by_cpu = &legs[in],
+        .home = stop_at(e, t, in ? legs[0].from.place : legs[1].to.place),
+        .plain = stop_at(e, t, plain.place),
+    };
+    const uint64_t width = grad ? sizeof(float) : zinf_dtype_bytes(s->dtype);
+    for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++) {
+        p.group = g;
+        p.where = grad ? zinf_tiers_group_grad(e->p->tiers, g)
+                       : zinf_tiers_group_param(e->p->tiers, g, 0);
+        p.buffer = emit_buffer(e, grad ? e->packed_grads : e->packed);
+        p.at = zinf_beyond(operand_of(t, p.plain, plain), s->layout.groups[g].first * width);
+        if (in)
+            emit_moved(e, t, &p, ZINF_LANE_READ);
+        emit_by_cpu(e, t, &p);
+        if (!in)
+            emit_moved(e, t, &p, ZINF_LANE_WRITE);
+    }
+}
+
+int emit_off_drive(struct emitter *e, struct trip *t, const struct legs *legs)
+{
+    if (legs->leg[0].to.place == PACKED_STAGING) {
+        emit_packed(e, t, legs->leg);
+        return 2;
+    }
+    emit_leg(e, t, &legs->leg[0]);
+    return 1;
+}
+
 void emit_way(struct emitter *e, struct trip *t, const struct legs *legs)
 {
-    for (int i = 0; i < legs->n; i++)
+    for (int i = legs->n ? emit_off_drive(e, t, legs) : 0; i < legs->n; i++)
         emit_leg(e, t, &legs->leg[i]);
 }
 

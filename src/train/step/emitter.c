@@ -78,6 +78,10 @@ static void make_pools(struct emitter *e)
     pool(e, "weights as the folder has them", host_at(p, p->at.h_files),
          p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
          FILE_STAGINGS, true, &e->files);
+    pool(e, "packed parameters on their way", host_at(p, p->at.h_packed),
+         setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true, &e->packed);
+    pool(e, "packed gradients on their way", host_at(p, p->at.h_packed_grads),
+         setup_packed_bytes(p->setup, ZINF_PACKABLE_GRAD), PACKED_STAGINGS, true, &e->packed_grads);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
          (int)grad_slots(p, &p->amounts), true, &e->grads);
     pool(e, "gradient slots of shared tables", device_at(p, p->at.d_beside_slots),

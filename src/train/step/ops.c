@@ -1,5 +1,6 @@
 /* ops: what each operation of a program does when its lane reaches it, a row a kind. */
 #include "base/random.h"
+#include "train/rules/rules.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
@@ -20,6 +21,30 @@ static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
 {
     file_unit_assemble(&t->setup, (uint32_t)op->unit, at(op, 0), at(op, 1));
     return 0;
+}
+
+static struct zinf_packed *packed_of(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return zinf_tiers_packed(t->plan.tiers, op_packable(op), (uint32_t)op->arg,
+                             zinf_location_generation(&op->where));
+}
+
+static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    return rule_unpack(&thing, at(op, 0), at(op, 1),
+                       (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN);
+}
+
+/* Only gradients, which no restart reads: the rest of their room is nobody's. */
+static int run_pack(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    struct zinf_packed *packed = packed_of(t, op);
+    uint64_t bytes = 0;
+    int code = rule_pack(&thing, at(op, 0), at(op, 1), &bytes);
+    packed->read_pages = packed->write_pages = (uint32_t)(bytes / ZINF_AIO_ALIGN);
+    return code;
 }
 
 static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)

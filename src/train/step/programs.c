@@ -72,7 +72,8 @@ static void count_contributions(struct emitter *e)
             const struct zinf_stage *stage = &e->walk->graph->stages[s];
             uint32_t times = contributions_of(e, &it->visits[i], s);
             for (uint32_t k = 0; k < stage->units.n; k++)
-                e->grads_total[stage->units.at[k]] += times * zinf_stage_visits(stage);
+                e->grads_total[stage->units.at[k]] +=
+                    times * (stage->choice.n ? 1 : zinf_stage_visits(stage));
             for (uint32_t k = 0; k < stage->sweep.n; k++)
                 e->grads_total[stage->sweep.at[k]] += times;
         }

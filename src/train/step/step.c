@@ -322,6 +322,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     t->step++;
     bool rests = t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
     double expected = trainer_expected_seconds(t, rests);
+    const double least = t->range[0], most = t->range[1];
     const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->plan.schedule);
     code = run_step(t, &norm, &times);
     if (code)
@@ -348,6 +349,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .rewards = t->sums.rewards,
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,
+        .predicted_range = {expected * least, expected * most},
         .schedule = schedule,
         .n_redone = t->n_redone,
         .pageable_copies =

@@ -22,14 +22,15 @@ static struct zinf_optim_hyper hyper_of(const struct setup *s, const struct opti
 
 /* An early update may see a gradient whose norm, which is not known yet, is not finite: the step's
  * speculation has failed then, and what it wrote does not count. */
-static int step(struct zinf_trainer *t, const struct zinf_op *op, char *state,
-                const struct update_scalars *scalars)
+static int step(struct zinf_trainer *t, const struct zinf_op *op, char *state, char *param,
+                const void *grad)
 {
+    const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
     struct rule_step s = {.setup = &t->setup,
                           .group = (uint32_t)op->arg,
                           .state = state,
-                          .param = at(op, 3),
-                          .grad = at(op, 4),
+                          .param = param,
+                          .grad = grad,
                           .grad_scale = scalars->grad_scale,
                           .workspace = host_at(&t->plan, t->plan.at.h_update),
                           .queue = t->queues[ZINF_LANE_DEVICE]};
@@ -51,63 +52,98 @@ static void copy_if_elsewhere(void *to, const void *from, uint64_t bytes)
         memcpy(to, from, bytes);
 }
 
-/* Packed state is unpacked beside its tile, which it goes back into: the tile alone is what the
- * drive reads and writes. */
-static char *begin_state(struct zinf_trainer *t, const struct zinf_op *op, bool packs, int *code)
+static struct zinf_packed *packed_of(const struct zinf_trainer *t, const struct rule_thing *thing,
+                                     uint8_t relative)
 {
-    const uint32_t group = (uint32_t)op->arg;
-    const uint64_t bytes = t->setup.state_bytes[group];
-    *code = 0;
-    if (!packs) {
-        copy_if_elsewhere(at(op, 1), at(op, 0), bytes);
-        return at(op, 1);
-    }
-    char *state = host_at(&t->plan, t->plan.at.h_unpacked);
-    struct zinf_location home = zinf_tiers_group_state(t->plan.tiers, group, 0);
-    uint64_t pages =
-        zinf_tiers_packed(t->plan.tiers, group, zinf_location_generation(&home))->read_pages;
-    if (pages)
-        *code = rule_unpack_state(&t->setup, group, state, at(op, 0), pages * ZINF_AIO_ALIGN);
-    else
-        memcpy(state, at(op, 0), bytes);
-    return state;
+    const struct zinf_tiers *tiers = t->plan.tiers;
+    const struct zinf_location home = thing->what == ZINF_PACKABLE_STATE
+                                          ? zinf_tiers_group_state(tiers, thing->group, relative)
+                                          : zinf_tiers_group_param(tiers, thing->group, relative);
+    return zinf_tiers_packed(tiers, thing->what, thing->group, zinf_location_generation(&home));
 }
 
-/* Where the copy of the parameters begins, behind the state. */
-static uint64_t end_state(struct zinf_trainer *t, const struct zinf_op *op, const char *state,
-                          int *code)
+/* What is packed is unpacked beside its tile, which it goes back into: the tile alone is what the
+ * drive reads and writes. */
+static int unpack(struct zinf_trainer *t, const struct rule_thing *thing, char *plain,
+                  const void *slot)
 {
-    const uint32_t group = (uint32_t)op->arg;
-    struct zinf_location home = zinf_tiers_group_state(t->plan.tiers, group, 1);
-    struct zinf_packed *p =
-        zinf_tiers_packed(t->plan.tiers, group, zinf_location_generation(&home));
-    uint64_t bytes = 0;
-    *code = rule_pack_state(&t->setup, group, at(op, 1), state, &bytes);
-    uint64_t all = bytes + durable_copy_bytes(&t->setup, t->setup.layout.groups[group].n);
+    return rule_unpack(thing, plain, slot,
+                       (uint64_t)packed_of(t, thing, 0)->read_pages * ZINF_AIO_ALIGN);
+}
+
+static char *unpacked_at(const struct zinf_trainer *t, enum zinf_packable what)
+{
+    return host_at(&t->plan, t->plan.at.h_unpacked + plan_unpacked_at(&t->plan, what));
+}
+
+/* *end: where in the slot something else may follow, that a restart alone reads. */
+static int pack(struct zinf_trainer *t, const struct rule_thing *thing, void *slot,
+                const char *plain, uint64_t *end)
+{
+    struct zinf_packed *p = packed_of(t, thing, 1);
+    uint64_t bytes = 0,
+             behind = thing->what == ZINF_PACKABLE_STATE
+                          ? durable_copy_bytes(&t->setup, t->setup.layout.groups[thing->group].n)
+                          : 0;
+    int code = rule_pack(thing, slot, plain, &bytes);
     p->read_pages = (uint32_t)(bytes / ZINF_AIO_ALIGN);
-    p->write_pages = bytes && !p->whole ? (uint32_t)(all / ZINF_AIO_ALIGN) : 0;
-    return bytes ? bytes : t->setup.state_bytes[group];
+    p->write_pages = bytes && !p->whole ? (uint32_t)((bytes + behind) / ZINF_AIO_ALIGN) : 0;
+    *end = bytes ? bytes : rule_plain_bytes(thing);
+    return code;
+}
+
+/* Where the update is to work, with what is there now. The old parameters are in the tile as the
+ * drive has them, or at hand as they are; with masters of their own nothing reads them. */
+static int begin(struct zinf_trainer *t, const struct zinf_op *op, const struct rule_thing *thing,
+                 bool packs, char **place)
+{
+    const int in = thing->what == ZINF_PACKABLE_STATE ? 0 : 2;
+    const bool param = in == 2, needed = !param || t->setup.form != ZINF_STATE_WHOLE;
+    *place = packs ? unpacked_at(t, thing->what) : at(op, in + 1);
+    if (needed && packs && (!param || at(op, 2) == at(op, 3)))
+        return unpack(t, thing, *place, at(op, in));
+    if (needed)
+        copy_if_elsewhere(*place, at(op, in), rule_plain_bytes(thing));
+    return 0;
+}
+
+/* That of a unit which no row has chosen was not kept: it is zeros. */
+static int begin_grad(struct zinf_trainer *t, const struct zinf_op *op, void **grad)
+{
+    const struct rule_thing thing = {&t->setup, ZINF_PACKABLE_GRAD, (uint32_t)op->arg};
+    const struct zinf_packed *packed = zinf_tiers_packed(t->plan.tiers, thing.what, thing.group, 0);
+    const bool packs = op->flags & OP_GRAD;
+    *grad = packs ? unpacked_at(t, thing.what) : at(op, 4);
+    if (op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
+        memset(*grad, 0, rule_plain_bytes(&thing));
+    else if (packs)
+        return rule_unpack(&thing, *grad, at(op, 4), (uint64_t)packed->read_pages * ZINF_AIO_ALIGN);
+    return 0;
 }
 
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct zinf_layout_group *g = &t->setup.layout.groups[op->arg];
-    const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
-    const bool packs = t->setup.packs && t->plan.homes[op->unit].state == ZINF_TIER_DRIVE &&
-                       rule_packs(&t->setup, (uint32_t)op->arg);
-    uint64_t end = t->setup.state_bytes[op->arg];
-    int code;
-    if (op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
-        memset(at(op, 4), 0, g->n * sizeof(float));
-    char *state = begin_state(t, op, packs, &code);
-    if (code)
-        return code;
-    if (t->setup.form != ZINF_STATE_WHOLE)
-        copy_if_elsewhere(at(op, 3), at(op, 2), g->n * zinf_dtype_bytes(t->setup.dtype));
-    code = step(t, op, state, scalars);
-    if (!code && packs)
-        end = end_state(t, op, state, &code);
+    const uint32_t group = (uint32_t)op->arg;
+    const uint64_t n = t->setup.layout.groups[group].n;
+    const struct rule_thing state_of = {&t->setup, ZINF_PACKABLE_STATE, group};
+    const struct rule_thing param_of = {&t->setup, ZINF_PACKABLE_PARAM, group};
+    const bool packs_state = t->setup.packs && op->flags & OP_PACKED;
+    const bool packs_param = t->setup.packs == PACK_ALL && op->flags & OP_PARAM;
+    uint64_t end = t->setup.state_bytes[group], param_end;
+    char *state, *param;
+    void *grad;
+    int code = begin_grad(t, op, &grad);
     if (!code)
-        memcpy((char *)at(op, 1) + end, at(op, 3), durable_copy_bytes(&t->setup, g->n));
+        code = begin(t, op, &state_of, packs_state, &state);
+    if (!code)
+        code = begin(t, op, &param_of, packs_param, &param);
+    if (!code)
+        code = step(t, op, state, param, grad);
+    if (!code && packs_state)
+        code = pack(t, &state_of, at(op, 1), state, &end);
+    if (!code && packs_param)
+        code = pack(t, &param_of, at(op, 3), param, &param_end);
+    if (!code)
+        memcpy((char *)at(op, 1) + end, param, durable_copy_bytes(&t->setup, n));
     return code;
 }

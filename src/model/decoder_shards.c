@@ -1,0 +1,232 @@
+/*
+ * decoder_shards: a block's tensors as tensor parallel cuts them, shard by shard (shards.h), and
+ * what of decoders is not cut yet.
+ */
+#include "model/decoder_parts.h"
+#include "model/shards.h"
+
+/* ---- what is not cut ---- */
+
+static bool has_place(const struct decoder *d, enum decoder_place place)
+{
+    bool has = false;
+    for (size_t i = 0; i < d->n_tensors; i++)
+        has |= d->tensors[i].place == place;
+    return has;
+}
+
+static bool has_other_orders(const struct decoder *d)
+{
+    bool other = false;
+    for (size_t i = 0; i < d->n_tensors; i++)
+        other |= d->tensors[i].order != DECODER_ROWS && d->tensors[i].order != DECODER_COLUMNS;
+    return other;
+}
+
+/* The first thing that a sharded stage does not know; NULL: it knows all. */
+static const char *not_cut(const struct decoder *d)
+{
+    const struct attention_spec *a = &d->attention;
+    const struct {
+        bool is_there;
+        const char *what;
+    } list[] = {
+        {d->experts.n, "experts"},
+        {d->parallel, "parallel blocks"},
+        {a->latent.kv_rank, "latent attention"},
+        {has_place(d, DECODER_SINKS), "sinks of heads"},
+        {has_place(d, DECODER_Q_NORM) || has_place(d, DECODER_K_NORM), "norms of queries and keys"},
+        {has_place(d, DECODER_AFTER1_W) || has_place(d, DECODER_AFTER2_W), "norms behind parts"},
+        {has_other_orders(d), "queries, keys and values by head in one tensor"},
+        {d->unit_rows || d->logits_bias, "a head with a bias or rows of norm 1"},
+        {d->classes.n, "a head for classes"},
+        {d->join_tiles, "an optimizer that needs whole matrices"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].is_there)
+            return list[i].what;
+    return NULL;
+}
+
+static int check_divides(const struct decoder *d, const char *name, int64_t value)
+{
+    const int64_t n = d->shards.of;
+    return value % n == 0 ? 0
+                          : zinf_fail(-EINVAL,
+                                      "zinf.tensor_parts %lld: %s, %lld, is not a multiple of it "
+                                      "(%s)",
+                                      (long long)n, name, (long long)value, d->what);
+}
+
+int decoder_check_shards(const struct decoder *d)
+{
+    const char *what = not_cut(d);
+    const int64_t kv = d->attention.n_kv_heads, n = d->shards.of;
+    if (!n)
+        return 0;
+    if (what)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.tensor_parts %lld: %s has %s, which is not cut into parts; remove "
+                         "the key",
+                         (long long)n, d->what, what);
+    int code = check_divides(d, "the number of heads", d->attention.n_heads);
+    if (!code)
+        code = check_divides(d, "the feed-forward size", d->ffn);
+    if (!code && kv % n && n % kv)
+        code = zinf_fail(-EINVAL,
+                         "zinf.tensor_parts %lld: %lld key and value heads can neither be dealt to "
+                         "the parts nor shared by them evenly (%s)",
+                         (long long)n, (long long)kv, d->what);
+    return code;
+}
+
+/* ---- tensors ---- */
+
+/* Tensors of one place in the list, as one of rows `rows` of ours. */
+struct source {
+    const struct decoder_tensor *first;
+    size_t n;
+};
+
+static struct source source_of(const struct decoder_tensors *tensors, enum decoder_place place)
+{
+    struct source s = {NULL, 0};
+    for (size_t i = 0; i < tensors->n; i++)
+        if (tensors->list[i].place == place) {
+            s.first = s.n ? s.first : &tensors->list[i];
+            s.n++;
+        }
+    return s;
+}
+
+static uint32_t add_tensor(struct zinf_graph *graph, uint32_t unit, const struct source *s,
+                           uint64_t rows, uint64_t cols)
+{
+    const struct zinf_tensor tensor = {.rank = cols ? 2 : 1,
+                                       .rows = rows,
+                                       .cols = cols ? cols : 1,
+                                       .decay = cols != 0,
+                                       .init = s->first->init,
+                                       .init_std = s->first->std};
+    return zinf_graph_add_tensor(graph, unit, &tensor);
+}
+
+/* Runs of `rows` rows of all of a source's: where they begin there and in the unit's tensor. */
+static void add_runs(struct zinf_graph *graph, uint32_t unit, const struct source *s,
+                     const struct decoder_tensors *tensors, struct zinf_row_map map)
+{
+    const struct decoder_tensor *t = s->first;
+    while (map.file_first >= t->rows) /* runs never go from one tensor to the next */
+        map.file_first -= t++->rows;
+    decoder_add_piece(graph, unit, t, tensors, map);
+}
+
+/* Of the product in front of attention: queries of the shards, or keys and values of their groups,
+ * each group's keys, then its values. */
+static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                       const struct decoder_tensors *tensors, const struct source *s)
+{
+    const struct zinf_shards *c = &d->shards;
+    const uint64_t rows = (uint64_t)(d->attention.n_heads * d->attention.head_dim) / c->of;
+    const int at = (int)add_tensor(graph, unit, s, c->n * rows, s->first->cols);
+    add_runs(graph, unit, s, tensors,
+             (struct zinf_row_map){.file_first = c->first * rows, .rows = c->n * rows, .count = 1});
+    return at;
+}
+
+static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                    const struct decoder_tensors *tensors, const struct source *s)
+{
+    const struct attention_spec *a = &d->attention;
+    const struct shard_groups groups = shard_groups_of(&d->shards, a->n_kv_heads);
+    const uint64_t rows = (uint64_t)(groups.heads * a->head_dim);
+    const uint64_t keys = (uint64_t)(a->n_heads * a->head_dim);
+    const uint64_t values = keys + (uint64_t)(a->n_kv_heads * a->head_dim);
+    const int at = (int)add_tensor(graph, unit, s, groups.n * 2 * rows, s->first->cols);
+    for (uint64_t is_value = 0; is_value < 2; is_value++)
+        add_runs(graph, unit, s, tensors,
+                 (struct zinf_row_map){
+                     .file_first = (is_value ? values : keys) + groups.first * rows,
+                     .file_stride = rows,
+                     .flat_first = is_value * rows,
+                     .flat_stride = 2 * rows,
+                     .rows = rows,
+                     .count = groups.n,
+                 });
+    return at;
+}
+
+/* Gate and up of a shard beside each other. */
+static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                  const struct decoder_tensors *tensors, const struct source *s)
+{
+    const struct zinf_shards *c = &d->shards;
+    const uint64_t ffn = (uint64_t)d->ffn, rows = ffn / c->of, kinds = d->mlp.gated ? 2 : 1;
+    const int at = (int)add_tensor(graph, unit, s, c->n * kinds * rows, s->first->cols);
+    for (uint64_t kind = 0; kind < kinds; kind++)
+        add_runs(graph, unit, s, tensors,
+                 (struct zinf_row_map){
+                     .file_first = kind * ffn + c->first * rows,
+                     .file_stride = rows,
+                     .flat_first = kind * rows,
+                     .flat_stride = kinds * rows,
+                     .rows = rows,
+                     .count = c->n,
+                 });
+    return at;
+}
+
+/* A matrix whose depth is cut, the other way round: the file's order is then that of the other. */
+static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                     const struct decoder_tensors *tensors, const struct source *s)
+{
+    const struct zinf_shards *c = &d->shards;
+    const uint64_t rows = s->first->cols / c->of;
+    const struct decoder_tensor turned = {
+        .place = s->first->place,
+        .name = s->first->name,
+        .rows = s->first->cols,
+        .cols = s->first->rows,
+        .order = s->first->order == DECODER_ROWS ? DECODER_COLUMNS : DECODER_ROWS,
+        .init = s->first->init,
+        .std = s->first->std,
+    };
+    const int at = (int)add_tensor(graph, unit, s, c->n * rows, turned.cols);
+    decoder_add_piece(
+        graph, unit, &turned, tensors,
+        (struct zinf_row_map){.file_first = c->first * rows, .rows = c->n * rows, .count = 1});
+    return at;
+}
+
+static int add_whole(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensors *tensors,
+                     const struct source *s)
+{
+    const int at = (int)add_tensor(graph, unit, s, s->first->rows, s->first->cols);
+    decoder_add_piece(graph, unit, s->first, tensors,
+                      (struct zinf_row_map){.rows = s->first->rows, .count = 1});
+    return at;
+}
+
+void decoder_add_shards(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                        const struct decoder_tensors *tensors, int at[DECODER_PLACES])
+{
+    for (int place = 0; place < DECODER_PLACES; place++)
+        at[place] = -1;
+    for (size_t i = 0; i < tensors->n; i++) {
+        const enum decoder_place place = tensors->list[i].place;
+        const struct source s = source_of(tensors, place);
+        if (at[place] >= 0)
+            continue;
+        if (place == DECODER_QKV_W || place == DECODER_QKV_B) {
+            at[place] = add_queries(graph, unit, d, tensors, &s);
+            at[place == DECODER_QKV_W ? DECODER_CROSS_KV_W : DECODER_CROSS_KV_B] =
+                add_keys(graph, unit, d, tensors, &s);
+        } else if (place == DECODER_UP_W || place == DECODER_UP_B) {
+            at[place] = add_up(graph, unit, d, tensors, &s);
+        } else if (place == DECODER_PROJ_W || place == DECODER_DOWN_W) {
+            at[place] = add_depth(graph, unit, d, tensors, &s);
+        } else {
+            at[place] = add_whole(graph, unit, tensors, &s);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+/* frame_shards: a shard's products, and sums over shards. */
+#include "model/frame_adapter.h"
+#include "model/shards.h"
+
+static const struct zinf_tensor *tensor_of(const struct zinf_frame *f,
+                                           const struct shard_product *p)
+{
+    return &frame_unit(f, 0)->tensors[p->weight];
+}
+
+static const void *weight_of(const struct zinf_frame *f, const struct shard_product *p)
+{
+    const uint64_t first = (uint64_t)p->first * tensor_of(f, p)->cols;
+    return shard_at(f, frame_weight(f, 0, p->weight), first * frame_width(f));
+}
+
+static const void *bias_of(const struct zinf_frame *f, const struct shard_product *p,
+                           uint64_t first)
+{
+    return p->bias < 0 ? NULL : shard_at(f, frame_weight(f, 0, p->bias), first * frame_width(f));
+}
+
+/* ---- outputs are cut ---- */
+
+int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y)
+{
+    struct zinf_matmul args = frame_product(f);
+    args.m = frame_rows(f);
+    args.n = p->rows;
+    args.k = args.lda = args.ldb = (int64_t)tensor_of(f, p)->cols;
+    args.a = x;
+    args.b = weight_of(f, p);
+    args.c = y;
+    args.bias = bias_of(f, p, (uint64_t)p->first);
+    args.trans_b = true;
+    args.ldc = p->ld;
+    return frame_matmul(f, &args);
+}
+
+int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, const void *dy,
+                         const void *x, float *dw)
+{
+    struct zinf_matmul args = frame_product(f);
+    args.m = p->rows;
+    args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
+    args.k = frame_rows(f);
+    args.a = dy;
+    args.b = x;
+    args.c = dw;
+    args.c_dtype = ZINF_DTYPE_F32;
+    args.trans_a = true;
+    args.lda = p->ld;
+    return frame_matmul(f, &args);
+}
+
+int shard_columns_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
+                        float *dx, float beta)
+{
+    struct zinf_matmul args = frame_product(f);
+    args.m = frame_rows(f);
+    args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
+    args.k = p->rows;
+    args.a = dy;
+    args.b = weight_of(f, p);
+    args.c = dx;
+    args.c_dtype = ZINF_DTYPE_F32;
+    args.lda = p->ld;
+    args.beta = beta;
+    return frame_matmul(f, &args);
+}
+
+/* ---- the depth is cut ---- */
+
+int shard_depth(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y)
+{
+    struct zinf_matmul args = frame_product(f);
+    args.m = frame_rows(f);
+    args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
+    args.k = p->rows;
+    args.a = x;
+    args.b = weight_of(f, p);
+    args.c = y;
+    args.c_dtype = ZINF_DTYPE_F32;
+    args.bias = bias_of(f, p, 0);
+    args.lda = p->ld;
+    return frame_matmul(f, &args);
+}
+
+int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const void *dy, void *dx)
+{
+    struct zinf_matmul args = frame_product(f);
+    args.m = frame_rows(f);
+    args.n = p->rows;
+    args.k = args.lda = args.ldb = (int64_t)tensor_of(f, p)->cols;
+    args.a = dy;
+    args.b = weight_of(f, p);
+    args.c = dx;
+    args.trans_b = true;
+    args.ldc = p->ld;
+    return frame_matmul(f, &args);
+}
+
+int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
+                       const void *dy)
+{
+    struct zinf_matmul args = frame_product(f);
+    float *grad = frame_grad(f, 0, p->weight);
+    args.m = p->rows;
+    args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
+    args.k = frame_rows(f);
+    args.a = x;
+    args.b = dy;
+    args.c = shard_at(f, grad, (uint64_t)(p->first * args.n) * sizeof *grad);
+    args.c_dtype = ZINF_DTYPE_F32;
+    args.trans_a = true;
+    args.lda = p->ld;
+    return grad ? frame_matmul(f, &args) : 0;
+}
+
+/* ---- sums ---- */
+
+/* dst += src */
+static int add(struct zinf_frame *f, float *dst, const float *src, uint64_t elems)
+{
+    const struct zinf_residual args = {
+        .dtype = ZINF_DTYPE_F32, .n = (int64_t)elems, .x = dst, .r = src, .y = dst};
+    return frame_residual(f, &args);
+}
+
+int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
+                   float *out)
+{
+    const uint64_t mark = frame_mark(f);
+    const uint32_t half = n / 2;
+    if (n == 1)
+        return sum->make(f, sum->call, first, out);
+    int code = shard_sum_some(f, sum, first, half, out);
+    float *other = frame_scratch(f, sum->elems * sizeof *other);
+    if (!code)
+        code = shard_sum_some(f, sum, first + half, n - half, other);
+    if (!code)
+        code = add(f, out, other, sum->elems);
+    frame_release(f, mark);
+    return code;
+}
+
+int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out)
+{
+    return shard_sum_some(f, sum, 0, f->graph->shards.n, out);
+}
+
+int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out)
+{
+    const enum zinf_dtype dtype = f->compute->dtype;
+    *out = (void *)(uintptr_t)in;
+    if (dtype == ZINF_DTYPE_F32)
+        return 0;
+    *out = frame_scratch(f, elems * frame_width(f));
+    return frame_convert(f, *out, dtype, in, ZINF_DTYPE_F32, elems);
+}

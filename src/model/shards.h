@@ -1,0 +1,73 @@
+/*
+ * shards: products of a model that is cut for tensor parallel (zinf_shards in graph.h). Inside
+ * src/model only.
+ *
+ * A matrix whose outputs are cut (queries, keys and values; up) is [out][in] as ever, its rows
+ * shard by shard. One whose depth is cut (the projection; down) is stored as [in][out], so that a
+ * shard's part of it are neighbouring rows, too: no product, transfer or file knows of columns.
+ * Each product has the shapes of one shard, and each sum over shards is a tree over all of them
+ * that splits in halves: bits do not depend on who has how many.
+ */
+#ifndef ZINF_SHARDS_H
+#define ZINF_SHARDS_H
+
+#include "model/stages/stages.h"
+
+/* Rows of a tensor of unit 0 that a shard's product takes, and how its operand or result lies. */
+struct shard_product {
+    int weight, bias;    /* bias -1: none */
+    int64_t first, rows; /* of the weight, and of the bias where outputs are cut */
+    int64_t ld;          /* of y, or of x where the depth is cut: elements from row to row */
+};
+/* Outputs are cut: y = x W^T + bias; dw = dy^T x, [rows][cols]; dx = beta dx + dy W. */
+int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y);
+int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, const void *dy,
+                         const void *x, float *dw);
+int shard_columns_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
+                        float *dx, float beta);
+/* The depth is cut: y = x W + bias, a part of a sum; dx = dy W^T; the gradient of W, x^T dy. */
+int shard_depth(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y);
+int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
+                      void *dx);
+int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
+                       const void *dy);
+
+/* A sum over shards of what `make` makes of each, fp32. */
+struct shard_sum {
+    int (*make)(struct zinf_frame *f, const void *call, uint32_t shard, float *out);
+    const void *call;
+    uint64_t elems;
+};
+/* Over n of the graph's shards from one on, of 0 to graph->shards.n - 1, which are half, a quarter,
+ * ... of all; over all of them: that of all ranks. */
+int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
+                   float *out);
+int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out);
+/* fp32 to the parameters' type; *out: in itself where that is fp32, else scratch. */
+int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out);
+/* An array's element behind which a shard's part begins; the array itself while measuring. */
+static inline void *shard_at(const struct zinf_frame *f, const void *array, uint64_t bytes)
+{
+    return (char *)(uintptr_t)array + (f->queue ? bytes : 0);
+}
+
+/* ---- heads ---- */
+
+/* Key and value heads: as many groups of them as there are shards, or, where they are fewer, one
+ * head a group, which several shards have. */
+struct shard_groups {
+    uint32_t first, n; /* that the graph has */
+    uint32_t shards;   /* that share one */
+    int64_t heads;     /* of a group */
+};
+static inline struct shard_groups shard_groups_of(const struct zinf_shards *c, int64_t kv_heads)
+{
+    const uint32_t all = kv_heads < (int64_t)c->of ? (uint32_t)kv_heads : c->of;
+    const uint32_t shards = c->of / all, first = c->first / shards;
+    return (struct shard_groups){.first = first,
+                                 .n = (c->first + c->n - 1) / shards + 1 - first,
+                                 .shards = shards,
+                                 .heads = kv_heads / all};
+}
+
+#endif

@@ -1,0 +1,130 @@
+/*
+ * transfer_kept: what rules keep of a matrix beside moments (rules.h, matrix_floats), between
+ * checkpoints and tiers. A file has one vector for each matrix of the model's files, under its
+ * name, in the order that the rule has; of a tensor with slabs those of slabs follow each other.
+ */
+#include "train/save/transfer.h"
+#include "train/setup_rates.h"
+
+/* Of one matrix. n is 0 where its rule keeps nothing. */
+struct kept {
+    uint32_t unit, tensor, piece;
+    uint64_t n;
+};
+
+static struct kept kept_of(const struct setup *s, const struct zinf_file_part *part)
+{
+    const struct zinf_unit *unit = &s->graph->units[part->unit];
+    struct kept k = {.unit = part->unit,
+                     .tensor = (uint32_t)(part->tensor - unit->tensors),
+                     .piece = (uint32_t)(part->piece - part->tensor->pieces)};
+    const struct optimizer *of = setup_optimizer_of(s, k.unit, k.tensor);
+    if (unit_trains(s, k.unit) && of->rule->matrix_floats)
+        k.n = of->rule->matrix_floats(of, part->tensor, part->piece);
+    return k;
+}
+
+static uint64_t kept_of_all(const struct setup *s, const struct zinf_file_tensor *t)
+{
+    uint64_t n = 0;
+    for (uint32_t p = 0; p < t->n_parts; p++)
+        n += kept_of(s, &t->parts[p]).n;
+    return n;
+}
+
+uint64_t transfer_kept_bytes(const struct setup *s)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->files->n_tensors; i++)
+        n += kept_of_all(s, &s->files->tensors[i]);
+    return n * sizeof(float);
+}
+
+/* Behind pages in the scratch, numbers in the unit. */
+static uint64_t chunk_elems(const struct region *r)
+{
+    const uint64_t n = r->scratch_elems - STATE_KEPT_PAGES;
+    return n < r->unit_elems ? n : r->unit_elems;
+}
+
+/* ---- saving ---- */
+
+static int append(const struct source *s, const struct kept *k, struct zinf_tensors_writer *writer)
+{
+    struct region r = source_region(s);
+    const uint64_t most = chunk_elems(&r);
+    int code = 0;
+    for (uint64_t at = 0, n; !code && at < k->n; at += n) {
+        n = k->n - at < most ? k->n - at : most;
+        code =
+            state_read_kept(s, &(struct state_kept){k->unit, k->tensor, k->piece, at, n}, r.unit);
+        if (!code)
+            code = zinf_tensors_writer_append(writer, r.unit, n * sizeof *r.unit);
+    }
+    return code;
+}
+
+int transfer_stream_kept(const struct source *s, struct zinf_tensors_writer *writer)
+{
+    const struct zinf_file_map *files = s->setup->files;
+    char name[160];
+    int code = 0;
+    for (uint32_t i = 0; !code && i < files->n_tensors; i++) {
+        const uint64_t n = kept_of_all(s->setup, &files->tensors[i]);
+        zinf_file_tensor_name(&files->tensors[i], s->prefix, name, sizeof name);
+        if (n)
+            code = zinf_tensors_writer_declare(writer, name,
+                                               zinf_file_dtype_from_dtype(ZINF_DTYPE_F32), 1, &n);
+    }
+    if (!code)
+        code = zinf_tensors_writer_begin(writer);
+    for (uint32_t i = 0; !code && i < files->n_tensors; i++)
+        for (uint32_t p = 0; !code && p < files->tensors[i].n_parts; p++) {
+            const struct kept k = kept_of(s->setup, &files->tensors[i].parts[p]);
+            code = append(s, &k, writer);
+        }
+    return code ? code : zinf_tensors_writer_finish(writer);
+}
+
+/* ---- loading ---- */
+
+static int load(const struct source *s, const struct kept *k, const struct zinf_tensors *file,
+                const struct zinf_tensor_info *info, uint64_t first)
+{
+    struct region r = source_region(s);
+    const uint64_t most = chunk_elems(&r);
+    int code = 0;
+    for (uint64_t at = 0, n; !code && at < k->n; at += n) {
+        n = k->n - at < most ? k->n - at : most;
+        code = zinf_tensors_read_f32(file, info, first + at, n, r.unit);
+        if (!code)
+            code = state_write_kept(s, &(struct state_kept){k->unit, k->tensor, k->piece, at, n},
+                                    r.unit);
+    }
+    return code;
+}
+
+int transfer_load_kept(const struct source *s, const struct zinf_tensors *file)
+{
+    const struct zinf_file_map *files = s->setup->files;
+    char name[160];
+    int code = 0;
+    for (uint32_t i = 0; !code && i < files->n_tensors; i++) {
+        const struct zinf_file_tensor *t = &files->tensors[i];
+        const uint64_t all = kept_of_all(s->setup, t);
+        zinf_file_tensor_name(t, s->prefix, name, sizeof name);
+        const struct zinf_tensor_info *info = all ? zinf_tensors_find(file, name) : NULL;
+        if (all && (!info || info->n_elems != all))
+            return zinf_fail(-EINVAL,
+                             "%s: what the optimizer keeps of %s is missing or has not %llu "
+                             "numbers: the checkpoint is of another model, or of another rank",
+                             s->setup->options.model_path, name, (unsigned long long)all);
+        uint64_t first = 0;
+        for (uint32_t p = 0; !code && p < t->n_parts; p++) {
+            const struct kept k = kept_of(s->setup, &t->parts[p]);
+            code = load(s, &k, file, info, first);
+            first += k.n;
+        }
+    }
+    return code;
+}

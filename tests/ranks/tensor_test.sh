@@ -1,0 +1,109 @@
+#!/bin/sh
+# Tensor parallel: zinf.tensor_parts cuts matrices and vocabulary into parts. Losses and norms stay
+# within a part in a million of those without parts, and the bits of a number of parts are the same
+# wherever data live and whoever computes.
+. "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/ranks.sh"
+cd "$work" || exit 99
+mkdir drive
+make_text text.txt 60
+
+new_model() { # folder, arch, size: a small one; of llama with two key and value heads
+    "$zinf" init --arch "$2" --size "$3" --layers 2 --hidden 64 --heads 4 --tokenizer bytes \
+        --context 32 --config-only --output "$1" || return
+    [ "$2" != llama ] || sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/' "$1/config.json"
+}
+check "a GPT-2" run 0 new_model gpt2 gpt2 small
+check "a LLaMA" run 0 new_model llama llama 7b
+
+nowhere=none
+places=$nowhere
+stage=3
+# Eight samples a step.
+config() { # file, parts, keys of "zinf" behind a comma
+    cat >"$1" <<EOF
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": ${micro:-2}, "gradient_clipping": 0.5,
+ ${bf16:-}
+ "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "weight_decay": 0.1}},
+ "zero_optimization": {"stage": ${stage:-3},
+  "offload_param": {"device": "$places", "nvme_path": "$work/drive"},
+  "offload_optimizer": {"device": "$places", "nvme_path": "$work/drive"}},
+ "zinf": {"tensor_parts": $2, "threads": 1, "gradient_sum": "tree", "placement": "exact",
+  "durability": "none", "dropout": ${dropout:-0.1}${3:-}}}
+EOF
+}
+train() { # model, output, options...
+    model=$1 output=$2
+    shift 2
+    "$zinf" train --model "$model" --init --data text.txt --seq-len 16 --device host --seed 3 \
+        --steps 4 --progress none --output "$output" "$@"
+}
+close_to() { # two outputs: losses and norms within 1e-6 of each other
+    losses "$1" >close1
+    losses "$2" | paste - close1 | awk 'function far(a, b) { d = a - b; return d * d > 1e-12 * b * b }
+        NF != 4 || far($1, $3) || far($2, $4) { bad = 1; print "# " $0 } END { exit bad || !NR }'
+}
+
+for model in gpt2 llama; do
+    dropout=0
+    for parts in 1 2 4; do
+        config "parts$parts.json" $parts
+        check "$model in $parts parts" run 0 train $model "$model$parts" --config "parts$parts.json"
+    done
+    check "two parts are close to one" close_to "${model}2" "${model}1"
+    check "and four" close_to "${model}4" "${model}1"
+    cmp -s "${model}4/model/model.safetensors" "${model}1/model/model.safetensors"
+    [ $? -ne 0 ]
+    verdict $? "but not the same"
+
+    # ---- the same bits, dropout and clipping on ----
+
+    dropout=0.1
+    config ram.json 4
+    check "$model with dropout" run 0 train $model "$model.ram" --config ram.json
+    places=nvme
+    config drive.json 4 ', "direct": false, "activation_checkpointing": "always"'
+    places=$nowhere
+    check "from a drive, made again in backward" run 0 train $model "$model.drive" --config drive.json
+    check "has the same bits" same_result "$model.ram" "$model.drive"
+    for stage in 1 3; do
+        config seats.json 4 ', "seats": 2'
+        check "two seats, stage $stage" run 0 train $model "$model.seats$stage" \
+            --config seats.json
+        check "have the same bits" same_result "$model.ram" "$model.seats$stage"
+    done
+    stage=3
+    bf16='"bf16": {"enabled": true},'
+    config bf16.json 4
+    check "$model in bf16" run 0 train $model "$model.bf16" --config bf16.json --label-smoothing 0.1
+    config bf16.json 4 ', "seats": 2'
+    check "by two seats" run 0 train $model "$model.bf16.seats" --config bf16.json \
+        --label-smoothing 0.1
+    check "has the same bits" same_result "$model.bf16" "$model.bf16.seats"
+    bf16=
+done
+
+# ---- going on, and what is not cut ----
+
+config ram.json 2
+cp -r llama.ram on
+check "other parts are another training" fails train llama on --config ram.json --resume \
+    --steps 6
+complains tensor_parts
+verdict $? "and the key is named"
+config three.json 3
+check "three parts" fails train llama bad --config three.json
+check "are refused" complains "zinf.tensor_parts 3: use a power of two"
+config eight.json 8
+check "eight parts of four heads" fails train llama bad --config eight.json
+check "are refused" complains "the number of heads, 4, is not a multiple"
+"$zinf" init --arch mixtral --size 8x7b --layers 1 --hidden 64 --heads 4 --tokenizer bytes \
+    --context 32 --config-only --output experts >/dev/null
+check "experts" fails train experts bad --config ram.json
+check "are refused" complains "has experts, which is not cut into parts"
+"$zinf" init --arch t5 --size small --layers 1 --hidden 64 --heads 4 --tokenizer bytes \
+    --config-only --output t5 >/dev/null
+printf 'source,target\na,b\n' >rows.csv
+check "an encoder" fails "$zinf" train --model t5 --init --data rows.csv --config ram.json --output bad
+check "is refused" complains "zinf.tensor_parts 2"
+finish

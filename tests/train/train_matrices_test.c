@@ -1,0 +1,133 @@
+/*
+ * Optimizers of whole matrices, as optimizer.type: losses, norms and weights have the same bits
+ * wherever state and parameters are, for any number of threads, under every schedule, also when
+ * steps clip or overflow, and over ranks and seats. What PyTorch computes is train_fixtures_test's,
+ * going on from checkpoints checkpoint_test's.
+ */
+#include "trained_ranks.h"
+
+enum { STEPS = 5, MICROS = 4 };
+
+#define OPTIMIZER(type, params)                                                                    \
+    "{\"type\": \"" type "\", \"params\": {\"weight_decay\": 0.1" params "}}"
+
+static const char *const optimizers[] = {
+    OPTIMIZER("Muon", ", \"muon_lr\": 0.02, \"adam_lr\": 0.002"),
+    OPTIMIZER("Muon", ", \"lr\": 0.002, \"adjust_lr_fn\": \"match_rms_adamw\""),
+    OPTIMIZER("NorMuon", ", \"lr\": 0.002"),
+    OPTIMIZER("NorMuon", ", \"lr\": 0.02, \"adam_lr\": 0.002, \"nesterov\": true, "
+                         "\"adjust_lr_fn\": \"original\""),
+};
+enum { N_OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
+
+static const char fp16[] = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 20, "
+                           "\"hysteresis\": 1, \"loss_scale_window\": 2},";
+static const char *const precisions[] = {NULL, bf16, fp16};
+
+static void check_places(int number, const char *arch)
+{
+    static const char *const places[] = {"none", "cpu", "nvme"};
+    struct setting s = {.optimizer = optimizers[number],
+                        .precision = precisions[number % 3],
+                        .param = "none",
+                        .state = "none",
+                        .accumulation = 2,
+                        .clip = 1,
+                        .sparse = true};
+    struct outcome reference, other;
+    char what[400];
+    trainings.shape.arch = arch;
+    make_model(model, arch, &trainings.shape, 11);
+    run(&s, "reference", &reference);
+    CHECK(reference.loss[0] > 6 && reference.loss[STEPS - 1] != reference.loss[0]);
+    for (int i = 1; i < 9; i++) {
+        s.param = places[i / 3];
+        s.state = places[i % 3];
+        s.copies = i == 3 || i == 4;
+        s.threads = 1 + i % 3;
+        s.schedule = schedules[i % 4];
+        s.extra = i == 8 ? ", \"pack\": \"state\"" : NULL;
+        snprintf(what, sizeof what, "%s: parameters %s, state %s, %d threads", s.optimizer, s.param,
+                 s.state, s.threads);
+        run(&s, "other", &other);
+        check_same(&reference, &other, what);
+    }
+    if (s.precision == fp16)
+        CHECKF(other.n_skipped > 0 && other.n_skipped < STEPS, "%d overflow", other.n_skipped);
+}
+
+static void test_places(void)
+{
+    for (int i = 0; i < N_OPTIMIZERS; i++)
+        check_places(i, i % 2 ? "llama" : "gpt2");
+}
+
+/* Each says other numbers: no row is another's by mistake. */
+static void test_optimizers_differ(void)
+{
+    struct outcome all[N_OPTIMIZERS];
+    trainings.shape.arch = "gpt2";
+    make_model(model, "differ", &trainings.shape, 11);
+    for (int i = 0; i < N_OPTIMIZERS; i++) {
+        struct setting s = {.optimizer = optimizers[i], .param = "none", .state = "none"};
+        run(&s, "one", &all[i]);
+        for (int k = 0; k < i; k++)
+            CHECKF(all[i].loss[STEPS - 1] != all[k].loss[STEPS - 1], "%d is %d", i, k);
+    }
+}
+
+static const struct split {
+    uint32_t processes, seats;
+} splits[] = {{1, 2}, {2, 1}, {1, 4}, {2, 2}, {4, 1}};
+
+static void check_splits(int number, const char *arch)
+{
+    static const char *const states[] = {"cpu", "nvme"};
+    struct outcome one, some;
+    char name[80];
+    trainings.shape.arch = arch;
+    make_model(model, arch, &trainings.shape, 11);
+    struct setting s = {.optimizer = optimizers[number],
+                        .precision = precisions[number % 2],
+                        .param = "none",
+                        .state = states[number % 2],
+                        .stage = 1 + number % 2,
+                        .order = "layer-major",
+                        .extra = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1",
+                        .accumulation = MICROS,
+                        .clip = 0.7};
+    snprintf(name, sizeof name, "%d-1x1", number);
+    run(&s, name, &one);
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        const struct split *split = &splits[i];
+        s.accumulation = MICROS / (int)(split->processes * split->seats);
+        snprintf(name, sizeof name, "%d-%ux%u", number, split->processes, split->seats);
+        run_seats(&s, split->processes, split->seats, name, &some);
+        check_same(&one, &some, name);
+    }
+}
+
+static void test_ranks_and_seats(void)
+{
+    for (int i = 0; i < N_OPTIMIZERS; i++)
+        check_splits(i, i % 2 ? "gpt2" : "llama");
+}
+
+int main(void)
+{
+    begin_trainings("matrices", &(struct trainings){.shape = {.arch = "gpt2",
+                                                              .layers = 2,
+                                                              .hidden = 40,
+                                                              .heads = 4,
+                                                              .vocab = 1000,
+                                                              .context = 32},
+                                                    .steps = STEPS,
+                                                    .seq = 16,
+                                                    .batch = 1,
+                                                    .sub_group = 8192});
+    TAP_RUN(test_places);
+    TAP_RUN(test_optimizers_differ);
+    TAP_RUN(test_ranks_and_seats);
+    remove_work();
+    return tap_done();
+}
