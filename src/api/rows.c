@@ -111,7 +111,7 @@ const struct option job_step[] = {
     OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
      "micro-batches in a step", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
     OPTION("--optimizer", TEXT, SETS("optimizer.type"), "NAME",
-     "AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, Muon or NorMuon"),
+     "AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, Muon, NorMuon, GaLoreAdamW, APOLLO or APOLLO-Mini"),
     OPTION("--lr", NUMBER, SETS("optimizer.params.lr"), "X", "learning rate", .max = 1e6,
      .aliases = "learning_rate"),
     OPTION("--lr-scheduler", TEXT, SETS("scheduler.type"), "NAME",

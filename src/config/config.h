@@ -41,14 +41,28 @@ enum zinf_scheduler_kind {
     ZINF_SCHEDULER_CONSTANT_WITH_WARMUP,
 };
 
+/* Which side of a matrix of a file [m][n] a gradient's image has few of: where m >= n its columns
+ * and else its rows, the other way about, or one of both. */
+enum zinf_projection {
+    ZINF_PROJ_STD,
+    ZINF_PROJ_REVERSE_STD,
+    ZINF_PROJ_RIGHT, /* columns */
+    ZINF_PROJ_LEFT,
+};
+
 struct zinf_config_optimizer {
-    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon", "NorMuon" as
-     * resolved */
+    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon", "NorMuon",
+     * "GaLoreAdamW", "APOLLO", "APOLLO-Mini" as resolved */
     char type[16];
     double lr, beta1, beta2, eps, weight_decay, momentum;
     double muon_lr, adam_lr;  /* Muon: lr is the first; the second is of what is no matrix */
     bool nesterov, match_rms; /* Muon, NorMuon */
     double row_beta2;         /* NorMuon */
+    /* GaLore and APOLLO */
+    int64_t rank, update_proj_gap; /* steps */
+    double scale;
+    enum zinf_projection proj_type;
+    bool scale_by_tensor, scale_front, disable_nl; /* APOLLO */
     bool bias_correction;
     bool decoupled; /* AdamW, AdamW8bit, Lion, Adafactor, or Adam with adam_w_mode */
     double beta2_decay, eps1, eps2, clip_threshold; /* Adafactor */
@@ -154,6 +168,7 @@ struct zinf_config {
     bool direct;              /* drive and CPU use device memory where they can */
     bool weights_in_place;    /* a frozen model on the drive is read from its own folder */
     char *quantize;           /* "none", "nf4", "int8": of a frozen model's linear layers */
+    char *matmul_type;        /* "same" as parameters, "fp8": of linear layers' products */
     char *pad_to;             /* "longest" sample of a step, "max": the sequence length */
     bool group_by_length;     /* a training's samples of a step are about as long */
     int64_t early_stopping;   /* evaluations that are no better, after which a run ends; 0: none */

@@ -12,7 +12,8 @@
 #define MUON_MOMENTUM 0.95
 
 static const char choices[] =
-    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon or NorMuon";
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon, NorMuon, GaLoreAdamW, APOLLO or "
+    "APOLLO-Mini";
 
 /* Beside another optimizer.type, whose keys are other things, Muon has torch's defaults. */
 static struct optimizer optimizer_of(const struct zinf_config_optimizer *o,
