@@ -157,11 +157,12 @@ struct zinf_config {
     char *schedule;     /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",
                          * "update-in-place" */
     char *expert_fetch; /* "auto", "all", "chosen" */
-    char *accumulation_order;     /* "auto", "micro-major", "layer-major" */
-    char *gradient_sum;           /* "auto", "tree" */
-    double timeout;               /* seconds that a rank may send nothing */
-    char *gather;                 /* "auto", "host", "device": where ranks' slices become units */
-    int64_t autotp_size, tp_size; /* DeepSpeed's names of mesh[1] */
+    char *accumulation_order; /* "auto", "micro-major", "layer-major" */
+    char *gradient_sum;       /* "auto", "tree" */
+    double timeout;           /* seconds that a rank may send nothing */
+    char *gather;             /* "auto", "host", "device": where ranks' slices become units */
+    /* DeepSpeed's names of mesh[1] */
+    int64_t autotp_size, tp_size;
     int64_t mesh[4];         /* ranks along data (0: as many as are left), tensor, pipe, context */
     char *placement;         /* "auto": given budgets are filled; "exact": none; "fill": all */
     char *activation_device; /* "auto", "none", "cpu", "nvme": block inputs */
@@ -169,6 +170,7 @@ struct zinf_config {
     bool direct;             /* drive and CPU use device memory where they can */
     bool weights_in_place;   /* a frozen model on the drive is read from its own folder */
     char *quantize;          /* "none", "nf4", "int8": of a frozen model's linear layers */
+    char *matmul_type;       /* "same" as parameters, "fp8": of linear layers' products */
     char *pad_to;            /* "longest" sample of a step, "max": the sequence length */
     bool group_by_length;    /* a training's samples of a step are about as long */
     int64_t early_stopping;  /* evaluations that are no better, after which a run ends; 0: none */
