@@ -166,11 +166,29 @@ class TransformersTrainer(Case):
         for mine, theirs in zip(resumed.model.parameters(), whole.model.parameters()):
             self.assertTrue(torch.equal(mine, theirs))
 
+    def test_optimizers_of_chosen_modules(self):
+        chosen = {"optim_target_modules": ["mlp"], "optim_args": "rank=4, update_proj_gap=5, scale=2"}
+        losses = []
+        for optim in ("adamw_torch", "galore_adamw", "apollo_adamw", "galore_adamw_layerwise"):
+            more = {} if optim == "adamw_torch" else chosen
+            losses.append(self.here(optim, optim=optim, **more).train().training_loss)
+        self.assertEqual(len(set(losses)), 3)
+        self.assertEqual(losses[1], losses[3])
+        all_of = {"optim": "galore_adamw", "optim_args": "rank=4, update_proj_gap=5, scale=2"}
+        every = self.here("every", optim_target_modules=["attn", "mlp"], **all_of).train()
+        self.assertNotIn(every.training_loss, losses)
+
     def test_what_has_no_counterpart_is_refused_by_name(self):
         import zinf
 
         for words_, more in (
             ("optim=\"adalomo\"", {"optim": "adalomo"}),
+            ("optim_args", {"optim_args": "rank=4"}),
+            ("take the head", {"optim": "galore_adamw", "optim_target_modules": "all-linear"}),
+            ("lm_head", {"optim": "galore_adamw", "optim_target_modules": ["lm_head"]}),
+            ("rang has", {"optim": "apollo_adamw", "optim_target_modules": ["mlp"], "optim_args": "rang=4"}),
+            ("random vectors", {"optim": "apollo_adamw", "optim_target_modules": ["mlp"],
+                                "optim_args": "proj=svd"}),
             ("auto_find_batch_size", {"auto_find_batch_size": True}),
             ("metric_for_best_model", {"load_best_model_at_end": True, "metric_for_best_model": "f1",
                                        "eval_strategy": "epoch", "save_strategy": "epoch"}),

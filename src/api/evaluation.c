@@ -1,6 +1,6 @@
 /* evaluation: loss and scores of a session's model over data, by all ranks and seats together: each
  * has what all have measured. */
-#include "api/session.h"
+#include "api/choices.h"
 
 #include "train/seats.h"
 
@@ -14,11 +14,14 @@ static int measure(struct zinf_session *s, const struct zinf_trainer_options *op
                    struct zinf_trainer **trainer, struct zinf_measure *result)
 {
     struct zinf_evaluation found;
+    const bool chooses = s->task == ZINF_TASK_CHOICE;
     int code = options->net && !*trainer ? zinf_run_compare(options, s->eval_data) : 0;
     if (!code && !*trainer)
         code = zinf_trainer_create(trainer, options);
     if (!code && options->net)
         code = zinf_net_barrier(options->net);
+    if (!code && chooses)
+        return job_choices_measure(s, *trainer, job_ranks_is_first(options->net), result);
     if (!code)
         code = zinf_run_evaluate(*trainer, s->config, s->eval_data, &found);
     if (code)
@@ -53,9 +56,12 @@ int zinf_session_evaluate(struct zinf_session *s, struct zinf_measure *result)
     int code = session_need("--eval-data FILE", files->n ? files : NULL);
     if (!code)
         code = session_ready(s, JOB_EVALUATES);
-    if (!code && !s->eval_data) /* lengths of samples may follow from them */
+    const bool chooses = !code && s->task == ZINF_TASK_CHOICE;
+    if (chooses)
+        code = session_tell(s, job_choices_open(s, files));
+    else if (!code && !s->eval_data) /* lengths of samples may follow from them */
         code = session_data(s, files, NULL, false, &s->eval_data);
-    if (!code)
+    if (!code && !chooses)
         code = session_tell(s, job_scores_prepare(s, s->eval_data));
     if (code)
         return code;

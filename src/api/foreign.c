@@ -12,7 +12,7 @@ static const struct {
     const char *names, *remedy; /* with blanks between names */
 } rows[] = {
     {"optim", "--optimizer takes AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, "
-              "Muon or NorMuon"},
+              "Muon, NorMuon, GaLoreAdamW, APOLLO or APOLLO-Mini"},
     {"per_device_eval_batch_size", "evaluations have the --micro-batch of the training"},
     {"evaluation_strategy eval_strategy", "evaluations come every --eval-every steps"},
     {"save_strategy", "checkpoints come every --save-every steps"},

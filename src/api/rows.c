@@ -1,7 +1,7 @@
 /* rows: every option of a job, a row each. The commands that take a group name it (src/cli). */
 #include "api/rows.h"
 
-#include "api/session.h"
+#include "api/choices.h"
 #include "metrics/metrics.h"
 
 #define AT(field) .offset = offsetof(struct zinf_job, field)
@@ -111,7 +111,7 @@ const struct option job_step[] = {
     OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
      "micro-batches in a step", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
     OPTION("--optimizer", TEXT, SETS("optimizer.type"), "NAME",
-     "AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, Muon or NorMuon"),
+     "AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, Muon, NorMuon, GaLoreAdamW, APOLLO or APOLLO-Mini"),
     OPTION("--lr", NUMBER, SETS("optimizer.params.lr"), "X", "learning rate", .max = 1e6,
      .aliases = "learning_rate"),
     OPTION("--lr-scheduler", TEXT, SETS("scheduler.type"), "NAME",
@@ -187,8 +187,8 @@ const struct option job_template[] = {
 
 const struct option job_task[] = {
     OPTION("--task", TEXT, AT(task.name), "NAME",
-     "causal-lm, preference, reward, seq2seq, classification or regression (default: what the model "
-     "is); of the last three:", .word = task_word),
+     "causal-lm, preference, reward, seq2seq, classification, regression or, of zinf eval, "
+     "multiple-choice (default: what the model is); of the last four:", .word = task_word),
     OPTION("--source-column", TEXT, AT(task.source_column), "NAME",
      "field or column of sources, or of texts; a,b: a pair of texts",
      .otherwise = "source; text"),
@@ -360,6 +360,20 @@ const struct option job_predictions[] = {
     END
 };
 
+const struct option job_choices[] = {
+    OPTION("--few-shot", TEXT, AT(choices.few_shot), "FILE",
+     "of --task multiple-choice: examples that stand in front of each question",
+     .manual = "Examples of the same form as the data, of which the first\n.Fl Fl shots\nstand in front of each question, with their answers; where rows have subjects, the first of its subject."),
+    OPTION("--shots", INTEGER, AT(choices.shots), "N", "number of these examples", .min = 1,
+     .max = 1000, .otherwise = "5", .aliases = "num_fewshot num_few_shot",
+     .manual = "How many of the examples of\n.Fl Fl few-shot\nstand in front of a question.\nThe default is 5."),
+    OPTION("--choices", WORD, AT(choices.style), "STYLE",
+     "what answers a question: letters, with the choices listed before, or their texts",
+     .words = job_choice_words, .usual = "usual",
+     .manual = "What is compared as answers of\n.Fl Fl task Cm multiple-choice :\n.Cm letters ,\nwith the choices listed in the question, or their\n.Cm texts .\nThe default is as each benchmark has it: letters for rows with\n.Dq question\nand a list of choices, as MMLU's, else texts."),
+    END
+};
+
 const struct option job_epochs[] = {
     OPTION("--epochs", NUMBER, AT(epochs), "X", "passes over the data, instead of --steps",
      .min = 1e-9, .max = 1e9, .aliases = "num_train_epochs num_epochs"),
@@ -381,5 +395,6 @@ const struct option_group job_groups[] = {
     {.rows = generate_beams, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = job_chat},    {.rows = job_texts},
     {.rows = job_metrics}, {.rows = job_predictions},
+    {.rows = job_choices},
     {.rows = NULL},
 };

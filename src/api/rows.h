@@ -35,6 +35,7 @@ extern const struct option job_texts[]; /* where texts end, and how many are mad
 extern const struct option job_texts_seed[];
 extern const struct option job_metrics[];     /* what texts and labels are measured by */
 extern const struct option job_predictions[]; /* --predictions */
+extern const struct option job_choices[];     /* of questions with several answers */
 
 /* All of them, as a session has them: they fill a struct zinf_job (session.h). */
 extern const struct option_group job_groups[];

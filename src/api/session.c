@@ -1,5 +1,5 @@
 /* session: model, tokenizer and configuration, in the order in which errors are most useful. */
-#include "api/session.h"
+#include "api/choices.h"
 
 #include "base/folder.h"
 #include "train/checkpoints.h"
@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define USUAL_PAIRS 2 /* of a micro batch that is only evaluated */
+/* Of a micro batch that is only evaluated: pairs, and choices, which a question has four of. */
+#define USUAL_PAIRS 2
+#define USUAL_CHOICES 4
 
 int session_need(const char *option, const void *value)
 {
@@ -132,8 +134,10 @@ static int add_usual(const struct zinf_session *s, struct zinf_config_settings *
     int code = 0;
     if (s->use == JOB_TEXTS)
         code = add_number(settings, micro, 1);
-    if (s->use == JOB_EVALUATES && job_has_pairs(s->task) && !s->job.config)
-        code = add_number(settings, micro, USUAL_PAIRS);
+    const bool several = job_has_pairs(s->task) || s->task == ZINF_TASK_CHOICE;
+    if (s->use == JOB_EVALUATES && several && !s->job.config)
+        code =
+            add_number(settings, micro, s->task == ZINF_TASK_CHOICE ? USUAL_CHOICES : USUAL_PAIRS);
     if (!code && s->task == ZINF_TASK_REWARD) /* the one loss that it has */
         code = zinf_config_settings_add(settings, &reward);
     return code;
@@ -284,6 +288,7 @@ void session_end(struct zinf_session *s)
     session_drop_trainers(s);
     zinf_dataset_close(s->data);
     zinf_dataset_close(s->eval_data);
+    job_choices_close(s);
     for (int i = 0; i < s->n_globs; i++)
         globfree(&s->globs[i]);
     zinf_config_destroy(s->config);

@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "text/chat/chat.h"
+#include "text/samples/choices.h"
 #include "text/samples/task.h"
 #include "text/text.h"
 #include "train/score.h"
@@ -39,10 +40,17 @@ struct zinf_job_texts {
     int64_t batch, metric_samples; /* 0: all */
     bool chats, ignores_ends, stem;
 };
+/* Questions with several answers. */
+struct zinf_job_choices {
+    enum zinf_choice_style style;
+    const char *few_shot;
+    int64_t shots; /* 0: as usual */
+};
 /* Options fill it (rows.h); those that are keys of the configuration stand in settings. */
 struct zinf_job {
     struct zinf_job_task task;
     struct zinf_job_texts texts;
+    struct zinf_job_choices choices;
     const char *model, *adapter, *config, *text_column, *format, *chat_template;
     struct zinf_words data;
     struct zinf_config_settings settings;
@@ -121,7 +129,10 @@ struct zinf_session {
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     enum zinf_task task;
-    int64_t source_len; /* of SEQ2SEQ, once data is open */
+    bool reads_source;            /* the model has an encoder for it, whatever the task */
+    int64_t source_len;           /* then, once data is open */
+    struct zinf_choices *choices; /* of CHOICE */
+    double *choice_logs; /* [choices->n_choices]: once they are measured, of the first rank */
     /* Of CLASSIFICATION and REGRESSION, once data is open. */
     bool knows_classes, asks_classes; /* the second: the model gets `classes` instead of its own */
     struct zinf_labels labels;
@@ -299,5 +310,11 @@ int job_scores_prepare(struct zinf_session *s, const struct zinf_dataset *data);
  * ranks the first writes the predictions. */
 int job_scores_measure(struct zinf_session *s, const struct zinf_trainer_options *options,
                        struct zinf_trainer **trainer, struct zinf_measure *result);
+
+/* ---- choices.c ---- */
+
+/* Of questions, all that was measured, with the keys of lm-evaluation-harness's result files.
+ * cJSON_Delete. */
+cJSON *job_choices_json(const struct zinf_session *s);
 
 #endif

@@ -24,20 +24,25 @@ int job_task_tell(struct zinf_session *s)
     const bool labelled = takes(s->model, ZINF_INPUT_LABELS);
     const bool number = labelled && graph->values[graph->targets].element == ZINF_ELEMENT_F32;
     const enum zinf_task told = number ? ZINF_TASK_REGRESSION : ZINF_TASK_CLASSIFICATION;
-    enum zinf_task asked = s->task = takes(s->model, ZINF_INPUT_SOURCE_IDS) ? ZINF_TASK_SEQ2SEQ
-                                     : labelled                             ? told
-                                                                            : ZINF_TASK_CAUSAL;
+    s->reads_source = takes(s->model, ZINF_INPUT_SOURCE_IDS);
+    enum zinf_task asked = s->task = s->reads_source ? ZINF_TASK_SEQ2SEQ
+                                     : labelled      ? told
+                                                     : ZINF_TASK_CAUSAL;
     int code = c->task.name ? zinf_task_parse(c->task.name, &asked) : 0;
     if (!c->task.name && zinf_config_settings_find(&c->settings, "zinf.preference"))
         asked = ZINF_TASK_PREFERENCE;
     if (code)
         return zinf_fail_in(code, "--task");
+    if (asked == ZINF_TASK_CHOICE && s->use != JOB_EVALUATES)
+        return zinf_fail(-EINVAL, "--task multiple-choice is of zinf eval alone: nothing is "
+                                  "trained on such rows");
     if (asked == s->task)
         return 0;
     /* A decoder gets its head when the data have been seen (classes.c). */
     if (((labelled || s->task == ZINF_TASK_CAUSAL) && job_is_labelled(asked)) ||
         (labelled && asked == ZINF_TASK_REWARD) ||
-        (s->task == ZINF_TASK_CAUSAL && job_has_pairs(asked))) {
+        (s->task == ZINF_TASK_CAUSAL && job_has_pairs(asked)) ||
+        (!labelled && asked == ZINF_TASK_CHOICE)) {
         s->task = asked;
         return 0;
     }

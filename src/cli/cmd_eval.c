@@ -5,9 +5,10 @@
 #include "cli/signals.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* JSON has no NaN or Inf. */
-static void print_loss(const struct zinf_session *s, double loss)
+static void print_loss(FILE *out, const struct zinf_session *s, double loss)
 {
     if (!isfinite(loss)) {
         zinf_log(ZINF_LOG_WARN, "the loss is not finite: %s",
@@ -15,39 +16,69 @@ static void print_loss(const struct zinf_session *s, double loss)
                      ? "activations are beyond the largest number of fp16, 65504: --dtype bf16, "
                        "or fp32"
                      : "the model's weights or activations are not");
-        printf("{\"loss\": null");
+        fprintf(out, "{\"loss\": null");
         return;
     }
-    printf("{\"loss\": %.9g", loss);
-    if (!job_is_of_samples(s->task))
-        printf(", \"perplexity\": %.9g", exp(loss));
+    fprintf(out, "{\"loss\": %.9g", loss);
+    if (!job_is_of_samples(s->task) && s->task != ZINF_TASK_CHOICE)
+        fprintf(out, ", \"perplexity\": %.9g", exp(loss));
 }
 
-static void print_figure(const char *name, double value)
+static void print_figure(FILE *out, const char *name, double value)
 {
     if (isfinite(value))
-        printf(", \"%s\": %.9g", name, value);
+        fprintf(out, ", \"%s\": %.9g", name, value);
     else
-        printf(", \"%s\": null", name);
+        fprintf(out, ", \"%s\": null", name);
 }
 
 /* Rewards under TRL's names. */
-static void print(const struct zinf_session *s, const struct zinf_measure *found)
+static void print(FILE *out, const struct zinf_session *s, const struct zinf_measure *found)
 {
-    print_loss(s, found->loss);
-    printf(", \"%s\": %llu", job_is_of_samples(s->task) ? "samples" : "tokens",
-           (unsigned long long)found->tokens);
+    print_loss(out, s, found->loss);
+    fprintf(out, ", \"%s\": %llu",
+            s->task == ZINF_TASK_CHOICE  ? "questions"
+            : job_is_of_samples(s->task) ? "samples"
+                                         : "tokens",
+            (unsigned long long)found->tokens);
     if (found->pairs) {
-        print_figure("rewards/chosen", found->chosen);
-        print_figure("rewards/rejected", found->rejected);
-        print_figure("rewards/margins", found->chosen - found->rejected);
-        print_figure("rewards/accuracies", found->accuracy);
+        print_figure(out, "rewards/chosen", found->chosen);
+        print_figure(out, "rewards/rejected", found->rejected);
+        print_figure(out, "rewards/margins", found->chosen - found->rejected);
+        print_figure(out, "rewards/accuracies", found->accuracy);
     }
     if (found->pairs && !strcmp(s->config->preference, "kto"))
-        print_figure("kl", found->kl);
+        print_figure(out, "kl", found->kl);
     for (uint32_t i = 0; i < found->n_scores; i++)
-        print_figure(found->scores[i].name, found->scores[i].value);
-    puts("}");
+        print_figure(out, found->scores[i].name, found->scores[i].value);
+    fputs("}\n", out);
+}
+
+/* The same, or of questions all that is known of subjects and groups. */
+static int write_results(const struct zinf_session *s, const struct zinf_measure *found,
+                         const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int code = zinf_apart_check("--output", path, ZINF_WRITTEN_FILE, &s->origins);
+    if (code)
+        return code;
+    if (s->task == ZINF_TASK_CHOICE) {
+        cJSON *json = job_choices_json(s);
+        text = cJSON_Print(json);
+        cJSON_Delete(json);
+    } else {
+        FILE *out = open_memstream(&text, &bytes);
+        if (out) {
+            print(out, s, found);
+            fclose(out);
+        }
+    }
+    if (!text)
+        return zinf_fail(-ENOMEM, "no memory for --output");
+    code = zinf_file_write_atomic(path, text, strlen(text));
+    free(text);
+    return code ? zinf_fail_in(code, "--output") : 0;
 }
 
 static const char usage[] =
@@ -56,15 +87,22 @@ static const char usage[] =
     "Measures a model on data and prints {\"loss\", \"perplexity\", \"tokens\"} and the\n"
     "metrics that it is asked for.\n";
 
+struct evaluating {
+    struct cli_adapters adapters;
+    const char *output;
+};
+
 /* clang-format off */
-static const struct option own_adapter[] = {
-    OPTION("--adapter", TEXTS, .offset = offsetof(struct cli_adapters, words), "DIR...",
+static const struct option own_rows[] = {
+    OPTION("--adapter", TEXTS, .offset = offsetof(struct evaluating, adapters.words), "DIR...",
      "and adapters of it, as PEFT writes them; several add up, DIR=0.5 by half"),
+    OPTION("--output", TEXT, .offset = offsetof(struct evaluating, output), "FILE",
+     "write the results as JSON, of questions also by subject and group", .aliases = "output_path"),
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {
     CLI_DOOR(job_model),
-    {.rows = own_adapter},
+    {.rows = own_rows},
     CLI_DOOR(job_rows),
     CLI_DOOR(job_task),
     CLI_DOOR(job_seq),
@@ -74,6 +112,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_dtype),
     CLI_DOOR(job_metrics),
     CLI_DOOR(job_predictions),
+    CLI_DOOR(job_choices),
     CLI_DOOR(job_pairs),
     CLI_DOOR(job_device),
     CLI_DOOR(job_seats),
@@ -90,15 +129,17 @@ static int check(struct cli_call *call)
 static int work(struct cli_call *call)
 {
     struct zinf_measure found = ZINF_SIZED(struct zinf_measure);
-    struct cli_adapters *adapters = call->options;
+    struct evaluating *e = call->options;
     struct zinf_session *s = call->session;
-    int code = cli_adapters_open(adapters, &s->job.adapter);
+    int code = cli_adapters_open(&e->adapters, &s->job.adapter);
     s->run.stuck = cli_signals_stuck;
     if (!code)
         code = zinf_session_evaluate(s, &found);
     if (!code && job_ranks_is_first(s->net))
-        print(s, &found);
-    cli_adapters_close(adapters);
+        print(stdout, s, &found);
+    if (!code && e->output && job_ranks_is_first(s->net))
+        code = write_results(s, &found, e->output);
+    cli_adapters_close(&e->adapters);
     return code;
 }
 
@@ -107,7 +148,7 @@ const struct cli_command cli_eval = {
     .summary = "loss of a model over text, and metrics of what it writes",
     .usage = usage,
     .groups = groups,
-    .bytes = sizeof(struct cli_adapters),
+    .bytes = sizeof(struct evaluating),
     .check = check,
     .work = work,
 };

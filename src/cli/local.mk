@@ -59,7 +59,7 @@ script_tests += tests/cli/generate_cli_test.sh
 
 script_tests += tests/cli/sample_prompts_test.sh tests/cli/lengths_test.sh tests/cli/chat_cli_test.sh
 
-script_tests += tests/cli/scores_test.sh tests/cli/manual_test.sh
+script_tests += tests/cli/scores_test.sh tests/cli/choices_test.sh tests/cli/manual_test.sh
 
 script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/guides_test.sh
 

@@ -41,14 +41,28 @@ enum zinf_scheduler_kind {
     ZINF_SCHEDULER_CONSTANT_WITH_WARMUP,
 };
 
+/* Which side of a matrix of a file [m][n] a gradient's image has few of: where m >= n its columns
+ * and else its rows, the other way about, or one of both. */
+enum zinf_projection {
+    ZINF_PROJ_STD,
+    ZINF_PROJ_REVERSE_STD,
+    ZINF_PROJ_RIGHT, /* columns */
+    ZINF_PROJ_LEFT,
+};
+
 struct zinf_config_optimizer {
-    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon", "NorMuon" as
-     * resolved */
+    /* "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Adafactor", "AdamW8bit", "Muon", "NorMuon",
+     * "GaLoreAdamW", "APOLLO", "APOLLO-Mini" as resolved */
     char type[16];
     double lr, beta1, beta2, eps, weight_decay, momentum;
     double muon_lr, adam_lr;  /* Muon: lr is the first; the second is of what is no matrix */
     bool nesterov, match_rms; /* Muon, NorMuon */
     double row_beta2;         /* NorMuon */
+    /* GaLore and APOLLO */
+    int64_t rank, update_proj_gap; /* steps */
+    double scale;
+    enum zinf_projection proj_type;
+    bool scale_by_tensor, scale_front, disable_nl; /* APOLLO */
     bool bias_correction;
     bool decoupled; /* AdamW, AdamW8bit, Lion, Adafactor, or Adam with adam_w_mode */
     double beta2_decay, eps1, eps2, clip_threshold; /* Adafactor */

@@ -25,6 +25,7 @@ const struct zinf_config_alias zinf_config_aliases[] = {
     {ZERO "cpu_offload_param", PARAM "device", ALIAS_CPU},
     {ZERO "cpu_offload_params", PARAM "device", ALIAS_CPU},
     {"zero_optimization", ZERO "stage", ALIAS_STAGE},
+    {"optimizer.params.correct_bias", "optimizer.params.bias_correction", ALIAS_SAME},
     {"bfloat16.enabled", "bf16.enabled", ALIAS_SAME},
     {"bfloat16.check_grad_overflow", "bf16.check_grad_overflow", ALIAS_SAME},
     {"bfloat16.immediate_grad_update", "bf16.immediate_grad_update", ALIAS_SAME},

@@ -166,58 +166,70 @@ static bool is_torch_adam(const struct config_loader *loader)
            (!strcmp(optimizer->type, "AdamW") || !strcmp(optimizer->type, "Adam"));
 }
 
-/* DeepSpeed's: muon_lr goes before lr, and either before that default. NorMuon's updates are as
- * large as AdamW's, so that one rate does for both. */
-static int muon_defaults(struct config_loader *loader)
+/* Defaults of one optimizer's, where the table's are another's. */
+static const struct {
+    const char *type, *path;
+    double number;
+} type_defaults[] = {
+    {"Adagrad", "optimizer.params.lr", 1e-2},
+    {"Adagrad", "optimizer.params.eps", 1e-10},
+    {"Adafactor", "optimizer.params.lr", 1e-2},
+    {"SGD", "optimizer.params.nesterov", 0},
+    {"Muon", "optimizer.params.momentum", 0.95},
+    {"NorMuon", "optimizer.params.momentum", 0.95},
+    {"NorMuon", "optimizer.params.nesterov", 0},
+    {"NorMuon", "optimizer.params.adjust_lr_fn", 1},
+    {"GaLoreAdamW", "optimizer.params.eps", 1e-6},
+    {"GaLoreAdamW", "optimizer.params.scale", 0.25},
+    {"APOLLO", "optimizer.params.eps", 1e-6},
+    {"APOLLO", "optimizer.params.rank", 256},
+    {"APOLLO-Mini", "optimizer.params.eps", 1e-6},
+    {"APOLLO-Mini", "optimizer.params.rank", 1},
+    {"APOLLO-Mini", "optimizer.params.scale", 128},
+    {"APOLLO-Mini", "optimizer.params.scale_type", 1},
+};
+
+static int take_type_defaults(struct config_loader *loader)
 {
-    struct zinf_config_optimizer *o = &loader->config->optimizer;
-    const bool rows = !strcmp(o->type, "NorMuon");
+    const char *type = loader->config->optimizer.type;
     int code = 0;
-    if (!rows &&
-        (given(loader, "optimizer.params.muon_lr") || !given(loader, "optimizer.params.lr"))) {
-        o->lr = o->muon_lr;
-        code = inherit(loader, "optimizer.params.lr", o->type);
-    }
-    if (!code && !given(loader, "optimizer.params.momentum")) {
-        o->momentum = 0.95;
-        code = inherit(loader, "optimizer.params.momentum", o->type);
-    }
-    if (!code && rows && !given(loader, "optimizer.params.adam_lr")) {
-        o->adam_lr = o->lr;
-        code = inherit(loader, "optimizer.params.adam_lr", "optimizer.params.lr");
-    }
-    if (!code && rows && !given(loader, "optimizer.params.nesterov")) {
-        o->nesterov = false;
-        code = inherit(loader, "optimizer.params.nesterov", o->type);
-    }
-    if (!code && rows && !given(loader, "optimizer.params.adjust_lr_fn")) {
-        o->match_rms = true;
-        code = inherit(loader, "optimizer.params.adjust_lr_fn", o->type);
+    for (size_t i = 0; !code && i < sizeof type_defaults / sizeof *type_defaults; i++) {
+        const struct zinf_config_key *key = zinf_config_key_find(type_defaults[i].path);
+        const double number = type_defaults[i].number;
+        const struct config_value value = {.number = number, .integer = (int64_t)number};
+        if (strcmp(type_defaults[i].type, type) || given(loader, key->path))
+            continue;
+        code = zinf_config_value_store(loader->config, key, &value);
+        if (!code)
+            code = inherit(loader, key->path, type);
     }
     return code;
+}
+
+/* Of DeepSpeed's Muon muon_lr goes before lr, and either before that default. Updates of its kin
+ * are as large as AdamW's, so that one rate does for both. */
+static int take_rates(struct config_loader *loader)
+{
+    struct zinf_config_optimizer *o = &loader->config->optimizer;
+    const bool muon = !strcmp(o->type, "Muon");
+    if (muon &&
+        (given(loader, "optimizer.params.muon_lr") || !given(loader, "optimizer.params.lr"))) {
+        o->lr = o->muon_lr;
+        return inherit(loader, "optimizer.params.lr", o->type);
+    }
+    if (muon || given(loader, "optimizer.params.adam_lr"))
+        return 0;
+    o->adam_lr = o->lr;
+    return inherit(loader, "optimizer.params.adam_lr", "optimizer.params.lr");
 }
 
 static int optimizer_defaults(struct config_loader *loader)
 {
     struct zinf_config_optimizer *optimizer = &loader->config->optimizer;
-    int code = 0;
-    const bool adagrad = !strcmp(optimizer->type, "Adagrad");
-    const bool adafactor = !strcmp(optimizer->type, "Adafactor");
-    if ((adagrad || adafactor) && !given(loader, "optimizer.params.lr")) {
-        optimizer->lr = 1e-2;
-        code = inherit(loader, "optimizer.params.lr", optimizer->type);
-    }
-    if (!code && adagrad && !given(loader, "optimizer.params.eps")) {
-        optimizer->eps = 1e-10;
-        code = inherit(loader, "optimizer.params.eps", "Adagrad");
-    }
-    if (!code && (!strcmp(optimizer->type, "Muon") || !strcmp(optimizer->type, "NorMuon")))
-        code = muon_defaults(loader);
-    const bool plain = !strcmp(optimizer->type, "SGD") && optimizer->nesterov;
-    if (!code && plain && !given(loader, "optimizer.params.nesterov")) {
-        optimizer->nesterov = false;
-        code = inherit(loader, "optimizer.params.nesterov", "SGD");
-    } else if (!code && plain)
+    int code = take_type_defaults(loader);
+    if (!code)
+        code = take_rates(loader);
+    if (!code && !strcmp(optimizer->type, "SGD") && optimizer->nesterov)
         code = zinf_fail(-ENOTSUP, "%s is true, but SGD here has plain momentum; remove it",
                          zinf_config_where(loader->config, "optimizer.params.nesterov"));
     if (!code && is_torch_adam(loader) && !given(loader, "optimizer.params.weight_decay")) {

@@ -12,7 +12,8 @@
 #define OPT "zero_optimization.offload_optimizer."
 
 static const char optimizer_names[] =
-    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon or NorMuon";
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon, NorMuon, GaLoreAdamW, APOLLO or "
+    "APOLLO-Mini";
 
 /* ---- optimizer and scheduler ---- */
 

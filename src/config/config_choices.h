@@ -7,8 +7,11 @@
 static const char *const places[] = {"none", "cpu", "nvme", NULL};
 static const char *const dtypes[] = {"fp32", "float32", "bf16", "bfloat16",
                                      "fp16", "float16", NULL};
-static const char *const optimizers[] = {"AdamW",     "Adam",      "Lion", "Adagrad", "SGD",
-                                         "Adafactor", "AdamW8bit", "Muon", "NorMuon", NULL};
+static const char *const optimizers[] = {
+    "AdamW", "Adam",    "Lion",        "Adagrad", "SGD",         "Adafactor", "AdamW8bit",
+    "Muon",  "NorMuon", "GaLoreAdamW", "APOLLO",  "APOLLO-Mini", NULL};
+static const char *const projections[] = {"std", "reverse_std", "right", "left", NULL};
+static const char *const scale_types[] = {"channel", "tensor", NULL};
 static const char *const rate_factors[] = {"original", "match_rms_adamw", NULL};
 static const char *const schedulers[] = {
     "",         "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",       "LRRangeTest",

@@ -59,6 +59,9 @@ enum {
     TAKER_ADAMW8BIT = 1 << 22,
     TAKER_MUON = 1 << 23,
     TAKER_NORMUON = 1 << 24,
+    TAKER_GALORE = 1 << 25,
+    TAKER_APOLLO = 1 << 26,
+    TAKER_APOLLO_MINI = 1 << 27,
     TAKER_OPTIMIZERS = 0xfff0000,
 };
 

@@ -26,6 +26,8 @@ _Static_assert(offsetof(struct zinf_config_optimizer, beta2) ==
 enum {
     ADAMS = TAKER_ADAMW | TAKER_ADAM | TAKER_ADAMW8BIT,
     MUONS = TAKER_MUON | TAKER_NORMUON,
+    APOLLOS = TAKER_APOLLO | TAKER_APOLLO_MINI,
+    PROJECTED = TAKER_GALORE | APOLLOS,
     WARMUP = 1 << ZINF_SCHEDULER_WARMUP_LR,
     DECAY = 1 << ZINF_SCHEDULER_WARMUP_DECAY_LR,
     COSINE = 1 << ZINF_SCHEDULER_WARMUP_COSINE_LR,
@@ -51,9 +53,9 @@ const struct zinf_config_key zinf_config_keys[] = {
         .rule = AUTO_LR, .takers = TAKER_OPTIMIZERS)
     {.path = "optimizer.params.betas", .type = KEY_PAIR, .offset = AT(optimizer.beta1),
         .number = 0.9, .second = 0.999,
-     .max = 1, .below_max = true, .rule = AUTO_VALUE, .takers = ADAMS | TAKER_LION | MUONS},
+     .max = 1, .below_max = true, .rule = AUTO_VALUE, .takers = ADAMS | TAKER_LION | MUONS | PROJECTED},
     NUMBER_KEY("optimizer.params.eps", optimizer.eps, 1e-8, 0, INFINITY,
-        .rule = AUTO_VALUE, .takers = ADAMS | TAKER_ADAGRAD | MUONS)
+        .rule = AUTO_VALUE, .takers = ADAMS | TAKER_ADAGRAD | MUONS | PROJECTED)
     NUMBER_KEY("optimizer.params.weight_decay", optimizer.weight_decay, 0, 0, INFINITY,
         .rule = AUTO_VALUE, .takers = TAKER_OPTIMIZERS)
     NUMBER_KEY("optimizer.params.momentum", optimizer.momentum, 0, 0, 1, .below_max = true,
@@ -69,7 +71,23 @@ const struct zinf_config_key zinf_config_keys[] = {
         .takers = MUONS)
     NUMBER_KEY("optimizer.params.beta2", optimizer.row_beta2, 0.95, 0, 1, .below_max = true,
         .takers = TAKER_NORMUON)
-    BOOL_KEY("optimizer.params.bias_correction", optimizer.bias_correction, 1, .takers = ADAMS)
+    INT_KEY("optimizer.params.rank", optimizer.rank, 128, 1, 1e6, .takers = PROJECTED)
+    INT_KEY("optimizer.params.update_proj_gap", optimizer.update_proj_gap, 200, 1, MAX_STEPS,
+        .takers = PROJECTED)
+    NUMBER_KEY("optimizer.params.scale", optimizer.scale, 1, 0, 1e9, .takers = PROJECTED)
+    CHOICE_KEY("optimizer.params.proj_type", KEY_CHOICE, optimizer.proj_type, projections,
+        .takers = PROJECTED)
+    CHOICE_KEY("optimizer.params.scale_type", KEY_BOOL, optimizer.scale_by_tensor, scale_types,
+        .takers = APOLLOS)
+    BOOL_KEY("optimizer.params.scale_front", optimizer.scale_front, 0, .takers = APOLLOS)
+    BOOL_KEY("optimizer.params.disable_nl", optimizer.disable_nl, 0, .takers = APOLLOS)
+    {.path = "optimizer.params.proj", .type = KEY_TEXT, .use = KEY_UNSUPPORTED, .text = "random",
+     .why = "APOLLO projects along random vectors here, and GaLoreAdamW along singular ones; "
+            "remove it"},
+    REFUSE("optimizer.params.proj_quant", KEY_BOOL, 0, "projections are kept in fp32; remove it")
+    REFUSE("optimizer.params.dim", KEY_INT, 2, "only matrices are projected; remove it")
+    BOOL_KEY("optimizer.params.bias_correction", optimizer.bias_correction, 1,
+        .takers = ADAMS | PROJECTED)
     BOOL_KEY("optimizer.params.adam_w_mode", optimizer.decoupled, 1,
         .takers = TAKER_ADAMW | TAKER_ADAM)
     NUMBER_KEY("optimizer.params.beta2_decay", optimizer.beta2_decay, -0.8, -10, 0,

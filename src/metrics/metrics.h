@@ -36,6 +36,15 @@ double zinf_pearson(const double *x, const double *y, uint64_t n);
 /* Pearson's of the ranks; equal numbers share the mean of theirs. -ENOMEM */
 int zinf_spearman(const double *x, const double *y, uint64_t n, double *r);
 
+/* ---- means of n samples ---- */
+
+/* The standard error of a share of right ones: with n - 1, as lm-evaluation-harness has it. NaN: n
+ * is below 2. */
+double zinf_share_error(double share, uint64_t n);
+/* Of the mean over k groups of sizes [k], which counts every sample alike, from the groups' own
+ * standard errors: by the pooled variance. NaN: one of them is. */
+double zinf_pooled_error(const double *errors, const uint64_t *sizes, uint32_t k);
+
 /* ---- texts ---- */
 
 /* F measures from 0 to 1 (Lin 2004, aclanthology.org/W04-1013). Words are runs of a-z and 0-9 after

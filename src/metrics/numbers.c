@@ -83,3 +83,20 @@ int zinf_spearman(const double *x, const double *y, uint64_t n, double *r)
     free(ranks);
     return code;
 }
+
+double zinf_share_error(double share, uint64_t n)
+{
+    return n < 2 ? NAN : sqrt(share * (1 - share) / (double)(n - 1));
+}
+
+double zinf_pooled_error(const double *errors, const uint64_t *sizes, uint32_t k)
+{
+    double sum = 0;
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        const double size = (double)sizes[i];
+        sum += (size - 1) * size * errors[i] * errors[i];
+        n += sizes[i];
+    }
+    return n > k ? sqrt(sum / (double)(n - k) / (double)n) : NAN;
+}

@@ -270,6 +270,8 @@ struct text_sink {
  * (tests make it small); 0: the default. */
 int text_documents_read(struct text_source *source, const char *column, size_t first,
                         struct text_sink *sink);
+/* All rows of a file to sink->row. */
+int text_rows_read(const char *path, struct text_sink *sink);
 
 /* ---- token_cache.c ---- */
 

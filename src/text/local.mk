@@ -14,7 +14,8 @@ libcore_la_SOURCES += src/text/text.h src/text/samples/samples.h src/text/intern
 libcore_la_SOURCES += src/text/chat/chat.h src/text/chat/chat_template.h src/text/chat/chat_templates.c \
 	src/text/chat/chat_render.c src/text/chat/chat_encode.c src/text/chat/chat_folder.c src/text/chat/chat_jinja.c src/text/samples/format.h \
 	src/text/samples/format.c src/text/samples/format_turns.c src/text/samples/format_pairs.c src/text/samples/format_gdgpt.c src/text/samples/format_ids.c src/text/samples/format_python.c
-libcore_la_SOURCES += src/text/samples/task.h src/text/samples/task.c src/text/samples/labels.c
+libcore_la_SOURCES += src/text/samples/task.h src/text/samples/task.c src/text/samples/labels.c \
+	src/text/samples/choices.h src/text/samples/choices_row.h src/text/samples/choices_row.c src/text/samples/choices.c
 EXTRA_DIST += src/text/samples/samples.h src/text/chat/chat.h src/text/samples/task.h
 if HAVE_SENTENCEPIECE
 libcore_la_SOURCES += src/text/tokenizer/sentencepiece.cc
@@ -48,11 +49,11 @@ check_PROGRAMS += tests/compare/chat
 EXTRA_DIST += tests/compare/against_chat.py tests/compare/against_gdgpt.py
 
 program_tests += tests/text/chat_test tests/text/rows_test
-EXTRA_DIST += tests/compare/against_trl.py
+EXTRA_DIST += tests/compare/against_trl.py tests/compare/against_lm_eval.py
 EXTRA_DIST += tests/fixtures/make_chat.py tests/fixtures/chat.json \
 	tests/fixtures/make_rows.py tests/fixtures/rows.json tests/fixtures/cuts.json
 
-program_tests += tests/text/task_test
+program_tests += tests/text/task_test tests/text/choices_test
 
 program_tests += tests/fuzz_format
 tests_fuzz_format_SOURCES = tests/fuzz/fuzz_format.c tests/fuzz/driver.c

@@ -137,14 +137,15 @@ struct setup {
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
     double *state_shares;          /* [n_groups] of it that packing leaves, about */
-    uint64_t update_bytes;         /* workspace of the optimizer */
-    uint8_t generations;           /* of what can be taken back */
-    bool in_place;                 /* updates are made as soon as they can be, for good */
-    enum packing may_pack;         /* the most that may be stored in fewer bytes; */
-    bool pack_is_open;             /* the plan, or what a run left, says how much; */
-    enum packing packs;            /* what is, in this training */
-    bool durable;                  /* all state will be on the drive, in two generations */
-    bool durable_copies;           /* and, as not all parameters are, these once more behind it */
+    uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
+    uint64_t update_bytes;                   /* workspace of the optimizer */
+    uint8_t generations;                     /* of what can be taken back */
+    bool in_place;                           /* updates are made as soon as they can be, for good */
+    enum packing may_pack;                   /* the most that may be stored in fewer bytes; */
+    bool pack_is_open;                       /* the plan, or what a run left, says how much; */
+    enum packing packs;                      /* what is, in this training */
+    bool durable;        /* all state will be on the drive, in two generations */
+    bool durable_copies; /* and, as not all parameters are, these once more behind it */
     uint64_t
         spared_bytes; /* of the drive in a step, about, where RAM has state and so they are not */
     bool durability_is_open; /* nobody asked: not where RAM could have some of the state */

@@ -12,7 +12,8 @@
 #define MUON_MOMENTUM 0.95
 
 static const char choices[] =
-    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon or NorMuon";
+    "AdamW, Adam, Lion, Adagrad, SGD, Adafactor, AdamW8bit, Muon, NorMuon, GaLoreAdamW, APOLLO or "
+    "APOLLO-Mini";
 
 /* Beside another optimizer.type, whose keys are other things, Muon has torch's defaults. */
 static struct optimizer optimizer_of(const struct zinf_config_optimizer *o,
@@ -165,6 +166,15 @@ static int open_cpu(struct setup *s)
     return s->device->kind == ZINF_DEVICE_HOST ? 0 : zinf_device_create(&s->cpu, &host);
 }
 
+static void find_packable(struct setup *s, uint32_t group)
+{
+    for (int what = 0; what < ZINF_PACKABLES; what++) {
+        const struct rule_thing t = {s, (enum zinf_packable)what, group};
+        const uint64_t bytes = rule_slot_bytes(&t);
+        s->packable_bytes[what] = bytes > s->packable_bytes[what] ? bytes : s->packable_bytes[what];
+    }
+}
+
 int setup_state_bytes(struct setup *s)
 {
     if (trains(s) && s->grain == GRAIN_MATRICES && open_cpu(s))
@@ -177,6 +187,8 @@ int setup_state_bytes(struct setup *s)
         const bool trained = unit_trains(s, s->layout.groups[g].unit);
         s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
         s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
+        if (trained)
+            find_packable(s, g);
     }
     if (trains(s))
         s->update_bytes = workspace_bytes(s);
@@ -185,14 +197,7 @@ int setup_state_bytes(struct setup *s)
 
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what)
 {
-    const bool may = s->may_pack >= packing_of(what);
-    uint64_t most = 0;
-    for (uint32_t g = 0; may && g < s->layout.n_groups; g++) {
-        const struct rule_thing t = {s, what, g};
-        uint64_t bytes = unit_trains(s, s->layout.groups[g].unit) ? rule_slot_bytes(&t) : 0;
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+    return s->may_pack >= packing_of(what) ? s->packable_bytes[what] : 0;
 }
 
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit)

@@ -164,17 +164,34 @@ static int apply_rule(struct setup *s, const cJSON *rule, struct tensor_rate *ra
     return number < 0 ? number : 0;
 }
 
+/* Of two rules, but for their patterns. */
+static bool say_the_same(const cJSON *rules, int a, int b)
+{
+    static const char *const words[] = {"optimizer", "lr", "scale", "weight_decay"};
+    bool same = a == b || (a >= 0 && b >= 0);
+    for (size_t i = 0; a != b && same && i < sizeof words / sizeof *words; i++) {
+        const cJSON *x = cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(rules, a), words[i]);
+        const cJSON *y = cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(rules, b), words[i]);
+        same = x && y ? cJSON_Compare(x, y, true) : x == y;
+    }
+    return same;
+}
+
 static int apply_to_tensor(struct setup *s, const cJSON *rules, uint32_t unit, uint32_t tensor,
                            bool *met)
 {
     const struct zinf_tensor *t = &s->graph->units[unit].tensors[tensor];
     int which = t->n_pieces ? rule_of(s, rules, &t->pieces[0]) : -1;
-    for (uint32_t p = 1; p < t->n_pieces; p++)
-        if (rule_of(s, rules, &t->pieces[p]) != which)
+    for (uint32_t p = 1; p < t->n_pieces; p++) {
+        const int other = rule_of(s, rules, &t->pieces[p]);
+        if (!say_the_same(rules, which, other))
             return zinf_fail(-ENOTSUP,
                              "%s: %s and %s are one tensor here and have one rate: give both the "
                              "same",
                              key, t->pieces[0].name, t->pieces[p].name);
+        if (other >= 0)
+            met[other] = true;
+    }
     if (which < 0)
         return 0;
     met[which] = true;

@@ -175,7 +175,17 @@ caps_of_a_table() {
         estimate 0 --compare 3090,h100 && ! grep -q "on every machine" said.out &&
         estimate 0 --compare 4090,h100 --tokens 1e13 && ! grep -q "e+" said.out
 }
+# What a CPU is fast enough to pack while the drive works.
+packed_with() { # GB/s of its updates: what the plan says
+    estimate 0 --accumulate 1 --machine "4090,optim=$1,threads=16,nvme=3/3,nvme-mixed=3,ram=64G" &&
+        [ "$(grep 'packed$' said.out)" = "$2" ]
+}
+packs() {
+    packed_with 60 "plan: parameters, gradients and optimizer state on the drive are packed" &&
+        packed_with 4.6 "plan: optimizer state on the drive is packed" && packed_with 1 ""
+}
 check "budgets are what there is" budgets
+check "what is packed" packs
 check "budgets of a table of machines" caps_of_a_table
 check "nothing of this machine counts" nothing_of_this_one
 check "one card before and after a bench of the host" one_card

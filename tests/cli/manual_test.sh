@@ -31,6 +31,9 @@ prepare() {
     head -n 4 pairs-train.jsonl >pairs-eval.jsonl
     { printf 'sentence1\tsentence2\tlabel\n' && rows 24 "one N	two N	same" | sed 'n; s/same/other/'; } \
         >classes.tsv
+    rows 6 '{"question": "What is N?", "choices": ["N", "no", "one", "two"], "answer": 0, "subject": "anatomy"}' \
+        >questions.jsonl
+    head -n 3 questions.jsonl >examples.jsonl
     printf 'Question: who\nQuestion: when\n' >questions.txt
     cat >offload.json <<END
 {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3,

@@ -19,12 +19,13 @@ enum { STEPS = 4, SEQ = 8, BATCH = 2, MAX_ACCUMULATION = 2, VOCAB = 160 };
 enum { ROWS = MAX_ACCUMULATION * BATCH * SEQ };
 
 static uint64_t seed;  /* of the order in which the GPU's queues run */
+static size_t pin_all; /* most host memory that is page-locked together */
 static int skip_waits; /* so many waits of a queue for an event are forgotten, from the 40th on */
-static size_t pin_call, pin_all; /* most host memory that is page-locked at once, and together */
 
 /* ---- the GPU ---- */
 
 #ifdef CUDA_STANDIN
+static size_t pin_call;      /* most host memory that is page-locked at once */
 static volatile int n_races; /* that the thread sanitizer reported */
 #ifdef __SANITIZE_THREAD__
 #define RACES true

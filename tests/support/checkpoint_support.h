@@ -34,6 +34,7 @@ static const char *const precisions[] = {
 struct setting {
     const struct place *place;
     const char *precision, *output, *resume, *optimizer;
+    const char *params;       /* further ones of the optimizer, each after a comma */
     const char *extra;        /* further keys of "zinf", each after a comma */
     const char *data, *model; /* NULL: the usual ones */
     uint64_t steps, save_every, limit, seed;
@@ -69,7 +70,7 @@ static inline struct zinf_config *configure(const struct setting *s)
     struct zinf_config *config = NULL;
     snprintf(json, sizeof json,
              "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 5, %s"
-             "\"optimizer\": {\"type\": \"%s\", \"params\": {\"lr\": 1e-3}},"
+             "\"optimizer\": {\"type\": \"%s\", \"params\": {\"lr\": 1e-3%s}},"
              "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_num_steps\": 3, "
              "\"warmup_min_lr\": 1e-4,"
              "\"total_num_steps\": 9}},"
@@ -80,9 +81,10 @@ static inline struct zinf_config *configure(const struct setting *s)
              "\"gradient_clipping\": %d,"
              "\"zinf\": {\"threads\": 1, \"placement\": \"exact\", \"async_save\": %s, "
              "\"schedule\": \"%s\"%s}}",
-             s->precision, s->optimizer ? s->optimizer : "AdamW", s->output, s->place->param, drive,
-             s->place->optimizer, drive, !s->eager, s->background ? "true" : "false",
-             s->eager ? "update-in-backward" : "auto", s->extra ? s->extra : "");
+             s->precision, s->optimizer ? s->optimizer : "AdamW", s->params ? s->params : "",
+             s->output, s->place->param, drive, s->place->optimizer, drive, !s->eager,
+             s->background ? "true" : "false", s->eager ? "update-in-backward" : "auto",
+             s->extra ? s->extra : "");
     CHECKF(!zinf_config_parse(&config, json, strlen(json), "test", &context), "%s", zinf_error());
     return config;
 }

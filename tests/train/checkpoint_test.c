@@ -71,6 +71,8 @@ static void test_pairs_fp16(void)
 static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
                            "\"bf16_optimizer_states\": true},";
 
+static const char *params; /* of the optimizer */
+
 /* Also the whole state at the end, under each optimizer's number and form of moments. */
 static void check_state(const char *optimizer, const char *precision, int n_moments,
                         const char *extra)
@@ -82,7 +84,7 @@ static void check_state(const char *optimizer, const char *precision, int n_mome
     struct outcome whole, rest;
     struct setting s = {&places[8],     precision,         in_work(a, "a"),
                         .steps = STEPS, .save_every = CUT, .optimizer = optimizer,
-                        .extra = extra};
+                        .extra = extra, .params = params};
     output_remove(a);
     output_remove(in_work(b, "b"));
     CHECKF(!run(&s, &whole), "%s", zinf_error());
@@ -108,8 +110,30 @@ static void test_state_is_exact(void)
     check_state("Adagrad", precisions[1], 1, NULL);
     check_state("SGD", precisions[1], 1, NULL);
     check_state("AdamW", half, 2, NULL);
-    check_state("NorMuon", precisions[0], 3, NULL); /* 3: what is kept of a matrix */
-    check_state("NorMuon", precisions[1], 3, ", \"pack\": \"state\"");
+}
+
+/* The part behind moments is what is kept of matrices; steps 1 and 4 change what gradients are
+ * projected along, and checkpoints are of step 2. */
+static void test_state_of_matrices_is_exact(void)
+{
+    static const char *const types[] = {"NorMuon", "GaLoreAdamW", "APOLLO", "APOLLO-Mini"};
+    for (int i = 0; i < 4; i++) {
+        params = i ? ", \"rank\": 4, \"update_proj_gap\": 3" : NULL;
+        check_state(types[i], precisions[i % 2], 3, i % 2 ? ", \"pack\": \"state\"" : NULL);
+    }
+    params = NULL;
+    char folder[600], path[700];
+    struct outcome rest;
+    snprintf(path, sizeof path, "%s/checkpoint-%d", in_work(folder, "a"), CUT);
+    struct setting s = {&places[4],
+                        precisions[1],
+                        folder,
+                        path,
+                        .steps = STEPS,
+                        .optimizer = "APOLLO-Mini",
+                        .accept_changes = true};
+    s.params = ", \"rank\": 5, \"update_proj_gap\": 3";
+    CHECK(run(&s, &rest) == -EINVAL && strstr(zinf_error(), "or of another rank"));
 }
 
 #define OPTIMIZER_FOR(pattern, type)                                                               \
@@ -251,6 +275,7 @@ int main(void)
     TAP_RUN(test_pairs_bf16);
     TAP_RUN(test_pairs_fp16);
     TAP_RUN(test_state_is_exact);
+    TAP_RUN(test_state_of_matrices_is_exact);
     TAP_RUN(test_state_of_two_rules);
     TAP_RUN(test_small_state_is_exact);
     TAP_RUN(test_saves_in_the_background);

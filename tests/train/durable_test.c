@@ -426,6 +426,11 @@ static void test_kills(void)
                            "\"optimizer\": \"Muon\"}]"}},
         {"NorMuon, parameters in RAM",
          {.param = "cpu", .precision = bf16, .optimizer = "{\"type\": \"NorMuon\"}"}},
+        {"GaLore, parameters in RAM",
+         {.param = "cpu",
+          .precision = fp16,
+          .optimizer = "{\"type\": \"GaLoreAdamW\", \"params\": {\"rank\": 4, "
+                       "\"update_proj_gap\": 3}}"}},
         {"packed", {.precision = bf16, .extra = DURABLE PACKED, .clip = 7, .sparse = true}},
         {"packed, late",
          {.precision = fp16, .schedule = "update-in-forward", .extra = DURABLE PACKED}},

@@ -69,6 +69,8 @@ static void test_optimizers(void)
         {"{\"type\": \"Adafactor\", \"params\": {\"lr\": 1e-3}}", fp16, "", EQUAL},
         {NULL, bf16, mixed, FEWER},
         {"{\"type\": \"NorMuon\", \"params\": {\"lr\": 1e-3}}", bf16, "", FEWER},
+        {"{\"type\": \"GaLoreAdamW\", \"params\": {\"rank\": 4}}", bf16, "", FEWER},
+        {"{\"type\": \"APOLLO\", \"params\": {\"rank\": 4}}", NULL, "", FEWER},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct setting s = {.optimizer = cases[i].optimizer,

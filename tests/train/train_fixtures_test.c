@@ -289,15 +289,20 @@ static void test_ten_steps_of_adafactor(void)
     check_steps("gpt2_d", "adafactor", "adafactor10", ten_steps);
 }
 
-/* torch.optim.Muon and its kin for the matrices of blocks, AdamW for the rest. */
+/* torch.optim.Muon, and others by their authors' formulas, for the matrices of blocks, AdamW for
+ * the rest; the vectors that gradients are projected along change every seven to twenty steps. */
 static void test_fifty_steps_of_matrices(void)
 {
     static const struct bounds close = {1e-5, 1e-5};
-    check_steps("gpt2_a", "muon", "muon_after", close);
-    check_steps("llama_a", "muon", "muon_after", close);
-    check_steps("gpt2_d", "muon", "muon_after", close);
-    check_steps("gpt2_a", "normuon", "normuon_after", close);
-    check_steps("llama_a", "normuon", "normuon_after", close);
+    static const char *const kinds[] = {"muon", "normuon", "galore", "apollo", "apollo_mini"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char after[40];
+        snprintf(after, sizeof after, "%s_after", kinds[i]);
+        check_steps("gpt2_a", kinds[i], after, close);
+        check_steps("llama_a", kinds[i], after, close);
+        if (strcmp(kinds[i], "normuon") && strcmp(kinds[i], "apollo_mini"))
+            check_steps("gpt2_d", kinds[i], after, close);
+    }
 }
 
 static void check_logits(const char *name)

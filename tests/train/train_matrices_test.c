@@ -17,6 +17,10 @@ static const char *const optimizers[] = {
     OPTIMIZER("NorMuon", ", \"lr\": 0.002"),
     OPTIMIZER("NorMuon", ", \"lr\": 0.02, \"adam_lr\": 0.002, \"nesterov\": true, "
                          "\"adjust_lr_fn\": \"original\""),
+    OPTIMIZER("GaLoreAdamW", ", \"rank\": 5, \"update_proj_gap\": 2"),
+    OPTIMIZER("GaLoreAdamW", ", \"rank\": 64, \"update_proj_gap\": 3, \"proj_type\": \"left\""),
+    OPTIMIZER("APOLLO", ", \"rank\": 5, \"update_proj_gap\": 2, \"proj_type\": \"reverse_std\""),
+    OPTIMIZER("APOLLO-Mini", ", \"update_proj_gap\": 3"),
 };
 enum { N_OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 

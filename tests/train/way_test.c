@@ -122,6 +122,7 @@ static void check_params(const struct travel *t, const struct zinf_home *home)
     else
         expect(fetch.end.place == PARAM_SLOT && fetch.end.portion == WHOLE, "is not there", &fetch);
     expect(count(&fetch, ZINF_LANE_NET, -1) == t->sliced, "slices meet once", &fetch);
+    expect(count(&fetch, ZINF_LANE_HOST, OP_UNPACK) == home->packed, "unpacked once", &fetch);
     if (fetch.by_cpu.place != NOWHERE)
         expect(reaches(t, BY_CPU, tier_of(fetch.by_cpu.place, home)), "CPU reads", &fetch);
     expect(count(&spread, ZINF_LANE_NET, -1) == (t->several && !t->sliced && !t->for_all),
@@ -156,6 +157,12 @@ static void check_gradient(const struct travel *t, const struct zinf_home *home,
     expect(count(&l, ZINF_LANE_HOST, OP_NORM_PART) + count(&l, ZINF_LANE_DEVICE, OP_NORM_PART) ==
                turn.last,
            "one norm, of the whole sum", &l);
+    expect(count(&l, ZINF_LANE_HOST, OP_PACK) ==
+               (home->packs_grad ? count(&l, ZINF_LANE_WRITE, OP_WRITE) : 0),
+           "packed as often as it is written", &l);
+    expect(count(&l, ZINF_LANE_HOST, OP_UNPACK) ==
+               (home->packs_grad ? count(&l, ZINF_LANE_READ, OP_READ) : 0),
+           "unpacked as often as it is read", &l);
     for (int i = 0; i < l.n; i++)
         kept |= l.leg[i].to.place == GRAD_HOME && l.leg[i].kind != OP_NORM_PART;
     if (home->keeps_grad && !(turn.last && turn.eager))
@@ -190,18 +197,25 @@ static void check_home(const struct travel *t, const struct zinf_home *home)
 
 static void check_homes(const struct travel *t)
 {
-    for (int i = 0; i < 216; i++) {
+    for (int i = 0; i < 864; i++) {
         struct zinf_home home = {.param = i % 3,
                                  .state = i / 3 % 3,
                                  .grad = i / 9 % 3,
                                  .keeps_grad = i / 27 % 2,
                                  .in_files = i / 54 % 2,
-                                 .backed = i / 108};
+                                 .backed = i / 108 % 2,
+                                 .packed = i / 216 % 2,
+                                 .packs_grad = i / 432};
         bool by_device = home.state == ZINF_TIER_DEVICE;
         if (home.in_files && (home.param != ZINF_TIER_DRIVE || t->sliced))
             continue;
         /* what RAM has beside state that outlives the process */
         if (home.backed && (home.param != ZINF_TIER_HOST || home.state != ZINF_TIER_DRIVE))
+            continue;
+        /* on a drive, for the CPU's updates */
+        if (home.packed && (home.param != ZINF_TIER_DRIVE || home.in_files || by_device))
+            continue;
+        if (home.packs_grad && (home.grad != ZINF_TIER_DRIVE || !home.keeps_grad || by_device))
             continue;
         /* a GPU updates what it has */
         if (t->own_kernels && by_device && (home.param || home.grad))

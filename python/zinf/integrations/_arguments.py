@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, Dict, Iterable
+import re
+from typing import Any, Dict, Iterable, List
 
 from .._library import OptionError, UnsupportedError
 
@@ -41,7 +42,7 @@ _TAKEN = set(
     adam_beta1 adam_beta2 adam_epsilon bf16 data_seed deepspeed eval_steps eval_strategy fp16
     gradient_accumulation_steps greater_is_better label_smoothing_factor learning_rate
     load_best_model_at_end lr_scheduler_type max_grad_norm max_steps metric_for_best_model
-    neftune_noise_alpha num_train_epochs optim output_dir per_device_train_batch_size save_steps
+    neftune_noise_alpha num_train_epochs optim optim_args optim_target_modules output_dir per_device_train_batch_size save_steps
     save_strategy save_total_limit seed use_cpu warmup_ratio warmup_steps weight_decay
     """.split()
 )
@@ -58,6 +59,14 @@ _OPTIMIZERS = {
     "paged_lion_32bit": "Lion",
     "sgd": "SGD",
 }
+# Those of chosen modules alone: type, and what transformers gives it without optim_args.
+_PROJECTED = {
+    "apollo_adamw": ("APOLLO", {"rank": 128, "update_proj_gap": 200, "scale": 1.0}),
+    "galore_adamw": ("GaLoreAdamW", {"rank": 128, "update_proj_gap": 200, "scale": 0.25}),
+}
+_PROJECTED.update({f"{name}_layerwise": row for name, row in list(_PROJECTED.items())})
+_OPTIM_ARGS = {"rank": int, "update_proj_gap": int, "scale": float, "proj_type": str,
+               "proj": str, "scale_type": str}  # fmt: skip
 
 
 def word_of(value: Any) -> Any:
@@ -85,19 +94,78 @@ def _optimizer(args: Any) -> str:
     if name not in _OPTIMIZERS:
         raise UnsupportedError(
             f'TrainingArguments: optim="{name}" has no counterpart in zinf: use one of '
-            f"{', '.join(_OPTIMIZERS)}"
+            f"{', '.join([*_OPTIMIZERS, *_PROJECTED])}"
         )
+    for field in ("optim_args", "optim_target_modules"):
+        if getattr(args, field, None):
+            raise UnsupportedError(
+                f'TrainingArguments: {field} with optim="{name}" has no counterpart in zinf: leave it out'
+            )
     return _OPTIMIZERS[name]
 
 
-def _configuration(args: Any, given: Any) -> Dict[str, Any]:
+def _is_target(wanted: Any, name: str) -> bool:
+    """As transformers matches a module's name: text is an expression, words are parts of it."""
+    if isinstance(wanted, str):
+        return re.fullmatch(wanted, name) is not None
+    return any(word in name or re.fullmatch(word, name) for word in wanted)
+
+
+def _rules(args: Any, model: Any, kind: str) -> List[Dict[str, str]]:
+    """zinf.learning_rates, by which modules that are not chosen have AdamW; [] where all are."""
+    import torch
+
+    wanted = args.optim_target_modules
+    if not wanted or (isinstance(wanted, str) and wanted.replace("_", "-") == "all-linear"):
+        raise UnsupportedError(
+            f"TrainingArguments: optim_target_modules={wanted!r} would take the head, which has AdamW in "
+            'zinf: name modules of layers, such as ["attn", "mlp"]'
+        )
+    head = model.get_output_embeddings()
+    linear = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
+    chosen = [n for n in linear if _is_target(wanted, n)]
+    if not chosen:
+        raise OptionError(f"optim_target_modules={wanted!r} names no linear layer")
+    for name, module in model.named_modules():
+        if module is head and name in chosen:
+            raise UnsupportedError(f"optim_target_modules: {name}, the head, has AdamW in zinf: leave it out")
+    if set(chosen) == {n for n, m in model.named_modules() if n in linear and m is not head}:
+        return []
+    rules = [{"pattern": f"{name}.weight", "optimizer": kind} for name in chosen]
+    return [*rules, {"pattern": "*", "optimizer": "AdamW"}]
+
+
+def _projected(args: Any, model: Any, config: Dict[str, Any]) -> None:
+    """The optimizer of a configuration that has none, and whose it is."""
+    kind, defaults = _PROJECTED[str(word_of(args.optim))]
+    params: Dict[str, Any] = {"lr": args.learning_rate, "weight_decay": args.weight_decay, **defaults}
+    params.update(betas=[args.adam_beta1, args.adam_beta2], eps=args.adam_epsilon)
+    for part in filter(None, (args.optim_args or "").replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        if name not in _OPTIM_ARGS:
+            raise UnsupportedError(
+                f"TrainingArguments: optim_args: {name} has no counterpart in zinf: use one of "
+                f"{', '.join(_OPTIM_ARGS)}"
+            )
+        params[name] = _OPTIM_ARGS[name](value)
+    config["optimizer"] = {"type": kind, "params": params}
+    rules = _rules(args, model, kind)
+    if rules:
+        own = dict(config.get("zinf") or {})
+        own["learning_rates"] = [*own.get("learning_rates", []), *rules]
+        config["zinf"] = own
+
+
+def _configuration(args: Any, model: Any, given: Any) -> Dict[str, Any]:
     """DeepSpeed's configuration, with the optimizer of the arguments where it has none."""
     config = given if given is not None else getattr(args, "deepspeed", None)
     if isinstance(config, (str, os.PathLike)):
         with open(config, encoding="utf-8") as file:
             config = json.load(file)
     config = dict(config or {})
-    if "optimizer" not in config:
+    if "optimizer" not in config and str(word_of(args.optim)) in _PROJECTED:
+        _projected(args, model, config)
+    elif "optimizer" not in config:
         kind = _optimizer(args)
         params: Dict[str, Any] = {"lr": args.learning_rate, "weight_decay": args.weight_decay}
         if kind in ("AdamW", "AdamW8bit", "Lion"):
@@ -139,7 +207,7 @@ def options_of(args: Any, model: Any, schedule: Any, own: Dict) -> Dict[str, Any
     saves = _every(args.save_strategy, args.save_steps, schedule)
     options = {
         "output": args.output_dir,
-        "config": _configuration(args, own.pop("config", None)),
+        "config": _configuration(args, model, own.pop("config", None)),
         "steps": schedule.steps,
         "micro_batch": args.per_device_train_batch_size,
         "accumulate": args.gradient_accumulation_steps,

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-struct run {
+struct serving {
     struct serve_desk desk;
     struct serve_line *line;
     bool stops;
@@ -13,7 +13,7 @@ struct run {
 
 static int ready(void *arg)
 {
-    struct run *r = arg;
+    struct serving *r = arg;
     const struct serve_options *o = r->desk.options;
     const bool v6 = strchr(o->host, ':') != NULL;
     int port;
@@ -31,7 +31,7 @@ static int ready(void *arg)
 
 static bool stop(void *arg)
 {
-    struct run *r = arg;
+    struct serving *r = arg;
     if (cli_stop && !r->stops) {
         r->stops = true;
         serve_line_close_door(r->line);
@@ -41,7 +41,7 @@ static bool stop(void *arg)
 
 int serve_run(const struct serve_options *options)
 {
-    struct run r = {0};
+    struct serving r = {0};
     int code = serve_desk_init(&r.desk, options);
     if (code)
         return code;

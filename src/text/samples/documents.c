@@ -6,8 +6,10 @@
 #include "text/samples/input.h"
 #include "base/json.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define WINDOW_BYTES ((size_t)1 << 20)
 #define MAX_WINDOW_BYTES ((size_t)16 << 20) /* no text goes on so long without a place to cut */
@@ -328,4 +330,18 @@ int text_documents_read(struct text_source *source, const char *column, size_t f
     free(input.buffer);
     free(input.document);
     return code;
+}
+
+int text_rows_read(const char *path, struct text_sink *sink)
+{
+    struct text_source *source = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno));
+    int code = text_source_open(&source, fd, path);
+    if (!code)
+        code = text_documents_read(source, NULL, 0, sink);
+    text_source_close(source);
+    close(fd);
+    return code ? zinf_fail_in(code, "%s", path) : 0;
 }

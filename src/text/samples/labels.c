@@ -3,10 +3,8 @@
 #include "text/internal.h"
 #include "text/samples/task.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 void zinf_labels_free(struct zinf_labels *labels)
 {
@@ -111,19 +109,10 @@ static int see_row(void *handle, const cJSON *row, long line)
 static int see_file(struct finder *f, const char *path)
 {
     struct text_sink sink = {.row = see_row, .handle = f};
-    struct text_source *source = NULL;
     if (!strcmp(path, "-"))
         return zinf_fail(-EINVAL, "labels cannot be looked for in standard input, which is read "
                                   "once: give a file");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return zinf_fail(-errno, "cannot open %s: %s", path, strerror(errno));
-    int code = text_source_open(&source, fd, path);
-    if (!code)
-        code = text_documents_read(source, NULL, 0, &sink);
-    text_source_close(source);
-    close(fd);
-    return code ? zinf_fail_in(code, "%s", path) : 0;
+    return text_rows_read(path, &sink);
 }
 
 static int compare(const void *a, const void *b)

@@ -22,8 +22,9 @@ struct zinf_task_recipe {
     struct zinf_tokens types, sides; /* of each id: its token type, and the text it is of */
 };
 
-static const char *const names[ZINF_TASKS] = {"causal-lm",  "seq2seq",    "classification",
-                                              "regression", "preference", "reward"};
+static const char *const names[ZINF_TASKS] = {"causal-lm",      "seq2seq",    "classification",
+                                              "regression",     "preference", "reward",
+                                              "multiple-choice"};
 
 const char *zinf_task_name(enum zinf_task task)
 {
@@ -38,8 +39,8 @@ int zinf_task_parse(const char *name, enum zinf_task *out)
             return 0;
         }
     return zinf_fail(-EINVAL,
-                     "%s is no task: use causal-lm, preference, reward, seq2seq, classification "
-                     "or regression",
+                     "%s is no task: use causal-lm, preference, reward, seq2seq, classification, "
+                     "regression or, of zinf eval, multiple-choice",
                      name);
 }
 

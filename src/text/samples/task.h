@@ -22,6 +22,7 @@ enum zinf_task {
     ZINF_TASK_REGRESSION,
     ZINF_TASK_PREFERENCE, /* pairs of answers; chat.h has its data, too */
     ZINF_TASK_REWARD,     /* the same, to learn scores of answers */
+    ZINF_TASK_CHOICE, /* which of several texts is likeliest: of evaluations alone (choices.h) */
     ZINF_TASKS,
 };
 const char *zinf_task_name(enum zinf_task task); /* "causal-lm", "seq2seq", ... */

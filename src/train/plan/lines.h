@@ -1,6 +1,6 @@
 /*
  * lines: what the files that make a plan share. A *line* is an amount of memory of a tier with a
- * name and a place; a plan's lines follow from its setup and a choice. Inside this folder only.
+ * name and a place; a plan's lines follow from its setup and amounts. Inside this folder only.
  */
 #ifndef ZINF_TRAIN_LINES_H
 #define ZINF_TRAIN_LINES_H
@@ -21,9 +21,9 @@ struct plan_lines {
 int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name, const char *hint,
               uint64_t bytes, uint64_t *offset);
 
-/* plan_places.c: what does not depend on lines. Sizes of things that no choice changes. */
+/* plan_places.c: what does not depend on lines. Sizes of things that no amount changes. */
 void plan_measure(struct plan *p);
-/* Every unit's home by a choice, and what the homes take on each tier. */
+/* Every unit's home by the amounts, and what the homes take on each tier. */
 void plan_set_places(struct plan *p, const struct amounts *c);
 void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
 /* Of the model's own files, where they are read in place. */

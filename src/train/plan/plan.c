@@ -1,5 +1,5 @@
 /*
- * plan: from a setup and a variant to a choice that fills the budgets, the ledger that says what it
+ * plan: from a setup and a variant to amounts that fill the budgets, the ledger that says what it
  * takes, and the place of everything.
  */
 #include "formats/formats.h"

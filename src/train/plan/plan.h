@@ -1,7 +1,7 @@
 /*
  * plan: what is where, decided before anything is taken. A plan is a function of a setup and a
  * variant and of nothing else: a training, an estimate and the search for the best variant all make
- * theirs by plan_make, and from the same facts it makes the same bytes. It is a *choice* (how far
+ * theirs by plan_make, and from the same facts it makes the same bytes. It is *amounts* (how far
  * to look ahead, which blocks keep their activations, ...), the *lines* of memory that follow from
  * it, with their places in the device's and the host's arena, and the programs of a step
  * (step/step.h builds them).
@@ -113,7 +113,7 @@ struct plan {
     struct zinf_store *counted; /* extents alone */
     struct zinf_ledger *ledger;
     struct amounts amounts;
-    bool filling; /* while the choice is made: fitting is to leave the system its part of RAM */
+    bool filling; /* while amounts are sought: fitting is to leave the system its part of RAM */
     struct places at;
     struct trainer_sizes sizes;
     char *device_base, *host_base;
@@ -189,7 +189,7 @@ void plan_place(struct plan *p);
 #define PLAN_PACK_WORK 1.3
 /* What an operation has to do, in the flops or bytes that its kind's rate counts. */
 double plan_work(const struct plan *p, const struct zinf_op *op);
-/* The ledger by tier with budgets, and one line on each choice. */
+/* The ledger by tier with budgets, and one line on each amount. */
 int plan_print(const struct plan *p, FILE *out);
 
 /* Device slots of their own: bytes of the first n units in that order; a unit's, and its offset. */

@@ -1,4 +1,4 @@
-/* plan_lines: the memory that a choice takes beside the units' homes, a line for each purpose. */
+/* plan_lines: the memory that amounts take beside the units' homes, a line for each purpose. */
 #include "train/plan/lines.h"
 
 #include <math.h>

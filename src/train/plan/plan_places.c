@@ -1,5 +1,5 @@
 /*
- * plan_places: the home of every unit by a choice, what the homes take, and what they ask for
+ * plan_places: the home of every unit by the amounts, what the homes take, and what they ask for
  * beside them.
  */
 #include "train/plan/lines.h"
@@ -82,7 +82,7 @@ uint32_t x_slots(const struct plan *p)
     return slots + (goes_together(p) ? others * (uint32_t)p->itinerary.together : 0);
 }
 
-/* Bytes of things whose size does not depend on the choice. */
+/* Bytes of things whose size does not depend on the amounts. */
 void plan_measure(struct plan *p)
 {
     struct trainer_sizes *s = &p->sizes;
@@ -150,7 +150,7 @@ static bool has_host_pair(const struct plan *p, uint32_t unit, const struct amou
     return is_layer(p, unit) ? !is_to_wait(p, unit, p->setup->walk.n_layers - n) : c->all_pairs;
 }
 
-/* By offload_optimizer.ratio and the choice. The gradients of the first units are complete last,
+/* By offload_optimizer.ratio and the amounts. The gradients of the first units are complete last,
  * and the next forward needs these first: there the device, which has them at hand, spares most
  * waiting. The tiles of a sweep stay together; where they are more than the ratio leaves, layers go
  * without. A device that the CPU cannot read has the parameters too, which take little beside the

@@ -4,6 +4,7 @@
  * here: so an estimate and the run that follows it have one plan. The usual variant stays where no
  * other is clearly shorter.
  */
+#include "train/rules/rules.h"
 #include "train/step/step.h"
 
 #include <math.h>
@@ -207,27 +208,40 @@ static enum packing packs_always(const struct setup *s)
     return s->pack_is_open ? PACK_OFF : s->may_pack;
 }
 
-/* Whether a step with so much packed is still limited by the drive: by what is stated, before
- * anything is built. On a device that is the host, updates and products share its CPUs. */
-static bool drive_may_limit(const struct setup *s, enum packing packs)
+/* Seconds of the drive in a step with so much packed, by what is stated. */
+static double drive_seconds(const struct setup *s, enum packing packs)
+{
+    const struct zinf_speeds *speeds = s->options.speeds;
+    double state = 0, params = (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
+    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
+        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g};
+        if (unit_trains(s, s->layout.groups[g].unit))
+            state += (double)s->state_bytes[g] * (packs > PACK_OFF ? rule_packed_share(&t) : 1);
+    }
+    params = s->param_tier == ZINF_TIER_DRIVE ? params : 0;
+    state = s->state_tier == ZINF_TIER_DRIVE ? state : 0;
+    double read = state + 2 * params, write = state + params;
+    double drive = fmax(read / speeds->drive_read_bytes, write / speeds->drive_write_bytes);
+    return speeds->drive_mixed_bytes > 0 ? fmax(drive, (read + write) / speeds->drive_mixed_bytes)
+                                         : drive;
+}
+
+/* Whether a step with so much packed takes the CPU and the device no longer than one with less
+ * takes the drive: before anything is built. On a device that is the host, updates and products
+ * share its CPUs. */
+static bool packing_pays(const struct setup *s, enum packing packs)
 {
     const struct zinf_speeds *speeds = s->options.speeds;
     if (!speeds || !(speeds->drive_read_bytes > 0 && speeds->drive_write_bytes > 0 &&
                      speeds->device_flops > 0 && speeds->optimizer_bytes > 0))
         return false;
-    double state = 0, params = (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
+    double bytes = 0, flops = 3 * s->walk.flops * (double)s->n_micro / speeds->device_flops;
     for (uint32_t g = 0; g < s->layout.n_groups; g++)
-        state += (double)s->state_bytes[g];
-    params = s->param_tier == ZINF_TIER_DRIVE ? params : 0;
-    double read = state + 2 * params, write = state + params;
-    double drive = fmax(read / speeds->drive_read_bytes, write / speeds->drive_write_bytes);
-    if (speeds->drive_mixed_bytes > 0)
-        drive = fmax(drive, (read + write) / speeds->drive_mixed_bytes);
-    double flops = 3 * s->walk.flops * (double)s->n_micro / speeds->device_flops;
-    double update = (2 + PLAN_PACK_WORK) * state / speeds->optimizer_bytes;
+        bytes += (double)s->state_bytes[g];
     if (packs == PACK_ALL) /* two fetches and the update */
-        update += (2 + PLAN_PACK_WORK) * params / speeds->optimizer_bytes;
-    return drive > (device_is_far(s) ? fmax(flops, update) : flops + update);
+        bytes += (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
+    double update = (2 + PLAN_PACK_WORK) * bytes / speeds->optimizer_bytes;
+    return drive_seconds(s, packs - 1) > (device_is_far(s) ? fmax(flops, update) : flops + update);
 }
 
 /* Fewer bytes for more work of the CPU and some memory. */
@@ -236,7 +250,7 @@ static void try_packing(struct search *s, enum packing packs)
     struct variant other = s->best;
     struct plan packed;
     other.packs = packs;
-    if (s->best.packs >= packs || s->setup->may_pack < packs || !drive_may_limit(s->setup, packs) ||
+    if (s->best.packs >= packs || s->setup->may_pack < packs || !packing_pays(s->setup, packs) ||
         plan_make(&packed, s->setup, &other))
         return;
     plan_fini(&packed);

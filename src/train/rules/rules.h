@@ -171,6 +171,18 @@ uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *
 uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
                            const struct zinf_piece *piece);
 
+/* projected.c */
+int rule_step_galore(const struct rule_step *s);
+int rule_step_apollo(const struct rule_step *s);
+uint64_t rule_galore_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
+                          const struct zinf_piece *piece);
+uint64_t rule_apollo_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
+                          const struct zinf_piece *piece);
+uint64_t rule_galore_workspace(const struct setup *s, const struct zinf_unit *unit,
+                               uint32_t tensor);
+uint64_t rule_apollo_workspace(const struct setup *s, const struct zinf_unit *unit,
+                               uint32_t tensor);
+
 /* factored.c: Adafactor, arXiv 1804.04235. */
 int rule_step_factored(const struct rule_step *s);
 uint64_t rule_factored_bytes(const struct zinf_unit *unit);

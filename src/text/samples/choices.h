@@ -1,0 +1,73 @@
+/*
+ * choices: rows of multiple-choice questions as what a model is asked: a context, and continuations
+ * of it of which one is right. How rows become text, and text tokens, is that of
+ * lm-evaluation-harness, so that figures can be compared: MMLU's questions list their choices and
+ * are answered by letters, ARC's and HellaSwag's by the choices themselves; few-shot examples stand
+ * in front with an empty line between; a choice begins with the space before it.
+ *
+ * Threads: read-only after opening. Errors: -errno and a sentence that names file and line.
+ */
+#ifndef ZINF_CHOICES_H
+#define ZINF_CHOICES_H
+
+#include "text/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a question is answered by. */
+enum zinf_choice_style {
+    ZINF_CHOICES_AS_USUAL, /* as the benchmark has it that the row's columns are of */
+    ZINF_CHOICES_LETTERS,
+    ZINF_CHOICES_TEXTS,
+};
+struct zinf_choices_options {
+    const char *const *files; /* as samples.h has them, without standard input */
+    int n_files;
+    const struct zinf_tokenizer *tokenizer;
+    /* Columns of the question or context, of the choices and of the right one; NULL: whichever of
+     * the usual names there is. */
+    const char *question_column, *choices_column, *answer_column;
+    /* In front of everything; NULL: MMLU's sentence where rows of MMLU's form name a subject. */
+    const char *description;
+    enum zinf_choice_style style;
+    const char *few_shot; /* file of the examples; NULL: none */
+    uint32_t n_shots;     /* its first rows, of rows with subjects the first of each subject */
+    int32_t begin;        /* the context of an empty text; -1: none, which is an error */
+    bool separate;        /* a choice is encoded by itself, as encoder-decoders are fed */
+};
+
+/* A continuation: n_ids tokens from ids on. chars and bytes: of the choice's text. */
+struct zinf_answer_text {
+    uint64_t first; /* among zinf_choices' ids */
+    uint32_t n_ids, chars, bytes;
+};
+struct zinf_question {
+    uint64_t first; /* of the context's ids */
+    uint32_t n_ids;
+    uint32_t first_choice, n_choices;
+    uint32_t answer; /* the right choice's number */
+    int32_t subject; /* among subjects; -1: the row names none */
+};
+struct zinf_choices {
+    struct zinf_question *questions;  /* [n] in the order of the files */
+    struct zinf_answer_text *choices; /* [n_choices] */
+    struct zinf_tokens *ids;          /* of all */
+    char **subjects;                  /* [n_subjects] in the order of their names */
+    char **groups;                    /* [n_subjects]: what the subject belongs to; NULL: nothing */
+    uint32_t n, n_choices, n_subjects;
+};
+int zinf_choices_open(struct zinf_choices **out, const struct zinf_choices_options *options);
+void zinf_choices_close(struct zinf_choices *choices);
+static inline const int32_t *zinf_choices_ids(const struct zinf_choices *choices, uint64_t first)
+{
+    return choices->ids->ids + first;
+}
+/* The one of MMLU's four groups that a subject is of, by its name; NULL: it is none of MMLU's. */
+const char *zinf_choices_mmlu_group(const char *subject);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
