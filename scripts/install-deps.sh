@@ -53,6 +53,7 @@ has_module 'liburing >= 2.3' || need liburing-dev
 has_header numa.h || need libnuma-dev
 has_module openblas || need libopenblas-openmp-dev
 has_module libcjson || need libcjson-dev
+has_module yaml-0.1 || need libyaml-dev
 has_module libpcre2-8 || need libpcre2-dev
 has_module icu-uc || need libicu-dev
 has_module libxxhash || need libxxhash-dev
@@ -96,6 +97,8 @@ translate() {
     dnf:libopenblas-openmp-dev) echo openblas-devel ;;
     zypper:libopenblas-openmp-dev) echo openblas_openmp-devel ;;
     dnf:libcjson-dev | zypper:libcjson-dev) echo cjson-devel ;;
+    dnf:libyaml-dev | zypper:libyaml-dev) echo libyaml-devel ;;
+    pacman:libyaml-dev) echo libyaml ;;
     dnf:libpcre2-dev | zypper:libpcre2-dev) echo pcre2-devel ;;
     dnf:libicu-dev | zypper:libicu-dev) echo libicu-devel ;;
     pacman:libicu-dev) echo icu ;;

@@ -43,7 +43,7 @@ static int opened(void *arg)
     const bool first = job_ranks_is_first(s->net);
     speeds_cached(&t->speeds, &t->sources, s->config, s->device);
     s->run.trainer.speeds = &t->speeds;
-    int code = s->net ? 0 : train_place_session(&t->place, s);
+    int code = train_place_session(&t->place, s);
     if (code)
         return code;
     t->is_open = true;

@@ -48,27 +48,43 @@ static int take(struct train_place *p, struct zinf_session *s, char text[ESTIMAT
     return code;
 }
 
-int train_place_session(struct train_place *p, struct zinf_session *s)
+/* text: "" where all fits as it is, or nothing does. */
+static void choose(const struct train_place *p, const struct zinf_session *s,
+                   char text[ESTIMATE_PLACED])
 {
+    const struct zinf_net_place at =
+        s->net ? zinf_net_place(s->net) : (struct zinf_net_place){.world = 1, .local_world = 1};
     const uint32_t seats = s->config->seats > 1 ? (uint32_t)s->config->seats : 1;
     struct zinf_estimate_options options = {.trainer = s->run.trainer,
-                                            .ranks = seats,
-                                            .local_ranks = seats,
+                                            .ranks = at.world * seats,
+                                            .local_ranks = at.local_world * seats,
                                             .seats = seats,
                                             .speeds = *s->run.trainer.speeds};
     struct zinf_config_context context = session_context(s);
-    char *text;
-    if (s->job.config)
-        return 0;
     unlink(p->path); /* of an earlier run, which is not gone on from */
     if (fits(&options, s->config) != -ENOMEM)
-        return 0;
+        return;
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = zinf_dtype_name(s->config->dtype);
     context.quiet = true;
-    text = malloc(ESTIMATE_PLACED);
-    int code = text ? estimate_place(s->config, &context, p->drive, fits, &options, text) : 0;
-    code = text && !code ? take(p, s, text) : 0;
+    if (estimate_place(s->config, &context, p->drive, fits, &options, text))
+        *text = 0;
+}
+
+int train_place_session(struct train_place *p, struct zinf_session *s)
+{
+    if (s->job.config)
+        return 0;
+    char *text = calloc(1, ESTIMATE_PLACED);
+    int code = text ? 0 : zinf_fail(-ENOMEM, "no memory to choose a placement");
+    if (!code && job_ranks_is_first(s->net))
+        choose(p, s, text);
+    if (code && s->net)
+        zinf_net_tell(s->net, zinf_error());
+    if (!code && s->net)
+        code = zinf_net_broadcast(s->net, 0, text, ESTIMATE_PLACED);
+    if (!code && *text)
+        code = take(p, s, text);
     free(text);
     return code;
 }

@@ -44,6 +44,16 @@ static int resolve(struct config_loader *loader)
     return code;
 }
 
+/* On the heap, also where this fails. */
+static int as_json(const char *text, size_t bytes, const char *what, bool quiet, char **json,
+                   size_t *json_bytes)
+{
+    if (!zinf_config_is_yaml(text, bytes, what))
+        return zinf_config_hjson(text, bytes, what, json, json_bytes);
+    int code = zinf_config_yaml(text, bytes, what, json, json_bytes);
+    return code ? code : zinf_config_foreign(json, json_bytes, what, quiet);
+}
+
 /* text NULL: no file. */
 static int load(struct zinf_config **out, const char *text, size_t bytes, const char *what,
                 const struct zinf_config_context *context)
@@ -54,9 +64,7 @@ static int load(struct zinf_config **out, const char *text, size_t bytes, const 
     *out = NULL;
     int code = config_create(&loader.config, what);
     if (!code && text)
-        code = zinf_config_refuse_yaml(text, bytes, what);
-    if (!code && text)
-        code = zinf_config_hjson(text, bytes, what, &json, &loader.bytes);
+        code = as_json(text, bytes, what, loader.context->quiet, &json, &loader.bytes);
     loader.text = json;
     if (!code && text)
         code = zinf_config_read(&loader);
@@ -107,7 +115,7 @@ void zinf_config_timeout(const char *path, double *seconds)
     if (zinf_config_is_text(path) && (text = strdup(path)))
         bytes = strlen(text);
     if (path && (text || !zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &text, &bytes)) &&
-        !zinf_config_hjson(text, bytes, path, &json, &json_bytes) &&
+        !as_json(text, bytes, path, true, &json, &json_bytes) &&
         !zinf_json_parse(json, json_bytes, path, ZINF_JSON_RELAXED, &document)) {
         const cJSON *own = cJSON_GetObjectItemCaseSensitive(document, "zinf");
         const cJSON *timeout = cJSON_GetObjectItemCaseSensitive(own, "timeout");

@@ -162,8 +162,14 @@ bool zinf_config_name_idle(const char *name);
 bool zinf_config_key_suggest(const char *path, char *out, size_t out_bytes);
 int zinf_config_edit_distance(const char *a, const char *b);
 
-/* config_yaml.c: -EINVAL where the text is YAML, which says what to pass instead. */
-int zinf_config_refuse_yaml(const char *text, size_t bytes, const char *what);
+/* config_yaml.c: whether it is YAML, by its name and its lines; and as plain JSON on the heap, each
+ * value in its line. */
+bool zinf_config_is_yaml(const char *text, size_t bytes, const char *what);
+int zinf_config_yaml(const char *text, size_t bytes, const char *what, char **out,
+                     size_t *out_bytes);
+/* config_foreign.c: *json, on the heap, becomes DeepSpeed's configuration where it is a file of
+ * Accelerate or of gdGPT. quiet: what is left out is not said. */
+int zinf_config_foreign(char **json, size_t *bytes, const char *what, bool quiet);
 
 /* config_hjson.c: text as plain JSON on the heap, each value in its line. */
 int zinf_config_hjson(const char *text, size_t bytes, const char *what, char **out,

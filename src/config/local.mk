@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/config/config.h src/config/config_private.h \
 	src/config/config_table.c src/config/config_choices.h src/config/config_rows.h src/config/config_aliases.c src/config/config_names.c src/config/config_value.c \
-	src/config/config_entry.c src/config/config_load.c src/config/config_read.c src/config/config_hjson.c src/config/config_yaml.c \
+	src/config/config_entry.c src/config/config_load.c src/config/config_read.c src/config/config_hjson.c src/config/config_yaml.c src/config/config_foreign.c \
 	src/config/config_context.c src/config/config_trainer.c src/config/config_auto.c \
 	src/config/config_batch.c src/config/config_check.c src/config/config_print.c
 dist_man_MANS += man/zinf-config.5

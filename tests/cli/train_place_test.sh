@@ -48,11 +48,31 @@ says_what() { # the table of memory only where it is asked for
     ! grep -q "sub-groups\|inputs of the step" said.err && train plan --plan &&
         complained "inputs of the step" && [ -f plan/ledger.txt ]
 }
+# Of two processes, each with a half of everything, the first one chooses.
+rank() { # number, options...
+    RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
+    MASTER_PORT=$((20000 + $$ % 3100 * 4)) ZINF_NET_SECRET=0123456789abcdef0123456789abcdef
+    export RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT ZINF_NET_SECRET
+    shift
+    exec "$zinf" train --model model --data text.txt --output ranks --seq-len 16 --threads 1 \
+        --progress none --lr-scheduler constant --steps 4 $small --micro-batch 1 --accumulate 1 "$@" >"rank$RANK.out" 2>"rank$RANK.err" </dev/null
+}
+two_ranks() {
+    (rank 0 "$@") &
+    (rank 1 "$@") && wait $!
+}
+by_the_first() {
+    two_ranks && grep -q ranks/placement.json rank0.err && grep -q '"cpu"' ranks/placement.json &&
+        cp ranks/model/model.safetensors first.safetensors &&
+        cp ranks/placement.json chosen.json && two_ranks --overwrite --config chosen.json &&
+        cmp first.safetensors ranks/model/model.safetensors
+}
 check "what fits on the device is there" fits_at_once
 check "what does not is in RAM" to_ram
 check "the file says the same" by_its_file
 check "or on the drive" to_the_drive
 check "a run goes on where it was" goes_on
+check "several processes are placed alike" by_the_first
 check "the reason stands first where nothing fits" nothing_fits
 train whole --overwrite
 check "the plan is printed by --plan" says_what

@@ -1,8 +1,8 @@
 /*
  * Nothing beats a ceiling: 500 random trainings on random machines, of each of which the step that
  * is predicted takes at least as long as every lane needs for its bytes, as the device needs for
- * its products, and as it needs to read the weights once forward and once backward in each
- * micro-batch.
+ * its products, as it needs to read the weights once forward and once backward in each
+ * micro-batch, and as the host needs for its updates.
  */
 #include "train_support.h"
 
@@ -148,10 +148,16 @@ static void check_case(uint64_t number)
         CHECKF(e.step_seconds >= 0.999 * (double)e.lane_bytes[lane] / rates[lane],
                "case %llu: %g s for %g bytes of lane %d", (unsigned long long)number,
                e.step_seconds, (double)e.lane_bytes[lane], lane);
+    /* AdamW reads a master, two moments and a gradient of each number in fp32, and writes all but
+     * the gradient. A seat has its share of the numbers and of the host's rate. */
+    double updated = s.place > 0 && !s.rank ? (double)e.params / s.seats : 0;
+    double update = updated * 7 * sizeof(float) / e.speeds.optimizer_bytes;
     double products = e.model_flops / e.speeds.device_flops;
     double reads = weight_bytes(&s) * (double)s.accumulation / e.speeds.device_bytes;
     CHECKF(code || e.step_seconds >= 0.999 * products, "case %llu: %g s, products alone take %g",
            (unsigned long long)number, e.step_seconds, products);
+    CHECKF(code || e.step_seconds >= 0.999 * update, "case %llu: %g s, updates alone take %g",
+           (unsigned long long)number, e.step_seconds, update);
     CHECKF(code || e.step_seconds >= 0.999 * reads, "case %llu: %g s, reading weights takes %g",
            (unsigned long long)number, e.step_seconds, reads);
     zinf_config_destroy(config);
