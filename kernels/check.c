@@ -54,6 +54,22 @@ int check_noise(const struct zinf_noise *a)
     return zinf_fail(-EINVAL, "noise: %lld elements", (ll)a->n);
 }
 
+static int check_float8(const struct zinf_matmul *m)
+{
+    if (m->float8 == ZINF_FLOAT8_NONE)
+        return 0;
+    if ((unsigned)m->float8 > ZINF_FLOAT8_E5M2 || m->a_dtype != ZINF_DTYPE_BF16 ||
+        m->b_dtype != ZINF_DTYPE_BF16 || m->trans_a || m->few_rows)
+        return zinf_fail(-EINVAL, "matmul: 8-bit floats are made of two bf16 matrices, the first "
+                                  "not transposed, of many rows");
+    if (m->n % ZINF_FLOAT8_EXTENT || m->k % ZINF_FLOAT8_EXTENT)
+        return zinf_fail(-EINVAL,
+                         "matmul: n %lld, k %lld of a product of 8-bit floats: they must be "
+                         "multiples of %d",
+                         (ll)m->n, (ll)m->k, ZINF_FLOAT8_EXTENT);
+    return 0;
+}
+
 int check_matmul(const struct zinf_matmul *m)
 {
     int64_t a_columns = m->trans_a ? m->m : m->k, b_columns = m->trans_b ? m->k : m->n;
@@ -66,7 +82,7 @@ int check_matmul(const struct zinf_matmul *m)
     if (m->beta != 0.0f && (m->beta != 1.0f || m->bias))
         return zinf_fail(-EINVAL, "matmul: beta is %g%s; it must be 0, or 1 without a bias",
                          (double)m->beta, m->bias ? " with a bias" : "");
-    return 0;
+    return check_float8(m);
 }
 
 int check_norm(const struct zinf_norm *a, const char *operation)

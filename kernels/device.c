@@ -97,6 +97,7 @@ int host_device_create(struct zinf_device **out, int n_threads)
         .name = host->name,
         .free_bytes = zinf_memory_available(),
         .host_addressable = true,
+        .has_float8 = true,
         .node = -1,
         .logit_rows = 256,
         .n_threads = n_threads > 0 ? n_threads : zinf_cpu_count(),

@@ -101,4 +101,9 @@ bool host_few_rows_take(const struct zinf_matmul *args);
 uint64_t host_few_rows_workspace(const struct zinf_matmul *args);
 void host_few_rows(struct zinf_queue *q, const struct zinf_matmul *args);
 
+/* The same product of bf16 numbers that are those of the 8-bit floats: they are made in the queue's
+ * workspace, which loses its first host_float8_workspace bytes to them. */
+uint64_t host_float8_workspace(const struct zinf_matmul *args);
+struct zinf_matmul host_float8(struct zinf_queue *q, const struct zinf_matmul *args);
+
 #endif

@@ -203,7 +203,7 @@ uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_mat
         return 0;
     uint64_t few = host_few_rows_workspace(args);
     uint64_t blocks = host_few_rows_take(args) ? 0 : blocks_workspace(device, args);
-    return few > blocks ? few : blocks;
+    return host_float8_workspace(args) + (few > blocks ? few : blocks);
 }
 
 /* A thread's product packs BLAS_PIECE of k at a time: as many columns of one operand, and of the
@@ -329,15 +329,8 @@ static void multiply_panel(struct zinf_queue *q, const struct zinf_matmul *m,
         store_panel(device, c_block, c_panel);
 }
 
-int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
+static int multiply_whole(struct zinf_queue *q, const struct zinf_matmul *args)
 {
-    int code = check_matmul(args);
-    if (code || !args->m || !args->n)
-        return code;
-    code = check_workspace(q->workspace_bytes, host_matmul_workspace(&q->device->device, args),
-                           "matmul");
-    if (code)
-        return code;
     if (host_few_rows_take(args)) {
         host_few_rows(q, args);
         return 0;
@@ -360,4 +353,23 @@ int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
             multiply_panel(q, args, &plan, &c);
         }
     return 0;
+}
+
+int host_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
+{
+    int code = check_matmul(args);
+    if (code || !args->m || !args->n)
+        return code;
+    code = check_workspace(q->workspace_bytes, host_matmul_workspace(&q->device->device, args),
+                           "matmul");
+    if (code)
+        return code;
+    if (args->float8 == ZINF_FLOAT8_NONE)
+        return multiply_whole(q, args);
+    const struct zinf_queue whole = *q;
+    const struct zinf_matmul rounded = host_float8(q, args);
+    code = multiply_whole(q, &rounded);
+    q->workspace = whole.workspace;
+    q->workspace_bytes = whole.workspace_bytes;
+    return code;
 }

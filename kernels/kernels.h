@@ -23,6 +23,7 @@
 
 #include "base/base.h"
 #include "kernels/attention.h"
+#include "kernels/float8.h"
 #include "kernels/loss.h"
 #include "kernels/magnitude.h"
 #include "kernels/quantized.h"
@@ -51,6 +52,9 @@ struct zinf_matmul {
     /* Where m is small B is read once and as it lies, without packing: faster, and other roundings.
      * With trans_b and beta 0, a device may look at it. */
     bool few_rows;
+    /* What a is rounded to, each number by one scale for the whole of a; b then is to E4M3. Both
+     * are bf16, a is not transposed, n and k are multiples of ZINF_FLOAT8_EXTENT. */
+    enum zinf_float8 float8;
 };
 static inline float zinf_matmul_alpha(const struct zinf_matmul *args)
 {
@@ -340,6 +344,7 @@ struct zinf_device {
     int node;              /* NUMA node whose memory is nearest to it; -1: not known */
     /* A product of fp32 and a 16-bit type rounds the former to the latter. */
     bool rounds_operands;
+    bool has_float8; /* products of zinf_matmul.float8; the host's are made of the same numbers */
     /* Rows of logits that are made at a time: enough to be worth a pass over the gradient that
      * their products are added to, whose rounding depends on it. Of the kind of device alone. */
     int64_t logit_rows;

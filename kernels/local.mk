@@ -2,11 +2,11 @@ libcore_la_SOURCES += kernels/kernels.h kernels/route.h kernels/check.h kernels/
 	kernels/device_cuda_load.c kernels/device_described.c kernels/cuda/workspace.h kernels/host.h kernels/operations.h kernels/host_simd.h kernels/host_math.h \
 	kernels/host_loops.h kernels/host_tiles.h kernels/host_tiles_relative.h kernels/host_tiles_backward.h kernels/host_table.h kernels/host_queue.c \
 	kernels/host_gemm.h kernels/host_gemm_avx512_pack.h kernels/host_gemm_avx512_pairs.h kernels/host_gemm_avx512_tiles.h \
-	kernels/host_gemm.c kernels/host_matmul.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
+	kernels/host_gemm.c kernels/host_matmul.c kernels/host_float8.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
  kernels/host_route.c kernels/host_unfold.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
-libcore_la_SOURCES += kernels/attention.h kernels/host_tiles_product.h
+libcore_la_SOURCES += kernels/attention.h kernels/float8.h kernels/host_tiles_product.h
 
 # Packed weights: what a product and a sum are rounded to is the bytes of files and the bits of
 # every device, so nothing is fused.
@@ -67,7 +67,8 @@ tests_bench_matmul_bench_LDADD = $(LDADD) $(BLAS_LIBS)
 
 program_tests += tests/kernels/kernels_cached_test
 
-program_tests += tests/kernels/kernels_cross_test
+program_tests += tests/kernels/kernels_cross_test tests/kernels/kernels_float8_test
+EXTRA_DIST += tests/fixtures/make_float8.py tests/fixtures/float8.json
 
 # Losses, of pairs too, and noise on a model's input.
 libcore_la_SOURCES += kernels/loss.h kernels/host_preference.c

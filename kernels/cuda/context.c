@@ -50,6 +50,16 @@ int check_bf16(const struct cuda_device *device)
                      device->name);
 }
 
+int check_float8(const struct cuda_device *device)
+{
+    if (device->device.has_float8)
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "%s multiplies no floats of 8 bits, which begin with sm_89: leave out "
+                     "zinf.matmul_type",
+                     device->name);
+}
+
 /* ---- operations ---- */
 
 void queue_enter(struct zinf_queue *q, const char *operation)

@@ -189,6 +189,7 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
         .n_threads = options->n_threads > 0 ? options->n_threads : 1,
     };
     int code = open_gpu(cuda, options->index);
+    cuda->device.has_float8 = cuda->capability >= FLOAT8_CAPABILITY;
     if (code) {
         cuda_destroy(&cuda->device);
         return code;

@@ -57,6 +57,7 @@ void queue_enter(struct zinf_queue *q, const char *operation);
 int queue_leave(struct zinf_queue *q, cudaError_t error);
 /* -ENOTSUP with the remedy where the GPU multiplies no bf16. */
 int check_bf16(const struct cuda_device *device);
+int check_float8(const struct cuda_device *device);
 /* Of the bytes of host memory from base on, how many one copy may take: they lie in one piece that
  * is page-locked, or are not page-locked. */
 uint64_t pinned_part(const void *base, uint64_t bytes, bool *pinned);

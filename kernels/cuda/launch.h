@@ -50,6 +50,17 @@ cudaError_t launch_rectangle_convert(cudaStream_t stream, struct rectangle dst,
 /* Every row of dst += bias[cols]; bias has no ld */
 cudaError_t launch_rectangle_bias(cudaStream_t stream, struct rectangle dst, struct rectangle bias,
                                   int64_t rows, int64_t cols);
+/* ---- float8.cu: operands of a product as floats of 8 bits ---- */
+struct float8_matrix {
+    const void *x; /* [rows][cols] bf16, rows ld apart; both multiples of 16, but rows of a matrix
+                    * that is not turned */
+    int64_t ld, rows, cols;
+    enum zinf_float8 type;
+    bool turned;    /* codes are [cols][rows] */
+    uint8_t *codes; /* packed */
+    float *largest; /* [FLOAT8_PARTS + 1]; the last becomes the scale of a code */
+};
+cudaError_t launch_float8(cudaStream_t stream, const struct float8_matrix *matrix);
 /* ---- columns.cu ---- */
 cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, const void *x,
                               enum zinf_dtype dtype, int64_t rows, int64_t cols);

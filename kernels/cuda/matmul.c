@@ -10,6 +10,9 @@
  * and then end the process's work on the GPU with "misaligned address". Elsewhere, and where the
  * library finds no algorithm with a bias, C begins as the bias and the product is added to it: as
  * much work, and one rounding as well.
+ *
+ * Floats of 8 bits are made in the workspace as well, both operands along k, which is the only way
+ * that most generations multiply them; the library scales the result by what their scales point to.
  */
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/workspace.h"
@@ -29,7 +32,7 @@ struct plan_key {
     int64_t m, n, k, lda, ldb, ldc;    /* column-major */
     int64_t align_a, align_b, align_c; /* of the addresses, 16 to 256 */
     int64_t workspace;
-    int32_t trans_a, trans_b, ab_type, c_type;
+    int32_t trans_a, trans_b, a_type, b_type, c_type, unused;
     int32_t with_bias, with_beta;
 };
 
@@ -76,14 +79,39 @@ static int64_t alignment_of(const void *pointer)
     return low == 0 || low > 256 ? 256 : (int64_t)low;
 }
 
-static cublasStatus_t make_operation(struct matmul_plan *plan, bool tf32, const void *bias)
+/* What an operation reads beside its operands, which no algorithm is chosen by; NULL: nothing. */
+struct beside {
+    const void *bias;
+    const float *a_scale, *b_scale; /* in the library's order */
+};
+
+static cublasStatus_t set_beside(cublasLtMatmulDesc_t operation, const struct beside *beside)
+{
+    const struct {
+        cublasLtMatmulDescAttributes_t name;
+        const void *pointer;
+    } attributes[] = {
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside->bias},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, beside->a_scale},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, beside->b_scale},
+    };
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; !status && i < sizeof attributes / sizeof *attributes; i++)
+        if (attributes[i].pointer)
+            status = cublasLtMatmulDescSetAttribute(operation, attributes[i].name,
+                                                    &attributes[i].pointer, sizeof(void *));
+    return status;
+}
+
+static cublasStatus_t make_operation(struct matmul_plan *plan, bool tf32,
+                                     const struct beside *beside)
 {
     const struct plan_key *key = &plan->key;
     cublasOperation_t op_a = key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t op_b = key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     cublasComputeType_t compute =
-        tf32 && key->ab_type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+        tf32 && key->a_type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasStatus_t status = cublasLtMatmulDescCreate(&plan->operation, compute, CUDA_R_32F);
     if (!status)
         status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a,
@@ -91,25 +119,24 @@ static cublasStatus_t make_operation(struct matmul_plan *plan, bool tf32, const 
     if (!status)
         status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b,
                                                 sizeof op_b);
-    if (!status && bias)
+    if (!status && beside->bias)
         status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                 &epilogue, sizeof epilogue);
-    if (!status && bias) /* also read for its alignment when the algorithm is chosen */
-        status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &bias, sizeof bias);
-    return status;
+    /* a bias is also read for its alignment when the algorithm is chosen */
+    return status ? status : set_beside(plan->operation, beside);
 }
 
 static cublasStatus_t make_layouts(struct matmul_plan *plan)
 {
     const struct plan_key *key = &plan->key;
-    cudaDataType_t ab = (cudaDataType_t)key->ab_type, c = (cudaDataType_t)key->c_type;
+    cudaDataType_t a = (cudaDataType_t)key->a_type, b = (cudaDataType_t)key->b_type;
+    cudaDataType_t c = (cudaDataType_t)key->c_type;
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
-    cublasStatus_t status = cublasLtMatrixLayoutCreate(&plan->a, ab, key->trans_a ? k : m,
+    cublasStatus_t status = cublasLtMatrixLayoutCreate(&plan->a, a, key->trans_a ? k : m,
                                                        key->trans_a ? m : k, key->lda);
     if (!status)
-        status = cublasLtMatrixLayoutCreate(&plan->b, ab, key->trans_b ? n : k,
-                                            key->trans_b ? k : n, key->ldb);
+        status = cublasLtMatrixLayoutCreate(&plan->b, b, key->trans_b ? n : k, key->trans_b ? k : n,
+                                            key->ldb);
     return status ? status : cublasLtMatrixLayoutCreate(&plan->c, c, m, n, key->ldc);
 }
 
@@ -170,8 +197,8 @@ static struct matmul_plan *set_of(const struct zinf_queue *q, const struct plan_
 }
 
 /* The queue's plan for a key, made if it is new; one of its set gives way. */
-static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key, const void *bias,
-                                struct matmul_plan **out)
+static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key,
+                                const struct beside *beside, struct matmul_plan **out)
 {
     if (!q->plans && !(q->plans = calloc(MATMUL_SETS * MATMUL_WAYS, sizeof *q->plans)))
         return CUBLAS_STATUS_ALLOC_FAILED;
@@ -179,19 +206,15 @@ static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key
     for (int i = 0; i < MATMUL_WAYS; i++) {
         if (set[i].made && !memcmp(&set[i].key, key, sizeof *key)) {
             *out = &set[i];
-            if (set[i].unserved)
-                return CUBLAS_STATUS_NOT_SUPPORTED;
-            return bias ? cublasLtMatmulDescSetAttribute(set[i].operation,
-                                                         CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                                         sizeof bias)
-                        : CUBLAS_STATUS_SUCCESS;
+            return set[i].unserved ? CUBLAS_STATUS_NOT_SUPPORTED
+                                   : set_beside(set[i].operation, beside);
         }
         plan = !plan && !set[i].made ? &set[i] : plan;
     }
     plan = plan ? plan : &set[q->next_plan++ % MATMUL_WAYS];
     plan_clear(plan);
     plan->key = *key;
-    cublasStatus_t status = make_operation(plan, q->device->tf32, bias);
+    cublasStatus_t status = make_operation(plan, q->device->tf32, beside);
     if (!status)
         status = make_layouts(plan);
     if (!status)
@@ -209,6 +232,9 @@ enum { BIAS_ALIGN = 16 };
 /* A product with the places of its operands: the caller's, or converted ones in the workspace. */
 struct product {
     struct rectangle a, b, c;
+    bool trans_a, trans_b;
+    const float *a_scale, *b_scale;     /* of floats of 8 bits; NULL: they are none */
+    cudaDataType_t a_type, b_type;      /* as multiplied */
     uint64_t a_bytes, b_bytes, c_bytes; /* of the workspace; 0: the caller's own */
     enum {
         BIAS_NONE,
@@ -226,6 +252,10 @@ static struct product plan_product(const struct zinf_matmul *m)
         .a = {(void *)(uintptr_t)m->a, packed.a.dtype, packed.a.ld},
         .b = {(void *)(uintptr_t)m->b, packed.b.dtype, packed.b.ld},
         .c = {m->c, packed.c.dtype, packed.c.ld},
+        .trans_a = m->trans_a,
+        .trans_b = m->trans_b,
+        .a_type = cuda_type(packed.a.dtype),
+        .b_type = cuda_type(packed.b.dtype),
         .a_bytes = packed.a.bytes,
         .b_bytes = packed.b.bytes,
         .c_bytes = packed.c.bytes,
@@ -251,7 +281,8 @@ uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_mat
 static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m,
                                const struct product *p)
 {
-    const void *bias = p->bias == BIAS_INSIDE ? m->bias : NULL;
+    /* row-major, its A is our B */
+    const struct beside beside = {p->bias == BIAS_INSIDE ? m->bias : NULL, p->b_scale, p->a_scale};
     const float alpha = zinf_matmul_alpha(m);
     const float beta = p->bias == BIAS_BEFORE ? 1.0f : m->beta;
     struct plan_key key;
@@ -268,15 +299,16 @@ static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m
         .align_b = alignment_of(p->a.base),
         .align_c = alignment_of(p->c.base),
         .workspace = (int64_t)blas_workspace(q->device),
-        .trans_a = m->trans_b,
-        .trans_b = m->trans_a,
-        .ab_type = cuda_type(p->a.dtype),
+        .trans_a = p->trans_b,
+        .trans_b = p->trans_a,
+        .a_type = p->b_type,
+        .b_type = p->a_type,
         .c_type = cuda_type(p->c.dtype),
         /* alignment decides, the address does not */
-        .with_bias = bias ? (int32_t)alignment_of(bias) : 0,
+        .with_bias = beside.bias ? (int32_t)alignment_of(beside.bias) : 0,
         .with_beta = beta != 0.0f,
     };
-    cublasStatus_t status = find_plan(q, &key, bias, &plan);
+    cublasStatus_t status = find_plan(q, &key, &beside, &plan);
     if (status)
         return status;
     return cublasLtMatmul(q->device->blas, plan->operation, &alpha, p->b.base, plan->a, p->a.base,
@@ -309,6 +341,38 @@ static cudaError_t convert_operands(struct zinf_queue *q, const struct zinf_matm
             error = launch_rectangle_convert(q->stream, p->c, c, m->m, m->n);
     }
     return error;
+}
+
+/* Makes the codes of both operands, which the product is of from here on. */
+static cudaError_t round_operands(struct zinf_queue *q, const struct zinf_matmul *m,
+                                  struct product *p)
+{
+    const struct float8_workspace w = float8_workspace(m);
+    uint8_t *at =
+        (uint8_t *)q->workspace + matmul_workspace_bytes(q->device->capability, m) - w.bytes;
+    struct float8_matrix a = {.x = m->a,
+                              .ld = m->lda,
+                              .rows = m->m,
+                              .cols = m->k,
+                              .type = m->float8,
+                              .codes = at + w.a,
+                              .largest = (float *)(void *)(at + w.a_largest)};
+    struct float8_matrix b = {.x = m->b,
+                              .ld = m->ldb,
+                              .rows = m->trans_b ? m->n : m->k,
+                              .cols = m->trans_b ? m->k : m->n,
+                              .type = ZINF_FLOAT8_E4M3,
+                              .turned = !m->trans_b,
+                              .codes = at + w.b,
+                              .largest = (float *)(void *)(at + w.b_largest)};
+    p->a.base = a.codes, p->b.base = b.codes;
+    p->a.ld = p->b.ld = m->k;
+    p->trans_b = true;
+    p->a_type = m->float8 == ZINF_FLOAT8_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+    p->b_type = CUDA_R_8F_E4M3;
+    p->a_scale = a.largest + FLOAT8_PARTS, p->b_scale = b.largest + FLOAT8_PARTS;
+    cudaError_t error = launch_float8(q->stream, &a);
+    return error == cudaSuccess ? launch_float8(q->stream, &b) : error;
 }
 
 /* C as the bias in every row. */
@@ -363,8 +427,10 @@ static int multiply_whole(struct zinf_queue *q, const struct zinf_matmul *args)
     struct product p = plan_product(args);
     if (p.a.dtype == ZINF_DTYPE_BF16 && (code = check_bf16(q->device)))
         return code;
+    if (args->float8 && (code = check_float8(q->device)))
+        return code;
     queue_enter(q, "matmul");
-    cudaError_t error = convert_operands(q, args, &p);
+    cudaError_t error = args->float8 ? round_operands(q, args, &p) : convert_operands(q, args, &p);
     if (error == cudaSuccess && p.bias == BIAS_BEFORE)
         error = begin_with_bias(q, args, &p);
     if (error == cudaSuccess) {
@@ -405,8 +471,8 @@ static bool cut_product(struct zinf_matmul parts[2])
 {
     struct zinf_matmul *one = &parts[0], *rest = &parts[1];
     const double work = 2.0 * (double)one->m * (double)one->n * (double)one->k;
-    if (work < WORTH_CUTTING || one->a_dtype == ZINF_DTYPE_F32 || one->b_dtype != one->a_dtype ||
-        !begins_well(one->a, one->a_dtype, one->lda) ||
+    if (work < WORTH_CUTTING || one->float8 || one->a_dtype == ZINF_DTYPE_F32 ||
+        one->b_dtype != one->a_dtype || !begins_well(one->a, one->a_dtype, one->lda) ||
         !begins_well(one->b, one->b_dtype, one->ldb) ||
         !begins_well(one->c, one->c_dtype, one->ldc))
         return false;

@@ -63,6 +63,29 @@ static inline uint64_t blas_workspace_bytes(int capability)
  */
 enum { GPU_LOGIT_ROWS = 1024 };
 
+/* The first generation with units for floats of 8 bits. */
+enum { FLOAT8_CAPABILITY = 89 };
+
+/* What floats of 8 bits take: the codes of both operands, and of each the largest numbers of parts
+ * of it and its scale. */
+enum { FLOAT8_PARTS = 256 };
+struct float8_workspace {
+    uint64_t a, b; /* codes */
+    uint64_t a_largest, b_largest, bytes;
+};
+static inline struct float8_workspace float8_workspace(const struct zinf_matmul *m)
+{
+    const uint64_t largest = zinf_align_up((FLOAT8_PARTS + 1) * sizeof(float), 256);
+    struct float8_workspace w = {0, 0, 0, 0, 0};
+    if (m->float8 == ZINF_FLOAT8_NONE)
+        return w;
+    w.b = zinf_align_up((uint64_t)(m->m * m->k), 256);
+    w.a_largest = w.b + zinf_align_up((uint64_t)(m->n * m->k), 256);
+    w.b_largest = w.a_largest + largest;
+    w.bytes = w.b_largest + largest;
+    return w;
+}
+
 /* An operand of a product that is converted: packed rows of ld elements. */
 struct packed_operand {
     enum zinf_dtype dtype;
@@ -134,7 +157,8 @@ static inline uint64_t gpu_column_sum_workspace(struct zinf_device *device, int6
 static inline uint64_t matmul_workspace_bytes(int capability, const struct zinf_matmul *args)
 {
     struct packed_product p = packed_product(args);
-    return blas_workspace_bytes(capability) + p.a.bytes + p.b.bytes + p.c.bytes;
+    return blas_workspace_bytes(capability) + p.a.bytes + p.b.bytes + p.c.bytes +
+           float8_workspace(args).bytes;
 }
 
 #ifdef __cplusplus

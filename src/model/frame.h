@@ -48,6 +48,7 @@ struct zinf_pace {
 struct zinf_compute {
     const struct zinf_device *device;
     enum zinf_dtype dtype; /* of parameters and activations */
+    bool float8;           /* products of linear layers with their weights are of 8-bit floats */
     int64_t batch, seq, source_seq;
     bool train;     /* dropout on */
     bool reference; /* adapters off, and train is: for a ZINF_VALUE_REFERENCE */
@@ -174,6 +175,7 @@ struct frame_linear {
     uint32_t unit;
     int weight, bias; /* bias -1: none */
     int64_t rows;     /* 0: those of out[0] */
+    bool exact;       /* never in floats of 8 bits: behind the blocks */
 };
 int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y);
 int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear *l, const void *dy,

@@ -22,6 +22,10 @@
  * (Dao, "FlashAttention-2", arXiv 2307.08691, section 4.1). */
 #define ATTENTION (0.85 / 0.72)
 #define ATTENTION_BACKWARD (2.5 * 0.85 / 0.63)
+/* Tensor cores multiply two times as many of 8 bits as of 16 (NVIDIA's tables of Ada, Hopper and
+ * Blackwell). */
+#define FLOAT8 0.5
+#define FLOAT8_READS 2
 /* Kernels that look each value up and scale it reach about two thirds of a copy's rate: assumed. */
 #define UNPACKING 1.5
 
@@ -55,10 +59,15 @@ void frame_cost_product(struct zinf_frame *f, const struct zinf_matmul *args)
     double tile = pace->wave > 0 ? TILE : 0, m = of_rows(f, args->m);
     double n = (double)args->n, k = m < (double)args->m ? (double)args->k : of_rows(f, args->k);
     double flops = 2 * k * (tiles(m, tile) * tiles(n, tile) + TAIL * pace->wave);
-    double bytes = m * k * (double)zinf_dtype_bytes(args->a_dtype) +
-                   k * n * (double)zinf_dtype_bytes(args->b_dtype) +
+    if (args->float8) /* each operand is read two times and its codes are written */
+        frame_cost(f, 0, (2 * FLOAT8_READS + 1) * (m + n) * k);
+    const double of_a = args->float8 ? 1 : (double)zinf_dtype_bytes(args->a_dtype);
+    const double of_b = args->float8 ? 1 : (double)zinf_dtype_bytes(args->b_dtype);
+    double bytes = m * k * of_a + k * n * of_b +
                    m * n * (double)zinf_dtype_bytes(args->c_dtype) * (args->beta != 0 ? 2 : 1);
-    frame_cost(f, flops * (pace->wave > 0 && !is_aligned(args) ? UNALIGNED : 1), bytes);
+    if (pace->wave > 0)
+        flops *= args->float8 ? FLOAT8 : is_aligned(args) ? 1 : UNALIGNED;
+    frame_cost(f, flops, bytes);
 }
 
 void frame_cost_attention(struct zinf_frame *f, double flops, double bytes, bool backward)

@@ -1,15 +1,38 @@
 /*
  * frame_linear: products with the weights of linear layers, in whatever form these are stored, and
  * what adapters add to them. A layer can be adapted or quantised because it multiplies here; heads
- * over a vocabulary (stage_head.c) multiply with their tables by themselves and can be neither.
+ * over a vocabulary (stage_head.c) multiply with their tables by themselves and can be neither. Of
+ * 8-bit floats, where these are chosen, are the layer's result and the gradient of its input; that
+ * of its weight is a sum over all tokens, and stays of the parameters' type.
  */
 #include "model/frame_adapter.h"
 
-/* With the layer's weight as b. */
-static int multiply(struct zinf_frame *f, const struct frame_linear *l, struct zinf_matmul *args)
+/* Not convolutions, whose weights are small, nor new tokens of a text that is continued: how many
+ * of them a product has would change their scale. */
+static int choose_float8(const struct zinf_frame *f, const struct frame_linear *l,
+                         enum zinf_float8 type, struct zinf_matmul *args)
+{
+    const struct zinf_piece *piece = &frame_linear_weight(f, l)->pieces[0];
+    if (!f->compute->float8 || f->compute->decoding || l->exact || piece->inner)
+        return 0;
+    args->float8 = type;
+    if (args->n % ZINF_FLOAT8_EXTENT == 0 && args->k % ZINF_FLOAT8_EXTENT == 0)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "zinf.matmul_type \"fp8\": %s has %lld inputs and %lld outputs, which must be "
+                     "multiples of %d: leave out zinf.matmul_type for this model",
+                     piece->name, (long long)frame_linear_weight(f, l)->cols,
+                     (long long)frame_linear_weight(f, l)->rows, ZINF_FLOAT8_EXTENT);
+}
+
+/* With the layer's weight as b; as floats of 8 bits a is of this type. */
+static int multiply(struct zinf_frame *f, const struct frame_linear *l, enum zinf_float8 type,
+                    struct zinf_matmul *args)
 {
     uint64_t mark = frame_mark(f);
-    int code = frame_matrix(f, l->unit, l->weight, &args->b);
+    int code = choose_float8(f, l, type, args);
+    if (!code)
+        code = frame_matrix(f, l->unit, l->weight, &args->b);
     if (!code)
         code = frame_matmul(f, args);
     frame_release(f, mark);
@@ -32,7 +55,7 @@ static int forward(struct zinf_frame *f, const struct frame_linear *l, const voi
     args.lda = args.ldb = (int64_t)w->cols;
     args.ldc = (int64_t)w->rows;
     args.few_rows = f->compute->decoding != NULL;
-    return multiply(f, l, &args);
+    return multiply(f, l, ZINF_FLOAT8_E4M3, &args);
 }
 
 int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y)
@@ -62,7 +85,7 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
     args.lda = (int64_t)w->rows;
     args.ldb = args.ldc = (int64_t)w->cols;
     if (!code)
-        code = multiply(f, l, &args);
+        code = multiply(f, l, ZINF_FLOAT8_E5M2, &args);
     if (!code)
         code = dropped ? frame_dropped_backward_input(f, l, dy, dx)
                        : frame_adapt_backward_input(f, l, dy, dx);

@@ -256,6 +256,7 @@ static int open_model(struct setup *s)
         code = choose_shape(s);
     s->compute = (struct zinf_compute){
         .dtype = s->dtype,
+        .float8 = !strcmp(s->config->matmul_type, "fp8"),
         .batch = s->batch,
         .seq = s->seq,
         .source_seq = s->source_seq,
@@ -268,10 +269,35 @@ static int open_model(struct setup *s)
     return code;
 }
 
+/* A slice of a matrix would have a scale of its own. */
+static int check_float8(const struct setup *s)
+{
+    static const char key[] = "zinf.matmul_type \"fp8\"";
+    if (!s->compute.float8)
+        return 0;
+    if (s->dtype != ZINF_DTYPE_BF16)
+        return zinf_fail(-EINVAL,
+                         "%s makes products of bf16 parameters alone: set \"bf16\": {\"enabled\": "
+                         "true}, or leave it out",
+                         key);
+    if (s->config->mesh[ZINF_TENSOR] > 1)
+        return zinf_fail(-EINVAL, "%s needs whole matrices: set zinf.mesh.tensor to 1", key);
+    if (!s->device->has_float8)
+        return zinf_fail(
+            -ENOTSUP,
+            "%s: %s multiplies no floats of 8 bits, which GPUs do from sm_89 (Ada) on: "
+            "leave it out",
+            key, s->device->name);
+    return 0;
+}
+
 /* What the model's stages take, on this device. */
 static int walk_model(struct setup *s)
 {
-    int code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
+    int code = check_float8(s);
+    if (code)
+        return code;
+    code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
     if (!code && s->decoding.n_sequences && s->walk.row == WALK_NONE)
         code =
             zinf_fail(-ENOTSUP, "%s makes no logits to continue a text by", s->options.model_path);

@@ -165,6 +165,64 @@ static void test_types_by_generation(void)
     }
 }
 
+/* Floats of 8 bits: on which GPUs, along k alone, of which pair of types, scaled, in whole rows. */
+struct float8_question {
+    int capability;
+    cudaDataType_t a, b;
+    cublasOperation_t op_a;
+    uint64_t rows;
+    bool scaled, served;
+};
+
+static bool float8_served(struct setup *s, const struct float8_question *q)
+{
+    const uint64_t k = 32, m = q->rows, n = 7;
+    const bool turned = q->op_a == CUBLAS_OP_T;
+    const uint64_t workspace = 4096;
+    const void *scale = s->memory;
+    cublasLtMatmulPreference_t p;
+    CHECK(!cublasLtMatmulDescCreate(&s->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CHECK(!cublasLtMatmulDescSetAttribute(s->operation, CUBLASLT_MATMUL_DESC_TRANSA, &q->op_a,
+                                          sizeof q->op_a));
+    for (int i = 0; q->scaled && i < 2; i++)
+        CHECK(!cublasLtMatmulDescSetAttribute(s->operation,
+                                              i ? CUBLASLT_MATMUL_DESC_B_SCALE_POINTER
+                                                : CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                              &scale, sizeof scale));
+    CHECK(!cublasLtMatrixLayoutCreate(&s->a, q->a, turned ? k : m, turned ? m : k,
+                                      (int64_t)(turned ? k : m)));
+    CHECK(!cublasLtMatrixLayoutCreate(&s->b, q->b, k, n, (int64_t)k));
+    CHECK(!cublasLtMatrixLayoutCreate(&s->c, CUDA_R_16BF, m, n, (int64_t)m));
+    CHECK(!cublasLtMatmulPreferenceCreate(&p));
+    CHECK(!cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                &workspace, sizeof workspace));
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        s->handle, s->operation, s->a, s->b, s->c, s->c, p, 1, &s->found, &s->n_found);
+    cublasLtMatmulPreferenceDestroy(p);
+    return !status && s->n_found;
+}
+
+static void test_floats_of_8_bits(void)
+{
+    static const struct float8_question cases[] = {
+        {89, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUBLAS_OP_T, 16, true, true},
+        {90, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2, CUBLAS_OP_T, 16, true, true},
+        {90, CUDA_R_8F_E5M2, CUDA_R_8F_E5M2, CUBLAS_OP_T, 16, true, false},
+        {86, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUBLAS_OP_T, 16, true, false},
+        {90, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUBLAS_OP_N, 16, true, false},
+        {90, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUBLAS_OP_T, 24, true, false},
+        {90, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUBLAS_OP_T, 16, false, false},
+        {90, CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLAS_OP_T, 16, true, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct standin_options machine = {.capability = cases[i].capability};
+        struct setup s;
+        open_setup(&s, &machine);
+        CHECKF(float8_served(&s, &cases[i]) == cases[i].served, "case %d", (int)i);
+        close_setup(&s);
+    }
+}
+
 /* A bias in the epilogue: of fp32 operands from sm_80 on alone, and with C of the operands' type.
  */
 static void test_epilogues_by_generation(void)
@@ -308,6 +366,7 @@ static void test_a_bias_that_is_not_aligned(void)
 int main(void)
 {
     TAP_RUN(test_types_by_generation);
+    TAP_RUN(test_floats_of_8_bits);
     TAP_RUN(test_epilogues_by_generation);
     TAP_RUN(test_nothing_found);
     TAP_RUN(test_workspace_is_within_limits);

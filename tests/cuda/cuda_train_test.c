@@ -21,6 +21,7 @@ enum { ROWS = MAX_ACCUMULATION * BATCH * SEQ };
 static uint64_t seed;  /* of the order in which the GPU's queues run */
 static size_t pin_all; /* most host memory that is page-locked together */
 static int skip_waits; /* so many waits of a queue for an event are forgotten, from the 40th on */
+static int capability; /* of the GPU; 0: the usual one */
 
 /* ---- the GPU ---- */
 
@@ -88,6 +89,7 @@ static void begin_gpu(void)
     struct standin_options options = {.seed = seed,
                                       .dawdle_us = seed ? 300 : 0,
                                       .memory_bytes = 1u << 30,
+                                      .capability = capability,
                                       .pin_call = pin_call,
                                       .pin_all = pin_all,
                                       .at_once = RACES};
@@ -254,6 +256,27 @@ static void test_optimizers_by_tensor(void)
         run(&s, "refused", &other);
         CHECKF(other.failed && strstr(zinf_error(), "updates only Adam"), "%s", zinf_error());
     }
+}
+
+/* Products of floats of 8 bits: the host's numbers, in every placement the same bits. */
+static void test_float8(void)
+{
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+#ifndef CUDA_STANDIN
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA};
+    struct zinf_device *device = NULL;
+    bool has = !zinf_device_create(&device, &options) && device->has_float8;
+    zinf_device_destroy(device);
+    if (!has)
+        SKIP("this GPU has no units for floats of 8 bits");
+#endif
+    struct setting s = plain_setting();
+    s.precision = bf16;
+    s.extra = ", \"matmul_type\": \"fp8\"";
+    capability = 89;
+    check_ways(s, 2e-3);
+    capability = 0;
 }
 
 static void test_bf16_clipping(void)
@@ -627,6 +650,7 @@ int main(void)
     TAP_RUN(test_magnitudes);
     TAP_RUN(test_optimizers_by_tensor);
     TAP_RUN(test_bf16_clipping);
+    TAP_RUN(test_float8);
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_few_slots);
     TAP_RUN(test_shares_of_the_optimizer);

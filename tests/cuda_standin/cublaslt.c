@@ -106,6 +106,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
         return set(&d->epilogue, sizeof d->epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return set(&d->bias, sizeof d->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+        return set(&d->a_scale, sizeof d->a_scale, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+        return set(&d->b_scale, sizeof d->b_scale, value, bytes);
     }
     return refuse("an unknown attribute");
 }
@@ -179,10 +183,23 @@ static bool shape_of(const struct standin_operation *op, const struct standin_la
     return k_of_b == shape->k && c->rows == shape->m && c->cols == shape->n;
 }
 
+/* Of floats of 8 bits: one of two, but not both, may be E5M2; rows are read 16 bytes at a time, and
+ * before sm_100 only along k. */
+static bool float8_is_served(const struct standin_operation *op, const struct standin_layout *a,
+                             const struct standin_layout *b, const struct standin_layout *c)
+{
+    return standin_capability() >= 89 && is_float8(b->type) && op->op_a == CUBLAS_OP_T &&
+           op->op_b == CUBLAS_OP_N && (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) &&
+           (c->type == CUDA_R_16BF || c->type == CUDA_R_32F) && op->a_scale && op->b_scale &&
+           a->ld % 16 == 0 && b->ld % 16 == 0 && a->rows % 16 == 0 && c->rows % 16 == 0;
+}
+
 /* The library's table for a compute type of fp32, and what the generation has units for. */
 static bool types_are_served(const struct standin_operation *op, const struct standin_layout *a,
                              const struct standin_layout *b, const struct standin_layout *c)
 {
+    if (is_float8(a->type))
+        return float8_is_served(op, a, b, c);
     bool known = a->type == CUDA_R_32F || a->type == CUDA_R_16F || a->type == CUDA_R_16BF;
     bool has_units = standin_capability() >= 80 || (a->type != CUDA_R_16BF && !op->tf32);
     return known && has_units && a->type == b->type &&
@@ -198,7 +215,7 @@ static bool epilogue_is_served(const struct standin_operation *op, const struct 
         return true;
     if (standin_options()->no_epilogues || (standin_capability() < 80 && a->type == CUDA_R_32F))
         return false;
-    return c->type == a->type || standin_capability() >= 90;
+    return c->type == a->type || is_float8(a->type) || standin_capability() >= 90;
 }
 
 static struct answer answer_for(const struct standin_operation *op, const struct standin_layout *a,
@@ -207,8 +224,8 @@ static struct answer answer_for(const struct standin_operation *op, const struct
     struct answer answer = {0};
     answer.shape = (uint64_t)c->rows * 1000003u + (uint64_t)c->cols * 10007u +
                    (uint64_t)a->ld * 101u + (uint64_t)b->ld * 7u + (uint64_t)c->ld;
-    answer.types = (uint64_t)a->type << 16 | (uint64_t)c->type << 8 | (uint64_t)op->op_a << 4 |
-                   (uint64_t)op->op_b << 2 | (uint64_t)op->epilogue;
+    answer.types = (uint64_t)a->type << 24 | (uint64_t)b->type << 16 | (uint64_t)c->type << 8 |
+                   (uint64_t)op->op_a << 4 | (uint64_t)op->op_b << 2 | (uint64_t)op->epilogue;
     return answer;
 }
 
@@ -263,7 +280,7 @@ static bool aligned(const void *pointer, uint32_t bytes)
 
 static size_t layout_bytes(const struct standin_layout *l)
 {
-    return (size_t)((l->cols - 1) * l->ld + l->rows) * zinf_dtype_bytes(dtype_of(l->type));
+    return (size_t)((l->cols - 1) * l->ld + l->rows) * width_of(l->type);
 }
 
 static bool places_are_good(const struct product *p)
@@ -272,19 +289,21 @@ static bool places_are_good(const struct product *p)
     return standin_on_device(p->a_data, layout_bytes(&p->a)) &&
            standin_on_device(p->b_data, layout_bytes(&p->b)) &&
            standin_on_device(p->c_data, layout_bytes(&p->c)) &&
+           (!p->op.a_scale || (standin_on_device(p->op.a_scale, sizeof(float)) &&
+                               standin_on_device(p->op.b_scale, sizeof(float)))) &&
            (!p->workspace_bytes || standin_on_device(p->workspace, p->workspace_bytes)) &&
            (p->op.epilogue != CUBLASLT_EPILOGUE_BIAS || standin_on_device(p->op.bias, bias_bytes));
 }
 
 static uint64_t operand_bytes(const struct standin_layout *l)
 {
-    return (uint64_t)(l->rows * l->cols) * zinf_dtype_bytes(dtype_of(l->type));
+    return (uint64_t)(l->rows * l->cols) * width_of(l->type);
 }
 
 /* Of whole rows of an operand that the fast kernels read. */
 static bool has_odd_rows(const struct standin_layout *l)
 {
-    return (uint64_t)l->rows * zinf_dtype_bytes(dtype_of(l->type)) % 16;
+    return (uint64_t)l->rows * width_of(l->type) % 16;
 }
 
 static void count_product(const struct product *p)
@@ -332,6 +351,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (!aligned(a_data, answer.align[0]) || !aligned(b_data, answer.align[1]) ||
         !aligned(d_data, answer.align[3]))
         return refuse("operands less aligned than the algorithm was chosen for");
+    if (is_float8(a->type) && (!aligned(a_data, 16) || !aligned(b_data, 16)))
+        return refuse("floats of 8 bits that are not aligned to 16 bytes");
     if (operation->epilogue == CUBLASLT_EPILOGUE_BIAS && !aligned(operation->bias, 16)) {
         standin_break("a bias at %p, which the epilogue reads 16 bytes at a time", operation->bias);
         return CUBLAS_STATUS_SUCCESS; /* the library does not see it: the kernel faults */

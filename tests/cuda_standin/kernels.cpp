@@ -2,6 +2,7 @@
 #include "kernels/cuda/columns.cu"
 #include "kernels/cuda/elementwise.cu"
 #include "kernels/cuda/embedding.cu"
+#include "kernels/cuda/float8.cu"
 #include "kernels/cuda/gated.cu"
 #include "kernels/cuda/loss.cu"
 #include "kernels/cuda/magnitude.cu"

@@ -1,6 +1,7 @@
 /* product: a product as three loops with fp32 sums. */
 #include "product.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,19 +12,39 @@ enum zinf_dtype dtype_of(cudaDataType type)
                                 : ZINF_DTYPE_BF16;
 }
 
+bool is_float8(cudaDataType type)
+{
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
+size_t width_of(cudaDataType type)
+{
+    return is_float8(type) ? 1 : zinf_dtype_bytes(dtype_of(type));
+}
+
+/* E5M2 is the upper half of an fp16; of E4M3 exponent and fraction are put where bf16 has them. */
+static float float8_value(uint8_t code, cudaDataType type)
+{
+    if (type == CUDA_R_8F_E5M2)
+        return zinf_f16_to_f32((uint16_t)(code << 8));
+    uint16_t bits = (uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 4);
+    return (code & 0x7f) == 0x7f ? NAN : zinf_bf16_to_f32(bits) * 0x1p120f;
+}
+
 static float value_at(const void *data, cudaDataType type, int64_t i)
 {
+    const char *at = (const char *)data + (size_t)i * width_of(type);
     float value;
-    zinf_convert(&value, ZINF_DTYPE_F32,
-                 (const char *)data + (size_t)i * zinf_dtype_bytes(dtype_of(type)), dtype_of(type),
-                 1);
+    if (is_float8(type))
+        return float8_value((uint8_t)*at, type);
+    zinf_convert(&value, ZINF_DTYPE_F32, at, dtype_of(type), 1);
     return value;
 }
 
 /* Whether somebody has written all of a matrix that is read. */
 static void check_known(const char *what, const void *data, const struct standin_layout *l)
 {
-    size_t width = zinf_dtype_bytes(dtype_of(l->type));
+    size_t width = width_of(l->type);
     for (int64_t j = 0; standin_watch && j < l->cols; j++)
         if (!standin_watch->known((const char *)data + (size_t)(j * l->ld) * width,
                                   (size_t)l->rows * width)) {
@@ -51,6 +72,9 @@ void run_product(void *payload)
     check_known("B", p->b_data, &p->b);
     if (p->beta != 0.0f)
         check_known("C", p->c_data, &p->c);
+    float scale = p->alpha;
+    if (p->op.a_scale)
+        scale *= *p->op.a_scale * *p->op.b_scale;
     float *a = unpack(p->a_data, &p->a, p->op.op_a == CUBLAS_OP_T);
     float *b = unpack(p->b_data, &p->b, p->op.op_b != CUBLAS_OP_T); /* kept by columns */
     if (p->workspace_bytes) /* what it was lent is its own */
@@ -62,7 +86,7 @@ void run_product(void *payload)
             float sum = 0.0f;
             for (int64_t l = 0; l < k; l++)
                 sum += a[i * k + l] * b[j * k + l];
-            sum *= p->alpha;
+            sum *= scale;
             if (p->beta != 0.0f)
                 sum += p->beta * value_at(to, p->c.type, 0);
             if (p->op.epilogue == CUBLASLT_EPILOGUE_BIAS)

@@ -12,6 +12,7 @@ struct standin_operation {
     cublasOperation_t op_a, op_b;
     cublasLtEpilogue_t epilogue;
     const void *bias;
+    const float *a_scale, *b_scale;
 };
 
 struct standin_layout {
@@ -33,7 +34,9 @@ struct product {
     float alpha, beta;
 };
 
-enum zinf_dtype dtype_of(cudaDataType type);
+enum zinf_dtype dtype_of(cudaDataType type); /* of 16 bits or more */
+size_t width_of(cudaDataType type);
+bool is_float8(cudaDataType type);
 void run_product(void *payload);
 
 #endif

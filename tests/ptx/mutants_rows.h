@@ -226,6 +226,17 @@ static int products(struct setup *s)
     return s->ops->matmul(s->q, &a);
 }
 
+/* By tiles with a rest, and by rows; of both types. */
+static int floats_multiplied(struct setup *s)
+{
+    struct zinf_matmul a = {.m = 5, .n = 80, .k = 48, .lda = 48, .ldb = 80, .ldc = 80};
+    a.a = s->in[0], a.b = s->in[1];
+    a.a_dtype = a.b_dtype = s->dtype, a.c_dtype = ZINF_DTYPE_F32;
+    a.float8 = ZINF_FLOAT8_E5M2;
+    a.c = take(s, 5 * 80, ZINF_DTYPE_F32);
+    return s->ops->matmul(s->q, &a);
+}
+
 /* ---- quantised weights ---- */
 
 static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)

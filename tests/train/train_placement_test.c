@@ -19,11 +19,12 @@ static struct setting setting_in(const char *place, int accumulation, const char
                             .clip = 0.5};
 }
 
-static void check_matrix(const char *precision)
+static void check_matrix(const char *precision, const char *extra)
 {
     for (int accumulation = 1; accumulation <= MAX_ACCUMULATION; accumulation += 3) {
         struct setting s = setting_in("none", accumulation, "0");
         s.precision = precision;
+        s.extra = extra;
         struct outcome reference, other;
         run(&s, "reference", &reference);
         for (int param = 0; param < 3; param++) {
@@ -45,12 +46,24 @@ static void check_matrix(const char *precision)
 
 static void test_nine_placements_fp32(void)
 {
-    check_matrix(NULL);
+    check_matrix(NULL, NULL);
 }
 
 static void test_nine_placements_bf16(void)
 {
-    check_matrix(bf16);
+    check_matrix(bf16, NULL);
+}
+
+static void test_nine_placements_fp8(void)
+{
+    struct setting s = setting_in("none", 1, "0");
+    struct outcome narrow, wide;
+    s.precision = bf16;
+    run(&s, "wide", &wide);
+    s.extra = ", \"matmul_type\": \"fp8\"";
+    run(&s, "narrow", &narrow);
+    CHECK(narrow.loss[0] != wide.loss[0] && fabs(narrow.loss[0] - wide.loss[0]) < 0.01);
+    check_matrix(bf16, s.extra);
 }
 
 static void test_two_threads(void)
@@ -160,6 +173,7 @@ int main(void)
                                                      .sub_group = 20000});
     TAP_RUN(test_nine_placements_fp32);
     TAP_RUN(test_nine_placements_bf16);
+    TAP_RUN(test_nine_placements_fp8);
     TAP_RUN(test_two_threads);
     TAP_RUN(test_gradients_in_ram_state_on_drive);
     TAP_RUN(test_device_cap_changes_nothing);

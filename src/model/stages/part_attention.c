@@ -37,7 +37,7 @@ static uint64_t kv_bytes(const struct zinf_frame *f, const struct attention_spec
 
 static struct frame_linear kv_linear(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    return (struct frame_linear){0, s->kv_w, s->kv_b, source_rows(f)};
+    return (struct frame_linear){0, s->kv_w, s->kv_b, source_rows(f), false};
 }
 
 static bool has_head_norms(const struct attention_spec *s)
@@ -94,7 +94,7 @@ struct part_entry attention_entry(const struct attention_spec *s, const struct a
 struct part_exit attention_exit(const struct attention_spec *s, const struct attention_kept *kept)
 {
     return (struct part_exit){
-        .linear = {0, s->proj_w, s->proj_b, 0},
+        .linear = {0, s->proj_w, s->proj_b, 0, false},
         .norm = &s->after,
         .kept = kept->after,
         .product = kept->product,

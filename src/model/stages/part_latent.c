@@ -130,10 +130,10 @@ static int list_low(const struct attention_spec *s, const struct attention_kept 
 {
     const struct latent_spec *l = &s->latent;
     int n = 0;
-    list[n++] =
-        (struct low){&l->kv_norm, kept->k_norm, {0, l->kv_w, -1, 0}, first_cols(s), l->kv_rank};
+    list[n++] = (struct low){
+        &l->kv_norm, kept->k_norm, {0, l->kv_w, -1, 0, false}, first_cols(s), l->kv_rank};
     if (l->q_rank)
-        list[n++] = (struct low){&l->q_norm, kept->q_norm, {0, l->q_w, -1, 0}, 0, l->q_rank};
+        list[n++] = (struct low){&l->q_norm, kept->q_norm, {0, l->q_w, -1, 0, false}, 0, l->q_rank};
     return n;
 }
 

@@ -42,7 +42,7 @@ struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kep
 struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
 {
     return (struct part_exit){
-        .linear = {0, s->down_w, s->down_b, 0},
+        .linear = {0, s->down_w, s->down_b, 0, false},
         .norm = &s->after,
         .kept = kept->after,
         .product = kept->product,

@@ -156,7 +156,7 @@ static int take_rows(struct zinf_frame *f, const struct attention_spec *s, const
     const bool shared = shares_product(s);
     t->tokens = shared ? (uint64_t)frame_rows(f) : 0;
     t->linear = (struct frame_linear){0, shared ? s->qkv_w : r->w, shared ? s->qkv_b : r->b,
-                                      (int64_t)(t->tokens + table_rows(s))};
+                                      (int64_t)(t->tokens + table_rows(s)), false};
     t->norm = norm_args(f, s);
     t->rows = frame_scratch(f, row_bytes(f, s, t->tokens + table_rows(s)));
     t->table_rows = behind(f, t->rows, row_bytes(f, s, t->tokens));
@@ -166,7 +166,7 @@ static int take_rows(struct zinf_frame *f, const struct attention_spec *s, const
 
 int relative_enter(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *qkv)
 {
-    const struct frame_linear own = {0, s->qkv_w, s->qkv_b, 0};
+    const struct frame_linear own = {0, s->qkv_w, s->qkv_b, 0, false};
     const uint64_t start = frame_mark(f);
     const bool shared = shares_product(s);
     struct taken t;
@@ -195,7 +195,7 @@ static int add_rows(struct zinf_frame *f, const struct attention_spec *s, const 
 static int own_backward(struct zinf_frame *f, const struct attention_spec *s, const void *x,
                         const void *d_qkv, void *d_x)
 {
-    const struct frame_linear own = {0, s->qkv_w, s->qkv_b, 0};
+    const struct frame_linear own = {0, s->qkv_w, s->qkv_b, 0, false};
     const uint64_t start = frame_mark(f);
     void *d_rows = frame_scratch(f, row_bytes(f, s, (uint64_t)frame_rows(f)));
     int code = frame_linear_backward_weight(f, &own, d_qkv, x);

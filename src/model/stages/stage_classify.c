@@ -80,13 +80,13 @@ static int mask(struct zinf_frame *f, void *x, bool second)
 static struct frame_linear dense_of(const struct zinf_frame *f)
 {
     const struct classify_spec *s = f->stage->spec;
-    return (struct frame_linear){0, s->dense_w, s->dense_b, f->compute->batch};
+    return (struct frame_linear){0, s->dense_w, s->dense_b, f->compute->batch, true};
 }
 
 static struct frame_linear out_of(const struct zinf_frame *f)
 {
     const struct classify_spec *s = f->stage->spec;
-    return (struct frame_linear){0, s->out_w, s->out_b, f->compute->batch};
+    return (struct frame_linear){0, s->out_w, s->out_b, f->compute->batch, true};
 }
 
 static uint64_t count(const struct zinf_frame *f)

@@ -29,7 +29,7 @@ static struct kept keep(struct zinf_frame *f)
 static struct frame_linear linear_of(const struct zinf_frame *f)
 {
     const struct convolution_spec *s = f->stage->spec;
-    return (struct frame_linear){0, s->w, s->b, 0};
+    return (struct frame_linear){0, s->w, s->b, 0, false};
 }
 
 static struct zinf_unfold unfold_args(const struct zinf_frame *f)

@@ -4,7 +4,7 @@
 static struct frame_linear linear_of(const struct zinf_frame *f)
 {
     const struct project_spec *s = f->stage->spec;
-    return (struct frame_linear){0, s->w, -1, 0};
+    return (struct frame_linear){0, s->w, -1, 0, false};
 }
 
 static int forward(struct zinf_frame *f)

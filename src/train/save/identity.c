@@ -141,6 +141,7 @@ static const char *const sections[] = {"optimizer", "scheduler", "gradient_clipp
 static const char *const own_keys[] = {"dropout",
                                        "gradient_sum",
                                        "quantize",
+                                       "matmul_type",
                                        "label_smoothing",
                                        "z_loss",
                                        "tensor_parts",
