@@ -283,11 +283,12 @@ static void finish(void)
 /* The last run removed what the killed ones had left. */
 static void check_nothing_stays(void)
 {
-    char command[1400];
+    char command[1400], names[1024];
     snprintf(command, sizeof command,
-             "test -z \"$(ls -A '%s')\" && test -z \"$(ls -d '%s'/*tmp* 2>/dev/null)\"", drive,
-             out);
-    CHECKF(!system(command), "files are left");
+             "{ ls -A '%s'; ls -d '%s'/*tmp*; } 2>/dev/null | tr '\\n' ' '", drive, out);
+    FILE *list = popen(command, "r");
+    names[list ? fread(names, 1, sizeof names - 1, list) : 0] = 0;
+    CHECKF(list && !pclose(list) && !*names, "files are left: %s", names);
 }
 
 static void write_config(void)

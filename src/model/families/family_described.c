@@ -189,6 +189,19 @@ static int read_local_rope(struct zinf_graph *graph, const struct zinf_model_sou
     return code;
 }
 
+static int read_named(const struct zinf_model_source *source, struct decoder *d)
+{
+    static const char key[] = "position_embedding_type";
+    const char *name = NULL;
+    int code = zinf_json_string(source->config, source->what, key, &name);
+    if (code || !name)
+        d->attention.rope.rotary_dims = 0;
+    else if (strcmp(name, "rope"))
+        code = zinf_fail(-ENOTSUP, "%s: %s \"%s\" is not supported, only \"rope\" or null",
+                         source->what, key, name);
+    return code;
+}
+
 static int read_rotation(struct zinf_graph *graph, const struct zinf_model_source *source,
                          struct reading *r)
 {
@@ -215,7 +228,7 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
     if (!code)
         code = rope_read(graph, source, &rope, &d->attention.rope, &d->context);
     d->attention.rope.interleaved = r->interleaved;
-    return code;
+    return code || of->rotation != DESCRIBED_ROTATE_NAMED ? code : read_named(source, d);
 }
 
 /* ---- tensors ---- */
@@ -282,7 +295,7 @@ static void list_mlp(struct reading *r)
     const struct decoder *d = &r->d;
     const int64_t h = d->hidden;
     if (of->fused_up) {
-        add_matrix(r, DECODER_UP_W, "mlp.gate_up_proj", 2 * d->ffn, h);
+        add_matrix(r, DECODER_UP_W, of->up ? of->up : "mlp.gate_up_proj", 2 * d->ffn, h);
     } else {
         if (d->mlp.gated)
             add_matrix(r, DECODER_UP_W, "mlp.gate_proj", d->ffn, h);

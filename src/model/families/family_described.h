@@ -33,6 +33,7 @@ enum described_rotation {
     DESCRIBED_ROTATE_LISTED, /* layers whose number in "no_rope_layers" is 1; without that list all
                               * but every "no_rope_layer_interval"th */
     DESCRIBED_ROTATE_WINDOWED, /* layers with a window; all where the model has none */
+    DESCRIBED_ROTATE_NAMED,    /* none but where "position_embedding_type" is "rope" */
 };
 /* In what order a unit has the vectors of a block. Checkpoints depend on it. */
 enum described_order {
@@ -100,7 +101,7 @@ struct described {
     const char *fused_qkv;       /* the one tensor of q, k and v in the file; NULL: three */
     bool fused_up;               /* gate and up are one */
     bool plain_up;               /* there is no gate */
-    const char *up, *down;       /* their tensors in the file; NULL: what most have */
+    const char *up, *down; /* tensors in the file, up where it is fused; NULL: what most have */
     enum described_order order;
     const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
     const struct described_latent *latent;   /* NULL: queries, keys and values as usual */

@@ -1,6 +1,9 @@
-/* granite: Granite 3 (IBM, 2024): factors for embeddings, scores, branches and logits; and the same
- * with experts, whose tensors files have a layer at a time. */
+/* granite: Granite 3 (IBM, 2024): factors for embeddings, scores, branches and logits; the same
+ * with experts, whose tensors files have a layer at a time; and Granite 4 (2025) where all of its
+ * layers are attention and no expert is chosen. */
 #include "model/families/family_described.h"
+
+#include <string.h>
 
 #define GRANITE_BLOCK                                                                              \
     .norm = ZINF_NORM_RMS, .eps = 1e-6, .qkv_bias = {"attention_bias", false},                     \
@@ -61,3 +64,76 @@ static const struct described granitemoe = {
     .experts = &experts,
 };
 DESCRIBED_FAMILY(granitemoe, granitemoe, "granitemoe", "GraniteMoeForCausalLM");
+
+static const struct family_size sizes4[] = {
+    {"4.0-micro", {40, 2560, 40, 8, 0, 8192, 100352, 131072}, NULL},
+};
+
+static const char types_key[] = "layer_types";
+
+/* Absent, all layers are of the other kind, and have 8 experts. */
+static int check_layers(const struct zinf_model_source *source, struct decoder *d)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, types_key), *item;
+    int64_t n = 0, n_experts = 8;
+    int code = zinf_json_int(source->config, source->what, "num_local_experts", &n_experts);
+    if (!code && n_experts)
+        code = zinf_fail(-ENOTSUP, "%s: num_local_experts is %lld, and only 0 is supported",
+                         source->what, (long long)n_experts);
+    if (code)
+        return code;
+    cJSON_ArrayForEach(item, list) n +=
+        cJSON_IsString(item) &&
+        (!strcmp(item->valuestring, "attention") || !strcmp(item->valuestring, "full_attention"));
+    if (n && n == cJSON_GetArraySize(list))
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "%s: %s must have \"attention\" for all %lld layers: recurrent layers are not "
+                     "supported",
+                     source->what, types_key, (long long)d->n_layers);
+}
+
+static int make_config(cJSON *config, const struct zinf_family *family,
+                       const struct zinf_model_shape *shape)
+{
+    int64_t layers = 0;
+    int code = family_make_config(config, family, shape);
+    cJSON *list = code ? NULL : cJSON_AddArrayToObject(config, types_key);
+    if (!code)
+        code = zinf_json_int(config, "a new model", DESCRIBED_LAYERS_KEY, &layers);
+    for (int64_t i = 0; i < layers; i++)
+        cJSON_AddItemToArray(list, cJSON_CreateString("attention"));
+    return code || list ? code : zinf_fail(-ENOMEM, "no memory for a new configuration");
+}
+
+static const struct described granite4 = {
+    .traits.keys = {DESCRIBED_LAYERS_KEY, "hidden_size", "num_attention_heads",
+                    "num_key_value_heads", "head_dim", "shared_intermediate_size", "vocab_size",
+                    "max_position_embeddings"},
+    .traits.sizes = sizes4,
+    .traits.n_sizes = sizeof sizes4 / sizeof *sizes4,
+    .traits.absent = {32, 4096, 32, 0, 0, 1024, 32000, 2048},
+    .traits.always = "{\"rms_norm_eps\": 1e-5, \"initializer_range\": 0.1, "
+                     "\"rope_theta\": 10000000.0, \"hidden_act\": \"silu\", "
+                     "\"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.22, "
+                     "\"attention_multiplier\": 0.015625, \"logits_scaling\": 10.0, "
+                     "\"position_embedding_type\": \"rope\", \"num_local_experts\": 0, "
+                     "\"tie_word_embeddings\": true, \"bos_token_id\": 100257, "
+                     "\"eos_token_id\": 100257, \"pad_token_id\": 100256}",
+    GRANITE_BLOCK,
+    .rotation = DESCRIBED_ROTATE_NAMED,
+    .fused_up = true,
+    .up = "shared_mlp.input_linear",
+    .down = "shared_mlp.output_linear",
+    .read_more = check_layers,
+};
+const struct zinf_family zinf_family_granite4 = {
+    .model_type = "granitemoehybrid",
+    .architecture = "GraniteMoeHybridForCausalLM",
+    .prefix = DESCRIBED_PREFIX,
+    .layers_key = DESCRIBED_LAYERS_KEY,
+    .traits = &granite4.traits,
+    .build = described_build,
+    .make_config = make_config,
+    .ignored = {DESCRIBED_IGNORED},
+};

@@ -74,8 +74,8 @@ int output_forget(const char *folder, const char *name)
 static bool is_unfinished(const char *name)
 {
     static const char *const starts[] = {
-        UNFINISHED CHECKPOINT, UNFINISHED "best",           LATEST ".tmp.",
-        "ledger.txt.tmp.",     "config.resolved.json.tmp.", "run-id.tmp."};
+        UNFINISHED CHECKPOINT,       UNFINISHED "best", LATEST ".tmp.",     "ledger.txt.tmp.",
+        "config.resolved.json.tmp.", "run-id.tmp.",     "inputs.json.tmp.", "placement.json.tmp."};
     bool found = false;
     for (size_t i = 0; !found && i < sizeof starts / sizeof *starts; i++)
         found = !strncmp(name, starts[i], strlen(starts[i]));
