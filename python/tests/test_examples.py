@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
-from common import MODEL, Case, command
+from common import BUILD, MODEL, Case, command
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "examples")
 
@@ -14,6 +15,11 @@ try:
     import transformers
 except ImportError:
     torch = None
+try:
+    import nbclient
+    import nbformat
+except ImportError:
+    nbclient = None
 
 
 class Examples(Case):
@@ -47,6 +53,15 @@ class Examples(Case):
     def test_torch_optimizer(self):
         said = self.run_example("torch_optimizer.py", "--path", ".", "--model", MODEL, "--steps", "2")
         self.assertIn("step 2: loss ", said)
+
+    @unittest.skipUnless(nbclient, "nbclient is not installed")
+    def test_notebook(self):
+        book = nbformat.read(os.path.join(EXAMPLES, "sums.ipynb"), as_version=4)
+        with unittest.mock.patch.dict(os.environ, PATH=f"{BUILD}:{os.environ['PATH']}"):
+            nbclient.NotebookClient(book, timeout=120, resources={"metadata": {"path": self.folder}}).execute()
+        shown = [out.get("data", {}) for cell in book.cells for out in cell.get("outputs", [])]
+        self.assertTrue(any("<svg" in data.get("text/html", "") for data in shown))
+        self.assertIn("'2+3=': '5'", shown[-1]["text/plain"])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,22 @@ enum mpirun_kind {
     MPIRUN_HYDRA, /* of MPICH, Intel MPI and MVAPICH */
 };
 
+/* DeepSpeed's words are taken for what they mean here: an mpirun reaches hosts by ssh. */
+enum launcher {
+    BY_MPIRUN,
+    BY_SSH,
+    BY_OPEN_MPI,
+    BY_MPICH,
+    BY_SRUN,
+    BY_SLURM,
+    BY_PDSH,
+};
+static const char *const launcher_words[] = {"mpirun", "ssh",   "openmpi", "mpich",
+                                             "srun",   "slurm", "pdsh",    NULL};
+
 struct launch {
+    enum launcher launcher;
+    struct launch_variables variables;
     const char *hostfile, *mpirun, *include, *exclude;
     int64_t num_gpus, num_nodes;
     bool dry_run;
@@ -110,12 +125,19 @@ static void put_environment(struct launch *l)
     static const char *const names[] = {"ZINF_", "NCCL_", "CUDA_"};
     if (l->kind != MPIRUN_OPEN_MPI || is_here(l))
         return;
-    for (char **entry = environ; *entry; entry++)
+    for (char **entry = environ; *entry; entry++) {
+        const int length = (int)strcspn(*entry, "=");
+        bool goes = false;
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if (!strncmp(*entry, names[i], strlen(names[i]))) {
-                put(l, "-x");
-                put_text(l, "%.*s", (int)strcspn(*entry, "="), *entry);
-            }
+            goes |= !strncmp(*entry, names[i], strlen(names[i]));
+        for (uint32_t i = 0; i < l->variables.n; i++)
+            goes |= (int)strlen(l->variables.names[i]) == length &&
+                    !strncmp(*entry, l->variables.names[i], (size_t)length);
+        if (goes) {
+            put(l, "-x");
+            put_text(l, "%.*s", length, *entry);
+        }
+    }
 }
 
 /* All ranks use all of their host's CPUs, shared by zinf itself: threads must not be bound to the
@@ -186,6 +208,36 @@ static void put_hosts(struct launch *l)
     put_command(l);
 }
 
+/* srun hands on the environment by itself, and puts as many ranks on each host. */
+static int build_srun(struct launch *l)
+{
+    char list[8192] = "";
+    uint32_t each = 0, n = 0;
+    for (uint32_t i = 0; i < l->hosts.n; i++) {
+        const struct launch_host *host = &l->hosts.at[i];
+        const uint32_t own = launch_count(host);
+        const size_t at = strlen(list);
+        if (!own)
+            continue;
+        if (!launch_uses_all(host) || (each && own != each))
+            return zinf_fail(-EINVAL,
+                             "--launcher srun: %s has %u of %u slots: srun starts as many "
+                             "ranks on each host, and on all of its GPUs",
+                             host->name, own, host->n_slots);
+        each = own;
+        n += own;
+        snprintf(list + at, sizeof list - at, "%s%s", at ? "," : "", host->name);
+    }
+    put(l, "srun");
+    put_text(l, "--ntasks=%u", n);
+    if (!is_here(l)) {
+        put_text(l, "--ntasks-per-node=%u", each);
+        put_text(l, "--nodelist=%s", list);
+    }
+    put_command(l);
+    return l->code;
+}
+
 static int build(struct launch *l)
 {
     bool whole = !is_here(l);
@@ -236,6 +288,9 @@ static int check_use(const struct launch *l)
     if (!l->hostfile && !l->num_gpus)
         return zinf_fail(-EINVAL, "say how many ranks: --num-gpus N on this machine, or --hostfile "
                                   "FILE");
+    if (l->launcher == BY_PDSH)
+        return zinf_fail(-EINVAL, "--launcher pdsh: ranks are started by mpirun, which reaches "
+                                  "hosts by ssh: --launcher ssh, with the same hostfile");
     if (l->include && l->exclude)
         return zinf_fail(-EINVAL, "--include and --exclude both choose: give one of them");
     if (filters && numbers && l->hostfile)
@@ -259,12 +314,15 @@ static int launch(struct launch *l)
                            : launch_this_host(&l->hosts, (uint32_t)l->num_gpus);
     if (!code)
         code = launch_choose(&l->hosts, &choice);
-    if (!code)
+    const bool by_srun = l->launcher == BY_SRUN || l->launcher == BY_SLURM;
+    if (!code && !by_srun)
         code = ask_mpirun(l);
+    if (!code)
+        code = launch_read_variables(&l->variables);
     if (!code)
         code = make_secret();
     if (!code)
-        code = build(l);
+        code = by_srun ? build_srun(l) : build(l);
     if (code)
         return code;
     l->words[l->n_words] = NULL;
@@ -295,6 +353,10 @@ static const struct option own_rows[] = {
      "only these: HOST, or HOST:0,2 for some of its GPUs, with an @ between them",
      .aliases = "-i"),
     OPTION("--exclude", TEXT, AT(exclude), "LIST", "all but these", .aliases = "-e"),
+    OPTION("--launcher", WORD, AT(launcher), "NAME",
+     "mpirun (or ssh, openmpi, mpich), or srun (or slurm)", .words = launcher_words,
+     .usual = "mpirun",
+     .manual = "What starts the ranks:\n.Cm mpirun ,\nwhich reaches other hosts by\n.Xr ssh 1\nand is meant by\n.Cm ssh , openmpi\nand\n.Cm mpich ,\ntoo, or\n.Cm srun\n.Pq Cm slurm ,\nwhich needs hosts with as many slots each.\n.Cm pdsh\nis refused."),
     OPTION("--mpirun", TEXT, AT(mpirun), "PATH", "of Open MPI, MPICH or Intel MPI",
      .usual = "mpirun"),
     OPTION("--mpirun-args", TEXTS, AT(mpirun_args), "WORD...", "go to mpirun as they are"),
@@ -327,6 +389,7 @@ static int run(int argc, char **argv)
         return cli_error(&cli_launch, CLI_USAGE);
     code = launch(&l);
     launch_free_hosts(&l.hosts);
+    launch_free_variables(&l.variables);
     for (int i = 0; i < l.n_words; i++)
         free(l.words[i]);
     return code ? cli_error(&cli_launch, CLI_FAILED) : CLI_OK;

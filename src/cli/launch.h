@@ -37,4 +37,16 @@ int launch_choose(struct launch_hosts *hosts, const struct launch_choice *choice
 uint32_t launch_count(const struct launch_host *host);
 bool launch_uses_all(const struct launch_host *host);
 
+/* Names of what .deepspeed_env says, whose values are this process's environment from then on. */
+#define LAUNCH_MOST_VARIABLES 256
+struct launch_variables {
+    char *names[LAUNCH_MOST_VARIABLES];
+    uint32_t n;
+};
+/* Lines NAME=VALUE of .deepspeed_env in the home folder, then of that in the working folder, whose
+ * lines win; either may be missing. DS_ENV_FILE names another file than .deepspeed_env. -EINVAL
+ * names the line. */
+int launch_read_variables(struct launch_variables *out);
+void launch_free_variables(struct launch_variables *variables);
+
 #endif

@@ -63,7 +63,7 @@ script_tests += tests/cli/scores_test.sh tests/cli/choices_test.sh tests/cli/man
 
 script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/guides_test.sh
 
-libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/cmd_launch.c
+libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/launch_variables.c src/cli/cmd_launch.c
 script_tests += tests/ranks/launch_test.sh tests/cli/estimate_ranks_test.sh
 EXTRA_DIST += tests/bench/estimate_ranks.sh tests/bench/seats_overhead.sh
 

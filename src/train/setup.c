@@ -263,8 +263,10 @@ static int check_float8(const struct setup *s)
                          "%s makes products of bf16 parameters alone: set \"bf16\": {\"enabled\": "
                          "true}, or leave it out",
                          key);
-    if (s->config->mesh[ZINF_TENSOR] > 1)
-        return zinf_fail(-EINVAL, "%s needs whole matrices: set zinf.mesh.tensor to 1", key);
+    if (s->config->mesh[ZINF_TENSOR] > 1 || s->config->tensor_parts > 1)
+        return zinf_fail(-EINVAL,
+                         "%s needs whole matrices: set zinf.tensor_parts and zinf.mesh.tensor to 1",
+                         key);
     if (!s->device->has_float8)
         return zinf_fail(
             -ENOTSUP,

@@ -53,6 +53,28 @@ printf '#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 4.1.4" || ech
     "$zinf" launch --mpirun ./tells --num-gpus 2 -- train >two.out 2>said.err &&
     grep -qE '^secret [0-9a-f]{64}$' one.out && ! cmp -s one.out two.out
 verdict $? "and is another each time"
+mkdir -p home && printf 'FROM_HOME=1\nBOTH=2\n' >home/.deepspeed_env
+printf '# of this cluster\nBOTH=a value\n\nPLAIN=x\n' >.deepspeed_env
+HOME=$work/home launch open --hostfile hosts -- train >/dev/null
+grep -q -e '-x FROM_HOME ' said.out && grep -q -e '-x PLAIN ' said.out &&
+    [ "$(grep -o -e '-x BOTH ' said.out | wc -l)" = 1 ] && ! grep -q 'a value' said.out
+verdict $? "variables of .deepspeed_env go to other hosts"
+printf '#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 4.1.4" || echo "$FROM_HOME, $BOTH, $PLAIN"\n' \
+    >tells && chmod +x tells
+HOME=$work/home "$zinf" launch --mpirun ./tells --num-gpus 2 -- train >said.out 2>said.err
+check "and have their values" says "1, a value, x"
+echo 'no sign' >.deepspeed_env
+check "a line that is none" refuses ".deepspeed_env, line 1: a variable is written as NAME=VALUE" \
+    --num-gpus 2 -- train
+rm .deepspeed_env
+check "ssh is how mpirun goes there" launch open --hostfile hosts --launcher ssh -- train
+check "pdsh is refused" refuses "--launcher ssh, with the same hostfile" --hostfile hosts \
+    --launcher pdsh -- train
+check "srun" launch open --hostfile hosts --num-nodes 2 --launcher srun -- train --lr 1
+check "has words of its own" prints \
+    "srun --ntasks=8 --ntasks-per-node=4 --nodelist=alpha,beta ZINF train --lr 1"
+check "unlike hosts" refuses "srun starts as many ranks on each host" --hostfile hosts \
+    --launcher slurm -- train
 check "MPICH's list of hosts" launch hydra --hostfile hosts --num-nodes 2 -- train
 check "of the first two" prints "./hydra --bind-to none -np 8 -hosts alpha:4,beta:4 ZINF train"
 check "some slots of each" launch hydra --hostfile hosts --num-gpus 2 -- train

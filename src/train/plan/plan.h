@@ -61,7 +61,11 @@ struct variant {
     int host_states; /* the host budget so many quarters, at most, of the states it has room for */
 };
 
-#define WAY_SORTS 16384 /* of homes, by all that ways go by: plan_places.c */
+/* A sort of home, by all that ways go by, and what these may touch: plan_places.c. */
+struct way_sort {
+    uint32_t sort, waypoints;
+};
+#define WAY_SORTS 32 /* that are kept; a plan has few */
 /* What is known of a unit's ways before any is made. */
 struct way {
     bool fetched; /* its parameters come to the device before use */
@@ -105,9 +109,10 @@ struct plan {
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
     struct travel travel;    /* what the ways of all units have in common */
-    uint32_t waypoints_of[WAY_SORTS]; /* by a sort of home, as far as they were asked for; or 0 */
-    struct way *ways;                 /* [n_units]: what follows of homes and that */
-    uint32_t waypoints;               /* that any unit's ways may touch, as bits */
+    struct way_sort sorts[WAY_SORTS]; /* that were asked for, [n_sorts] */
+    uint32_t n_sorts;
+    struct way *ways;   /* [n_units]: what follows of homes and that */
+    uint32_t waypoints; /* that any unit's ways may touch, as bits */
     struct zinf_tiers *tiers;
     struct zinf_store *store;   /* the setup's, or counted; NULL: nothing is on a drive */
     struct zinf_store *counted; /* extents alone */

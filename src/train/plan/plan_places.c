@@ -222,7 +222,19 @@ static bool sums_on_device(const struct plan *p, uint32_t unit, uint32_t n)
     return p->setup->n_micro > 1 ? layer < n : is_to_wait(p, unit, n);
 }
 
-/* A plan asks for the ways of many units many times, and few of them differ. */
+/* Where a sort's waypoints are kept, a new one's as 0; NULL: there are too many sorts. A plan asks
+ * for the ways of many units many times, and few of them differ. */
+static uint32_t *find_sort(struct plan *p, uint32_t sort)
+{
+    for (uint32_t i = 0; i < p->n_sorts; i++)
+        if (p->sorts[i].sort == sort)
+            return &p->sorts[i].waypoints;
+    if (p->n_sorts == WAY_SORTS)
+        return NULL;
+    p->sorts[p->n_sorts] = (struct way_sort){.sort = sort};
+    return &p->sorts[p->n_sorts++].waypoints;
+}
+
 static void set_way(struct plan *p, uint32_t unit)
 {
     const struct zinf_home *home = &p->homes[unit];
@@ -232,11 +244,14 @@ static void set_way(struct plan *p, uint32_t unit)
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
                        eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7)
             << 6;
-    uint32_t *waypoints = &p->waypoints_of[sort];
-    if (!*waypoints)
-        *waypoints = way_waypoints(&p->travel, home, trained, several, eager) | 1u << NOWHERE;
+    uint32_t *kept = find_sort(p, sort);
+    uint32_t waypoints = kept ? *kept : 0;
+    if (!waypoints)
+        waypoints = way_waypoints(&p->travel, home, trained, several, eager) | 1u << NOWHERE;
+    if (kept)
+        *kept = waypoints;
     p->ways[unit] = (struct way){
-        .fetched = has_waypoint(*waypoints, PARAM_SLOT), .eager = eager, .waypoints = *waypoints};
+        .fetched = has_waypoint(waypoints, PARAM_SLOT), .eager = eager, .waypoints = waypoints};
 }
 
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
