@@ -54,7 +54,7 @@ static void keep_groups(const struct zinf_route *a, float *c)
         sums[g] = a->group_top == 2 ? best + next : best;
         marks[g] = NOT_CHOSEN;
     }
-    for (int64_t i = 0; i < a->n_groups_chosen; i++)
+    for (int64_t i = 0; a->n_groups && i < a->n_groups_chosen; i++)
         marks[largest(marks, sums, a->n_groups)] = 1;
     for (int64_t e = 0; e < size * a->n_groups; e++)
         c[e] = marks[e / size] < 0 ? -INFINITY : c[e];
