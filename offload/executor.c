@@ -65,6 +65,8 @@ static void *lane_thread(void *argument)
     uint64_t generation = 0;
     struct drive_lane *drive = NULL;
     zinf_pulse_set(e->pulse);
+    if (has_queue(e, lane->number) && e->options.device) /* what a driver writes is read by a GPU */
+        zinf_thread_near(e->options.sysfs ? e->options.sysfs : "/sys", e->options.device->node);
     if (is_drive_lane(lane->number)) {
         /* A ring may only be used by the thread that made it. */
         int code = drive_lane_create(&drive, e, lane->number);

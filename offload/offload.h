@@ -395,8 +395,10 @@ struct zinf_executor_options {
      * READ and WRITE is host memory. */
     struct zinf_device *device;
     struct zinf_queue *queues[ZINF_LANES]; /* NULL: the lane's operations run at once */
-    bool net;                              /* there is a lane of collectives */
-    struct zinf_store *store;              /* NULL: no drive lanes */
+    const char *sysfs; /* that says which CPUs are near the device: lanes with a queue run there.
+                        * NULL: /sys */
+    bool net;          /* there is a lane of collectives */
+    struct zinf_store *store; /* NULL: no drive lanes */
     struct zinf_aio_queue_options read_queue, write_queue;
     void *register_base; /* host memory of the transfers, to be registered */
     uint64_t register_bytes;

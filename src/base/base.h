@@ -137,6 +137,9 @@ const char *zinf_isa_name(enum zinf_isa isa);
  * OMP_NUM_THREADS is ignored, because launchers set it to 1. */
 int zinf_cpu_count(void);
 /* { not installed */
+/* The calling thread runs on those of its CPUs that are of a NUMA node from here on, by the tree at
+ * sysfs ("/sys"). Where the node is below 0, not known there or has none of them, as before. */
+void zinf_thread_near(const char *sysfs, int node);
 /* Bytes of the last-level caches of those CPUs together; 0 if the system does not tell. */
 uint64_t zinf_cache_bytes(void);
 

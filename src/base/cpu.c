@@ -128,6 +128,38 @@ int zinf_cpu_count(void)
     return cpus > 0 ? cpus : 1;
 }
 
+/* A list as the kernel writes it, "0-3,8": those of it that are also in allowed. */
+static int read_cpus(FILE *file, const cpu_set_t *allowed, cpu_set_t *out)
+{
+    int first, last;
+    CPU_ZERO(out);
+    while (fscanf(file, "%d", &first) == 1) {
+        int next = fgetc(file);
+        last = first;
+        if (next == '-' && fscanf(file, "%d", &last) == 1)
+            next = fgetc(file);
+        for (int cpu = first < 0 ? 0 : first; cpu <= last && cpu < CPU_SETSIZE; cpu++)
+            if (CPU_ISSET(cpu, allowed))
+                CPU_SET(cpu, out);
+        if (next != ',')
+            break;
+    }
+    return CPU_COUNT(out);
+}
+
+void zinf_thread_near(const char *sysfs, int node)
+{
+    char path[256];
+    cpu_set_t allowed, near;
+    snprintf(path, sizeof path, "%s/devices/system/node/node%d/cpulist", sysfs, node);
+    FILE *file = node < 0 ? NULL : fopen(path, "r");
+    if (!file)
+        return;
+    if (!sched_getaffinity(0, sizeof allowed, &allowed) && read_cpus(file, &allowed, &near))
+        sched_setaffinity(0, sizeof near, &near);
+    fclose(file);
+}
+
 /* One file of a CPU's cache, without its newline; "" where there is none. */
 static void read_cache(int cpu, int index, const char *name, char text[256])
 {

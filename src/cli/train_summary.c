@@ -86,7 +86,7 @@ static void say_data(const struct train_show *s)
 
 static void say_length(const struct train_show *s)
 {
-    char steps[32], tokens[32], each[32], ranks[64] = "";
+    char steps[32], tokens[32], each[32], ranks[128] = "";
     const struct zinf_config *c = s->session->config;
     const struct zinf_dataset *data = s->session->data;
     const bool samples = zinf_dataset_samples(data); /* and padding */
@@ -98,6 +98,9 @@ static void say_length(const struct train_show *s)
     if (c->seats > 1)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " x %lld seats",
                  (long long)c->seats);
+    if (c->mesh[1] > 1) /* those have the same samples */
+        snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld that share tensors",
+                 (long long)c->mesh[1]);
     line("batch", "%lld %s a step (%lld at once x %lld%s): %s%s tokens",
          (long long)c->train_batch_size, job_has_pairs(s->session->task) ? "pairs" : "windows",
          (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",

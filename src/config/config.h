@@ -161,23 +161,25 @@ struct zinf_config {
     char *gradient_sum;       /* "auto", "tree" */
     double timeout;           /* seconds that a rank may send nothing */
     char *gather;             /* "auto", "host", "device": where ranks' slices become units */
-    int64_t mesh[4];          /* ranks along data (0: as many as are left), tensor, pipe, context */
-    char *placement;          /* "auto": given budgets are filled; "exact": none; "fill": all */
-    char *activation_device;  /* "auto", "none", "cpu", "nvme": block inputs */
-    char *optimizer_device;   /* "cpu": but for ratio; "auto": and what the device has room for */
-    bool direct;              /* drive and CPU use device memory where they can */
-    bool weights_in_place;    /* a frozen model on the drive is read from its own folder */
-    char *quantize;           /* "none", "nf4", "int8": of a frozen model's linear layers */
-    char *matmul_type;        /* "same" as parameters, "fp8": of linear layers' products */
-    char *pad_to;             /* "longest" sample of a step, "max": the sequence length */
-    bool group_by_length;     /* a training's samples of a step are about as long */
-    int64_t early_stopping;   /* evaluations that are no better, after which a run ends; 0: none */
-    bool load_best_at_end;    /* the model that a run leaves is that of its best evaluation */
-    double label_smoothing;   /* of cross-entropy; 0: none */
-    double z_loss;            /* times the square of the logits' log-sum-exp; 0: none */
-    double neftune_alpha;     /* of noise on embedded tokens; 0: none */
-    char *preference;         /* "dpo", "ipo", "orpo", "simpo", "reward", "kto": the loss of
-                               * pairs, and its numbers */
+    /* DeepSpeed's names of mesh[1] */
+    int64_t autotp_size, tp_size;
+    int64_t mesh[4];         /* ranks along data (0: as many as are left), tensor, pipe, context */
+    char *placement;         /* "auto": given budgets are filled; "exact": none; "fill": all */
+    char *activation_device; /* "auto", "none", "cpu", "nvme": block inputs */
+    char *optimizer_device;  /* "cpu": but for ratio; "auto": and what the device has room for */
+    bool direct;             /* drive and CPU use device memory where they can */
+    bool weights_in_place;   /* a frozen model on the drive is read from its own folder */
+    char *quantize;          /* "none", "nf4", "int8": of a frozen model's linear layers */
+    char *matmul_type;       /* "same" as parameters, "fp8": of linear layers' products */
+    char *pad_to;            /* "longest" sample of a step, "max": the sequence length */
+    bool group_by_length;    /* a training's samples of a step are about as long */
+    int64_t early_stopping;  /* evaluations that are no better, after which a run ends; 0: none */
+    bool load_best_at_end;   /* the model that a run leaves is that of its best evaluation */
+    double label_smoothing;  /* of cross-entropy; 0: none */
+    double z_loss;           /* times the square of the logits' log-sum-exp; 0: none */
+    double neftune_alpha;    /* of noise on embedded tokens; 0: none */
+    char *preference;        /* "dpo", "ipo", "orpo", "simpo", "reward", "kto": the loss of
+                              * pairs, and its numbers */
     double preference_beta, preference_margin, center_rewards_coefficient;
     double desirable_weight, undesirable_weight;
     char *freeze;         /* a JSON list of patterns of tensors' names, or NULL */

@@ -186,17 +186,69 @@ static int resolve_seats(struct config_loader *loader)
     return code;
 }
 
+/* zinf's and DeepSpeed's names of one number, of which 0 and 1 say nothing: the key that says it.
+ * -EINVAL where two say different ones. */
+static int find_tensor(struct config_loader *loader, const char **key)
+{
+    struct zinf_config *config = loader->config;
+    const struct {
+        const char *key;
+        int64_t ranks;
+    } names[] = {{"zinf.mesh.tensor", config->mesh[1]},
+                 {"tensor_parallel.autotp_size", config->autotp_size},
+                 {"tensor_parallel.tp.tp_size", config->tp_size}};
+    *key = names[0].key;
+    for (int i = 1; i < 3; i++) {
+        if (names[i].ranks < 2)
+            continue;
+        if (config->mesh[1] > 1 && config->mesh[1] != names[i].ranks)
+            return zinf_fail(-EINVAL, "%s is %lld, but %s is %lld: keep one",
+                             zinf_config_where(config, names[i].key), (long long)names[i].ranks,
+                             *key, (long long)config->mesh[1]);
+        config->mesh[1] = names[i].ranks;
+        *key = names[i].key;
+    }
+    config->mesh[1] += !config->mesh[1];
+    return 0;
+}
+
+/* Ranks that share a tensor have the same samples. A result has the bits of as many parts as there
+ * are such ranks, unless it says how many. */
+static int resolve_tensor(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    const char *key;
+    int code = find_tensor(loader, &key);
+    const bool asked = from_command_line(loader, key);
+    if (!code && loader->context->no_training && config->world_size == 1 && !asked)
+        config->mesh[1] = 1; /* one rank has whole tensors, and is enough to look at a model */
+    if (!code && !config->tensor_parts) {
+        config->tensor_parts = config->mesh[1];
+        code = mark(loader, "zinf.tensor_parts", "as many as zinf.mesh.tensor");
+    }
+    const long long ranks = config->mesh[1], world = config->world_size;
+    if (!code && world % ranks)
+        code =
+            zinf_fail(-EINVAL,
+                      "%s is %lld, and this run has %lld rank%s, which is no multiple of it: "
+                      "start as many, as with --seats %lld",
+                      zinf_config_where(config, key), ranks, world, world == 1 ? "" : "s", ranks);
+    return code;
+}
+
 int zinf_config_resolve_batch(struct config_loader *loader)
 {
     struct zinf_config *config = loader->config;
-    int seats = resolve_seats(loader);
-    if (seats)
-        return seats;
+    int ranks = resolve_seats(loader);
+    if (!ranks)
+        ranks = resolve_tensor(loader);
+    if (ranks)
+        return ranks;
     bool train_given = is_given(loader, TRAIN);
     struct triple t = {.train = train_given ? config->train_batch_size : 0,
                        .micro = is_given(loader, MICRO) ? config->micro_batch : 0,
                        .accumulation = is_given(loader, ACCUMULATION) ? config->accumulation : 0,
-                       .world = config->world_size};
+                       .world = config->world_size / config->mesh[1]};
     int64_t whole;
     if (t.micro && t.accumulation &&
         (from_command_line(loader, MICRO) || from_command_line(loader, ACCUMULATION)))

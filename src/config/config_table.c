@@ -332,8 +332,12 @@ const struct zinf_config_key zinf_config_keys[] = {
     ACCEPT("pipeline.*", KEY_ANY)
     ACCEPT("compile.*", KEY_ANY)
     ACCEPT("autotuning.*", KEY_ANY)
-    REFUSE_PARALLEL("tensor_parallel.autotp_size", "there is no tensor parallelism here; remove it")
-    REFUSE_PARALLEL("tensor_parallel.tp.tp_size", "there is no tensor parallelism here; remove it")
+    INT_KEY("tensor_parallel.autotp_size", autotp_size, 0, 0, 64)
+    INT_KEY("tensor_parallel.tp.tp_size", tp_size, 0, 0, 64)
+    {.path = "tensor_parallel.partition_config.layer_specs", .type = KEY_ANY,
+     .use = KEY_UNSUPPORTED,
+     .why = "matrices are cut as the models' own tp_plan says: QKV, gate and up by column, o_proj "
+            "and down_proj by row; remove it"},
     ACCEPT("tensor_parallel.*", KEY_ANY)
     REFUSE_PARALLEL("sequence_parallel_size", "there is no sequence parallelism here; remove it")
     REFUSE("elasticity.enabled", KEY_BOOL, 0,
@@ -379,9 +383,9 @@ const struct zinf_config_key zinf_config_keys[] = {
     TEXT_KEY("zinf.gradient_sum", gradient_sum, .choices = sums, .text = "auto")
     NUMBER_KEY("zinf.timeout", timeout, 120, 1, 86400)
     TEXT_KEY("zinf.gather", gather, .choices = gathers, .text = "auto")
-    INT_KEY("zinf.tensor_parts", tensor_parts, 1, 1, 64)
+    INT_KEY("zinf.tensor_parts", tensor_parts, 0, 0, 64)
     INT_KEY("zinf.mesh.data", mesh[0], 0, 0, 1 << 20)
-    INT_KEY("zinf.mesh.tensor", mesh[1], 1, 1, 1 << 20)
+    INT_KEY("zinf.mesh.tensor", mesh[1], 1, 0, 64)
     INT_KEY("zinf.mesh.pipe", mesh[2], 1, 1, 1 << 20)
     INT_KEY("zinf.mesh.context", mesh[3], 1, 1, 1 << 20)
     TEXT_KEY("zinf.expert_fetch", expert_fetch, .choices = fetches, .text = "auto")

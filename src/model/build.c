@@ -215,8 +215,11 @@ int zinf_graph_finish(struct zinf_graph *graph)
     struct built *b = built_of(graph);
     if (b->code)
         return zinf_fail(b->code, "%s", b->error);
+    for (uint32_t u = 0; u < graph->n_units && graph->shards.first; u++)
+        for (uint32_t i = 0; i < graph->units[u].n_tensors; i++)
+            graph->units[u].tensors[i].counted_elsewhere |= !graph->units[u].tensors[i].cut;
     for (uint32_t u = 0; u < graph->n_units; u++)
-        build_place_tensors(&graph->units[u]);
+        build_place_tensors(&graph->units[u], graph->shards.of);
     return build_check(graph);
 }
 
@@ -227,4 +230,17 @@ void zinf_unit_keep_exact(struct zinf_graph *graph, uint32_t unit, uint32_t tens
         return;
     t->exact = true;
     t->rows *= 3;
+}
+
+void zinf_unit_count_elsewhere(struct zinf_graph *graph, uint32_t unit, uint32_t tensor)
+{
+    if (graph->n_units && graph->units[unit].n_tensors)
+        graph->units[unit].tensors[tensor].counted_elsewhere = true;
+}
+
+void zinf_unit_set_shard(struct zinf_graph *graph, uint32_t unit, uint32_t shard)
+{
+    const struct zinf_unit *u = graph->n_units ? &graph->units[unit] : NULL;
+    if (u && u->n_tensors)
+        u->tensors[u->n_tensors - 1].shard = shard;
 }

@@ -41,8 +41,9 @@ static void place_images(struct zinf_unit *unit)
     }
 }
 
-void build_place_tensors(struct zinf_unit *unit)
+void build_place_tensors(struct zinf_unit *unit, bool cut)
 {
+    const uint64_t align = cut ? ZINF_SUM_BLOCK : TENSOR_ALIGN;
     uint64_t at = 0;
     place_images(unit);
     for (int decay = 1; decay >= 0; decay--) {
@@ -52,10 +53,10 @@ void build_place_tensors(struct zinf_unit *unit)
             if (t->decay != (bool)decay || t->form != ZINF_FORM_PLAIN || t->moved)
                 continue;
             t->offset = at;
-            at = zinf_align_up(at + t->elems, TENSOR_ALIGN);
+            at = zinf_align_up(at + t->elems, align);
         }
         if (decay)
-            at = unit->decay_elems = zinf_align_up(at, DECAY_ALIGN);
+            at = unit->decay_elems = zinf_align_up(at, cut ? align : DECAY_ALIGN);
     }
     unit->elems = at;
 }

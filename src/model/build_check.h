@@ -5,7 +5,7 @@
 #include "model/graph.h"
 
 /* Offsets of the unit's tensors: those with decay first, then the others, each in list order. */
-void build_place_tensors(struct zinf_unit *unit);
+void build_place_tensors(struct zinf_unit *unit, bool cut);
 /* -EINVAL with what is wrong: rows of a tensor that no piece has, a value that no stage before
  * makes, a unit that no stage needs or that is numbered out of order. */
 int build_check(const struct zinf_graph *graph);

@@ -259,6 +259,8 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
     if (code)
         return code;
     graph->shards = d->shards;
+    if (d->shards.of)
+        graph->shards.group = decoder_shards_of_group(d);
     struct decoder_values v = add_inputs(graph, d);
     uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     decoder_add_lookup(graph, d, &v, tiles, graph->n_units - tiles);

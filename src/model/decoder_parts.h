@@ -61,6 +61,7 @@ void decoder_add_classes(struct zinf_graph *graph, const struct decoder *d, uint
 /* decoder_shards.c: a decoder that is cut. -ENOTSUP, -EINVAL: it cannot be, and why. A block's
  * tensors; keys and values are those of the places of attention to another sequence. */
 int decoder_check_shards(const struct decoder *d);
+uint32_t decoder_shards_of_group(const struct decoder *d);
 void decoder_add_shards(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                         const struct decoder_tensors *tensors, int at[DECODER_PLACES]);
 

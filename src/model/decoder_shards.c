@@ -80,6 +80,11 @@ int decoder_check_shards(const struct decoder *d)
     return code;
 }
 
+uint32_t decoder_shards_of_group(const struct decoder *d)
+{
+    return shard_groups_of(&d->shards, d->attention.n_kv_heads).shards;
+}
+
 /* ---- tensors ---- */
 
 /* Tensors of one place in the list, as one of rows `rows` of ours. */
@@ -99,41 +104,49 @@ static struct source source_of(const struct decoder_tensors *tensors, enum decod
     return s;
 }
 
-static uint32_t add_tensor(struct zinf_graph *graph, uint32_t unit, const struct source *s,
-                           uint64_t rows, uint64_t cols)
+/* The tensor of a shard, or of a group that several have. */
+static int add_tensor(struct zinf_graph *graph, uint32_t unit, const struct source *s,
+                      uint32_t shard, uint64_t rows)
 {
+    const uint64_t cols = s->first->cols;
     const struct zinf_tensor tensor = {.rank = cols ? 2 : 1,
                                        .rows = rows,
                                        .cols = cols ? cols : 1,
                                        .decay = cols != 0,
                                        .init = s->first->init,
-                                       .init_std = s->first->std};
-    return zinf_graph_add_tensor(graph, unit, &tensor);
+                                       .init_std = s->first->std,
+                                       .cut = true,
+                                       .shard = shard};
+    return (int)zinf_graph_add_tensor(graph, unit, &tensor);
 }
 
-/* Runs of `rows` rows of all of a source's: where they begin there and in the unit's tensor. */
-static void add_runs(struct zinf_graph *graph, uint32_t unit, const struct source *s,
+/* Rows of all of a source's, to `to` in the unit's last tensor. */
+static void add_rows(struct zinf_graph *graph, uint32_t unit, const struct source *s,
                      const struct decoder_tensors *tensors, struct zinf_row_map map)
 {
     const struct decoder_tensor *t = s->first;
-    while (map.file_first >= t->rows) /* runs never go from one tensor to the next */
+    while (map.file_first >= t->rows) /* a shard's rows never go from one tensor to the next */
         map.file_first -= t++->rows;
+    map.count = 1;
     decoder_add_piece(graph, unit, t, tensors, map);
 }
 
-/* Of the product in front of attention: queries of the shards, or keys and values of their groups,
- * each group's keys, then its values. */
 static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                        const struct decoder_tensors *tensors, const struct source *s)
 {
     const struct zinf_shards *c = &d->shards;
     const uint64_t rows = (uint64_t)(d->attention.n_heads * d->attention.head_dim) / c->of;
-    const int at = (int)add_tensor(graph, unit, s, c->n * rows, s->first->cols);
-    add_runs(graph, unit, s, tensors,
-             (struct zinf_row_map){.file_first = c->first * rows, .rows = c->n * rows, .count = 1});
-    return at;
+    int first = -1;
+    for (uint32_t i = c->first; i < c->first + c->n; i++) {
+        const int at = add_tensor(graph, unit, s, i, rows);
+        first = first < 0 ? at : first;
+        add_rows(graph, unit, s, tensors,
+                 (struct zinf_row_map){.file_first = i * rows, .rows = rows});
+    }
+    return first;
 }
 
+/* Of each group the keys, then the values. */
 static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                     const struct decoder_tensors *tensors, const struct source *s)
 {
@@ -142,18 +155,19 @@ static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decode
     const uint64_t rows = (uint64_t)(groups.heads * a->head_dim);
     const uint64_t keys = (uint64_t)(a->n_heads * a->head_dim);
     const uint64_t values = keys + (uint64_t)(a->n_kv_heads * a->head_dim);
-    const int at = (int)add_tensor(graph, unit, s, groups.n * 2 * rows, s->first->cols);
-    for (uint64_t is_value = 0; is_value < 2; is_value++)
-        add_runs(graph, unit, s, tensors,
+    int first = -1;
+    for (uint32_t g = groups.first; g < groups.first + groups.n; g++) {
+        const int at = add_tensor(graph, unit, s, g * groups.shards, 2 * rows);
+        first = first < 0 ? at : first;
+        if (g * groups.shards < d->shards.first)
+            zinf_unit_count_elsewhere(graph, unit, (uint32_t)at);
+        add_rows(graph, unit, s, tensors,
+                 (struct zinf_row_map){.file_first = keys + g * rows, .rows = rows});
+        add_rows(graph, unit, s, tensors,
                  (struct zinf_row_map){
-                     .file_first = (is_value ? values : keys) + groups.first * rows,
-                     .file_stride = rows,
-                     .flat_first = is_value * rows,
-                     .flat_stride = 2 * rows,
-                     .rows = rows,
-                     .count = groups.n,
-                 });
-    return at;
+                     .file_first = values + g * rows, .flat_first = rows, .rows = rows});
+    }
+    return first;
 }
 
 /* Gate and up of a shard beside each other. */
@@ -162,18 +176,17 @@ static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder 
 {
     const struct zinf_shards *c = &d->shards;
     const uint64_t ffn = (uint64_t)d->ffn, rows = ffn / c->of, kinds = d->mlp.gated ? 2 : 1;
-    const int at = (int)add_tensor(graph, unit, s, c->n * kinds * rows, s->first->cols);
-    for (uint64_t kind = 0; kind < kinds; kind++)
-        add_runs(graph, unit, s, tensors,
-                 (struct zinf_row_map){
-                     .file_first = kind * ffn + c->first * rows,
-                     .file_stride = rows,
-                     .flat_first = kind * rows,
-                     .flat_stride = kinds * rows,
-                     .rows = rows,
-                     .count = c->n,
-                 });
-    return at;
+    int first = -1;
+    for (uint32_t i = c->first; i < c->first + c->n; i++) {
+        const int at = add_tensor(graph, unit, s, i, kinds * rows);
+        first = first < 0 ? at : first;
+        for (uint64_t kind = 0; kind < kinds; kind++)
+            add_rows(graph, unit, s, tensors,
+                     (struct zinf_row_map){.file_first = kind * ffn + i * rows,
+                                           .flat_first = kind * rows,
+                                           .rows = rows});
+    }
+    return first;
 }
 
 /* A matrix whose depth is cut, the other way round: the file's order is then that of the other. */
@@ -191,19 +204,28 @@ static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decod
         .init = s->first->init,
         .std = s->first->std,
     };
-    const int at = (int)add_tensor(graph, unit, s, c->n * rows, turned.cols);
-    decoder_add_piece(
-        graph, unit, &turned, tensors,
-        (struct zinf_row_map){.file_first = c->first * rows, .rows = c->n * rows, .count = 1});
-    return at;
+    int first = -1;
+    for (uint32_t i = c->first; i < c->first + c->n; i++) {
+        const int at = add_tensor(graph, unit, &(struct source){&turned, 1}, i, rows);
+        first = first < 0 ? at : first;
+        decoder_add_piece(graph, unit, &turned, tensors,
+                          (struct zinf_row_map){.file_first = i * rows, .rows = rows, .count = 1});
+    }
+    return first;
 }
 
+/* What all ranks have. */
 static int add_whole(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensors *tensors,
                      const struct source *s)
 {
-    const int at = (int)add_tensor(graph, unit, s, s->first->rows, s->first->cols);
-    decoder_add_piece(graph, unit, s->first, tensors,
-                      (struct zinf_row_map){.rows = s->first->rows, .count = 1});
+    const struct zinf_tensor tensor = {.rank = s->first->cols ? 2 : 1,
+                                       .rows = s->first->rows,
+                                       .cols = s->first->cols ? s->first->cols : 1,
+                                       .decay = s->first->cols != 0,
+                                       .init = s->first->init,
+                                       .init_std = s->first->std};
+    const int at = (int)zinf_graph_add_tensor(graph, unit, &tensor);
+    add_rows(graph, unit, s, tensors, (struct zinf_row_map){.rows = s->first->rows});
     return at;
 }
 

@@ -17,7 +17,10 @@ int64_t decoder_choose_tile_rows(const struct decoder *d)
     int64_t mlp = (d->mlp.gated ? 3 : 2) * (d->experts.n ? d->experts.ffn : d->ffn);
     int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
     int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
-    return align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
+    int64_t rows = align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
+    while (d->vocab % rows && d->vocab % rows < d->shards.of) /* the last one has rows for all */
+        rows += TILE_ALIGN;
+    return rows;
 }
 
 void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
@@ -32,6 +35,7 @@ void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct deco
         .decay = true,
         .init = ZINF_INIT_NORMAL,
         .init_std = d->init_std,
+        .cut = d->shards.of && name != d->positions && name != d->types,
     };
     struct zinf_piece piece = {
         .rank = 2,
@@ -54,11 +58,15 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
         uint32_t unit =
             zinf_graph_add_unit(graph, true, "%s.%lld", unit_name, (long long)(first / rows));
         const uint64_t tile = (uint64_t)(left < rows ? left : rows);
-        const uint64_t skipped = zinf_shards_begin(&d->shards, tile);
-        struct zinf_row_map map = {.file_first = (uint64_t)first + skipped,
-                                   .rows = zinf_shards_end(&d->shards, tile) - skipped,
-                                   .count = 1};
-        decoder_add_rows(graph, unit, d, name, map, d->vocab);
+        const struct zinf_shards whole = {.of = 1, .n = 1}, *c = d->shards.of ? &d->shards : &whole;
+        for (uint32_t i = c->first; i < c->first + c->n; i++) {
+            const uint64_t skipped = zinf_shard_row(c, tile, i);
+            struct zinf_row_map map = {.file_first = (uint64_t)first + skipped,
+                                       .rows = zinf_shard_row(c, tile, i + 1) - skipped,
+                                       .count = 1};
+            decoder_add_rows(graph, unit, d, name, map, d->vocab);
+            zinf_unit_set_shard(graph, unit, i);
+        }
     }
     return before;
 }

@@ -44,6 +44,16 @@ struct zinf_pace {
     double shortest, between; /* the least that a kernel takes; from one to the next */
     double wave;              /* outputs that a GPU's cores make at once; 0: a CPU */
 };
+/* The ranks that have the other shards of a model, which only a device of the CPU's memory can
+ * have: calls meet in the order of the device's operations. */
+struct zinf_shard_ranks {
+    void *context;
+    /* x becomes the sum over all ranks by the tree, or over those that share a key and value head
+     * with this one: it alone, or neighbours. */
+    int (*sum)(void *context, float *x, uint64_t elems, bool sharing);
+    /* whole [ranks][bytes]: this rank's part is there, the others' come. */
+    int (*gather)(void *context, void *whole, uint64_t bytes);
+};
 /* Who computes: one micro-batch. */
 struct zinf_compute {
     const struct zinf_device *device;
@@ -58,6 +68,7 @@ struct zinf_compute {
     uint64_t first_sample; /* index of the micro-batch's first sample in the step's batch */
     const struct zinf_decoding *decoding; /* NULL: whole sequences */
     struct zinf_pace pace;                /* for what is measured */
+    const struct zinf_shard_ranks *ranks; /* NULL: the graph has all shards */
 };
 uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of);
 /* Of one micro-batch's value, or of its gradient. */

@@ -10,14 +10,7 @@ static const struct zinf_tensor *tensor_of(const struct zinf_frame *f,
 
 static const void *weight_of(const struct zinf_frame *f, const struct shard_product *p)
 {
-    const uint64_t first = (uint64_t)p->first * tensor_of(f, p)->cols;
-    return shard_at(f, frame_weight(f, 0, p->weight), first * frame_width(f));
-}
-
-static const void *bias_of(const struct zinf_frame *f, const struct shard_product *p,
-                           uint64_t first)
-{
-    return p->bias < 0 ? NULL : shard_at(f, frame_weight(f, 0, p->bias), first * frame_width(f));
+    return frame_weight(f, 0, p->weight);
 }
 
 /* ---- outputs are cut ---- */
@@ -31,7 +24,7 @@ int shard_columns(struct zinf_frame *f, const struct shard_product *p, const voi
     args.a = x;
     args.b = weight_of(f, p);
     args.c = y;
-    args.bias = bias_of(f, p, (uint64_t)p->first);
+    args.bias = frame_weight(f, 0, p->bias);
     args.trans_b = true;
     args.ldc = p->ld;
     return frame_matmul(f, &args);
@@ -81,7 +74,7 @@ int shard_depth(struct zinf_frame *f, const struct shard_product *p, const void 
     args.b = weight_of(f, p);
     args.c = y;
     args.c_dtype = ZINF_DTYPE_F32;
-    args.bias = bias_of(f, p, 0);
+    args.bias = frame_weight(f, 0, p->bias);
     args.lda = p->ld;
     return frame_matmul(f, &args);
 }
@@ -110,7 +103,7 @@ int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, cons
     args.k = frame_rows(f);
     args.a = x;
     args.b = dy;
-    args.c = shard_at(f, grad, (uint64_t)(p->first * args.n) * sizeof *grad);
+    args.c = grad;
     args.c_dtype = ZINF_DTYPE_F32;
     args.trans_a = true;
     args.lda = p->ld;
@@ -146,7 +139,30 @@ int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t f
 
 int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out)
 {
-    return shard_sum_some(f, sum, 0, f->graph->shards.n, out);
+    int code = shard_sum_some(f, sum, 0, f->graph->shards.n, out);
+    return code ? code : shard_sum_ranks(f, out, sum->elems);
+}
+
+/* ---- ranks ---- */
+
+int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems)
+{
+    const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    return ranks && f->queue ? ranks->sum(ranks->context, x, elems, false) : 0;
+}
+
+int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
+                     float *out)
+{
+    const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    int code = shard_sum_some(f, sum, first, n, out);
+    return !code && ranks && f->queue ? ranks->sum(ranks->context, out, sum->elems, true) : code;
+}
+
+int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes)
+{
+    const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    return ranks && f->queue ? ranks->gather(ranks->context, whole, bytes) : 0;
 }
 
 int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out)

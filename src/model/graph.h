@@ -145,6 +145,10 @@ struct zinf_tensor {
      * here, but its shape: what is trained of a frozen unit. */
     bool moved;
     uint32_t home_unit, home_tensor;
+    /* Of a model that is cut: it is that shard's, or that shard is the first of a group that shares
+     * it; else all ranks have it. Of what several have, one counts it in norms. */
+    bool cut, counted_elsewhere;
+    uint32_t shard;
     /* Of one of many units that a stage visits: without the family's prefix, the one parameter that
      * transformers has of this tensor and of those of all other visits; NULL: there is none. The
      * graph's memory, the same for all of them. */
@@ -152,8 +156,9 @@ struct zinf_tensor {
     uint64_t offset, elems; /* in the unit's flat buffer, in elements */
 };
 /* Tensors with decay come first, so the flat buffer is [0, decay_elems) with decay, the rest
- * without. Each tensor starts at a multiple of 64 elements, and decay_elems is one of 256; the gaps
- * are zero and stay zero. Images are in front of it, where the unit is stored, moved and used; the
+ * without. Each tensor starts at a multiple of 64 elements, and decay_elems is one of 256 (both of
+ * ZINF_SUM_BLOCK where the model is cut, so that sums of squares are those of shards); the gaps are
+ * zero and stay zero. Images are in front of it, where the unit is stored, moved and used; the
  * flat buffer is then that of the other tensors. */
 struct zinf_unit {
     char name[32]; /* "table.0", "block.3", ... */
@@ -238,22 +243,15 @@ struct zinf_stage {
  * shards, so that results are those of the shards, whoever has how many of them. of 0: not cut. */
 struct zinf_shards {
     uint32_t of, first, n;
+    uint32_t group; /* of a graph: shards that have a key and value head in common */
 };
+/* Each has tensors of its own, one after the other: number `place` and those behind it. */
 #define ZINF_MOST_SHARDS 64
-/* The rows of a tile of the vocabulary that shard number `shard` begins with, and those that the
- * graph's shards begin and end with. */
+/* The row of a tile of the vocabulary that shard number `shard` begins with. */
 static inline uint64_t zinf_shard_row(const struct zinf_shards *shards, uint64_t rows,
                                       uint32_t shard)
 {
     return rows * shard / shards->of;
-}
-static inline uint64_t zinf_shards_begin(const struct zinf_shards *shards, uint64_t rows)
-{
-    return shards->of ? zinf_shard_row(shards, rows, shards->first) : 0;
-}
-static inline uint64_t zinf_shards_end(const struct zinf_shards *shards, uint64_t rows)
-{
-    return shards->of ? zinf_shard_row(shards, rows, shards->first + shards->n) : rows;
 }
 struct zinf_graph {
     struct zinf_value *values;

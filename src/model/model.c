@@ -19,6 +19,7 @@ struct zinf_model {
     cJSON *config;
     char *folder; /* that it was read from; NULL: a file or a document alone */
     struct zinf_graph *graph;
+    struct zinf_graph *whole; /* with all shards; NULL: the graph has them */
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
     bool join_tiles, packed, has_pairs;
@@ -74,8 +75,9 @@ static int check_shards(const struct zinf_model *m, const struct zinf_graph *gra
                 : 0;
 }
 
-/* Replaces the graph by one of the present choices. */
-static int build_graph(struct zinf_model *m, const char *what)
+/* A graph of the present choices. */
+static int build_one(struct zinf_model *m, const char *what, struct zinf_shards shards,
+                     struct zinf_graph **out)
 {
     const struct zinf_model_source source = {.family = m->family,
                                              .config = m->config,
@@ -84,7 +86,7 @@ static int build_graph(struct zinf_model *m, const char *what)
                                              .dropout = m->dropout,
                                              .join_tiles = m->join_tiles,
                                              .packed = m->packed,
-                                             .shards = m->shards};
+                                             .shards = shards};
     struct zinf_graph *graph = NULL;
     int code = zinf_graph_create(&graph);
     if (!code)
@@ -105,12 +107,29 @@ static int build_graph(struct zinf_model *m, const char *what)
         code = preference_graph(graph, &m->preference);
     if (!code && (m->adapter || m->freeze || m->has_pairs))
         code = zinf_graph_finish(graph);
+    if (code)
+        zinf_graph_destroy(graph);
+    else
+        *out = graph;
+    return code;
+}
+
+/* Replaces the graph by one of the present choices. */
+static int build_graph(struct zinf_model *m, const char *what)
+{
+    const struct zinf_shards all = {.of = m->shards.of, .n = m->shards.of};
+    struct zinf_graph *graph = NULL, *whole = NULL;
+    int code = build_one(m, what, m->shards, &graph);
+    if (!code && m->shards.n < m->shards.of)
+        code = build_one(m, what, all, &whole);
     if (code) {
         zinf_graph_destroy(graph);
         return code;
     }
     zinf_graph_destroy(m->graph);
+    zinf_graph_destroy(m->whole);
     m->graph = graph;
+    m->whole = whole;
     m->facts.form = m->quantize.form;
     m->facts.quantized_file = m->quantize.in_file;
     return 0;
@@ -200,6 +219,7 @@ void zinf_model_close(struct zinf_model *m)
     close_freeze(m);
     cJSON_Delete(m->config);
     zinf_graph_destroy(m->graph);
+    zinf_graph_destroy(m->whole);
     free(m->folder);
     free(m);
 }
@@ -336,6 +356,11 @@ const struct zinf_graph *zinf_model_graph(const struct zinf_model *m)
     return m->graph;
 }
 
+const struct zinf_graph *zinf_model_whole(const struct zinf_model *m)
+{
+    return m->whole ? m->whole : m->graph;
+}
+
 const struct zinf_model_facts *zinf_model_facts(const struct zinf_model *m)
 {
     return &m->facts;
@@ -353,11 +378,12 @@ const cJSON *zinf_model_config(const struct zinf_model *m)
 
 static uint64_t count_params(const struct zinf_model *m, bool trained_alone)
 {
+    const struct zinf_graph *graph = zinf_model_whole(m);
     uint64_t n = 0;
-    for (uint32_t u = 0; u < m->graph->n_units; u++)
-        for (uint32_t i = 0; i < m->graph->units[u].n_tensors; i++)
-            if (m->graph->units[u].trained || !trained_alone)
-                n += m->graph->units[u].tensors[i].elems;
+    for (uint32_t u = 0; u < graph->n_units; u++)
+        for (uint32_t i = 0; i < graph->units[u].n_tensors; i++)
+            if (graph->units[u].trained || !trained_alone)
+                n += graph->units[u].tensors[i].elems;
     return n;
 }
 

@@ -128,6 +128,8 @@ int zinf_model_set_classes(struct zinf_model *model, const struct zinf_model_cla
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 
 const struct zinf_graph *zinf_model_graph(const struct zinf_model *model);
+/* With all shards, whichever of them the graph has; units have the same numbers. */
+const struct zinf_graph *zinf_model_whole(const struct zinf_model *model);
 const struct zinf_model_facts *zinf_model_facts(const struct zinf_model *model);
 const struct zinf_family *zinf_model_family(const struct zinf_model *model);
 const cJSON *zinf_model_config(const struct zinf_model *model);

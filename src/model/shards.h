@@ -2,9 +2,10 @@
  * shards: products of a model that is cut for tensor parallel (zinf_shards in graph.h). Inside
  * src/model only.
  *
- * A matrix whose outputs are cut (queries, keys and values; up) is [out][in] as ever, its rows
- * shard by shard. One whose depth is cut (the projection; down) is stored as [in][out], so that a
- * shard's part of it are neighbouring rows, too: no product, transfer or file knows of columns.
+ * Each shard has tensors of its own. A matrix whose outputs are cut (queries, keys and values; up)
+ * is [out][in] as ever. One whose depth is cut (the projection; down) is stored as [in][out], so
+ * that a shard's part of it are neighbouring rows of the file's, too, or columns of a file that has
+ * them by column.
  * Each product has the shapes of one shard, and each sum over shards is a tree over all of them
  * that splits in halves: bits do not depend on who has how many.
  */
@@ -13,11 +14,11 @@
 
 #include "model/stages/stages.h"
 
-/* Rows of a tensor of unit 0 that a shard's product takes, and how its operand or result lies. */
+/* A shard's tensors of unit 0 in a product, and how its operand or result lies. */
 struct shard_product {
-    int weight, bias;    /* bias -1: none */
-    int64_t first, rows; /* of the weight, and of the bias where outputs are cut */
-    int64_t ld;          /* of y, or of x where the depth is cut: elements from row to row */
+    int weight, bias; /* bias -1: none */
+    int64_t rows;     /* of the weight, and of the bias where outputs are cut */
+    int64_t ld;       /* of y, or of x where the depth is cut: elements from row to row */
 };
 /* Outputs are cut: y = x W^T + bias; dw = dy^T x, [rows][cols]; dx = beta dx + dy W. */
 int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y);
@@ -43,6 +44,14 @@ struct shard_sum {
 int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                    float *out);
 int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out);
+/* Of n shards from `first` on and those of other ranks that share a group with them. */
+int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
+                     float *out);
+/* Each rank's bytes, in their order, to all of them: whole [ranks][bytes], where this rank's are in
+ * their place. */
+int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes);
+/* x becomes the sum over all ranks. */
+int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems);
 /* fp32 to the parameters' type; *out: in itself where that is fp32, else scratch. */
 int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out);
 /* An array's element behind which a shard's part begins; the array itself while measuring. */

@@ -198,24 +198,6 @@ static int check_objective(const struct setup *s)
         c->label_smoothing > 0 ? "zinf.label_smoothing" : "zinf.z_loss", s->options.model_path);
 }
 
-/* What continues texts has blocks as they are: it has no sums over parts to agree with. */
-static int cut_model(struct setup *s)
-{
-    const int64_t n = s->config->tensor_parts;
-    const struct zinf_shards all = {.of = (uint32_t)n, .n = (uint32_t)n};
-    if (n == 1 || s->options.decode.sequences)
-        return 0;
-    if (n & (n - 1))
-        return zinf_fail(-EINVAL, "zinf.tensor_parts %lld: use a power of two, up to %d",
-                         (long long)n, ZINF_MOST_SHARDS);
-    if (trains(s) && s->grain != GRAIN_ELEMENTS)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.tensor_parts %lld: optimizer %s needs whole matrices, which are cut "
-                         "into parts; use AdamW",
-                         (long long)n, s->config->optimizer.type);
-    return zinf_model_set_shards(s->model, &all);
-}
-
 static int open_model(struct setup *s)
 {
     int code = zinf_model_open(&s->model, s->options.model_path);
@@ -230,7 +212,7 @@ static int open_model(struct setup *s)
     if (!code && s->options.packed)
         code = zinf_model_set_packed(s->model);
     if (!code)
-        code = cut_model(s);
+        code = setup_cut_model(s);
     if (!code)
         code = setup_quantize(s);
     if (!code)
@@ -244,6 +226,7 @@ static int open_model(struct setup *s)
     s->dtype = s->config->dtype;
     s->n_micro = trains(s) ? s->config->accumulation : 1;
     s->graph = zinf_model_graph(s->model);
+    s->whole = zinf_model_whole(s->model);
     s->n_units = s->graph->n_units;
     code = setup_check_quantized(s);
     if (!code)
@@ -251,7 +234,7 @@ static int open_model(struct setup *s)
     if (!code)
         code = setup_rates(s);
     if (!code)
-        code = zinf_file_map_create(&s->files, s->graph);
+        code = zinf_file_map_create(&s->files, s->whole);
     if (!code)
         code = choose_shape(s);
     s->compute = (struct zinf_compute){
@@ -280,8 +263,10 @@ static int check_float8(const struct setup *s)
                          "%s makes products of bf16 parameters alone: set \"bf16\": {\"enabled\": "
                          "true}, or leave it out",
                          key);
-    if (s->config->mesh[ZINF_TENSOR] > 1)
-        return zinf_fail(-EINVAL, "%s needs whole matrices: set zinf.mesh.tensor to 1", key);
+    if (s->config->mesh[ZINF_TENSOR] > 1 || s->config->tensor_parts > 1)
+        return zinf_fail(-EINVAL,
+                         "%s needs whole matrices: set zinf.tensor_parts and zinf.mesh.tensor to 1",
+                         key);
     if (!s->device->has_float8)
         return zinf_fail(
             -ENOTSUP,
@@ -399,6 +384,8 @@ static const char *hindrance(const struct setup *s, bool asked)
         return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
     if (!s->config->checksums)
         return "zinf.checksums is false";
+    if (tensor_axis(s)->world > 1)
+        return "ranks share tensors (zinf.mesh.tensor)";
     if (s->in_place)
         return "zinf.schedule updates in place";
     if (!asked && s->param_tier != ZINF_TIER_DRIVE)
@@ -531,6 +518,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = setup_check_ranks(s);
     if (!code)
+        code = setup_check_tensor(s);
+    if (!code)
         code = check_in_place(s);
     if (!code)
         code = setup_lay_out(s);
@@ -541,6 +530,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 
 void setup_fini(struct setup *s)
 {
+    zinf_net_close(s->sharing);
     zinf_mesh_fini(&s->mesh);
     if (s->cpu != s->device)
         zinf_device_destroy(s->cpu);

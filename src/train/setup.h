@@ -96,7 +96,10 @@ struct setup {
 
     struct zinf_model *model;
     const struct zinf_graph *graph; /* the model's */
+    const struct zinf_graph *whole; /* with the shards that other ranks have */
     struct zinf_file_map *files;    /* and its tensors as files have them */
+    struct zinf_net *sharing;       /* of ranks that share a key and value head; NULL: alone */
+    uint64_t max_whole_elems;       /* of whole's units */
     struct walk walk;               /* and what follows from it */
     struct zinf_device *device;
     struct zinf_compute compute; /* of a training step, but for what changes with it */
@@ -189,6 +192,10 @@ static inline bool device_is_far(const struct setup *s)
 }
 
 /* Ranks that units' slices and a step's samples are dealt to. */
+static inline const struct zinf_axis *tensor_axis(const struct setup *s)
+{
+    return &s->mesh.at[ZINF_TENSOR];
+}
 static inline const struct zinf_axis *data_axis(const struct setup *s)
 {
     return &s->mesh.at[ZINF_DATA];
@@ -234,6 +241,11 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 int setup_take_net(struct setup *s);
 /* Cuts units into the rank's slice, and that into sub-groups. */
 int setup_lay_out(struct setup *s);
+/* setup_tensor.c: cuts the model into this rank's parts; what cannot be is refused by name. */
+int setup_cut_model(struct setup *s);
+int setup_check_tensor(struct setup *s);
+/* [n_units]: of each the most that any rank has. */
+int setup_agree_elems(const struct setup *s, uint64_t *elems);
 /* What several ranks cannot do is refused by name. */
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */

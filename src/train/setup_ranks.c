@@ -17,10 +17,10 @@ static int take_mesh(struct setup *s)
     uint32_t worlds[ZINF_AXES];
     for (int a = 0; a < ZINF_AXES; a++) {
         worlds[a] = (uint32_t)s->config->mesh[a];
-        if (a != ZINF_DATA && worlds[a] > 1)
+        if (a != ZINF_DATA && a != ZINF_TENSOR && worlds[a] > 1)
             return zinf_fail(-ENOTSUP,
                              "zinf.mesh.%s is %u: ranks share samples and slices (zinf.mesh.data) "
-                             "and nothing else yet; set it to 1",
+                             "and tensors (zinf.mesh.tensor), and nothing else yet; set it to 1",
                              zinf_axis_name((enum zinf_axis_kind)a), worlds[a]);
     }
     return zinf_mesh_init(&s->mesh, s->options.net, worlds);
@@ -123,8 +123,12 @@ static int lay_out(struct setup *s, uint64_t *elems, bool *whole)
     memcpy(options.at, s->mesh.at, sizeof options.at);
     if (options.group_elems > MAX_GROUP_ELEMS)
         options.group_elems = MAX_GROUP_ELEMS;
-    for (uint32_t u = 0; u < s->n_units; u++) {
+    for (uint32_t u = 0; u < s->n_units; u++)
         elems[u] = s->graph->units[u].elems;
+    int code = setup_agree_elems(s, elems);
+    if (code)
+        return code;
+    for (uint32_t u = 0; u < s->n_units; u++) {
         whole[u] = is_whole(s, u);
         if (whole_state(s)) /* gradients are summed in slices, and brought together again */
             elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data_axis(s)->world);

@@ -51,6 +51,7 @@ static int open_queues(struct zinf_trainer *t)
     if (!code && (!t->lent || !t->slice_bytes))
         code = zinf_fail(-ENOMEM, "no memory for %u ranks", world);
     t->compute = t->setup.compute;
+    trainer_open_shards(t);
     return code;
 }
 

@@ -60,6 +60,7 @@ struct zinf_trainer {
     struct zinf_compute compute;
     float gradient_scale; /* of the step's loss: loss scale / targets; */
     float mean_scale;     /* of what is a mean over micro-batches: loss scale / those */
+    struct zinf_shard_ranks shard_ranks; /* of compute, where there are such */
     struct frame_arrays *frame;
     int64_t logits_row, n_logits;  /* from which on, how many */
     struct zinf_decoding decoding; /* of compute, where it is */
@@ -82,5 +83,8 @@ struct zinf_trainer {
     uint64_t step, n_applied;
     struct zinf_loss_scale loss_scale;
 };
+
+/* step/shard_ranks.c: by which the trainer's stages meet those of ranks that share tensors. */
+void trainer_open_shards(struct zinf_trainer *t);
 
 #endif

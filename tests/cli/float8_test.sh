@@ -51,6 +51,10 @@ verdict $? "with the way out"
 check "40 inputs are refused" train 1 odd fp8 none --steps 1
 grep -q 'h.0.attn.c_attn.weight has 40 inputs and 120 outputs.*multiples of 16' said.err
 verdict $? "by the layer's name"
+echo '{"bf16": {"enabled": true}, "zinf": {"matmul_type": "fp8", "tensor_parts": 2}}' >parts.json
+check "matrices in parts are refused" train 1 gpt2 parts none --steps 1
+grep -q 'zinf.tensor_parts' said.err
+verdict $? "by the key"
 check "an A100 is refused" run 1 "$zinf" estimate --model gpt2 --config fp8.json --micro-batch 4 --machine a100-80
 grep -q 'sm_89' said.err
 verdict $? "with what it lacks"

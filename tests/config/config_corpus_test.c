@@ -43,7 +43,7 @@ static const struct row rows[] = {
     MEANS("commented_key", "train_batch_size", "1",
           "is a comment: _train_batch_size, zero_optimization._offload_optimizer"),
     ACCEPTED("autotp_off", ""),
-    REFUSED("autotp_on", "autotp_size is 2", "no tensor parallelism"),
+    REFUSED("autotp_on", "autotp_size is 2", "this run has 1 rank"),
     MEANS("missing_comma", "train_batch_size", "6", ""),
     MEANS("hjson", "train_batch_size", "6", ""),
     MEANS("hjson", "optimizer.params.betas", "[0.9, 0.95]", ""),

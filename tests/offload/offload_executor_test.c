@@ -6,6 +6,7 @@
 #include "aio_faults.h"
 #include "offload_support.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 
 static _Alignas(4096) char buffers[BUFFERS][BYTES];
@@ -277,6 +278,91 @@ static void test_too_few_slots_are_refused_by_name(void)
     }
 }
 
+/* ---- threads near the device ---- */
+
+static int n_cpus[ZINF_LANES]; /* that a lane's thread may use */
+
+static int see_cpus(void *context, const struct zinf_op *op)
+{
+    cpu_set_t set;
+    (void)context;
+    CHECK(!sched_getaffinity(0, sizeof set, &set));
+    n_cpus[op->lane] = CPU_COUNT(&set);
+    return 0;
+}
+
+/* node3 has a CPU of this process and one that no machine has; node4 only that one. */
+static void make_sysfs(int cpu, bool make)
+{
+    char path[700];
+    const char *const folders[] = {"devices", "devices/system", "devices/system/node",
+                                   "devices/system/node/node3", "devices/system/node/node4"};
+    for (int i = 0; make && i < 5; i++) {
+        snprintf(path, sizeof path, "%s/%s", work, folders[i]);
+        CHECK(!zinf_make_dirs(path));
+    }
+    for (int node = 3; node < 5; node++) {
+        snprintf(path, sizeof path, "%s/%s/cpulist", work, folders[node]);
+        FILE *file = make ? fopen(path, "w") : NULL;
+        if (file) {
+            fprintf(file, node == 3 ? "%d,1020-1022\n" : "1020-1022\n", cpu);
+            fclose(file);
+        } else {
+            CHECK(!make && !unlink(path));
+        }
+    }
+    for (int i = 4; !make && i >= 0; i--) {
+        snprintf(path, sizeof path, "%s/%s", work, folders[i]);
+        CHECK(!rmdir(path));
+    }
+}
+
+static void run_near(int node)
+{
+    static const enum zinf_lane lanes[] = {ZINF_LANE_DEVICE, ZINF_LANE_HOST};
+    struct zinf_device_options host = {.kind = ZINF_DEVICE_HOST, .n_threads = 1};
+    struct zinf_executor_options options = {.run = see_cpus, .op_name = op_name, .sysfs = work};
+    struct zinf_executor *e = NULL;
+    struct zinf_program p;
+    CHECK(!zinf_device_create(&options.device, &host));
+    options.device->node = node;
+    CHECK(!options.device->ops->queue_create(options.device, ZINF_QUEUE_COMPUTE,
+                                             &options.queues[ZINF_LANE_DEVICE]));
+    CHECKF(!zinf_executor_create(&e, &options), "%s", zinf_error());
+    make_resources(&p);
+    for (int i = 0; i < 2; i++) {
+        struct zinf_operand at[2] = {zinf_at(buffers[0]), zinf_at(buffers[1])};
+        struct touch t = {.lane = lanes[i], .to = 0, .from = 1};
+        struct zinf_op op = {.lane = lanes[i], .at = at, .n_at = 2};
+        add_touch(&p, &op, &t);
+    }
+    CHECK(!zinf_program_schedule(&p, (enum zinf_order)0, NULL));
+    CHECKF(!zinf_executor_run(e, &p), "%s", zinf_error());
+    zinf_program_fini(&p);
+    zinf_executor_destroy(e);
+    options.device->ops->queue_destroy(options.queues[ZINF_LANE_DEVICE]);
+    zinf_device_destroy(options.device);
+}
+
+static void test_lanes_run_near_their_device(void)
+{
+    cpu_set_t own;
+    CHECK(!sched_getaffinity(0, sizeof own, &own));
+    int first = 0;
+    while (!CPU_ISSET(first, &own))
+        first++;
+    if (CPU_COUNT(&own) < 2)
+        SKIP("one CPU has no other that is far");
+    make_sysfs(first, true);
+    for (int node = -1; node < 6; node++) {
+        run_near(node);
+        CHECKF(n_cpus[ZINF_LANE_DEVICE] == (node == 3 ? 1 : CPU_COUNT(&own)), "node %d: %d", node,
+               n_cpus[ZINF_LANE_DEVICE]);
+        CHECK(n_cpus[ZINF_LANE_HOST] == CPU_COUNT(&own));
+    }
+    make_sysfs(first, false);
+}
+
 int main(void)
 {
     begin_offload("executor");
@@ -286,6 +372,7 @@ int main(void)
     TAP_RUN(test_a_failing_operation_stops_the_run);
     TAP_RUN(test_a_failing_drive_says_path_and_error);
     TAP_RUN(test_buffers_share_slots);
+    TAP_RUN(test_lanes_run_near_their_device);
     TAP_RUN(test_too_few_slots_are_refused_by_name);
     return end_offload();
 }

@@ -3,6 +3,7 @@
 # within a part in a million of those without parts, and the bits of a number of parts are the same
 # wherever data live and whoever computes.
 . "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/mpirun.sh"
 . "$SRCDIR/tests/support/ranks.sh"
 cd "$work" || exit 99
 mkdir drive
@@ -82,6 +83,95 @@ for model in gpt2 llama; do
     check "has the same bits" same_result "$model.bf16" "$model.bf16.seats"
     bf16=
 done
+
+# ---- ranks that share tensors: the bits of one rank with as many parts ----
+
+dropout=0.1
+# Seats of which some share tensors, at a stage of ZeRO, with all on a drive or nothing.
+shares() { # model, seats, tensor, stage, place
+    stage=$4 places=$5
+    config shares.json 4
+    stage=3 places=$nowhere
+    check "$1: $2 seats, $3 share tensors, stage $4, $5" run 0 train "$1" "$1.$2.$3.$4.$5" \
+        --config shares.json --seats "$2" --tensor-parallel "$3"
+    check "have the bits of one" same_result "$1.ram" "$1.$2.$3.$4.$5"
+}
+for model in gpt2 llama; do
+    shares $model 2 2 0 none
+    shares $model 4 4 1 cpu
+    shares $model 4 2 2 nvme
+    shares $model 4 2 3 nvme
+    shares $model 4 4 3 nvme
+done
+bf16='"bf16": {"enabled": true},'
+config bf16.json 4
+check "four seats share tensors in bf16" run 0 train llama llama.bf16.4 --config bf16.json \
+    --label-smoothing 0.1 --seats 4 --tensor-parallel 4
+check "with the bits of one" same_result llama.bf16 llama.bf16.4
+bf16=
+config shares.json 4
+says_loss() { sed 's/.*"loss": \([^,]*\),.*/\1/' said.out; }
+check "one rank evaluates" run 0 "$zinf" eval --model llama.ram/model --data text.txt --seq-len 16 \
+    --device host --config shares.json
+says_loss >loss1
+check "two evaluate" run 0 "$zinf" eval --model llama.ram/model --data text.txt --seq-len 16 \
+    --device host --config shares.json --seats 2 --tensor-parallel 2
+says_loss | cmp - loss1
+verdict $? "with the same loss"
+
+# ---- checkpoints go from mesh to mesh ----
+
+check "four seats save" run 0 train llama saves --config shares.json --seats 4 --tensor-parallel 4 \
+    --save-every 2
+goes_on() { # output, options...
+    output=$1
+    shift
+    mkdir "$output" && cp -r saves/checkpoint-2 "$output/" || return
+    "$zinf" train --model llama --data text.txt --seq-len 16 --device host --seed 3 --steps 4 \
+        --progress none --config shares.json --resume="$output/checkpoint-2" --output "$output" "$@"
+}
+check "one goes on" run 0 goes_on on1
+check "to the same weights" cmp llama.ram/model/model.safetensors on1/model/model.safetensors
+check "two by two go on" run 0 goes_on on4 --seats 4 --tensor-parallel 2
+check "to the same weights" cmp llama.ram/model/model.safetensors on4/model/model.safetensors
+
+# ---- processes ----
+
+if [ -n "$no_mpi" ]; then
+    skip "processes of an MPI" "$no_mpi"
+else
+    mpi_train() { # processes, output, options...
+        processes=$1 output=$2
+        shift 2
+        ranks "$processes" "$zinf" train --model llama --init --data text.txt --seq-len 16 \
+            --device host --seed 3 --steps 4 --progress none --config shares.json \
+            --output "$output" "$@"
+    }
+    check "two processes share tensors" run 0 mpi_train 2 mpi2 --tensor-parallel 2
+    check "with the bits of one" same_result llama.ram mpi2
+    check "and two with two seats each" run 0 mpi_train 2 mpi4 --seats 2 --tensor-parallel 4
+    check "with the bits of one" same_result llama.ram mpi4
+fi
+
+# ---- DeepSpeed's configuration ----
+
+cat >autotp.json <<EOF
+{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+ "train_batch_size": "auto", "bf16": {"enabled": true},
+ "zero_optimization": {"stage": 1, "gather_16bit_weights_on_model_save": true},
+ "tensor_parallel": {"autotp_size": 4}}
+EOF
+check "AutoTP's configuration" run 0 train llama autotp --config autotp.json --seats 4 \
+    --micro-batch 2
+holds autotp/log.jsonl '"tokens": 32,'
+verdict $? "two samples a step, not eight"
+check "with one rank" fails train llama bad --config autotp.json --micro-batch 2
+check "names what is missing" complains "tensor_parallel.autotp_size is 4, and this run has 1 rank"
+check "three seats" fails train llama bad --config shares.json --seats 3 --tensor-parallel 3
+check "do not divide four parts" complains "zinf.tensor_parts 4 is no multiple"
+check "texts on the way" fails train llama bad --config shares.json --seats 2 --tensor-parallel 2 \
+    --sample-prompts a
+check "are refused" complains "--sample-prompts makes texts"
 
 # ---- going on, and what is not cut ----
 

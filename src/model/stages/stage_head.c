@@ -12,9 +12,26 @@
  */
 #include "model/stages/stage_head.h"
 
+#define LOGITS_ALIGN 64 /* of a shard's row, in elements */
+
 static bool is_cut(const struct zinf_frame *f)
 {
     return f->graph->shards.of;
+}
+
+/* Of a row of logits against a tile, or a shard of one. */
+static int64_t head_ld(const struct zinf_frame *f)
+{
+    const struct head_spec *s = f->stage->spec;
+    const int64_t of = is_cut(f) ? f->graph->shards.of : 1;
+    const uint64_t most = (uint64_t)((s->tile_rows + of - 1) / of);
+    return is_cut(f) ? (int64_t)zinf_align_up(most, LOGITS_ALIGN) : s->tile_rows;
+}
+
+/* A chunk's logits against a tile. */
+static uint64_t tile_elems(const struct zinf_frame *f, const struct head *h)
+{
+    return (uint64_t)(h->chunk_rows * h->ld) * (is_cut(f) ? f->graph->shards.n : 1);
 }
 
 static struct head make_head(struct zinf_frame *f)
@@ -32,7 +49,8 @@ static struct head make_head(struct zinf_frame *f)
         .d_dtype = device->rounds_operands ? f->compute->dtype : ZINF_DTYPE_F32,
         .scale = s->scale,
     };
-    h.d_ld = h.tile_rows * (int64_t)(sizeof(float) / zinf_dtype_bytes(h.d_dtype));
+    h.ld = head_ld(f);
+    h.d_ld = h.ld * (int64_t)(sizeof(float) / zinf_dtype_bytes(h.d_dtype));
     h.max = take(f, bytes);
     h.sum = take(f, bytes);
     h.target_logit = take(f, bytes);
@@ -42,7 +60,7 @@ static struct head make_head(struct zinf_frame *f)
         h.logit_sum = take(f, bytes);
     if (is_cut(f))
         head_take_shards(f, &h, take);
-    h.logits = frame_scratch(f, tiles * (uint64_t)(h.chunk_rows * s->tile_rows) * sizeof(float));
+    h.logits = frame_scratch(f, tiles * tile_elems(f, &h) * sizeof(float));
     head_take_units(f, &h, tiles);
     return h;
 }
@@ -73,8 +91,8 @@ static int each_part(struct zinf_frame *f, const struct head *h, const struct ch
 {
     int code = is_cut(f) ? 0 : act(f, h, k);
     for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
-        const struct chunk part = head_shard_chunk(f, k, i);
-        code = part.cols ? act(f, h, &part) : 0;
+        const struct chunk part = head_shard_chunk(h, k, i);
+        code = act(f, h, &part);
     }
     return code;
 }
@@ -106,15 +124,14 @@ static struct chunk chunk_at(const struct zinf_frame *f, const struct head *h, i
         .first = first,
         .count = left < h->chunk_rows ? left : h->chunk_rows,
         .unit = unit,
-        .logits = head_at(h->logits, (int64_t)tile * h->chunk_rows * h->tile_rows),
-        .cols = (int64_t)frame_unit(f, unit)->tensors[0].rows,
+        .logits = head_at(h->logits, (int64_t)(tile * tile_elems(f, h))),
     };
 }
 
 /* Start or finish, for all rows at once. */
 static int all_rows(struct zinf_frame *f, const struct head *h, enum frame_loss call)
 {
-    struct chunk all = {.count = frame_rows(f), .unit = f->stage->units.n, .cols = 1};
+    struct chunk all = {.count = frame_rows(f), .unit = f->stage->units.n};
     struct zinf_cross_entropy args = head_loss_args(f, h, &all);
     if (is_cut(f) && call == FRAME_LOSS_START)
         return head_start_shards(f, h);
@@ -181,13 +198,15 @@ static int whole(struct zinf_frame *f)
     return code ? code : all_rows(f, &h, FRAME_LOSS_FINISH);
 }
 
-/* Logits of rows for every id of a tile. */
+/* Logits of rows for every id of a tile, those of a shard behind those of the ones before. */
 static int row(struct zinf_frame *f)
 {
     const struct head_spec *s = f->stage->spec;
+    const uint32_t n = is_cut(f) ? f->graph->shards.n : 1;
     struct head h = {
         .hidden = f->graph->values[f->stage->in.at[0]].cols,
         .tile_rows = s->tile_rows,
+        .ld = s->tile_rows,
         .scale = s->scale,
     };
     struct chunk k = {
@@ -195,16 +214,18 @@ static int row(struct zinf_frame *f)
         .count = f->n_rows ? f->n_rows : 1,
         .unit = f->stage->units.n,
         .logits = f->out[0],
-        .cols = (int64_t)frame_unit(f, f->stage->units.n)->tensors[0].rows,
     };
+    int64_t cols = 0;
     head_take_units(f, &h, 1);
     int code = head_make_units(f, &h, 1);
-    if (!code)
+    for (; !code && k.shard < n; k.shard++) {
+        k.logits = shard_at(f, f->out[0], (uint64_t)cols * sizeof(float));
+        cols += (int64_t)head_table_of(f, &k)->rows;
         code = head_logits(f, &h, &k);
+    }
     if (code || s->softcap == 0)
         return code;
-    uint64_t n = (uint64_t)((k.count - 1) * s->tile_rows) + head_table_of(f, &k)->rows;
-    return frame_softcap(f, k.logits, s->softcap, n);
+    return frame_softcap(f, f->out[0], s->softcap, (uint64_t)((k.count - 1) * s->tile_rows + cols));
 }
 
 const struct zinf_stage_ops zinf_stage_head = {

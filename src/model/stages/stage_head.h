@@ -9,7 +9,8 @@
 
 /* What all tiles and chunks of a call share. */
 struct head {
-    int64_t chunk_rows, hidden, tile_rows;
+    int64_t chunk_rows, hidden;
+    int64_t ld; /* of logits: columns of the largest tile, or of the largest shard of one */
     enum zinf_dtype
         d_dtype; /* gradients of logits, in their place; d_ld elements from row to row */
     int64_t d_ld;
@@ -22,19 +23,19 @@ struct head {
         float *max, *sum, *target_logit, *logit_sum;
     } own;
     struct zinf_objective objective;
-    float *logits; /* [tiles at hand][chunk_rows][tile_rows] */
+    float *logits; /* [tiles at hand][shards][chunk_rows][ld] */
+    int64_t tile_rows;
     bool unit_rows;
     void *units; /* [tiles at hand][tile_rows][hidden]: the tables' rows, of norm 1 */
     float *rstd; /* [tiles at hand][tile_rows] */
 };
 
-/* One chunk of rows [first, first + count) against one tile, or the rows of a shard in it. */
+/* One chunk of rows [first, first + count) against one tile, or a shard of it. */
 struct chunk {
     int64_t first, count;
     uint32_t unit;
-    float *logits;      /* [count][tile_rows], from the first column on */
-    int64_t skip, cols; /* rows of the tile's tensor in front of those that it is against; these */
-    uint32_t shard;
+    float *logits;  /* [count][ld of the head] */
+    uint32_t shard; /* the tile's tensor; 0 where it is not cut */
 };
 
 /* An offset into an array that is not there while measuring. */
@@ -54,7 +55,7 @@ int head_table_gradient(struct zinf_frame *f, const struct head *h, const struct
 struct zinf_cross_entropy head_loss_args(const struct zinf_frame *f, const struct head *h,
                                          const struct chunk *k);
 /* out = beta out + the gradient at the head's input that the chunk's logits have, those of k's
- * columns, at rows [first, first + count). */
+ * columns. */
 int head_input_product(struct zinf_frame *f, const struct head *h, const struct chunk *k,
                        float *out, float beta);
 
@@ -62,8 +63,8 @@ int head_input_product(struct zinf_frame *f, const struct head *h, const struct 
 
 void head_take_shards(struct zinf_frame *f, struct head *h,
                       void *(*take)(struct zinf_frame *, uint64_t));
-/* The part of a whole tile's chunk that a shard has; cols may be 0. */
-struct chunk head_shard_chunk(const struct zinf_frame *f, const struct chunk *k, uint32_t shard);
+/* The part of a tile's chunk that is of a shard. */
+struct chunk head_shard_chunk(const struct head *h, const struct chunk *k, uint32_t shard);
 int head_start_shards(struct zinf_frame *f, const struct head *h);
 /* The statistics of a shard in place of those of all. */
 void head_use_own(const struct zinf_frame *f, const struct head *h, const struct chunk *k,

@@ -9,7 +9,7 @@ bool head_makes_loss(const struct zinf_frame *f)
 
 const struct zinf_tensor *head_table_of(const struct zinf_frame *f, const struct chunk *k)
 {
-    return &frame_unit(f, k->unit)->tensors[0];
+    return &frame_unit(f, k->unit)->tensors[k->shard];
 }
 
 struct zinf_cross_entropy head_loss_args(const struct zinf_frame *f, const struct head *h,
@@ -20,10 +20,10 @@ struct zinf_cross_entropy head_loss_args(const struct zinf_frame *f, const struc
     const bool weighed = f->pass == ZINF_PASS_BACKWARD && !head_makes_loss(f);
     return (struct zinf_cross_entropy){
         .rows = k->count,
-        .cols = k->cols,
-        .ld = h->tile_rows,
+        .cols = (int64_t)table->rows,
+        .ld = h->ld,
         .softcap = s->softcap,
-        .first = (int64_t)table->pieces[0].rows.file_first + k->skip,
+        .first = (int64_t)table->pieces[0].rows.file_first,
         .targets = (const int32_t *)f->in[1] + (f->queue ? k->first : 0),
         .logits = k->logits,
         .max = head_at(h->max, k->first),
@@ -40,12 +40,12 @@ struct zinf_cross_entropy head_loss_args(const struct zinf_frame *f, const struc
     };
 }
 
-/* The tile's rows that the chunk is against, as products take them. */
+/* The rows that the chunk is against, as products take them; those of norm 1 are not cut. */
 static const void *table_rows(const struct zinf_frame *f, const struct head *h,
                               const struct chunk *k)
 {
-    const uint64_t skipped = (uint64_t)(k->skip * h->hidden) * frame_width(f);
-    return shard_at(f, head_rows_of(f, h, k->unit - f->stage->units.n), skipped);
+    return h->unit_rows ? head_rows_of(f, h, k->unit - f->stage->units.n)
+                        : frame_weight(f, k->unit, (int)k->shard);
 }
 
 static const void *norm_row(const struct zinf_frame *f, const struct head *h, int64_t row)
@@ -66,7 +66,7 @@ int head_logits(struct zinf_frame *f, const struct head *h, const struct chunk *
 {
     struct zinf_matmul args = {
         .m = k->count,
-        .n = k->cols,
+        .n = (int64_t)head_table_of(f, k)->rows,
         .k = h->hidden,
         .a = norm_row(f, h, k->first),
         .b = table_rows(f, h, k),
@@ -79,7 +79,7 @@ int head_logits(struct zinf_frame *f, const struct head *h, const struct chunk *
         .trans_b = true,
         .lda = h->hidden,
         .ldb = h->hidden,
-        .ldc = h->tile_rows,
+        .ldc = h->ld,
         .few_rows = f->compute->decoding != NULL,
     };
     return frame_matmul(f, &args);
@@ -91,7 +91,7 @@ int head_input_product(struct zinf_frame *f, const struct head *h, const struct 
     const struct zinf_matmul args = {
         .m = k->count,
         .n = h->hidden,
-        .k = k->cols,
+        .k = (int64_t)head_table_of(f, k)->rows,
         .a = k->logits,
         .b = table_rows(f, h, k),
         .c = out,
@@ -109,14 +109,13 @@ int head_input_product(struct zinf_frame *f, const struct head *h, const struct 
 
 int head_table_gradient(struct zinf_frame *f, const struct head *h, const struct chunk *k)
 {
-    float *grad = frame_grad(f, k->unit, 0);
     struct zinf_matmul args = {
-        .m = k->cols,
+        .m = (int64_t)head_table_of(f, k)->rows,
         .n = h->hidden,
         .k = k->count,
         .a = k->logits,
         .b = norm_row(f, h, k->first),
-        .c = grad ? shard_at(f, grad, (uint64_t)(k->skip * h->hidden) * sizeof *grad) : NULL,
+        .c = frame_grad(f, k->unit, (int)k->shard),
         .a_dtype = h->d_dtype,
         .b_dtype = f->compute->dtype,
         .c_dtype = ZINF_DTYPE_F32,

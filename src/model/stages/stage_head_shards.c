@@ -17,20 +17,11 @@ void head_take_shards(struct zinf_frame *f, struct head *h,
         h->own.logit_sum = take(f, bytes);
 }
 
-struct chunk head_shard_chunk(const struct zinf_frame *f, const struct chunk *k, uint32_t shard)
+struct chunk head_shard_chunk(const struct head *h, const struct chunk *k, uint32_t shard)
 {
-    const struct head_spec *s = f->stage->spec;
-    const struct zinf_shards *cut = &f->graph->shards;
-    const int64_t number = k->unit - f->stage->units.n;
-    const int64_t tile = f->pass == ZINF_PASS_WHOLE ? number : f->visit;
-    const int64_t left = f->graph->vocab - tile * s->tile_rows;
-    const uint64_t rows = (uint64_t)(left < s->tile_rows ? left : s->tile_rows);
-    const uint64_t first = zinf_shard_row(cut, rows, cut->first + shard);
     struct chunk part = *k;
     part.shard = shard;
-    part.skip = (int64_t)(first - zinf_shards_begin(cut, rows));
-    part.cols = (int64_t)(zinf_shard_row(cut, rows, cut->first + shard + 1) - first);
-    part.logits = head_at(k->logits, part.skip);
+    part.logits = head_at(k->logits, shard * h->chunk_rows * h->ld);
     return part;
 }
 
@@ -52,7 +43,7 @@ void head_use_own(const struct zinf_frame *f, const struct head *h, const struct
  * that does. */
 int head_start_shards(struct zinf_frame *f, const struct head *h)
 {
-    struct chunk all = {.count = frame_rows(f), .unit = f->stage->units.n, .cols = 1};
+    struct chunk all = {.count = frame_rows(f), .unit = f->stage->units.n};
     struct zinf_cross_entropy args = head_loss_args(f, h, &all);
     int code = 0;
     for (; !code && all.shard < f->graph->shards.n; all.shard++) {
@@ -64,21 +55,34 @@ int head_start_shards(struct zinf_frame *f, const struct head *h)
                              (uint64_t)frame_rows(f) * f->graph->shards.n * sizeof(float));
 }
 
-/* Column `shard` of of_all [count][all shards] from an array of count numbers. */
-static int put_column(struct zinf_frame *f, const struct chunk *k, const float *from, float *of_all)
+/* What shards have found of a chunk's rows: log-sum-exps, targets' logits and, where labels are
+ * smoothed, sums of logits: [kinds][count] of each shard. */
+enum { LOG_SUM, TARGET_LOGIT, LOGIT_SUM };
+static uint64_t n_kinds(const struct head *h)
 {
-    const struct zinf_shards *cut = &f->graph->shards;
-    const struct zinf_heads args = {
-        .dtype = ZINF_DTYPE_F32,
-        .rows = k->count,
-        .n_heads = 1,
-        .cols = 1,
-        .x = from,
-        .x_ld = 1,
-        .y = head_at(of_all, cut->first + k->shard),
-        .y_ld = cut->of,
-    };
-    return frame_heads(f, &args);
+    return h->objective.smoothing > 0 ? 3 : 2;
+}
+
+/* of_all [count][all shards] of one kind. */
+static int put_columns(struct zinf_frame *f, const struct head *h, const struct chunk *k,
+                       const float *found, uint64_t kind, float *of_all)
+{
+    const uint32_t of = f->graph->shards.of;
+    int code = 0;
+    for (uint32_t shard = 0; !code && shard < of; shard++) {
+        const struct zinf_heads args = {
+            .dtype = ZINF_DTYPE_F32,
+            .rows = k->count,
+            .n_heads = 1,
+            .cols = 1,
+            .x = shard_at(f, found, (shard * n_kinds(h) + kind) * (uint64_t)k->count * 4),
+            .x_ld = 1,
+            .y = head_at(of_all, f->queue ? shard : 0),
+            .y_ld = of,
+        };
+        code = frame_heads(f, &args);
+    }
+    return code;
 }
 
 /* to[i] = the sum over shards of a row of of_all, in their order. */
@@ -98,17 +102,12 @@ static int add_columns(struct zinf_frame *f, const struct chunk *k, const float 
     return frame_heads(f, &args);
 }
 
-/* What a row's shards have found: [count][all shards] each. */
-struct found {
-    float *log_sum, *target_logit, *logit_sum;
-};
-
-/* The columns of one shard. */
-static int find_own(struct zinf_frame *f, const struct head *h, const struct chunk *k,
-                    const struct found *found)
+/* What one shard has. */
+static int find_own(struct zinf_frame *f, const struct head *h, const struct chunk *k, float *found)
 {
     const uint64_t mark = frame_mark(f), bytes = (uint64_t)k->count * sizeof(float);
-    float *none = frame_scratch(f, bytes), *log_sum = frame_scratch(f, bytes);
+    const uint64_t at = (f->graph->shards.first + k->shard) * n_kinds(h);
+    float *none = frame_scratch(f, bytes);
     const struct zinf_cross_entropy args = {
         .rows = k->count,
         .cols = 1,
@@ -117,24 +116,24 @@ static int find_own(struct zinf_frame *f, const struct head *h, const struct chu
         .max = own_at(f, h->own.max, k),
         .sum = own_at(f, h->own.sum, k),
         .target_logit = none,
-        .loss = log_sum,
+        .loss = shard_at(f, found, (at + LOG_SUM) * bytes),
     };
     int code = frame_zero(f, none, bytes);
     if (!code)
         code = frame_loss(f, FRAME_LOSS_FINISH, &args);
     if (!code)
-        code = put_column(f, k, log_sum, found->log_sum);
-    if (!code)
-        code = put_column(f, k, own_at(f, h->own.target_logit, k), found->target_logit);
-    if (!code && h->objective.smoothing > 0)
-        code = put_column(f, k, own_at(f, h->own.logit_sum, k), found->logit_sum);
+        code = frame_copy(f, shard_at(f, found, (at + TARGET_LOGIT) * bytes),
+                          own_at(f, h->own.target_logit, k), bytes);
+    if (!code && n_kinds(h) > LOGIT_SUM)
+        code = frame_copy(f, shard_at(f, found, (at + LOGIT_SUM) * bytes),
+                          own_at(f, h->own.logit_sum, k), bytes);
     frame_release(f, mark);
     return code;
 }
 
 /* Maximum and sum of all: log-sum-exps as the logits of one tile, in which no target is. */
 static int join_sums(struct zinf_frame *f, const struct head *h, const struct chunk *k,
-                     const struct found *found)
+                     float *log_sums)
 {
     const struct zinf_cross_entropy args = {
         .rows = k->count,
@@ -142,7 +141,7 @@ static int join_sums(struct zinf_frame *f, const struct head *h, const struct ch
         .ld = f->graph->shards.of,
         .first = f->graph->vocab,
         .targets = (const int32_t *)f->in[1] + (f->queue ? k->first : 0),
-        .logits = found->log_sum,
+        .logits = log_sums,
         .max = head_at(h->max, k->first),
         .sum = head_at(h->sum, k->first),
         .target_logit = head_at(h->target_logit, k->first),
@@ -153,22 +152,28 @@ static int join_sums(struct zinf_frame *f, const struct head *h, const struct ch
 
 int head_join_shards(struct zinf_frame *f, const struct head *h, const struct chunk *k)
 {
-    const uint64_t mark = frame_mark(f);
-    const uint64_t bytes = (uint64_t)k->count * f->graph->shards.of * sizeof(float);
-    const bool smooth = h->objective.smoothing > 0;
-    const struct found found = {.log_sum = frame_scratch(f, bytes),
-                                .target_logit = frame_scratch(f, bytes),
-                                .logit_sum = smooth ? frame_scratch(f, bytes) : NULL};
+    const struct zinf_shards *cut = &f->graph->shards;
+    const uint64_t mark = frame_mark(f), bytes = (uint64_t)k->count * sizeof(float);
+    float *found = frame_scratch(f, cut->of * n_kinds(h) * bytes);
+    float *of_all = frame_scratch(f, cut->of * bytes);
     struct chunk part = *k;
     int code = 0;
-    for (part.shard = 0; !code && part.shard < f->graph->shards.n; part.shard++)
-        code = find_own(f, h, &part, &found);
+    for (part.shard = 0; !code && part.shard < cut->n; part.shard++)
+        code = find_own(f, h, &part, found);
     if (!code)
-        code = join_sums(f, h, k, &found);
+        code = shard_gather(f, found, cut->n * n_kinds(h) * bytes);
     if (!code)
-        code = add_columns(f, k, found.target_logit, head_at(h->target_logit, k->first));
-    if (!code && smooth)
-        code = add_columns(f, k, found.logit_sum, head_at(h->logit_sum, k->first));
+        code = put_columns(f, h, k, found, LOG_SUM, of_all);
+    if (!code)
+        code = join_sums(f, h, k, of_all);
+    if (!code)
+        code = put_columns(f, h, k, found, TARGET_LOGIT, of_all);
+    if (!code)
+        code = add_columns(f, k, of_all, head_at(h->target_logit, k->first));
+    if (!code && n_kinds(h) > LOGIT_SUM)
+        code = put_columns(f, h, k, found, LOGIT_SUM, of_all);
+    if (!code && n_kinds(h) > LOGIT_SUM)
+        code = add_columns(f, k, of_all, head_at(h->logit_sum, k->first));
     frame_release(f, mark);
     return code;
 }
@@ -183,9 +188,7 @@ struct input_call {
 static int make_input(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
 {
     const struct input_call *c = call;
-    const struct chunk part = head_shard_chunk(f, c->k, shard);
-    if (!part.cols)
-        return frame_zero(f, out, (uint64_t)(part.count * c->h->hidden) * sizeof *out);
+    const struct chunk part = head_shard_chunk(c->h, c->k, shard);
     return head_input_product(f, c->h, &part, out, 0);
 }
 

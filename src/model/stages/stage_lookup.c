@@ -4,7 +4,7 @@
  * order of tiles does not matter to the result. The last visit adds the noise, if there is any, and
  * applies the dropout; in backward the first one does that, and noise has no part in it.
  */
-#include "model/stages/stages.h"
+#include "model/shards.h"
 
 #include <math.h>
 
@@ -23,10 +23,10 @@ static float rounded(const struct zinf_frame *f, float scale)
     return f->compute->dtype == ZINF_DTYPE_F16 ? zinf_f16_to_f32(zinf_f16_from_f32(scale)) : scale;
 }
 
-static struct zinf_embedding lookup_args(const struct zinf_frame *f)
+static struct zinf_embedding lookup_args(const struct zinf_frame *f, uint32_t tensor)
 {
     const struct lookup_spec *s = f->stage->spec;
-    const struct zinf_tensor *rows = &frame_unit(f, 0)->tensors[0];
+    const struct zinf_tensor *rows = &frame_unit(f, 0)->tensors[tensor];
     const uint32_t table = table_number(f);
     return (struct zinf_embedding){
         .dtype = f->compute->dtype,
@@ -73,12 +73,45 @@ static int add_noise(struct zinf_frame *f)
     return f->compute->train && args.magnitude > 0 ? frame_noise(f, &args) : 0;
 }
 
+/* Of a table of tokens that is cut, rows that other ranks have are zero, and theirs are added: a
+ * row has one that is not zero. */
+static int look_up_shards(struct zinf_frame *f)
+{
+    const struct lookup_spec *s = f->stage->spec;
+    const uint64_t elems = (uint64_t)(frame_rows(f) * f->graph->values[f->stage->out.at[0]].cols);
+    const uint64_t mark = frame_mark(f);
+    const enum zinf_dtype dtype = f->compute->dtype;
+    float *sum = frame_scratch(f, dtype == ZINF_DTYPE_F32 ? 0 : elems * sizeof *sum);
+    if (f->graph->shards.n == f->graph->shards.of || f->visit + 1 != s->n_tiles)
+        return 0;
+    if (dtype == ZINF_DTYPE_F32)
+        return shard_sum_ranks(f, f->out[0], elems);
+    int code = frame_convert(f, sum, ZINF_DTYPE_F32, f->out[0], dtype, elems);
+    if (!code)
+        code = shard_sum_ranks(f, sum, elems);
+    if (!code)
+        code = frame_convert(f, f->out[0], dtype, sum, ZINF_DTYPE_F32, elems);
+    frame_release(f, mark);
+    return code;
+}
+
+static int look_up(struct zinf_frame *f)
+{
+    const uint64_t elems = (uint64_t)(frame_rows(f) * f->graph->values[f->stage->out.at[0]].cols);
+    const struct zinf_shards *c = &f->graph->shards;
+    int code = c->n < c->of && !f->visit ? frame_zero(f, f->out[0], elems * frame_width(f)) : 0;
+    for (uint32_t i = 0; !code && i < frame_unit(f, 0)->n_tensors; i++) {
+        struct zinf_embedding args = lookup_args(f, i);
+        args.table = (const char *)frame_weight(f, 0, (int)i) + skipped(f, &args) * frame_width(f);
+        args.x = f->out[0];
+        code = frame_embedding(f, &args);
+    }
+    return code || !c->of ? code : look_up_shards(f);
+}
+
 static int forward(struct zinf_frame *f)
 {
-    struct zinf_embedding args = lookup_args(f);
-    args.table = (const char *)frame_weight(f, 0, 0) + skipped(f, &args) * frame_width(f);
-    args.x = f->out[0];
-    int code = frame_embedding(f, &args);
+    int code = look_up(f);
     if (code || f->visit + 1 < f->n_visits)
         return code;
     code = add_noise(f);
@@ -109,15 +142,17 @@ static int add_gradients(struct zinf_frame *f, const struct zinf_embedding *args
 
 static int backward(struct zinf_frame *f)
 {
-    struct zinf_embedding args = lookup_args(f);
     int code = f->visit ? 0 : mask(f, f->d_out[0]);
-    args.dx = f->d_out[0];
-    args.d_table = frame_grad(f, 0, 0);
-    if (code || !args.d_table)
+    if (code || !frame_grad(f, 0, 0))
         return code;
-    args.d_table += skipped(f, &args);
     code = f->grads_add ? 0 : frame_zero_grads(f, 0);
-    return code ? code : add_gradients(f, &args);
+    for (uint32_t i = 0; !code && i < frame_unit(f, 0)->n_tensors; i++) {
+        struct zinf_embedding args = lookup_args(f, i);
+        args.dx = f->d_out[0];
+        args.d_table = frame_grad(f, 0, (int)i) + skipped(f, &args);
+        code = add_gradients(f, &args);
+    }
+    return code;
 }
 
 const struct zinf_stage_ops zinf_stage_lookup = {

@@ -65,6 +65,12 @@ static struct kept keep(struct zinf_frame *f, const struct block_spec *s)
     return kept;
 }
 
+/* Of a shard, or a group; -1: there is none. */
+static int shard_tensor(int first, uint32_t number)
+{
+    return first < 0 ? -1 : first + (int)number;
+}
+
 /* A call, for the parts of its sums. */
 struct call {
     const struct block_spec *s;
@@ -78,7 +84,8 @@ static struct shard_product query(const struct call *c, const struct attention_s
                                   uint32_t shard)
 {
     const int64_t rows = part->n_heads * part->head_dim;
-    return (struct shard_product){c->s->attention.qkv_w, c->s->attention.qkv_b, shard * rows, rows,
+    return (struct shard_product){shard_tensor(c->s->attention.qkv_w, shard),
+                                  shard_tensor(c->s->attention.qkv_b, shard), rows,
                                   rows + 2 * part->n_kv_heads * part->head_dim};
 }
 
@@ -91,34 +98,35 @@ static struct shard_product key_value(const struct zinf_frame *f, const struct c
     const struct shard_groups groups = shard_groups_of(cut, c->s->attention.n_kv_heads);
     const int64_t queries = part->n_heads * part->head_dim;
     const int64_t rows = 2 * part->n_kv_heads * part->head_dim;
-    const int64_t group = (cut->first + shard) / groups.shards - groups.first;
+    const uint32_t group = (cut->first + shard) / groups.shards - groups.first;
     *at = (uint64_t)queries * frame_width(f);
-    return (struct shard_product){c->s->attention.kv_w, c->s->attention.kv_b, group * rows, rows,
-                                  queries + rows};
+    return (struct shard_product){shard_tensor(c->s->attention.kv_w, group),
+                                  shard_tensor(c->s->attention.kv_b, group), rows, queries + rows};
 }
 
-/* bias 0: the sum's first part has it. */
+/* The sum's first part has the bias. */
 static struct shard_product project(const struct zinf_frame *f, const struct call *c,
                                     const struct attention_spec *part, uint32_t shard)
 {
     const int64_t rows = part->n_heads * part->head_dim;
     const bool first = !(f->graph->shards.first + shard);
-    return (struct shard_product){c->s->attention.proj_w, first ? c->s->attention.proj_b : -1,
-                                  shard * rows, rows, rows};
+    return (struct shard_product){shard_tensor(c->s->attention.proj_w, shard),
+                                  first ? c->s->attention.proj_b : -1, rows, rows};
 }
 
 static struct shard_product up(const struct call *c, const struct mlp_spec *part, uint32_t shard)
 {
     const int64_t rows = part->gated ? 2 * part->ffn : part->ffn;
-    return (struct shard_product){c->s->mlp.up_w, c->s->mlp.up_b, shard * rows, rows, rows};
+    return (struct shard_product){shard_tensor(c->s->mlp.up_w, shard),
+                                  shard_tensor(c->s->mlp.up_b, shard), rows, rows};
 }
 
 static struct shard_product down(const struct zinf_frame *f, const struct call *c,
                                  const struct mlp_spec *part, uint32_t shard)
 {
     const bool first = !(f->graph->shards.first + shard);
-    return (struct shard_product){c->s->mlp.down_w, first ? c->s->mlp.down_b : -1,
-                                  shard * part->ffn, part->ffn, part->ffn};
+    return (struct shard_product){shard_tensor(c->s->mlp.down_w, shard),
+                                  first ? c->s->mlp.down_b : -1, part->ffn, part->ffn};
 }
 
 /* ---- forward ---- */
@@ -267,13 +275,11 @@ static int up_weight(struct zinf_frame *f, const struct call *c, uint32_t shard,
 {
     const struct mlp_spec part = mlp_of(f, c->s);
     const struct shard_product p = up(c, &part, shard);
-    const uint64_t cols = (uint64_t)c->s->mlp.hidden, first = (uint64_t)p.first;
     float *dw = frame_grad(f, 0, p.weight), *db = frame_grad(f, 0, p.bias);
     const void *dy = c->gradients[shard];
-    int code = dw ? shard_columns_weight(f, &p, dy, rows, shard_at(f, dw, first * cols * 4)) : 0;
+    int code = dw ? shard_columns_weight(f, &p, dy, rows, dw) : 0;
     if (!code && db)
-        code = frame_column_sum(f, shard_at(f, db, first * 4), dy, f->compute->dtype, frame_rows(f),
-                                p.rows);
+        code = frame_column_sum(f, db, dy, f->compute->dtype, frame_rows(f), p.rows);
     return code;
 }
 
@@ -378,7 +384,7 @@ static int make_biases(struct zinf_frame *f, const void *call, uint32_t shard, f
     int code =
         frame_column_sum(f, sums, k->c->gradients[shard], f->compute->dtype, frame_rows(f), q.ld);
     if (!code)
-        code = frame_copy(f, shard_at(f, db, (uint64_t)q.first * sizeof *db), sums, queries);
+        code = frame_copy(f, db, sums, queries);
     if (!code)
         code = frame_copy(f, out, shard_at(f, sums, queries), all - queries);
     frame_release(f, mark);
@@ -390,10 +396,8 @@ static int query_weight(struct zinf_frame *f, const struct call *c, uint32_t sha
 {
     const struct attention_spec part = attention_of(f, c->s, shard);
     const struct shard_product q = query(c, &part, shard);
-    const uint64_t first = (uint64_t)(q.first * c->s->attention.hidden);
     float *dw = frame_grad(f, 0, q.weight);
-    return dw ? shard_columns_weight(f, &q, c->gradients[shard], rows, shard_at(f, dw, first * 4))
-              : 0;
+    return dw ? shard_columns_weight(f, &q, c->gradients[shard], rows, dw) : 0;
 }
 
 /* Of the group's keys and values, over the shards that share them. */
@@ -402,18 +406,13 @@ static int key_gradients(struct zinf_frame *f, const struct key_call *k, uint32_
     const struct attention_spec *s = &k->c->s->attention;
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, s->n_kv_heads);
     const uint64_t rows = (uint64_t)(2 * groups.heads * s->head_dim);
-    const uint64_t hidden = (uint64_t)s->hidden;
     const uint32_t n = f->graph->shards.n / groups.n;
-    const struct shard_sum weight = {make_key_weight, k, rows * hidden};
+    const struct shard_sum weight = {make_key_weight, k, rows * (uint64_t)s->hidden};
     const struct shard_sum bias = {make_biases, k, rows};
-    float *dw = frame_grad(f, 0, s->kv_w), *db = frame_grad(f, 0, s->kv_b);
-    int code = 0;
-    if (dw)
-        code = shard_sum_some(f, &weight, group * n, n,
-                              shard_at(f, dw, group * rows * hidden * sizeof *dw));
-    if (!code && db)
-        code = shard_sum_some(f, &bias, group * n, n, shard_at(f, db, group * rows * sizeof *db));
-    return code;
+    float *dw = frame_grad(f, 0, shard_tensor(s->kv_w, group));
+    float *db = frame_grad(f, 0, shard_tensor(s->kv_b, group));
+    int code = dw ? shard_sum_shared(f, &weight, group * n, n, dw) : 0;
+    return code || !db ? code : shard_sum_shared(f, &bias, group * n, n, db);
 }
 
 static int backward_attention(struct zinf_frame *f, const struct call *call, void *d_x)

@@ -345,6 +345,21 @@ static int end(struct run *run, int code)
     return code;
 }
 
+/* Whoever makes texts has whole tensors. */
+static int check_texts(const struct zinf_run_options *o)
+{
+    const long long ranks = o->trainer.config->mesh[ZINF_TENSOR];
+    const char *what = o->prompts  ? "--sample-prompts makes texts"
+                       : o->scores ? "--metric makes texts or compares labels"
+                                   : NULL;
+    return ranks > 1 && what
+               ? zinf_fail(-ENOTSUP,
+                           "zinf.mesh.tensor is %lld, and %s, which ranks that share tensors "
+                           "cannot do yet: leave that out, or set it to 1",
+                           ranks, what)
+               : 0;
+}
+
 int run_rank(const struct zinf_run_options *options)
 {
     struct run run = {.options = options,
@@ -352,6 +367,8 @@ int run_rank(const struct zinf_run_options *options)
                       .net = options->trainer.net,
                       .lock_fd = -1};
     int code = run_compare_ranks(&run);
+    if (!code)
+        code = check_texts(options);
     if (!code)
         code = run_make_references(options);
     if (!code)

@@ -35,6 +35,7 @@ struct checkpoint_background {
 bool checkpoint_background_possible(const struct zinf_trainer *t)
 {
     bool possible = !t->setup.mesh.all || t->setup.options.save_net;
+    possible = possible && !tensor_axis(&t->setup)->net;
     for (uint32_t u = 0; u < t->setup.n_units; u++)
         possible = possible && t->plan.ways[u].eager && t->plan.homes[u].generations == 2;
     return possible && t->plan.at.h_background;

@@ -187,9 +187,9 @@ int checkpoint_check_config(const struct checkpoint *c, const char *folder,
 static int compare_tensors(const struct zinf_model *a, const struct zinf_model *b, bool *same)
 {
     struct zinf_file_map *x = NULL, *y = NULL;
-    int code = zinf_file_map_create(&x, zinf_model_graph(a));
+    int code = zinf_file_map_create(&x, zinf_model_whole(a));
     if (!code)
-        code = zinf_file_map_create(&y, zinf_model_graph(b));
+        code = zinf_file_map_create(&y, zinf_model_whole(b));
     *same = !code && x->n_tensors == y->n_tensors;
     for (uint32_t i = 0; *same && i < x->n_tensors; i++) {
         const struct zinf_file_tensor *t = &x->tensors[i], *u = &y->tensors[i];

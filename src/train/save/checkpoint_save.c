@@ -56,14 +56,17 @@ static int write_part(const struct source *s, struct checkpoint *c, const char *
         checkpoint_part_name(c, part, name);
     char *path = zinf_path_join(folder, name);
     struct zinf_tensors_writer_options options = {.path = path, .single_file = !model};
-    int code = path ? zinf_tensors_writer_create(&writer, &options) : -ENOMEM;
+    const bool writes = !tensor_axis(s->setup)->rank;
+    int code = path ? 0 : -ENOMEM;
+    if (!code && writes)
+        code = zinf_tensors_writer_create(&writer, &options);
     if (!code)
         code = part > PART_MASTER && s->setup->grain == GRAIN_TENSORS
                    ? transfer_stream_factors(s, part, writer)
                : part > PART_MASTER && part == setup_kept_part(s->setup)
                    ? transfer_stream_kept(s, writer)
                    : transfer_stream(s, part, model ? c->dtype : ZINF_DTYPE_F32, writer);
-    if (!code)
+    if (!code && writes)
         code = checkpoint_add_written(c, beside ? "" : CHECKPOINT_OPTIMIZER, writer);
     zinf_tensors_writer_destroy(writer);
     free(path);

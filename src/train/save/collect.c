@@ -20,38 +20,54 @@ struct wanted {
 
 bool collect_is_first(const struct source *s)
 {
+    return collect_streams(s) && !tensor_axis(s->setup)->rank;
+}
+
+bool collect_streams(const struct source *s)
+{
     return !s->net || data_axis(s->setup)->rank == 0;
 }
 
 /* ---- what all say ---- */
 
-static int say(const struct source *s, struct wanted *own, struct wanted *all)
+static int say_on(struct zinf_net *net, struct wanted *own, struct wanted *all)
 {
-    struct zinf_net *net = s->net;
-    uint32_t world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
+    const struct zinf_net_place at = zinf_net_place(net);
     if (own->code)
         snprintf(own->sentence, sizeof own->sentence, "%s", zinf_error());
     int code = zinf_net_gather(net, own, all, sizeof *own);
     if (code || own->code)
         return code ? code : zinf_fail(own->code, "%s", own->sentence);
-    for (uint32_t r = 0; r < world; r++)
-        if (r != rank && all[r].code)
+    for (uint32_t r = 0; r < at.world; r++)
+        if (r != at.rank && all[r].code)
             return zinf_fail(all[r].code, "rank %u: %.*s", r, (int)sizeof own->sentence,
                              all[r].sentence);
     return 0;
 }
 
-int collect_agree(const struct source *s, int code)
+static int say(const struct source *s, struct wanted *own, struct wanted *all)
+{
+    return say_on(s->net, own, all);
+}
+
+static int agree_on(struct zinf_net *net, int code)
 {
     struct wanted own = {.code = code}, *all;
-    if (!s->net)
+    if (!net)
         return code;
-    all = calloc(data_axis(s->setup)->world, sizeof *all);
+    all = calloc(zinf_net_place(net).world, sizeof *all);
     if (!all) /* the others would wait */
-        zinf_net_tell(s->net, "no memory for what ranks say");
-    code = all ? say(s, &own, all) : zinf_fail(-ENOMEM, "no memory for what ranks say");
+        zinf_net_tell(net, "no memory for what ranks say");
+    code = all ? say_on(net, &own, all) : zinf_fail(-ENOMEM, "no memory for what ranks say");
     free(all);
     return code;
+}
+
+/* A failure goes along one axis, then, known to all of that, along the other. */
+int collect_agree(const struct source *s, int code)
+{
+    code = agree_on(s->net, code);
+    return agree_on(tensor_axis(s->setup)->net, code);
 }
 
 /* ---- slices ---- */

@@ -92,10 +92,18 @@ static uint64_t given_bytes(const struct setup *s)
     return data_axis(s)->net ? s->layout.max_unit_elems * sizeof(float) : 0;
 }
 
+/* A unit of all shards. */
+static uint64_t whole_bytes(const struct setup *s)
+{
+    return tensor_axis(s)->net
+               ? zinf_align_up(s->max_whole_elems, ZINF_LAYOUT_ALIGN) * sizeof(float)
+               : 0;
+}
+
 uint64_t source_memory_bytes(const struct setup *s)
 {
     return (unit_elems(s) + scratch_elems(s)) * sizeof(float) + packed_bytes(s) +
-           quantized_sizes(s).image + given_bytes(s);
+           quantized_sizes(s).image + given_bytes(s) + whole_bytes(s);
 }
 
 static uint64_t slot_bytes(const struct setup *s)
@@ -122,7 +130,8 @@ struct region source_region(const struct source *s)
     r.packed = (char *)(r.scratch + r.scratch_elems);
     r.image = r.packed + packed_bytes(s->setup);
     r.given = r.image + quantized_sizes(s->setup).image;
-    r.slot = r.given + given_bytes(s->setup);
+    r.whole = (float *)(void *)(r.given + given_bytes(s->setup));
+    r.slot = (char *)r.whole + whole_bytes(s->setup);
     r.unpacked = r.slot + slot_bytes(s->setup);
     r.param = r.unpacked + setup_packed_bytes(s->setup, ZINF_PACKABLE_STATE);
     return r;
@@ -242,7 +251,8 @@ bool transfer_has(const struct setup *s, const struct zinf_file_tensor *tensor, 
     bool has = part == PART_PARAM;
     for (uint32_t p = 0; p < tensor->n_parts; p++) {
         const struct zinf_file_part *of = &tensor->parts[p];
-        uint32_t number = (uint32_t)(of->tensor - s->graph->units[of->unit].tensors);
+        uint32_t number = (uint32_t)(of->tensor - s->whole->units[of->unit].tensors);
+        number = tensor_axis(s)->world > 1 ? 0 : number; /* all have one optimizer then */
         has |= unit_trains(s, of->unit) &&
                part <= (int)setup_optimizer_of(s, of->unit, number)->rule->n_moments;
     }

@@ -18,6 +18,7 @@ struct region {
     char *slot, *unpacked, *param; /* of a sub-group that drives have packed: as it is there, its
                                     * state, its parameters */
     char *given;                   /* where there are other ranks: a slice for each */
+    float *whole;                  /* where ranks share tensors: a unit of all of them */
     uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
 struct region source_region(const struct source *s);
@@ -82,7 +83,8 @@ const struct zinf_file_tensor *transfer_quantized_of(const struct zinf_model *mo
                                                      const struct zinf_file_map *map,
                                                      const char *bare);
 
-/* transfer_save.c: declares, begins, streams and finishes: every tensor of the model under its name
+/* transfer_save.c: declares, begins, streams and finishes (writer NULL: gives another rank, which
+ * does, what it shares): every tensor of the model under its name
  * in the file. What is not PART_PARAM leaves out tensors that are not trained, a moment those whose
  * optimizer has none; of those that are
  * trained in part, the rest is zero, or the parameter where it is PART_MASTER. Of a rank among
@@ -114,6 +116,12 @@ int collect_end(struct source *s, int code);
 /* Outside of begin and end: 0, or the first failure of any rank. */
 int collect_agree(const struct source *s, int code);
 bool collect_is_first(const struct source *s);
+/* Whether this rank goes through the tensors of a file that the first one writes: it, and those
+ * that share tensors with it. */
+bool collect_streams(const struct source *s);
+
+/* whole_unit.c: the unit of all ranks that share tensors, together, from that of this one. */
+int whole_unit(const struct source *s, uint32_t unit, const float *own, float *whole);
 
 /* transfer_factors.c: moment 1 or 2 of factored moments, which has its own shapes. */
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);

@@ -14,9 +14,9 @@ struct kept {
 
 static struct kept kept_of(const struct setup *s, const struct zinf_file_part *part)
 {
-    const struct zinf_unit *unit = &s->graph->units[part->unit];
+    const struct zinf_unit *unit = &s->whole->units[part->unit];
     struct kept k = {.unit = part->unit,
-                     .tensor = (uint32_t)(part->tensor - unit->tensors),
+                     .tensor = tensor_axis(s)->net ? 0 : (uint32_t)(part->tensor - unit->tensors),
                      .piece = (uint32_t)(part->piece - part->tensor->pieces)};
     const struct optimizer *of = setup_optimizer_of(s, k.unit, k.tensor);
     if (unit_trains(s, k.unit) && of->rule->matrix_floats)

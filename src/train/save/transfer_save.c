@@ -65,8 +65,11 @@ static int give_unit(void *context, uint32_t unit, const float **flat)
     int code = 0;
     if (s->unit != (int64_t)unit)
         code = read_part(s->source, unit, s->part, &s->region);
+    const bool shared = tensor_axis(s->source->setup)->net;
+    if (!code && shared && s->unit != (int64_t)unit)
+        code = whole_unit(s->source, unit, s->region.unit, s->region.whole);
     s->unit = code ? -1 : (int64_t)unit;
-    *flat = s->region.unit;
+    *flat = shared ? s->region.whole : s->region.unit;
     return code;
 }
 
@@ -75,6 +78,8 @@ static int write_values(void *context, const float *values, uint64_t n)
     const struct stream *s = context;
     uint64_t width = zinf_dtype_bytes(s->dtype), most = s->region.unit_elems;
     int code = 0;
+    if (!s->writer)
+        return 0;
     if (s->dtype == ZINF_DTYPE_F32)
         return zinf_tensors_writer_append(s->writer, values, n * width);
     for (uint64_t at = 0; !code && at < n; at += most) {
@@ -97,12 +102,12 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
     };
     const struct zinf_file_map *files = s->setup->files;
     int code = 0;
-    for (uint32_t i = 0; !code && i < 2 * files->n_tensors; i++) {
+    for (uint32_t i = 0; !code && writer && i < 2 * files->n_tensors; i++) {
         const struct zinf_file_tensor *t = transfer_ordered(files, i);
         if (t && transfer_has(s->setup, t, part))
             code = transfer_declare(writer, t, s->prefix, dtype);
     }
-    if (!code)
+    if (!code && writer)
         code = zinf_tensors_writer_begin(writer);
     for (uint32_t i = 0; !code && i < 2 * files->n_tensors; i++) {
         const struct zinf_file_tensor *t = transfer_ordered(files, i);
@@ -110,7 +115,11 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
         if (t && transfer_has(s->setup, t, part))
             code = zinf_file_tensor_stream(t, &stream);
     }
-    return code ? code : zinf_tensors_writer_finish(writer);
+    if (!code && writer)
+        code = zinf_tensors_writer_finish(writer);
+    if (code && tensor_axis(s->setup)->net) /* the others wait for its part of the next tensor */
+        zinf_net_tell(s->setup->mesh.all, zinf_error());
+    return code;
 }
 
 /* ---- a trainer's ---- */
@@ -126,7 +135,7 @@ static int save(const struct zinf_trainer *t, const struct zinf_tensors_writer_o
     int code = collect_begin(&source, &collect);
     if (!code && first)
         code = zinf_tensors_writer_create(&writer, options);
-    if (!code && first)
+    if (!code && collect_streams(&source))
         code = transfer_stream(&source, part, dtype, writer);
     if (!code && first && written)
         code = checkpoint_add_written(written, "", writer);

@@ -174,7 +174,7 @@ int zinf_weights_compare(const struct zinf_model *model, const struct zinf_tenso
                          void *arg)
 {
     struct zinf_file_map *map = NULL;
-    int code = zinf_file_map_create(&map, zinf_model_graph(model));
+    int code = zinf_file_map_create(&map, zinf_model_whole(model));
     if (code)
         return code;
     const struct comparison c = {model, file, map, see, arg};

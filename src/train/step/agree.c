@@ -44,7 +44,8 @@ int agree_step(struct zinf_trainer *t)
     struct step_sums *sums = &t->sums;
     for (int lane = 0; lane < ZINF_LANES; lane++)
         exact_add_sum(&n.squares, &sums->squares[lane]);
-    add_losses(t, &n);
+    if (!tensor_axis(&t->setup)->rank) /* those that share tensors have the same */
+        add_losses(t, &n);
     int code = t->setup.mesh.all ? zinf_net_add(t->setup.mesh.all, (int64_t *)(void *)&n,
                                                 sizeof n / sizeof(int64_t))
                                  : 0;
@@ -69,6 +70,13 @@ int agree_rates(struct zinf_trainer *t)
                : 0;
 }
 
+static uint64_t stage_sum(const struct zinf_op *op, uint64_t sum)
+{
+    const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->stage, (uint64_t)op->micro,
+                                (uint64_t)op->visit};
+    return XXH3_64bits(numbers, sizeof numbers);
+}
+
 /* A program's collectives along an axis, in the order of their lane. */
 static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, uint64_t sum)
 {
@@ -77,6 +85,9 @@ static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, u
         const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes};
         if (op->lane == ZINF_LANE_NET && op->axis == axis)
             sum = XXH3_64bits(numbers, sizeof numbers);
+        if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR &&
+            op->kind >= OP_STAGES) /* stages meet there */
+            sum = stage_sum(op, sum);
     }
     return sum;
 }

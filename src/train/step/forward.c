@@ -88,6 +88,11 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
+    if (tensor_axis(&t->setup)->net)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.mesh.tensor is %u: texts are made by ranks that have "
+                         "whole tensors; set it to 1 for that",
+                         tensor_axis(&t->setup)->world);
     batch.seq_len = n;
     int code = begin(t, &batch, 1);
     if (code)

@@ -75,6 +75,18 @@ static int run_squares(struct zinf_trainer *t, const struct zinf_op *op)
                                              op->bytes / sizeof(float));
 }
 
+/* Whether another rank counts the tensor that has this element of the slice; a block is of one. */
+static bool is_counted_elsewhere(const struct zinf_trainer *t, const struct zinf_op *op,
+                                 uint64_t element)
+{
+    const struct zinf_unit *unit = &t->setup.graph->units[op->unit];
+    const uint64_t at = t->setup.layout.units[op->unit].slice_first + element;
+    for (uint32_t i = 0; t->setup.graph->shards.of && i < unit->n_tensors; i++)
+        if (at >= unit->tensors[i].offset && at < unit->tensors[i].offset + unit->tensors[i].elems)
+            return unit->tensors[i].counted_elsewhere;
+    return false;
+}
+
 /* Block by block, without rounding between them. */
 static void add_squares(struct zinf_trainer *t, const struct zinf_op *op,
                         const struct zinf_layout_group *group)
@@ -83,9 +95,10 @@ static void add_squares(struct zinf_trainer *t, const struct zinf_op *op,
     const float *grad = (const float *)at(op, 0) + group->first;
     const double *parts = (const double *)at(op, 0) + group->first / ZINF_SUM_BLOCK;
     for (uint64_t i = 0; i < group->n / ZINF_SUM_BLOCK; i++)
-        exact_add(sum, op->arg ? parts[i]
-                               : zinf_optim_sum_squares(grad + i * ZINF_SUM_BLOCK, ZINF_DTYPE_F32,
-                                                        ZINF_SUM_BLOCK, 1));
+        if (!is_counted_elsewhere(t, op, group->first + i * ZINF_SUM_BLOCK))
+            exact_add(sum, op->arg ? parts[i]
+                                   : zinf_optim_sum_squares(grad + i * ZINF_SUM_BLOCK,
+                                                            ZINF_DTYPE_F32, ZINF_SUM_BLOCK, 1));
 }
 
 /* In the order in which zinf_optim_sum_squares adds its blocks. */

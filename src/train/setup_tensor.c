@@ -1,0 +1,120 @@
+/*
+ * setup_tensor: ranks that share each matrix (zinf.mesh.tensor). A training has zinf.tensor_parts
+ * parts of each, its ranks equally many of them, so that results have the bits of the parts.
+ */
+#include "train/setup_rates.h"
+
+static int check_parts(const struct setup *s, int64_t parts, int64_t ranks)
+{
+    if (parts & (parts - 1))
+        return zinf_fail(-EINVAL, "zinf.tensor_parts %lld: use a power of two, up to %d",
+                         (long long)parts, ZINF_MOST_SHARDS);
+    if (parts % ranks)
+        return zinf_fail(-EINVAL,
+                         "zinf.mesh.tensor is %lld, and zinf.tensor_parts %lld is no multiple of "
+                         "it: let it be the largest number of ranks that is wanted",
+                         (long long)ranks, (long long)parts);
+    if (trains(s) && s->grain != GRAIN_ELEMENTS)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.tensor_parts %lld: optimizer %s needs whole matrices, which are cut "
+                         "into parts; use AdamW",
+                         (long long)parts, s->config->optimizer.type);
+    if (ranks > 1 && s->n_optimizers > 1)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.mesh.tensor %lld: zinf.learning_rates names a second "
+                         "optimizer; use one",
+                         (long long)ranks);
+    return 0;
+}
+
+int setup_cut_model(struct setup *s)
+{
+    const uint32_t ranks = tensor_axis(s)->world;
+    const int64_t asked = s->config->tensor_parts, parts = asked ? asked : ranks;
+    const struct zinf_shards cut = {.of = (uint32_t)parts,
+                                    .first = (uint32_t)parts / ranks * tensor_axis(s)->rank,
+                                    .n = (uint32_t)parts / ranks};
+    if (ranks > 1 && s->options.decode.sequences)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.mesh.tensor %u: texts are made by ranks that have whole "
+                         "tensors; set it to 1 for that",
+                         ranks);
+    /* What continues texts has blocks as they are: it has no sums over parts to agree with. */
+    if (parts == 1 || s->options.decode.sequences)
+        return 0;
+    int code = check_parts(s, parts, ranks);
+    return code ? code : zinf_model_set_shards(s->model, &cut);
+}
+
+/* Those that have the same key and value head, which are next to each other. */
+static int split_sharing(struct setup *s)
+{
+    const struct zinf_axis *axis = tensor_axis(s);
+    const uint32_t shared = s->whole->shards.group;
+    const uint32_t ranks = shared / s->graph->shards.n;
+    if (ranks < 2)
+        return 0;
+    return zinf_net_split(axis->net, axis->rank / ranks, axis->rank, &s->sharing);
+}
+
+/* The largest of all ranks that share tensors. Doubles that are not negative are in the order of
+ * their bits. */
+static int take_most(const struct setup *s, void *numbers, uint64_t n)
+{
+    int64_t *list = numbers;
+    int code = 0;
+    for (uint64_t at = 0; !code && at < n; at += ZINF_NET_MOST_NUMBERS) {
+        const uint64_t left = n - at;
+        code = zinf_net_max(tensor_axis(s)->net, list + at,
+                            left < ZINF_NET_MOST_NUMBERS ? (uint32_t)left : ZINF_NET_MOST_NUMBERS);
+    }
+    return code;
+}
+
+/* Ranks' parts of the vocabulary may differ by a row a tile. Plans and the order of operations are
+ * those of the largest, so that they are the same on all. */
+static int agree_sizes(struct setup *s)
+{
+    enum { NUMBERS = sizeof(struct zinf_stage_size) / sizeof(int64_t) };
+    struct walk *w = &s->walk;
+    uint64_t *all[] = {&w->scratch, &w->scratch_whole, &w->workspace, &w->outside};
+    int code = take_most(s, &w->flops, 1);
+    for (size_t i = 0; !code && i < sizeof all / sizeof *all; i++)
+        code = take_most(s, all[i], 1);
+    for (uint32_t i = 0; !code && i < s->graph->n_stages; i++)
+        code = take_most(s, w->stages[i].size, ZINF_PASSES * NUMBERS);
+    return code;
+}
+
+int setup_agree_elems(const struct setup *s, uint64_t *elems)
+{
+    return tensor_axis(s)->net ? take_most(s, elems, s->n_units) : 0;
+}
+
+int setup_check_tensor(struct setup *s)
+{
+    const struct zinf_axis *axis = tensor_axis(s);
+    const int64_t hidden = zinf_model_facts(s->model)->hidden;
+    for (uint32_t u = 0; u < s->n_units; u++)
+        if (s->whole->units[u].elems > s->max_whole_elems)
+            s->max_whole_elems = s->whole->units[u].elems;
+    if (axis->world < 2)
+        return 0;
+    if (zinf_net_is_described(axis->net))
+        return zinf_fail(-ENOTSUP,
+                         "zinf.mesh.tensor %u: an estimate of ranks that share tensors "
+                         "is not possible yet; set it to 1",
+                         axis->world);
+    if (s->device->kind != ZINF_DEVICE_HOST)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.mesh.tensor %u: GPUs cannot share tensors yet, the host "
+                         "device can (--device host); set it to 1",
+                         axis->world);
+    if (hidden % axis->world)
+        return zinf_fail(-EINVAL,
+                         "zinf.mesh.tensor is %u, which the hidden size %lld is no "
+                         "multiple of",
+                         axis->world, (long long)hidden);
+    int code = agree_sizes(s);
+    return code ? code : split_sharing(s);
+}
