@@ -114,8 +114,8 @@ struct zinf_home {
     zinf_extent files;
     /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE. */
     uint8_t generations;
-    /* param is on DRIVE, where a sub-group's may be packed: a fetch unpacks them. And kept
-     * gradients are, alike. */
+    /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
+     * packs_grad: the same for kept gradients. */
     bool packed, packs_grad;
     /* Parameters are on HOST, and a copy with two generations is on the drive, where it lies as if
      * that were their home: every update writes it, and only a restart reads it. */
@@ -148,18 +148,18 @@ static inline unsigned zinf_location_generation(const struct zinf_location *wher
 {
     return where->live ? (unsigned)(*where->live ^ where->relative) : 0;
 }
-/* What of a group may lie on the drive in fewer bytes than there is room for. */
+/* The parts of a group that may be stored on the drive packed, that is, in fewer bytes. */
 enum zinf_packable {
     ZINF_PACKABLE_STATE,
     ZINF_PACKABLE_PARAM,
-    ZINF_PACKABLE_GRAD, /* that is kept */
+    ZINF_PACKABLE_GRAD, /* the kept gradient */
     ZINF_PACKABLES,
 };
-/* How much of it is moved, in pages of ZINF_AIO_ALIGN bytes. For whoever writes it to set. */
+/* How much of a part is moved, in pages of ZINF_AIO_ALIGN bytes. Its writer sets this. */
 struct zinf_packed {
     uint32_t read_pages;  /* 0: it is stored as it is */
     uint32_t write_pages; /* with what only a restart reads; 0: all */
-    bool whole;           /* the rest of its room is not known: all of it is to be written */
+    bool whole;           /* the rest of its space is unknown: all of it must be written */
 };
 struct zinf_tiers;
 /* Adds its lines to the ledger and its extents to the store; nothing is taken yet. */
@@ -188,7 +188,7 @@ struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint
 /* The copy on the drive of a group's parameters, whose unit is backed. */
 struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *tiers, uint32_t group,
                                               uint8_t relative);
-/* Of a group's things in that generation; it begins as zeros. */
+/* The entry of a part of a group in that generation; all zeros at first. */
 struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *tiers, enum zinf_packable what,
                                       uint32_t group, unsigned generation);
 /* Kept gradients, fp32. */

@@ -1,4 +1,4 @@
-/* choices: questions with several answers of a session, and what is measured of them. */
+/* choices: the multiple-choice questions of a session, and their results. */
 #ifndef ZINF_API_CHOICES_H
 #define ZINF_API_CHOICES_H
 
@@ -16,12 +16,12 @@ struct choice_result {
 };
 extern const char *const job_choice_words[]; /* enum zinf_choice_style */
 
-/* Once a session; decides how long windows are. */
+/* Called once for each session; sets the length of windows. */
 int job_choices_open(struct zinf_session *s, const struct zinf_words *files);
-/* By all ranks; the first writes option predictions and keeps what was measured. */
+/* Called by all ranks; rank 0 writes the file of --predictions and keeps the results. */
 int job_choices_measure(struct zinf_session *s, struct zinf_trainer *trainer, bool is_first,
                         struct zinf_measure *result);
-/* Of what was measured: a subject, or all questions; a group of subjects, NULL: all of them. */
+/* Results of a subject or of all questions; and of a group of subjects, NULL: of all subjects. */
 #define JOB_ALL_SUBJECTS (-2)
 struct choice_result job_choices_result(const struct zinf_session *s, int32_t subject);
 struct choice_result job_choices_group(const struct zinf_session *s, const char *group);

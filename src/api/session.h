@@ -313,8 +313,8 @@ int job_scores_measure(struct zinf_session *s, const struct zinf_trainer_options
 
 /* ---- choices.c ---- */
 
-/* Of questions, all that was measured, with the keys of lm-evaluation-harness's result files.
- * cJSON_Delete. */
+/* All results of multiple-choice questions, with the keys of lm-evaluation-harness's result files.
+ * Free with cJSON_Delete. */
 cJSON *job_choices_json(const struct zinf_session *s);
 
 #endif

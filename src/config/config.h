@@ -41,8 +41,8 @@ enum zinf_scheduler_kind {
     ZINF_SCHEDULER_CONSTANT_WITH_WARMUP,
 };
 
-/* Which side of a matrix of a file [m][n] a gradient's image has few of: where m >= n its columns
- * and else its rows, the other way about, or one of both. */
+/* Which side of a matrix [m][n] of a file GaLore and APOLLO replace by their projection. STD: the
+ * shorter one, the columns where m >= n; REVERSE_STD: the longer one. */
 enum zinf_projection {
     ZINF_PROJ_STD,
     ZINF_PROJ_REVERSE_STD,
@@ -142,7 +142,7 @@ struct zinf_config {
     int64_t look_ahead;                  /* units fetched ahead; -1: the plan decides */
     int64_t threads;                     /* 0: what is there */
     int64_t seats;                       /* devices that one process drives; 0: those there are */
-    int64_t tensor_parts;                /* that products of cut depth are sums of; 1: none */
+    int64_t tensor_parts;                /* that matrices are cut into; 1: they are not cut */
     int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */
@@ -151,7 +151,7 @@ struct zinf_config {
     char *trace;           /* Chrome trace file, or NULL */
     char *durability;      /* "auto", "none" or "step": steps survive the process */
     bool durability_flush; /* and a power cut */
-    char *pack;            /* "auto", "off", "state" or "all": what a drive has in fewer bytes */
+    char *pack;            /* "auto", "off", "state" or "all": what a drive has compressed */
     bool async_save;       /* checkpoints are written while training goes on */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
     char *schedule;     /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",

@@ -149,9 +149,9 @@ struct zinf_tensor {
      * it; else all ranks have it. Of what several have, one counts it in norms. */
     bool cut, counted_elsewhere;
     uint32_t shard;
-    /* Of one of many units that a stage visits: without the family's prefix, the one parameter that
-     * transformers has of this tensor and of those of all other visits; NULL: there is none. The
-     * graph's memory, the same for all of them. */
+    /* For a unit that is one of many that a stage visits, such as an expert: the name, without the
+     * family's prefix, of the one parameter in which transformers has this tensor of all visits.
+     * NULL: there is none. Owned by the graph; all visits have the same pointer. */
     const char *stack;
     uint64_t offset, elems; /* in the unit's flat buffer, in elements */
 };
@@ -173,8 +173,8 @@ struct zinf_unit {
  * scale (dropout(x) A^T) B^T (Hu et al., arXiv 2106.09685). A is [rank][cols], B [rows][rank]: two
  * tensors of another unit, at hand wherever the first one is. With magnitudes, a third tensor
  * [rows], the sum's rows are scaled to those (kernels/magnitude.h).
- * Stacked: the two tensors are those of all visits of a sweep, [visits rank][cols] and the same of
- * the transposed B, [visits rank][rows]; of both this has `rank` rows from first_rank on. */
+ * Stacked: the two tensors hold A and the transposed B of all visits of a sweep, [visits
+ * rank][cols] and [visits rank][rows]; this adapter has `rank` rows of each, from first_rank on. */
 struct zinf_adapted {
     uint32_t unit, tensor, first_row, rows;
     uint32_t adapter, a, b; /* the other unit, and the tensors in it */
@@ -238,9 +238,9 @@ struct zinf_stage {
     struct zinf_ids units, sweep; /* units at hand; units visited one after the other */
     struct zinf_choice choice;
 };
-/* What tensor parallel cuts a model into: `of` shards of each matrix, of which a graph has n from
- * `first` on. Products over a cut depth are made shard by shard and added up in a tree over the
- * shards, so that results are those of the shards, whoever has how many of them. of 0: not cut. */
+/* How tensor parallelism cuts a model: each matrix into `of` shards, of which a graph has n, from
+ * number `first` on. Products over a cut depth are computed shard by shard and added in a tree, so
+ * that results do not depend on which rank has which shards. of 0: the model is not cut. */
 struct zinf_shards {
     uint32_t of, first, n;
     uint32_t group; /* of a graph: shards that have a key and value head in common */

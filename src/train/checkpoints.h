@@ -40,8 +40,8 @@ int zinf_checkpoint_look(const char *folder,
  * folder has no checksum, as PEFT's folders and those of earlier versions; -EBADMSG: the message
  * names the damaged file. */
 int zinf_adapter_verify(const char *folder);
-/* The same of a whole model's folder and all files that were saved into it. 0: it has no list of
- * them, as folders of the hub. */
+/* The same for a model's folder and all files that were saved into it. Also 0 if the folder has no
+ * list of them, as folders from the hub. */
 #define ZINF_MODEL_CHECKSUMS "zinf_checksums.json"
 int zinf_model_verify(const char *folder);
 /* { not installed */

@@ -41,8 +41,8 @@ struct zinf_rates {
     double seconds[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;
     double steps_apart; /* of the steps that were measured, the slowest over the fastest; 0: none */
-    /* What the drive took in a training's recent steps, of what the rates say: the fastest and the
-     * slowest; 0: not known. */
+    /* The drive's time in a training's recent steps, divided by its time by these rates: the least
+     * and the largest; 0: not known. */
     double drive_least, drive_most;
 };
 /* Trains a few steps of the model with two blocks on the tiers that the options name, and says

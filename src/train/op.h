@@ -28,28 +28,28 @@ enum op_cost {
     COST_STAGE,  /* the device's products, in flops that take as long (model/frame_cost.c) */
 };
 
-/* Kind, name, function of step/ops.c, cost; operands at[] by number. READ and WRITE are the
- * executor's own.
+/* Kind, name, function of step/ops.c, cost; operands at[]. READ and WRITE are the executor's own.
  *   COPY_IN, COPY_OUT     H2D, D2H: at[0] <- at[1], bytes
  *   ASSEMBLE              HOST: at[0] the unit's flat buffer <- at[1] what its files have
- *   UNPACK, PACK          HOST: at[0] a sub-group's parameters or gradient <- at[1] what the drive
- * has of it; and back GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] +=
- * at[1], bytes DEVICE_COPY           DEVICE: at[0] <- at[1], bytes SQUARES               DEVICE:
- * at[0] parts of the sum of squares <- at[1] the unit's gradient NORM_PART             at[0] the
- * unit's gradient, or with arg 1 what SQUARES made of it UPDATE, DEVICE_UPDATE by the CPU, or a
- * device that it cannot read: at[0] state in, at[1] state out, at[2] param in, at[3] param out,
- * at[4] gradient; arg: the sub-group CHOOSE                HOST: at[0] which rows have chosen which
- * visit of the stage <- at[1] the value that they choose by. Units are fetched if any micro-batch
- * of a range has chosen them; arg 1: this is the range's first CACHE_IN, CACHE_OUT   H2D, D2H:
- * at[0] <- at[1] a stage's cache: what it holds of the sequences of a decoding call from before,
- * and what the call adds GATHER                NET: at[0] <- the unit of all ranks' slices, of
- * which at[1] is this one's PULL                  NET: the same to the device, each slice from
- * where its rank has it SCATTER               NET: at[0] <- this rank's slice of the sum of all
- * ranks' at[1] SUM_FOR_ALL           NET: at[0] <- all of that sum LINK_GATHER           NET: as
- * GATHER, between devices LINK_SCATTER          NET: as SCATTER, between devices UNITE NET: units
- * of the stage's sweep that any rank has chosen are chosen FLIP                  HOST: the unit's
- * other generation is its truth; it is pending no more COMMIT                HOST: the step before
- * this one outlives the process MEET                  NET: and so it does on all ranks
+ *   UNPACK, PACK          HOST: at[0] a sub-group's numbers <- at[1] them packed; the reverse
+ *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
+ *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
+ *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
+ *   NORM_PART             at[0] the unit's gradient, or with arg 1 the result of SQUARES
+ *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
+ *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
+ *   CHOOSE                HOST: at[0] which rows have chosen which visit of the stage <- at[1] the
+ *                         value that they choose by. Units are fetched if any micro-batch of a
+ *                         range has chosen them; arg 1: this is the range's first
+ *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: what it holds; what a call adds
+ *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
+ *   PULL                  NET: as GATHER, to the device: each slice from its rank's memory
+ *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
+ *   SUM_FOR_ALL           NET: at[0] <- all of that sum
+ *   LINK_GATHER, _SCATTER NET: as GATHER and SCATTER, between devices
+ *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
+ *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
+ *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
  */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
@@ -101,12 +101,12 @@ enum op_flags {
     OP_REFERENCE = 128, /* a stage's forward for a reference: without adapters and dropout */
     OP_VALUE = 256,     /* moves the value arg: of it the rows that the step's samples have */
     OP_PACKED = 512,    /* moves or updates the state of sub-group arg, which may be packed */
-    OP_PARAM = 1024,    /* or its parameters, which may be so, */
-    OP_GRAD = 2048,     /* or its kept gradient */
+    OP_PARAM = 1024,    /* the same for its parameters */
+    OP_GRAD = 2048,     /* the same for its kept gradient */
     OP_ANY_PACKED = OP_PACKED | OP_PARAM | OP_GRAD,
 };
 
-/* Of an operation with one of the flags OP_PACKED, OP_PARAM and OP_GRAD. */
+/* What an operation with one of the flags OP_PACKED, OP_PARAM and OP_GRAD moves. */
 static inline enum zinf_packable op_packable(const struct zinf_op *op)
 {
     return op->flags & OP_GRAD    ? ZINF_PACKABLE_GRAD

@@ -61,16 +61,16 @@ struct zinf_run_prompts {
 int zinf_score(struct zinf_trainer *trainer, const struct zinf_run_scores *scores,
                struct zinf_dataset *data, struct zinf_scoreboard *board);
 
-/* How likely a text is behind another one. An encoder reads the context where the model has one;
- * else it stands in front, and where both are longer than the trainer's windows its beginning is
- * left out. */
+/* A text whose probability after a context is wanted. If the model has an encoder, that reads the
+ * context; else the context stands before the text, and its beginning is left out where both are
+ * longer than the trainer's windows. */
 struct zinf_continuation {
     const int32_t *context, *target; /* tokens, at least one each; borrowed */
     uint32_t n_context, n_target;
 };
 /* out[n]: the sum of the natural logarithms of the target's tokens' probabilities. start: what a
- * decoder with an encoder is fed first. Ranks are dealt batches in turn, and each has all. -EINVAL:
- * a target alone is longer than a window. */
+ * decoder with an encoder is fed first. Ranks compute batches in turn, and each gets all results.
+ * -EINVAL: a target alone is longer than a window. */
 int zinf_score_continuations(struct zinf_trainer *trainer, const struct zinf_continuation *items,
                              uint64_t n, int32_t start, double *out);
 

@@ -53,13 +53,13 @@ enum recompute {
     RECOMPUTE_NEVER,
 };
 
-/* What of a drive is in fewer bytes; each has what those before it have. */
+/* What is stored on a drive packed; each value includes the ones before it. */
 enum packing {
     PACK_OFF,
     PACK_STATE,
     PACK_ALL, /* parameters and gradients too */
 };
-/* From which on it is. */
+/* The lowest value with which that part is packed. */
 static inline enum packing packing_of(enum zinf_packable what)
 {
     return what == ZINF_PACKABLE_STATE ? PACK_STATE : PACK_ALL;
@@ -139,7 +139,7 @@ struct setup {
     struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
-    double *state_shares;          /* [n_groups] of it that packing leaves, about */
+    double *state_shares;          /* [n_groups]: estimated fraction of it after packing */
     uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
     uint64_t update_bytes;                   /* workspace of the optimizer */
     uint8_t generations;                     /* of what can be taken back */
@@ -286,7 +286,7 @@ int setup_check_optimizers(const struct setup *s);
 void setup_optimizers_text(const struct setup *s, char text[64]);
 /* The most moments that any of them has. */
 int setup_n_moments(const struct setup *s);
-/* The part of checkpoints with what rules keep of matrices beside moments; 0: nothing is. */
+/* The checkpoint part with what rules keep of matrices beside moments; 0: there is none. */
 int setup_kept_part(const struct setup *s);
 int setup_state_bytes(struct setup *s);
 /* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those

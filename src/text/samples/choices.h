@@ -1,9 +1,9 @@
 /*
- * choices: rows of multiple-choice questions as what a model is asked: a context, and continuations
- * of it of which one is right. How rows become text, and text tokens, is that of
+ * choices: turns rows of multiple-choice questions into what a model is given: a context and
+ * several continuations, of which one is right. Texts and tokens are made as in
  * lm-evaluation-harness, so that figures can be compared: MMLU's questions list their choices and
- * are answered by letters, ARC's and HellaSwag's by the choices themselves; few-shot examples stand
- * in front with an empty line between; a choice begins with the space before it.
+ * are answered by letters, ARC's and HellaSwag's by the choices themselves; few-shot examples come
+ * first, with an empty line after each; the space before a choice belongs to the choice.
  *
  * Threads: read-only after opening. Errors: -errno and a sentence that names file and line.
  */
@@ -16,9 +16,9 @@
 extern "C" {
 #endif
 
-/* What a question is answered by. */
+/* Whether the answers that are compared are letters or texts. */
 enum zinf_choice_style {
-    ZINF_CHOICES_AS_USUAL, /* as the benchmark has it that the row's columns are of */
+    ZINF_CHOICES_AS_USUAL, /* as in the benchmark that has the row's columns */
     ZINF_CHOICES_LETTERS,
     ZINF_CHOICES_TEXTS,
 };
@@ -29,7 +29,7 @@ struct zinf_choices_options {
     /* Columns of the question or context, of the choices and of the right one; NULL: whichever of
      * the usual names there is. */
     const char *question_column, *choices_column, *answer_column;
-    /* In front of everything; NULL: MMLU's sentence where rows of MMLU's form name a subject. */
+    /* Text before everything; NULL: MMLU's sentence if rows have MMLU's form and a subject. */
     const char *description;
     enum zinf_choice_style style;
     const char *few_shot; /* file of the examples; NULL: none */

@@ -166,13 +166,13 @@ static inline bool goes_once(const struct plan *p)
 {
     return p->itinerary.together == p->setup->n_micro;
 }
-/* What it takes to unpack a sub-group's state, parameters or gradient. */
+/* Memory that unpacking a sub-group's state, parameters or gradient needs. */
 static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packable what)
 {
     return p->variant.packs >= packing_of(what) ? setup_packed_bytes(p->setup, what) : 0;
 }
-/* Where it is unpacked for an update: the three are behind each other. ZINF_PACKABLES: their size.
- */
+/* Offset at which that part is unpacked for an update; the three follow each other.
+ * ZINF_PACKABLES: the size of all three. */
 static inline uint64_t plan_unpacked_at(const struct plan *p, enum zinf_packable what)
 {
     uint64_t offset = 0;

@@ -1,8 +1,8 @@
 /*
- * matrix: what rules over whole matrices have in common: the walk over a segment's matrices, each
- * as it is one in the model's files, its gradient row by row, what a rule keeps of it beside
- * moments, and the last step, from an update to the parameters. Products are the host's, in fp32,
- * whose bits depend on no number of threads.
+ * matrix: what rules over whole matrices have in common: the walk over a segment's matrices as the
+ * model's files have them, their gradient row by row, what a rule keeps of a matrix beside moments,
+ * and the last step, from an update to the parameters. Products are computed by the host in fp32;
+ * their bits do not depend on the number of threads.
  */
 #ifndef ZINF_TRAIN_RULES_MATRIX_H
 #define ZINF_TRAIN_RULES_MATRIX_H
@@ -21,8 +21,8 @@ struct matrix {
     float weight_decay;
 };
 
-/* The step of each of the segment's matrices in turn. Nothing has changed where it fails with
- * -ERANGE: a gradient is not finite. */
+/* Calls step for each of the segment's matrices. -ERANGE: a gradient is not finite; then nothing
+ * has been changed. */
 int rule_each_matrix(const struct rule_step *s, int (*step)(struct matrix *x));
 
 uint64_t rule_matrix_rows(const struct zinf_piece *piece);

@@ -105,7 +105,7 @@ uint64_t rule_state_bytes(const struct setup *s, uint32_t group);
 /* Where the next segment begins. */
 uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_unit *unit);
 
-/* ---- packed.c: what a sub-group has on a drive in fewer bytes; every rule's step sees it plain */
+/* ---- packed.c: packing of a sub-group's data on a drive; steps of rules see unpacked data ---- */
 
 /* A sub-group's state, parameters or kept gradient. */
 struct rule_thing {
@@ -113,21 +113,21 @@ struct rule_thing {
     enum zinf_packable what;
     uint32_t group;
 };
-/* Whether it has anything that packing makes shorter, where that may be done. */
+/* Whether it may be packed, and has anything that packing makes shorter. */
 bool rule_packs(const struct rule_thing *t);
-/* What is left of its bytes, about; and those as they are. */
+/* Estimated fraction of its bytes after packing; rule_plain_bytes: its bytes before. */
 double rule_packed_share(const struct rule_thing *t);
 /* The same of a sub-group's state where it may be packed, for setup.state_shares. */
 double rule_state_share(const struct setup *s, uint32_t group);
 uint64_t rule_plain_bytes(const struct rule_thing *t);
 /* Memory that packing needs: more than as it is where all of it is one image. */
 uint64_t rule_slot_bytes(const struct rule_thing *t);
-/* What is at `plain` to `slot`, which has that room and lies on a page. *bytes is what of the slot
- * is to be stored, whole pages; 0: the slot has the thing as it is. */
+/* Packs `plain` into `slot`, which has rule_slot_bytes and begins on a page. *bytes: how much of
+ * the slot to store, in whole pages; 0: the slot has the data unpacked. */
 int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_t *bytes);
-/* And back; bytes 0: as it is. -EBADMSG: the slot's bytes are no such thing. */
+/* Unpacks; bytes 0: copies. -EBADMSG: the slot's bytes are not packed data of this thing. */
 int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint64_t bytes);
-/* *bytes: what rule_pack said of a slot, by its first page; 0: it has the thing as it is. */
+/* *bytes: as rule_pack gave it for a slot, from its first page; 0: the data is unpacked. */
 int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *bytes);
 
 /* ---- for rules ---- */

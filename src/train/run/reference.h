@@ -5,8 +5,8 @@
 #include "train/run/run.h"
 
 /* Where trainer.references asks for it: gives the samples of data and eval_data the
- * log-probabilities of the model in trainer.model_path. Of several ranks all call it. A run that is
- * gone on with makes them again, of the same model: they are the same. */
+ * log-probabilities of the model in trainer.model_path. All ranks call it. A resumed run
+ * computes them again from the same model, with the same result. */
 int run_make_references(const struct zinf_run_options *options);
 
 #endif

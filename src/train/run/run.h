@@ -84,7 +84,7 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
                    uint64_t *first, struct zinf_evaluation *out);
 /* What rank 0 knows alone. */
 int run_share_flag(const struct run *run, bool *flag);
-/* At the end of one that ended well: 0 where all did. Who did not has told. */
+/* At the end of a run that succeeded here: 0 if it did on all ranks; a failed one reports why. */
 int run_meet_at_end(struct run *run);
 
 /* run_steps_ranks.c: steps that several ranks have a part of each */

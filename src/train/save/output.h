@@ -13,8 +13,8 @@
 int output_open(const char *output, int *fd);
 /* Removes a folder with all that is in it; none there is fine. */
 void output_remove(const char *path);
-/* Removes the file that has sums of folder's others, before these become other ones: they would
- * speak against them. None there is fine. */
+/* Removes the file `name`, which has checksums of folder's other files, before these are replaced
+ * and no longer match. It may be missing. */
 int output_forget(const char *folder, const char *name);
 /* fresh takes name's place in one step, whether or not name exists; durable when it returns. */
 int output_publish(const char *output, const char *fresh, const char *name);

@@ -26,7 +26,7 @@ int source_read(const struct source *s, const struct zinf_location *where, uint6
                 void *memory, uint64_t bytes);
 int source_write(const struct source *s, const struct zinf_location *where, uint64_t offset,
                  const void *memory, uint64_t bytes);
-/* What of a unit's parameters, or of its kept gradient, lives here; of a sub-group of it. */
+/* Reads what this rank has of a unit's parameters or kept gradient; or of a sub-group's. */
 int source_read_unit(const struct source *s, uint32_t unit, enum zinf_packable what, void *memory);
 int source_read_group(const struct source *s, uint32_t group, enum zinf_packable what,
                       void *memory);
