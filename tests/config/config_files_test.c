@@ -229,7 +229,8 @@ static void test_man_page_names_every_key(void)
 static void test_man_page_example_loads(void)
 {
     char *page = read_man_page();
-    char *begin = page ? strstr(page, "\n.EX\n") : NULL,
+    char *examples = page ? strstr(page, "\n.SH EXAMPLE\n") : NULL;
+    char *begin = examples ? strstr(examples, "\n.EX\n") : NULL,
          *end = begin ? strstr(begin, "\n.EE") : NULL;
     struct zinf_config *config;
     size_t bytes = 0;

@@ -5,6 +5,7 @@
 #ifndef PTX_MUTANTS_H
 #define PTX_MUTANTS_H
 
+#include "tests/cuda_standin/standin.h"
 #include "cuda_twin.h"
 
 #include "ptx.h"
@@ -71,8 +72,10 @@ static void fill(struct setup *s)
 static void open_setup(struct setup *s, enum zinf_dtype dtype)
 {
     struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA};
+    /* the first capability that multiplies floats of 8 bits */
+    static const struct standin_options ada = {.capability = 89};
     memset(s, 0, sizeof *s);
-    gpu.start(NULL);
+    gpu.start(&ada);
     s->dtype = dtype;
     CHECKF(!zinf_device_create(&s->device, &options), "%s", zinf_error());
     s->ops = s->device->ops;

@@ -22,8 +22,8 @@ static struct visit start(struct zinf_frame *f)
     uint32_t unit = f->stage->units.n;
     struct visit v = {
         .s = s,
-        .up = {unit, s->up_w, s->up_b, 0},
-        .down = {unit, s->down_w, s->down_b, 0},
+        .up = {.unit = unit, .weight = s->up_w, .bias = s->up_b},
+        .down = {.unit = unit, .weight = s->down_w, .bias = s->down_b},
         .row = (uint64_t)f->n_chosen * frame_width(f),
     };
     v.n = frame_scratch(f, v.row * (uint64_t)s->hidden);

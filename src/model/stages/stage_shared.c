@@ -83,7 +83,8 @@ static int make(struct zinf_frame *f, struct made *m)
 {
     const struct shared_spec *s = f->stage->spec;
     const uint64_t rows = (uint64_t)frame_rows(f), wide = rows * (uint64_t)s->ffn * frame_width(f);
-    *m = (struct made){.s = s, .up = {0, s->up_w, -1, 0}, .down = {0, s->down_w, -1, 0}};
+    *m = (struct made){
+        .s = s, .up = {.weight = s->up_w, .bias = -1}, .down = {.weight = s->down_w, .bias = -1}};
     m->gate_up = frame_scratch(f, 2 * wide);
     m->act = frame_scratch(f, wide);
     m->logits = frame_scratch(f, rows * PAIR * sizeof(float));
