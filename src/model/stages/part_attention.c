@@ -87,7 +87,7 @@ struct part_entry attention_entry(const struct attention_spec *s, const struct a
         .kept = kept->norm,
         .hidden = s->hidden,
         .n = 1,
-        .products = {{{0, s->qkv_w, s->qkv_b, 0}, kept->qkv}},
+        .products = {{{.weight = s->qkv_w, .bias = s->qkv_b}, kept->qkv}},
     };
 }
 

@@ -35,7 +35,7 @@ struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kep
         .kept = kept->norm,
         .hidden = s->hidden,
         .n = 1,
-        .products = {{{0, s->up_w, s->up_b, 0}, kept->up}},
+        .products = {{{.weight = s->up_w, .bias = s->up_b}, kept->up}},
     };
 }
 
