@@ -13,13 +13,18 @@
 #include <stdlib.h>
 
 #define USUAL_SHOTS 5
-#define MULTIPLE 8
 
 static const char *const names[CHOICE_FIGURES] = {"acc", "acc_norm", "acc_bytes"};
 static const char *const error_names[CHOICE_FIGURES] = {"acc_stderr", "acc_norm_stderr",
                                                         "acc_bytes_stderr"};
 
 const char *const job_choice_words[] = {"usual", "letters", "texts", NULL};
+
+/* Examples in front of each question, where there are any. */
+static uint32_t shots_of(const struct zinf_job *job)
+{
+    return job->choices.shots ? (uint32_t)job->choices.shots : USUAL_SHOTS;
+}
 
 /* ---- opening ---- */
 
@@ -59,10 +64,8 @@ static int fit(struct zinf_session *s)
                  "beginning",
                  (unsigned long long)n_cut, c->n,
                  (long long)(s->reads_source ? most_source : most));
-    const int64_t whole = (int64_t)zinf_align_up((uint64_t)rows, MULTIPLE);
-    s->seq_len = whole < most ? whole : most;
-    const int64_t whole_source = (int64_t)zinf_align_up((uint64_t)source, MULTIPLE);
-    s->source_len = !s->reads_source ? 0 : whole_source < most_source ? whole_source : most_source;
+    s->seq_len = job_fit_rounded((uint32_t)rows, (uint32_t)most);
+    s->source_len = s->reads_source ? job_fit_rounded((uint32_t)source, (uint32_t)most_source) : 0;
     return 0;
 }
 
@@ -86,7 +89,7 @@ int job_choices_open(struct zinf_session *s, const struct zinf_words *files)
         .description = job->task.prefix,
         .style = job->choices.style,
         .few_shot = job->choices.few_shot,
-        .n_shots = (uint32_t)(job->choices.shots ? job->choices.shots : USUAL_SHOTS),
+        .n_shots = shots_of(job),
         .begin = begin_token(s),
         .separate = s->reads_source,
     };
@@ -304,9 +307,7 @@ cJSON *job_choices_json(const struct zinf_session *s)
             add_result(results, c->subjects[i], &r);
     }
     cJSON_AddNumberToObject(json, "n-shot",
-                            !s->job.choices.few_shot ? 0
-                            : s->job.choices.shots   ? (double)s->job.choices.shots
-                                                     : USUAL_SHOTS);
+                            s->job.choices.few_shot ? (double)shots_of(&s->job) : 0);
     cJSON_AddStringToObject(json, "model_name", s->job.model);
     return json;
 }

@@ -7,7 +7,7 @@
 
 #define MULTIPLE 8
 
-static uint32_t rounded(uint32_t n, uint32_t most)
+uint32_t job_fit_rounded(uint32_t n, uint32_t most)
 {
     const uint64_t whole = zinf_align_up(n ? n : 1, MULTIPLE);
     return whole < most ? (uint32_t)whole : most;
@@ -21,8 +21,8 @@ int job_fit(const struct zinf_job *c, struct zinf_samples_options *o, struct zin
     int code = zinf_samples_percentile(*samples, percent, &seq, &source);
     if (code)
         return code;
-    seq = c->seq_len ? o->seq_len : rounded(seq - foretold, o->seq_len);
-    source = c->source_len ? o->source_len : rounded(source, o->source_len);
+    seq = c->seq_len ? o->seq_len : job_fit_rounded(seq - foretold, o->seq_len);
+    source = c->source_len ? o->source_len : job_fit_rounded(source, o->source_len);
     if (seq == o->seq_len && source == o->source_len)
         return 0;
     zinf_samples_close(*samples);

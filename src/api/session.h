@@ -250,6 +250,8 @@ int job_task_token(const struct zinf_session *s, const char *key, int32_t *out);
 /* What is cut off of too long a sample, by option truncate; tokens that the tokenizer puts in front
  * of a text stay: *front of them. */
 int job_fit_cut(const struct zinf_session *s, enum zinf_cut *cut, uint32_t *front);
+/* Rows for n tokens: a multiple of 8, which suits the products, but at most so many. */
+uint32_t job_fit_rounded(uint32_t n, uint32_t most);
 /* Opened again with the lengths of the longest sample, of a first look in which nothing is cut but
  * what is too long for the model. */
 int job_fit(const struct zinf_job *c, struct zinf_samples_options *o,

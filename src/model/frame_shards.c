@@ -13,9 +13,11 @@ static const void *weight_of(const struct zinf_frame *f, const struct shard_prod
     return frame_weight(f, 0, p->weight);
 }
 
-/* ---- outputs are cut ---- */
+/* ---- products with the shard's rows W of a weight [rows][cols] ---- */
 
-int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y)
+/* y [.][rows] = x W^T + bias, ld elements from row to row */
+static int transposed(struct zinf_frame *f, const struct shard_product *p, const void *x,
+                      const void *bias, void *y)
 {
     struct zinf_matmul args = frame_product(f);
     args.m = frame_rows(f);
@@ -24,21 +26,40 @@ int shard_columns(struct zinf_frame *f, const struct shard_product *p, const voi
     args.a = x;
     args.b = weight_of(f, p);
     args.c = y;
-    args.bias = frame_weight(f, 0, p->bias);
+    args.bias = bias;
     args.trans_b = true;
     args.ldc = p->ld;
     return frame_matmul(f, &args);
 }
 
-int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, const void *dy,
-                         const void *x, float *dw)
+/* y [.][cols] = beta y + x W + bias, fp32; x has ld elements from row to row */
+static int straight(struct zinf_frame *f, const struct shard_product *p, const void *x,
+                    const void *bias, float *y, float beta)
+{
+    struct zinf_matmul args = frame_product(f);
+    args.m = frame_rows(f);
+    args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
+    args.k = p->rows;
+    args.a = x;
+    args.b = weight_of(f, p);
+    args.c = y;
+    args.c_dtype = ZINF_DTYPE_F32;
+    args.bias = bias;
+    args.lda = p->ld;
+    args.beta = beta;
+    return frame_matmul(f, &args);
+}
+
+/* dw [rows][cols] = a^T b, fp32; a has ld elements from row to row */
+static int gradient(struct zinf_frame *f, const struct shard_product *p, const void *a,
+                    const void *b, float *dw)
 {
     struct zinf_matmul args = frame_product(f);
     args.m = p->rows;
     args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
     args.k = frame_rows(f);
-    args.a = dy;
-    args.b = x;
+    args.a = a;
+    args.b = b;
     args.c = dw;
     args.c_dtype = ZINF_DTYPE_F32;
     args.trans_a = true;
@@ -46,68 +67,42 @@ int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, co
     return frame_matmul(f, &args);
 }
 
+/* ---- outputs are cut ---- */
+
+int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y)
+{
+    return transposed(f, p, x, frame_weight(f, 0, p->bias), y);
+}
+
+int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, const void *dy,
+                         const void *x, float *dw)
+{
+    return gradient(f, p, dy, x, dw);
+}
+
 int shard_columns_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
                         float *dx, float beta)
 {
-    struct zinf_matmul args = frame_product(f);
-    args.m = frame_rows(f);
-    args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
-    args.k = p->rows;
-    args.a = dy;
-    args.b = weight_of(f, p);
-    args.c = dx;
-    args.c_dtype = ZINF_DTYPE_F32;
-    args.lda = p->ld;
-    args.beta = beta;
-    return frame_matmul(f, &args);
+    return straight(f, p, dy, NULL, dx, beta);
 }
 
 /* ---- the depth is cut ---- */
 
 int shard_depth(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y)
 {
-    struct zinf_matmul args = frame_product(f);
-    args.m = frame_rows(f);
-    args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
-    args.k = p->rows;
-    args.a = x;
-    args.b = weight_of(f, p);
-    args.c = y;
-    args.c_dtype = ZINF_DTYPE_F32;
-    args.bias = frame_weight(f, 0, p->bias);
-    args.lda = p->ld;
-    return frame_matmul(f, &args);
+    return straight(f, p, x, frame_weight(f, 0, p->bias), y, 0);
 }
 
 int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const void *dy, void *dx)
 {
-    struct zinf_matmul args = frame_product(f);
-    args.m = frame_rows(f);
-    args.n = p->rows;
-    args.k = args.lda = args.ldb = (int64_t)tensor_of(f, p)->cols;
-    args.a = dy;
-    args.b = weight_of(f, p);
-    args.c = dx;
-    args.trans_b = true;
-    args.ldc = p->ld;
-    return frame_matmul(f, &args);
+    return transposed(f, p, dy, NULL, dx);
 }
 
 int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
                        const void *dy)
 {
-    struct zinf_matmul args = frame_product(f);
     float *grad = frame_grad(f, 0, p->weight);
-    args.m = p->rows;
-    args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
-    args.k = frame_rows(f);
-    args.a = x;
-    args.b = dy;
-    args.c = grad;
-    args.c_dtype = ZINF_DTYPE_F32;
-    args.trans_a = true;
-    args.lda = p->ld;
-    return grad ? frame_matmul(f, &args) : 0;
+    return grad ? gradient(f, p, x, dy, grad) : 0;
 }
 
 /* ---- sums ---- */
