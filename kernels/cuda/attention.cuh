@@ -3,9 +3,9 @@
  * what becomes of a score, and dropout of a probability. Formulas and names as in host_tiles.h.
  *
  * Kernels are compiled for three kinds of arguments, so that no score pays for what it has not:
- * attention_args, whose scores are scale q.k and whose samples are one document each, sloped_args
- * with a bias by distance, or several documents, and capped_args with a soft cap and perhaps those;
- * a fourth, relative_args, is of the plain kernels alone.
+ * attention_args, whose scores are scale q.k and whose samples are one document each; shaped_args
+ * with a bias by distance, several documents or keys that are not the queries' own; and capped_args
+ * with a soft cap and perhaps those. A fourth, relative_args, is of the plain kernels alone.
  */
 #ifndef ZINF_CUDA_ATTENTION_CUH
 #define ZINF_CUDA_ATTENTION_CUH
@@ -21,10 +21,13 @@ struct attention_args {
     static const int tiles_of_rows = 0; /* what the plain kernels need for them */
 };
 
-struct sloped_args : attention_args {
+/* kv, d_kv and key_segments are set for keys that are the queries' own, too. */
+struct shaped_args : attention_args {
+    int64_t keys;         /* of a sample */
+    int64_t heads_before; /* the keys of a row: the queries' heads; 0: rows have no queries */
     float slopes[ZINF_ATTENTION_MAX_SLOPES];
 };
-struct capped_args : sloped_args {
+struct capped_args : shaped_args {
     float inverse_cap;
 };
 
@@ -44,10 +47,17 @@ static inline attention_args attention_args_of(const struct zinf_attention *z, c
     return args;
 }
 
-static inline sloped_args sloped_args_of(const struct zinf_attention *z, const float *delta)
+static inline shaped_args shaped_args_of(const struct zinf_attention *z, const float *delta)
 {
-    sloped_args args = {};
+    shaped_args args = {};
     static_cast<attention_args &>(args) = attention_args_of(z, delta);
+    args.keys = zinf_attention_keys(z);
+    args.heads_before = z->key_seq ? 0 : z->n_heads;
+    if (!z->key_seq) {
+        args.z.kv = z->qkv;
+        args.z.d_kv = z->d_qkv;
+        args.z.key_segments = z->segments;
+    }
     if (z->slopes)
         memcpy(args.slopes, z->slopes, (size_t)z->n_heads * sizeof *args.slopes);
     return args;
@@ -56,7 +66,7 @@ static inline sloped_args sloped_args_of(const struct zinf_attention *z, const f
 static inline capped_args capped_args_of(const struct zinf_attention *z, const float *delta)
 {
     capped_args args = {};
-    static_cast<sloped_args &>(args) = sloped_args_of(z, delta);
+    static_cast<shaped_args &>(args) = shaped_args_of(z, delta);
     args.inverse_cap = 1.0f / z->softcap;
     return args;
 }
@@ -77,8 +87,8 @@ static inline relative_args relative_args_of(const struct zinf_attention *z, con
         if ((z)->softcap != 0.0f) {                                                                \
             const capped_args args = capped_args_of(z, delta);                                     \
             __VA_ARGS__;                                                                           \
-        } else if ((z)->slopes || (z)->segments) {                                                 \
-            const sloped_args args = sloped_args_of(z, delta);                                     \
+        } else if ((z)->slopes || (z)->segments || (z)->bias || (z)->key_seq) {                    \
+            const shaped_args args = shaped_args_of(z, delta);                                     \
             __VA_ARGS__;                                                                           \
         } else {                                                                                   \
             const attention_args args = attention_args_of(z, delta);                               \
@@ -95,7 +105,7 @@ DEVICE tile_bias bias_of(const attention_args &, int64_t, int64_t, int64_t)
     tile_bias none = {0.0f, 0.0f};
     return none;
 }
-DEVICE tile_bias bias_of(const sloped_args &a, int64_t head, int64_t i, int64_t j)
+DEVICE tile_bias bias_of(const shaped_args &a, int64_t head, int64_t i, int64_t j)
 {
     tile_bias bias = {a.slopes[head], (float)(int)(j - i)};
     return bias;
@@ -108,7 +118,7 @@ DEVICE float score_of(const attention_args &, tile_bias, int, float x, float &sl
     slope = 1.0f;
     return x;
 }
-DEVICE float score_of(const sloped_args &, tile_bias bias, int key_less_row, float x, float &slope)
+DEVICE float score_of(const shaped_args &, tile_bias bias, int key_less_row, float x, float &slope)
 {
     slope = 1.0f;
     return fused(bias.slope, bias.distance + (float)key_less_row, x);
@@ -119,29 +129,80 @@ DEVICE float score_of(const capped_args &a, tile_bias bias, int key_less_row, fl
     return fused(bias.slope, bias.distance + (float)key_less_row, x);
 }
 
+/* Keys of a sample, by the kind of arguments: fewer registers where they are known to be the
+ * queries' own. */
+DEVICE int64_t n_keys(const attention_args &a)
+{
+    return a.z.seq;
+}
+DEVICE int64_t n_keys(const shaped_args &a)
+{
+    return a.keys;
+}
+
 /* Rows of one head: row t begins stride elements after row t - 1. */
 template <class T> struct head_rows {
     T *base;
-    int64_t stride;
+    int64_t stride, rows;
 };
 
-/* Part number head of batch b, counted in heads along a row of qkv: queries, keys, values. */
+/* Part number `part` of `parts` along a row, counted in heads, of sample b. */
 template <class T>
-DEVICE head_rows<T> qkv_rows(const struct zinf_attention &z, const void *qkv, int64_t b,
-                             int64_t head)
+DEVICE head_rows<T> part_rows(const struct zinf_attention &z, const void *base, int64_t b,
+                              int64_t rows, int64_t parts, int64_t part)
 {
-    int64_t stride = (z.n_heads + 2 * z.n_kv_heads) * z.head_dim;
-    head_rows<T> rows = {(T *)qkv + b * z.seq * stride + head * z.head_dim, stride};
-    return rows;
+    const int64_t stride = parts * z.head_dim;
+    head_rows<T> head = {(T *)base + b * rows * stride + part * z.head_dim, stride, rows};
+    return head;
+}
+
+/* A head's queries in qkv or d_qkv. */
+template <class T>
+DEVICE head_rows<T> query_rows(const attention_args &a, const void *qkv, int64_t b, int64_t head)
+{
+    return part_rows<T>(a.z, qkv, b, a.z.seq, a.z.n_heads + 2 * a.z.n_kv_heads, head);
+}
+template <class T>
+DEVICE head_rows<T> query_rows(const shaped_args &a, const void *qkv, int64_t b, int64_t head)
+{
+    const int64_t others = a.heads_before ? 2 * a.z.n_kv_heads : 0;
+    return part_rows<T>(a.z, qkv, b, a.z.seq, a.z.n_heads + others, head);
+}
+
+/* Its keys in what keys_in or d_keys_in gives, and as number n_kv_heads + kv its values. */
+template <class T>
+DEVICE head_rows<T> key_rows(const attention_args &a, const void *keys, int64_t b, int64_t kv)
+{
+    return query_rows<T>(a, keys, b, a.z.n_heads + kv);
+}
+template <class T>
+DEVICE head_rows<T> key_rows(const shaped_args &a, const void *keys, int64_t b, int64_t kv)
+{
+    const int64_t parts = a.heads_before + 2 * a.z.n_kv_heads;
+    return part_rows<T>(a.z, keys, b, a.keys, parts, a.heads_before + kv);
+}
+DEVICE const void *keys_in(const attention_args &a)
+{
+    return a.z.qkv;
+}
+DEVICE const void *keys_in(const shaped_args &a)
+{
+    return a.z.kv;
+}
+DEVICE void *d_keys_in(const attention_args &a)
+{
+    return a.z.d_qkv;
+}
+DEVICE void *d_keys_in(const shaped_args &a)
+{
+    return a.z.d_kv;
 }
 
 template <class T>
 DEVICE head_rows<T> out_rows(const struct zinf_attention &z, const void *out, int64_t b,
                              int64_t head)
 {
-    int64_t stride = z.n_heads * z.head_dim;
-    head_rows<T> rows = {(T *)out + b * z.seq * stride + head * z.head_dim, stride};
-    return rows;
+    return part_rows<T>(z, out, b, z.seq, z.n_heads, head);
 }
 
 DEVICE int64_t kv_head_of(const struct zinf_attention &z, int64_t head)

@@ -46,7 +46,7 @@ DEVICE void fetch_head(const struct zinf_attention &z, T *tile, head_rows<const 
                        int64_t first)
 {
     const T *base = from.base + first * from.stride;
-    const int rows = z.seq - first < ROWS ? (int)(z.seq - first) : ROWS;
+    const int rows = from.rows - first < ROWS ? (int)(from.rows - first) : ROWS;
     UNROLL for (int k = 0; k < ROWS * (D / 8); k += THREADS_)
     {
         int e = k + threadIdx.x, row = e / (D / 8), col = e % (D / 8) * 8;
@@ -62,7 +62,7 @@ DEVICE void store_head(const struct zinf_attention &z, const T *tile, head_rows<
 {
     for (int e = threadIdx.x; e < ROWS * (D / 8); e += THREADS_) {
         int row = e / (D / 8), col = e % (D / 8) * 8;
-        if (first + row < z.seq && col < z.head_dim)
+        if (first + row < to.rows && col < z.head_dim)
             *(words4 *)(void *)(to.base + (first + row) * to.stride + col) =
                 *(const words4 *)(const void *)(tile + row * tile_of<T, D>::pitch + col);
     }
@@ -89,11 +89,21 @@ template <int N> DEVICE void clear(float (&c)[N][4])
             c[n][e] = 0.0f;
 }
 
-/* Scores that a row may not see become -infinity: row and j are a lane's first. */
-template <int N>
-DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_t row, int64_t j)
+/* Whether some of the rows i.. do not see some of the keys j... */
+template <class ARGS>
+DEVICE bool has_unseen(const ARGS &a, int64_t i, int64_t rows, int64_t j, int64_t keys)
 {
-    const int64_t left = z.seq - j;
+    const struct zinf_attention &z = a.z;
+    return i + rows > z.seq || j + keys > n_keys(a) || (z.causal && j + keys - 1 > i) ||
+           i + rows - 1 - j >= z.window;
+}
+
+/* Scores that a row may not see become -infinity: row and j are a lane's first. */
+template <int N, class ARGS>
+DEVICE void mask_scores(const ARGS &a, float (&s)[N][4], int64_t row, int64_t j)
+{
+    const struct zinf_attention &z = a.z;
+    const int64_t left = n_keys(a) - j;
     const int first = 2 * (lane_id() % 4), keys = left < 8 * N ? (int)left : 8 * N;
     UNROLL for (int r = 0; r < 2; r++)
     {
@@ -109,49 +119,116 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
     }
 }
 
-/* Whether samples may be several documents: asked beside the edges of tiles, as a branch of its own
- * would cost every tile. Capped scores have no branch to spare: attention_mma_serves leaves their
- * documents to the plain kernels. */
-DEVICE bool has_documents(const attention_args &)
+/* ---- what scores have beside q.k ---- */
+
+/* What shared memory has of it for a tile of QUERIES by KEYS: what is added to a score, by the
+ * number of its key less that of its query, both counted in the tile, and QUERIES - 1; and the
+ * documents of the tile's keys or queries, whichever change from step to step; 0: beyond the last.
+ * Two places, as of tiles. Scores that are only scaled have nothing of it. */
+template <class ARGS, int QUERIES, int KEYS, int OTHERS> struct beside_tile {
+    float bias[QUERIES + KEYS];
+    int32_t documents[OTHERS];
+};
+template <int QUERIES, int KEYS, int OTHERS>
+struct beside_tile<attention_args, QUERIES, KEYS, OTHERS> {
+    float bias[1];
+    int32_t documents[1];
+};
+
+/* Rows of a sample from first on, and the documents of the sample's; NULL: it is one. */
+struct tokens {
+    const int32_t *documents;
+    int64_t first, rows;
+};
+DEVICE tokens queries_from(const struct zinf_attention &z, int64_t b, int64_t first)
 {
-    return false;
+    tokens some = {z.segments ? z.segments + b * z.seq : NULL, first, z.seq};
+    return some;
 }
-DEVICE bool has_documents(const sloped_args &a)
+/* As shaped_args have them; of others nothing is read. */
+DEVICE tokens keys_from(const attention_args &, int64_t, int64_t first)
 {
-    return a.z.segments;
+    tokens some = {NULL, first, 0};
+    return some;
 }
-DEVICE bool has_documents(const capped_args &)
+DEVICE tokens keys_from(const shaped_args &a, int64_t b, int64_t first)
 {
-    return false;
+    tokens some = {a.z.segments ? a.z.key_segments + b * a.keys : NULL, first, a.keys};
+    return some;
 }
 
-/* So do those of two tokens that are not of one document: one is a lane's first row, other the first
- * of its columns; queries and keys are the same tokens, so either may be the rows. */
+/* Begins to fetch what queries i.. and keys j.. of a head have beside; others are the first of
+ * those whose documents change from step to step, from, of so many rows a sample. */
+template <int THREADS_, int QUERIES, int KEYS, int OTHERS>
+DEVICE void fetch_beside(const attention_args &,
+                         beside_tile<attention_args, QUERIES, KEYS, OTHERS> &, const tokens &,
+                         int64_t, int64_t, int64_t)
+{
+}
+template <int THREADS_, int QUERIES, int KEYS, int OTHERS, class ARGS>
+DEVICE void fetch_beside(const ARGS &a, beside_tile<ARGS, QUERIES, KEYS, OTHERS> &to,
+                         const tokens &others, int64_t head, int64_t i, int64_t j)
+{
+    const int distances = (int)(a.z.seq + a.keys) - 1, first = (int)(j - i) - (QUERIES - 1);
+    for (int e = threadIdx.x; e < QUERIES + KEYS; e += THREADS_) {
+        const int at = first + e + (int)a.z.seq - 1;
+        const bool wanted = at >= 0 && at < distances;
+        if (a.z.bias)
+            copy_async<4>(to.bias + e, a.z.bias + head * distances + (wanted ? at : 0), wanted);
+        else
+            to.bias[e] = a.slopes[head] * (float)(first + e);
+    }
+    for (int e = threadIdx.x; others.documents && e < OTHERS; e += THREADS_) {
+        const int at = (int)others.first + e;
+        const bool wanted = at < (int)others.rows;
+        copy_async<4>(to.documents + e, others.documents + (wanted ? at : 0), wanted);
+    }
+}
+
+/* The documents of a block's own rows: -1 for padding, which so is of none. */
+template <int ROWS_, int THREADS_>
+DEVICE void load_documents(const attention_args &, int32_t *, const tokens &)
+{
+}
+template <int ROWS_, int THREADS_>
+DEVICE void load_documents(const shaped_args &, int32_t *own, const tokens &rows)
+{
+    for (int e = threadIdx.x; rows.documents && e < ROWS_; e += THREADS_) {
+        const bool there = rows.first + e < rows.rows;
+        const int32_t document = there ? rows.documents[rows.first + e] : 0;
+        own[e] = document ? document : -1;
+    }
+}
+
+/* Scores of two tokens that are not of one document become -infinity: own is that of a lane's first
+ * row, others those of the tile's columns. A branch of a whole tile. */
 template <int N>
-DEVICE void mask_documents(const attention_args &, float (&)[N][4], int64_t, int64_t, int64_t)
+DEVICE void mask_documents(const attention_args &, float (&)[N][4], const int32_t *,
+                           const int32_t *)
 {
 }
 template <int N>
-DEVICE void mask_documents(const capped_args &, float (&)[N][4], int64_t, int64_t, int64_t)
+DEVICE void mask_documents(const shaped_args &a, float (&s)[N][4], const int32_t *own,
+                           const int32_t *others)
 {
-}
-template <int N>
-DEVICE void mask_documents(const sloped_args &a, float (&s)[N][4], int64_t b, int64_t one,
-                           int64_t other)
-{
-    const struct zinf_attention &z = a.z;
-    const int first = 2 * (lane_id() % 4);
-    if (!z.segments)
+    if (!a.z.segments)
         return;
-    UNROLL for (int r = 0; r < 2; r++)
-        UNROLL for (int n = 0; n < N; n++)
-            UNROLL for (int e = 0; e < 2; e++)
-            {
-                const int64_t row = one + 8 * r, column = other + n * 8 + first + e;
-                const bool within = row < z.seq && column < z.seq;
-                if (!within || !same_document(z, b, row, column))
-                    s[n][2 * r + e] = -INFINITY;
-            }
+    const int32_t mine[2] = {own[0], own[8]}, *theirs = others + 2 * (lane_id() % 4);
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+            s[n][e] = theirs[n * 8 + e % 2] == mine[e / 2] ? s[n][e] : -INFINITY;
+}
+
+/* The score, before any mask, of s = q.k beside which there is so much. slope: its derivative by
+ * scale s. */
+DEVICE float shape_score(const shaped_args &a, float s, float bias, float &slope)
+{
+    slope = 1.0f;
+    return fused(s, a.z.scale, bias);
+}
+DEVICE float shape_score(const capped_args &a, float s, float bias, float &slope)
+{
+    return softcap_of(s * a.z.scale, a.z.softcap, a.inverse_cap, slope) + bias;
 }
 
 /* What shape_scores leaves is multiplied by this to be a score in base 2. */
@@ -159,25 +236,22 @@ DEVICE float scale_left(const attention_args &a)
 {
     return a.z.scale * LOG2_E;
 }
-DEVICE float scale_left(const sloped_args &)
+DEVICE float scale_left(const shaped_args &)
 {
     return LOG2_E;
 }
 
-/* q.k of a lane's rows (the first is row) and keys from j on becomes scores where that is more than
- * a scale. */
-template <int N>
-DEVICE void shape_scores(const attention_args &, float (&)[N][4], int64_t, int64_t, int64_t)
+/* q.k becomes scores where that is more than a scale; bias: of a lane's first row and key. */
+template <int N> DEVICE void shape_scores(const attention_args &, float (&)[N][4], const float *)
 {
 }
 template <int N, class ARGS>
-DEVICE void shape_scores(const ARGS &a, float (&s)[N][4], int64_t head, int64_t row, int64_t j)
+DEVICE void shape_scores(const ARGS &a, float (&s)[N][4], const float *bias)
 {
-    const tile_bias bias = bias_of(a, head, row, j + 2 * (lane_id() % 4));
     float slope;
     UNROLL for (int n = 0; n < N; n++)
         UNROLL for (int e = 0; e < 4; e++)
-            s[n][e] = score_of(a, bias, n * 8 + e % 2 - e / 2 * 8, s[n][e] * a.z.scale, slope);
+            s[n][e] = shape_score(a, s[n][e], bias[n * 8 + e % 2 - e / 2 * 8], slope);
 }
 
 /* Which probabilities of rows i.. and keys j.. are kept, a bit each: [ROWS][words_of(KEYS)]. One
@@ -186,20 +260,26 @@ DEVICE constexpr int words_of(int keys)
 {
     return (keys + 31) / 32;
 }
-template <int ROWS_, int KEYS, int THREADS_>
-DEVICE void make_mask(const attention_args &a, uint32_t *mask, int64_t b, int64_t head, int64_t i,
-                      int64_t j)
+template <int ROWS_, int KEYS, int THREADS_, class ARGS>
+DEVICE void make_mask(const ARGS &a, uint32_t *mask, int64_t b, int64_t head, int64_t i, int64_t j)
 {
     const int words = words_of(KEYS);
     for (int e = threadIdx.x; e < ROWS_ * words; e += THREADS_) {
         int64_t row = row_index(a.z, b, head, i + e / words);
-        mask[e] = dropout_word(a.rule, (uint64_t)(row * a.z.seq + j + e % words * 32));
+        mask[e] = dropout_word(a.rule, (uint64_t)(row * n_keys(a) + j + e % words * 32));
     }
 }
 template <int KEYS>
 DEVICE float mask_factor(const attention_args &a, const uint32_t *mask, int row, int key)
 {
     return mask[row * words_of(KEYS) + key / 32] >> key % 32 & 1 ? a.rule.keep : 0.0f;
+}
+
+/* Of tiles of so many keys, one past the last that rows before `end` see. */
+template <class ARGS> DEVICE int64_t end_of_tiles(const ARGS &a, int64_t end, int keys)
+{
+    const int64_t all = n_keys(a);
+    return ((a.z.causal && end < all ? end : all) + keys - 1) / keys;
 }
 
 /* ---- for launchers ---- */
@@ -231,9 +311,9 @@ DEVICE float mask_factor(const attention_args &a, const uint32_t *mask, int row,
     }
 
 /* One block for each tile of rows, head and sample. */
-static inline dim3 head_grid(const struct zinf_attention *z, int64_t heads, int rows)
+static inline dim3 head_grid(const struct zinf_attention *z, int64_t heads, int64_t rows, int tile)
 {
-    return dim3(blocks_for((uint64_t)z->seq, (uint64_t)rows), (unsigned)heads, (unsigned)z->batch);
+    return dim3(blocks_for((uint64_t)rows, (uint64_t)tile), (unsigned)heads, (unsigned)z->batch);
 }
 
 #endif

@@ -253,9 +253,30 @@ static void other_keys(struct twin *t)
         {{2, 20, 4, 4, 6, false, 0.0f, 0, 0, 0}, 0, 0, true},
         {{1, 50, 2, 1, 64, true, 0.1f, 0, 0, 0}, 0, 0, true},
         {{1, 37, 2, 2, 200, false, 0.0f, 0, 0, 0}, 13, 0, true},
+        {{2, 70, 4, 2, 64, false, 0.1f, 0, 0, 0}, 0, 130, false},
+        {{1, 67, 3, 1, 40, false, 0.2f, 0, 2.0f, 0}, 20, 90, false},
+        {{1, 90, 2, 1, 64, true, 0.0f, 0, 2.0f, true}, 25, 0, false},
+        {{1, 50, 2, 1, 256, true, 0.0f, 0, 2.0f, 0}, 20, 0, false},
+        {{1, 130, 1, 1, 128, false, 0.0f, 0, 0, true}, 0, 9, false},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        special_case(t, all_dtypes[i % 3], &shapes[i]);
+        special_case(t, all_dtypes[i < 6 ? i % 3 : 1 + i % 2], &shapes[i]);
+}
+
+/* Biases by distance and their gradients, on tensor cores: each size of heads in both types. */
+static void biased_tiles(struct twin *t)
+{
+    for (int64_t size = 32; size <= 256; size *= 2)
+        for (int d = 1; d < 3; d++) {
+            const struct special s = {
+                .shape = {1, 70, 2, d, size - (d == 1 ? 0 : 8), size == 64, d == 1 ? 0.1f : 0.0f},
+                .document = size == 128 ? 30 : 0,
+                .key_seq = size == 32    ? 140
+                           : size == 256 ? 33
+                                         : 0,
+                .biased = true};
+            special_case(t, all_dtypes[d], &s);
+        }
 }
 
 static void tables_of_buckets(struct twin *t)
@@ -535,6 +556,7 @@ CASE(cached)
 CASE(cached_source)
 CASE(cached_alone)
 CASE(other_keys)
+CASE(biased_tiles)
 CASE(tables_of_buckets)
 CASE(slopes_are_read_at_once)
 CASE(refusals)
@@ -550,6 +572,7 @@ int main(void)
     TAP_RUN(test_cached_source);
     TAP_RUN(test_cached_alone);
     TAP_RUN(test_other_keys);
+    TAP_RUN(test_biased_tiles);
     TAP_RUN(test_tables_of_buckets);
     TAP_RUN(test_slopes_are_read_at_once);
     TAP_RUN(test_refusals);
