@@ -50,7 +50,7 @@ struct zinf_attention {
     int64_t key_seq;
     int64_t first_query, first_key;
     /* Tokens of the sequence that comes in parts: dropout counts as if it came whole. 0: it does.
-     */
+     * Rows and keys beyond are nobody's. */
     int64_t whole_seq;
     bool causal;
     int64_t window; /* a query sees itself and the window - 1 keys before it (Jiang et al., arXiv

@@ -127,14 +127,12 @@ static int check_relative(const struct zinf_attention *a, const char *operation)
 /* A sequence that comes in parts. */
 static int check_parts(const struct zinf_attention *a, const char *operation)
 {
-    const int64_t queries = a->first_query + a->seq, keys = a->first_key + a->key_seq;
-    const int64_t whole = a->whole_seq ? a->whole_seq : queries > keys ? queries : keys;
-    if (a->first_query < 0 || a->first_key < 0 || whole < queries || whole < keys)
+    if (a->first_query < 0 || a->first_key < 0 || a->whole_seq < 0)
         return zinf_fail(-EINVAL,
                          "%s: %lld queries from token %lld on and %lld keys from %lld on of a "
                          "sequence of %lld",
                          operation, (ll)a->seq, (ll)a->first_query, (ll)a->key_seq,
-                         (ll)a->first_key, (ll)whole);
+                         (ll)a->first_key, (ll)a->whole_seq);
     if (!a->key_seq && (a->first_query || a->first_key || a->whole_seq || a->d_kv_sums))
         return zinf_fail(-EINVAL, "%s: a part of a sequence without keys of their own", operation);
     if (a->bias && zinf_attention_ahead(a))

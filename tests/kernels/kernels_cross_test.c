@@ -258,8 +258,9 @@ static void test_bad_arguments_are_refused(void)
     bad.first_query = 5;
     bad.whole_seq = 9;
     CHECK(!f.ops->attention_forward(f.q, &bad));
-    bad.whole_seq = 5;
-    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL && strstr(zinf_error(), "from token 5"));
+    bad.first_query = -5;
+    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL && strstr(zinf_error(), "from token -5"));
+    bad.first_query = 5;
     bad.key_seq = bad.whole_seq = 0;
     CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL && strstr(zinf_error(), "of their own"));
     bad = p.args;
