@@ -42,7 +42,7 @@ static uint64_t grads_at_once(const struct plan *p)
     for (int64_t micros = p->setup->n_micro; p->setup->exact && goes_together(p) && micros > 3;
          micros /= 2)
         n++;
-    return n;
+    return n + (p->setup->n_chunks > 1); /* of two trees, one beneath the other */
 }
 
 uint64_t grad_slots(const struct plan *p, const struct amounts *c)
@@ -79,7 +79,8 @@ uint32_t x_slots(const struct plan *p)
     uint32_t leaving = p->setup->walk.most_leaving;
     uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
     uint32_t others = leaving > 1 ? leaving - 1 : 1;
-    return slots + (goes_together(p) ? others * (uint32_t)p->itinerary.together : 0);
+    const bool spares = goes_together(p) && p->setup->n_chunks == 1; /* chunks are to be many */
+    return slots + (spares ? others * (uint32_t)p->itinerary.together : 0);
 }
 
 /* Bytes of things whose size does not depend on the amounts. */

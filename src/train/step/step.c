@@ -20,7 +20,7 @@ static double n_micros(const struct zinf_trainer *t)
 static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, double *counted)
 {
     const float *weights = t->setup.options.class_weights;
-    int64_t samples = t->setup.n_micro * t->setup.batch;
+    int64_t samples = setup_samples(&t->setup);
     int code = trainer_set_lengths(t, batch);
     if (!code)
         code = trainer_set_batch(t, batch, samples, weights);
@@ -57,7 +57,7 @@ static int grad_norm(struct zinf_trainer *t, double *norm)
 
 static double mean_loss(const struct zinf_trainer *t, double counted)
 {
-    int64_t samples = t->setup.n_micro * t->setup.batch;
+    int64_t samples = setup_samples(&t->setup);
     if (t->setup.exact)
         return t->sums.loss / counted + t->sums.other_losses / n_micros(t);
     double sum = trainer_sum_loss(t, t->setup.graph->loss, samples);
@@ -306,8 +306,8 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
 /* Of all ranks. */
 static uint64_t rows_of_step(const struct zinf_trainer *t)
 {
-    return (uint64_t)(t->setup.n_micro * t->setup.batch * t->compute.seq) *
-           data_axis(&t->setup)->world;
+    const int64_t seq = t->compute.chunk.whole ? t->compute.chunk.whole : t->compute.seq;
+    return (uint64_t)(setup_samples(&t->setup) * seq) * data_axis(&t->setup)->world;
 }
 
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
