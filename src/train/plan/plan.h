@@ -49,10 +49,13 @@ struct amounts {
 
 /* What a search varies; what a plan starts from. */
 struct variant {
-    bool micro_major;    /* where the order of micro-batches is free */
-    bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
-    bool device_adds;    /* sums of gradients that are kept in RAM are added to on the device */
-    bool x_on_host;      /* values between stages are in RAM even if the device has room for them */
+    bool micro_major; /* where the order of micro-batches is free */
+    bool by_link;     /* ranks' GPUs gather units and add gradients among themselves */
+    bool device_adds; /* sums of gradients that are kept in RAM are added to on the device */
+    bool x_on_host;   /* values between stages are in RAM even if the device has room for them */
+    /* Parameters in RAM whose state is on the drive exist once, with a copy on the drive: fewer
+     * bytes of RAM for more that are written. */
+    bool overwrites;
     enum packing packs;  /* what of the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */

@@ -243,6 +243,7 @@ static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
     if (t->plan.homes[op->unit].generations == 2)
         *zinf_tiers_live(t->plan.tiers, (uint32_t)op->unit) ^= 1;
     t->pending[op->unit] = PENDING_NOTHING;
+    t->copied[op->unit] = COPY_SAME;
     return 0;
 }
 

@@ -167,6 +167,8 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
 {
     bool settles = is_pending(t, true), steady = !settles && all_pending(t, true);
     int code = settles ? trainer_settle(t) : 0;
+    if (!code)
+        code = copies_ready(t);
     if (code)
         return code;
     t->eager = scalars_of(t, 1);
@@ -185,13 +187,15 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
                 t->pending[u] = pending_of(t, u);
             else if (!t->setup.in_place)
                 *zinf_tiers_live(t->plan.tiers, u) ^= 1;
+        memset(t->copied, COPY_SAME, t->setup.n_units);
         t->late = t->eager;
         if (steady)
             note_ran(t, &t->plan.speculate, NULL);
         return 0;
     }
-    if (!isfinite(*norm))
-        return 0;
+    code = copies_take_back(t);
+    if (code || !isfinite(*norm))
+        return code;
     t->n_redone++;
     t->partial_limit = INFINITY;
     code = zinf_executor_run(t->executor, &t->plan.gradients);
