@@ -14,7 +14,7 @@
 #include "kernels/cuda/softcap.cuh"
 
 struct attention_args {
-    struct zinf_attention z; /* with a window of seq for none: every key is nearer than that */
+    struct zinf_attention z; /* with a window for none, too: every key is nearer than that */
     const float *delta;      /* backward: [batch][n_heads][seq] */
     dropout_rule rule;
     bool drops;
@@ -25,6 +25,9 @@ struct attention_args {
 struct shaped_args : attention_args {
     int64_t keys;         /* of a sample */
     int64_t heads_before; /* the keys of a row: the queries' heads; 0: rows have no queries */
+    int64_t ahead;        /* tokens that query 0 stands behind key 0 */
+    /* Dropout counts rows and keys of a sequence as long as this, from these on. */
+    int64_t drop_rows, drop_keys, drop_row, drop_key;
     float slopes[ZINF_ATTENTION_MAX_SLOPES];
 };
 struct capped_args : shaped_args {
@@ -42,8 +45,9 @@ struct relative_args : attention_args {
 static inline attention_args attention_args_of(const struct zinf_attention *z, const float *delta)
 {
     attention_args args = {*z, delta, dropout_rule_of(z->dropout), z->dropout.p > 0.0f};
-    if (!z->window || z->window > z->seq)
-        args.z.window = z->seq;
+    const int64_t ahead = zinf_attention_ahead(z), all = z->seq + (ahead > 0 ? ahead : 0);
+    if (!z->window || z->window > all)
+        args.z.window = all;
     return args;
 }
 
@@ -53,6 +57,11 @@ static inline shaped_args shaped_args_of(const struct zinf_attention *z, const f
     static_cast<attention_args &>(args) = attention_args_of(z, delta);
     args.keys = zinf_attention_keys(z);
     args.heads_before = z->key_seq ? 0 : z->n_heads;
+    args.ahead = zinf_attention_ahead(z);
+    args.drop_rows = z->whole_seq ? z->whole_seq : z->seq;
+    args.drop_keys = z->whole_seq ? z->whole_seq : args.keys;
+    args.drop_row = z->whole_seq ? z->first_query : 0;
+    args.drop_key = z->whole_seq ? z->first_key : 0;
     if (!z->key_seq) {
         args.z.kv = z->qkv;
         args.z.d_kv = z->d_qkv;
@@ -107,7 +116,7 @@ DEVICE tile_bias bias_of(const attention_args &, int64_t, int64_t, int64_t)
 }
 DEVICE tile_bias bias_of(const shaped_args &a, int64_t head, int64_t i, int64_t j)
 {
-    tile_bias bias = {a.slopes[head], (float)(int)(j - i)};
+    tile_bias bias = {a.slopes[head], (float)(int)(j - i - a.ahead)};
     return bias;
 }
 
@@ -138,6 +147,15 @@ DEVICE int64_t n_keys(const attention_args &a)
 DEVICE int64_t n_keys(const shaped_args &a)
 {
     return a.keys;
+}
+/* So are the places of both: query i is where key i + ahead is. */
+DEVICE int64_t ahead_of(const attention_args &)
+{
+    return 0;
+}
+DEVICE int64_t ahead_of(const shaped_args &a)
+{
+    return a.ahead;
 }
 
 /* Rows of one head: row t begins stride elements after row t - 1. */
@@ -224,10 +242,12 @@ DEVICE bool same_document(const struct zinf_attention &z, int64_t b, int64_t que
     return own > 0 && own == others[key];
 }
 
-DEVICE bool sees(const struct zinf_attention &z, int64_t b, int64_t query, int64_t key)
+template <class ARGS> DEVICE bool sees(const ARGS &a, int64_t b, int64_t query, int64_t key)
 {
-    return query < z.seq && key >= 0 && key < keys_of(z) && (!z.causal || key <= query) &&
-           query - key < z.window && (!z.segments || same_document(z, b, query, key));
+    const struct zinf_attention &z = a.z;
+    const int64_t up_to = query + ahead_of(a);
+    return query < z.seq && key >= 0 && key < keys_of(z) && (!z.causal || key <= up_to) &&
+           up_to - key < z.window && (!z.segments || same_document(z, b, query, key));
 }
 
 /* What a table adds to a score by distance. */
@@ -250,29 +270,54 @@ DEVICE float log_sum_of(float max, float sum)
     return sum == 0.0f ? 0.0f : max + logf(sum);
 }
 
-/* The first key that row i sees, and one past the last row that sees key j. */
-DEVICE int64_t first_key(const struct zinf_attention &z, int64_t i)
+/* The first key that row i sees, and one past the last that rows before `end` see. */
+template <class ARGS> DEVICE int64_t first_key(const ARGS &a, int64_t i)
 {
-    return i < z.window ? 0 : i + 1 - z.window;
+    const int64_t up_to = i + ahead_of(a);
+    return up_to < a.z.window ? 0 : up_to + 1 - a.z.window;
 }
-DEVICE int64_t end_of_rows(const struct zinf_attention &z, int64_t j)
+template <class ARGS> DEVICE int64_t end_of_keys(const ARGS &a, int64_t end)
 {
-    return z.seq - j < z.window ? z.seq : j + z.window;
+    const int64_t all = n_keys(a), up_to = end + ahead_of(a);
+    return a.z.causal && up_to < all ? up_to : all;
 }
 
-/* The place of row i of head h in lse, delta and (times the keys) in the dropout stream. */
+/* The first row that sees key j, and one past the last. */
+template <class ARGS> DEVICE int64_t first_row(const ARGS &a, int64_t j)
+{
+    const int64_t row = j - ahead_of(a);
+    return a.z.causal && row > 0 ? row : 0;
+}
+template <class ARGS> DEVICE int64_t end_of_rows(const ARGS &a, int64_t j)
+{
+    const int64_t row = j - ahead_of(a);
+    return a.z.seq - row < a.z.window ? a.z.seq : row + a.z.window;
+}
+
+/* The place of row i of head h in lse and delta. */
 DEVICE int64_t row_index(const struct zinf_attention &z, int64_t b, int64_t head, int64_t i)
 {
     return (b * z.n_heads + head) * z.seq + i;
 }
 
-/* Factors of keys j .. j + N - 1 of row i. */
-template <int N>
-DEVICE void probability_factors(const attention_args &a, int64_t b, int64_t head, int64_t i,
-                                int64_t j, float (&factors)[N])
+/* That of a probability in the dropout stream. */
+DEVICE uint64_t dropout_place(const attention_args &a, int64_t b, int64_t head, int64_t i,
+                              int64_t j)
 {
-    uint64_t first = (uint64_t)row_index(a.z, b, head, i) * (uint64_t)keys_of(a.z) + (uint64_t)j;
-    dropout_factors(factors, a.rule, first);
+    return (uint64_t)(row_index(a.z, b, head, i) * a.z.seq + j);
+}
+DEVICE uint64_t dropout_place(const shaped_args &a, int64_t b, int64_t head, int64_t i, int64_t j)
+{
+    const int64_t row = (b * a.z.n_heads + head) * a.drop_rows + a.drop_row + i;
+    return (uint64_t)(row * a.drop_keys + a.drop_key + j);
+}
+
+/* Factors of keys j .. j + N - 1 of row i. */
+template <int N, class ARGS>
+DEVICE void probability_factors(const ARGS &a, int64_t b, int64_t head, int64_t i, int64_t j,
+                                float (&factors)[N])
+{
+    dropout_factors(factors, a.rule, dropout_place(a, b, head, i, j));
 }
 
 /* exp(x) by the GPU's base-2 exponential; log2(e) is folded in. */

@@ -94,8 +94,9 @@ template <class ARGS>
 DEVICE bool has_unseen(const ARGS &a, int64_t i, int64_t rows, int64_t j, int64_t keys)
 {
     const struct zinf_attention &z = a.z;
-    return i + rows > z.seq || j + keys > n_keys(a) || (z.causal && j + keys - 1 > i) ||
-           i + rows - 1 - j >= z.window;
+    const int64_t up_to = i + ahead_of(a);
+    return i + rows > z.seq || j + keys > n_keys(a) || (z.causal && j + keys - 1 > up_to) ||
+           up_to + rows - 1 - j >= z.window;
 }
 
 /* Scores that a row may not see become -infinity: row and j are a lane's first. */
@@ -107,7 +108,7 @@ DEVICE void mask_scores(const ARGS &a, float (&s)[N][4], int64_t row, int64_t j)
     const int first = 2 * (lane_id() % 4), keys = left < 8 * N ? (int)left : 8 * N;
     UNROLL for (int r = 0; r < 2; r++)
     {
-        const int64_t up_to = row + 8 * r - j + 1;
+        const int64_t up_to = row + ahead_of(a) + 8 * r - j + 1;
         const int seen = z.causal && up_to < keys ? (int)up_to : keys;
         const int from = up_to > z.window ? (int)(up_to - z.window) : 0;
         UNROLL for (int n = 0; n < N; n++)
@@ -176,7 +177,7 @@ DEVICE void fetch_beside(const ARGS &a, beside_tile<ARGS, QUERIES, KEYS, OTHERS>
         if (a.z.bias)
             copy_async<4>(to.bias + e, a.z.bias + head * distances + (wanted ? at : 0), wanted);
         else
-            to.bias[e] = a.slopes[head] * (float)(first + e);
+            to.bias[e] = a.slopes[head] * (float)(first + e - (int)a.ahead);
     }
     for (int e = threadIdx.x; others.documents && e < OTHERS; e += THREADS_) {
         const int at = (int)others.first + e;
@@ -265,21 +266,14 @@ DEVICE void make_mask(const ARGS &a, uint32_t *mask, int64_t b, int64_t head, in
 {
     const int words = words_of(KEYS);
     for (int e = threadIdx.x; e < ROWS_ * words; e += THREADS_) {
-        int64_t row = row_index(a.z, b, head, i + e / words);
-        mask[e] = dropout_word(a.rule, (uint64_t)(row * n_keys(a) + j + e % words * 32));
+        const int64_t row = i + e / words, key = j + e % words * 32;
+        mask[e] = dropout_word(a.rule, dropout_place(a, b, head, row, key));
     }
 }
 template <int KEYS>
 DEVICE float mask_factor(const attention_args &a, const uint32_t *mask, int row, int key)
 {
     return mask[row * words_of(KEYS) + key / 32] >> key % 32 & 1 ? a.rule.keep : 0.0f;
-}
-
-/* Of tiles of so many keys, one past the last that rows before `end` see. */
-template <class ARGS> DEVICE int64_t end_of_tiles(const ARGS &a, int64_t end, int keys)
-{
-    const int64_t all = n_keys(a);
-    return ((a.z.causal && end < all ? end : all) + keys - 1) / keys;
 }
 
 /* ---- for launchers ---- */

@@ -62,8 +62,8 @@ DEVICE void mask_rows(const ARGS &a, float (&s)[N][4], int64_t i, int64_t key)
     const int first = 2 * (lane_id() % 4);
     UNROLL for (int r = 0; r < 2; r++)
     {
-        const int64_t k = key + 8 * r, since = z.causal && k > i ? k - i : 0;
-        const int64_t end = end_of_rows(z, k) - i;
+        const int64_t k = key + 8 * r, row = k - ahead_of(a);
+        const int64_t since = z.causal && row > i ? row - i : 0, end = end_of_rows(a, k) - i;
         const int from = k < n_keys(a) && since < 8 * N ? (int)since : 8 * N;
         const int to = end < 8 * N ? (int)end : 8 * N;
         UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
@@ -110,6 +110,35 @@ DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_
         dkv_gradients_of<false>(a, step, part, s, dp);
 }
 
+/* Whether gradients are added to fp32 sums, and a head's rows there. */
+DEVICE bool adds_sums(const attention_args &)
+{
+    return false;
+}
+DEVICE bool adds_sums(const shaped_args &a)
+{
+    return a.z.d_kv_sums != NULL;
+}
+template <class ARGS> DEVICE head_rows<float> sum_rows(const ARGS &a, int64_t b, int64_t kv)
+{
+    return key_rows<float>(a, a.z.d_kv_sums, b, kv);
+}
+
+/* A warp's 16 x 8 N result times a factor, added to rows from first and columns from column on. */
+template <int N>
+DEVICE void add_results(const struct zinf_attention &z, const float (&c)[N][4], float factor,
+                        head_rows<float> to, int64_t first, int column)
+{
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+        {
+            const int64_t row = first + lane_id() / 4 + e / 2 * 8;
+            const int col = column + n * 8 + 2 * (lane_id() % 4) + e % 2;
+            if (row < to.rows && col < z.head_dim)
+                to.base[row * to.stride + col] += c[n][e] * factor;
+        }
+}
+
 /* Steps of the walk over queries, each of which divides by those of a head: in 64 bits that takes
  * sm_120's code more registers than it has, in 32 that of sm_89. */
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 1200
@@ -135,8 +164,8 @@ attention_mma_dkv_kernel(ARGS a)
     T *key = (T *)memory, *value = key + DKV_KEYS * pitch;
     dkv_step<T, D> *steps = (dkv_step<T, D> *)(value + DKV_KEYS * pitch);
     const int64_t j = (int64_t)blockIdx.x * DKV_KEYS, kv = blockIdx.y, b = blockIdx.z;
-    const int64_t group = z.n_heads / z.n_kv_heads, first = z.causal ? j : 0;
-    const int64_t end = end_of_rows(z, j + DKV_KEYS - 1), kv_value = kv + z.n_kv_heads;
+    const int64_t group = z.n_heads / z.n_kv_heads, first = first_row(a, j);
+    const int64_t end = end_of_rows(a, j + DKV_KEYS - 1), kv_value = kv + z.n_kv_heads;
     const walk_step per_head = (walk_step)((end - first + ROWS_ - 1) / ROWS_);
     const walk_step n_steps = (walk_step)group * per_head;
     const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, mine = warp % 4 * 16;
@@ -157,7 +186,7 @@ attention_mma_dkv_kernel(ARGS a)
     sync_block();
     hold(keys, key + mine * pitch, pitch);
     hold(values, value + mine * pitch, pitch);
-    if (PLACES == 2)
+    if (PLACES == 2 && n_steps > 0)
         fetch(0);
     for (walk_step n = 0; n < n_steps; n++) {
         const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
@@ -178,6 +207,11 @@ attention_mma_dkv_kernel(ARGS a)
         dkv_gradients<DROPS>(a, step, {mask, mine, bias}, s, dp);
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
+    }
+    if (adds_sums(a)) {
+        add_results(z, d_key, z.scale, sum_rows(a, b, kv), j + mine, column);
+        add_results(z, d_value, 1.0f, sum_rows(a, b, kv_value), j + mine, column);
+        return;
     }
     sync_block(); /* every warp is done with the tiles */
     put_results(key + mine * pitch + column, pitch, d_key, z.scale, z.scale);
@@ -205,7 +239,8 @@ attention_mma_dq_kernel(ARGS a)
     T *query = (T *)memory, *d_out = query + DQ_ROWS * pitch, *tiles = d_out + DQ_ROWS * pitch;
     const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
     const int64_t i = block * DQ_ROWS, head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
-    const int64_t n_steps = end_of_tiles(a, i + DQ_ROWS, KEYS), begin = first_key(z, i) / KEYS;
+    const int64_t n_steps = (end_of_keys(a, i + DQ_ROWS) + KEYS - 1) / KEYS;
+    const int64_t begin = first_key(a, i) / KEYS;
     const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
     const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
     const int mine = threadIdx.x / 32 * 16, row = mine + lane_id() / 4;
@@ -227,7 +262,7 @@ attention_mma_dq_kernel(ARGS a)
     sync_block();
     hold(queries, query + mine * pitch, pitch);
     hold(d_outs, d_out + mine * pitch, pitch);
-    if (PLACES == 2)
+    if (PLACES == 2 && begin < n_steps)
         fetch(begin);
     for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;

@@ -109,7 +109,8 @@ attention_mma_forward_kernel(ARGS a)
     T *query = (T *)memory;
     const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)FORWARD_ROWS;
     const int64_t head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
-    const int64_t n_steps = end_of_tiles(a, i + FORWARD_ROWS, KEYS), begin = first_key(z, i) / KEYS;
+    const int64_t n_steps = (end_of_keys(a, i + FORWARD_ROWS) + KEYS - 1) / KEYS;
+    const int64_t begin = first_key(a, i) / KEYS;
     const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
     const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
     const int warp = threadIdx.x / 32, mine = warp % 4 * 16, column = warp / 4 * COLUMNS;
@@ -129,7 +130,7 @@ attention_mma_forward_kernel(ARGS a)
     wait_copies();
     sync_block();
     hold(left, query + mine * pitch, pitch);
-    if (PLACES == 2)
+    if (PLACES == 2 && begin < n_steps)
         fetch(begin);
     for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
