@@ -94,9 +94,9 @@ template <class ARGS>
 DEVICE bool has_unseen(const ARGS &a, int64_t i, int64_t rows, int64_t j, int64_t keys)
 {
     const struct zinf_attention &z = a.z;
-    const int64_t up_to = i + ahead_of(a);
-    return i + rows > z.seq || j + keys > n_keys(a) || (z.causal && j + keys - 1 > up_to) ||
-           up_to + rows - 1 - j >= z.window;
+    const int64_t up_to = i + ahead_of(a); /* one branch on all of it */
+    return (i + rows > z.seq) | (j + keys > n_keys(a)) | (z.causal & (j + keys - 1 > up_to)) |
+           (up_to + rows - 1 - j >= z.window);
 }
 
 /* Scores that a row may not see become -infinity: row and j are a lane's first. */
@@ -125,25 +125,30 @@ DEVICE void mask_scores(const ARGS &a, float (&s)[N][4], int64_t row, int64_t j)
 /* What shared memory has of it for a tile of QUERIES by KEYS: what is added to a score, by the
  * number of its key less that of its query, both counted in the tile, and QUERIES - 1; and the
  * documents of the tile's keys or queries, whichever change from step to step; 0: beyond the last.
- * Two places, as of tiles. Scores that are only scaled have nothing of it. */
-template <class ARGS, int QUERIES, int KEYS, int OTHERS> struct beside_tile {
-    float bias[QUERIES + KEYS];
-    int32_t documents[OTHERS];
+ * Each of the block's threads has a place of both, so that none has to ask. Two places, as of
+ * tiles. Scores that are only scaled have nothing of it. */
+template <class ARGS, int QUERIES, int KEYS, int THREADS_> struct beside_tile {
+    static const int n = (QUERIES + KEYS + THREADS_ - 1) / THREADS_ * THREADS_;
+    float bias[n], spare[n]; /* where goes what would be bias and is not */
+    int32_t documents[THREADS_];
 };
-template <int QUERIES, int KEYS, int OTHERS>
-struct beside_tile<attention_args, QUERIES, KEYS, OTHERS> {
+template <int QUERIES, int KEYS, int THREADS_>
+struct beside_tile<attention_args, QUERIES, KEYS, THREADS_> {
     float bias[1];
     int32_t documents[1];
 };
 
-/* Rows of a sample from first on, and the documents of the sample's; NULL: it is one. */
+/* The documents of so many rows of a sample, and the first of a tile's. Where samples are not
+ * packed there are no rows, and any address. */
 struct tokens {
     const int32_t *documents;
     int64_t first, rows;
 };
 DEVICE tokens queries_from(const struct zinf_attention &z, int64_t b, int64_t first)
 {
-    tokens some = {z.segments ? z.segments + b * z.seq : NULL, first, z.seq};
+    const bool packed = z.segments != NULL;
+    tokens some = {packed ? z.segments : (const int32_t *)z.qkv, first, packed ? z.seq : 0};
+    some.documents += packed ? b * z.seq : 0;
     return some;
 }
 /* As shaped_args have them; of others nothing is read. */
@@ -154,51 +159,58 @@ DEVICE tokens keys_from(const attention_args &, int64_t, int64_t first)
 }
 DEVICE tokens keys_from(const shaped_args &a, int64_t b, int64_t first)
 {
-    tokens some = {a.z.segments ? a.z.key_segments + b * a.keys : NULL, first, a.keys};
+    const struct zinf_attention &z = a.z;
+    const bool packed = z.segments != NULL;
+    tokens some = {packed ? z.key_segments : (const int32_t *)z.qkv, first, packed ? a.keys : 0};
+    some.documents += packed ? b * a.keys : 0;
     return some;
 }
 
-/* Begins to fetch what queries i.. and keys j.. of a head have beside; others are the first of
- * those whose documents change from step to step, from, of so many rows a sample. */
-template <int THREADS_, int QUERIES, int KEYS, int OTHERS>
+/* Begins to fetch the documents of a tile, a thread's each; 0: beyond the last. */
+DEVICE void fetch_documents(const attention_args &, int32_t *, const tokens &)
+{
+}
+DEVICE void fetch_documents(const shaped_args &, int32_t *to, const tokens &from)
+{
+    const int at = (int)from.first + threadIdx.x;
+    const bool wanted = at < (int)from.rows;
+    copy_async<4>(to + threadIdx.x, from.documents + (wanted ? at : 0), wanted);
+}
+
+/* Begins to fetch what queries i.. and keys j.. of a head have beside; others are the first of those
+ * whose documents change from step to step. */
+template <int QUERIES, int KEYS, int THREADS_>
 DEVICE void fetch_beside(const attention_args &,
-                         beside_tile<attention_args, QUERIES, KEYS, OTHERS> &, const tokens &,
+                         beside_tile<attention_args, QUERIES, KEYS, THREADS_> &, const tokens &,
                          int64_t, int64_t, int64_t)
 {
 }
-template <int THREADS_, int QUERIES, int KEYS, int OTHERS, class ARGS>
-DEVICE void fetch_beside(const ARGS &a, beside_tile<ARGS, QUERIES, KEYS, OTHERS> &to,
+template <int QUERIES, int KEYS, int THREADS_, class ARGS>
+DEVICE void fetch_beside(const ARGS &a, beside_tile<ARGS, QUERIES, KEYS, THREADS_> &to,
                          const tokens &others, int64_t head, int64_t i, int64_t j)
 {
     const int distances = (int)(a.z.seq + a.keys) - 1, first = (int)(j - i) - (QUERIES - 1);
-    for (int e = threadIdx.x; e < QUERIES + KEYS; e += THREADS_) {
-        const int at = first + e + (int)a.z.seq - 1;
-        const bool wanted = at >= 0 && at < distances;
-        if (a.z.bias)
-            copy_async<4>(to.bias + e, a.z.bias + head * distances + (wanted ? at : 0), wanted);
-        else
-            to.bias[e] = a.slopes[head] * (float)(first + e - (int)a.ahead);
+    UNROLL for (int k = 0; k < to.n; k += THREADS_)
+    {
+        const int e = k + threadIdx.x, at = first + e + (int)a.z.seq - 1;
+        const bool wanted = (at >= 0) & (at < distances) & (a.z.bias != NULL);
+        copy_async<4>((a.z.bias ? to.bias : to.spare) + e,
+                      (a.z.bias ? a.z.bias : (const float *)a.z.qkv) +
+                          (wanted ? head * distances + at : 0),
+                      wanted);
+        (a.z.bias ? to.spare : to.bias)[e] = a.slopes[head] * (float)(first + e - (int)a.ahead);
     }
-    for (int e = threadIdx.x; others.documents && e < OTHERS; e += THREADS_) {
-        const int at = (int)others.first + e;
-        const bool wanted = at < (int)others.rows;
-        copy_async<4>(to.documents + e, others.documents + (wanted ? at : 0), wanted);
-    }
+    fetch_documents(a, to.documents, others);
 }
 
-/* The documents of a block's own rows: -1 for padding, which so is of none. */
-template <int ROWS_, int THREADS_>
-DEVICE void load_documents(const attention_args &, int32_t *, const tokens &)
+/* Whether samples may be several documents: asked beside the edges of tiles. */
+DEVICE bool has_documents(const attention_args &)
 {
+    return false;
 }
-template <int ROWS_, int THREADS_>
-DEVICE void load_documents(const shaped_args &, int32_t *own, const tokens &rows)
+DEVICE bool has_documents(const shaped_args &a)
 {
-    for (int e = threadIdx.x; rows.documents && e < ROWS_; e += THREADS_) {
-        const bool there = rows.first + e < rows.rows;
-        const int32_t document = there ? rows.documents[rows.first + e] : 0;
-        own[e] = document ? document : -1;
-    }
+    return a.z.segments != NULL;
 }
 
 /* Scores of two tokens that are not of one document become -infinity: own is that of a lane's first
@@ -214,7 +226,9 @@ DEVICE void mask_documents(const shaped_args &a, float (&s)[N][4], const int32_t
 {
     if (!a.z.segments)
         return;
-    const int32_t mine[2] = {own[0], own[8]}, *theirs = others + 2 * (lane_id() % 4);
+    /* padding is of none */
+    const int32_t mine[2] = {own[0] ? own[0] : -1, own[8] ? own[8] : -1};
+    const int32_t *theirs = others + 2 * (lane_id() % 4);
     UNROLL for (int n = 0; n < N; n++)
         UNROLL for (int e = 0; e < 4; e++)
             s[n][e] = theirs[n * 8 + e % 2] == mine[e / 2] ? s[n][e] : -INFINITY;

@@ -79,9 +79,10 @@ template <int N, class ARGS>
 DEVICE void mask_queries(const ARGS &a, float (&s)[N][4], const int32_t *own,
                          const int32_t *documents, int key, int64_t i, int64_t j)
 {
-    if (has_unseen(a, i, 8 * N, j, DKV_KEYS))
+    if (has_unseen(a, i, 8 * N, j, DKV_KEYS) | has_documents(a)) {
         mask_rows(a, s, i, j + key);
-    mask_documents(a, s, own + key, documents);
+        mask_documents(a, s, own + key, documents);
+    }
 }
 
 /* What a warp's scores and dp become. */
@@ -158,8 +159,8 @@ attention_mma_dkv_kernel(ARGS a)
     const int THREADS_ = dkv_tile<D>::threads, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[DROPS ? ROWS_ * words_of(DKV_KEYS) : 1];
-    __shared__ beside_tile<ARGS, ROWS_, DKV_KEYS, ROWS_> beside[2];
-    __shared__ int32_t own[DKV_KEYS];
+    __shared__ beside_tile<ARGS, ROWS_, DKV_KEYS, THREADS_> beside[2];
+    __shared__ int32_t own[THREADS_];
     const struct zinf_attention &z = a.z;
     T *key = (T *)memory, *value = key + DKV_KEYS * pitch;
     dkv_step<T, D> *steps = (dkv_step<T, D> *)(value + DKV_KEYS * pitch);
@@ -174,14 +175,14 @@ attention_mma_dkv_kernel(ARGS a)
     auto fetch = [&](walk_step n) {
         const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
         fetch_queries<T, D>(a, steps + n % PLACES, b, head, i);
-        fetch_beside<THREADS_>(a, beside[n % 2], queries_from(z, b, i), head, i, j);
+        fetch_beside(a, beside[n % 2], queries_from(z, b, i), head, i, j);
     };
     clear(d_key);
     clear(d_value);
     fetch_head<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<const T>(a, keys_in(a), b, kv), j);
     fetch_head<T, D, DKV_KEYS, THREADS_>(z, value, key_rows<const T>(a, keys_in(a), b, kv_value),
                                          j);
-    load_documents<DKV_KEYS, THREADS_>(a, own, keys_from(a, b, j));
+    fetch_documents(a, own, keys_from(a, b, j));
     wait_copies();
     sync_block();
     hold(keys, key + mine * pitch, pitch);
@@ -233,8 +234,8 @@ attention_mma_dq_kernel(ARGS a)
     const int KEYS = dq_tile<D>::keys, N = KEYS / 8, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[DROPS ? DQ_ROWS * words_of(KEYS) : 1];
-    __shared__ beside_tile<ARGS, DQ_ROWS, KEYS, KEYS> beside[2];
-    __shared__ int32_t own[DQ_ROWS];
+    __shared__ beside_tile<ARGS, DQ_ROWS, KEYS, DQ_THREADS> beside[2];
+    __shared__ int32_t own[DQ_THREADS];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory, *d_out = query + DQ_ROWS * pitch, *tiles = d_out + DQ_ROWS * pitch;
     const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
@@ -251,12 +252,12 @@ attention_mma_dq_kernel(ARGS a)
         T *key = tiles + n % PLACES * 2 * KEYS * pitch;
         fetch_head<T, D, KEYS, DQ_THREADS>(z, key, keys, n * KEYS);
         fetch_head<T, D, KEYS, DQ_THREADS>(z, key + KEYS * pitch, values, n * KEYS);
-        fetch_beside<DQ_THREADS>(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
+        fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
     clear(d_query);
     fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
     fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
-    load_documents<DQ_ROWS, DQ_THREADS>(a, own, queries_from(z, b, i));
+    fetch_documents(a, own, queries_from(z, b, i));
     load_stats(a, stats, b, head, i + row);
     wait_copies();
     sync_block();

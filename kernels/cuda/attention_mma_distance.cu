@@ -52,8 +52,8 @@ attention_mma_distance_kernel(by_diagonal a)
     const int ROWS_ = distance_tile<D>::rows, THREADS_ = distance_tile<D>::threads, N = ROWS_ / 8;
     const int pitch = tile_of<T, D>::pitch;
     __shared__ uint32_t mask[ROWS_ * words_of(ROWS_)];
-    __shared__ beside_tile<by_diagonal, ROWS_, ROWS_, ROWS_> beside;
-    __shared__ int32_t own[ROWS_];
+    __shared__ beside_tile<by_diagonal, ROWS_, ROWS_, THREADS_> beside;
+    __shared__ int32_t own[THREADS_];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory, *d_out = query + ROWS_ * pitch;
     T *key = d_out + ROWS_ * pitch, *value = key + ROWS_ * pitch;
@@ -75,8 +75,8 @@ attention_mma_distance_kernel(by_diagonal a)
         fetch_head<T, D, ROWS_, THREADS_>(z, key, key_rows<const T>(a, z.kv, b, kv), j);
         fetch_head<T, D, ROWS_, THREADS_>(z, value,
                                           key_rows<const T>(a, z.kv, b, kv + z.n_kv_heads), j);
-        fetch_beside<THREADS_>(a, beside, keys_from(a, b, j), head, i, j);
-        load_documents<ROWS_, THREADS_>(a, own, queries_from(z, b, i));
+        fetch_beside(a, beside, keys_from(a, b, j), head, i, j);
+        fetch_documents(a, own, queries_from(z, b, i));
         load_stats(a, stats, b, head, i + row);
         if (a.drops)
             make_mask<ROWS_, ROWS_, THREADS_>(a, mask, b, head, i, j);

@@ -78,9 +78,10 @@ DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const BESIDE &beside,
                           int row, int64_t i, int64_t j)
 {
     shape_scores(a, s, beside.bias + 2 * (lane_id() % 4) - row + FORWARD_ROWS - 1);
-    if (has_unseen(a, i, FORWARD_ROWS, j, 8 * N))
+    if (has_unseen(a, i, FORWARD_ROWS, j, 8 * N) | has_documents(a)) {
         mask_scores(a, s, i + row, j);
-    mask_documents(a, s, own + row, beside.documents);
+        mask_documents(a, s, own + row, beside.documents);
+    }
 }
 
 /* row is the warp's row of this lane in the tile. */
@@ -103,8 +104,8 @@ attention_mma_forward_kernel(ARGS a)
     const int COLUMNS = D / forward_tile<D>::split, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[FORWARD_ROWS * words_of(KEYS)];
-    __shared__ beside_tile<ARGS, FORWARD_ROWS, KEYS, KEYS> beside[2];
-    __shared__ int32_t own[FORWARD_ROWS];
+    __shared__ beside_tile<ARGS, FORWARD_ROWS, KEYS, THREADS_> beside[2];
+    __shared__ int32_t own[THREADS_];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory;
     const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)FORWARD_ROWS;
@@ -122,11 +123,11 @@ attention_mma_forward_kernel(ARGS a)
         T *key = step_place<T, D>(query, n - begin);
         fetch_head<T, D, KEYS, THREADS_>(z, key, keys, n * KEYS);
         fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * pitch, values, n * KEYS);
-        fetch_beside<THREADS_>(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
+        fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
     clear(out);
     fetch_head<T, D, FORWARD_ROWS, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
-    load_documents<FORWARD_ROWS, THREADS_>(a, own, queries_from(z, b, i));
+    fetch_documents(a, own, queries_from(z, b, i));
     wait_copies();
     sync_block();
     hold(left, query + mine * pitch, pitch);

@@ -123,9 +123,10 @@ template <int ROWS_, int N, class ARGS>
 DEVICE void mask_keys(const ARGS &a, float (&s)[N][4], const int32_t *own, const int32_t *documents,
                       int row, int64_t i, int64_t j)
 {
-    if (has_unseen(a, i, ROWS_, j, 8 * N))
+    if (has_unseen(a, i, ROWS_, j, 8 * N) | has_documents(a)) {
         mask_scores(a, s, i + row, j);
-    mask_documents(a, s, own + row, documents);
+        mask_documents(a, s, own + row, documents);
+    }
 }
 
 #endif
