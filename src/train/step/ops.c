@@ -320,9 +320,10 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
     const struct zinf_graph *graph = setup->walk.graph;
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     bool of_stage = op->kind >= OP_STAGES || op->kind == OP_CHOOSE;
-    const char *what = op->unit >= 0 ? graph->units[op->unit].name
-                       : of_stage    ? graph->stages[op->stage].name
-                       : moves       ? graph->values[op->arg].name
+    const char *what = op->flags & OP_CARRIED ? "keys and values"
+                       : op->unit >= 0        ? graph->units[op->unit].name
+                       : of_stage             ? graph->stages[op->stage].name
+                       : moves                ? graph->values[op->arg].name
                        : op->kind == OP_COMMIT || op->kind == OP_MEET ? "step"
                                                                       : "activations";
     if (op->kind >= OP_STAGES)
