@@ -41,19 +41,6 @@ void trainer_release_frame(struct zinf_trainer *t)
     t->frame = NULL;
 }
 
-static void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
-{
-    const struct walk *w = &p->setup->walk;
-    uint32_t place = w->values[value].place;
-    if (place == WALK_NONE || !w->values[value].flows)
-        return NULL;
-    const struct walk_place *at = &w->places[place];
-    uint64_t copy = (uint64_t)(at->to_the_end ? micro : micro % p->itinerary.live);
-    uint64_t offset = (uint64_t)p->setup->n_micro * at->end_before +
-                      (uint64_t)p->itinerary.live * at->turn_before + copy * at->bytes;
-    return device_at(p, p->at.d_gradients + offset);
-}
-
 /* Where the stage keeps what its backward will read. */
 static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
 {
@@ -151,13 +138,12 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     const struct frame_arrays *a = t->frame;
     enum zinf_pass pass = kind_pass(op->kind);
     struct zinf_compute compute = t->compute;
-    uint64_t micro = (uint64_t)t->setup.n_micro * data_axis(&t->setup)->rank;
     const bool reference = op->flags & OP_REFERENCE;
     if (reference) {
         compute.reference = true;
         compute.train = false;
     }
-    compute.first_sample = (micro + (uint64_t)op->micro) * (uint64_t)t->setup.batch;
+    compute.first_sample = setup_micro(&t->setup, op->micro) * (uint64_t)t->setup.batch;
     uint32_t n = unpack(a, op, stage, pass);
     bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
     for (uint32_t i = 0; i < stage->in.n; i++)
