@@ -204,6 +204,8 @@ enum zinf_pass {
     ZINF_PASS_BACKWARD, /* once, or once a visit, in the order of the forward's visits */
     ZINF_PASS_WHOLE,    /* forward and backward of a last stage whose sweep is all at hand */
     ZINF_PASS_ROW,      /* the stage's result for one row alone: logits */
+    /* What later chunks of a sequence see of this one (frame.h), once more, and nothing else. */
+    ZINF_PASS_CARRY,
     ZINF_PASSES,
     ZINF_PASS_RECOMPUTE, /* what forward keeps, once more, and nothing else */
 };
@@ -223,6 +225,7 @@ struct zinf_stage_ops {
     int (*backward)(struct zinf_frame *f);
     int (*whole)(struct zinf_frame *f); /* NULL: none */
     int (*row)(struct zinf_frame *f);   /* NULL: none */
+    int (*carry)(struct zinf_frame *f); /* NULL: no row sees another one, or chunks are refused */
 };
 /* A sweep of which every row of in[of] takes n visits: those in whose column that value, fp32
  * [rows][visits], is not negative. A visit computes with the rows that chose it; its unit is no

@@ -18,7 +18,7 @@
 
 bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
 {
-    bool possible = s->n_micro > 1 && s->n_micro <= MAX_LAYER_MAJOR && !is_piped(s);
+    bool possible = s->n_micro > 1 && s->n_micro / s->n_chunks <= MAX_LAYER_MAJOR && !is_piped(s);
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
     /* A choice by budgets must not show in the sums. */
     bool better = moves && !variant->micro_major && !s->walk.order_counts;
@@ -232,7 +232,8 @@ static int plan_memory(struct plan *p)
 
 int plan_make(struct plan *p, const struct setup *setup, const struct variant *variant)
 {
-    int64_t together = plan_is_layer_major(setup, variant) ? setup->n_micro : 1;
+    const bool all = plan_is_layer_major(setup, variant) || setup->n_chunks > 1;
+    const int64_t together = is_piped(setup) ? setup->n_chunks : all ? setup->n_micro : 1;
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,

@@ -49,10 +49,13 @@ struct amounts {
 
 /* What a search varies; what a plan starts from. */
 struct variant {
-    bool micro_major;    /* where the order of micro-batches is free */
-    bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
-    bool device_adds;    /* sums of gradients that are kept in RAM are added to on the device */
-    bool x_on_host;      /* values between stages are in RAM even if the device has room for them */
+    bool micro_major; /* where the order of micro-batches is free */
+    bool by_link;     /* ranks' GPUs gather units and add gradients among themselves */
+    bool device_adds; /* sums of gradients that are kept in RAM are added to on the device */
+    bool x_on_host;   /* values between stages are in RAM even if the device has room for them */
+    /* Parameters in RAM whose state is on the drive exist once, with a copy on the drive: fewer
+     * bytes of RAM for more that are written. */
+    bool overwrites;
     enum packing packs;  /* what of the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
@@ -78,7 +81,8 @@ struct way {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
-        d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link;
+        d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
+        d_carried_gradient;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
         h_param_staging, h_files, h_packed, h_packed_grads, h_grad_staging, h_tiles, h_transfer,

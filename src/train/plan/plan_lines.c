@@ -61,7 +61,7 @@ static uint64_t activation_bytes(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
     if (!has_backward(p->setup))
-        return w->n_slots * w->slot_bytes;
+        return (uint64_t)p->setup->n_chunks * w->n_slots * w->slot_bytes;
     return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
                                          : x_slots(p) * w->leaving_bytes;
 }
@@ -87,6 +87,14 @@ static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const st
             code =
                 plan_line(l, tier, wants[i].name, wants[i].hint, wants[i].bytes, wants[i].offset);
     return code;
+}
+
+/* What one stage carries from chunk to chunk, of one sample; of numbers of so many bytes. */
+static uint64_t carried_bytes(const struct plan *p, uint64_t width)
+{
+    const struct setup *s = p->setup;
+    const uint64_t rows = s->n_chunks > 1 ? (uint64_t)(s->n_chunks * s->chunk_seq) : 0;
+    return rows * s->walk.carried_elems * width;
 }
 
 /* What a decoding call is told of its rows. */
@@ -121,6 +129,8 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"keys and values", cache_hint, c->host_cache ? 0 : w->cache_bytes, &at->d_cache},
         {"keys and values at hand", cache_hint, c->host_cache ? CACHE_SLOTS * w->largest_cache : 0,
          &at->d_cache},
+        {"keys and values of earlier chunks", "--seq-len",
+         carried_bytes(p, zinf_dtype_bytes(p->setup->dtype)), &at->d_carried},
         {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
         {"activations of the reference", "train_micro_batch_size_per_gpu",
          w->has_reference ? (uint64_t)p->itinerary.live * w->n_slots * w->slot_bytes : 0,
@@ -147,6 +157,8 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
          at_once * kept_bytes(w, c->n_kept), &at->d_kept},
         {"gradients of the activations", "train_micro_batch_size_per_gpu",
          micros * w->end_bytes + at_once * w->turn_bytes, &at->d_gradients},
+        {"gradients of keys and values", "--seq-len", carried_bytes(p, sizeof(float)),
+         &at->d_carried_gradient},
         {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
         {"gradient slots of shared tables", NULL, beside_slots(p) * p->sizes.beside_slot,
          &at->d_beside_slots},

@@ -28,6 +28,7 @@ struct walk_stage {
      * begins, the bytes of both, and of all stages before. */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
+    uint64_t carried_elems; /* that it hands over from chunk to chunk, of a row */
 };
 struct walk_value {
     uint64_t bytes;        /* of one micro-batch, aligned */
@@ -94,6 +95,7 @@ struct walk {
     uint64_t scratch, scratch_whole; /* the second with the sweep whole */
     uint64_t workspace, outside;
     uint64_t cache_bytes, largest_cache; /* of all stages; of one */
+    uint64_t carried_elems;              /* the most of one, of a row */
     double flops;                        /* forward, of one micro-batch */
 };
 /* graph: finished, borrowed. backward: gradients are made too. */

@@ -72,6 +72,10 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
         code = measure_pass(w, c, s, ZINF_PASS_WHOLE);
     if (!code && stage->ops->row)
         code = measure_pass(w, c, s, ZINF_PASS_ROW);
+    if (!code && c->chunk.whole && stage->ops->carry)
+        code = measure_pass(w, c, s, ZINF_PASS_CARRY);
+    info->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
+    w->carried_elems = most(w->carried_elems, info->carried_elems);
     measure_cache(w, c, info);
     info->kept = aligned(info->size[ZINF_PASS_FORWARD].kept);
     w->working_of_any = most(w->working_of_any, info->kept);

@@ -143,6 +143,12 @@ static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
     return (uint64_t)s * (uint64_t)e->p->setup->n_micro + (uint64_t)micro;
 }
 
+/* The same of a sample that is visited in chunks. */
+static uint64_t carried_number(const struct emitter *e, uint32_t s, int64_t micro)
+{
+    return number_of(e, s, micro / e->p->setup->n_chunks);
+}
+
 /* ---- forward ---- */
 
 /* A stage's last visit has made its values, of a micro-batch of the range. */
@@ -201,6 +207,8 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
                 end_values(e, &c, micros, out);
             if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
                 e->working = number_of(e, s, m);
+            if (c.info->carried_elems)
+                e->carrying = carried_number(e, s, m);
         }
 }
 
@@ -287,10 +295,15 @@ static void join_sums(struct emitter *e, const struct call *c, uint32_t i, uint3
 }
 
 /* Partial sums that are there after the first n micro-batches: one for each level of the tree that
- * has one without a neighbour. In order there is one. */
+ * has one without a neighbour. Chunks of a sample have a tree of their own. In order there is one.
+ */
 static uint32_t n_partial_sums(const struct emitter *e, int64_t n)
 {
-    return e->p->setup->exact ? (uint32_t)__builtin_popcountll((unsigned long long)n) : 1;
+    const unsigned long long chunks = (unsigned long long)e->p->setup->n_chunks;
+    const unsigned long long whole = (unsigned long long)n / chunks;
+    return e->p->setup->exact ? (uint32_t)(__builtin_popcountll(whole) +
+                                           __builtin_popcountll((unsigned long long)n % chunks))
+                              : 1;
 }
 
 /* n: micro-batches of the range so far, of all its. */
@@ -313,16 +326,51 @@ static void end_contributions(struct emitter *e, const struct call *c, bool last
     }
 }
 
+/* The n-th micro-batch of a range that goes backward: samples are in order, and the chunks of each
+ * from the last one. */
+static int64_t backward_micro(const struct emitter *e, struct range micros, int64_t n)
+{
+    const int64_t chunks = e->p->setup->n_chunks;
+    return micros.first + n / chunks * chunks + chunks - 1 - n % chunks;
+}
+
+/* Whether what backward of a stage reads is made again for it. */
+static bool recomputes(const struct emitter *e, uint32_t s, int64_t micro)
+{
+    return e->walk->stages[s].ordinal != WALK_NONE && !stage_is_kept(e->p, s) &&
+           e->working != number_of(e, s, micro);
+}
+
+/* Before the last chunk of a sample, with which backward begins: what the stage carries of all of
+ * them. That of the last one comes with its recomputation. */
+static void emit_carry(struct emitter *e, uint32_t s, int64_t last)
+{
+    const int64_t first = last + 1 - e->p->setup->n_chunks;
+    const bool holds = e->carrying == carried_number(e, s, last);
+    if (!e->walk->stages[s].carried_elems || holds)
+        return;
+    for (int64_t m = first; m < last + stage_is_kept(e->p, s); m++) {
+        struct call c = call_of(e, s, ZINF_PASS_CARRY, 0, m);
+        add_units(e, &c, false);
+        add_inputs(e, &c);
+        compute(e, &c.op, &c.uses);
+        e->working = UINT64_MAX;
+    }
+    e->carrying = carried_number(e, s, last);
+}
+
 void emit_backward(struct emitter *e, uint32_t s, struct range micros)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
+    const int64_t n_micros = micros.end - micros.first;
     for (uint32_t v = 0; v < visits; v++) {
         struct call c = {0};
-        for (int64_t m = micros.first; m < micros.end; m++) {
+        for (int64_t n = 0; n < n_micros; n++) {
+            const int64_t m = backward_micro(e, micros, n);
+            if (n % e->p->setup->n_chunks == 0)
+                emit_carry(e, s, m);
             c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
-            bool recompute = c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s) &&
-                             e->working != number_of(e, s, m);
-            if (recompute) {
+            if (recomputes(e, s, m)) {
                 c.op.flags = OP_RECOMPUTES;
                 c.op.flops += c.info->size[ZINF_PASS_FORWARD].work;
                 e->working = number_of(e, s, m);
@@ -330,9 +378,9 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
             add_units_back(e, &c);
             add_inputs(e, &c);
             add_outputs(e, &c, false, true);
-            add_contributions(e, &c, m == micros.first);
+            add_contributions(e, &c, n == 0);
             compute(e, &c.op, &c.uses);
-            join_contributions(e, &c, m - micros.first + 1, micros.end - micros.first);
+            join_contributions(e, &c, n + 1, n_micros);
         }
         end_contributions(e, &c, v + 1 == visits);
     }

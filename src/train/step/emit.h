@@ -47,7 +47,9 @@ struct made_grad {
     zinf_resource resource;
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
-#define MAX_PARTIAL_SUMS 12 /* of MAX_LAYER_MAJOR micro-batches, one a level of their tree */
+/* Of MAX_LAYER_MAJOR samples' micro-batches, and of a sample's chunks, one a level of their trees.
+ */
+#define MAX_PARTIAL_SUMS 24
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
@@ -107,7 +109,8 @@ struct emitter {
     /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
-    uint64_t working; /* whose activations the working buffer holds */
+    uint64_t working;  /* whose activations the working buffer holds */
+    uint64_t carrying; /* the stage and sample whose chunks' rows are carried, all of them */
 
     /* of the operation of a stage that is being made */
     struct zinf_operand *operands;      /* [most_operands] */

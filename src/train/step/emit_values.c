@@ -24,8 +24,10 @@ static struct zinf_operand fixed(const struct emitter *e, uint32_t value, int64_
     const struct walk_value *v = &e->walk->values[value];
     uint64_t n = (uint64_t)p->itinerary.live, copy = (uint64_t)micro % n;
     uint64_t base = e->walk->graph->values[value].leaves ? p->at.d_x : p->at.d_staying;
-    if (!has_backward(p->setup))
-        return zinf_at(device_at(p, p->at.d_x + v->slot * e->walk->slot_bytes));
+    if (!has_backward(p->setup)) {
+        const uint64_t before = (uint64_t)micro * e->walk->n_slots + v->slot;
+        return zinf_at(device_at(p, p->at.d_x + before * e->walk->slot_bytes));
+    }
     return zinf_at(device_at(p, base + n * v->bytes_before + copy * v->bytes));
 }
 

@@ -106,7 +106,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->p = p;
     e->walk = &p->setup->walk;
     e->program = program;
-    e->working = UINT64_MAX;
+    e->working = e->carrying = UINT64_MAX;
     e->micro = -1;
     e->deadline = INHERITED;
     zinf_program_fini(program);

@@ -86,6 +86,15 @@ static void find_caches(const struct walk_stage *info, const struct zinf_op *op,
         f->cache[i] = (char *)zinf_address(&op->at[op->n_at - 1]) + info->cache_at[i];
 }
 
+/* What the stage carries from chunk to chunk. */
+static void find_carried(const struct plan *p, struct zinf_frame *f)
+{
+    if (p->setup->n_chunks == 1)
+        return;
+    f->carried = device_at(p, p->at.d_carried);
+    f->d_carried = (float *)(void *)device_at(p, p->at.d_carried_gradient);
+}
+
 /* Operands to arrays; returns how many weights there are. */
 static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
                        const struct zinf_stage *stage, enum zinf_pass pass)
@@ -98,7 +107,7 @@ static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
     for (uint32_t i = 0; i < stage->in.n; i++)
         a->in[i] = zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < (pass == ZINF_PASS_ROW ? 1 : stage->out.n); i++)
-        a->out[i] = zinf_address(&op->at[at++]);
+        a->out[i] = pass == ZINF_PASS_CARRY ? NULL : zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < n; i++)
         a->grads[i] = grads ? zinf_address(&op->at[at++]) : NULL;
     return n;
@@ -130,6 +139,16 @@ static int recompute(const struct zinf_frame *backward, void *const *nothing)
     return zinf_stage_run(&f);
 }
 
+/* Which samples' the operation's rows are, and which rows. */
+static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
+                      struct zinf_compute *compute)
+{
+    const struct setup *s = &t->setup;
+    compute->first_sample = setup_micro(s, op->micro / s->n_chunks) * (uint64_t)s->batch;
+    compute->chunk.first = op->micro % s->n_chunks * s->chunk_seq;
+    compute->chunk.last = (op->micro + 1) % s->n_chunks == 0;
+}
+
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct plan *p = &t->plan;
@@ -143,7 +162,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         compute.reference = true;
         compute.train = false;
     }
-    compute.first_sample = setup_micro(&t->setup, op->micro) * (uint64_t)t->setup.batch;
+    set_place(t, op, &compute);
     uint32_t n = unpack(a, op, stage, pass);
     bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
     for (uint32_t i = 0; i < stage->in.n; i++)
@@ -176,6 +195,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     };
     find_chosen(p, op, &f);
     find_caches(&w->stages[op->stage], op, &f);
+    find_carried(p, &f);
     int code = op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
     if (!code)
         code = zinf_stage_run(&f);
