@@ -207,7 +207,7 @@ int zinf_session_gradients(struct zinf_session *s, const char *file, double *los
     if (!code)
         code = session_ready(s, JOB_GRADIENTS);
     if (!code && !s->data)
-        code = session_data(s, &s->job.data, NULL, false, &s->data);
+        code = session_data(s, NULL, false);
     if (!code)
         code = zinf_apart_check("--output", file, ZINF_WRITTEN_FILE, &s->origins);
     if (code)

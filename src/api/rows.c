@@ -83,7 +83,7 @@ const struct option job_seats[] = {
 const struct option job_rows[] = {
     OPTION("--data", TEXTS, AT(data), "FILE...",
      "text, .jsonl, .json, .csv, .tsv, also as .gz or .zst, tokens (.bin, .npy), a quoted pattern, "
-     "or - for standard input", .aliases = "train_file train_files dataset_path"),
+     "or - for standard input; of a training, FILE:WEIGHT mixes by weight", .aliases = "train_file train_files dataset_path"),
     OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
      .otherwise = "text", .aliases = "dataset_text_field text_field"),
     OPTION("--format", TEXT, AT(format), "NAME",
@@ -274,7 +274,7 @@ const struct option job_begin[] = {
 };
 
 const struct option job_eval[] = {
-    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations",
+    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations; NAME=FILE: of a set of that name",
      .aliases = "validation_file eval_file"),
     END
 };

@@ -272,7 +272,8 @@ struct zinf_measure session_measure_of(const struct zinf_evaluation *found)
                                  .chosen = r->chosen,
                                  .rejected = r->rejected,
                                  .accuracy = r->accuracy,
-                                 .kl = r->has_kl ? r->kl : NAN};
+                                 .kl = r->has_kl ? r->kl : NAN,
+                                 .set = found->set};
 }
 
 void session_drop_trainers(struct zinf_session *s)
@@ -289,8 +290,9 @@ void session_end(struct zinf_session *s)
     zinf_dataset_close(s->data);
     zinf_dataset_close(s->eval_data);
     job_choices_close(s);
-    for (int i = 0; i < s->n_globs; i++)
-        globfree(&s->globs[i]);
+    free(s->measures);
+    job_sets_free(&s->data_sets);
+    job_sets_free(&s->eval_sets);
     zinf_config_destroy(s->config);
     free(s->config_text);
     zinf_tokenizer_close(s->tokenizer);

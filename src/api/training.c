@@ -96,10 +96,10 @@ static int open_all(struct zinf_session *s)
     if (!code && (code = zinf_make_dirs(c->output)))
         zinf_fail_in(code, "--output");
     if (!code)
-        code = session_data(s, &c->data, cache, !c->no_shuffle, &s->data);
+        code = session_data(s, cache, !c->no_shuffle);
     s->shuffled = !c->no_shuffle;
     if (!code && c->eval_data.n)
-        code = session_data(s, &c->eval_data, cache, false, &s->eval_data);
+        code = session_eval_data(s, &c->eval_data, cache);
     if (!code)
         code = resolve_steps(s);
     if (!code)

@@ -80,6 +80,8 @@ uint32_t x_slots(const struct plan *p)
     uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
     uint32_t others = leaving > 1 ? leaving - 1 : 1;
     const bool spares = goes_together(p) && p->setup->n_chunks == 1; /* chunks are to be many */
+    if (plan_gradients_leave(p))
+        slots += p->setup->walk.most_places;
     return slots + (spares ? others * (uint32_t)p->itinerary.together : 0);
 }
 
