@@ -318,6 +318,9 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
     return w->stages[stage].ordinal + (uint32_t)p->amounts.n_kept >= w->n_recompute;
 }
 
+/* The gradient of a value, on the device; NULL: none flows. */
+void *gradient_at(const struct plan *p, uint32_t value, int64_t micro);
+
 /* The list of a stage whose rows choose their visits, for a micro-batch: from d_lists or h_lists.
  */
 static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t micro)

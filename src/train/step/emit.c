@@ -11,6 +11,8 @@ static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
     op->lane = ZINF_LANE_DEVICE;
     e->deadline = e->position++;
     uses_write(uses, e->sequence);
+    if (e->crossing)
+        uses_write(uses, e->crossing[e->micro % e->p->itinerary.live]);
     emit(e, op, uses);
     e->deadline = INHERITED;
 }

@@ -100,7 +100,14 @@ struct emitter {
     zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
-    zinf_resource record;   /* of the step before */
+    /* Of ranks that have stages one after the other: what is computed of a micro-batch or crosses a
+     * border, [live]; and exchanges with neighbours, which keep their order. NULL: there are none.
+     */
+    zinf_resource *crossing, wire;
+    int64_t turn,
+        n_turns;          /* of this visit's contributions, among those that are summed in a tree */
+    uint32_t *turns_seen; /* [n_units]: contributions in this visit */
+    zinf_resource record; /* of the step before */
     /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
@@ -161,6 +168,9 @@ void emit_backward_last(struct emitter *e, uint32_t stage, struct range micros);
 void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
+
+/* emit_border.c: an exchange with the rank that has the stages before, or the next ones. */
+void emit_border(struct emitter *e, const struct visit *border);
 
 /* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists. Of
  * the micro-batches that the stage's units are fetched for together; after the last one ranks that

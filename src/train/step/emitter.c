@@ -131,6 +131,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->fetched = array(e, n, sizeof *e->fetched);
     e->grads_seen = array(e, n, sizeof *e->grads_seen);
     e->grads_total = array(e, n, sizeof *e->grads_total);
+    e->turns_seen = array(e, n, sizeof *e->turns_seen);
+    e->n_turns = 1;
     e->operands = array(e, e->walk->most_operands, sizeof *e->operands);
     e->stage_uses = array(e, 2 * (e->walk->most_operands + FEW_USES), sizeof *e->stage_uses);
     e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
@@ -144,6 +146,9 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resource(e, &e->logits);
     resource(e, &e->whole_grads);
     resource(e, &e->sequence);
+    resource(e, &e->wire);
+    if (is_piped(p->setup))
+        resources(e, &e->crossing, (size_t)p->itinerary.live);
     resource(e, &e->record);
     resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
     resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
@@ -170,6 +175,8 @@ int emitter_finish(struct emitter *e)
     free(e->fetched);
     free(e->grads_seen);
     free(e->grads_total);
+    free(e->turns_seen);
+    free(e->crossing);
     free(e->operands);
     free(e->stage_uses);
     free(e->contributions);

@@ -41,19 +41,6 @@ void trainer_release_frame(struct zinf_trainer *t)
     t->frame = NULL;
 }
 
-static void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
-{
-    const struct walk *w = &p->setup->walk;
-    uint32_t place = w->values[value].place;
-    if (place == WALK_NONE || !w->values[value].flows)
-        return NULL;
-    const struct walk_place *at = &w->places[place];
-    uint64_t copy = (uint64_t)(at->to_the_end ? micro : micro % p->itinerary.live);
-    uint64_t offset = (uint64_t)p->setup->n_micro * at->end_before +
-                      (uint64_t)p->itinerary.live * at->turn_before + copy * at->bytes;
-    return device_at(p, p->at.d_gradients + offset);
-}
-
 /* Operands behind all others: what the stage carries from chunk to chunk, and its gradient. */
 static uint32_t n_carried(const struct setup *s, const struct zinf_op *op, bool back)
 {
@@ -208,8 +195,7 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
                       struct zinf_compute *compute)
 {
     const struct setup *s = &t->setup;
-    const int64_t before = setup_samples(s) * data_axis(s)->rank;
-    compute->first_sample = (uint64_t)(before + op->micro / s->n_chunks * s->batch);
+    compute->first_sample = setup_micro(s, op->micro / s->n_chunks) * (uint64_t)s->batch;
     if (s->n_chunks > 1)
         set_chunk(&t->plan, op, &compute->chunk);
 }
