@@ -219,6 +219,8 @@ struct zinf_stage_ops {
     /* Backward can add to gradients that are there. Where nothing flows back beyond the stage, it
      * then runs last, for all micro-batches of the step one after the other into one place. */
     bool adds;
+    /* Backward looks at nothing that forward has made but what it keeps, nor takes its memory. */
+    bool backward_without_outputs;
     /* Backward does not read the weights, which then need not be fetched for it: they are NULL. */
     bool backward_without_weights;
     int (*forward)(struct zinf_frame *f);

@@ -37,7 +37,8 @@ enum op_cost {
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
  *   NORM_PART             at[0] the unit's gradient, or with arg 1 the result of SQUARES
  *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
- *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
+ *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group;
+ *                         where there is a packed copy of the parameters, at[5] that
  *   CHOOSE                HOST: at[0] which rows have chosen which visit of the stage <- at[1] the
  *                         value that they choose by. Units are fetched if any micro-batch of a
  *                         range has chosen them; arg 1: this is the range's first

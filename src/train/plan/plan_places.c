@@ -80,6 +80,8 @@ uint32_t x_slots(const struct plan *p)
     uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
     uint32_t others = leaving > 1 ? leaving - 1 : 1;
     const bool spares = goes_together(p) && p->setup->n_chunks == 1; /* chunks are to be many */
+    if (plan_gradients_leave(p))
+        slots += p->setup->walk.most_places;
     return slots + (spares ? others * (uint32_t)p->itinerary.together : 0);
 }
 
@@ -270,7 +272,7 @@ static void set_way(struct plan *p, uint32_t unit)
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
                        eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
-                       (home->grad_sums > 1) << 8)
+                       home->packs_copy << 8 | (home->grad_sums > 1) << 9)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -315,6 +317,7 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->generations = generations_of(p, u, c);
         home->overwritten = is_overwritten(p, home);
         home->backed = home->overwritten && !p->setup->durable_copies;
+        home->packs_copy = home->backed && p->variant.packs == PACK_ALL;
         home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);

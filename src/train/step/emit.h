@@ -95,7 +95,7 @@ struct emitter {
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
-    zinf_resource *x;                   /* [n_leaving live]: values in their tier */
+    zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
     /* Of ranks that have stages one after the other: what is computed of a micro-batch or crosses a
@@ -146,6 +146,11 @@ struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t mi
                                    struct uses *uses);
 void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses);
+/* Of chunks whose gradients leave, the place of one: with what is in it, unless it is fresh; and
+ * back. value: one whose gradient is there. */
+struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
+                                  struct uses *uses);
+void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 /* A transfer between a drive's extent and memory. */
 void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
                 const struct zinf_location *where, struct zinf_operand memory,

@@ -41,6 +41,22 @@ void trainer_release_frame(struct zinf_trainer *t)
     t->frame = NULL;
 }
 
+/* Where the stage finds and makes gradients of values; those that leave are its last operands. */
+static void find_gradients(const struct plan *p, const struct zinf_op *op,
+                           const struct zinf_stage *stage, const struct frame_arrays *a, bool back)
+{
+    const bool leave = back && plan_gradients_leave(p);
+    const struct zinf_operand *at = op->at + op->n_at - (stage->in.n + stage->out.n);
+    for (uint32_t i = 0; i < stage->in.n; i++)
+        a->d_in[i] = leave  ? zinf_address(&at[i])
+                     : back ? gradient_at(p, stage->in.at[i], op->micro)
+                            : NULL;
+    for (uint32_t i = 0; i < stage->out.n; i++)
+        a->d_out[i] = leave  ? zinf_address(&at[stage->in.n + i])
+                      : back ? gradient_at(p, stage->out.at[i], op->micro)
+                             : NULL;
+}
+
 /* Where the stage keeps what its backward will read. */
 static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
 {
@@ -165,10 +181,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     set_place(t, op, &compute);
     uint32_t n = unpack(a, op, stage, pass);
     bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
-    for (uint32_t i = 0; i < stage->in.n; i++)
-        a->d_in[i] = back ? gradient_at(p, stage->in.at[i], op->micro) : NULL;
-    for (uint32_t i = 0; i < stage->out.n; i++)
-        a->d_out[i] = back ? gradient_at(p, stage->out.at[i], op->micro) : NULL;
+    find_gradients(p, op, stage, a, back);
     struct zinf_frame f = {
         .compute = &compute,
         .queue = t->queues[ZINF_LANE_DEVICE],
