@@ -205,7 +205,7 @@ static bool is_overwritten(const struct plan *p, const struct zinf_home *home)
 static bool has_several(const struct plan *p, uint32_t unit)
 {
     const struct walk *w = &p->setup->walk;
-    if (w->units[unit].uses > 1 || !goes_once(p))
+    if (w->units[unit].uses > 1 || !goes_once(p) || unit_shared(p->setup, unit))
         return true;
     if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
         return false;
@@ -367,7 +367,7 @@ uint64_t plan_grad_staging_bytes(const struct plan *p)
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         uint64_t elems = p->setup->layout.units[u].padded_elems;
         bool passes = has_waypoint(p->ways[u].waypoints, GRAD_STAGING) ||
-                      has_waypoint(p->ways[u].waypoints, SUM_STAGING);
+                      has_waypoint(p->ways[u].waypoints, SUM_STAGING) || unit_shared(p->setup, u);
         most = passes && elems > most ? elems : most;
     }
     return most * sizeof(float) / (linked ? data_axis(p->setup)->world : 1);
