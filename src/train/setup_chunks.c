@@ -13,14 +13,19 @@
 
 static const char key[] = "zinf.sequence_chunk";
 
+int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq)
+{
+    const int64_t given = config->sequence_chunk;
+    const int64_t wanted = given >= 0 ? given : seq > LONGEST_WHOLE ? CHUNK_TOKENS : 0;
+    return wanted && wanted < seq ? wanted : seq;
+}
+
 void setup_cut_sequences(struct setup *s)
 {
-    int64_t wanted = s->config->sequence_chunk;
+    const int64_t wanted = setup_chunk_of(s->config, s->seq);
     s->n_chunks = 1;
     s->chunk_seq = s->seq;
-    if (wanted < 0)
-        wanted = s->seq > LONGEST_WHOLE ? CHUNK_TOKENS : 0;
-    if (!wanted || wanted >= s->seq || s->decoding.n_sequences)
+    if (wanted == s->seq || s->decoding.n_sequences)
         return;
     s->chunk_seq = wanted;
     s->n_chunks = (s->seq + wanted - 1) / wanted;
