@@ -1,8 +1,8 @@
 /*
- * setup_chunks: sequences that are visited in chunks (zinf.sequence_chunk). To all sums a chunk is
- * a micro-batch of one sample, so that how long it is belongs to the training: gradients are added
- * in a tree, over the chunks of a sample and then over samples, and the norm and the loss without
- * rounding.
+ * setup_chunks: sequences that are visited in chunks (zinf.sequence_chunk). To all sums a chunk is a
+ * micro-batch of one sample, so that how long it is belongs to the training: gradients of a
+ * sample's chunks are added in the order of backward, which needs no more memory than one of them,
+ * those of samples in a tree, and the norm and the loss without rounding.
  */
 #include "train/setup.h"
 
