@@ -233,6 +233,8 @@ int zinf_session_plan(struct zinf_session *s, struct zinf_plan *out)
     int code = session_ready(s, JOB_LOOKS);
     if (code)
         return code;
+    if ((code = job_micro_settle(s)))
+        return code;
     struct zinf_estimate_options options = {.trainer =
                                                 session_trainer_options(s, ZINF_TRAINER_TRAIN)};
     speeds_cached(&options.speeds, &sources, s->config, s->device);

@@ -116,6 +116,7 @@ struct zinf_config_context session_context(const struct zinf_session *s)
     context.lenient = c->lenient;
     context.no_training = !trains;
     context.no_steps = s->use == JOB_EVALUATES;
+    context.finds_micro_batch = trains || s->use == JOB_LOOKS;
     return context;
 }
 
@@ -308,6 +309,7 @@ void session_end(struct zinf_session *s)
     if (s->asked.is_kept) { /* another training finds its own again */
         s->job.model = s->asked.model;
         s->job.steps = s->asked.steps;
+        s->job.settings = s->asked.settings;
     }
     const size_t kept = offsetof(struct zinf_session, model);
     memset((char *)s + kept, 0, sizeof *s - kept);

@@ -17,6 +17,7 @@
 #include "text/samples/choices.h"
 #include "text/samples/task.h"
 #include "text/text.h"
+#include "train/estimate.h"
 #include "train/score.h"
 #include "train/train.h"
 
@@ -135,6 +136,7 @@ struct zinf_session {
         bool is_kept;
         const char *model;
         int64_t steps;
+        struct zinf_config_settings settings;
     } asked;
     struct job_sets data_sets, eval_sets; /* of options data and eval-data */
     enum zinf_device_kind device;
@@ -316,6 +318,15 @@ const int *job_seats_gpus(const struct zinf_session *s);
 
 /* What options rule out together. -EINVAL, a wrong use. */
 int job_train_check(const struct zinf_job *c);
+
+/* ---- micro.c ---- */
+
+/* Where the configuration leaves the micro batch to the plan: the largest that fits, or the one
+ * that a run had that is gone on from. Sets it in the configuration, and for any that is read
+ * later. All ranks call it. */
+int job_micro_find(struct zinf_session *s, struct zinf_estimate_options *options);
+/* Of a training of this session. */
+int job_micro_settle(struct zinf_session *s);
 
 /* ---- prompts.c ---- */
 

@@ -278,6 +278,20 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     e->deadline = deadline;
 }
 
+/* All ranks come to it before, or behind, what they exchange of their stages. */
+void emit_meet(struct emitter *e)
+{
+    struct zinf_op op = {.lane = ZINF_LANE_NET, .axis = ZINF_AXES, .kind = OP_MEET, .unit = -1};
+    struct uses uses = {0};
+    uint32_t deadline = e->deadline;
+    uses_write(&uses, e->record);
+    if (e->crossing)
+        uses_write(&uses, e->wire);
+    e->deadline = NEXT_STEP - 1;
+    emit(e, &op, &uses);
+    e->deadline = deadline;
+}
+
 void emit_commit(struct emitter *e)
 {
     struct zinf_op op = {
@@ -289,11 +303,8 @@ void emit_commit(struct emitter *e)
     uses_write(&uses, e->record);
     e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */
     emit(e, &op, &uses);
-    op.lane = ZINF_LANE_NET;
-    op.axis = ZINF_AXES;
-    op.kind = OP_MEET;
-    op.bytes = 0;
-    if (e->p->setup->mesh.all)
-        emit(e, &op, &uses);
     e->deadline = deadline;
+    e->meets_late = is_piped(e->p->setup) && !e->speculates;
+    if (e->p->setup->mesh.all && !e->meets_late)
+        emit_meet(e);
 }
