@@ -125,6 +125,8 @@ struct decoder {
     const char *final_w, *final_b, *head;  /* head NULL: the token table is the head; final_w NULL:
                                             * no norm ends the last block's rows */
     const char *logits_bias; /* [1][vocab] in the file, not trained, without a prefix; or NULL */
+    const char *tile_bias;   /* [vocab] in the file, without a prefix: with each tile of the table
+                              * its part, which is trained and added to the logits; or NULL */
     bool head_prefixed;      /* its name has the family's prefix */
     const struct decoder_tensor *tensors; /* of a block */
     size_t n_tensors;

@@ -5,6 +5,7 @@
 #include "model/adapters/adapter.h"
 #include "model/classes.h"
 #include "model/freeze.h"
+#include "model/heads.h"
 #include "model/preference.h"
 #include "model/quantize.h"
 
@@ -315,6 +316,21 @@ int zinf_model_set_classes(struct zinf_model *m, const struct zinf_model_classes
     return code;
 }
 
+int zinf_model_set_head(struct zinf_model *m, enum zinf_model_head head)
+{
+    int code = head == ZINF_HEAD_USUAL
+                   ? 0
+                   : heads_write(m->config, m->family,
+                                 head == ZINF_HEAD_MASKED ? "ForMaskedLM" : "Model", NULL);
+    if (!code && head != ZINF_HEAD_USUAL)
+        code = build_graph(m, "config.json");
+    if (!code && head != ZINF_HEAD_USUAL && zinf_model_head(m) != head)
+        code = zinf_fail(-ENOTSUP, "models of the family %s have no head for %s",
+                         m->family->model_type,
+                         head == ZINF_HEAD_MASKED ? "masked tokens" : "embeddings");
+    return code;
+}
+
 int zinf_model_set_layers(struct zinf_model **model, int64_t n)
 {
     struct zinf_model *other = NULL;
@@ -390,6 +406,12 @@ static uint64_t count_params(const struct zinf_model *m, bool trained_alone)
 bool zinf_model_classifies(const struct zinf_model *m)
 {
     return classes_are_in(m->config);
+}
+
+enum zinf_model_head zinf_model_head(const struct zinf_model *m)
+{
+    const enum zinf_model_head head = heads_in(m->config);
+    return m->family->masks && head == ZINF_HEAD_MASKED ? head : ZINF_HEAD_USUAL;
 }
 
 const char *zinf_model_class_name(const struct zinf_model *m, int64_t number)

@@ -11,7 +11,7 @@ static const char *const pairs[] = {
     "bert_a",       "bert_b",       "roberta_a",    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c",
     "deberta_v2_d", "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h", "bert_c",
     "roberta_b",    "gpt2_h",       "gpt2_i",       "llama_f",      "mistral_b",    "qwen2_b",
-    "gemma_b",      "peft_s"};
+    "gemma_b",      "peft_s",       "bert_m",       "roberta_m",    "deberta_v2_m", "deberta_v2_n"};
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
 /* ---- against PyTorch ---- */
@@ -25,7 +25,7 @@ static void test_loss_and_gradients(void)
 static void check_logits(const char *name)
 {
     struct fixture f;
-    float logits[64];
+    float logits[256];
     const cJSON *pick;
     open_fixture(&f, name);
     struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_FORWARD);

@@ -35,7 +35,7 @@
  *           relative positions
  *   convolution  norm(x + act(dropout(conv(rows)))) along the sequence. in: x, rows, segments;
  *           out: x
- *   project a product without a bias. in: x; out: x of another width
+ *   project a product, perhaps with a bias and an activation. in: x; out: x of another width
  *   classify  logits of a sample by its first or last token's row, and their loss. in: x, labels,
  *           of classes the weights of samples, and the last rows where it goes by those; out: loss,
  *           or where that is an activation the one logit itself
@@ -196,7 +196,9 @@ struct convolution_spec {
 };
 
 struct project_spec {
-    int w;
+    int w, b; /* b -1: none */
+    bool activates;
+    enum zinf_activation activation; /* then: of the product */
 };
 
 enum layer_part {
@@ -264,6 +266,7 @@ struct head_spec {
     float softcap;     /* of the logits; 0: none */
     bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
     bool biased;       /* the first unit at hand is [1][vocab], added to the logits */
+    int tile_bias;     /* or this tensor of each tile is, a number for each of its ids; 0: none */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */
