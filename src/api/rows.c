@@ -189,8 +189,8 @@ const struct option job_template[] = {
 
 const struct option job_task[] = {
     OPTION("--task", TEXT, AT(task.name), "NAME",
-     "causal-lm, preference, reward, seq2seq, classification, regression or, of zinf eval, "
-     "multiple-choice (default: what the model is); of the last four:", .word = task_word),
+     "causal-lm, masked-lm, preference, reward, seq2seq, classification, regression or, of zinf "
+     "eval, multiple-choice (default: what the model is); of the last four:", .word = task_word),
     OPTION("--source-column", TEXT, AT(task.source_column), "NAME",
      "field or column of sources, or of texts; a,b: a pair of texts",
      .otherwise = "source; text"),
@@ -200,6 +200,10 @@ const struct option job_task[] = {
      .otherwise = "label"),
     OPTION("--prefix", TEXT, AT(task.prefix), "TEXT",
      "put before every source, such as 'summarize: '", .aliases = "source_prefix"),
+    OPTION("--mlm-probability", NUMBER, AT(task.mask_probability), "P",
+     "of --task masked-lm: the share of tokens that are masked", .min = 0.001, .max = 1,
+     .otherwise = "0.15",
+     .manual = "Of\n.Fl Fl task Cm masked-lm :\nthe probability of each token to be masked."),
     OPTION("--length-percentile", NUMBER, AT(task.length_percentile), "P",
      "make room for P percent of the samples, and cut longer ones", .min = 0.001, .max = 100,
      .otherwise = "100",

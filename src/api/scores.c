@@ -154,7 +154,10 @@ int job_scores_prepare(struct zinf_session *s, const struct zinf_dataset *data)
     struct zinf_run_scores *run = &s->scores;
     const struct zinf_job_texts *t = &s->job.texts;
     int code = read_metrics(t, run);
-    if (code)
+    if (!code && run->n && s->task == ZINF_TASK_MASKED)
+        code = zinf_fail(-EINVAL, "--metric: --task %s has its loss and perplexity alone",
+                         zinf_task_name(s->task));
+    if (code || s->task == ZINF_TASK_MASKED)
         return code;
     if (s->task == ZINF_TASK_REWARD)
         return prepare_scores(s);

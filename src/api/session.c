@@ -228,6 +228,7 @@ struct zinf_trainer_options session_trainer_options(const struct zinf_session *s
         .pairs = job_has_pairs(s->task),
         .references = trains && job_gives_references(s),
         .classes = s->asks_classes ? &s->classes : NULL,
+        .head = s->head,
         .new_head = c->task.new_head,
         .class_weights = s->class_weights,
         .device = s->device,

@@ -26,6 +26,7 @@
 struct zinf_job_task {
     const char *name, *source_column, *target_column, *label_column, *prefix;
     const char *class_weights; /* "balanced", or a number each */
+    double mask_probability;   /* of each token; 0: as usual */
     double length_percentile;  /* what windows are as long as, where no length is given; 0: all */
     bool new_head;             /* instead of the folder's */
     bool fresh;                /* all weights are */
@@ -129,6 +130,7 @@ struct zinf_session {
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     enum zinf_task task;
+    enum zinf_model_head head;    /* that the model is given instead of its own */
     bool reads_source;            /* the model has an encoder for it, whatever the task */
     int64_t source_len;           /* then, once data is open */
     struct zinf_choices *choices; /* of CHOICE */
@@ -236,6 +238,11 @@ static inline bool job_is_of_samples(enum zinf_task task)
 {
     return job_is_labelled(task) || job_has_pairs(task);
 }
+/* Whether a model that is trained for it goes on with texts. */
+static inline bool job_makes_texts(enum zinf_task task)
+{
+    return !job_is_labelled(task) && task != ZINF_TASK_REWARD && task != ZINF_TASK_MASKED;
+}
 /* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
 int job_task_need_tokenizer(const struct zinf_session *s);
 extern const char job_task_no_tokenizer[];             /* why not */
@@ -244,6 +251,9 @@ bool job_task_has_bytes(const struct zinf_session *s); /* as vocabulary: the 256
 int job_task_need_texts(const struct zinf_session *s);
 /* A token of config.json by its key; -EINVAL: it has none. */
 int job_task_token(const struct zinf_session *s, const char *key, int32_t *out);
+
+/* What the job says of rows of framed texts, for an encoder. */
+void job_task_rows(const struct zinf_session *s, struct zinf_samples_options *o);
 
 /* ---- fit.c: samples of sources, targets and texts with labels ---- */
 
@@ -267,6 +277,15 @@ int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *
                      struct zinf_dataset **out);
 /* Of answers that get a score: the head for it, once a session. */
 int job_classes_settle_scores(struct zinf_session *s);
+
+/* ---- masked.c: texts of which tokens are masked ---- */
+
+/* The options of a stream of them, which borrow masking for the call that opens it. */
+int job_masked_stream(struct zinf_session *s, struct zinf_dataset_options *options,
+                      struct zinf_masking *masking);
+/* As job_task_open, of rows. */
+int job_masked_rows(struct zinf_session *s, const struct zinf_samples_options *given,
+                    struct zinf_dataset **out);
 
 /* ---- seats.c: with whom this process works, and on how many devices ---- */
 

@@ -21,8 +21,10 @@ int job_task_tell(struct zinf_session *s)
     const struct zinf_job *c = &s->job;
     const char *family = zinf_model_facts(s->model)->family;
     const struct zinf_graph *graph = zinf_model_graph(s->model);
-    const bool labelled = takes(s->model, ZINF_INPUT_LABELS);
-    const bool number = labelled && graph->values[graph->targets].element == ZINF_ELEMENT_F32;
+    const bool encodes = zinf_model_family(s->model)->masks;
+    const bool labelled = takes(s->model, ZINF_INPUT_LABELS) || encodes;
+    const bool number = takes(s->model, ZINF_INPUT_LABELS) &&
+                        graph->values[graph->targets].element == ZINF_ELEMENT_F32;
     const enum zinf_task told = number ? ZINF_TASK_REGRESSION : ZINF_TASK_CLASSIFICATION;
     s->reads_source = takes(s->model, ZINF_INPUT_SOURCE_IDS);
     enum zinf_task asked = s->task = s->reads_source ? ZINF_TASK_SEQ2SEQ
@@ -38,6 +40,11 @@ int job_task_tell(struct zinf_session *s)
                                   "trained on such rows");
     if (asked == s->task)
         return 0;
+    if (asked == ZINF_TASK_MASKED && encodes) {
+        s->task = asked;
+        s->head = ZINF_HEAD_MASKED;
+        return zinf_model_set_head(s->model, s->head);
+    }
     /* A decoder gets its head when the data have been seen (classes.c). */
     if (((labelled || s->task == ZINF_TASK_CAUSAL) && job_is_labelled(asked)) ||
         (labelled && asked == ZINF_TASK_REWARD) ||
@@ -95,12 +102,27 @@ int job_task_need_tokenizer(const struct zinf_session *s)
 
 int job_task_need_texts(const struct zinf_session *s)
 {
-    return job_is_labelled(s->task)
-               ? zinf_fail(-EINVAL,
-                           "--model %s tells samples apart and makes no texts: zinf eval "
-                           "--predictions says what it takes them for",
-                           s->job.model)
-               : 0;
+    if (job_is_labelled(s->task))
+        return zinf_fail(-EINVAL,
+                         "--model %s tells samples apart and makes no texts: zinf eval "
+                         "--predictions says what it takes them for",
+                         s->job.model);
+    return job_makes_texts(s->task)
+               ? 0
+               : zinf_fail(-EINVAL, "--task %s makes no texts", zinf_task_name(s->task));
+}
+
+void job_task_rows(const struct zinf_session *s, struct zinf_samples_options *o)
+{
+    const struct zinf_job *c = &s->job;
+    o->vocab = (uint32_t)zinf_model_facts(s->model)->vocab;
+    o->seq_len = (uint32_t)s->seq_len;
+    o->packed = c->pack;
+    o->skip_bad_rows = c->skip_bad_rows;
+    o->min_ids = (uint32_t)c->min_tokens;
+    o->seed = (uint64_t)c->seed;
+    if (job_task_token(s, "pad_token_id", &o->pad))
+        o->pad = 0; /* nobody looks at padding: any token will do */
 }
 
 static uint32_t usual_source(const struct zinf_model_facts *facts)

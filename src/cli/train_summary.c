@@ -66,7 +66,7 @@ static void say_data(const struct train_show *s)
         data_show_rows(text, zinf_dataset_samples(data), of);
         line("data", "%s", text);
     } else {
-        uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * T;
+        uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * zinf_dataset_window_tokens(data);
         line("data", "%s tokens in %s windows of %llu, %s; %s token%s at the end %s cut",
              cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
              (unsigned long long)T, order_of(s->session), cli_count(cut, rest),
@@ -260,13 +260,14 @@ static double wall_seconds(const struct train_show *s)
 static void say_next(const struct train_show *s)
 {
     const enum zinf_task task = s->session->task;
-    const bool scores = job_is_labelled(task) || task == ZINF_TASK_REWARD;
+    const bool scores = !job_makes_texts(task);
     const bool adapted = s->session->config->adapter || s->session->job.adapter;
     const char *chat = s->session->chats ? " --chat" : "";
-    if (adapted && task == ZINF_TASK_REWARD)
-        line("next",
-             "zinf eval --task reward --model %s --adapter %s/model --data FILE; zinf plot %s",
-             s->session->job.model, s->session->job.output, s->session->job.output);
+    const char *name =
+        task == ZINF_TASK_REWARD || task == ZINF_TASK_MASKED ? zinf_task_name(task) : "";
+    if (adapted && *name)
+        line("next", "zinf eval --task %s --model %s --adapter %s/model --data FILE; zinf plot %s",
+             name, s->session->job.model, s->session->job.output, s->session->job.output);
     else if (adapted)
         line("next",
              "zinf generate --model %s --adapter %s/model%s --prompt TEXT; "
@@ -274,8 +275,8 @@ static void say_next(const struct train_show *s)
              s->session->job.model, s->session->job.output, chat, s->session->job.output,
              s->session->job.output);
     else
-        line("next", "zinf %s%s --model %s/model%s %s; zinf plot %s", scores ? "eval" : "generate",
-             task == ZINF_TASK_REWARD ? " --task reward" : "", s->session->job.output,
+        line("next", "zinf %s%s%s --model %s/model%s %s; zinf plot %s",
+             scores ? "eval" : "generate", *name ? " --task " : "", name, s->session->job.output,
              scores ? "" : chat, scores ? "--data FILE" : "--prompt TEXT", s->session->job.output);
 }
 

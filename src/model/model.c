@@ -414,6 +414,15 @@ enum zinf_model_head zinf_model_head(const struct zinf_model *m)
     return m->family->masks && head == ZINF_HEAD_MASKED ? head : ZINF_HEAD_USUAL;
 }
 
+bool zinf_model_drops(const struct zinf_model *m, const char *name)
+{
+    static const char *const of_classes[] = {"pooler.", "classifier.", "score."};
+    bool is = false;
+    for (size_t i = 0; i < sizeof of_classes / sizeof *of_classes; i++)
+        is |= !strncmp(name, of_classes[i], strlen(of_classes[i]));
+    return is && zinf_model_head(m) != ZINF_HEAD_USUAL;
+}
+
 const char *zinf_model_class_name(const struct zinf_model *m, int64_t number)
 {
     return classes_name(m->config, number);

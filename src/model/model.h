@@ -146,6 +146,9 @@ const cJSON *zinf_model_config(const struct zinf_model *model);
 /* Whether the configuration is that of a folder with a head for classes. */
 bool zinf_model_classifies(const struct zinf_model *model);
 enum zinf_model_head zinf_model_head(const struct zinf_model *model);
+/* Whether a tensor without the family's prefix is of a head for classes, which a model with another
+ * one does not read. */
+bool zinf_model_drops(const struct zinf_model *model, const char *name);
 /* The name of a class by its number; NULL: it has none. Borrowed from the configuration. */
 const char *zinf_model_class_name(const struct zinf_model *model, int64_t number);
 uint64_t zinf_model_n_params(const struct zinf_model *model);  /* without gaps; tied once */

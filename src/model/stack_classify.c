@@ -5,10 +5,12 @@ static struct classify_spec add_tensors(struct zinf_graph *graph, uint32_t unit,
                                         const struct decoder *d, const struct stack_classes *c)
 {
     const uint64_t h = (uint64_t)d->hidden, n = (uint64_t)c->count.n;
-    const struct stack_tensor dense_w = {c->dense_w, h, h, 0, ZINF_INIT_NORMAL, c->plain_dense};
-    const struct stack_tensor dense_b = {c->dense_b, h, 0, 0, ZINF_INIT_ZERO, c->plain_dense};
-    const struct stack_tensor out_w = {c->out_w, n, h, 0, ZINF_INIT_NORMAL, true};
-    const struct stack_tensor out_b = {c->out_b, n, 0, 0, ZINF_INIT_ZERO, true};
+    const struct stack_tensor dense_w = {c->dense_w,     h,    h, 0, ZINF_INIT_NORMAL,
+                                         c->plain_dense, false};
+    const struct stack_tensor dense_b = {c->dense_b,     h,    0, 0, ZINF_INIT_ZERO,
+                                         c->plain_dense, false};
+    const struct stack_tensor out_w = {c->out_w, n, h, 0, ZINF_INIT_NORMAL, true, false};
+    const struct stack_tensor out_b = {c->out_b, n, 0, 0, ZINF_INIT_ZERO, true, false};
     return (struct classify_spec){
         .n_classes = c->count.n,
         .number = c->count.number,

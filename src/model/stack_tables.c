@@ -132,7 +132,7 @@ void stack_add_convolution(struct zinf_graph *graph, const struct stack *k, stru
     const struct stack_convolution *c = &k->convolution;
     const uint64_t h = (uint64_t)k->d.hidden, width = (uint64_t)c->width;
     uint32_t unit = zinf_graph_add_unit(graph, true, "convolution.0");
-    const struct stack_tensor w = {c->w, h, h * width, width, ZINF_INIT_NORMAL, false};
+    const struct stack_tensor w = {c->w, h, h * width, width, .init = ZINF_INIT_NORMAL};
     const struct stack_tensor b = {c->b, h, .init = ZINF_INIT_ZERO};
     struct convolution_spec spec = {
         .hidden = k->d.hidden,

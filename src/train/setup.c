@@ -205,6 +205,8 @@ static int open_model(struct setup *s)
         code = zinf_model_set_layers(&s->model, s->options.n_layers);
     if (!code && s->options.classes)
         code = zinf_model_set_classes(s->model, s->options.classes);
+    if (!code)
+        code = zinf_model_set_head(s->model, s->options.head);
     if (!code && s->grain == GRAIN_TENSORS)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)

@@ -69,6 +69,7 @@ struct zinf_trainer_options {
     /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
      * that the folder has not, and with new_head those of the classes in any case. */
     const struct zinf_model_classes *classes;
+    enum zinf_model_head head; /* for zinf_model_set_head, likewise */
     bool new_head;
     /* [classes]: what a sample of each counts in a step's weighted mean loss; NULL: 1. Borrowed. */
     const float *class_weights;

@@ -39,7 +39,7 @@ void bert_list_tensors(struct family_list *list, const struct decoder *d,
                        const struct bert_projections *projections);
 
 /* Heads of other tasks, and buffers of old files. */
-#define BERT_IGNORED "*cls.*", "*lm_head.*", "*position_ids*", "*pooler.*", "*classifier.*"
+#define BERT_IGNORED "*cls.*", "*lm_head.*", "*position_ids*"
 /* What a configuration calls its counts, and keys that have one value here. */
 #define BERT_KEYS                                                                                  \
     {                                                                                              \

@@ -1,7 +1,8 @@
 /*
  * family_deberta_v2: DeBERTa of versions 2 and 3 (He et al., arXiv 2006.03654 and 2111.09543), as
- * BERT with either head: BERT's layers, whose scores also look at relative positions, from a table that all
- * layers share; perhaps a convolution behind the first layer. Classes come of the first token.
+ * BERT with either head: BERT's layers, whose scores also look at relative positions, from a table
+ * that all layers share; perhaps a convolution behind the first layer. Classes come of the first
+ * token.
  */
 #include "model/families/bert.h"
 
@@ -273,8 +274,8 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     k.d.tensors = list.items;
     k.d.n_tensors = list.n;
     family_tell(facts, source, &k.d, -1);
-    return (heads_in(source->config) == ZINF_HEAD_MASKED ? build_masked : build_classifier)(
-        graph, source, &k);
+    return (heads_in(source->config) == ZINF_HEAD_MASKED ? build_masked
+                                                         : build_classifier)(graph, source, &k);
 }
 
 /* A shorter context has as many buckets in proportion as the published ones: half of it. */

@@ -28,9 +28,8 @@ static int forward(struct zinf_frame *f)
     const struct frame_linear linear = linear_of(f);
     void *product = keep(f);
     int code = frame_linear(f, &linear, f->in[0], product);
-    return code || !s->activates
-               ? code
-               : frame_activation(f, s->activation, product, f->out[0], count(f));
+    return code || !s->activates ? code
+                                 : frame_activation(f, s->activation, product, f->out[0], count(f));
 }
 
 static int backward(struct zinf_frame *f)

@@ -34,6 +34,9 @@ struct zinf_dataset {
     pthread_mutex_t lock;         /* guards window */
     int32_t *window;              /* [seq_len + 1] */
     struct zinf_samples *samples; /* NULL: a stream; else all above is unused */
+    struct zinf_masking masking;  /* of a stream; probability 0: none */
+    struct zinf_tokens frame;     /* of a masked window, */
+    uint32_t front;               /* of which so many are in front */
 };
 
 /* By its first bytes; raw 16-bit ids have none of their own, so there the name has to say it. */
@@ -191,6 +194,15 @@ static int open_files(struct zinf_dataset *dataset, const struct zinf_dataset_op
     return 0;
 }
 
+static int begin_masking(struct zinf_dataset *dataset, const struct zinf_dataset_options *options)
+{
+    const struct zinf_tokens nothing = {0};
+    uint32_t behind;
+    dataset->masking = *options->masking;
+    zinf_tokenizer_sides(options->tokenizer, &dataset->front, &behind);
+    return zinf_tokenizer_frame(options->tokenizer, &nothing, NULL, &dataset->frame, NULL);
+}
+
 int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options)
 {
     int code = check_options(options);
@@ -205,6 +217,8 @@ int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_optio
     dataset->shuffle = options->shuffle;
     dataset->seed = options->seed;
     code = open_files(dataset, options);
+    if (!code && options->masking)
+        code = begin_masking(dataset, options);
     if (code) {
         zinf_dataset_close(dataset);
         return code;
@@ -226,6 +240,7 @@ void zinf_dataset_close(struct zinf_dataset *dataset)
     }
     free(dataset->segments);
     free(dataset->window);
+    zinf_tokens_free(&dataset->frame);
     zinf_samples_close(dataset->samples);
     pthread_mutex_destroy(&dataset->lock);
     free(dataset);
@@ -259,6 +274,11 @@ uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset)
 uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset)
 {
     return dataset->n_windows;
+}
+
+uint32_t zinf_dataset_window_tokens(const struct zinf_dataset *dataset)
+{
+    return dataset->seq_len;
 }
 
 /* ---- what it is made of ---- */
@@ -328,8 +348,9 @@ uint64_t zinf_dataset_order(const struct zinf_dataset *dataset)
 {
     const uint64_t numbers[] = {dataset->seq_len, dataset->shuffle, dataset->seed,
                                 (uint64_t)dataset->separator};
-    return dataset->samples ? samples_order(dataset->samples)
-                            : XXH3_64bits(numbers, sizeof numbers);
+    return dataset->samples
+               ? samples_order(dataset->samples)
+               : zinf_masking_key(&dataset->masking, XXH3_64bits(numbers, sizeof numbers));
 }
 
 /* ---- reading ---- */
@@ -408,13 +429,36 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
     return code;
 }
 
+/* Tokens of a stream within a frame, which is never masked. */
+static int fill_masked(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
+{
+    const uint32_t n = dataset->seq_len, front = dataset->front;
+    const uint32_t all = n + (uint32_t)dataset->frame.count;
+    const struct zinf_masked masked = {
+        .epoch = position / dataset->n_windows,
+        .sample = text_window_index(position, dataset->n_windows, dataset->shuffle, dataset->seed),
+        .n = n,
+        .ids = w->ids + front,
+        .targets = w->targets + front,
+    };
+    int code = zinf_dataset_window(dataset, position, w->ids + front, NULL);
+    for (uint32_t i = 0; i < all; i++)
+        w->targets[i] = -1;
+    for (uint32_t i = 0; i < dataset->frame.count; i++)
+        w->ids[i < front ? i : n + i] = dataset->frame.ids[i];
+    if (!code)
+        zinf_masking_apply(&dataset->masking, &masked);
+    return code;
+}
+
 int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
 {
+    const uint32_t length = dataset->seq_len + (uint32_t)dataset->frame.count;
     if (dataset->samples)
         return zinf_samples_window(dataset->samples, position, w);
     if (w->source_ids || w->source_segments)
         return zinf_fail(-ENOTSUP, "a stream of tokens has no sources: give pairs as rows");
-    for (uint32_t i = 0; i < dataset->seq_len; i++) {
+    for (uint32_t i = 0; i < length; i++) {
         if (w->positions)
             w->positions[i] = (int32_t)i;
         if (w->segments)
@@ -424,5 +468,7 @@ int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const str
     }
     if (w->label)
         *w->label = -1;
+    if (dataset->masking.probability > 0 && w->ids && w->targets)
+        return fill_masked(dataset, position, w);
     return zinf_dataset_window(dataset, position, w->ids, w->targets);
 }

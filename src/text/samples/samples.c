@@ -260,7 +260,7 @@ uint64_t samples_order(const struct zinf_samples *samples)
         o->seq_len,       o->source_len,          o->max_ids, o->min_ids, o->cut,   o->front,
         o->source_front,  o->unlabelled,          o->packed,  o->shuffle, o->group, o->seed,
         (uint64_t)o->pad, (uint64_t)o->source_pad};
-    return XXH3_64bits(numbers, sizeof numbers);
+    return zinf_masking_key(&o->masking, XXH3_64bits(numbers, sizeof numbers));
 }
 
 const struct zinf_samples_facts *zinf_samples_facts(const struct zinf_samples *samples)

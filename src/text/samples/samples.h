@@ -16,6 +16,7 @@
 #define ZINF_SAMPLES_H
 
 #include "base/json.h"
+#include "text/samples/masking.h"
 #include "text/text.h"
 
 #ifdef __cplusplus
@@ -73,6 +74,7 @@ struct zinf_recipe {
      * id that counts) with the answer of another row, of the same group of `rotate` rows in the
      * order of the windows: of the one before it, of the first the last one's. */
     bool rotates;
+    bool lines; /* a line of plain text, unless it is blank, is a row with the field "text" */
 };
 
 /* ---- store ---- */
@@ -117,6 +119,8 @@ struct zinf_samples_options {
      * that count. */
     bool likelihood;
     int32_t pad, source_pad; /* ids where there is no sample */
+    /* Windows are masked: what counts of a sample may be, and the targets are what was. */
+    struct zinf_masking masking;
 };
 
 /* What became of the rows. */

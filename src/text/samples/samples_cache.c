@@ -131,7 +131,7 @@ static int put_table(struct token_cache_writer *writer, const void *table, size_
 static int write_samples(void *arg, struct text_source *source, struct token_cache_writer *writer)
 {
     struct maker *m = arg;
-    struct text_sink sink = {.row = take_row, .handle = m};
+    struct text_sink sink = {.row = take_row, .lines = m->options->recipe->lines, .handle = m};
     m->writer = writer;
     m->path = text_source_path(source);
     int code = text_documents_read(source, NULL, 0, &sink);

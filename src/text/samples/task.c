@@ -22,9 +22,9 @@ struct zinf_task_recipe {
     struct zinf_tokens types, sides; /* of each id: its token type, and the text it is of */
 };
 
-static const char *const names[ZINF_TASKS] = {"causal-lm",      "seq2seq",    "classification",
-                                              "regression",     "preference", "reward",
-                                              "multiple-choice"};
+static const char *const names[ZINF_TASKS] = {"causal-lm",  "seq2seq",        "classification",
+                                              "regression", "preference",     "reward",
+                                              "masked-lm",  "multiple-choice"};
 
 const char *zinf_task_name(enum zinf_task task)
 {
@@ -40,7 +40,7 @@ int zinf_task_parse(const char *name, enum zinf_task *out)
         }
     return zinf_fail(-EINVAL,
                      "%s is no task: use causal-lm, preference, reward, seq2seq, classification, "
-                     "regression or, of zinf eval, multiple-choice",
+                     "regression, masked-lm or, of zinf eval, multiple-choice",
                      name);
 }
 
@@ -159,31 +159,41 @@ static int take_number(const cJSON *field, const char *column, int32_t *bits)
     return 0;
 }
 
-static int take_labelled(struct zinf_task_recipe *r, const cJSON *row, struct zinf_sample *sample)
+/* The row's texts, framed; marks: of those tokens that are no frame. */
+static int take_framed(struct zinf_task_recipe *r, const cJSON *row, unsigned marks,
+                       struct zinf_sample *sample)
 {
-    const cJSON *field = NULL;
     struct zinf_tokens framed = {0};
     int code = frame_source(r, row, &framed);
     for (size_t i = 0; !code && i < framed.count; i++) {
         const int32_t side = r->sides.ids[i];
-        const unsigned of = side < 0 ? ZINF_MARK_FRAME : side ? ZINF_MARK_OTHER : 0;
+        const unsigned of = side < 0 ? ZINF_MARK_FRAME : marks | (side ? ZINF_MARK_OTHER : 0);
         code = zinf_sample_add_ids(sample, &framed.ids[i], 1,
                                    of | (r->types.ids[i] ? ZINF_MARK_SECOND : 0u));
     }
     zinf_tokens_free(&framed);
+    sample->keeps_frame = true;
+    return code;
+}
+
+static int take_labelled(struct zinf_task_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    const cJSON *field = NULL;
+    int code = take_framed(r, row, 0, sample);
     if (!code)
         code = find_field(row, r->label, "--label-column", &field);
     if (!code)
         code = r->options.task == ZINF_TASK_REGRESSION
                    ? take_number(field, r->label, &sample->label)
                    : zinf_labels_parse(r->options.labels, field, &sample->label);
-    sample->keeps_frame = true;
     return code;
 }
 
 static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
 {
     struct zinf_task_recipe *r = arg;
+    if (r->options.task == ZINF_TASK_MASKED)
+        return take_framed(r, row, ZINF_MARK_COUNTS, sample);
     return r->options.task == ZINF_TASK_SEQ2SEQ ? take_pair(r, row, sample)
                                                 : take_labelled(r, row, sample);
 }
@@ -238,6 +248,7 @@ int zinf_task_open(struct zinf_task_recipe **out, const struct zinf_task_options
     }
     r->recipe = (struct zinf_recipe){
         .name = names[options->task], .key = key_of(r), .take = take, .arg = r};
+    r->recipe.lines = options->task == ZINF_TASK_MASKED;
     *out = r;
     return 0;
 }

@@ -22,6 +22,7 @@ enum zinf_task {
     ZINF_TASK_REGRESSION,
     ZINF_TASK_PREFERENCE, /* pairs of answers; chat.h has its data, too */
     ZINF_TASK_REWARD,     /* the same, to learn scores of answers */
+    ZINF_TASK_MASKED,     /* tokens that are masked are foretold (masking.h) */
     ZINF_TASK_CHOICE, /* which of several texts is likeliest: of evaluations alone (choices.h) */
     ZINF_TASKS,
 };
@@ -47,7 +48,7 @@ void zinf_labels_free(struct zinf_labels *labels);
 /* ---- recipes ---- */
 
 struct zinf_task_options {
-    enum zinf_task task; /* SEQ2SEQ, CLASSIFICATION or REGRESSION */
+    enum zinf_task task; /* SEQ2SEQ, CLASSIFICATION, REGRESSION or MASKED */
     const struct zinf_tokenizer *tokenizer;
     /* NULL: "source" of SEQ2SEQ, else "text"; two names with a comma between are a pair of texts,
      * which the tokenizer frames as one. */
@@ -62,7 +63,7 @@ struct zinf_task_options {
 struct zinf_task_recipe;
 /* Borrows the options' texts and labels. A sample of SEQ2SEQ has the start and the target, of which
  * all counts, as ids, and its source; of the others the framed texts, of which nothing counts, and
- * its label, of REGRESSION the bits of a float. */
+ * its label, of REGRESSION the bits of a float; of MASKED the framed texts, which count. */
 int zinf_task_open(struct zinf_task_recipe **out, const struct zinf_task_options *options);
 const struct zinf_recipe *zinf_task_recipe(const struct zinf_task_recipe *recipe);
 void zinf_task_close(struct zinf_task_recipe *recipe);
