@@ -112,15 +112,24 @@ struct zinf_home {
      * unit's but what it is made of. */
     bool in_files;
     zinf_extent files;
-    /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE. */
+    /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE, and
+     * not of parameters that are overwritten. */
     uint8_t generations;
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients. */
     bool packed, packs_grad;
-    /* Parameters are on HOST, and a copy with two generations is on the drive, where it lies as if
-     * that were their home: every update writes it, and only a restart reads it. */
+    /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
+     * where it lies as if that were their home. Every update writes it; a restart reads it. */
     bool backed;
+    /* Parameters on HOST have one generation: an update is made in place, and one that is taken
+     * back reads the older ones from that copy, or from the one behind the state. */
+    bool overwritten;
 };
+/* How often parameters exist at their home. */
+static inline uint8_t zinf_home_copies(const struct zinf_home *home)
+{
+    return home->overwritten || home->param == ZINF_TIER_DEVICE ? 1 : home->generations;
+}
 struct zinf_tiers_options {
     const struct zinf_layout *layout;
     enum zinf_dtype dtype; /* of parameters */
@@ -169,7 +178,8 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
 void zinf_tiers_place(struct zinf_tiers *tiers, char *device_base, char *host_base);
 void zinf_tiers_destroy(struct zinf_tiers *tiers);
 /* The same places, placed already, for another thread to read: its generations stay what they are
- * now, whatever becomes of those of tiers, which it does not outlive. */
+ * now, whatever becomes of those of tiers, which it does not outlive. Parameters that updates
+ * overwrite are read from their copy on the drive, which must be of the current generation. */
 int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers);
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *tiers);
 /* The generation that holds a unit's truth; starts at 0. Changed between operations only. */

@@ -96,11 +96,6 @@ static uint64_t param_bytes(const struct zinf_tiers *t, uint32_t unit)
                              : zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
 }
 
-static int generations_of(const struct zinf_home *place, enum zinf_tier tier)
-{
-    return tier == ZINF_TIER_DEVICE ? 1 : place->generations;
-}
-
 static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
@@ -112,8 +107,8 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
             t->params[u].offset = place->files;
             continue;
         }
-        code = kind_add(t, &kind, place->param, param_bytes(t, u),
-                        generations_of(place, place->param), &t->params[u]);
+        code = kind_add(t, &kind, place->param, param_bytes(t, u), zinf_home_copies(place),
+                        &t->params[u]);
         if (!code && place->backed)
             code = kind_add(t, &kind, ZINF_TIER_DRIVE, param_bytes(t, u), place->generations,
                             &t->backings[u]);
@@ -149,8 +144,9 @@ static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t g = 0; !code && g < layout->n_groups; g++) {
         const struct zinf_home *place = &t->places[layout->groups[g].unit];
-        code = kind_add(t, &kind, place->state, group_state_bytes(t, g),
-                        generations_of(place, place->state), &t->states[g]);
+        const int generations = place->state == ZINF_TIER_DEVICE ? 1 : place->generations;
+        code =
+            kind_add(t, &kind, place->state, group_state_bytes(t, g), generations, &t->states[g]);
     }
     if (!code)
         code = kind_end(&kind, ledger);
@@ -236,6 +232,18 @@ static void *copy_of(const void *array, size_t n, size_t width)
     return copy ? memcpy(copy, array, n * width) : NULL;
 }
 
+static void read_copies(struct zinf_tiers *view)
+{
+    for (uint32_t u = 0; u < view->options.layout->n_units; u++) {
+        struct zinf_home *place = &view->places[u];
+        if (!place->overwritten)
+            continue;
+        view->params[u] = view->backings[u];
+        place->param = ZINF_TIER_DRIVE;
+        place->backed = place->overwritten = false;
+    }
+}
+
 int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
 {
     const struct zinf_layout *layout = tiers->options.layout;
@@ -252,6 +260,7 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
     t->live = copy_of(tiers->live, layout->n_units, sizeof *t->live);
     t->options.places = t->places;
     if (has_all(t)) {
+        read_copies(t);
         *out = t;
         return 0;
     }

@@ -130,6 +130,9 @@ static int check_cuda_attention(const struct zinf_attention *args, const char *o
     int code = check_attention(args, operation);
     if (!code && args->head_dim > MAX_HEAD_DIM)
         code = too_long_a_head(operation, args->head_dim);
+    if (!code && args->key_seq && (args->causal || args->whole_seq || args->d_kv_sums))
+        code = zinf_fail(-ENOTSUP, "%s: the CUDA device takes sequences in one piece alone",
+                         operation);
     return code;
 }
 

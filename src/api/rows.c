@@ -110,6 +110,8 @@ const struct option job_step[] = {
     OPTION("--micro-batch", INTEGER, SETS("train_micro_batch_size_per_gpu"), "N",
      "sequences computed at once", .min = 1, .max = 1 << 20,
      .aliases = "per_device_train_batch_size train_micro_batch_size_per_gpu micro_batch_size"),
+    OPTION("--sequence-chunk", INTEGER, SETS("zinf.sequence_chunk"), "N",
+     "tokens of a sequence computed at once; 0: all", .max = 1 << 24, .otherwise = "0"),
     OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
      "micro-batches in a step", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
     OPTION("--optimizer", TEXT, SETS("optimizer.type"), "NAME",

@@ -165,6 +165,7 @@ struct zinf_config {
     int64_t autotp_size, tp_size;
     int64_t mesh[4];         /* ranks along data (0: as many as are left), tensor, pipe, context */
     char *placement;         /* "auto": given budgets are filled; "exact": none; "fill": all */
+    int64_t sequence_chunk;  /* tokens that are computed at once; 0: all; -1: by their number */
     char *activation_device; /* "auto", "none", "cpu", "nvme": block inputs */
     char *optimizer_device;  /* "cpu": but for ratio; "auto": and what the device has room for */
     bool direct;             /* drive and CPU use device memory where they can */

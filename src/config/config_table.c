@@ -390,6 +390,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     INT_KEY("zinf.mesh.context", mesh[3], 1, 1, 1 << 20)
     TEXT_KEY("zinf.expert_fetch", expert_fetch, .choices = fetches, .text = "auto")
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
+    INT_KEY("zinf.sequence_chunk", sequence_chunk, 0, 0, 1 << 24, .rule = AUTO_CHUNK)
     TEXT_KEY("zinf.activation_device", activation_device, .choices = activation_devices,
         .text = "auto")
     TEXT_KEY("zinf.optimizer_device", optimizer_device, .choices = optimizer_devices, .text = "cpu")

@@ -90,6 +90,24 @@ void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zin
     return f->cache[which];
 }
 
+void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
+{
+    f->carried_elems = row_elems;
+    return f->carried ? (char *)f->carried + (uint64_t)row * row_elems * frame_width(f) : NULL;
+}
+
+float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
+{
+    f->carried_elems = row_elems;
+    return f->d_carried ? f->d_carried + (uint64_t)row * row_elems : NULL;
+}
+
+int64_t frame_whole_length(const struct zinf_frame *f)
+{
+    const int64_t whole = f->compute->chunk.whole;
+    return whole ? whole : frame_length(f);
+}
+
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
 {
     const struct zinf_stage *stage = f->stage;
@@ -169,12 +187,17 @@ struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32
                                      uint64_t elements_per_sample)
 {
     const struct zinf_compute *c = f->compute;
+    uint64_t first = c->first_sample * elements_per_sample;
+    if (c->chunk.whole) {
+        const uint64_t a_row = elements_per_sample / (uint64_t)frame_length(f);
+        first = (c->first_sample * (uint64_t)c->chunk.whole + (uint64_t)c->chunk.first) * a_row;
+    }
     return (struct zinf_dropout){
         .p = c->train ? p : 0,
         .seed = c->seed,
         .step = c->step,
         .site = site,
-        .element_first = c->first_sample * elements_per_sample,
+        .element_first = first,
     };
 }
 
@@ -188,6 +211,7 @@ int zinf_stage_run(struct zinf_frame *f)
         [ZINF_PASS_BACKWARD] = ops->backward,
         [ZINF_PASS_WHOLE] = ops->whole,
         [ZINF_PASS_ROW] = ops->row,
+        [ZINF_PASS_CARRY] = ops->carry,
         [ZINF_PASS_RECOMPUTE] = ops->recomputes ? ops->forward : NULL,
     };
     if ((unsigned)f->pass >= sizeof calls / sizeof *calls || !calls[f->pass])
@@ -270,6 +294,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->workspace, f.workspace);
     widen(&size->outside, f.outside);
     memcpy(size->cache, f.cached, sizeof f.cached);
+    widen(&size->carried_elems, f.carried_elems);
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
         size->flops += f.flops * share;
         size->bytes += f.bytes * share;

@@ -54,6 +54,16 @@ struct zinf_shard_ranks {
     /* whole [ranks][bytes]: this rank's part is there, the others' come. */
     int (*gather)(void *context, void *whole, uint64_t bytes);
 };
+/* A call whose rows are a chunk of a longer sequence, of one sample: `seq` rows from `first` on, of
+ * which those from the sequence's end on are nobody's. What rows of later chunks see of it is in
+ * memory that the stage *carries* from chunk to chunk: forward, or PASS_CARRY, goes through them in
+ * order and adds to it; backward goes from the last one to the first, and adds to its gradient. An
+ * input's chunks follow each other in memory. */
+struct zinf_chunk {
+    int64_t whole; /* rows of the sequence; 0: rows are of whole sequences */
+    int64_t first;
+    bool last;
+};
 /* Who computes: one micro-batch. */
 struct zinf_compute {
     const struct zinf_device *device;
@@ -66,6 +76,7 @@ struct zinf_compute {
     uint64_t seed;
     uint32_t step;
     uint64_t first_sample; /* index of the micro-batch's first sample in the step's batch */
+    struct zinf_chunk chunk;
     const struct zinf_decoding *decoding; /* NULL: whole sequences */
     struct zinf_pace pace;                /* for what is measured */
     const struct zinf_shard_ranks *ranks; /* NULL: the graph has all shards */
@@ -116,7 +127,11 @@ struct zinf_frame {
     float mean_scale;         /* and of a loss that is a mean: loss scale / micro-batches */
     int64_t row, n_rows;      /* PASS_ROW: from which on, how many; 0: 1 */
     void *cache[ZINF_CACHES]; /* of the stage, while decoding */
-    struct zinf_cursor kept;  /* the same place in forward and backward of a micro-batch */
+    /* Of chunks: the stage's carried memory and its gradient, [rows of all chunks][carried_elems]:
+     * in the parameters' number type, and fp32. */
+    void *carried;
+    float *d_carried;
+    struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
     struct zinf_cursor scratch;
     /* while measuring */
     uint64_t workspace;        /* most that one operation needs on the device */
@@ -126,6 +141,7 @@ struct zinf_frame {
     void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
     void *seer;
     struct zinf_cache cached[ZINF_CACHES];
+    uint64_t carried_elems;
 };
 
 /* What a call takes, by running its code without a queue. */
@@ -135,6 +151,7 @@ struct zinf_stage_size {
     double bytes; /* that the other operations read and write */
     double work;  /* flops of products that take as long as all of it, by compute's pace */
     struct zinf_cache cache[ZINF_CACHES];
+    uint64_t carried_elems; /* of a row, for later chunks */
 };
 /* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
  * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
@@ -164,6 +181,12 @@ void frame_release(struct zinf_frame *f, uint64_t mark);
 const struct zinf_decoding *frame_decoding(const struct zinf_frame *f);
 /* While decoding: the stage's cache, of this shape; each once in a call. */
 void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zinf_cache *shape);
+/* Of chunks: the stage carries so many elements a row. Where those of the sequence's row begin, and
+ * their gradients. */
+void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
+float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
+/* Rows of the whole sequence that the call's rows are of. */
+int64_t frame_whole_length(const struct zinf_frame *f);
 /* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0, and for a
  * gradient where the unit is frozen. */
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);
@@ -175,7 +198,8 @@ const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit);
 int64_t frame_rows(const struct zinf_frame *f);   /* of out[0] */
 int64_t frame_length(const struct zinf_frame *f); /* rows that a sample of it has */
 uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
-/* Off where the frame does not train; elements_per_sample of the tensor that it masks. */
+/* Off where the frame does not train; elements_per_sample of the tensor that it masks, of the rows
+ * that the call has of a sample. */
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
                                      uint64_t elements_per_sample);
 

@@ -98,12 +98,14 @@ static double relative_pairs(const struct zinf_attention *args)
 /* Multiplications and additions of scores and of their sums over the values. */
 static double attention_flops(const struct zinf_attention *args)
 {
-    double seq = (double)args->seq, window = (double)args->window;
+    const double seq = (double)args->seq, window = (double)args->window;
+    const double whole =
+        args->whole_seq ? (double)args->whole_seq : seq; /* the mean of its parts */
     double columns = (double)(args->n_heads * args->head_dim);
     double keys = (double)zinf_attention_keys(args);
-    double pairs = args->causal ? (seq + 1) / 2 : keys; /* of a query, in the mean */
-    if (args->window && args->window < args->seq)
-        pairs = window - window * (window - 1) / (2 * seq);
+    double pairs = args->causal ? (whole + 1) / 2 : keys; /* of a query, in the mean */
+    if (args->window && window < whole)
+        pairs = window - window * (window - 1) / (2 * whole);
     if (args->relative)
         pairs += relative_pairs(args);
     return 4 * (double)args->batch * seq * pairs * columns;

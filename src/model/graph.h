@@ -203,6 +203,8 @@ enum zinf_pass {
     ZINF_PASS_BACKWARD, /* once, or once a visit, in the order of the forward's visits */
     ZINF_PASS_WHOLE,    /* forward and backward of a last stage whose sweep is all at hand */
     ZINF_PASS_ROW,      /* the stage's result for one row alone: logits */
+    /* What later chunks of a sequence see of this one (frame.h), once more, and nothing else. */
+    ZINF_PASS_CARRY,
     ZINF_PASSES,
     ZINF_PASS_RECOMPUTE, /* what forward keeps, once more, and nothing else */
 };
@@ -216,12 +218,15 @@ struct zinf_stage_ops {
     /* Backward can add to gradients that are there. Where nothing flows back beyond the stage, it
      * then runs last, for all micro-batches of the step one after the other into one place. */
     bool adds;
+    /* Backward looks at nothing that forward has made but what it keeps, nor takes its memory. */
+    bool backward_without_outputs;
     /* Backward does not read the weights, which then need not be fetched for it: they are NULL. */
     bool backward_without_weights;
     int (*forward)(struct zinf_frame *f);
     int (*backward)(struct zinf_frame *f);
     int (*whole)(struct zinf_frame *f); /* NULL: none */
     int (*row)(struct zinf_frame *f);   /* NULL: none */
+    int (*carry)(struct zinf_frame *f); /* NULL: no row sees another one, or chunks are refused */
 };
 /* A sweep of which every row of in[of] takes n visits: those in whose column that value, fp32
  * [rows][visits], is not negative. A visit computes with the rows that chose it; its unit is no

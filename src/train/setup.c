@@ -181,7 +181,9 @@ static int set_decoding(struct setup *s)
 
 static int choose_shape(struct setup *s)
 {
-    return s->options.decode.sequences ? set_decoding(s) : set_shape(s);
+    int code = s->options.decode.sequences ? set_decoding(s) : set_shape(s);
+    setup_cut_sequences(s);
+    return code ? code : setup_check_chunks(s);
 }
 
 /* ---- model and device ---- */
@@ -243,8 +245,11 @@ static int open_model(struct setup *s)
         .dtype = s->dtype,
         .float8 = !strcmp(s->config->matmul_type, "fp8"),
         .batch = s->batch,
-        .seq = s->seq,
+        .seq = s->chunk_seq,
         .source_seq = s->source_seq,
+        .chunk = {.whole = s->n_chunks > 1 ? s->seq : 0,
+                  .first = (s->n_chunks - 1) * s->chunk_seq,
+                  .last = true},
         .train = trains(s),
         .seed = s->options.seed,
         .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,

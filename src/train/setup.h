@@ -105,9 +105,13 @@ struct setup {
     struct zinf_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
     struct zinf_decoding decoding; /* of compute, where sequences are continued */
-    int64_t batch, seq, n_micro;   /* B, T, G */
-    int64_t source_seq;            /* of what an encoder reads for a decoder */
-    uint64_t rows;                 /* N = B * T */
+    /* Samples of a micro-batch, tokens of a sequence, and micro-batches of a step. A sequence may
+     * be visited in n_chunks of chunk_seq rows, the last of which may be rows of nobody: then each
+     * chunk of each sample is a micro-batch, number sample * n_chunks + chunk. */
+    int64_t batch, seq, n_micro;
+    int64_t n_chunks, chunk_seq;
+    int64_t source_seq; /* of what an encoder reads for a decoder */
+    uint64_t rows;      /* of a micro-batch */
     uint32_t n_units;
     struct zinf_layout layout;
     struct zinf_mesh mesh; /* of the options' net */
@@ -191,6 +195,17 @@ static inline bool device_is_far(const struct setup *s)
     return !s->device->host_addressable;
 }
 
+/* Samples of a step that are this rank's. */
+static inline int64_t setup_samples(const struct setup *s)
+{
+    return s->n_micro / s->n_chunks * s->batch;
+}
+/* Rows that there are places for in a step. */
+static inline uint64_t setup_step_rows(const struct setup *s)
+{
+    return (uint64_t)(setup_samples(s) * s->seq);
+}
+
 /* Ranks that units' slices and a step's samples are dealt to. */
 static inline const struct zinf_axis *tensor_axis(const struct setup *s)
 {
@@ -235,6 +250,12 @@ bool setup_uses_drive(const struct setup *s);
 /* The section whose nvme_path the store is in. */
 const struct zinf_config_offload *setup_drives(const struct zinf_config *config);
 
+/* ---- setup_chunks.c: sequences that are visited in chunks ---- */
+
+/* Once the shape of a step is known: its chunks. Once the graph is: what cannot be cut is refused.
+ */
+void setup_cut_sequences(struct setup *s);
+int setup_check_chunks(const struct setup *s);
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
 /* The mesh; first of all. */

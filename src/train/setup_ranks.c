@@ -160,15 +160,15 @@ static int check_order(struct setup *s)
         return 0;
     if (s->order == ORDER_AUTO) {
         s->order = ORDER_LAYER_MAJOR;
-        s->order_is_open = s->mesh.all != NULL;
+        s->order_is_open = s->mesh.all != NULL && s->n_chunks == 1;
     }
-    if (s->order == ORDER_LAYER_MAJOR && s->n_micro > MAX_LAYER_MAJOR)
+    if (s->order == ORDER_LAYER_MAJOR && s->n_micro / s->n_chunks > MAX_LAYER_MAJOR)
         return zinf_fail(
             -ENOTSUP,
             "gradient_accumulation_steps %lld: with several ranks, or zinf.gradient_sum "
             "\"tree\", at most %d are possible; raise train_micro_batch_size_per_gpu, or "
             "set zinf.accumulation_order to micro-major and zinf.gradient_sum to auto",
-            (long long)s->n_micro, MAX_LAYER_MAJOR);
+            (long long)(s->n_micro / s->n_chunks), MAX_LAYER_MAJOR);
     if (s->order == ORDER_MICRO_MAJOR && !s->mesh.all && s->n_micro > 2)
         return zinf_fail(
             -ENOTSUP,

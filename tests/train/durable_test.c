@@ -263,7 +263,7 @@ static void test_every_life_finds_other_ram(void)
     struct setting s = {.precision = bf16, .accumulation = 2, .extra = DURABLE};
     uint64_t params, least = least_host(&s, &params);
     const uint64_t rams[STEPS / 2] = {
-        4 * (least + params), 0, least + params / 2, 0, 4 * (least + params),
+        4 * (least + params), 0, least + params / 8, 0, 4 * (least + params),
         least + params / 3,   0};
     uint32_t backed[STEPS / 2];
     make_reference(&s);
@@ -406,7 +406,8 @@ static void test_kills(void)
          {.precision = bf16, .schedule = "update-in-forward", .host_memory = 1, .delay_us = 400}},
         {"filled RAM, overflowing",
          {.precision = fp16, .schedule = "update-in-backward", .clip = 1, .host_memory = 1}},
-        {"filled RAM, through copies", {.copies = true, .precision = bf16, .host_memory = 1}},
+        {"filled RAM, through copies, clipped",
+         {.copies = true, .precision = bf16, .clip = 7, .sparse = true, .host_memory = 1}},
         {"filled RAM, adapters", {.precision = bf16, .extra = DURABLE ADAPTERS, .host_memory = 1}},
         {"parameters in RAM", {.param = "cpu", .precision = bf16}},
         {"fp16 parameters in RAM", {.param = "cpu", .precision = fp16}},
@@ -438,8 +439,10 @@ static void test_kills(void)
         {"all packed, fp32", {.extra = DURABLE ALL}},
         {"all packed, late",
          {.precision = fp16, .schedule = "update-in-forward", .extra = DURABLE ALL}},
-        {"packed, parameters in RAM", {.param = "cpu", .precision = bf16, .extra = DURABLE PACKED}},
+        {"packed, parameters in RAM, clipped",
+         {.param = "cpu", .precision = bf16, .clip = 7, .sparse = true, .extra = DURABLE PACKED}},
         {"packed, filled RAM", {.precision = bf16, .host_memory = 1, .extra = DURABLE PACKED}},
+        {"all packed, filled RAM", {.precision = bf16, .host_memory = 1, .extra = DURABLE ALL}},
         {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},
         {"adapters, parameters in RAM",
          {.param = "cpu", .copies = true, .precision = bf16, .extra = DURABLE ADAPTERS}},

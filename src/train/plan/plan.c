@@ -18,7 +18,7 @@
 
 bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
 {
-    bool possible = s->n_micro > 1 && s->n_micro <= MAX_LAYER_MAJOR;
+    bool possible = s->n_micro > 1 && s->n_micro / s->n_chunks <= MAX_LAYER_MAJOR;
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
     /* A choice by budgets must not show in the sums. */
     bool better = moves && !variant->micro_major && !s->walk.order_counts;
@@ -157,13 +157,16 @@ static int add_x_extents(struct plan *p)
     const struct walk *w = &p->setup->walk;
     uint64_t n = (uint64_t)p->itinerary.live;
     int code = 0;
-    p->x_extents = calloc(w->n_leaving * n + 1, sizeof *p->x_extents);
+    p->x_extents = calloc(plan_n_leaving(p) * n + 1, sizeof *p->x_extents);
     if (!p->x_extents)
         return zinf_fail(-ENOMEM, "no memory for a plan");
     for (uint32_t v = 0; v < w->graph->n_values; v++)
         for (uint64_t m = 0; !code && m < n && w->values[v].number != WALK_NONE; m++)
             code = zinf_store_add_extent(p->store, w->values[v].bytes,
                                          &p->x_extents[w->values[v].number * n + m]);
+    for (uint64_t i = w->n_leaving * n; !code && i < plan_n_leaving(p) * n; i++)
+        code = zinf_store_add_extent(p->store, w->places[i / n - w->n_leaving].bytes,
+                                     &p->x_extents[i]);
     return code;
 }
 
@@ -232,7 +235,8 @@ static int plan_memory(struct plan *p)
 
 int plan_make(struct plan *p, const struct setup *setup, const struct variant *variant)
 {
-    int64_t together = plan_is_layer_major(setup, variant) ? setup->n_micro : 1;
+    const bool all = plan_is_layer_major(setup, variant) || setup->n_chunks > 1;
+    const int64_t together = all ? setup->n_micro : 1;
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,

@@ -49,10 +49,13 @@ struct amounts {
 
 /* What a search varies; what a plan starts from. */
 struct variant {
-    bool micro_major;    /* where the order of micro-batches is free */
-    bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
-    bool device_adds;    /* sums of gradients that are kept in RAM are added to on the device */
-    bool x_on_host;      /* values between stages are in RAM even if the device has room for them */
+    bool micro_major; /* where the order of micro-batches is free */
+    bool by_link;     /* ranks' GPUs gather units and add gradients among themselves */
+    bool device_adds; /* sums of gradients that are kept in RAM are added to on the device */
+    bool x_on_host;   /* values between stages are in RAM even if the device has room for them */
+    /* Parameters in RAM whose state is on the drive exist once, with a copy on the drive: fewer
+     * bytes of RAM for more that are written. */
+    bool overwrites;
     enum packing packs;  /* what of the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
@@ -78,7 +81,8 @@ struct way {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
-        d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link;
+        d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
+        d_carried_gradient;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
         h_param_staging, h_files, h_packed, h_packed_grads, h_grad_staging, h_tiles, h_transfer,
@@ -105,7 +109,8 @@ struct plan {
     struct itinerary itinerary; /* of a step */
     /* Units that rows choose among are fetched only where they are chosen */
     bool chosen_forward, chosen_backward;
-    zinf_extent *x_extents;  /* [n_leaving][itinerary.live], x_tier DRIVE */
+    /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */
+    zinf_extent *x_extents;
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
     struct travel travel;    /* what the ways of all units have in common */
@@ -157,6 +162,29 @@ static inline enum schedule plan_first_schedule(const struct setup *setup)
 }
 /* Whether micro-batches go through the layers together, if there is room. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
+/* Whether gradients of values live where values do that leave. */
+static inline bool plan_gradients_leave(const struct plan *p)
+{
+    return has_backward(p->setup) && p->setup->n_chunks > 1 && p->x_tier != ZINF_TIER_DEVICE;
+}
+/* Things that leave the device between forward and backward: values, then places of gradients. The
+ * bytes of those before, of one micro-batch; of the largest. */
+static inline uint32_t plan_n_leaving(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return w->n_leaving + (plan_gradients_leave(p) ? w->n_places : 0);
+}
+static inline uint64_t plan_leaving_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return plan_gradients_leave(p) && w->place_bytes > w->leaving_bytes ? w->place_bytes
+                                                                        : w->leaving_bytes;
+}
+static inline uint64_t plan_all_leaving_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return w->all_leaving_bytes + (plan_gradients_leave(p) ? w->end_bytes + w->turn_bytes : 0);
+}
 /* Whether they do; and whether all do at once, one micro-batch that is alone too. */
 static inline bool goes_together(const struct plan *p)
 {

@@ -42,7 +42,7 @@ static uint64_t grads_at_once(const struct plan *p)
     for (int64_t micros = p->setup->n_micro; p->setup->exact && goes_together(p) && micros > 3;
          micros /= 2)
         n++;
-    return n;
+    return n + (p->setup->n_chunks > 1); /* of two trees, one beneath the other */
 }
 
 uint64_t grad_slots(const struct plan *p, const struct amounts *c)
@@ -79,7 +79,10 @@ uint32_t x_slots(const struct plan *p)
     uint32_t leaving = p->setup->walk.most_leaving;
     uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
     uint32_t others = leaving > 1 ? leaving - 1 : 1;
-    return slots + (goes_together(p) ? others * (uint32_t)p->itinerary.together : 0);
+    const bool spares = goes_together(p) && p->setup->n_chunks == 1; /* chunks are to be many */
+    if (plan_gradients_leave(p))
+        slots += p->setup->walk.most_places;
+    return slots + (spares ? others * (uint32_t)p->itinerary.together : 0);
 }
 
 /* Bytes of things whose size does not depend on the amounts. */
@@ -185,6 +188,18 @@ static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct 
                : 1;
 }
 
+/* Whether updates overwrite the unit's parameters in RAM: steps that outlive the process write a
+ * copy of them to the drive anyway; others do if the variant says so. Who saves in the background
+ * does not read copies that lie behind the state. */
+static bool is_overwritten(const struct plan *p, const struct zinf_home *home)
+{
+    const struct setup *s = p->setup;
+    bool reads = !s->durable_copies || !s->config->async_save;
+    bool copied = s->durable ? reads : p->variant.overwrites;
+    return copied && home->param == ZINF_TIER_HOST && home->state == ZINF_TIER_DRIVE &&
+           home->generations == 2;
+}
+
 /* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
  * does so micro-batch by micro-batch in either order. */
 static bool has_several(const struct plan *p, uint32_t unit)
@@ -285,8 +300,8 @@ void plan_set_places(struct plan *p, const struct amounts *c)
                          p->setup->weights->units[u].n_parts;
         home->files = home->in_files && p->files ? p->files[u] : 0;
         home->generations = generations_of(p, u, c);
-        home->backed = p->setup->durable && p->setup->param_tier == ZINF_TIER_DRIVE &&
-                       home->param == ZINF_TIER_HOST && unit_trains(p->setup, u);
+        home->overwritten = is_overwritten(p, home);
+        home->backed = home->overwritten && !p->setup->durable_copies;
         home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
@@ -307,8 +322,7 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         uint64_t params = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
         if (p->travel.sliced)
             params = n * zinf_dtype_bytes(p->setup->dtype);
-        bytes[home->param] +=
-            home->in_files ? 0 : params * (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[home->param] += home->in_files ? 0 : params * zinf_home_copies(home);
         bytes[ZINF_MEMORY_DRIVE] += home->backed ? params * home->generations : 0;
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
                               (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);

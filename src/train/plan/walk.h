@@ -28,10 +28,13 @@ struct walk_stage {
      * begins, the bytes of both, and of all stages before. */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
+    uint64_t carried_elems; /* that it hands over from chunk to chunk, of a row */
 };
 struct walk_value {
-    uint64_t bytes;        /* of one micro-batch, aligned */
-    bool flows;            /* has a gradient in backward */
+    uint64_t bytes; /* of one micro-batch, aligned */
+    bool flows;     /* has a gradient in backward */
+    bool leaves; /* may live elsewhere between forward and backward; of chunks, so may all that no
+                  * backward looks for on the device */
     uint32_t place;        /* of the gradient; WALK_NONE */
     uint32_t slot;         /* of the value in a forward pass alone */
     uint64_t bytes_before; /* of all values of its sort (inputs, leaving, staying, loss) before */
@@ -82,6 +85,8 @@ struct walk {
     uint32_t n_slots;       /* of values in a forward pass alone */
     uint64_t slot_bytes;    /* each */
     uint64_t leaving_bytes; /* the largest of the values that leave */
+    uint64_t place_bytes;   /* and of the places of gradients */
+    uint32_t most_places;   /* that one stage reads and writes */
     /* sums over one micro-batch */
     uint64_t end_bytes, turn_bytes; /* places of gradients, by sort */
     uint64_t input_bytes, loss_bytes, all_leaving_bytes, staying_bytes;
@@ -93,6 +98,7 @@ struct walk {
     uint64_t scratch, scratch_whole; /* the second with the sweep whole */
     uint64_t workspace, outside;
     uint64_t cache_bytes, largest_cache; /* of all stages; of one */
+    uint64_t carried_elems;              /* the most of one, of a row */
     double flops;                        /* forward, of one micro-batch */
 };
 /* graph: finished, borrowed. backward: gradients are made too. */

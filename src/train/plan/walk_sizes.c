@@ -72,6 +72,10 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
         code = measure_pass(w, c, s, ZINF_PASS_WHOLE);
     if (!code && stage->ops->row)
         code = measure_pass(w, c, s, ZINF_PASS_ROW);
+    if (!code && c->chunk.whole && stage->ops->carry)
+        code = measure_pass(w, c, s, ZINF_PASS_CARRY);
+    info->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
+    w->carried_elems = most(w->carried_elems, info->carried_elems);
     measure_cache(w, c, info);
     info->kept = aligned(info->size[ZINF_PASS_FORWARD].kept);
     w->working_of_any = most(w->working_of_any, info->kept);
@@ -115,9 +119,23 @@ static void number_kinds(struct walk *w)
     }
 }
 
+static void find_leaving(struct walk *w, const struct zinf_compute *c)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        w->values[v].leaves = g->values[v].leaves;
+    for (uint32_t s = 0; c->chunk.whole && s < g->n_stages; s++)
+        for (uint32_t i = 0; i < g->stages[s].out.n; i++) {
+            const uint32_t v = g->stages[s].out.at[i];
+            w->values[v].leaves |= g->values[v].kind == ZINF_VALUE_ACTIVATION &&
+                                   g->stages[s].ops->backward_without_outputs;
+        }
+}
+
 static void measure_values(struct walk *w, const struct zinf_compute *c)
 {
     const struct zinf_graph *g = w->graph;
+    find_leaving(w, c);
     for (uint32_t v = 0; v < g->n_values; v++) {
         struct walk_value *value = &w->values[v];
         bool input = g->values[v].kind == ZINF_VALUE_INPUT;
@@ -127,22 +145,23 @@ static void measure_values(struct walk *w, const struct zinf_compute *c)
         value->bytes = zinf_value_bytes(c, &g->values[v]);
         if (!input && !loss)
             value->bytes = aligned(value->bytes);
-        uint64_t *sum = input                 ? &w->input_bytes
-                        : loss                ? &w->loss_bytes
-                        : g->values[v].leaves ? &w->all_leaving_bytes
-                                              : &w->staying_bytes;
+        uint64_t *sum = input           ? &w->input_bytes
+                        : loss          ? &w->loss_bytes
+                        : value->leaves ? &w->all_leaving_bytes
+                                        : &w->staying_bytes;
         value->bytes_before = *sum;
         *sum += value->bytes;
         if (input || loss)
             continue;
         w->slot_bytes = most(w->slot_bytes, value->bytes);
-        if (g->values[v].leaves) {
+        if (value->leaves) {
             value->number = w->n_leaving++;
             w->leaving_bytes = most(w->leaving_bytes, value->bytes);
         }
     }
     for (uint32_t i = 0; i < w->n_places; i++) {
         struct walk_place *place = &w->places[i];
+        w->place_bytes = most(w->place_bytes, place->bytes);
         place->end_before = w->end_bytes;
         place->turn_before = w->turn_bytes;
         *(place->to_the_end ? &w->end_bytes : &w->turn_bytes) += place->bytes;
@@ -322,11 +341,13 @@ static void count_operands(struct walk *w)
         const struct zinf_stage *stage = &g->stages[s];
         uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0, leaving = 0;
         uint32_t units = stage->units.n + swept;
-        uint32_t operands = 2 * units + stage->in.n + stage->out.n + 1; /* and its cache */
+        const uint32_t values = stage->in.n + stage->out.n;
+        uint32_t operands = 2 * units + 2 * values + 1; /* gradients of both, and its cache */
         for (uint32_t i = 0; i < stage->in.n; i++)
-            leaving += g->values[stage->in.at[i]].leaves;
+            leaving += w->values[stage->in.at[i]].leaves;
         for (uint32_t i = 0; i < stage->out.n; i++)
-            leaving += g->values[stage->out.at[i]].leaves;
+            leaving += w->values[stage->out.at[i]].leaves;
+        w->most_places = values > w->most_places ? values : w->most_places;
         units = stage->units.n + (stage->sweep.n > 0);
         w->most_operands = operands > w->most_operands ? operands : w->most_operands;
         w->most_units = units > w->most_units ? units : w->most_units;

@@ -26,7 +26,7 @@ enum waypoint {
     PARAM_STAGING,  /* in host memory, on the way there or to other ranks */
     FILE_STAGING,   /* as the model's folder has them */
     PACKED_STAGING, /* as the drive has them packed, a sub-group at a time */
-    PARAM_BACKING,  /* on the drive, for a restart alone */
+    PARAM_BACKING,  /* a copy on the drive, which no step reads unless it is taken back */
     PARAM_TILE,     /* host memory of a sub-group's update, in three parts */
     STATE_HOME,
     STATE_TILE,

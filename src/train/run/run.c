@@ -85,7 +85,7 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
 int zinf_run_gradients(struct zinf_trainer *trainer, struct zinf_dataset *data, double *loss,
                        double *norm)
 {
-    const int64_t windows = trainer->setup.batch;
+    const int64_t windows = setup_samples(&trainer->setup);
     struct run_batch arrays;
     if (zinf_dataset_n_windows(data) < (uint64_t)windows)
         return zinf_fail(-EINVAL, "the data have %llu windows, and a micro-batch has %lld",
@@ -139,7 +139,7 @@ static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
 
 static int next_batch(struct run *run)
 {
-    int64_t windows = run->trainer->setup.batch * run->config->accumulation;
+    int64_t windows = setup_samples(&run->trainer->setup);
     const struct zinf_axis *ranks = data_axis(&run->trainer->setup);
     const uint64_t own = (uint64_t)windows * ranks->rank, all = (uint64_t)windows * ranks->world;
     int code = 0;
@@ -278,7 +278,7 @@ static int prepare_along(struct run *run)
         code = open_trainer(run);
     if (!code)
         code = run_batch_init(&run->batch, run->trainer, run->options->data,
-                              run->trainer->setup.batch * run->config->accumulation);
+                              setup_samples(&run->trainer->setup));
     if (!code)
         code = run_resume(run);
     return code || run->recovers ? code : run_commit_step(run);
@@ -310,8 +310,8 @@ static int prepare(struct run *run)
     if (!code)
         code = write_ledger(run);
     if (!code)
-        code = run_batch_init(&run->batch, run->trainer, o->data,
-                              run->trainer->setup.batch * run->config->accumulation);
+        code =
+            run_batch_init(&run->batch, run->trainer, o->data, setup_samples(&run->trainer->setup));
     if (!code)
         code = run_resume(run);
     if (!code)

@@ -140,6 +140,7 @@ static const char *const sections[] = {"optimizer", "scheduler", "gradient_clipp
                                        "bf16"};
 static const char *const own_keys[] = {"dropout",
                                        "gradient_sum",
+                                       "sequence_chunk",
                                        "quantize",
                                        "matmul_type",
                                        "label_smoothing",

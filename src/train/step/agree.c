@@ -6,7 +6,8 @@
 int agree_count(const struct zinf_trainer *t, uint64_t *count)
 {
     const struct zinf_compute *c = &t->compute;
-    const int64_t own[] = {c->seq, c->source_seq}, ranks = data_axis(&t->setup)->world;
+    const int64_t seq = c->chunk.whole ? c->chunk.whole : c->seq;
+    const int64_t own[] = {seq, c->source_seq}, ranks = data_axis(&t->setup)->world;
     struct zinf_net *net = data_axis(&t->setup)->net;
     int64_t sums[] = {(int64_t)*count, own[0], own[1]};
     int code = net ? zinf_net_add(net, sums, 3) : 0;
@@ -32,7 +33,7 @@ _Static_assert(sizeof(struct numbers) / sizeof(int64_t) <= ZINF_NET_MOST_NUMBERS
 static void add_losses(const struct zinf_trainer *t, struct numbers *n)
 {
     const struct zinf_graph *g = t->setup.graph;
-    int64_t samples = t->setup.n_micro * t->setup.batch;
+    int64_t samples = setup_samples(&t->setup);
     for (uint32_t v = 0; v < g->n_values; v++)
         if (g->values[v].kind == ZINF_VALUE_LOSS)
             trainer_add_loss(t, v, samples, v == g->loss ? &n->loss : &n->other_losses);

@@ -123,7 +123,7 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
         if (zinf_value_is_told(value->kind)) {
             uses_write(&c->uses, e->losses);
             at = input_at(e, v, e->micro);
-        } else if (!backward || !value->leaves) {
+        } else if (!backward || !e->walk->values[v].leaves) {
             uint32_t chooser = e->walk->values[v].chooser;
             if (begins && chooser != WALK_NONE)
                 emit_choice_makes(e, chooser, e->micro, &c->uses);
@@ -139,6 +139,12 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
 static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
 {
     return (uint64_t)s * (uint64_t)e->p->setup->n_micro + (uint64_t)micro;
+}
+
+/* The same of a sample that is visited in chunks. */
+static uint64_t carried_number(const struct emitter *e, uint32_t s, int64_t micro)
+{
+    return number_of(e, s, micro / e->p->setup->n_chunks);
 }
 
 /* ---- forward ---- */
@@ -199,6 +205,8 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
                 end_values(e, &c, micros, out);
             if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
                 e->working = number_of(e, s, m);
+            if (c.info->carried_elems)
+                e->carrying = carried_number(e, s, m);
         }
 }
 
@@ -285,10 +293,15 @@ static void join_sums(struct emitter *e, const struct call *c, uint32_t i, uint3
 }
 
 /* Partial sums that are there after the first n micro-batches: one for each level of the tree that
- * has one without a neighbour. In order there is one. */
+ * has one without a neighbour. Chunks of a sample have a tree of their own. In order there is one.
+ */
 static uint32_t n_partial_sums(const struct emitter *e, int64_t n)
 {
-    return e->p->setup->exact ? (uint32_t)__builtin_popcountll((unsigned long long)n) : 1;
+    const unsigned long long chunks = (unsigned long long)e->p->setup->n_chunks;
+    const unsigned long long whole = (unsigned long long)n / chunks;
+    return e->p->setup->exact ? (uint32_t)(__builtin_popcountll(whole) +
+                                           __builtin_popcountll((unsigned long long)n % chunks))
+                              : 1;
 }
 
 /* n: micro-batches of the range so far, of all its. */
@@ -311,16 +324,103 @@ static void end_contributions(struct emitter *e, const struct call *c, bool last
     }
 }
 
+/* ---- gradients of values that leave ---- */
+
+static bool has_gradient(const struct emitter *e, uint32_t value)
+{
+    const struct walk_value *v = &e->walk->values[value];
+    return v->flows && v->place != WALK_NONE;
+}
+
+/* What is made by the stage's first visit and was not there before: not what it is the gradient of
+ * an output in the same place, or added to. */
+static bool is_fresh(const struct emitter *e, const struct call *c, uint32_t i)
+{
+    const struct walk_value *values = e->walk->values;
+    bool fresh = !c->op.visit && !c->info->d_in_adds[i];
+    for (uint32_t k = 0; k < c->stage->out.n; k++)
+        fresh &= values[c->stage->out.at[k]].place != values[c->stage->in.at[i]].place;
+    return fresh;
+}
+
+/* Operands behind all others: gradients of what goes in, then of what comes out. Outputs' come
+ * first into their slots, since inputs' may be made in the same. */
+static void add_gradients(struct emitter *e, struct call *c)
+{
+    const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
+    const uint32_t first = c->op.n_at;
+    for (uint32_t i = 0; i < in->n + out->n; i++)
+        add_operand(e, c, (struct zinf_operand){0});
+    for (uint32_t i = 0; i < out->n && !c->uses.overflow; i++)
+        if (has_gradient(e, out->at[i]))
+            e->operands[first + in->n + i] =
+                emit_gradient(e, out->at[i], e->micro, false, &c->uses);
+    for (uint32_t i = 0; i < in->n && !c->uses.overflow; i++)
+        if (has_gradient(e, in->at[i]))
+            e->operands[first + i] =
+                emit_gradient(e, in->at[i], e->micro, is_fresh(e, c, i), &c->uses);
+}
+
+/* Back to where they live: what the stage has made, and what its next visit reads, where the stage
+ * may have worked. */
+static void end_gradients(struct emitter *e, const struct call *c)
+{
+    const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
+    const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n;
+    for (uint32_t i = 0; i < in->n; i++)
+        if (has_gradient(e, in->at[i]))
+            emit_gradient_made(e, in->at[i], e->micro, at[i]);
+    const bool again = (uint32_t)c->op.visit + 1 < zinf_stage_visits(c->stage);
+    for (uint32_t i = 0; again && i < out->n; i++)
+        if (has_gradient(e, out->at[i]))
+            emit_gradient_made(e, out->at[i], e->micro, at[in->n + i]);
+}
+
+/* The n-th micro-batch of a range that goes backward: samples are in order, and the chunks of each
+ * from the last one. */
+static int64_t backward_micro(const struct emitter *e, struct range micros, int64_t n)
+{
+    const int64_t chunks = e->p->setup->n_chunks;
+    return micros.first + n / chunks * chunks + chunks - 1 - n % chunks;
+}
+
+/* Whether what backward of a stage reads is made again for it. */
+static bool recomputes(const struct emitter *e, uint32_t s, int64_t micro)
+{
+    return e->walk->stages[s].ordinal != WALK_NONE && !stage_is_kept(e->p, s) &&
+           e->working != number_of(e, s, micro);
+}
+
+/* Before the last chunk of a sample, with which backward begins: what the stage carries of all of
+ * them. That of the last one comes with its recomputation. */
+static void emit_carry(struct emitter *e, uint32_t s, int64_t last)
+{
+    const int64_t first = last + 1 - e->p->setup->n_chunks;
+    const bool holds = e->carrying == carried_number(e, s, last);
+    if (!e->walk->stages[s].carried_elems || holds)
+        return;
+    for (int64_t m = first; m < last + stage_is_kept(e->p, s); m++) {
+        struct call c = call_of(e, s, ZINF_PASS_CARRY, 0, m);
+        add_units(e, &c, false);
+        add_inputs(e, &c);
+        compute(e, &c.op, &c.uses);
+        e->working = UINT64_MAX;
+    }
+    e->carrying = carried_number(e, s, last);
+}
+
 void emit_backward(struct emitter *e, uint32_t s, struct range micros)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
+    const int64_t n_micros = micros.end - micros.first;
     for (uint32_t v = 0; v < visits; v++) {
         struct call c = {0};
-        for (int64_t m = micros.first; m < micros.end; m++) {
+        for (int64_t n = 0; n < n_micros; n++) {
+            const int64_t m = backward_micro(e, micros, n);
+            if (n % e->p->setup->n_chunks == 0)
+                emit_carry(e, s, m);
             c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
-            bool recompute = c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s) &&
-                             e->working != number_of(e, s, m);
-            if (recompute) {
+            if (recomputes(e, s, m)) {
                 c.op.flags = OP_RECOMPUTES;
                 c.op.flops += c.info->size[ZINF_PASS_FORWARD].work;
                 e->working = number_of(e, s, m);
@@ -328,9 +428,13 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
             add_units_back(e, &c);
             add_inputs(e, &c);
             add_outputs(e, &c, false, true);
-            add_contributions(e, &c, m == micros.first);
+            add_contributions(e, &c, n == 0);
+            if (plan_gradients_leave(e->p))
+                add_gradients(e, &c);
             compute(e, &c.op, &c.uses);
-            join_contributions(e, &c, m - micros.first + 1, micros.end - micros.first);
+            if (plan_gradients_leave(e->p))
+                end_gradients(e, &c);
+            join_contributions(e, &c, n + 1, n_micros);
         }
         end_contributions(e, &c, v + 1 == visits);
     }

@@ -47,7 +47,9 @@ struct made_grad {
     zinf_resource resource;
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
-#define MAX_PARTIAL_SUMS 12 /* of MAX_LAYER_MAJOR micro-batches, one a level of their tree */
+/* Of MAX_LAYER_MAJOR samples' micro-batches, and of a sample's chunks, one a level of their trees.
+ */
+#define MAX_PARTIAL_SUMS 24
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
@@ -93,14 +95,15 @@ struct emitter {
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
-    zinf_resource *x;                   /* [n_leaving live]: values in their tier */
+    zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
     zinf_resource record;   /* of the step before */
     /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
-    uint64_t working; /* whose activations the working buffer holds */
+    uint64_t working;  /* whose activations the working buffer holds */
+    uint64_t carrying; /* the stage and sample whose chunks' rows are carried, all of them */
 
     /* of the operation of a stage that is being made */
     struct zinf_operand *operands;      /* [most_operands] */
@@ -135,6 +138,11 @@ struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t mi
                                    struct uses *uses);
 void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses);
+/* Of chunks whose gradients leave, the place of one: with what is in it, unless it is fresh; and
+ * back. value: one whose gradient is there. */
+struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
+                                  struct uses *uses);
+void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 /* A transfer between a drive's extent and memory. */
 void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
                 const struct zinf_location *where, struct zinf_operand memory,

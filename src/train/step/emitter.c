@@ -90,9 +90,9 @@ static void make_pools(struct emitter *e)
          GRAD_STAGINGS, true, &e->host_grads);
     pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile,
          p->amounts.state_slots, true, &e->tiles);
-    pool(e, "activations between stages", device_at(p, p->at.d_x), e->walk->leaving_bytes,
+    pool(e, "activations between stages", device_at(p, p->at.d_x), plan_leaving_bytes(p),
          (int)x_slots(p), true, &e->xs.pool);
-    pool(e, "activations on their way", host_at(p, p->at.h_x_staging), e->walk->leaving_bytes,
+    pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_leaving_bytes(p),
          X_STAGINGS, true, &e->x_staging);
     pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
          CACHE_SLOTS, true, &e->caches);
@@ -106,7 +106,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->p = p;
     e->walk = &p->setup->walk;
     e->program = program;
-    e->working = UINT64_MAX;
+    e->working = e->carrying = UINT64_MAX;
     e->micro = -1;
     e->deadline = INHERITED;
     zinf_program_fini(program);
@@ -117,7 +117,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->param, n);
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
-    resources(e, &e->x, (size_t)e->walk->n_leaving * (size_t)p->itinerary.live);
+    resources(e, &e->x, (size_t)plan_n_leaving(p) * (size_t)p->itinerary.live);
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
     e->fetched = array(e, n, sizeof *e->fetched);

@@ -93,6 +93,9 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
                          "zinf.mesh.tensor is %u: texts are made by ranks that have "
                          "whole tensors; set it to 1 for that",
                          tensor_axis(&t->setup)->world);
+    if (t->setup.n_chunks > 1)
+        return zinf_fail(-ENOTSUP, "texts are made by a model that has sequences whole: set "
+                                   "zinf.sequence_chunk to 0 for that");
     batch.seq_len = n;
     int code = begin(t, &batch, 1);
     if (code)

@@ -243,6 +243,7 @@ static int run_flip(struct zinf_trainer *t, const struct zinf_op *op)
     if (t->plan.homes[op->unit].generations == 2)
         *zinf_tiers_live(t->plan.tiers, (uint32_t)op->unit) ^= 1;
     t->pending[op->unit] = PENDING_NOTHING;
+    t->copied[op->unit] = COPY_SAME;
     return 0;
 }
 
@@ -309,7 +310,13 @@ int trainer_run_op(void *context, const struct zinf_op *op)
 /* "block forward block.3", "read block.3", "write hidden.2", "commit step" */
 const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64])
 {
-    static const char *const passes[] = {"forward", "backward", "forward+backward", "row"};
+    static const char *const passes[ZINF_PASSES] = {
+        [ZINF_PASS_FORWARD] = "forward",
+        [ZINF_PASS_BACKWARD] = "backward",
+        [ZINF_PASS_WHOLE] = "forward+backward",
+        [ZINF_PASS_ROW] = "row",
+        [ZINF_PASS_CARRY] = "carry",
+    };
     const struct zinf_graph *graph = setup->walk.graph;
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     bool of_stage = op->kind >= OP_STAGES || op->kind == OP_CHOOSE;

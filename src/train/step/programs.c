@@ -137,14 +137,25 @@ int program_speculate(struct plan *p)
     return emitter_finish(&e);
 }
 
+/* Without a backward nothing is kept but what visits of one sweep have in common, of one
+ * micro-batch at a time. */
+static void emit_forward_alone(struct emitter *e, uint32_t s, struct range micros)
+{
+    if (zinf_stage_visits(&e->walk->graph->stages[s]) == 1)
+        emit_forward(e, s, micros);
+    else
+        for (int64_t m = micros.first; m < micros.end; m++)
+            emit_forward(e, s, (struct range){m, m + 1});
+}
+
 int program_forward(struct plan *p)
 {
     struct emitter e;
-    struct range one = {0, 1};
+    const struct range micros = {0, p->setup->n_chunks};
     if (!emitter_init(&e, p, &p->forward, "forward")) {
         emit_inputs(&e);
         for (uint32_t s = 0; s < e.walk->graph->n_stages; s++)
-            emit_forward(&e, s, one);
+            emit_forward_alone(&e, s, micros);
         emit_losses(&e);
     }
     return emitter_finish(&e);
@@ -195,7 +206,8 @@ int program_logits(struct plan *p)
 {
     struct emitter e;
     struct range one = {0, 1};
-    if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE) {
+    const bool possible = p->setup->n_chunks == 1; /* else forward.c refuses */
+    if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE && possible) {
         e.makes_rows = true;
         emit_inputs(&e);
         for (uint32_t s = 0; s < e.walk->row; s++)

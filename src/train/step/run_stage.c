@@ -54,6 +54,22 @@ static void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
     return device_at(p, p->at.d_gradients + offset);
 }
 
+/* Where the stage finds and makes gradients of values; those that leave are its last operands. */
+static void find_gradients(const struct plan *p, const struct zinf_op *op,
+                           const struct zinf_stage *stage, const struct frame_arrays *a, bool back)
+{
+    const bool leave = back && plan_gradients_leave(p);
+    const struct zinf_operand *at = op->at + op->n_at - (stage->in.n + stage->out.n);
+    for (uint32_t i = 0; i < stage->in.n; i++)
+        a->d_in[i] = leave  ? zinf_address(&at[i])
+                     : back ? gradient_at(p, stage->in.at[i], op->micro)
+                            : NULL;
+    for (uint32_t i = 0; i < stage->out.n; i++)
+        a->d_out[i] = leave  ? zinf_address(&at[stage->in.n + i])
+                      : back ? gradient_at(p, stage->out.at[i], op->micro)
+                             : NULL;
+}
+
 /* Where the stage keeps what its backward will read. */
 static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
 {
@@ -99,6 +115,15 @@ static void find_caches(const struct walk_stage *info, const struct zinf_op *op,
         f->cache[i] = (char *)zinf_address(&op->at[op->n_at - 1]) + info->cache_at[i];
 }
 
+/* What the stage carries from chunk to chunk. */
+static void find_carried(const struct plan *p, struct zinf_frame *f)
+{
+    if (p->setup->n_chunks == 1)
+        return;
+    f->carried = device_at(p, p->at.d_carried);
+    f->d_carried = (float *)(void *)device_at(p, p->at.d_carried_gradient);
+}
+
 /* Operands to arrays; returns how many weights there are. */
 static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
                        const struct zinf_stage *stage, enum zinf_pass pass)
@@ -111,7 +136,7 @@ static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
     for (uint32_t i = 0; i < stage->in.n; i++)
         a->in[i] = zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < (pass == ZINF_PASS_ROW ? 1 : stage->out.n); i++)
-        a->out[i] = zinf_address(&op->at[at++]);
+        a->out[i] = pass == ZINF_PASS_CARRY ? NULL : zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < n; i++)
         a->grads[i] = grads ? zinf_address(&op->at[at++]) : NULL;
     return n;
@@ -143,6 +168,17 @@ static int recompute(const struct zinf_frame *backward, void *const *nothing)
     return zinf_stage_run(&f);
 }
 
+/* Which samples' the operation's rows are, and which rows. */
+static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
+                      struct zinf_compute *compute)
+{
+    const struct setup *s = &t->setup;
+    const int64_t before = setup_samples(s) * data_axis(s)->rank;
+    compute->first_sample = (uint64_t)(before + op->micro / s->n_chunks * s->batch);
+    compute->chunk.first = op->micro % s->n_chunks * s->chunk_seq;
+    compute->chunk.last = (op->micro + 1) % s->n_chunks == 0;
+}
+
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct plan *p = &t->plan;
@@ -151,19 +187,15 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     const struct frame_arrays *a = t->frame;
     enum zinf_pass pass = kind_pass(op->kind);
     struct zinf_compute compute = t->compute;
-    uint64_t micro = (uint64_t)t->setup.n_micro * data_axis(&t->setup)->rank;
     const bool reference = op->flags & OP_REFERENCE;
     if (reference) {
         compute.reference = true;
         compute.train = false;
     }
-    compute.first_sample = (micro + (uint64_t)op->micro) * (uint64_t)t->setup.batch;
+    set_place(t, op, &compute);
     uint32_t n = unpack(a, op, stage, pass);
     bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
-    for (uint32_t i = 0; i < stage->in.n; i++)
-        a->d_in[i] = back ? gradient_at(p, stage->in.at[i], op->micro) : NULL;
-    for (uint32_t i = 0; i < stage->out.n; i++)
-        a->d_out[i] = back ? gradient_at(p, stage->out.at[i], op->micro) : NULL;
+    find_gradients(p, op, stage, a, back);
     struct zinf_frame f = {
         .compute = &compute,
         .queue = t->queues[ZINF_LANE_DEVICE],
@@ -190,6 +222,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     };
     find_chosen(p, op, &f);
     find_caches(&w->stages[op->stage], op, &f);
+    find_carried(p, &f);
     int code = op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
     if (!code)
         code = zinf_stage_run(&f);

@@ -132,6 +132,8 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
     uint64_t end = t->setup.state_bytes[group], param_end;
     char *state, *param;
     void *grad;
+    if (op->flags & OP_EAGER)
+        t->copied[op->unit] = COPY_OLDER;
     int code = begin_grad(t, op, &grad);
     if (!code)
         code = begin(t, op, &state_of, packs_state, &state);
