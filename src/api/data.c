@@ -1,5 +1,5 @@
 /* data: opening what a session trains on or is measured by, whatever form its rows have. */
-#include "api/session.h"
+#include "api/embedding.h"
 
 #include "formats/formats.h"
 
@@ -76,7 +76,7 @@ static int expand(struct zinf_session *s, const struct zinf_words *files, const 
 static uint64_t group_of(const struct zinf_session *s, bool shuffle)
 {
     return shuffle && s->config && s->config->group_by_length
-               ? (uint64_t)job_windows(s->task, s->config->train_batch_size)
+               ? (uint64_t)job_windows(s, s->config->train_batch_size)
                : 0;
 }
 
@@ -159,13 +159,15 @@ int session_data(struct zinf_session *s, const struct zinf_words *files, const c
                  bool shuffle, struct zinf_dataset **out)
 {
     const struct zinf_job *c = &s->job;
-    const uint64_t group = group_of(s, shuffle);
     const glob_t *paths = NULL;
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !job_task_has_bytes(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = expand(s, files, &paths);
+    if (!code && s->task == ZINF_TASK_EMBEDDING)
+        code = job_embedding_columns(s, paths->gl_pathv[0]);
     if (!code)
         code = tell_format(s, paths, &format);
+    const uint64_t group = group_of(s, shuffle);
     if (!code && group) {
         const bool texts = s->task == ZINF_TASK_CAUSAL || s->task == ZINF_TASK_MASKED;
         code = check_group(c, format, texts || job_has_pairs(s->task), paths->gl_pathv[0]);
@@ -184,6 +186,8 @@ int session_data(struct zinf_session *s, const struct zinf_words *files, const c
         return job_task_open(s, &samples, out);
     if (job_is_labelled(s->task))
         return job_classes_open(s, &samples, out);
+    if (s->task == ZINF_TASK_EMBEDDING)
+        return job_embedding_open(s, &samples, out);
     if (s->task == ZINF_TASK_MASKED && format == ZINF_FORMAT_TEXT)
         return job_masked_rows(s, &samples, out);
     if (format != ZINF_FORMAT_STREAM)

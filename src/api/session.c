@@ -229,6 +229,8 @@ struct zinf_trainer_options session_trainer_options(const struct zinf_session *s
         .references = trains && job_gives_references(s),
         .classes = s->asks_classes ? &s->classes : NULL,
         .head = s->head,
+        .pooling = s->embedding.pooling,
+        .together = s->together,
         .new_head = c->task.new_head,
         .class_weights = s->class_weights,
         .device = s->device,

@@ -47,11 +47,18 @@ struct zinf_job_choices {
     const char *few_shot;
     int64_t shots; /* 0: as usual */
 };
+/* How embeddings are made. */
+struct zinf_job_embedding {
+    int pooling; /* as the folder says, then enum zinf_pooling */
+    const char *prompt_name;
+    bool normalize, plain; /* to length 1, or not; neither: as the folder says */
+};
 /* Options fill it (rows.h); those that are keys of the configuration stand in settings. */
 struct zinf_job {
     struct zinf_job_task task;
     struct zinf_job_texts texts;
     struct zinf_job_choices choices;
+    struct zinf_job_embedding embedding;
     const char *model, *adapter, *config, *text_column, *format, *chat_template;
     struct zinf_words data;
     struct zinf_config_settings settings;
@@ -74,6 +81,13 @@ struct zinf_job {
     bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
 };
 
+/* How a model's folder and options make embeddings (embedding.c). */
+struct job_embedding {
+    enum zinf_pooling pooling;
+    bool normalizes, has_modules;
+    int64_t most_tokens; /* of a text; 0: as the model takes */
+    char columns[256];   /* of its data, with commas */
+};
 /* What a session is used for. A configuration says more to a training than to what only computes.
  */
 enum job_use {
@@ -135,6 +149,11 @@ struct zinf_session {
     int64_t source_len;           /* then, once data is open */
     struct zinf_choices *choices; /* of CHOICE */
     double *choice_logs; /* [choices->n_choices]: once they are measured, of the first rank */
+    /* Of EMBEDDING; together: texts of a row, once data is open, and embeds: they are to be
+     * embedded, each a row. */
+    struct job_embedding embedding;
+    int64_t together;
+    bool embeds, knows_lengths;
     /* Of CLASSIFICATION and REGRESSION, once data is open. */
     bool knows_classes, asks_classes; /* the second: the model gets `classes` instead of its own */
     struct zinf_labels labels;
@@ -229,19 +248,20 @@ static inline bool job_gives_references(const struct zinf_session *s)
            strcmp(loss, "orpo") && strcmp(loss, "simpo");
 }
 /* Windows that so many rows are: a batch is counted in rows, of which a pair is one. */
-static inline int64_t job_windows(enum zinf_task task, int64_t rows)
+static inline int64_t job_windows(const struct zinf_session *s, int64_t rows)
 {
-    return job_has_pairs(task) ? 2 * rows : rows;
+    return job_has_pairs(s->task) ? 2 * rows : s->together > 1 ? s->together * rows : rows;
 }
 /* Whether a loss is one of samples or pairs, and not of tokens. */
 static inline bool job_is_of_samples(enum zinf_task task)
 {
-    return job_is_labelled(task) || job_has_pairs(task);
+    return job_is_labelled(task) || job_has_pairs(task) || task == ZINF_TASK_EMBEDDING;
 }
 /* Whether a model that is trained for it goes on with texts. */
 static inline bool job_makes_texts(enum zinf_task task)
 {
-    return !job_is_labelled(task) && task != ZINF_TASK_REWARD && task != ZINF_TASK_MASKED;
+    return !job_is_labelled(task) && task != ZINF_TASK_REWARD && task != ZINF_TASK_MASKED &&
+           task != ZINF_TASK_EMBEDDING;
 }
 /* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
 int job_task_need_tokenizer(const struct zinf_session *s);

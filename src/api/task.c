@@ -1,5 +1,5 @@
 /* task: what a model is trained for, and the data of encoder-decoders (of classes: classes.c). */
-#include "api/session.h"
+#include "api/embedding.h"
 
 #include "base/json.h"
 #include "model/graph.h"
@@ -16,9 +16,38 @@ static bool takes(const struct zinf_model *model, enum zinf_input input)
     return false;
 }
 
+/* Whether the task is one that the model gets another head for, which it has then. */
+static int give_head(struct zinf_session *s, enum zinf_task asked, bool encodes, bool *given)
+{
+    const bool embeds = asked == ZINF_TASK_EMBEDDING && !s->reads_source;
+    *given = embeds || (asked == ZINF_TASK_MASKED && encodes);
+    if (!*given)
+        return 0;
+    s->task = asked;
+    s->head = embeds ? ZINF_HEAD_NONE : ZINF_HEAD_MASKED;
+    int code = zinf_model_set_head(s->model, s->head);
+    return code || !embeds ? code : job_embedding_read(s);
+}
+
+/* A decoder without a head, as embeddings are made with, foretells tokens unless it is asked for
+ * those. */
+static int need_tokens(struct zinf_session *s)
+{
+    const char *name = s->job.task.name;
+    if (zinf_model_head(s->model) != ZINF_HEAD_NONE || zinf_model_family(s->model)->masks ||
+        (name && !strcmp(name, zinf_task_name(ZINF_TASK_EMBEDDING))))
+        return 0;
+    s->head = ZINF_HEAD_TOKENS;
+    return zinf_model_set_head(s->model, s->head);
+}
+
 int job_task_tell(struct zinf_session *s)
 {
+    int code = need_tokens(s);
+    if (code)
+        return code;
     const struct zinf_job *c = &s->job;
+    bool given;
     const char *family = zinf_model_facts(s->model)->family;
     const struct zinf_graph *graph = zinf_model_graph(s->model);
     const bool encodes = zinf_model_family(s->model)->masks;
@@ -30,7 +59,7 @@ int job_task_tell(struct zinf_session *s)
     enum zinf_task asked = s->task = s->reads_source ? ZINF_TASK_SEQ2SEQ
                                      : labelled      ? told
                                                      : ZINF_TASK_CAUSAL;
-    int code = c->task.name ? zinf_task_parse(c->task.name, &asked) : 0;
+    code = c->task.name ? zinf_task_parse(c->task.name, &asked) : 0;
     if (!c->task.name && zinf_config_settings_find(&c->settings, "zinf.preference"))
         asked = ZINF_TASK_PREFERENCE;
     if (code)
@@ -40,11 +69,8 @@ int job_task_tell(struct zinf_session *s)
                                   "trained on such rows");
     if (asked == s->task)
         return 0;
-    if (asked == ZINF_TASK_MASKED && encodes) {
-        s->task = asked;
-        s->head = ZINF_HEAD_MASKED;
-        return zinf_model_set_head(s->model, s->head);
-    }
+    if ((code = give_head(s, asked, encodes, &given)) || given)
+        return code;
     /* A decoder gets its head when the data have been seen (classes.c). */
     if (((labelled || s->task == ZINF_TASK_CAUSAL) && job_is_labelled(asked)) ||
         (labelled && asked == ZINF_TASK_REWARD) ||

@@ -31,7 +31,7 @@ static void line(const char *label, const char *format, ...)
 
 static double windows_a_step(const struct train_show *s)
 {
-    return (double)job_windows(s->session->task, s->session->config->train_batch_size);
+    return (double)job_windows(s->session, s->session->config->train_batch_size);
 }
 
 double train_summary_epochs(const struct train_show *s, uint64_t steps)
@@ -102,7 +102,10 @@ static void say_length(const struct train_show *s)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld that share tensors",
                  (long long)c->mesh[1]);
     line("batch", "%lld %s a step (%lld at once x %lld%s): %s%s tokens",
-         (long long)c->train_batch_size, job_has_pairs(s->session->task) ? "pairs" : "windows",
+         (long long)c->train_batch_size,
+         job_has_pairs(s->session->task) ? "pairs"
+         : s->session->together > 1      ? "rows"
+                                         : "windows",
          (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",
          cli_count(each, batch));
     const double epochs = train_summary_epochs(s, s->session->run.steps);
@@ -263,8 +266,7 @@ static void say_next(const struct train_show *s)
     const bool scores = !job_makes_texts(task);
     const bool adapted = s->session->config->adapter || s->session->job.adapter;
     const char *chat = s->session->chats ? " --chat" : "";
-    const char *name =
-        task == ZINF_TASK_REWARD || task == ZINF_TASK_MASKED ? zinf_task_name(task) : "";
+    const char *name = scores && !job_is_labelled(task) ? zinf_task_name(task) : "";
     if (adapted && *name)
         line("next", "zinf eval --task %s --model %s --adapter %s/model --data FILE; zinf plot %s",
              name, s->session->job.model, s->session->job.output, s->session->job.output);

@@ -131,6 +131,7 @@ struct decoder {
     const struct decoder_tensor *tensors; /* of a block */
     size_t n_tensors;
     struct decoder_experts experts; /* in the place of the tensors up and down */
+    bool embeds;                    /* the last rows make embeddings, and there is no head */
     struct class_count classes;     /* samples are told apart, in the head's place; n 0: no */
     int64_t class_padding;          /* zinf_graph's, for that */
 };

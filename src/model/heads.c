@@ -39,8 +39,9 @@ int heads_write(cJSON *config, const struct zinf_family *family, const char *end
 {
     char name[96];
     const size_t own = end_of(family->architecture);
-    const size_t n = strlen(family->architecture) - (own < N_ENDS ? strlen(ends[own]) : 0);
-    snprintf(name, sizeof name, "%.*s%s", (int)n, family->architecture, end);
+    const size_t tail = own < N_ENDS && end ? strlen(ends[own]) : 0;
+    snprintf(name, sizeof name, "%.*s%s", (int)(strlen(family->architecture) - tail),
+             family->architecture, end ? end : "");
     if (decodes)
         *decodes = own < 2;
     cJSON_DeleteItemFromObjectCaseSensitive(config, "architectures");

@@ -318,13 +318,15 @@ int zinf_model_set_classes(struct zinf_model *m, const struct zinf_model_classes
 
 int zinf_model_set_head(struct zinf_model *m, enum zinf_model_head head)
 {
-    int code = head == ZINF_HEAD_USUAL
-                   ? 0
-                   : heads_write(m->config, m->family,
-                                 head == ZINF_HEAD_MASKED ? "ForMaskedLM" : "Model", NULL);
-    if (!code && head != ZINF_HEAD_USUAL)
+    static const char *const ends[] = {
+        [ZINF_HEAD_MASKED] = "ForMaskedLM", [ZINF_HEAD_NONE] = "Model"};
+    const bool tokens = head == ZINF_HEAD_TOKENS;
+    if (head == ZINF_HEAD_USUAL)
+        return 0;
+    int code = heads_write(m->config, m->family, tokens ? NULL : ends[head], NULL);
+    if (!code)
         code = build_graph(m, "config.json");
-    if (!code && head != ZINF_HEAD_USUAL && zinf_model_head(m) != head)
+    if (!code && zinf_model_head(m) != (tokens ? ZINF_HEAD_USUAL : head))
         code = zinf_fail(-ENOTSUP, "models of the family %s have no head for %s",
                          m->family->model_type,
                          head == ZINF_HEAD_MASKED ? "masked tokens" : "embeddings");
@@ -411,6 +413,8 @@ bool zinf_model_classifies(const struct zinf_model *m)
 enum zinf_model_head zinf_model_head(const struct zinf_model *m)
 {
     const enum zinf_model_head head = heads_in(m->config);
+    if (m->graph->embeddings)
+        return ZINF_HEAD_NONE;
     return m->family->masks && head == ZINF_HEAD_MASKED ? head : ZINF_HEAD_USUAL;
 }
 

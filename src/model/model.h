@@ -45,6 +45,7 @@ enum zinf_model_head {
     ZINF_HEAD_USUAL,  /* of the tokens to come, or, of encoders, of classes of samples */
     ZINF_HEAD_MASKED, /* of the tokens that are masked */
     ZINF_HEAD_NONE,   /* a sample's rows themselves, which make its embedding */
+    ZINF_HEAD_TOKENS, /* of a decoder: of the tokens to come */
 };
 /* What `zinf init` is asked for. */
 struct zinf_model_shape {

@@ -71,6 +71,9 @@ struct stack_masked {
 int stack_build_masked(struct zinf_graph *graph, struct stack *stack,
                        const struct stack_masked *masked);
 
+/* No head: embeddings. */
+int stack_build_embedder(struct zinf_graph *graph, struct stack *stack);
+
 /* Where the buckets of a table begin, on a logarithmic scale from half of them on; in memory of the
  * graph. NULL: there is none. */
 const int32_t *stack_bucket_starts(struct zinf_graph *graph, int n_buckets, int64_t max_distance);

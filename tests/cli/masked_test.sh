@@ -73,7 +73,7 @@ check "a folder of classes" train 1 none --model bert --data rows.jsonl --format
 complains "--format alpaca: --task masked-lm takes text" 
 verdict $? "of conversations is refused"
 check "metrics" evaluate 1 --model out/model --data lines.txt --metric accuracy
-complains "--task masked-lm has its loss and perplexity alone"
+complains "--task masked-lm has its loss alone"
 verdict $? "are refused"
 check "texts" run 1 "$zinf" generate --model out/model --prompt a
 check "a decoder" run 0 "$zinf" init --arch gpt2 --layers 1 --hidden 16 --heads 2 --context 32 \

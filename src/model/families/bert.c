@@ -133,8 +133,14 @@ int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     k.d.tensors = list.items;
     k.d.n_tensors = list.n;
     family_tell(facts, source, &k.d, -1);
-    return (heads_in(source->config) == ZINF_HEAD_MASKED ? build_masked : build_classifier)(
-        graph, source, style, &k);
+    switch (heads_in(source->config)) {
+    case ZINF_HEAD_MASKED:
+        return build_masked(graph, source, style, &k);
+    case ZINF_HEAD_NONE:
+        return stack_build_embedder(graph, &k);
+    default:
+        return build_classifier(graph, source, style, &k);
+    }
 }
 
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,

@@ -18,6 +18,9 @@ static const char *input_name(enum zinf_input input)
         [ZINF_INPUT_LABEL_WEIGHTS] = "label weights",
         [ZINF_INPUT_LAST_ROWS] = "last rows",
         [ZINF_INPUT_REFERENCES] = "references",
+        [ZINF_INPUT_POOLED] = "pooled",
+        [ZINF_INPUT_PULLS] = "pulls",
+        [ZINF_INPUT_SAMPLE_LOSSES] = "sample losses",
     };
     return names[input];
 }
@@ -27,10 +30,17 @@ static bool counts(enum zinf_input input)
     return input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SOURCE_POSITIONS;
 }
 
+/* Of the embeddings of a whole step, once they are made. */
+static bool comes_later(enum zinf_input input)
+{
+    return input == ZINF_INPUT_PULLS || input == ZINF_INPUT_SAMPLE_LOSSES;
+}
+
 /* Made of other inputs, whatever the batch has. */
 static bool follows(enum zinf_input input)
 {
-    return input == ZINF_INPUT_LABEL_WEIGHTS || input == ZINF_INPUT_LAST_ROWS;
+    return input == ZINF_INPUT_LABEL_WEIGHTS || input == ZINF_INPUT_LAST_ROWS ||
+           input == ZINF_INPUT_POOLED || comes_later(input);
 }
 
 /* What an input is where the batch does not have it: positions count from 0 in every sample, a
@@ -214,6 +224,10 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                         all);
         else if (value->input == ZINF_INPUT_LAST_ROWS)
             set_last_rows(t, to, batch, (uint64_t)samples, t->compute.seq);
+        else if (value->input == ZINF_INPUT_POOLED)
+            trainer_set_pooled(t, v, to, batch, samples);
+        else if (comes_later(value->input))
+            memset(to, 0, micros * w->values[v].bytes);
         else
             (t->setup.n_chunks > 1 ? set_chunks : set_micros)(t, v, to, from, (uint64_t)samples);
     }

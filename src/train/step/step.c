@@ -323,6 +323,9 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     int code = begin_step(t, batch, &counted);
     if (code)
         return code;
+    code = trainer_first_sweep(t);
+    if (code)
+        return code;
     t->step++;
     bool rests = t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
     double expected = trainer_expected_seconds(t, rests);
@@ -381,6 +384,8 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
     t->compute.train = false;
     if (!code)
         code = begin_step(t, batch, &counted);
+    if (!code)
+        code = trainer_first_sweep(t);
     if (!code)
         code = zinf_executor_run(t->executor, &t->plan.gradients);
     if (!code)
