@@ -1,20 +1,15 @@
-/*
- * embedding: models that make an embedding of each text: how their folder says it is made, in the
- * files of sentence-transformers, and the data that they are trained on.
- */
+/* embedding: how a model's folder makes embeddings, read and written in the files of
+ * sentence-transformers. */
 #include "api/embedding.h"
 
 #include "base/folder.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define MOST_BYTES ((size_t)1 << 20)
 
 /* ---- the folder ---- */
-
-static const char *const pooling_words[] = {"mean", "cls", "last"}; /* enum zinf_pooling */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -116,8 +111,7 @@ int job_embedding_read(struct zinf_session *s)
     return code;
 }
 
-/* A prompt by its name, into *out on the heap; NULL: none is put before texts. */
-static int find_prompt(const struct zinf_session *s, char **out)
+int job_embedding_prompt(const struct zinf_session *s, char **out)
 {
     const char *folder = s->job.model, *asked = s->job.embedding.prompt_name;
     char known[256] = "";
@@ -194,119 +188,4 @@ int job_embedding_keep(const struct zinf_session *s, const char *folder)
     snprintf(text, sizeof text, "{\n  \"max_seq_length\": %lld,\n  \"do_lower_case\": false\n}\n",
              (long long)s->seq_len);
     return code ? code : write_text(folder, "sentence_bert_config.json", text);
-}
-
-/* ---- data ---- */
-
-int job_embedding_columns(struct zinf_session *s, const char *file)
-{
-    struct job_embedding *e = &s->embedding;
-    const char *asked = s->job.task.source_column;
-    if (s->together)
-        return 0;
-    if (s->embeds || asked)
-        snprintf(e->columns, sizeof e->columns, "%s",
-                 asked                ? asked
-                 : s->job.text_column ? s->job.text_column
-                                      : "text");
-    else if (zinf_task_find_columns(file, e->columns, sizeof e->columns))
-        return -EINVAL;
-    s->together = 1;
-    for (const char *at = e->columns; *at; at++)
-        s->together += *at == ',';
-    if (s->embeds != (s->together == 1))
-        return s->embeds ? zinf_fail(-EINVAL, "--source-column %s: an embedding is of one text",
-                                     e->columns)
-                         : zinf_fail(-EINVAL,
-                                     "--source-column %s: a row has an anchor, what belongs to it, "
-                                     "and perhaps what does not: name at least two columns",
-                                     e->columns);
-    return 0;
-}
-
-int job_embedding_open(struct zinf_session *s, const struct zinf_samples_options *given,
-                       struct zinf_dataset **out)
-{
-    const struct zinf_job *c = &s->job;
-    struct zinf_samples_options o = *given;
-    struct zinf_task_recipe *recipe = NULL;
-    struct zinf_samples *samples = NULL;
-    char *prompt = NULL;
-    const bool first = !s->knows_lengths;
-    int code = job_task_need_tokenizer(s);
-    if (!code && !c->task.prefix)
-        code = find_prompt(s, &prompt);
-    const struct zinf_task_options task = {.task = s->task,
-                                           .tokenizer = given->tokenizer,
-                                           .source_column = s->embedding.columns,
-                                           .prefix = prompt ? prompt : c->task.prefix};
-    if (!code)
-        code = job_fit_cut(s, &o.cut, &o.front);
-    if (!code)
-        code = zinf_task_open(&recipe, &task);
-    if (!code) {
-        o.recipe = zinf_task_recipe(recipe);
-        o.unlabelled = true; /* what is learned is not among the tokens */
-        job_task_rows(s, &o);
-        o.packed = false;
-        code = zinf_samples_open(&samples, &o);
-    }
-    if (!code && first)
-        code = job_fit(c, &o, &samples);
-    zinf_task_close(recipe);
-    free(prompt);
-    if (code)
-        return code;
-    s->knows_lengths = true;
-    s->seq_len = o.seq_len;
-    job_fit_say(samples, &o, "texts");
-    return zinf_dataset_of_samples(out, samples);
-}
-
-/* ---- embeddings ---- */
-
-/* Rows of this call, in the order of the files. */
-static int embed_rows(struct zinf_session *s, uint64_t first, uint64_t n, float *rows,
-                      struct job_embeddings *out)
-{
-    const int64_t cols = out->cols;
-    int code = zinf_run_embed(s->trainer, s->eval_data, first, n, rows);
-    for (uint64_t i = 0; !code && i < n; i++) {
-        float *row = rows + (int64_t)i * cols;
-        double squares = 0;
-        for (int64_t k = 0; k < cols; k++)
-            squares += (double)row[k] * (double)row[k];
-        for (int64_t k = 0; s->embedding.normalizes && k < cols; k++)
-            row[k] = squares > 0 ? (float)((double)row[k] / sqrt(squares)) : 0;
-        code = out->row(out->arg, first + i, row, cols);
-    }
-    return code;
-}
-
-int job_embed(struct zinf_session *s, struct job_embeddings *out)
-{
-    s->embeds = true;
-    int code = session_ready(s, JOB_EVALUATES);
-    if (!code)
-        code = session_data(s, &s->job.data, NULL, false, &s->eval_data);
-    if (code)
-        return code;
-    const struct zinf_trainer_options options = session_trainer_options(s, ZINF_TRAINER_FORWARD);
-    const uint64_t each = (uint64_t)s->config->micro_batch;
-    out->cols = zinf_model_facts(s->model)->hidden;
-    out->n = zinf_dataset_n_windows(s->eval_data);
-    float *rows = malloc(each * (uint64_t)out->cols * sizeof *rows);
-    code = rows ? zinf_trainer_create(&s->trainer, &options)
-                : zinf_fail(-ENOMEM, "no memory for %llu embeddings", (unsigned long long)each);
-    if (!code && out->begin)
-        code = out->begin(out->arg, out->n, out->cols);
-    for (uint64_t first = 0; !code && first < out->n; first += each)
-        code = embed_rows(s, first, out->n - first < each ? out->n - first : each, rows, out);
-    free(rows);
-    return code;
-}
-
-const char *job_pooling_word(size_t i)
-{
-    return i < 3 ? pooling_words[i] : NULL;
 }

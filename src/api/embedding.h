@@ -1,4 +1,4 @@
-/* embedding: embeddings of texts, for the door and the command. */
+/* embedding: what the files of embeddings share. Inside this folder only. */
 #ifndef ZINF_API_EMBEDDING_H
 #define ZINF_API_EMBEDDING_H
 
@@ -13,17 +13,8 @@ int job_embedding_open(struct zinf_session *s, const struct zinf_samples_options
                        struct zinf_dataset **out);
 /* A model that was trained for it says so in its folder, in the files of sentence-transformers. */
 int job_embedding_keep(const struct zinf_session *s, const char *folder);
-const char *job_pooling_word(size_t i);
-
-/* Embeddings of all rows of option data: n of cols numbers. begin is called once before row, which
- * gets each in the order of the files; both may end it with < 0. */
-struct job_embeddings {
-    uint64_t n;
-    int64_t cols;
-    int (*begin)(void *arg, uint64_t n, int64_t cols);
-    int (*row)(void *arg, uint64_t index, const float *embedding, int64_t cols);
-    void *arg;
-};
-int job_embed(struct zinf_session *s, struct job_embeddings *out);
+/* A prompt of the folder, as option prompt-name or its default says, into *out on the heap; NULL:
+ * none is put before texts. */
+int job_embedding_prompt(const struct zinf_session *s, char **out);
 
 #endif

@@ -148,7 +148,7 @@ const struct option job_step[] = {
     OPTION("--z-loss", NUMBER, SETS("zinf.z_loss"), "X",
      "add X times the squared log-sum-exp of the logits to the loss", .max = 1e6),
     OPTION("--embedding-scale", NUMBER, SETS("zinf.embedding_scale"), "X",
-     "of --task embedding: what cosines are multiplied by in the loss", .otherwise = "20"),
+     "what cosines are multiplied by in the loss of embeddings", .otherwise = "20"),
     OPTION("--neftune-alpha", NUMBER, SETS("zinf.neftune_alpha"), "X",
      "noise on embedded tokens during training, such as 5", .max = 1e6,
      .aliases = "neftune_noise_alpha"),
@@ -229,6 +229,20 @@ const struct option job_embedding[] = {
 const struct option job_prompt_name[] = {
     OPTION("--prompt-name", TEXT, AT(embedding.prompt_name), "NAME",
      "a prompt of the folder's that is put before each text"),
+    END
+};
+
+/* Of what there is for all data, what a command needs that takes texts alone. */
+const struct option job_plain_texts[] = {
+    OPTION("--data", TEXTS, AT(data), "FILE...",
+     "lines of text, .jsonl, .json, .csv or .tsv, also as .gz or .zst, or a quoted pattern"),
+    OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
+     .otherwise = "text"),
+    OPTION("--prefix", TEXT, AT(task.prefix), "TEXT", "put before each text, such as 'query: '"),
+    OPTION("--truncate", WORD, AT(truncate), "SIDE",
+     "cut texts that are too long at the end or the beginning, or drop them", .words = cuts),
+    OPTION("--skip-bad-rows", FLAG, AT(skip_bad_rows), NULL,
+     "leave out broken rows and report their number"),
     END
 };
 

@@ -307,6 +307,19 @@ int job_masked_stream(struct zinf_session *s, struct zinf_dataset_options *optio
 int job_masked_rows(struct zinf_session *s, const struct zinf_samples_options *given,
                     struct zinf_dataset **out);
 
+/* ---- embed.c ---- */
+
+/* Embeddings of all rows of option data: n of cols numbers. begin is called once before row, which
+ * gets each in the order of the files; both may end it with < 0. */
+struct job_embeddings {
+    uint64_t n;
+    int64_t cols;
+    int (*begin)(void *arg, uint64_t n, int64_t cols);
+    int (*row)(void *arg, uint64_t index, const float *embedding, int64_t cols);
+    void *arg;
+};
+int job_embed(struct zinf_session *s, struct job_embeddings *out);
+
 /* ---- seats.c: with whom this process works, and on how many devices ---- */
 
 /* The other processes, as a launcher has it, whose log this one leaves to rank 0's. They come at

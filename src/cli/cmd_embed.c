@@ -1,7 +1,6 @@
 /* embed: embeddings of texts, a row of a NumPy file or a line of JSON each. */
 #include "cli/cli.h"
 
-#include "api/embedding.h"
 #include "base/apart.h"
 
 #include <stdlib.h>
@@ -9,8 +8,8 @@
 static const char usage[] =
     "usage: zinf embed --model DIR --data FILE... [options]\n"
     "\n"
-    "Makes an embedding of each text: of a line of a text file, or of a row's \"text\".\n"
-    "How, a folder of sentence-transformers says; writes a .npy file or lines of JSON.\n";
+    "Makes an embedding of each text: of a line of a text file, or of a row's text.\n"
+    "A folder of sentence-transformers says how. Writes .npy or lines of JSON.\n";
 
 struct embedding {
     const char *output;
@@ -28,8 +27,7 @@ static const struct option own[] = {
 };
 static const struct option_group groups[] = {
     CLI_DOOR(job_model),
-    CLI_DOOR(job_rows),
-    CLI_DOOR(job_task),
+    CLI_DOOR(job_plain_texts),
     CLI_DOOR(job_embedding),
     CLI_DOOR(job_prompt_name),
     CLI_DOOR(job_seq),

@@ -61,7 +61,7 @@ script_tests += tests/cli/sample_prompts_test.sh tests/cli/lengths_test.sh tests
 
 script_tests += tests/cli/scores_test.sh tests/cli/choices_test.sh tests/cli/manual_test.sh
 
-script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/masked_test.sh tests/cli/guides_test.sh
+script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/masked_test.sh tests/cli/embed_test.sh tests/cli/guides_test.sh
 
 libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/launch_variables.c src/cli/cmd_launch.c
 script_tests += tests/ranks/launch_test.sh tests/cli/estimate_ranks_test.sh

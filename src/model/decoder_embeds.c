@@ -1,9 +1,9 @@
 /*
- * decoder_embeds: samples whose rows make embeddings, of encoders and of decoders. There is no head
- * and no target: what the embeddings of a step lose together is known once all of them are, and the
- * gradient that follows for each comes in as an input.
+ * decoder_embeds: samples whose rows make embeddings, of encoders (stack_embeds.c) and of decoders.
+ * There is no head and no target: what the embeddings of a step lose together is known once all of
+ * them are, and the gradient that follows for each comes in as an input.
  */
-#include "model/stack_parts.h"
+#include "model/decoder_parts.h"
 
 #include <stdio.h>
 
@@ -52,17 +52,4 @@ void decoder_add_pool(struct zinf_graph *graph, const struct decoder_values *v, 
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, graph->loss);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, graph->embeddings);
-}
-
-int stack_build_embedder(struct zinf_graph *graph, struct stack *stack)
-{
-    const struct decoder *d = &stack->d;
-    int code = decoder_check_numbers(d);
-    if (code)
-        return code;
-    struct decoder_values v = stack_add_inputs(graph, d);
-    decoder_add_pulls(graph, d, &v);
-    stack_add_encoder(graph, stack, &v);
-    decoder_add_pool(graph, &v, v.x);
-    return 0;
 }

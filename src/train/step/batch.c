@@ -99,6 +99,28 @@ static void set_last_rows(const struct zinf_trainer *t, int32_t *to, const struc
     }
 }
 
+/* Of each token whether it is of the sum that is its sample's embedding. */
+static void set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
+                       const struct zinf_batch *batch, int64_t samples)
+{
+    const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
+    const enum zinf_pooling pooling = t->setup.options.pooling;
+    const int64_t stride = (int64_t)(t->setup.walk.values[v].bytes / sizeof *to);
+    const int64_t seq = t->compute.seq, each = t->setup.batch;
+    memset(to, 0, (size_t)(stride * t->setup.n_micro) * sizeof *to);
+    for (int64_t i = 0; i < samples; i++) {
+        const int32_t *own = segments ? segments + i * seq : NULL;
+        float *rows = to + i / each * stride + i % each * seq;
+        int64_t n = 0;
+        while (n < seq && (!own || own[n]))
+            n++;
+        if (pooling != ZINF_POOL_MEAN && n)
+            rows[pooling == ZINF_POOL_FIRST ? 0 : n - 1] = 1;
+        for (int64_t k = 0; pooling == ZINF_POOL_MEAN && k < n; k++)
+            rows[k] = 1;
+    }
+}
+
 static int refuse_id(const struct zinf_value *value, int32_t id)
 {
     if (value->input == ZINF_INPUT_LABELS)
@@ -225,7 +247,7 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
         else if (value->input == ZINF_INPUT_LAST_ROWS)
             set_last_rows(t, to, batch, (uint64_t)samples, t->compute.seq);
         else if (value->input == ZINF_INPUT_POOLED)
-            trainer_set_pooled(t, v, to, batch, samples);
+            set_pooled(t, v, to, batch, samples);
         else if (comes_later(value->input))
             memset(to, 0, micros * w->values[v].bytes);
         else

@@ -111,27 +111,6 @@ int64_t trainer_together(const struct zinf_trainer *t)
     return t->setup.options.together > 1 ? t->setup.options.together : 1;
 }
 
-void trainer_set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
-                        const struct zinf_batch *batch, int64_t samples)
-{
-    const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
-    const enum zinf_pooling pooling = t->setup.options.pooling;
-    const int64_t stride = (int64_t)(t->setup.walk.values[v].bytes / sizeof *to);
-    const int64_t seq = t->compute.seq, each = t->setup.batch;
-    memset(to, 0, (size_t)(stride * t->setup.n_micro) * sizeof *to);
-    for (int64_t i = 0; i < samples; i++) {
-        const int32_t *own = segments ? segments + i * seq : NULL;
-        float *rows = to + i / each * stride + i % each * seq;
-        int64_t n = 0;
-        while (n < seq && (!own || own[n]))
-            n++;
-        if (pooling != ZINF_POOL_MEAN && n)
-            rows[pooling == ZINF_POOL_FIRST ? 0 : n - 1] = 1;
-        for (int64_t k = 0; pooling == ZINF_POOL_MEAN && k < n; k++)
-            rows[k] = 1;
-    }
-}
-
 /* Where an input of a micro-batch's stands, to be brought to the device. */
 static float *input_of(const struct zinf_trainer *t, enum zinf_input input, int64_t micro)
 {
@@ -263,21 +242,15 @@ static void give_pulls(struct zinf_trainer *t, const struct likeness *l, const s
     }
 }
 
-int trainer_first_sweep(struct zinf_trainer *t)
+int trainer_pull(struct zinf_trainer *t)
 {
     const int64_t samples = setup_samples(&t->setup);
     struct likeness l = likeness_of(t, samples * (int64_t)data_axis(&t->setup)->world);
     struct parts p;
-    if (!t->setup.graph->embeddings)
-        return 0;
-    if (l.together < 2)
-        return zinf_fail(-EINVAL, "embeddings are trained by rows of an anchor and what belongs to "
-                                  "it, and these rows have one text");
-    int code = trainer_settle(t);
-    if (!code)
-        code = zinf_executor_run(t->executor, &t->plan.sweep);
-    if (!code)
-        code = gather(t, samples, true, &l, &p);
+    int code = l.together > 1
+                   ? gather(t, samples, true, &l, &p)
+                   : zinf_fail(-EINVAL, "embeddings are trained by rows of an anchor "
+                                        "and what belongs to it, and these have one text");
     if (!code)
         give_pulls(t, &l, &p, samples);
     return code;

@@ -310,6 +310,17 @@ static uint64_t rows_of_step(const struct zinf_trainer *t)
     return (uint64_t)(setup_samples(&t->setup) * seq) * data_axis(&t->setup)->world;
 }
 
+/* Of a model that makes embeddings: all of the step's come before what they lose together. */
+static int first_sweep(struct zinf_trainer *t)
+{
+    if (!t->setup.graph->embeddings)
+        return 0;
+    int code = trainer_settle(t);
+    if (!code)
+        code = zinf_executor_run(t->executor, &t->plan.sweep);
+    return code ? code : trainer_pull(t);
+}
+
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
                 struct zinf_step_result *result)
 {
@@ -323,7 +334,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     int code = begin_step(t, batch, &counted);
     if (code)
         return code;
-    code = trainer_first_sweep(t);
+    code = first_sweep(t);
     if (code)
         return code;
     t->step++;
@@ -385,7 +396,7 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
     if (!code)
         code = begin_step(t, batch, &counted);
     if (!code)
-        code = trainer_first_sweep(t);
+        code = first_sweep(t);
     if (!code)
         code = zinf_executor_run(t->executor, &t->plan.gradients);
     if (!code)

@@ -78,16 +78,13 @@ void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct z
 void rewards_to_means(struct zinf_rewards *sums);
 /* The sum of all losses but the graph's own: what balances experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
-/* embeddings.c: the input of that name, of the batch's first samples. */
-void trainer_set_pooled(const struct zinf_trainer *t, uint32_t value, float *to,
-                        const struct zinf_batch *batch, int64_t samples);
-/* Samples of a row. */
+/* embeddings.c. Samples of a row. */
 int64_t trainer_together(const struct zinf_trainer *t);
 /* What a forward sweep has made of a sample of the batch, [hidden]. */
 void trainer_read_embedding(const struct zinf_trainer *t, int64_t sample, float *out);
-/* Of a model that makes embeddings: those of the whole step, what they lose together, and its
- * gradient, which the step's inputs then have. Nothing of others. */
-int trainer_first_sweep(struct zinf_trainer *t);
+/* Of the embeddings that the first sweep has made: what those of the whole step, of all ranks, lose
+ * together, and its gradient, into the inputs of the sweep that goes backward. */
+int trainer_pull(struct zinf_trainer *t);
 /* The sum of the losses of a forward sweep's rows among each other, and their number. */
 int trainer_likeness(struct zinf_trainer *t, int64_t samples, double *sum, uint64_t *count);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
