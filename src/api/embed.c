@@ -27,7 +27,7 @@ int job_embed(struct zinf_session *s, struct job_embeddings *out)
     s->embeds = true;
     int code = session_ready(s, JOB_EVALUATES);
     if (!code)
-        code = session_data(s, &s->job.data, NULL, false, &s->eval_data);
+        code = session_eval_data(s, &s->job.data, NULL);
     if (code)
         return code;
     const struct zinf_trainer_options options = session_trainer_options(s, ZINF_TRAINER_FORWARD);

@@ -93,6 +93,7 @@ struct zinf_value {
     /* May live in host memory or on the drive between forward and backward. Others stay on the
      * device while they are needed. */
     bool leaves;
+    bool away; /* of a part of a model: another rank makes it, and no stage of this one reads it */
 };
 
 /* ---- units ---- */
@@ -278,6 +279,11 @@ struct zinf_graph {
     uint32_t targets;
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
     struct zinf_shards shards;
+    /* Of a graph that has only some stages of a model, those of one rank of a pipeline: activations
+     * that earlier ranks make and this or a later one reads, and those that later ranks read. What
+     * passes by is in both. Of the first gradients go back where they have any, of the second they
+     * come. Units of other stages are there, but have no tensors. */
+    struct zinf_ids from_before, to_next;
     int64_t padding; /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
 };
 
