@@ -5,8 +5,10 @@
 #include "model/adapters/adapter.h"
 #include "model/classes.h"
 #include "model/freeze.h"
+#include "model/heads.h"
 #include "model/preference.h"
 #include "model/quantize.h"
+#include "model/range.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@ struct zinf_model {
     char *folder; /* that it was read from; NULL: a file or a document alone */
     struct zinf_graph *graph;
     struct zinf_graph *whole; /* with all shards; NULL: the graph has them */
+    struct zinf_graph *part;  /* of the graph some stages; NULL: all are here */
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
     bool join_tiles, packed, has_pairs;
@@ -126,8 +129,10 @@ static int build_graph(struct zinf_model *m, const char *what)
         zinf_graph_destroy(graph);
         return code;
     }
+    zinf_graph_destroy(m->part);
     zinf_graph_destroy(m->graph);
     zinf_graph_destroy(m->whole);
+    m->part = NULL;
     m->graph = graph;
     m->whole = whole;
     m->facts.form = m->quantize.form;
@@ -218,6 +223,7 @@ void zinf_model_close(struct zinf_model *m)
     close_adapter(m);
     close_freeze(m);
     cJSON_Delete(m->config);
+    zinf_graph_destroy(m->part);
     zinf_graph_destroy(m->graph);
     zinf_graph_destroy(m->whole);
     free(m->folder);
@@ -257,6 +263,19 @@ int zinf_model_set_shards(struct zinf_model *m, const struct zinf_shards *shards
 {
     m->shards = *shards;
     return build_graph(m, "config.json");
+}
+
+int zinf_model_set_range(struct zinf_model *m, uint32_t first, uint32_t end, const bool *flows)
+{
+    const struct graph_range range = {m->graph, first, end, flows};
+    zinf_graph_destroy(m->part);
+    m->part = NULL;
+    return graph_take_range(&m->part, &range);
+}
+
+uint32_t zinf_model_layers(const struct zinf_model *m, uint32_t *first)
+{
+    return graph_layers(m->graph, first);
 }
 
 int zinf_model_adapt(struct zinf_model *m, const cJSON *config, const char *what)
@@ -315,6 +334,23 @@ int zinf_model_set_classes(struct zinf_model *m, const struct zinf_model_classes
     return code;
 }
 
+int zinf_model_set_head(struct zinf_model *m, enum zinf_model_head head)
+{
+    static const char *const ends[] = {
+        [ZINF_HEAD_MASKED] = "ForMaskedLM", [ZINF_HEAD_NONE] = "Model"};
+    const bool tokens = head == ZINF_HEAD_TOKENS;
+    if (head == ZINF_HEAD_USUAL)
+        return 0;
+    int code = heads_write(m->config, m->family, tokens ? NULL : ends[head], NULL);
+    if (!code)
+        code = build_graph(m, "config.json");
+    if (!code && zinf_model_head(m) != (tokens ? ZINF_HEAD_USUAL : head))
+        code = zinf_fail(-ENOTSUP, "models of the family %s have no head for %s",
+                         m->family->model_type,
+                         head == ZINF_HEAD_MASKED ? "masked tokens" : "embeddings");
+    return code;
+}
+
 int zinf_model_set_layers(struct zinf_model **model, int64_t n)
 {
     struct zinf_model *other = NULL;
@@ -353,6 +389,11 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
 
 const struct zinf_graph *zinf_model_graph(const struct zinf_model *m)
 {
+    return m->part ? m->part : m->graph;
+}
+
+const struct zinf_graph *zinf_model_stages(const struct zinf_model *m)
+{
     return m->graph;
 }
 
@@ -390,6 +431,23 @@ static uint64_t count_params(const struct zinf_model *m, bool trained_alone)
 bool zinf_model_classifies(const struct zinf_model *m)
 {
     return classes_are_in(m->config);
+}
+
+enum zinf_model_head zinf_model_head(const struct zinf_model *m)
+{
+    const enum zinf_model_head head = heads_in(m->config);
+    if (m->graph->embeddings)
+        return ZINF_HEAD_NONE;
+    return m->family->masks && head == ZINF_HEAD_MASKED ? head : ZINF_HEAD_USUAL;
+}
+
+bool zinf_model_drops(const struct zinf_model *m, const char *name)
+{
+    static const char *const of_classes[] = {"pooler.", "classifier.", "score."};
+    bool is = false;
+    for (size_t i = 0; i < sizeof of_classes / sizeof *of_classes; i++)
+        is |= !strncmp(name, of_classes[i], strlen(of_classes[i]));
+    return is && zinf_model_head(m) != ZINF_HEAD_USUAL;
 }
 
 const char *zinf_model_class_name(const struct zinf_model *m, int64_t number)
