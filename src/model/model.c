@@ -435,7 +435,7 @@ bool zinf_model_classifies(const struct zinf_model *m)
 
 enum zinf_model_head zinf_model_head(const struct zinf_model *m)
 {
-    const enum zinf_model_head head = heads_in(m->config);
+    const enum zinf_model_head head = heads_in(m->config, m->family);
     if (m->graph->embeddings)
         return ZINF_HEAD_NONE;
     return m->family->masks && head == ZINF_HEAD_MASKED ? head : ZINF_HEAD_USUAL;
