@@ -84,7 +84,9 @@ struct emitter {
     bool makes_rows;   /* for logits alone: no loss, and no reference for it */
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
-    struct ring slots, xs;
+    struct ring slots, xs, carried, d_carried;
+    uint32_t *carried_filled;    /* [carried.n]: one behind the last chunk that is in the slot */
+    zinf_resource *carried_home; /* [2][n_chunks] */
     zinf_pool files, packed, packed_grads, staging, grads, beside_grads, host_grads, tiles,
         x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
@@ -186,6 +188,22 @@ void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct 
 void emit_rows(struct emitter *e);
 struct zinf_operand emit_cache(struct emitter *e, uint32_t stage, struct uses *uses);
 void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cache);
+
+/* emit_carried.c: of a group of chunks, in its slot, what the stage carries of a sample, or its
+ * gradient. `made` are chunks that the operation makes, behind those that must be there; chunks
+ * whose gradients must be there, unless the group's are fresh. Adds to uses. Afterwards what was
+ * made of them goes to where it lives. */
+struct span_of {
+    uint32_t first, end;
+};
+struct zinf_operand emit_carried(struct emitter *e, uint32_t stage, uint64_t sample, uint32_t group,
+                                 struct span_of made, struct uses *uses);
+void emit_carried_made(struct emitter *e, uint32_t stage, uint32_t chunk, struct zinf_operand slot);
+struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t sample,
+                                   uint32_t group, struct span_of chunks, bool fresh,
+                                   struct uses *uses);
+void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
+                         struct zinf_operand slot);
 
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */

@@ -320,6 +320,8 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     const struct zinf_trainer *t = context;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
         return true;
+    if (op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
+        return true;
     if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;
     return trainer_skip_not_due(context, op);
@@ -365,9 +367,10 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE ||
                  (op->kind >= OP_GIVE && op->kind <= OP_TRADE);
     bool of_stage = op->kind >= OP_STAGES || op->kind == OP_CHOOSE;
-    const char *what = op->unit >= 0 ? graph->units[op->unit].name
-                       : of_stage    ? graph->stages[op->stage].name
-                       : moves       ? graph->values[op->arg].name
+    const char *what = op->flags & OP_CARRIED ? "keys and values"
+                       : op->unit >= 0        ? graph->units[op->unit].name
+                       : of_stage             ? graph->stages[op->stage].name
+                       : moves                ? graph->values[op->arg].name
                        : op->kind == OP_COMMIT || op->kind == OP_MEET ? "step"
                                                                       : "activations";
     if (op->kind >= OP_STAGES)
