@@ -203,6 +203,43 @@ ONE_KERNEL(unfold, zinf_unfold, check_unfold(args, "unfold"), !args->batch,
 ONE_KERNEL(unfold_backward, zinf_unfold, check_unfold(args, "unfold_backward"), !args->batch,
            launch_unfold(q->stream, args, true));
 
+/* ---- recurrent mixers ---- */
+
+static int no_kernel(const char *operation)
+{
+    return zinf_fail(
+        -ENOTSUP, "%s: layers with a recurrent mixer have no kernels for GPUs; take --device cpu",
+        operation);
+}
+
+int cuda_convolution_forward(struct zinf_queue *q, const struct zinf_convolution *args)
+{
+    (void)q;
+    int code = check_convolution(args, "convolution_forward");
+    return code ? code : no_kernel("convolution_forward");
+}
+
+int cuda_convolution_backward(struct zinf_queue *q, const struct zinf_convolution *args)
+{
+    (void)q;
+    int code = check_convolution(args, "convolution_backward");
+    return code ? code : no_kernel("convolution_backward");
+}
+
+int cuda_scan_forward(struct zinf_queue *q, const struct zinf_scan *args)
+{
+    (void)q;
+    int code = check_scan(args, "scan_forward");
+    return code ? code : no_kernel("scan_forward");
+}
+
+int cuda_scan_backward(struct zinf_queue *q, const struct zinf_scan *args)
+{
+    (void)q;
+    int code = check_scan(args, "scan_backward");
+    return code ? code : no_kernel("scan_backward");
+}
+
 /* ---- loss ---- */
 
 int cuda_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)

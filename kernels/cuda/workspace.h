@@ -141,10 +141,21 @@ static inline uint64_t gpu_attention_cached_workspace(struct zinf_device *device
     (void)args;
     return 0;
 }
+/* Arrays of the scan, in the order of struct scan_arrays. */
+static inline uint64_t scan_workspace_bytes(const struct zinf_scan *args)
+{
+    struct zinf_scan_arrays arrays = {NULL};
+    return zinf_scan_place(args, &arrays, NULL) * sizeof(float);
+}
 static inline uint64_t gpu_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
 {
     (void)device;
     return norm_columns_bytes(args);
+}
+static inline uint64_t gpu_scan_workspace(struct zinf_device *device, const struct zinf_scan *args)
+{
+    (void)device;
+    return scan_workspace_bytes(args);
 }
 static inline uint64_t gpu_column_sum_workspace(struct zinf_device *device, int64_t rows,
                                                 int64_t cols)
