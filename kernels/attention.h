@@ -43,9 +43,17 @@ struct zinf_relative {
 struct zinf_attention {
     enum zinf_dtype dtype;
     int64_t batch, seq, n_heads, n_kv_heads, head_dim;
-    /* Keys and values of another sequence (cross-attention): so many a sample, in kv, and qkv has
-     * the queries alone; not causal. 0: the queries' own. */
+    /* Keys and values that are not in rows of qkv: so many a sample, in kv, and qkv has the queries
+     * alone. 0: the queries' own. They are of another sequence (cross-attention), or of the same
+     * one, which comes in parts: then query 0 is its token first_query and key 0 its token
+     * first_key, and causal, window and slopes go by these places. */
     int64_t key_seq;
+    int64_t first_query, first_key;
+    /* Tokens of the sequence that comes in parts: dropout counts as if it came whole. 0: it does.
+     * Rows and keys beyond are nobody's. */
+    int64_t whole_seq;
+    bool partial; /* keys of other calls join these (zinf_attention_merge): a row that sees none has
+                   * an lse of -infinity */
     bool causal;
     int64_t window; /* a query sees itself and the window - 1 keys before it (Jiang et al., arXiv
                      * 2310.06825); 0: all; causal only */
@@ -65,7 +73,8 @@ struct zinf_attention {
      * it where keys are of another sequence: theirs, [batch][key_seq]. */
     const int32_t *segments, *key_segments;
     struct zinf_dropout
-        dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*keys + j */
+        dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*keys + j, or
+                      * ((b*n_heads + h)*whole_seq + first_query + i)*whole_seq + first_key + j */
     const void *qkv; /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
     const void *kv;  /* [batch*key_seq][2 n_kv_heads head_dim] */
     void *out;       /* [batch*seq][n_heads head_dim]; read by backward */
@@ -73,17 +82,38 @@ struct zinf_attention {
     /* backward only */
     const void *d_out;  /* as out */
     void *d_qkv, *d_kv; /* as qkv and kv, overwritten */
+    /* As kv, but fp32, and added to, in place of d_kv: the gradients at keys and values that
+     * queries of several calls see, in the order of the calls. NULL: d_kv. */
+    float *d_kv_sums;
     float *d_bias; /* [batch][n_heads][distances], overwritten: of each sample by itself; or NULL */
 };
 static inline int64_t zinf_attention_keys(const struct zinf_attention *args)
 {
     return args->key_seq ? args->key_seq : args->seq;
 }
+/* How many tokens query 0 stands behind key 0. */
+static inline int64_t zinf_attention_ahead(const struct zinf_attention *args)
+{
+    return args->first_query - args->first_key;
+}
 static inline int64_t zinf_attention_distances(const struct zinf_attention *args)
 {
     return args->seq + zinf_attention_keys(args) - 1;
 }
 #define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
+
+/* Of attention over all keys, from that over some (partial) and over others: a sum of both by their
+ * share in the softmax, in fp32, one call after the other. The last call leaves the result and its
+ * lse as attention over all of them does. */
+struct zinf_attention_merge {
+    enum zinf_dtype dtype;
+    int64_t batch, seq, n_heads, head_dim;
+    bool first, last;      /* nothing is in sum and lse yet; out is wanted */
+    const void *part;      /* [batch*seq][n_heads head_dim], and its lse */
+    const float *part_lse; /* [batch][n_heads][seq] */
+    float *sum, *lse;      /* as part and its lse */
+    void *out;             /* as part */
+};
 
 /* A number of each head's own, its sink, joins the softmax of every row and is dropped from it
  * (Xiao et al., arXiv 2309.17453): behind attention without it, out *= exp(lse - l), and lse

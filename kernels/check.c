@@ -124,6 +124,24 @@ static int check_relative(const struct zinf_attention *a, const char *operation)
                      (ll)a->head_dim);
 }
 
+/* A sequence that comes in parts. */
+static int check_parts(const struct zinf_attention *a, const char *operation)
+{
+    if (a->first_query < 0 || a->first_key < 0 || a->whole_seq < 0)
+        return zinf_fail(-EINVAL,
+                         "%s: %lld queries from token %lld on and %lld keys from %lld on of a "
+                         "sequence of %lld",
+                         operation, (ll)a->seq, (ll)a->first_query, (ll)a->key_seq,
+                         (ll)a->first_key, (ll)a->whole_seq);
+    if (!a->key_seq && (a->first_query || a->first_key || a->whole_seq || a->d_kv_sums))
+        return zinf_fail(-EINVAL, "%s: a part of a sequence without keys of their own", operation);
+    if (!a->key_seq && a->partial)
+        return zinf_fail(-EINVAL, "%s: some keys of a sequence that are all", operation);
+    if (a->bias && zinf_attention_ahead(a))
+        return zinf_fail(-EINVAL, "%s: a bias by distance of a part of a sequence", operation);
+    return 0;
+}
+
 int check_attention(const struct zinf_attention *a, const char *operation)
 {
     if (a->batch < 0 || a->seq < 1 || a->head_dim < 1 || a->n_heads < 1 || a->n_kv_heads < 1)
@@ -136,9 +154,8 @@ int check_attention(const struct zinf_attention *a, const char *operation)
     if (a->window < 0 || (a->window && !a->causal))
         return zinf_fail(-EINVAL, "%s: a window of %lld%s; it must be 0 or more, and causal",
                          operation, (ll)a->window, a->causal ? "" : " without a causal mask");
-    if (a->key_seq < 0 || (a->key_seq && a->causal))
-        return zinf_fail(-EINVAL, "%s: %lld keys of another sequence%s", operation, (ll)a->key_seq,
-                         a->causal ? " with a causal mask" : "");
+    if (a->key_seq < 0)
+        return zinf_fail(-EINVAL, "%s: %lld keys of another sequence", operation, (ll)a->key_seq);
     if (a->key_seq && !a->segments != !a->key_segments)
         return zinf_fail(-EINVAL, "%s: documents of queries or of keys alone", operation);
     if (a->bias && (a->softcap != 0.0f || a->slopes))
@@ -147,6 +164,8 @@ int check_attention(const struct zinf_attention *a, const char *operation)
         return zinf_fail(-EINVAL, "%s: slopes for %lld heads; at most %d can have them", operation,
                          (ll)a->n_heads, ZINF_ATTENTION_MAX_SLOPES);
     int code = check_cap(a->softcap, false, operation);
+    if (!code)
+        code = check_parts(a, operation);
     if (!code && a->relative)
         code = check_relative(a, operation);
     return code ? code : check_dropout(&a->dropout, operation);
@@ -171,6 +190,15 @@ int check_attention_cached(const struct zinf_attention_cached *a)
                          "attention_cached: %lld rows of a source beside a window or slopes",
                          (ll)a->source->rows);
     return 0;
+}
+
+int check_attention_merge(const struct zinf_attention_merge *a)
+{
+    if (a->batch >= 0 && a->seq >= 1 && a->n_heads >= 1 && a->head_dim >= 1)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "attention_merge: %lld samples of %lld rows of %lld heads of size %lld",
+                     (ll)a->batch, (ll)a->seq, (ll)a->n_heads, (ll)a->head_dim);
 }
 
 int check_sinks(const struct zinf_sinks *a, const char *operation)

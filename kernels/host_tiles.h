@@ -113,6 +113,7 @@ static void unpack_rows(const struct head *head, int64_t first, int64_t n, float
 struct tile {
     int64_t i, n_rows; /* query rows */
     int64_t j, n_keys; /* keys; those at or after n_keys are padding */
+    int64_t ahead;     /* tokens that query 0 stands behind key 0 */
     bool causal;
     int64_t window;                             /* as in zinf_attention */
     const int32_t *row_segments, *key_segments; /* of the sample; NULL: one document */
@@ -130,7 +131,7 @@ struct visible {
 
 static inline struct visible visible_keys(const struct tile *tile, int64_t row)
 {
-    const int64_t up_to = tile->i + row + 1 - tile->j;
+    const int64_t up_to = tile->ahead + tile->i + row + 1 - tile->j;
     int64_t end = tile->causal ? min_i64(tile->n_keys, up_to) : tile->n_keys;
     int64_t first = tile->window && up_to > tile->window ? up_to - tile->window : 0;
     return first < end ? (struct visible){first, end} : (struct visible){0, 0};
@@ -195,7 +196,8 @@ static inline void shape_scores(const struct zinf_attention *args, int64_t head,
     if (args->softcap != 0.0f)
         loop_softcap(scores, slope, scores, args->softcap, HOST_TILE_KEYS);
     if (args->slopes) {
-        const float by_key = args->slopes[head], distance = (float)(j - i);
+        const float by_key = args->slopes[head];
+        const float distance = (float)(j - i - zinf_attention_ahead(args));
 #pragma omp simd
         for (int k = 0; k < HOST_TILE_KEYS; k++)
             scores[k] += by_key * (distance + (float)k);
@@ -218,6 +220,7 @@ static inline struct tile tile_at(const struct zinf_attention *args, int64_t b, 
                         .n_rows = min_i64(HOST_TILE_ROWS, args->seq - i),
                         .j = j,
                         .n_keys = min_i64(HOST_TILE_KEYS, zinf_attention_keys(args) - j),
+                        .ahead = zinf_attention_ahead(args),
                         .causal = args->causal,
                         .window = args->window};
     if (args->segments) {
@@ -231,22 +234,24 @@ static inline struct tile tile_at(const struct zinf_attention *args, int64_t b, 
 /* The tile of keys that holds the first one that row i sees. */
 static inline int64_t first_tile(const struct zinf_attention *args, int64_t i)
 {
-    return args->window && i >= args->window
-               ? (i + 1 - args->window) / HOST_TILE_KEYS * HOST_TILE_KEYS
+    const int64_t place = i + zinf_attention_ahead(args);
+    return args->window && place >= args->window
+               ? (place + 1 - args->window) / HOST_TILE_KEYS * HOST_TILE_KEYS
                : 0;
 }
 
 #include "kernels/host_tiles_relative.h"
 
-/* Dropout factors of one tile row: element ((b n_heads + h) seq + i) keys + j. */
+/* Dropout factors of one tile row, numbered as zinf_attention says. */
 static void tile_factors(float *factors, const struct zinf_attention *args, int64_t b, int64_t head,
                          int64_t i, int64_t j)
 {
-    uint64_t row = ((uint64_t)b * (uint64_t)args->n_heads + (uint64_t)head) * (uint64_t)args->seq +
-                   (uint64_t)i;
+    const int64_t whole = args->whole_seq, seq = whole ? whole : args->seq;
+    const int64_t keys = whole ? whole : zinf_attention_keys(args);
+    const int64_t row = (b * args->n_heads + head) * seq + i + (whole ? args->first_query : 0);
+    const int64_t key = j + (whole ? args->first_key : 0);
     loop_dropout_factors(factors, &args->dropout,
-                         args->dropout.element_first + row * (uint64_t)zinf_attention_keys(args) +
-                             (uint64_t)j,
+                         args->dropout.element_first + (uint64_t)(row * keys + key),
                          HOST_TILE_KEYS);
 }
 
@@ -291,7 +296,9 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
                          const struct forward_scratch *s, int64_t width)
 {
     const int64_t seq = args->seq, n_rows = min_i64(HOST_TILE_ROWS, seq - i);
-    const int64_t end = args->causal ? i + n_rows : zinf_attention_keys(args);
+    const int64_t keys = zinf_attention_keys(args);
+    const int64_t end =
+        args->causal ? min_i64(keys, i + zinf_attention_ahead(args) + n_rows) : keys;
     float max[HOST_TILE_ROWS], sum[HOST_TILE_ROWS];
     for (int r = 0; r < HOST_TILE_ROWS; r++) {
         max[r] = -INFINITY;
@@ -334,7 +341,8 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
     for (int64_t r = 0; r < n_rows; r++) {
         const bool blind = sum[r] == 0.0f; /* a row that saw a key has at least 1 */
         unpack_rows(&out, i + r, 1, s->out + r * width, blind ? 0.0f : 1.0f / sum[r]);
-        args->lse[(b * args->n_heads + head) * seq + i + r] = blind ? 0.0f : max[r] + logf(sum[r]);
+        const float none = args->partial ? -INFINITY : 0.0f;
+        args->lse[(b * args->n_heads + head) * seq + i + r] = blind ? none : max[r] + logf(sum[r]);
     }
 }
 

@@ -116,18 +116,28 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
         pack_rows(s->key, key, j, n_keys, HOST_TILE_KEYS, 1.0f);
         transpose_keys(s->key_t, s->key, args->head_dim, width);
         relative_begin_keys(s->relative, s->key, j, n_keys);
-        /* rows above the diagonal see none of these keys; HOST_TILE_KEYS is a multiple of ROWS;
-         * nor do those that are a window behind the last one */
-        const int64_t end = args->window && args->window < seq - j - n_keys + 1
-                                ? j + n_keys - 1 + args->window
+        /* rows above the diagonal see none of these keys, nor do those that are a window behind
+         * the last one */
+        const int64_t ahead = zinf_attention_ahead(args);
+        const int64_t end = args->window && args->window < seq + ahead - j - n_keys + 1
+                                ? j + n_keys - 1 + args->window - ahead
                                 : seq;
-        for (int64_t i = args->causal ? j : 0; i < end; i += HOST_TILE_ROWS) {
+        const int64_t first = args->causal && j > ahead ? j - ahead : 0;
+        for (int64_t i = first / HOST_TILE_ROWS * HOST_TILE_ROWS; i < end; i += HOST_TILE_ROWS) {
             struct tile tile = tile_at(args, b, i, j);
             if (tile_matters(&tile))
                 backward_tile(args, b, head, &tile, s);
         }
         relative_end_keys(s->relative, s->key, n_keys, s->d_key + j * width);
     }
+}
+
+/* The matrix of a head in fp32 sums over calls; laid out as kv. */
+static struct head sums_at(const struct zinf_attention *args, int64_t b, int64_t kv_head)
+{
+    struct zinf_attention sums = *args;
+    sums.dtype = ZINF_DTYPE_F32;
+    return key_at((struct sources){NULL, args->d_kv_sums}, &sums, b, kv_head);
 }
 
 /* Packs one query head: scaled Q, dO, delta, and zeroed dQ and gradient of the bias. */
@@ -166,6 +176,10 @@ static void tiles_attention_backward(const struct zinf_attention *args, int64_t 
     const struct sources from = {args->qkv, args->kv}, to = {args->d_qkv, args->d_kv};
     struct head key = key_at(from, args, b, kv_head), value = value_at(from, args, b, kv_head);
     struct head d_key = key_at(to, args, b, kv_head), d_value = value_at(to, args, b, kv_head);
+    if (args->d_kv_sums) {
+        d_key = sums_at(args, b, kv_head);
+        d_value = sums_at(args, b, args->n_kv_heads + kv_head);
+    }
     const int64_t width = key.padded_dim, matrix = padded_seq * width;
     const int64_t key_matrix = padded_keys * width;
     const int64_t panel = HOST_TILE_KEYS * width, tile = HOST_TILE_ROWS * HOST_TILE_KEYS;
@@ -185,6 +199,10 @@ static void tiles_attention_backward(const struct zinf_attention *args, int64_t 
     s.dp = s.p + tile;
     s.factors = s.dp + tile;
     memset(s.d_key, 0, (size_t)(2 * key_matrix) * sizeof *s.d_key);
+    if (args->d_kv_sums) {
+        pack_rows(s.d_key, &d_key, 0, keys, padded_keys, 1.0f);
+        pack_rows(s.d_value, &d_value, 0, keys, padded_keys, 1.0f);
+    }
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
         struct head d_query = query_at(args->d_qkv, args, b, head);
         backward_prepare(args, b, head, &s, padded_seq);

@@ -70,6 +70,7 @@ tests_bench_matmul_bench_LDADD = $(LDADD) $(BLAS_LIBS)
 program_tests += tests/kernels/kernels_cached_test
 
 program_tests += tests/kernels/kernels_cross_test tests/kernels/kernels_float8_test
+program_tests += tests/kernels/kernels_parts_test
 EXTRA_DIST += tests/fixtures/make_float8.py tests/fixtures/float8.json
 
 # Losses, of pairs too, and noise on a model's input.

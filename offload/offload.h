@@ -108,19 +108,30 @@ struct zinf_home {
     enum zinf_tier param, state;
     enum zinf_tier grad; /* of a gradient that outlives the operations that make it */
     bool keeps_grad;     /* there is such a place */
+    /* Places for sums that wait until more micro-batches have theirs; 0 and 1: there is one. */
+    uint8_t grad_sums;
     /* param is on DRIVE, and already there: in an extent of others' files, whose bytes are not the
      * unit's but what it is made of. */
     bool in_files;
     zinf_extent files;
-    /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE. */
+    /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE, and
+     * not of parameters that are overwritten. */
     uint8_t generations;
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
-     * packs_grad: the same for kept gradients. */
-    bool packed, packs_grad;
-    /* Parameters are on HOST, and a copy with two generations is on the drive, where it lies as if
-     * that were their home: every update writes it, and only a restart reads it. */
+     * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
+    bool packed, packs_grad, packs_copy;
+    /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
+     * where it lies as if that were their home. Every update writes it; a restart reads it. */
     bool backed;
+    /* Parameters on HOST have one generation: an update is made in place, and one that is taken
+     * back reads the older ones from that copy, or from the one behind the state. */
+    bool overwritten;
 };
+/* How often parameters exist at their home. */
+static inline uint8_t zinf_home_copies(const struct zinf_home *home)
+{
+    return home->overwritten || home->param == ZINF_TIER_DEVICE ? 1 : home->generations;
+}
 struct zinf_tiers_options {
     const struct zinf_layout *layout;
     enum zinf_dtype dtype; /* of parameters */
@@ -169,7 +180,8 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
 void zinf_tiers_place(struct zinf_tiers *tiers, char *device_base, char *host_base);
 void zinf_tiers_destroy(struct zinf_tiers *tiers);
 /* The same places, placed already, for another thread to read: its generations stay what they are
- * now, whatever becomes of those of tiers, which it does not outlive. */
+ * now, whatever becomes of those of tiers, which it does not outlive. Parameters that updates
+ * overwrite are read from their copy on the drive, which must be of the current generation. */
 int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers);
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *tiers);
 /* The generation that holds a unit's truth; starts at 0. Changed between operations only. */
@@ -188,11 +200,16 @@ struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint
 /* The copy on the drive of a group's parameters, whose unit is backed. */
 struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *tiers, uint32_t group,
                                               uint8_t relative);
+/* That, or else the group's parameters: what is on the drive if anything of them is. */
+struct zinf_location zinf_tiers_group_stored(const struct zinf_tiers *tiers, uint32_t group,
+                                             uint8_t relative);
 /* The entry of a part of a group in that generation; all zeros at first. */
 struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *tiers, enum zinf_packable what,
                                       uint32_t group, unsigned generation);
-/* Kept gradients, fp32. */
+/* Kept gradients, fp32. A unit's has grad_sums places, by number; it comes to be in the first. */
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *tiers, uint32_t unit);
+struct zinf_location zinf_tiers_unit_grad_sum(const struct zinf_tiers *tiers, uint32_t unit,
+                                              uint32_t number);
 struct zinf_location zinf_tiers_group_grad(const struct zinf_tiers *tiers, uint32_t group);
 /* Blocking copies between a location and ordinary memory, for loading, saving and tests; memory
  * aligned to ZINF_MEMORY_ALIGN, offset and bytes too. Device through queue. */

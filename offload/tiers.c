@@ -96,11 +96,6 @@ static uint64_t param_bytes(const struct zinf_tiers *t, uint32_t unit)
                              : zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
 }
 
-static int generations_of(const struct zinf_home *place, enum zinf_tier tier)
-{
-    return tier == ZINF_TIER_DEVICE ? 1 : place->generations;
-}
-
 static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
@@ -112,8 +107,8 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
             t->params[u].offset = place->files;
             continue;
         }
-        code = kind_add(t, &kind, place->param, param_bytes(t, u),
-                        generations_of(place, place->param), &t->params[u]);
+        code = kind_add(t, &kind, place->param, param_bytes(t, u), zinf_home_copies(place),
+                        &t->params[u]);
         if (!code && place->backed)
             code = kind_add(t, &kind, ZINF_TIER_DRIVE, param_bytes(t, u), place->generations,
                             &t->backings[u]);
@@ -125,6 +120,20 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
+/* Places for sums of a unit's gradient follow each other. */
+static uint64_t grad_stride(const struct zinf_tiers *t, uint32_t unit)
+{
+    return zinf_align_up(t->options.layout->units[unit].slice_elems * sizeof(float),
+                         ZINF_MEMORY_ALIGN);
+}
+
+static uint64_t grad_bytes(const struct zinf_tiers *t, uint32_t unit)
+{
+    const uint64_t one = t->options.layout->units[unit].slice_elems * sizeof(float);
+    const uint64_t n = t->places[unit].grad_sums;
+    return n > 1 ? (n - 1) * grad_stride(t, unit) + one : one;
+}
+
 static int plan_grads(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
@@ -132,8 +141,7 @@ static int plan_grads(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t u = 0; !code && u < layout->n_units; u++)
         if (t->places[u].keeps_grad)
-            code = kind_add(t, &kind, t->places[u].grad,
-                            layout->units[u].slice_elems * sizeof(float), 1, &t->grads[u]);
+            code = kind_add(t, &kind, t->places[u].grad, grad_bytes(t, u), 1, &t->grads[u]);
     if (!code)
         code = kind_end(&kind, ledger);
     for (uint32_t u = 0; !code && u < layout->n_units; u++)
@@ -149,8 +157,9 @@ static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t g = 0; !code && g < layout->n_groups; g++) {
         const struct zinf_home *place = &t->places[layout->groups[g].unit];
-        code = kind_add(t, &kind, place->state, group_state_bytes(t, g),
-                        generations_of(place, place->state), &t->states[g]);
+        const int generations = place->state == ZINF_TIER_DEVICE ? 1 : place->generations;
+        code =
+            kind_add(t, &kind, place->state, group_state_bytes(t, g), generations, &t->states[g]);
     }
     if (!code)
         code = kind_end(&kind, ledger);
@@ -236,6 +245,19 @@ static void *copy_of(const void *array, size_t n, size_t width)
     return copy ? memcpy(copy, array, n * width) : NULL;
 }
 
+static void read_copies(struct zinf_tiers *view)
+{
+    for (uint32_t u = 0; u < view->options.layout->n_units; u++) {
+        struct zinf_home *place = &view->places[u];
+        if (!place->overwritten)
+            continue;
+        view->params[u] = view->backings[u];
+        place->param = ZINF_TIER_DRIVE;
+        place->packed = place->packs_copy;
+        place->backed = place->overwritten = place->packs_copy = false;
+    }
+}
+
 int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
 {
     const struct zinf_layout *layout = tiers->options.layout;
@@ -252,6 +274,7 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
     t->live = copy_of(tiers->live, layout->n_units, sizeof *t->live);
     t->options.places = t->places;
     if (has_all(t)) {
+        read_copies(t);
         *out = t;
         return 0;
     }
@@ -334,6 +357,14 @@ struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *t, uint32
     return part_of_group(t, where, group);
 }
 
+struct zinf_location zinf_tiers_group_stored(const struct zinf_tiers *t, uint32_t group,
+                                             uint8_t relative)
+{
+    return t->places[t->options.layout->groups[group].unit].backed
+               ? zinf_tiers_group_backing(t, group, relative)
+               : zinf_tiers_group_param(t, group, relative);
+}
+
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t group,
                                             uint8_t relative)
 {
@@ -350,10 +381,18 @@ struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *t, enum zinf_pack
     return &t->packed[2 * ((size_t)ZINF_PACKABLES * group + what) + generation];
 }
 
+struct zinf_location zinf_tiers_unit_grad_sum(const struct zinf_tiers *t, uint32_t unit,
+                                              uint32_t number)
+{
+    const struct zinf_location all =
+        locate(t, t->places[unit].grad, &t->grads[unit], grad_bytes(t, unit));
+    return part(all, number * grad_stride(t, unit),
+                t->options.layout->units[unit].slice_elems * sizeof(float));
+}
+
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *t, uint32_t unit)
 {
-    return locate(t, t->places[unit].grad, &t->grads[unit],
-                  t->options.layout->units[unit].slice_elems * sizeof(float));
+    return zinf_tiers_unit_grad_sum(t, unit, 0);
 }
 
 struct zinf_location zinf_tiers_group_grad(const struct zinf_tiers *t, uint32_t group)

@@ -130,6 +130,9 @@ static int check_cuda_attention(const struct zinf_attention *args, const char *o
     int code = check_attention(args, operation);
     if (!code && args->head_dim > MAX_HEAD_DIM)
         code = too_long_a_head(operation, args->head_dim);
+    if (!code && args->key_seq && (args->causal || args->whole_seq || args->d_kv_sums))
+        code = zinf_fail(-ENOTSUP, "%s: the CUDA device takes sequences in one piece alone",
+                         operation);
     return code;
 }
 
@@ -263,6 +266,9 @@ ONE_KERNEL(cross_entropy_backward, zinf_cross_entropy,
            launch_loss_backward(q->stream, args));
 ONE_KERNEL(copy_heads, zinf_heads, check_heads(args), !args->rows,
            launch_copy_heads(q->stream, args));
+ONE_KERNEL(attention_merge, zinf_attention_merge, check_attention_merge(args), !args->batch,
+           launch_attention_merge(q->stream, args));
+
 ONE_KERNEL(sinks_forward, zinf_sinks, check_sinks(args, "sinks_forward"), !args->batch,
            launch_sinks(q->stream, args, false));
 /* No samples: the gradients are zeros all the same. */

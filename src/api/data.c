@@ -3,8 +3,7 @@
 
 #include "formats/formats.h"
 
-#include <limits.h>
-#include <sys/stat.h>
+#include <stdlib.h>
 
 static int read_source(void *handle, uint64_t first, uint64_t n, int32_t *out)
 {
@@ -31,47 +30,6 @@ static int open_token_file(const char *path, struct zinf_token_source *out)
     return 0;
 }
 
-/* The files that name means: itself if there is one of that name, or no wild card in it. */
-static int expand_name(glob_t *all, const char *name, int flags)
-{
-    static const char wild[] = "*?[\\";
-    struct stat info;
-    char literal[2 * PATH_MAX];
-    size_t used = 0;
-    bool exists = !stat(name, &info);
-    if (!exists && strpbrk(name, "*?["))
-        return glob(name, flags, NULL, all);
-    for (const char *at = name; *at && used + 2 < sizeof literal; at++) {
-        if (exists && strchr(wild, *at))
-            literal[used++] = '\\';
-        literal[used++] = *at;
-    }
-    literal[used] = 0;
-    return glob(literal, flags | GLOB_NOCHECK | (exists ? 0 : GLOB_NOESCAPE), NULL, all);
-}
-
-/* A quoted pattern is one that no shell has expanded. Its files come in the order of their names.
- */
-static int expand(struct zinf_session *s, const struct zinf_words *files, const glob_t **out)
-{
-    glob_t *all = &s->globs[s->n_globs++];
-    for (int i = 0; i < files->n; i++) {
-        int result = expand_name(all, files->items[i], i ? GLOB_APPEND : 0);
-        if (result == GLOB_NOMATCH)
-            return zinf_fail(-ENOENT, "no file matches %s", files->items[i]);
-        if (result)
-            return zinf_fail(-EIO, "cannot look for %s: %s", files->items[i], strerror(errno));
-    }
-    for (size_t i = 0; i < all->gl_pathc; i++) {
-        int code = zinf_origins_add(&s->origins, s->n_globs > 1 ? "--eval-data" : "--data",
-                                    all->gl_pathv[i]);
-        if (code)
-            return code;
-    }
-    *out = all;
-    return 0;
-}
-
 /* Windows of a step, where their order goes by length; else 0. */
 static uint64_t group_of(const struct zinf_session *s, bool shuffle)
 {
@@ -95,17 +53,17 @@ static int check_group(const struct zinf_job *c, enum zinf_format format, bool t
                : 0;
 }
 
-int session_data(struct zinf_session *s, const struct zinf_words *files, const char *cache_folder,
-                 bool shuffle, struct zinf_dataset **out)
+/* One set of files. */
+static int open_files(struct zinf_session *s, const glob_t *paths, const char *cache_folder,
+                      bool shuffle, struct zinf_dataset **out)
 {
     const struct zinf_job *c = &s->job;
     const uint64_t group = group_of(s, shuffle);
-    const glob_t *paths = NULL;
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !job_task_has_bytes(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
-    int code = expand(s, files, &paths);
     bool texts = s->task == ZINF_TASK_CAUSAL || job_has_pairs(s->task);
-    if (!code && texts)
+    int code = 0;
+    if (texts)
         code = job_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
                                 &format);
     if (!code && s->task == ZINF_TASK_PREFERENCE && format == ZINF_FORMAT_PROMPT && !c->format)
@@ -153,4 +111,102 @@ int session_data(struct zinf_session *s, const struct zinf_words *files, const c
         .seed = (uint64_t)c->seed,
     };
     return zinf_dataset_open(out, &options);
+}
+
+/* ---- several sets ---- */
+
+static int add_origins(struct zinf_session *s, const char *option, const struct job_sets *sets)
+{
+    int code = 0;
+    for (int i = 0; i < sets->n; i++)
+        for (size_t k = 0; !code && k < sets->of[i].files.gl_pathc; k++)
+            code = zinf_origins_add(&s->origins, option, sets->of[i].files.gl_pathv[k]);
+    return code;
+}
+
+/* Where the first data that are opened decide what is the same for all (how long windows are, which
+ * classes there are), all files are opened as one set before each is by itself. */
+static int decide_by_all(struct zinf_session *s, const struct job_sets *sets, const char *cache,
+                         bool shuffle)
+{
+    struct zinf_dataset *all = NULL;
+    size_t n = 0;
+    if (s->task != ZINF_TASK_SEQ2SEQ && !job_is_labelled(s->task))
+        return 0;
+    for (int i = 0; i < sets->n; i++)
+        n += sets->of[i].files.gl_pathc;
+    glob_t files = {.gl_pathv = calloc(n, sizeof *files.gl_pathv)};
+    if (!files.gl_pathv)
+        return zinf_fail(-ENOMEM, "no memory for a list of files");
+    for (int i = 0; i < sets->n; i++)
+        for (size_t k = 0; k < sets->of[i].files.gl_pathc; k++)
+            files.gl_pathv[files.gl_pathc++] = sets->of[i].files.gl_pathv[k];
+    int code = open_files(s, &files, cache, shuffle, &all);
+    zinf_dataset_close(all);
+    free(files.gl_pathv);
+    return code;
+}
+
+static int open_parts(struct zinf_session *s, const struct job_sets *sets, const char *cache,
+                      bool shuffle, struct zinf_dataset **out)
+{
+    struct zinf_dataset_part *parts = calloc((size_t)sets->n, sizeof *parts);
+    uint32_t n = 0;
+    int code = parts ? decide_by_all(s, sets, cache, shuffle)
+                     : zinf_fail(-ENOMEM, "no memory for %d data sets", sets->n);
+    for (int i = 0; !code && i < sets->n; i++) {
+        const struct job_set *set = &sets->of[i];
+        parts[n].name = *set->name ? set->name : NULL;
+        parts[n].weight = set->weight > 0 ? set->weight : 1;
+        code = open_files(s, &set->files, cache, shuffle, &parts[n].data);
+        n += !code;
+    }
+    if (!code)
+        code = zinf_dataset_mix(out, parts, n, (uint32_t)job_windows(s->task, 1));
+    else
+        for (uint32_t i = 0; i < n; i++)
+            zinf_dataset_close(parts[i].data);
+    free(parts);
+    return code;
+}
+
+static int check_mixture(const struct zinf_session *s, bool shuffle)
+{
+    if (s->job.task.looks)
+        return zinf_fail(-EINVAL,
+                         "--data: rows are shown of files without weights: leave those out");
+    return group_of(s, shuffle)
+               ? zinf_fail(-EINVAL,
+                           "zinf.group_by_length (--group-by-length) sorts the samples of one data "
+                           "set, and --data names several with weights: leave one of them out")
+               : 0;
+}
+
+int session_data(struct zinf_session *s, const char *cache_folder, bool shuffle)
+{
+    struct job_sets *sets = &s->data_sets;
+    int code = job_sets_read("--data", &s->job.data, JOB_SETS_BY_WEIGHT, sets);
+    if (!code)
+        code = add_origins(s, "--data", sets);
+    if (!code && sets->n > 1)
+        code = check_mixture(s, shuffle);
+    if (code)
+        return code;
+    return sets->n == 1 ? open_files(s, &sets->of->files, cache_folder, shuffle, &s->data)
+                        : open_parts(s, sets, cache_folder, shuffle, &s->data);
+}
+
+int session_eval_data(struct zinf_session *s, const struct zinf_words *files,
+                      const char *cache_folder)
+{
+    struct job_sets *sets = &s->eval_sets;
+    const char *option = files == &s->job.eval_data ? "--eval-data" : "--data";
+    int code = job_sets_read(option, files, JOB_SETS_BY_NAME, sets);
+    if (!code)
+        code = add_origins(s, option, sets);
+    if (code)
+        return code;
+    return sets->n == 1 && !*sets->of->name
+               ? open_files(s, &sets->of->files, cache_folder, false, &s->eval_data)
+               : open_parts(s, sets, cache_folder, false, &s->eval_data);
 }

@@ -18,6 +18,7 @@
 
 const char *const job_device_words[] = {"auto", "host", "cuda", NULL};
 static const char *const losses[] = {"dpo", "ipo", "orpo", "simpo", "kto", NULL};
+static const char *const automatic[] = {"auto", NULL};
 static const char *const cuts[] = {"end", "beginning", "drop", NULL}; /* enum zinf_cut */
 
 static const char *format_word(size_t i)
@@ -76,6 +77,8 @@ const struct option job_seats[] = {
      .otherwise = "visible GPUs, or 1"),
     OPTION("--tensor-parallel", INTEGER, SETS("zinf.mesh.tensor"), "N",
      "ranks that share each matrix, heads and vocabulary", .min = 1, .max = 64, .otherwise = "1"),
+    OPTION("--pipeline-parallel", INTEGER, SETS("zinf.mesh.pipe"), "N",
+     "ranks that have layers one after the other", .min = 1, .max = 1024, .otherwise = "1"),
     OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
     END
 };
@@ -83,7 +86,7 @@ const struct option job_seats[] = {
 const struct option job_rows[] = {
     OPTION("--data", TEXTS, AT(data), "FILE...",
      "text, .jsonl, .json, .csv, .tsv, also as .gz or .zst, tokens (.bin, .npy), a quoted pattern, "
-     "or - for standard input", .aliases = "train_file train_files dataset_path"),
+     "or - for standard input; of a training, FILE:WEIGHT mixes by weight", .aliases = "train_file train_files dataset_path"),
     OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
      .otherwise = "text", .aliases = "dataset_text_field text_field"),
     OPTION("--format", TEXT, AT(format), "NAME",
@@ -108,8 +111,16 @@ const struct option job_step[] = {
     OPTION("--steps", INTEGER, AT(steps), "N", "optimizer steps", .min = 0, .max = 1e12,
      .otherwise = "one pass over the data", .aliases = "max_steps"),
     OPTION("--micro-batch", INTEGER, SETS("train_micro_batch_size_per_gpu"), "N",
-     "sequences computed at once", .min = 1, .max = 1 << 20,
+     "sequences computed at once; auto: the most of --global-batch that fit", .min = 1,
+     .max = 1 << 20, .words = automatic, .open = true,
      .aliases = "per_device_train_batch_size train_micro_batch_size_per_gpu micro_batch_size"),
+    OPTION("--global-batch", INTEGER, SETS("train_batch_size"), "N",
+     "sequences in a step, of all ranks together", .min = 1, .max = 1 << 30,
+     .otherwise = "as --micro-batch and --accumulate say",
+     .aliases = "train_batch_size global_batch_size",
+     .manual = "Number of sequences in a step, of all ranks and micro-batches together (train_batch_size).\nWithout it the number follows from\n.Fl Fl micro-batch ,\n.Fl Fl accumulate\nand the number of ranks."),
+    OPTION("--sequence-chunk", INTEGER, SETS("zinf.sequence_chunk"), "N",
+     "tokens of a sequence computed at once; 0: all", .max = 1 << 24, .otherwise = "0"),
     OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
      "micro-batches in a step", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
     OPTION("--optimizer", TEXT, SETS("optimizer.type"), "NAME",
@@ -272,7 +283,7 @@ const struct option job_begin[] = {
 };
 
 const struct option job_eval[] = {
-    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations",
+    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations; NAME=FILE: of a set of that name",
      .aliases = "validation_file eval_file"),
     END
 };

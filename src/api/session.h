@@ -17,6 +17,7 @@
 #include "text/samples/choices.h"
 #include "text/samples/task.h"
 #include "text/text.h"
+#include "train/estimate.h"
 #include "train/score.h"
 #include "train/train.h"
 
@@ -87,6 +88,17 @@ struct job_seats {
     int gpus[JOB_MOST_GPUS];
     int n_gpus; /* that are named; 0: none is */
 };
+/* A data set as options name it. */
+struct job_set {
+    char name[ZINF_MOST_SET_NAME]; /* "": none */
+    double weight;                 /* 0: none */
+    glob_t files;
+    bool has_files; /* files was begun */
+};
+struct job_sets {
+    struct job_set *of; /* [n], on the heap */
+    int n;
+};
 struct zinf_session {
     struct zinf_job job;
     enum job_use use;
@@ -107,6 +119,7 @@ struct zinf_session {
     struct zinf_tokenizer *tokenizer;
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
+    struct zinf_measure *measures; /* of the last evaluation, one of each set; or NULL */
     struct zinf_trainer *trainer, *generator;
     char *config_text; /* its file, read once: a training begins by what stood there then */
     size_t config_bytes;
@@ -123,9 +136,9 @@ struct zinf_session {
         bool is_kept;
         const char *model;
         int64_t steps;
+        struct zinf_config_settings settings;
     } asked;
-    glob_t globs[2]; /* of options data and eval-data */
-    int n_globs;
+    struct job_sets data_sets, eval_sets; /* of options data and eval-data */
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     enum zinf_task task;
@@ -180,10 +193,24 @@ void session_end(struct zinf_session *s);
 
 /* ---- data.c ---- */
 
-/* Patterns among files are expanded, "-" is standard input. cache_folder NULL: private. Checks ids
+/* Opens the data of option data, and of option eval-data, of which each named set is a part.
+ * Patterns among files are expanded, "-" is standard input. cache_folder NULL: private. Checks ids
  * against the model's vocabulary. */
-int session_data(struct zinf_session *s, const struct zinf_words *files, const char *cache_folder,
-                 bool shuffle, struct zinf_dataset **out);
+int session_data(struct zinf_session *s, const char *cache_folder, bool shuffle);
+/* files: those options' or, of who only evaluates, of option data. */
+int session_eval_data(struct zinf_session *s, const struct zinf_words *files,
+                      const char *cache_folder);
+
+/* ---- sets.c ---- */
+
+enum job_sets_by {
+    JOB_SETS_BY_WEIGHT, /* FILE:WEIGHT */
+    JOB_SETS_BY_NAME,   /* NAME=FILE */
+};
+/* -EINVAL: a weight is none, or only some files have one. Free out in any case. */
+int job_sets_read(const char *option, const struct zinf_words *words, enum job_sets_by by,
+                  struct job_sets *out);
+void job_sets_free(struct job_sets *sets);
 
 /* ---- samples.c ---- */
 
@@ -292,6 +319,15 @@ const int *job_seats_gpus(const struct zinf_session *s);
 /* What options rule out together. -EINVAL, a wrong use. */
 int job_train_check(const struct zinf_job *c);
 
+/* ---- micro.c ---- */
+
+/* Where the configuration leaves the micro batch to the plan: the largest that fits, or the one
+ * that a run had that is gone on from. Sets it in the configuration, and for any that is read
+ * later. All ranks call it. */
+int job_micro_find(struct zinf_session *s, struct zinf_estimate_options *options);
+/* Of a training of this session. */
+int job_micro_settle(struct zinf_session *s);
+
 /* ---- prompts.c ---- */
 
 /* Once data are open: option sample-prompts as tokens, into session->prompts. */
@@ -306,12 +342,13 @@ const struct zinf_run_prompts *job_prompts_of(const struct zinf_session *s);
 int job_scores_check(const struct zinf_session *s);
 /* Once the session is open: how texts are made, by the options, then the model's folder. data: what
  * is scored; it must have rows of prompts and answers. Nothing to do without metrics. */
-int job_scores_prepare(struct zinf_session *s, const struct zinf_dataset *data);
-/* Of every metric its value. The trainer is the one, of these options, that measured the loss;
- * where another one can make texts faster, and it does not train, it is given up for that one. Of
- * ranks the first writes the predictions. */
+int job_scores_prepare(struct zinf_session *s, struct zinf_dataset *data);
+/* Of every metric its value over data. The trainer is the one, of these options, that measured the
+ * loss; where another one can make texts faster, and it does not train, it is given up for that
+ * one. Of ranks the first writes the predictions. */
 int job_scores_measure(struct zinf_session *s, const struct zinf_trainer_options *options,
-                       struct zinf_trainer **trainer, struct zinf_measure *result);
+                       struct zinf_dataset *data, struct zinf_trainer **trainer,
+                       struct zinf_measure *result);
 
 /* ---- choices.c ---- */
 

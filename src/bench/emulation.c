@@ -98,7 +98,7 @@ static int emulate(struct zinf_emulation *out, struct estimated *e,
     if (code)
         return code;
     *out = (struct zinf_emulation){
-        .tokens = (uint64_t)e->setup.n_micro * e->setup.rows * data_axis(&e->setup)->world,
+        .tokens = setup_step_rows(&e->setup) * data_axis(&e->setup)->world,
         .floor_seconds = floor_of(&e->plan, programs, n),
         .predicted_seconds = step.seconds,
         .n_ops = programs[0]->n_ops + (n > 1 ? programs[1]->n_ops : 0),

@@ -113,6 +113,8 @@ struct zinf_config_aio {
 struct zinf_config {
     /* batch triple, complete: train_batch_size = micro_batch * accumulation * world_size */
     int64_t train_batch_size, micro_batch, accumulation, world_size;
+    /* The micro batch is to be found by the plan (zinf_config_set_micro_batch), and is 1 so far. */
+    bool finds_micro_batch;
     struct zinf_config_optimizer optimizer;
     struct zinf_config_scheduler scheduler;
     double gradient_clipping; /* 0: off */
@@ -165,6 +167,7 @@ struct zinf_config {
     int64_t autotp_size, tp_size;
     int64_t mesh[4];         /* ranks along data (0: as many as are left), tensor, pipe, context */
     char *placement;         /* "auto": given budgets are filled; "exact": none; "fill": all */
+    int64_t sequence_chunk;  /* tokens that are computed at once; 0: all; -1: by their number */
     char *activation_device; /* "auto", "none", "cpu", "nvme": block inputs */
     char *optimizer_device;  /* "cpu": but for ratio; "auto": and what the device has room for */
     bool direct;             /* drive and CPU use device memory where they can */
@@ -182,6 +185,10 @@ struct zinf_config {
                               * pairs, and its numbers */
     double preference_beta, preference_margin, center_rewards_coefficient;
     double desirable_weight, undesirable_weight;
+    /* Of zinf.mesh.pipe: a JSON list of numbers of layers, one for each rank, or NULL; else a word
+     * of DeepSpeed's for how they are dealt; and DeepSpeed's name of mesh[2]. */
+    char *pipeline_parts, *pipeline_method;
+    int64_t pipeline_stages;
     char *freeze;         /* a JSON list of patterns of tensors' names, or NULL */
     char *learning_rates; /* a JSON list of rules for tensors' names, or NULL */
     double layer_decay;   /* a layer's rate by that of the next; 1: none */
@@ -236,6 +243,8 @@ struct zinf_config_context {
     bool no_training;
     bool no_steps; /* nor are there steps: of a batch its micro batch alone counts */
     bool quiet;    /* notes and warnings were given by an earlier load */
+    /* The caller can find a micro batch that is "auto" (struct zinf_config, finds_micro_batch). */
+    bool finds_micro_batch;
     /* To be looked at only: an "auto" that nobody provides stays one, and is printed as such. */
     bool show;
 };
@@ -243,6 +252,9 @@ struct zinf_config_context {
     {                                                                                              \
         .world_size = 1, .hidden_size = -1, .steps = -1                                            \
     }
+
+/* Divides a step's samples of a rank into micro batches of so many, which must divide them. */
+int zinf_config_set_micro_batch(struct zinf_config *config, int64_t micro_batch);
 
 #define ZINF_CONFIG_MOST_BYTES ((size_t)1 << 20) /* of a file */
 /* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */

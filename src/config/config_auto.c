@@ -114,6 +114,9 @@ static int resolve_entry(struct config_loader *loader, const struct zinf_config_
         if (zinf_config_entry(loader->config, "optimizer.params.lr")->wanted)
             return zinf_config_leave_open(loader, entry, "--lr", "optimizer.params.lr");
         return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: optimizer.params.lr");
+    case AUTO_CHUNK:
+        loader->config->sequence_chunk = -1;
+        return zinf_config_entry_mark(entry, ENTRY_RESOLVED, "auto: by the sequence's length");
     case AUTO_DTYPE:
         return resolve_dtype(loader, key, entry);
     case AUTO_PREFETCH:

@@ -41,6 +41,7 @@ enum auto_rule {
     AUTO_LR,      /* the command line */
     AUTO_MAX_LR,  /* optimizer.params.lr */
     AUTO_DTYPE,   /* on when the model folder has this number type */
+    AUTO_CHUNK,   /* by the length of a sequence */
     AUTO_PREFETCH,
     AUTO_PERSISTENCE,
     AUTO_WARMUP_STEPS,

@@ -5,6 +5,8 @@
  */
 #include "model/frame.h"
 
+#include "base/memory.h"
+
 #include <stdlib.h>
 
 #define TAKE_ALIGN 256
@@ -90,6 +92,50 @@ void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zin
     return f->cache[which];
 }
 
+uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width)
+{
+    return zinf_align_up((uint64_t)c->seq * row_elems * width, ZINF_MEMORY_ALIGN);
+}
+
+/* Behind the first chunk at hand, in bytes. */
+static uint64_t carried_at(const struct zinf_frame *f, uint64_t row_elems, int64_t row,
+                           uint64_t width)
+{
+    const struct zinf_compute *c = f->compute;
+    const uint64_t behind = (uint64_t)(row - c->chunk.near), step = (uint64_t)c->seq;
+    return behind / step * zinf_carried_stride(c, row_elems, width) +
+           behind % step * row_elems * width;
+}
+
+void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
+{
+    f->carried_elems = row_elems;
+    return f->carried ? (char *)f->carried + carried_at(f, row_elems, row, frame_width(f)) : NULL;
+}
+
+float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
+{
+    f->carried_elems = row_elems;
+    const uint64_t behind = carried_at(f, row_elems, row, sizeof(float));
+    return f->d_carried ? f->d_carried + behind / sizeof(float) : NULL;
+}
+
+void frame_part_begin(struct zinf_frame *f)
+{
+    f->queue = f->given;
+}
+
+void frame_part_end(struct zinf_frame *f)
+{
+    f->queue = f->compute->chunk.ends ? f->given : NULL;
+}
+
+int64_t frame_whole_length(const struct zinf_frame *f)
+{
+    const int64_t whole = f->compute->chunk.whole;
+    return whole ? whole : frame_length(f);
+}
+
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
 {
     const struct zinf_stage *stage = f->stage;
@@ -169,12 +215,17 @@ struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32
                                      uint64_t elements_per_sample)
 {
     const struct zinf_compute *c = f->compute;
+    uint64_t first = c->first_sample * elements_per_sample;
+    if (c->chunk.whole) {
+        const uint64_t a_row = elements_per_sample / (uint64_t)frame_length(f);
+        first = (c->first_sample * (uint64_t)c->chunk.whole + (uint64_t)c->chunk.first) * a_row;
+    }
     return (struct zinf_dropout){
         .p = c->train ? p : 0,
         .seed = c->seed,
         .step = c->step,
         .site = site,
-        .element_first = c->first_sample * elements_per_sample,
+        .element_first = first,
     };
 }
 
@@ -188,13 +239,19 @@ int zinf_stage_run(struct zinf_frame *f)
         [ZINF_PASS_BACKWARD] = ops->backward,
         [ZINF_PASS_WHOLE] = ops->whole,
         [ZINF_PASS_ROW] = ops->row,
+        [ZINF_PASS_CARRY] = ops->carry,
         [ZINF_PASS_RECOMPUTE] = ops->recomputes ? ops->forward : NULL,
     };
     if ((unsigned)f->pass >= sizeof calls / sizeof *calls || !calls[f->pass])
         return zinf_fail(-EINVAL, "stage %s has no pass %d", f->stage->name, (int)f->pass);
+    const struct zinf_chunk *chunk = &f->compute->chunk;
+    f->given = f->queue;
+    f->queue = chunk->whole && !chunk->begins ? NULL : f->given;
     f->kept.bytes = f->kept.peak = 0;
     f->scratch.bytes = f->scratch.peak = 0;
-    return calls[f->pass](f);
+    int code = calls[f->pass](f);
+    f->queue = f->given;
+    return code;
 }
 
 /* ---- measuring ---- */
@@ -270,6 +327,8 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->workspace, f.workspace);
     widen(&size->outside, f.outside);
     memcpy(size->cache, f.cached, sizeof f.cached);
+    widen(&size->carried_elems, f.carried_elems);
+    size->carried_reach = f.carried_reach;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
         size->flops += f.flops * share;
         size->bytes += f.bytes * share;

@@ -54,6 +54,23 @@ struct zinf_shard_ranks {
     /* whole [ranks][bytes]: this rank's part is there, the others' come. */
     int (*gather)(void *context, void *whole, uint64_t bytes);
 };
+/* A call whose rows are a chunk of a longer sequence, of one sample: `seq` rows from `first` on, of
+ * which those from the sequence's end on are nobody's. What rows of later chunks see of it is in
+ * memory that the stage *carries* from chunk to chunk: forward, or PASS_CARRY, goes through them in
+ * order and adds to it; backward goes from the last one to the first, and adds to its gradient. An
+ * input's chunks follow each other in memory. */
+struct zinf_chunk {
+    int64_t whole; /* rows of the sequence; 0: rows are of whole sequences */
+    int64_t first;
+    /* The chunks whose carried rows are at hand: [near, near_end) of the sequence. Where those of
+     * all chunks up to this one are not, what looks at them is called in parts, one after the
+     * other, with the same scratch: each part looks at its own, and what comes before is done in
+     * the one that begins, what comes behind in the one that ends, at whose hand are the chunk's
+     * own rows. */
+    int64_t near, near_end;
+    bool begins, ends;
+    bool fresh; /* nothing is in the gradients of the rows at hand yet */
+};
 /* Who computes: one micro-batch. */
 struct zinf_compute {
     const struct zinf_device *device;
@@ -66,6 +83,7 @@ struct zinf_compute {
     uint64_t seed;
     uint32_t step;
     uint64_t first_sample; /* index of the micro-batch's first sample in the step's batch */
+    struct zinf_chunk chunk;
     const struct zinf_decoding *decoding; /* NULL: whole sequences */
     struct zinf_pace pace;                /* for what is measured */
     const struct zinf_shard_ranks *ranks; /* NULL: the graph has all shards */
@@ -74,6 +92,9 @@ uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of
 /* Of one micro-batch's value, or of its gradient. */
 uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zinf_value *value);
+
+/* Of chunks: bytes from one to the next of what a stage carries, of numbers of that many bytes. */
+uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width);
 
 /* Memory that a call takes from, in order; every take is aligned to 256 bytes. */
 struct zinf_cursor {
@@ -95,7 +116,8 @@ enum zinf_caches {
 
 struct zinf_frame {
     const struct zinf_compute *compute;
-    struct zinf_queue *queue; /* NULL: measures */
+    struct zinf_queue *queue; /* NULL: measures, or leaves out what is of another part */
+    struct zinf_queue *given; /* the caller's */
     const struct zinf_graph *graph;
     const struct zinf_stage *stage;
     enum zinf_pass pass;
@@ -116,7 +138,11 @@ struct zinf_frame {
     float mean_scale;         /* and of a loss that is a mean: loss scale / micro-batches */
     int64_t row, n_rows;      /* PASS_ROW: from which on, how many; 0: 1 */
     void *cache[ZINF_CACHES]; /* of the stage, while decoding */
-    struct zinf_cursor kept;  /* the same place in forward and backward of a micro-batch */
+    /* Of chunks: the stage's carried memory and its gradient, [rows at hand][carried_elems]: in the
+     * parameters' number type, and fp32. */
+    void *carried;
+    float *d_carried;
+    struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
     struct zinf_cursor scratch;
     /* while measuring */
     uint64_t workspace;        /* most that one operation needs on the device */
@@ -126,6 +152,8 @@ struct zinf_frame {
     void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
     void *seer;
     struct zinf_cache cached[ZINF_CACHES];
+    uint64_t carried_elems;
+    int64_t carried_reach;
 };
 
 /* What a call takes, by running its code without a queue. */
@@ -135,6 +163,8 @@ struct zinf_stage_size {
     double bytes; /* that the other operations read and write */
     double work;  /* flops of products that take as long as all of it, by compute's pace */
     struct zinf_cache cache[ZINF_CACHES];
+    uint64_t carried_elems; /* of a row, for later chunks */
+    int64_t carried_reach;  /* a row sees itself and so many before it, less one; 0: all */
 };
 /* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
  * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
@@ -164,6 +194,15 @@ void frame_release(struct zinf_frame *f, uint64_t mark);
 const struct zinf_decoding *frame_decoding(const struct zinf_frame *f);
 /* While decoding: the stage's cache, of this shape; each once in a call. */
 void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zinf_cache *shape);
+/* Of chunks: the stage carries so many elements a row. Where those of the sequence's row begin, one
+ * of those at hand, and their gradients. */
+void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
+float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
+/* What follows is of this part; of the part that ends. */
+void frame_part_begin(struct zinf_frame *f);
+void frame_part_end(struct zinf_frame *f);
+/* Rows of the whole sequence that the call's rows are of. */
+int64_t frame_whole_length(const struct zinf_frame *f);
 /* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0, and for a
  * gradient where the unit is frozen. */
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);
@@ -175,7 +214,8 @@ const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit);
 int64_t frame_rows(const struct zinf_frame *f);   /* of out[0] */
 int64_t frame_length(const struct zinf_frame *f); /* rows that a sample of it has */
 uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
-/* Off where the frame does not train; elements_per_sample of the tensor that it masks. */
+/* Off where the frame does not train; elements_per_sample of the tensor that it masks, of the rows
+ * that the call has of a sample. */
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
                                      uint64_t elements_per_sample);
 
@@ -205,6 +245,7 @@ int frame_attention(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args);
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_heads(struct zinf_frame *f, const struct zinf_heads *args);
+int frame_attention_merge(struct zinf_frame *f, const struct zinf_attention_merge *args);
 int frame_sinks(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_sinks_backward(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args);

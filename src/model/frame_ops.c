@@ -98,11 +98,12 @@ static double relative_pairs(const struct zinf_attention *args)
 /* Multiplications and additions of scores and of their sums over the values. */
 static double attention_flops(const struct zinf_attention *args)
 {
-    double seq = (double)args->seq, window = (double)args->window;
+    const double seq = (double)args->seq, window = (double)args->window;
     double columns = (double)(args->n_heads * args->head_dim);
     double keys = (double)zinf_attention_keys(args);
-    double pairs = args->causal ? (seq + 1) / 2 : keys; /* of a query, in the mean */
-    if (args->window && args->window < args->seq)
+    const bool behind = zinf_attention_ahead(args) >= zinf_attention_keys(args) - 1;
+    double pairs = args->causal && !behind ? (seq + 1) / 2 : keys; /* of a query, in the mean */
+    if (args->window && window < seq && !behind)
         pairs = window - window * (window - 1) / (2 * seq);
     if (args->relative)
         pairs += relative_pairs(args);
@@ -265,6 +266,8 @@ int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
 
 ONE_OPERATION(heads, copy_heads, zinf_heads,
               2 * typed(args->dtype, args->rows * args->n_heads * args->cols));
+ONE_OPERATION(attention_merge, attention_merge, zinf_attention_merge,
+              4 * typed(ZINF_DTYPE_F32, args->batch * args->seq * args->n_heads * args->head_dim));
 ONE_OPERATION(sinks, sinks_forward, zinf_sinks,
               2 * typed(args->dtype, args->batch * args->seq * args->n_heads * args->head_dim));
 ONE_OPERATION(sinks_backward, sinks_backward, zinf_sinks,

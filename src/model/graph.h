@@ -86,6 +86,7 @@ struct zinf_value {
     /* May live in host memory or on the drive between forward and backward. Others stay on the
      * device while they are needed. */
     bool leaves;
+    bool away; /* of a part of a model: another rank makes it, and no stage of this one reads it */
 };
 
 /* ---- units ---- */
@@ -205,6 +206,8 @@ enum zinf_pass {
     ZINF_PASS_BACKWARD, /* once, or once a visit, in the order of the forward's visits */
     ZINF_PASS_WHOLE,    /* forward and backward of a last stage whose sweep is all at hand */
     ZINF_PASS_ROW,      /* the stage's result for one row alone: logits */
+    /* What later chunks of a sequence see of this one (frame.h), once more, and nothing else. */
+    ZINF_PASS_CARRY,
     ZINF_PASSES,
     ZINF_PASS_RECOMPUTE, /* what forward keeps, once more, and nothing else */
 };
@@ -218,12 +221,15 @@ struct zinf_stage_ops {
     /* Backward can add to gradients that are there. Where nothing flows back beyond the stage, it
      * then runs last, for all micro-batches of the step one after the other into one place. */
     bool adds;
+    /* Backward looks at nothing that forward has made but what it keeps, nor takes its memory. */
+    bool backward_without_outputs;
     /* Backward does not read the weights, which then need not be fetched for it: they are NULL. */
     bool backward_without_weights;
     int (*forward)(struct zinf_frame *f);
     int (*backward)(struct zinf_frame *f);
     int (*whole)(struct zinf_frame *f); /* NULL: none */
     int (*row)(struct zinf_frame *f);   /* NULL: none */
+    int (*carry)(struct zinf_frame *f); /* NULL: no row sees another one, or chunks are refused */
 };
 /* A sweep of which every row of in[of] takes n visits: those in whose column that value, fp32
  * [rows][visits], is not negative. A visit computes with the rows that chose it; its unit is no
@@ -267,6 +273,11 @@ struct zinf_graph {
     uint32_t targets;
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
     struct zinf_shards shards;
+    /* Of a graph that has only some stages of a model, those of one rank of a pipeline: activations
+     * that earlier ranks make and this or a later one reads, and those that later ranks read. What
+     * passes by is in both. Of the first gradients go back where they have any, of the second they
+     * come. Units of other stages are there, but have no tensors. */
+    struct zinf_ids from_before, to_next;
     int64_t padding; /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
 };
 

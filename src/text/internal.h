@@ -312,6 +312,18 @@ int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, 
 /* Of all its numbers, as they were summed when it was written. */
 uint64_t text_token_cache_sum(const struct text_token_cache *cache);
 
+/* ---- mixture.c ---- */
+
+struct text_mixture;
+/* -EINVAL: a weight is not above 0, or there are too many. */
+int text_mixture_create(struct text_mixture **out, const double *weights, uint32_t n,
+                        uint32_t together);
+void text_mixture_destroy(struct text_mixture *mixture);
+double text_mixture_share(const struct text_mixture *mixture, uint32_t part);
+/* Which part's window stands at a position, and at which position of that part: *position. */
+uint32_t text_mixture_at(const struct text_mixture *mixture, uint64_t *position);
+uint64_t text_mixture_sum(const struct text_mixture *mixture); /* of the order of turns */
+
 /* ---- dataset.c ---- */
 
 /* Which window stands at a position of a training: epoch = position / n; within an epoch in an

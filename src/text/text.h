@@ -131,6 +131,30 @@ int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position,
 /* Reads ids [first, first + n) of the whole stream, unshuffled; -ENOTSUP: it is none. */
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out);
 
+/* Several data sets as one, each a *part* with a weight. Position p of the whole is a window of one
+ * part, and which one follows from p and the weights alone: of any two parts, the one that is
+ * further behind its share comes next. A part's own windows come in its own order, epoch after
+ * epoch of its own; an epoch of the whole has as many windows as the parts have together. Weights
+ * stand to each other as integers whose sum is at most 65,536, and exactly where they can. */
+#define ZINF_MOST_SET_NAME 64 /* bytes of a part's name, with its NUL */
+struct zinf_dataset_part {
+    const char *name;          /* what its figures are called by, copied; NULL: nothing */
+    double weight;             /* above 0 */
+    struct zinf_dataset *data; /* no mixture itself */
+};
+/* Owns the parts' data then, even where it fails. together: windows that follow each other in a
+ * part and stay so, 2 where samples come in pairs. -EINVAL: a weight is none, or a name too long.
+ */
+int zinf_dataset_mix(struct zinf_dataset **out, const struct zinf_dataset_part *parts, uint32_t n,
+                     uint32_t together);
+/* A data set that was not made so is the one part of itself. */
+uint32_t zinf_dataset_n_parts(const struct zinf_dataset *dataset);
+struct zinf_dataset *zinf_dataset_part(struct zinf_dataset *dataset, uint32_t index);
+const char *zinf_dataset_part_name(const struct zinf_dataset *dataset,
+                                   uint32_t index); /* or NULL */
+/* Of all windows, in the long run. */
+double zinf_dataset_part_share(const struct zinf_dataset *dataset, uint32_t index);
+
 /* What windows are made of: the files in their order, each with a sum of all its tokens, marks and
  * labels, and one of what decides how these become windows, and in which order. */
 struct zinf_lines;

@@ -181,7 +181,9 @@ static int set_decoding(struct setup *s)
 
 static int choose_shape(struct setup *s)
 {
-    return s->options.decode.sequences ? set_decoding(s) : set_shape(s);
+    int code = s->options.decode.sequences ? set_decoding(s) : set_shape(s);
+    setup_cut_sequences(s);
+    return code ? code : setup_check_chunks(s);
 }
 
 /* ---- model and device ---- */
@@ -225,7 +227,7 @@ static int open_model(struct setup *s)
         return code;
     s->dtype = s->config->dtype;
     s->n_micro = trains(s) ? s->config->accumulation : 1;
-    s->graph = zinf_model_graph(s->model);
+    s->graph = s->stages = zinf_model_stages(s->model);
     s->whole = zinf_model_whole(s->model);
     s->n_units = s->graph->n_units;
     code = setup_check_quantized(s);
@@ -241,8 +243,13 @@ static int open_model(struct setup *s)
         .dtype = s->dtype,
         .float8 = !strcmp(s->config->matmul_type, "fp8"),
         .batch = s->batch,
-        .seq = s->seq,
+        .seq = s->chunk_seq,
         .source_seq = s->source_seq,
+        .chunk = {.whole = s->n_chunks > 1 ? s->seq : 0,
+                  .first = s->n_chunks / 2 * s->chunk_seq, /* the mean of all */
+                  .near_end = (s->n_chunks / 2 + 1) * s->chunk_seq,
+                  .begins = true,
+                  .ends = true},
         .train = trains(s),
         .seed = s->options.seed,
         .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,
@@ -280,6 +287,8 @@ static int check_float8(const struct setup *s)
 static int walk_model(struct setup *s)
 {
     int code = check_float8(s);
+    if (!code)
+        code = setup_cut_stages(s);
     if (code)
         return code;
     code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
@@ -524,6 +533,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = setup_lay_out(s);
     if (!code)
+        code = setup_savers(s);
+    if (!code)
         code = set_budgets(s);
     return code ? code : setup_find_files(s);
 }
@@ -531,6 +542,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 void setup_fini(struct setup *s)
 {
     zinf_net_close(s->sharing);
+    setup_free_pipe(s);
     zinf_mesh_fini(&s->mesh);
     if (s->cpu != s->device)
         zinf_device_destroy(s->cpu);

@@ -196,6 +196,7 @@ struct zinf_run_best {
     uint64_t last_step; /* that the model has, of this process or of one before */
 };
 struct zinf_evaluation {
+    const char *set; /* of which part of the evaluation data (text.h), borrowed; NULL: of all */
     double loss;     /* the mean */
     uint64_t tokens; /* that count; labels or pairs where these do */
     struct zinf_rewards rewards;
@@ -205,7 +206,8 @@ struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
     void (*evaluated)(void *arg, uint64_t step, const struct zinf_evaluation *found);
-    void (*scored)(void *arg, uint64_t step, const char *metric, double value); /* each of scores */
+    /* Each of scores; set as in zinf_evaluation. */
+    void (*scored)(void *arg, uint64_t step, const char *set, const char *metric, double value);
     void (*saved)(void *arg, uint64_t step, const char *folder);
     void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
     void *arg;
@@ -224,7 +226,9 @@ struct zinf_run_options {
     const char *log_path; /* NULL: output/log.jsonl */
     const struct zinf_origins *origins; /* what nothing is written over (apart.h); NULL: nothing */
     struct zinf_dataset *data;          /* borrowed */
-    struct zinf_dataset *eval_data;     /* NULL: none */
+    /* NULL: none. Each part is evaluated by itself; what goes by an evaluation (early stopping, the
+     * best step) goes by that of the first. */
+    struct zinf_dataset *eval_data;
     /* Of its samples, at every evaluation; borrowed. NULL: the loss alone. */
     const struct zinf_run_scores *scores;
     const struct zinf_run_prompts *prompts; /* what it is asked on its way; borrowed; or NULL */

@@ -220,7 +220,8 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     }
     t->pending = calloc(t->setup.n_units, sizeof *t->pending);
     t->chosen = calloc(t->setup.n_units, sizeof *t->chosen);
-    if (!t->pending || !t->chosen)
+    t->copied = calloc(t->setup.n_units, sizeof *t->copied);
+    if (!t->pending || !t->chosen || !t->copied)
         return zinf_fail(-ENOMEM, "no memory for %u units", t->setup.n_units);
     code = trainer_take_frame(t);
     if (code)
@@ -300,6 +301,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     free(t->slice_bytes);
     free(t->pending);
     free(t->chosen);
+    free(t->copied);
     trainer_end_decoding(t);
     trainer_release_frame(t);
     free(t);

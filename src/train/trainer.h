@@ -23,6 +23,13 @@ enum pending {
     PENDING_ZEROS,    /* one that is not kept, since no row chose the unit */
 };
 
+/* How parameters that updates overwrite stand to the current generation of their copy. */
+enum copied {
+    COPY_UNKNOWN, /* none has been written */
+    COPY_SAME,
+    COPY_OLDER, /* an update that may be taken back has overwritten them since */
+};
+
 /* What is remembered of a source, and what this call does with it. */
 struct source_memory {
     int64_t length; /* 0: nothing */
@@ -70,6 +77,7 @@ struct zinf_trainer {
     bool filled;                   /* the fill program has run */
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units] of enum pending */
+    uint8_t *copied;                   /* [n_units] of enum copied */
     uint8_t *chosen; /* [n_units]: by a row of the micro-batches that fetches are for; OP_CHOOSE */
     _Atomic bool give_up;             /* speculation has failed in this step */
     double partial_limit;             /* sum of squares from which it has */

@@ -255,8 +255,14 @@ static void test_bad_arguments_are_refused(void)
     fixture_open(&f, zinf_isa(), 1);
     problem_open(&p, ZINF_DTYPE_F32, &shapes[1]);
     struct zinf_attention bad = p.args;
-    bad.causal = true;
-    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL && strstr(zinf_error(), "causal"));
+    bad.first_query = 5;
+    bad.whole_seq = 9;
+    CHECK(!f.ops->attention_forward(f.q, &bad));
+    bad.first_query = -5;
+    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL && strstr(zinf_error(), "from token -5"));
+    bad.first_query = 5;
+    bad.key_seq = bad.whole_seq = 0;
+    CHECK(f.ops->attention_forward(f.q, &bad) == -EINVAL && strstr(zinf_error(), "of their own"));
     bad = p.args;
     bad.bias = p.bias.data;
     bad.softcap = 1.0f;

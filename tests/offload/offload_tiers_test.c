@@ -1,6 +1,6 @@
 /*
  * offload: every location of every tier has bytes of its own, for all pairs of tiers, in one and
- * two generations.
+ * two generations; and who looks at what is overwritten sees the copy of it.
  */
 #include "offload_support.h"
 
@@ -16,7 +16,7 @@ struct machine {
     struct zinf_tiers *tiers;
     char *memory, *back;
     uint64_t capacity;
-    uint8_t generations;
+    uint8_t generations, param_copies;
 };
 
 static void move_location(const struct machine *m, struct zinf_location where, uint32_t seed,
@@ -41,7 +41,7 @@ static void move_all(const struct machine *m, const struct zinf_layout *layout)
     for (int write = 1; write >= 0; write--) {
         uint32_t seed = 0;
         for (uint32_t u = 0; u < layout->n_units; u++) {
-            for (uint8_t generation = 0; generation < m->generations; generation++)
+            for (uint8_t generation = 0; generation < m->param_copies; generation++)
                 move_location(m, zinf_tiers_param(m->tiers, u, generation), seed++, write);
             move_location(m, zinf_tiers_unit_grad(m->tiers, u), seed++, write);
         }
@@ -66,22 +66,40 @@ static void move_all(const struct machine *m, const struct zinf_layout *layout)
     }
 }
 
-static void try_tiers(enum zinf_tier param, enum zinf_tier state, enum zinf_tier grad,
-                      uint8_t generations)
+/* Both generations of the copies hold what they were given, whatever becomes of the parameters; a
+ * view stays with the generation that was live. */
+static void look_at_copies(const struct machine *m, const struct zinf_layout *layout)
+{
+    struct machine view = *m;
+    for (uint32_t g = 0; g < layout->n_groups; g++)
+        for (uint8_t other = 0; other < 2; other++)
+            move_location(m, zinf_tiers_group_backing(m->tiers, g, other), 2 * g + other, true);
+    CHECK(!zinf_tiers_view(&view.tiers, m->tiers));
+    for (uint32_t u = 0; u < layout->n_units; u++) {
+        CHECK(!zinf_tiers_param(m->tiers, u, 0).live);
+        *zinf_tiers_live(m->tiers, u) ^= 1;
+        move_location(m, zinf_tiers_param(m->tiers, u, 0), 3000 + u, true);
+    }
+    for (uint32_t g = 0; g < layout->n_groups; g++) {
+        move_location(&view, zinf_tiers_group_param(view.tiers, g, 0), 2 * g, false);
+        move_location(m, zinf_tiers_group_backing(m->tiers, g, 0), 2 * g + 1, false);
+    }
+    zinf_tiers_destroy(view.tiers);
+}
+
+/* On every unit's home. */
+static void try_tiers(struct zinf_home home)
 {
     const uint64_t elems[] = {5000, 40000, 12289};
     struct zinf_layout layout;
     struct zinf_ledger *ledger = NULL;
     struct zinf_store *store = NULL;
     struct zinf_arena host = {0}, scratch = {0};
-    struct machine m = {.capacity = 1 << 20, .generations = generations};
-    struct zinf_home homes[3];
-    for (int u = 0; u < 3; u++)
-        homes[u] = (struct zinf_home){.param = param,
-                                      .state = state,
-                                      .grad = grad,
-                                      .keeps_grad = true,
-                                      .generations = generations};
+    struct machine m = {.capacity = 1 << 20,
+                        .generations = home.generations,
+                        .param_copies = home.overwritten ? 1 : home.generations};
+    home.keeps_grad = true;
+    const struct zinf_home homes[] = {home, home, home};
     const char *path = work;
     struct zinf_store_options store_options = {
         .paths = &path, .n_paths = 1, .label = "tiers", .allow_memory_fs = true};
@@ -106,6 +124,8 @@ static void try_tiers(enum zinf_tier param, enum zinf_tier state, enum zinf_tier
     m.back = scratch.base + m.capacity;
     zinf_tiers_place(m.tiers, m.device->memory, host.base);
     move_all(&m, &layout);
+    if (home.overwritten)
+        look_at_copies(&m, &layout);
     zinf_tiers_destroy(m.tiers);
     zinf_store_destroy(store);
     m.device->ops->queue_destroy(m.queue);
@@ -120,9 +140,13 @@ static void test_every_location_of_every_tier(void)
 {
     for (enum zinf_tier param = ZINF_TIER_DEVICE; param <= ZINF_TIER_DRIVE; param++)
         for (enum zinf_tier state = ZINF_TIER_DEVICE; state <= ZINF_TIER_DRIVE; state++)
-            try_tiers(param, state, state, 1);
-    try_tiers(ZINF_TIER_DRIVE, ZINF_TIER_DRIVE, ZINF_TIER_HOST, 2);
-    try_tiers(ZINF_TIER_HOST, ZINF_TIER_DRIVE, ZINF_TIER_HOST, 2);
+            try_tiers((struct zinf_home){param, state, .grad = state, .generations = 1});
+    struct zinf_home pair = {ZINF_TIER_DRIVE, ZINF_TIER_DRIVE, ZINF_TIER_HOST, .generations = 2};
+    try_tiers(pair);
+    pair.param = ZINF_TIER_HOST;
+    try_tiers(pair);
+    pair.backed = pair.overwritten = true;
+    try_tiers(pair);
 }
 
 int main(void)

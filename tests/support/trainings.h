@@ -48,6 +48,7 @@ struct outcome {
     unsigned n_far;            /* units that a GPU updates */
     bool grads_there;          /* some gradients are kept on the device, some not */
     bool adds_there;           /* sums in RAM are added to there */
+    bool overwrites;           /* parameters in RAM are there once, their state on the drive */
     uint64_t n_redone, device_bytes, drive_bytes;
     int n_skipped;
     char folder[600], schedule[32];
@@ -232,6 +233,7 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         out->n_far = count_far_units(t);
         out->grads_there = plan_says(t, "gradients on device and ");
         out->adds_there = plan_says(t, "the device adds to the sums");
+        out->overwrites = plan_says(t, "of parameters in RAM are there once");
         out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
         out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);
     }

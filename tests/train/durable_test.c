@@ -258,20 +258,26 @@ static uint32_t live_in(struct setting *s, uint64_t host_memory)
 
 /* What lies on the drive does not depend on what RAM has of it, nor on anything else that a life
  * chooses by what is free. */
-static void test_every_life_finds_other_ram(void)
+static void find_other_ram(const char *extra)
 {
-    struct setting s = {.precision = bf16, .accumulation = 2, .extra = DURABLE};
+    struct setting s = {.precision = bf16, .accumulation = 2, .extra = extra};
     uint64_t params, least = least_host(&s, &params);
     const uint64_t rams[STEPS / 2] = {
-        4 * (least + params), 0, least + params / 2, 0, 4 * (least + params),
+        4 * (least + params), 0, least + params / 8, 0, 4 * (least + params),
         least + params / 3,   0};
     uint32_t backed[STEPS / 2];
     make_reference(&s);
     for (int i = 0; i < STEPS / 2; i++)
         backed[i] = live_in(&s, rams[i]);
-    CHECKF(backed[0] > backed[2] && backed[2] && !backed[1], "%u, %u, %u units in RAM", backed[0],
-           backed[2], backed[1]);
+    CHECKF(backed[0] > backed[2] && backed[2] && !backed[1], "%s: %u, %u, %u units in RAM", extra,
+           backed[0], backed[2], backed[1]);
     CHECK(count_entries(drive) == 0);
+}
+
+static void test_every_life_finds_other_ram(void)
+{
+    find_other_ram(DURABLE);
+    find_other_ram(DURABLE ALL);
 }
 
 /* A run goes on with the form of its state that it began with, or says what to set. */
@@ -406,7 +412,8 @@ static void test_kills(void)
          {.precision = bf16, .schedule = "update-in-forward", .host_memory = 1, .delay_us = 400}},
         {"filled RAM, overflowing",
          {.precision = fp16, .schedule = "update-in-backward", .clip = 1, .host_memory = 1}},
-        {"filled RAM, through copies", {.copies = true, .precision = bf16, .host_memory = 1}},
+        {"filled RAM, through copies, clipped",
+         {.copies = true, .precision = bf16, .clip = 7, .sparse = true, .host_memory = 1}},
         {"filled RAM, adapters", {.precision = bf16, .extra = DURABLE ADAPTERS, .host_memory = 1}},
         {"parameters in RAM", {.param = "cpu", .precision = bf16}},
         {"fp16 parameters in RAM", {.param = "cpu", .precision = fp16}},
@@ -438,8 +445,10 @@ static void test_kills(void)
         {"all packed, fp32", {.extra = DURABLE ALL}},
         {"all packed, late",
          {.precision = fp16, .schedule = "update-in-forward", .extra = DURABLE ALL}},
-        {"packed, parameters in RAM", {.param = "cpu", .precision = bf16, .extra = DURABLE PACKED}},
+        {"packed, parameters in RAM, clipped",
+         {.param = "cpu", .precision = bf16, .clip = 7, .sparse = true, .extra = DURABLE PACKED}},
         {"packed, filled RAM", {.precision = bf16, .host_memory = 1, .extra = DURABLE PACKED}},
+        {"all packed, filled RAM", {.precision = bf16, .host_memory = 1, .extra = DURABLE ALL}},
         {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},
         {"adapters, parameters in RAM",
          {.param = "cpu", .copies = true, .precision = bf16, .extra = DURABLE ADAPTERS}},

@@ -306,6 +306,44 @@ static void test_updates_in_ram_are_taken_back(void)
            n_waited);
 }
 
+/* State on the drive, parameters in RAM, where there is room for one generation of some or all. The
+ * drive is slow enough that room for state is worth a copy of them. */
+static void test_overwritten_parameters_are_taken_back(void)
+{
+    static const struct zinf_speeds slow = {.device_flops = 1e12,
+                                            .link_bytes = 1e11,
+                                            .optimizer_bytes = 1e11,
+                                            .drive_read_bytes = 1e6,
+                                            .drive_write_bytes = 1e6};
+    static const char fp16[] = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 18,"
+                               "\"hysteresis\": 1, \"loss_scale_window\": 2},";
+    const char *const precisions[] = {bf16, NULL, fp16};
+    int n_overwrite = 0;
+    for (int i = 0; i < 3; i++) {
+        struct setting s = {.clip = 7, .sparse = true, .precision = precisions[i]};
+        struct outcome reference, other;
+        s.schedule = "serial";
+        s.param = s.state = "none";
+        run(&s, "reference", &reference);
+        s.schedule = "update-in-backward";
+        s.speeds = &slow;
+        for (uint64_t more = 4; more < 16; more++) {
+            char what[64];
+            s.copies = more % 2;
+            s.param = more % 3 ? "cpu" : "nvme";
+            s.state = "nvme";
+            s.changes_schedule = more % 5 == 4;
+            s.extra = more % 2 ? ", \"pack\": \"all\"" : NULL;
+            s.host_memory = zinf_memory_resident() + (((uint64_t)36 + more) << 18);
+            snprintf(what, sizeof what, "once in RAM, %d, +%llu", i, (unsigned long long)more);
+            run(&s, "other", &other);
+            check_same(&reference, &other, what);
+            n_overwrite += other.overwrites && other.n_redone;
+        }
+    }
+    CHECKF(n_overwrite > 9, "%d plans overwrite parameters", n_overwrite);
+}
+
 static void test_late_and_short_transfers_and_lanes(void)
 {
     struct zinf_aio_faults faults = {
@@ -347,6 +385,7 @@ int main(void)
     TAP_RUN(test_activations_elsewhere);
     TAP_RUN(test_budgets_are_filled);
     TAP_RUN(test_updates_in_ram_are_taken_back);
+    TAP_RUN(test_overwritten_parameters_are_taken_back);
     TAP_RUN(test_late_and_short_transfers_and_lanes);
     remove_work();
     return tap_done();

@@ -182,6 +182,8 @@ static int work(struct cli_call *call)
     if (!code)
         code = session_ready(call->session, JOB_LOOKS);
     if (!code)
+        code = job_micro_settle(call->session);
+    if (!code)
         code = run_all(o, call->session, o->machine ? &machine : NULL, result);
     return bench_finish(call->command, result, code);
 }

@@ -238,6 +238,24 @@ static int place(const struct options *o, struct zinf_session *s, struct placing
     return code || o->json ? code : estimate_suggest(text, o->suggest);
 }
 
+static int find_micro_batch(const struct options *o, struct zinf_session *s,
+                            const struct estimate_request *request, const struct machine *machine)
+{
+    struct zinf_described_machine described;
+    struct zinf_estimate_options options = {.trainer = request->trainer,
+                                            .ranks = (uint32_t)o->ranks,
+                                            .local_ranks = (uint32_t)o->local_ranks,
+                                            .seats = (uint32_t)s->job.seats};
+    if (s->config->finds_micro_batch && o->compare)
+        return zinf_fail(-EINVAL, "--micro-batch auto is another number on each machine of "
+                                  "--compare: give a number");
+    if (machine) {
+        machine_describe(machine, &described);
+        options.trainer.described = &described;
+    }
+    return job_micro_find(s, &options);
+}
+
 static int work(struct cli_call *call)
 {
     struct options *o = call->options;
@@ -257,6 +275,9 @@ static int work(struct cli_call *call)
         .watts = o->power,
         .json = o->json,
     };
+    code = find_micro_batch(o, s, &request, o->machine ? &machine : NULL);
+    if (code)
+        return code;
     struct placing placing = {o, s, &request, o->machine ? &machine : NULL};
     code = o->compare ? estimate_compare(&request, o->compare)
                       : estimate(o, s, &request, placing.machine);

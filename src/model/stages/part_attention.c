@@ -164,7 +164,7 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
     float memory[ZINF_ROPE_MAX_PAIRS];
     /* Keys that are remembered keep the rotation that they got. */
     const struct zinf_decoding *decoding = frame_decoding(f);
-    int64_t length = decoding ? decoding->capacity : f->compute->seq;
+    int64_t length = decoding ? decoding->capacity : frame_whole_length(f);
     if (!s->rope.rotary_dims)
         return 0;
     if (decoding && rope_changes(&s->rope, length))
@@ -304,7 +304,7 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
         .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim,
         .causal = !s->both_ways,
-        .window = s->window < seq ? s->window : 0,
+        .window = s->window < frame_whole_length(f) ? s->window : 0,
         .scale = s->scale,
         .softcap = s->softcap,
         .slopes = s->slopes,
@@ -358,6 +358,8 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
     const struct zinf_relative relative = relative_args(f, s, qkv, NULL);
     if (frame_decoding(f))
         return attention_cached(f, s, kept, qkv);
+    if (f->compute->chunk.whole)
+        return attention_chunk(f, s, &args);
     args.relative = s->relative.half ? &relative : NULL;
     int code = distance_bias(f, s, &args, false);
     return code ? code : frame_attention(f, &args);
@@ -388,6 +390,26 @@ static int source_backward(struct zinf_frame *f, const struct attention_spec *s,
     sum.r = share;
     code = frame_linear_backward_input(f, &linear, d_kv, share);
     return code ? code : frame_residual(f, &sum);
+}
+
+int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
+                    const struct attention_kept *kept)
+{
+    const struct part_entry entry = attention_entry(s, kept);
+    const uint64_t start = frame_mark(f);
+    struct attention_kept ungated;
+    void *ready;
+    if (mixer_is_there(s))
+        return mixer_attend(f, s, kept); /* which refuses chunks */
+    int code = part_enter(f, &entry, f->in[0]);
+    if (!code)
+        code = take_ungated(f, s, kept, &ungated);
+    if (!code)
+        code = prepare(f, s, &ungated, true, &ready);
+    if (!code)
+        code = attention_chunk_append(f, s, ready);
+    frame_release(f, start);
+    return code;
 }
 
 int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
@@ -509,7 +531,8 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
     if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
         (code = sinks_backward(f, s, kept, d_out)) ||
         (code = distance_bias(f, s, &attention, true)) ||
-        (code = frame_attention_backward(f, &attention)) ||
+        (code = f->compute->chunk.whole ? attention_chunk_backward(f, s, &attention)
+                                        : frame_attention_backward(f, &attention)) ||
         (code = distance_bias_backward(f, s, &attention)))
         return code;
     if (s->source)

@@ -148,6 +148,11 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
     struct zinf_scan scan = scan_args(f, s, kept, mixed);
     struct memory memory;
     convolution.y = mixed;
+    if (f->compute->chunk.whole)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.sequence_chunk: stage %s has a recurrent mixer, whose state chunks "
+                         "of a sequence cannot hand over yet: set it to 0",
+                         f->stage->name);
     if (frame_decoding(f)) {
         memory = memory_of(f, s);
         convolution.remembered = &memory.rows;

@@ -26,10 +26,18 @@ static int backward(struct zinf_frame *f)
     return part_finish_gradient(f, s->hidden, d_x);
 }
 
+static int carry(struct zinf_frame *f)
+{
+    const struct attention_spec *s = f->stage->spec;
+    const struct attention_kept kept = attention_keep(f, s);
+    return attention_carry(f, s, &kept);
+}
+
 const struct zinf_stage_ops zinf_stage_attention = {
     .name = "attention",
     .recomputes = true,
     .passes = true,
     .forward = forward,
     .backward = backward,
+    .carry = carry,
 };

@@ -135,10 +135,18 @@ static int backward(struct zinf_frame *f)
     return part_finish_gradient(f, s->attention.hidden, d_x);
 }
 
+static int carry(struct zinf_frame *f)
+{
+    const struct block_spec *s = f->stage->spec;
+    const struct kept kept = keep(f, s);
+    return attention_carry(f, &s->attention, &kept.attention);
+}
+
 const struct zinf_stage_ops zinf_stage_block = {
     .name = "block",
     .recomputes = true,
     .passes = true,
     .forward = forward,
     .backward = backward,
+    .carry = carry,
 };

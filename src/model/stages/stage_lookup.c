@@ -63,11 +63,12 @@ static int add_noise(struct zinf_frame *f)
     const struct lookup_spec *s = f->stage->spec;
     const int64_t cols = f->graph->values[f->stage->out.at[0]].cols;
     const uint64_t per_sample = (uint64_t)(frame_length(f) * cols);
+    const int64_t whole = frame_whole_length(f) * cols;
     const struct zinf_noise args = {
         .dtype = f->compute->dtype,
         .n = frame_rows(f) * cols,
         .x = f->out[0],
-        .magnitude = f->compute->objective.noise_alpha / sqrtf((float)per_sample),
+        .magnitude = f->compute->objective.noise_alpha / sqrtf((float)whole),
         .random = frame_dropout_at(f, 0, NOISE_SITE + s->site, per_sample),
     };
     return f->compute->train && args.magnitude > 0 ? frame_noise(f, &args) : 0;

@@ -377,6 +377,16 @@ int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
 int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                               const struct attention_kept *kept, const void *d_out, void *d_qkv,
                               uint64_t mark);
+/* Of ZINF_PASS_CARRY: from the stage's input to keys and values for later chunks. */
+int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
+                    const struct attention_kept *kept);
+/* part_chunk.c: of qkv as attention takes it, keys and values to what the stage carries; attention
+ * of the chunk's rows, by the arguments of a whole sequence, and its gradients. */
+int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s, const void *qkv);
+int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
+                    const struct zinf_attention *args);
+int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
+                             const struct zinf_attention *args);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);

@@ -186,8 +186,12 @@ int zinf_samples_count_rows(struct zinf_samples *samples, uint64_t batch, uint32
 
 /* A data set whose windows these are; it owns samples then, even where this fails. */
 int zinf_dataset_of_samples(struct zinf_dataset **out, struct zinf_samples *samples);
-/* NULL: the data set is a stream. */
+/* NULL: the data set is a stream, or has several parts. */
 struct zinf_samples *zinf_dataset_samples(const struct zinf_dataset *dataset);
+/* Whether any of its parts is such a data set. */
+bool zinf_dataset_has_samples(const struct zinf_dataset *dataset);
+/* As zinf_samples_window_rows; a window of a stream has no padding. */
+struct zinf_window_rows zinf_dataset_window_rows(struct zinf_dataset *dataset, uint64_t position);
 
 #ifdef __cplusplus
 }

@@ -73,7 +73,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         return code;
     *out = (struct zinf_estimate){
         .params = (uint64_t)zinf_model_n_params(p->setup->model),
-        .tokens = (uint64_t)p->setup->n_micro * p->setup->rows * data_axis(p->setup)->world,
+        .tokens = setup_step_rows(p->setup) * data_axis(p->setup)->world,
         .pinned = p->host_bytes - p->at.h_transfer,
         .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
         .step_seconds = step.seconds,
@@ -198,7 +198,7 @@ static int begin_anew(struct zinf_trainer *t)
 /* *apart: the slowest over the fastest of the steps that are all alike. */
 static int run_steps(struct zinf_trainer *t, double *apart)
 {
-    uint64_t n = (uint64_t)t->setup.n_micro * t->setup.rows;
+    uint64_t n = setup_step_rows(&t->setup);
     struct zinf_step_result result;
     double least = 0, most = 0;
     int32_t *ids = malloc(2 * n * sizeof *ids);

@@ -26,6 +26,7 @@
 #define FILE_STAGINGS 2   /* units as files have them, on their way from these */
 #define PACKED_STAGINGS 4 /* sub-groups as a drive has them, on their way */
 #define CACHE_SLOTS 2     /* caches of stages on the device that live elsewhere */
+#define CARRIED_SLOTS 3   /* groups of chunks on the device of what a stage carries */
 
 /* How much of each thing the budgets take. */
 struct amounts {
@@ -49,10 +50,13 @@ struct amounts {
 
 /* What a search varies; what a plan starts from. */
 struct variant {
-    bool micro_major;    /* where the order of micro-batches is free */
-    bool by_link;        /* ranks' GPUs gather units and add gradients among themselves */
-    bool device_adds;    /* sums of gradients that are kept in RAM are added to on the device */
-    bool x_on_host;      /* values between stages are in RAM even if the device has room for them */
+    bool micro_major; /* where the order of micro-batches is free */
+    bool by_link;     /* ranks' GPUs gather units and add gradients among themselves */
+    bool device_adds; /* sums of gradients that are kept in RAM are added to on the device */
+    bool x_on_host;   /* values between stages are in RAM even if the device has room for them */
+    /* Parameters in RAM whose state is on the drive exist once, with a copy on the drive: fewer
+     * bytes of RAM for more that are written. */
+    bool overwrites;
     enum packing packs;  /* what of the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
@@ -78,7 +82,9 @@ struct way {
 struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
-        d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link;
+        d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
+        d_carried_gradient;
+    uint64_t h_carried, h_carried_gradient;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
         h_param_staging, h_files, h_packed, h_packed_grads, h_grad_staging, h_tiles, h_transfer,
@@ -105,7 +111,13 @@ struct plan {
     struct itinerary itinerary; /* of a step */
     /* Units that rows choose among are fetched only where they are chosen */
     bool chosen_forward, chosen_backward;
-    zinf_extent *x_extents;  /* [n_leaving][itinerary.live], x_tier DRIVE */
+    /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */
+    zinf_extent *x_extents;
+    /* What a stage carries from chunk to chunk is on the device in groups of so many chunks, all of
+     * them where that has room; else it lives in x_tier, each chunk in an extent: [2][n_chunks],
+     * the second for gradients. */
+    int64_t carried_span;
+    zinf_extent *carried_extents;
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
     struct travel travel;    /* what the ways of all units have in common */
@@ -157,6 +169,79 @@ static inline enum schedule plan_first_schedule(const struct setup *setup)
 }
 /* Whether micro-batches go through the layers together, if there is room. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
+/* Chunks of a group of what stages carry; groups; how many are on the device at once. */
+static inline int64_t carried_span(const struct plan *p)
+{
+    return p->carried_span ? p->carried_span : p->setup->n_chunks;
+}
+static inline uint32_t carried_groups(const struct plan *p)
+{
+    return (uint32_t)((p->setup->n_chunks + carried_span(p) - 1) / carried_span(p));
+}
+static inline uint32_t carried_slots(const struct plan *p)
+{
+    return carried_groups(p) > CARRIED_SLOTS ? CARRIED_SLOTS : carried_groups(p);
+}
+/* Of one chunk, or of its gradient; of a group. */
+static inline uint64_t carried_chunk_bytes(const struct plan *p, uint64_t elems, bool gradient)
+{
+    const struct zinf_compute *c = &p->setup->compute;
+    return zinf_carried_stride(c, elems, gradient ? sizeof(float) : zinf_dtype_bytes(c->dtype));
+}
+static inline uint64_t carried_group_bytes(const struct plan *p, bool gradient)
+{
+    return (uint64_t)carried_span(p) *
+           carried_chunk_bytes(p, p->setup->walk.carried_elems, gradient);
+}
+/* How many chunks before its own a chunk of the stage looks at; the groups that it looks at are
+ * [first, own]. */
+static inline int64_t carried_back(const struct plan *p, uint32_t stage)
+{
+    const int64_t reach = p->setup->walk.stages[stage].carried_reach, step = p->setup->chunk_seq;
+    return reach ? (reach - 1 + step - 1) / step : p->setup->n_chunks;
+}
+static inline uint32_t carried_first(const struct plan *p, uint32_t stage, int64_t chunk)
+{
+    const int64_t back = carried_back(p, stage);
+    return (uint32_t)(chunk > back ? (chunk - back) / carried_span(p) : 0);
+}
+/* The last chunk that looks at a group, with which backward comes to it first. */
+static inline int64_t carried_last(const struct plan *p, uint32_t stage, uint32_t group)
+{
+    const int64_t end = (group + 1) * carried_span(p) - 1 + carried_back(p, stage);
+    return end < p->setup->n_chunks ? end : p->setup->n_chunks - 1;
+}
+/* Whether gradients of values live where values do that leave. */
+static inline bool plan_gradients_leave(const struct plan *p)
+{
+    return has_backward(p->setup) && p->setup->n_chunks > 1 && p->x_tier != ZINF_TIER_DEVICE;
+}
+/* Things that leave the device between forward and backward: values, then places of gradients. The
+ * bytes of those before, of one micro-batch; of the largest. */
+static inline uint32_t plan_n_leaving(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return w->n_leaving + (plan_gradients_leave(p) ? w->n_places : 0);
+}
+static inline uint64_t plan_leaving_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return plan_gradients_leave(p) && w->place_bytes > w->leaving_bytes ? w->place_bytes
+                                                                        : w->leaving_bytes;
+}
+/* And of what goes the same way, by the same staging. */
+static inline uint64_t plan_value_staging_bytes(const struct plan *p)
+{
+    const uint64_t most = plan_leaving_bytes(p);
+    const uint64_t chunk =
+        carried_groups(p) > 1 ? carried_chunk_bytes(p, p->setup->walk.carried_elems, true) : 0;
+    return chunk > most ? chunk : most;
+}
+static inline uint64_t plan_all_leaving_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return w->all_leaving_bytes + (plan_gradients_leave(p) ? w->end_bytes + w->turn_bytes : 0);
+}
 /* Whether they do; and whether all do at once, one micro-batch that is alone too. */
 static inline bool goes_together(const struct plan *p)
 {
@@ -232,6 +317,9 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
     const struct walk *w = &p->setup->walk;
     return w->stages[stage].ordinal + (uint32_t)p->amounts.n_kept >= w->n_recompute;
 }
+
+/* The gradient of a value, on the device; NULL: none flows. */
+void *gradient_at(const struct plan *p, uint32_t value, int64_t micro);
 
 /* The list of a stage whose rows choose their visits, for a micro-batch: from d_lists or h_lists.
  */

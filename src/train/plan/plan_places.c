@@ -42,7 +42,7 @@ static uint64_t grads_at_once(const struct plan *p)
     for (int64_t micros = p->setup->n_micro; p->setup->exact && goes_together(p) && micros > 3;
          micros /= 2)
         n++;
-    return n;
+    return n + (p->setup->n_chunks > 1); /* of two trees, one beneath the other */
 }
 
 uint64_t grad_slots(const struct plan *p, const struct amounts *c)
@@ -79,7 +79,10 @@ uint32_t x_slots(const struct plan *p)
     uint32_t leaving = p->setup->walk.most_leaving;
     uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
     uint32_t others = leaving > 1 ? leaving - 1 : 1;
-    return slots + (goes_together(p) ? others * (uint32_t)p->itinerary.together : 0);
+    const bool spares = goes_together(p) && p->setup->n_chunks == 1; /* chunks are to be many */
+    if (plan_gradients_leave(p))
+        slots += p->setup->walk.most_places;
+    return slots + (spares ? others * (uint32_t)p->itinerary.together : 0);
 }
 
 /* Bytes of things whose size does not depend on the amounts. */
@@ -185,6 +188,18 @@ static uint8_t generations_of(const struct plan *p, uint32_t unit, const struct 
                : 1;
 }
 
+/* Whether updates overwrite the unit's parameters in RAM: steps that outlive the process write a
+ * copy of them to the drive anyway; others do if the variant says so. Who saves in the background
+ * does not read copies that lie behind the state. */
+static bool is_overwritten(const struct plan *p, const struct zinf_home *home)
+{
+    const struct setup *s = p->setup;
+    bool reads = !s->durable_copies || !s->config->async_save;
+    bool copied = s->durable ? reads : p->variant.overwrites;
+    return copied && home->param == ZINF_TIER_HOST && home->state == ZINF_TIER_DRIVE &&
+           home->generations == 2;
+}
+
 /* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
  * does so micro-batch by micro-batch in either order. */
 static bool has_several(const struct plan *p, uint32_t unit)
@@ -211,6 +226,20 @@ static bool keeps_grad(const struct plan *p, uint32_t unit)
     const struct setup *s = p->setup;
     bool passes = s->in_place && is_eager(s, &p->homes[unit]);
     return has_backward(s) && unit_trains(s, unit) && (!passes || has_several(p, unit));
+}
+
+/* Of a tree of contributions that come one by one: the most sums that wait, for each stage that
+ * makes some. */
+static uint8_t sums_of(const struct plan *p, uint32_t unit)
+{
+    const int64_t together = p->itinerary.together, n = p->setup->n_micro;
+    int most = 1;
+    for (int64_t there = 1; is_piped(p->setup) && there * together < n; there++) {
+        const int bits = __builtin_popcountll((unsigned long long)there);
+        most = bits > most ? bits : most;
+    }
+    const uint32_t turns = p->setup->walk.units[unit].turns;
+    return (uint8_t)(most * (int)(turns ? turns : 1));
 }
 
 /* Whether a layer is one of n whose gradients stay on the device. Sums of several contributions are
@@ -242,7 +271,8 @@ static void set_way(struct plan *p, uint32_t unit)
     bool several = has_several(p, unit);
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
-                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7)
+                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
+                       home->packs_copy << 8 | (home->grad_sums > 1) << 9)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -285,14 +315,17 @@ void plan_set_places(struct plan *p, const struct amounts *c)
                          p->setup->weights->units[u].n_parts;
         home->files = home->in_files && p->files ? p->files[u] : 0;
         home->generations = generations_of(p, u, c);
-        home->backed = p->setup->durable && p->setup->param_tier == ZINF_TIER_DRIVE &&
-                       home->param == ZINF_TIER_HOST && unit_trains(p->setup, u);
+        home->overwritten = is_overwritten(p, home);
+        home->backed = home->overwritten && !p->setup->durable_copies;
+        home->packs_copy = home->backed && p->variant.packs == PACK_ALL;
         home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
         home->keeps_grad = keeps_grad(p, u);
+        home->grad_sums = home->keeps_grad ? sums_of(p, u) : 0;
         home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&
-                           home->grad == ZINF_TIER_DRIVE && home->state != ZINF_TIER_DEVICE;
+                           home->grad_sums < 2 && home->grad == ZINF_TIER_DRIVE &&
+                           home->state != ZINF_TIER_DEVICE;
         set_way(p, u);
         p->waypoints |= p->ways[u].waypoints;
     }
@@ -307,13 +340,12 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         uint64_t params = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
         if (p->travel.sliced)
             params = n * zinf_dtype_bytes(p->setup->dtype);
-        bytes[home->param] +=
-            home->in_files ? 0 : params * (home->param == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[home->param] += home->in_files ? 0 : params * zinf_home_copies(home);
         bytes[ZINF_MEMORY_DRIVE] += home->backed ? params * home->generations : 0;
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
                               (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
         if (home->keeps_grad)
-            bytes[home->grad] += n * sizeof(float);
+            bytes[home->grad] += n * sizeof(float) * (home->grad_sums > 1 ? home->grad_sums : 1);
     }
 }
 

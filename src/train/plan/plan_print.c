@@ -119,6 +119,14 @@ const char *plan_lost_text(const struct plan *p, char text[static 256])
     return text;
 }
 
+static uint64_t overwritten_bytes(const struct plan *p)
+{
+    uint64_t bytes = 0;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        bytes += p->homes[u].overwritten ? zinf_tiers_param(p->tiers, u, 0).bytes : 0;
+    return bytes;
+}
+
 const char *plan_filled_text(const struct plan *p, char text[static 256])
 {
     const struct setup *s = p->setup;
@@ -127,7 +135,7 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
     for (uint32_t u = 0; u < s->n_units; u++) {
         const struct zinf_home *home = &p->homes[u];
         if (home->param == ZINF_TIER_HOST && s->param_tier == ZINF_TIER_DRIVE)
-            params += zinf_tiers_param(p->tiers, u, 0).bytes * home->generations;
+            params += zinf_tiers_param(p->tiers, u, 0).bytes * zinf_home_copies(home);
         if (home->state == ZINF_TIER_HOST && s->state_tier == ZINF_TIER_DRIVE)
             states += setup_unit_state_bytes(s, u) * home->generations;
         if (sums_on(p, u, ZINF_TIER_HOST) && s->grad_tier == ZINF_TIER_DRIVE)
@@ -151,6 +159,18 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
     return text;
 }
 
+static void print_chunks(const struct plan *p, FILE *out)
+{
+    const struct setup *s = p->setup;
+    if (s->n_chunks == 1)
+        return;
+    fprintf(out, "plan: sequences of %lld tokens in %lld chunks of %lld\n", (long long)s->seq,
+            (long long)s->n_chunks, (long long)s->chunk_seq);
+    if (carried_groups(p) > 1)
+        fprintf(out, "plan: keys and values of chunks in groups of %lld, %u on the device\n",
+                (long long)carried_span(p), carried_slots(p));
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     char filled[256];
@@ -168,6 +188,11 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: %s\n", filled);
     if (plan_lost_text(p, filled))
         fprintf(out, "plan: %s\n", filled);
+    if (overwritten_bytes(p))
+        fprintf(out,
+                "plan: %s of parameters in RAM are there once: what an update that is taken back "
+                "has overwritten is read from the drive\n",
+                zinf_size_format(filled, 16, overwritten_bytes(p)));
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
@@ -184,6 +209,7 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
                 goes_together(p) ? "all through a layer before the next layer"
                                  : "one after the other through all layers");
+    print_chunks(p, out);
     if (p->variant.device_adds)
         fprintf(out, "plan: the device adds to the sums of gradients that are in RAM\n");
     print_fetches(p, out);

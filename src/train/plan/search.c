@@ -27,7 +27,8 @@ static bool is_same(const struct plan *a, const struct plan *b)
     return a->setup && !memcmp(&a->amounts, &b->amounts, sizeof a->amounts) &&
            a->itinerary.together == b->itinerary.together && a->x_tier == b->x_tier &&
            a->variant.by_link == b->variant.by_link && a->variant.packs == b->variant.packs &&
-           a->variant.device_adds == b->variant.device_adds;
+           a->variant.device_adds == b->variant.device_adds &&
+           a->variant.overwrites == b->variant.overwrites;
 }
 
 /* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
@@ -185,6 +186,18 @@ static void try_less_ram(struct search *s)
     }
 }
 
+/* Parameters that exist once in RAM leave room for state, if the drive has a copy of them, which
+ * every step then writes. */
+static void try_overwriting(struct search *s)
+{
+    const struct setup *setup = s->setup;
+    struct variant other = s->best;
+    bool pairs = setup->generations == 2 && !setup->durable && setup->state_tier == ZINF_TIER_DRIVE;
+    other.overwrites = true;
+    if (trains(setup) && setup->fills && pairs)
+        try_for(s, other, AT_ALL, "one generation of parameters in RAM");
+}
+
 /* Only by a rate that is known: a way that nobody has measured may go by the host after all. */
 static void try_link(struct search *s)
 {
@@ -300,6 +313,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
             other.host_grads_part = 1 << 20;
             try_for(&s, other, AT_ALL, "no gradients of layers in RAM");
         }
+        try_overwriting(&s);
         if (trains(setup) && setup->fills && setup->state_tier == ZINF_TIER_DRIVE)
             try_less_ram(&s); /* where it has any */
         other = s.best;

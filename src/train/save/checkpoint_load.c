@@ -357,6 +357,7 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
 
 int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t)
 {
+    memset(t->copied, COPY_UNKNOWN, t->setup.n_units);
     struct source source = trainer_source(t);
     if (!c->adapted) /* it has them itself, in another number type perhaps */
         t->base_sum = c->base_sum;

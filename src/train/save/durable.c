@@ -5,8 +5,8 @@
  * included, and before anything of the next step overwrites the generation that the record before
  * it names.
  *
- * Parameters that are not on the drive lie there once more, where an update writes them and only a
- * restart reads them: where the drive is their configured tier and RAM has taken them, in the
+ * Parameters that are not on the drive lie there once more (copies.c), where an update writes them
+ * and a restart reads them: where the drive is their configured tier and RAM has taken them, in the
  * extent that they would have had, so that what lies on the drive does not depend on the RAM that
  * was free; else behind the state, and of a rank that has them whole, its slice. What is frozen has
  * neither: it comes from the model's folder again.
@@ -77,38 +77,6 @@ static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
                                  : sum;
 }
 
-/* Between parameters that are not on the drive and their copies. */
-static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
-{
-    struct source s = trainer_source(t);
-    void *memory = source_region(&s).unit;
-    bool backed = t->plan.homes[t->setup.layout.groups[group].unit].backed;
-    struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
-    struct zinf_location copy = backed ? zinf_tiers_group_backing(t->plan.tiers, group, 0)
-                                       : zinf_tiers_group_state(t->plan.tiers, group, 0);
-    const struct zinf_packed *packed = zinf_tiers_packed(t->plan.tiers, ZINF_PACKABLE_STATE, group,
-                                                         zinf_location_generation(&copy));
-    uint64_t at = !backed && packed->read_pages ? (uint64_t)packed->read_pages * ZINF_AIO_ALIGN
-                                                : copy.bytes - param.bytes;
-    int code = out ? source_read(&s, &param, 0, memory, param.bytes)
-                   : source_read(&s, &copy, at, memory, param.bytes);
-    if (code)
-        return code;
-    return out ? source_write(&s, &copy, at, memory, param.bytes)
-               : source_write(&s, &param, 0, memory, param.bytes);
-}
-
-static int move_copies(struct zinf_trainer *t, bool out)
-{
-    int code = 0;
-    for (uint32_t g = 0; !code && g < t->setup.layout.n_groups; g++) {
-        uint32_t unit = t->setup.layout.groups[g].unit;
-        if (unit_trains(&t->setup, unit) && t->plan.homes[unit].param != ZINF_TIER_DRIVE)
-            code = move_copy(t, g, out);
-    }
-    return code;
-}
-
 /* What of a thing an earlier process has packed is said by its first page. Of the other generation
  * nothing is known, so all of it is written once: a record names the checksums of all pages. */
 static int find_packed_thing(struct zinf_trainer *t, const struct rule_thing *thing,
@@ -116,9 +84,10 @@ static int find_packed_thing(struct zinf_trainer *t, const struct rule_thing *th
 {
     struct source s = trainer_source(t);
     char *page = source_region(&s).slot;
-    const struct zinf_location where = thing->what == ZINF_PACKABLE_STATE
-                                           ? zinf_tiers_group_state(t->plan.tiers, thing->group, 0)
-                                           : zinf_tiers_group_param(t->plan.tiers, thing->group, 0);
+    const struct zinf_location where =
+        thing->what == ZINF_PACKABLE_STATE
+            ? zinf_tiers_group_state(t->plan.tiers, thing->group, 0)
+            : zinf_tiers_group_stored(t->plan.tiers, thing->group, 0);
     uint64_t bytes = 0;
     int code = source_read(&s, &where, 0, page, ZINF_AIO_ALIGN);
     if (!code)
@@ -138,7 +107,8 @@ static int find_packed(struct zinf_trainer *t, unsigned generation)
         const uint32_t unit = t->setup.layout.groups[g].unit;
         if (unit_trains(&t->setup, unit) && rule_packs(&state))
             code = find_packed_thing(t, &state, generation);
-        if (!code && t->setup.packs == PACK_ALL && t->plan.homes[unit].packed)
+        const struct zinf_home *home = &t->plan.homes[unit];
+        if (!code && t->setup.packs == PACK_ALL && (home->packed || home->packs_copy))
             code = find_packed_thing(t, &param, generation);
     }
     return code;
@@ -193,7 +163,7 @@ int durable_open(struct zinf_trainer *t)
         *zinf_tiers_live(t->plan.tiers, u) = (uint8_t)generation;
     code = d->recovered && t->setup.packs ? find_packed(t, (unsigned)generation) : 0;
     if (!code && d->recovered)
-        code = move_copies(t, false);
+        code = copies_read(t);
     return !code && d->recovered ? durable_gather(t) : code;
 }
 
@@ -266,7 +236,7 @@ int durable_commit(struct zinf_trainer *t, const void *scalars, uint64_t bytes)
     if (bytes > DURABLE_SCALARS_BYTES)
         return zinf_fail(-EINVAL, "the scalars of a step take %llu bytes",
                          (unsigned long long)bytes);
-    int code = d->n || d->recovered ? 0 : move_copies(t, true);
+    int code = d->n || d->recovered ? 0 : copies_write(t);
     if (!code && !d->reported && d->n > !d->recovered)
         code = report_cost(t);
     if (code)

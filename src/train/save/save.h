@@ -107,6 +107,18 @@ int durable_finish(struct zinf_trainer *t);
 /* The results are saved: nothing stays. */
 void durable_forget(struct zinf_trainer *t);
 
+/* ---- copies.c ---- */
+
+/* Between parameters that are not on the drive and their copies there, of the current generation:
+ * of all units. */
+int copies_write(struct zinf_trainer *t);
+int copies_read(struct zinf_trainer *t);
+/* Before updates overwrite parameters that may be taken back: writes copies that are not there. */
+int copies_ready(struct zinf_trainer *t);
+/* What such updates have overwritten, as it was before. Slices alone: where each rank has
+ * parameters whole, they are on the device. */
+int copies_take_back(struct zinf_trainer *t);
+
 /* ---- durable_ranks.c ---- */
 
 /* Of several ranks' stores, each opened: all go on from the newest step that all have whole. */

@@ -46,13 +46,14 @@ static bool may_be_ignored(enum zinf_input input)
     return input == ZINF_INPUT_TARGETS || input == ZINF_INPUT_LABELS;
 }
 
-/* The first `given` numbers of a micro-batch, and what stands in rows that are not there: any id,
+/* The first `given` numbers of a micro-batch, which begin with row `first` of a sample, and what
+ * stands in rows that are not there: any id,
  * ignored as a target or a label, and of no document. */
 static void set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
-                      uint64_t given, uint64_t all, int64_t seq)
+                      uint64_t given, uint64_t all, int64_t seq, uint64_t first)
 {
     for (uint64_t i = 0; !from && i < given; i++)
-        to[i] = counts(value->input) ? (int32_t)(i % (uint64_t)seq)
+        to[i] = counts(value->input) ? (int32_t)(first + i % (uint64_t)seq)
                                      : value->input != ZINF_INPUT_TOKEN_TYPES;
     if (from)
         memcpy(to, from, given * sizeof *to);
@@ -113,13 +114,25 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
     return 0;
 }
 
-/* Rows of a value, or numbers of an input, that a sample of the batch at hand has. */
+/* Tokens of a sample of the batch at hand, whether they are computed at once or in chunks. */
+static int64_t whole_seq(const struct zinf_trainer *t)
+{
+    return t->setup.n_chunks > 1 ? t->compute.chunk.whole : t->compute.seq;
+}
+
+/* Rows of a value that a sample has in a micro-batch. */
 static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
 {
     const int64_t rows[] = {[ZINF_ROWS_OF_SAMPLE] = 1,
                             [ZINF_ROWS_OF_TARGET] = t->compute.seq,
                             [ZINF_ROWS_OF_SOURCE] = t->compute.source_seq};
     return (uint64_t)rows[value->rows_of];
+}
+
+/* Numbers of an input that a sample of the batch at hand has. */
+static uint64_t given_per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
+{
+    return value->rows_of == ZINF_ROWS_OF_TARGET ? (uint64_t)whole_seq(t) : per_sample(t, value);
 }
 
 static int check_length(const char *what, int64_t length, int64_t most)
@@ -136,9 +149,27 @@ int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch)
     int code = check_length("sequences", batch->seq_len, s->seq);
     if (!code)
         code = check_length("sources", batch->source_len, s->source_seq);
-    t->compute.seq = batch->seq_len > 0 ? batch->seq_len : s->seq;
+    const int64_t seq = batch->seq_len > 0 ? batch->seq_len : s->seq;
+    t->compute.seq = s->n_chunks > 1 ? s->chunk_seq : seq;
+    t->compute.chunk.whole = s->n_chunks > 1 ? seq : 0;
     t->compute.source_seq = batch->source_len > 0 ? batch->source_len : s->source_seq;
     return code;
+}
+
+/* A chunk of each sample is a micro-batch; beyond the sample's end there is nothing. */
+static void set_chunks(const struct zinf_trainer *t, uint32_t v, void *place, const int32_t *from,
+                       uint64_t samples)
+{
+    const struct zinf_value *value = &t->setup.graph->values[v];
+    const uint64_t chunk = (uint64_t)t->setup.chunk_seq, seq = (uint64_t)whole_seq(t);
+    int32_t *to = place;
+    for (uint64_t m = 0; m < (uint64_t)t->setup.n_micro; m++, to += chunk) {
+        const uint64_t sample = m / (uint64_t)t->setup.n_chunks;
+        const uint64_t first = m % (uint64_t)t->setup.n_chunks * chunk;
+        const uint64_t left = sample < samples && first < seq ? seq - first : 0;
+        set_input(to, value, from && left ? from + sample * seq + first : NULL,
+                  left < chunk ? left : chunk, chunk, (int64_t)chunk, first);
+    }
 }
 
 /* Each micro-batch has a place of its own, of which a shorter one takes the beginning. */
@@ -153,7 +184,7 @@ static void set_micros(const struct zinf_trainer *t, uint32_t v, void *place, co
         const uint64_t left = samples > m * batch ? samples - m * batch : 0;
         const uint64_t given = (left < batch ? left : batch) * length;
         set_input(to, value, from && given ? from + m * batch * length : NULL, given,
-                  batch * length, (int64_t)length);
+                  batch * length, (int64_t)length, 0);
     }
 }
 
@@ -162,7 +193,7 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                       const float *class_weights)
 {
     const struct walk *w = &t->setup.walk;
-    uint64_t micros = (uint64_t)t->setup.n_micro, all = micros * (uint64_t)t->setup.batch;
+    const uint64_t micros = (uint64_t)t->setup.n_micro, all = (uint64_t)setup_samples(&t->setup);
     for (uint32_t v = 0; v < w->graph->n_values; v++) {
         const struct zinf_value *value = &w->graph->values[v];
         if (value->kind != ZINF_VALUE_INPUT)
@@ -174,7 +205,8 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                              "the model asks for the input \"%s\" (%s), which the batch "
                              "does not have",
                              value->name, input_name(value->input));
-        int code = from ? check_ids(value, from, (uint64_t)samples * per_sample(t, value)) : 0;
+        int code =
+            from ? check_ids(value, from, (uint64_t)samples * given_per_sample(t, value)) : 0;
         if (code)
             return code;
         if (value->input == ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
@@ -183,7 +215,7 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
         else if (value->input == ZINF_INPUT_LAST_ROWS)
             set_last_rows(t, to, batch, (uint64_t)samples, t->compute.seq);
         else
-            set_micros(t, v, to, from, (uint64_t)samples);
+            (t->setup.n_chunks > 1 ? set_chunks : set_micros)(t, v, to, from, (uint64_t)samples);
     }
     return 0;
 }
@@ -202,7 +234,7 @@ uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_b
     const struct zinf_graph *g = t->setup.walk.graph;
     const struct zinf_value *value = &g->values[g->targets];
     const int32_t *targets = batch->inputs[value->input];
-    uint64_t count = 0, n = (uint64_t)samples * per_sample(t, value);
+    uint64_t count = 0, n = (uint64_t)samples * given_per_sample(t, value);
     for (uint64_t i = 0; i < n; i++)
         count += value->element == ZINF_ELEMENT_F32 ? !is_nan(targets[i]) : targets[i] >= 0;
     return count;
@@ -238,7 +270,7 @@ const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int
 /* Of the first samples of a step, those of a micro-batch. */
 static int64_t samples_of(const struct zinf_trainer *t, int64_t samples, int64_t micro)
 {
-    const int64_t left = samples - micro * t->setup.batch;
+    const int64_t left = samples - micro / t->setup.n_chunks * t->setup.batch;
     return left < 0 ? 0 : left < t->setup.batch ? left : t->setup.batch;
 }
 
@@ -288,7 +320,7 @@ static double rows_share(const struct zinf_trainer *t, enum zinf_rows_of rows_of
 
 bool trainer_is_shorter(const struct zinf_trainer *t)
 {
-    return t->compute.seq < t->setup.seq || t->compute.source_seq < t->setup.source_seq;
+    return t->compute.seq < t->setup.chunk_seq || t->compute.source_seq < t->setup.source_seq;
 }
 
 static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op *op)

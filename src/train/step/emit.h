@@ -47,7 +47,9 @@ struct made_grad {
     zinf_resource resource;
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
-#define MAX_PARTIAL_SUMS 12 /* of MAX_LAYER_MAJOR micro-batches, one a level of their tree */
+/* Of MAX_LAYER_MAJOR samples' micro-batches, and of a sample's chunks, one a level of their trees.
+ */
+#define MAX_PARTIAL_SUMS 24
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
@@ -82,7 +84,9 @@ struct emitter {
     bool makes_rows;   /* for logits alone: no loss, and no reference for it */
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
-    struct ring slots, xs;
+    struct ring slots, xs, carried, d_carried;
+    uint32_t *carried_filled;    /* [carried.n]: one behind the last chunk that is in the slot */
+    zinf_resource *carried_home; /* [2][n_chunks] */
     zinf_pool files, packed, packed_grads, staging, grads, beside_grads, host_grads, tiles,
         x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
@@ -93,14 +97,22 @@ struct emitter {
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
-    zinf_resource *x;                   /* [n_leaving live]: values in their tier */
+    zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
-    zinf_resource record;   /* of the step before */
+    /* Of ranks that have stages one after the other: what is computed of a micro-batch or crosses a
+     * border, [live]; and exchanges with neighbours, which keep their order. NULL: there are none.
+     */
+    zinf_resource *crossing, wire;
+    int64_t turn,
+        n_turns;          /* of this visit's contributions, among those that are summed in a tree */
+    uint32_t *turns_seen; /* [n_units]: contributions in this visit */
+    zinf_resource record; /* of the step before */
     /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
-    uint64_t working; /* whose activations the working buffer holds */
+    uint64_t working;  /* whose activations the working buffer holds */
+    uint64_t carrying; /* the stage and sample whose chunks' rows are carried, all of them */
 
     /* of the operation of a stage that is being made */
     struct zinf_operand *operands;      /* [most_operands] */
@@ -135,6 +147,11 @@ struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t mi
                                    struct uses *uses);
 void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses);
+/* Of chunks whose gradients leave, the place of one: with what is in it, unless it is fresh; and
+ * back. value: one whose gradient is there. */
+struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
+                                  struct uses *uses);
+void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 /* A transfer between a drive's extent and memory. */
 void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
                 const struct zinf_location *where, struct zinf_operand memory,
@@ -152,6 +169,9 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
+/* emit_border.c: an exchange with the rank that has the stages before, or the next ones. */
+void emit_border(struct emitter *e, const struct visit *border);
+
 /* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists. Of
  * the micro-batches that the stage's units are fetched for together; after the last one ranks that
  * gather units learn what any of them has chosen. */
@@ -167,6 +187,22 @@ void emit_choice_reads(struct emitter *e, uint32_t stage, int64_t micro, struct 
 void emit_rows(struct emitter *e);
 struct zinf_operand emit_cache(struct emitter *e, uint32_t stage, struct uses *uses);
 void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cache);
+
+/* emit_carried.c: of a group of chunks, in its slot, what the stage carries of a sample, or its
+ * gradient. `made` are chunks that the operation makes, behind those that must be there; chunks
+ * whose gradients must be there, unless the group's are fresh. Adds to uses. Afterwards what was
+ * made of them goes to where it lives. */
+struct span_of {
+    uint32_t first, end;
+};
+struct zinf_operand emit_carried(struct emitter *e, uint32_t stage, uint64_t sample, uint32_t group,
+                                 struct span_of made, struct uses *uses);
+void emit_carried_made(struct emitter *e, uint32_t stage, uint32_t chunk, struct zinf_operand slot);
+struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t sample,
+                                   uint32_t group, struct span_of chunks, bool fresh,
+                                   struct uses *uses);
+void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
+                         struct zinf_operand slot);
 
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */

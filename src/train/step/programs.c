@@ -41,7 +41,14 @@ static bool goes_back(const struct emitter *e, uint32_t s)
 
 static void emit_visit(struct emitter *e, const struct visit *v)
 {
+    const int64_t together = e->p->itinerary.together;
+    const bool tree = e->crossing && v->direction == VISIT_BACKWARD;
     e->range += v->direction == VISIT_FORWARD;
+    e->turn = tree ? v->micros.first / together : 0;
+    e->n_turns = tree ? (e->p->setup->n_micro + together - 1) / together : 1;
+    memset(e->turns_seen, 0, e->p->setup->n_units * sizeof *e->turns_seen);
+    if (v->direction == VISIT_BORDER)
+        emit_border(e, v);
     for (uint32_t s = v->first; v->direction == VISIT_FORWARD && s < v->end; s++)
         if (is_whole(e, s))
             emit_whole(e, s, v->micros);
@@ -137,14 +144,27 @@ int program_speculate(struct plan *p)
     return emitter_finish(&e);
 }
 
+/* Without a backward nothing is kept but what visits of one sweep have in common, of one
+ * micro-batch at a time. */
+static void emit_forward_alone(struct emitter *e, uint32_t s, struct range micros)
+{
+    if (zinf_stage_visits(&e->walk->graph->stages[s]) == 1)
+        emit_forward(e, s, micros);
+    else
+        for (int64_t m = micros.first; m < micros.end; m++)
+            emit_forward(e, s, (struct range){m, m + 1});
+}
+
 int program_forward(struct plan *p)
 {
     struct emitter e;
-    struct range one = {0, 1};
+    const struct range micros = {0, p->setup->n_chunks};
     if (!emitter_init(&e, p, &p->forward, "forward")) {
         emit_inputs(&e);
+        emit_border(&e, &(struct visit){.takes = micros});
         for (uint32_t s = 0; s < e.walk->graph->n_stages; s++)
-            emit_forward(&e, s, one);
+            emit_forward_alone(&e, s, micros);
+        emit_border(&e, &(struct visit){.next = true, .gives = micros});
         emit_losses(&e);
     }
     return emitter_finish(&e);
@@ -195,7 +215,9 @@ int program_logits(struct plan *p)
 {
     struct emitter e;
     struct range one = {0, 1};
-    if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE) {
+    /* else forward.c refuses */
+    const bool possible = p->setup->n_chunks == 1 && !is_piped(p->setup);
+    if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE && possible) {
         e.makes_rows = true;
         emit_inputs(&e);
         for (uint32_t s = 0; s < e.walk->row; s++)

@@ -100,7 +100,7 @@ void rewards_to_means(struct zinf_rewards *r)
 int agree_rewards(struct zinf_trainer *t)
 {
     struct numbers n;
-    if (!take_pairs(t, t->setup.n_micro * t->setup.batch, &n))
+    if (!take_pairs(t, setup_samples(&t->setup), &n))
         return 0;
     int code = data_axis(&t->setup)->net
                    ? zinf_net_add(data_axis(&t->setup)->net, (int64_t *)(void *)&n,

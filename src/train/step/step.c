@@ -20,7 +20,7 @@ static double n_micros(const struct zinf_trainer *t)
 static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, double *counted)
 {
     const float *weights = t->setup.options.class_weights;
-    int64_t samples = t->setup.n_micro * t->setup.batch;
+    int64_t samples = setup_samples(&t->setup);
     int code = trainer_set_lengths(t, batch);
     if (!code)
         code = trainer_set_batch(t, batch, samples, weights);
@@ -57,7 +57,7 @@ static int grad_norm(struct zinf_trainer *t, double *norm)
 
 static double mean_loss(const struct zinf_trainer *t, double counted)
 {
-    int64_t samples = t->setup.n_micro * t->setup.batch;
+    int64_t samples = setup_samples(&t->setup);
     if (t->setup.exact)
         return t->sums.loss / counted + t->sums.other_losses / n_micros(t);
     double sum = trainer_sum_loss(t, t->setup.graph->loss, samples);
@@ -167,6 +167,8 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
 {
     bool settles = is_pending(t, true), steady = !settles && all_pending(t, true);
     int code = settles ? trainer_settle(t) : 0;
+    if (!code)
+        code = copies_ready(t);
     if (code)
         return code;
     t->eager = scalars_of(t, 1);
@@ -185,13 +187,15 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
                 t->pending[u] = pending_of(t, u);
             else if (!t->setup.in_place)
                 *zinf_tiers_live(t->plan.tiers, u) ^= 1;
+        memset(t->copied, COPY_SAME, t->setup.n_units);
         t->late = t->eager;
         if (steady)
             note_ran(t, &t->plan.speculate, NULL);
         return 0;
     }
-    if (!isfinite(*norm))
-        return 0;
+    code = copies_take_back(t);
+    if (code || !isfinite(*norm))
+        return code;
     t->n_redone++;
     t->partial_limit = INFINITY;
     code = zinf_executor_run(t->executor, &t->plan.gradients);
@@ -285,7 +289,7 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     t->planned_step = t->step;
     code = agree_rates(t);
     if (!code)
-        code = plan_schedules(&t->plan, INFINITY);
+        code = agree_schedule(t);
     if (!code && t->setup.options.changes_schedule &&
         t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD)
         code = plan_defer(&t->plan, (uint32_t)t->step % (t->setup.walk.n_layers + 1));
@@ -302,8 +306,8 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
 /* Of all ranks. */
 static uint64_t rows_of_step(const struct zinf_trainer *t)
 {
-    return (uint64_t)(t->setup.n_micro * t->setup.batch * t->compute.seq) *
-           data_axis(&t->setup)->world;
+    const int64_t seq = t->compute.chunk.whole ? t->compute.chunk.whole : t->compute.seq;
+    return (uint64_t)(setup_samples(&t->setup) * seq) * data_axis(&t->setup)->world;
 }
 
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,

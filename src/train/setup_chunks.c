@@ -1,0 +1,76 @@
+/*
+ * setup_chunks: sequences that are visited in chunks (zinf.sequence_chunk). To all sums a chunk is
+ * a micro-batch of one sample, so that how long it is belongs to the training: gradients are added
+ * in a tree, over the chunks of a sample and then over samples, and the norm and the loss without
+ * rounding.
+ */
+#include "train/setup.h"
+
+/* Where the configuration leaves it open: what is longer is cut, into so many tokens. */
+#define LONGEST_WHOLE 16384
+#define CHUNK_TOKENS 4096
+#define MOST_CHUNKS 4096
+
+static const char key[] = "zinf.sequence_chunk";
+
+void setup_cut_sequences(struct setup *s)
+{
+    int64_t wanted = s->config->sequence_chunk;
+    s->n_chunks = 1;
+    s->chunk_seq = s->seq;
+    if (wanted < 0)
+        wanted = s->seq > LONGEST_WHOLE ? CHUNK_TOKENS : 0;
+    if (!wanted || wanted >= s->seq || s->decoding.n_sequences)
+        return;
+    s->chunk_seq = wanted;
+    s->n_chunks = (s->seq + wanted - 1) / wanted;
+    s->n_micro *= s->n_chunks * (has_backward(s) ? s->batch : 1);
+    s->batch = 1;
+    s->rows = (uint64_t)wanted;
+    s->exact = true;
+}
+
+static int refuse(const char *what, const char *remedy)
+{
+    return zinf_fail(-ENOTSUP, "%s: %s cannot be visited in chunks yet: %s", key, what, remedy);
+}
+
+/* What is not of one decoder's tokens alone. Stages refuse by themselves what they cannot hand over
+ * from chunk to chunk (model/stages/part_chunk.c). */
+static int check_graph(const struct setup *s)
+{
+    static const char none[] = "set it to 0";
+    const struct zinf_graph *g = s->graph;
+    for (uint32_t v = 0; v < g->n_values; v++) {
+        const struct zinf_value *value = &g->values[v];
+        if (value->kind == ZINF_VALUE_REFERENCE)
+            return refuse("losses beside a reference", none);
+        if (value->rows_of == ZINF_ROWS_OF_SOURCE)
+            return refuse("models with an encoder", none);
+        if (value->rows_of == ZINF_ROWS_OF_SAMPLE)
+            return refuse("losses of whole samples", none);
+        if (value->kind == ZINF_VALUE_LOSS && v != g->loss)
+            return refuse("losses that balance experts over a sequence", none);
+    }
+    return 0;
+}
+
+int setup_check_chunks(const struct setup *s)
+{
+    if (s->n_chunks == 1)
+        return 0;
+    if (s->n_chunks > MOST_CHUNKS || s->n_micro > INT16_MAX)
+        return zinf_fail(-EINVAL,
+                         "%s: %lld chunks of a sequence, and %lld of a step; at most %d and %d are "
+                         "possible: make them longer, or lower gradient_accumulation_steps",
+                         key, (long long)s->n_chunks, (long long)s->n_micro, MOST_CHUNKS,
+                         INT16_MAX);
+    if (tensor_axis(s)->world > 1 || s->graph->shards.of)
+        return refuse("tensors that are cut", "set zinf.mesh.tensor and zinf.tensor_parts to 1");
+    if (is_piped(s))
+        return refuse("layers that ranks have one after the other", "set zinf.mesh.pipe to 1");
+    if (s->order == ORDER_MICRO_MAJOR)
+        return refuse("a step that goes micro-batch by micro-batch",
+                      "set zinf.accumulation_order to auto");
+    return check_graph(s);
+}

@@ -1,0 +1,258 @@
+/*
+ * kernels_parts: attention of a sequence that comes in parts, over the keys of the parts before,
+ * against the same sequence in one call: forward the same bits, the gradients of keys and values
+ * added up over the parts in fp32.
+ */
+#include "kernels_testing.h"
+
+struct shape {
+    int64_t seq, part, n_heads, n_kv_heads, head_dim, window;
+    bool packed, slopes;
+    float softcap, dropout;
+};
+
+/* Of one sample. */
+struct problem {
+    struct zinf_attention whole;
+    struct tensor qkv, out, lse, d_out, d_qkv;             /* of the whole */
+    struct tensor part_out, part_lse, d_queries, kv, sums; /* rows of all parts */
+    struct tensor queries;
+    int32_t *segments;
+    float slopes[8];
+};
+
+static int64_t row_elems(const struct zinf_attention *a, bool queries)
+{
+    return (queries ? a->n_heads : 2 * a->n_kv_heads) * a->head_dim;
+}
+
+/* Queries and keys with values, apart from each other. */
+static void split(struct problem *p, const struct tensor *qkv, struct tensor *q, struct tensor *kv)
+{
+    const struct zinf_attention *a = &p->whole;
+    const size_t width = zinf_dtype_bytes(a->dtype);
+    const size_t n_q = (size_t)row_elems(a, true) * width,
+                 n_kv = (size_t)row_elems(a, false) * width;
+    for (size_t r = 0; r < (size_t)a->seq; r++) {
+        const char *row = (const char *)qkv->data + r * (n_q + n_kv);
+        memcpy((char *)q->data + r * n_q, row, n_q);
+        memcpy((char *)kv->data + r * n_kv, row + n_q, n_kv);
+    }
+}
+
+static void problem_open(struct problem *p, enum zinf_dtype dtype, const struct shape *s)
+{
+    const size_t rows = (size_t)s->seq, q = (size_t)(s->n_heads * s->head_dim);
+    const size_t kv = (size_t)(2 * s->n_kv_heads * s->head_dim);
+    *p = (struct problem){
+        .qkv = tensor_random(dtype, rows * (q + kv), 1, 1.0f),
+        .out = tensor_new(dtype, rows * q),
+        .lse = tensor_new(ZINF_DTYPE_F32, rows * (size_t)s->n_heads),
+        .d_out = tensor_random(dtype, rows * q, 3, 1.0f),
+        .d_qkv = tensor_new(dtype, rows * (q + kv)),
+        .part_out = tensor_new(dtype, rows * q),
+        .part_lse = tensor_new(ZINF_DTYPE_F32, rows * (size_t)s->n_heads),
+        .d_queries = tensor_new(dtype, rows * q),
+        .kv = tensor_new(dtype, rows * kv),
+        .sums = tensor_new(ZINF_DTYPE_F32, rows * kv),
+        .queries = tensor_new(dtype, rows * q),
+        .segments = calloc(rows, sizeof(int32_t)),
+    };
+    for (size_t t = 0; t < rows; t++)
+        p->segments[t] = t + rows / 9 < rows ? 1 + (int32_t)(t * 3 / rows) : 0;
+    for (int h = 0; h < 8; h++)
+        p->slopes[h] = 0.25f / (float)(h + 1);
+    p->whole = (struct zinf_attention){
+        .dtype = dtype,
+        .batch = 1,
+        .seq = s->seq,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .causal = true,
+        .window = s->window,
+        .scale = 1.0f / sqrtf((float)s->head_dim),
+        .softcap = s->softcap,
+        .slopes = s->slopes ? p->slopes : NULL,
+        .segments = s->packed ? p->segments : NULL,
+        .dropout = {.p = s->dropout, .seed = 99, .step = 3, .site = 7, .element_first = 4321},
+        .qkv = p->qkv.data,
+        .out = p->out.data,
+        .lse = p->lse.data,
+        .d_out = p->d_out.data,
+        .d_qkv = p->d_qkv.data,
+    };
+    split(p, &p->qkv, &p->queries, &p->kv);
+}
+
+static void problem_close(struct problem *p)
+{
+    struct tensor *tensors[] = {&p->qkv,   &p->out,      &p->lse,      &p->d_out,
+                                &p->d_qkv, &p->part_out, &p->part_lse, &p->kv,
+                                &p->sums,  &p->queries,  &p->d_queries};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        tensor_free(tensors[i]);
+    free(p->segments);
+}
+
+static void *elem(const struct tensor *t, int64_t i)
+{
+    return (char *)t->data + (size_t)i * zinf_dtype_bytes(t->dtype);
+}
+
+/* Queries [first, first + n) over the keys up to the last of them. lse is a part's own. */
+static struct zinf_attention part_of(struct problem *p, int64_t first, int64_t n, float *lse)
+{
+    struct zinf_attention a = p->whole;
+    const int64_t q = first * row_elems(&a, true);
+    a.seq = n;
+    a.key_seq = first + n;
+    a.first_query = first;
+    a.whole_seq = p->whole.seq;
+    a.segments = p->whole.segments ? p->whole.segments + first : NULL;
+    a.key_segments = p->whole.segments;
+    a.qkv = elem(&p->queries, q);
+    a.kv = p->kv.data;
+    a.out = elem(&p->part_out, q);
+    a.lse = lse;
+    a.d_out = elem(&p->d_out, q);
+    a.d_qkv = elem(&p->d_queries, q);
+    a.d_kv_sums = p->sums.data;
+    return a;
+}
+
+/* The numbers of a part's rows, to or from where those of the whole are. */
+static void move_lse(struct problem *p, int64_t first, int64_t n, float *lse, bool back)
+{
+    for (int64_t h = 0; h < p->whole.n_heads; h++) {
+        float *whole = elem(&p->part_lse, h * p->whole.seq + first);
+        memcpy(back ? lse + h * n : whole, back ? whole : lse + h * n, (size_t)n * sizeof *lse);
+    }
+}
+
+/* All parts: forward in order, backward from the last one. */
+static void run_parts(struct fixture *f, struct problem *p, int64_t part, bool backward)
+{
+    const int64_t seq = p->whole.seq, n_parts = (seq + part - 1) / part;
+    float *lse = malloc((size_t)(p->whole.n_heads * part) * sizeof *lse);
+    for (int64_t k = 0; k < n_parts; k++) {
+        const int64_t first = (backward ? n_parts - 1 - k : k) * part;
+        const int64_t n = seq - first < part ? seq - first : part;
+        struct zinf_attention a = part_of(p, first, n, lse);
+        if (backward)
+            move_lse(p, first, n, lse, true);
+        CHECKF(!(backward ? f->ops->attention_backward : f->ops->attention_forward)(f->q, &a), "%s",
+               zinf_error());
+        if (!backward)
+            move_lse(p, first, n, lse, false);
+    }
+    free(lse);
+}
+
+/* ---- cases ---- */
+
+static const struct shape shapes[] = {
+    {.seq = 40, .part = 16, .n_heads = 2, .n_kv_heads = 2, .head_dim = 8},
+    {.seq = 200, .part = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 20, .packed = true},
+    {.seq = 190, .part = 50, .n_heads = 2, .n_kv_heads = 1, .head_dim = 16, .dropout = 0.2f},
+    {.seq = 230, .part = 70, .n_heads = 2, .n_kv_heads = 2, .head_dim = 16, .window = 33},
+    {.seq = 230, .part = 30, .n_heads = 2, .n_kv_heads = 1, .head_dim = 16, .window = 100},
+    {.seq = 130,
+     .part = 37,
+     .n_heads = 2,
+     .n_kv_heads = 2,
+     .head_dim = 24,
+     .softcap = 3.0f,
+     .slopes = true},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void cases(struct fixture *f)
+{
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int d = 0; d < 3; d++) {
+            struct problem p;
+            const double epsilon = dtype_epsilon(all_dtypes[d]);
+            problem_open(&p, all_dtypes[d], &shapes[i]);
+            CHECKF(!f->ops->attention_forward(f->q, &p.whole), "%s", zinf_error());
+            CHECKF(!f->ops->attention_backward(f->q, &p.whole), "%s", zinf_error());
+            run_parts(f, &p, shapes[i].part, false);
+            CHECKF(tensor_same_bits(&p.out, &p.part_out), "shape %d, %s", i, f->name);
+            CHECKF(tensor_same_bits(&p.lse, &p.part_lse), "shape %d, %s", i, f->name);
+            run_parts(f, &p, shapes[i].part, true);
+            struct tensor q = tensor_copy(&p.queries), kv = tensor_copy(&p.kv);
+            split(&p, &p.d_qkv, &q, &kv);
+            CHECKF(tensor_same_bits(&q, &p.d_queries), "shape %d, %s", i, f->name);
+            double *want = tensor_doubles(&kv);
+            CHECK_NEAR(f, &p.sums, want, 1e-5 + epsilon, 1e-5 + epsilon);
+            free(want);
+            tensor_free(&q);
+            tensor_free(&kv);
+            problem_close(&p);
+        }
+}
+
+/* Keys come in parts, too: each with a result of its own, which are merged. */
+static void merged_cases(struct fixture *f)
+{
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int d = 0; d < 3; d++) {
+            struct problem p;
+            const double epsilon = dtype_epsilon(all_dtypes[d]);
+            const int64_t part = shapes[i].part, seq = shapes[i].seq;
+            problem_open(&p, all_dtypes[d], &shapes[i]);
+            const size_t q = (size_t)(part * row_elems(&p.whole, true));
+            struct tensor out = tensor_new(all_dtypes[d], q), sum = tensor_new(ZINF_DTYPE_F32, q);
+            float *lse = malloc(2 * (size_t)(p.whole.n_heads * part) * sizeof *lse);
+            CHECKF(!f->ops->attention_forward(f->q, &p.whole), "%s", zinf_error());
+            for (int64_t first = 0; first < seq; first += part) {
+                const int64_t n = seq - first < part ? seq - first : part;
+                struct zinf_attention a = part_of(&p, first, n, lse);
+                struct zinf_attention_merge m = {.dtype = a.dtype,
+                                                 .batch = 1,
+                                                 .seq = n,
+                                                 .n_heads = a.n_heads,
+                                                 .head_dim = a.head_dim};
+                m.out = a.out, m.part = a.out = out.data, m.part_lse = lse;
+                m.sum = sum.data, m.lse = lse + p.whole.n_heads * part;
+                for (int64_t key = 0; key <= first; key += part) {
+                    a.partial = true;
+                    a.first_key = key;
+                    a.key_seq = key + part < first + n ? part : first + n - key;
+                    a.key_segments = p.whole.segments ? p.whole.segments + key : NULL;
+                    a.kv = elem(&p.kv, key * row_elems(&p.whole, false));
+                    m.first = !key;
+                    m.last = key == first;
+                    CHECKF(!f->ops->attention_forward(f->q, &a), "%s", zinf_error());
+                    CHECKF(!f->ops->attention_merge(f->q, &m), "%s", zinf_error());
+                }
+                move_lse(&p, first, n, m.lse, false);
+            }
+            double *want = tensor_doubles(&p.out), *want_lse = tensor_doubles(&p.lse);
+            CHECK_NEAR(f, &p.part_out, want, 2e-6 + 4 * epsilon, 2 * epsilon + 2e-6);
+            CHECK_NEAR(f, &p.part_lse, want_lse, 2e-6, 2e-6);
+            free(want);
+            free(want_lse);
+            free(lse);
+            tensor_free(&out);
+            tensor_free(&sum);
+            problem_close(&p);
+        }
+}
+
+static void test_parts_of_keys_are_merged(void)
+{
+    for_each_device(merged_cases);
+}
+
+static void test_parts_are_the_whole(void)
+{
+    for_each_device(cases);
+}
+
+int main(void)
+{
+    TAP_RUN(test_parts_are_the_whole);
+    TAP_RUN(test_parts_of_keys_are_merged);
+    return tap_done();
+}

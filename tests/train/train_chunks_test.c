@@ -1,0 +1,323 @@
+/*
+ * Sequences that are visited in chunks: against the sequence in one piece, for models of every
+ * family, with chunks that divide it and that do not, windows, documents and dropout; and the same
+ * bits in all placements.
+ */
+#include "fixture_folders.h"
+#include "trainings.h"
+
+enum { MOST_TOKENS = 4096 };
+
+/* A fixture's model, in one piece or in chunks. */
+struct case_of {
+    char model[600];
+    int64_t seq, batch;
+    int chunk;
+    bool packed, trains;
+    const char *extra; /* further keys of "zinf" */
+};
+
+static bool read_case(struct case_of *c, const char *name)
+{
+    char path[700];
+    cJSON *expected = NULL;
+    *c = (struct case_of){0};
+    snprintf(c->model, sizeof c->model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
+    snprintf(path, sizeof path, "%s/expected.json", c->model);
+    CHECKF(!zinf_json_read_file(path, 1 << 20, 0, &expected), "%s", zinf_error());
+    c->seq = (int64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(expected, "seq_len"));
+    c->batch = 2;
+    cJSON_Delete(expected);
+    return c->seq > 0;
+}
+
+static struct zinf_config *case_config(const struct case_of *c)
+{
+    char text[1024];
+    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+    struct zinf_config *config = NULL;
+    snprintf(text, sizeof text,
+             "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": 2, "
+             "\"gradient_clipping\": 0.5, "
+             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}, "
+             "\"zinf\": {\"threads\": 1, \"sequence_chunk\": %d%s}}",
+             (int)c->batch, c->chunk, c->extra ? c->extra : "");
+    CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
+    return config;
+}
+
+static struct zinf_trainer *open_case(const struct case_of *c, const struct zinf_config *config)
+{
+    struct zinf_trainer *t = NULL;
+    struct zinf_trainer_options options = {
+        .mode = c->trains ? ZINF_TRAINER_TRAIN : ZINF_TRAINER_GRADIENTS,
+        .model_path = c->model,
+        .config = config,
+        .seq_len = c->seq,
+        .seed = 5,
+        .packed = c->packed,
+        .device = ZINF_DEVICE_HOST,
+    };
+    return zinf_trainer_create(&t, &options) ? NULL : t;
+}
+
+/* Tokens of a step; documents of different lengths, padding behind them. */
+static void draw(const struct case_of *c, int step, int64_t vocab, struct zinf_batch *batch)
+{
+    static int32_t ids[MOST_TOKENS], targets[MOST_TOKENS], segments[MOST_TOKENS],
+        positions[MOST_TOKENS];
+    const int64_t n = 2 * c->batch * c->seq;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t counter[4] = {(uint32_t)i, (uint32_t)step}, bits[4];
+        const int64_t at = i % c->seq, third = c->seq / 3 + 1;
+        zinf_philox(counter, 3, bits);
+        ids[i] = (int32_t)(bits[0] % (uint64_t)vocab);
+        segments[i] = at + 2 < c->seq ? 1 + (int32_t)(at / third) : 0;
+        positions[i] = (int32_t)(segments[i] ? at % third : 0);
+        targets[i] = bits[1] % 7 && segments[i] ? (int32_t)(bits[2] % (uint64_t)vocab) : -1;
+    }
+    *batch =
+        (struct zinf_batch){.inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets}};
+    if (c->packed) {
+        batch->inputs[ZINF_INPUT_SEGMENTS] = segments;
+        batch->inputs[ZINF_INPUT_POSITIONS] = positions;
+    }
+}
+
+/* Loss and gradients, as a file; false: refused by name. */
+static bool gradients_of(const struct case_of *c, char path[600], double *loss)
+{
+    struct zinf_config *config = case_config(c);
+    struct zinf_trainer *t = open_case(c, config);
+    struct zinf_batch batch;
+    double norm;
+    if (!t) {
+        CHECKF(strstr(zinf_error(), "zinf.sequence_chunk"), "%s: %s", c->model, zinf_error());
+    } else {
+        draw(c, 0, zinf_model_facts(zinf_trainer_model(t))->vocab, &batch);
+        CHECKF(!zinf_trainer_gradients(t, &batch, loss, &norm), "%s", zinf_error());
+        CHECKF(!zinf_trainer_save_gradients(t, path), "%s", zinf_error());
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return t != NULL;
+}
+
+static bool same_gradients(struct case_of *c, const char *name)
+{
+    static const int chunks[] = {8, 5};
+    char whole[600], cut[600];
+    double loss, of_whole;
+    bool possible = true;
+    c->chunk = 0;
+    if (!gradients_of(c, in_work(whole, "whole.safetensors"), &of_whole))
+        return false;
+    for (int i = 0; i < 2 && possible; i++) {
+        c->chunk = chunks[i];
+        possible = gradients_of(c, in_work(cut, "cut.safetensors"), &loss);
+        if (!possible)
+            break;
+        double worst = compare_files(cut, whole);
+        CHECKF(fabs(loss / of_whole - 1) < 1e-6, "%s by %d: loss %.9g, not %.9g", name, c->chunk,
+               loss, of_whole);
+        CHECKF(worst < 1e-5, "%s by %d: worst gradient %g", name, c->chunk, worst);
+    }
+    return possible;
+}
+
+static void test_families_in_chunks(void)
+{
+    int n_refused = 0;
+    for (size_t i = 0; i < N_FOLDERS; i++) {
+        struct case_of c;
+        if (!read_case(&c, folders[i]) || same_gradients(&c, folders[i]))
+            continue;
+        n_refused++;
+        printf("# %s: %s\n", folders[i], zinf_error());
+    }
+    printf("# %d of %d models are refused\n", n_refused, (int)N_FOLDERS);
+    CHECK(n_refused < 20);
+}
+
+static void test_documents_in_chunks(void)
+{
+    static const char *const names[] = {"gpt2_a", "llama_b", "mistral_a", "qwen3_a", "gpt_neox_a"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct case_of c;
+        read_case(&c, names[i]);
+        c.packed = true;
+        CHECKF(same_gradients(&c, names[i]), "%s: %s", names[i], zinf_error());
+    }
+}
+
+/* Ten steps with dropout, and an evaluation behind them. */
+static void ten_steps(struct case_of *c, double losses[11])
+{
+    struct zinf_config *config = case_config(c);
+    struct zinf_trainer *t = open_case(c, config);
+    CHECKF(t != NULL, "%s", zinf_error());
+    for (int step = 0; t && step < 10; step++) {
+        struct zinf_step_result r = {0};
+        struct zinf_batch batch;
+        draw(c, step, zinf_model_facts(zinf_trainer_model(t))->vocab, &batch);
+        CHECKF(!zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
+        losses[step] = r.loss;
+    }
+    struct zinf_batch batch;
+    double sum = 0;
+    uint64_t count = 1;
+    if (t) {
+        draw(c, 10, zinf_model_facts(zinf_trainer_model(t))->vocab, &batch);
+        CHECKF(!zinf_trainer_loss(t, &batch, 1, &sum, &count), "%s", zinf_error());
+    }
+    losses[10] = sum / (double)count;
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+static void test_ten_steps_in_chunks(void)
+{
+    static const char *const names[] = {"gpt2_a", "llama_b", "mistral_a"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct case_of c;
+        double whole[11] = {0}, cut[11] = {0};
+        read_case(&c, names[i]);
+        c.trains = true;
+        c.extra = ", \"dropout\": 0.1, \"neftune_alpha\": 2";
+        ten_steps(&c, whole);
+        c.chunk = 5;
+        ten_steps(&c, cut);
+        for (int k = 0; k < 11; k++)
+            CHECKF(fabs(cut[k] / whole[k] - 1) < 1e-4, "%s, step %d: %.9g, not %.9g", names[i], k,
+                   cut[k], whole[k]);
+    }
+}
+
+/* ---- placements ---- */
+
+static const char *const places[] = {"none", "cpu", "nvme"};
+
+static void check_placements(const char *precision, const char *extra)
+{
+    struct setting s = {.param = "none",
+                        .state = "none",
+                        .accumulation = 2,
+                        .look_ahead = "0",
+                        .clip = 0.5,
+                        .precision = precision,
+                        .extra = extra};
+    struct outcome reference, other;
+    run(&s, "reference", &reference);
+    for (int param = 0; param < 3; param++)
+        for (int state = 0; state < 3; state++) {
+            char what[100];
+            s.param = places[param];
+            s.state = places[state];
+            s.look_ahead = state ? "2" : "0";
+            snprintf(what, sizeof what, "param %s, optimizer %s", s.param, s.state);
+            run(&s, "other", &other);
+            check_same(&reference, &other, what);
+        }
+}
+
+static void test_placements_give_the_same_bits(void)
+{
+    check_placements(NULL, ", \"sequence_chunk\": 6, \"dropout\": 0.1");
+    check_placements(bf16, ", \"sequence_chunk\": 6");
+}
+
+/* Of a model that keeps all, or recomputes all; and block inputs anywhere. */
+static void test_activations_give_the_same_bits(void)
+{
+    static const char *const extras[] = {
+        ", \"sequence_chunk\": 6, \"activation_checkpointing\": \"never\"",
+        ", \"sequence_chunk\": 6, \"activation_checkpointing\": \"always\"",
+        ", \"sequence_chunk\": 6, \"activation_device\": \"cpu\"",
+        ", \"sequence_chunk\": 6, \"activation_device\": \"nvme\"",
+        ", \"sequence_chunk\": 6, \"activation_device\": \"nvme\", "
+        "\"activation_checkpointing\": \"always\"",
+    };
+    struct setting s = {
+        .param = "nvme", .state = "nvme", .accumulation = 3, .clip = 0.5, .extra = extras[0]};
+    struct outcome reference, other;
+    run(&s, "reference", &reference);
+    for (size_t i = 1; i < sizeof extras / sizeof *extras; i++) {
+        s.extra = extras[i];
+        run(&s, "other", &other);
+        check_same(&reference, &other, extras[i]);
+    }
+}
+
+/* As little device memory as a plan can be made for. */
+static uint64_t least_memory(struct setting s, uint64_t from, bool *streams)
+{
+    uint64_t least = from;
+    for (s.device_memory = from; s.device_memory > 4096; s.device_memory -= s.device_memory / 32) {
+        struct zinf_config *config = configure(&s);
+        struct zinf_trainer_options options = trainer_options(&s, config);
+        struct zinf_trainer *t = NULL;
+        int code = zinf_trainer_create(&t, &options);
+        if (!code) {
+            least = s.device_memory;
+            *streams = plan_says(t, "keys and values of chunks in groups of ");
+        }
+        zinf_trainer_destroy(t);
+        zinf_config_destroy(config);
+        if (code)
+            break;
+    }
+    return least;
+}
+
+/* Keys, values and their gradients come and go; windows leave some of them out. */
+static void check_streams(const char *extra)
+{
+    static const char *const devices[] = {"cpu", "nvme"};
+    struct setting s = {.param = "nvme", .state = "nvme", .accumulation = 2, .clip = 0.5};
+    struct outcome reference, other;
+    char text[200];
+    s.extra = extra;
+    run(&s, "reference", &reference);
+    for (int i = 0; i < 2; i++) {
+        bool streams = false;
+        s.look_ahead = "0";
+        s.device_memory = 0;
+        snprintf(text, sizeof text, "%s, \"activation_device\": \"%s\"", extra, devices[i]);
+        s.extra = text;
+        s.device_memory = least_memory(s, reference.device_bytes, &streams);
+        CHECKF(streams, "%s: %llu bytes", text, (unsigned long long)s.device_memory);
+        run(&s, "other", &other);
+        CHECK(other.device_bytes <= s.device_memory);
+        check_same(&reference, &other, text);
+    }
+}
+
+static void test_streams_give_the_same_bits(void)
+{
+    check_streams(", \"sequence_chunk\": 2, \"dropout\": 0.1");
+    snprintf(model, sizeof model, "%s/tests/fixtures/mistral_a", getenv("SRCDIR"));
+    check_streams(", \"sequence_chunk\": 1");
+    in_work(model, "model");
+}
+
+int main(void)
+{
+    begin_trainings("chunks", &(struct trainings){.shape = {.arch = "llama",
+                                                            .layers = 3,
+                                                            .hidden = 32,
+                                                            .heads = 4,
+                                                            .vocab = 61,
+                                                            .context = 32},
+                                                  .steps = 3,
+                                                  .seq = 16,
+                                                  .batch = 2,
+                                                  .sub_group = 4096});
+    TAP_RUN(test_families_in_chunks);
+    TAP_RUN(test_documents_in_chunks);
+    TAP_RUN(test_ten_steps_in_chunks);
+    TAP_RUN(test_placements_give_the_same_bits);
+    TAP_RUN(test_activations_give_the_same_bits);
+    TAP_RUN(test_streams_give_the_same_bits);
+    remove_work();
+    return tap_done();
+}
