@@ -321,7 +321,14 @@ static void gated_case(struct fixture *f, enum zinf_activation kind, enum zinf_d
         d_want[gate] = get(&dy, i) * factor * slope_of(kind, get(&x, gate));
         d_want[up] = get(&dy, i) * value * up_slope;
     }
-    struct zinf_gated a = {kind, dtype, rows, cols, x.data, y.data, dy.data, dx.data, NULL};
+    struct zinf_gated a = {.kind = kind,
+                           .dtype = dtype,
+                           .rows = rows,
+                           .cols = cols,
+                           .x = x.data,
+                           .y = y.data,
+                           .dy = dy.data,
+                           .dx = dx.data};
     CHECK(!f->ops->gated_forward(f->q, &a));
     CHECK_NEAR(f, &y, want, 1e-6, relative + 2e-6);
     CHECK(!f->ops->gated_backward(f->q, &a));
