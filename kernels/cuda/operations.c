@@ -208,39 +208,30 @@ ONE_KERNEL(unfold_backward, zinf_unfold, check_unfold(args, "unfold_backward"), 
 
 /* ---- recurrent mixers ---- */
 
-static int no_kernel(const char *operation)
-{
-    return zinf_fail(
-        -ENOTSUP, "%s: layers with a recurrent mixer have no kernels for GPUs; take --device cpu",
-        operation);
-}
+ONE_KERNEL(convolution_forward, zinf_convolution, check_convolution(args, "convolution_forward"),
+           !args->batch, launch_convolution(q->stream, args, false));
+ONE_KERNEL(convolution_backward, zinf_convolution, check_convolution(args, "convolution_backward"),
+           !args->batch, launch_convolution(q->stream, args, true));
 
-int cuda_convolution_forward(struct zinf_queue *q, const struct zinf_convolution *args)
+static int scan(struct zinf_queue *q, const struct zinf_scan *args, const char *operation)
 {
-    (void)q;
-    int code = check_convolution(args, "convolution_forward");
-    return code ? code : no_kernel("convolution_forward");
-}
-
-int cuda_convolution_backward(struct zinf_queue *q, const struct zinf_convolution *args)
-{
-    (void)q;
-    int code = check_convolution(args, "convolution_backward");
-    return code ? code : no_kernel("convolution_backward");
+    int code = check_scan(args, operation);
+    if (!code)
+        code = check_workspace(q->workspace_bytes, scan_workspace_bytes(args), operation);
+    if (code || !args->batch)
+        return code;
+    queue_enter(q, operation);
+    return queue_leave(q, launch_scan(q->stream, q->workspace, args));
 }
 
 int cuda_scan_forward(struct zinf_queue *q, const struct zinf_scan *args)
 {
-    (void)q;
-    int code = check_scan(args, "scan_forward");
-    return code ? code : no_kernel("scan_forward");
+    return scan(q, args, "scan_forward");
 }
 
 int cuda_scan_backward(struct zinf_queue *q, const struct zinf_scan *args)
 {
-    (void)q;
-    int code = check_scan(args, "scan_backward");
-    return code ? code : no_kernel("scan_backward");
+    return scan(q, args, "scan_backward");
 }
 
 /* ---- loss ---- */
