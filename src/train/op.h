@@ -51,9 +51,12 @@ enum op_cost {
  *   GIVE, TAKE, TRADE     NET: with the rank that has the stages before (visit 0) or the next ones
  *                         (1), along PIPE: at[0] of the value arg goes there, at[1] comes: a value
  *                         from before, its gradient from behind
- *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
- *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
- *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
+ *   SHARE                 NET: of a unit that ranks along PIPE have in common, in their order:
+ * round `visit` is from that number to the next one, the last to all others: at[0] what this rank
+ * gives, at[1] what it takes UNITE                 NET: units of the stage's sweep that any rank
+ * has chosen are chosen FLIP                  HOST: the unit's other generation becomes current; it
+ * is pending no more COMMIT, MEET          HOST, NET: the step before this one becomes durable
+ * here; on all ranks
  */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
@@ -80,6 +83,7 @@ enum op_cost {
     ROW(OP_GIVE, "give", run_border, COST_GATHER)                                                  \
     ROW(OP_TAKE, "take", run_border, COST_GATHER)                                                  \
     ROW(OP_TRADE, "trade", run_border, COST_GATHER)                                                \
+    ROW(OP_SHARE, "share", run_share, COST_GATHER)                                                 \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \

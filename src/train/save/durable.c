@@ -69,6 +69,9 @@ static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
         const uint64_t group[] = {sum, l->groups[g].unit, l->groups[g].first, l->groups[g].n};
         sum = XXH3_64bits(group, sizeof group);
     }
+    const struct zinf_axis *pipe = pipe_axis(&t->setup);
+    if (pipe->world > 1)
+        sum = XXH3_64bits_withSeed(&pipe->rank, 2 * sizeof pipe->rank, sum);
     const struct zinf_shards *shards = &t->setup.graph->shards;
     if (shards->of) /* rows of a tensor are in their order */
         sum = XXH3_64bits_withSeed(shards, sizeof *shards, sum);
