@@ -61,6 +61,11 @@ struct float8_matrix {
     float *largest; /* [FLOAT8_PARTS + 1]; the last becomes the scale of a code */
 };
 cudaError_t launch_float8(cudaStream_t stream, const struct float8_matrix *matrix);
+/* ---- convolution.cu, scan.cu ---- */
+cudaError_t launch_convolution(cudaStream_t stream, const struct zinf_convolution *args,
+                               bool backward);
+/* args->backward or forward. */
+cudaError_t launch_scan(cudaStream_t stream, void *workspace, const struct zinf_scan *args);
 /* ---- columns.cu ---- */
 cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, const void *x,
                               enum zinf_dtype dtype, int64_t rows, int64_t cols);
@@ -88,6 +93,7 @@ cudaError_t launch_softcap(cudaStream_t stream, float *x, float cap, uint64_t n)
 /* ---- heads.cu, sinks.cu, squared_error.cu ---- */
 
 cudaError_t launch_copy_heads(cudaStream_t stream, const struct zinf_heads *args);
+cudaError_t launch_attention_merge(cudaStream_t stream, const struct zinf_attention_merge *args);
 cudaError_t launch_sinks(cudaStream_t stream, const struct zinf_sinks *args, bool backward);
 
 cudaError_t launch_squared_error(cudaStream_t stream, const struct zinf_squared_error *args);

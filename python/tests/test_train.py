@@ -61,6 +61,37 @@ class Training(Case):
         self.assertIn("steps 1 to 2 of 2", repr(run))
         self.assertIn("<svg", run._repr_html_())
 
+    def test_sets_by_weight_and_by_name(self):
+        files = {}
+        for name, n in (("a", 30), ("b", 9)):
+            files[name] = self.path(f"{name}.txt")
+            with open(files[name], "w", encoding="utf-8") as file:
+                file.write(f"text of {name} that goes on. " * n)
+        options = {**SMALL, "steps": 4, "eval_every": 2}
+        heard = []
+        run = zinf.train(
+            MODEL,
+            {files["a"]: 3, files["b"]: 1},
+            output=self.path("python"),
+            eval_data=files,
+            callbacks=[type("L", (), {"on_evaluation": lambda _, step, m: heard.append((step, m.set))})()],
+            **options,
+        )
+        sets = [word for name, path in files.items() for word in ("--eval-data", f"{name}={path}")]
+        command(
+            "train", "--model", MODEL, "--data", f"{files['a']}:3", f"{files['b']}:1", *sets,
+            "--output", self.path("c"), *flags(options),
+        )  # fmt: skip
+        found, wanted = sums(os.path.join(run.output, "model")), sums(os.path.join(self.path("c"), "model"))
+        self.assertEqual(found["model.safetensors"], wanted["model.safetensors"])
+        self.assertEqual(heard, [(2, "a"), (2, "b"), (4, "a"), (4, "b")])
+        self.assertEqual(set(run.evaluations[4]), {"a", "b"})
+        last = zinf.evaluate(os.path.join(run.output, "model"), files, seq_len=32, device="host")
+        self.assertEqual(set(last), {"a", "b"})
+        for name in files:
+            self.assertAlmostEqual(last[name].loss, run.evaluations[4][name].loss, delta=1e-5)
+        self.assertIn("; a ", repr(run))
+
     def test_a_callback_that_fails_ends_the_training_saved(self):
         def fails(step):
             if step.step == 2:

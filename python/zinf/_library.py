@@ -151,6 +151,8 @@ class MeasureStruct(Sized):
         ("kl", c_double),
         ("n_scores", c_uint32),
         ("scores", Figure * 8),
+        ("set", c_char_p),
+        ("next", c_void_p),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass, field
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 
 class Step(NamedTuple):
@@ -37,14 +37,16 @@ class Measure:
     rejected: Optional[float] = None
     accuracy: Optional[float] = None
     kl: Optional[float] = None
+    set: Optional[str] = None  # the name of the evaluation set, where it has one
 
     @classmethod
     def of(cls, s) -> Measure:
         scores = {s.scores[i].name.decode(): s.scores[i].value for i in range(s.n_scores)}
-        if not s.pairs:
-            return cls(s.loss, s.tokens, scores)
-        kl = None if math.isnan(s.kl) else s.kl
-        return cls(s.loss, s.tokens, scores, s.pairs, s.chosen, s.rejected, s.accuracy, kl)
+        found = cls(s.loss, s.tokens, scores, set=s.set.decode() if s.set else None)
+        if s.pairs:
+            found.pairs, found.chosen, found.rejected = s.pairs, s.chosen, s.rejected
+            found.accuracy, found.kl = s.accuracy, None if math.isnan(s.kl) else s.kl
+        return found
 
     @property
     def perplexity(self) -> float:
@@ -160,7 +162,8 @@ class Run:
 
     output: str
     steps: List[Step] = field(default_factory=list)
-    evaluations: Dict[int, Measure] = field(default_factory=dict)
+    # By step; of named sets each step has a dict of them by name.
+    evaluations: Dict[int, Union[Measure, Dict[str, Measure]]] = field(default_factory=dict)
     checkpoints: Dict[int, str] = field(default_factory=dict)
 
     @property
@@ -186,7 +189,9 @@ class Run:
         if seconds > 0:
             text += f", {tokens / seconds:.4g} tokens/s"
         if self.evaluations:
-            text += f"; evaluation {list(self.evaluations.values())[-1].loss:.4f}"
+            last = list(self.evaluations.values())[-1]
+            sets = last if isinstance(last, dict) else {"evaluation": last}
+            text += "".join(f"; {name} {measure.loss:.4f}" for name, measure in sets.items())
         return text + ")"
 
     def _repr_html_(self) -> str:

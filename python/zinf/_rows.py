@@ -24,11 +24,28 @@ def _is_text_of_row(item: Any) -> bool:
     return isinstance(item, str) and not os.path.exists(item) and " " in item and "*" not in item
 
 
+def _words_of(name: str, value: Any) -> List[str]:
+    """What the command calls files with a weight, or of a named set."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return [f"{name}:{value!r}"]
+    paths = value if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        raise OptionError(f"data {name!r} is {type(value).__name__}: give a weight, or files")
+    return [f"{name}={os.fspath(path)}" for path in paths]
+
+
 def files_or_rows(data: Any) -> Tuple[Optional[List[str]], Optional[Iterable]]:
     """Paths and patterns, or else rows. A list of strings holds paths, unless one has a blank and
-    is no file: then they are texts."""
+    is no file: then they are texts. A dict has weights by path, or paths by name.
+
+    >>> files_or_rows({"a.txt": 3, "b.txt": 1}), files_or_rows({"one": "a.txt", "two": ["b", "c"]})
+    ((['a.txt:3', 'b.txt:1'], None), (['one=a.txt', 'two=b', 'two=c'], None))
+    """
     if data is None:
         return None, None
+    if isinstance(data, dict) and data and all(isinstance(k, (str, os.PathLike)) for k in data):
+        words = [word for name, value in data.items() for word in _words_of(os.fspath(name), value)]
+        return words, None
     if isinstance(data, (str, os.PathLike)):
         return [os.fspath(data)], None
     if isinstance(data, (list, tuple)) and data and all(isinstance(d, (str, os.PathLike)) for d in data):

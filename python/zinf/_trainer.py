@@ -90,7 +90,11 @@ class _Watch:
 
     def _evaluated(self, _arg, step: int, found) -> None:
         with self._kept():
-            self.run.evaluations[step] = measure = Measure.of(found.contents)
+            measure = Measure.of(found.contents)
+            if measure.set is None:
+                self.run.evaluations[step] = measure
+            else:
+                self.run.evaluations.setdefault(step, {})[measure.set] = measure
             self._tell("on_evaluation", step, measure)
 
     def _saved(self, _arg, step: int, folder: bytes) -> None:
@@ -142,7 +146,8 @@ class Trainer:
     continues texts, plans and saves. Nothing is opened before the first call that needs it.
 
     data and eval_data are files (as of the command, a pattern too), or any iterable of dicts, a
-    row each; of a list of texts each is a row. config is the path of a configuration of DeepSpeed's
+    row each; of a list of texts each is a row. data={"a.txt": 3, "b.txt": 1} mixes files by weight;
+    eval_data={"a": "a.txt", "b": "b.txt"} are several sets, each evaluated by itself. config is the path of a configuration of DeepSpeed's
     kind, or a dict of one. lora=16 or lora={"r": 16, "lora_alpha": 32} trains adapters. Callbacks
     are called with each `Step`, or have any of on_step(step), on_evaluation(step, measure) and
     on_checkpoint(step, folder).
@@ -320,14 +325,18 @@ class Trainer:
 
     # ---- what a model can ----
 
-    def evaluate(self) -> Measure:
+    def evaluate(self) -> Union[Measure, Dict[str, Measure]]:
         """The loss, and option metric's scores, over eval_data, or else over data, of the weights
-        after the steps made so far."""
+        after the steps made so far. Of named sets: each by its name."""
         found = z.MeasureStruct()
         with self._use() as handle:
             self._give_rows(handle, True)
             z.check(z.lib.zinf_session_evaluate(handle, byref(found)))
-        return Measure.of(found)
+            sets = [Measure.of(found)]
+            while found.next:
+                found = z.MeasureStruct.from_address(found.next)
+                sets.append(Measure.of(found))
+        return sets[0] if sets[0].set is None else {measure.set: measure for measure in sets}
 
     def generate(
         self,

@@ -207,7 +207,7 @@ int zinf_session_gradients(struct zinf_session *s, const char *file, double *los
     if (!code)
         code = session_ready(s, JOB_GRADIENTS);
     if (!code && !s->data)
-        code = session_data(s, &s->job.data, NULL, false, &s->data);
+        code = session_data(s, NULL, false);
     if (!code)
         code = zinf_apart_check("--output", file, ZINF_WRITTEN_FILE, &s->origins);
     if (code)
@@ -232,6 +232,8 @@ int zinf_session_plan(struct zinf_session *s, struct zinf_plan *out)
     struct speed_sources sources;
     int code = session_ready(s, JOB_LOOKS);
     if (code)
+        return code;
+    if ((code = job_micro_settle(s)))
         return code;
     struct zinf_estimate_options options = {.trainer =
                                                 session_trainer_options(s, ZINF_TRAINER_TRAIN)};

@@ -107,6 +107,10 @@ struct zinf_measure {
     double chosen, rejected, accuracy, kl;
     uint32_t n_scores;
     struct zinf_figure scores[8]; /* of option metric */
+    const char *set; /* the name of the evaluation set (NAME=FILE), borrowed from the session; NULL:
+                      * it has none */
+    const struct zinf_measure *next; /* of zinf_session_evaluate: of the set after it, valid until
+                                      * the session's next call; NULL: this is the last */
 };
 /* Any may be NULL. Called in the caller's thread; zinf_session_cancel may be called in them. */
 struct zinf_events {

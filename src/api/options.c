@@ -240,7 +240,7 @@ int option_read(const struct option *option, const struct option_group *group, c
         code = read_word(option, said, text, out);
         break;
     case OPTION_INTEGER:
-        code = read_integer(option, said, text, out);
+        code = word_of(option, text, strlen(text)) ? 0 : read_integer(option, said, text, out);
         break;
     case OPTION_NUMBER:
         code = read_number(option, said, text, out);

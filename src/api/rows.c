@@ -18,6 +18,7 @@
 
 const char *const job_device_words[] = {"auto", "host", "cuda", NULL};
 static const char *const losses[] = {"dpo", "ipo", "orpo", "simpo", "kto", NULL};
+static const char *const automatic[] = {"auto", NULL};
 static const char *const cuts[] = {"end", "beginning", "drop", NULL}; /* enum zinf_cut */
 
 static const char *format_word(size_t i)
@@ -80,10 +81,16 @@ const struct option job_seats[] = {
     END
 };
 
+const struct option job_pipeline[] = {
+    OPTION("--pipeline-parallel", INTEGER, SETS("zinf.mesh.pipe"), "N",
+     "ranks that have layers one after the other", .min = 1, .max = 1024, .otherwise = "1"),
+    END
+};
+
 const struct option job_rows[] = {
     OPTION("--data", TEXTS, AT(data), "FILE...",
      "text, .jsonl, .json, .csv, .tsv, also as .gz or .zst, tokens (.bin, .npy), a quoted pattern, "
-     "or - for standard input", .aliases = "train_file train_files dataset_path"),
+     "or - for standard input; of a training, FILE:WEIGHT mixes by weight", .aliases = "train_file train_files dataset_path"),
     OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
      .otherwise = "text", .aliases = "dataset_text_field text_field"),
     OPTION("--format", TEXT, AT(format), "NAME",
@@ -108,8 +115,14 @@ const struct option job_step[] = {
     OPTION("--steps", INTEGER, AT(steps), "N", "optimizer steps", .min = 0, .max = 1e12,
      .otherwise = "one pass over the data", .aliases = "max_steps"),
     OPTION("--micro-batch", INTEGER, SETS("train_micro_batch_size_per_gpu"), "N",
-     "sequences computed at once", .min = 1, .max = 1 << 20,
+     "sequences computed at once; auto: the most of --global-batch that fit", .min = 1,
+     .max = 1 << 20, .words = automatic, .open = true,
      .aliases = "per_device_train_batch_size train_micro_batch_size_per_gpu micro_batch_size"),
+    OPTION("--global-batch", INTEGER, SETS("train_batch_size"), "N",
+     "sequences in a step, of all ranks together", .min = 1, .max = 1 << 30,
+     .otherwise = "as --micro-batch and --accumulate say",
+     .aliases = "train_batch_size global_batch_size",
+     .manual = "Number of sequences in a step, of all ranks and micro-batches together (train_batch_size).\nWithout it the number follows from\n.Fl Fl micro-batch ,\n.Fl Fl accumulate\nand the number of ranks."),
     OPTION("--sequence-chunk", INTEGER, SETS("zinf.sequence_chunk"), "N",
      "tokens of a sequence computed at once; 0: all", .max = 1 << 24, .otherwise = "0"),
     OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
@@ -147,6 +160,9 @@ const struct option job_step[] = {
      .aliases = "label_smoothing_factor"),
     OPTION("--z-loss", NUMBER, SETS("zinf.z_loss"), "X",
      "add X times the squared log-sum-exp of the logits to the loss", .max = 1e6),
+    OPTION("--embedding-scale", NUMBER, SETS("zinf.embedding_scale"), "X",
+     "what cosines are multiplied by in the loss of embeddings", .min = 0.001, .max = 1e6,
+     .otherwise = "20"),
     OPTION("--neftune-alpha", NUMBER, SETS("zinf.neftune_alpha"), "X",
      "noise on embedded tokens during training, such as 5", .max = 1e6,
      .aliases = "neftune_noise_alpha"),
@@ -191,8 +207,8 @@ const struct option job_template[] = {
 
 const struct option job_task[] = {
     OPTION("--task", TEXT, AT(task.name), "NAME",
-     "causal-lm, preference, reward, seq2seq, classification, regression or, of zinf eval, "
-     "multiple-choice (default: what the model is); of the last four:", .word = task_word),
+     "causal-lm, masked-lm, embedding, preference, reward, seq2seq, classification, regression or, "
+     "of zinf eval, multiple-choice (default: what the model is); of the last four:", .word = task_word),
     OPTION("--source-column", TEXT, AT(task.source_column), "NAME",
      "field or column of sources, or of texts; a,b: a pair of texts",
      .otherwise = "source; text"),
@@ -202,10 +218,45 @@ const struct option job_task[] = {
      .otherwise = "label"),
     OPTION("--prefix", TEXT, AT(task.prefix), "TEXT",
      "put before every source, such as 'summarize: '", .aliases = "source_prefix"),
+    OPTION("--mlm-probability", NUMBER, AT(task.mask_probability), "P",
+     "of --task masked-lm: the share of tokens that are masked", .min = 0.001, .max = 1,
+     .otherwise = "0.15",
+     .manual = "Of\n.Fl Fl task Cm masked-lm :\nthe probability of each token to be masked."),
     OPTION("--length-percentile", NUMBER, AT(task.length_percentile), "P",
      "make room for P percent of the samples, and cut longer ones", .min = 0.001, .max = 100,
      .otherwise = "100",
      .manual = "Without\n.Fl Fl seq-len\nor\n.Fl Fl source-len ,\nlengths of texts, sources and targets are those that at least\n.Ar P\npercent of the rows do not exceed, rounded up to a multiple of 8.\nLonger ones are cut as\n.Fl Fl truncate\nsays.\nThe default is 100: as long as the longest."),
+    END
+};
+
+static const char *const poolings[] = {"folder", "mean", "cls", "last", NULL};
+const struct option job_embedding[] = {
+    OPTION("--pooling", WORD, AT(embedding.pooling), "NAME",
+     "what an embedding is: the mean of a text's rows, the first or the last; folder: as the "
+     "model's says, or the mean", .words = poolings, .usual = "folder"),
+    OPTION("--normalize", FLAG, AT(embedding.normalize), NULL, "embeddings have length 1"),
+    OPTION("--no-normalize", FLAG, AT(embedding.plain), NULL,
+     "embeddings are as they are (default: as the folder says)"),
+    END
+};
+
+const struct option job_prompt_name[] = {
+    OPTION("--prompt-name", TEXT, AT(embedding.prompt_name), "NAME",
+     "a prompt of the folder's that is put before each text"),
+    END
+};
+
+/* Of what there is for all data, what a command needs that takes texts alone. */
+const struct option job_plain_texts[] = {
+    OPTION("--data", TEXTS, AT(data), "FILE...",
+     "lines of text, .jsonl, .json, .csv or .tsv, also as .gz or .zst, or a quoted pattern"),
+    OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
+     .otherwise = "text"),
+    OPTION("--prefix", TEXT, AT(task.prefix), "TEXT", "put before each text, such as 'query: '"),
+    OPTION("--truncate", WORD, AT(truncate), "SIDE",
+     "cut texts that are too long at the end or the beginning, or drop them", .words = cuts),
+    OPTION("--skip-bad-rows", FLAG, AT(skip_bad_rows), NULL,
+     "leave out broken rows and report their number"),
     END
 };
 
@@ -274,7 +325,7 @@ const struct option job_begin[] = {
 };
 
 const struct option job_eval[] = {
-    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations",
+    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations; NAME=FILE: of a set of that name",
      .aliases = "validation_file eval_file"),
     END
 };
@@ -386,7 +437,7 @@ const struct option job_epochs[] = {
 
 const struct option_group job_groups[] = {
     {.rows = job_model},   {.rows = job_begin},
-    {.rows = job_rows},    {.rows = job_task},
+    {.rows = job_rows},    {.rows = job_task}, {.rows = job_embedding}, {.rows = job_prompt_name},
     {.rows = job_head},    {.rows = job_eval},
     {.rows = job_seq},     {.rows = job_source},
     {.rows = job_shuffle}, {.rows = job_group},
@@ -395,6 +446,7 @@ const struct option_group job_groups[] = {
     {.rows = job_epochs},  {.rows = job_step},
     {.rows = job_pairs},   {.rows = job_dtype},
     {.rows = job_device},  {.rows = job_seats},
+    {.rows = job_pipeline},
     {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = generate_beams, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = job_chat},    {.rows = job_texts},

@@ -121,12 +121,21 @@ static int prepare_scores(struct zinf_session *s)
     return 0;
 }
 
-static int prepare_texts(struct zinf_session *s, const struct zinf_dataset *data)
+/* All of its parts have samples. */
+static bool is_of_samples(struct zinf_dataset *data)
+{
+    bool all = data != NULL;
+    for (uint32_t i = 0; all && i < zinf_dataset_n_parts(data); i++)
+        all = zinf_dataset_samples(zinf_dataset_part(data, i));
+    return all;
+}
+
+static int prepare_texts(struct zinf_session *s, struct zinf_dataset *data)
 {
     const struct zinf_job_texts *t = &s->job.texts;
     if (!s->scores.n)
         return t->predictions ? fail_no_metric() : 0;
-    if (!data || !zinf_dataset_samples(data))
+    if (!is_of_samples(data))
         return zinf_fail(-EINVAL,
                          "--metric %s compares what the model answers with what stands in the "
                          "data: give rows with prompt and completion, not plain text",
@@ -149,12 +158,16 @@ static int prepare_texts(struct zinf_session *s, const struct zinf_dataset *data
     return 0;
 }
 
-int job_scores_prepare(struct zinf_session *s, const struct zinf_dataset *data)
+int job_scores_prepare(struct zinf_session *s, struct zinf_dataset *data)
 {
     struct zinf_run_scores *run = &s->scores;
     const struct zinf_job_texts *t = &s->job.texts;
     int code = read_metrics(t, run);
-    if (code)
+    if (!code && run->n && !job_makes_texts(s->task) && !job_is_labelled(s->task) &&
+        s->task != ZINF_TASK_REWARD)
+        code =
+            zinf_fail(-EINVAL, "--metric: --task %s has its loss alone", zinf_task_name(s->task));
+    if (code || s->task == ZINF_TASK_MASKED || s->task == ZINF_TASK_EMBEDDING)
         return code;
     if (s->task == ZINF_TASK_REWARD)
         return prepare_scores(s);
@@ -173,9 +186,10 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* What must be remembered of each text. */
-static struct zinf_decode_shape shape_of(const struct zinf_session *s)
+static struct zinf_decode_shape shape_of(const struct zinf_session *s,
+                                         const struct zinf_dataset *data)
 {
-    const struct zinf_samples_facts *facts = zinf_samples_facts(zinf_dataset_samples(s->eval_data));
+    const struct zinf_samples_facts *facts = zinf_samples_facts(zinf_dataset_samples(data));
     const bool pairs = s->task == ZINF_TASK_SEQ2SEQ;
     int64_t context = zinf_model_facts(s->model)->context;
     int64_t beams = s->scores.options.generate.beams.n, longest = pairs ? 1 : facts->longest;
@@ -192,7 +206,7 @@ static struct zinf_decode_shape shape_of(const struct zinf_session *s)
 
 /* One that remembers keys and values; *trainer stays where there can be none. */
 static int continue_texts(const struct zinf_session *s, const struct zinf_trainer_options *like,
-                          struct zinf_trainer **trainer)
+                          const struct zinf_dataset *data, struct zinf_trainer **trainer)
 {
     struct zinf_trainer *other = NULL;
     struct zinf_trainer_options options = {
@@ -201,7 +215,7 @@ static int continue_texts(const struct zinf_session *s, const struct zinf_traine
         .adapter = like->adapter,
         .config = like->config,
         .device = like->device,
-        .decode = shape_of(s),
+        .decode = shape_of(s, data),
         .net = like->net,
         .gpu = like->gpu,
     };
@@ -283,8 +297,8 @@ static int write_score(void *arg, uint64_t sample, const float *logits, int64_t 
     return 0;
 }
 
-static int score(const struct zinf_session *s, struct zinf_trainer *trainer, bool writes,
-                 struct zinf_scoreboard *board)
+static int score(const struct zinf_session *s, struct zinf_trainer *trainer,
+                 struct zinf_dataset *data, bool writes, struct zinf_scoreboard *board)
 {
     struct prediction_file file = {.session = s};
     struct zinf_run_scores run = s->scores;
@@ -300,25 +314,26 @@ static int score(const struct zinf_session *s, struct zinf_trainer *trainer, boo
         run.labelled = s->task == ZINF_TASK_REWARD ? write_score : write_label;
         run.options.arg = run.arg = &file;
     }
-    int code = zinf_score(trainer, &run, s->eval_data, board);
+    int code = zinf_score(trainer, &run, data, board);
     if (file.out && fclose(file.out) && !code)
         code = zinf_fail(-EIO, "--predictions %s cannot be written: is the disk full?", path);
     return code;
 }
 
 int job_scores_measure(struct zinf_session *s, const struct zinf_trainer_options *options,
-                       struct zinf_trainer **trainer, struct zinf_measure *result)
+                       struct zinf_dataset *data, struct zinf_trainer **trainer,
+                       struct zinf_measure *result)
 {
     const struct zinf_run_scores *run = &s->scores;
     const bool makes = run->of == ZINF_SCORED_TEXTS && options->mode == ZINF_TRAINER_FORWARD;
     struct zinf_scoreboard *board = NULL;
     if (!run->n && !s->job.texts.predictions)
         return 0;
-    int code = makes ? continue_texts(s, options, trainer) : 0;
+    int code = makes ? continue_texts(s, options, data, trainer) : 0;
     if (!code)
         code = zinf_scoreboard_create(&board, run->of, run->stem);
     if (!code)
-        code = score(s, *trainer, job_ranks_is_first(options->net), board);
+        code = score(s, *trainer, data, job_ranks_is_first(options->net), board);
     for (int i = 0; !code && i < run->n; i++) {
         result->scores[i].name = zinf_metric_facts(run->metrics[i])->name;
         code = zinf_scoreboard_value(board, run->metrics[i], &result->scores[i].value);

@@ -116,6 +116,7 @@ struct zinf_config_context session_context(const struct zinf_session *s)
     context.lenient = c->lenient;
     context.no_training = !trains;
     context.no_steps = s->use == JOB_EVALUATES;
+    context.finds_micro_batch = trains || s->use == JOB_LOOKS;
     return context;
 }
 
@@ -228,6 +229,9 @@ struct zinf_trainer_options session_trainer_options(const struct zinf_session *s
         .pairs = job_has_pairs(s->task),
         .references = trains && job_gives_references(s),
         .classes = s->asks_classes ? &s->classes : NULL,
+        .head = s->head,
+        .pooling = s->embedding.pooling,
+        .together = s->together,
         .new_head = c->task.new_head,
         .class_weights = s->class_weights,
         .device = s->device,
@@ -272,7 +276,8 @@ struct zinf_measure session_measure_of(const struct zinf_evaluation *found)
                                  .chosen = r->chosen,
                                  .rejected = r->rejected,
                                  .accuracy = r->accuracy,
-                                 .kl = r->has_kl ? r->kl : NAN};
+                                 .kl = r->has_kl ? r->kl : NAN,
+                                 .set = found->set};
 }
 
 void session_drop_trainers(struct zinf_session *s)
@@ -289,8 +294,9 @@ void session_end(struct zinf_session *s)
     zinf_dataset_close(s->data);
     zinf_dataset_close(s->eval_data);
     job_choices_close(s);
-    for (int i = 0; i < s->n_globs; i++)
-        globfree(&s->globs[i]);
+    free(s->measures);
+    job_sets_free(&s->data_sets);
+    job_sets_free(&s->eval_sets);
     zinf_config_destroy(s->config);
     free(s->config_text);
     zinf_tokenizer_close(s->tokenizer);
@@ -306,6 +312,7 @@ void session_end(struct zinf_session *s)
     if (s->asked.is_kept) { /* another training finds its own again */
         s->job.model = s->asked.model;
         s->job.steps = s->asked.steps;
+        s->job.settings = s->asked.settings;
     }
     const size_t kept = offsetof(struct zinf_session, model);
     memset((char *)s + kept, 0, sizeof *s - kept);

@@ -17,6 +17,7 @@
 #include "text/samples/choices.h"
 #include "text/samples/task.h"
 #include "text/text.h"
+#include "train/estimate.h"
 #include "train/score.h"
 #include "train/train.h"
 
@@ -26,6 +27,7 @@
 struct zinf_job_task {
     const char *name, *source_column, *target_column, *label_column, *prefix;
     const char *class_weights; /* "balanced", or a number each */
+    double mask_probability;   /* of each token; 0: as usual */
     double length_percentile;  /* what windows are as long as, where no length is given; 0: all */
     bool new_head;             /* instead of the folder's */
     bool fresh;                /* all weights are */
@@ -46,11 +48,18 @@ struct zinf_job_choices {
     const char *few_shot;
     int64_t shots; /* 0: as usual */
 };
+/* How embeddings are made. */
+struct zinf_job_embedding {
+    int pooling; /* as the folder says, then enum zinf_pooling */
+    const char *prompt_name;
+    bool normalize, plain; /* to length 1, or not; neither: as the folder says */
+};
 /* Options fill it (rows.h); those that are keys of the configuration stand in settings. */
 struct zinf_job {
     struct zinf_job_task task;
     struct zinf_job_texts texts;
     struct zinf_job_choices choices;
+    struct zinf_job_embedding embedding;
     const char *model, *adapter, *config, *text_column, *format, *chat_template;
     struct zinf_words data;
     struct zinf_config_settings settings;
@@ -73,6 +82,13 @@ struct zinf_job {
     bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
 };
 
+/* How a model's folder and options make embeddings (embedding.c). */
+struct job_embedding {
+    enum zinf_pooling pooling;
+    bool normalizes, has_modules;
+    int64_t most_tokens; /* of a text; 0: as the model takes */
+    char columns[256];   /* of its data, with commas */
+};
 /* What a session is used for. A configuration says more to a training than to what only computes.
  */
 enum job_use {
@@ -86,6 +102,17 @@ enum job_use {
 struct job_seats {
     int gpus[JOB_MOST_GPUS];
     int n_gpus; /* that are named; 0: none is */
+};
+/* A data set as options name it. */
+struct job_set {
+    char name[ZINF_MOST_SET_NAME]; /* "": none */
+    double weight;                 /* 0: none */
+    glob_t files;
+    bool has_files; /* files was begun */
+};
+struct job_sets {
+    struct job_set *of; /* [n], on the heap */
+    int n;
 };
 struct zinf_session {
     struct zinf_job job;
@@ -107,6 +134,7 @@ struct zinf_session {
     struct zinf_tokenizer *tokenizer;
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
+    struct zinf_measure *measures; /* of the last evaluation, one of each set; or NULL */
     struct zinf_trainer *trainer, *generator;
     char *config_text; /* its file, read once: a training begins by what stood there then */
     size_t config_bytes;
@@ -123,16 +151,22 @@ struct zinf_session {
         bool is_kept;
         const char *model;
         int64_t steps;
+        struct zinf_config_settings settings;
     } asked;
-    glob_t globs[2]; /* of options data and eval-data */
-    int n_globs;
+    struct job_sets data_sets, eval_sets; /* of options data and eval-data */
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     enum zinf_task task;
+    enum zinf_model_head head;    /* that the model is given instead of its own */
     bool reads_source;            /* the model has an encoder for it, whatever the task */
     int64_t source_len;           /* then, once data is open */
     struct zinf_choices *choices; /* of CHOICE */
     double *choice_logs; /* [choices->n_choices]: once they are measured, of the first rank */
+    /* Of EMBEDDING; together: texts of a row, once data is open, and embeds: they are to be
+     * embedded, each a row. */
+    struct job_embedding embedding;
+    int64_t together;
+    bool embeds, knows_lengths;
     /* Of CLASSIFICATION and REGRESSION, once data is open. */
     bool knows_classes, asks_classes; /* the second: the model gets `classes` instead of its own */
     struct zinf_labels labels;
@@ -180,10 +214,24 @@ void session_end(struct zinf_session *s);
 
 /* ---- data.c ---- */
 
-/* Patterns among files are expanded, "-" is standard input. cache_folder NULL: private. Checks ids
+/* Opens the data of option data, and of option eval-data, of which each named set is a part.
+ * Patterns among files are expanded, "-" is standard input. cache_folder NULL: private. Checks ids
  * against the model's vocabulary. */
-int session_data(struct zinf_session *s, const struct zinf_words *files, const char *cache_folder,
-                 bool shuffle, struct zinf_dataset **out);
+int session_data(struct zinf_session *s, const char *cache_folder, bool shuffle);
+/* files: those options' or, of who only evaluates, of option data. */
+int session_eval_data(struct zinf_session *s, const struct zinf_words *files,
+                      const char *cache_folder);
+
+/* ---- sets.c ---- */
+
+enum job_sets_by {
+    JOB_SETS_BY_WEIGHT, /* FILE:WEIGHT */
+    JOB_SETS_BY_NAME,   /* NAME=FILE */
+};
+/* -EINVAL: a weight is none, or only some files have one. Free out in any case. */
+int job_sets_read(const char *option, const struct zinf_words *words, enum job_sets_by by,
+                  struct job_sets *out);
+void job_sets_free(struct job_sets *sets);
 
 /* ---- samples.c ---- */
 
@@ -227,14 +275,20 @@ static inline bool job_gives_references(const struct zinf_session *s)
            strcmp(loss, "orpo") && strcmp(loss, "simpo");
 }
 /* Windows that so many rows are: a batch is counted in rows, of which a pair is one. */
-static inline int64_t job_windows(enum zinf_task task, int64_t rows)
+static inline int64_t job_windows(const struct zinf_session *s, int64_t rows)
 {
-    return job_has_pairs(task) ? 2 * rows : rows;
+    return job_has_pairs(s->task) ? 2 * rows : s->together > 1 ? s->together * rows : rows;
 }
 /* Whether a loss is one of samples or pairs, and not of tokens. */
 static inline bool job_is_of_samples(enum zinf_task task)
 {
-    return job_is_labelled(task) || job_has_pairs(task);
+    return job_is_labelled(task) || job_has_pairs(task) || task == ZINF_TASK_EMBEDDING;
+}
+/* Whether a model that is trained for it goes on with texts. */
+static inline bool job_makes_texts(enum zinf_task task)
+{
+    return !job_is_labelled(task) && task != ZINF_TASK_REWARD && task != ZINF_TASK_MASKED &&
+           task != ZINF_TASK_EMBEDDING;
 }
 /* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
 int job_task_need_tokenizer(const struct zinf_session *s);
@@ -244,6 +298,9 @@ bool job_task_has_bytes(const struct zinf_session *s); /* as vocabulary: the 256
 int job_task_need_texts(const struct zinf_session *s);
 /* A token of config.json by its key; -EINVAL: it has none. */
 int job_task_token(const struct zinf_session *s, const char *key, int32_t *out);
+
+/* What the job says of rows of framed texts, for an encoder. */
+void job_task_rows(const struct zinf_session *s, struct zinf_samples_options *o);
 
 /* ---- fit.c: samples of sources, targets and texts with labels ---- */
 
@@ -267,6 +324,28 @@ int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *
                      struct zinf_dataset **out);
 /* Of answers that get a score: the head for it, once a session. */
 int job_classes_settle_scores(struct zinf_session *s);
+
+/* ---- masked.c: texts of which tokens are masked ---- */
+
+/* The options of a stream of them, which borrow masking for the call that opens it. */
+int job_masked_stream(struct zinf_session *s, struct zinf_dataset_options *options,
+                      struct zinf_masking *masking);
+/* As job_task_open, of rows. */
+int job_masked_rows(struct zinf_session *s, const struct zinf_samples_options *given,
+                    struct zinf_dataset **out);
+
+/* ---- embed.c ---- */
+
+/* Embeddings of all rows of option data: n of cols numbers. begin is called once before row, which
+ * gets each in the order of the files; both may end it with < 0. */
+struct job_embeddings {
+    uint64_t n;
+    int64_t cols;
+    int (*begin)(void *arg, uint64_t n, int64_t cols);
+    int (*row)(void *arg, uint64_t index, const float *embedding, int64_t cols);
+    void *arg;
+};
+int job_embed(struct zinf_session *s, struct job_embeddings *out);
 
 /* ---- seats.c: with whom this process works, and on how many devices ---- */
 
@@ -292,6 +371,15 @@ const int *job_seats_gpus(const struct zinf_session *s);
 /* What options rule out together. -EINVAL, a wrong use. */
 int job_train_check(const struct zinf_job *c);
 
+/* ---- micro.c ---- */
+
+/* Where the configuration leaves the micro batch to the plan: the largest that fits, or the one
+ * that a run had that is gone on from. Sets it in the configuration, and for any that is read
+ * later. All ranks call it. */
+int job_micro_find(struct zinf_session *s, struct zinf_estimate_options *options);
+/* Of a training of this session. */
+int job_micro_settle(struct zinf_session *s);
+
 /* ---- prompts.c ---- */
 
 /* Once data are open: option sample-prompts as tokens, into session->prompts. */
@@ -306,12 +394,13 @@ const struct zinf_run_prompts *job_prompts_of(const struct zinf_session *s);
 int job_scores_check(const struct zinf_session *s);
 /* Once the session is open: how texts are made, by the options, then the model's folder. data: what
  * is scored; it must have rows of prompts and answers. Nothing to do without metrics. */
-int job_scores_prepare(struct zinf_session *s, const struct zinf_dataset *data);
-/* Of every metric its value. The trainer is the one, of these options, that measured the loss;
- * where another one can make texts faster, and it does not train, it is given up for that one. Of
- * ranks the first writes the predictions. */
+int job_scores_prepare(struct zinf_session *s, struct zinf_dataset *data);
+/* Of every metric its value over data. The trainer is the one, of these options, that measured the
+ * loss; where another one can make texts faster, and it does not train, it is given up for that
+ * one. Of ranks the first writes the predictions. */
 int job_scores_measure(struct zinf_session *s, const struct zinf_trainer_options *options,
-                       struct zinf_trainer **trainer, struct zinf_measure *result);
+                       struct zinf_dataset *data, struct zinf_trainer **trainer,
+                       struct zinf_measure *result);
 
 /* ---- choices.c ---- */
 

@@ -1,5 +1,5 @@
 /* training: opening what a training reads, in the order in which errors are most useful. */
-#include "api/session.h"
+#include "api/embedding.h"
 
 #include "train/checkpoints.h"
 
@@ -58,7 +58,7 @@ static int resolve_steps(struct zinf_session *s)
     if (c->steps >= 0)
         return 0;
     double epochs = c->epochs > 0 ? c->epochs : 1;
-    double batch = (double)job_windows(s->task, s->config->train_batch_size);
+    double batch = (double)job_windows(s, s->config->train_batch_size);
     double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
     c->steps = steps > 1 ? (int64_t)steps : 1;
     return session_config(s, false);
@@ -96,10 +96,10 @@ static int open_all(struct zinf_session *s)
     if (!code && (code = zinf_make_dirs(c->output)))
         zinf_fail_in(code, "--output");
     if (!code)
-        code = session_data(s, &c->data, cache, !c->no_shuffle, &s->data);
+        code = session_data(s, cache, !c->no_shuffle);
     s->shuffled = !c->no_shuffle;
     if (!code && c->eval_data.n)
-        code = session_data(s, &c->eval_data, cache, false, &s->eval_data);
+        code = session_eval_data(s, &c->eval_data, cache);
     if (!code)
         code = resolve_steps(s);
     if (!code)
@@ -150,6 +150,8 @@ static void keep_template(const struct zinf_session *s)
     char *folder = zinf_path_join(s->job.output, "model");
     if (!folder || job_samples_keep_template(s, folder))
         zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
+    if (folder && job_embedding_keep(s, folder))
+        zinf_log(ZINF_LOG_WARN, "no modules.json of sentence-transformers: %s", zinf_error());
     free(folder);
 }
 
@@ -158,7 +160,9 @@ static int open_training(struct zinf_session *s)
     int code = job_ranks_find(s);
     if (!code)
         code = job_seats_find(s);
-    return code ? code : open_in_turn(s);
+    if (!code)
+        code = open_in_turn(s);
+    return code ? code : job_micro_settle(s);
 }
 
 /* ---- events ---- */
@@ -214,6 +218,7 @@ static int train(struct zinf_session *s, const struct zinf_events *events)
     s->asked.is_kept = true;
     s->asked.model = s->job.model;
     s->asked.steps = s->job.steps;
+    s->asked.settings = s->job.settings;
     s->use = JOB_TRAINS;
     s->keeps_rows = true;
     s->stop = 0;
@@ -272,7 +277,11 @@ int zinf_session_step(struct zinf_session *s, const int32_t *ids, const int32_t 
     struct zinf_step_result r = {0};
     const struct zinf_batch batch = {
         .inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets}};
-    int code = session_need_trainer(s, true);
+    int code = s->trains ? 0 : session_ready(s, JOB_TRAINS);
+    if (!code && !s->trains)
+        code = job_micro_settle(s);
+    if (!code)
+        code = session_need_trainer(s, true);
     if (!code)
         code = zinf_trainer_step(s->trainer, &batch, &r);
     if (code || !result)

@@ -262,7 +262,7 @@ static int show(struct zinf_session *s, const struct data_command *o)
     const bool color = has_color(o);
     int code = session_begin(s);
     if (!code)
-        code = session_data(s, &s->job.data, NULL, false, &s->data);
+        code = session_data(s, NULL, false);
     if (code)
         return code;
     return o->json                         ? print_json(s, o)

@@ -7,50 +7,72 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* JSON has no NaN or Inf. */
-static void print_loss(FILE *out, const struct zinf_session *s, double loss)
+/* A figure's name behind that of its set. */
+static void print_key(FILE *out, const struct zinf_measure *found, const char *name)
 {
+    fprintf(out, "\"%s%s%s\": ", found->set ? found->set : "", found->set ? "_" : "", name);
+}
+
+/* JSON has no NaN or Inf. */
+static void print_figure(FILE *out, const struct zinf_measure *found, const char *name,
+                         double value)
+{
+    fputs(", ", out);
+    print_key(out, found, name);
+    if (isfinite(value))
+        fprintf(out, "%.9g", value);
+    else
+        fputs("null", out);
+}
+
+static void print_loss(FILE *out, const struct zinf_session *s, const struct zinf_measure *found)
+{
+    const double loss = found->loss;
+    print_key(out, found, "loss");
     if (!isfinite(loss)) {
         zinf_log(ZINF_LOG_WARN, "the loss is not finite: %s",
                  s->config->dtype == ZINF_DTYPE_F16
                      ? "activations are beyond the largest number of fp16, 65504: --dtype bf16, "
                        "or fp32"
                      : "the model's weights or activations are not");
-        fprintf(out, "{\"loss\": null");
+        fputs("null", out);
         return;
     }
-    fprintf(out, "{\"loss\": %.9g", loss);
+    fprintf(out, "%.9g", loss);
     if (!job_is_of_samples(s->task) && s->task != ZINF_TASK_CHOICE)
-        fprintf(out, ", \"perplexity\": %.9g", exp(loss));
-}
-
-static void print_figure(FILE *out, const char *name, double value)
-{
-    if (isfinite(value))
-        fprintf(out, ", \"%s\": %.9g", name, value);
-    else
-        fprintf(out, ", \"%s\": null", name);
+        print_figure(out, found, "perplexity", exp(loss));
 }
 
 /* Rewards under TRL's names. */
-static void print(FILE *out, const struct zinf_session *s, const struct zinf_measure *found)
+static void print_set(FILE *out, const struct zinf_session *s, const struct zinf_measure *found)
 {
-    print_loss(out, s, found->loss);
-    fprintf(out, ", \"%s\": %llu",
-            s->task == ZINF_TASK_CHOICE  ? "questions"
-            : job_is_of_samples(s->task) ? "samples"
-                                         : "tokens",
-            (unsigned long long)found->tokens);
+    print_loss(out, s, found);
+    fputs(", ", out);
+    print_key(out, found,
+              s->task == ZINF_TASK_CHOICE  ? "questions"
+              : job_is_of_samples(s->task) ? "samples"
+                                           : "tokens");
+    fprintf(out, "%llu", (unsigned long long)found->tokens);
     if (found->pairs) {
-        print_figure(out, "rewards/chosen", found->chosen);
-        print_figure(out, "rewards/rejected", found->rejected);
-        print_figure(out, "rewards/margins", found->chosen - found->rejected);
-        print_figure(out, "rewards/accuracies", found->accuracy);
+        print_figure(out, found, "rewards/chosen", found->chosen);
+        print_figure(out, found, "rewards/rejected", found->rejected);
+        print_figure(out, found, "rewards/margins", found->chosen - found->rejected);
+        print_figure(out, found, "rewards/accuracies", found->accuracy);
     }
     if (found->pairs && !strcmp(s->config->preference, "kto"))
-        print_figure(out, "kl", found->kl);
+        print_figure(out, found, "kl", found->kl);
     for (uint32_t i = 0; i < found->n_scores; i++)
-        print_figure(out, found->scores[i].name, found->scores[i].value);
+        print_figure(out, found, found->scores[i].name, found->scores[i].value);
+}
+
+static void print(FILE *out, const struct zinf_session *s, const struct zinf_measure *found)
+{
+    fputc('{', out);
+    for (; found; found = found->next) {
+        print_set(out, s, found);
+        if (found->next)
+            fputs(", ", out);
+    }
     fputs("}\n", out);
 }
 
@@ -105,6 +127,7 @@ static const struct option_group groups[] = {
     {.rows = own_rows},
     CLI_DOOR(job_rows),
     CLI_DOOR(job_task),
+    CLI_DOOR(job_embedding),
     CLI_DOOR(job_seq),
     CLI_DOOR(job_source),
     CLI_DOOR(job_pad),
@@ -116,6 +139,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_pairs),
     CLI_DOOR(job_device),
     CLI_DOOR(job_seats),
+    CLI_DOOR(job_pipeline),
     CLI_NO_GROUP
 };
 /* clang-format on */

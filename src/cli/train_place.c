@@ -42,8 +42,13 @@ static int take(struct train_place *p, struct zinf_session *s, char text[ESTIMAT
              "no configuration says where things lie, and the device has no room for all: %s has "
              "the placement that was chosen, for --config",
              p->path);
+    const bool finds = s->config->finds_micro_batch;
+    if (finds) /* there is another room now */
+        s->job.settings = s->asked.settings;
     if (!code)
         code = session_config(s, true);
+    if (!code && finds)
+        code = job_micro_settle(s);
     s->run.trainer.config = s->config;
     return code;
 }

@@ -29,6 +29,7 @@ static void open_events(struct train_show *s)
     free(folder);
 }
 
+#define MOST_TAG (ZINF_MOST_SET_NAME + 64)
 struct tb_figure {
     const char *tag;
     double value;
@@ -43,7 +44,7 @@ static void write_figures(struct train_show *s, uint64_t step, const struct tb_f
             lose_events(s);
 }
 
-/* what: "train" or "eval". */
+/* what: "train/", "eval/" or, of a set, "eval/NAME_". */
 static void write_rewards(struct train_show *s, uint64_t step, const char *what,
                           const struct zinf_rewards *r)
 {
@@ -52,10 +53,10 @@ static void write_rewards(struct train_show *s, uint64_t step, const char *what,
                                         {"margins", r->chosen - r->rejected},
                                         {"accuracies", r->accuracy}};
     for (size_t i = 0; r->n && i < sizeof figures / sizeof *figures; i++) {
-        char tag[48];
+        char tag[MOST_TAG];
         if (!isfinite(figures[i].value))
             continue;
-        snprintf(tag, sizeof tag, "%s/rewards/%s", what, figures[i].tag);
+        snprintf(tag, sizeof tag, "%srewards/%s", what, figures[i].tag);
         write_figures(s, step, &(struct tb_figure){tag, figures[i].value}, 1);
     }
 }
@@ -69,7 +70,7 @@ static void write_events(struct train_show *s, const struct zinf_step_result *r)
                                        {"train/epoch", train_summary_epochs(s, r->step)},
                                        {"train/tokens_per_second", (double)r->tokens / r->seconds}};
     write_figures(s, r->step, values, sizeof values / sizeof *values);
-    write_rewards(s, r->step, "train", &r->rewards);
+    write_rewards(s, r->step, "train/", &r->rewards);
 }
 
 static void print_plan(const struct zinf_trainer *trainer)
@@ -190,35 +191,61 @@ static void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t ste
         show_breakdown(r);
 }
 
+/* As Trainer's callback has it: "eval/NAME_loss". */
+static const char *set_tag(char out[MOST_TAG], const char *set, const char *figure)
+{
+    snprintf(out, MOST_TAG, "eval/%s%s%s", set ? set : "", set ? "_" : "", figure);
+    return out;
+}
+
+static const char *set_word(char out[ZINF_MOST_SET_NAME + 8], const char *set)
+{
+    snprintf(out, ZINF_MOST_SET_NAME + 8, "%s%s", set ? set : "", set ? " " : "");
+    return out;
+}
+
+static void keep_evaluation(struct train_show *s, const struct zinf_evaluation *found)
+{
+    const struct zinf_dataset *data = s->session->eval_data;
+    const uint32_t n = zinf_dataset_n_parts(data);
+    if (!s->evaluations)
+        s->evaluations = calloc(n, sizeof *s->evaluations);
+    s->n_evaluations = s->evaluations ? n : 0; /* without memory it is not told again at the end */
+    for (uint32_t i = 0; i < s->n_evaluations; i++)
+        if (zinf_dataset_part_name(data, i) == found->set)
+            s->evaluations[i] = *found;
+}
+
 static void on_evaluated(void *arg, uint64_t step, const struct zinf_evaluation *found)
 {
     struct train_show *s = arg;
-    char rewards[80] = "";
-    s->evaluation = *found;
-    const struct tb_figure loss = {"eval/loss", found->loss};
+    char rewards[80] = "", tag[MOST_TAG], name[ZINF_MOST_SET_NAME + 8];
+    keep_evaluation(s, found);
+    const struct tb_figure loss = {set_tag(tag, found->set, "loss"), found->loss};
     write_figures(s, step, &loss, 1);
-    write_rewards(s, step, "eval", &found->rewards);
+    write_rewards(s, step, set_tag(tag, found->set, ""), &found->rewards);
     if (found->rewards.n)
         snprintf(rewards, sizeof rewards, ", margin %.3f, right %.1f %%",
                  found->rewards.chosen - found->rewards.rejected, 100 * found->rewards.accuracy);
     if (job_is_of_samples(s->session->task))
-        zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f%s over %llu %s",
-                 (unsigned long long)step, found->loss, rewards, (unsigned long long)found->tokens,
-                 found->rewards.n ? "pairs" : "samples");
+        zinf_log(ZINF_LOG_INFO, "step %llu: eval %sloss %.4f%s over %llu %s",
+                 (unsigned long long)step, set_word(name, found->set), found->loss, rewards,
+                 (unsigned long long)found->tokens, found->rewards.n ? "pairs" : "samples");
     else
-        zinf_log(ZINF_LOG_INFO, "step %llu: eval loss %.4f, perplexity %.2f over %llu tokens",
-                 (unsigned long long)step, found->loss, exp(found->loss),
-                 (unsigned long long)found->tokens);
+        zinf_log(ZINF_LOG_INFO, "step %llu: eval %sloss %.4f, perplexity %.2f over %llu tokens",
+                 (unsigned long long)step, set_word(name, found->set), found->loss,
+                 exp(found->loss), (unsigned long long)found->tokens);
 }
 
-static void on_scored(void *arg, uint64_t step, const char *metric, double value)
+static void on_scored(void *arg, uint64_t step, const char *set, const char *metric, double value)
 {
     struct train_show *s = arg;
-    char tag[48];
-    snprintf(tag, sizeof tag, "eval/%s", metric);
+    char tag[MOST_TAG], name[ZINF_MOST_SET_NAME + 8];
+    set_tag(tag, set, metric);
     if (s->events && tb_writer_scalar(s->events, tb_wall_seconds(), (int64_t)step, tag, value))
         lose_events(s);
-    zinf_log(ZINF_LOG_INFO, "step %llu: eval %s %.4f", (unsigned long long)step, metric, value);
+    zinf_log(ZINF_LOG_INFO, "step %llu: eval %s%s %.4f", (unsigned long long)step,
+             set_word(name, set), metric, value);
 }
 
 static void on_saved(void *arg, uint64_t step, const char *folder)
@@ -265,7 +292,7 @@ static void write_trainer_state(const struct train_show *s)
         run.micro_batch = (double)c->micro_batch;
         run.steps = (double)s->session->run.steps;
         run.windows = (double)zinf_dataset_n_windows(s->session->data) /
-                      (double)job_windows(s->session->task, 1);
+                      (double)job_windows(s->session, 1);
         code = plot_trainer_state_write(&run, path);
         plot_run_fini(&run);
     }
@@ -296,4 +323,7 @@ void train_show_end(struct train_show *s, int code, bool stopped)
                  (unsigned long long)s->last_step, (unsigned long long)s->session->run.steps);
     free(s->checkpoint);
     s->checkpoint = NULL;
+    free(s->evaluations);
+    s->evaluations = NULL;
+    s->n_evaluations = 0;
 }

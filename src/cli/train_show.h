@@ -24,8 +24,10 @@ struct train_show {
     uint64_t n_steps, n_skipped, last_step; /* of this process; of the training */
     uint64_t begin_ns, tokens, drive_read, drive_written;
     double first_loss, last_loss, least_loss;
-    bool collapsed;                    /* and it was said */
-    struct zinf_evaluation evaluation; /* the last; tokens 0: there was none */
+    bool collapsed; /* and it was said */
+    /* The last of each part of the evaluation data, on the heap; tokens 0: there was none. */
+    struct zinf_evaluation *evaluations;
+    uint32_t n_evaluations;
     bool is_filled; /* filled says what RAM has that the configuration lets go to the drive */
     char filled[256];
     const char *gpu;     /* of the first seat, borrowed from the trainer; NULL: the CPU computes */

@@ -31,7 +31,7 @@ static void line(const char *label, const char *format, ...)
 
 static double windows_a_step(const struct train_show *s)
 {
-    return (double)job_windows(s->session->task, s->session->config->train_batch_size);
+    return (double)job_windows(s->session, s->session->config->train_batch_size);
 }
 
 double train_summary_epochs(const struct train_show *s, uint64_t steps)
@@ -54,28 +54,54 @@ static const char *order_of(const struct zinf_session *session)
                                               : "shuffled each epoch";
 }
 
-static void say_data(const struct train_show *s)
+static void say_files(const struct train_show *s, const char *label, struct zinf_dataset *data)
 {
-    char tokens[32], windows[32], cut[32], every[48];
-    const struct zinf_config *c = s->session->config;
-    const struct zinf_dataset *data = s->session->data, *eval = s->session->eval_data;
+    char tokens[32], windows[32], cut[32];
     uint64_t n = zinf_dataset_n_windows(data), T = (uint64_t)s->session->seq_len;
     if (zinf_dataset_samples(data)) {
         char text[512], of[64];
         snprintf(of, sizeof of, " of %llu, %s", (unsigned long long)T, order_of(s->session));
         data_show_rows(text, zinf_dataset_samples(data), of);
-        line("data", "%s", text);
+        line(label, "%s", text);
     } else {
-        uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * T;
-        line("data", "%s tokens in %s windows of %llu, %s; %s token%s at the end %s cut",
+        uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * zinf_dataset_window_tokens(data);
+        line(label, "%s tokens in %s windows of %llu, %s; %s token%s at the end %s cut",
              cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
              (unsigned long long)T, order_of(s->session), cli_count(cut, rest),
              rest == 1 ? "" : "s", rest == 1 ? "is" : "are");
     }
+}
+
+/* Each set of a mixture: how often a training comes to it, and how often it sees all of it. */
+static void say_mixture(const struct train_show *s, struct zinf_dataset *data)
+{
+    const double all = (double)s->session->run.steps * windows_a_step(s);
+    for (uint32_t i = 0; i < zinf_dataset_n_parts(data); i++) {
+        struct zinf_dataset *part = zinf_dataset_part(data, i);
+        const double share = zinf_dataset_part_share(data, i);
+        const glob_t *files = &s->session->data_sets.of[i].files;
+        line(i ? "" : "data", "%.4g %% of the windows are of %s%s: %.3g passes over them",
+             100 * share, files->gl_pathv[0], files->gl_pathc > 1 ? " and others" : "",
+             share * all / (double)zinf_dataset_n_windows(part));
+        say_files(s, "", part);
+    }
+}
+
+static void say_data(const struct train_show *s)
+{
+    char tokens[32], windows[32], every[48], sets[48] = "";
+    const struct zinf_config *c = s->session->config;
+    struct zinf_dataset *data = s->session->data, *eval = s->session->eval_data;
+    if (zinf_dataset_n_parts(data) > 1)
+        say_mixture(s, data);
+    else
+        say_files(s, "data", data);
+    if (eval && zinf_dataset_n_parts(eval) > 1)
+        snprintf(sets, sizeof sets, " of %u sets", zinf_dataset_n_parts(eval));
     if (eval)
-        line("evaluation", "%s tokens in %s windows, %s%s",
+        line("evaluation", "%s tokens in %s windows%s, %s%s",
              cli_count(tokens, zinf_dataset_n_tokens(eval)),
-             cli_count(windows, zinf_dataset_n_windows(eval)),
+             cli_count(windows, zinf_dataset_n_windows(eval)), sets,
              s->session->run.eval_every ? "every " : "after the last step",
              s->session->run.eval_every ? steps_text(every, s->session->run.eval_every) : "");
     if (c->early_stopping)
@@ -84,12 +110,24 @@ static void say_data(const struct train_show *s)
         line("", "the model that is left is that of the best one");
 }
 
+/* In so many windows of a mixture, without padding. */
+static uint64_t tokens_of(struct zinf_dataset *data, double windows)
+{
+    double tokens = 0;
+    for (uint32_t i = 0; i < zinf_dataset_n_parts(data); i++) {
+        struct zinf_dataset *part = zinf_dataset_part(data, i);
+        tokens += zinf_dataset_part_share(data, i) * windows /
+                  (double)zinf_dataset_n_windows(part) * (double)zinf_dataset_n_tokens(part);
+    }
+    return (uint64_t)(tokens + 0.5);
+}
+
 static void say_length(const struct train_show *s)
 {
     char steps[32], tokens[32], each[32], ranks[128] = "";
     const struct zinf_config *c = s->session->config;
-    const struct zinf_dataset *data = s->session->data;
-    const bool samples = zinf_dataset_samples(data); /* and padding */
+    struct zinf_dataset *data = s->session->data;
+    const bool samples = zinf_dataset_has_samples(data); /* and padding */
     uint64_t batch = (uint64_t)windows_a_step(s) * (uint64_t)s->session->seq_len;
     int64_t processes = c->world_size / (c->seats > 1 ? c->seats : 1);
     if (processes > 1)
@@ -101,12 +139,18 @@ static void say_length(const struct train_show *s)
     if (c->mesh[1] > 1) /* those have the same samples */
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld that share tensors",
                  (long long)c->mesh[1]);
+    if (c->mesh[2] > 1)
+        snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld in a pipeline",
+                 (long long)c->mesh[2]);
     line("batch", "%lld %s a step (%lld at once x %lld%s): %s%s tokens",
-         (long long)c->train_batch_size, job_has_pairs(s->session->task) ? "pairs" : "windows",
+         (long long)c->train_batch_size,
+         job_has_pairs(s->session->task) ? "pairs"
+         : s->session->together > 1      ? "rows"
+                                         : "windows",
          (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",
          cli_count(each, batch));
     const double epochs = train_summary_epochs(s, s->session->run.steps);
-    const uint64_t all = samples ? (uint64_t)(epochs * (double)zinf_dataset_n_tokens(data) + 0.5)
+    const uint64_t all = samples ? tokens_of(data, epochs * (double)zinf_dataset_n_windows(data))
                                  : batch * s->session->run.steps;
     line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->session->run.steps),
          epochs, cli_count(tokens, all));
@@ -201,7 +245,8 @@ static void say_prediction(const struct train_show *s)
     struct tm local;
     if (localtime_r(&end, &local))
         strftime(clock, sizeof clock, seconds < 43200 ? "%H:%M" : "%a %d %b %H:%M", &local);
-    const bool varies = zinf_dataset_samples(s->session->data) && !s->session->run.trainer.packed &&
+    const bool varies = zinf_dataset_has_samples(s->session->data) &&
+                        !s->session->run.trainer.packed &&
                         !strcmp(s->session->config->pad_to, "longest");
     line("predicted", "%s a step%s, %s for all of them, until %s; %s",
          cli_duration(step, estimate.step_seconds), varies ? " of the longest samples" : "",
@@ -260,13 +305,13 @@ static double wall_seconds(const struct train_show *s)
 static void say_next(const struct train_show *s)
 {
     const enum zinf_task task = s->session->task;
-    const bool scores = job_is_labelled(task) || task == ZINF_TASK_REWARD;
+    const bool scores = !job_makes_texts(task);
     const bool adapted = s->session->config->adapter || s->session->job.adapter;
     const char *chat = s->session->chats ? " --chat" : "";
-    if (adapted && task == ZINF_TASK_REWARD)
-        line("next",
-             "zinf eval --task reward --model %s --adapter %s/model --data FILE; zinf plot %s",
-             s->session->job.model, s->session->job.output, s->session->job.output);
+    const char *name = scores && !job_is_labelled(task) ? zinf_task_name(task) : "";
+    if (adapted && *name)
+        line("next", "zinf eval --task %s --model %s --adapter %s/model --data FILE; zinf plot %s",
+             name, s->session->job.model, s->session->job.output, s->session->job.output);
     else if (adapted)
         line("next",
              "zinf generate --model %s --adapter %s/model%s --prompt TEXT; "
@@ -274,8 +319,8 @@ static void say_next(const struct train_show *s)
              s->session->job.model, s->session->job.output, chat, s->session->job.output,
              s->session->job.output);
     else
-        line("next", "zinf %s%s --model %s/model%s %s; zinf plot %s", scores ? "eval" : "generate",
-             task == ZINF_TASK_REWARD ? " --task reward" : "", s->session->job.output,
+        line("next", "zinf %s%s%s --model %s/model%s %s; zinf plot %s",
+             scores ? "eval" : "generate", *name ? " --task " : "", name, s->session->job.output,
              scores ? "" : chat, scores ? "--data FILE" : "--prompt TEXT", s->session->job.output);
 }
 
@@ -300,23 +345,34 @@ static void say_trained(const struct train_show *s)
          s->n_skipped ? "; some steps were skipped for overflow" : "");
 }
 
+static void describe_evaluation(char *out, size_t bytes, const struct train_show *s,
+                                const struct zinf_evaluation *found)
+{
+    *out = 0;
+    if (found->tokens && found->rewards.n)
+        snprintf(out, bytes, "evaluation %.4f, %.1f %% of pairs right", found->loss,
+                 100 * found->rewards.accuracy);
+    else if (found->tokens && job_is_of_samples(s->session->task))
+        snprintf(out, bytes, "evaluation %.4f", found->loss);
+    else if (found->tokens)
+        snprintf(out, bytes, "evaluation %.4f, perplexity %.4g", found->loss, exp(found->loss));
+}
+
 void train_summary_end(const struct train_show *s, bool stopped)
 {
     char read[32], written[32], resident[16], eval[96] = "";
     size_t n;
     double loss = late_loss(s, &n);
     say_trained(s);
-    const struct zinf_evaluation *found = &s->evaluation;
-    if (found->tokens && found->rewards.n)
-        snprintf(eval, sizeof eval, "; evaluation %.4f, %.1f %% of pairs right", found->loss,
-                 100 * found->rewards.accuracy);
-    else if (found->tokens && job_is_of_samples(s->session->task))
-        snprintf(eval, sizeof eval, "; evaluation %.4f", found->loss);
-    else if (found->tokens)
-        snprintf(eval, sizeof eval, "; evaluation %.4f, perplexity %.4g", found->loss,
-                 exp(found->loss));
+    if (s->n_evaluations == 1)
+        describe_evaluation(eval, sizeof eval, s, s->evaluations);
     if (s->n_steps)
-        line("loss", "%.4f at first, %.4f over the last %zu%s", s->first_loss, loss, n, eval);
+        line("loss", "%.4f at first, %.4f over the last %zu%s%s", s->first_loss, loss, n,
+             *eval ? "; " : "", eval);
+    for (uint32_t i = 0; s->n_evaluations > 1 && i < s->n_evaluations; i++) {
+        describe_evaluation(eval, sizeof eval, s, &s->evaluations[i]);
+        line("", "%s: %s", s->evaluations[i].set, eval);
+    }
     if (s->best.stopped_early)
         line("stopped", "early: %lld evaluations in a row were no better than that of step %llu",
              (long long)s->session->config->early_stopping, (unsigned long long)s->best.step);
@@ -352,23 +408,29 @@ static void print_spaced(const char *json)
     putchar('\n');
 }
 
-static void add_evaluation(cJSON *root, const struct train_show *s)
+static void add_figure(cJSON *root, const struct zinf_evaluation *found, const char *name,
+                       double value)
 {
-    const struct zinf_evaluation *found = &s->evaluation;
-    const bool samples = job_is_of_samples(s->session->task);
+    char key[ZINF_MOST_SET_NAME + 64];
+    snprintf(key, sizeof key, "eval_%s%s%s", found->set ? found->set : "", found->set ? "_" : "",
+             name);
+    cJSON_AddNumberToObject(root, key, value);
+}
+
+static void add_evaluation(cJSON *root, const struct zinf_evaluation *found, bool samples)
+{
     if (!found->tokens)
         return;
-    cJSON_AddNumberToObject(root, "eval_loss", found->loss);
+    add_figure(root, found, "loss", found->loss);
     if (!samples)
-        cJSON_AddNumberToObject(root, "eval_perplexity", exp(found->loss));
-    cJSON_AddNumberToObject(root, samples ? "eval_samples" : "eval_tokens", (double)found->tokens);
+        add_figure(root, found, "perplexity", exp(found->loss));
+    add_figure(root, found, samples ? "samples" : "tokens", (double)found->tokens);
     if (!found->rewards.n)
         return;
-    cJSON_AddNumberToObject(root, "eval_rewards/chosen", found->rewards.chosen);
-    cJSON_AddNumberToObject(root, "eval_rewards/rejected", found->rewards.rejected);
-    cJSON_AddNumberToObject(root, "eval_rewards/margins",
-                            found->rewards.chosen - found->rewards.rejected);
-    cJSON_AddNumberToObject(root, "eval_rewards/accuracies", found->rewards.accuracy);
+    add_figure(root, found, "rewards/chosen", found->rewards.chosen);
+    add_figure(root, found, "rewards/rejected", found->rewards.rejected);
+    add_figure(root, found, "rewards/margins", found->rewards.chosen - found->rewards.rejected);
+    add_figure(root, found, "rewards/accuracies", found->rewards.accuracy);
 }
 
 void train_summary_json(const struct train_show *s)
@@ -387,7 +449,8 @@ void train_summary_json(const struct train_show *s)
         cJSON_AddNumberToObject(root, "mean_loss", loss);
         cJSON_AddNumberToObject(root, "mean_loss_steps", (double)n);
     }
-    add_evaluation(root, s);
+    for (uint32_t i = 0; i < s->n_evaluations; i++)
+        add_evaluation(root, &s->evaluations[i], job_is_of_samples(s->session->task));
     if (s->best.step) {
         cJSON_AddNumberToObject(root, "best_step", (double)s->best.step);
         cJSON_AddNumberToObject(root, "best_eval_loss", s->best.loss);

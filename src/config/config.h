@@ -113,6 +113,8 @@ struct zinf_config_aio {
 struct zinf_config {
     /* batch triple, complete: train_batch_size = micro_batch * accumulation * world_size */
     int64_t train_batch_size, micro_batch, accumulation, world_size;
+    /* The micro batch is to be found by the plan (zinf_config_set_micro_batch), and is 1 so far. */
+    bool finds_micro_batch;
     struct zinf_config_optimizer optimizer;
     struct zinf_config_scheduler scheduler;
     double gradient_clipping; /* 0: off */
@@ -178,11 +180,16 @@ struct zinf_config {
     bool load_best_at_end;   /* the model that a run leaves is that of its best evaluation */
     double label_smoothing;  /* of cross-entropy; 0: none */
     double z_loss;           /* times the square of the logits' log-sum-exp; 0: none */
+    double embedding_scale; /* of likeness in the loss of embeddings */
     double neftune_alpha;    /* of noise on embedded tokens; 0: none */
     char *preference;        /* "dpo", "ipo", "orpo", "simpo", "reward", "kto": the loss of
                               * pairs, and its numbers */
     double preference_beta, preference_margin, center_rewards_coefficient;
     double desirable_weight, undesirable_weight;
+    /* Of zinf.mesh.pipe: a JSON list of numbers of layers, one for each rank, or NULL; else a word
+     * of DeepSpeed's for how they are dealt; and DeepSpeed's name of mesh[2]. */
+    char *pipeline_parts, *pipeline_method;
+    int64_t pipeline_stages;
     char *freeze;         /* a JSON list of patterns of tensors' names, or NULL */
     char *learning_rates; /* a JSON list of rules for tensors' names, or NULL */
     double layer_decay;   /* a layer's rate by that of the next; 1: none */
@@ -237,6 +244,8 @@ struct zinf_config_context {
     bool no_training;
     bool no_steps; /* nor are there steps: of a batch its micro batch alone counts */
     bool quiet;    /* notes and warnings were given by an earlier load */
+    /* The caller can find a micro batch that is "auto" (struct zinf_config, finds_micro_batch). */
+    bool finds_micro_batch;
     /* To be looked at only: an "auto" that nobody provides stays one, and is printed as such. */
     bool show;
 };
@@ -244,6 +253,9 @@ struct zinf_config_context {
     {                                                                                              \
         .world_size = 1, .hidden_size = -1, .steps = -1                                            \
     }
+
+/* Divides a step's samples of a rank into micro batches of so many, which must divide them. */
+int zinf_config_set_micro_batch(struct zinf_config *config, int64_t micro_batch);
 
 #define ZINF_CONFIG_MOST_BYTES ((size_t)1 << 20) /* of a file */
 /* path NULL: no file, defaults and context alone (micro batch 1, Trainer's optimizer). */

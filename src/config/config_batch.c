@@ -236,27 +236,109 @@ static int resolve_tensor(struct config_loader *loader)
     return code;
 }
 
+/* Ranks that have stages one after the other have the same samples, too. */
+static int resolve_pipe(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    const int64_t stages = config->pipeline_stages;
+    const char *key = "zinf.mesh.pipe";
+    const bool asked = from_command_line(loader, key);
+    if (stages > 1 && config->mesh[2] > 1 && stages != config->mesh[2])
+        return zinf_fail(-EINVAL, "%s is %lld, but %s is %lld: keep one",
+                         zinf_config_where(config, "pipeline.stages"), (long long)stages, key,
+                         (long long)config->mesh[2]);
+    if (stages > 1 && config->mesh[2] < 2) {
+        config->mesh[2] = stages;
+        key = "pipeline.stages";
+    }
+    config->mesh[2] += !config->mesh[2];
+    if (loader->context->no_training && config->world_size == 1 && !asked)
+        config->mesh[2] = 1; /* one rank has all stages, and is enough to look at a model */
+    const long long ranks = config->mesh[2], world = config->world_size / config->mesh[1];
+    if (world % ranks == 0)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s is %lld, and this run has %lld rank%s, which is no multiple of it: "
+                     "start as many, as with --seats %lld",
+                     zinf_config_where(config, key), ranks, world, world == 1 ? "" : "s", ranks);
+}
+
+static bool asks_auto(const struct config_loader *loader, const char *key)
+{
+    const struct zinf_config_setting *setting =
+        zinf_config_settings_find(&loader->context->settings, key);
+    return setting && setting->text && !strcmp(setting->text, "auto");
+}
+
+/* Numbers of the file that give way to what the command line says of the others. */
+static void give_way(const struct config_loader *loader, struct triple *t)
+{
+    const bool micro = from_command_line(loader, MICRO);
+    const bool accumulation = from_command_line(loader, ACCUMULATION);
+    if (asks_auto(loader, MICRO) && !accumulation)
+        t->accumulation = 0;
+    if (!t->micro || !t->accumulation)
+        return;
+    if (!from_command_line(loader, TRAIN))
+        t->train = micro || accumulation ? 0 : t->train;
+    else if (!accumulation)
+        t->accumulation = 0;
+    else if (!micro)
+        t->micro = 0;
+}
+
+/* Of an "auto" with a batch of the step that nothing else divides: the plan will say; until then it
+ * is the least. */
+static int begin_search(struct config_loader *loader, struct triple *t)
+{
+    struct zinf_config *config = loader->config;
+    if (zinf_config_entry(config, MICRO)->state != ENTRY_AUTO || t->accumulation)
+        return 0;
+    if (!t->train && asks_auto(loader, MICRO) && !loader->context->no_steps)
+        return zinf_fail(-EINVAL,
+                         "--micro-batch auto divides the batch of a step, which is not given: pass "
+                         "--global-batch, or write " TRAIN);
+    if (!t->train || !loader->context->finds_micro_batch)
+        return 0;
+    config->finds_micro_batch = true;
+    t->micro = 1;
+    return mark(loader, MICRO, "the largest that fits");
+}
+
+int zinf_config_set_micro_batch(struct zinf_config *config, int64_t micro_batch)
+{
+    const int64_t samples = config->micro_batch * config->accumulation;
+    if (micro_batch < 1 || samples % micro_batch)
+        return zinf_fail(-EINVAL, MICRO " %lld does not divide the %lld samples of a rank's step",
+                         (long long)micro_batch, (long long)samples);
+    config->micro_batch = micro_batch;
+    config->accumulation = samples / micro_batch;
+    return 0;
+}
+
 int zinf_config_resolve_batch(struct config_loader *loader)
 {
     struct zinf_config *config = loader->config;
     int ranks = resolve_seats(loader);
     if (!ranks)
         ranks = resolve_tensor(loader);
+    if (!ranks)
+        ranks = resolve_pipe(loader);
     if (ranks)
         return ranks;
     bool train_given = is_given(loader, TRAIN);
     struct triple t = {.train = train_given ? config->train_batch_size : 0,
                        .micro = is_given(loader, MICRO) ? config->micro_batch : 0,
                        .accumulation = is_given(loader, ACCUMULATION) ? config->accumulation : 0,
-                       .world = config->world_size / config->mesh[1]};
+                       .world = config->world_size / config->mesh[1] / config->mesh[2]};
     int64_t whole;
-    if (t.micro && t.accumulation &&
-        (from_command_line(loader, MICRO) || from_command_line(loader, ACCUMULATION)))
-        t.train = 0;
+    give_way(loader, &t);
     if (loader->context->no_steps && t.micro)
         t.train = 0;
+    int code = begin_search(loader, &t);
     bool train_follows = !t.train, alone = t.train && !t.micro && !t.accumulation;
-    int code = complete(loader, &t);
+    if (!code)
+        code = complete(loader, &t);
     if (loader->context->no_steps && !t.micro)
         t.micro = 1;
     if (!code && (train_follows || loader->context->no_steps))

@@ -82,6 +82,11 @@ static int override_json(struct config_loader *loader, const char *path, cJSON *
     char *before = NULL, *after = NULL;
     if (!json)
         return zinf_fail(-ENOMEM, "no memory for the configuration");
+    if (key->rule == AUTO_BATCH && cJSON_IsString(json) && !strcmp(json->valuestring, "auto")) {
+        cJSON_Delete(json);
+        entry->in_file = false; /* what the file says of it no longer counts */
+        return zinf_config_entry_mark(entry, ENTRY_AUTO, "command line");
+    }
     int code = zinf_config_value_parse(key, json, option, &value);
     if (code)
         goto out;

@@ -113,7 +113,8 @@ static int take_micro_batch(struct config_loader *loader)
     struct zinf_config *config = loader->config;
     struct config_entry *micro = zinf_config_entry(config, MICRO);
     enum entry_state train = zinf_config_entry(config, "train_batch_size")->state;
-    if (micro->state != ENTRY_AUTO || train == ENTRY_FILE)
+    if (micro->state != ENTRY_AUTO || train == ENTRY_FILE || train == ENTRY_CONTEXT ||
+        !micro->in_file)
         return 0;
     config->micro_batch = TRAINER_MICRO_BATCH;
     if (loader->context->show)

@@ -99,13 +99,12 @@ static double relative_pairs(const struct zinf_attention *args)
 static double attention_flops(const struct zinf_attention *args)
 {
     const double seq = (double)args->seq, window = (double)args->window;
-    const double whole =
-        args->whole_seq ? (double)args->whole_seq : seq; /* the mean of its parts */
     double columns = (double)(args->n_heads * args->head_dim);
     double keys = (double)zinf_attention_keys(args);
-    double pairs = args->causal ? (whole + 1) / 2 : keys; /* of a query, in the mean */
-    if (args->window && window < whole)
-        pairs = window - window * (window - 1) / (2 * whole);
+    const bool behind = zinf_attention_ahead(args) >= zinf_attention_keys(args) - 1;
+    double pairs = args->causal && !behind ? (seq + 1) / 2 : keys; /* of a query, in the mean */
+    if (args->window && window < seq && !behind)
+        pairs = window - window * (window - 1) / (2 * seq);
     if (args->relative)
         pairs += relative_pairs(args);
     return 4 * (double)args->batch * seq * pairs * columns;
@@ -165,6 +164,35 @@ ONE_OPERATION(unfold, unfold, zinf_unfold,
               values(f, args->batch * args->seq * args->cols * (1 + args->width)));
 ONE_OPERATION(unfold_backward, unfold_backward, zinf_unfold,
               values(f, args->batch * args->seq * args->cols * (1 + args->width)));
+
+ONE_OPERATION(convolution, convolution_forward, zinf_convolution,
+              2 * values(f, args->batch * args->seq * args->cols));
+ONE_OPERATION(convolution_backward, convolution_backward, zinf_convolution,
+              4 * values(f, args->batch * args->seq * args->cols));
+
+/* Of products with the state and of those between the rows of a chunk. */
+static double scan_flops(const struct zinf_scan *args)
+{
+    const double key = (double)args->key_dim, value = (double)args->value_dim;
+    const double heads = (double)(args->batch * args->seq * args->value_heads);
+    const double reads = args->rule == ZINF_RECURRENCE_DELTA ? 3 : 2, chunk = ZINF_SCAN_CHUNK;
+    return 2 * heads * (reads * key * value + (reads - 1) * chunk * (key + value) / 2);
+}
+
+int frame_scan(struct zinf_frame *f, const struct zinf_scan *args)
+{
+    const struct zinf_device_ops *ops = ops_of(f);
+    if (f->queue)
+        return args->backward ? ops->scan_backward(f->queue, args)
+                              : ops->scan_forward(f->queue, args);
+    const int64_t cols =
+        2 * (args->key_heads * args->key_dim + args->value_heads * args->value_dim);
+    const double flops = (args->backward ? 4 : 1) * scan_flops(args);
+    widen(&f->workspace, ops->scan_workspace(device_of(f), args));
+    f->flops += flops;
+    frame_cost(f, flops, (args->backward ? 3 : 1) * values(f, args->batch * args->seq * cols));
+    return 0;
+}
 
 /* ---- elementwise ---- */
 
@@ -238,6 +266,8 @@ int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
 
 ONE_OPERATION(heads, copy_heads, zinf_heads,
               2 * typed(args->dtype, args->rows * args->n_heads * args->cols));
+ONE_OPERATION(attention_merge, attention_merge, zinf_attention_merge,
+              4 * typed(ZINF_DTYPE_F32, args->batch * args->seq * args->n_heads * args->head_dim));
 ONE_OPERATION(sinks, sinks_forward, zinf_sinks,
               2 * typed(args->dtype, args->batch * args->seq * args->n_heads * args->head_dim));
 ONE_OPERATION(sinks_backward, sinks_backward, zinf_sinks,

@@ -261,6 +261,7 @@ struct text_sink {
     /* Unless NULL, whole rows instead of the texts in them: an object of JSON or, of tables, of
      * strings by column. NULL: the row that begins in this line is no JSON, as the message says. */
     int (*row)(void *handle, const cJSON *row, long line);
+    bool lines; /* of plain text too: a line is the field "text" of one */
     void *handle;
     bool skips;      /* without rows: documents that cannot be read are left out */
     uint64_t n_left; /* so many */
@@ -311,6 +312,18 @@ int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, 
                           int32_t *out);
 /* Of all its numbers, as they were summed when it was written. */
 uint64_t text_token_cache_sum(const struct text_token_cache *cache);
+
+/* ---- mixture.c ---- */
+
+struct text_mixture;
+/* -EINVAL: a weight is not above 0, or there are too many. */
+int text_mixture_create(struct text_mixture **out, const double *weights, uint32_t n,
+                        uint32_t together);
+void text_mixture_destroy(struct text_mixture *mixture);
+double text_mixture_share(const struct text_mixture *mixture, uint32_t part);
+/* Which part's window stands at a position, and at which position of that part: *position. */
+uint32_t text_mixture_at(const struct text_mixture *mixture, uint64_t *position);
+uint64_t text_mixture_sum(const struct text_mixture *mixture); /* of the order of turns */
 
 /* ---- dataset.c ---- */
 

@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+struct zinf_masking; /* samples/masking.h */
+
 /* ---- tokenizer ---- */
 
 struct zinf_tokenizer;
@@ -99,6 +101,9 @@ struct zinf_dataset_options {
     uint32_t vocab;           /* ids at or above this are an error naming file, position and id */
     bool shuffle;
     uint64_t seed;
+    /* Windows have seq_len tokens of the stream within the frame that the tokenizer gives to one
+     * text, and are masked; NULL: they are tokens alone, and the targets those that follow. */
+    const struct zinf_masking *masking;
 };
 /* Tokenises text, JSON and tables once into a cache file keyed by file size, time, column and
  * tokenizer. Documents of JSON and tables are joined with the end-of-text token. Errors name the
@@ -108,6 +113,8 @@ int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_optio
 void zinf_dataset_close(struct zinf_dataset *dataset);
 uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset);
 uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset); /* (n_tokens - 1) / T */
+/* Tokens of a stream that a window has, without a frame. */
+uint32_t zinf_dataset_window_tokens(const struct zinf_dataset *dataset);
 /* Window i of the stream: inputs t[iT .. iT+T-1], targets t[iT+1 .. iT+T]. position counts windows
  * since the start of training; epoch = position / n_windows; within an epoch the windows come in
  * an order keyed by (seed, epoch), or in file order without shuffle. Any position, any time. */
@@ -130,6 +137,30 @@ int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position,
                       const struct zinf_window *window);
 /* Reads ids [first, first + n) of the whole stream, unshuffled; -ENOTSUP: it is none. */
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out);
+
+/* Several data sets as one, each a *part* with a weight. Position p of the whole is a window of one
+ * part, and which one follows from p and the weights alone: of any two parts, the one that is
+ * further behind its share comes next. A part's own windows come in its own order, epoch after
+ * epoch of its own; an epoch of the whole has as many windows as the parts have together. Weights
+ * stand to each other as integers whose sum is at most 65,536, and exactly where they can. */
+#define ZINF_MOST_SET_NAME 64 /* bytes of a part's name, with its NUL */
+struct zinf_dataset_part {
+    const char *name;          /* what its figures are called by, copied; NULL: nothing */
+    double weight;             /* above 0 */
+    struct zinf_dataset *data; /* no mixture itself */
+};
+/* Owns the parts' data then, even where it fails. together: windows that follow each other in a
+ * part and stay so, 2 where samples come in pairs. -EINVAL: a weight is none, or a name too long.
+ */
+int zinf_dataset_mix(struct zinf_dataset **out, const struct zinf_dataset_part *parts, uint32_t n,
+                     uint32_t together);
+/* A data set that was not made so is the one part of itself. */
+uint32_t zinf_dataset_n_parts(const struct zinf_dataset *dataset);
+struct zinf_dataset *zinf_dataset_part(struct zinf_dataset *dataset, uint32_t index);
+const char *zinf_dataset_part_name(const struct zinf_dataset *dataset,
+                                   uint32_t index); /* or NULL */
+/* Of all windows, in the long run. */
+double zinf_dataset_part_share(const struct zinf_dataset *dataset, uint32_t index);
 
 /* What windows are made of: the files in their order, each with a sum of all its tokens, marks and
  * labels, and one of what decides how these become windows, and in which order. */

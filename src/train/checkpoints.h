@@ -54,6 +54,10 @@ int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg);
 /* After a refusal to go on (code, zinf_error()): adds to its sentence the first configuration or
  * tokenizer that has changed since the run began, if it does not name it. Returns code. */
 int zinf_run_inputs_explain(const char *output, int code);
+/* What the configuration said of train_micro_batch_size_per_gpu in the run that saved a checkpoint,
+ * or in the last run of an output folder; 0: it is not known. */
+int64_t zinf_checkpoint_micro_batch(const char *folder);
+int64_t zinf_run_micro_batch(const char *output);
 /* The id by which the runs of an output folder recognise their steps on the drives. -ENOENT: there
  * is none. */
 int zinf_run_id(const char *output, uint8_t id[16]);

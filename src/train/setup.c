@@ -142,7 +142,9 @@ static int check_length(const char *option, int64_t n, int64_t context)
 static int set_shape(struct setup *s)
 {
     int64_t context = zinf_model_facts(s->model)->context;
-    s->batch = s->config->micro_batch * (s->options.pairs ? 2 : 1);
+    s->batch = s->config->micro_batch * (s->options.pairs          ? 2
+                                         : s->options.together > 1 ? s->options.together
+                                                                   : 1);
     s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
     int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
     s->source_seq = source ? source : s->seq;
@@ -207,6 +209,8 @@ static int open_model(struct setup *s)
         code = zinf_model_set_layers(&s->model, s->options.n_layers);
     if (!code && s->options.classes)
         code = zinf_model_set_classes(s->model, s->options.classes);
+    if (!code)
+        code = zinf_model_set_head(s->model, s->options.head);
     if (!code && s->grain == GRAIN_TENSORS)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)
@@ -227,7 +231,7 @@ static int open_model(struct setup *s)
         return code;
     s->dtype = s->config->dtype;
     s->n_micro = trains(s) ? s->config->accumulation : 1;
-    s->graph = zinf_model_graph(s->model);
+    s->graph = s->stages = zinf_model_stages(s->model);
     s->whole = zinf_model_whole(s->model);
     s->n_units = s->graph->n_units;
     code = setup_check_quantized(s);
@@ -246,8 +250,10 @@ static int open_model(struct setup *s)
         .seq = s->chunk_seq,
         .source_seq = s->source_seq,
         .chunk = {.whole = s->n_chunks > 1 ? s->seq : 0,
-                  .first = (s->n_chunks - 1) * s->chunk_seq,
-                  .last = true},
+                  .first = s->n_chunks / 2 * s->chunk_seq, /* the mean of all */
+                  .near_end = (s->n_chunks / 2 + 1) * s->chunk_seq,
+                  .begins = true,
+                  .ends = true},
         .train = trains(s),
         .seed = s->options.seed,
         .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,
@@ -285,6 +291,8 @@ static int check_float8(const struct setup *s)
 static int walk_model(struct setup *s)
 {
     int code = check_float8(s);
+    if (!code)
+        code = setup_cut_stages(s);
     if (code)
         return code;
     code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
@@ -529,6 +537,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = setup_lay_out(s);
     if (!code)
+        code = setup_savers(s);
+    if (!code)
         code = set_budgets(s);
     return code ? code : setup_find_files(s);
 }
@@ -536,6 +546,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 void setup_fini(struct setup *s)
 {
     zinf_net_close(s->sharing);
+    setup_free_pipe(s);
     zinf_mesh_fini(&s->mesh);
     if (s->cpu != s->device)
         zinf_device_destroy(s->cpu);
@@ -547,6 +558,7 @@ void setup_fini(struct setup *s)
     zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
     free(s->state_bytes);
+    free(s->head_bytes);
     free(s->state_shares);
     *s = (struct setup){0};
 }

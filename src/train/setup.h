@@ -90,17 +90,32 @@ struct weight_files {
     uint64_t most_bytes;
 };
 
+/* A unit that stages of several ranks along PIPE have: those ranks, from the last one. */
+struct shared_unit {
+    uint32_t unit, n, *ranks;
+};
+
 struct setup {
     struct zinf_trainer_options options;
     const struct zinf_config *config; /* for numbers; its words are the fields below */
 
     struct zinf_model *model;
-    const struct zinf_graph *graph; /* the model's */
-    const struct zinf_graph *whole; /* with the shards that other ranks have */
-    struct zinf_file_map *files;    /* and its tensors as files have them */
-    struct zinf_net *sharing;       /* of ranks that share a key and value head; NULL: alone */
-    uint64_t max_whole_elems;       /* of whole's units */
-    struct walk walk;               /* and what follows from it */
+    const struct zinf_graph *graph;  /* the model's */
+    const struct zinf_graph *stages; /* with the stages that other ranks have, */
+    const struct zinf_graph *whole;  /* and with their shards */
+    struct zinf_file_map *files;     /* and its tensors as files have them */
+    struct zinf_net *sharing;        /* of ranks that share a key and value head; NULL: alone */
+    uint64_t max_whole_elems;        /* of whole's units */
+    /* Of ranks that have stages one after the other: the rank along PIPE that a unit is saved by
+     * [n_units], NULL: there is one; nets of two, with the rank before and the next one; and all
+     * units as ranks cut them. */
+    uint32_t *owners;
+    struct zinf_net *borders[2];
+    struct shared_unit *shared; /* [n_shared]: trained units that several of them have */
+    uint32_t n_shared;
+    struct zinf_layout all_units;
+    struct zinf_axis savers; /* ranks that bring units together for files: DATA, or that and PIPE */
+    struct walk walk;        /* and what follows from it */
     struct zinf_device *device;
     struct zinf_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
@@ -143,6 +158,7 @@ struct setup {
     struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
+    uint64_t *head_bytes;          /* [n_groups]: of it, room for what is packed in RAM */
     double *state_shares;          /* [n_groups]: estimated fraction of it after packing */
     uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
     uint64_t update_bytes;                   /* workspace of the optimizer */
@@ -216,22 +232,62 @@ static inline const struct zinf_axis *data_axis(const struct setup *s)
     return &s->mesh.at[ZINF_DATA];
 }
 
+static inline const struct zinf_axis *pipe_axis(const struct setup *s)
+{
+    return &s->mesh.at[ZINF_PIPE];
+}
+/* Whether ranks have stages of the model one after the other. */
+static inline bool is_piped(const struct setup *s)
+{
+    return pipe_axis(s)->world > 1;
+}
+/* The number of a rank's micro-batch, or of a sample that is visited in chunks, among those of all
+ * ranks: ranks have as many neighbours each, or, where gradients are summed over ranks one
+ * micro-batch at a time, take them in turn. So both sums are subtrees of one tree. */
+static inline uint64_t setup_micro(const struct setup *s, int64_t micro)
+{
+    const struct zinf_axis *data = data_axis(s);
+    return is_piped(s) ? (uint64_t)micro * data->world + data->rank
+                       : (uint64_t)(s->n_micro / s->n_chunks * data->rank + micro);
+}
+/* All units, those of other ranks' stages too, as ranks along DATA cut them. */
+static inline const struct zinf_layout *all_units(const struct setup *s)
+{
+    return is_piped(s) ? &s->all_units : &s->layout;
+}
+
 /* Whether each of several ranks has all state and makes all updates, as tensors are not cut. */
 static inline bool whole_state(const struct setup *s)
 {
     return data_axis(s)->net && s->grain != GRAIN_ELEMENTS;
 }
 
-/* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
-static inline bool counts_squares(const struct setup *s)
+/* NULL: its stages are one rank's. */
+static inline const struct shared_unit *unit_shared(const struct setup *s, uint32_t unit)
 {
-    return s->exact && (!whole_state(s) || !data_axis(s)->rank);
+    for (uint32_t i = 0; i < s->n_shared; i++)
+        if (s->shared[i].unit == unit)
+            return &s->shared[i];
+    return NULL;
+}
+
+/* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
+static inline bool counts_squares(const struct setup *s, uint32_t unit)
+{
+    const bool owns = !is_piped(s) || s->owners[unit] == pipe_axis(s)->rank;
+    return s->exact && owns && (!whole_state(s) || !data_axis(s)->rank);
 }
 
 /* Whether the unit has a gradient and optimizer state. */
 static inline bool unit_trains(const struct setup *s, uint32_t unit)
 {
     return s->graph->units[unit].trained;
+}
+
+/* Whether it has on the rank that has its stage. */
+static inline bool unit_trains_anywhere(const struct setup *s, uint32_t unit)
+{
+    return s->stages->units[unit].trained;
 }
 
 /* Whether the model has adapters, which alone are trained and saved. */
@@ -255,6 +311,8 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 /* Once the shape of a step is known: its chunks. Once the graph is: what cannot be cut is refused.
  */
 void setup_cut_sequences(struct setup *s);
+/* Tokens of a chunk of a sequence of so many; the sequence's own: it is not cut. */
+int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq);
 int setup_check_chunks(const struct setup *s);
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
@@ -267,6 +325,11 @@ int setup_cut_model(struct setup *s);
 int setup_check_tensor(struct setup *s);
 /* [n_units]: of each the most that any rank has. */
 int setup_agree_elems(const struct setup *s, uint64_t *elems);
+/* setup_pipe.c: cuts the model into ranges of stages, and takes this rank's; nets to its
+ * neighbours; and what cannot be is refused by name. Then, once units are cut, what files need. */
+int setup_cut_stages(struct setup *s);
+int setup_savers(struct setup *s);
+void setup_free_pipe(struct setup *s);
 /* What several ranks cannot do is refused by name. */
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */
@@ -317,7 +380,10 @@ bool setup_shares_updates(const struct setup *s);
 /* Of the largest sub-group's state, parameters or gradient, where these may be packed on a drive;
  * else 0. */
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what);
-/* All of a unit's sub-groups. */
+/* All of a unit's sub-groups: their state; the part of it that is kept in RAM where it is packed
+ * there; whether that is less for each of them. */
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
+uint64_t setup_unit_head_bytes(const struct setup *s, uint32_t unit);
+bool setup_can_head(const struct setup *s, uint32_t unit);
 
 #endif

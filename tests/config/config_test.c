@@ -380,6 +380,53 @@ static void test_auto_of_another_optimizers_parameter_is_dropped(void)
 
 /* ---- the command line ---- */
 
+#define AUTO_MICRO "\"train_micro_batch_size_per_gpu\": \"auto\""
+/* What the plan is to find is 1 until it has; the batch of the step is what it was. */
+static void test_a_micro_batch_that_the_plan_finds(void)
+{
+    static const struct {
+        const char *text;
+        struct zinf_config_settings settings;
+        int64_t train, micro;
+        bool finds;
+    } rows[] = {
+        {"{\"train_batch_size\": 24, " AUTO_MICRO "}", SETTINGS(0), 24, 1, true},
+        {"{\"train_batch_size\": 24, " AUTO_MICRO ", \"gradient_accumulation_steps\": \"auto\"}",
+         SETTINGS(0), 24, 1, true},
+        {"{\"train_batch_size\": 24, " AUTO_MICRO ", \"gradient_accumulation_steps\": 4}",
+         SETTINGS(0), 24, 6, false},
+        {"{\"train_batch_size\": \"auto\", " AUTO_MICRO "}", SETTINGS(0), 8, 8, false},
+        {"{\"train_batch_size\": 24, \"gradient_accumulation_steps\": 4}",
+         SETTINGS(1, {"train_micro_batch_size_per_gpu", "auto", 0, "--micro-batch"}), 24, 1, true},
+        {"{\"train_batch_size\": 24, " AUTO_MICRO "}",
+         SETTINGS(1, {"train_micro_batch_size_per_gpu", NULL, 3, "--micro-batch"}), 24, 3, false},
+        {"{\"train_batch_size\": 24, " MICRO "}",
+         SETTINGS(1, {"train_batch_size", NULL, 6, "--global-batch"}), 6, 1, false},
+        {"{" MICRO ", \"gradient_accumulation_steps\": 4}",
+         SETTINGS(2, {"train_batch_size", NULL, 6, "--global-batch"},
+                  {"train_micro_batch_size_per_gpu", "auto", 0, "--micro-batch"}),
+         6, 1, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct zinf_config *config = NULL;
+        struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
+        context.settings = rows[i].settings;
+        context.finds_micro_batch = true;
+        int code = parse(&config, rows[i].text, &context);
+        CHECKF(!code && config->finds_micro_batch == rows[i].finds &&
+                   config->micro_batch == rows[i].micro &&
+                   config->train_batch_size == rows[i].train &&
+                   config->micro_batch * config->accumulation == rows[i].train,
+               "row %zu: %s", i, code ? zinf_error() : "other numbers");
+        if (!code && rows[i].finds) {
+            CHECK(zinf_config_set_micro_batch(config, 5) == -EINVAL);
+            CHECK(!zinf_config_set_micro_batch(config, 3) && config->micro_batch == 3 &&
+                  config->accumulation == rows[i].train / 3);
+        }
+        zinf_config_destroy(config);
+    }
+}
+
 static void test_command_line_wins_and_says_so(void)
 {
     struct zinf_config *config;
@@ -554,6 +601,7 @@ int main(void)
     TAP_RUN(test_auto_rules);
     TAP_RUN(test_auto_of_one_key_from_another);
     TAP_RUN(test_auto_of_another_optimizers_parameter_is_dropped);
+    TAP_RUN(test_a_micro_batch_that_the_plan_finds);
     TAP_RUN(test_command_line_wins_and_says_so);
     TAP_RUN(test_adapter_is_an_object);
     TAP_RUN(test_warmup_ratio);

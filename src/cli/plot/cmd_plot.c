@@ -15,15 +15,15 @@ struct plot_options {
 
 /* ---- in the terminal ---- */
 
-static void show_column(const struct plot_run *run, const char *what, enum plot_column column,
+static void show_values(const struct plot_run *run, const char *what, const double *column,
                         int cols)
 {
     char title[256];
     double *values = malloc(run->n * sizeof *values);
     size_t n = 0;
     for (size_t i = 0; values && i < run->n; i++)
-        if (isfinite(run->columns[column][i]))
-            values[n++] = run->columns[column][i];
+        if (isfinite(column[i]))
+            values[n++] = column[i];
     snprintf(title, sizeof title, "%s: %s", run->name, what);
     if (n > 1)
         cli_chart(stdout, title, values, n, 8, cols);
@@ -49,11 +49,17 @@ static void show(const struct plot_run *runs, int n)
     int cols = cli_columns(stdout);
     cols = cols > 120 ? 120 : cols;
     for (int i = 0; i < n; i++) {
-        show_column(&runs[i], "loss", PLOT_LOSS, cols);
-        show_column(&runs[i], "evaluation, by their order", PLOT_EVAL, cols);
-        show_column(&runs[i], "learning rate", PLOT_LR, cols);
-        show_column(&runs[i], "gradient norm", PLOT_NORM, cols);
-        show_column(&runs[i], "seconds a step", PLOT_SECONDS, cols);
+        const struct plot_run *run = &runs[i];
+        show_values(run, "loss", run->columns[PLOT_LOSS], cols);
+        for (int k = 0; k < run->n_sets; k++) {
+            char what[ZINF_MOST_SET_NAME + 48];
+            snprintf(what, sizeof what, "evaluation%s%s, by their order",
+                     *run->sets[k].name ? " " : "", run->sets[k].name);
+            show_values(run, what, run->sets[k].loss, cols);
+        }
+        show_values(run, "learning rate", run->columns[PLOT_LR], cols);
+        show_values(run, "gradient norm", run->columns[PLOT_NORM], cols);
+        show_values(run, "seconds a step", run->columns[PLOT_SECONDS], cols);
         show_lanes(&runs[i]);
     }
 }

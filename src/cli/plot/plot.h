@@ -19,7 +19,6 @@ enum plot_column {
     PLOT_TOKENS,
     PLOT_SECONDS,
     PLOT_PREDICTED, /* NaN: not predicted */
-    PLOT_EVAL,      /* NaN: not evaluated */
     PLOT_SKIPPED,
     PLOT_READ, /* bytes of the drive */
     PLOT_WRITTEN,
@@ -33,10 +32,17 @@ struct plot_memory { /* a line of the ledger */
     char what[48];
     uint64_t bytes;
 };
+#define PLOT_MAX_SETS 16
+struct plot_set {                  /* data that the run was evaluated by */
+    char name[ZINF_MOST_SET_NAME]; /* "": it has none */
+    double *loss;                  /* [n]; NaN: not evaluated in this step */
+};
 struct plot_run {
     char *name; /* as it was given */
     size_t n;   /* steps */
     double *columns[PLOT_COLUMNS];
+    struct plot_set sets[PLOT_MAX_SETS];
+    int n_sets;         /* in the order of the log */
     double clip;        /* gradient_clipping; 0: off or not known */
     double batch;       /* sequences in a step; 0: not known */
     double micro_batch; /* the same for those at once */
@@ -51,6 +57,10 @@ int plot_run_read(struct plot_run *run, const char *path);
 void plot_run_fini(struct plot_run *run);
 /* Mean of the last tenth of a column, at most 100 values, those that are not finite left out. */
 double plot_run_last(const struct plot_run *run, enum plot_column column);
+/* "eval_loss", "eval_NAME_loss": what a log and Hugging Face's Trainer call a set's loss; prefix:
+ * "eval_", or "eval/" of event files. */
+const char *plot_set_key(const struct plot_set *set, const char *prefix,
+                         char out[ZINF_MOST_SET_NAME + 16]);
 double plot_run_sum(const struct plot_run *run, enum plot_column column);
 
 /* ---- plot_svg.c ---- */

@@ -26,16 +26,24 @@ int plot_csv_write(const struct plot_run *run, const char *path)
     FILE *out = strcmp(path, "-") ? fopen(path, "w") : stdout;
     if (!out)
         return zinf_fail(-errno, "--csv: cannot write %s: %s", path, strerror(errno));
-    fputs("step,loss,grad_norm,learning_rate,tokens,step_seconds,predicted_seconds,eval_loss,"
-          "skipped,drive_bytes_read,drive_bytes_written",
-          out);
+    static const struct plot_set none;
+    const struct plot_set *sets = run->n_sets ? run->sets : &none;
+    const int n_sets = run->n_sets ? run->n_sets : 1;
+    char key[ZINF_MOST_SET_NAME + 16];
+    fputs("step,loss,grad_norm,learning_rate,tokens,step_seconds,predicted_seconds", out);
+    for (int i = 0; i < n_sets; i++)
+        fprintf(out, ",%s", plot_set_key(&sets[i], "eval_", key));
+    fputs(",skipped,drive_bytes_read,drive_bytes_written", out);
     for (int i = 0; i < PLOT_LANES; i++)
         fprintf(out, ",%s_seconds", plot_lanes[i]);
     fputc('\n', out);
     for (size_t i = 0; i < run->n; i++) {
         fprintf(out, "%.0f", run->columns[PLOT_STEP][i]);
-        for (int column = PLOT_LOSS; column < PLOT_COLUMNS; column++)
+        for (int column = PLOT_LOSS; column < PLOT_COLUMNS; column++) {
+            for (int k = 0; column == PLOT_SKIPPED && k < n_sets; k++)
+                put_value(out, sets[k].loss ? sets[k].loss[i] : NAN);
             put_value(out, run->columns[column][i]);
+        }
         fputc('\n', out);
     }
     bool bad = ferror(out);
@@ -55,8 +63,8 @@ int plot_events_write(const struct plot_run *run, const char *folder)
     } tags[] = {{PLOT_LOSS, "train/loss"},
                 {PLOT_NORM, "train/grad_norm"},
                 {PLOT_LR, "train/learning_rate"},
-                {PLOT_SECONDS, "train/step_seconds"},
-                {PLOT_EVAL, "eval/loss"}};
+                {PLOT_SECONDS, "train/step_seconds"}};
+    char tag[ZINF_MOST_SET_NAME + 16];
     struct tb_writer *writer = NULL;
     double wall = tb_wall_seconds() - plot_run_sum(run, PLOT_SECONDS);
     int code = tb_writer_open(&writer, folder, wall);
@@ -65,6 +73,10 @@ int plot_events_write(const struct plot_run *run, const char *folder)
         for (size_t k = 0; k < sizeof tags / sizeof *tags && !code; k++)
             code = tb_writer_scalar(writer, wall, (int64_t)run->columns[PLOT_STEP][i], tags[k].tag,
                                     run->columns[tags[k].column][i]);
+        for (int k = 0; k < run->n_sets && !code; k++)
+            code =
+                tb_writer_scalar(writer, wall, (int64_t)run->columns[PLOT_STEP][i],
+                                 plot_set_key(&run->sets[k], "eval/", tag), run->sets[k].loss[i]);
     }
     int closed = tb_writer_close(writer);
     code = code ? code : closed;
@@ -106,21 +118,24 @@ static void add_history(cJSON *history, const struct plot_run *run, size_t every
             add_number(entry, "step", step);
             sum = n = 0;
         }
-        if (isfinite(run->columns[PLOT_EVAL][i])) {
+        for (int k = 0; k < run->n_sets; k++) {
+            char key[ZINF_MOST_SET_NAME + 16];
+            if (!isfinite(run->sets[k].loss[i]))
+                continue;
             cJSON *entry = entry_of(history, epoch);
-            add_number(entry, "eval_loss", run->columns[PLOT_EVAL][i]);
+            add_number(entry, plot_set_key(&run->sets[k], "eval_", key), run->sets[k].loss[i]);
             add_number(entry, "step", step);
         }
     }
 }
 
-/* The lowest evaluation loss; null where there was none. */
+/* The lowest loss of the first evaluation set; null where there was none. */
 static void add_best(cJSON *root, const struct plot_run *run)
 {
+    const double *loss = run->sets[0].loss;
     size_t best = SIZE_MAX;
-    for (size_t i = 0; i < run->n; i++)
-        if (isfinite(run->columns[PLOT_EVAL][i]) &&
-            (best == SIZE_MAX || run->columns[PLOT_EVAL][i] < run->columns[PLOT_EVAL][best]))
+    for (size_t i = 0; loss && i < run->n; i++)
+        if (isfinite(loss[i]) && (best == SIZE_MAX || loss[i] < loss[best]))
             best = i;
     if (best == SIZE_MAX) {
         cJSON_AddNullToObject(root, "best_global_step");
@@ -128,7 +143,7 @@ static void add_best(cJSON *root, const struct plot_run *run)
         return;
     }
     cJSON_AddNumberToObject(root, "best_global_step", run->columns[PLOT_STEP][best]);
-    cJSON_AddNumberToObject(root, "best_metric", run->columns[PLOT_EVAL][best]);
+    cJSON_AddNumberToObject(root, "best_metric", loss[best]);
 }
 
 /* Keys in the order of their names, as Trainer writes them. */

@@ -76,8 +76,8 @@ static void number_cell(FILE *out, const char *format, double value)
 static double least_eval(const struct plot_run *run)
 {
     double least = NAN;
-    for (size_t i = 0; i < run->n; i++)
-        least = fmin(least, run->columns[PLOT_EVAL][i]); /* fmin leaves NaN out */
+    for (size_t i = 0; run->n_sets && i < run->n; i++)
+        least = fmin(least, run->sets[0].loss[i]); /* fmin leaves NaN out */
     return least;
 }
 
@@ -112,17 +112,23 @@ static void write_numbers(FILE *out, const struct plot_run *runs, int n)
 
 /* ---- charts ---- */
 
-static void add(struct plot_chart *c, const struct plot_run *run, const char *name,
-                enum plot_column column, int color, int how)
+static void add_values(struct plot_chart *c, const struct plot_run *run, const char *name,
+                       const double *values, int color, int how)
 {
     if (c->n == PLOT_MAX_SERIES)
         return;
     c->series[c->n] = (struct plot_series){.name = name,
                                            .x = run->columns[PLOT_STEP],
-                                           .y = run->columns[column],
+                                           .y = values,
                                            .n = run->n,
                                            .color = color % MAX_COLORS};
     c->series[c->n++].style = how;
+}
+
+static void add(struct plot_chart *c, const struct plot_run *run, const char *name,
+                enum plot_column column, int color, int how)
+{
+    add_values(c, run, name, run->columns[column], color, how);
 }
 
 static void chart_of_all(FILE *out, const struct plot_run *runs, int n, const char *title,
@@ -140,12 +146,16 @@ static void chart_of_all(FILE *out, const struct plot_run *runs, int n, const ch
 static void loss_chart(FILE *out, const struct plot_run *runs, int n)
 {
     struct plot_chart c = {.title = "Loss", .unit = "points: evaluation"};
-    char names[PLOT_MAX_SERIES / 2][96];
-    for (int i = 0; i < n && i < PLOT_MAX_SERIES / 2; i++) {
+    char names[PLOT_MAX_SERIES][96 + ZINF_MOST_SET_NAME];
+    for (int i = 0; i < n; i++)
         add(&c, &runs[i], runs[i].name, PLOT_LOSS, i, PLOT_LINE);
-        snprintf(names[i], sizeof names[i], "%.80s, evaluation", runs[i].name);
-        add(&c, &runs[i], names[i], PLOT_EVAL, n > 1 ? i : 1, PLOT_DOTS);
-    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < runs[i].n_sets && c.n < PLOT_MAX_SERIES; k++) {
+            const struct plot_set *set = &runs[i].sets[k];
+            snprintf(names[c.n], sizeof names[c.n], "%.80s, evaluation%s%s", runs[i].name,
+                     *set->name ? " " : "", set->name);
+            add_values(&c, &runs[i], names[c.n], set->loss, n > 1 ? i : k + 1, PLOT_DOTS);
+        }
     plot_svg_chart(out, &c);
 }
 

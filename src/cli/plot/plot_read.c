@@ -30,6 +30,62 @@ static void add_stalls(struct plot_run *run, const cJSON *line)
     }
 }
 
+/* ---- evaluations ---- */
+
+static int grow_sets(struct plot_run *run, size_t capacity)
+{
+    const size_t more = capacity ? 2 * capacity : 1024;
+    for (int i = 0; run->n == capacity && i < run->n_sets; i++) {
+        double *grown = realloc(run->sets[i].loss, more * sizeof *grown);
+        if (!grown)
+            return zinf_fail(-ENOMEM, "no memory for %zu steps of %s", more, run->name);
+        run->sets[i].loss = grown;
+    }
+    for (int i = 0; i < run->n_sets; i++)
+        run->sets[i].loss[run->n] = NAN;
+    return 0;
+}
+
+/* Begins when an evaluation by it comes for the first time. */
+static struct plot_set *set_of(struct plot_run *run, const char *name, size_t n, size_t capacity)
+{
+    for (int i = 0; i < run->n_sets; i++)
+        if (strlen(run->sets[i].name) == n && !strncmp(run->sets[i].name, name, n))
+            return &run->sets[i];
+    struct plot_set *set = &run->sets[run->n_sets];
+    if (run->n_sets == PLOT_MAX_SETS || n >= sizeof set->name)
+        return NULL;
+    set->loss = malloc((run->n == capacity ? (capacity ? 2 * capacity : 1024) : capacity) *
+                       sizeof *set->loss);
+    if (!set->loss)
+        return NULL;
+    for (size_t i = 0; i <= run->n; i++)
+        set->loss[i] = NAN;
+    memcpy(set->name, name, n);
+    run->n_sets++;
+    return set;
+}
+
+/* "eval_loss", "eval_NAME_loss" */
+static void take_loss(struct plot_run *run, const cJSON *member, size_t capacity)
+{
+    const char *key = member->string;
+    const size_t n = strlen(key);
+    const bool named = n > 10 && !strncmp(key, "eval_", 5) && !strcmp(key + n - 5, "_loss");
+    if (!cJSON_IsNumber(member) || (!named && strcmp(key, "eval_loss")))
+        return;
+    struct plot_set *set = set_of(run, key + 5, named ? n - 10 : 0, capacity);
+    if (set)
+        set->loss[run->n] = member->valuedouble;
+}
+
+const char *plot_set_key(const struct plot_set *set, const char *prefix,
+                         char out[ZINF_MOST_SET_NAME + 16])
+{
+    snprintf(out, ZINF_MOST_SET_NAME + 16, "%s%s%sloss", prefix, set->name, *set->name ? "_" : "");
+    return out;
+}
+
 static int take_line(struct plot_run *run, const cJSON *line, size_t capacity)
 {
     static const char *const keys[PLOT_LANE] = {"step",
@@ -39,7 +95,6 @@ static int take_line(struct plot_run *run, const cJSON *line, size_t capacity)
                                                 "tokens",
                                                 "step_seconds",
                                                 "predicted_seconds",
-                                                "eval_loss",
                                                 "skipped",
                                                 "drive_bytes_read",
                                                 "drive_bytes_written"};
@@ -56,8 +111,12 @@ static int take_line(struct plot_run *run, const cJSON *line, size_t capacity)
             i < PLOT_LANE ? number(line, keys[i]) : number(lanes, plot_lanes[i - PLOT_LANE]);
     }
     add_stalls(run, line);
-    run->n++;
-    return 0;
+    int code = grow_sets(run, capacity);
+    const cJSON *member;
+    if (!code)
+        cJSON_ArrayForEach(member, line) take_loss(run, member, capacity);
+    run->n += !code;
+    return code;
 }
 
 static int read_log(struct plot_run *run, const char *path)
@@ -177,6 +236,8 @@ void plot_run_fini(struct plot_run *run)
 {
     for (int i = 0; i < PLOT_COLUMNS; i++)
         free(run->columns[i]);
+    for (int i = 0; i < run->n_sets; i++)
+        free(run->sets[i].loss);
     free(run->name);
     memset(run, 0, sizeof *run);
 }

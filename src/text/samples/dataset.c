@@ -31,9 +31,15 @@ struct zinf_dataset {
     uint32_t seq_len, vocab;
     bool shuffle;
     uint64_t seed;
-    pthread_mutex_t lock;         /* guards window */
-    int32_t *window;              /* [seq_len + 1] */
-    struct zinf_samples *samples; /* NULL: a stream; else all above is unused */
+    pthread_mutex_t lock;            /* guards window */
+    int32_t *window;                 /* [seq_len + 1] */
+    struct zinf_masking masking;     /* of a stream; probability 0: none */
+    struct zinf_tokens frame;        /* of a masked window, */
+    uint32_t front;                  /* of which so many are in front */
+    struct zinf_samples *samples;    /* NULL: a stream; else all above is unused */
+    struct zinf_dataset_part *parts; /* [n_parts], with names of its own; NULL: there are none */
+    uint32_t n_parts;
+    struct text_mixture *mixture; /* of parts */
 };
 
 /* By its first bytes; raw 16-bit ids have none of their own, so there the name has to say it. */
@@ -191,6 +197,15 @@ static int open_files(struct zinf_dataset *dataset, const struct zinf_dataset_op
     return 0;
 }
 
+static int begin_masking(struct zinf_dataset *dataset, const struct zinf_dataset_options *options)
+{
+    const struct zinf_tokens nothing = {0};
+    uint32_t behind;
+    dataset->masking = *options->masking;
+    zinf_tokenizer_sides(options->tokenizer, &dataset->front, &behind);
+    return zinf_tokenizer_frame(options->tokenizer, &nothing, NULL, &dataset->frame, NULL);
+}
+
 int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options)
 {
     int code = check_options(options);
@@ -205,12 +220,23 @@ int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_optio
     dataset->shuffle = options->shuffle;
     dataset->seed = options->seed;
     code = open_files(dataset, options);
+    if (!code && options->masking)
+        code = begin_masking(dataset, options);
     if (code) {
         zinf_dataset_close(dataset);
         return code;
     }
     *out = dataset;
     return 0;
+}
+
+static void free_parts(struct zinf_dataset_part *parts, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        zinf_dataset_close(parts[k].data);
+        free((char *)(uintptr_t)parts[k].name);
+    }
+    free(parts);
 }
 
 void zinf_dataset_close(struct zinf_dataset *dataset)
@@ -226,7 +252,10 @@ void zinf_dataset_close(struct zinf_dataset *dataset)
     }
     free(dataset->segments);
     free(dataset->window);
+    zinf_tokens_free(&dataset->frame);
     zinf_samples_close(dataset->samples);
+    text_mixture_destroy(dataset->mixture);
+    free_parts(dataset->parts, dataset->n_parts);
     pthread_mutex_destroy(&dataset->lock);
     free(dataset);
 }
@@ -246,9 +275,96 @@ int zinf_dataset_of_samples(struct zinf_dataset **out, struct zinf_samples *samp
     return 0;
 }
 
+/* Of parts that are the data set's by now. */
+static int mix_parts(struct zinf_dataset *dataset, uint32_t together)
+{
+    double *weights = calloc(dataset->n_parts, sizeof *weights);
+    if (!weights)
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    for (uint32_t k = 0; k < dataset->n_parts; k++) {
+        const struct zinf_dataset_part *part = &dataset->parts[k];
+        weights[k] = part->weight;
+        dataset->n_tokens += zinf_dataset_n_tokens(part->data);
+        dataset->n_windows += zinf_dataset_n_windows(part->data);
+    }
+    int code = text_mixture_create(&dataset->mixture, weights, dataset->n_parts, together);
+    free(weights);
+    for (uint32_t k = 0; !code && k < dataset->n_parts; k++) {
+        const char *name = dataset->parts[k].name;
+        if (name && strlen(name) >= ZINF_MOST_SET_NAME)
+            code = zinf_fail(-EINVAL, "the name %s is too long: at most %d characters", name,
+                             ZINF_MOST_SET_NAME - 1);
+    }
+    return code;
+}
+
+int zinf_dataset_mix(struct zinf_dataset **out, const struct zinf_dataset_part *parts, uint32_t n,
+                     uint32_t together)
+{
+    struct zinf_dataset *dataset = calloc(1, sizeof *dataset);
+    struct zinf_dataset_part *own = calloc(n, sizeof *own);
+    if (!dataset || !own) {
+        for (uint32_t k = 0; k < n; k++)
+            zinf_dataset_close(parts[k].data);
+        free(dataset);
+        free(own);
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    }
+    pthread_mutex_init(&dataset->lock, NULL);
+    dataset->parts = own;
+    for (; dataset->n_parts < n; dataset->n_parts++) {
+        own[dataset->n_parts] = parts[dataset->n_parts];
+        if (own[dataset->n_parts].name)
+            own[dataset->n_parts].name = strdup(own[dataset->n_parts].name);
+    }
+    int code = mix_parts(dataset, together);
+    if (code)
+        zinf_dataset_close(dataset);
+    else
+        *out = dataset;
+    return code;
+}
+
+/* ---- parts ---- */
+
+uint32_t zinf_dataset_n_parts(const struct zinf_dataset *dataset)
+{
+    return dataset->parts ? dataset->n_parts : 1;
+}
+
+struct zinf_dataset *zinf_dataset_part(struct zinf_dataset *dataset, uint32_t index)
+{
+    return dataset->parts ? dataset->parts[index].data : dataset;
+}
+
+const char *zinf_dataset_part_name(const struct zinf_dataset *dataset, uint32_t index)
+{
+    return dataset->parts ? dataset->parts[index].name : NULL;
+}
+
+double zinf_dataset_part_share(const struct zinf_dataset *dataset, uint32_t index)
+{
+    return dataset->parts ? text_mixture_share(dataset->mixture, index) : 1;
+}
+
+/* Where the window at a position is, and at which position there. */
+static struct zinf_dataset *part_at(struct zinf_dataset *dataset, uint64_t *position)
+{
+    return dataset->parts ? dataset->parts[text_mixture_at(dataset->mixture, position)].data
+                          : dataset;
+}
+
 struct zinf_samples *zinf_dataset_samples(const struct zinf_dataset *dataset)
 {
     return dataset->samples;
+}
+
+bool zinf_dataset_has_samples(const struct zinf_dataset *dataset)
+{
+    bool any = dataset->samples != NULL;
+    for (uint32_t k = 0; k < dataset->n_parts; k++)
+        any = any || dataset->parts[k].data->samples;
+    return any;
 }
 
 uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset)
@@ -259,6 +375,11 @@ uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset)
 uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset)
 {
     return dataset->n_windows;
+}
+
+uint32_t zinf_dataset_window_tokens(const struct zinf_dataset *dataset)
+{
+    return dataset->seq_len;
 }
 
 /* ---- what it is made of ---- */
@@ -277,6 +398,10 @@ uint32_t zinf_dataset_n_files(const struct zinf_dataset *dataset)
     uint32_t n = 0;
     if (dataset->samples)
         return samples_n_files(dataset->samples);
+    for (uint32_t k = 0; k < dataset->n_parts; k++)
+        n += zinf_dataset_n_files(dataset->parts[k].data);
+    if (dataset->parts)
+        return n;
     while (segment_of_file(dataset, n))
         n++;
     return n;
@@ -302,12 +427,26 @@ static int sum_token_file(const struct segment *segment, uint64_t *out)
     return code;
 }
 
+/* The part that has it, and its number there. */
+static const struct zinf_dataset *part_of_file(const struct zinf_dataset *dataset, uint32_t *index)
+{
+    for (uint32_t k = 0; k < dataset->n_parts; k++) {
+        const struct zinf_dataset *part = dataset->parts[k].data;
+        const uint32_t files = zinf_dataset_n_files(part);
+        if (*index < files)
+            return part;
+        *index -= files;
+    }
+    return dataset;
+}
+
 int zinf_dataset_file(const struct zinf_dataset *dataset, uint32_t index,
                       struct zinf_data_file *out)
 {
     const struct text_token_cache *cache;
     const struct segment *segment = NULL;
     int code = 0;
+    dataset = part_of_file(dataset, &index);
     if (dataset->samples)
         cache = samples_file(dataset->samples, index);
     else if (!(segment = segment_of_file(dataset, index)))
@@ -324,12 +463,29 @@ int zinf_dataset_file(const struct zinf_dataset *dataset, uint32_t index,
     return code;
 }
 
+static uint64_t order_of_parts(const struct zinf_dataset *dataset)
+{
+    uint64_t order = text_mixture_sum(dataset->mixture);
+    for (uint32_t k = 0; k < dataset->n_parts; k++) {
+        const struct zinf_dataset_part *part = &dataset->parts[k];
+        const uint64_t numbers[] = {zinf_dataset_order(part->data),
+                                    zinf_dataset_n_files(part->data)};
+        const char *name = part->name ? part->name : "";
+        order = XXH3_64bits_withSeed(numbers, sizeof numbers, order);
+        order = XXH3_64bits_withSeed(name, strlen(name), order);
+    }
+    return order;
+}
+
 uint64_t zinf_dataset_order(const struct zinf_dataset *dataset)
 {
     const uint64_t numbers[] = {dataset->seq_len, dataset->shuffle, dataset->seed,
                                 (uint64_t)dataset->separator};
-    return dataset->samples ? samples_order(dataset->samples)
-                            : XXH3_64bits(numbers, sizeof numbers);
+    if (dataset->parts)
+        return order_of_parts(dataset);
+    return dataset->samples
+               ? samples_order(dataset->samples)
+               : zinf_masking_key(&dataset->masking, XXH3_64bits(numbers, sizeof numbers));
 }
 
 /* ---- reading ---- */
@@ -368,7 +524,7 @@ static int read_segment(const struct zinf_dataset *dataset, const struct segment
 
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out)
 {
-    if (dataset->samples)
+    if (dataset->samples || dataset->parts)
         return zinf_fail(-ENOTSUP, "a store of samples is no stream of tokens");
     if (first > dataset->n_tokens || n > dataset->n_tokens - first)
         return zinf_fail(-EINVAL, "tokens %llu to %llu are beyond the data's %llu",
@@ -391,6 +547,7 @@ int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, 
 int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
                         int32_t *targets)
 {
+    dataset = part_at(dataset, &position);
     if (dataset->samples) {
         struct zinf_window window = {.ids = inputs, .targets = targets};
         return zinf_samples_window(dataset->samples, position, &window);
@@ -408,13 +565,50 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
     return code;
 }
 
+/* Rows of a window of a stream. */
+static uint32_t rows_of(const struct zinf_dataset *dataset)
+{
+    return dataset->seq_len + (uint32_t)dataset->frame.count;
+}
+
+/* Tokens of a stream within a frame, which is never masked. */
+static int fill_masked(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
+{
+    const uint32_t n = dataset->seq_len, front = dataset->front;
+    const uint32_t all = rows_of(dataset);
+    const struct zinf_masked masked = {
+        .epoch = position / dataset->n_windows,
+        .sample = text_window_index(position, dataset->n_windows, dataset->shuffle, dataset->seed),
+        .n = n,
+        .ids = w->ids + front,
+        .targets = w->targets + front,
+    };
+    int code = zinf_dataset_window(dataset, position, w->ids + front, NULL);
+    for (uint32_t i = 0; i < all; i++)
+        w->targets[i] = -1;
+    for (uint32_t i = 0; i < dataset->frame.count; i++)
+        w->ids[i < front ? i : n + i] = dataset->frame.ids[i];
+    if (!code)
+        zinf_masking_apply(&dataset->masking, &masked);
+    return code;
+}
+
+struct zinf_window_rows zinf_dataset_window_rows(struct zinf_dataset *dataset, uint64_t position)
+{
+    dataset = part_at(dataset, &position);
+    return dataset->samples ? zinf_samples_window_rows(dataset->samples, position)
+                            : (struct zinf_window_rows){rows_of(dataset), 0};
+}
+
 int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
 {
+    dataset = part_at(dataset, &position);
+    const uint32_t length = rows_of(dataset);
     if (dataset->samples)
         return zinf_samples_window(dataset->samples, position, w);
     if (w->source_ids || w->source_segments)
         return zinf_fail(-ENOTSUP, "a stream of tokens has no sources: give pairs as rows");
-    for (uint32_t i = 0; i < dataset->seq_len; i++) {
+    for (uint32_t i = 0; i < length; i++) {
         if (w->positions)
             w->positions[i] = (int32_t)i;
         if (w->segments)
@@ -424,5 +618,7 @@ int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const str
     }
     if (w->label)
         *w->label = -1;
+    if (dataset->masking.probability > 0 && w->ids && w->targets)
+        return fill_masked(dataset, position, w);
     return zinf_dataset_window(dataset, position, w->ids, w->targets);
 }

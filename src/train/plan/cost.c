@@ -38,6 +38,10 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
     const uint32_t group = (uint32_t)op->arg;
+    if (op->kind == OP_UPDATE && p->homes[op->unit].headed) /* packed, then copied */
+        work += 2 * (double)p->setup->head_bytes[group];
+    if (op->where.head) /* what it has room for is what is expected */
+        return 0;
     const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
     for (int what = 0; what < ZINF_PACKABLES; what++) {
         const struct rule_thing t = {p->setup, (enum zinf_packable)what, group};
@@ -145,6 +149,17 @@ static struct between between_of(const struct plan *p, const struct zinf_speeds 
                             fmax((1 - far) / used->peer_bytes, each)};
 }
 
+/* Of a byte between neighbours in a pipeline, whose hosts' other ranks cross at the same time. */
+static double crossing_of(const struct plan *p, const struct zinf_speeds *used)
+{
+    const struct zinf_net *net = pipe_axis(p->setup)->net;
+    if (!net || !zinf_net_is_described(net))
+        return 1 / NET_BYTES;
+    const struct zinf_net_place at = zinf_net_place(net), all = zinf_net_place(p->setup->mesh.all);
+    const double beside = (double)all.local_world / at.local_world;
+    return at.local_world == at.world ? 1 / NET_BYTES : beside / used->net_bytes;
+}
+
 void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
 {
     bool host_device = p->setup->device->host_addressable;
@@ -206,6 +221,7 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
         [COST_PULL] = between.pull,
         [COST_SUM] = between.sum,
         [COST_PEER] = between.peer,
+        [COST_CROSS] = crossing_of(p, &used),
         [COST_STAGE] = 1 / used.device_flops,
     };
     memset(rates, 0, sizeof *rates);

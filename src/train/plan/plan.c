@@ -18,7 +18,7 @@
 
 bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
 {
-    bool possible = s->n_micro > 1 && s->n_micro / s->n_chunks <= MAX_LAYER_MAJOR;
+    bool possible = s->n_micro > 1 && s->n_micro / s->n_chunks <= MAX_LAYER_MAJOR && !is_piped(s);
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
     /* A choice by budgets must not show in the sums. */
     bool better = moves && !variant->micro_major && !s->walk.order_counts;
@@ -151,6 +151,19 @@ static int check_shared_ram(const struct plan *p)
 
 /* ---- tiers ---- */
 
+static int add_carried_extents(struct plan *p)
+{
+    const uint64_t n = (uint64_t)p->setup->n_chunks, elems = p->setup->walk.carried_elems;
+    int code = 0;
+    p->carried_extents = calloc(2 * n, sizeof *p->carried_extents);
+    if (!p->carried_extents)
+        return zinf_fail(-ENOMEM, "no memory for a plan");
+    for (uint64_t i = 0; !code && i < 2 * n; i++)
+        code = zinf_store_add_extent(p->store, carried_chunk_bytes(p, elems, i >= n),
+                                     &p->carried_extents[i]);
+    return code;
+}
+
 /* Of values that live on the drive between forward and backward. */
 static int add_x_extents(struct plan *p)
 {
@@ -167,7 +180,7 @@ static int add_x_extents(struct plan *p)
     for (uint64_t i = w->n_leaving * n; !code && i < plan_n_leaving(p) * n; i++)
         code = zinf_store_add_extent(p->store, w->places[i / n - w->n_leaving].bytes,
                                      &p->x_extents[i]);
-    return code;
+    return code || carried_groups(p) == 1 ? code : add_carried_extents(p);
 }
 
 /* Of what is read where it lies. A store that counts alone opens no files. */
@@ -198,6 +211,7 @@ static int plan_tiers(struct plan *p)
         .form = p->setup->form,
         .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
+        .head_bytes = p->setup->head_bytes,
         .param_copies = p->setup->durable_copies,
         .sliced = p->setup->sliced,
         .places = p->homes,
@@ -236,7 +250,7 @@ static int plan_memory(struct plan *p)
 int plan_make(struct plan *p, const struct setup *setup, const struct variant *variant)
 {
     const bool all = plan_is_layer_major(setup, variant) || setup->n_chunks > 1;
-    const int64_t together = all ? setup->n_micro : 1;
+    const int64_t together = is_piped(setup) ? setup->n_chunks : all ? setup->n_micro : 1;
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,
@@ -244,7 +258,10 @@ int plan_make(struct plan *p, const struct setup *setup, const struct variant *v
         .x_tier = setup->x_tier,
         .schedule = plan_first_schedule(setup),
     };
-    int code = itinerary_make(&p->itinerary, &setup->walk, setup->n_micro, together);
+    int code = is_piped(setup) && has_backward(setup)
+                   ? itinerary_make_pipe(&p->itinerary, &setup->walk, setup->n_micro, together,
+                                         pipe_axis(setup))
+                   : itinerary_make(&p->itinerary, &setup->walk, setup->n_micro, together);
     if (!code)
         code = take_arrays(p);
     if (!code)
@@ -268,11 +285,25 @@ void plan_place(struct plan *p)
     p->norm_parts = (double *)(void *)host_at(p, p->at.h_scalars);
 }
 
+void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
+{
+    const struct walk *w = &p->setup->walk;
+    uint32_t place = w->values[value].place;
+    if (place == WALK_NONE || !w->values[value].flows)
+        return NULL;
+    const struct walk_place *at = &w->places[place];
+    uint64_t copy = (uint64_t)(at->to_the_end ? micro : micro % p->itinerary.live);
+    uint64_t offset = (uint64_t)p->setup->n_micro * at->end_before +
+                      (uint64_t)p->itinerary.live * at->turn_before + copy * at->bytes;
+    return device_at(p, p->at.d_gradients + offset);
+}
+
 void plan_fini(struct plan *p)
 {
     struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
                                        &p->speculate, &p->forward, &p->logits,
-                                       &p->fill,      &p->decode,  &p->decode_sources};
+                                       &p->fill,      &p->decode,  &p->decode_sources,
+                                       &p->sweep};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         zinf_program_fini(programs[i]);
     zinf_tiers_destroy(p->tiers);
@@ -283,6 +314,7 @@ void plan_fini(struct plan *p)
     free(p->files);
     free(p->ways);
     free(p->x_extents);
+    free(p->carried_extents);
     free(p->deferred);
     *p = (struct plan){0};
 }

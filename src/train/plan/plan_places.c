@@ -39,10 +39,10 @@ uint64_t param_slots(const struct plan *p, const struct amounts *c)
 static uint64_t grads_at_once(const struct plan *p)
 {
     uint64_t n = goes_together(p) || p->variant.device_adds ? 2 : 1;
-    for (int64_t micros = p->setup->n_micro; p->setup->exact && goes_together(p) && micros > 3;
-         micros /= 2)
+    const int64_t leaves = p->setup->n_micro / p->setup->n_chunks;
+    for (int64_t left = leaves; p->setup->exact && goes_together(p) && left > 3; left /= 2)
         n++;
-    return n + (p->setup->n_chunks > 1); /* of two trees, one beneath the other */
+    return n + (p->setup->n_chunks > 1 && leaves > 1); /* a leaf is a sum itself */
 }
 
 uint64_t grad_slots(const struct plan *p, const struct amounts *c)
@@ -200,12 +200,21 @@ static bool is_overwritten(const struct plan *p, const struct zinf_home *home)
            home->generations == 2;
 }
 
+/* State that would be on the drive, and is in RAM in one generation. */
+static bool is_headed(const struct plan *p, uint32_t unit)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    return p->variant.packs_ram && p->variant.packs && trains(p->setup) &&
+           p->setup->state_tier == ZINF_TIER_DRIVE && home->state == ZINF_TIER_HOST &&
+           home->generations == 1 && setup_can_head(p->setup, unit);
+}
+
 /* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
  * does so micro-batch by micro-batch in either order. */
 static bool has_several(const struct plan *p, uint32_t unit)
 {
     const struct walk *w = &p->setup->walk;
-    if (w->units[unit].uses > 1 || !goes_once(p))
+    if (w->units[unit].uses > 1 || !goes_once(p) || unit_shared(p->setup, unit))
         return true;
     if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
         return false;
@@ -226,6 +235,20 @@ static bool keeps_grad(const struct plan *p, uint32_t unit)
     const struct setup *s = p->setup;
     bool passes = s->in_place && is_eager(s, &p->homes[unit]);
     return has_backward(s) && unit_trains(s, unit) && (!passes || has_several(p, unit));
+}
+
+/* Of a tree of contributions that come one by one: the most sums that wait, for each stage that
+ * makes some. */
+static uint8_t sums_of(const struct plan *p, uint32_t unit)
+{
+    const int64_t together = p->itinerary.together, n = p->setup->n_micro;
+    int most = 1;
+    for (int64_t there = 1; is_piped(p->setup) && there * together < n; there++) {
+        const int bits = __builtin_popcountll((unsigned long long)there);
+        most = bits > most ? bits : most;
+    }
+    const uint32_t turns = p->setup->walk.units[unit].turns;
+    return (uint8_t)(most * (int)(turns ? turns : 1));
 }
 
 /* Whether a layer is one of n whose gradients stay on the device. Sums of several contributions are
@@ -257,7 +280,8 @@ static void set_way(struct plan *p, uint32_t unit)
     bool several = has_several(p, unit);
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
-                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7)
+                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
+                       home->packs_copy << 8 | home->headed << 9 | (home->grad_sums > 1) << 10)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -300,14 +324,18 @@ void plan_set_places(struct plan *p, const struct amounts *c)
                          p->setup->weights->units[u].n_parts;
         home->files = home->in_files && p->files ? p->files[u] : 0;
         home->generations = generations_of(p, u, c);
+        home->headed = is_headed(p, u);
         home->overwritten = is_overwritten(p, home);
         home->backed = home->overwritten && !p->setup->durable_copies;
+        home->packs_copy = home->backed && p->variant.packs == PACK_ALL;
         home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
         home->keeps_grad = keeps_grad(p, u);
+        home->grad_sums = home->keeps_grad ? sums_of(p, u) : 0;
         home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&
-                           home->grad == ZINF_TIER_DRIVE && home->state != ZINF_TIER_DEVICE;
+                           home->grad_sums < 2 && home->grad == ZINF_TIER_DRIVE &&
+                           home->state != ZINF_TIER_DEVICE;
         set_way(p, u);
         p->waypoints |= p->ways[u].waypoints;
     }
@@ -324,10 +352,12 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
             params = n * zinf_dtype_bytes(p->setup->dtype);
         bytes[home->param] += home->in_files ? 0 : params * zinf_home_copies(home);
         bytes[ZINF_MEMORY_DRIVE] += home->backed ? params * home->generations : 0;
-        bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
-                              (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
+        uint64_t state = setup_unit_state_bytes(p->setup, u) + copy;
+        uint64_t head = home->headed ? setup_unit_head_bytes(p->setup, u) : state;
+        bytes[home->state] += head * (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[ZINF_MEMORY_DRIVE] += state - head;
         if (home->keeps_grad)
-            bytes[home->grad] += n * sizeof(float);
+            bytes[home->grad] += n * sizeof(float) * (home->grad_sums > 1 ? home->grad_sums : 1);
     }
 }
 
@@ -349,7 +379,7 @@ uint64_t plan_grad_staging_bytes(const struct plan *p)
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         uint64_t elems = p->setup->layout.units[u].padded_elems;
         bool passes = has_waypoint(p->ways[u].waypoints, GRAD_STAGING) ||
-                      has_waypoint(p->ways[u].waypoints, SUM_STAGING);
+                      has_waypoint(p->ways[u].waypoints, SUM_STAGING) || unit_shared(p->setup, u);
         most = passes && elems > most ? elems : most;
     }
     return most * sizeof(float) / (linked ? data_axis(p->setup)->world : 1);

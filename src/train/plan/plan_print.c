@@ -137,7 +137,8 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
         if (home->param == ZINF_TIER_HOST && s->param_tier == ZINF_TIER_DRIVE)
             params += zinf_tiers_param(p->tiers, u, 0).bytes * zinf_home_copies(home);
         if (home->state == ZINF_TIER_HOST && s->state_tier == ZINF_TIER_DRIVE)
-            states += setup_unit_state_bytes(s, u) * home->generations;
+            states += home->headed ? setup_unit_head_bytes(s, u)
+                                   : setup_unit_state_bytes(s, u) * home->generations;
         if (sums_on(p, u, ZINF_TIER_HOST) && s->grad_tier == ZINF_TIER_DRIVE)
             grads += s->layout.units[u].slice_elems * sizeof(float);
     }
@@ -157,6 +158,18 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
              " that may go to the drive are in RAM; zinf.host_memory limits that, zinf.placement "
              "\"exact\" forbids it");
     return text;
+}
+
+static void print_chunks(const struct plan *p, FILE *out)
+{
+    const struct setup *s = p->setup;
+    if (s->n_chunks == 1)
+        return;
+    fprintf(out, "plan: sequences of %lld tokens in %lld chunks of %lld\n", (long long)s->seq,
+            (long long)s->n_chunks, (long long)s->chunk_seq);
+    if (carried_groups(p) > 1)
+        fprintf(out, "plan: keys and values of chunks in groups of %lld, %u on the device\n",
+                (long long)carried_span(p), carried_slots(p));
 }
 
 int plan_print(const struct plan *p, FILE *out)
@@ -190,6 +203,9 @@ int plan_print(const struct plan *p, FILE *out)
                 p->variant.packs == PACK_ALL ? "parameters, gradients and optimizer state"
                                              : "optimizer state",
                 p->variant.packs == PACK_ALL ? "are" : "is");
+    if (p->variant.packs_ram)
+        fputs("plan: optimizer state in RAM is packed; what does not fit there is on the drive\n",
+              out);
     if (n_device_updates(p) > 0)
         fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
                 s->n_units);
@@ -197,6 +213,7 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
                 goes_together(p) ? "all through a layer before the next layer"
                                  : "one after the other through all layers");
+    print_chunks(p, out);
     if (p->variant.device_adds)
         fprintf(out, "plan: the device adds to the sums of gradients that are in RAM\n");
     print_fetches(p, out);

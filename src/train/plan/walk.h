@@ -28,7 +28,10 @@ struct walk_stage {
      * begins, the bytes of both, and of all stages before. */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
-    uint64_t carried_elems; /* that it hands over from chunk to chunk, of a row */
+    /* That it hands over from chunk to chunk, of a row; how far back a row looks, 0: to the first.
+     */
+    uint64_t carried_elems;
+    int64_t carried_reach;
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */
@@ -55,7 +58,8 @@ struct walk_unit {
     uint32_t chooser;   /* the stage whose rows choose the unit; WALK_NONE */
     uint32_t sweep_end; /* one behind the last unit of a sweep that can run whole, from here on */
     uint32_t own_order; /* place in the order in which units get device slots of their own */
-    uint32_t uses;      /* by stages and visits: contributions to its gradient a range */
+    uint32_t uses;      /* by stages and visits: contributions to its gradient a range; */
+    uint32_t turns;     /* those by stages that do not run last */
     bool beside; /* at hand beside another unit, in several stages: a table that they share */
 };
 struct walk {
@@ -105,6 +109,8 @@ struct walk {
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,
               bool backward);
 void walk_fini(struct walk *walk);
+/* flows [n_values]: which values have a gradient that is of use. */
+int walk_flows(const struct zinf_graph *graph, bool *flows);
 /* walk_sizes.c, the second half of walk_init: sizes and numbers, once it is known what flows. */
 int walk_measure(struct walk *walk, const struct zinf_compute *compute);
 

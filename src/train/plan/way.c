@@ -247,7 +247,7 @@ static void sum_on_drive(struct legs *l, const struct travel *t, const struct zi
     if (!turn.first)
         go(l, ZINF_LANE_HOST, OP_GRAD_ADD, sum);
     struct end at_hand = l->end;
-    if (!turn.last || !turn.eager)
+    if (!turn.goes_on && (!turn.last || !turn.eager))
         write_sum(l, at);
     l->end = at_hand;
     if (turn.last)
@@ -275,7 +275,7 @@ struct legs way_contribution(const struct travel *t, const struct zinf_home *hom
 {
     bool in_ram = sums_on(home, ZINF_TIER_HOST);
     struct legs l = {.end = {GRAD_SLOT, t->several ? WHOLE : SLICE}};
-    if (turn.first && way_sums_in_place(t, home))
+    if (turn.first && !turn.apart && way_sums_in_place(t, home))
         l.end = END(GRAD_HOME, ALONE);
     if (t->several)
         share(&l, t, turn.first && in_ram && !(turn.last && turn.eager));
@@ -284,6 +284,23 @@ struct legs way_contribution(const struct travel *t, const struct zinf_home *hom
     else if (turn.first && turn.last)
         sum_of_one(&l, t, home, turn);
     else if (in_ram)
+        sum_in_ram(&l, t, turn);
+    else
+        sum_on_drive(&l, t, home, turn);
+    return l;
+}
+
+enum waypoint way_fold_from(const struct zinf_home *home)
+{
+    return sums_on(home, ZINF_TIER_DEVICE) ? GRAD_SLOT : GRAD_STAGING;
+}
+
+struct legs way_fold(const struct travel *t, const struct zinf_home *home, struct turn turn)
+{
+    struct legs l = {.end = {way_fold_from(home), ALONE}};
+    if (sums_on(home, ZINF_TIER_DEVICE))
+        sum_on_device(&l, t, turn);
+    else if (sums_on(home, ZINF_TIER_HOST))
         sum_in_ram(&l, t, turn);
     else
         sum_on_drive(&l, t, home, turn);
@@ -308,11 +325,12 @@ struct legs way_update(const struct travel *t, const struct zinf_home *home, str
 {
     const bool by_cpu = home->state != ZINF_TIER_DEVICE;
     const bool reaches = t->reach[BY_CPU][ON_DEVICE] || !by_cpu;
-    const bool state_on_drive = home->state == ZINF_TIER_DRIVE;
+    const bool state_on_drive = home->state == ZINF_TIER_DRIVE || home->headed;
     const bool param_on_drive = home->param == ZINF_TIER_DRIVE;
     const bool param_far = home->param == ZINF_TIER_DEVICE && !reaches;
     const struct end param[2] = {{PARAM_HOME, ALONE}, {PARAM_TILE, ALONE}};
-    const struct end state[2] = {{STATE_HOME, ALONE}, {STATE_TILE, ALONE}};
+    const struct end state[2] = {{home->headed ? STATE_TAIL : STATE_HOME, ALONE},
+                                 {STATE_TILE, ALONE}};
     const bool late = grad.place == GRAD_HOME;
     struct legs l = {.end = grad};
     if (late && sums_on(home, ZINF_TIER_DRIVE))
@@ -335,7 +353,8 @@ struct legs way_update(const struct travel *t, const struct zinf_home *home, str
     else if (param_far)
         leg(&l, ZINF_LANE_H2D, OP_COPY_IN, param[1], param[0]);
     if (home->backed)
-        leg(&l, ZINF_LANE_WRITE, OP_WRITE, param[0], END(PARAM_BACKING, ALONE));
+        leg(&l, ZINF_LANE_WRITE, OP_WRITE, home->packs_copy ? END(COPY_TILE, ALONE) : param[0],
+            END(PARAM_BACKING, ALONE));
     return l;
 }
 
@@ -412,6 +431,8 @@ uint32_t way_waypoints(const struct travel *t, const struct zinf_home *home, boo
         if ((several || (of.first && of.last)) && !(several && of.first && of.last) &&
             (eager || !of.eager))
             places |= legs_waypoints(way_contribution(t, home, of));
+        if (home->grad_sums > 1 && !of.first && (eager || !of.eager))
+            places |= legs_waypoints(way_fold(t, home, of));
     }
     return places;
 }

@@ -28,7 +28,9 @@ enum waypoint {
     PACKED_STAGING, /* as the drive has them packed, a sub-group at a time */
     PARAM_BACKING,  /* a copy on the drive, which no step reads unless it is taken back */
     PARAM_TILE,     /* host memory of a sub-group's update, in three parts */
+    COPY_TILE,      /* there, a copy of parameters as it is packed */
     STATE_HOME,
+    STATE_TAIL, /* what RAM has no room for of state that is packed there, on the drive */
     STATE_TILE,
     GRAD_HOME,
     GRAD_SLOT,    /* on the device, where a stage makes it */
@@ -90,13 +92,18 @@ struct travel travel_of(const struct setup *setup, bool by_link, bool device_add
 /* Which of its contributions a gradient is, in a step. */
 struct turn {
     bool first, last;
-    bool eager; /* the unit is updated as soon as the last is there */
+    bool eager;   /* the unit is updated as soon as the last is there */
+    bool goes_on; /* the sum is added to another one at once */
+    bool apart;   /* first of a sum that is not the unit's first: never computed in its place */
 };
 
 /* No legs: the device reads them where they are. */
 struct legs way_fetch(const struct travel *t, const struct zinf_home *home);
 struct legs way_contribution(const struct travel *t, const struct zinf_home *home,
                              struct turn turn);
+/* A sum of contributions to another one; way_fold_from: the waypoint where it is said to be. */
+struct legs way_fold(const struct travel *t, const struct zinf_home *home, struct turn turn);
+enum waypoint way_fold_from(const struct zinf_home *home);
 /* Two parts of a contribution, on the device: of what ranks add up, or of the rank's slice. */
 struct leg way_join(const struct travel *t);
 /* grad: where the sum is, its home for an update that comes late. at_hand: parameters need not be

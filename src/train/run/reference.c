@@ -87,6 +87,14 @@ static int measure(struct zinf_trainer *t, struct zinf_dataset *data)
     return code;
 }
 
+static int measure_parts(struct zinf_trainer *t, struct zinf_dataset *data)
+{
+    int code = 0;
+    for (uint32_t k = 0; !code && k < zinf_dataset_n_parts(data); k++)
+        code = measure(t, zinf_dataset_part(data, k));
+    return code;
+}
+
 int run_make_references(const struct zinf_run_options *o)
 {
     struct zinf_trainer_options options = o->trainer;
@@ -101,9 +109,9 @@ int run_make_references(const struct zinf_run_options *o)
     options.trace = NULL;
     int code = zinf_trainer_create(&t, &options);
     if (!code)
-        code = measure(t, o->data);
+        code = measure_parts(t, o->data);
     if (!code && o->eval_data)
-        code = measure(t, o->eval_data);
+        code = measure_parts(t, o->eval_data);
     zinf_trainer_destroy(t);
     if (!code && (!o->trainer.net || zinf_net_place(o->trainer.net).rank == 0))
         zinf_log(ZINF_LOG_INFO,

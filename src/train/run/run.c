@@ -100,19 +100,21 @@ int zinf_run_gradients(struct zinf_trainer *trainer, struct zinf_dataset *data, 
     return code;
 }
 
-static int score(struct run *run, uint64_t step, struct run_evaluation *out)
+static int score(struct run *run, uint64_t step, struct zinf_dataset *data,
+                 struct run_evaluation *out)
 {
     const struct zinf_run_options *o = run->options;
     struct zinf_scoreboard *board;
     uint64_t begin = zinf_now_ns();
     int code = zinf_scoreboard_create(&board, o->scores->of, o->scores->stem);
     if (!code)
-        code = zinf_score(run->trainer, o->scores, o->eval_data, board);
+        code = zinf_score(run->trainer, o->scores, data, board);
     for (int i = 0; !code && i < o->scores->n; i++) {
         enum zinf_metric metric = o->scores->metrics[i];
         code = zinf_scoreboard_value(board, metric, &out->scores[i]);
         if (!code && o->events.scored)
-            o->events.scored(o->events.arg, step, zinf_metric_facts(metric)->name, out->scores[i]);
+            o->events.scored(o->events.arg, step, out->set, zinf_metric_facts(metric)->name,
+                             out->scores[i]);
     }
     out->scored = o->scores;
     zinf_executor_mark(run->trainer->executor, "metrics", begin);
@@ -120,33 +122,54 @@ static int score(struct run *run, uint64_t step, struct run_evaluation *out)
     return code;
 }
 
-static int evaluate(struct run *run, uint64_t step, struct run_evaluation *out)
+static int evaluate_part(struct run *run, uint64_t step, uint32_t index)
 {
     const struct zinf_run_options *o = run->options;
     const struct zinf_graph *graph = run->trainer->setup.graph;
+    struct zinf_dataset *data = zinf_dataset_part(o->eval_data, index);
+    struct run_evaluation *out = &run->evaluations[index];
     struct zinf_evaluation found;
-    int code = zinf_run_evaluate(run->trainer, run->config, o->eval_data, &found);
+    int code = zinf_run_evaluate(run->trainer, run->config, data, &found);
+    found.set = out->set = zinf_dataset_part_name(o->eval_data, index);
     out->loss = found.loss;
     out->tokens = found.tokens;
     out->rewards = found.rewards;
     out->of_samples = graph->values[graph->targets].input == ZINF_INPUT_LABELS;
     if (!code && o->events.evaluated)
         o->events.evaluated(o->events.arg, step, &found);
-    return code || !o->scores ? code : score(run, step, out);
+    return code || !o->scores ? code : score(run, step, data, out);
+}
+
+static int evaluate(struct run *run, uint64_t step)
+{
+    int code = 0;
+    for (uint32_t i = 0; !code && i < run->n_evaluations; i++)
+        code = evaluate_part(run, step, i);
+    return code;
+}
+
+static int prepare_evaluations(struct run *run)
+{
+    struct zinf_dataset *data = run->options->eval_data;
+    run->n_evaluations = data ? zinf_dataset_n_parts(data) : 0;
+    run->evaluations = calloc(run->n_evaluations + 1, sizeof *run->evaluations);
+    return run->evaluations ? 0 : zinf_fail(-ENOMEM, "no memory for evaluations");
 }
 
 /* ---- steps ---- */
 
 static int next_batch(struct run *run)
 {
-    int64_t windows = setup_samples(&run->trainer->setup);
-    const struct zinf_axis *ranks = data_axis(&run->trainer->setup);
-    const uint64_t own = (uint64_t)windows * ranks->rank, all = (uint64_t)windows * ranks->world;
+    const struct setup *s = &run->trainer->setup;
+    const int64_t windows = setup_samples(s);
+    const uint64_t all = (uint64_t)windows * data_axis(s)->world;
     int code = 0;
     run_batch_fit(&run->batch, run->options->data, run->position, all);
-    for (int64_t i = 0; !code && i < windows; i++)
-        code =
-            run_batch_take(&run->batch, run->options->data, run->position + own + (uint64_t)i, i);
+    for (int64_t i = 0; !code && i < windows; i++) {
+        const uint64_t own = setup_micro(s, i / s->batch) * (uint64_t)s->batch;
+        code = run_batch_take(&run->batch, run->options->data,
+                              run->position + own + (uint64_t)(i % s->batch), i);
+    }
     run->position += all;
     return code;
 }
@@ -175,8 +198,8 @@ static void save_if_due(struct run *run, uint64_t step, bool last)
 }
 
 /* Behind the evaluation; texts are made by all ranks. */
-static int log_step(struct run *run, const struct zinf_step_result *result,
-                    struct run_evaluation *evaluation, bool is_last)
+static int log_step(struct run *run, const struct zinf_step_result *result, bool is_evaluated,
+                    bool is_last)
 {
     const struct zinf_run_prompts *prompts = run->options->prompts;
     const struct run_seats seats = run_seats_of(run);
@@ -184,9 +207,10 @@ static int log_step(struct run *run, const struct zinf_step_result *result,
     int code = 0;
     if (prompts && (is_last || due(result->step, prompts->every)))
         code = run_answer_prompts(run, result->step, &samples);
-    evaluation->samples = samples;
+    const struct run_looks looks = {run->evaluations, is_evaluated ? run->n_evaluations : 0,
+                                    samples};
     if (!code && run->log)
-        code = run_log_step(run->log, result, evaluation, &seats);
+        code = run_log_step(run->log, result, &looks, &seats);
     free(samples);
     return code;
 }
@@ -215,20 +239,21 @@ static int one_step(struct run *run, uint64_t step, bool *last)
         return code;
     run->stops = step == o->steps ? 0 : run->stops; /* it is done all the same */
     *last = step == o->steps || run->stops;
-    struct run_evaluation evaluation = {0};
     /* who stops a run does not wait for an evaluation at its end */
-    if (o->eval_data && ((*last && !run->stops) || due(step, o->eval_every)))
-        code = evaluate(run, step, &evaluation);
-    if (!code && evaluation.tokens && due(step, o->eval_every)) /* not where it was stopped */
-        run_best_see(run, step, &evaluation);
-    else if (!code && evaluation.tokens)
-        run_best_see_end(run, step, &evaluation);
+    const bool looks = o->eval_data && ((*last && !run->stops) || due(step, o->eval_every));
+    if (looks)
+        code = evaluate(run, step);
+    const bool found = !code && looks && run->evaluations->tokens;
+    if (found && due(step, o->eval_every)) /* not where it was stopped */
+        run_best_see(run, step, run->evaluations);
+    else if (found)
+        run_best_see_end(run, step, run->evaluations);
     if (run_best_is_over(run)) {
         *last = true;
         run->stops = 0;
     }
     if (!code)
-        code = log_step(run, &result, &evaluation, *last && !run->stops);
+        code = log_step(run, &result, looks, *last && !run->stops);
     if (!code && !result.skipped)
         code = run_commit_step(run);
     if (!code)
@@ -340,18 +365,25 @@ static int end(struct run *run, int code)
     run_close_steps(run);
     run_batch_fini(&run->batch);
     free(run->times);
+    free(run->evaluations);
     if (run->lock_fd >= 0)
         close(run->lock_fd);
     return code;
 }
 
-/* Whoever makes texts has whole tensors. */
+/* Whoever makes texts has whole tensors and sequences. */
 static int check_texts(const struct zinf_run_options *o)
 {
     const long long ranks = o->trainer.config->mesh[ZINF_TENSOR];
+    const int64_t seq = o->trainer.seq_len;
     const char *what = o->prompts  ? "--sample-prompts makes texts"
                        : o->scores ? "--metric makes texts or compares labels"
                                    : NULL;
+    if (what && setup_chunk_of(o->trainer.config, seq) < seq)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.sequence_chunk (--sequence-chunk) visits sequences in chunks, and "
+                         "%s, which needs them whole: leave that out, or set it to 0",
+                         what);
     return ranks > 1 && what
                ? zinf_fail(-ENOTSUP,
                            "zinf.mesh.tensor is %lld, and %s, which ranks that share tensors "
@@ -369,6 +401,8 @@ int run_rank(const struct zinf_run_options *options)
     int code = run_compare_ranks(&run);
     if (!code)
         code = check_texts(options);
+    if (!code)
+        code = prepare_evaluations(&run);
     if (!code)
         code = run_make_references(options);
     if (!code)

@@ -40,7 +40,9 @@ struct run {
     bool saves;                   /* by another one */
     int lock_fd;                  /* of the output folder */
     struct run_batch batch;       /* accumulation * micro_batch windows */
-    uint64_t position;            /* windows given out so far */
+    struct run_evaluation *evaluations; /* [n_evaluations]: of each part of the evaluation data */
+    uint32_t n_evaluations;
+    uint64_t position; /* windows given out so far */
     struct checkpoint_best best;
     struct checkpoint_best end_best; /* the last step, where its evaluation is better than that */
     struct run_name name;

@@ -20,12 +20,24 @@ static uint64_t per_sample(const struct run_batch *b, enum zinf_rows_of rows_of)
 static bool is_wanted(enum zinf_input input, bool of_samples)
 {
     bool said = input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SEGMENTS;
-    bool made = input == ZINF_INPUT_SOURCE_POSITIONS || input == ZINF_INPUT_LAST_ROWS;
+    bool made = input == ZINF_INPUT_SOURCE_POSITIONS || input == ZINF_INPUT_LAST_ROWS ||
+                input == ZINF_INPUT_POOLED || input == ZINF_INPUT_PULLS ||
+                input == ZINF_INPUT_SAMPLE_LOSSES;
     return input != ZINF_INPUT_NONE && !made && (of_samples || !said);
 }
 
-int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,
-                   const struct zinf_dataset *data, int64_t samples)
+static bool has_references(struct zinf_dataset *data)
+{
+    bool all = true;
+    for (uint32_t k = 0; all && k < zinf_dataset_n_parts(data); k++) {
+        const struct zinf_samples *store = zinf_dataset_samples(zinf_dataset_part(data, k));
+        all = store && zinf_samples_has_references(store);
+    }
+    return all;
+}
+
+int run_batch_init(struct run_batch *b, const struct zinf_trainer *t, struct zinf_dataset *data,
+                   int64_t samples)
 {
     const struct setup *s = &t->setup;
     const struct zinf_graph *g = s->walk.graph;
@@ -37,10 +49,9 @@ int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,
     for (uint32_t v = 0; v < g->n_values; v++) {
         const struct zinf_value *value = &g->values[v];
         if (value->kind != ZINF_VALUE_INPUT ||
-            !is_wanted(value->input, zinf_dataset_samples(data)) || b->arrays[value->input])
+            !is_wanted(value->input, zinf_dataset_has_samples(data)) || b->arrays[value->input])
             continue;
-        const struct zinf_samples *store = zinf_dataset_samples(data);
-        if (value->input == ZINF_INPUT_REFERENCES && !(store && zinf_samples_has_references(store)))
+        if (value->input == ZINF_INPUT_REFERENCES && !has_references(data))
             return zinf_fail(-EINVAL, "pairs without what their reference says of them");
         b->rows_of[value->input] = value->rows_of;
         b->arrays[value->input] =
@@ -66,11 +77,11 @@ static int64_t fitted(uint32_t longest, int64_t most)
 
 void run_batch_fit(struct run_batch *b, struct zinf_dataset *data, uint64_t first, uint64_t windows)
 {
-    struct zinf_samples *samples = zinf_dataset_samples(data);
+    const bool samples = zinf_dataset_has_samples(data);
     struct zinf_window_rows longest = {0, 0};
     b->tokens = 0;
     for (uint64_t i = 0; samples && i < windows; i++) {
-        const struct zinf_window_rows rows = zinf_samples_window_rows(samples, first + i);
+        const struct zinf_window_rows rows = zinf_dataset_window_rows(data, first + i);
         longest.ids = rows.ids > longest.ids ? rows.ids : longest.ids;
         longest.source = rows.source > longest.source ? rows.source : longest.source;
         b->tokens += rows.ids;

@@ -16,8 +16,8 @@ struct run_batch {
     bool varies;                   /* zinf.pad_to: as long as the longest of a step */
 };
 /* For windows of data; whole ones, until run_batch_fit. */
-int run_batch_init(struct run_batch *b, const struct zinf_trainer *t,
-                   const struct zinf_dataset *data, int64_t samples);
+int run_batch_init(struct run_batch *b, const struct zinf_trainer *t, struct zinf_dataset *data,
+                   int64_t samples);
 /* The batch is to take windows from position first on that are computed together with those that
  * other ranks take, `windows` in all: it gets the length of the longest. It is found from what the
  * data say of their samples, so that every rank finds the same without asking. */

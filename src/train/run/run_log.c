@@ -126,6 +126,8 @@ out:
     return code;
 }
 
+#define MOST_KEY (ZINF_MOST_SET_NAME + 64)
+
 /* JSON has no NaN or Inf. */
 static void print_number(FILE *file, const char *key, double value)
 {
@@ -138,7 +140,7 @@ static void print_number(FILE *file, const char *key, double value)
 /* Under TRL's names; prefix: "eval_" of an evaluation's. */
 static void print_rewards(FILE *file, const char *prefix, const struct zinf_rewards *r)
 {
-    char key[48];
+    char key[MOST_KEY];
     const struct {
         const char *name;
         double value;
@@ -219,25 +221,29 @@ static void print_seats(FILE *file, const struct run_seats *seats)
         fputc(']', file);
 }
 
+/* Under the names of Hugging Face's Trainer, where a set's own stands behind "eval_". */
 static void print_evaluation(FILE *file, const struct run_evaluation *e)
 {
+    char prefix[ZINF_MOST_SET_NAME + 8], key[MOST_KEY];
     if (!e->tokens)
         return;
-    print_number(file, "eval_loss", e->loss);
+    snprintf(prefix, sizeof prefix, "eval_%s%s", e->set ? e->set : "", e->set ? "_" : "");
+    snprintf(key, sizeof key, "%sloss", prefix);
+    print_number(file, key, e->loss);
+    snprintf(key, sizeof key, "%sperplexity", prefix);
     if (!e->of_samples)
-        print_number(file, "eval_perplexity", exp(e->loss));
-    fprintf(file, ", \"eval_%s\": %llu", e->of_samples ? "samples" : "tokens",
+        print_number(file, key, exp(e->loss));
+    fprintf(file, ", \"%s%s\": %llu", prefix, e->of_samples ? "samples" : "tokens",
             (unsigned long long)e->tokens);
-    print_rewards(file, "eval_", &e->rewards);
+    print_rewards(file, prefix, &e->rewards);
     for (int i = 0; e->scored && i < e->scored->n; i++) {
-        char key[48];
-        snprintf(key, sizeof key, "eval_%s", zinf_metric_facts(e->scored->metrics[i])->name);
+        snprintf(key, sizeof key, "%s%s", prefix, zinf_metric_facts(e->scored->metrics[i])->name);
         print_number(file, key, e->scores[i]);
     }
 }
 
 int run_log_step(struct run_log *log, const struct zinf_step_result *r,
-                 const struct run_evaluation *evaluation, const struct run_seats *seats)
+                 const struct run_looks *looks, const struct run_seats *seats)
 {
     FILE *file = log->json;
     fprintf(file, "{\"step\": %llu", (unsigned long long)r->step);
@@ -267,9 +273,10 @@ int run_log_step(struct run_log *log, const struct zinf_step_result *r,
         fprintf(file, ", \"pageable_copies\": %lld", (long long)r->pageable_copies);
     print_seats(file, seats);
     fprintf(file, ", \"bottleneck\": \"%s\"", r->bottleneck);
-    print_evaluation(file, evaluation);
-    if (evaluation->samples)
-        fprintf(file, ", \"samples\": %s", evaluation->samples);
+    for (uint32_t i = 0; i < looks->n; i++)
+        print_evaluation(file, &looks->evaluations[i]);
+    if (looks->samples)
+        fprintf(file, ", \"samples\": %s", looks->samples);
     int code = finish_line(file);
     log->samples += log->batch;
     if (!code)

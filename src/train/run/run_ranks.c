@@ -88,7 +88,8 @@ static uint64_t options_sum(const struct zinf_run_options *o)
 static uint64_t data_sum(struct zinf_dataset *data)
 {
     uint64_t windows = data ? zinf_dataset_n_windows(data) : 0;
-    uint64_t sums[] = {windows, data ? zinf_dataset_n_tokens(data) : 0};
+    uint64_t sums[] = {windows, data ? zinf_dataset_n_tokens(data) : 0,
+                       data ? zinf_dataset_order(data) : 0};
     return XXH3_64bits(sums, sizeof sums);
 }
 

@@ -28,6 +28,33 @@ int zinf_checkpoint_look(const char *folder,
     return 0;
 }
 
+static int64_t micro_batch_of(const cJSON *config)
+{
+    const cJSON *micro = cJSON_GetObjectItemCaseSensitive(config, "train_micro_batch_size_per_gpu");
+    return cJSON_IsNumber(micro) && micro->valuedouble >= 1 && micro->valuedouble <= INT32_MAX
+               ? (int64_t)micro->valuedouble
+               : 0;
+}
+
+int64_t zinf_checkpoint_micro_batch(const char *folder)
+{
+    struct checkpoint c;
+    const int64_t micro = checkpoint_read_state(&c, folder) ? 0 : micro_batch_of(c.config);
+    checkpoint_fini(&c);
+    return micro;
+}
+
+int64_t zinf_run_micro_batch(const char *output)
+{
+    char *path = zinf_path_join(output, "config.resolved.json");
+    cJSON *config = NULL;
+    const bool is_there = path && !zinf_json_read_file(path, 1u << 20, ZINF_JSON_STRICT, &config);
+    const int64_t micro = is_there ? micro_batch_of(config) : 0;
+    cJSON_Delete(config);
+    free(path);
+    return micro;
+}
+
 int zinf_adapter_verify(const char *folder)
 {
     cJSON *identity = NULL, *config = NULL;

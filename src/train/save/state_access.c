@@ -32,9 +32,10 @@ static struct part part_of(const struct source *s, uint32_t group)
 
 static bool has_packed_param(const struct source *s, const struct part *p)
 {
-    return zinf_tiers_packed(s->tiers, ZINF_PACKABLE_PARAM, p->group,
+    return p->param.tier == ZINF_TIER_DRIVE &&
+           zinf_tiers_packed(s->tiers, ZINF_PACKABLE_PARAM, p->group,
                              zinf_location_generation(&p->param))
-               ->read_pages > 0;
+                   ->read_pages > 0;
 }
 
 /* Fetches what the drive has packed; for a writer state is stored as it is first, whole. */
@@ -50,7 +51,7 @@ static int open_part(const struct source *s, struct part *p, bool write)
         p->unpacked_param = r.param;
         code = source_read_group(s, p->group, ZINF_PACKABLE_PARAM, r.param);
     }
-    if (code || p->state.tier != ZINF_TIER_DRIVE || !bytes)
+    if (code || !bytes)
         return code;
     code = source_read(s, &p->state, 0, r.slot, bytes);
     if (!code)

@@ -28,10 +28,17 @@ int agree_count(const struct zinf_trainer *t, uint64_t *count);
 int agree_step(struct zinf_trainer *t);
 /* Of the step's pairs, of all ranks: fills t->sums.rewards. */
 int agree_rewards(struct zinf_trainer *t);
+/* Whether steps outlive the process: of all ranks or of none, where these have other stages. */
+int agree_durability(struct setup *s);
 /* Rank 0's choice becomes everybody's, from whatever speeds each knows. */
 int agree_variant(const struct setup *s, struct variant *variant);
 /* Rank 0's rates become everybody's: what is simulated by them comes out alike. */
 int agree_rates(struct zinf_trainer *t);
+/* Chooses the schedule by the rates (plan_schedules). Ranks that have other stages may each find
+ * another one best: all take the least of them, which every rank can have. */
+int agree_schedule(struct zinf_trainer *t);
+/* *flag: whether any rank that has other stages says so; those that have the same ones do alike. */
+int agree_flag(const struct zinf_trainer *t, bool *flag);
 /* -EINVAL where the ranks' programs would not meet in the same collectives. */
 int agree_programs(struct zinf_trainer *t);
 #endif

@@ -47,9 +47,8 @@ struct made_grad {
     zinf_resource resource;
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
-/* Of MAX_LAYER_MAJOR samples' micro-batches, and of a sample's chunks, one a level of their trees.
- */
-#define MAX_PARTIAL_SUMS 24
+/* Of MAX_LAYER_MAJOR leaves of a tree, one a level; of a leaf that is under way; the next part. */
+#define MAX_PARTIAL_SUMS 12
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
@@ -84,7 +83,9 @@ struct emitter {
     bool makes_rows;   /* for logits alone: no loss, and no reference for it */
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
-    struct ring slots, xs;
+    struct ring slots, xs, carried, d_carried;
+    uint32_t *carried_filled;    /* [carried.n]: one behind the last chunk that is in the slot */
+    zinf_resource *carried_home; /* [2][n_chunks] */
     zinf_pool files, packed, packed_grads, staging, grads, beside_grads, host_grads, tiles,
         x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
@@ -98,7 +99,15 @@ struct emitter {
     zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
-    zinf_resource record;   /* of the step before */
+    /* Of ranks that have stages one after the other: what is computed of a micro-batch or crosses a
+     * border, [live]; and exchanges with neighbours, which keep their order. NULL: there are none.
+     */
+    zinf_resource *crossing, wire;
+    bool meets_late; /* see emit_meet */
+    int64_t turn,
+        n_turns;          /* of this visit's contributions, among those that are summed in a tree */
+    uint32_t *turns_seen; /* [n_units]: contributions in this visit */
+    zinf_resource record; /* of the step before */
     /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
@@ -160,6 +169,9 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
+/* emit_border.c: an exchange with the rank that has the stages before, or the next ones. */
+void emit_border(struct emitter *e, const struct visit *border);
+
 /* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists. Of
  * the micro-batches that the stage's units are fetched for together; after the last one ranks that
  * gather units learn what any of them has chosen. */
@@ -176,6 +188,22 @@ void emit_rows(struct emitter *e);
 struct zinf_operand emit_cache(struct emitter *e, uint32_t stage, struct uses *uses);
 void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cache);
 
+/* emit_carried.c: of a group of chunks, in its slot, what the stage carries of a sample, or its
+ * gradient. `made` are chunks that the operation makes, behind those that must be there; chunks
+ * whose gradients must be there, unless the group's are fresh. Adds to uses. Afterwards what was
+ * made of them goes to where it lives. */
+struct span_of {
+    uint32_t first, end;
+};
+struct zinf_operand emit_carried(struct emitter *e, uint32_t stage, uint64_t sample, uint32_t group,
+                                 struct span_of made, struct uses *uses);
+void emit_carried_made(struct emitter *e, uint32_t stage, uint32_t chunk, struct zinf_operand slot);
+struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t sample,
+                                   uint32_t group, struct span_of chunks, bool fresh,
+                                   struct uses *uses);
+void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
+                         struct zinf_operand slot);
+
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
@@ -186,6 +214,24 @@ void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, stru
                     struct zinf_span of);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
+/* A contribution, or a sum of some, on its way. */
+struct carried {
+    struct stop at;
+    struct end end; /* GRAD_SLOT: a contribution as it was made */
+};
+/* Adds it to one of the unit's sums, or keeps it there; then it is that. */
+void emit_grad_add(struct emitter *e, uint32_t unit, uint32_t number, struct turn turn,
+                   struct carried *c);
+/* In which place the sum of a stage's contributions comes to be, which is number `turn` in a visit.
+ */
+uint32_t emit_grad_base(const struct emitter *e, uint32_t unit, uint32_t turn);
+/* The first sum, where the CPU reads it. */
+struct carried emit_grad_sum(struct emitter *e, uint32_t unit);
+/* Updated as soon as it is complete. */
+bool emit_grad_is_eager(const struct emitter *e, uint32_t unit);
+
+/* emit_shared.c: sums of units that several ranks' stages have, behind all visits. */
+void emit_shared(struct emitter *e);
 
 /* emit_swept.c */
 /* Of a sweep that runs whole: where its operation for the first micro-batch of a range, or a later
@@ -217,5 +263,9 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const s
 void emit_update_late(struct emitter *e, uint32_t unit);
 /* After all late updates and before the eager ones: the record of the step before. */
 void emit_commit(struct emitter *e);
+/* Until all ranks have theirs: at once, or behind all visits where none of those updates
+ * (meets_late).
+ */
+void emit_meet(struct emitter *e);
 
 #endif

@@ -11,11 +11,13 @@
 
 /* State, parameters and gradient come into the slot; the first to come is the slot itself. */
 #define MAX_PARTS 3
+#define MOST_OPERANDS 6 /* of an update, by op.h */
 
 struct group {
     uint32_t number, unit;
     uint64_t n;
     struct zinf_location state[2], param[2]; /* now, and after the update */
+    struct zinf_location tail;               /* of the state; it follows the head in the tile */
     struct zinf_location grad_home;
     zinf_buffer tile;               /* ZINF_NO_BUFFER: none is needed */
     bool tile_ready;                /* something has been put there */
@@ -33,6 +35,7 @@ static struct group group_at(struct emitter *e, uint32_t number)
         group.state[relative] = zinf_tiers_group_state(p->tiers, number, relative);
         group.param[relative] = zinf_tiers_group_param(p->tiers, number, relative);
     }
+    group.tail = zinf_tiers_group_tail(p->tiers, number);
     group.grad_home = zinf_tiers_group_grad(p->tiers, number);
     group.state[0].bytes -= durable_copy_bytes(p->setup, g->n); /* only ever written */
     return group;
@@ -66,8 +69,9 @@ static uint64_t tile_at(const struct plan *p, enum waypoint place)
 static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool state, bool param)
 {
     const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number};
+    const struct zinf_home *home = &e->p->homes[g->unit];
     return (uint16_t)((state && rule_packs(&t) ? OP_PACKED : 0) |
-                      (param && e->p->homes[g->unit].packed ? OP_PARAM : 0));
+                      (param && (home->packed || home->packs_copy) ? OP_PARAM : 0));
 }
 
 /* Of one with a gradient that comes from its home. */
@@ -79,10 +83,15 @@ static uint16_t grad_flag(const struct emitter *e, const struct group *g, bool k
 /* Into the tile, from where it lives. */
 static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
 {
-    const bool state = leg->from.place == STATE_HOME, grad = leg->from.place == GRAD_HOME;
-    const struct zinf_location *where = state ? &g->state[0] : grad ? &g->grad_home : &g->param[0];
+    const bool tail = leg->from.place == STATE_TAIL, grad = leg->from.place == GRAD_HOME;
+    const bool state = tail || leg->from.place == STATE_HOME;
+    const struct zinf_location *where = tail    ? &g->tail
+                                        : state ? &g->state[0]
+                                        : grad  ? &g->grad_home
+                                                : &g->param[0];
     struct uses uses = {0};
-    struct zinf_operand to = into_tile(e, g, tile_at(e->p, leg->to.place), &uses);
+    const uint64_t at = tile_at(e->p, leg->to.place) + (tail ? g->tail.head : 0);
+    struct zinf_operand to = into_tile(e, g, at, &uses);
     uses_read(&uses, state ? e->done[g->unit] : grad ? e->grad[g->unit] : e->param[g->unit]);
     e->flags |= grad && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     if (leg->lane == ZINF_LANE_READ)
@@ -98,18 +107,21 @@ static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
 static void emit_out(struct emitter *e, const struct group *g, const struct leg *leg)
 {
     const struct zinf_location backing = zinf_tiers_group_backing(e->p->tiers, g->number, 1);
-    const struct zinf_location *where = leg->to.place == STATE_HOME      ? &g->state[1]
+    const bool tail = leg->to.place == STATE_TAIL, state = tail || leg->to.place == STATE_HOME;
+    const struct zinf_location *where = tail                             ? &g->tail
+                                        : state                          ? &g->state[1]
                                         : leg->to.place == PARAM_BACKING ? &backing
                                                                          : &g->param[1];
-    struct zinf_operand from = leg->from.place == PARAM_HOME
-                                   ? zinf_of(&g->param[1])
-                                   : zinf_in(g->tile, tile_at(e->p, leg->from.place));
+    struct zinf_operand from =
+        leg->from.place == PARAM_HOME
+            ? zinf_of(&g->param[1])
+            : zinf_in(g->tile, tile_at(e->p, leg->from.place) + (tail ? g->tail.head : 0));
     struct uses uses = {0};
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
     uses_read(&uses, e->record);
     if (leg->lane == ZINF_LANE_WRITE) {
-        e->flags |= packed_flag(e, g, leg->to.place == STATE_HOME, leg->to.place == PARAM_HOME);
+        e->flags |= packed_flag(e, g, state, !state);
         emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, from, &uses);
         e->flags &= (uint16_t)~OP_ANY_PACKED;
     } else {
@@ -117,21 +129,22 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
     }
 }
 
-/* at: the update's operands by op.h, of which the last is the gradient. */
+/* at: the update's operands by op.h. */
 static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
-                      const struct zinf_operand at[5])
+                      const struct zinf_operand at[MOST_OPERANDS])
 {
     struct zinf_op op = {.lane = leg->lane,
                          .kind = leg->kind,
                          .unit = (int32_t)g->unit,
                          .arg = (int32_t)g->number,
                          .at = at,
-                         .n_at = 5,
+                         .n_at = e->p->homes[g->unit].packs_copy ? 6 : 5,
                          .bytes =
                              2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};
-    const bool on_drive = e->p->homes[g->unit].state == ZINF_TIER_DRIVE;
-    op.flags = packed_flag(e, g, on_drive, true) | grad_flag(e, g, leg->from.place == GRAD_TILE);
+    const struct zinf_home *home = &e->p->homes[g->unit];
+    op.flags = packed_flag(e, g, home->state == ZINF_TIER_DRIVE || home->headed, true) |
+               grad_flag(e, g, leg->from.place == GRAD_TILE);
     op.flags |= !(e->flags & OP_EAGER) && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)
@@ -178,13 +191,13 @@ static struct zinf_operand fetched_in(const struct emitter *e, struct group *g,
 
 /* Operands that are in the tile, now and after the update; all but the gradient of an eager one. */
 static void find_operands(struct emitter *e, struct group *g, uint32_t places,
-                          struct zinf_operand at[5])
+                          struct zinf_operand at[MOST_OPERANDS])
 {
-    static const enum waypoint tiles[] = {STATE_TILE, STATE_TILE, PARAM_TILE, PARAM_TILE,
-                                          GRAD_TILE};
-    const struct zinf_location *homes[] = {&g->state[0], &g->state[1], &g->param[0], &g->param[1],
-                                           &g->grad_home};
-    for (int i = 0; i < 5; i++) {
+    static const enum waypoint tiles[] = {STATE_TILE, STATE_TILE, PARAM_TILE,
+                                          PARAM_TILE, GRAD_TILE,  COPY_TILE};
+    const struct zinf_location *homes[] = {&g->state[0], &g->state[1],  &g->param[0],
+                                           &g->param[1], &g->grad_home, &g->param[1]};
+    for (int i = 0; i < MOST_OPERANDS; i++) {
         bool in_tile = has_waypoint(places, tiles[i]);
         if (in_tile && g->tile == ZINF_NO_BUFFER)
             g->tile = emit_buffer(e, e->tiles);
@@ -198,7 +211,7 @@ static void find_operands(struct emitter *e, struct group *g, uint32_t places,
 static void emit_group(struct emitter *e, struct group *g, const struct update *u,
                        const struct zinf_operand *grad)
 {
-    struct zinf_operand at[5];
+    struct zinf_operand at[MOST_OPERANDS];
     find_operands(e, g, u->waypoints, at);
     if (u->at_hand)
         at[2] = fetched_in(e, g, u);
@@ -265,6 +278,20 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     e->deadline = deadline;
 }
 
+/* All ranks come to it before, or behind, what they exchange of their stages. */
+void emit_meet(struct emitter *e)
+{
+    struct zinf_op op = {.lane = ZINF_LANE_NET, .axis = ZINF_AXES, .kind = OP_MEET, .unit = -1};
+    struct uses uses = {0};
+    uint32_t deadline = e->deadline;
+    uses_write(&uses, e->record);
+    if (e->crossing)
+        uses_write(&uses, e->wire);
+    e->deadline = NEXT_STEP - 1;
+    emit(e, &op, &uses);
+    e->deadline = deadline;
+}
+
 void emit_commit(struct emitter *e)
 {
     struct zinf_op op = {
@@ -276,11 +303,8 @@ void emit_commit(struct emitter *e)
     uses_write(&uses, e->record);
     e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */
     emit(e, &op, &uses);
-    op.lane = ZINF_LANE_NET;
-    op.axis = ZINF_AXES;
-    op.kind = OP_MEET;
-    op.bytes = 0;
-    if (e->p->setup->mesh.all)
-        emit(e, &op, &uses);
     e->deadline = deadline;
+    e->meets_late = is_piped(e->p->setup) && !e->speculates;
+    if (e->p->setup->mesh.all && !e->meets_late)
+        emit_meet(e);
 }

@@ -44,16 +44,25 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
     return code;
 }
 
+/* Ranks that have other stages than those that make losses have none. */
+static int share_sum(const struct zinf_trainer *t, double *sum)
+{
+    const struct zinf_axis *pipe = pipe_axis(&t->setup);
+    return zinf_net_broadcast(pipe->net, pipe->world - 1, sum, sizeof *sum);
+}
+
 int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
                       double *sum, uint64_t *count)
 {
     int code = run_whole(t, &t->plan.forward, batch, n_windows);
     if (code)
         return code;
+    if (t->setup.graph->embeddings)
+        return trainer_likeness(t, n_windows, sum, count);
     *count = trainer_count_targets(t, batch, n_windows);
     *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
            trainer_other_losses(t, n_windows) * (double)*count;
-    return 0;
+    return is_piped(&t->setup) ? share_sum(t, sum) : 0;
 }
 
 int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
@@ -68,6 +77,19 @@ int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch
     if (!code)
         memcpy(logits, host_at(&t->plan, t->plan.at.h_row),
                (uint64_t)(n_windows * g->vocab) * sizeof *logits);
+    return code;
+}
+
+int zinf_trainer_embed(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
+                       float *embeddings)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    const int64_t cols = g->values[g->embeddings].cols;
+    if (!g->embeddings)
+        return zinf_fail(-EINVAL, "the model makes no embeddings");
+    int code = run_whole(t, &t->plan.forward, batch, n_windows);
+    for (int64_t i = 0; !code && i < n_windows; i++)
+        trainer_read_embedding(t, i, embeddings + i * cols);
     return code;
 }
 

@@ -41,7 +41,14 @@ static bool goes_back(const struct emitter *e, uint32_t s)
 
 static void emit_visit(struct emitter *e, const struct visit *v)
 {
+    const int64_t together = e->p->itinerary.together;
+    const bool tree = e->crossing && v->direction == VISIT_BACKWARD;
     e->range += v->direction == VISIT_FORWARD;
+    e->turn = tree ? v->micros.first / together : 0;
+    e->n_turns = tree ? (e->p->setup->n_micro + together - 1) / together : 1;
+    memset(e->turns_seen, 0, e->p->setup->n_units * sizeof *e->turns_seen);
+    if (v->direction == VISIT_BORDER)
+        emit_border(e, v);
     for (uint32_t s = v->first; v->direction == VISIT_FORWARD && s < v->end; s++)
         if (is_whole(e, s))
             emit_whole(e, s, v->micros);
@@ -86,7 +93,10 @@ static void emit_forward_and_backward(struct emitter *e)
     emit_inputs(e);
     for (uint32_t i = 0; i < it->n; i++)
         emit_visit(e, &it->visits[i]);
+    emit_shared(e);
     emit_losses(e);
+    if (e->meets_late)
+        emit_meet(e);
 }
 
 /* Of all units that are trained, or of those alone that always wait. */
@@ -154,8 +164,26 @@ int program_forward(struct plan *p)
     const struct range micros = {0, p->setup->n_chunks};
     if (!emitter_init(&e, p, &p->forward, "forward")) {
         emit_inputs(&e);
+        emit_border(&e, &(struct visit){.takes = micros});
         for (uint32_t s = 0; s < e.walk->graph->n_stages; s++)
             emit_forward_alone(&e, s, micros);
+        emit_border(&e, &(struct visit){.next = true, .gives = micros});
+        emit_losses(&e);
+    }
+    return emitter_finish(&e);
+}
+
+/* The forward visits of a step, without what goes backward at once. */
+int program_sweep(struct plan *p)
+{
+    const struct itinerary *it = &p->itinerary;
+    struct emitter e;
+    if (!emitter_init(&e, p, &p->sweep, "first sweep")) {
+        emit_inputs(&e);
+        for (uint32_t i = 0; i < it->n; i++)
+            for (uint32_t s = it->visits[i].first;
+                 it->visits[i].direction == VISIT_FORWARD && s < it->visits[i].end; s++)
+                emit_forward(&e, s, it->visits[i].micros);
         emit_losses(&e);
     }
     return emitter_finish(&e);
@@ -206,7 +234,8 @@ int program_logits(struct plan *p)
 {
     struct emitter e;
     struct range one = {0, 1};
-    const bool possible = p->setup->n_chunks == 1; /* else forward.c refuses */
+    /* else forward.c refuses */
+    const bool possible = p->setup->n_chunks == 1 && !is_piped(p->setup);
     if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE && possible) {
         e.makes_rows = true;
         emit_inputs(&e);
