@@ -56,6 +56,15 @@ DEVICE void fetch_head(const struct zinf_attention &z, T *tile, head_rows<const 
     }
 }
 
+/* Of keys and, behind them in shared memory, of values. */
+template <class T, int D, int KEYS, int THREADS_>
+DEVICE void fetch_pair(const struct zinf_attention &z, T *key, head_rows<const T> keys,
+                       head_rows<const T> values, int64_t first)
+{
+    fetch_head<T, D, KEYS, THREADS_>(z, key, keys, first);
+    fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * tile_of<T, D>::pitch, values, first);
+}
+
 template <class T, int D, int ROWS, int THREADS_>
 DEVICE void store_head(const struct zinf_attention &z, const T *tile, head_rows<T> to,
                        int64_t first)

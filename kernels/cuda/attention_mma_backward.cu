@@ -140,6 +140,35 @@ DEVICE void add_results(const struct zinf_attention &z, const float (&c)[N][4], 
         }
 }
 
+/* The head of a sample whose keys a block has, and its first key. */
+struct keys_place {
+    int64_t b, kv, j;
+};
+
+/* Gradients of a block's keys and values, of which a warp has rows from mine and columns from column
+ * on, go where they are wanted, by way of the tiles. */
+template <class T, int D, int N, class ARGS>
+DEVICE void finish_keys(const ARGS &a, T *key, const float (&d_key)[N][4],
+                        const float (&d_value)[N][4], const keys_place &at, int mine, int column)
+{
+    const int THREADS_ = dkv_tile<D>::threads, pitch = tile_of<T, D>::pitch;
+    const struct zinf_attention &z = a.z;
+    const int64_t kv_value = at.kv + z.n_kv_heads;
+    T *value = key + DKV_KEYS * pitch;
+    if (adds_sums(a)) {
+        add_results(z, d_key, z.scale, sum_rows(a, at.b, at.kv), at.j + mine, column);
+        add_results(z, d_value, 1.0f, sum_rows(a, at.b, kv_value), at.j + mine, column);
+        return;
+    }
+    sync_block(); /* every warp is done with the tiles */
+    put_results(key + mine * pitch + column, pitch, d_key, z.scale, z.scale);
+    put_results(value + mine * pitch + column, pitch, d_value, 1.0f, 1.0f);
+    sync_block();
+    store_head<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<T>(a, d_keys_in(a), at.b, at.kv), at.j);
+    store_head<T, D, DKV_KEYS, THREADS_>(z, value, key_rows<T>(a, d_keys_in(a), at.b, kv_value),
+                                         at.j);
+}
+
 /* Steps of the walk over queries, each of which divides by those of a head: in 64 bits that takes
  * sm_120's code more registers than it has, in 32 that of sm_89. */
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 1200
@@ -179,9 +208,8 @@ attention_mma_dkv_kernel(ARGS a)
     };
     clear(d_key);
     clear(d_value);
-    fetch_head<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<const T>(a, keys_in(a), b, kv), j);
-    fetch_head<T, D, DKV_KEYS, THREADS_>(z, value, key_rows<const T>(a, keys_in(a), b, kv_value),
-                                         j);
+    fetch_pair<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<const T>(a, keys_in(a), b, kv),
+                                         key_rows<const T>(a, keys_in(a), b, kv_value), j);
     fetch_documents(a, own, keys_from(a, b, j));
     wait_copies();
     sync_block();
@@ -209,17 +237,7 @@ attention_mma_dkv_kernel(ARGS a)
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
     }
-    if (adds_sums(a)) {
-        add_results(z, d_key, z.scale, sum_rows(a, b, kv), j + mine, column);
-        add_results(z, d_value, 1.0f, sum_rows(a, b, kv_value), j + mine, column);
-        return;
-    }
-    sync_block(); /* every warp is done with the tiles */
-    put_results(key + mine * pitch + column, pitch, d_key, z.scale, z.scale);
-    put_results(value + mine * pitch + column, pitch, d_value, 1.0f, 1.0f);
-    sync_block();
-    store_head<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<T>(a, d_keys_in(a), b, kv), j);
-    store_head<T, D, DKV_KEYS, THREADS_>(z, value, key_rows<T>(a, d_keys_in(a), b, kv_value), j);
+    finish_keys<T, D>(a, key, d_key, d_value, {b, kv, j}, mine, column);
 }
 
 /* ---- dQ ---- */
@@ -245,20 +263,18 @@ attention_mma_dq_kernel(ARGS a)
     const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
     const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
     const int mine = threadIdx.x / 32 * 16, row = mine + lane_id() / 4;
-    row_stats stats;
     float d_query[D / 8][4];
     left_rows<D, (D <= 64)> queries, d_outs;
     auto fetch = [&](int64_t n) {
         T *key = tiles + n % PLACES * 2 * KEYS * pitch;
-        fetch_head<T, D, KEYS, DQ_THREADS>(z, key, keys, n * KEYS);
-        fetch_head<T, D, KEYS, DQ_THREADS>(z, key + KEYS * pitch, values, n * KEYS);
+        fetch_pair<T, D, KEYS, DQ_THREADS>(z, key, keys, values, n * KEYS);
         fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
     clear(d_query);
     fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
     fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
     fetch_documents(a, own, queries_from(z, b, i));
-    load_stats(a, stats, b, head, i + row);
+    const row_stats stats = load_stats(a, b, head, i + row);
     wait_copies();
     sync_block();
     hold(queries, query + mine * pitch, pitch);

@@ -66,8 +66,7 @@ attention_mma_distance_kernel(by_diagonal a)
         const int64_t j = i + behind;
         const left_rows<D, false> left = {};
         float s[N][4], dp[N][4];
-        row_stats stats;
-        clear(s);
+            clear(s);
         clear(dp);
         sync_block(); /* every warp is done with the tiles before */
         fetch_head<T, D, ROWS_, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
@@ -77,7 +76,7 @@ attention_mma_distance_kernel(by_diagonal a)
                                           key_rows<const T>(a, z.kv, b, kv + z.n_kv_heads), j);
         fetch_beside(a, beside, keys_from(a, b, j), head, i, j);
         fetch_documents(a, own, queries_from(z, b, i));
-        load_stats(a, stats, b, head, i + row);
+        const row_stats stats = load_stats(a, b, head, i + row);
         if (a.drops)
             make_mask<ROWS_, ROWS_, THREADS_>(a, mask, b, head, i, j);
         wait_copies();

@@ -85,11 +85,13 @@ DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const BESIDE &beside,
     }
 }
 
-/* row is the warp's row of this lane in the tile. */
+/* Where any are dropped; row is the warp's row of this lane in the tile. */
 template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                const uint32_t *mask, int row)
 {
+    if (!a.drops)
+        return;
     UNROLL for (int n = 0; n < KEYS / 8; n++) UNROLL for (int e = 0; e < 4; e++) p[n][e] *=
         mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
@@ -122,8 +124,7 @@ attention_mma_forward_kernel(ARGS a)
     float out[COLUMNS / 8][4];
     auto fetch = [&](int64_t n) {
         T *key = step_place<T, D>(query, n - begin);
-        fetch_head<T, D, KEYS, THREADS_>(z, key, keys, n * KEYS);
-        fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * pitch, values, n * KEYS);
+        fetch_pair<T, D, KEYS, THREADS_>(z, key, keys, values, n * KEYS);
         fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
     clear(out);
@@ -147,8 +148,7 @@ attention_mma_forward_kernel(ARGS a)
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
         finish_scores(a, s, beside[n % 2], own, row, i, j);
         softmax_tile(s, out, rows, scale_left(a));
-        if (a.drops)
-            drop_probabilities<KEYS>(a, s, mask, row);
+        drop_probabilities<KEYS>(a, s, mask, row);
         multiply_results<COLUMNS / 8>(out, s, value + column, pitch);
     }
     finish_rows(z, rows, b, head, i + row, warp < 4 && lane_id() % 4 == 0);

@@ -79,9 +79,9 @@ template <bool DROPS, class ARGS> DEVICE bool drops(const ARGS &a)
 struct row_stats {
     float lse[2], delta[2];
 };
-DEVICE void load_stats(const attention_args &a, row_stats &stats, int64_t b, int64_t head,
-                       int64_t i)
+DEVICE row_stats load_stats(const attention_args &a, int64_t b, int64_t head, int64_t i)
 {
+    row_stats stats;
     UNROLL for (int r = 0; r < 2; r++)
     {
         const bool wanted = i + 8 * r < a.z.seq;
@@ -89,6 +89,7 @@ DEVICE void load_stats(const attention_args &a, row_stats &stats, int64_t b, int
         stats.lse[r] = wanted ? a.z.lse[at] * LOG2_E : 0.0f;
         stats.delta[r] = wanted ? a.delta[at] : 0.0f;
     }
+    return stats;
 }
 
 /* What a warp's scores and dp become. */
