@@ -11,7 +11,7 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/cmd_embed.c src/cli/cmd_eval.c src/cli/cmd_generate.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/estimate/cmd_estimate.c src/cli/estimate/estimate.c src/cli/estimate/estimate.h \
-	src/cli/estimate/estimate_compare.c src/cli/estimate/estimate_place.c src/cli/estimate/machine.h src/cli/estimate/machine.c src/cli/estimate/machine_cards.c \
+	src/cli/estimate/estimate_compare.c src/cli/estimate/estimate_place.c src/cli/estimate/estimate_longest.c src/cli/estimate/machine.h src/cli/estimate/machine.c src/cli/estimate/machine_cards.c \
 	src/cli/estimate/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/doctor/doctor.h src/cli/doctor/doctor.c src/cli/doctor/cmd_doctor.c \
@@ -57,7 +57,7 @@ script_tests += tests/cli/bench_nvme_test.sh tests/cli/estimate_test.sh \
 
 script_tests += tests/cli/generate_cli_test.sh
 
-script_tests += tests/cli/sample_prompts_test.sh tests/cli/sets_test.sh tests/cli/micro_test.sh tests/cli/lengths_test.sh tests/cli/chat_cli_test.sh
+script_tests += tests/cli/sample_prompts_test.sh tests/cli/chunks_test.sh tests/cli/sets_test.sh tests/cli/micro_test.sh tests/cli/lengths_test.sh tests/cli/chat_cli_test.sh
 
 script_tests += tests/cli/scores_test.sh tests/cli/choices_test.sh tests/cli/manual_test.sh
 

@@ -558,6 +558,7 @@ void setup_fini(struct setup *s)
     zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
     free(s->state_bytes);
+    free(s->head_bytes);
     free(s->state_shares);
     *s = (struct setup){0};
 }

@@ -110,6 +110,7 @@ struct zinf_trainer_options {
     struct zinf_aio_around around;
     uint32_t delay_us;
     bool changes_schedule; /* after every step, and how many layers' updates wait */
+    double head_margin;    /* of what state packed in RAM is expected to take, its room; 0: usual */
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);

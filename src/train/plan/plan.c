@@ -211,6 +211,7 @@ static int plan_tiers(struct plan *p)
         .form = p->setup->form,
         .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
+        .head_bytes = p->setup->head_bytes,
         .param_copies = p->setup->durable_copies,
         .sliced = p->setup->sliced,
         .places = p->homes,

@@ -57,6 +57,7 @@ struct variant {
     /* Parameters in RAM whose state is on the drive exist once, with a copy on the drive: fewer
      * bytes of RAM for more that are written. */
     bool overwrites;
+    bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state */
     enum packing packs;  /* what of the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */

@@ -364,7 +364,8 @@ static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op 
     const struct zinf_packed *p = zinf_tiers_packed(
         t->plan.tiers, op_packable(op), (uint32_t)op->arg, zinf_location_generation(&op->where));
     uint64_t pages = op->kind == OP_READ ? p->read_pages : p->write_pages;
-    return pages ? pages * ZINF_AIO_ALIGN : op->bytes;
+    uint64_t bytes = pages ? pages * ZINF_AIO_ALIGN : op->bytes + op->where.head;
+    return bytes > op->where.head ? bytes - op->where.head : 0;
 }
 
 uint64_t trainer_moved(void *context, const struct zinf_op *op)
