@@ -188,7 +188,9 @@ static int check_pipe(const struct setup *s)
                            ? "stages are on GPUs, which cannot hand over values yet (--device host)"
                        : s->options.decode.sequences ? "texts are made by ranks that have all of it"
                        : s->options.pairs            ? "losses of pairs look at the whole model"
-                                                     : NULL;
+                       : zinf_model_head(s->model) == ZINF_HEAD_NONE
+                           ? "embeddings are compared over a whole step"
+                           : NULL;
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
         if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
             what = "a reference is made of the whole model";
