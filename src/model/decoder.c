@@ -69,7 +69,9 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
                                         d->positions ? d->context : 0);
     if (d->packed)
         v.segments = decoder_add_input(graph, d, "segments", ZINF_INPUT_SEGMENTS, 0);
-    if (d->classes.n) {
+    if (d->embeds) {
+        decoder_add_pulls(graph, d, &v);
+    } else if (d->classes.n) {
         decoder_add_labels(graph, &d->classes, &v);
     } else {
         v.targets = decoder_add_input(graph, d, "targets", ZINF_INPUT_TARGETS, d->vocab);
@@ -133,8 +135,7 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     snprintf(name, sizeof name, "x.%lld", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
-    const struct decoder_tensors tensors = {
-        .prefix = prefix, .list = d->tensors, .n = d->n_tensors};
+    const struct decoder_tensors tensors = decoder_list(d, layer, prefix);
     (d->shards.of ? decoder_add_shards : decoder_add_tensors)(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
     uint32_t out = decoder_add_hidden(graph, d, name);
@@ -227,6 +228,7 @@ void decoder_add_head(struct zinf_graph *graph, const struct decoder *d,
         .softcap = d->head_softcap,
         .unit_rows = d->unit_rows,
         .biased = d->logits_bias != NULL,
+        .tile_bias = d->tile_bias ? 1 : 0,
     };
     uint32_t bias = spec.biased ? add_logits_bias(graph, d) : 0;
     int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;
@@ -272,7 +274,9 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
     if (v.n_shares)
         decoder_add_balance(graph, d, &v);
     uint32_t normed = decoder_add_final_norm(graph, d, v.x);
-    if (d->classes.n)
+    if (d->embeds)
+        decoder_add_pool(graph, &v, normed);
+    else if (d->classes.n)
         decoder_add_classes(graph, d, normed);
     else
         decoder_add_head(graph, d, &v, normed, tiles);

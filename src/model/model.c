@@ -5,10 +5,12 @@
 #include "model/adapters/adapter.h"
 #include "model/classes.h"
 #include "model/freeze.h"
+#include "model/heads.h"
 #include "model/preference.h"
 #include "model/quantize.h"
 #include "model/range.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -333,6 +335,23 @@ int zinf_model_set_classes(struct zinf_model *m, const struct zinf_model_classes
     return code;
 }
 
+int zinf_model_set_head(struct zinf_model *m, enum zinf_model_head head)
+{
+    static const char *const ends[] = {
+        [ZINF_HEAD_MASKED] = "ForMaskedLM", [ZINF_HEAD_NONE] = "Model"};
+    const bool tokens = head == ZINF_HEAD_TOKENS;
+    if (head == ZINF_HEAD_USUAL)
+        return 0;
+    int code = heads_write(m->config, m->family, tokens ? NULL : ends[head], NULL);
+    if (!code)
+        code = build_graph(m, "config.json");
+    if (!code && zinf_model_head(m) != (tokens ? ZINF_HEAD_USUAL : head))
+        code = zinf_fail(-ENOTSUP, "models of the family %s have no head for %s",
+                         m->family->model_type,
+                         head == ZINF_HEAD_MASKED ? "masked tokens" : "embeddings");
+    return code;
+}
+
 int zinf_model_set_layers(struct zinf_model **model, int64_t n)
 {
     struct zinf_model *other = NULL;
@@ -415,6 +434,23 @@ bool zinf_model_classifies(const struct zinf_model *m)
     return classes_are_in(m->config);
 }
 
+enum zinf_model_head zinf_model_head(const struct zinf_model *m)
+{
+    const enum zinf_model_head head = heads_in(m->config, m->family);
+    if (m->graph->embeddings)
+        return ZINF_HEAD_NONE;
+    return m->family->masks && head == ZINF_HEAD_MASKED ? head : ZINF_HEAD_USUAL;
+}
+
+bool zinf_model_drops(const struct zinf_model *m, const char *name)
+{
+    static const char *const of_classes[] = {"pooler.", "classifier.", "score."};
+    bool is = false;
+    for (size_t i = 0; i < sizeof of_classes / sizeof *of_classes; i++)
+        is |= !strncmp(name, of_classes[i], strlen(of_classes[i]));
+    return is && zinf_model_head(m) != ZINF_HEAD_USUAL;
+}
+
 const char *zinf_model_class_name(const struct zinf_model *m, int64_t number)
 {
     return classes_name(m->config, number);
@@ -446,6 +482,14 @@ static uint64_t stream_of(const char *name)
     return hash;
 }
 
+/* Of numbers from -most to most: the logarithms of as many from most / 1000 on. */
+static void make_logarithms(float *x, uint64_t n, float most)
+{
+    const float least = most / 1000;
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = logf(least + (x[i] / most + 1) / 2 * (most - least));
+}
+
 void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
                            uint64_t seed, uint64_t first, uint64_t n, float *out)
 {
@@ -454,13 +498,15 @@ void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_p
         zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, std);
         return;
     }
-    if (tensor->init == ZINF_INIT_UNIFORM) {
+    if (tensor->init == ZINF_INIT_UNIFORM || tensor->init == ZINF_INIT_LOG_UNIFORM) {
         zinf_uniform_fill(out, first, n, seed, stream_of(piece->name), tensor->init_std);
+        if (tensor->init == ZINF_INIT_LOG_UNIFORM)
+            make_logarithms(out, n, tensor->init_std);
         return;
     }
     float value = tensor->init == ZINF_INIT_ONE ? 1.0f : 0.0f;
     for (uint64_t i = 0; i < n; i++)
-        out[i] = value;
+        out[i] = tensor->init == ZINF_INIT_LOG_COUNT ? logf((float)(first + i + 1)) : value;
 }
 
 int zinf_model_make_config(const struct zinf_model_shape *shape, enum zinf_dtype dtype, cJSON **out)

@@ -35,10 +35,12 @@
  *           relative positions
  *   convolution  norm(x + act(dropout(conv(rows)))) along the sequence. in: x, rows, segments;
  *           out: x
- *   project a product without a bias. in: x; out: x of another width
+ *   project a product, perhaps with a bias and an activation. in: x; out: x of another width
  *   classify  logits of a sample by its first or last token's row, and their loss. in: x, labels,
  *           of classes the weights of samples, and the last rows where it goes by those; out: loss,
  *           or where that is an activation the one logit itself
+ *   pool    the sums of samples' rows that are their embeddings. in: x, which rows, pulls, losses;
+ *           out: the losses that it was given, and the sums. The pulls are their gradient
  *   preference  the loss of pairs of samples, the first of which is preferred. in: the losses of
  *           tokens that a head makes, targets, labels, and where there is one the reference's
  *           losses; or scores of samples, margins, labels; out: loss, rewards, of each sample
@@ -52,7 +54,7 @@
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
     zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
     zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
-    zinf_stage_convolution, zinf_stage_project, zinf_stage_preference, zinf_stage_shards;
+    zinf_stage_convolution, zinf_stage_project, zinf_stage_pool, zinf_stage_preference, zinf_stage_shards;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -134,6 +136,23 @@ struct latent_spec {
     struct norm_spec q_norm, kv_norm; /* of the rows */
 };
 
+/* A recurrent mixer in the place of attention (part_mixer.c; kernels/recurrent.h): a convolution,
+ * a scan, and a norm of what that gives, with a gate. qkv_w has the rows that kernels/recurrent.h
+ * calls q, k, v, then the gate's [value_heads value_dim] and b and a [value_heads]; of DECAY the
+ * gate's, v, k, q, a. */
+struct mixer_spec {
+    enum zinf_recurrence rule;
+    int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: there is attention */
+    int64_t width;                                      /* of the convolution */
+    float step_low, step_high;
+    int conv_w, conv_b; /* [columns of q, k, v][width] */
+    int a_log, step_bias, skip;
+    struct norm_spec norm;
+    int64_t norm_groups;   /* of a row, each normalised by itself */
+    bool weights_by_group; /* of the norm; else all groups have the same */
+    bool gate_first;       /* the norm is of what comes out of the gate */
+};
+
 struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     bool both_ways; /* keys behind a query count, too */
@@ -152,6 +171,10 @@ struct attention_spec {
     bool whole_norms;          /* these are over all heads of a row, not over each */
     bool norms_after_rotation; /* else before it */
     struct latent_spec latent;
+    struct mixer_spec mixer;
+    /* What heads give is multiplied by a sigmoid of as many columns, whose rows in qkv_w are behind
+     * those of the queries. */
+    bool gated;
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
@@ -196,7 +219,9 @@ struct convolution_spec {
 };
 
 struct project_spec {
-    int w;
+    int w, b; /* b -1: none */
+    bool activates;
+    enum zinf_activation activation; /* then: of the product */
 };
 
 enum layer_part {
@@ -264,6 +289,7 @@ struct head_spec {
     float softcap;     /* of the logits; 0: none */
     bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
     bool biased;       /* the first unit at hand is [1][vocab], added to the logits */
+    int tile_bias;     /* or this tensor of each tile is, a number for each of its ids; 0: none */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */
@@ -336,10 +362,10 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 
 /* What forward leaves for backward. */
 struct attention_kept {
-    void *qkv;  /* the entry's product, and the table's rows behind it */
+    void *qkv;  /* the entry's product, and the table's rows behind it; a mixer's too */
     void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
-    void *out;  /* [rows][n_heads head_dim] */
+    void *out;  /* [rows][n_heads head_dim], in front of a gate; of a mixer what its scan gives */
     struct norm_kept norm, q_norm, k_norm, after;
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
 };
@@ -348,8 +374,9 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
 struct part_entry attention_entry(const struct attention_spec *s,
                                   const struct attention_kept *kept);
 struct part_exit attention_exit(const struct attention_spec *s, const struct attention_kept *kept);
-/* From qkv to what the last product takes, kept->out, and from the gradient of that to d_qkv, the
- * gradient of the entry's product. Backward gives scratch back as far as `mark`. */
+/* From qkv to kept->out, which the last product takes unless attention_result makes something of
+ * it, and from the gradient of that to d_qkv, the gradient of the entry's product. Backward gives
+ * scratch back as far as `mark`. */
 int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept);
 int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
@@ -391,6 +418,25 @@ int latent_prepare_backward(struct zinf_frame *f, const struct attention_spec *s
 int latent_result(struct zinf_frame *f, const struct attention_spec *s, void *heads, void **values);
 int latent_result_backward(struct zinf_frame *f, const struct attention_spec *s, void *values,
                            void *heads);
+/* part_mixer.c: columns of the entry's product and of what the last one takes; from the former to
+ * kept's out, and from the gradient of that to the entry's, all but the gate's columns. */
+static inline bool mixer_is_there(const struct attention_spec *s)
+{
+    return s->mixer.value_heads > 0;
+}
+int64_t mixer_entry_cols(const struct attention_spec *s);
+int64_t mixer_result_cols(const struct attention_spec *s);
+int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
+                 const struct attention_kept *kept);
+int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_out, void *d_entry);
+/* result [rows][result cols]: norm and gate; from its gradient to that of kept's out, and of the
+ * gate's columns of the entry. */
+int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
+                 const struct attention_kept *kept, void *result);
+int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_result, void *d_out,
+                          void *d_entry);
 /* part_cached.c: while decoding, from qkv and the source's kv to kept's out. */
 int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept, const void *qkv);
