@@ -77,9 +77,13 @@ const struct option job_seats[] = {
      .otherwise = "visible GPUs, or 1"),
     OPTION("--tensor-parallel", INTEGER, SETS("zinf.mesh.tensor"), "N",
      "ranks that share each matrix, heads and vocabulary", .min = 1, .max = 64, .otherwise = "1"),
+    OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
+    END
+};
+
+const struct option job_pipeline[] = {
     OPTION("--pipeline-parallel", INTEGER, SETS("zinf.mesh.pipe"), "N",
      "ranks that have layers one after the other", .min = 1, .max = 1024, .otherwise = "1"),
-    OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
     END
 };
 
@@ -442,6 +446,7 @@ const struct option_group job_groups[] = {
     {.rows = job_epochs},  {.rows = job_step},
     {.rows = job_pairs},   {.rows = job_dtype},
     {.rows = job_device},  {.rows = job_seats},
+    {.rows = job_pipeline},
     {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = generate_beams, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = job_chat},    {.rows = job_texts},

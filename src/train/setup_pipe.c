@@ -184,7 +184,8 @@ static int find_neighbours(struct setup *s)
 static int check_pipe(const struct setup *s)
 {
     const uint32_t ranks = pipe_axis(s)->world;
-    const char *what = s->device->kind != ZINF_DEVICE_HOST
+    const bool described = zinf_net_is_described(s->mesh.all);
+    const char *what = s->device->kind != ZINF_DEVICE_HOST && !described
                            ? "stages are on GPUs, which cannot hand over values yet (--device host)"
                        : s->options.decode.sequences ? "texts are made by ranks that have all of it"
                        : s->options.pairs            ? "losses of pairs look at the whole model"

@@ -105,7 +105,8 @@ struct zinf_trainer_options {
     const struct zinf_speeds *speeds;
     /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
     const struct zinf_described_machine *described;
-    int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
+    uint32_t pipe_rank; /* of it: which of the ranks of a pipeline is planned for */
+    int64_t n_layers;   /* instead of the model's; 0: the model's. With init only. */
     /* For tests: an engine around the drives', and operations that start late by up to delay_us. */
     struct zinf_aio_around around;
     uint32_t delay_us;
