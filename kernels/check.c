@@ -246,9 +246,9 @@ int check_activation(enum zinf_activation kind)
 
 int check_gated(const struct zinf_gated *a, const char *operation)
 {
-    if (a->rows < 0 || a->cols < 1)
-        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (ll)a->rows,
-                         (ll)a->cols);
+    if (a->rows < 0 || a->cols < 1 || (a->gate_ld && a->gate_ld < a->cols))
+        return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns, gates %lld apart", operation,
+                         (ll)a->rows, (ll)a->cols, (ll)a->gate_ld);
     return check_activation(a->kind);
 }
 
@@ -262,6 +262,39 @@ int check_unfold(const struct zinf_unfold *a, const char *operation)
                      "%d), beta_dx %g (0 or 1)",
                      operation, (ll)a->batch, (ll)a->seq, (ll)a->cols, (ll)a->width,
                      ZINF_UNFOLD_MAX_WIDTH, (double)a->beta_dx);
+}
+
+int check_convolution(const struct zinf_convolution *a, const char *operation)
+{
+    if (a->batch >= 0 && a->seq >= 1 && a->cols >= 1 && a->ld >= a->cols && a->width >= 1 &&
+        a->width <= ZINF_CONVOLUTION_MAX_WIDTH && (!a->remembered || a->batch == 1))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s: batch %lld, seq %lld, %lld columns of %lld, %lld rows in view (at most "
+                     "%d)%s",
+                     operation, (ll)a->batch, (ll)a->seq, (ll)a->cols, (ll)a->ld, (ll)a->width,
+                     ZINF_CONVOLUTION_MAX_WIDTH, a->remembered ? ", remembered" : "");
+}
+
+int check_scan(const struct zinf_scan *a, const char *operation)
+{
+    const bool shaped = a->key_heads >= 1 && a->value_heads >= 1 && a->key_dim >= 1 &&
+                        a->value_dim >= 1 && a->key_dim <= ZINF_SCAN_MAX_DIM &&
+                        a->value_dim <= ZINF_SCAN_MAX_DIM && a->value_heads % a->key_heads == 0;
+    const int64_t widest = a->key_heads * a->key_dim > a->value_heads * a->value_dim
+                               ? a->key_heads * a->key_dim
+                               : a->value_heads * a->value_dim;
+    if (shaped && a->batch >= 0 && a->seq >= 1 && a->ld >= widest && a->gate_ld >= a->value_heads &&
+        (unsigned)a->rule <= ZINF_RECURRENCE_DECAY &&
+        (!a->remembered || (a->batch == 1 && !a->backward)))
+        return 0;
+    return zinf_fail(
+        -EINVAL,
+        "%s: batch %lld, seq %lld, %lld key heads of size %lld and %lld value heads of "
+        "size %lld (each at most %d), rows %lld and %lld apart%s",
+        operation, (ll)a->batch, (ll)a->seq, (ll)a->key_heads, (ll)a->key_dim, (ll)a->value_heads,
+        (ll)a->value_dim, ZINF_SCAN_MAX_DIM, (ll)a->ld, (ll)a->gate_ld,
+        a->remembered ? ", remembered" : "");
 }
 
 int check_rope(const struct zinf_rope *a)

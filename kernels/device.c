@@ -58,6 +58,7 @@ static const struct zinf_device_ops host_ops = {.destroy = host_destroy,
                                                 .attention_cached_workspace =
                                                     host_attention_cached_workspace,
                                                 .norm_workspace = host_norm_workspace,
+                                                .scan_workspace = host_scan_workspace,
                                                 .column_sum_workspace = host_column_sum_workspace,
                                                 .host_register = host_register,
                                                 .host_unregister = host_unregister,

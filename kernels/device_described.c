@@ -55,6 +55,7 @@ static const struct zinf_device_ops described_ops = {
     .attention_workspace = gpu_attention_workspace,
     .attention_cached_workspace = gpu_attention_cached_workspace,
     .norm_workspace = gpu_norm_workspace,
+    .scan_workspace = gpu_scan_workspace,
     .column_sum_workspace = gpu_column_sum_workspace,
 };
 

@@ -90,6 +90,7 @@ OPERATIONS(HOST_OPERATION)
 HOST_OPERATION(attention_workspace)
 HOST_OPERATION(attention_cached_workspace)
 HOST_OPERATION(norm_workspace)
+HOST_OPERATION(scan_workspace)
 HOST_OPERATION(column_sum_workspace)
 #undef HOST_OPERATION
 

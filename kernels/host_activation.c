@@ -74,13 +74,26 @@ int host_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
 typedef void gated_chunk(const struct host_simd *simd, const struct zinf_gated *a, int64_t row,
                          int64_t column, size_t n);
 
+/* Elements of a gate and of what it multiplies, each in its array. */
+struct gated_at {
+    uint64_t gate, up;
+};
+
+static struct gated_at gated_at(const struct zinf_gated *a, int64_t row, int64_t column)
+{
+    const uint64_t at = (uint64_t)(row * (a->gate_ld ? a->gate_ld : 2 * a->cols) + column);
+    const uint64_t apart = (uint64_t)(row * a->cols + column);
+    return (struct gated_at){at, a->gate_ld ? apart : at + (uint64_t)a->cols};
+}
+
 static void forward_chunk(const struct host_simd *simd, const struct zinf_gated *a, int64_t row,
                           int64_t column, size_t n)
 {
     float gate_buffer[HOST_CHUNK], up_buffer[HOST_CHUNK];
-    uint64_t at = (uint64_t)(row * 2 * a->cols + column), y_at = (uint64_t)(row * a->cols + column);
-    const float *gate = host_read(simd, gate_buffer, a->x, a->dtype, at, n);
-    const float *up = host_read(simd, up_buffer, a->x, a->dtype, at + (uint64_t)a->cols, n);
+    const struct gated_at at = gated_at(a, row, column);
+    uint64_t y_at = (uint64_t)(row * a->cols + column);
+    const float *gate = host_read(simd, gate_buffer, a->x, a->dtype, at.gate, n);
+    const float *up = host_read(simd, up_buffer, a->gate_ld ? a->up : a->x, a->dtype, at.up, n);
     float *y = host_target(gate_buffer, a->y, a->dtype, y_at);
     simd->gated(a->kind, y, gate, up, n);
     host_write(simd, y, a->y, a->dtype, y_at, n);
@@ -90,19 +103,21 @@ static void backward_chunk(const struct host_simd *simd, const struct zinf_gated
                            int64_t column, size_t n)
 {
     float gate_buffer[HOST_CHUNK], up_buffer[HOST_CHUNK], dy_buffer[HOST_CHUNK];
-    uint64_t at = (uint64_t)(row * 2 * a->cols + column), up_at = at + (uint64_t)a->cols;
+    const struct gated_at at = gated_at(a, row, column);
+    const void *up = a->gate_ld ? a->up : a->x;
+    void *d_up = a->gate_ld ? a->d_up : a->dx;
     uint64_t y_at = (uint64_t)(row * a->cols + column);
     struct host_gated units = {
-        .gate = host_read(simd, gate_buffer, a->x, a->dtype, at, n),
-        .up = host_read(simd, up_buffer, a->x, a->dtype, up_at, n),
+        .gate = host_read(simd, gate_buffer, a->x, a->dtype, at.gate, n),
+        .up = host_read(simd, up_buffer, up, a->dtype, at.up, n),
         .dy = host_read(simd, dy_buffer, a->dy, a->dtype, y_at, n),
-        .d_gate = host_target(gate_buffer, a->dx, a->dtype, at),
-        .d_up = host_target(up_buffer, a->dx, a->dtype, up_at),
+        .d_gate = host_target(gate_buffer, a->dx, a->dtype, at.gate),
+        .d_up = host_target(up_buffer, d_up, a->dtype, at.up),
         .y = a->y_out ? host_target(dy_buffer, a->y_out, a->dtype, y_at) : dy_buffer,
     };
     simd->gated_gradient(a->kind, &units, n);
-    host_write(simd, units.d_gate, a->dx, a->dtype, at, n);
-    host_write(simd, units.d_up, a->dx, a->dtype, up_at, n);
+    host_write(simd, units.d_gate, a->dx, a->dtype, at.gate, n);
+    host_write(simd, units.d_up, d_up, a->dtype, at.up, n);
     if (a->y_out)
         host_write(simd, units.y, a->y_out, a->dtype, y_at, n);
 }

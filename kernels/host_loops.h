@@ -136,6 +136,13 @@ static inline float clamped_swish_f32(float x, float *slope)
     return c * s;
 }
 
+static inline float logistic_f32(float x, float *slope)
+{
+    float e, s = sigmoid_f32(x, &e);
+    *slope = s * s * e;
+    return s;
+}
+
 /* What f(gate) is multiplied by: up itself, or what it is kept within, and one. */
 static inline float plain_up_f32(float up, float *slope)
 {
@@ -206,6 +213,7 @@ ACTIVATION_LOOPS(relu, plain_up_f32)
 ACTIVATION_LOOPS(bounded, plain_up_f32)
 ACTIVATION_LOOPS(relu_squared, plain_up_f32)
 ACTIVATION_LOOPS(clamped_swish, clamped_up_f32)
+ACTIVATION_LOOPS(logistic, plain_up_f32)
 
 static void loop_activation(enum zinf_activation kind, float *y, const float *x, size_t n)
 {
@@ -217,6 +225,7 @@ static void loop_activation(enum zinf_activation kind, float *y, const float *x,
         [ZINF_ACTIVATION_TANH] = bounded_loop,
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_loop,
+        [ZINF_ACTIVATION_SIGMOID] = logistic_loop,
     };
     loops[kind](y, x, n);
 }
@@ -232,6 +241,7 @@ static void loop_activation_gradient(enum zinf_activation kind, float *dx, float
         [ZINF_ACTIVATION_TANH] = bounded_gradient_loop,
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gradient_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gradient_loop,
+        [ZINF_ACTIVATION_SIGMOID] = logistic_gradient_loop,
     };
     static void (*const both[])(float *, float *, const float *, const float *, size_t) = {
         [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_both_loop,
@@ -241,6 +251,7 @@ static void loop_activation_gradient(enum zinf_activation kind, float *dx, float
         [ZINF_ACTIVATION_TANH] = bounded_both_loop,
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_both_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_both_loop,
+        [ZINF_ACTIVATION_SIGMOID] = logistic_both_loop,
     };
     if (y)
         both[kind](dx, y, dy, x, n);
@@ -259,6 +270,7 @@ static void loop_gated(enum zinf_activation kind, float *y, const float *gate, c
         [ZINF_ACTIVATION_TANH] = bounded_gated_loop,
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gated_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gated_loop,
+        [ZINF_ACTIVATION_SIGMOID] = logistic_gated_loop,
     };
     loops[kind](y, gate, up, n);
 }
@@ -273,6 +285,7 @@ static void loop_gated_gradient(enum zinf_activation kind, const struct host_gat
         [ZINF_ACTIVATION_TANH] = bounded_gated_gradient_loop,
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gated_gradient_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gated_gradient_loop,
+        [ZINF_ACTIVATION_SIGMOID] = logistic_gated_gradient_loop,
     };
     loops[kind](g, n);
 }

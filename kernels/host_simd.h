@@ -6,7 +6,7 @@
 #ifndef ZINF_HOST_SIMD_H
 #define ZINF_HOST_SIMD_H
 
-#include "kernels/kernels.h"
+#include "kernels/host_scan.h"
 
 /* One row of a norm and its gradient; b, db may be NULL. */
 struct host_norm_row {
@@ -67,6 +67,14 @@ struct host_simd {
     /* Columns [first, first + count) of a product of at most HOST_FEW_ROWS rows; a: A in fp32,
      * [m][k]. */
     void (*few_rows)(const struct zinf_matmul *args, const float *a, int64_t first, int64_t count);
+    /* host_scan.h: passes over a head of a sample, whose chunks come in order, or in reverse; over
+     * a key head of chunks that begin among rows [first, end) of a sample; over a head of all rows,
+     * without chunks. scratch of host_scan_scratch_floats(). */
+    void (*scan_forward)(const struct host_scan *s, int64_t sample, int64_t head, float *scratch);
+    void (*scan_backward)(const struct host_scan *s, int64_t sample, int64_t head, float *scratch);
+    void (*scan_gradients)(const struct host_scan *s, int64_t first, int64_t end, int64_t key_head,
+                           float *scratch);
+    void (*scan_continue)(const struct host_scan *s, int64_t head, float *scratch);
 };
 
 extern const struct host_simd host_simd_scalar, host_simd_avx2, host_simd_avx512;

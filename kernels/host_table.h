@@ -28,4 +28,8 @@ const struct host_simd HOST_SIMD = {
     .attention_backward = tiles_attention_backward,
     .attention_cached = cached_attention,
     .few_rows = rows_multiply,
+    .scan_forward = scan_forward,
+    .scan_backward = scan_backward,
+    .scan_gradients = scan_gradients,
+    .scan_continue = scan_continue,
 };

@@ -27,6 +27,7 @@
 #include "kernels/loss.h"
 #include "kernels/magnitude.h"
 #include "kernels/quantized.h"
+#include "kernels/recurrent.h"
 #include "kernels/route.h"
 
 #ifdef __cplusplus
@@ -97,6 +98,7 @@ enum zinf_activation {
     ZINF_ACTIVATION_RELU_SQUARED, /* max(x, 0)^2 (So et al., arXiv 2109.08668) */
     /* c sigmoid(1.702 c) with c = min(x, 7) (OpenAI, arXiv 2508.10925). */
     ZINF_ACTIVATION_CLAMPED_SWISH,
+    ZINF_ACTIVATION_SIGMOID, /* 1 / (1 + exp(-x)) */
     ZINF_ACTIVATIONS,
 };
 #define ZINF_CLAMPED_SWISH_LIMIT 7.0f
@@ -115,6 +117,11 @@ struct zinf_gated {
     const void *dy; /* [rows][cols] */
     void *dx;       /* [rows][2 cols]: d_gate, d_up; overwritten; may be x */
     void *y_out;    /* [rows][cols] or NULL: receives y again; may be dy */
+    /* Not 0: x and dx are gates alone, [rows][gate_ld], and these are what they multiply; y may be
+     * up then. */
+    int64_t gate_ld;
+    const void *up; /* [rows][cols] */
+    void *d_up;     /* the same, overwritten; may be up or dy */
 };
 
 /* Rotary position embedding in place (Su et al., arXiv 2104.09864). The first rotary_dims elements
@@ -255,6 +262,7 @@ struct zinf_device_ops {
     uint64_t (*attention_cached_workspace)(struct zinf_device *device,
                                            const struct zinf_attention_cached *args);
     uint64_t (*norm_workspace)(struct zinf_device *device, const struct zinf_norm *args);
+    uint64_t (*scan_workspace)(struct zinf_device *device, const struct zinf_scan *args);
     uint64_t (*column_sum_workspace)(struct zinf_device *device, int64_t rows, int64_t cols);
 
     int (*matmul)(struct zinf_queue *q, const struct zinf_matmul *args);
@@ -289,6 +297,10 @@ struct zinf_device_ops {
     int (*embedding_backward)(struct zinf_queue *q, const struct zinf_embedding *args);
     int (*unfold)(struct zinf_queue *q, const struct zinf_unfold *args);
     int (*unfold_backward)(struct zinf_queue *q, const struct zinf_unfold *args);
+    int (*convolution_forward)(struct zinf_queue *q, const struct zinf_convolution *args);
+    int (*convolution_backward)(struct zinf_queue *q, const struct zinf_convolution *args);
+    int (*scan_forward)(struct zinf_queue *q, const struct zinf_scan *args);
+    int (*scan_backward)(struct zinf_queue *q, const struct zinf_scan *args);
     int (*route_forward)(struct zinf_queue *q, const struct zinf_route *args);
     int (*route_backward)(struct zinf_queue *q, const struct zinf_route *args);
     int (*route_shares)(struct zinf_queue *q, const struct zinf_shares *args);

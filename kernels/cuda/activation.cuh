@@ -38,6 +38,11 @@ template <int KIND, bool NEAR> DEVICE float activate(float x, float &slope)
         slope = s + x * (s * s * e);
         return x * s;
     }
+    if (KIND == ZINF_ACTIVATION_SIGMOID) {
+        float e, s = sigmoid<NEAR>(x, e);
+        slope = s * s * e;
+        return s;
+    }
     if (KIND == ZINF_ACTIVATION_TANH)
         return softcap_of(x, 1.0f, 1.0f, slope);
     if (KIND == ZINF_ACTIVATION_CLAMPED_SWISH) {

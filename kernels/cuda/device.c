@@ -77,6 +77,7 @@ static const struct zinf_device_ops cuda_ops = {.destroy = cuda_destroy,
                                                 .attention_cached_workspace =
                                                     gpu_attention_cached_workspace,
                                                 .norm_workspace = gpu_norm_workspace,
+                                                .scan_workspace = gpu_scan_workspace,
                                                 .column_sum_workspace = gpu_column_sum_workspace,
                                                 .host_register = cuda_host_register,
                                                 .host_unregister = cuda_host_unregister,

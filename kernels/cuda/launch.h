@@ -61,6 +61,11 @@ struct float8_matrix {
     float *largest; /* [FLOAT8_PARTS + 1]; the last becomes the scale of a code */
 };
 cudaError_t launch_float8(cudaStream_t stream, const struct float8_matrix *matrix);
+/* ---- convolution.cu, scan.cu ---- */
+cudaError_t launch_convolution(cudaStream_t stream, const struct zinf_convolution *args,
+                               bool backward);
+/* args->backward or forward. */
+cudaError_t launch_scan(cudaStream_t stream, void *workspace, const struct zinf_scan *args);
 /* ---- columns.cu ---- */
 cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, const void *x,
                               enum zinf_dtype dtype, int64_t rows, int64_t cols);

@@ -11,9 +11,9 @@ cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu \
 	kernels/cuda/attention_cached.cu kernels/cuda/attention_relative.cu kernels/cuda/unfold.cu \
-	kernels/cuda/magnitude.cu kernels/cuda/sinks.cu kernels/cuda/attention_merge.cu kernels/cuda/heads.cu kernels/cuda/float8.cu
+	kernels/cuda/magnitude.cu kernels/cuda/sinks.cu kernels/cuda/attention_merge.cu kernels/cuda/heads.cu kernels/cuda/float8.cu kernels/cuda/convolution.cu kernels/cuda/scan.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/block.cuh \
-	kernels/cuda/activation.cuh kernels/cuda/rows.cuh \
+	kernels/cuda/activation.cuh kernels/cuda/scan.cuh kernels/cuda/rows.cuh \
 	kernels/cuda/philox.cuh kernels/cuda/softcap.cuh kernels/cuda/attention.cuh \
 	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh kernels/cuda/attention_plain.cuh
 EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh
@@ -43,7 +43,7 @@ SUFFIXES = .cu
 endif
 
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
-cuda_tests = tests/cuda/cuda_float8_test tests/cuda/cuda_quantized_test tests/cuda/cuda_route_test tests/cuda/cuda_rope_test tests/cuda/cuda_update_test tests/cuda/cuda_train_test tests/cuda/cuda_elementwise_test tests/cuda/cuda_rows_test tests/cuda/cuda_matmul_test \
+cuda_tests = tests/cuda/cuda_recurrent_test tests/cuda/cuda_float8_test tests/cuda/cuda_quantized_test tests/cuda/cuda_route_test tests/cuda/cuda_rope_test tests/cuda/cuda_update_test tests/cuda/cuda_train_test tests/cuda/cuda_elementwise_test tests/cuda/cuda_rows_test tests/cuda/cuda_matmul_test \
 	tests/cuda/cuda_attention_test tests/cuda/cuda_relative_test tests/cuda/cuda_magnitude_test tests/cuda/cuda_queues_test tests/cuda/cuda_model_test
 EXTRA_DIST += tests/bench/gpu.sh tests/bench/gpus.sh tests/bench/gpu_common.sh \
 	tests/bench/torch_gpt2_gpu.py scripts/bundle.sh \
@@ -86,6 +86,10 @@ standin_tests = tests/cuda/cuda_standin_float8_test tests/cuda/cuda_standin_quan
 	tests/cuda/cuda_standin_matmul_test tests/cuda/cuda_standin_attention_test tests/cuda/cuda_standin_relative_test tests/cuda/cuda_standin_magnitude_test \
 	tests/cuda/cuda_standin_queues_test tests/cuda/cuda_standin_races_test tests/cuda/cuda_standin_model_test \
 	tests/cuda/cuda_standin_train_test
+standin_tests += tests/cuda/cuda_standin_recurrent_test
+tests_cuda_cuda_standin_recurrent_test_SOURCES = tests/cuda/cuda_recurrent_test.c
+tests_cuda_cuda_standin_recurrent_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_recurrent_test_LDADD = $(standin_LDADD)
 program_tests += $(standin_tests)
 standin_LDADD = libcuda_standin.la $(TEST_LDADD)
 tests_cuda_cuda_standin_elementwise_test_SOURCES = tests/cuda/cuda_elementwise_test.c

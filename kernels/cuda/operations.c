@@ -206,6 +206,34 @@ ONE_KERNEL(unfold, zinf_unfold, check_unfold(args, "unfold"), !args->batch,
 ONE_KERNEL(unfold_backward, zinf_unfold, check_unfold(args, "unfold_backward"), !args->batch,
            launch_unfold(q->stream, args, true));
 
+/* ---- recurrent mixers ---- */
+
+ONE_KERNEL(convolution_forward, zinf_convolution, check_convolution(args, "convolution_forward"),
+           !args->batch, launch_convolution(q->stream, args, false));
+ONE_KERNEL(convolution_backward, zinf_convolution, check_convolution(args, "convolution_backward"),
+           !args->batch, launch_convolution(q->stream, args, true));
+
+static int scan(struct zinf_queue *q, const struct zinf_scan *args, const char *operation)
+{
+    int code = check_scan(args, operation);
+    if (!code)
+        code = check_workspace(q->workspace_bytes, scan_workspace_bytes(args), operation);
+    if (code || !args->batch)
+        return code;
+    queue_enter(q, operation);
+    return queue_leave(q, launch_scan(q->stream, q->workspace, args));
+}
+
+int cuda_scan_forward(struct zinf_queue *q, const struct zinf_scan *args)
+{
+    return scan(q, args, "scan_forward");
+}
+
+int cuda_scan_backward(struct zinf_queue *q, const struct zinf_scan *args)
+{
+    return scan(q, args, "scan_backward");
+}
+
 /* ---- loss ---- */
 
 int cuda_softcap(struct zinf_queue *q, float *x, float cap, uint64_t n)

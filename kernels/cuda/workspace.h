@@ -141,10 +141,36 @@ static inline uint64_t gpu_attention_cached_workspace(struct zinf_device *device
     (void)args;
     return 0;
 }
+/* What passes of a scan leave for each other, then scratch of each block: rows of keys, rows of
+ * values, two states, pairs of rows and numbers of a row (scan.cuh). */
+enum { SCAN_BLOCKS = 256, SCAN_SLICE = 32 };
+static inline uint64_t scan_scratch_floats(const struct zinf_scan *args)
+{
+    const uint64_t key = (uint64_t)args->key_dim, value = (uint64_t)args->value_dim;
+    const uint64_t n = ZINF_SCAN_CHUNK, most = key > value ? key : value;
+    return zinf_align_up(n * (4 * key + 4 * value + most) + 2 * key * value + 4 * n * n + 8 * n,
+                         64);
+}
+static inline uint64_t scan_workspace_bytes(const struct zinf_scan *args)
+{
+    struct zinf_scan_arrays arrays;
+    const uint64_t slices = (uint64_t)((args->value_dim + SCAN_SLICE - 1) / SCAN_SLICE);
+    const uint64_t pieces = (uint64_t)((args->seq + ZINF_SCAN_CHUNK - 1) / ZINF_SCAN_CHUNK);
+    const uint64_t most = slices > pieces ? slices : pieces;
+    const uint64_t items = (uint64_t)(args->batch * args->value_heads) * most;
+    const uint64_t limit = SCAN_BLOCKS, blocks = items < limit ? items : limit;
+    return (zinf_scan_place(args, &arrays, NULL) + blocks * scan_scratch_floats(args)) *
+           sizeof(float);
+}
 static inline uint64_t gpu_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
 {
     (void)device;
     return norm_columns_bytes(args);
+}
+static inline uint64_t gpu_scan_workspace(struct zinf_device *device, const struct zinf_scan *args)
+{
+    (void)device;
+    return scan_workspace_bytes(args);
 }
 static inline uint64_t gpu_column_sum_workspace(struct zinf_device *device, int64_t rows,
                                                 int64_t cols)

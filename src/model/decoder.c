@@ -135,8 +135,7 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     snprintf(name, sizeof name, "x.%lld", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
-    const struct decoder_tensors tensors = {
-        .prefix = prefix, .list = d->tensors, .n = d->n_tensors};
+    const struct decoder_tensors tensors = decoder_list(d, layer, prefix);
     (d->shards.of ? decoder_add_shards : decoder_add_tensors)(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
     uint32_t out = decoder_add_hidden(graph, d, name);

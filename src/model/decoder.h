@@ -41,6 +41,12 @@ enum decoder_place {
     DECODER_CROSS_PROJ_B,
     DECODER_RELATIVE_W, /* queries and keys of relative positions */
     DECODER_RELATIVE_B,
+    DECODER_MIXER_CONV_W, /* of a recurrent mixer, beside QKV and PROJ */
+    DECODER_MIXER_CONV_B,
+    DECODER_MIXER_A_LOG,
+    DECODER_MIXER_STEP_BIAS,
+    DECODER_MIXER_SKIP,
+    DECODER_MIXER_NORM,
     DECODER_PLACES,
 };
 /* How the file has a tensor. */
@@ -51,6 +57,12 @@ enum decoder_order {
     DECODER_ROWS_BY_TURNS,
     DECODER_COLUMNS_BY_TURNS,
     DECODER_GROUPS, /* qkv: rows by key and value head: its queries, its key, its value */
+    DECODER_GATED,  /* rows by head: its queries, its gate */
+    /* Of a recurrent mixer, rows by key head: its query, its key, what is of its value heads:
+     * values and gates; or their b and a. */
+    DECODER_MIXED_GROUPS,
+    DECODER_MIXED_NUMBERS,
+    DECODER_DEEP, /* as the first, but [out][1][in] */
 };
 /* A tensor of the file. Neighbours in a list with the same place are one tensor of the unit, the
  * rows of the first before those of the second. */
@@ -108,6 +120,13 @@ struct decoder {
     /* Of every block; numbers of tensors, sizes that are above, and sites are filled in. */
     struct attention_spec attention;
     struct mlp_spec mlp;
+    /* Layers with a recurrent mixer in the place of attention, and their tensors, filled in as
+     * attention's. [n_layers]; NULL: none. */
+    const bool *mixed;
+    struct mixer_spec mixer;
+    bool mixer_biases; /* of its two products */
+    const struct decoder_tensor *mixed_tensors;
+    size_t n_mixed_tensors;
     bool parallel, one_norm;       /* as in block_spec */
     bool scale_by_inverse_layer;   /* attention.scale / (layer + 1) */
     const bool *windowed;          /* [n_layers]: has attention.window; NULL: all */

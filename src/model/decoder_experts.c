@@ -17,13 +17,14 @@ struct layer {
 };
 
 /* Those of the block's tensors that are wanted. */
-static size_t pick(const struct decoder *d, bool (*wanted)(enum decoder_place place),
+static size_t pick(const struct decoder *d, int64_t layer, bool (*wanted)(enum decoder_place place),
                    struct decoder_tensor list[MOST_TENSORS])
 {
+    const struct decoder_tensors all = decoder_list(d, layer, NULL);
     size_t n = 0;
-    for (size_t i = 0; i < d->n_tensors && n < MOST_TENSORS; i++)
-        if (wanted(d->tensors[i].place))
-            list[n++] = d->tensors[i];
+    for (size_t i = 0; i < all.n && n < MOST_TENSORS; i++)
+        if (wanted(all.list[i].place))
+            list[n++] = all.list[i];
     return n;
 }
 
@@ -70,7 +71,7 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "attention.%lld", (long long)layer);
     const struct decoder_tensors tensors = {
-        .prefix = prefix, .list = list, .n = pick(d, is_attention, list)};
+        .prefix = prefix, .list = list, .n = pick(d, layer, is_attention, list)};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     struct attention_spec spec = decoder_make_block(d, layer, at).attention;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_attention, &spec, sizeof spec,
@@ -111,7 +112,7 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "router.%lld", (long long)layer);
     const struct decoder_tensors tensors = {
-        .prefix = prefix, .list = list, .n = own + pick(d, is_router, list + own)};
+        .prefix = prefix, .list = list, .n = own + pick(d, layer, is_router, list + own)};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     struct mlp_spec mlp = decoder_make_block(d, layer, at).mlp;
     const uint32_t bias = d->experts.choice_bias ? add_choice_bias(graph, d, layer, prefix) : 0;

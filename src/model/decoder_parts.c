@@ -35,6 +35,38 @@ static void place_latent(struct attention_spec *a, const int at[DECODER_PLACES])
     a->q_norm.w = a->k_norm.w = -1;
 }
 
+bool decoder_is_mixed(const struct decoder *d, int64_t layer)
+{
+    return d->mixed && d->mixed[layer];
+}
+
+struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, const char *prefix)
+{
+    const bool mixed = decoder_is_mixed(d, layer);
+    return (struct decoder_tensors){
+        .prefix = prefix,
+        .list = mixed ? d->mixed_tensors : d->tensors,
+        .n = mixed ? d->n_mixed_tensors : d->n_tensors,
+    };
+}
+
+/* A mixer knows no positions. */
+static void place_mixer(const struct decoder *d, struct attention_spec *a,
+                        const int at[DECODER_PLACES])
+{
+    struct mixer_spec *m = &a->mixer;
+    *m = d->mixer;
+    m->conv_w = at[DECODER_MIXER_CONV_W];
+    m->conv_b = at[DECODER_MIXER_CONV_B];
+    m->a_log = at[DECODER_MIXER_A_LOG];
+    m->step_bias = at[DECODER_MIXER_STEP_BIAS];
+    m->skip = at[DECODER_MIXER_SKIP];
+    m->norm.w = at[DECODER_MIXER_NORM];
+    m->norm.b = -1;
+    a->gated = false;
+    a->rope.rotary_dims = 0;
+}
+
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES])
 {
@@ -51,6 +83,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         a->rope = *d->windowed_rope;
     if (d->rotated && !d->rotated[layer])
         a->rope.rotary_dims = 0;
+    if (decoder_is_mixed(d, layer))
+        place_mixer(d, a, at);
     if (d->packed)
         a->segments = a->rope.rotary_dims ? 2 : 1;
     a->norm.w = at[DECODER_NORM1_W];

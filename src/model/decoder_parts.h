@@ -39,6 +39,10 @@ int decoder_check_numbers(const struct decoder *d);
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES]);
 
+/* Whether a layer has a recurrent mixer, and its block's tensors in the file. */
+bool decoder_is_mixed(const struct decoder *d, int64_t layer);
+struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, const char *prefix);
+
 /* What attention by this spec takes, to the stage's list. */
 void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struct attention_spec *s,
                            const struct decoder_values *v);

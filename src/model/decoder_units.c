@@ -94,6 +94,7 @@ void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct dec
     struct zinf_piece piece = {
         .rank = t->cols ? 2 : 1,
         .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
+        .inner = t->order == DECODER_DEEP ? cols : 0,
         .transposed = by_column,
         .n_slabs = tensors->n_slabs,
         .slab = tensors->slab,
@@ -104,28 +105,52 @@ void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct dec
     zinf_graph_add_piece(graph, unit, &piece);
 }
 
-/* Queries, keys and values, which the file has by key and value head, as ours: each together. */
-static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                       const struct decoder_tensor *t, const struct decoder_tensors *tensors)
+/* Rows of each kind in a group; 0 ends them. */
+struct groups {
+    uint64_t n, kinds[5];
+};
+
+static struct groups groups_of(const struct decoder *d, enum decoder_order order)
 {
-    uint64_t dim = (uint64_t)d->attention.head_dim, groups = (uint64_t)d->attention.n_kv_heads;
-    uint64_t queries = (uint64_t)d->attention.n_heads / groups * dim, group = queries + 2 * dim;
-    const struct {
-        uint64_t in_group, ours, rows;
-    } kinds[] = {
-        {0, 0, queries},
-        {queries, groups * queries, dim},
-        {queries + dim, groups * (queries + dim), dim},
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    const struct attention_spec *a = &d->attention;
+    const struct mixer_spec *m = &d->mixer;
+    const uint64_t dim = (uint64_t)a->head_dim, key = (uint64_t)m->key_dim;
+    if (order == DECODER_GATED)
+        return (struct groups){(uint64_t)a->n_heads, {dim, dim}};
+    if (order == DECODER_GROUPS)
+        return (struct groups){(uint64_t)a->n_kv_heads,
+                               {(uint64_t)(a->n_heads / a->n_kv_heads) * dim, dim, dim}};
+    const uint64_t heads = (uint64_t)(m->value_heads / m->key_heads);
+    const uint64_t values = heads * (uint64_t)m->value_dim;
+    if (order == DECODER_MIXED_NUMBERS)
+        return (struct groups){(uint64_t)m->key_heads, {heads, heads}};
+    return (struct groups){(uint64_t)m->key_heads, {key, key, values, values}};
+}
+
+static bool is_grouped(enum decoder_order order)
+{
+    return order == DECODER_GROUPS || order == DECODER_GATED || order == DECODER_MIXED_GROUPS ||
+           order == DECODER_MIXED_NUMBERS;
+}
+
+/* Rows which the file has by group, as ours: those of a kind together, from `first` on. */
+static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                       const struct decoder_tensor *t, const struct decoder_tensors *tensors,
+                       uint64_t first)
+{
+    const struct groups g = groups_of(d, t->order);
+    uint64_t group = 0, in_group = 0;
+    for (size_t i = 0; g.kinds[i]; i++)
+        group += g.kinds[i];
+    for (size_t i = 0; g.kinds[i]; in_group += g.kinds[i++])
         decoder_add_piece(graph, unit, t, tensors,
                           (struct zinf_row_map){
-                              .file_first = kinds[i].in_group,
+                              .file_first = in_group,
                               .file_stride = group,
-                              .flat_first = kinds[i].ours,
-                              .flat_stride = kinds[i].rows,
-                              .rows = kinds[i].rows,
-                              .count = groups,
+                              .flat_first = first + g.n * in_group,
+                              .flat_stride = g.kinds[i],
+                              .rows = g.kinds[i],
+                              .count = g.n,
                           });
 }
 
@@ -150,6 +175,13 @@ static void add_run(struct zinf_graph *graph, uint32_t unit, const struct decode
                                                 .count = half});
 }
 
+/* Vectors to which Hugging Face's Trainer applies weight decay: by their names it knows no norm or
+ * bias in them. */
+static bool decays(enum decoder_place place)
+{
+    return place == DECODER_MIXER_A_LOG || place == DECODER_MIXER_SKIP;
+}
+
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                          const struct decoder_tensors *tensors, int at[DECODER_PLACES])
 {
@@ -160,7 +192,7 @@ void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct d
         struct zinf_tensor tensor = {
             .rank = list[i].cols ? 2 : 1,
             .cols = list[i].cols ? list[i].cols : 1,
-            .decay = list[i].cols != 0,
+            .decay = list[i].cols != 0 || decays(list[i].place),
             .init = list[i].init,
             .init_std = list[i].std,
         };
@@ -168,8 +200,8 @@ void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct d
             tensor.rows += list[next].rows;
         at[list[i].place] = (int)zinf_graph_add_tensor(graph, unit, &tensor);
         for (uint64_t first = 0; i < next; first += list[i++].rows)
-            if (list[i].order == DECODER_GROUPS)
-                add_groups(graph, unit, d, &list[i], tensors);
+            if (is_grouped(list[i].order))
+                add_groups(graph, unit, d, &list[i], tensors, first);
             else
                 add_run(graph, unit, &list[i], tensors, first);
     }

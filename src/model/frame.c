@@ -405,6 +405,13 @@ static uint64_t no_norm_workspace(struct zinf_device *device, const struct zinf_
     return 0;
 }
 
+static uint64_t no_scan_workspace(struct zinf_device *device, const struct zinf_scan *args)
+{
+    (void)device;
+    (void)args;
+    return 0;
+}
+
 static uint64_t no_column_sum_workspace(struct zinf_device *device, int64_t rows, int64_t cols)
 {
     (void)device;
@@ -421,6 +428,7 @@ int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
         .matmul_workspace = no_matmul_workspace,
         .attention_workspace = no_attention_workspace,
         .norm_workspace = no_norm_workspace,
+        .scan_workspace = no_scan_workspace,
         .column_sum_workspace = no_column_sum_workspace,
     };
     static const struct zinf_device device = {

@@ -269,6 +269,9 @@ int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_unfold(struct zinf_frame *f, const struct zinf_unfold *args);
 int frame_unfold_backward(struct zinf_frame *f, const struct zinf_unfold *args);
+int frame_convolution(struct zinf_frame *f, const struct zinf_convolution *args);
+int frame_convolution_backward(struct zinf_frame *f, const struct zinf_convolution *args);
+int frame_scan(struct zinf_frame *f, const struct zinf_scan *args); /* of args->backward too */
 int frame_route(struct zinf_frame *f, const struct zinf_route *args);
 int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args);
 int frame_shares(struct zinf_frame *f, const struct zinf_shares *args);

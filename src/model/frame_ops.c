@@ -165,6 +165,35 @@ ONE_OPERATION(unfold, unfold, zinf_unfold,
 ONE_OPERATION(unfold_backward, unfold_backward, zinf_unfold,
               values(f, args->batch * args->seq * args->cols * (1 + args->width)));
 
+ONE_OPERATION(convolution, convolution_forward, zinf_convolution,
+              2 * values(f, args->batch * args->seq * args->cols));
+ONE_OPERATION(convolution_backward, convolution_backward, zinf_convolution,
+              4 * values(f, args->batch * args->seq * args->cols));
+
+/* Of products with the state and of those between the rows of a chunk. */
+static double scan_flops(const struct zinf_scan *args)
+{
+    const double key = (double)args->key_dim, value = (double)args->value_dim;
+    const double heads = (double)(args->batch * args->seq * args->value_heads);
+    const double reads = args->rule == ZINF_RECURRENCE_DELTA ? 3 : 2, chunk = ZINF_SCAN_CHUNK;
+    return 2 * heads * (reads * key * value + (reads - 1) * chunk * (key + value) / 2);
+}
+
+int frame_scan(struct zinf_frame *f, const struct zinf_scan *args)
+{
+    const struct zinf_device_ops *ops = ops_of(f);
+    if (f->queue)
+        return args->backward ? ops->scan_backward(f->queue, args)
+                              : ops->scan_forward(f->queue, args);
+    const int64_t cols =
+        2 * (args->key_heads * args->key_dim + args->value_heads * args->value_dim);
+    const double flops = (args->backward ? 4 : 1) * scan_flops(args);
+    widen(&f->workspace, ops->scan_workspace(device_of(f), args));
+    f->flops += flops;
+    frame_cost(f, flops, (args->backward ? 3 : 1) * values(f, args->batch * args->seq * cols));
+    return 0;
+}
+
 /* ---- elementwise ---- */
 
 int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void *x, void *y,

@@ -128,8 +128,10 @@ enum zinf_init {
     ZINF_INIT_NORMAL,
     ZINF_INIT_ONE,
     ZINF_INIT_ZERO,
-    ZINF_INIT_UNIFORM,   /* from -init_std to init_std */
-    ZINF_INIT_MAGNITUDE, /* norms of the rows of the weight that it is an adapter's of */
+    ZINF_INIT_UNIFORM,     /* from -init_std to init_std */
+    ZINF_INIT_LOG_UNIFORM, /* the logarithm of a number from init_std / 1000 to init_std */
+    ZINF_INIT_LOG_COUNT,   /* of 1, 2, 3 and so on, by element */
+    ZINF_INIT_MAGNITUDE,   /* norms of the rows of the weight that it is an adapter's of */
 };
 struct zinf_tensor {
     struct zinf_piece *pieces;

@@ -23,12 +23,12 @@ static size_t end_of(const char *architecture)
     return i;
 }
 
-enum zinf_model_head heads_in(const cJSON *config)
+enum zinf_model_head heads_in(const cJSON *config, const struct zinf_family *family)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(config, "architectures");
     const char *first = cJSON_IsArray(list) ? cJSON_GetStringValue(list->child) : NULL;
     const size_t end = first ? end_of(first) : N_ENDS;
-    if (end == N_ENDS)
+    if (end == N_ENDS || !strcmp(first, family->architecture))
         return ZINF_HEAD_USUAL;
     return !strcmp(ends[end], "ForMaskedLM") ? ZINF_HEAD_MASKED
            : !strcmp(ends[end], "Model")     ? ZINF_HEAD_NONE

@@ -10,6 +10,7 @@
 #include "model/quantize.h"
 #include "model/range.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -435,7 +436,7 @@ bool zinf_model_classifies(const struct zinf_model *m)
 
 enum zinf_model_head zinf_model_head(const struct zinf_model *m)
 {
-    const enum zinf_model_head head = heads_in(m->config);
+    const enum zinf_model_head head = heads_in(m->config, m->family);
     if (m->graph->embeddings)
         return ZINF_HEAD_NONE;
     return m->family->masks && head == ZINF_HEAD_MASKED ? head : ZINF_HEAD_USUAL;
@@ -481,6 +482,14 @@ static uint64_t stream_of(const char *name)
     return hash;
 }
 
+/* Of numbers from -most to most: the logarithms of as many from most / 1000 on. */
+static void make_logarithms(float *x, uint64_t n, float most)
+{
+    const float least = most / 1000;
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = logf(least + (x[i] / most + 1) / 2 * (most - least));
+}
+
 void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
                            uint64_t seed, uint64_t first, uint64_t n, float *out)
 {
@@ -489,13 +498,15 @@ void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_p
         zinf_normal_fill(out, first, n, seed, stream_of(piece->name), 0, std);
         return;
     }
-    if (tensor->init == ZINF_INIT_UNIFORM) {
+    if (tensor->init == ZINF_INIT_UNIFORM || tensor->init == ZINF_INIT_LOG_UNIFORM) {
         zinf_uniform_fill(out, first, n, seed, stream_of(piece->name), tensor->init_std);
+        if (tensor->init == ZINF_INIT_LOG_UNIFORM)
+            make_logarithms(out, n, tensor->init_std);
         return;
     }
     float value = tensor->init == ZINF_INIT_ONE ? 1.0f : 0.0f;
     for (uint64_t i = 0; i < n; i++)
-        out[i] = value;
+        out[i] = tensor->init == ZINF_INIT_LOG_COUNT ? logf((float)(first + i + 1)) : value;
 }
 
 int zinf_model_make_config(const struct zinf_model_shape *shape, enum zinf_dtype dtype, cJSON **out)

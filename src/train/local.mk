@@ -75,7 +75,7 @@ program_tests += tests/train/train_packed_test
 
 # Encoder-decoders.
 program_tests += tests/train/train_chunks_test
-program_tests += tests/train/train_lengths_test tests/train/train_pairs_test \
+program_tests += tests/train/train_lengths_test tests/train/train_pairs_test tests/train/train_embeddings_test \
 	tests/train/train_losses_test
 
 program_tests += tests/train/paraphrases_test

@@ -18,4 +18,6 @@
 #include "kernels/cuda/rope.cu"
 #include "kernels/cuda/route.cu"
 #include "kernels/cuda/unfold.cu"
+#include "kernels/cuda/convolution.cu"
+#include "kernels/cuda/scan.cu"
 #include "kernels/cuda/update.cu"

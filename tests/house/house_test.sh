@@ -52,7 +52,7 @@ family='src/model/families/'
     words '\bllama(_|\b)|_llama' "${family}(llama|mistral)\.c" # "llama_4_scaling_beta"; "llama3" is also a kind of RoPE
     words 'mistral' "${family}mistral\.c"
     words 'qwen-?2' "${family}qwen2(_moe)?\.c"
-    words 'qwen-?3' "${family}qwen3(_moe)?\.c"
+    words 'qwen-?3' "${family}qwen3(_moe|_next)?\.c"
     words 'phi-?3|qkv_proj' "${family}phi3\.c"
     words 'gate_up_proj' "${family}(phi3|family_described|family_experts|granite|gpt_oss)\.c"
     words 'smollm' "${family}smollm3\.c"

@@ -182,6 +182,8 @@ static double activation(enum zinf_activation kind, double x)
     case ZINF_ACTIVATION_CLAMPED_SWISH:
         x = fmin(x, 7.0);
         return x / (1.0 + exp(-1.702 * x));
+    case ZINF_ACTIVATION_SIGMOID:
+        return 1.0 / (1.0 + exp(-x));
     case ZINF_ACTIVATIONS:
         break;
     }
@@ -319,7 +321,14 @@ static void gated_case(struct fixture *f, enum zinf_activation kind, enum zinf_d
         d_want[gate] = get(&dy, i) * factor * slope_of(kind, get(&x, gate));
         d_want[up] = get(&dy, i) * value * up_slope;
     }
-    struct zinf_gated a = {kind, dtype, rows, cols, x.data, y.data, dy.data, dx.data, NULL};
+    struct zinf_gated a = {.kind = kind,
+                           .dtype = dtype,
+                           .rows = rows,
+                           .cols = cols,
+                           .x = x.data,
+                           .y = y.data,
+                           .dy = dy.data,
+                           .dx = dx.data};
     CHECK(!f->ops->gated_forward(f->q, &a));
     CHECK_NEAR(f, &y, want, 1e-6, relative + 2e-6);
     CHECK(!f->ops->gated_backward(f->q, &a));

@@ -168,6 +168,9 @@ static const struct {
     {"granitemoe", "1b-a400m", 1334628352},
     {"granitemoe", "3b-a800m", 3298793472},
     {"gpt_oss", "120b", 116829156672},
+    {"qwen3_next", "80b-a3b", 79674391296},
+    {"qwen3_5_text", "9b", 8953803264},
+    {"qwen3_5_moe_text", "35b-a3b", 34660610688},
 };
 
 static void test_published_parameter_counts(void)
@@ -231,7 +234,10 @@ static void test_smaller_shapes(void)
                                            "kimi_k2",
                                            "gpt_bigcode",
                                            "granitemoehybrid",
-                                           "ministral3"};
+                                           "ministral3",
+                                           "qwen3_next",
+                                           "qwen3_5_text",
+                                           "qwen3_5_moe_text"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -321,11 +327,19 @@ static void test_refused_switches(void)
         {"olmo3", "\"sliding_window\": 0", "sliding_window is 0"},
         {"smollm3", "\"no_rope_layers\": [1]", "no_rope_layers"},
         {"granitemoehybrid", "\"num_local_experts\": 4", "num_local_experts"},
-        {"granitemoehybrid", "\"num_local_experts\": 0, \"layer_types\": [\"mamba\"]",
-         "layer_types"},
+        {"granitemoehybrid",
+         "\"num_local_experts\": 0, \"layer_types\": [\"mamba\", \"attention\"]", "layer_types"},
+        {"granitemoehybrid", "\"num_local_experts\": 0, \"mamba_n_heads\": 60", "60 heads"},
+        {"granitemoehybrid", "\"num_local_experts\": 0, \"time_step_limit\": [2, 1]",
+         "time_step_limit"},
         {"granitemoehybrid", "\"position_embedding_type\": \"alibi\"", "position_embedding_type"},
         {"ministral3", "\"rope_parameters\": null", "rope_parameters"},
         {"smollm3", "\"no_rope_layer_interval\": 0", "no_rope_layer_interval"},
+        {"qwen3_next", "\"full_attention_interval\": 0", "full_attention_interval"},
+        {"qwen3_next", "\"linear_num_value_heads\": 24", "24 value heads"},
+        {"qwen3_5_text", "\"linear_key_head_dim\": 512", "key heads of size 512"},
+        {"qwen3_5_text", "\"linear_conv_kernel_dim\": 9", "width 9"},
+        {"qwen3_5_text", "\"layer_types\": [\"linear_attention\", \"\"]", "layer_types"},
         {"granite", "\"residual_multiplier\": 0", "residual_multiplier"},
         {"granite", "\"logits_scaling\": -1", "logits_scaling"},
         {"exaone4", "\"sliding_window_pattern\": 0", "pattern"},

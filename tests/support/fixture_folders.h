@@ -100,6 +100,12 @@ static const char *const folders[] = {
     "deepseek_v3_a",
     "deepseek_v3_b",
     "granitemoe_a",
+    "granitemoehybrid_c",
+    "granitemoehybrid_d",
+    "qwen3_next_a",
+    "qwen3_5_text_a",
+    "qwen3_next_b",
+    "qwen3_5_moe_text_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

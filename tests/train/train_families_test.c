@@ -8,25 +8,27 @@
 #include "saved.h"
 #include "train/checkpoints.h"
 
-static const char *const families[] = {"llama_b",       "mistral_a",
-                                       "qwen2_a",       "qwen3_a",
-                                       "phi3_a",        "gpt_neox_a",
-                                       "starcoder2_a",  "olmo2_a",
-                                       "opt_a",         "falcon_a",
-                                       "falcon_b",      "falcon_d",
-                                       "chatglm_a",     "bloom_a",
-                                       "baichuan_a",    "baichuan_b",
-                                       "gemma_a",       "gemma2_a",
-                                       "gemma3_text_a", "qwen3_moe_a",
-                                       "mixtral_b",     "mixtral_c",
-                                       "olmo3_a",       "smollm3_b",
-                                       "granite_a",     "hunyuan_v1_dense_a",
-                                       "glm4_a",        "cohere2_a",
-                                       "gpt_bigcode_a", "gpt_bigcode_b",
-                                       "stablelm_a",    "nemotron_a",
-                                       "olmoe_a",       "gpt_oss_a",
-                                       "glm4_moe_a",    "granitemoe_a",
-                                       "deepseek_v2_b", "deepseek_v3_a"};
+static const char *const families[] = {"llama_b",        "mistral_a",
+                                       "qwen2_a",        "qwen3_a",
+                                       "phi3_a",         "gpt_neox_a",
+                                       "starcoder2_a",   "olmo2_a",
+                                       "opt_a",          "falcon_a",
+                                       "falcon_b",       "falcon_d",
+                                       "chatglm_a",      "bloom_a",
+                                       "baichuan_a",     "baichuan_b",
+                                       "gemma_a",        "gemma2_a",
+                                       "gemma3_text_a",  "qwen3_moe_a",
+                                       "mixtral_b",      "mixtral_c",
+                                       "olmo3_a",        "smollm3_b",
+                                       "granite_a",      "hunyuan_v1_dense_a",
+                                       "glm4_a",         "cohere2_a",
+                                       "gpt_bigcode_a",  "gpt_bigcode_b",
+                                       "stablelm_a",     "nemotron_a",
+                                       "olmoe_a",        "gpt_oss_a",
+                                       "glm4_moe_a",     "granitemoe_a",
+                                       "deepseek_v2_b",  "deepseek_v3_a",
+                                       "qwen3_next_a",   "qwen3_next_b",
+                                       "qwen3_5_text_a", "granitemoehybrid_c"};
 
 /* ---- placements ---- */
 

@@ -274,7 +274,7 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     k.d.tensors = list.items;
     k.d.n_tensors = list.n;
     family_tell(facts, source, &k.d, -1);
-    switch (heads_in(source->config)) {
+    switch (heads_in(source->config, source->family)) {
     case ZINF_HEAD_MASKED:
         return build_masked(graph, source, &k);
     case ZINF_HEAD_NONE:

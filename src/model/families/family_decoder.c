@@ -234,7 +234,7 @@ void family_tell(struct zinf_model_facts *facts, const struct zinf_model_source 
 int family_read_classes(const struct zinf_model_source *source, struct decoder *d)
 {
     const cJSON *padding = cJSON_GetObjectItemCaseSensitive(source->config, "pad_token_id");
-    d->embeds = heads_in(source->config) == ZINF_HEAD_NONE;
+    d->embeds = heads_in(source->config, source->family) == ZINF_HEAD_NONE;
     d->packed |= d->embeds; /* samples are padded */
     if (d->embeds)
         d->experts.balance = 0;

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_BYTES = 64, NAMES = 24 };
+enum { NAME_BYTES = 64, NAMES = 48 };
 
 /* What a decoder borrows until its graph is made. */
 struct reading {
     struct decoder d;
-    struct family_list list;
+    struct family_list list, mixed; /* of blocks with attention, and with a mixer */
     const struct described *of;
     bool qkv_bias, proj_bias, mlp_bias, head_norms, interleaved;
     struct rope_spec windowed_rope;
@@ -194,11 +194,12 @@ static int read_named(const struct zinf_model_source *source, struct decoder *d)
     static const char key[] = "position_embedding_type";
     const char *name = NULL;
     int code = zinf_json_string(source->config, source->what, key, &name);
-    if (code || !name)
+    if (code || !name || !strcmp(name, "nope"))
         d->attention.rope.rotary_dims = 0;
     else if (strcmp(name, "rope"))
-        code = zinf_fail(-ENOTSUP, "%s: %s \"%s\" is not supported, only \"rope\" or null",
-                         source->what, key, name);
+        code =
+            zinf_fail(-ENOTSUP, "%s: %s \"%s\" is not supported, only \"rope\", \"nope\" or null",
+                      source->what, key, name);
     return code;
 }
 
@@ -270,6 +271,13 @@ static void add_norm(struct reading *r, enum decoder_place place, const char *na
                  r->d.hidden);
 }
 
+/* What was added last has each head's queries, then its gate. */
+static void list_gate(struct reading *r)
+{
+    if (r->d.attention.gated)
+        r->list.items[r->list.n - 1].order = DECODER_GATED;
+}
+
 static int list_attention(struct reading *r)
 {
     const struct described *of = r->of;
@@ -281,7 +289,8 @@ static int list_attention(struct reading *r)
     if (of->fused_qkv) {
         add_matrix(r, DECODER_QKV_W, of->fused_qkv, family_qkv_rows(d), h);
     } else {
-        add_matrix(r, DECODER_QKV_W, "self_attn.q_proj", q, h);
+        add_matrix(r, DECODER_QKV_W, "self_attn.q_proj", d->attention.gated ? 2 * q : q, h);
+        list_gate(r);
         add_matrix(r, DECODER_QKV_W, "self_attn.k_proj", kv, h);
         add_matrix(r, DECODER_QKV_W, "self_attn.v_proj", kv, h);
     }
@@ -324,7 +333,8 @@ static void list_attention_biases(struct reading *r)
     const struct attention_spec *a = &r->d.attention;
     const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
     if (r->qkv_bias && !r->of->latent) {
-        add_bias(r, DECODER_QKV_B, "self_attn.q_proj", q);
+        add_bias(r, DECODER_QKV_B, "self_attn.q_proj", a->gated ? 2 * q : q);
+        list_gate(r);
         add_bias(r, DECODER_QKV_B, "self_attn.k_proj", kv);
         add_bias(r, DECODER_QKV_B, "self_attn.v_proj", kv);
     }
@@ -381,6 +391,25 @@ static int list_tensors(struct reading *r)
     return 0;
 }
 
+/* The block of a mixer, apart. */
+static void list_mixed(struct reading *r)
+{
+    const struct family_list attention = r->list;
+    if (!r->d.mixed)
+        return;
+    r->list = (struct family_list){.std = r->d.init_std};
+    mixer_list(&r->list, r->of->mixer, &r->d, true);
+    list_mlp(r);
+    mixer_list(&r->list, r->of->mixer, &r->d, false);
+    list_first_norm(r);
+    list_mlp_biases(r);
+    list_other_norms(r);
+    r->mixed = r->list;
+    r->list = attention;
+    r->d.mixed_tensors = r->mixed.items;
+    r->d.n_mixed_tensors = r->mixed.n;
+}
+
 int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                     const struct zinf_model_source *source)
 {
@@ -399,8 +428,10 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (of->latent && (code = latent_read(source, of->latent, &r.d))) ||
         (code = read_factors(source, &r)) || (code = read_dropouts(source, &r)) ||
         (code = read_windows(graph, source, &r)) || (code = read_rotation(graph, source, &r)) ||
-        (code = described_read_experts(graph, source, of->experts, &r.d)))
+        (code = described_read_experts(graph, source, of->experts, &r.d)) ||
+        (of->mixer && (code = mixer_read(graph, source, of->mixer, &r.d))))
         return code;
+    r.d.attention.gated = of->gated;
     r.d.experts.scale *= r.d.mlp.branch_scale;
     r.d.attention.norm.w_add = r.d.mlp.norm.w_add = of->norm_add;
     r.d.final_b = of->norm_bias ? "norm.bias" : NULL;
@@ -408,5 +439,6 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         return code;
     if ((code = list_tensors(&r)))
         return code;
+    list_mixed(&r);
     return family_finish(graph, facts, source, &r.d, &r.list, of->end_of_text);
 }

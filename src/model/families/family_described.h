@@ -83,6 +83,54 @@ struct described_latent {
     int64_t q_rank, kv_rank, plain, rotated, value;
 };
 
+/* Layers with a recurrent mixer in the place of attention: those that "layer_types" calls so.
+ * Without that list all but every `interval`th, or all; and not those of another list. Keys of
+ * config.json, and what holds without them. */
+enum mixer_name {
+    MIXER_IN, /* the first product; with DELTA of all, or of q, k and v, then the next three */
+    MIXER_IN_GATE,
+    MIXER_IN_B,
+    MIXER_IN_A,
+    MIXER_OUT,
+    MIXER_IN_BIAS,
+    MIXER_OUT_BIAS,
+    MIXER_CONV,
+    MIXER_CONV_BIAS,
+    MIXER_STEP_BIAS,
+    MIXER_A_LOG,
+    MIXER_SKIP,
+    MIXER_NORM,
+    MIXER_NAMES
+};
+struct described_mixer {
+    enum zinf_recurrence rule;
+    const char *types[2];     /* in "layer_types", either */
+    const char *interval_key; /* NULL: there is none */
+    int64_t interval;
+    const char *attention_key; /* of the other list, of layers that have attention; NULL: none */
+    const char *names[MIXER_NAMES]; /* of tensors, behind the layer's prefix */
+    bool by_head; /* rows of the first product are by key head, in two tensors: the second is B */
+    struct {
+        const char *key_heads, *value_heads, *key_dim, *value_dim, *width;
+    } keys;
+    struct mixer_spec absent; /* of these keys */
+    /* DECAY: of how many times as wide as the hidden rows its values are together, which value_dim
+     * follows from where it is absent or a word; switches of biases. NULL: there are none. */
+    const char *expand_key, *conv_bias_key, *bias_key;
+};
+/* Names of DECAY, in a module of this name. */
+#define MIXER_DECAY_NAMES(module)                                                                  \
+    .names = {[MIXER_IN] = module ".in_proj.weight",                                               \
+              [MIXER_OUT] = module ".out_proj.weight",                                             \
+              [MIXER_IN_BIAS] = module ".in_proj.bias",                                            \
+              [MIXER_OUT_BIAS] = module ".out_proj.bias",                                          \
+              [MIXER_CONV] = module ".conv1d.weight",                                              \
+              [MIXER_CONV_BIAS] = module ".conv1d.bias",                                           \
+              [MIXER_STEP_BIAS] = module ".dt_bias",                                               \
+              [MIXER_A_LOG] = module ".A_log",                                                     \
+              [MIXER_SKIP] = module ".D",                                                          \
+              [MIXER_NORM] = module ".norm.weight"}
+
 struct described {
     struct family_traits traits; /* first: the family's traits point here */
     enum zinf_norm_kind norm;
@@ -105,6 +153,8 @@ struct described {
     enum described_order order;
     const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
     const struct described_latent *latent;   /* NULL: queries, keys and values as usual */
+    const struct described_mixer *mixer;     /* of some layers; NULL: of none */
+    bool gated; /* heads have a gate, whose rows are in the tensor of queries, behind each head's */
     const struct described_experts *experts; /* in the place of the feed-forward part; NULL: none */
     bool sinks;                              /* of each head, which join its softmax */
     struct described_switch qkv_bias, proj_bias, mlp_bias;
@@ -144,6 +194,13 @@ int described_read_experts(struct zinf_graph *graph, const struct zinf_model_sou
 int latent_read(const struct zinf_model_source *source, const struct described_latent *of,
                 struct decoder *d);
 int latent_list(struct family_list *list, const struct decoder *d, bool biased);
+
+/* family_mixer.c: numbers and layers, into d; tensors between a block's norms, onto the list: those
+ * that are matrices, then the others. */
+int mixer_read(struct zinf_graph *graph, const struct zinf_model_source *source,
+               const struct described_mixer *of, struct decoder *d);
+void mixer_list(struct family_list *list, const struct described_mixer *of, const struct decoder *d,
+                bool matrices);
 
 /* Frequencies that old files carry, and the head of a model whose head is tied. */
 #define DESCRIBED_IGNORED "*.rotary_emb.inv_freq", "lm_head.weight"

@@ -1,6 +1,6 @@
 /* granite: Granite 3 (IBM, 2024): factors for embeddings, scores, branches and logits; the same
- * with experts, whose tensors files have a layer at a time; and Granite 4 (2025) where all of its
- * layers are attention and no expert is chosen. */
+ * with experts, whose tensors files have a layer at a time; and Granite 4 (2025) without experts,
+ * most of whose layers may be recurrent (Dao and Gu, arXiv 2405.21060). */
 #include "model/families/family_described.h"
 
 #include <string.h>
@@ -65,34 +65,33 @@ static const struct described granitemoe = {
 };
 DESCRIBED_FAMILY(granitemoe, granitemoe, "granitemoe", "GraniteMoeForCausalLM");
 
+#define ROTATED "{\"position_embedding_type\": \"rope\"}"
+
 static const struct family_size sizes4[] = {
-    {"4.0-micro", {40, 2560, 40, 8, 0, 8192, 100352, 131072}, NULL},
+    {"4.0-micro", {40, 2560, 40, 8, 0, 8192, 100352, 131072}, ROTATED},
+    {"4.0-h-micro",
+     {40, 2048, 32, 8, 0, 8192, 100352, 131072},
+     "{\"mamba_n_heads\": 64, \"mamba_d_head\": \"auto\", \"mamba_n_groups\": 1, "
+     "\"mamba_d_state\": 128, \"mamba_d_conv\": 4, \"mamba_expand\": 2, "
+     "\"mamba_conv_bias\": true, \"mamba_proj_bias\": false, \"logits_scaling\": 8.0, "
+     "\"position_embedding_type\": \"nope\"}"},
 };
 
 static const char types_key[] = "layer_types";
 
-/* Absent, all layers are of the other kind, and have 8 experts. */
-static int check_layers(const struct zinf_model_source *source, struct decoder *d)
+/* Absent, there are 8 experts. */
+static int check_experts(const struct zinf_model_source *source, struct decoder *d)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, types_key), *item;
-    int64_t n = 0, n_experts = 8;
+    int64_t n_experts = 8;
     int code = zinf_json_int(source->config, source->what, "num_local_experts", &n_experts);
-    if (!code && n_experts)
-        code = zinf_fail(-ENOTSUP, "%s: num_local_experts is %lld, and only 0 is supported",
-                         source->what, (long long)n_experts);
-    if (code)
-        return code;
-    cJSON_ArrayForEach(item, list) n +=
-        cJSON_IsString(item) &&
-        (!strcmp(item->valuestring, "attention") || !strcmp(item->valuestring, "full_attention"));
-    if (n && n == cJSON_GetArraySize(list))
-        return 0;
-    return zinf_fail(-ENOTSUP,
-                     "%s: %s must have \"attention\" for all %lld layers: recurrent layers are not "
-                     "supported",
-                     source->what, types_key, (long long)d->n_layers);
+    (void)d;
+    return code || !n_experts
+               ? code
+               : zinf_fail(-ENOTSUP, "%s: num_local_experts is %lld, and only 0 is supported",
+                           source->what, (long long)n_experts);
 }
 
+/* Every tenth layer from the sixth on has attention, where any is recurrent. */
 static int make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape)
 {
@@ -101,11 +100,23 @@ static int make_config(cJSON *config, const struct zinf_family *family,
     cJSON *list = code ? NULL : cJSON_AddArrayToObject(config, types_key);
     if (!code)
         code = zinf_json_int(config, "a new model", DESCRIBED_LAYERS_KEY, &layers);
-    for (int64_t i = 0; i < layers; i++)
-        cJSON_AddItemToArray(list, cJSON_CreateString("attention"));
+    const bool mixed = cJSON_HasObjectItem(config, "mamba_n_heads");
+    for (int64_t i = 0; list && i < layers; i++)
+        cJSON_AddItemToArray(list,
+                             cJSON_CreateString(mixed && i % 10 != 5 ? "mamba" : "attention"));
     return code || list ? code : zinf_fail(-ENOMEM, "no memory for a new configuration");
 }
 
+static const struct described_mixer mixer = {
+    .rule = ZINF_RECURRENCE_DECAY,
+    .types = {"mamba", "linear_attention"},
+    MIXER_DECAY_NAMES("mamba"),
+    .keys = {"mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_head", "mamba_d_conv"},
+    .absent = {.key_heads = 1, .value_heads = 128, .key_dim = 256, .width = 4},
+    .expand_key = "mamba_expand",
+    .conv_bias_key = "mamba_conv_bias",
+    .bias_key = "mamba_proj_bias",
+};
 static const struct described granite4 = {
     .traits.keys = {DESCRIBED_LAYERS_KEY, "hidden_size", "num_attention_heads",
                     "num_key_value_heads", "head_dim", "shared_intermediate_size", "vocab_size",
@@ -117,7 +128,7 @@ static const struct described granite4 = {
                      "\"rope_theta\": 10000000.0, \"hidden_act\": \"silu\", "
                      "\"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.22, "
                      "\"attention_multiplier\": 0.015625, \"logits_scaling\": 10.0, "
-                     "\"position_embedding_type\": \"rope\", \"num_local_experts\": 0, "
+                     "\"num_local_experts\": 0, "
                      "\"tie_word_embeddings\": true, \"bos_token_id\": 100257, "
                      "\"eos_token_id\": 100257, \"pad_token_id\": 100256}",
     GRANITE_BLOCK,
@@ -125,7 +136,8 @@ static const struct described granite4 = {
     .fused_up = true,
     .up = "shared_mlp.input_linear",
     .down = "shared_mlp.output_linear",
-    .read_more = check_layers,
+    .mixer = &mixer,
+    .read_more = check_experts,
 };
 const struct zinf_family zinf_family_granite4 = {
     .model_type = "granitemoehybrid",

@@ -7,7 +7,11 @@
  *
  * In latent attention what is kept is the entry's product, too: part_latent.c makes qkv of it.
  *
- * A sink of each head joins its softmax behind attention, which knows nothing of it.
+ * A sink of each head joins its softmax behind attention, which knows nothing of it. With a gate
+ * the entry's product has its columns between queries and keys; what attention takes is a copy
+ * without them, and what proj takes is made again in backward.
+ *
+ * A recurrent mixer (part_mixer.c) stands between the same two products.
  *
  * With a source the queries alone are of norm(x); keys and values are a product of another
  * sequence's rows, whose gradient goes to that sequence.
@@ -50,11 +54,30 @@ static bool is_latent(const struct attention_spec *s)
     return s->latent.kv_rank > 0;
 }
 
+static uint64_t entry_cols(const struct attention_spec *s)
+{
+    if (mixer_is_there(s))
+        return (uint64_t)mixer_entry_cols(s);
+    if (is_latent(s))
+        return (uint64_t)latent_entry_cols(s);
+    return qkv_cols(s) + (s->gated ? (uint64_t)(s->n_heads * s->head_dim) : 0);
+}
+
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    const uint64_t cols = is_latent(s) ? (uint64_t)latent_entry_cols(s) : qkv_cols(s);
-    const uint64_t tokens = (uint64_t)frame_rows(f) * cols * frame_width(f);
+    const uint64_t tokens = (uint64_t)frame_rows(f) * entry_cols(s) * frame_width(f);
     return tokens + (s->relative.half ? relative_bytes(f, s) : 0);
+}
+
+/* Of what attention or a mixer gives. */
+static int64_t out_cols(const struct attention_spec *s)
+{
+    return mixer_is_there(s) ? mixer_result_cols(s) : s->n_heads * s->head_dim;
+}
+
+static uint64_t out_bytes(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return (uint64_t)(frame_rows(f) * out_cols(s)) * frame_width(f);
 }
 
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s)
@@ -62,11 +85,16 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
     uint64_t rows = (uint64_t)frame_rows(f), width = frame_width(f);
     struct attention_kept kept = {0};
     kept.qkv = frame_keep(f, attention_entry_bytes(f, s));
+    kept.norm = part_norm_keep(f, &s->norm, 1);
+    kept.after = part_norm_keep(f, &s->after, 1);
+    if (s->after.w >= 0)
+        kept.product = frame_keep(f, rows * (uint64_t)s->hidden * width);
+    kept.out = frame_keep(f, out_bytes(f, s));
+    if (mixer_is_there(s))
+        return kept;
     if (s->source)
         kept.kv = frame_keep(f, kv_bytes(f, s));
     kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
-    kept.out = frame_keep(f, rows * (uint64_t)(s->n_heads * s->head_dim) * width);
-    kept.norm = part_norm_keep(f, &s->norm, 1);
     if (is_latent(s)) {
         kept.q_norm = latent_keep_q(f, s);
         kept.k_norm = part_norm_keep(f, &s->latent.kv_norm, 1);
@@ -74,9 +102,6 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
         kept.q_norm = part_norm_keep(f, &s->q_norm, s->whole_norms ? 1 : s->n_heads);
         kept.k_norm = part_norm_keep(f, &s->k_norm, s->whole_norms ? 1 : s->n_kv_heads);
     }
-    kept.after = part_norm_keep(f, &s->after, 1);
-    if (s->after.w >= 0)
-        kept.product = frame_keep(f, rows * (uint64_t)s->hidden * width);
     return kept;
 }
 
@@ -107,11 +132,16 @@ struct part_exit attention_exit(const struct attention_spec *s, const struct att
 
 /* ---- heads: queries and keys inside a row of qkv ---- */
 
+/* A column of rows; NULL stays NULL: measuring. */
+static void *column(const struct zinf_frame *f, void *rows, int64_t first)
+{
+    return rows ? (char *)rows + (uint64_t)first * frame_width(f) : NULL;
+}
+
 /* The keys of a row whose queries begin at qkv. */
 static void *keys_at(const struct zinf_frame *f, const struct attention_spec *s, void *qkv)
 {
-    uint64_t bytes = (uint64_t)(s->n_heads * s->head_dim) * frame_width(f);
-    return qkv ? (char *)qkv + bytes : NULL; /* NULL: measuring */
+    return column(f, qkv, s->n_heads * s->head_dim);
 }
 
 /* The norm of the queries (or keys) of raw, into y. */
@@ -160,19 +190,70 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
     return frame_rope(f, &args);
 }
 
+/* Columns of the entry's product without those of the gate, or the gradient of the former to that
+ * of the latter. */
+static int copy_ungated(struct zinf_frame *f, const struct attention_spec *s, void *entry,
+                        void *qkv, bool back)
+{
+    const int64_t cols = s->n_heads * s->head_dim, all = (int64_t)entry_cols(s);
+    const int64_t counts[] = {cols, (int64_t)kv_cols(s)}, from[] = {0, 2 * cols}, to[] = {0, cols};
+    int code = 0;
+    for (int i = 0; !code && i < 2; i++) {
+        void *there = column(f, entry, from[i]), *here = column(f, qkv, to[i]);
+        struct zinf_heads args = {.dtype = f->compute->dtype,
+                                  .rows = frame_rows(f),
+                                  .n_heads = 1,
+                                  .cols = counts[i],
+                                  .x = back ? here : there,
+                                  .x_ld = back ? (int64_t)qkv_cols(s) : all,
+                                  .y = back ? there : here,
+                                  .y_ld = back ? all : (int64_t)qkv_cols(s)};
+        code = frame_heads(f, &args);
+    }
+    return code;
+}
+
+/* What attention's queries, keys and values are made of: the kept product, or its columns without
+ * the gate's, in scratch. */
+static int take_ungated(struct zinf_frame *f, const struct attention_spec *s,
+                        const struct attention_kept *kept, struct attention_kept *out)
+{
+    *out = *kept;
+    if (!s->gated)
+        return 0;
+    out->qkv = frame_scratch(f, (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f));
+    return copy_ungated(f, s, kept->qkv, out->qkv, false);
+}
+
+/* The gate of the columns behind the queries'. */
+static struct zinf_gated gate_args(const struct zinf_frame *f, const struct attention_spec *s,
+                                   const struct attention_kept *kept)
+{
+    return (struct zinf_gated){
+        .kind = ZINF_ACTIVATION_SIGMOID,
+        .dtype = f->compute->dtype,
+        .rows = frame_rows(f),
+        .cols = s->n_heads * s->head_dim,
+        .x = column(f, kept->qkv, s->n_heads * s->head_dim),
+        .gate_ld = (int64_t)entry_cols(s),
+        .up = kept->out,
+    };
+}
+
 /* What attention takes, made from the kept product: *qkv. It is rotated in place once, after the
  * product; with norms of heads it is a copy, normalised and rotated whenever it is needed. */
 static int prepare(struct zinf_frame *f, const struct attention_spec *s,
                    const struct attention_kept *kept, bool fresh, void **qkv)
 {
-    uint64_t bytes = attention_entry_bytes(f, s);
+    const uint64_t tokens = (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f);
+    const uint64_t bytes = tokens + (s->relative.half ? relative_bytes(f, s) : 0);
     int code = 0;
     *qkv = kept->qkv;
     if (is_latent(s)) {
         code = latent_prepare(f, s, kept, qkv);
         return code ? code : rotate(f, s, *qkv, false);
     }
-    if (fresh && (!has_head_norms(s) || s->norms_after_rotation))
+    if ((fresh || s->gated) && (!has_head_norms(s) || s->norms_after_rotation))
         code = rotate(f, s, kept->qkv, false);
     if (code || !has_head_norms(s))
         return code;
@@ -316,10 +397,15 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
 {
     const struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
+    struct attention_kept ungated;
     void *ready;
+    if (mixer_is_there(s))
+        return mixer_attend(f, s, kept); /* which refuses chunks */
     int code = part_enter(f, &entry, f->in[0]);
     if (!code)
-        code = prepare(f, s, kept, true, &ready);
+        code = take_ungated(f, s, kept, &ungated);
+    if (!code)
+        code = prepare(f, s, &ungated, true, &ready);
     if (!code)
         code = attention_chunk_append(f, s, ready);
     frame_release(f, start);
@@ -329,13 +415,50 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
 int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept)
 {
+    struct attention_kept ungated;
     void *ready;
-    int code = prepare(f, s, kept, true, &ready);
+    if (mixer_is_there(s))
+        return mixer_attend(f, s, kept);
+    int code = take_ungated(f, s, kept, &ungated);
+    if (!code)
+        code = prepare(f, s, &ungated, true, &ready);
     if (!code)
         code = read_source(f, s, kept);
     if (!code)
         code = attend(f, s, kept, ready);
     return code ? code : join_sinks(f, s, kept);
+}
+
+/* ---- between the part and its last product ---- */
+
+/* What that takes: *result, in scratch where it is not what is kept. */
+static int make_result(struct zinf_frame *f, const struct attention_spec *s,
+                       const struct attention_kept *kept, void **result)
+{
+    struct zinf_gated gate = gate_args(f, s, kept);
+    *result = kept->out;
+    if (is_latent(s))
+        return latent_result(f, s, kept->out, result);
+    if (!mixer_is_there(s) && !s->gated)
+        return 0;
+    gate.y = *result = frame_scratch(f, out_bytes(f, s));
+    return s->gated ? frame_gated(f, &gate) : mixer_result(f, s, kept, *result);
+}
+
+/* From the gradient of that to those at what is kept and at the entry's columns of a gate. */
+static int result_backward(struct zinf_frame *f, const struct attention_spec *s,
+                           const struct attention_kept *kept, void *d_result, void *d_out,
+                           void *d_entry)
+{
+    struct zinf_gated gate = gate_args(f, s, kept);
+    if (is_latent(s))
+        return latent_result_backward(f, s, d_result, d_out);
+    if (mixer_is_there(s))
+        return mixer_result_backward(f, s, kept, d_result, d_out, d_entry);
+    gate.dy = d_result;
+    gate.dx = column(f, d_entry, s->n_heads * s->head_dim);
+    gate.d_up = d_out;
+    return frame_gated_backward(f, &gate);
 }
 
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
@@ -349,33 +472,36 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
     frame_release(f, start);
     if (again && s->after.w < 0)
         return 0;
-    void *result = kept->out;
-    if (is_latent(s))
-        code = latent_result(f, s, kept->out, &result);
+    void *result;
+    code = make_result(f, s, kept, &result);
     if (!code)
         code = part_leave(f, &leave, result, x, y, again);
     frame_release(f, start);
     return code;
 }
 
-/* The gradients of the product behind attention; d_out: at what attention gives. */
+/* The gradients of the product behind the part; d_out: at what is kept of that. */
 static int leave_backward(struct zinf_frame *f, const struct attention_spec *s,
-                          const struct attention_kept *kept, const void *d_y, void *d_out)
+                          const struct attention_kept *kept, const void *d_y, void *d_out,
+                          void *d_entry)
 {
     const struct part_exit leave = attention_exit(s, kept);
     const bool fewer = is_latent(s) && s->latent.value < s->head_dim;
     const uint64_t values = (uint64_t)(frame_rows(f) * s->n_heads * s->latent.value);
     const void *d_branch;
-    void *result = kept->out, *d_result = d_out;
+    void *result, *d_result = d_out;
     int code = part_leave_backward(f, &leave, d_y, &d_branch);
     if (fewer)
         d_result = frame_scratch(f, values * frame_width(f));
-    if (!code && fewer)
-        code = latent_result(f, s, kept->out, &result);
+    else if (s->gated || mixer_is_there(s))
+        d_result = frame_scratch(f, out_bytes(f, s));
+    if (!code)
+        code = make_result(f, s, kept, &result);
     if (code || (code = frame_linear_backward_weight(f, &leave.linear, d_branch, result)) ||
         (code = frame_linear_backward_input(f, &leave.linear, d_branch, d_result)))
         return code;
-    return fewer ? latent_result_backward(f, s, d_result, d_out) : 0;
+    const bool apart = fewer || s->gated || mixer_is_there(s);
+    return apart ? result_backward(f, s, kept, d_result, d_out, d_entry) : 0;
 }
 
 int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
@@ -383,11 +509,18 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
                               uint64_t start)
 {
     const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f);
+    const bool apart = is_latent(s) || s->gated;
+    struct attention_kept ungated;
     void *ready, *d_entry = d_qkv;
-    int code = prepare(f, s, kept, false, &ready);
-    if (code)
+    if (mixer_is_there(s)) {
+        const int result = mixer_attend_backward(f, s, kept, d_out, d_entry);
+        frame_release(f, start);
+        return result;
+    }
+    int code = take_ungated(f, s, kept, &ungated);
+    if (code || (code = prepare(f, s, &ungated, false, &ready)))
         return code;
-    if (is_latent(s))
+    if (apart)
         d_qkv = frame_scratch(f, row * qkv_cols(s));
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     attention.d_out = d_out;
@@ -404,10 +537,12 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
         return code;
     if (s->source)
         code = source_backward(f, s, attention.d_kv);
-    if (!is_latent(s))
+    if (!apart)
         frame_release(f, start);
     if (!code)
-        code = prepare_backward(f, s, kept, d_qkv, d_entry);
+        code = prepare_backward(f, s, &ungated, d_qkv, d_entry);
+    if (!code && s->gated)
+        code = copy_ungated(f, s, d_entry, d_qkv, true);
     frame_release(f, start);
     return code;
 }
@@ -415,8 +550,8 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv)
 {
-    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f), start = frame_mark(f);
-    void *d_out = frame_scratch(f, row * (uint64_t)(s->n_heads * s->head_dim));
-    int code = leave_backward(f, s, kept, d_y, d_out);
+    const uint64_t start = frame_mark(f);
+    void *d_out = frame_scratch(f, out_bytes(f, s));
+    int code = leave_backward(f, s, kept, d_y, d_out, d_qkv);
     return code ? code : attention_attend_backward(f, s, kept, d_out, d_qkv, start);
 }

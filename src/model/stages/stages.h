@@ -136,6 +136,23 @@ struct latent_spec {
     struct norm_spec q_norm, kv_norm; /* of the rows */
 };
 
+/* A recurrent mixer in the place of attention (part_mixer.c; kernels/recurrent.h): a convolution,
+ * a scan, and a norm of what that gives, with a gate. qkv_w has the rows that kernels/recurrent.h
+ * calls q, k, v, then the gate's [value_heads value_dim] and b and a [value_heads]; of DECAY the
+ * gate's, v, k, q, a. */
+struct mixer_spec {
+    enum zinf_recurrence rule;
+    int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: there is attention */
+    int64_t width;                                      /* of the convolution */
+    float step_low, step_high;
+    int conv_w, conv_b; /* [columns of q, k, v][width] */
+    int a_log, step_bias, skip;
+    struct norm_spec norm;
+    int64_t norm_groups;   /* of a row, each normalised by itself */
+    bool weights_by_group; /* of the norm; else all groups have the same */
+    bool gate_first;       /* the norm is of what comes out of the gate */
+};
+
 struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     bool both_ways; /* keys behind a query count, too */
@@ -154,6 +171,10 @@ struct attention_spec {
     bool whole_norms;          /* these are over all heads of a row, not over each */
     bool norms_after_rotation; /* else before it */
     struct latent_spec latent;
+    struct mixer_spec mixer;
+    /* What heads give is multiplied by a sigmoid of as many columns, whose rows in qkv_w are behind
+     * those of the queries. */
+    bool gated;
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
@@ -341,10 +362,10 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 
 /* What forward leaves for backward. */
 struct attention_kept {
-    void *qkv;  /* the entry's product, and the table's rows behind it */
+    void *qkv;  /* the entry's product, and the table's rows behind it; a mixer's too */
     void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
-    void *out;  /* [rows][n_heads head_dim] */
+    void *out;  /* [rows][n_heads head_dim], in front of a gate; of a mixer what its scan gives */
     struct norm_kept norm, q_norm, k_norm, after;
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
 };
@@ -353,8 +374,9 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
 struct part_entry attention_entry(const struct attention_spec *s,
                                   const struct attention_kept *kept);
 struct part_exit attention_exit(const struct attention_spec *s, const struct attention_kept *kept);
-/* From qkv to what the last product takes, kept->out, and from the gradient of that to d_qkv, the
- * gradient of the entry's product. Backward gives scratch back as far as `mark`. */
+/* From qkv to kept->out, which the last product takes unless attention_result makes something of
+ * it, and from the gradient of that to d_qkv, the gradient of the entry's product. Backward gives
+ * scratch back as far as `mark`. */
 int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept);
 int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
@@ -396,6 +418,25 @@ int latent_prepare_backward(struct zinf_frame *f, const struct attention_spec *s
 int latent_result(struct zinf_frame *f, const struct attention_spec *s, void *heads, void **values);
 int latent_result_backward(struct zinf_frame *f, const struct attention_spec *s, void *values,
                            void *heads);
+/* part_mixer.c: columns of the entry's product and of what the last one takes; from the former to
+ * kept's out, and from the gradient of that to the entry's, all but the gate's columns. */
+static inline bool mixer_is_there(const struct attention_spec *s)
+{
+    return s->mixer.value_heads > 0;
+}
+int64_t mixer_entry_cols(const struct attention_spec *s);
+int64_t mixer_result_cols(const struct attention_spec *s);
+int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
+                 const struct attention_kept *kept);
+int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_out, void *d_entry);
+/* result [rows][result cols]: norm and gate; from its gradient to that of kept's out, and of the
+ * gate's columns of the entry. */
+int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
+                 const struct attention_kept *kept, void *result);
+int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_result, void *d_out,
+                          void *d_entry);
 /* part_cached.c: while decoding, from qkv and the source's kv to kept's out. */
 int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept, const void *qkv);

@@ -53,7 +53,8 @@ int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op)
     return code ? code : copy_sources(t, op, false);
 }
 
-/* Their new rows: two runs where these go beyond the last slot. And sources that have come. */
+/* Their new rows, or all slots where there are fewer: two runs where these go beyond the last slot.
+ * And sources that have come. */
 int trainer_cache_out(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_cache *c = t->setup.walk.stages[op->stage].cache;
@@ -61,7 +62,8 @@ int trainer_cache_out(struct zinf_trainer *t, const struct zinf_op *op)
     int code = 0;
     for (int64_t s = 0; !code && s < t->decoding.n_sequences; s++) {
         uint64_t first = (uint64_t)t->first_new[s] % slots;
-        uint64_t n = (uint64_t)(t->n_cached[s] - t->first_new[s]);
+        uint64_t rows = (uint64_t)(t->n_cached[s] - t->first_new[s]),
+                 n = rows < slots ? rows : slots;
         uint64_t end = first + n < slots ? first + n : slots;
         const uint64_t runs[2][2] = {{first, end - first}, {0, n - (end - first)}};
         for (int i = 0; !code && i < 2; i++)

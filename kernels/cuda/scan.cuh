@@ -1,0 +1,367 @@
+/*
+ * scan: what the kernels of a recurrent mixer's scan share: the arrays of one chunk of a head in
+ * scratch of the block, which all of its threads work on, and products of them. The formulas are
+ * those of kernels/host_scan_loops.h; here a state is [key][value], and columns of the values are
+ * cut into slices, each of which goes through the chunks by itself.
+ */
+#ifndef ZINF_CUDA_SCAN_CUH
+#define ZINF_CUDA_SCAN_CUH
+
+#include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/workspace.h"
+
+enum { SCAN_THREADS = 256, SCAN_TILE = 4, CHUNK = ZINF_SCAN_CHUNK, SOLVE_ROWS = 16 };
+
+template <class T> struct scan_args {
+    const T *q, *k, *v, *a, *b, *a_log, *step_bias, *skip, *dy;
+    T *y, *dq, *dk, *dv, *da, *db;
+    const int32_t *segments, *sequences, *positions;
+    unsigned char *state;
+    uint64_t state_bytes, scratch_floats;
+    float *d_a_log, *d_step_bias, *d_skip, *scratch;
+    zinf_scan_arrays with;
+    int64_t rows, seq, ld, gate_ld, key_heads, value_heads, key, value, slots, slices, items;
+    float low, high;
+    bool delta, backward;
+};
+
+/* Rows [first, first + n), of one document; columns [column, column + value) of the head's. */
+struct scan_tile {
+    float *q, *k, *dq, *dk;                    /* [CHUNK][key] */
+    float *v, *w, *dy, *dw;                    /* [CHUNK][value] */
+    float *rows;                               /* [CHUNK][either] */
+    float *state, *d_state;                    /* [key][value] */
+    float *pairs, *scores, *d_pairs, *changes; /* [CHUNK][CHUNK] */
+    /* [CHUNK]: the sums of g, s, their gradients, exp(sum), exp(last - sum), inverse lengths */
+    float *sum, *strength, *d_sum, *d_strength, *before, *after, *q_inverse, *k_inverse;
+    int64_t first, key, value, column;
+    int n;
+    bool carried, continues;
+};
+
+DEVICE scan_tile scan_tile_at(float *at, int64_t key, int64_t value, int64_t column)
+{
+    const int64_t most = key > value ? key : value;
+    scan_tile t;
+    t.q = at;
+    t.k = t.q + CHUNK * key;
+    t.dq = t.k + CHUNK * key;
+    t.dk = t.dq + CHUNK * key;
+    t.v = t.dk + CHUNK * key;
+    t.w = t.v + CHUNK * value;
+    t.dy = t.w + CHUNK * value;
+    t.dw = t.dy + CHUNK * value;
+    t.rows = t.dw + CHUNK * value;
+    t.state = t.rows + CHUNK * most;
+    t.d_state = t.state + key * value;
+    t.pairs = t.d_state + key * value;
+    t.scores = t.pairs + CHUNK * CHUNK;
+    t.d_pairs = t.scores + CHUNK * CHUNK;
+    t.changes = t.d_pairs + CHUNK * CHUNK;
+    t.sum = t.changes + CHUNK * CHUNK;
+    t.strength = t.sum + CHUNK;
+    t.d_sum = t.strength + CHUNK;
+    t.d_strength = t.d_sum + CHUNK;
+    t.before = t.d_strength + CHUNK;
+    t.after = t.before + CHUNK;
+    t.q_inverse = t.after + CHUNK;
+    t.k_inverse = t.q_inverse + CHUNK;
+    t.first = 0;
+    t.key = key;
+    t.value = value;
+    t.column = column;
+    t.n = 0;
+    t.carried = t.continues = false;
+    return t;
+}
+
+/* ---- documents ---- */
+
+template <class T> DEVICE bool scan_joined(const scan_args<T> &a, int64_t row)
+{
+    return row % a.seq && (!a.segments || a.segments[row] == a.segments[row - 1]);
+}
+
+template <class T> DEVICE bool scan_padding(const scan_args<T> &a, int64_t row)
+{
+    return a.segments && a.segments[row] < 1;
+}
+
+template <class T> DEVICE void scan_chunk_at(const scan_args<T> &a, scan_tile &t, int64_t row)
+{
+    const int64_t end = (row / a.seq + 1) * a.seq;
+    t.first = row;
+    t.n = 1;
+    while (t.n < CHUNK && row + t.n < end && scan_joined(a, row + t.n))
+        t.n++;
+    t.carried = scan_joined(a, row);
+    t.continues = row + t.n < end && scan_joined(a, row + t.n);
+}
+
+template <class T> DEVICE int64_t scan_behind(const scan_args<T> &a, int64_t row)
+{
+    int64_t n = 0;
+    if (!a.segments)
+        return row % a.seq;
+    while (scan_joined(a, row - n))
+        n++;
+    return n;
+}
+
+/* The state in front of the chunk that begins with a row, or its gradient: [key][value]. */
+template <class T>
+DEVICE float *scan_slot(const scan_args<T> &a, float *states, int64_t head, int64_t row)
+{
+    const int64_t slot = row % a.seq / CHUNK - 1;
+    return states + ((row / a.seq * a.value_heads + head) * a.slots + slot) * a.key * a.value;
+}
+
+/* ---- what all threads of a block do together; a barrier ends each ---- */
+
+/* c[rows][cols] (+)= a b, whose elements are at (i, k) and (k, j) by these strides. */
+struct scan_product {
+    float *c;
+    const float *a, *b;
+    int64_t c_ld, a_row, a_depth, b_depth, b_col, rows, cols, depth;
+    bool add;
+};
+
+DEVICE void scan_multiply_tile(const scan_product &p, int64_t row, int64_t col)
+{
+    float sum[SCAN_TILE][SCAN_TILE] = {};
+    for (int64_t k = 0; k < p.depth; k++) {
+        float a[SCAN_TILE], b[SCAN_TILE];
+        UNROLL for (int i = 0; i < SCAN_TILE; i++)
+        {
+            a[i] = row + i < p.rows ? p.a[(row + i) * p.a_row + k * p.a_depth] : 0.0f;
+            b[i] = col + i < p.cols ? p.b[k * p.b_depth + (col + i) * p.b_col] : 0.0f;
+        }
+        UNROLL for (int i = 0; i < SCAN_TILE; i++) UNROLL for (int j = 0; j < SCAN_TILE; j++)
+            sum[i][j] += a[i] * b[j];
+    }
+    UNROLL for (int i = 0; i < SCAN_TILE; i++) UNROLL for (int j = 0; j < SCAN_TILE; j++)
+    {
+        float *to = p.c + (row + i) * p.c_ld + col + j;
+        if (row + i < p.rows && col + j < p.cols)
+            *to = (p.add ? *to : 0.0f) + sum[i][j];
+    }
+}
+
+DEVICE void scan_multiply(const scan_product &p)
+{
+    const int64_t across = (p.cols + SCAN_TILE - 1) / SCAN_TILE;
+    const int64_t tiles = (p.rows + SCAN_TILE - 1) / SCAN_TILE * across;
+    for (int64_t i = threadIdx.x; i < tiles; i += SCAN_THREADS)
+        scan_multiply_tile(p, i / across * SCAN_TILE, i % across * SCAN_TILE);
+    sync_block();
+}
+
+/* c[n][cols] (+)= pairs rows, or of the transposed pairs. */
+DEVICE void scan_mix(const scan_tile &t, float *c, const float *pairs, const float *rows,
+                     int64_t cols, bool turned, bool add)
+{
+    const scan_product p = {c,   pairs, rows, cols, turned ? 1 : CHUNK, turned ? CHUNK : 1, cols, 1,
+                            t.n, cols,  t.n,  add};
+    scan_multiply(p);
+}
+
+/* c[n][n]: all products of rows of x with rows of y. */
+DEVICE void scan_pair(const scan_tile &t, float *c, const float *x, const float *y, int64_t cols)
+{
+    const scan_product p = {c, x, y, CHUNK, cols, 1, 1, cols, t.n, t.n, cols, false};
+    scan_multiply(p);
+}
+
+/* c[n][to] = x[n][from] matrix, [from][to], or turned, [to][from] */
+DEVICE void scan_apply(const scan_tile &t, float *c, const float *x, const float *matrix,
+                       int64_t from, int64_t to, bool turned, int64_t ld)
+{
+    const scan_product p = {c,   x,  matrix, to,   from, 1, turned ? 1 : ld, turned ? ld : 1,
+                            t.n, to, from,   false};
+    scan_multiply(p);
+}
+
+/* matrix[key][value] (+)= sum over rows of keys^T values */
+DEVICE void scan_outer(const scan_tile &t, float *matrix, const float *keys, const float *values,
+                       bool add)
+{
+    const scan_product p = {matrix,  keys, values, t.value, 1,   t.key,
+                            t.value, 1,    t.key,  t.value, t.n, add};
+    scan_multiply(p);
+}
+
+/* to_i = (or +=) factor_i from_i */
+DEVICE void scan_scale(const scan_tile &t, float *to, const float *from, const float *factors,
+                       int64_t cols, bool add)
+{
+    for (int64_t e = threadIdx.x; e < t.n * cols; e += SCAN_THREADS)
+        to[e] = (add ? to[e] : 0.0f) + factors[e / cols] * from[e];
+    sync_block();
+}
+
+template <class T>
+DEVICE void scan_read(const scan_tile &t, float *to, const T *from, int64_t column, int64_t ld,
+                      int64_t cols)
+{
+    for (int64_t e = threadIdx.x; e < t.n * cols; e += SCAN_THREADS)
+        to[e] = to_float(from[(t.first + e / cols) * ld + column + e % cols]);
+    sync_block();
+}
+
+template <class T>
+DEVICE void scan_write(const scan_tile &t, T *to, int64_t column, int64_t ld, const float *from,
+                       int64_t cols)
+{
+    for (int64_t e = threadIdx.x; e < t.n * cols; e += SCAN_THREADS)
+        from_float(to[(t.first + e / cols) * ld + column + e % cols], from[e]);
+    sync_block();
+}
+
+/* dots[i] = x_i y_i: a warp takes a row. */
+DEVICE void scan_dots(const scan_tile &t, float *dots, const float *x, const float *y, int64_t cols)
+{
+    const int lane = threadIdx.x % 32, warps = SCAN_THREADS / 32;
+    for (int i = threadIdx.x / 32; i < CHUNK; i += warps) {
+        float sum = 0.0f;
+        for (int64_t c = lane; c < cols && i < t.n; c += 32)
+            sum += x[i * cols + c] * y[i * cols + c];
+        sum = warp_sum(sum);
+        if (lane == 0 && i < t.n)
+            dots[i] = sum;
+    }
+    sync_block();
+}
+
+DEVICE void scan_normalise(const scan_tile &t, float *x, float *inverse, float scale)
+{
+    scan_dots(t, inverse, x, x, t.key);
+    if ((int)threadIdx.x < t.n)
+        inverse[threadIdx.x] = 1.0f / sqrtf(inverse[threadIdx.x] + ZINF_SCAN_KEY_EPS);
+    sync_block();
+    for (int64_t e = threadIdx.x; e < t.n * t.key; e += SCAN_THREADS)
+        x[e] *= inverse[e / t.key] * scale;
+    sync_block();
+}
+
+/* ---- a chunk's keys, queries and numbers ---- */
+
+/* What a query is divided by. */
+DEVICE float scan_query_scale(int64_t key)
+{
+    return 1.0f / sqrtf((float)key);
+}
+
+template <class T>
+DEVICE void scan_load_rows(const scan_args<T> &a, const scan_tile &t, int64_t head)
+{
+    scan_read(t, t.k, a.k, head * a.key, a.ld, a.key);
+    scan_read(t, t.q, a.q, head * a.key, a.ld, a.key);
+    if (!a.delta)
+        return;
+    scan_normalise(t, t.k, t.k_inverse, 1.0f);
+    scan_normalise(t, t.q, t.q_inverse, scan_query_scale(a.key));
+}
+
+template <class T>
+DEVICE void scan_load_keys(const scan_args<T> &a, const scan_tile &t, int64_t head)
+{
+    scan_load_rows(a, t, head);
+    if (a.delta)
+        scan_pair(t, t.pairs, t.k, t.k, a.key);
+    scan_pair(t, t.scores, t.q, t.k, a.key);
+}
+
+template <class T>
+DEVICE void scan_load_numbers(const scan_args<T> &a, const scan_tile &t, int64_t head)
+{
+    const int i = (int)threadIdx.x;
+    if (i == 0) {
+        float sum = 0.0f;
+        for (int row = 0; row < t.n; row++) {
+            sum += a.with.decay[(t.first + row) * a.value_heads + head];
+            t.sum[row] = sum;
+        }
+    }
+    sync_block();
+    if (i < t.n) {
+        t.strength[i] = a.with.strength[(t.first + i) * a.value_heads + head];
+        t.before[i] = expf(t.sum[i]);
+        t.after[i] = expf(t.sum[t.n - 1] - t.sum[i]);
+    }
+    sync_block();
+}
+
+/* pairs become -A, scores P. */
+DEVICE void scan_decay_pairs(const scan_tile &t, bool delta)
+{
+    for (int e = threadIdx.x; e < t.n * t.n; e += SCAN_THREADS) {
+        const int i = e / t.n, j = e % t.n, at = i * CHUNK + j;
+        const float decay = j <= i ? expf(t.sum[i] - t.sum[j]) : 0.0f;
+        t.scores[at] = j <= i ? t.scores[at] * decay : 0.0f;
+        if (delta)
+            t.pairs[at] = j < i ? -t.strength[i] * decay * t.pairs[at] : 0.0f;
+    }
+    sync_block();
+}
+
+/* x becomes (I + A)^-1 x, or with the transposed matrix: some rows at a time, what the others give
+ * as a product, and a thread a column for what they give each other. */
+DEVICE void scan_solve(const scan_tile &t, float *x)
+{
+    for (int first = 0; first < t.n; first += SOLVE_ROWS) {
+        const int end = first + SOLVE_ROWS < t.n ? first + SOLVE_ROWS : t.n;
+        const scan_product p = {x + first * t.value,
+                                t.pairs + first * CHUNK,
+                                x,
+                                t.value,
+                                CHUNK,
+                                1,
+                                t.value,
+                                1,
+                                end - first,
+                                t.value,
+                                first,
+                                true};
+        if (first)
+            scan_multiply(p);
+        for (int64_t j = threadIdx.x; j < t.value; j += SCAN_THREADS)
+            for (int i = first + 1; i < end; i++) {
+                float sum = x[i * t.value + j];
+                for (int k = first; k < i; k++)
+                    sum += t.pairs[i * CHUNK + k] * x[k * t.value + j];
+                x[i * t.value + j] = sum;
+            }
+        sync_block();
+    }
+}
+
+DEVICE void scan_solve_turned(const scan_tile &t, float *x)
+{
+    for (int first = (t.n - 1) / SOLVE_ROWS * SOLVE_ROWS; first >= 0; first -= SOLVE_ROWS) {
+        const int end = first + SOLVE_ROWS < t.n ? first + SOLVE_ROWS : t.n;
+        const scan_product p = {x + first * t.value,
+                                t.pairs + end * CHUNK + first,
+                                x + end * t.value,
+                                t.value,
+                                1,
+                                CHUNK,
+                                t.value,
+                                1,
+                                end - first,
+                                t.value,
+                                t.n - end,
+                                true};
+        if (end < t.n)
+            scan_multiply(p);
+        for (int64_t j = threadIdx.x; j < t.value; j += SCAN_THREADS)
+            for (int i = end - 1; i-- > first;) {
+                float sum = x[i * t.value + j];
+                for (int k = i + 1; k < end; k++)
+                    sum += t.pairs[k * CHUNK + i] * x[k * t.value + j];
+                x[i * t.value + j] = sum;
+            }
+        sync_block();
+    }
+}
+
+#endif

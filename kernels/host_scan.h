@@ -1,0 +1,76 @@
+/*
+ * host_scan: what the scan's host file and its per-ISA loops share: arrays that hold what one pass
+ * leaves for the next, and chunks. A pass goes through the chunks of one head of a sample in order,
+ * or takes chunks by themselves.
+ */
+#ifndef ZINF_HOST_SCAN_H
+#define ZINF_HOST_SCAN_H
+
+#include "kernels/kernels.h"
+
+struct host_scan {
+    const struct zinf_scan *args;
+    struct zinf_scan_arrays with;
+};
+
+/* Rows [first, first + count) of all, of one document. */
+struct host_chunk {
+    int64_t first, count;
+    bool carried, continues; /* its document has rows before it, and behind */
+};
+
+/* The slot of a row that a chunk with a state in front of it begins with. */
+static inline float *host_scan_slot(const struct host_scan *s, float *states, int64_t head,
+                                    int64_t row)
+{
+    const struct zinf_scan *a = s->args;
+    const int64_t sample = row / a->seq, slot = row % a->seq / ZINF_SCAN_CHUNK - 1;
+    const int64_t at = (sample * a->value_heads + head) * zinf_scan_slots(a) + slot;
+    return states + (uint64_t)at * zinf_scan_state_floats(a);
+}
+
+/* Whether two neighbours, of which `row` is the second, are of one document. */
+static inline bool host_scan_joined(const struct zinf_scan *a, int64_t row)
+{
+    return row % a->seq && (!a->segments || a->segments[row] == a->segments[row - 1]);
+}
+
+static inline bool host_scan_padding(const struct zinf_scan *a, int64_t row)
+{
+    return a->segments && a->segments[row] < 1;
+}
+
+/* The chunk that begins at a row where one does, which is no padding. */
+static inline struct host_chunk host_scan_chunk(const struct zinf_scan *a, int64_t row)
+{
+    const int64_t end = (row / a->seq + 1) * a->seq;
+    struct host_chunk c = {.first = row, .count = 1, .carried = host_scan_joined(a, row)};
+    while (c.count < ZINF_SCAN_CHUNK && row + c.count < end && host_scan_joined(a, row + c.count))
+        c.count++;
+    c.continues = row + c.count < end && host_scan_joined(a, row + c.count);
+    return c;
+}
+
+/* How far a row is behind the beginning of its document. */
+static inline int64_t host_scan_behind(const struct zinf_scan *a, int64_t row)
+{
+    int64_t n = 0;
+    if (!a->segments)
+        return row % a->seq;
+    while (host_scan_joined(a, row - n))
+        n++;
+    return n;
+}
+
+/* Floats of scratch of a thread, for any pass. */
+static inline uint64_t host_scan_scratch_floats(const struct zinf_scan *args)
+{
+    const uint64_t key = (uint64_t)zinf_scan_cols(args->key_dim);
+    const uint64_t value = (uint64_t)zinf_scan_cols(args->value_dim), n = ZINF_SCAN_CHUNK;
+    const uint64_t most = key > value ? key : value;
+    /* Rows of keys: q, k, k across, dq, dk; of values: v, w, w across, dy, dw; products; states;
+     * pairs of rows; numbers of a row */
+    return n * (5 * key + 5 * value + most) + 2 * key * value + 4 * n * n + 8 * n;
+}
+
+#endif

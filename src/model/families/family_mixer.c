@@ -1,0 +1,248 @@
+/* family_mixer: layers with a recurrent mixer (kernels/recurrent.h), from config.json. */
+#include "model/families/family_described.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char types_key[] = "layer_types", limit_key[] = "time_step_limit";
+
+static bool is_type(const struct described_mixer *of, const cJSON *item)
+{
+    bool is = false;
+    for (int i = 0; i < 2; i++)
+        is |= of->types[i] && cJSON_IsString(item) && !strcmp(item->valuestring, of->types[i]);
+    return is;
+}
+
+/* Longer where a model is looked at with fewer layers; with more where all are of one kind. */
+static bool fits(const struct described_mixer *of, const cJSON *list, int64_t n_layers)
+{
+    const cJSON *item;
+    bool uniform = cJSON_IsArray(list) && list->child;
+    cJSON_ArrayForEach(item, list) uniform &= is_type(of, item) == is_type(of, list->child);
+    return uniform || (cJSON_IsArray(list) && cJSON_GetArraySize(list) >= n_layers);
+}
+
+/* Layers that a list of numbers names have attention. */
+static void leave_out(const struct zinf_model_source *source, const char *key, bool *mixed,
+                      int64_t n_layers)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, key), *item;
+    cJSON_ArrayForEach(item, list) if (cJSON_IsNumber(item) && item->valuedouble >= 0 &&
+                                       item->valuedouble < (double)n_layers)
+        mixed[(int64_t)item->valuedouble] = false;
+}
+
+static int read_layers(struct zinf_graph *graph, const struct zinf_model_source *source,
+                       const struct described_mixer *of, struct decoder *d)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, types_key);
+    const bool given = list && !cJSON_IsNull(list);
+    int64_t interval = of->interval;
+    int code = of->interval_key
+                   ? zinf_json_int(source->config, source->what, of->interval_key, &interval)
+                   : 0;
+    bool *mixed = zinf_graph_take(graph, (size_t)d->n_layers);
+    if (code || !mixed)
+        return code ? code : zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
+    if (of->interval_key && interval < 1)
+        return zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1", source->what,
+                         of->interval_key, (long long)interval);
+    if (given && !fits(of, list, d->n_layers))
+        return zinf_fail(-EINVAL, "%s: %s must have a word for each of %lld layers", source->what,
+                         types_key, (long long)d->n_layers);
+    const cJSON *item = given ? list->child : NULL;
+    for (int64_t i = 0; i < d->n_layers; i++) {
+        mixed[i] = given ? is_type(of, item) : !of->interval_key || (i + 1) % interval != 0;
+        item = item && item->next ? item->next : item;
+    }
+    if (!given && of->attention_key)
+        leave_out(source, of->attention_key, mixed, d->n_layers);
+    for (int64_t i = 0; i < d->n_layers; i++)
+        d->mixed = mixed[i] ? mixed : d->mixed;
+    return 0;
+}
+
+/* DECAY: [low, high], where the latter may be infinity, as transformers writes it. */
+static int read_limits(const struct zinf_model_source *source, struct mixer_spec *m)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, limit_key);
+    m->step_low = 0;
+    m->step_high = INFINITY;
+    if (!list || cJSON_IsNull(list))
+        return 0;
+    const cJSON *low = cJSON_GetArrayItem(list, 0), *high = cJSON_GetArrayItem(list, 1);
+    if (!cJSON_IsNumber(low) || (!cJSON_IsNumber(high) && !cJSON_IsObject(high)))
+        return zinf_fail(-EINVAL, "%s: %s must be a list of two numbers", source->what, limit_key);
+    m->step_low = (float)low->valuedouble;
+    if (cJSON_IsNumber(high))
+        m->step_high = (float)high->valuedouble;
+    return m->step_low >= 0 && m->step_high >= m->step_low
+               ? 0
+               : zinf_fail(-EINVAL, "%s: %s is from %g to %g", source->what, limit_key,
+                           (double)m->step_low, (double)m->step_high);
+}
+
+/* DECAY: the size of a value head, or what it must be. */
+static int read_expansion(const struct zinf_model_source *source, const struct described_mixer *of,
+                          const struct decoder *d, struct mixer_spec *m)
+{
+    const cJSON *size = cJSON_GetObjectItemCaseSensitive(source->config, of->keys.value_dim);
+    double expand = 2;
+    int code = zinf_json_double(source->config, source->what, of->expand_key, &expand);
+    if (!code && cJSON_IsNumber(size))
+        code = zinf_json_int(source->config, source->what, of->keys.value_dim, &m->value_dim);
+    if (code)
+        return code;
+    const int64_t all = (int64_t)(expand * (double)d->hidden), heads = m->value_heads;
+    if (!cJSON_IsNumber(size) && heads > 0)
+        m->value_dim = all / heads;
+    if (heads > 0 && heads * m->value_dim == all)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: %lld heads of size %lld are not %s %g times %lld", source->what,
+                     (long long)heads, (long long)m->value_dim, of->expand_key, expand,
+                     (long long)d->hidden);
+}
+
+static int read_sizes(const struct zinf_model_source *source, const struct described_mixer *of,
+                      const struct decoder *d, struct mixer_spec *m)
+{
+    const char *value_dim = of->expand_key ? NULL : of->keys.value_dim;
+    const struct family_int list[] = {
+        {of->keys.key_heads, &m->key_heads}, {of->keys.value_heads, &m->value_heads},
+        {of->keys.key_dim, &m->key_dim},     {of->keys.width, &m->width},
+        {value_dim, &m->value_dim},          {NULL, NULL},
+    };
+    int code = family_read_ints(source, list);
+    return code || !of->expand_key ? code : read_expansion(source, of, d, m);
+}
+
+static int read_numbers(const struct zinf_model_source *source, const struct described_mixer *of,
+                        const struct decoder *d, struct mixer_spec *m)
+{
+    int code = read_sizes(source, of, d, m);
+    if (!code && of->rule == ZINF_RECURRENCE_DECAY)
+        code = read_limits(source, m);
+    if (code)
+        return code;
+    const int64_t most = 1 << 16;
+    if (m->key_heads < 1 || m->value_heads < 1 || m->value_heads > most ||
+        m->value_heads % m->key_heads || m->key_dim < 1 || m->key_dim > ZINF_SCAN_MAX_DIM ||
+        m->value_dim < 1 || m->value_dim > ZINF_SCAN_MAX_DIM || m->width < 1 ||
+        m->width > ZINF_CONVOLUTION_MAX_WIDTH)
+        return zinf_fail(-EINVAL,
+                         "%s: %lld value heads of size %lld that share %lld key heads of size %lld "
+                         "behind a convolution of width %lld: that cannot be, or sizes are above "
+                         "%d and %d",
+                         source->what, (long long)m->value_heads, (long long)m->value_dim,
+                         (long long)m->key_heads, (long long)m->key_dim, (long long)m->width,
+                         ZINF_SCAN_MAX_DIM, ZINF_CONVOLUTION_MAX_WIDTH);
+    return 0;
+}
+
+/* Biases are there where their numbers are not -1; list_* give them others. */
+static int read_biases(const struct zinf_model_source *source, const struct described_mixer *of,
+                       struct decoder *d)
+{
+    bool convolution = true, products = false;
+    int code = 0;
+    if (of->conv_bias_key)
+        code = zinf_json_bool(source->config, source->what, of->conv_bias_key, &convolution);
+    if (!code && of->bias_key)
+        code = zinf_json_bool(source->config, source->what, of->bias_key, &products);
+    d->mixer.conv_b = of->conv_bias_key && convolution ? 0 : -1;
+    d->mixer_biases = of->bias_key && products;
+    return code;
+}
+
+int mixer_read(struct zinf_graph *graph, const struct zinf_model_source *source,
+               const struct described_mixer *of, struct decoder *d)
+{
+    struct mixer_spec *m = &d->mixer;
+    const bool decay = of->rule == ZINF_RECURRENCE_DECAY;
+    int code = read_layers(graph, source, of, d);
+    *m = of->absent;
+    m->rule = of->rule;
+    if (!code && d->mixed)
+        code = read_numbers(source, of, d, m);
+    if (!code)
+        code = read_biases(source, of, d);
+    m->norm = (struct norm_spec){.kind = ZINF_NORM_RMS, .eps = d->attention.norm.eps};
+    m->norm_groups = decay ? m->key_heads : m->value_heads;
+    m->gate_first = m->weights_by_group = decay;
+    return code;
+}
+
+/* ---- tensors ---- */
+
+/* What a mixer is made of, to a list of its tensors. */
+struct listing {
+    struct family_list *list;
+    const struct described_mixer *of;
+    const struct decoder *d;
+    int64_t values, mixed; /* columns */
+};
+
+static struct decoder_tensor *add_matrix(const struct listing *l, enum decoder_place place,
+                                         enum mixer_name name, int64_t rows, int64_t cols)
+{
+    family_add_matrix(l->list, place, l->of->names[name], rows, cols);
+    return &l->list->items[l->list->n - 1];
+}
+
+static struct decoder_tensor *add_vector(const struct listing *l, enum decoder_place place,
+                                         enum mixer_name name, int64_t rows, enum zinf_init init)
+{
+    family_add_vector(l->list, place, l->of->names[name], rows, init);
+    return &l->list->items[l->list->n - 1];
+}
+
+static void list_matrices(const struct listing *l)
+{
+    const struct mixer_spec *m = &l->d->mixer;
+    const int64_t h = l->d->hidden, heads = m->value_heads;
+    if (m->rule == ZINF_RECURRENCE_DECAY) {
+        add_matrix(l, DECODER_QKV_W, MIXER_IN, l->values + l->mixed + heads, h);
+    } else if (l->of->by_head) {
+        add_matrix(l, DECODER_QKV_W, MIXER_IN, l->mixed + l->values, h)->order =
+            DECODER_MIXED_GROUPS;
+        add_matrix(l, DECODER_QKV_W, MIXER_IN_B, 2 * heads, h)->order = DECODER_MIXED_NUMBERS;
+    } else {
+        add_matrix(l, DECODER_QKV_W, MIXER_IN, l->mixed, h);
+        add_matrix(l, DECODER_QKV_W, MIXER_IN_GATE, l->values, h);
+        add_matrix(l, DECODER_QKV_W, MIXER_IN_B, heads, h);
+        add_matrix(l, DECODER_QKV_W, MIXER_IN_A, heads, h);
+    }
+    add_matrix(l, DECODER_PROJ_W, MIXER_OUT, h, l->values);
+    add_matrix(l, DECODER_MIXER_CONV_W, MIXER_CONV, l->mixed, m->width)->order = DECODER_DEEP;
+}
+
+static void list_vectors(const struct listing *l)
+{
+    const struct mixer_spec *m = &l->d->mixer;
+    const int64_t heads = m->value_heads, h = l->d->hidden;
+    const bool decay = m->rule == ZINF_RECURRENCE_DECAY;
+    add_vector(l, DECODER_MIXER_STEP_BIAS, MIXER_STEP_BIAS, heads, ZINF_INIT_ONE);
+    add_vector(l, DECODER_MIXER_A_LOG, MIXER_A_LOG, heads,
+               decay ? ZINF_INIT_LOG_COUNT : ZINF_INIT_LOG_UNIFORM)
+        ->std = 16;
+    if (decay)
+        add_vector(l, DECODER_MIXER_SKIP, MIXER_SKIP, heads, ZINF_INIT_ONE);
+    add_vector(l, DECODER_MIXER_NORM, MIXER_NORM, decay ? l->values : m->value_dim, ZINF_INIT_ONE);
+    if (m->conv_b >= 0)
+        add_vector(l, DECODER_MIXER_CONV_B, MIXER_CONV_BIAS, l->mixed, ZINF_INIT_ZERO);
+    if (!l->d->mixer_biases)
+        return;
+    add_vector(l, DECODER_QKV_B, MIXER_IN_BIAS, l->values + l->mixed + heads, ZINF_INIT_ZERO);
+    add_vector(l, DECODER_PROJ_B, MIXER_OUT_BIAS, h, ZINF_INIT_ZERO);
+}
+
+void mixer_list(struct family_list *list, const struct described_mixer *of, const struct decoder *d,
+                bool matrices)
+{
+    const struct mixer_spec *m = &d->mixer;
+    struct listing l = {.list = list, .of = of, .d = d};
+    l.values = m->value_heads * m->value_dim;
+    l.mixed = 2 * m->key_heads * m->key_dim + l.values;
+    (matrices ? list_matrices : list_vectors)(&l);
+}
