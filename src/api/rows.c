@@ -270,8 +270,8 @@ const struct option job_head[] = {
 
 #define SEQ_ALIASES "max_seq_length max_seq_len max_length cutoff_len block_size sequence_len"
 const struct option job_seq[] = {
-    OPTION("--seq-len", INTEGER, AT(seq_len), "N", "tokens in a sequence", .min = 1,
-     .max = MOST_TOKENS, .otherwise = "the context, or 1024", .aliases = SEQ_ALIASES),
+    OPTION("--seq-len", INTEGER, AT(seq_len), "N", "tokens in a sequence; 64K is 65,536", .min = 1,
+     .max = MOST_TOKENS, .is_length = true, .otherwise = "the context, or 1024", .aliases = SEQ_ALIASES),
     END
 };
 
@@ -282,8 +282,8 @@ const struct option job_source[] = {
 };
 
 const struct option job_shape_length[] = {
-    OPTION("--seq-len", INTEGER, AT(seq_len), "N", "tokens in a sequence", .min = 1,
-     .max = MOST_TOKENS, .otherwise = "the context, or 1024", .aliases = SEQ_ALIASES),
+    OPTION("--seq-len", INTEGER, AT(seq_len), "N", "tokens in a sequence; 64K is 65,536", .min = 1,
+     .max = MOST_TOKENS, .is_length = true, .otherwise = "the context, or 1024", .aliases = SEQ_ALIASES),
     OPTION("--source-len", INTEGER, AT(source_len), "N", "tokens that an encoder reads", .min = 1,
      .max = MOST_TOKENS, .otherwise = "as a sequence", .aliases = "max_source_length"),
     END

@@ -213,6 +213,7 @@ static int continue_texts(const struct zinf_session *s, const struct zinf_traine
         .mode = ZINF_TRAINER_FORWARD,
         .model_path = like->model_path,
         .adapter = like->adapter,
+        .head = like->head,
         .config = like->config,
         .device = like->device,
         .decode = shape_of(s, data),

@@ -188,6 +188,7 @@ static int check_pipe(const struct setup *s)
     const char *what = s->device->kind != ZINF_DEVICE_HOST && !described
                            ? "stages are on GPUs, which cannot hand over values yet (--device host)"
                        : s->options.decode.sequences ? "texts are made by ranks that have all of it"
+                       : s->stages->embeddings       ? "embeddings are compared with each other"
                        : s->options.pairs            ? "losses of pairs look at the whole model"
                                                      : NULL;
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
