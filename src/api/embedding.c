@@ -17,28 +17,61 @@ static bool ends_with(const char *text, const char *end)
     return n >= tail && !strcmp(text + n - tail, end);
 }
 
-/* Older files have a flag for each way, newer ones its name. */
-static int read_pooling(struct job_embedding *e, const char *folder, const char *path)
+/* Whether a module's path has a way out of the folder. */
+static bool leaves(const char *path)
+{
+    bool out = *path == '/';
+    for (const char *at = path; !out && *at; at += strcspn(at, "/"), at += *at == '/')
+        out = !strncmp(at, "..", 2) && (!at[2] || at[2] == '/');
+    return out;
+}
+
+/* Older files have a flag for each way, newer ones its name. -1: it is none that is made here. */
+static int way_of(const cJSON *field)
 {
     static const char *const flags[] = {"pooling_mode_mean_tokens", "pooling_mode_cls_token",
                                         "pooling_mode_lasttoken"};
     static const char *const names[] = {"mean", "cls", "lasttoken"};
+    const char *name = cJSON_GetStringValue(field);
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name ? name : field->string, name ? names[i] : flags[i]))
+            return i;
+    return -1;
+}
+
+/* The one way that all fields say; -1: none, or several, whose results would be joined. */
+static int find_way(const cJSON *config)
+{
+    static const char key[] = "pooling_mode";
+    const cJSON *field;
+    int found = -1, n = 0;
+    cJSON_ArrayForEach(field, config)
+    {
+        if (!field->string || strncmp(field->string, key, strlen(key)) || cJSON_IsNull(field) ||
+            cJSON_IsFalse(field))
+            continue;
+        const int way = way_of(field);
+        found = n++ && way != found ? -1 : way;
+        if (found < 0)
+            return -1;
+    }
+    return found;
+}
+
+static int read_pooling(struct job_embedding *e, const char *folder, const char *path)
+{
     char file[128];
     cJSON *config = NULL;
-    int found = -1;
     snprintf(file, sizeof file, "%s/config.json", path);
     int code = zinf_folder_json(folder, file, MOST_BYTES, &config);
-    const char *name =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "pooling_mode"));
-    for (int i = 0; i < 3; i++)
-        if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(config, flags[i])) ||
-            (name && !strcmp(name, names[i])))
-            found = i;
+    const int found = find_way(config);
+    e->prompt_apart = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(config, "include_prompt"));
     cJSON_Delete(config);
     if (!code && found < 0)
         return zinf_fail(
-            -ENOTSUP, "%s/%s: its pooling is none of mean, cls and lasttoken, which are made here",
-            folder, file);
+            -ENOTSUP,
+            "%s/%s: its pooling is not one of mean, cls and lasttoken, which are made here", folder,
+            file);
     e->pooling = found < 0 ? ZINF_POOL_MEAN : (enum zinf_pooling)found;
     return code;
 }
@@ -49,6 +82,9 @@ static int read_module(struct job_embedding *e, const char *folder, const cJSON 
     const char *path = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(module, "path"));
     if (!type || !path)
         return zinf_fail(-EINVAL, "%s/modules.json: a module has no type or no path", folder);
+    if (leaves(path))
+        return zinf_fail(-EINVAL, "%s/modules.json: the module path %s leaves the folder", folder,
+                         path);
     if (ends_with(type, ".Pooling"))
         return read_pooling(e, folder, path);
     if (ends_with(type, ".Normalize")) {
@@ -86,8 +122,8 @@ static int read_length(struct job_embedding *e, const char *folder)
     cJSON *config = NULL;
     int code = zinf_folder_json(folder, "sentence_bert_config.json", MOST_BYTES, &config);
     const cJSON *length = cJSON_GetObjectItemCaseSensitive(config, "max_seq_length");
-    if (cJSON_IsNumber(length) && length->valuedouble >= 1)
-        e->most_tokens = (int64_t)length->valuedouble;
+    if (cJSON_IsNumber(length) && length->valuedouble >= 1) /* some say 1e30 for no limit */
+        e->most_tokens = length->valuedouble < INT32_MAX ? (int64_t)length->valuedouble : INT32_MAX;
     cJSON_Delete(config);
     return code;
 }
@@ -135,6 +171,12 @@ int job_embedding_prompt(const struct zinf_session *s, char **out)
     if (!code && asked && !prompt)
         code = zinf_fail(-EINVAL, "--prompt-name %s: %s/config_sentence_transformers.json has %s",
                          asked, folder, used ? known : "no prompts");
+    if (!code && prompt && *prompt && s->embedding.prompt_apart)
+        code =
+            zinf_fail(-ENOTSUP,
+                      "%s: its pooling has include_prompt false, and a prompt's tokens cannot be "
+                      "left out of it yet: give --prefix, whose tokens count, or an empty one",
+                      folder);
     if (!code && prompt && !(*out = strdup(prompt)))
         code = zinf_fail(-ENOMEM, "no memory for a prompt");
     cJSON_Delete(config);

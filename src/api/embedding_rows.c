@@ -30,6 +30,23 @@ int job_embedding_columns(struct zinf_session *s, const char *file)
     return 0;
 }
 
+/* Texts without a token have no embedding, and without one the rows behind it would be counted as
+ * others. */
+static int check_empty(const struct zinf_session *s, const struct zinf_samples *samples)
+{
+    const struct zinf_samples_facts *f = zinf_samples_facts(samples);
+    if (!s->embeds || !f->n_short)
+        return 0;
+    if (!s->job.skip_bad_rows)
+        return zinf_fail(-EINVAL,
+                         "%llu of %llu texts have no token, and so no embedding; --skip-bad-rows "
+                         "leaves them out",
+                         (unsigned long long)f->n_short, (unsigned long long)f->n_rows);
+    zinf_log(ZINF_LOG_WARN, "%llu of %llu texts have no token and are left out",
+             (unsigned long long)f->n_short, (unsigned long long)f->n_rows);
+    return 0;
+}
+
 int job_embedding_open(struct zinf_session *s, const struct zinf_samples_options *given,
                        struct zinf_dataset **out)
 {
@@ -59,10 +76,14 @@ int job_embedding_open(struct zinf_session *s, const struct zinf_samples_options
     }
     if (!code && first)
         code = job_fit(c, &o, &samples);
+    if (!code)
+        code = check_empty(s, samples);
     zinf_task_close(recipe);
     free(prompt);
-    if (code)
+    if (code) {
+        zinf_samples_close(samples);
         return code;
+    }
     s->knows_lengths = true;
     s->seq_len = o.seq_len;
     job_fit_say(samples, &o, "texts");

@@ -86,6 +86,7 @@ struct zinf_job {
 struct job_embedding {
     enum zinf_pooling pooling;
     bool normalizes, has_modules;
+    bool prompt_apart;   /* the folder's pooling leaves out a prompt's tokens */
     int64_t most_tokens; /* of a text; 0: as the model takes */
     char columns[256];   /* of its data, with commas */
 };

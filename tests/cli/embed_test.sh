@@ -28,6 +28,8 @@ check "a new BERT" run 0 "$zinf" init --arch bert --size base --layers 1 --hidde
 sed 1d "$SRCDIR/examples/classify/pairs-train.tsv" | cut -f1 | head -n 20 >lines.txt
 awk '{ print "{\"text\": \"" $0 "\"}" }' lines.txt >rows.jsonl
 
+mkdir plain && cp "$SRCDIR/tests/fixtures/tokenizer_kinds/qwen2.json" plain/tokenizer.json
+
 # ---- embeddings ----
 
 check "lines of text" embed 0 --model bert --data lines.txt --output lines.npy --micro-batch 3
@@ -67,6 +69,35 @@ sed -i 's/models.Normalize/models.Dense/' said/modules.json
 check "another module" embed 1 --model said --data lines.txt --output no.npy
 complains "sentence_transformers.models.Dense" "is not supported" && [ ! -e no.npy ]
 verdict $? "is refused by name"
+
+sed -i 's/models.Dense/models.Normalize/; s,1_Pooling,../said/1_Pooling,' said/modules.json
+check "a module beside the folder" embed 1 --model said --data lines.txt
+complains "the module path ../said/1_Pooling leaves the folder"
+verdict $? "is not looked for"
+sed -i 's,"[^"]*1_Pooling","1_Pooling",; s,path": "\.\./said/,path": ",' said/modules.json
+both='"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true'
+echo "{$both}" >said/1_Pooling/config.json
+check "two ways at once" embed 1 --model said --data lines.txt
+complains "said/1_Pooling/config.json: its pooling is not one of mean, cls and lasttoken"
+verdict $? "are not one of them"
+echo '{"pooling_mode": "cls", "pooling_mode_cls_token": true, "include_prompt": false}' \
+    >said/1_Pooling/config.json
+echo '{"max_seq_length": 1e30}' >said/sentence_bert_config.json
+check "a limit that is none" embed 0 --model said --data lines.txt
+check "a prompt that the pooling leaves out" embed 1 --model said --data lines.txt \
+    --prompt-name query
+complains "include_prompt false"
+verdict $? "is refused"
+
+check "a new decoder" run 0 "$zinf" init --arch qwen3 --size 0.6b --layers 1 --hidden 32 --heads 2 \
+    --context 32 --tokenizer plain --output decoder
+printf '{"text": "one"}\n{"text": ""}\n{"text": "two"}\n' >empty.jsonl
+check "a text without a token" embed 1 --model decoder --data empty.jsonl
+complains "1 of 3 texts have no token" "--skip-bad-rows"
+verdict $? "has no embedding"
+embed 0 --model decoder --data empty.jsonl --skip-bad-rows && complains "are left out" &&
+    [ "$(wc -l <said.out)" = 2 ]
+verdict $? "and can be left out"
 
 # ---- training ----
 
