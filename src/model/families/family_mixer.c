@@ -94,10 +94,12 @@ static int read_expansion(const struct zinf_model_source *source, const struct d
         code = zinf_json_int(source->config, source->what, of->keys.value_dim, &m->value_dim);
     if (code)
         return code;
-    const int64_t all = (int64_t)(expand * (double)d->hidden), heads = m->value_heads;
-    if (!cJSON_IsNumber(size) && heads > 0)
-        m->value_dim = all / heads;
-    if (heads > 0 && heads * m->value_dim == all)
+    /* In double: a file's numbers may be such that integers overflow. */
+    const double all = trunc(expand * (double)d->hidden);
+    const int64_t heads = m->value_heads;
+    if (!cJSON_IsNumber(size) && heads > 0 && fabs(all) < 1e9)
+        m->value_dim = (int64_t)all / heads;
+    if (heads > 0 && (double)heads * (double)m->value_dim == all)
         return 0;
     return zinf_fail(-EINVAL, "%s: %lld heads of size %lld are not %s %g times %lld", source->what,
                      (long long)heads, (long long)m->value_dim, of->expand_key, expand,
