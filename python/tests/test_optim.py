@@ -149,6 +149,24 @@ class Optimizers(Case):
         ours.load_state_dict(own.state_dict())
         self.close(self.learn(model, ours, 4, 6), whole)
 
+    def test_state_of_another_model(self):
+        other = torch.nn.Parameter(torch.ones(3))
+        before = zinf.AdamW([other])
+        other.sum().backward()
+        before.step()
+        for more in ({}, self.drive()):
+            after = zinf.AdamW([torch.nn.Parameter(torch.ones(1000))], **more)
+            with self.assertRaisesRegex(zinf.OptionError, "3 elements of exp_avg.*needs 1000"):
+                after.load_state_dict(before.state_dict())
+
+    def test_parameters_without_elements(self):
+        for more in ({}, self.drive()):
+            some, none = (torch.nn.Parameter(torch.ones(n)) for n in (5, 0))
+            optimizer = zinf.AdamW([some, none], lr=0.5, weight_decay=0, in_backward=1, **more)
+            (some.sum() + none.sum()).backward()
+            optimizer.step()
+            self.assertTrue(torch.allclose(some.detach(), torch.full((5,), 0.5)))
+
     def test_moments_of_8_bits(self):
         for dtype in (torch.float32, torch.bfloat16):
             model = self.model(dtype)

@@ -217,7 +217,7 @@ class _Arrivals:
     def complete(self, p) -> List[Piece]:
         """The pieces that wait for nothing more, now that p's gradient is there."""
         found = []
-        for piece in self.pieces[p]:
+        for piece in self.pieces.get(p, ()):  # a parameter without elements has none
             self.missing[piece.extent] -= 1
             if not self.missing[piece.extent]:
                 found.append(piece)
@@ -517,6 +517,12 @@ class _Optimizer(torch.optim.Optimizer):
                     raise z.OptionError(
                         f"the state_dict has {plane.name} in {value.dtype}, and "
                         f"{type(self).__name__} in {plane.dtype}: load that of the same optimizer"
+                    )
+                wanted = plane.count(p.numel())
+                if value.numel() != wanted:
+                    raise z.OptionError(
+                        f"the state_dict has {value.numel()} elements of {plane.name} for "
+                        f"parameter {number}, which needs {wanted}: load that of the same model"
                     )
                 # What goes to drives may stay where it is until then, as in a mapped file.
                 value = value.detach().to("cpu", plane.dtype, copy=not self._paths)

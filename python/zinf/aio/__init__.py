@@ -14,7 +14,7 @@ import os
 import weakref
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int64
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
-from typing import Any, List, Tuple
+from typing import Any, List, Set, Tuple
 
 from .. import _library as z
 
@@ -140,6 +140,7 @@ class _Transfer:
         if code:
             self.request = None
             z.check(code)
+        handle._in_flight.add(ctypes.addressof(self.request))
 
     def end(self) -> None:
         """After the request: the bytes that it has not moved."""
@@ -227,6 +228,7 @@ class Handle(PinHandle):
         )
         z.check(_lib.zinf_aio_queue_create(byref(self._queue), byref(options)))
         self._transfers: List[_Transfer] = []
+        self._in_flight: Set[int] = set()  # the addresses of requests that are not reaped yet
         weakref.finalize(self, _destroy, os.getpid(), self._queue.value)
 
     def get_block_size(self) -> int:
@@ -283,13 +285,13 @@ class Handle(PinHandle):
 
     def wait(self) -> int:
         """Waits for all calls that were begun; how many these are."""
-        left = {ctypes.addressof(t.request) for t in self._transfers if t.request is not None}
-        transfers, self._transfers = self._transfers, []
-        while left:
+        # An interrupt may come in between: memory in use must not go before the next wait.
+        while self._in_flight:
             found = _lib.zinf_aio_reap(self._queue, 2**64 - 1)
             if not found:
                 raise z.Error("a transfer was lost")
-            left.discard(found)
+            self._in_flight.discard(found)
+        transfers, self._transfers = self._transfers, []
         try:
             for transfer in transfers:
                 if transfer.request is not None and transfer.request.result < 0:
