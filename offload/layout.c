@@ -33,8 +33,8 @@ static int check_axes(const struct zinf_axis at[ZINF_AXES])
         if (at[a].world < 1 || at[a].rank >= at[a].world)
             return zinf_fail(-EINVAL, "rank %u of %u along axis %s is not possible", at[a].rank,
                              at[a].world, zinf_axis_name((enum zinf_axis_kind)a));
-        /* along TENSOR each rank has units of its own, which are cut like any */
-        if (a != ZINF_DATA && a != ZINF_TENSOR && at[a].world > 1)
+        /* along TENSOR and PIPE each rank has units of its own, which are cut like any */
+        if (a == ZINF_CONTEXT && at[a].world > 1)
             return zinf_fail(-ENOTSUP,
                              "%u ranks along axis %s: units are cut along axis data alone",
                              at[a].world, zinf_axis_name((enum zinf_axis_kind)a));

@@ -108,6 +108,8 @@ struct zinf_home {
     enum zinf_tier param, state;
     enum zinf_tier grad; /* of a gradient that outlives the operations that make it */
     bool keeps_grad;     /* there is such a place */
+    /* Places for sums that wait until more micro-batches have theirs; 0 and 1: there is one. */
+    uint8_t grad_sums;
     /* param is on DRIVE, and already there: in an extent of others' files, whose bytes are not the
      * unit's but what it is made of. */
     bool in_files;
@@ -201,8 +203,10 @@ struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *tiers, ui
 /* The entry of a part of a group in that generation; all zeros at first. */
 struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *tiers, enum zinf_packable what,
                                       uint32_t group, unsigned generation);
-/* Kept gradients, fp32. */
+/* Kept gradients, fp32. A unit's has grad_sums places, by number; it comes to be in the first. */
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *tiers, uint32_t unit);
+struct zinf_location zinf_tiers_unit_grad_sum(const struct zinf_tiers *tiers, uint32_t unit,
+                                              uint32_t number);
 struct zinf_location zinf_tiers_group_grad(const struct zinf_tiers *tiers, uint32_t group);
 /* Blocking copies between a location and ordinary memory, for loading, saving and tests; memory
  * aligned to ZINF_MEMORY_ALIGN, offset and bytes too. Device through queue. */

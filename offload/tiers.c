@@ -120,6 +120,20 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
+/* Places for sums of a unit's gradient follow each other. */
+static uint64_t grad_stride(const struct zinf_tiers *t, uint32_t unit)
+{
+    return zinf_align_up(t->options.layout->units[unit].slice_elems * sizeof(float),
+                         ZINF_MEMORY_ALIGN);
+}
+
+static uint64_t grad_bytes(const struct zinf_tiers *t, uint32_t unit)
+{
+    const uint64_t one = t->options.layout->units[unit].slice_elems * sizeof(float);
+    const uint64_t n = t->places[unit].grad_sums;
+    return n > 1 ? (n - 1) * grad_stride(t, unit) + one : one;
+}
+
 static int plan_grads(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
@@ -127,8 +141,7 @@ static int plan_grads(struct zinf_tiers *t, struct zinf_ledger *ledger)
     int code = 0;
     for (uint32_t u = 0; !code && u < layout->n_units; u++)
         if (t->places[u].keeps_grad)
-            code = kind_add(t, &kind, t->places[u].grad,
-                            layout->units[u].slice_elems * sizeof(float), 1, &t->grads[u]);
+            code = kind_add(t, &kind, t->places[u].grad, grad_bytes(t, u), 1, &t->grads[u]);
     if (!code)
         code = kind_end(&kind, ledger);
     for (uint32_t u = 0; !code && u < layout->n_units; u++)
@@ -359,10 +372,18 @@ struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *t, enum zinf_pack
     return &t->packed[2 * ((size_t)ZINF_PACKABLES * group + what) + generation];
 }
 
+struct zinf_location zinf_tiers_unit_grad_sum(const struct zinf_tiers *t, uint32_t unit,
+                                              uint32_t number)
+{
+    const struct zinf_location all =
+        locate(t, t->places[unit].grad, &t->grads[unit], grad_bytes(t, unit));
+    return part(all, number * grad_stride(t, unit),
+                t->options.layout->units[unit].slice_elems * sizeof(float));
+}
+
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *t, uint32_t unit)
 {
-    return locate(t, t->places[unit].grad, &t->grads[unit],
-                  t->options.layout->units[unit].slice_elems * sizeof(float));
+    return zinf_tiers_unit_grad_sum(t, unit, 0);
 }
 
 struct zinf_location zinf_tiers_group_grad(const struct zinf_tiers *t, uint32_t group)

@@ -77,6 +77,8 @@ const struct option job_seats[] = {
      .otherwise = "visible GPUs, or 1"),
     OPTION("--tensor-parallel", INTEGER, SETS("zinf.mesh.tensor"), "N",
      "ranks that share each matrix, heads and vocabulary", .min = 1, .max = 64, .otherwise = "1"),
+    OPTION("--pipeline-parallel", INTEGER, SETS("zinf.mesh.pipe"), "N",
+     "ranks that have layers one after the other", .min = 1, .max = 1024, .otherwise = "1"),
     OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
     END
 };

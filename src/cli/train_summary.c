@@ -139,6 +139,9 @@ static void say_length(const struct train_show *s)
     if (c->mesh[1] > 1) /* those have the same samples */
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld that share tensors",
                  (long long)c->mesh[1]);
+    if (c->mesh[2] > 1)
+        snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld in a pipeline",
+                 (long long)c->mesh[2]);
     line("batch", "%lld %s a step (%lld at once x %lld%s): %s%s tokens",
          (long long)c->train_batch_size, job_has_pairs(s->session->task) ? "pairs" : "windows",
          (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",

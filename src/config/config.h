@@ -185,6 +185,10 @@ struct zinf_config {
                               * pairs, and its numbers */
     double preference_beta, preference_margin, center_rewards_coefficient;
     double desirable_weight, undesirable_weight;
+    /* Of zinf.mesh.pipe: a JSON list of numbers of layers, one for each rank, or NULL; else a word
+     * of DeepSpeed's for how they are dealt; and DeepSpeed's name of mesh[2]. */
+    char *pipeline_parts, *pipeline_method;
+    int64_t pipeline_stages;
     char *freeze;         /* a JSON list of patterns of tensors' names, or NULL */
     char *learning_rates; /* a JSON list of rules for tensors' names, or NULL */
     double layer_decay;   /* a layer's rate by that of the next; 1: none */

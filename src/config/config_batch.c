@@ -236,6 +236,33 @@ static int resolve_tensor(struct config_loader *loader)
     return code;
 }
 
+/* Ranks that have stages one after the other have the same samples, too. */
+static int resolve_pipe(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    const int64_t stages = config->pipeline_stages;
+    const char *key = "zinf.mesh.pipe";
+    const bool asked = from_command_line(loader, key);
+    if (stages > 1 && config->mesh[2] > 1 && stages != config->mesh[2])
+        return zinf_fail(-EINVAL, "%s is %lld, but %s is %lld: keep one",
+                         zinf_config_where(config, "pipeline.stages"), (long long)stages, key,
+                         (long long)config->mesh[2]);
+    if (stages > 1 && config->mesh[2] < 2) {
+        config->mesh[2] = stages;
+        key = "pipeline.stages";
+    }
+    config->mesh[2] += !config->mesh[2];
+    if (loader->context->no_training && config->world_size == 1 && !asked)
+        config->mesh[2] = 1; /* one rank has all stages, and is enough to look at a model */
+    const long long ranks = config->mesh[2], world = config->world_size / config->mesh[1];
+    if (world % ranks == 0)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s is %lld, and this run has %lld rank%s, which is no multiple of it: "
+                     "start as many, as with --seats %lld",
+                     zinf_config_where(config, key), ranks, world, world == 1 ? "" : "s", ranks);
+}
+
 static bool asks_auto(const struct config_loader *loader, const char *key)
 {
     const struct zinf_config_setting *setting =
@@ -295,13 +322,15 @@ int zinf_config_resolve_batch(struct config_loader *loader)
     int ranks = resolve_seats(loader);
     if (!ranks)
         ranks = resolve_tensor(loader);
+    if (!ranks)
+        ranks = resolve_pipe(loader);
     if (ranks)
         return ranks;
     bool train_given = is_given(loader, TRAIN);
     struct triple t = {.train = train_given ? config->train_batch_size : 0,
                        .micro = is_given(loader, MICRO) ? config->micro_batch : 0,
                        .accumulation = is_given(loader, ACCUMULATION) ? config->accumulation : 0,
-                       .world = config->world_size / config->mesh[1]};
+                       .world = config->world_size / config->mesh[1] / config->mesh[2]};
     int64_t whole;
     give_way(loader, &t);
     if (loader->context->no_steps && t.micro)

@@ -196,8 +196,9 @@ static int take_topology(struct foreign *f, const cJSON *topo)
                    : zinf_fail(-EINVAL, "%s: model_topo.process_topology is names and numbers",
                                f->what);
     }
-    if (!code && cJSON_HasObjectItem(topo, "parts"))
-        say(f, "model_topo.parts", "the plan cuts the model");
+    const cJSON *parts = cJSON_GetObjectItemCaseSensitive(topo, "parts");
+    if (!code && parts)
+        code = put(f, "zinf.pipeline_parts", cJSON_Duplicate(parts, true));
     return code;
 }
 

@@ -329,6 +329,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     ACCEPT("checkpoint.checkpoint_serialization", KEY_BOOL)
     ACCEPT("checkpoint.parallel_write.*", KEY_ANY)
     ACCEPT("checkpoint.writer.*", KEY_ANY)
+    INT_KEY("pipeline.stages", pipeline_stages, 0, 0, 1 << 20)
+    TEXT_KEY("pipeline.partition_method", pipeline_method, .text = "best")
     ACCEPT("pipeline.*", KEY_ANY)
     ACCEPT("compile.*", KEY_ANY)
     ACCEPT("autotuning.*", KEY_ANY)
@@ -386,7 +388,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     INT_KEY("zinf.tensor_parts", tensor_parts, 0, 0, 64)
     INT_KEY("zinf.mesh.data", mesh[0], 0, 0, 1 << 20)
     INT_KEY("zinf.mesh.tensor", mesh[1], 1, 0, 64)
-    INT_KEY("zinf.mesh.pipe", mesh[2], 1, 1, 1 << 20)
+    INT_KEY("zinf.mesh.pipe", mesh[2], 1, 0, 1 << 20)
+    {.path = "zinf.pipeline_parts", .type = KEY_JSON, .list = true, .offset = AT(pipeline_parts)},
     INT_KEY("zinf.mesh.context", mesh[3], 1, 1, 1 << 20)
     TEXT_KEY("zinf.expert_fetch", expert_fetch, .choices = fetches, .text = "auto")
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")

@@ -86,6 +86,7 @@ struct zinf_value {
     /* May live in host memory or on the drive between forward and backward. Others stay on the
      * device while they are needed. */
     bool leaves;
+    bool away; /* of a part of a model: another rank makes it, and no stage of this one reads it */
 };
 
 /* ---- units ---- */
@@ -218,6 +219,8 @@ struct zinf_stage_ops {
     /* Backward can add to gradients that are there. Where nothing flows back beyond the stage, it
      * then runs last, for all micro-batches of the step one after the other into one place. */
     bool adds;
+    /* Backward looks at nothing that forward has made but what it keeps, nor takes its memory. */
+    bool backward_without_outputs;
     /* Backward does not read the weights, which then need not be fetched for it: they are NULL. */
     bool backward_without_weights;
     int (*forward)(struct zinf_frame *f);
@@ -268,6 +271,11 @@ struct zinf_graph {
     uint32_t targets;
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
     struct zinf_shards shards;
+    /* Of a graph that has only some stages of a model, those of one rank of a pipeline: activations
+     * that earlier ranks make and this or a later one reads, and those that later ranks read. What
+     * passes by is in both. Of the first gradients go back where they have any, of the second they
+     * come. Units of other stages are there, but have no tensors. */
+    struct zinf_ids from_before, to_next;
     int64_t padding; /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
 };
 

@@ -7,7 +7,7 @@ libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/
 	src/model/stages/stage_head_units.c src/model/stages/stage_lookup.c src/model/stages/stage_norm.c src/model/decoder.h \
 	src/model/decoder.c src/model/decoder_units.h src/model/decoder_units.c src/model/rope.h src/model/rope.c src/model/families/llama.c src/model/families/mistral.c \
 	src/model/families/qwen2.c src/model/families/qwen3.c src/model/tensors.h src/model/tensors.c src/model/file_map.c \
-	src/model/families/gpt2.c
+	src/model/families/gpt2.c src/model/range.h src/model/range.c
 libcore_la_SOURCES += src/model/quantize.h src/model/quantize.c src/model/frame_matrix.c
 libcore_la_SOURCES += src/model/companion.h src/model/companion.c src/model/frame_adapter.h src/model/frame_adapter.c \
 	src/model/frame_magnitude.c src/model/frame_dropped.c \

@@ -7,6 +7,7 @@
 #include "model/freeze.h"
 #include "model/preference.h"
 #include "model/quantize.h"
+#include "model/range.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ struct zinf_model {
     char *folder; /* that it was read from; NULL: a file or a document alone */
     struct zinf_graph *graph;
     struct zinf_graph *whole; /* with all shards; NULL: the graph has them */
+    struct zinf_graph *part;  /* of the graph some stages; NULL: all are here */
     struct zinf_model_facts facts;
     float dropout; /* < 0: as config says */
     bool join_tiles, packed, has_pairs;
@@ -126,8 +128,10 @@ static int build_graph(struct zinf_model *m, const char *what)
         zinf_graph_destroy(graph);
         return code;
     }
+    zinf_graph_destroy(m->part);
     zinf_graph_destroy(m->graph);
     zinf_graph_destroy(m->whole);
+    m->part = NULL;
     m->graph = graph;
     m->whole = whole;
     m->facts.form = m->quantize.form;
@@ -218,6 +222,7 @@ void zinf_model_close(struct zinf_model *m)
     close_adapter(m);
     close_freeze(m);
     cJSON_Delete(m->config);
+    zinf_graph_destroy(m->part);
     zinf_graph_destroy(m->graph);
     zinf_graph_destroy(m->whole);
     free(m->folder);
@@ -257,6 +262,19 @@ int zinf_model_set_shards(struct zinf_model *m, const struct zinf_shards *shards
 {
     m->shards = *shards;
     return build_graph(m, "config.json");
+}
+
+int zinf_model_set_range(struct zinf_model *m, uint32_t first, uint32_t end, const bool *flows)
+{
+    const struct graph_range range = {m->graph, first, end, flows};
+    zinf_graph_destroy(m->part);
+    m->part = NULL;
+    return graph_take_range(&m->part, &range);
+}
+
+uint32_t zinf_model_layers(const struct zinf_model *m, uint32_t *first)
+{
+    return graph_layers(m->graph, first);
 }
 
 int zinf_model_adapt(struct zinf_model *m, const cJSON *config, const char *what)
@@ -352,6 +370,11 @@ int zinf_model_set_layers(struct zinf_model **model, int64_t n)
 /* ---- asking ---- */
 
 const struct zinf_graph *zinf_model_graph(const struct zinf_model *m)
+{
+    return m->part ? m->part : m->graph;
+}
+
+const struct zinf_graph *zinf_model_stages(const struct zinf_model *m)
 {
     return m->graph;
 }

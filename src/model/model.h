@@ -93,6 +93,13 @@ int zinf_model_set_packed(struct zinf_model *model);
  * the graph is to have. -ENOTSUP where the family, or what else was chosen, cannot be cut; -EINVAL
  * where numbers do not divide. */
 int zinf_model_set_shards(struct zinf_model *model, const struct zinf_shards *shards);
+/* Of a pipeline: the graph becomes that of stages [first, end), once all else is chosen. flows
+ * [n_values]: of which values a gradient is of use. zinf_model_stages goes on having all. */
+int zinf_model_set_range(struct zinf_model *model, uint32_t first, uint32_t end, const bool *flows);
+/* Layers, as people count them: the embedding, each block, what comes behind them. first
+ * [n_stages + 1]: the stage that each begins with, and n_stages behind the last. Returns how many.
+ */
+uint32_t zinf_model_layers(const struct zinf_model *model, uint32_t *first);
 /* Freezes the model; weights of linear layers are stored in this form. */
 int zinf_model_quantize(struct zinf_model *model, enum zinf_form form);
 /* Freezes the model and adds low-rank adapters, as a document in the form of PEFT's
@@ -128,7 +135,9 @@ int zinf_model_set_classes(struct zinf_model *model, const struct zinf_model_cla
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 
 const struct zinf_graph *zinf_model_graph(const struct zinf_model *model);
-/* With all shards, whichever of them the graph has; units have the same numbers. */
+/* With all stages, whichever of them the graph has; values and units have the same numbers. */
+const struct zinf_graph *zinf_model_stages(const struct zinf_model *model);
+/* With all shards and stages, whichever of them the graph has; units have the same numbers. */
 const struct zinf_graph *zinf_model_whole(const struct zinf_model *model);
 const struct zinf_model_facts *zinf_model_facts(const struct zinf_model *model);
 const struct zinf_family *zinf_model_family(const struct zinf_model *model);

@@ -47,6 +47,9 @@ enum op_cost {
  *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
  *   SUM_FOR_ALL           NET: at[0] <- all of that sum
  *   LINK_GATHER, _SCATTER NET: as GATHER and SCATTER, between devices
+ *   GIVE, TAKE, TRADE     NET: with the rank that has the stages before (visit 0) or the next ones
+ *                         (1), along PIPE: at[0] of the value arg goes there, at[1] comes: a value
+ *                         from before, its gradient from behind
  *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
  *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
  *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
@@ -73,6 +76,9 @@ enum op_cost {
     ROW(OP_SUM_FOR_ALL, "all-reduce", run_sum_for_all, COST_SUM)                                   \
     ROW(OP_LINK_GATHER, "gather on the GPUs", run_link_gather, COST_PEER)                          \
     ROW(OP_LINK_SCATTER, "reduce-scatter on the GPUs", run_link_scatter, COST_PEER)                \
+    ROW(OP_GIVE, "give", run_border, COST_GATHER)                                                  \
+    ROW(OP_TAKE, "take", run_border, COST_GATHER)                                                  \
+    ROW(OP_TRADE, "trade", run_border, COST_GATHER)                                                \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \

@@ -227,7 +227,7 @@ static int open_model(struct setup *s)
         return code;
     s->dtype = s->config->dtype;
     s->n_micro = trains(s) ? s->config->accumulation : 1;
-    s->graph = zinf_model_graph(s->model);
+    s->graph = s->stages = zinf_model_stages(s->model);
     s->whole = zinf_model_whole(s->model);
     s->n_units = s->graph->n_units;
     code = setup_check_quantized(s);
@@ -308,6 +308,8 @@ static int walk_model(struct setup *s)
     int code = check_tf32(s);
     if (!code)
         code = check_float8(s);
+    if (!code)
+        code = setup_cut_stages(s);
     if (code)
         return code;
     code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
@@ -552,6 +554,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = setup_lay_out(s);
     if (!code)
+        code = setup_savers(s);
+    if (!code)
         code = set_budgets(s);
     return code ? code : setup_find_files(s);
 }
@@ -559,6 +563,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 void setup_fini(struct setup *s)
 {
     zinf_net_close(s->sharing);
+    setup_free_pipe(s);
     zinf_mesh_fini(&s->mesh);
     if (s->cpu != s->device)
         zinf_device_destroy(s->cpu);

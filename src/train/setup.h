@@ -95,12 +95,20 @@ struct setup {
     const struct zinf_config *config; /* for numbers; its words are the fields below */
 
     struct zinf_model *model;
-    const struct zinf_graph *graph; /* the model's */
-    const struct zinf_graph *whole; /* with the shards that other ranks have */
-    struct zinf_file_map *files;    /* and its tensors as files have them */
-    struct zinf_net *sharing;       /* of ranks that share a key and value head; NULL: alone */
-    uint64_t max_whole_elems;       /* of whole's units */
-    struct walk walk;               /* and what follows from it */
+    const struct zinf_graph *graph;  /* the model's */
+    const struct zinf_graph *stages; /* with the stages that other ranks have, */
+    const struct zinf_graph *whole;  /* and with their shards */
+    struct zinf_file_map *files;     /* and its tensors as files have them */
+    struct zinf_net *sharing;        /* of ranks that share a key and value head; NULL: alone */
+    uint64_t max_whole_elems;        /* of whole's units */
+    /* Of ranks that have stages one after the other: the rank along PIPE that a unit is saved by
+     * [n_units], NULL: there is one; nets of two, with the rank before and the next one; and all
+     * units as ranks cut them. */
+    uint32_t *owners;
+    struct zinf_net *borders[2];
+    struct zinf_layout all_units;
+    struct zinf_axis savers; /* ranks that bring units together for files: DATA, or that and PIPE */
+    struct walk walk;        /* and what follows from it */
     struct zinf_device *device;
     struct zinf_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
@@ -216,6 +224,30 @@ static inline const struct zinf_axis *data_axis(const struct setup *s)
     return &s->mesh.at[ZINF_DATA];
 }
 
+static inline const struct zinf_axis *pipe_axis(const struct setup *s)
+{
+    return &s->mesh.at[ZINF_PIPE];
+}
+/* Whether ranks have stages of the model one after the other. */
+static inline bool is_piped(const struct setup *s)
+{
+    return pipe_axis(s)->world > 1;
+}
+/* The number of a rank's micro-batch, or of a sample that is visited in chunks, among those of all
+ * ranks: ranks have as many neighbours each, or, where gradients are summed over ranks one
+ * micro-batch at a time, take them in turn. So both sums are subtrees of one tree. */
+static inline uint64_t setup_micro(const struct setup *s, int64_t micro)
+{
+    const struct zinf_axis *data = data_axis(s);
+    return is_piped(s) ? (uint64_t)micro * data->world + data->rank
+                       : (uint64_t)(s->n_micro / s->n_chunks * data->rank + micro);
+}
+/* All units, those of other ranks' stages too, as ranks along DATA cut them. */
+static inline const struct zinf_layout *all_units(const struct setup *s)
+{
+    return is_piped(s) ? &s->all_units : &s->layout;
+}
+
 /* Whether each of several ranks has all state and makes all updates, as tensors are not cut. */
 static inline bool whole_state(const struct setup *s)
 {
@@ -232,6 +264,12 @@ static inline bool counts_squares(const struct setup *s)
 static inline bool unit_trains(const struct setup *s, uint32_t unit)
 {
     return s->graph->units[unit].trained;
+}
+
+/* Whether it has on the rank that has its stage. */
+static inline bool unit_trains_anywhere(const struct setup *s, uint32_t unit)
+{
+    return s->stages->units[unit].trained;
 }
 
 /* Whether the model has adapters, which alone are trained and saved. */
@@ -267,6 +305,11 @@ int setup_cut_model(struct setup *s);
 int setup_check_tensor(struct setup *s);
 /* [n_units]: of each the most that any rank has. */
 int setup_agree_elems(const struct setup *s, uint64_t *elems);
+/* setup_pipe.c: cuts the model into ranges of stages, and takes this rank's; nets to its
+ * neighbours; and what cannot be is refused by name. Then, once units are cut, what files need. */
+int setup_cut_stages(struct setup *s);
+int setup_savers(struct setup *s);
+void setup_free_pipe(struct setup *s);
 /* What several ranks cannot do is refused by name. */
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */

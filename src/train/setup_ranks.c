@@ -17,10 +17,11 @@ static int take_mesh(struct setup *s)
     uint32_t worlds[ZINF_AXES];
     for (int a = 0; a < ZINF_AXES; a++) {
         worlds[a] = (uint32_t)s->config->mesh[a];
-        if (a != ZINF_DATA && a != ZINF_TENSOR && worlds[a] > 1)
+        if (a == ZINF_CONTEXT && worlds[a] > 1)
             return zinf_fail(-ENOTSUP,
-                             "zinf.mesh.%s is %u: ranks share samples and slices (zinf.mesh.data) "
-                             "and tensors (zinf.mesh.tensor), and nothing else yet; set it to 1",
+                             "zinf.mesh.%s is %u: ranks share samples and slices (zinf.mesh.data), "
+                             "tensors (zinf.mesh.tensor) and stages (zinf.mesh.pipe), and nothing "
+                             "else yet; set it to 1",
                              zinf_axis_name((enum zinf_axis_kind)a), worlds[a]);
     }
     return zinf_mesh_init(&s->mesh, s->options.net, worlds);
@@ -156,7 +157,7 @@ int setup_lay_out(struct setup *s)
 /* Sums in a tree take the parts of a gradient one after the other, layer by layer. */
 static int check_order(struct setup *s)
 {
-    if (!s->exact || s->n_micro < 2)
+    if (!s->exact || s->n_micro < 2 || is_piped(s))
         return 0;
     if (s->order == ORDER_AUTO) {
         s->order = ORDER_LAYER_MAJOR;

@@ -1,8 +1,8 @@
 /*
  * Itineraries: every stage is visited forward once and backward once by every micro-batch, in an
- * order that computes, and what is counted from the list is what a walk of it finds. So do two
- * orders that no program has yet, of which the list is to be able: one forward, one backward of
- * ranks that have a range of stages each, and chunks of a sequence.
+ * order that computes, and what is counted from the list is what a walk of it finds. So it is of
+ * ranks that have a range of stages each, whose exchanges with their neighbours match and never
+ * wait for each other in a circle; and of an order that no program has yet, chunks of a sequence.
  */
 #include "tap.h"
 
@@ -24,6 +24,8 @@ struct times {
 static bool go(struct times *t, const struct visit *v, uint32_t now)
 {
     bool good = true;
+    if (v->direction == VISIT_BORDER)
+        return true;
     for (uint32_t s = v->first; s < v->end; s++)
         for (int64_t m = v->micros.first; m < v->micros.end; m++) {
             bool mine = (v->direction == VISIT_LAST) == stages[s].runs_last;
@@ -67,7 +69,7 @@ static int64_t most_live(const struct itinerary *it, int64_t n_micro)
             bool before = false, after = false;
             for (uint32_t k = 0; k < it->n; k++) {
                 const struct visit *v = &it->visits[k];
-                bool mine = v->direction != VISIT_LAST && m >= v->micros.first && m < v->micros.end;
+                bool mine = v->direction < VISIT_LAST && m >= v->micros.first && m < v->micros.end;
                 before |= mine && k <= i;
                 after |= mine && k >= i;
             }
@@ -110,29 +112,101 @@ static void test_orders_of_today(void)
 static void add(struct itinerary *it, enum direction direction, uint32_t first, uint32_t end,
                 int64_t micro, uint32_t chunk)
 {
-    it->visits[it->n++] = (struct visit){direction, first, end, {micro, micro + 1}, chunk};
+    it->visits[it->n++] = (struct visit){.direction = direction,
+                                         .first = first,
+                                         .end = end,
+                                         .micros = {micro, micro + 1},
+                                         .chunk = chunk};
 }
 
-/* Of rank `rank` of so many, which have equal ranges of the stages: so many forward as ranks come
- * behind it, then one forward, one backward. */
+/* ---- stages over ranks ---- */
+
+enum { MOST_RANKS = 5 };
+
+static int64_t count(struct range r)
+{
+    return r.end - r.first;
+}
+
+/* What one gives the other takes, in one exchange. */
+static bool meet(const struct visit *next, const struct visit *before)
+{
+    const bool gives = !count(next->gives) || next->gives.first == before->takes.first;
+    const bool takes = !count(next->takes) || next->takes.first == before->gives.first;
+    return gives && takes && count(next->gives) == count(before->takes) &&
+           count(next->takes) == count(before->gives);
+}
+
+/* Ranks that wait for each other in exchanges come to their ends. */
+static bool all_end(const struct itinerary *its, uint32_t ranks)
+{
+    uint32_t at[MOST_RANKS] = {0};
+    bool moves = true, good = true;
+    while (good && moves) {
+        moves = false;
+        for (uint32_t r = 0; r < ranks; r++) {
+            const struct visit *v = &its[r].visits[at[r]], *other = v;
+            if (at[r] == its[r].n)
+                continue;
+            const bool border = v->direction == VISIT_BORDER;
+            const uint32_t peer = border ? (v->next ? r + 1 : r - 1) : r;
+            if (border)
+                other = &its[peer].visits[at[peer]];
+            if (border && (at[peer] == its[peer].n || other->direction != VISIT_BORDER ||
+                           other->next == v->next))
+                continue;
+            good = good && (!border || (v->next ? meet(v, other) : meet(other, v)));
+            at[r]++;
+            at[peer] += border;
+            moves = true;
+        }
+    }
+    for (uint32_t r = 0; r < ranks; r++)
+        good = good && at[r] == its[r].n;
+    return good;
+}
+
+/* A value is there before its forward, a gradient before its backward; they leave behind these. */
+static bool crosses_in_time(const struct itinerary *it)
+{
+    bool came[2][MOST_MICRO] = {{0}}, done[2][MOST_MICRO] = {{0}}, takes[2] = {0};
+    for (uint32_t i = 0; i < it->n; i++)
+        takes[it->visits[i].next] |= count(it->visits[i].takes) > 0;
+    bool good = true;
+    for (uint32_t i = 0; i < it->n; i++) {
+        const struct visit *v = &it->visits[i];
+        for (int64_t m = v->gives.first; m < v->gives.end; m++)
+            good = good && done[v->next ? VISIT_FORWARD : VISIT_BACKWARD][m];
+        for (int64_t m = v->takes.first; m < v->takes.end; m++)
+            came[v->next][m] = true;
+        for (int64_t m = v->micros.first; v->direction < VISIT_LAST && m < v->micros.end; m++) {
+            const bool backward = v->direction == VISIT_BACKWARD;
+            good = good && came[backward][m] == takes[backward];
+            done[v->direction][m] = true;
+        }
+    }
+    return good;
+}
+
 static void test_one_forward_one_backward(void)
 {
-    static struct visit visits[MOST_VISITS];
-    for (uint32_t ranks = 1; ranks <= 3; ranks++)
-        for (int64_t n_micro = 1; n_micro <= MOST_MICRO; n_micro++)
-            for (uint32_t rank = 0; rank < ranks; rank++) {
-                struct itinerary it = {.visits = visits};
-                uint32_t n = STAGES / ranks, first = rank * n, end = first + n;
-                int64_t ahead = ranks - 1 - rank, back = 0;
-                for (int64_t m = 0; m < n_micro; m++) {
-                    add(&it, VISIT_FORWARD, first, end, m, 0);
-                    if (m >= ahead)
-                        add(&it, VISIT_BACKWARD, first, end, back++, 0);
+    for (uint32_t ranks = 1; ranks <= MOST_RANKS; ranks++)
+        for (int64_t n_micro = 1; n_micro <= MOST_MICRO; n_micro += n_micro > 6 ? 5 : 1)
+            for (int64_t together = 1; together <= 3 && together <= n_micro; together++) {
+                struct itinerary its[MOST_RANKS];
+                const int64_t groups = (n_micro + together - 1) / together;
+                for (uint32_t r = 0; r < ranks; r++) {
+                    const struct zinf_axis pipe = {.rank = r, .world = ranks};
+                    const int64_t most = ranks - r;
+                    int64_t live = (most < groups ? most : groups) * together;
+                    CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe));
+                    CHECK(its[r].together == together && crosses_in_time(&its[r]));
+                    check(&its[r], 0, STAGES, n_micro, 1, live < n_micro ? live : n_micro);
                 }
-                while (back < n_micro)
-                    add(&it, VISIT_BACKWARD, first, end, back++, 0);
-                CHECK(!itinerary_count(&it, n_micro) && it.together == 1);
-                check(&it, first, end, n_micro, 1, ahead < n_micro ? ahead + 1 : n_micro);
+                CHECKF(all_end(its, ranks), "%u ranks, %lld micro-batches, %lld together", ranks,
+                       (long long)n_micro, (long long)together);
+                for (uint32_t r = 0; r < ranks; r++)
+                    itinerary_fini(&its[r]);
             }
 }
 

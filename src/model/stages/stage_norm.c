@@ -33,11 +33,14 @@ static int backward(struct zinf_frame *f)
     const struct norm_stage_spec *s = f->stage->spec;
     struct zinf_norm args = norm_args(f);
     bool wide = f->graph->values[f->stage->out.at[0]].gradient == ZINF_ELEMENT_F32;
-    void *dy = wide ? f->out[0] : f->d_out[0];
+    const uint64_t elems = (uint64_t)(args.rows * args.cols);
+    /* The output's memory serves, unless it may have left the device. */
+    void *narrow =
+        wide && f->compute->chunk.whole ? frame_scratch(f, elems * frame_width(f)) : f->out[0];
+    void *dy = wide ? narrow : f->d_out[0];
     int code = frame_zero_gaps(f, 0);
     if (!code && wide)
-        code = frame_convert(f, dy, f->compute->dtype, f->d_out[0], ZINF_DTYPE_F32,
-                             (uint64_t)(args.rows * args.cols));
+        code = frame_convert(f, dy, f->compute->dtype, f->d_out[0], ZINF_DTYPE_F32, elems);
     if (!code)
         code = mask(f, dy);
     args.dy = dy;
@@ -50,6 +53,7 @@ static int backward(struct zinf_frame *f)
 
 const struct zinf_stage_ops zinf_stage_norm = {
     .name = "norm",
+    .backward_without_outputs = true, /* of chunks */
     .forward = forward,
     .backward = backward,
 };

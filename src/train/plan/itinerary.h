@@ -8,6 +8,7 @@
 #ifndef ZINF_TRAIN_ITINERARY_H
 #define ZINF_TRAIN_ITINERARY_H
 
+#include "net/mesh.h"
 #include "train/plan/walk.h"
 
 /* Micro-batches [first, end). */
@@ -18,12 +19,17 @@ enum direction {
     VISIT_FORWARD,
     VISIT_BACKWARD, /* of stages that differentiate and do not run last (walk.h), from the last */
     VISIT_LAST,     /* backward of a stage that runs last */
+    VISIT_BORDER,   /* with the rank that has the stages before, or the next ones */
 };
 struct visit {
     enum direction direction;
     uint32_t first, end; /* stages [first, end) */
     struct range micros;
     uint32_t chunk; /* of the sequences; a whole one is chunk 0 */
+    /* Of a border: what is given there and what is taken, of those micro-batches. To the next rank
+     * values go and gradients come; with the rank before it is the other way round. */
+    bool next;
+    struct range gives, takes;
 };
 struct itinerary {
     struct visit *visits;
@@ -35,6 +41,11 @@ struct itinerary {
  * run last, for all micro-batches. 1: micro-batch by micro-batch; n_micro: layer by layer. */
 int itinerary_make(struct itinerary *out, const struct walk *walk, int64_t n_micro,
                    int64_t together);
+/* Of rank number `rank` of so many that have stages one after the other: one forward, one backward
+ * (Narayanan et al., arXiv 2104.04473, figure 4), of `together` micro-batches each. So as many of
+ * these are live as there are ranks from this one on. */
+int itinerary_make_pipe(struct itinerary *out, const struct walk *walk, int64_t n_micro,
+                        int64_t together, const struct zinf_axis *pipe);
 /* Sets together and live from the visits, of n_micro micro-batches that set out in their order. */
 int itinerary_count(struct itinerary *it, int64_t n_micro);
 void itinerary_fini(struct itinerary *it);

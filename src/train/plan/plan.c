@@ -18,7 +18,7 @@
 
 bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
 {
-    bool possible = s->n_micro > 1 && s->n_micro / s->n_chunks <= MAX_LAYER_MAJOR;
+    bool possible = s->n_micro > 1 && s->n_micro / s->n_chunks <= MAX_LAYER_MAJOR && !is_piped(s);
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
     /* A choice by budgets must not show in the sums. */
     bool better = moves && !variant->micro_major && !s->walk.order_counts;
@@ -157,13 +157,16 @@ static int add_x_extents(struct plan *p)
     const struct walk *w = &p->setup->walk;
     uint64_t n = (uint64_t)p->itinerary.live;
     int code = 0;
-    p->x_extents = calloc(w->n_leaving * n + 1, sizeof *p->x_extents);
+    p->x_extents = calloc(plan_n_leaving(p) * n + 1, sizeof *p->x_extents);
     if (!p->x_extents)
         return zinf_fail(-ENOMEM, "no memory for a plan");
     for (uint32_t v = 0; v < w->graph->n_values; v++)
         for (uint64_t m = 0; !code && m < n && w->values[v].number != WALK_NONE; m++)
             code = zinf_store_add_extent(p->store, w->values[v].bytes,
                                          &p->x_extents[w->values[v].number * n + m]);
+    for (uint64_t i = w->n_leaving * n; !code && i < plan_n_leaving(p) * n; i++)
+        code = zinf_store_add_extent(p->store, w->places[i / n - w->n_leaving].bytes,
+                                     &p->x_extents[i]);
     return code;
 }
 
@@ -233,7 +236,7 @@ static int plan_memory(struct plan *p)
 int plan_make(struct plan *p, const struct setup *setup, const struct variant *variant)
 {
     const bool all = plan_is_layer_major(setup, variant) || setup->n_chunks > 1;
-    const int64_t together = all ? setup->n_micro : 1;
+    const int64_t together = is_piped(setup) ? setup->n_chunks : all ? setup->n_micro : 1;
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,
@@ -241,7 +244,10 @@ int plan_make(struct plan *p, const struct setup *setup, const struct variant *v
         .x_tier = setup->x_tier,
         .schedule = plan_first_schedule(setup),
     };
-    int code = itinerary_make(&p->itinerary, &setup->walk, setup->n_micro, together);
+    int code = is_piped(setup) && has_backward(setup)
+                   ? itinerary_make_pipe(&p->itinerary, &setup->walk, setup->n_micro, together,
+                                         pipe_axis(setup))
+                   : itinerary_make(&p->itinerary, &setup->walk, setup->n_micro, together);
     if (!code)
         code = take_arrays(p);
     if (!code)
@@ -263,6 +269,19 @@ void plan_place(struct plan *p)
 {
     zinf_tiers_place(p->tiers, p->device_base, p->host_base);
     p->norm_parts = (double *)(void *)host_at(p, p->at.h_scalars);
+}
+
+void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
+{
+    const struct walk *w = &p->setup->walk;
+    uint32_t place = w->values[value].place;
+    if (place == WALK_NONE || !w->values[value].flows)
+        return NULL;
+    const struct walk_place *at = &w->places[place];
+    uint64_t copy = (uint64_t)(at->to_the_end ? micro : micro % p->itinerary.live);
+    uint64_t offset = (uint64_t)p->setup->n_micro * at->end_before +
+                      (uint64_t)p->itinerary.live * at->turn_before + copy * at->bytes;
+    return device_at(p, p->at.d_gradients + offset);
 }
 
 void plan_fini(struct plan *p)

@@ -109,7 +109,8 @@ struct plan {
     struct itinerary itinerary; /* of a step */
     /* Units that rows choose among are fetched only where they are chosen */
     bool chosen_forward, chosen_backward;
-    zinf_extent *x_extents;  /* [n_leaving][itinerary.live], x_tier DRIVE */
+    /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */
+    zinf_extent *x_extents;
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
     struct travel travel;    /* what the ways of all units have in common */
@@ -161,6 +162,29 @@ static inline enum schedule plan_first_schedule(const struct setup *setup)
 }
 /* Whether micro-batches go through the layers together, if there is room. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
+/* Whether gradients of values live where values do that leave. */
+static inline bool plan_gradients_leave(const struct plan *p)
+{
+    return has_backward(p->setup) && p->setup->n_chunks > 1 && p->x_tier != ZINF_TIER_DEVICE;
+}
+/* Things that leave the device between forward and backward: values, then places of gradients. The
+ * bytes of those before, of one micro-batch; of the largest. */
+static inline uint32_t plan_n_leaving(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return w->n_leaving + (plan_gradients_leave(p) ? w->n_places : 0);
+}
+static inline uint64_t plan_leaving_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return plan_gradients_leave(p) && w->place_bytes > w->leaving_bytes ? w->place_bytes
+                                                                        : w->leaving_bytes;
+}
+static inline uint64_t plan_all_leaving_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    return w->all_leaving_bytes + (plan_gradients_leave(p) ? w->end_bytes + w->turn_bytes : 0);
+}
 /* Whether they do; and whether all do at once, one micro-batch that is alone too. */
 static inline bool goes_together(const struct plan *p)
 {
@@ -236,6 +260,9 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
     const struct walk *w = &p->setup->walk;
     return w->stages[stage].ordinal + (uint32_t)p->amounts.n_kept >= w->n_recompute;
 }
+
+/* The gradient of a value, on the device; NULL: none flows. */
+void *gradient_at(const struct plan *p, uint32_t value, int64_t micro);
 
 /* The list of a stage whose rows choose their visits, for a micro-batch: from d_lists or h_lists.
  */

@@ -63,7 +63,7 @@ static uint64_t activation_bytes(const struct plan *p)
     if (!has_backward(p->setup))
         return (uint64_t)p->setup->n_chunks * w->n_slots * w->slot_bytes;
     return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
-                                         : x_slots(p) * w->leaving_bytes;
+                                         : x_slots(p) * plan_leaving_bytes(p);
 }
 
 static uint64_t squares_bytes(const struct plan *p)
@@ -156,7 +156,8 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
         {"activations kept for backward", "zinf.activation_checkpointing",
          at_once * kept_bytes(w, c->n_kept), &at->d_kept},
         {"gradients of the activations", "train_micro_batch_size_per_gpu",
-         micros * w->end_bytes + at_once * w->turn_bytes, &at->d_gradients},
+         plan_gradients_leave(p) ? 0 : micros * w->end_bytes + at_once * w->turn_bytes,
+         &at->d_gradients},
         {"gradients of keys and values", "--seq-len", carried_bytes(p, sizeof(float)),
          &at->d_carried_gradient},
         {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
@@ -184,7 +185,7 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
     s->tile = has_waypoint(p->waypoints, GRAD_TILE) ? s->tile_most : s->tile_grad;
     const struct want wants[] = {
         {"activations on their way", "zinf.activation_device",
-         values ? X_STAGINGS * p->setup->walk.leaving_bytes : 0, &at->h_x_staging},
+         values ? X_STAGINGS * plan_leaving_bytes(p) : 0, &at->h_x_staging},
         {"parameter staging", "zinf.look_ahead",
          has_waypoint(p->waypoints, PARAM_STAGING) ? param_slots(p, c) * s->staging : 0,
          &at->h_param_staging},
@@ -238,7 +239,7 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
          way_has_tile(p->waypoints) ? plan_unpacked_at(p, ZINF_PACKABLES) : 0, &at->h_unpacked},
         {"activations between stages", "zinf.activation_device",
          backward && p->x_tier == ZINF_TIER_HOST
-             ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
+             ? (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p)
              : 0,
          &at->h_x},
         {"parts of the gradient norm", NULL,
@@ -260,7 +261,7 @@ static int drive_lines(struct plan *p, struct plan_lines *l)
     if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
         return 0;
     return plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
-                     (uint64_t)p->itinerary.live * p->setup->walk.all_leaving_bytes, NULL);
+                     (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p), NULL);
 }
 
 int plan_collect(struct plan *p, const struct amounts *c, struct plan_lines *l)

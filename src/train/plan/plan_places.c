@@ -80,6 +80,8 @@ uint32_t x_slots(const struct plan *p)
     uint32_t slots = leaving + 2 > X_SLOTS ? leaving + 2 : X_SLOTS;
     uint32_t others = leaving > 1 ? leaving - 1 : 1;
     const bool spares = goes_together(p) && p->setup->n_chunks == 1; /* chunks are to be many */
+    if (plan_gradients_leave(p))
+        slots += p->setup->walk.most_places;
     return slots + (spares ? others * (uint32_t)p->itinerary.together : 0);
 }
 
@@ -226,6 +228,20 @@ static bool keeps_grad(const struct plan *p, uint32_t unit)
     return has_backward(s) && unit_trains(s, unit) && (!passes || has_several(p, unit));
 }
 
+/* Of a tree of contributions that come one by one: the most sums that wait, for each stage that
+ * makes some. */
+static uint8_t sums_of(const struct plan *p, uint32_t unit)
+{
+    const int64_t together = p->itinerary.together, n = p->setup->n_micro;
+    int most = 1;
+    for (int64_t there = 1; is_piped(p->setup) && there * together < n; there++) {
+        const int bits = __builtin_popcountll((unsigned long long)there);
+        most = bits > most ? bits : most;
+    }
+    const uint32_t turns = p->setup->walk.units[unit].turns;
+    return (uint8_t)(most * (int)(turns ? turns : 1));
+}
+
 /* Whether a layer is one of n whose gradients stay on the device. Sums of several contributions are
  * those of the first layers. One contribution alone needs no place; but where it waits for the next
  * forward it comes to the host when nothing else does. */
@@ -255,7 +271,8 @@ static void set_way(struct plan *p, uint32_t unit)
     bool several = has_several(p, unit);
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
-                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7)
+                       eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
+                       (home->grad_sums > 1) << 8)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -304,8 +321,10 @@ void plan_set_places(struct plan *p, const struct amounts *c)
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
         home->keeps_grad = keeps_grad(p, u);
+        home->grad_sums = home->keeps_grad ? sums_of(p, u) : 0;
         home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&
-                           home->grad == ZINF_TIER_DRIVE && home->state != ZINF_TIER_DEVICE;
+                           home->grad_sums < 2 && home->grad == ZINF_TIER_DRIVE &&
+                           home->state != ZINF_TIER_DEVICE;
         set_way(p, u);
         p->waypoints |= p->ways[u].waypoints;
     }
@@ -325,7 +344,7 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
                               (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
         if (home->keeps_grad)
-            bytes[home->grad] += n * sizeof(float);
+            bytes[home->grad] += n * sizeof(float) * (home->grad_sums > 1 ? home->grad_sums : 1);
     }
 }
 

@@ -24,6 +24,10 @@ static bool any_trained(const struct zinf_graph *g, const struct zinf_ids *units
 static void find_flow(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
+    for (uint32_t i = 0; i < g->from_before.n; i++) {
+        const uint32_t v = g->from_before.at[i];
+        w->values[v].flows = g->values[v].gradient != ZINF_ELEMENT_NONE;
+    }
     for (uint32_t s = 0; s < g->n_stages; s++) {
         const struct zinf_stage *stage = &g->stages[s];
         bool wanted = any_trained(g, &stage->units) || any_trained(g, &stage->sweep);
@@ -43,6 +47,8 @@ static void find_reach(struct walk *w, bool *reached)
     const struct zinf_graph *g = w->graph;
     for (uint32_t v = 0; v < g->n_values; v++)
         reached[v] = g->values[v].kind == ZINF_VALUE_LOSS;
+    for (uint32_t i = 0; i < g->to_next.n; i++)
+        reached[g->to_next.at[i]] = true;
     for (uint32_t s = g->n_stages; s-- > 0;) {
         const struct zinf_stage *stage = &g->stages[s];
         bool any = false;
@@ -106,10 +112,23 @@ static void leave_places(struct walk *w, uint32_t s)
     }
 }
 
-/* From the last stage to the first: who writes a gradient first gives it its place. */
+/* Of a part of a model micro-batches come one by one, and their gradients are added in a tree that
+ * has places of its own: none need wait for the last. */
+static bool is_part(const struct zinf_graph *g)
+{
+    return g->from_before.n || g->to_next.n;
+}
+
+/* From the last stage to the first: who writes a gradient first gives it its place. What later
+ * ranks read has theirs before any stage adds to it. */
 static void give_places(struct walk *w, const struct zinf_compute *c)
 {
     const struct zinf_graph *g = w->graph;
+    for (uint32_t i = 0; i < g->to_next.n; i++) {
+        const uint32_t v = g->to_next.at[i];
+        if (w->values[v].flows)
+            w->values[v].place = new_place(w, zinf_value_gradient_bytes(c, &g->values[v]));
+    }
     for (uint32_t s = g->n_stages; s-- > 0;) {
         const struct zinf_stage *stage = &g->stages[s];
         struct walk_stage *info = &w->stages[s];
@@ -128,7 +147,7 @@ static void give_places(struct walk *w, const struct zinf_compute *c)
                 continue;
             value->place = passed ? out->place : new_place(w, bytes);
         }
-        info->runs_last = info->differentiates && !inner && stage->ops->adds;
+        info->runs_last = info->differentiates && !inner && stage->ops->adds && !is_part(g);
         leave_places(w, s);
     }
 }
@@ -155,6 +174,22 @@ static int take_arrays(struct walk *w)
         w->values[v].place = w->values[v].number = w->values[v].chooser = WALK_NONE;
     w->whole = w->row = WALK_NONE;
     return good ? 0 : zinf_fail(-ENOMEM, "no memory for a list of %u stages", g->n_stages);
+}
+
+int walk_flows(const struct zinf_graph *graph, bool *flows)
+{
+    struct walk w = {.graph = graph};
+    bool *reached = calloc(graph->n_values + 1, sizeof *reached);
+    int code = reached ? take_arrays(&w) : zinf_fail(-ENOMEM, "no memory for a list of stages");
+    if (!code) {
+        find_flow(&w);
+        find_reach(&w, reached);
+    }
+    for (uint32_t v = 0; !code && v < graph->n_values; v++)
+        flows[v] = w.values[v].flows;
+    walk_fini(&w);
+    free(reached);
+    return code;
 }
 
 int walk_init(struct walk *w, const struct zinf_graph *graph, const struct zinf_compute *compute,

@@ -31,8 +31,10 @@ struct walk_stage {
     uint64_t carried_elems; /* that it hands over from chunk to chunk, of a row */
 };
 struct walk_value {
-    uint64_t bytes;        /* of one micro-batch, aligned */
-    bool flows;            /* has a gradient in backward */
+    uint64_t bytes; /* of one micro-batch, aligned */
+    bool flows;     /* has a gradient in backward */
+    bool leaves; /* may live elsewhere between forward and backward; of chunks, so may all that no
+                  * backward looks for on the device */
     uint32_t place;        /* of the gradient; WALK_NONE */
     uint32_t slot;         /* of the value in a forward pass alone */
     uint64_t bytes_before; /* of all values of its sort (inputs, leaving, staying, loss) before */
@@ -53,7 +55,8 @@ struct walk_unit {
     uint32_t chooser;   /* the stage whose rows choose the unit; WALK_NONE */
     uint32_t sweep_end; /* one behind the last unit of a sweep that can run whole, from here on */
     uint32_t own_order; /* place in the order in which units get device slots of their own */
-    uint32_t uses;      /* by stages and visits: contributions to its gradient a range */
+    uint32_t uses;      /* by stages and visits: contributions to its gradient a range; */
+    uint32_t turns;     /* those by stages that do not run last */
     bool beside; /* at hand beside another unit, in several stages: a table that they share */
 };
 struct walk {
@@ -83,6 +86,8 @@ struct walk {
     uint32_t n_slots;       /* of values in a forward pass alone */
     uint64_t slot_bytes;    /* each */
     uint64_t leaving_bytes; /* the largest of the values that leave */
+    uint64_t place_bytes;   /* and of the places of gradients */
+    uint32_t most_places;   /* that one stage reads and writes */
     /* sums over one micro-batch */
     uint64_t end_bytes, turn_bytes; /* places of gradients, by sort */
     uint64_t input_bytes, loss_bytes, all_leaving_bytes, staying_bytes;
@@ -101,6 +106,8 @@ struct walk {
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,
               bool backward);
 void walk_fini(struct walk *walk);
+/* flows [n_values]: which values have a gradient that is of use. */
+int walk_flows(const struct zinf_graph *graph, bool *flows);
 /* walk_sizes.c, the second half of walk_init: sizes and numbers, once it is known what flows. */
 int walk_measure(struct walk *walk, const struct zinf_compute *compute);
 

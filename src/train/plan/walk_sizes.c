@@ -119,34 +119,51 @@ static void number_kinds(struct walk *w)
     }
 }
 
+static void find_leaving(struct walk *w, const struct zinf_compute *c)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        w->values[v].leaves = g->values[v].leaves;
+    for (uint32_t s = 0; c->chunk.whole && s < g->n_stages; s++)
+        for (uint32_t i = 0; i < g->stages[s].out.n; i++) {
+            const uint32_t v = g->stages[s].out.at[i];
+            w->values[v].leaves |= g->values[v].kind == ZINF_VALUE_ACTIVATION &&
+                                   g->stages[s].ops->backward_without_outputs;
+        }
+}
+
 static void measure_values(struct walk *w, const struct zinf_compute *c)
 {
     const struct zinf_graph *g = w->graph;
+    find_leaving(w, c);
     for (uint32_t v = 0; v < g->n_values; v++) {
         struct walk_value *value = &w->values[v];
         bool input = g->values[v].kind == ZINF_VALUE_INPUT;
         bool loss = zinf_value_is_told(g->values[v].kind);
         if (g->values[v].kind == ZINF_VALUE_REFERENCE) /* is where the other's slot is */
             continue;
+        if (g->values[v].away)
+            continue;
         value->bytes = zinf_value_bytes(c, &g->values[v]);
         if (!input && !loss)
             value->bytes = aligned(value->bytes);
-        uint64_t *sum = input                 ? &w->input_bytes
-                        : loss                ? &w->loss_bytes
-                        : g->values[v].leaves ? &w->all_leaving_bytes
-                                              : &w->staying_bytes;
+        uint64_t *sum = input           ? &w->input_bytes
+                        : loss          ? &w->loss_bytes
+                        : value->leaves ? &w->all_leaving_bytes
+                                        : &w->staying_bytes;
         value->bytes_before = *sum;
         *sum += value->bytes;
         if (input || loss)
             continue;
         w->slot_bytes = most(w->slot_bytes, value->bytes);
-        if (g->values[v].leaves) {
+        if (value->leaves) {
             value->number = w->n_leaving++;
             w->leaving_bytes = most(w->leaving_bytes, value->bytes);
         }
     }
     for (uint32_t i = 0; i < w->n_places; i++) {
         struct walk_place *place = &w->places[i];
+        w->place_bytes = most(w->place_bytes, place->bytes);
         place->end_before = w->end_bytes;
         place->turn_before = w->turn_bytes;
         *(place->to_the_end ? &w->end_bytes : &w->turn_bytes) += place->bytes;
@@ -155,13 +172,34 @@ static void measure_values(struct walk *w, const struct zinf_compute *c)
 
 /* ---- a forward pass alone: slots that are free again after the last consumer ---- */
 
+static bool is_in(const struct zinf_ids *ids, uint32_t number)
+{
+    for (uint32_t i = 0; i < ids->n; i++)
+        if (ids->at[i] == number)
+            return true;
+    return false;
+}
+
 static uint32_t last_consumer(const struct zinf_graph *g, uint32_t value)
 {
+    if (is_in(&g->to_next, value))
+        return g->n_stages;
     for (uint32_t s = g->n_stages; s-- > 0;)
         for (uint32_t i = 0; i < g->stages[s].in.n; i++)
             if (g->stages[s].in.at[i] == value)
                 return s;
     return 0;
+}
+
+/* From stage s on. */
+static void give_slot(struct walk *w, uint32_t value, uint32_t s, uint32_t *free_from)
+{
+    uint32_t slot = 0;
+    while (slot < w->n_slots && free_from[slot] > s)
+        slot++;
+    w->n_slots = slot < w->n_slots ? w->n_slots : slot + 1;
+    free_from[slot] = last_consumer(w->graph, value) + 1;
+    w->values[value].slot = slot;
 }
 
 static int give_slots(struct walk *w)
@@ -170,17 +208,12 @@ static int give_slots(struct walk *w)
     uint32_t *free_from = calloc(g->n_values + 1, sizeof *free_from);
     if (!free_from)
         return zinf_fail(-ENOMEM, "no memory for the slots of %u values", g->n_values);
+    for (uint32_t i = 0; i < g->from_before.n; i++)
+        give_slot(w, g->from_before.at[i], 0, free_from);
     for (uint32_t s = 0; s < g->n_stages; s++)
-        for (uint32_t i = 0; i < g->stages[s].out.n; i++) {
-            uint32_t v = g->stages[s].out.at[i], slot = 0;
-            if (g->values[v].kind != ZINF_VALUE_ACTIVATION)
-                continue;
-            while (slot < w->n_slots && free_from[slot] > s)
-                slot++;
-            w->n_slots = slot < w->n_slots ? w->n_slots : slot + 1;
-            free_from[slot] = last_consumer(g, v) + 1;
-            w->values[v].slot = slot;
-        }
+        for (uint32_t i = 0; i < g->stages[s].out.n; i++)
+            if (g->values[g->stages[s].out.at[i]].kind == ZINF_VALUE_ACTIVATION)
+                give_slot(w, g->stages[s].out.at[i], s, free_from);
     free(free_from);
     return 0;
 }
@@ -253,14 +286,15 @@ static uint32_t count(const struct zinf_ids *ids, uint32_t number)
 static void find_order(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
-    for (uint32_t u = 0; !w->order_counts && u < g->n_units; u++) {
+    for (uint32_t u = 0; u < g->n_units; u++) {
         uint32_t n = 0;
-        for (uint32_t s = 0; g->units[u].trained && w->units[u].uses > 1 && s < g->n_stages; s++) {
+        for (uint32_t s = 0; g->units[u].trained && w->units[u].uses && s < g->n_stages; s++) {
             const struct zinf_stage *stage = &g->stages[s];
             if (w->stages[s].differentiates && !w->stages[s].runs_last)
                 n += count(&stage->units, u) * turns_of(stage) + count(&stage->sweep, u);
         }
-        w->order_counts = n > 1;
+        w->units[u].turns = n;
+        w->order_counts |= n > 1;
     }
 }
 
@@ -326,11 +360,13 @@ static void count_operands(struct walk *w)
         const struct zinf_stage *stage = &g->stages[s];
         uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0, leaving = 0;
         uint32_t units = stage->units.n + swept;
-        uint32_t operands = 2 * units + stage->in.n + stage->out.n + 1; /* and its cache */
+        const uint32_t values = stage->in.n + stage->out.n;
+        uint32_t operands = 2 * units + 2 * values + 1; /* gradients of both, and its cache */
         for (uint32_t i = 0; i < stage->in.n; i++)
-            leaving += g->values[stage->in.at[i]].leaves;
+            leaving += w->values[stage->in.at[i]].leaves;
         for (uint32_t i = 0; i < stage->out.n; i++)
-            leaving += g->values[stage->out.at[i]].leaves;
+            leaving += w->values[stage->out.at[i]].leaves;
+        w->most_places = values > w->most_places ? values : w->most_places;
         units = stage->units.n + (stage->sweep.n > 0);
         w->most_operands = operands > w->most_operands ? operands : w->most_operands;
         w->most_units = units > w->most_units ? units : w->most_units;

@@ -247,7 +247,7 @@ static void sum_on_drive(struct legs *l, const struct travel *t, const struct zi
     if (!turn.first)
         go(l, ZINF_LANE_HOST, OP_GRAD_ADD, sum);
     struct end at_hand = l->end;
-    if (!turn.last || !turn.eager)
+    if (!turn.goes_on && (!turn.last || !turn.eager))
         write_sum(l, at);
     l->end = at_hand;
     if (turn.last)
@@ -275,7 +275,7 @@ struct legs way_contribution(const struct travel *t, const struct zinf_home *hom
 {
     bool in_ram = sums_on(home, ZINF_TIER_HOST);
     struct legs l = {.end = {GRAD_SLOT, t->several ? WHOLE : SLICE}};
-    if (turn.first && way_sums_in_place(t, home))
+    if (turn.first && !turn.apart && way_sums_in_place(t, home))
         l.end = END(GRAD_HOME, ALONE);
     if (t->several)
         share(&l, t, turn.first && in_ram && !(turn.last && turn.eager));
@@ -284,6 +284,23 @@ struct legs way_contribution(const struct travel *t, const struct zinf_home *hom
     else if (turn.first && turn.last)
         sum_of_one(&l, t, home, turn);
     else if (in_ram)
+        sum_in_ram(&l, t, turn);
+    else
+        sum_on_drive(&l, t, home, turn);
+    return l;
+}
+
+enum waypoint way_fold_from(const struct zinf_home *home)
+{
+    return sums_on(home, ZINF_TIER_DEVICE) ? GRAD_SLOT : GRAD_STAGING;
+}
+
+struct legs way_fold(const struct travel *t, const struct zinf_home *home, struct turn turn)
+{
+    struct legs l = {.end = {way_fold_from(home), ALONE}};
+    if (sums_on(home, ZINF_TIER_DEVICE))
+        sum_on_device(&l, t, turn);
+    else if (sums_on(home, ZINF_TIER_HOST))
         sum_in_ram(&l, t, turn);
     else
         sum_on_drive(&l, t, home, turn);
@@ -412,6 +429,8 @@ uint32_t way_waypoints(const struct travel *t, const struct zinf_home *home, boo
         if ((several || (of.first && of.last)) && !(several && of.first && of.last) &&
             (eager || !of.eager))
             places |= legs_waypoints(way_contribution(t, home, of));
+        if (home->grad_sums > 1 && !of.first && (eager || !of.eager))
+            places |= legs_waypoints(way_fold(t, home, of));
     }
     return places;
 }

@@ -90,13 +90,18 @@ struct travel travel_of(const struct setup *setup, bool by_link, bool device_add
 /* Which of its contributions a gradient is, in a step. */
 struct turn {
     bool first, last;
-    bool eager; /* the unit is updated as soon as the last is there */
+    bool eager;   /* the unit is updated as soon as the last is there */
+    bool goes_on; /* the sum is added to another one at once */
+    bool apart;   /* first of a sum that is not the unit's first: never computed in its place */
 };
 
 /* No legs: the device reads them where they are. */
 struct legs way_fetch(const struct travel *t, const struct zinf_home *home);
 struct legs way_contribution(const struct travel *t, const struct zinf_home *home,
                              struct turn turn);
+/* A sum of contributions to another one; way_fold_from: the waypoint where it is said to be. */
+struct legs way_fold(const struct travel *t, const struct zinf_home *home, struct turn turn);
+enum waypoint way_fold_from(const struct zinf_home *home);
 /* Two parts of a contribution, on the device: of what ranks add up, or of the rank's slice. */
 struct leg way_join(const struct travel *t);
 /* grad: where the sum is, its home for an update that comes late. at_hand: parameters need not be

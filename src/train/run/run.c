@@ -160,14 +160,16 @@ static int prepare_evaluations(struct run *run)
 
 static int next_batch(struct run *run)
 {
-    int64_t windows = setup_samples(&run->trainer->setup);
-    const struct zinf_axis *ranks = data_axis(&run->trainer->setup);
-    const uint64_t own = (uint64_t)windows * ranks->rank, all = (uint64_t)windows * ranks->world;
+    const struct setup *s = &run->trainer->setup;
+    const int64_t windows = setup_samples(s);
+    const uint64_t all = (uint64_t)windows * data_axis(s)->world;
     int code = 0;
     run_batch_fit(&run->batch, run->options->data, run->position, all);
-    for (int64_t i = 0; !code && i < windows; i++)
-        code =
-            run_batch_take(&run->batch, run->options->data, run->position + own + (uint64_t)i, i);
+    for (int64_t i = 0; !code && i < windows; i++) {
+        const uint64_t own = setup_micro(s, i / s->batch) * (uint64_t)s->batch;
+        code = run_batch_take(&run->batch, run->options->data,
+                              run->position + own + (uint64_t)(i % s->batch), i);
+    }
     run->position += all;
     return code;
 }

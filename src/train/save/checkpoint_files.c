@@ -196,7 +196,7 @@ struct list {
 
 int collect_files(const struct source *s, struct checkpoint *c)
 {
-    struct list own = {0}, *all = calloc(data_axis(s->setup)->world, sizeof *all);
+    struct list own = {0}, *all = calloc(s->setup->savers.world, sizeof *all);
     bool first = collect_is_first(s);
     own.n = first || c->n_files > MOST_FILES ? 0 : c->n_files;
     for (uint32_t i = 0; i < own.n; i++) {
@@ -208,7 +208,7 @@ int collect_files(const struct source *s, struct checkpoint *c)
         zinf_net_tell(s->net, "no memory for lists of files");
     int code = all ? zinf_net_gather(s->net, &own, all, sizeof own)
                    : zinf_fail(-ENOMEM, "no memory for lists of files");
-    for (uint32_t r = 1; !code && first && r < data_axis(s->setup)->world; r++)
+    for (uint32_t r = 1; !code && first && r < s->setup->savers.world; r++)
         for (uint32_t i = 0; !code && i < all[r].n; i++)
             code = checkpoint_add_file(c, "", all[r].files[i].name, all[r].files[i].bytes,
                                        all[r].files[i].xxh3);

@@ -87,7 +87,7 @@ static int make_folders(const char *folder)
 static int write_arrays(struct source *s, struct checkpoint *c, const char *folder)
 {
     struct collect collect;
-    uint32_t n = 0, world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
+    uint32_t n = 0, world = s->setup->savers.world, rank = s->setup->savers.rank;
     int code = collect_begin(s, &collect);
     if (!code && n++ % world == rank)
         code = write_part(s, c, folder, c->adapted ? PART_MASTER : PART_PARAM);

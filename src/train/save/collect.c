@@ -10,6 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static const struct zinf_axis *savers(const struct source *s)
+{
+    return &s->setup->savers;
+}
+
 /* What a rank says in a round. */
 struct wanted {
     int32_t part, code;
@@ -25,7 +30,7 @@ bool collect_is_first(const struct source *s)
 
 bool collect_streams(const struct source *s)
 {
-    return !s->net || data_axis(s->setup)->rank == 0;
+    return !s->net || savers(s)->rank == 0;
 }
 
 /* ---- what all say ---- */
@@ -82,11 +87,29 @@ static uint64_t slice_bytes(const struct source *s, const struct wanted *w)
 {
     bool packed = w->part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;
     uint64_t width = packed ? zinf_dtype_bytes(s->setup->dtype) : sizeof(float);
-    return w->ends ? 0 : s->setup->layout.units[w->unit].slice_elems * width;
+    return w->ends ? 0 : all_units(s->setup)->units[w->unit].slice_elems * width;
+}
+
+/* Whether a rank has something to give of the unit: its slice, if it has the unit's stages. What
+ * all have whole comes from the first that has it. */
+static bool gives(const struct source *s, uint32_t rank, uint32_t unit)
+{
+    const struct setup *setup = s->setup;
+    const uint32_t world = data_axis(setup)->world;
+    const bool owns = !is_piped(setup) || setup->owners[unit] == rank / world;
+    return owns && (!whole_state(setup) || rank % world == 0);
+}
+
+/* Where in the unit a rank's slice is. */
+static uint64_t slice_place(const struct source *s, uint32_t rank, uint64_t bytes)
+{
+    return whole_state(s->setup) ? 0 : rank % data_axis(s->setup)->world * bytes;
 }
 
 static int read_own(const struct source *s, const struct wanted *w, char *memory)
 {
+    if (w->part == PART_PARAM && !s->setup->sliced && data_axis(s->setup)->world > 1)
+        return source_read_slice(s, w->unit, memory);
     if (w->part >= PART_MASTER)
         return state_read(s, w->unit, w->part, (float *)(void *)memory);
     return source_read_unit(
@@ -98,16 +121,17 @@ static int read_own(const struct source *s, const struct wanted *w, char *memory
 static int read_all(const struct source *s, const struct wanted *all, void **out, uint64_t *bytes)
 {
     struct region r = source_region(s);
-    uint32_t world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
+    uint32_t world = savers(s)->world, rank = savers(s)->rank;
     char *given = r.given;
     int code = 0;
     for (uint32_t k = 0; !code && k < world; k++) {
         const struct wanted *w = &all[k];
         bool packed = w->part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;
-        bytes[k] = slice_bytes(s, w);
+        const uint64_t slice = slice_bytes(s, w);
+        bytes[k] = !w->ends && gives(s, rank, w->unit) ? slice : 0;
         out[k] = given;
         if (k == rank)
-            out[k] = (packed ? r.packed : (char *)r.unit) + rank * bytes[k];
+            out[k] = (packed ? r.packed : (char *)r.unit) + slice_place(s, rank, slice);
         else
             given += bytes[k];
         if (bytes[k])
@@ -118,15 +142,18 @@ static int read_all(const struct source *s, const struct wanted *all, void **out
 
 static int trade(const struct source *s, const struct wanted *all)
 {
-    uint32_t world = data_axis(s->setup)->world, rank = data_axis(s->setup)->rank;
+    uint32_t world = savers(s)->world, rank = savers(s)->rank;
     void **out = calloc(2 * (size_t)world, sizeof *out), **in = out ? out + world : NULL;
     uint64_t *out_bytes = calloc(2 * (size_t)world, sizeof *out_bytes);
     uint64_t *in_bytes = out_bytes ? out_bytes + world : NULL;
     int code = out && out_bytes ? read_all(s, all, out, out_bytes)
                                 : zinf_fail(-ENOMEM, "no memory for %u slices", world);
     for (uint32_t k = 0; !code && k < world; k++) {
-        in_bytes[k] = out_bytes[rank];
-        in[k] = (char *)out[rank] + ((int64_t)k - rank) * (int64_t)in_bytes[k];
+        const struct wanted *own = &all[rank];
+        const uint64_t slice = slice_bytes(s, own);
+        in_bytes[k] = !own->ends && gives(s, k, own->unit) ? slice : 0;
+        in[k] = (char *)out[rank] + (int64_t)slice_place(s, k, slice) -
+                (int64_t)slice_place(s, rank, slice);
     }
     if (!code)
         code = zinf_net_trade(s->net, &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
@@ -144,7 +171,7 @@ static int meet(const struct source *s, struct wanted *own)
     struct collect *c = s->collect;
     bool ends = true;
     int code = say(s, own, c->all);
-    for (uint32_t r = 0; r < data_axis(s->setup)->world; r++)
+    for (uint32_t r = 0; r < savers(s)->world; r++)
         ends &= c->all[r].ends;
     c->over = code || ends;
     if (!c->over)
@@ -159,7 +186,7 @@ int collect_begin(struct source *s, struct collect *c)
     s->collect = c;
     if (!s->net)
         return 0;
-    c->all = calloc(data_axis(s->setup)->world, sizeof *c->all);
+    c->all = calloc(savers(s)->world, sizeof *c->all);
     if (!c->all)
         zinf_net_tell(s->net, "no memory for what ranks say");
     c->over = !c->all;

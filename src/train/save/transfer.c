@@ -77,19 +77,21 @@ static uint64_t scratch_elems(const struct setup *s)
 
 static uint64_t unit_elems(const struct setup *s)
 {
-    return most(s->layout.max_unit_elems, quantized_sizes(s).unit);
+    return most(all_units(s)->max_unit_elems, quantized_sizes(s).unit);
 }
 
 static uint64_t packed_bytes(const struct setup *s)
 {
     uint64_t bytes = s->dtype == ZINF_DTYPE_F32 ? 0 : zinf_dtype_bytes(s->dtype);
-    return s->layout.max_unit_elems * bytes;
+    return all_units(s)->max_unit_elems * bytes;
 }
 
-/* Slices of so many units as there are ranks are no more than one. */
+/* Slices of so many units as there are ranks are no more than one, where all have a slice of each.
+ */
 static uint64_t given_bytes(const struct setup *s)
 {
-    return data_axis(s)->net ? s->layout.max_unit_elems * sizeof(float) : 0;
+    const uint64_t slice = all_units(s)->max_unit_elems / all_units(s)->world;
+    return s->savers.net ? s->savers.world * slice * sizeof(float) : 0;
 }
 
 /* A unit of all shards. */
@@ -143,7 +145,7 @@ struct source trainer_source(const struct zinf_trainer *t)
         .setup = &t->setup,
         .tiers = t->plan.tiers,
         .device = t->setup.device,
-        .net = data_axis(&t->setup)->net,
+        .net = t->setup.savers.net,
         .to_device = t->queues[ZINF_LANE_H2D],
         .to_host = t->queues[ZINF_LANE_D2H],
         .prefix = t->prefix,
@@ -211,6 +213,16 @@ int source_read_unit(const struct source *s, uint32_t unit, enum zinf_packable w
     return code;
 }
 
+int source_read_slice(const struct source *s, uint32_t unit, void *memory)
+{
+    const struct setup *setup = s->setup;
+    const struct zinf_location where = zinf_tiers_param(s->tiers, unit, 0);
+    const uint64_t width = zinf_dtype_bytes(setup->dtype);
+    const struct zinf_layout_unit *u = &setup->layout.units[unit];
+    return source_read(s, &where, u->front_bytes + u->slice_first * width, memory,
+                       u->slice_elems * width);
+}
+
 void source_forget_packed(const struct source *s, uint32_t group)
 {
     struct zinf_packed *packed = packed_of(s, group, ZINF_PACKABLE_PARAM);
@@ -241,7 +253,7 @@ int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const 
 bool transfer_trains(const struct setup *s, const struct zinf_file_tensor *tensor)
 {
     for (uint32_t p = 0; p < tensor->n_parts; p++)
-        if (unit_trains(s, tensor->parts[p].unit))
+        if (unit_trains_anywhere(s, tensor->parts[p].unit))
             return true;
     return false;
 }
@@ -253,7 +265,7 @@ bool transfer_has(const struct setup *s, const struct zinf_file_tensor *tensor, 
         const struct zinf_file_part *of = &tensor->parts[p];
         uint32_t number = (uint32_t)(of->tensor - s->whole->units[of->unit].tensors);
         number = tensor_axis(s)->world > 1 ? 0 : number; /* all have one optimizer then */
-        has |= unit_trains(s, of->unit) &&
+        has |= unit_trains_anywhere(s, of->unit) &&
                part <= (int)setup_optimizer_of(s, of->unit, number)->rule->n_moments;
     }
     return has;

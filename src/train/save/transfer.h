@@ -30,6 +30,8 @@ int source_write(const struct source *s, const struct zinf_location *where, uint
 int source_read_unit(const struct source *s, uint32_t unit, enum zinf_packable what, void *memory);
 int source_read_group(const struct source *s, uint32_t group, enum zinf_packable what,
                       void *memory);
+/* This rank's slice of parameters that it has whole. */
+int source_read_slice(const struct source *s, uint32_t unit, void *memory);
 /* The sub-group's parameters are not packed, or will not be after what is written next. */
 void source_forget_packed(const struct source *s, uint32_t group);
 /* Of a whole unit's bytes from `at` on those that live here: all, or what is of the rank's slice.

@@ -303,7 +303,7 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
 /* Of several ranks the first compares, for all: their weights are of one folder. */
 static bool stands_on_base(const struct zinf_trainer *t)
 {
-    return is_adapted(&t->setup) && !data_axis(&t->setup)->rank;
+    return is_adapted(&t->setup) && !t->setup.savers.rank;
 }
 
 /* What was read has been summed on the way. */
@@ -313,7 +313,7 @@ static int identify(struct zinf_trainer *t, struct zinf_tensors *file)
     int code = identity_of_model(&t->identity, t->setup.model, o->model_path);
     if (!code && file && stands_on_base(t))
         code = identity_add_base(t->identity, file);
-    return code || !o->adapter || data_axis(&t->setup)->rank
+    return code || !o->adapter || t->setup.savers.rank
                ? code
                : identity_check_adapter(t->identity, o->adapter, o->model_path);
 }

@@ -14,11 +14,12 @@ static int read_param(const struct source *s, uint32_t unit, const struct region
 {
     enum zinf_dtype dtype = s->setup->dtype;
     void *target = dtype == ZINF_DTYPE_F32 ? (void *)r->unit : r->packed;
-    int code = s->setup->sliced ? collect_part(s, unit, PART_PARAM)
-                                : source_read_unit(s, unit, ZINF_PACKABLE_PARAM, target);
+    int code = s->setup->sliced || is_piped(s->setup)
+                   ? collect_part(s, unit, PART_PARAM)
+                   : source_read_unit(s, unit, ZINF_PACKABLE_PARAM, target);
     if (!code && dtype != ZINF_DTYPE_F32)
         zinf_convert(r->unit, ZINF_DTYPE_F32, r->packed, dtype,
-                     s->setup->layout.units[unit].padded_elems);
+                     all_units(s->setup)->units[unit].padded_elems);
     return code;
 }
 
@@ -27,7 +28,7 @@ static int read_slice(const struct source *s, uint32_t unit, int part, const str
 {
     const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
     float *slice = r->unit + u->slice_first;
-    if (data_axis(s->setup)->net && !whole_state(s->setup))
+    if (is_piped(s->setup) || (data_axis(s->setup)->net && !whole_state(s->setup)))
         return collect_part(s, unit, part);
     if (u->slice_elems < u->padded_elems)
         memset(r->unit, 0, u->padded_elems * sizeof *r->unit);
@@ -39,12 +40,12 @@ static int read_slice(const struct source *s, uint32_t unit, int part, const str
 /* One array of a unit as fp32 into the region. */
 static int read_part(const struct source *s, uint32_t unit, int part, const struct region *r)
 {
-    bool trained = unit_trains(s->setup, unit);
+    bool trained = unit_trains_anywhere(s->setup, unit);
     if (part == PART_PARAM || (part == PART_MASTER && !trained))
         return read_param(s, unit, r);
     if (trained)
         return read_slice(s, unit, part, r);
-    memset(r->unit, 0, s->setup->layout.units[unit].padded_elems * sizeof *r->unit);
+    memset(r->unit, 0, all_units(s->setup)->units[unit].padded_elems * sizeof *r->unit);
     return 0;
 }
 

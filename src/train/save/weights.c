@@ -78,7 +78,7 @@ static bool is_quantized(const struct zinf_model *model, const struct zinf_file_
 /* Adapters are in a file of their own. */
 static bool is_adapter(const struct comparison *c, const struct zinf_file_tensor *wanted)
 {
-    const struct zinf_graph *graph = zinf_model_graph(c->model);
+    const struct zinf_graph *graph = zinf_model_stages(c->model);
     return graph->n_adapted && graph->units[wanted->parts[0].unit].trained;
 }
 

@@ -29,7 +29,7 @@ int whole_unit(const struct source *s, uint32_t unit, const float *own, float *w
     memset(whole, 0, all->elems * sizeof *whole);
     for (uint32_t i = 0; !code && i < all->n_tensors; i++) {
         const struct zinf_tensor *t = &all->tensors[i];
-        const struct zinf_tensor *mine = find_own(&setup->graph->units[unit], t);
+        const struct zinf_tensor *mine = find_own(&setup->stages->units[unit], t);
         const uint64_t bytes = t->elems * sizeof *whole;
         if (mine)
             memcpy(whole + t->offset, own + mine->offset, bytes);

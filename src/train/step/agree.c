@@ -1,6 +1,7 @@
 /* agree: numbers of all ranks, in a few small messages a step. */
 #include "train/trainer.h"
 
+#include <math.h>
 #include <xxhash.h>
 
 int agree_count(const struct zinf_trainer *t, uint64_t *count)
@@ -35,7 +36,7 @@ static void add_losses(const struct zinf_trainer *t, struct numbers *n)
     const struct zinf_graph *g = t->setup.graph;
     int64_t samples = setup_samples(&t->setup);
     for (uint32_t v = 0; v < g->n_values; v++)
-        if (g->values[v].kind == ZINF_VALUE_LOSS)
+        if (g->values[v].kind == ZINF_VALUE_LOSS && !g->values[v].away)
             trainer_add_loss(t, v, samples, v == g->loss ? &n->loss : &n->other_losses);
 }
 
@@ -64,11 +65,45 @@ int agree_variant(const struct setup *s, struct variant *variant)
     return s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;
 }
 
+/* Of ranks that have the same stages. */
+static int agree_rates_of(struct zinf_trainer *t, const struct zinf_axis *axis)
+{
+    return axis->net ? zinf_net_broadcast(axis->net, 0, &t->plan.rates, sizeof t->plan.rates) : 0;
+}
+
 int agree_rates(struct zinf_trainer *t)
 {
+    if (is_piped(&t->setup)) {
+        const int code = agree_rates_of(t, data_axis(&t->setup));
+        return code ? code : agree_rates_of(t, tensor_axis(&t->setup));
+    }
     return t->setup.mesh.all
                ? zinf_net_broadcast(t->setup.mesh.all, 0, &t->plan.rates, sizeof t->plan.rates)
                : 0;
+}
+
+int agree_flag(const struct zinf_trainer *t, bool *flag)
+{
+    int64_t number = *flag;
+    const int code = is_piped(&t->setup) ? zinf_net_max(t->setup.mesh.all, &number, 1) : 0;
+    *flag = number;
+    return code;
+}
+
+int agree_schedule(struct zinf_trainer *t)
+{
+    const enum schedule wanted = t->setup.wanted;
+    int code = plan_schedules(&t->plan, INFINITY);
+    int64_t least = -(int64_t)t->plan.schedule;
+    if (code || !is_piped(&t->setup))
+        return code;
+    code = zinf_net_max(t->setup.mesh.all, &least, 1);
+    if (code || -least == (int64_t)t->plan.schedule)
+        return code;
+    t->setup.wanted = (enum schedule) - least;
+    code = plan_schedules(&t->plan, INFINITY);
+    t->setup.wanted = wanted;
+    return code;
 }
 
 static uint64_t stage_sum(const struct zinf_op *op, uint64_t sum)
@@ -106,13 +141,13 @@ static int compare_programs(const struct plan *p, struct zinf_net *net, uint32_t
     return net ? zinf_net_compare(net, &fact, 1) : 0;
 }
 
-/* Along an axis where ranks need not have the same units (PIPE will be one) only what they meet in
- * must be alike. */
+/* Along an axis where ranks need not have the same units only what they meet in must be alike. Of
+ * PIPE that is what neighbours exchange, whose order is the itinerary's. */
 int agree_programs(struct zinf_trainer *t)
 {
     const struct zinf_mesh *mesh = &t->setup.mesh;
     int code = 0;
     for (uint32_t a = 0; !code && a < ZINF_AXES; a++)
-        code = compare_programs(&t->plan, mesh->at[a].net, a);
+        code = a == ZINF_PIPE ? 0 : compare_programs(&t->plan, mesh->at[a].net, a);
     return code ? code : compare_programs(&t->plan, mesh->all, ZINF_AXES);
 }

@@ -32,6 +32,11 @@ int agree_rewards(struct zinf_trainer *t);
 int agree_variant(const struct setup *s, struct variant *variant);
 /* Rank 0's rates become everybody's: what is simulated by them comes out alike. */
 int agree_rates(struct zinf_trainer *t);
+/* Chooses the schedule by the rates (plan_schedules). Ranks that have other stages may each find
+ * another one best: all take the least of them, which every rank can have. */
+int agree_schedule(struct zinf_trainer *t);
+/* *flag: whether any rank that has other stages says so; those that have the same ones do alike. */
+int agree_flag(const struct zinf_trainer *t, bool *flag);
 /* -EINVAL where the ranks' programs would not meet in the same collectives. */
 int agree_programs(struct zinf_trainer *t);
 #endif

@@ -249,10 +249,12 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     double least = known ? t->range[0] : 1, most = known ? t->range[1] : 1;
     bool alike = drift * least < DRIFT && drift * most > 1 / DRIFT;
     bool stays = alike || t->step < t->planned_step + STEPS_BETWEEN;
-    if (code || (stays && t->n_calibrated != SECOND_LOOK))
+    bool again = !stays || t->n_calibrated == SECOND_LOOK;
+    code = code ? code : agree_flag(t, &again);
+    if (code || !again)
         return code;
     t->planned_step = t->step;
-    code = plan_schedules(&t->plan, INFINITY);
+    code = agree_schedule(t);
     return code ? code : agree_programs(t);
 }
 

@@ -11,6 +11,8 @@ static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
     op->lane = ZINF_LANE_DEVICE;
     e->deadline = e->position++;
     uses_write(uses, e->sequence);
+    if (e->crossing)
+        uses_write(uses, e->crossing[e->micro % e->p->itinerary.live]);
     emit(e, op, uses);
     e->deadline = INHERITED;
 }
@@ -123,7 +125,7 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
         if (zinf_value_is_told(value->kind)) {
             uses_write(&c->uses, e->losses);
             at = input_at(e, v, e->micro);
-        } else if (!backward || !value->leaves) {
+        } else if (!backward || !e->walk->values[v].leaves) {
             uint32_t chooser = e->walk->values[v].chooser;
             if (begins && chooser != WALK_NONE)
                 emit_choice_makes(e, chooser, e->micro, &c->uses);
@@ -324,6 +326,58 @@ static void end_contributions(struct emitter *e, const struct call *c, bool last
     }
 }
 
+/* ---- gradients of values that leave ---- */
+
+static bool has_gradient(const struct emitter *e, uint32_t value)
+{
+    const struct walk_value *v = &e->walk->values[value];
+    return v->flows && v->place != WALK_NONE;
+}
+
+/* What is made by the stage's first visit and was not there before: not what it is the gradient of
+ * an output in the same place, or added to. */
+static bool is_fresh(const struct emitter *e, const struct call *c, uint32_t i)
+{
+    const struct walk_value *values = e->walk->values;
+    bool fresh = !c->op.visit && !c->info->d_in_adds[i];
+    for (uint32_t k = 0; k < c->stage->out.n; k++)
+        fresh &= values[c->stage->out.at[k]].place != values[c->stage->in.at[i]].place;
+    return fresh;
+}
+
+/* Operands behind all others: gradients of what goes in, then of what comes out. Outputs' come
+ * first into their slots, since inputs' may be made in the same. */
+static void add_gradients(struct emitter *e, struct call *c)
+{
+    const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
+    const uint32_t first = c->op.n_at;
+    for (uint32_t i = 0; i < in->n + out->n; i++)
+        add_operand(e, c, (struct zinf_operand){0});
+    for (uint32_t i = 0; i < out->n && !c->uses.overflow; i++)
+        if (has_gradient(e, out->at[i]))
+            e->operands[first + in->n + i] =
+                emit_gradient(e, out->at[i], e->micro, false, &c->uses);
+    for (uint32_t i = 0; i < in->n && !c->uses.overflow; i++)
+        if (has_gradient(e, in->at[i]))
+            e->operands[first + i] =
+                emit_gradient(e, in->at[i], e->micro, is_fresh(e, c, i), &c->uses);
+}
+
+/* Back to where they live: what the stage has made, and what its next visit reads, where the stage
+ * may have worked. */
+static void end_gradients(struct emitter *e, const struct call *c)
+{
+    const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
+    const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n;
+    for (uint32_t i = 0; i < in->n; i++)
+        if (has_gradient(e, in->at[i]))
+            emit_gradient_made(e, in->at[i], e->micro, at[i]);
+    const bool again = (uint32_t)c->op.visit + 1 < zinf_stage_visits(c->stage);
+    for (uint32_t i = 0; again && i < out->n; i++)
+        if (has_gradient(e, out->at[i]))
+            emit_gradient_made(e, out->at[i], e->micro, at[in->n + i]);
+}
+
 /* The n-th micro-batch of a range that goes backward: samples are in order, and the chunks of each
  * from the last one. */
 static int64_t backward_micro(const struct emitter *e, struct range micros, int64_t n)
@@ -377,7 +431,11 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
             add_inputs(e, &c);
             add_outputs(e, &c, false, true);
             add_contributions(e, &c, n == 0);
+            if (plan_gradients_leave(e->p))
+                add_gradients(e, &c);
             compute(e, &c.op, &c.uses);
+            if (plan_gradients_leave(e->p))
+                end_gradients(e, &c);
             join_contributions(e, &c, n + 1, n_micros);
         }
         end_contributions(e, &c, v + 1 == visits);

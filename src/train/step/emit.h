@@ -95,10 +95,17 @@ struct emitter {
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
-    zinf_resource *x;                   /* [n_leaving live]: values in their tier */
+    zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
-    zinf_resource record;   /* of the step before */
+    /* Of ranks that have stages one after the other: what is computed of a micro-batch or crosses a
+     * border, [live]; and exchanges with neighbours, which keep their order. NULL: there are none.
+     */
+    zinf_resource *crossing, wire;
+    int64_t turn,
+        n_turns;          /* of this visit's contributions, among those that are summed in a tree */
+    uint32_t *turns_seen; /* [n_units]: contributions in this visit */
+    zinf_resource record; /* of the step before */
     /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
@@ -138,6 +145,11 @@ struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t mi
                                    struct uses *uses);
 void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses);
+/* Of chunks whose gradients leave, the place of one: with what is in it, unless it is fresh; and
+ * back. value: one whose gradient is there. */
+struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
+                                  struct uses *uses);
+void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 /* A transfer between a drive's extent and memory. */
 void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
                 const struct zinf_location *where, struct zinf_operand memory,
@@ -154,6 +166,9 @@ void emit_backward_last(struct emitter *e, uint32_t stage, struct range micros);
 void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
+
+/* emit_border.c: an exchange with the rank that has the stages before, or the next ones. */
+void emit_border(struct emitter *e, const struct visit *border);
 
 /* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists. Of
  * the micro-batches that the stage's units are fetched for together; after the last one ranks that

@@ -2,7 +2,9 @@
  * emit_grad: a unit's gradient from where it is computed to its sum, its norm and its update. A
  * unit has one contribution a micro-batch, or fewer where micro-batches run together; they are
  * added in fp32 in the same order wherever the sum lives. A sum of several is made in the unit's
- * kept place; a single one is used from where it is.
+ * kept place; a single one is used from where it is. Where ranks have stages one after the other,
+ * contributions come one by one and are added in the tree that one rank adds them in: sums of it
+ * that wait for a neighbour have places of their own.
  */
 #include "train/step/emit.h"
 
@@ -30,12 +32,13 @@ struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses 
     return (struct made_grad){.at = zinf_of(&where), .resource = e->grad[unit]};
 }
 
-static struct trip trip_of_grad(const struct emitter *e, uint32_t unit)
+/* number: of the sum that is added to. */
+static struct trip trip_of_grad(const struct emitter *e, uint32_t unit, uint32_t number)
 {
     const struct plan *p = e->p;
     const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
     struct trip t = {.unit = unit,
-                     .home = zinf_tiers_unit_grad(p->tiers, unit),
+                     .home = zinf_tiers_unit_grad_sum(p->tiers, unit, number),
                      .whole_bytes = u->padded_elems * sizeof(float),
                      .slice_bytes = u->slice_elems * sizeof(float),
                      .slice_at = u->slice_first * sizeof(float),
@@ -52,7 +55,7 @@ static struct trip trip_of_grad(const struct emitter *e, uint32_t unit)
 void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, struct made_grad part,
                     struct zinf_span of)
 {
-    struct trip t = trip_of_grad(e, unit);
+    struct trip t = trip_of_grad(e, unit, 0);
     struct leg join = way_join(&e->p->travel);
     const uint64_t first = of.first * sizeof(float);
     t.stops[GRAD_SLOT] = (struct stop){zinf_beyond(part.at, first), part.resource, true};
@@ -84,20 +87,64 @@ static void emit_contribution(struct emitter *e, struct trip *t, const struct le
     e->deadline = deadline;
 }
 
-void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
+/* A contribution, or a sum of some, on its way. */
+struct carried {
+    struct stop at;
+    struct end end; /* GRAD_SLOT: a contribution as it was made */
+};
+
+/* Adds it to a sum, or keeps it there. */
+static void add_to(struct emitter *e, uint32_t unit, uint32_t number, struct turn turn,
+                   struct carried *c)
 {
     const struct plan *p = e->p;
+    const struct zinf_home *home = &p->homes[unit];
+    const bool made = c->end.place == GRAD_SLOT;
+    struct legs legs =
+        made ? way_contribution(&p->travel, home, turn) : way_fold(&p->travel, home, turn);
+    struct trip t = trip_of_grad(e, unit, number);
+    t.stops[made ? GRAD_SLOT : way_fold_from(home)] = c->at;
+    emit_contribution(e, &t, &legs);
+    *c = (struct carried){t.stops[legs.end.place], legs.end};
+    if (legs.end.portion == SLICE)
+        c->at.at = zinf_beyond(c->at.at, t.slice_at);
+}
+
+/* A new leaf of a tree whose sums wait in the places from `base` on, one for each bit of the number
+ * of leaves that are there. The last one brings all together. */
+static void add_leaf(struct emitter *e, uint32_t unit, uint32_t base, struct turn turn,
+                     struct carried *c)
+{
+    const bool ends = e->turn + 1 == e->n_turns;
+    const uint32_t there = (uint32_t)__builtin_popcountll((unsigned long long)e->turn);
+    const uint32_t after =
+        ends ? 1 : (uint32_t)__builtin_popcountll((unsigned long long)e->turn + 1);
+    if (after > there)
+        add_to(e, unit, base + there,
+               (struct turn){.first = true, .eager = turn.eager, .apart = !turn.first}, c);
+    for (uint32_t at = there; at >= after; at--) {
+        const bool goes_on = at > after || (ends && base);
+        add_to(
+            e, unit, base + at - 1,
+            (struct turn){.last = turn.last && !goes_on, .eager = turn.eager, .goes_on = goes_on},
+            c);
+    }
+    if (ends && base)
+        add_to(e, unit, 0, turn, c);
+}
+
+void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
+{
+    const struct zinf_home *home = &e->p->homes[unit];
     uint32_t seen = ++e->grads_seen[unit];
     struct turn turn = {
         .first = seen == 1, .last = seen == e->grads_total[unit], .eager = is_eager(e, unit)};
-    struct legs legs = way_contribution(&p->travel, &p->homes[unit], turn);
-    struct trip t = trip_of_grad(e, unit);
-    t.stops[GRAD_SLOT] = (struct stop){g.at, g.resource, true};
-    emit_contribution(e, &t, &legs);
-    if (!turn.last || !turn.eager)
-        return;
-    struct stop sum = t.stops[legs.end.place];
-    if (legs.end.portion == SLICE)
-        sum.at = zinf_beyond(sum.at, t.slice_at);
-    emit_update_eager(e, unit, legs.end, &sum);
+    struct carried c = {.at = {g.at, g.resource, true}, .end = {GRAD_SLOT, WHOLE}};
+    if (e->n_turns > 1)
+        add_leaf(e, unit, e->turns_seen[unit]++ * home->grad_sums / e->walk->units[unit].turns,
+                 turn, &c);
+    else
+        add_to(e, unit, 0, turn, &c);
+    if (turn.last && turn.eager)
+        emit_update_eager(e, unit, c.end, &c.at);
 }

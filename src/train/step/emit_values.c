@@ -4,17 +4,45 @@
  */
 #include "train/step/emit.h"
 
-static uint64_t x_number(const struct emitter *e, uint32_t value, int64_t micro)
+/* What may live elsewhere: a value, or the place of a value's gradient, of one micro-batch. */
+struct thing {
+    uint32_t value, number;
+    int64_t micro;
+    uint64_t bytes, bytes_before;
+    uint16_t flags; /* of transfers: of values only the rows that a step's samples have (batch.c) */
+};
+
+static struct thing value_of(const struct emitter *e, uint32_t value, int64_t micro)
+{
+    const struct walk_value *v = &e->walk->values[value];
+    return (struct thing){value, v->number, micro, v->bytes, v->bytes_before, OP_VALUE};
+}
+
+/* Behind all values. */
+static struct thing gradient_of(const struct emitter *e, uint32_t value, int64_t micro)
+{
+    const struct walk *w = e->walk;
+    const uint32_t place = w->values[value].place;
+    const struct walk_place *at = &w->places[place];
+    return (struct thing){value,
+                          w->n_leaving + place,
+                          micro,
+                          at->bytes,
+                          w->all_leaving_bytes + at->end_before + at->turn_before,
+                          0};
+}
+
+static uint64_t x_number(const struct emitter *e, const struct thing *t)
 {
     uint64_t n = (uint64_t)e->p->itinerary.live;
-    return (uint64_t)e->walk->values[value].number * n + (uint64_t)micro % n;
+    return (uint64_t)t->number * n + (uint64_t)t->micro % n;
 }
 
 /* On the device, in a place of its own, as long as anything needs it. */
 static bool stays(const struct emitter *e, uint32_t value)
 {
     const struct plan *p = e->p;
-    return !e->walk->graph->values[value].leaves || p->x_tier == ZINF_TIER_DEVICE ||
+    return !e->walk->values[value].leaves || p->x_tier == ZINF_TIER_DEVICE ||
            !has_backward(p->setup);
 }
 
@@ -23,7 +51,7 @@ static struct zinf_operand fixed(const struct emitter *e, uint32_t value, int64_
     const struct plan *p = e->p;
     const struct walk_value *v = &e->walk->values[value];
     uint64_t n = (uint64_t)p->itinerary.live, copy = (uint64_t)micro % n;
-    uint64_t base = e->walk->graph->values[value].leaves ? p->at.d_x : p->at.d_staying;
+    uint64_t base = v->leaves ? p->at.d_x : p->at.d_staying;
     if (!has_backward(p->setup)) {
         const uint64_t before = (uint64_t)micro * e->walk->n_slots + v->slot;
         return zinf_at(device_at(p, p->at.d_x + before * e->walk->slot_bytes));
@@ -31,71 +59,100 @@ static struct zinf_operand fixed(const struct emitter *e, uint32_t value, int64_
     return zinf_at(device_at(p, base + n * v->bytes_before + copy * v->bytes));
 }
 
-struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t micro,
-                                   struct uses *uses)
-{
-    bool hit;
-    if (stays(e, value))
-        return fixed(e, value, micro);
-    uint32_t at = ring_find(e, &e->xs, x_number(e, value, micro), &hit);
-    uses_write(uses, e->xs.buffer[at]);
-    return zinf_in(e->xs.buffer[at], 0);
-}
-
-static struct zinf_location value_location(const struct emitter *e, uint32_t value, int64_t micro)
+static struct zinf_location location_of(const struct emitter *e, const struct thing *t)
 {
     const struct plan *p = e->p;
-    const struct walk_value *v = &e->walk->values[value];
-    uint64_t n = (uint64_t)p->itinerary.live, offset = n * v->bytes_before;
+    uint64_t n = (uint64_t)p->itinerary.live, offset = n * t->bytes_before;
     if (p->x_tier == ZINF_TIER_DRIVE)
-        return (struct zinf_location){.tier = ZINF_TIER_DRIVE,
-                                      .extent = p->x_extents[x_number(e, value, micro)],
-                                      .bytes = v->bytes};
-    offset += (uint64_t)micro % n * v->bytes;
+        return (struct zinf_location){
+            .tier = ZINF_TIER_DRIVE, .extent = p->x_extents[x_number(e, t)], .bytes = t->bytes};
+    offset += (uint64_t)t->micro % n * t->bytes;
     return (struct zinf_location){
-        .tier = ZINF_TIER_HOST, .memory = host_at(p, p->at.h_x + offset), .bytes = v->bytes};
+        .tier = ZINF_TIER_HOST, .memory = host_at(p, p->at.h_x + offset), .bytes = t->bytes};
 }
 
-/* Of transfers of a value only the rows that a step's samples have are made (batch.c). */
-static struct trip trip_of_value(const struct emitter *e, uint32_t value, int64_t micro,
-                                 struct zinf_operand x)
+static struct trip trip_of(const struct emitter *e, const struct thing *of, struct zinf_operand x)
 {
-    struct trip t = {.unit = value,
+    struct trip t = {.unit = of->value,
                      .is_value = true,
-                     .flags = OP_VALUE,
-                     .home = value_location(e, value, micro),
-                     .whole_bytes = e->walk->values[value].bytes};
-    t.stops[VALUE_HOME] = (struct stop){zinf_of(&t.home), e->x[x_number(e, value, micro)], true};
+                     .flags = of->flags,
+                     .home = location_of(e, of),
+                     .whole_bytes = of->bytes};
+    t.stops[VALUE_HOME] = (struct stop){zinf_of(&t.home), e->x[x_number(e, of)], true};
     t.stops[VALUE_SLOT] = (struct stop){x, zinf_operand_buffer(&x), true};
     return t;
 }
 
-void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand x)
+static struct zinf_operand make(struct emitter *e, const struct thing *t, struct uses *uses)
 {
-    if (stays(e, value))
-        return;
+    bool hit;
+    uint32_t at = ring_find(e, &e->xs, x_number(e, t), &hit);
+    uses_write(uses, e->xs.buffer[at]);
+    return zinf_in(e->xs.buffer[at], 0);
+}
+
+static void send(struct emitter *e, const struct thing *t, struct zinf_operand x)
+{
     struct legs legs = way_value_out(&e->p->travel, e->p->x_tier);
-    struct trip t = trip_of_value(e, value, micro, x);
+    struct trip trip = trip_of(e, t, x);
     uint32_t deadline = e->deadline;
     e->deadline = e->position + 2;
-    emit_way(e, &t, &legs);
+    emit_way(e, &trip, &legs);
     e->deadline = deadline;
+}
+
+static struct zinf_operand bring(struct emitter *e, const struct thing *t)
+{
+    bool hit;
+    uint32_t at = ring_find(e, &e->xs, x_number(e, t), &hit), deadline = e->deadline;
+    struct zinf_operand x = zinf_in(e->xs.buffer[at], 0);
+    if (hit)
+        return x;
+    struct legs legs = way_value_back(&e->p->travel, e->p->x_tier);
+    struct trip trip = trip_of(e, t, x);
+    e->deadline = INHERITED;
+    emit_way(e, &trip, &legs);
+    e->deadline = deadline;
+    return x;
+}
+
+struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t micro,
+                                   struct uses *uses)
+{
+    const struct thing t = value_of(e, value, micro);
+    return stays(e, value) ? fixed(e, value, micro) : make(e, &t, uses);
+}
+
+void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand x)
+{
+    const struct thing t = value_of(e, value, micro);
+    if (!stays(e, value))
+        send(e, &t, x);
 }
 
 struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses)
 {
-    bool hit;
+    const struct thing t = value_of(e, value, micro);
     if (stays(e, value))
         return fixed(e, value, micro);
-    uint32_t at = ring_find(e, &e->xs, x_number(e, value, micro), &hit), deadline = e->deadline;
-    struct zinf_operand x = zinf_in(e->xs.buffer[at], 0);
-    uses_read(uses, e->xs.buffer[at]);
-    if (hit)
-        return x;
-    struct legs legs = way_value_back(&e->p->travel, e->p->x_tier);
-    struct trip t = trip_of_value(e, value, micro, x);
-    e->deadline = INHERITED;
-    emit_way(e, &t, &legs);
-    e->deadline = deadline;
+    struct zinf_operand x = bring(e, &t);
+    uses_read(uses, zinf_operand_buffer(&x));
     return x;
+}
+
+struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
+                                  struct uses *uses)
+{
+    const struct thing t = gradient_of(e, value, micro);
+    if (fresh)
+        return make(e, &t, uses);
+    struct zinf_operand x = bring(e, &t);
+    uses_write(uses, zinf_operand_buffer(&x)); /* stages work where it is */
+    return x;
+}
+
+void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at)
+{
+    const struct thing t = gradient_of(e, value, micro);
+    send(e, &t, at);
 }

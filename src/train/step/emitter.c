@@ -90,9 +90,9 @@ static void make_pools(struct emitter *e)
          GRAD_STAGINGS, true, &e->host_grads);
     pool(e, "sub-groups under way", host_at(p, p->at.h_tiles), p->sizes.tile,
          p->amounts.state_slots, true, &e->tiles);
-    pool(e, "activations between stages", device_at(p, p->at.d_x), e->walk->leaving_bytes,
+    pool(e, "activations between stages", device_at(p, p->at.d_x), plan_leaving_bytes(p),
          (int)x_slots(p), true, &e->xs.pool);
-    pool(e, "activations on their way", host_at(p, p->at.h_x_staging), e->walk->leaving_bytes,
+    pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_leaving_bytes(p),
          X_STAGINGS, true, &e->x_staging);
     pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
          CACHE_SLOTS, true, &e->caches);
@@ -117,12 +117,14 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->param, n);
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
-    resources(e, &e->x, (size_t)e->walk->n_leaving * (size_t)p->itinerary.live);
+    resources(e, &e->x, (size_t)plan_n_leaving(p) * (size_t)p->itinerary.live);
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
     e->fetched = array(e, n, sizeof *e->fetched);
     e->grads_seen = array(e, n, sizeof *e->grads_seen);
     e->grads_total = array(e, n, sizeof *e->grads_total);
+    e->turns_seen = array(e, n, sizeof *e->turns_seen);
+    e->n_turns = 1;
     e->operands = array(e, e->walk->most_operands, sizeof *e->operands);
     e->stage_uses = array(e, 2 * (e->walk->most_operands + FEW_USES), sizeof *e->stage_uses);
     e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
@@ -136,6 +138,9 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resource(e, &e->logits);
     resource(e, &e->whole_grads);
     resource(e, &e->sequence);
+    resource(e, &e->wire);
+    if (is_piped(p->setup))
+        resources(e, &e->crossing, (size_t)p->itinerary.live);
     resource(e, &e->record);
     resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
     resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
@@ -158,6 +163,8 @@ int emitter_finish(struct emitter *e)
     free(e->fetched);
     free(e->grads_seen);
     free(e->grads_total);
+    free(e->turns_seen);
+    free(e->crossing);
     free(e->operands);
     free(e->stage_uses);
     free(e->contributions);

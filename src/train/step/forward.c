@@ -44,6 +44,13 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
     return code;
 }
 
+/* Ranks that have other stages than those that make losses have none. */
+static int share_sum(const struct zinf_trainer *t, double *sum)
+{
+    const struct zinf_axis *pipe = pipe_axis(&t->setup);
+    return zinf_net_broadcast(pipe->net, pipe->world - 1, sum, sizeof *sum);
+}
+
 int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
                       double *sum, uint64_t *count)
 {
@@ -53,7 +60,7 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
     *count = trainer_count_targets(t, batch, n_windows);
     *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
            trainer_other_losses(t, n_windows) * (double)*count;
-    return 0;
+    return is_piped(&t->setup) ? share_sum(t, sum) : 0;
 }
 
 int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,

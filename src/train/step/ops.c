@@ -201,6 +201,25 @@ static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
                                  t->setup.layout.units[op->unit].slice_elems, &scratch);
 }
 
+/* ---- borders between ranks' stages ---- */
+
+/* Rows that the step's samples have. */
+static int run_border(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_value *value = &t->setup.graph->values[op->arg];
+    const bool next = op->visit;
+    const uint64_t own = zinf_value_bytes(&t->compute, value);
+    const uint64_t back = zinf_value_gradient_bytes(&t->compute, value);
+    const uint64_t gives = op->kind == OP_TAKE ? 0 : next ? own : back;
+    const uint64_t takes = op->kind == OP_GIVE ? 0 : next ? back : own;
+    void *const out[2] = {at(op, 0), at(op, 0)}, *const in[2] = {at(op, 1), at(op, 1)};
+    uint64_t out_bytes[2] = {0}, in_bytes[2] = {0};
+    out_bytes[next] = gives; /* of the two ranks the one with later stages is number 1 */
+    in_bytes[next] = takes;
+    return zinf_net_trade(t->setup.borders[next],
+                          &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
+}
+
 /* ---- choices ---- */
 
 /* Writes `chosen` without a lock: operations that are left out by it wait for this one, and the
@@ -318,7 +337,8 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
         [ZINF_PASS_CARRY] = "carry",
     };
     const struct zinf_graph *graph = setup->walk.graph;
-    bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
+    bool moves = op->kind == OP_READ || op->kind == OP_WRITE ||
+                 (op->kind >= OP_GIVE && op->kind <= OP_TRADE);
     bool of_stage = op->kind >= OP_STAGES || op->kind == OP_CHOOSE;
     const char *what = op->unit >= 0 ? graph->units[op->unit].name
                        : of_stage    ? graph->stages[op->stage].name

@@ -41,7 +41,14 @@ static bool goes_back(const struct emitter *e, uint32_t s)
 
 static void emit_visit(struct emitter *e, const struct visit *v)
 {
+    const int64_t together = e->p->itinerary.together;
+    const bool tree = e->crossing && v->direction == VISIT_BACKWARD;
     e->range += v->direction == VISIT_FORWARD;
+    e->turn = tree ? v->micros.first / together : 0;
+    e->n_turns = tree ? (e->p->setup->n_micro + together - 1) / together : 1;
+    memset(e->turns_seen, 0, e->p->setup->n_units * sizeof *e->turns_seen);
+    if (v->direction == VISIT_BORDER)
+        emit_border(e, v);
     for (uint32_t s = v->first; v->direction == VISIT_FORWARD && s < v->end; s++)
         if (is_whole(e, s))
             emit_whole(e, s, v->micros);
@@ -154,8 +161,10 @@ int program_forward(struct plan *p)
     const struct range micros = {0, p->setup->n_chunks};
     if (!emitter_init(&e, p, &p->forward, "forward")) {
         emit_inputs(&e);
+        emit_border(&e, &(struct visit){.takes = micros});
         for (uint32_t s = 0; s < e.walk->graph->n_stages; s++)
             emit_forward_alone(&e, s, micros);
+        emit_border(&e, &(struct visit){.next = true, .gives = micros});
         emit_losses(&e);
     }
     return emitter_finish(&e);
@@ -206,7 +215,8 @@ int program_logits(struct plan *p)
 {
     struct emitter e;
     struct range one = {0, 1};
-    const bool possible = p->setup->n_chunks == 1; /* else forward.c refuses */
+    /* else forward.c refuses */
+    const bool possible = p->setup->n_chunks == 1 && !is_piped(p->setup);
     if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE && possible) {
         e.makes_rows = true;
         emit_inputs(&e);

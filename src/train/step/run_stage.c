@@ -41,17 +41,20 @@ void trainer_release_frame(struct zinf_trainer *t)
     t->frame = NULL;
 }
 
-static void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
+/* Where the stage finds and makes gradients of values; those that leave are its last operands. */
+static void find_gradients(const struct plan *p, const struct zinf_op *op,
+                           const struct zinf_stage *stage, const struct frame_arrays *a, bool back)
 {
-    const struct walk *w = &p->setup->walk;
-    uint32_t place = w->values[value].place;
-    if (place == WALK_NONE || !w->values[value].flows)
-        return NULL;
-    const struct walk_place *at = &w->places[place];
-    uint64_t copy = (uint64_t)(at->to_the_end ? micro : micro % p->itinerary.live);
-    uint64_t offset = (uint64_t)p->setup->n_micro * at->end_before +
-                      (uint64_t)p->itinerary.live * at->turn_before + copy * at->bytes;
-    return device_at(p, p->at.d_gradients + offset);
+    const bool leave = back && plan_gradients_leave(p);
+    const struct zinf_operand *at = op->at + op->n_at - (stage->in.n + stage->out.n);
+    for (uint32_t i = 0; i < stage->in.n; i++)
+        a->d_in[i] = leave  ? zinf_address(&at[i])
+                     : back ? gradient_at(p, stage->in.at[i], op->micro)
+                            : NULL;
+    for (uint32_t i = 0; i < stage->out.n; i++)
+        a->d_out[i] = leave  ? zinf_address(&at[stage->in.n + i])
+                      : back ? gradient_at(p, stage->out.at[i], op->micro)
+                             : NULL;
 }
 
 /* Where the stage keeps what its backward will read. */
@@ -157,8 +160,7 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
                       struct zinf_compute *compute)
 {
     const struct setup *s = &t->setup;
-    const int64_t before = setup_samples(s) * data_axis(s)->rank;
-    compute->first_sample = (uint64_t)(before + op->micro / s->n_chunks * s->batch);
+    compute->first_sample = setup_micro(s, op->micro / s->n_chunks) * (uint64_t)s->batch;
     compute->chunk.first = op->micro % s->n_chunks * s->chunk_seq;
     compute->chunk.last = (op->micro + 1) % s->n_chunks == 0;
 }
@@ -179,10 +181,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     set_place(t, op, &compute);
     uint32_t n = unpack(a, op, stage, pass);
     bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
-    for (uint32_t i = 0; i < stage->in.n; i++)
-        a->d_in[i] = back ? gradient_at(p, stage->in.at[i], op->micro) : NULL;
-    for (uint32_t i = 0; i < stage->out.n; i++)
-        a->d_out[i] = back ? gradient_at(p, stage->out.at[i], op->micro) : NULL;
+    find_gradients(p, op, stage, a, back);
     struct zinf_frame f = {
         .compute = &compute,
         .queue = t->queues[ZINF_LANE_DEVICE],

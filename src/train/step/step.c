@@ -289,7 +289,7 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     t->planned_step = t->step;
     code = agree_rates(t);
     if (!code)
-        code = plan_schedules(&t->plan, INFINITY);
+        code = agree_schedule(t);
     if (!code && t->setup.options.changes_schedule &&
         t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD)
         code = plan_defer(&t->plan, (uint32_t)t->step % (t->setup.walk.n_layers + 1));

@@ -1,0 +1,85 @@
+/*
+ * emit_border: what ranks that have stages one after the other give each other: values to the next
+ * one, their gradients back. Values and gradients of a micro-batch stay where they are until both
+ * neighbours are done with it, so a transfer overlaps with all that is computed of others.
+ */
+#include "train/step/emit.h"
+
+/* One exchange: of a value and a micro-batch each way. */
+struct crossing {
+    uint32_t value;
+    int64_t gives, takes; /* micro-batches; < 0: none */
+};
+
+static zinf_resource crossing_of(const struct emitter *e, int64_t micro)
+{
+    return e->crossing[micro % e->p->itinerary.live];
+}
+
+/* Of the value itself, or of its gradient. */
+static struct zinf_operand give(struct emitter *e, const struct crossing *c, bool value,
+                                struct uses *uses)
+{
+    uses_read(uses, crossing_of(e, c->gives));
+    return value ? emit_value(e, c->value, c->gives, uses)
+                 : zinf_at(gradient_at(e->p, c->value, c->gives));
+}
+
+static struct zinf_operand take(struct emitter *e, const struct crossing *c, bool value,
+                                struct uses *uses)
+{
+    uses_write(uses, crossing_of(e, c->takes));
+    return value ? emit_value_new(e, c->value, c->takes, uses)
+                 : zinf_at(gradient_at(e->p, c->value, c->takes));
+}
+
+/* Gradients go back where they are of use. */
+static bool crosses(const struct emitter *e, uint32_t value, bool itself)
+{
+    return itself || e->walk->values[value].flows;
+}
+
+static void emit_crossing(struct emitter *e, const struct crossing *c, bool next)
+{
+    const struct walk_value *v = &e->walk->values[c->value];
+    const bool gives = c->gives >= 0 && crosses(e, c->value, next);
+    const bool takes = c->takes >= 0 && crosses(e, c->value, !next);
+    struct uses uses = {0};
+    struct zinf_operand at[2] = {{0}, {0}};
+    if (!gives && !takes)
+        return;
+    if (gives)
+        at[0] = give(e, c, next, &uses);
+    if (takes)
+        at[1] = take(e, c, !next, &uses);
+    uses_write(&uses, e->wire);
+    e->micro = (int16_t)(gives ? c->gives : c->takes);
+    struct zinf_op op = {.lane = ZINF_LANE_NET,
+                         .kind = !takes   ? OP_GIVE
+                                 : !gives ? OP_TAKE
+                                          : OP_TRADE,
+                         .axis = ZINF_PIPE,
+                         .unit = -1,
+                         .arg = (int32_t)c->value,
+                         .visit = next,
+                         .at = at,
+                         .n_at = 2,
+                         .bytes = v->bytes};
+    emit(e, &op, &uses);
+    if (takes && !next)
+        emit_value_made(e, c->value, c->takes, at[1]);
+}
+
+void emit_border(struct emitter *e, const struct visit *b)
+{
+    const struct zinf_graph *g = e->walk->graph;
+    const struct zinf_ids *values = b->next ? &g->to_next : &g->from_before;
+    const int64_t gives = b->gives.end - b->gives.first, takes = b->takes.end - b->takes.first;
+    for (int64_t i = 0; i < gives || i < takes; i++)
+        for (uint32_t v = 0; v < values->n; v++) {
+            const struct crossing c = {.value = values->at[v],
+                                       .gives = i < gives ? b->gives.first + i : -1,
+                                       .takes = i < takes ? b->takes.first + i : -1};
+            emit_crossing(e, &c, b->next);
+        }
+}

@@ -1,0 +1,177 @@
+#!/bin/sh
+# Pipeline parallel: ranks that have layers one after the other make the bits of one rank, whatever the
+# cut, the mesh, the stage of ZeRO and the place of things, over seats, TCP and an MPI.
+. "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/mpirun.sh"
+. "$SRCDIR/tests/support/ranks.sh"
+cd "$work" || exit 99
+mkdir drive
+make_text text.txt 60
+
+new_model() { # folder, arch, size, layers: a small one; of llama with two key and value heads
+    "$zinf" init --arch "$2" --size "$3" --layers "$4" --hidden 32 --heads 4 --tokenizer bytes \
+        --context 32 --config-only --output "$1" || return
+    [ "$2" != llama ] || sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/' "$1/config.json"
+}
+check "a LLaMA" run 0 new_model llama llama 7b 3
+
+# Eight samples a step, one a micro-batch: sums of gradients are trees of up to eight.
+config() { # file, stage, place, keys of "zinf" behind a comma
+    cat >"$1" <<END
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": ${micro:-1}, "gradient_clipping": 0.5,
+ ${more:-}
+ "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "weight_decay": 0.1}},
+ "zero_optimization": {"stage": $2,
+  "offload_param": {"device": "$3", "nvme_path": "$work/drive"},
+  "offload_optimizer": {"device": "$3", "nvme_path": "$work/drive"}},
+ "zinf": {"threads": 1, "gradient_sum": "tree", "placement": "exact", "durability": "none",
+  "timeout": 20, "dropout": 0.1${4:-}}}
+END
+}
+train() { # model, output, options...
+    model=$1 output=$2
+    shift 2
+    "$zinf" train --model "$model" --init --data text.txt --seq-len 16 --device host --seed 3 \
+        --steps 3 --progress none --output "$output" "$@"
+}
+pipes() { # model, seats, ranks of the pipeline, stage, place, options...
+    into=$1.$2.$3.$4.$5
+    what="$1: $2 seats, $3 in a pipeline, stage $4, $5"
+    config pipes.json "$4" "$5" "${keys:-}"
+    seats=$2 ranks=$3 of=$1
+    shift 5
+    rm -rf "$into"
+    check "$what" run 0 train "$of" "$into" --config pipes.json --seats "$seats" \
+        --pipeline-parallel "$ranks" "$@"
+    check "has the bits of one" same_result "$of.one" "$into"
+}
+
+# ---- every number of micro-batches, each cut, each stage and place ----
+
+config one.json 3 none
+check "LLaMA on one rank" run 0 train llama llama.one --config one.json
+pipes llama 2 2 3 none
+pipes llama 4 4 1 nvme
+pipes llama 4 2 0 none
+pipes llama 4 2 1 cpu
+pipes llama 4 2 2 nvme
+pipes llama 4 2 3 nvme
+pipes llama 8 4 3 cpu
+pipes llama 5 5 3 none
+keys=', "direct": false, "activation_checkpointing": "always", "activation_device": "cpu"'
+pipes llama 2 2 3 nvme
+keys=', "schedule": "update-in-backward"'
+pipes llama 4 2 3 nvme
+keys=', "pipeline_parts": [1, 1, 1, 2]'
+pipes llama 4 4 3 none
+keys=
+more='"bf16": {"enabled": true},'
+config one.json 3 none
+check "in bf16" run 0 train llama bf16.one --config one.json
+mkdir bf16 && cp llama/* bf16
+pipes bf16 2 2 2 nvme
+pipes bf16 4 4 3 cpu
+more='"pipeline": {"stages": 2, "partition_method": "type:block"},'
+config pipes.json 3 none
+check "DeepSpeed's words" run 0 train llama words --config pipes.json --seats 2
+check "do the same" same_result llama.one words
+more=
+micro=8
+config one.json 3 none
+rm -r llama.one
+check "one micro-batch" run 0 train llama llama.one --config one.json
+pipes llama 3 3 2 nvme
+micro=
+config one.json 3 none
+rm -r llama.one
+check "eight again" run 0 train llama llama.one --config one.json
+
+# ---- checkpoints and figures go from mesh to mesh ----
+
+config pipes.json 2 cpu
+check "four seats save" run 0 train llama saves --config pipes.json --seats 4 \
+    --pipeline-parallel 2 --save-every 1
+goes_on() { # output, options...
+    output=$1
+    shift
+    mkdir "$output" && cp -r saves/checkpoint-1 "$output/" || return
+    "$zinf" train --model llama --data text.txt --seq-len 16 --device host --seed 3 --steps 3 \
+        --progress none --config pipes.json --resume="$output/checkpoint-1" --output "$output" "$@"
+}
+check "one goes on" run 0 goes_on on1
+check "to the same weights" cmp llama.one/model/model.safetensors on1/model/model.safetensors
+check "three others go on" run 0 goes_on on3 --seats 3 --pipeline-parallel 3
+check "to the same weights" cmp llama.one/model/model.safetensors on3/model/model.safetensors
+says_loss() { sed 's/.*"loss": \([^,]*\),.*/\1/' said.out; }
+evaluate() {
+    run 0 "$zinf" eval --model llama.one/model --data text.txt --seq-len 16 --device host \
+        --config pipes.json "$@"
+}
+check "one rank evaluates" evaluate
+says_loss >loss1
+check "four evaluate" evaluate --seats 4 --pipeline-parallel 2
+says_loss | cmp - loss1
+verdict $? "with the same loss"
+
+# ---- processes ----
+
+port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
+rank() { # rank, world, output, options...
+    RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1
+    MASTER_PORT=$port TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ OMP_NUM_THREADS=1
+    export RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT \
+        TORCHELASTIC_RESTART_COUNT TORCHELASTIC_RUN_ID OMP_NUM_THREADS
+    output=$3
+    shift 3
+    exec "$zinf" train --model llama --init --data text.txt --seq-len 16 --device host --seed 3 \
+        --progress none --config pipes.json --output "$output" "$@"
+}
+config pipes.json 3 cpu
+(rank 1 2 tcp --steps 3 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
+other=$!
+(rank 0 2 tcp --steps 3 --pipeline-parallel 2) >said.out 2>said.err </dev/null
+verdict $? "rank 0 of two over TCP"
+wait $other
+verdict $? "rank 1 of two"
+check "have the bits of one" same_result llama.one tcp
+port=$((port + 2))
+(rank 1 2 killed --steps 100000 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
+other=$!
+(rank 0 2 killed --steps 100000 --pipeline-parallel 2) >said.out 2>said.err </dev/null &
+first=$!
+tries=0
+while ! grep -q '"step": 2,' killed/log.jsonl 2>/dev/null && [ $tries -lt 300 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -KILL $other
+wait $first
+[ $? -eq 1 ]
+verdict $? "a rank that is killed ends the other"
+check "which names it" complains "rank 1"
+if [ -n "$no_mpi" ]; then
+    skip "processes of an MPI" "$no_mpi"
+else
+    mpi_train() { # processes, output, options...
+        processes=$1 output=$2
+        shift 2
+        ranks "$processes" "$zinf" train --model llama --init --data text.txt --seq-len 16 \
+            --device host --seed 3 --steps 3 --progress none --config pipes.json \
+            --output "$output" "$@"
+    }
+    check "two processes of an MPI, with two seats each" run 0 mpi_train 2 mpi4 --seats 2 \
+        --pipeline-parallel 4
+    check "have the bits of one" same_result llama.one mpi4
+fi
+
+# ---- what cannot be ----
+
+config pipes.json 3 none
+check "one rank" fails train llama bad --config pipes.json --pipeline-parallel 2
+check "is too few" complains "zinf.mesh.pipe is 2, and this run has 1 rank"
+check "six of five layers" fails train llama bad --config pipes.json --seats 6 --pipeline-parallel 6
+check "are too many" complains "the model has 5 layers"
+config pipes.json 3 none ', "pipeline_parts": [3, 3]'
+check "parts of six" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2
+check "are refused" complains "zinf.pipeline_parts is [3" "5 in all"
+finish
