@@ -34,7 +34,7 @@ check "with the key" train bf16-key --device cuda --dtype bf16 --tf32
 check "16-bit products are as they were" differ bf16 bf16-key 0 0
 ZINF_STANDIN_CAPABILITY=75
 export ZINF_STANDIN_CAPABILITY
-"$zinf" train --model model --data text.txt --steps 1 --device cuda --config tf32.json --output old \
+"$zinf" train --model model --data text.txt --micro-batch 2 --steps 1 --device cuda --config tf32.json --output old \
     >said.out 2>said.err
 [ $? -eq 1 ] && complains 'zinf.matmul_type "tf32"' "sm_80 (Ampere)"
 verdict $? "an older GPU is refused"
