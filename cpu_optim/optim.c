@@ -7,6 +7,7 @@
 #include "cpu_optim/optim_internal.h"
 
 #include <math.h>
+#include <stdatomic.h>
 
 /* ---- one step ---- */
 
@@ -98,6 +99,18 @@ void optim_step_with(const struct optim_ops *ops, const struct optim_scalars *sc
     *array->sum_squares = total;
 }
 
+/* The array without moments that its kind does not have. */
+static struct zinf_optim_array moments_of(const struct zinf_optim_hyper *hyper,
+                                          const struct zinf_optim_array *array)
+{
+    struct zinf_optim_array given = *array;
+    if (zinf_optim_n_moments(hyper->kind) < 2) {
+        given.moment2 = NULL;
+        given.half_moment2 = NULL;
+    }
+    return given;
+}
+
 int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_optim_array *array,
                     int n_threads)
 {
@@ -109,12 +122,71 @@ int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_opti
                                 n_threads);
     if (rc)
         return rc;
-    struct zinf_optim_array given = *array;
-    if (zinf_optim_n_moments(hyper->kind) < 2) {
-        given.moment2 = NULL;
-        given.half_moment2 = NULL;
-    }
+    struct zinf_optim_array given = moments_of(hyper, array);
     optim_scalars_init(&scalars, hyper, array->grad_scale);
     optim_step_with(ops, &scalars, &given, n_threads);
+    return 0;
+}
+
+/* ---- steps of several arrays ---- */
+
+/* Elements of a piece: large enough to be worth its counting, small enough that threads end
+ * together. A multiple of the blocks of 8-bit moments. */
+#define PIECE_ELEMS ((uint64_t)1 << 16)
+
+struct arrays_job {
+    const struct optim_ops *ops;
+    const struct zinf_optim_hyper *hypers;
+    const struct zinf_optim_array *arrays;
+    uint32_t n_arrays;
+    _Atomic uint64_t next; /* number of the next piece, counted over all arrays */
+};
+
+/* Takes pieces until there are none. Their numbers only rise, so the array of each is found by
+ * going on from that of the last. */
+static void step_pieces(void *arg)
+{
+    struct arrays_job *job = arg;
+    uint64_t before = 0; /* pieces of the arrays before this one */
+    uint32_t at = 0, known = UINT32_MAX;
+    struct optim_scalars scalars;
+    struct zinf_optim_array array;
+    for (;;) {
+        /* Nothing else is told by the number: relaxed. */
+        uint64_t piece = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        for (; at < job->n_arrays; at++) {
+            uint64_t pieces = (job->arrays[at].n + PIECE_ELEMS - 1) / PIECE_ELEMS;
+            if (piece < before + pieces)
+                break;
+            before += pieces;
+        }
+        if (at == job->n_arrays)
+            return;
+        if (known != at) {
+            array = moments_of(&job->hypers[at], &job->arrays[at]);
+            optim_scalars_init(&scalars, &job->hypers[at], array.grad_scale);
+            known = at;
+        }
+        uint64_t begin = (piece - before) * PIECE_ELEMS, end = begin + PIECE_ELEMS;
+        job->ops->step(&scalars, &array, begin, end < array.n ? end : array.n, NULL);
+    }
+}
+
+int zinf_optim_step_arrays(const struct zinf_optim_hyper *hypers,
+                           const struct zinf_optim_array *arrays, uint32_t n_arrays, int n_threads)
+{
+    uint64_t elems = 0;
+    for (uint32_t i = 0; i < n_arrays; i++) {
+        if (arrays[i].nonfinite || arrays[i].sum_squares)
+            return zinf_fail(-EINVAL, "optimizer: a step of several arrays has no nonfinite and no "
+                                      "sum_squares: set both to NULL");
+        int rc = optim_check(&hypers[i], &arrays[i]);
+        if (rc)
+            return rc;
+        elems += arrays[i].n;
+    }
+    struct arrays_job job = {
+        .ops = optim_ops_of(zinf_isa()), .hypers = hypers, .arrays = arrays, .n_arrays = n_arrays};
+    optim_team(optim_useful_threads(elems, n_threads), step_pieces, &job);
     return 0;
 }

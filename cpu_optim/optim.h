@@ -127,6 +127,13 @@ struct zinf_optim_array {
 int zinf_optim_step(const struct zinf_optim_hyper *hyper, const struct zinf_optim_array *array,
                     int n_threads);
 
+/* The steps of several arrays, hypers[i] for arrays[i], in one pass: threads take pieces of any
+ * array as they become free. The bits are those of zinf_optim_step for each. Arrays must not
+ * overlap each other, which is not checked. -EINVAL as there, or if nonfinite or sum_squares is
+ * set; then nothing has been changed in any of them. */
+int zinf_optim_step_arrays(const struct zinf_optim_hyper *hypers,
+                           const struct zinf_optim_array *arrays, uint32_t n_arrays, int n_threads);
+
 /* The factors that an Adam or AdamW step computes from its hyperparameters, for a step that is
  * computed elsewhere (on a device). */
 struct zinf_optim_factors {

@@ -158,6 +158,9 @@ void optim_parallel(uint64_t n, int n_threads,
 /* The same over units that may not be cut, such as rows: slices of [0, units). */
 void optim_parallel_units(uint64_t units, int n_threads,
                           void (*body)(void *arg, uint64_t begin, uint64_t end), void *arg);
+/* Calls body(arg) once in each of n_threads threads, or fewer where the system has no more; the
+ * bodies divide the work among themselves. */
+void optim_team(int n_threads, void (*body)(void *arg), void *arg);
 struct optim_slice {
     uint64_t begin, end;
 };

@@ -175,6 +175,24 @@ void optim_parallel_units(uint64_t units, int n_threads,
     run_parallel(units, 1, n_threads, body, arg);
 }
 
+struct team_call {
+    void (*body)(void *arg);
+    void *arg;
+};
+
+static void call_once(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct team_call *call = arg;
+    (void)begin, (void)end;
+    call->body(call->arg);
+}
+
+void optim_team(int n_threads, void (*body)(void *arg), void *arg)
+{
+    struct team_call call = {body, arg};
+    run_parallel((uint64_t)(n_threads > 1 ? n_threads : 1), 1, n_threads, call_once, &call);
+}
+
 /* ---- pages ---- */
 
 int zinf_optim_place(void *memory, uint64_t n, size_t element_bytes, int n_threads)

@@ -52,6 +52,8 @@ struct zinf_attention {
     /* Tokens of the sequence that comes in parts: dropout counts as if it came whole. 0: it does.
      * Rows and keys beyond are nobody's. */
     int64_t whole_seq;
+    bool partial; /* keys of other calls join these (zinf_attention_merge): a row that sees none has
+                   * an lse of -infinity */
     bool causal;
     int64_t window; /* a query sees itself and the window - 1 keys before it (Jiang et al., arXiv
                      * 2310.06825); 0: all; causal only */
@@ -99,6 +101,19 @@ static inline int64_t zinf_attention_distances(const struct zinf_attention *args
     return args->seq + zinf_attention_keys(args) - 1;
 }
 #define ZINF_ATTENTION_MAX_SLOPES 256 /* heads whose slopes a GPU takes as a kernel's argument */
+
+/* Of attention over all keys, from that over some (partial) and over others: a sum of both by their
+ * share in the softmax, in fp32, one call after the other. The last call leaves the result and its
+ * lse as attention over all of them does. */
+struct zinf_attention_merge {
+    enum zinf_dtype dtype;
+    int64_t batch, seq, n_heads, head_dim;
+    bool first, last;      /* nothing is in sum and lse yet; out is wanted */
+    const void *part;      /* [batch*seq][n_heads head_dim], and its lse */
+    const float *part_lse; /* [batch][n_heads][seq] */
+    float *sum, *lse;      /* as part and its lse */
+    void *out;             /* as part */
+};
 
 /* A number of each head's own, its sink, joins the softmax of every row and is dropped from it
  * (Xiao et al., arXiv 2309.17453): behind attention without it, out *= exp(lse - l), and lse

@@ -135,6 +135,8 @@ static int check_parts(const struct zinf_attention *a, const char *operation)
                          (ll)a->first_key, (ll)a->whole_seq);
     if (!a->key_seq && (a->first_query || a->first_key || a->whole_seq || a->d_kv_sums))
         return zinf_fail(-EINVAL, "%s: a part of a sequence without keys of their own", operation);
+    if (!a->key_seq && a->partial)
+        return zinf_fail(-EINVAL, "%s: some keys of a sequence that are all", operation);
     if (a->bias && zinf_attention_ahead(a))
         return zinf_fail(-EINVAL, "%s: a bias by distance of a part of a sequence", operation);
     return 0;
@@ -188,6 +190,15 @@ int check_attention_cached(const struct zinf_attention_cached *a)
                          "attention_cached: %lld rows of a source beside a window or slopes",
                          (ll)a->source->rows);
     return 0;
+}
+
+int check_attention_merge(const struct zinf_attention_merge *a)
+{
+    if (a->batch >= 0 && a->seq >= 1 && a->n_heads >= 1 && a->head_dim >= 1)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "attention_merge: %lld samples of %lld rows of %lld heads of size %lld",
+                     (ll)a->batch, (ll)a->seq, (ll)a->n_heads, (ll)a->head_dim);
 }
 
 int check_sinks(const struct zinf_sinks *a, const char *operation)

@@ -341,7 +341,8 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
     for (int64_t r = 0; r < n_rows; r++) {
         const bool blind = sum[r] == 0.0f; /* a row that saw a key has at least 1 */
         unpack_rows(&out, i + r, 1, s->out + r * width, blind ? 0.0f : 1.0f / sum[r]);
-        args->lse[(b * args->n_heads + head) * seq + i + r] = blind ? 0.0f : max[r] + logf(sum[r]);
+        const float none = args->partial ? -INFINITY : 0.0f;
+        args->lse[(b * args->n_heads + head) * seq + i + r] = blind ? none : max[r] + logf(sum[r]);
     }
 }
 

@@ -118,8 +118,8 @@ struct zinf_home {
      * not of parameters that are overwritten. */
     uint8_t generations;
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
-     * packs_grad: the same for kept gradients. */
-    bool packed, packs_grad;
+     * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
+    bool packed, packs_grad, packs_copy;
     /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
      * where it lies as if that were their home. Every update writes it; a restart reads it. */
     bool backed;
@@ -200,6 +200,9 @@ struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint
 /* The copy on the drive of a group's parameters, whose unit is backed. */
 struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *tiers, uint32_t group,
                                               uint8_t relative);
+/* That, or else the group's parameters: what is on the drive if anything of them is. */
+struct zinf_location zinf_tiers_group_stored(const struct zinf_tiers *tiers, uint32_t group,
+                                             uint8_t relative);
 /* The entry of a part of a group in that generation; all zeros at first. */
 struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *tiers, enum zinf_packable what,
                                       uint32_t group, unsigned generation);

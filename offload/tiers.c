@@ -253,7 +253,8 @@ static void read_copies(struct zinf_tiers *view)
             continue;
         view->params[u] = view->backings[u];
         place->param = ZINF_TIER_DRIVE;
-        place->backed = place->overwritten = false;
+        place->packed = place->packs_copy;
+        place->backed = place->overwritten = place->packs_copy = false;
     }
 }
 
@@ -354,6 +355,14 @@ struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *t, uint32
         locate(t, ZINF_TIER_DRIVE, &t->backings[unit], param_bytes(t, unit));
     set_generation(t, &where, unit, relative);
     return part_of_group(t, where, group);
+}
+
+struct zinf_location zinf_tiers_group_stored(const struct zinf_tiers *t, uint32_t group,
+                                             uint8_t relative)
+{
+    return t->places[t->options.layout->groups[group].unit].backed
+               ? zinf_tiers_group_backing(t, group, relative)
+               : zinf_tiers_group_param(t, group, relative);
 }
 
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t group,

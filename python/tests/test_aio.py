@@ -64,3 +64,53 @@ class Aio(Case):
         self.assertFalse(handle.free_cpu_locked_tensor(locked))
         with self.assertRaisesRegex(zinf.OptionError, "in one piece"):
             handle.sync_pwrite(made.view(50, 100).t(), self.path("file"))
+
+    @unittest.skipIf(torch is None, "torch is not installed")
+    def test_the_examples_of_deepnvme(self):
+        """What its tutorial and its programs do, with the builders of this module."""
+        from zinf.aio import AsyncIOBuilder, PinMemoryBuilder
+
+        n, file = (1 << 20) + 4096, self.path("test.pt")
+        tensor = torch.randint(256, (n,), dtype=torch.uint8)
+        h = AsyncIOBuilder().load(verbose=False).aio_handle()
+        h.sync_pwrite(tensor, file)
+        self.assertEqual(os.path.getsize(file), n)
+        pin = PinMemoryBuilder().load().pin_handle()
+        pinned = pin.new_cpu_locked_tensor(n, torch.empty(0, dtype=torch.uint8))
+        self.assertTrue(pin.is_pinned(pinned) and h.is_pinned(pinned))
+        pinned.copy_(tensor)
+        for settings in ({}, {"intra_op_parallelism": 4}, {"block_size": 1 << 20, "queue_depth": 32,
+                         "single_submit": False, "overlap_events": True, "intra_op_parallelism": 8}):
+            h = AsyncIOBuilder().load().aio_handle(**settings)
+            for source in (tensor, pinned):
+                os.remove(file)
+                self.assertEqual(h.async_pwrite(source, file), 0)
+                self.assertEqual(h.wait(), 1)
+                self.assertEqual(os.path.getsize(file), n)
+                there = torch.empty(n, dtype=torch.uint8)
+                h.async_pread(there, file)
+                self.assertEqual(h.wait(), 1)
+                self.assertTrue(torch.equal(there, tensor))
+        self.assertEqual((h.get_intra_op_parallelism(), h.get_alignment()), (8, 4096))
+        self.assertTrue(h.get_overlap_events() and not h.get_single_submit())
+        for call, more in ((h.read, (False,)), (h.pread, (False, False)), (h.pread, (True, True, 0))):
+            there = torch.empty(n, dtype=torch.uint8)
+            done = call(there, file, *more)
+            self.assertEqual(done or h.wait(), 1)
+            self.assertTrue(torch.equal(there, tensor))
+        self.assertEqual(h.write(tensor, file, False), 1)
+        with open(file, "r+b") as opened:
+            h.async_pwrite(tensor.flip(0), opened.fileno())
+            self.assertEqual(h.wait(), 1)
+        with open(file, "rb") as opened:
+            self.assertEqual(opened.read(), bytes(tensor.flip(0).tolist()))
+        buffers = [torch.full((4096,), i, dtype=torch.float32) for i in range(5)]
+        for i, buffer in enumerate(buffers):
+            h.async_pwrite(buffer, file, 16384 * i)
+        self.assertEqual(h.wait(), 5)
+        parts = [torch.empty(4096) for _ in buffers]
+        for i, part in enumerate(parts):
+            h.async_pread(part, file, 16384 * i)
+        self.assertEqual(h.wait(), 5)
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(parts, buffers)))
+        self.assertTrue(pin.free_cpu_locked_tensor(pinned))

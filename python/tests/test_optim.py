@@ -1,7 +1,14 @@
 """Optimizers against torch's own, with state in RAM and on a drive."""
 
+import copy
 import gc
 import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
 import unittest
 
 import zinf
@@ -179,6 +186,128 @@ class Optimizers(Case):
             results.append(self.learn(model, optimizer, scheduler=schedule))
         self.close(results[1], results[0])
         self.assertTrue(torch.equal(results[1], results[2]))
+
+    def test_in_the_backward_pass(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            for kind in (zinf.AdamW, zinf.AdamW8bit):
+                model = self.model(dtype)
+                wanted = self.learn(model, kind(model.parameters()), 10)
+                for more in ({}, self.drive()):
+                    with self.subTest(str(dtype), kind=kind.__name__, **more):
+                        model = self.model(dtype)
+                        optimizer = kind(model.parameters(), in_backward=1, **more)
+                        made = self.learn(model, optimizer, 10)
+                        self.assertTrue(torch.equal(made, wanted))
+                        self.assertTrue(all(p.grad is None for p in model.parameters()))
+
+    def test_gradients_summed_over_backward_passes(self):
+        """Weights that are tied, that one pass alone reaches, that none reaches, that change theirs."""
+        results = []
+        for more in ({}, {"in_backward": 2}, {"in_backward": 2, **self.drive(buffer_bytes=1)}):
+            model = self.model()
+            model[0].weight = model[2].weight
+            extra = torch.nn.Linear(32, 65)
+            params = [*model.parameters(), *extra.parameters(), torch.nn.Parameter(torch.ones(9000))]
+            optimizer = zinf.AdamW(params, lr=1e-3, **more)
+            for i in range(6):
+                extra.weight.requires_grad_(i != 3)
+                for head in (model[2], extra):
+                    ids = torch.arange(40).view(2, 20) + i
+                    head(model[1](model[0](ids))).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            results.append(torch.cat([p.detach().flatten() for p in params]))
+        self.assertTrue(torch.equal(results[0], results[1]))
+        self.assertTrue(torch.equal(results[0], results[2]))
+
+    def test_what_the_backward_pass_cannot(self):
+        for more in ({}, self.drive()):
+            model = self.model()
+            optimizer = zinf.AdamW(model.parameters(), in_backward=1, **more)
+            loss = model(torch.arange(8).view(1, 8)).square().mean()
+            loss.backward(retain_graph=True)
+            with self.assertRaisesRegex(zinf.Error, "call step.. before this"):
+                optimizer.state_dict()
+            with self.assertRaisesRegex(zinf.Error, "made 2 times before"):
+                loss.backward()
+            before = threading.active_count()
+            del optimizer  # in the middle of a step
+            gc.collect()
+            self.assertEqual(threading.active_count(), before - 1)
+            self.assertEqual(os.listdir(self.folder), [])
+            loss = model(torch.arange(8).view(1, 8)).square().mean()
+            model.zero_grad()
+            loss.backward()
+            self.assertIsNotNone(model[2].weight.grad)
+        gone = zinf.AdamW(model.parameters(), in_backward=1, state="nvme", path=self.path("nowhere"))
+        with self.assertRaisesRegex(zinf.NotFoundError, "nowhere"):
+            model(torch.arange(8).view(1, 8)).square().mean().backward()
+        del gone
+        with self.assertRaisesRegex(zinf.UnsupportedError, "save its state_dict"):
+            copy.deepcopy(zinf.AdamW(model.parameters()))
+        with self.assertRaisesRegex(zinf.OptionError, "in_backward is -1"):
+            zinf.AdamW(model.parameters(), in_backward=-1)
+
+    def test_gradient_scaler(self):
+        results = []
+        for kind, more in ((torch.optim.AdamW, {}), (zinf.AdamW, {}), (zinf.AdamW, self.drive())):
+            model = self.model()
+            optimizer = kind(model.parameters(), lr=1e-3, **more)
+            scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40, growth_interval=3)
+            for i in range(8):
+                out = model((torch.arange(40).view(2, 20) + i) % 65)
+                loss = out.square().mean() * (float("inf") if i == 4 else 1.0)
+                optimizer.zero_grad()
+                scaler.scale(loss).backward()
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                scaler.step(optimizer)
+                scaler.update()
+            results.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+            self.assertEqual(optimizer.state[model[0].weight]["step"].item(), 7)
+        self.close(results[1], results[0])
+        self.assertTrue(torch.equal(results[1], results[2]))
+
+    def test_killed_between_steps_and_loaded(self):
+        """The process that trains is killed at any moment; another goes on from what it saved last,
+        and what the first one had on the drive is gone."""
+        model = self.model()
+        wanted = self.learn(model, zinf.AdamW(model.parameters()), 30)
+        script = textwrap.dedent(
+            """
+            import os, sys, torch, unittest, test_optim, zinf
+            case, folder = test_optim.Optimizers(), sys.argv[1]
+            test_optim.Optimizers.setUpClass()
+            case.folder = os.path.join(folder, "drive")
+            model, done = case.model(), 0
+            optimizer = zinf.AdamW(model.parameters(), in_backward=1, **case.drive())
+            if os.path.exists(folder + "/saved"):
+                done, weights, state = torch.load(folder + "/saved")
+                model.load_state_dict(weights)
+                optimizer.load_state_dict(state)
+            while done < 30:
+                case.learn(model, optimizer, 1, done)
+                done += 1
+                torch.save((done, model.state_dict(), optimizer.state_dict()), folder + "/new")
+                os.replace(folder + "/new", folder + "/saved")
+                print(done, flush=True)
+            """
+        )
+        os.mkdir(self.path("drive"))
+        tests = os.path.dirname(os.path.abspath(__file__))
+        environment = {**os.environ, "PYTHONPATH": f"{tests}:{os.environ.get('PYTHONPATH', '')}"}
+        for kill in (3, 8, None):
+            words = [sys.executable, "-c", script, self.folder]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as made:
+                for line in made.stdout:
+                    if kill and int(line) >= kill:
+                        time.sleep(0.002 * kill)
+                        made.kill()
+                        break
+            self.assertEqual(made.returncode, -signal.SIGKILL if kill else 0)
+            self.assertEqual(len(os.listdir(self.path("drive"))), 1 if kill else 0)
+        loaded = torch.cat([p.flatten() for p in torch.load(self.path("saved"))[1].values()])
+        self.assertTrue(torch.equal(loaded, wanted))
 
     def test_parameters_that_are_not_in_one_piece(self):
         results = []

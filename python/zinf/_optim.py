@@ -3,34 +3,31 @@
 An update is one pass over memory, by all cores, in fp32; parameters in bf16 and fp16 have fp32
 masters in the state. Parameters that lie on a GPU, or not in one piece, are brought to the CPU and
 back. With state="nvme" the state lies in files below path, which go when the optimizer does: pieces
-of it are read, updated and written at the same time, in buffers of a fixed size, and the bits are
-those of state="ram".
+of it are read, updated and written at the same time, in buffers of a fixed size. With in_backward
+a thread updates parameters while the backward pass makes the gradients of others. The bits are
+always those of state="ram".
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
-from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int
-from ctypes import c_uint32, c_uint64, c_void_p
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from ctypes import POINTER, byref, c_bool, c_float, c_int, c_uint32, c_uint64, c_void_p
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from . import _library as z
-from .aio import QueueOptions, Request
+from ._drive import Drive, Feed, Piece, Plane
 
-_ALIGN = 4096  # of what is transferred
-_LINE = 16  # elements at which a piece of a parameter begins: a cache line
-_SLOTS = 3  # pieces at once: one is read, one updated, one written
-_ALONE = 1 << 16  # elements that one thread updates faster than several
 _BLOCK = 256  # elements of 8-bit moments that share a scale
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _ADAMW, _ADAM, _LION, _ADAGRAD, _SGD = range(5)
 
 
-# ---- structs of optim.h and aio.h ----
+# ---- structs of optim.h ----
 
 
 class _Hyper(ctypes.Structure):
@@ -73,172 +70,143 @@ class _Array(ctypes.Structure):
     ]
 
 
-class _Plane(NamedTuple):
-    """One array of a parameter's state: its name in a state_dict, the field of struct
-    zinf_optim_array that it is, and how many elements have a value in common."""
-
-    name: str
-    field: str
-    dtype: torch.dtype = torch.float32
-    per: int = 1
-
-    def count(self, n: int) -> int:
-        return -(-n // self.per)
+_MASTER = Plane("master", "master")
 
 
-_MASTER = _Plane("master", "master")
-
-
-class _StoreOptions(ctypes.Structure):
-    _fields_ = [
-        ("paths", POINTER(c_char_p)),
-        ("n_paths", c_int),
-        ("label", c_char_p),
-        ("stripe_bytes", c_uint64),
-        ("path_rates", POINTER(c_double)),
-        ("measure_path", c_void_p),
-        ("checksums", c_bool),
-        ("allow_memory_fs", c_bool),
-        ("plan_only", c_bool),
-        ("run", c_void_p),
-        ("as_found", c_bool),
-    ]
-
-
-_READ, _WRITE = 0, 1
 _lib = z.declare(
     {
         "zinf_cpu_count": (c_int, []),
-        "zinf_optim_step": (c_int, [POINTER(_Hyper), POINTER(_Array), c_int]),
-        "zinf_store_create": (c_int, [POINTER(c_void_p), POINTER(_StoreOptions)]),
-        "zinf_store_destroy": (None, [c_void_p]),
-        "zinf_store_add_extent": (c_int, [c_void_p, c_uint64, POINTER(c_uint32)]),
-        "zinf_store_allocate": (c_int, [c_void_p]),
+        "zinf_optim_step_arrays": (c_int, [POINTER(_Hyper), POINTER(_Array), c_uint32, c_int]),
     }
 )
 _threads = _lib.zinf_cpu_count()
 
 
-# ---- state on drives ----
+class _Due(NamedTuple):
+    """What the update of one parameter needs. left: elements that are not updated yet; made: the
+    event of a GPU's gradient, or None."""
+
+    hyper: _Hyper
+    grad: torch.Tensor
+    left: List[int]
+    made: Any = None
 
 
-class _Piece:
-    """Parts of parameters whose state is transferred as one: (parameter, its first element, how
-    many, where in the piece)."""
+class _Part(NamedTuple):
+    """Elements at .. at + n of p, and the addresses of their state, by planes."""
 
-    def __init__(self, extent: int):
-        self.extent, self.parts, self.elems, self.is_fresh = extent, [], 0, True
+    p: Any
+    due: _Due
+    at: int
+    n: int
+    state: List[int]
 
-
-def _destroy(owner: int, queue: int, store: int) -> None:
-    if os.getpid() == owner:
-        _lib.zinf_aio_queue_destroy(queue)
-        _lib.zinf_store_destroy(store)
-
-
-class _Drive:
-    """State of all parameters in one store, in pieces of at most `elems` elements; of each element
-    the planes, one behind the other."""
-
-    def __init__(self, paths: Sequence[bytes], params, planes: Sequence[_Plane], buffer_bytes: int):
-        self.line = max(_LINE, *(plane.per for plane in planes))
-        each = sum(plane.dtype.itemsize / plane.per for plane in planes)
-        self.elems = max(int(buffer_bytes / (_SLOTS * each)) // _ALIGN * _ALIGN, _ALIGN)
-        sizes = [plane.count(self.elems) * plane.dtype.itemsize for plane in planes]
-        self.bytes = -(-sum(sizes) // _ALIGN) * _ALIGN
-        self._room = torch.empty(_SLOTS * self.bytes + _ALIGN, dtype=torch.uint8)
-        begin = -self._room.data_ptr() % _ALIGN
-        self.slots = []
-        for i in range(_SLOTS):
-            parts = self._room[begin + i * self.bytes :][: sum(sizes)].split(sizes)
-            self.slots.append([part.view(plane.dtype) for part, plane in zip(parts, planes)])
-        self._open(paths)
-        self.pieces: List[_Piece] = []
-        for p in params:
-            self._add(p)
-        z.check(_lib.zinf_store_allocate(self._store))
-
-    def _open(self, paths: Sequence[bytes]) -> None:
-        names = (c_char_p * len(paths))(*paths)
-        store, queue = c_void_p(), c_void_p()
-        options = _StoreOptions(paths=names, n_paths=len(paths), label=b"optim")
-        z.check(_lib.zinf_store_create(byref(store), byref(options)))
-        code = _lib.zinf_aio_queue_create(byref(queue), byref(QueueOptions()))
-        if code:
-            failure = z.error(code)
-            _lib.zinf_store_destroy(store)
-            raise failure
-        self._store, self._queue = store, queue
-        weakref.finalize(self, _destroy, os.getpid(), queue.value, store.value)
-
-    def _add(self, p) -> None:
-        at, n = 0, p.numel()
-        while at < n:
-            piece = self.pieces[-1] if self.pieces else None
-            if piece is None or piece.elems + self.line > self.elems:
-                extent = c_uint32()
-                z.check(_lib.zinf_store_add_extent(self._store, self.bytes, byref(extent)))
-                piece = _Piece(extent.value)
-                self.pieces.append(piece)
-            take = min(n - at, self.elems - piece.elems)
-            piece.parts.append((p, at, take, piece.elems))
-            piece.elems += -(-take // self.line) * self.line
-            at += take
-
-    def _begin(self, op: int, piece: _Piece, slot) -> Any:
-        request = Request(
-            op=op, store=self._store.value, extent=piece.extent, bytes=self.bytes, memory=slot[0].data_ptr()
+    def struct(self, planes: Sequence[Plane]) -> Tuple[_Array, Any, Any]:
+        """What the library updates; and of values and gradient the copies, where they are not here
+        in one piece."""
+        p, grad, out, given = self.p, self.due.grad, None, None
+        if _is_here(p):
+            values = p.data_ptr() + self.at * p.element_size()
+        else:
+            out = p.detach().reshape(-1)[self.at : self.at + self.n].to("cpu", copy=True)
+            values = out.data_ptr()
+        if _is_here(grad) and grad.dtype in _DTYPES:
+            slope = grad.data_ptr() + self.at * grad.element_size()
+        else:
+            given = grad.reshape(-1)[self.at : self.at + self.n].to("cpu").contiguous()
+            given = given if given.dtype in _DTYPES else given.float()
+            slope = given.data_ptr()
+        array = _Array(
+            n=self.n,
+            master=values,
+            grad=slope,
+            grad_dtype=_DTYPES[(grad if given is None else given).dtype],
+            grad_scale=1.0,
+            param=values if planes[-1] is _MASTER else None,
+            param_dtype=_DTYPES[p.dtype],
         )
-        z.check(_lib.zinf_aio_submit(self._queue, byref(request)))
-        return request
+        for plane, address in zip(planes, self.state):
+            setattr(array, plane.field, address)
+        return array, out, given
 
-    def _end(self, request, done: set) -> None:
-        """Waits for one request; others that end meanwhile are noted in done."""
-        address = ctypes.addressof(request)
-        while address not in done:
-            found = _lib.zinf_aio_reap(self._queue, 2**64 - 1)
-            if not found:
-                raise z.Error("a transfer of optimizer state was lost")
-            done.add(found)
-        done.discard(address)
-        if request.result < 0:
-            message = c_char_p()
-            _lib.zinf_aio_queue_error(self._queue, byref(message))
-            failure = z.Error((message.value or b"").decode("utf-8", "replace"))
-            failure.errno = -request.result
-            raise failure
+    def bring_back(self, out: torch.Tensor) -> None:
+        p = self.p.detach()
+        whole = p.reshape(-1)
+        whole[self.at : self.at + self.n] = out.to(p.device)
+        if whole.data_ptr() != p.data_ptr():
+            p.copy_(whole.view(p.shape))
+        if self.due.made is not None:
+            torch.cuda.current_stream(p.device).synchronize()
 
-    def visit(self, update, begin, writes: bool = True) -> None:
-        """Calls update(piece, slot) for all pieces in order, with the next one being read and the
-        last one being written. begin(piece, slot) fills what was never written."""
-        reads: Dict[int, Any] = {}
-        pending: Dict[int, Any] = {}
-        done: set = set()
 
-        def fetch(i: int) -> None:
-            if i >= len(self.pieces):
-                return
-            if i - _SLOTS in pending:
-                self._end(pending.pop(i - _SLOTS), done)
-            if not self.pieces[i].is_fresh:
-                reads[i] = self._begin(_READ, self.pieces[i], self.slots[i % _SLOTS])
+def _is_here(p) -> bool:
+    return p.is_cpu and p.is_contiguous()
+
+
+# ---- updates while the backward pass goes on ----
+
+
+class _Worker:
+    """A thread of one step, which updates what its feed has. It holds the optimizer only while it
+    updates, so that one that is given up in the middle of a step goes."""
+
+    def __init__(self, optimizer: _Optimizer):
+        self.feed, self.failure = Feed(), None
+        self._thread = threading.Thread(
+            target=self._run, args=(weakref.ref(optimizer), optimizer._drive), daemon=True
+        )
+        self._finalizer = weakref.finalize(optimizer, self.end)
+        self._thread.start()
+
+    def _run(self, owner: weakref.ref, drive: Optional[Drive]) -> None:
+        def told(name: str, *args) -> None:
+            optimizer = owner()
+            if optimizer is not None:
+                getattr(optimizer, name)(*args)
 
         try:
-            fetch(0)
-            for i, piece in enumerate(self.pieces):
-                fetch(i + 1)
-                slot = self.slots[i % _SLOTS]
-                if i in reads:
-                    self._end(reads.pop(i), done)
-                else:
-                    begin(piece, slot)
-                update(piece, slot)
-                if writes:
-                    pending[i] = self._begin(_WRITE, piece, slot)
-                    piece.is_fresh = False
-        finally:
-            for request in [*reads.values(), *pending.values()]:
-                self._end(request, done)
+            with torch.no_grad():
+                if drive is not None:
+                    update = lambda *args: told("_update_piece", *args)  # noqa: E731
+                    drive.visit(self.feed, update, lambda *args: told("_begin_piece", *args))
+                    return
+                while (params := self.feed.some()):
+                    told("_update_in_ram", params)
+        except BaseException as failure:
+            self.failure = failure
+
+    def end(self) -> None:
+        """Waits until all that was fed is updated."""
+        self._finalizer.detach()
+        self.feed.end()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+class _Arrivals:
+    """Of the step that goes on: how often each parameter's gradient was made, and of how many
+    gradients each piece still waits."""
+
+    def __init__(self, drive: Optional[Drive]):
+        self.times: Dict[Any, int] = {}
+        self.pieces: Dict[Any, List[Piece]] = {}
+        self.missing: Dict[int, int] = {}
+        self.fed: set = set()
+        for piece in drive.pieces if drive else ():
+            params = {p for p, *_ in piece.parts}
+            self.missing[piece.extent] = sum(p.requires_grad for p in params)
+            for p in params:
+                self.pieces.setdefault(p, []).append(piece)
+
+    def complete(self, p) -> List[Piece]:
+        """The pieces that wait for nothing more, now that p's gradient is there."""
+        found = []
+        for piece in self.pieces[p]:
+            self.missing[piece.extent] -= 1
+            if not self.missing[piece.extent]:
+                found.append(piece)
+        self.fed.update(piece.extent for piece in found)
+        return found
 
 
 # ---- the optimizers ----
@@ -246,21 +214,26 @@ class _Drive:
 
 class _Optimizer(torch.optim.Optimizer):
     _kind: int
-    _planes: Tuple[_Plane, ...]  # of the moments, by the names that torch has for them
+    _planes: Tuple[Plane, ...]  # of the moments, by the names that torch has for them
 
-    def __init__(self, params, defaults, state: str, path, buffer_bytes: int):
+    def __init__(
+        self, params, defaults, *, state: str = "ram", path: Paths = None,
+        buffer_bytes: int = 192 << 20, in_backward: int = 0,
+    ):  # fmt: skip
         if state not in ("ram", "nvme"):
             raise z.OptionError(f'state is {state!r}: use "ram", or "nvme" with path')
         if state == "nvme" and not path:
             raise z.OptionError('state="nvme" needs path: a folder on the drive, or a list of them')
+        if in_backward < 0:
+            raise z.OptionError(f"in_backward is {in_backward}: the backward passes of a step, or 0")
         paths = [path] if isinstance(path, (str, os.PathLike)) else list(path or ())
         self._paths = [z.path_bytes(p) for p in paths] if state == "nvme" else []
-        self._buffer_bytes = buffer_bytes
-        self._drive: Optional[_Drive] = None
+        self._buffer_bytes, self._passes = buffer_bytes, int(in_backward)
+        self._drive: Optional[Drive] = None
+        self._worker: Optional[_Worker] = None
+        self._arrivals: Optional[_Arrivals] = None
+        self._due: Dict[Any, _Due] = {}
         super().__init__(params, defaults)
-        for group in self.param_groups:
-            for p in group["params"]:
-                self._check(p)
 
     @staticmethod
     def _check(p) -> None:
@@ -274,46 +247,135 @@ class _Optimizer(torch.optim.Optimizer):
             group["weight_decay"], group.get("bias_correction", True), step,
         )
 
-    def _held(self, p) -> Tuple[_Plane, ...]:
+    def _held(self, p) -> Tuple[Plane, ...]:
         """The state of a parameter; its master is itself where it is in fp32."""
         return self._planes if p.dtype == torch.float32 else (*self._planes, _MASTER)
 
+    # ---- a step ----
+
     @torch.no_grad()
     def step(self, closure=None):
-        """One update of all parameters that have a gradient."""
+        """One update of all parameters that have a gradient. With in_backward most of them were
+        updated in the backward pass: the rest is, and the end of all is waited for."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        work = {}
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._check(p)
-                    if p.grad.is_sparse:
-                        raise z.UnsupportedError("a gradient is sparse: dense ones are updated")
-                    state = self.state[p]
-                    state["step"] = state.get("step", torch.tensor(0.0)) + 1
-                    work[p] = self._hyper(group, int(state["step"]))
-        if self._paths:
-            self._step_on_drive(work)
-        else:
-            for p, hyper in work.items():
-                self._update(p, hyper, 0, p.numel(), self._arrays(p))
+        worker, self._worker = self._worker, None
+        if worker is not None and worker.failure is None:
+            self._feed_rest(worker)
+            worker.end()
+        if worker is not None and worker.failure is not None:
+            self._due = {}
+            raise worker.failure
+        self._due = {}
+        self._step_here(self._take_gradients())
         return loss
 
-    def _arrays(self, p) -> List[torch.Tensor]:
-        """State in RAM, by planes."""
+    def _take(self, p, group: Dict[str, Any]) -> Any:
+        """Notes that p is updated by the gradient that it has now."""
+        self._check(p)
+        if p.grad.is_sparse:
+            raise z.UnsupportedError("a gradient is sparse: dense ones are updated")
         state = self.state[p]
-        for plane in self._held(p):
-            if plane.name in state:
-                continue
-            if plane is _MASTER:
+        state["step"] = state.get("step", torch.tensor(0.0)) + 1
+        made = torch.cuda.current_stream(p.device).record_event() if p.is_cuda else None
+        self._due[p] = _Due(self._hyper(group, int(state["step"])), p.grad.detach(), [p.numel()], made)
+        return p
+
+    def _take_gradients(self) -> List[Any]:
+        """Takes all gradients there are, of the parameters that are returned."""
+        return [
+            self._take(p, group)
+            for group in self.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
+
+    def _step_here(self, params: List[Any]) -> None:
+        if not params:
+            return
+        if not self._paths:
+            self._update_in_ram(params)
+            return
+        drive = self._opened_drive()
+        pieces = [piece for piece in drive.pieces if any(p in self._due for p, *_ in piece.parts)]
+        drive.visit(Feed(pieces, ends=True), self._update_piece, self._begin_piece)
+
+    # ---- in the backward pass ----
+
+    def _watch(self, p) -> None:
+        """Calls _arrived when p's gradient has been made."""
+        owner = weakref.ref(self)
+
+        def arrived(p) -> None:
+            optimizer = owner()
+            if optimizer is not None:
+                optimizer._arrived(p)
+
+        handle = p.register_post_accumulate_grad_hook(arrived)
+        weakref.finalize(self, handle.remove)
+
+    @torch.no_grad()
+    def _arrived(self, p) -> None:
+        if self._worker is None:
+            if self._paths:
+                self._opened_drive()
+            self._arrivals = _Arrivals(self._drive)
+            self._groups = {p: group for group in self.param_groups for p in group["params"]}
+            self._worker = _Worker(self)
+        arrivals = self._arrivals
+        arrivals.times[p] = times = arrivals.times.get(p, 0) + 1
+        if times < self._passes:
+            return
+        if times > self._passes:
+            raise z.Error(
+                f"a gradient was made {times} times before optimizer.step(), and in_backward is "
+                f"{self._passes}: a parameter is updated after so many backward passes"
+            )
+        self._take(p, self._groups[p])
+        p.grad = None  # the update has it, and frees it
+        for item in arrivals.complete(p) if self._drive else [p]:
+            self._worker.feed.put(item)
+
+    def _feed_rest(self, worker: _Worker) -> None:
+        """What the backward passes left: parameters that not all of them reach, and pieces with
+        others than are updated."""
+        rest = self._take_gradients()
+        for p in rest:
+            p.grad = None
+        if self._drive is None:
+            items = rest
+        else:
+            fed = self._arrivals.fed
+            items = [
+                piece
+                for piece in self._drive.pieces
+                if piece.extent not in fed and any(p in self._due for p, *_ in piece.parts)
+            ]
+        for item in items:
+            worker.feed.put(item)
+
+    def _check_between_steps(self) -> None:
+        if self._worker is not None:
+            raise z.Error("a backward pass has begun to update parameters: call step() before this")
+
+    # ---- state ----
+
+    def _in_ram(self, p) -> List[int]:
+        """The addresses of state in RAM, by planes."""
+        state, planes = self.state[p], self._held(p)
+        for plane in planes:
+            value = state.get(plane.name)
+            if value is not None:
+                if not value.is_cpu:  # frames move what they load to the parameters' device
+                    state[plane.name] = value.to("cpu")
+            elif plane is _MASTER:
                 state["master"] = p.detach().to("cpu", torch.float32, copy=True).contiguous()
             else:
                 shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
                 state[plane.name] = torch.full(shape, self._first(plane.name, p), dtype=plane.dtype)
-        return [state[plane.name].view(-1) for plane in self._held(p)]
+        return [state[plane.name].data_ptr() for plane in planes]
 
     def _parts(self, p, slot, at: int, n: int) -> List[torch.Tensor]:
         """Of each plane's array what elements at .. at + n have."""
@@ -325,15 +387,25 @@ class _Optimizer(torch.optim.Optimizer):
     def _first(self, name: str, p) -> float:
         return 0.0
 
-    def _step_on_drive(self, work: Dict[Any, _Hyper]) -> None:
-        def update(piece, slot) -> None:
-            for p, at, count, to in piece.parts:
-                if p in work:
-                    self._update(p, work[p], at, count, self._parts(p, slot, to, count))
+    def _update_in_ram(self, params: List[Any]) -> None:
+        """All at once, but of those that must be copied one after the other: copies take room."""
+        together = [p for p in params if _is_here(p)]
+        for some in (together, *([p] for p in params if not _is_here(p))):
+            self._update(_Part(p, self._due.pop(p), 0, p.numel(), self._in_ram(p)) for p in some)
 
-        self._opened_drive().visit(update, self._begin_piece)
+    def _update_piece(self, piece: Piece, slot) -> None:
+        parts = [
+            _Part(p, self._due[p], at, n, [part.data_ptr() for part in self._parts(p, slot, to, n)])
+            for p, at, n, to in piece.parts
+            if p in self._due
+        ]
+        self._update(parts)
+        for part in parts:
+            part.due.left[0] -= part.n
+            if not part.due.left[0]:
+                del self._due[part.p]
 
-    def _begin_piece(self, piece: _Piece, slot) -> None:
+    def _begin_piece(self, piece: Piece, slot) -> None:
         for part in slot:
             part.zero_()
         for p, at, n, to in piece.parts:
@@ -343,45 +415,32 @@ class _Optimizer(torch.optim.Optimizer):
                 else:
                     part.fill_(self._first(plane.name, p))
 
-    def _opened_drive(self) -> _Drive:
+    def _opened_drive(self) -> Drive:
         if self._drive is None:
             params = [p for group in self.param_groups for p in group["params"]]
             # The master is the last plane, also beside parameters that have none.
             planes = max((self._held(p) for p in params), key=len)
-            self._drive = _Drive(self._paths, params, planes, self._buffer_bytes)
+            self._drive = Drive(self._paths, params, planes, self._buffer_bytes)
         return self._drive
 
-    def _update(self, p, hyper: _Hyper, at: int, n: int, arrays: List[torch.Tensor]) -> None:
-        """Elements at .. at + n of p, whose state the arrays are."""
-        grad = p.grad.detach()
-        here = p.is_cpu and p.is_contiguous()
-        flat = p.detach().view(-1)[at : at + n] if here else None
-        out = flat if here else p.detach().reshape(-1)[at : at + n].to("cpu", copy=True)
-        given = grad.reshape(-1)[at : at + n].to("cpu").contiguous()
-        if given.dtype not in _DTYPES:
-            given = given.float()
-        array = _Array(
-            n=n,
-            master=out.data_ptr(),
-            grad=given.data_ptr(),
-            grad_dtype=_DTYPES[given.dtype],
-            grad_scale=1.0,
-            param=out.data_ptr() if _MASTER in self._held(p) else None,
-            param_dtype=_DTYPES[p.dtype],
-        )
-        for part, plane in zip(arrays, self._held(p)):
-            setattr(array, plane.field, part.data_ptr())
-        z.check(_lib.zinf_optim_step(byref(hyper), byref(array), 1 if n < _ALONE else _threads))
-        if not here:
-            whole = p.detach().reshape(-1)
-            whole[at : at + n] = out.to(p.device)
-            if whole.data_ptr() != p.data_ptr():
-                p.detach().copy_(whole.view(p.shape))
+    def _update(self, parts: Iterable[_Part]) -> None:
+        found = []
+        for part in parts:
+            if part.due.made is not None:
+                part.due.made.synchronize()
+            found.append((part, *part.struct(self._held(part.p))))
+        hypers = (_Hyper * len(found))(*(part.due.hyper for part, *_ in found))
+        arrays = (_Array * len(found))(*(array for _, array, *_ in found))
+        z.check(_lib.zinf_optim_step_arrays(hypers, arrays, len(found), _threads))
+        for part, _, out, _ in found:
+            if out is not None:
+                part.bring_back(out)
 
     # ---- saving and loading ----
 
     def state_dict(self) -> Dict[str, Any]:
         """As torch's: state on drives is read into RAM for it."""
+        self._check_between_steps()
         if self._drive is None:
             return super().state_dict()
         kept = {p: dict(state) for p, state in self.state.items()}
@@ -391,13 +450,14 @@ class _Optimizer(torch.optim.Optimizer):
                     shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
                     self.state[p][plane.name] = torch.empty(shape, dtype=plane.dtype)
             moves = lambda piece, slot: self._move(piece, slot, False)  # noqa: E731
-            self._drive.visit(moves, self._begin_piece, writes=False)
+            pieces = Feed(self._drive.pieces, ends=True)
+            self._drive.visit(pieces, moves, self._begin_piece, writes=False)
             return super().state_dict()
         finally:
             for p, state in kept.items():
                 self.state[p] = state
 
-    def _move(self, piece: _Piece, slot, to_drive: bool) -> None:
+    def _move(self, piece: Piece, slot, to_drive: bool) -> None:
         for p, at, n, to in piece.parts:
             held = self._held(p)
             values = [self.state[p].get(plane.name) if p in self.state else None for plane in held]
@@ -410,6 +470,7 @@ class _Optimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """A state of this class, with its state anywhere, or of torch's of the same name. State
         stays in fp32 on the CPU, whatever the parameters are of."""
+        self._check_between_steps()
         bare = {"state": {}, "param_groups": state_dict["param_groups"]}
         super().load_state_dict(bare)
         params = [p for group in self.param_groups for p in group["params"]]
@@ -430,11 +491,14 @@ class _Optimizer(torch.optim.Optimizer):
                         f"the state_dict has {plane.name} in {value.dtype}, and "
                         f"{type(self).__name__} in {plane.dtype}: load that of the same optimizer"
                     )
-                state[plane.name] = value.detach().to("cpu", plane.dtype, copy=True).contiguous()
-        if self._paths:
-            self._drive = None
+                # What goes to drives may stay where it is until then, as in a mapped file.
+                value = value.detach().to("cpu", plane.dtype, copy=not self._paths)
+                state[plane.name] = value.contiguous()
+        self._drive = None
+        if self._paths and self.state:
             moves = lambda piece, slot: self._move(piece, slot, True)  # noqa: E731
-            self._opened_drive().visit(moves, self._begin_piece)
+            drive = self._opened_drive()
+            drive.visit(Feed(drive.pieces, ends=True), moves, self._begin_piece)
             for p in params:
                 step = self.state[p].get("step") if p in self.state else None
                 if step is not None:
@@ -442,18 +506,30 @@ class _Optimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Allowed before the first step, where state is on drives."""
-        if getattr(self, "_drive", None) is not None:
+        if self._drive is not None:
             raise z.OptionError("parameters were added after the drives were filled: make the "
                                 "optimizer anew, and load its state_dict")
+        self._check_between_steps()
         super().add_param_group(param_group)
+        for p in self.param_groups[-1]["params"]:
+            self._check(p)
+            if self._passes and p.requires_grad:
+                self._watch(p)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        raise z.UnsupportedError("an optimizer is not pickled or copied: save its state_dict")
 
 
 Paths = Union[str, os.PathLike, Sequence[Union[str, os.PathLike]], None]
 
 
 class AdamW(_Optimizer):
-    """AdamW by Loshchilov and Hutter, as torch.optim.AdamW. state: "ram", or "nvme", in files below
-    path, one folder or several; buffer_bytes: RAM for it then.
+    """AdamW by Loshchilov and Hutter, as torch.optim.AdamW.
+
+    All optimizers here take state="ram", or "nvme" for state in files below path, one folder or
+    several, with buffer_bytes of RAM. in_backward is how many backward passes a step has: then a
+    parameter is updated, and its gradient freed, as soon as the last of them made its gradient;
+    there is nothing left for clipping, nor for a gradient scaler. 0: step() updates all.
 
     >>> weight = torch.nn.Parameter(torch.ones(3))
     >>> optimizer = AdamW([weight], lr=0.5, weight_decay=0)
@@ -464,17 +540,16 @@ class AdamW(_Optimizer):
     """
 
     _kind = _ADAMW
-    _planes = (_Plane("exp_avg", "moment1"), _Plane("exp_avg_sq", "moment2"))
+    _planes = (Plane("exp_avg", "moment1"), Plane("exp_avg_sq", "moment2"))
 
     def __init__(
         self, params, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 1e-2, *, bias_correction: bool = True,
-        state: str = "ram", path: Paths = None, buffer_bytes: int = 192 << 20,
-    ):
+        eps: float = 1e-8, weight_decay: float = 1e-2, *, bias_correction: bool = True, **more,
+    ):  # fmt: skip
         defaults = dict(
             lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, bias_correction=bias_correction
         )
-        super().__init__(params, defaults, state, path, buffer_bytes)
+        super().__init__(params, defaults, **more)
 
 
 class Adam(AdamW):
@@ -494,42 +569,40 @@ class AdamW8bit(AdamW):
     arXiv 2110.02861): 2 bytes of state a parameter."""
 
     _planes = (
-        _Plane("exp_avg", "byte_moment1", torch.int8),
-        _Plane("exp_avg_sq", "byte_moment2", torch.uint8),
-        _Plane("exp_avg_scale", "scale1", per=_BLOCK),
-        _Plane("exp_avg_sq_scale", "scale2", per=_BLOCK),
+        Plane("exp_avg", "byte_moment1", torch.int8),
+        Plane("exp_avg_sq", "byte_moment2", torch.uint8),
+        Plane("exp_avg_scale", "scale1", per=_BLOCK),
+        Plane("exp_avg_sq_scale", "scale2", per=_BLOCK),
     )
 
 
 class Lion(_Optimizer):
     """Lion by Chen et al., arXiv 2302.06675."""
 
-    _kind, _planes = _LION, (_Plane("exp_avg", "moment1"),)
+    _kind, _planes = _LION, (Plane("exp_avg", "moment1"),)
 
     def __init__(
         self, params, lr: float = 1e-4, betas: Tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0, *, state: str = "ram", path: Paths = None,
-        buffer_bytes: int = 192 << 20,
-    ):
+        weight_decay: float = 0.0, **more,
+    ):  # fmt: skip
         defaults = dict(lr=lr, betas=betas, weight_decay=weight_decay)
-        super().__init__(params, defaults, state, path, buffer_bytes)
+        super().__init__(params, defaults, **more)
 
 
 class Adagrad(_Optimizer):
     """Adagrad by Duchi et al., as torch.optim.Adagrad without a decay of lr."""
 
-    _kind, _planes = _ADAGRAD, (_Plane("sum", "moment1"),)
+    _kind, _planes = _ADAGRAD, (Plane("sum", "moment1"),)
 
     def __init__(
         self, params, lr: float = 1e-2, weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, state: str = "ram",
-        path: Paths = None, buffer_bytes: int = 192 << 20,
-    ):
+        initial_accumulator_value: float = 0.0, eps: float = 1e-10, **more,
+    ):  # fmt: skip
         defaults = dict(
             lr=lr, weight_decay=weight_decay, eps=eps,
             initial_accumulator_value=initial_accumulator_value,
         )
-        super().__init__(params, defaults, state, path, buffer_bytes)
+        super().__init__(params, defaults, **more)
 
     def _first(self, name: str, p) -> float:
         return next(
@@ -542,11 +615,10 @@ class Adagrad(_Optimizer):
 class SGD(_Optimizer):
     """Descent with momentum, as torch.optim.SGD without dampening."""
 
-    _kind, _planes = _SGD, (_Plane("momentum_buffer", "moment1"),)
+    _kind, _planes = _SGD, (Plane("momentum_buffer", "moment1"),)
 
     def __init__(
-        self, params, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, *,
-        state: str = "ram", path: Paths = None, buffer_bytes: int = 192 << 20,
-    ):
+        self, params, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, **more,
+    ):  # fmt: skip
         defaults = dict(lr=lr, momentum=momentum, weight_decay=weight_decay)
-        super().__init__(params, defaults, state, path, buffer_bytes)
+        super().__init__(params, defaults, **more)

@@ -62,7 +62,14 @@ struct zinf_shard_ranks {
 struct zinf_chunk {
     int64_t whole; /* rows of the sequence; 0: rows are of whole sequences */
     int64_t first;
-    bool last;
+    /* The chunks whose carried rows are at hand: [near, near_end) of the sequence. Where those of
+     * all chunks up to this one are not, what looks at them is called in parts, one after the
+     * other, with the same scratch: each part looks at its own, and what comes before is done in
+     * the one that begins, what comes behind in the one that ends, at whose hand are the chunk's
+     * own rows. */
+    int64_t near, near_end;
+    bool begins, ends;
+    bool fresh; /* nothing is in the gradients of the rows at hand yet */
 };
 /* Who computes: one micro-batch. */
 struct zinf_compute {
@@ -86,6 +93,9 @@ uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of
 uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 
+/* Of chunks: bytes from one to the next of what a stage carries, of numbers of that many bytes. */
+uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width);
+
 /* Memory that a call takes from, in order; every take is aligned to 256 bytes. */
 struct zinf_cursor {
     char *base;     /* NULL: only counted */
@@ -106,7 +116,8 @@ enum zinf_caches {
 
 struct zinf_frame {
     const struct zinf_compute *compute;
-    struct zinf_queue *queue; /* NULL: measures */
+    struct zinf_queue *queue; /* NULL: measures, or leaves out what is of another part */
+    struct zinf_queue *given; /* the caller's */
     const struct zinf_graph *graph;
     const struct zinf_stage *stage;
     enum zinf_pass pass;
@@ -127,8 +138,8 @@ struct zinf_frame {
     float mean_scale;         /* and of a loss that is a mean: loss scale / micro-batches */
     int64_t row, n_rows;      /* PASS_ROW: from which on, how many; 0: 1 */
     void *cache[ZINF_CACHES]; /* of the stage, while decoding */
-    /* Of chunks: the stage's carried memory and its gradient, [rows of all chunks][carried_elems]:
-     * in the parameters' number type, and fp32. */
+    /* Of chunks: the stage's carried memory and its gradient, [rows at hand][carried_elems]: in the
+     * parameters' number type, and fp32. */
     void *carried;
     float *d_carried;
     struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
@@ -142,6 +153,7 @@ struct zinf_frame {
     void *seer;
     struct zinf_cache cached[ZINF_CACHES];
     uint64_t carried_elems;
+    int64_t carried_reach;
 };
 
 /* What a call takes, by running its code without a queue. */
@@ -152,6 +164,7 @@ struct zinf_stage_size {
     double work;  /* flops of products that take as long as all of it, by compute's pace */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t carried_elems; /* of a row, for later chunks */
+    int64_t carried_reach;  /* a row sees itself and so many before it, less one; 0: all */
 };
 /* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
  * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
@@ -181,10 +194,13 @@ void frame_release(struct zinf_frame *f, uint64_t mark);
 const struct zinf_decoding *frame_decoding(const struct zinf_frame *f);
 /* While decoding: the stage's cache, of this shape; each once in a call. */
 void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zinf_cache *shape);
-/* Of chunks: the stage carries so many elements a row. Where those of the sequence's row begin, and
- * their gradients. */
+/* Of chunks: the stage carries so many elements a row. Where those of the sequence's row begin, one
+ * of those at hand, and their gradients. */
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
 float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
+/* What follows is of this part; of the part that ends. */
+void frame_part_begin(struct zinf_frame *f);
+void frame_part_end(struct zinf_frame *f);
 /* Rows of the whole sequence that the call's rows are of. */
 int64_t frame_whole_length(const struct zinf_frame *f);
 /* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0, and for a
@@ -229,6 +245,7 @@ int frame_attention(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args);
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_heads(struct zinf_frame *f, const struct zinf_heads *args);
+int frame_attention_merge(struct zinf_frame *f, const struct zinf_attention_merge *args);
 int frame_sinks(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_sinks_backward(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args);

@@ -99,13 +99,12 @@ static double relative_pairs(const struct zinf_attention *args)
 static double attention_flops(const struct zinf_attention *args)
 {
     const double seq = (double)args->seq, window = (double)args->window;
-    const double whole =
-        args->whole_seq ? (double)args->whole_seq : seq; /* the mean of its parts */
     double columns = (double)(args->n_heads * args->head_dim);
     double keys = (double)zinf_attention_keys(args);
-    double pairs = args->causal ? (whole + 1) / 2 : keys; /* of a query, in the mean */
-    if (args->window && window < whole)
-        pairs = window - window * (window - 1) / (2 * whole);
+    const bool behind = zinf_attention_ahead(args) >= zinf_attention_keys(args) - 1;
+    double pairs = args->causal && !behind ? (seq + 1) / 2 : keys; /* of a query, in the mean */
+    if (args->window && window < seq && !behind)
+        pairs = window - window * (window - 1) / (2 * seq);
     if (args->relative)
         pairs += relative_pairs(args);
     return 4 * (double)args->batch * seq * pairs * columns;
@@ -238,6 +237,8 @@ int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
 
 ONE_OPERATION(heads, copy_heads, zinf_heads,
               2 * typed(args->dtype, args->rows * args->n_heads * args->cols));
+ONE_OPERATION(attention_merge, attention_merge, zinf_attention_merge,
+              4 * typed(ZINF_DTYPE_F32, args->batch * args->seq * args->n_heads * args->head_dim));
 ONE_OPERATION(sinks, sinks_forward, zinf_sinks,
               2 * typed(args->dtype, args->batch * args->seq * args->n_heads * args->head_dim));
 ONE_OPERATION(sinks_backward, sinks_backward, zinf_sinks,

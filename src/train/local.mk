@@ -6,7 +6,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
 	src/train/step/batch.c src/train/step/rewards.c src/train/op.c src/train/step/run_stage.c \
-	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/emit_border.c src/train/step/decode.c src/train/step/cache_ops.c \
+	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/emit_border.c src/train/step/emit_shared.c src/train/step/decode.c src/train/step/cache_ops.c \
 	src/train/checkpoints.h src/train/score.h src/train/seats.h src/train/run/shared_texts.h \
 	src/train/run/shared_texts.c src/train/run/score.c src/train/run/reference.h src/train/run/reference.c src/train/run/score_labels.c src/train/run/score_choices.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
@@ -26,7 +26,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_identity.c src/train/run/run_steps.c src/train/run/run_prompts.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
-libcore_la_SOURCES += src/train/plan/plan_print.c src/train/setup_ranks.c src/train/setup_chunks.c src/train/setup_tensor.c src/train/setup_pipe.c src/train/step/shard_ranks.c src/train/save/whole_unit.c src/train/step/agree.h src/train/step/agree.c \
+libcore_la_SOURCES += src/train/plan/plan_print.c src/train/setup_ranks.c src/train/setup_chunks.c src/train/step/emit_carried.c src/train/setup_tensor.c src/train/setup_pipe.c src/train/step/shard_ranks.c src/train/save/whole_unit.c src/train/step/agree.h src/train/step/agree.c \
 	src/train/step/exact_sum.h src/train/step/emit_way.c src/train/save/collect.c \
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
 	src/train/save/durable_ranks.c

@@ -37,7 +37,8 @@ enum op_cost {
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
  *   NORM_PART             at[0] the unit's gradient, or with arg 1 the result of SQUARES
  *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
- *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group
+ *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group;
+ *                         where there is a packed copy of the parameters, at[5] that
  *   CHOOSE                HOST: at[0] which rows have chosen which visit of the stage <- at[1] the
  *                         value that they choose by. Units are fetched if any micro-batch of a
  *                         range has chosen them; arg 1: this is the range's first
@@ -50,9 +51,12 @@ enum op_cost {
  *   GIVE, TAKE, TRADE     NET: with the rank that has the stages before (visit 0) or the next ones
  *                         (1), along PIPE: at[0] of the value arg goes there, at[1] comes: a value
  *                         from before, its gradient from behind
- *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
- *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
- *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
+ *   SHARE                 NET: of a unit that ranks along PIPE have in common, in their order:
+ * round `visit` is from that number to the next one, the last to all others: at[0] what this rank
+ * gives, at[1] what it takes UNITE                 NET: units of the stage's sweep that any rank
+ * has chosen are chosen FLIP                  HOST: the unit's other generation becomes current; it
+ * is pending no more COMMIT, MEET          HOST, NET: the step before this one becomes durable
+ * here; on all ranks
  */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
@@ -79,6 +83,7 @@ enum op_cost {
     ROW(OP_GIVE, "give", run_border, COST_GATHER)                                                  \
     ROW(OP_TAKE, "take", run_border, COST_GATHER)                                                  \
     ROW(OP_TRADE, "trade", run_border, COST_GATHER)                                                \
+    ROW(OP_SHARE, "share", run_share, COST_GATHER)                                                 \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \
@@ -109,6 +114,7 @@ enum op_flags {
     OP_PACKED = 512,    /* moves or updates the state of sub-group arg, which may be packed */
     OP_PARAM = 1024,    /* the same for its parameters */
     OP_GRAD = 2048,     /* the same for its kept gradient */
+    OP_CARRIED = 4096,  /* moves what a stage carries from chunk to chunk */
     OP_ANY_PACKED = OP_PACKED | OP_PARAM | OP_GRAD,
 };
 

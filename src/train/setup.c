@@ -246,8 +246,10 @@ static int open_model(struct setup *s)
         .seq = s->chunk_seq,
         .source_seq = s->source_seq,
         .chunk = {.whole = s->n_chunks > 1 ? s->seq : 0,
-                  .first = (s->n_chunks - 1) * s->chunk_seq,
-                  .last = true},
+                  .first = s->n_chunks / 2 * s->chunk_seq, /* the mean of all */
+                  .near_end = (s->n_chunks / 2 + 1) * s->chunk_seq,
+                  .begins = true,
+                  .ends = true},
         .train = trains(s),
         .seed = s->options.seed,
         .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,

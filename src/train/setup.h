@@ -90,6 +90,11 @@ struct weight_files {
     uint64_t most_bytes;
 };
 
+/* A unit that stages of several ranks along PIPE have: those ranks, from the last one. */
+struct shared_unit {
+    uint32_t unit, n, *ranks;
+};
+
 struct setup {
     struct zinf_trainer_options options;
     const struct zinf_config *config; /* for numbers; its words are the fields below */
@@ -106,6 +111,8 @@ struct setup {
      * units as ranks cut them. */
     uint32_t *owners;
     struct zinf_net *borders[2];
+    struct shared_unit *shared; /* [n_shared]: trained units that several of them have */
+    uint32_t n_shared;
     struct zinf_layout all_units;
     struct zinf_axis savers; /* ranks that bring units together for files: DATA, or that and PIPE */
     struct walk walk;        /* and what follows from it */
@@ -254,10 +261,20 @@ static inline bool whole_state(const struct setup *s)
     return data_axis(s)->net && s->grain != GRAIN_ELEMENTS;
 }
 
-/* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
-static inline bool counts_squares(const struct setup *s)
+/* NULL: its stages are one rank's. */
+static inline const struct shared_unit *unit_shared(const struct setup *s, uint32_t unit)
 {
-    return s->exact && (!whole_state(s) || !data_axis(s)->rank);
+    for (uint32_t i = 0; i < s->n_shared; i++)
+        if (s->shared[i].unit == unit)
+            return &s->shared[i];
+    return NULL;
+}
+
+/* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
+static inline bool counts_squares(const struct setup *s, uint32_t unit)
+{
+    const bool owns = !is_piped(s) || s->owners[unit] == pipe_axis(s)->rank;
+    return s->exact && owns && (!whole_state(s) || !data_axis(s)->rank);
 }
 
 /* Whether the unit has a gradient and optimizer state. */

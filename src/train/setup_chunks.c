@@ -67,6 +67,8 @@ int setup_check_chunks(const struct setup *s)
                          INT16_MAX);
     if (tensor_axis(s)->world > 1 || s->graph->shards.of)
         return refuse("tensors that are cut", "set zinf.mesh.tensor and zinf.tensor_parts to 1");
+    if (is_piped(s))
+        return refuse("layers that ranks have one after the other", "set zinf.mesh.pipe to 1");
     if (s->order == ORDER_MICRO_MAJOR)
         return refuse("a step that goes micro-batch by micro-batch",
                       "set zinf.accumulation_order to auto");

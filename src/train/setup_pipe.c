@@ -181,25 +181,7 @@ static int find_neighbours(struct setup *s)
 
 /* ---- what there is no way for ---- */
 
-static bool is_shared(const struct setup *s, const struct deal *d, uint32_t unit)
-{
-    uint32_t owner = UINT32_MAX;
-    for (uint32_t r = 0, i = 0; r < d->n_ranks; r++)
-        for (; i < d->first[d->ends[r]]; i++) {
-            const struct zinf_stage *stage = &s->stages->stages[i];
-            bool has = false;
-            for (uint32_t k = 0; k < stage->units.n; k++)
-                has |= stage->units.at[k] == unit;
-            for (uint32_t k = 0; k < stage->sweep.n; k++)
-                has |= stage->sweep.at[k] == unit;
-            if (has && owner != UINT32_MAX && owner != r)
-                return true;
-            owner = has ? r : owner;
-        }
-    return false;
-}
-
-static int check_pipe(const struct setup *s, const struct deal *d)
+static int check_pipe(const struct setup *s)
 {
     const uint32_t ranks = pipe_axis(s)->world;
     const char *what = s->device->kind != ZINF_DEVICE_HOST
@@ -210,9 +192,6 @@ static int check_pipe(const struct setup *s, const struct deal *d)
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
         if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
             what = "a reference is made of the whole model";
-    for (uint32_t u = 0; !what && u < s->stages->n_units; u++)
-        if (is_shared(s, d, u) && s->stages->units[u].trained)
-            what = "stages of two ranks have a trained table in common (tie_word_embeddings)";
     return what ? zinf_fail(-ENOTSUP, "zinf.mesh.pipe %u: %s; set it to 1", ranks, what) : 0;
 }
 
@@ -230,6 +209,51 @@ static void find_owners(struct setup *s, const struct deal *d)
         }
 }
 
+static bool has_unit(const struct zinf_stage *stage, uint32_t unit)
+{
+    bool has = false;
+    for (uint32_t k = 0; k < stage->units.n; k++)
+        has |= stage->units.at[k] == unit;
+    for (uint32_t k = 0; k < stage->sweep.n; k++)
+        has |= stage->sweep.at[k] == unit;
+    return has;
+}
+
+/* Ranks that have the unit, from the last one: as contributions to its gradient come. */
+static uint32_t find_ranks(const struct setup *s, const struct deal *d, uint32_t unit,
+                           uint32_t *ranks)
+{
+    uint32_t n = 0;
+    for (uint32_t r = d->n_ranks; r-- > 0;) {
+        bool has = false;
+        for (uint32_t i = r ? d->first[d->ends[r - 1]] : 0; i < d->first[d->ends[r]]; i++)
+            has |= has_unit(&s->stages->stages[i], unit);
+        if (has)
+            ranks[n++] = r;
+    }
+    return n;
+}
+
+static int find_shared(struct setup *s, const struct deal *d)
+{
+    s->shared = calloc(s->n_units + 1, sizeof *s->shared);
+    if (!s->shared)
+        return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
+    for (uint32_t u = 0; u < s->n_units; u++) {
+        struct shared_unit *shared = &s->shared[s->n_shared];
+        if (!unit_trains_anywhere(s, u))
+            continue;
+        if (!shared->ranks)
+            shared->ranks = calloc(d->n_ranks, sizeof *shared->ranks);
+        if (!shared->ranks)
+            return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
+        shared->unit = u;
+        shared->n = find_ranks(s, d, u, shared->ranks);
+        s->n_shared += shared->n > 1;
+    }
+    return 0;
+}
+
 static int cut(struct setup *s, const struct deal *d)
 {
     const uint32_t rank = pipe_axis(s)->rank;
@@ -241,8 +265,10 @@ static int cut(struct setup *s, const struct deal *d)
         code = walk_flows(s->stages, flows);
     if (!code)
         code = zinf_model_set_range(s->model, first, end, flows);
-    if (!code)
+    if (!code) {
         find_owners(s, d);
+        code = find_shared(s, d);
+    }
     s->graph = zinf_model_graph(s->model);
     free(flows);
     return code;
@@ -263,7 +289,7 @@ int setup_cut_stages(struct setup *s)
         code = deal_layers(s, &d);
     }
     if (!code)
-        code = check_pipe(s, &d);
+        code = check_pipe(s);
     if (!code)
         code = cut(s, &d);
     if (!code)
@@ -318,5 +344,8 @@ void setup_free_pipe(struct setup *s)
     zinf_net_close(s->borders[1]);
     zinf_net_close(s->borders[0]);
     zinf_layout_fini(&s->all_units);
+    for (uint32_t i = 0; s->shared && i <= s->n_shared; i++)
+        free(s->shared[i].ranks);
+    free(s->shared);
     free(s->owners);
 }

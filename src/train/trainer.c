@@ -32,6 +32,20 @@ static int open_store(struct zinf_trainer *t)
     return code ? zinf_fail_in(code, "zero_optimization.%s.nvme_path", name) : 0;
 }
 
+/* What goes to each rank of a pipeline in one exchange, and comes from it. */
+static int open_share(struct zinf_trainer *t)
+{
+    const uint32_t world = pipe_axis(&t->setup)->world;
+    struct share_arrays *a = &t->share;
+    a->out = calloc(2 * (size_t)world, sizeof *a->out);
+    a->out_bytes = calloc(2 * (size_t)world, sizeof *a->out_bytes);
+    if (!a->out || !a->out_bytes)
+        return zinf_fail(-ENOMEM, "no memory for %u ranks", world);
+    a->in = a->out + world;
+    a->in_bytes = a->out_bytes + world;
+    return 0;
+}
+
 static int open_queues(struct zinf_trainer *t)
 {
     static const enum zinf_queue_kind kinds[ZINF_LANES] = {
@@ -51,6 +65,8 @@ static int open_queues(struct zinf_trainer *t)
     if (!code && (!t->lent || !t->slice_bytes))
         code = zinf_fail(-ENOMEM, "no memory for %u ranks", world);
     t->compute = t->setup.compute;
+    if (!code)
+        code = open_share(t);
     trainer_open_shards(t);
     return code;
 }
@@ -227,6 +243,9 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     if (code)
         return code;
     plan_settle_durability(&t->setup);
+    code = agree_durability(&t->setup);
+    if (code)
+        return code;
     plan_search(&t->setup, &variant, NULL);
     code = agree_variant(&t->setup, &variant);
     if (!code)
@@ -299,6 +318,8 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
     free(t->lent);
     free(t->slice_bytes);
+    free(t->share.out);
+    free(t->share.out_bytes);
     free(t->pending);
     free(t->chosen);
     free(t->copied);

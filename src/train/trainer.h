@@ -44,9 +44,13 @@ struct zinf_trainer {
     const void **lent;                     /* [ranks], by that */
     struct zinf_link *link;                /* what it gathers by on the GPUs; NULL: it does not */
     uint64_t *slice_bytes;                 /* [ranks], of that */
-    const char *prefix;                    /* of tensor names: as the folder has them */
-    uint64_t base_sum;                     /* of frozen weights, as loaded; 0: none are */
-    cJSON *identity;                       /* of model, adapter, base and the files beside it */
+    struct share_arrays {                  /* [ranks along PIPE] each; in_bytes behind out_bytes */
+        void **out, **in;
+        uint64_t *out_bytes, *in_bytes;
+    } share;
+    const char *prefix; /* of tensor names: as the folder has them */
+    uint64_t base_sum;  /* of frozen weights, as loaded; 0: none are */
+    cJSON *identity;    /* of model, adapter, base and the files beside it */
     struct zinf_arena host;
     struct zinf_executor *executor;
     bool planned; /* the schedule has been chosen */

@@ -192,6 +192,59 @@ static void cases(struct fixture *f)
         }
 }
 
+/* Keys come in parts, too: each with a result of its own, which are merged. */
+static void merged_cases(struct fixture *f)
+{
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int d = 0; d < 3; d++) {
+            struct problem p;
+            const double epsilon = dtype_epsilon(all_dtypes[d]);
+            const int64_t part = shapes[i].part, seq = shapes[i].seq;
+            problem_open(&p, all_dtypes[d], &shapes[i]);
+            const size_t q = (size_t)(part * row_elems(&p.whole, true));
+            struct tensor out = tensor_new(all_dtypes[d], q), sum = tensor_new(ZINF_DTYPE_F32, q);
+            float *lse = malloc(2 * (size_t)(p.whole.n_heads * part) * sizeof *lse);
+            CHECKF(!f->ops->attention_forward(f->q, &p.whole), "%s", zinf_error());
+            for (int64_t first = 0; first < seq; first += part) {
+                const int64_t n = seq - first < part ? seq - first : part;
+                struct zinf_attention a = part_of(&p, first, n, lse);
+                struct zinf_attention_merge m = {.dtype = a.dtype,
+                                                 .batch = 1,
+                                                 .seq = n,
+                                                 .n_heads = a.n_heads,
+                                                 .head_dim = a.head_dim};
+                m.out = a.out, m.part = a.out = out.data, m.part_lse = lse;
+                m.sum = sum.data, m.lse = lse + p.whole.n_heads * part;
+                for (int64_t key = 0; key <= first; key += part) {
+                    a.partial = true;
+                    a.first_key = key;
+                    a.key_seq = key + part < first + n ? part : first + n - key;
+                    a.key_segments = p.whole.segments ? p.whole.segments + key : NULL;
+                    a.kv = elem(&p.kv, key * row_elems(&p.whole, false));
+                    m.first = !key;
+                    m.last = key == first;
+                    CHECKF(!f->ops->attention_forward(f->q, &a), "%s", zinf_error());
+                    CHECKF(!f->ops->attention_merge(f->q, &m), "%s", zinf_error());
+                }
+                move_lse(&p, first, n, m.lse, false);
+            }
+            double *want = tensor_doubles(&p.out), *want_lse = tensor_doubles(&p.lse);
+            CHECK_NEAR(f, &p.part_out, want, 2e-6 + 4 * epsilon, 2 * epsilon + 2e-6);
+            CHECK_NEAR(f, &p.part_lse, want_lse, 2e-6, 2e-6);
+            free(want);
+            free(want_lse);
+            free(lse);
+            tensor_free(&out);
+            tensor_free(&sum);
+            problem_close(&p);
+        }
+}
+
+static void test_parts_of_keys_are_merged(void)
+{
+    for_each_device(merged_cases);
+}
+
 static void test_parts_are_the_whole(void)
 {
     for_each_device(cases);
@@ -200,5 +253,6 @@ static void test_parts_are_the_whole(void)
 int main(void)
 {
     TAP_RUN(test_parts_are_the_whole);
+    TAP_RUN(test_parts_of_keys_are_merged);
     return tap_done();
 }

@@ -125,6 +125,72 @@ static void test_nonfinite_changes_nothing(void)
     }
 }
 
+/* ---- several arrays ---- */
+
+enum { MANY = 7, MOST = 200001 };
+static const uint64_t many_lengths[MANY] = {70001, 0, 65536, 1, MOST, 66000, 3};
+
+/* Arrays of several kinds and forms in room: [MANY][5][MOST] floats of random numbers. */
+static void make_arrays(struct zinf_optim_hyper *hypers, struct zinf_optim_array *arrays,
+                        float *room)
+{
+    zinf_normal_fill(room, 0, (uint64_t)MANY * 5 * MOST, 1, 0, 0, 1);
+    for (uint64_t i = 0; i < MANY; i++) {
+        float *at[5];
+        for (uint64_t a = 0; a < 5; a++)
+            at[a] = room + (i * 5 + a) * MOST;
+        hypers[i] = usual;
+        hypers[i].kind = (enum zinf_optim_kind)(i % ZINF_OPTIM_KINDS);
+        hypers[i].step = i + 1;
+        hypers[i].lr *= (float)(i + 1);
+        bool byte = hypers[i].kind == ZINF_OPTIM_ADAMW && i;
+        memset(at[2], 0, sizeof *room * MOST);
+        arrays[i] = (struct zinf_optim_array){.n = many_lengths[i],
+                                              .master = at[0],
+                                              .moment1 = byte ? NULL : at[1],
+                                              .moment2 = byte ? NULL : at[2],
+                                              .grad = at[3],
+                                              .grad_dtype = ZINF_DTYPE_F32,
+                                              .grad_scale = 0.5f,
+                                              .param = at[4],
+                                              .param_dtype = ZINF_DTYPE_BF16,
+                                              .byte_moment1 = byte ? (int8_t *)at[1] : NULL,
+                                              .byte_moment2 = byte ? (uint8_t *)at[2] : NULL,
+                                              .scale1 = byte ? at[1] + MOST / 2 : NULL,
+                                              .scale2 = byte ? at[2] + MOST / 2 : NULL};
+        if (byte) /* codes: scales would be NaN of random bytes */
+            memset(at[1], 0, sizeof *room * MOST);
+    }
+}
+
+static void test_several_arrays(void)
+{
+    const uint64_t bytes = sizeof(float) * MANY * 5 * MOST;
+    float *alone = malloc(bytes), *together = malloc(bytes);
+    struct zinf_optim_hyper hypers[MANY];
+    struct zinf_optim_array arrays[MANY];
+    make_arrays(hypers, arrays, alone);
+    for (int i = 0; i < MANY; i++)
+        CHECK(!zinf_optim_step(&hypers[i], &arrays[i], 1));
+    for (int threads = 0; threads < 5; threads++) {
+        make_arrays(hypers, arrays, together);
+        CHECK(!zinf_optim_step_arrays(hypers, arrays, MANY, threads));
+        CHECKF(!memcmp(alone, together, bytes), "%d threads", threads);
+    }
+    uint64_t found;
+    make_arrays(hypers, arrays, alone);
+    make_arrays(hypers, arrays, together);
+    arrays[MANY - 1].nonfinite = &found;
+    CHECK(zinf_optim_step_arrays(hypers, arrays, MANY, 2) == -EINVAL);
+    arrays[MANY - 1].nonfinite = NULL;
+    arrays[MANY - 1].grad = NULL;
+    CHECK(zinf_optim_step_arrays(hypers, arrays, MANY, 2) == -EINVAL);
+    CHECK(!memcmp(alone, together, bytes));
+    CHECK(!zinf_optim_step_arrays(NULL, NULL, 0, 2));
+    free(together);
+    free(alone);
+}
+
 /* ---- more than 2^31 elements ---- */
 
 #define TILE_BYTES ((size_t)8 << 20)
@@ -255,6 +321,7 @@ int main(void)
     TAP_RUN(test_zeroing_and_squares);
     TAP_RUN(test_squares_in_batches);
     TAP_RUN(test_nonfinite_changes_nothing);
+    TAP_RUN(test_several_arrays);
     TAP_RUN(test_more_than_two_to_the_31);
     TAP_RUN(test_slices_to_nodes);
     TAP_RUN(test_slices_cover_the_array);

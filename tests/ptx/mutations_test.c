@@ -153,6 +153,7 @@ static void test_mutants(void)
         {"heads_sum", heads, ZINF_DTYPE_F16, false},
         {"sinks_kernel", sinks, ZINF_DTYPE_F16, false},
         {"sinks_backward", sinks, ZINF_DTYPE_BF16, false},
+        {"attention_merge", merges, ZINF_DTYPE_BF16, false},
         {"softcap", softcaps, ZINF_DTYPE_F32, false},
         {"residual", flat, ZINF_DTYPE_F16, false},
         {"activation", flat, ZINF_DTYPE_BF16, false},

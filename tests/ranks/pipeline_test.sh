@@ -13,7 +13,11 @@ new_model() { # folder, arch, size, layers: a small one; of llama with two key a
         --context 32 --config-only --output "$1" || return
     [ "$2" != llama ] || sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/' "$1/config.json"
 }
+
 check "a LLaMA" run 0 new_model llama llama 7b 3
+check "a GPT-2, whose head is its table" run 0 new_model gpt2 gpt2 small 2
+check "a Mixtral" run 0 new_model mixtral mixtral 8x7b 2
+check "a T5" run 0 new_model t5 t5 small 2
 
 # Eight samples a step, one a micro-batch: sums of gradients are trees of up to eight.
 config() { # file, stage, place, keys of "zinf" behind a comma
@@ -31,7 +35,7 @@ END
 train() { # model, output, options...
     model=$1 output=$2
     shift 2
-    "$zinf" train --model "$model" --init --data text.txt --seq-len 16 --device host --seed 3 \
+    "$zinf" train --model "$model" --init --data "${data:-text.txt}" --seq-len 16 --device host --seed 3 \
         --steps 3 --progress none --output "$output" "$@"
 }
 pipes() { # model, seats, ranks of the pipeline, stage, place, options...
@@ -85,6 +89,66 @@ micro=
 config one.json 3 none
 rm -r llama.one
 check "eight again" run 0 train llama llama.one --config one.json
+
+# ---- tables that ranks share, experts, encoders, adapters ----
+
+for model in gpt2 mixtral; do
+    config one.json 3 none
+    check "$model on one rank" run 0 train $model $model.one --config one.json
+    pipes $model 2 2 3 none
+    pipes $model 4 4 1 cpu
+    pipes $model 4 2 2 nvme
+    pipes $model 4 2 3 nvme
+done
+keys=', "schedule": "update-in-backward"'
+pipes gpt2 4 2 3 nvme
+keys=
+micro=8
+rm -r gpt2.one
+check "GPT-2, one micro-batch" run 0 train gpt2 gpt2.one --config one.json --micro-batch 8
+pipes gpt2 2 2 3 nvme
+micro=
+rm -r llama.one
+check "LLaMA in chunks" run 0 train llama llama.one --config one.json --sequence-chunk 4
+pipes llama 4 2 3 cpu --sequence-chunk 4
+rm -r llama.one
+check "LLaMA, two share tensors" run 0 train llama llama.one --config one.json --seats 2 --tensor-parallel 2
+pipes llama 8 2 3 nvme --tensor-parallel 2
+rm -r llama.one
+config one.json 3 none
+check "LLaMA as it was" run 0 train llama llama.one --config one.json
+{
+    echo source,target
+    sed 's/.*/&,& again/' text.txt
+} >rows.csv
+data=rows.csv
+check "T5 on one rank" run 0 train t5 t5.one --config one.json --source-len 24
+pipes t5 3 3 3 none --source-len 24
+pipes t5 4 2 2 nvme --source-len 24
+data=
+more='"bf16": {"enabled": true},'
+check "weights" run 0 "$zinf" init --arch llama --size 7b --layers 2 --hidden 64 --heads 4 \
+    --tokenizer bytes --context 32 --output base
+adapt() { # output, options...
+    output=$1
+    shift
+    "$zinf" train --model base --lora-rank 4 --quantize nf4 --data text.txt --seq-len 16 \
+        --device host --seed 3 --steps 3 --progress none --output "$output" "$@"
+}
+same_adapter() { # two outputs
+    losses "$1" >adapted && losses "$2" | cmp - adapted &&
+        cmp "$1/model/adapter_model.safetensors" "$2/model/adapter_model.safetensors" &&
+        cmp "$1/model/adapter_base.json" "$2/model/adapter_base.json"
+}
+config one.json 3 none
+check "adapters of 4 bits on one rank" run 0 adapt adapted.one --config one.json
+config pipes.json 2 nvme
+check "over four seats, two in a pipeline" run 0 adapt adapted.4 --config pipes.json --seats 4 \
+    --pipeline-parallel 2
+check "have the same bits" same_adapter adapted.one adapted.4
+check "a checkpoint of theirs" run 0 adapt adapted.4 --config one.json --resume --steps 4
+check "stands on the same base" complains "step 4: saved"
+more=
 
 # ---- checkpoints and figures go from mesh to mesh ----
 
@@ -149,6 +213,31 @@ wait $first
 [ $? -eq 1 ]
 verdict $? "a rank that is killed ends the other"
 check "which names it" complains "rank 1"
+
+# ---- steps that outlive the process ----
+
+lasting="--model weights --data text.txt --seq-len 16 --device host --seed 3 --steps 20 --progress none"
+lasting="$lasting --config lasting.json"
+check "weights" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 4 \
+    --tokenizer bytes --context 32 --output weights
+config lasting.json 2 nvme
+sed -i 's/"durability": "none"/"durability": "step"/' lasting.json
+check "one rank to the end" run 0 "$zinf" train $lasting --output last.one
+"$zinf" train $lasting --output last.4 --seats 4 --pipeline-parallel 2 >other.out 2>other.err </dev/null &
+first=$!
+tries=0
+while ! grep -q '"step": 5,' last.4/log.jsonl 2>/dev/null && [ $tries -lt 300 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+kill -KILL $first
+wait $first
+[ $? -eq 137 ]
+verdict $? "four seats are killed"
+check "they go on" run 0 "$zinf" train $lasting --output last.4 --seats 4 \
+    --pipeline-parallel 2 --resume
+check "to the same weights" cmp last.one/model/model.safetensors last.4/model/model.safetensors
+
 if [ -n "$no_mpi" ]; then
     skip "processes of an MPI" "$no_mpi"
 else

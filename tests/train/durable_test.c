@@ -258,9 +258,9 @@ static uint32_t live_in(struct setting *s, uint64_t host_memory)
 
 /* What lies on the drive does not depend on what RAM has of it, nor on anything else that a life
  * chooses by what is free. */
-static void test_every_life_finds_other_ram(void)
+static void find_other_ram(const char *extra)
 {
-    struct setting s = {.precision = bf16, .accumulation = 2, .extra = DURABLE};
+    struct setting s = {.precision = bf16, .accumulation = 2, .extra = extra};
     uint64_t params, least = least_host(&s, &params);
     const uint64_t rams[STEPS / 2] = {
         4 * (least + params), 0, least + params / 8, 0, 4 * (least + params),
@@ -269,9 +269,15 @@ static void test_every_life_finds_other_ram(void)
     make_reference(&s);
     for (int i = 0; i < STEPS / 2; i++)
         backed[i] = live_in(&s, rams[i]);
-    CHECKF(backed[0] > backed[2] && backed[2] && !backed[1], "%u, %u, %u units in RAM", backed[0],
-           backed[2], backed[1]);
+    CHECKF(backed[0] > backed[2] && backed[2] && !backed[1], "%s: %u, %u, %u units in RAM", extra,
+           backed[0], backed[2], backed[1]);
     CHECK(count_entries(drive) == 0);
+}
+
+static void test_every_life_finds_other_ram(void)
+{
+    find_other_ram(DURABLE);
+    find_other_ram(DURABLE ALL);
 }
 
 /* A run goes on with the form of its state that it began with, or says what to set. */

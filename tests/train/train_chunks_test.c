@@ -248,6 +248,58 @@ static void test_activations_give_the_same_bits(void)
     }
 }
 
+/* As little device memory as a plan can be made for. */
+static uint64_t least_memory(struct setting s, uint64_t from, bool *streams)
+{
+    uint64_t least = from;
+    for (s.device_memory = from; s.device_memory > 4096; s.device_memory -= s.device_memory / 32) {
+        struct zinf_config *config = configure(&s);
+        struct zinf_trainer_options options = trainer_options(&s, config);
+        struct zinf_trainer *t = NULL;
+        int code = zinf_trainer_create(&t, &options);
+        if (!code) {
+            least = s.device_memory;
+            *streams = plan_says(t, "keys and values of chunks in groups of ");
+        }
+        zinf_trainer_destroy(t);
+        zinf_config_destroy(config);
+        if (code)
+            break;
+    }
+    return least;
+}
+
+/* Keys, values and their gradients come and go; windows leave some of them out. */
+static void check_streams(const char *extra)
+{
+    static const char *const devices[] = {"cpu", "nvme"};
+    struct setting s = {.param = "nvme", .state = "nvme", .accumulation = 2, .clip = 0.5};
+    struct outcome reference, other;
+    char text[200];
+    s.extra = extra;
+    run(&s, "reference", &reference);
+    for (int i = 0; i < 2; i++) {
+        bool streams = false;
+        s.look_ahead = "0";
+        s.device_memory = 0;
+        snprintf(text, sizeof text, "%s, \"activation_device\": \"%s\"", extra, devices[i]);
+        s.extra = text;
+        s.device_memory = least_memory(s, reference.device_bytes, &streams);
+        CHECKF(streams, "%s: %llu bytes", text, (unsigned long long)s.device_memory);
+        run(&s, "other", &other);
+        CHECK(other.device_bytes <= s.device_memory);
+        check_same(&reference, &other, text);
+    }
+}
+
+static void test_streams_give_the_same_bits(void)
+{
+    check_streams(", \"sequence_chunk\": 2, \"dropout\": 0.1");
+    snprintf(model, sizeof model, "%s/tests/fixtures/mistral_a", getenv("SRCDIR"));
+    check_streams(", \"sequence_chunk\": 1");
+    in_work(model, "model");
+}
+
 int main(void)
 {
     begin_trainings("chunks", &(struct trainings){.shape = {.arch = "llama",
@@ -265,6 +317,7 @@ int main(void)
     TAP_RUN(test_ten_steps_in_chunks);
     TAP_RUN(test_placements_give_the_same_bits);
     TAP_RUN(test_activations_give_the_same_bits);
+    TAP_RUN(test_streams_give_the_same_bits);
     remove_work();
     return tap_done();
 }

@@ -333,6 +333,7 @@ static void test_overwritten_parameters_are_taken_back(void)
             s.param = more % 3 ? "cpu" : "nvme";
             s.state = "nvme";
             s.changes_schedule = more % 5 == 4;
+            s.extra = more % 2 ? ", \"pack\": \"all\"" : NULL;
             s.host_memory = zinf_memory_resident() + (((uint64_t)36 + more) << 18);
             snprintf(what, sizeof what, "once in RAM, %d, +%llu", i, (unsigned long long)more);
             run(&s, "other", &other);

@@ -100,7 +100,7 @@ static void check_legs(const struct travel *t, const struct zinf_home *home, con
         expect(has_waypoint(known, l->leg[i].from.place), "it was never there", l);
         known |= 1u << l->leg[i].to.place;
         if (l->leg[i].kind == OP_UPDATE) /* it makes new parameters there */
-            known |= 1u << PARAM_TILE;
+            known |= 1u << PARAM_TILE | 1u << COPY_TILE;
     }
 }
 
@@ -142,6 +142,10 @@ static void check_update(const struct travel *t, const struct zinf_home *home, s
     expect(count(&l, ZINF_LANE_WRITE, OP_WRITE) ==
                (home->state == ZINF_TIER_DRIVE) + (home->param == ZINF_TIER_DRIVE) + home->backed,
            "what is on the drive is written", &l);
+    for (int i = 0; i < l.n; i++)
+        if (l.leg[i].to.place == PARAM_BACKING)
+            expect(l.leg[i].from.place == (home->packs_copy ? COPY_TILE : PARAM_HOME),
+                   "a copy is written from where it is", &l);
     const bool out_of_reach = home->param == ZINF_TIER_DEVICE && home->state != ZINF_TIER_DEVICE &&
                               !t->reach[BY_CPU][ON_DEVICE];
     expect(count(&l, ZINF_LANE_H2D, OP_COPY_IN) == out_of_reach, "new parameters go back", &l);
@@ -197,7 +201,7 @@ static void check_home(const struct travel *t, const struct zinf_home *home)
 
 static void check_homes(const struct travel *t)
 {
-    for (int i = 0; i < 864; i++) {
+    for (int i = 0; i < 1728; i++) {
         struct zinf_home home = {.param = i % 3,
                                  .state = i / 3 % 3,
                                  .grad = i / 9 % 3,
@@ -205,12 +209,15 @@ static void check_homes(const struct travel *t)
                                  .in_files = i / 54 % 2,
                                  .backed = i / 108 % 2,
                                  .packed = i / 216 % 2,
-                                 .packs_grad = i / 432};
+                                 .packs_grad = i / 432 % 2,
+                                 .packs_copy = i / 864};
         bool by_device = home.state == ZINF_TIER_DEVICE;
         if (home.in_files && (home.param != ZINF_TIER_DRIVE || t->sliced))
             continue;
         /* what RAM has beside state that outlives the process */
         if (home.backed && (home.param != ZINF_TIER_HOST || home.state != ZINF_TIER_DRIVE))
+            continue;
+        if (home.packs_copy && !home.backed)
             continue;
         /* on a drive, for the CPU's updates */
         if (home.packed && (home.param != ZINF_TIER_DRIVE || home.in_files || by_device))

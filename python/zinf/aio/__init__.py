@@ -1,6 +1,9 @@
 """Reads and writes of files by many requests at once, past the page cache, with the words of
 deepspeed.ops.aio; io_uring beneath, or threads where that is refused. Tensors of torch on the CPU,
-arrays of numpy and any writable buffer are read into and written from where they are.
+arrays of numpy and any writable buffer are read into and written from where they are; tensors on a
+GPU go through RAM.
+
+Scripts for DeepNVMe change one import: `from zinf.aio import AsyncIOBuilder`, and PinMemoryBuilder.
 """
 
 from __future__ import annotations
@@ -76,8 +79,8 @@ _lib = z.declare(
 def _span(buffer: Any) -> Tuple[int, int, Any]:
     """Address, bytes, and what must stay while both are used."""
     if hasattr(buffer, "data_ptr"):
-        if not buffer.is_cpu or not buffer.is_contiguous():
-            raise z.OptionError("a tensor must lie on the CPU and in one piece")
+        if not buffer.is_contiguous():
+            raise z.OptionError("a tensor must lie in one piece")
         return buffer.data_ptr(), buffer.numel() * buffer.element_size(), buffer
     if hasattr(buffer, "__array_interface__"):
         if not buffer.flags["C_CONTIGUOUS"]:
@@ -96,7 +99,11 @@ class _Transfer:
     """One call: whole pages go through the queue, what is left of the last one does not."""
 
     def __init__(self, handle: Handle, op: int, buffer: Any, name: Any, offset: int):
-        self.op, self.offset = op, offset
+        self.op, self.offset, self.device_tensor = op, offset, None
+        if isinstance(name, int):  # an open file's number
+            name = f"/proc/self/fd/{name}"
+        if hasattr(buffer, "data_ptr") and not buffer.is_cpu:
+            self.device_tensor, buffer = buffer, buffer.detach().to("cpu")
         self.address, self.bytes, self.held = _span(buffer)
         self.fd = os.open(name, os.O_RDONLY if not op else os.O_RDWR | os.O_CREAT, 0o666)
         self.file, self.request = c_void_p(), None
@@ -146,6 +153,8 @@ class _Transfer:
             if not n:
                 raise z.Error(f"the file ends at {at}")
             done += n
+        if self.device_tensor is not None and not self.op:
+            self.device_tensor.detach().copy_(self.held)
 
     def close(self) -> None:
         if self.file.value:
@@ -156,7 +165,36 @@ class _Transfer:
             self.fd = -1
 
 
-class Handle:
+class PinHandle:
+    """Tensors in memory that begins at a page, which transfers use where it is."""
+
+    def __init__(self) -> None:
+        self._locked: List[Any] = []
+
+    def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any):
+        """A tensor of torch of so many elements of the example's type."""
+        import torch
+
+        room = mmap.mmap(-1, max(num_elem * example_tensor.element_size(), 1))
+        tensor = torch.frombuffer(room, dtype=example_tensor.dtype, count=num_elem)
+        self._locked.append((tensor, room))
+        return tensor
+
+    def free_cpu_locked_tensor(self, tensor: Any) -> bool:
+        """Gives such a tensor back; whether it was one."""
+        kept = [pair for pair in self._locked if pair[0] is not tensor]
+        was = len(kept) < len(self._locked)
+        self._locked = kept
+        return was
+
+    def is_pinned(self, tensor: Any) -> bool:
+        """Whether transfers use the tensor's memory without a copy."""
+        if any(pair[0] is tensor for pair in self._locked):
+            return True
+        return bool(tensor.is_cpu and not tensor.data_ptr() % _ALIGN)
+
+
+class Handle(PinHandle):
     """A queue of transfers: of one thread at a time.
 
     >>> import tempfile
@@ -180,6 +218,7 @@ class Handle:
         overlap_events: bool = True,
         intra_op_parallelism: int = 1,
     ):
+        super().__init__()
         # Events always overlap here, and one ring needs no further threads.
         self._options = (block_size, queue_depth, single_submit, overlap_events, intra_op_parallelism)
         self._queue = c_void_p()
@@ -188,7 +227,6 @@ class Handle:
         )
         z.check(_lib.zinf_aio_queue_create(byref(self._queue), byref(options)))
         self._transfers: List[_Transfer] = []
-        self._locked: List[Any] = []
         weakref.finalize(self, _destroy, os.getpid(), self._queue.value)
 
     def get_block_size(self) -> int:
@@ -205,6 +243,9 @@ class Handle:
 
     def get_intra_op_parallelism(self) -> int:
         return self._options[4]
+
+    def get_alignment(self) -> int:
+        return _ALIGN
 
     def async_pread(self, buffer: Any, filename: Any, file_offset: int = 0) -> int:
         """Begins to fill buffer from a file; `wait` ends it. 0."""
@@ -234,6 +275,12 @@ class Handle:
         call = self.async_pwrite if asynchronous else self.sync_pwrite
         return call(buffer, filename, file_offset)
 
+    def read(self, buffer: Any, filename: Any, validate: bool = False, file_offset: int = 0) -> int:
+        return self.sync_pread(buffer, filename, file_offset)
+
+    def write(self, buffer: Any, filename: Any, validate: bool = False, file_offset: int = 0) -> int:
+        return self.sync_pwrite(buffer, filename, file_offset)
+
     def wait(self) -> int:
         """Waits for all calls that were begun; how many these are."""
         left = {ctypes.addressof(t.request) for t in self._transfers if t.request is not None}
@@ -260,19 +307,24 @@ class Handle:
         failure.errno = -code
         raise failure
 
-    def new_cpu_locked_tensor(self, n: int, example: Any):
-        """A tensor of torch of n elements of the example's type, in memory that begins at a page, so
-        that it is read into without a copy."""
-        import torch
 
-        room = mmap.mmap(-1, max(n * example.element_size(), 1))
-        tensor = torch.frombuffer(room, dtype=example.dtype, count=n)
-        self._locked.append((tensor, room))
-        return tensor
+# ---- the names by which DeepSpeed's handles are made ----
 
-    def free_cpu_locked_tensor(self, tensor: Any) -> bool:
-        """Gives such a tensor back; whether it was one."""
-        kept = [pair for pair in self._locked if pair[0] is not tensor]
-        was = len(kept) < len(self._locked)
-        self._locked = kept
-        return was
+
+class _Operators:
+    aio_handle = Handle
+    pin_handle = PinHandle
+
+
+class AsyncIOBuilder:
+    """For deepspeed.ops.op_builder's: `AsyncIOBuilder().load().aio_handle()` is a `Handle`."""
+
+    def load(self, verbose: bool = True) -> _Operators:
+        return _Operators()
+
+    def is_compatible(self, verbose: bool = False) -> bool:
+        return True
+
+
+class PinMemoryBuilder(AsyncIOBuilder):
+    """For deepspeed.ops.op_builder's: `PinMemoryBuilder().load().pin_handle()`."""

@@ -1,10 +1,13 @@
 """``python -m zinf.aio bench FOLDER``: how fast files below a folder are read and written by
-`zinf.aio.Handle`, and by DeepSpeed's handle where that is installed, in turn."""
+`zinf.aio.Handle`, and by DeepSpeed's handle and fio where they are installed, in turn."""
 
 import argparse
+import json
 import mmap
 import os
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -47,17 +50,34 @@ def _deepspeeds(args, room):
     )
 
 
+def _fios(args, room):
+    """None where there is no fio. Its calls say how many seconds its transfers took."""
+    if shutil.which("fio") is None:
+        return None
+
+    def run(direction, name):
+        words = ["fio", "--name=zinf", f"--filename={name}", f"--rw={direction}", f"--size={args.size}"]
+        words += [f"--bs={args.block_size}", f"--iodepth={args.queue_depth}", "--ioengine=io_uring"]
+        words += ["--direct=1", "--fallocate=none", "--output-format=json"]
+        done = subprocess.run(words, capture_output=True, check=True)
+        return json.loads(done.stdout)["jobs"][0]["job_runtime"] / 1e3
+
+    return (lambda name: run("write", name)), (lambda name: run("read", name))
+
+
 def _measure(call, name, n):
     begin = time.monotonic()
-    call(name)
-    return n / (time.monotonic() - begin) / 1e9
+    seconds = call(name)
+    if not isinstance(seconds, float):
+        seconds = time.monotonic() - begin
+    return n / seconds / 1e9
 
 
 def bench(args):
     """Prints a table of medians in GB/s."""
     room = mmap.mmap(-1, args.size)
     room[:] = os.urandom(1 << 20) * (args.size >> 20)
-    makers = {"zinf": _ours(args, room), "DeepSpeed": _deepspeeds(args, room)}
+    makers = {"zinf": _ours(args, room), "DeepSpeed": _deepspeeds(args, room), "fio": _fios(args, room)}
     rates = {who: ([], []) for who, calls in makers.items() if calls}
     with tempfile.TemporaryDirectory(dir=args.folder, prefix="zinf-aio-") as folder:
         for _ in range(args.rounds):

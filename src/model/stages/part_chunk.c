@@ -64,41 +64,94 @@ int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s,
     void *own = frame_carried(f, kv_cols(s), f->compute->chunk.first);
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
+    f->carried_reach = s->window < f->compute->chunk.whole ? s->window : 0;
     return code ? code : frame_heads(f, &kv);
 }
 
-/* Queries by themselves, and the keys that any of them may see. With a window these need not begin
- * with the sequence; where they begin is a multiple of what kernels take at once. */
-static int over_carried(struct zinf_frame *f, const struct attention_spec *s,
+/* Keys are taken a chunk at a time, whatever is at hand: sums over them are then the same. */
+struct keys {
+    int64_t row, end, step; /* of the sequence */
+    int64_t first;          /* the first that any row of the chunk sees, of all parts */
+};
+
+static struct keys keys_at_hand(const struct zinf_frame *f, const struct zinf_attention *args)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const int64_t step = f->compute->seq, behind = args->window ? c->first + 1 - args->window : 0;
+    const int64_t first = behind > 0 ? behind / step * step : 0;
+    const int64_t end = c->ends ? c->first + step : c->near_end;
+    return (struct keys){first > c->near ? first : c->near, end, step, first};
+}
+
+/* The arguments of attention to the chunk of keys. */
+static void set_keys(struct zinf_frame *f, const struct attention_spec *s,
+                     struct zinf_attention *args, const struct keys *keys)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const int32_t *own = s->segments ? f->in[s->segments] : NULL;
+    args->key_seq = keys->step;
+    args->first_query = c->first;
+    args->first_key = keys->row;
+    args->whole_seq = c->whole;
+    args->key_segments = own && f->queue ? own - c->first + keys->row : own;
+    args->kv = frame_carried(f, kv_cols(s), keys->row);
+    args->d_kv_sums = frame_d_carried(f, kv_cols(s), keys->row);
+}
+
+/* Queries by themselves. */
+static int take_queries(struct zinf_frame *f, const struct attention_spec *s,
                         struct zinf_attention *args)
 {
-    enum { TILE = 64 };
     const struct zinf_chunk *c = &f->compute->chunk;
-    const int64_t behind = args->window ? c->first + 1 - args->window : 0;
     void *queries = frame_scratch(f, (uint64_t)(frame_rows(f) * query_cols(s)) * frame_width(f));
     const struct zinf_heads apart = columns(f, s, args->qkv, 0, query_cols(s), queries);
-    args->first_query = c->first;
-    args->first_key = behind > 0 ? behind / TILE * TILE : 0;
-    args->key_seq = c->first + args->seq - args->first_key;
-    args->whole_seq = c->whole;
-    args->key_segments =
-        args->segments && f->queue ? args->segments - c->first + args->first_key : args->segments;
+    args->qkv = queries;
     args->dropout.element_first =
         f->compute->first_sample * (uint64_t)s->n_heads * (uint64_t)c->whole * (uint64_t)c->whole;
-    args->qkv = queries;
-    args->kv = frame_carried(f, kv_cols(s), args->first_key);
     return frame_heads(f, &apart);
 }
 
+static int attend(struct zinf_frame *f, const struct attention_spec *s,
+                  const struct zinf_attention *whole)
+{
+    const uint64_t elems = (uint64_t)(frame_rows(f) * query_cols(s));
+    const uint64_t n_lse = (uint64_t)(frame_rows(f) * s->n_heads);
+    struct zinf_attention args = *whole;
+    struct zinf_attention_merge merge = {.dtype = args.dtype,
+                                         .batch = args.batch,
+                                         .seq = args.seq,
+                                         .n_heads = args.n_heads,
+                                         .head_dim = args.head_dim,
+                                         .sum = frame_scratch(f, elems * sizeof(float)),
+                                         .lse = args.lse,
+                                         .out = args.out};
+    int code = take_queries(f, s, &args);
+    merge.part = args.out = frame_scratch(f, elems * frame_width(f));
+    merge.part_lse = args.lse = frame_scratch(f, n_lse * sizeof(float));
+    args.partial = true;
+    struct keys keys = keys_at_hand(f, &args);
+    for (; !code && keys.row < keys.end; keys.row += keys.step) {
+        set_keys(f, s, &args, &keys);
+        merge.first = keys.row == keys.first;
+        merge.last = keys.row == f->compute->chunk.first;
+        code = frame_attention(f, &args);
+        if (!code)
+            code = frame_attention_merge(f, &merge);
+    }
+    return code;
+}
+
 int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
-                    struct zinf_attention *args)
+                    const struct zinf_attention *args)
 {
     const uint64_t start = frame_mark(f);
-    int code = attention_chunk_append(f, s, args->qkv);
+    int code = check(f, s);
+    frame_part_begin(f);
+    if (!code && f->compute->chunk.ends)
+        code = attention_chunk_append(f, s, args->qkv);
     if (!code)
-        code = over_carried(f, s, args);
-    if (!code)
-        code = frame_attention(f, args);
+        code = attend(f, s, args);
+    frame_part_end(f);
     frame_release(f, start);
     return code;
 }
@@ -118,28 +171,55 @@ static int take_own(struct zinf_frame *f, const struct attention_spec *s, void *
     return code;
 }
 
-int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
-                             struct zinf_attention *args)
+/* Gradients of queries are added up in fp32. */
+static int add_queries(struct zinf_frame *f, float *sum, float *part, const void *d_queries,
+                       int64_t n, bool first)
 {
-    const uint64_t start = frame_mark(f), rows = (uint64_t)frame_rows(f);
+    const struct zinf_residual add = {
+        .dtype = ZINF_DTYPE_F32, .n = n, .x = sum, .r = part, .y = sum};
+    int code = frame_convert(f, first ? sum : part, ZINF_DTYPE_F32, d_queries, f->compute->dtype,
+                             (uint64_t)n);
+    return code || first ? code : frame_residual(f, &add);
+}
+
+static int attend_backward(struct zinf_frame *f, const struct attention_spec *s,
+                           const struct zinf_attention *whole)
+{
+    const int64_t n = frame_rows(f) * query_cols(s);
+    struct zinf_attention args = *whole;
+    float *sum = frame_scratch(f, (uint64_t)n * sizeof *sum);
+    float *part = frame_scratch(f, (uint64_t)n * sizeof *part);
+    void *d_queries = args.d_qkv = frame_scratch(f, (uint64_t)n * frame_width(f));
+    int code = take_queries(f, s, &args);
+    struct keys keys = keys_at_hand(f, &args);
+    for (; !code && keys.row < keys.end; keys.row += keys.step) {
+        set_keys(f, s, &args, &keys);
+        code = frame_attention_backward(f, &args);
+        if (!code)
+            code = add_queries(f, sum, part, d_queries, n, keys.row == keys.first);
+    }
+    const struct zinf_heads back = columns_back(f, s, whole->d_qkv, 0, query_cols(s), d_queries);
+    if (!code && f->compute->chunk.ends)
+        code = frame_convert(f, d_queries, f->compute->dtype, sum, ZINF_DTYPE_F32, (uint64_t)n);
+    return code || !f->compute->chunk.ends ? code : frame_heads(f, &back);
+}
+
+int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
+                             const struct zinf_attention *args)
+{
+    const uint64_t start = frame_mark(f);
     const struct zinf_chunk *c = &f->compute->chunk;
-    void *d_qkv = args->d_qkv;
-    void *d_queries = frame_scratch(f, rows * (uint64_t)query_cols(s) * frame_width(f));
-    const uint64_t all = ((uint64_t)c->first + rows) * kv_cols(s);
+    const uint64_t at_hand = (uint64_t)((c->near_end - c->near) / f->compute->seq) *
+                             zinf_carried_stride(f->compute, kv_cols(s), sizeof(float));
     int code = check(f, s);
-    if (!code && c->last)
-        code = frame_zero(f, frame_d_carried(f, kv_cols(s), 0), all * sizeof(float));
+    frame_part_begin(f);
+    if (!code && c->fresh)
+        code = frame_zero(f, frame_d_carried(f, kv_cols(s), c->near), at_hand);
     if (!code)
-        code = over_carried(f, s, args);
-    args->d_qkv = d_queries;
-    args->d_kv_sums = frame_d_carried(f, kv_cols(s), args->first_key);
-    if (!code)
-        code = frame_attention_backward(f, args);
-    const struct zinf_heads back = columns_back(f, s, d_qkv, 0, query_cols(s), d_queries);
-    if (!code)
-        code = frame_heads(f, &back);
-    if (!code)
-        code = take_own(f, s, d_qkv);
+        code = attend_backward(f, s, args);
+    if (!code && c->ends)
+        code = take_own(f, s, args->d_qkv);
+    frame_part_end(f);
     frame_release(f, start);
     return code;
 }

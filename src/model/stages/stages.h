@@ -362,9 +362,9 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
  * of the chunk's rows, by the arguments of a whole sequence, and its gradients. */
 int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s, const void *qkv);
 int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
-                    struct zinf_attention *args);
+                    const struct zinf_attention *args);
 int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
-                             struct zinf_attention *args);
+                             const struct zinf_attention *args);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);

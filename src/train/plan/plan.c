@@ -151,6 +151,19 @@ static int check_shared_ram(const struct plan *p)
 
 /* ---- tiers ---- */
 
+static int add_carried_extents(struct plan *p)
+{
+    const uint64_t n = (uint64_t)p->setup->n_chunks, elems = p->setup->walk.carried_elems;
+    int code = 0;
+    p->carried_extents = calloc(2 * n, sizeof *p->carried_extents);
+    if (!p->carried_extents)
+        return zinf_fail(-ENOMEM, "no memory for a plan");
+    for (uint64_t i = 0; !code && i < 2 * n; i++)
+        code = zinf_store_add_extent(p->store, carried_chunk_bytes(p, elems, i >= n),
+                                     &p->carried_extents[i]);
+    return code;
+}
+
 /* Of values that live on the drive between forward and backward. */
 static int add_x_extents(struct plan *p)
 {
@@ -167,7 +180,7 @@ static int add_x_extents(struct plan *p)
     for (uint64_t i = w->n_leaving * n; !code && i < plan_n_leaving(p) * n; i++)
         code = zinf_store_add_extent(p->store, w->places[i / n - w->n_leaving].bytes,
                                      &p->x_extents[i]);
-    return code;
+    return code || carried_groups(p) == 1 ? code : add_carried_extents(p);
 }
 
 /* Of what is read where it lies. A store that counts alone opens no files. */
@@ -299,6 +312,7 @@ void plan_fini(struct plan *p)
     free(p->files);
     free(p->ways);
     free(p->x_extents);
+    free(p->carried_extents);
     free(p->deferred);
     *p = (struct plan){0};
 }

@@ -26,6 +26,7 @@
 #define FILE_STAGINGS 2   /* units as files have them, on their way from these */
 #define PACKED_STAGINGS 4 /* sub-groups as a drive has them, on their way */
 #define CACHE_SLOTS 2     /* caches of stages on the device that live elsewhere */
+#define CARRIED_SLOTS 3   /* groups of chunks on the device of what a stage carries */
 
 /* How much of each thing the budgets take. */
 struct amounts {
@@ -83,6 +84,7 @@ struct places {
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
         d_carried_gradient;
+    uint64_t h_carried, h_carried_gradient;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
         h_param_staging, h_files, h_packed, h_packed_grads, h_grad_staging, h_tiles, h_transfer,
@@ -111,6 +113,11 @@ struct plan {
     bool chosen_forward, chosen_backward;
     /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */
     zinf_extent *x_extents;
+    /* What a stage carries from chunk to chunk is on the device in groups of so many chunks, all of
+     * them where that has room; else it lives in x_tier, each chunk in an extent: [2][n_chunks],
+     * the second for gradients. */
+    int64_t carried_span;
+    zinf_extent *carried_extents;
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
     struct travel travel;    /* what the ways of all units have in common */
@@ -162,6 +169,48 @@ static inline enum schedule plan_first_schedule(const struct setup *setup)
 }
 /* Whether micro-batches go through the layers together, if there is room. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
+/* Chunks of a group of what stages carry; groups; how many are on the device at once. */
+static inline int64_t carried_span(const struct plan *p)
+{
+    return p->carried_span ? p->carried_span : p->setup->n_chunks;
+}
+static inline uint32_t carried_groups(const struct plan *p)
+{
+    return (uint32_t)((p->setup->n_chunks + carried_span(p) - 1) / carried_span(p));
+}
+static inline uint32_t carried_slots(const struct plan *p)
+{
+    return carried_groups(p) > CARRIED_SLOTS ? CARRIED_SLOTS : carried_groups(p);
+}
+/* Of one chunk, or of its gradient; of a group. */
+static inline uint64_t carried_chunk_bytes(const struct plan *p, uint64_t elems, bool gradient)
+{
+    const struct zinf_compute *c = &p->setup->compute;
+    return zinf_carried_stride(c, elems, gradient ? sizeof(float) : zinf_dtype_bytes(c->dtype));
+}
+static inline uint64_t carried_group_bytes(const struct plan *p, bool gradient)
+{
+    return (uint64_t)carried_span(p) *
+           carried_chunk_bytes(p, p->setup->walk.carried_elems, gradient);
+}
+/* How many chunks before its own a chunk of the stage looks at; the groups that it looks at are
+ * [first, own]. */
+static inline int64_t carried_back(const struct plan *p, uint32_t stage)
+{
+    const int64_t reach = p->setup->walk.stages[stage].carried_reach, step = p->setup->chunk_seq;
+    return reach ? (reach - 1 + step - 1) / step : p->setup->n_chunks;
+}
+static inline uint32_t carried_first(const struct plan *p, uint32_t stage, int64_t chunk)
+{
+    const int64_t back = carried_back(p, stage);
+    return (uint32_t)(chunk > back ? (chunk - back) / carried_span(p) : 0);
+}
+/* The last chunk that looks at a group, with which backward comes to it first. */
+static inline int64_t carried_last(const struct plan *p, uint32_t stage, uint32_t group)
+{
+    const int64_t end = (group + 1) * carried_span(p) - 1 + carried_back(p, stage);
+    return end < p->setup->n_chunks ? end : p->setup->n_chunks - 1;
+}
 /* Whether gradients of values live where values do that leave. */
 static inline bool plan_gradients_leave(const struct plan *p)
 {
@@ -179,6 +228,14 @@ static inline uint64_t plan_leaving_bytes(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     return plan_gradients_leave(p) && w->place_bytes > w->leaving_bytes ? w->place_bytes
                                                                         : w->leaving_bytes;
+}
+/* And of what goes the same way, by the same staging. */
+static inline uint64_t plan_value_staging_bytes(const struct plan *p)
+{
+    const uint64_t most = plan_leaving_bytes(p);
+    const uint64_t chunk =
+        carried_groups(p) > 1 ? carried_chunk_bytes(p, p->setup->walk.carried_elems, true) : 0;
+    return chunk > most ? chunk : most;
 }
 static inline uint64_t plan_all_leaving_bytes(const struct plan *p)
 {

@@ -87,17 +87,39 @@ static void choose_least(struct plan *p, struct amounts *c)
         c->grad_slots = 1;
 }
 
+/* All that a stage carries from chunk to chunk is on the device, if that has room, or groups of as
+ * many chunks as it has room for. Whether the plan fits then. */
+static bool choose_carried(struct plan *p, struct amounts *c)
+{
+    const int64_t n = p->setup->n_chunks;
+    p->carried_span = n;
+    if (plan_fits(p, c) || n <= CARRIED_SLOTS || !has_backward(p->setup) ||
+        p->x_tier == ZINF_TIER_DEVICE)
+        return plan_fits(p, c);
+    p->carried_span = 1;
+    bool fits = plan_fits(p, c), more = fits;
+    while (more && p->carried_span * CARRIED_SLOTS * 2 < n) {
+        p->carried_span *= 2;
+        more = plan_fits(p, c);
+        p->carried_span /= more ? 1 : 2;
+    }
+    return fits;
+}
+
 /* Activations leave the device where nothing else makes the plan fit, or to be tried. */
 static void choose_activations(struct plan *p, struct amounts *c)
 {
-    if (!p->setup->x_is_open || (!p->variant.x_on_host && plan_fits(p, c)))
+    if (choose_carried(p, c) ? !(p->setup->x_is_open && p->variant.x_on_host)
+                             : !p->setup->x_is_open)
         return;
     p->x_tier = ZINF_TIER_HOST;
-    if (plan_fits(p, c) || !p->store)
+    if (choose_carried(p, c) || !p->store)
         return;
     p->x_tier = ZINF_TIER_DRIVE;
-    if (!plan_fits(p, c))
+    if (!choose_carried(p, c)) {
         p->x_tier = ZINF_TIER_DEVICE; /* the ledger's check names what is largest */
+        p->carried_span = p->setup->n_chunks;
+    }
 }
 
 /* Every new token reads all of it: before any unit gets a slot of its own. */

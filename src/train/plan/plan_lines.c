@@ -89,12 +89,17 @@ static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const st
     return code;
 }
 
-/* What one stage carries from chunk to chunk, of one sample; of numbers of so many bytes. */
-static uint64_t carried_bytes(const struct plan *p, uint64_t width)
+/* What one stage carries from chunk to chunk of a sample, or its gradient: on the device, and where
+ * it lives if not all is there. */
+static uint64_t carried_bytes(const struct plan *p, bool gradient)
 {
-    const struct setup *s = p->setup;
-    const uint64_t rows = s->n_chunks > 1 ? (uint64_t)(s->n_chunks * s->chunk_seq) : 0;
-    return rows * s->walk.carried_elems * width;
+    return p->setup->n_chunks > 1 ? carried_slots(p) * carried_group_bytes(p, gradient) : 0;
+}
+static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
+{
+    const uint64_t elems = p->setup->walk.carried_elems, n = (uint64_t)p->setup->n_chunks;
+    const bool there = has_backward(p->setup) && carried_groups(p) > 1 && p->x_tier == tier;
+    return there ? n * carried_chunk_bytes(p, elems, gradient) : 0;
 }
 
 /* What a decoding call is told of its rows. */
@@ -129,8 +134,8 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"keys and values", cache_hint, c->host_cache ? 0 : w->cache_bytes, &at->d_cache},
         {"keys and values at hand", cache_hint, c->host_cache ? CACHE_SLOTS * w->largest_cache : 0,
          &at->d_cache},
-        {"keys and values of earlier chunks", "--seq-len",
-         carried_bytes(p, zinf_dtype_bytes(p->setup->dtype)), &at->d_carried},
+        {"keys and values of chunks", "zinf.sequence_chunk", carried_bytes(p, false),
+         &at->d_carried},
         {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
         {"activations of the reference", "train_micro_batch_size_per_gpu",
          w->has_reference ? (uint64_t)p->itinerary.live * w->n_slots * w->slot_bytes : 0,
@@ -158,7 +163,7 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
         {"gradients of the activations", "train_micro_batch_size_per_gpu",
          plan_gradients_leave(p) ? 0 : micros * w->end_bytes + at_once * w->turn_bytes,
          &at->d_gradients},
-        {"gradients of keys and values", "--seq-len", carried_bytes(p, sizeof(float)),
+        {"gradients of keys and values", "zinf.sequence_chunk", carried_bytes(p, true),
          &at->d_carried_gradient},
         {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
         {"gradient slots of shared tables", NULL, beside_slots(p) * p->sizes.beside_slot,
@@ -185,7 +190,7 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
     s->tile = has_waypoint(p->waypoints, GRAD_TILE) ? s->tile_most : s->tile_grad;
     const struct want wants[] = {
         {"activations on their way", "zinf.activation_device",
-         values ? X_STAGINGS * plan_leaving_bytes(p) : 0, &at->h_x_staging},
+         values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
         {"parameter staging", "zinf.look_ahead",
          has_waypoint(p->waypoints, PARAM_STAGING) ? param_slots(p, c) * s->staging : 0,
          &at->h_param_staging},
@@ -242,6 +247,10 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
              ? (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p)
              : 0,
          &at->h_x},
+        {"keys and values of chunks", "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, false),
+         &at->h_carried},
+        {"gradients of keys and values", "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, true),
+         &at->h_carried_gradient},
         {"parts of the gradient norm", NULL,
          has_waypoint(p->waypoints, SQUARES) ? squares_bytes(p) : 0, &at->h_squares},
         {"rows by expert", "--seq-len", (uint64_t)p->itinerary.live * w->all_list_bytes,
@@ -260,8 +269,14 @@ static int drive_lines(struct plan *p, struct plan_lines *l)
 {
     if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
         return 0;
-    return plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
-                     (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p), NULL);
+    const uint64_t carried = carried_home_bytes(p, ZINF_TIER_DRIVE, false) +
+                             carried_home_bytes(p, ZINF_TIER_DRIVE, true);
+    int code =
+        plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
+                  (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p), NULL);
+    return code || !carried ? code
+                            : plan_line(l, ZINF_MEMORY_DRIVE, "keys and values of chunks",
+                                        "--seq-len", carried, NULL);
 }
 
 int plan_collect(struct plan *p, const struct amounts *c, struct plan_lines *l)

@@ -205,7 +205,7 @@ static bool is_overwritten(const struct plan *p, const struct zinf_home *home)
 static bool has_several(const struct plan *p, uint32_t unit)
 {
     const struct walk *w = &p->setup->walk;
-    if (w->units[unit].uses > 1 || !goes_once(p))
+    if (w->units[unit].uses > 1 || !goes_once(p) || unit_shared(p->setup, unit))
         return true;
     if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
         return false;
@@ -272,7 +272,7 @@ static void set_way(struct plan *p, uint32_t unit)
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
                        eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
-                       (home->grad_sums > 1) << 8)
+                       home->packs_copy << 8 | (home->grad_sums > 1) << 9)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -317,6 +317,7 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->generations = generations_of(p, u, c);
         home->overwritten = is_overwritten(p, home);
         home->backed = home->overwritten && !p->setup->durable_copies;
+        home->packs_copy = home->backed && p->variant.packs == PACK_ALL;
         home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
@@ -366,7 +367,7 @@ uint64_t plan_grad_staging_bytes(const struct plan *p)
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         uint64_t elems = p->setup->layout.units[u].padded_elems;
         bool passes = has_waypoint(p->ways[u].waypoints, GRAD_STAGING) ||
-                      has_waypoint(p->ways[u].waypoints, SUM_STAGING);
+                      has_waypoint(p->ways[u].waypoints, SUM_STAGING) || unit_shared(p->setup, u);
         most = passes && elems > most ? elems : most;
     }
     return most * sizeof(float) / (linked ? data_axis(p->setup)->world : 1);

@@ -159,6 +159,18 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
     return text;
 }
 
+static void print_chunks(const struct plan *p, FILE *out)
+{
+    const struct setup *s = p->setup;
+    if (s->n_chunks == 1)
+        return;
+    fprintf(out, "plan: sequences of %lld tokens in %lld chunks of %lld\n", (long long)s->seq,
+            (long long)s->n_chunks, (long long)s->chunk_seq);
+    if (carried_groups(p) > 1)
+        fprintf(out, "plan: keys and values of chunks in groups of %lld, %u on the device\n",
+                (long long)carried_span(p), carried_slots(p));
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     char filled[256];
@@ -197,6 +209,7 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: %lld micro-batches, %s\n", (long long)s->n_micro,
                 goes_together(p) ? "all through a layer before the next layer"
                                  : "one after the other through all layers");
+    print_chunks(p, out);
     if (p->variant.device_adds)
         fprintf(out, "plan: the device adds to the sums of gradients that are in RAM\n");
     print_fetches(p, out);

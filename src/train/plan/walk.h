@@ -28,7 +28,10 @@ struct walk_stage {
      * begins, the bytes of both, and of all stages before. */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
-    uint64_t carried_elems; /* that it hands over from chunk to chunk, of a row */
+    /* That it hands over from chunk to chunk, of a row; how far back a row looks, 0: to the first.
+     */
+    uint64_t carried_elems;
+    int64_t carried_reach;
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */

@@ -75,6 +75,7 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
     if (!code && c->chunk.whole && stage->ops->carry)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY);
     info->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
+    info->carried_reach = info->size[ZINF_PASS_FORWARD].carried_reach;
     w->carried_elems = most(w->carried_elems, info->carried_elems);
     measure_cache(w, c, info);
     info->kept = aligned(info->size[ZINF_PASS_FORWARD].kept);
@@ -361,7 +362,8 @@ static void count_operands(struct walk *w)
         uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0, leaving = 0;
         uint32_t units = stage->units.n + swept;
         const uint32_t values = stage->in.n + stage->out.n;
-        uint32_t operands = 2 * units + 2 * values + 1; /* gradients of both, and its cache */
+        /* gradients of both, its cache, and what is carried with its gradient */
+        uint32_t operands = 2 * units + 2 * values + 3;
         for (uint32_t i = 0; i < stage->in.n; i++)
             leaving += w->values[stage->in.at[i]].leaves;
         for (uint32_t i = 0; i < stage->out.n; i++)

@@ -352,7 +352,8 @@ struct legs way_update(const struct travel *t, const struct zinf_home *home, str
     else if (param_far)
         leg(&l, ZINF_LANE_H2D, OP_COPY_IN, param[1], param[0]);
     if (home->backed)
-        leg(&l, ZINF_LANE_WRITE, OP_WRITE, param[0], END(PARAM_BACKING, ALONE));
+        leg(&l, ZINF_LANE_WRITE, OP_WRITE, home->packs_copy ? END(COPY_TILE, ALONE) : param[0],
+            END(PARAM_BACKING, ALONE));
     return l;
 }
 

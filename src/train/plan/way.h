@@ -28,6 +28,7 @@ enum waypoint {
     PACKED_STAGING, /* as the drive has them packed, a sub-group at a time */
     PARAM_BACKING,  /* a copy on the drive, which no step reads unless it is taken back */
     PARAM_TILE,     /* host memory of a sub-group's update, in three parts */
+    COPY_TILE,      /* there, a copy of parameters as it is packed */
     STATE_HOME,
     STATE_TILE,
     GRAD_HOME,

@@ -3,27 +3,59 @@
  * the generation that it has now. A restart reads it (durable.c), and so does a step that is taken
  * back where its updates have overwritten the parameters in RAM.
  */
+#include "train/rules/rules.h"
 #include "train/save/transfer.h"
 
+/* A sub-group's copy, in its current generation. */
+struct copy {
+    struct zinf_location where;
+    uint64_t at;                /* bytes from there */
+    struct zinf_packed *packed; /* NULL: it is stored as it is */
+};
+
 /* In an extent of their own, or behind the state. */
-static int move_copy(struct zinf_trainer *t, uint32_t group, bool out)
+static struct copy copy_of(const struct zinf_trainer *t, uint32_t group)
+{
+    const struct zinf_tiers *tiers = t->plan.tiers;
+    const struct zinf_home *home = &t->plan.homes[t->setup.layout.groups[group].unit];
+    struct copy c = {.where = zinf_tiers_group_state(tiers, group, 0)};
+    if (home->backed)
+        c.where = zinf_tiers_group_backing(tiers, group, 0);
+    struct zinf_packed *packed =
+        zinf_tiers_packed(tiers, home->backed ? ZINF_PACKABLE_PARAM : ZINF_PACKABLE_STATE, group,
+                          zinf_location_generation(&c.where));
+    c.packed = home->packs_copy ? packed : NULL;
+    if (!home->backed)
+        c.at = packed->read_pages ? (uint64_t)packed->read_pages * ZINF_AIO_ALIGN
+                                  : c.where.bytes - zinf_tiers_group_param(tiers, group, 0).bytes;
+    return c;
+}
+
+static int write_copy(struct zinf_trainer *t, uint32_t group)
 {
     struct source s = trainer_source(t);
     void *memory = source_region(&s).unit;
-    bool backed = t->plan.homes[t->setup.layout.groups[group].unit].backed;
-    struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
-    struct zinf_location copy = backed ? zinf_tiers_group_backing(t->plan.tiers, group, 0)
-                                       : zinf_tiers_group_state(t->plan.tiers, group, 0);
-    const struct zinf_packed *packed = zinf_tiers_packed(t->plan.tiers, ZINF_PACKABLE_STATE, group,
-                                                         zinf_location_generation(&copy));
-    uint64_t at = !backed && packed->read_pages ? (uint64_t)packed->read_pages * ZINF_AIO_ALIGN
-                                                : copy.bytes - param.bytes;
-    int code = out ? source_read(&s, &param, 0, memory, param.bytes)
-                   : source_read(&s, &copy, at, memory, param.bytes);
-    if (code)
-        return code;
-    return out ? source_write(&s, &copy, at, memory, param.bytes)
-               : source_write(&s, &param, 0, memory, param.bytes);
+    const struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
+    const struct copy c = copy_of(t, group);
+    if (c.packed)
+        *c.packed = (struct zinf_packed){.whole = c.packed->whole};
+    int code = source_read(&s, &param, 0, memory, param.bytes);
+    return code ? code : source_write(&s, &c.where, c.at, memory, param.bytes);
+}
+
+static int read_copy(struct zinf_trainer *t, uint32_t group)
+{
+    const struct rule_thing thing = {&t->setup, ZINF_PACKABLE_PARAM, group};
+    struct source s = trainer_source(t);
+    struct region r = source_region(&s);
+    const struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
+    const struct copy c = copy_of(t, group);
+    const uint64_t bytes = c.packed ? (uint64_t)c.packed->read_pages * ZINF_AIO_ALIGN : 0;
+    int code = bytes ? source_read(&s, &c.where, 0, r.slot, bytes)
+                     : source_read(&s, &c.where, c.at, r.unit, param.bytes);
+    if (!code && bytes)
+        code = rule_unpack(&thing, r.unit, r.slot, bytes);
+    return code ? code : source_write(&s, &param, 0, r.unit, param.bytes);
 }
 
 static int move_unit(struct zinf_trainer *t, uint32_t unit, bool out)
@@ -31,7 +63,7 @@ static int move_unit(struct zinf_trainer *t, uint32_t unit, bool out)
     const struct zinf_layout_unit *u = &t->setup.layout.units[unit];
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++)
-        code = move_copy(t, g, out);
+        code = out ? write_copy(t, g) : read_copy(t, g);
     t->copied[unit] = code ? COPY_UNKNOWN : COPY_SAME;
     return code;
 }

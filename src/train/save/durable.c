@@ -69,6 +69,9 @@ static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
         const uint64_t group[] = {sum, l->groups[g].unit, l->groups[g].first, l->groups[g].n};
         sum = XXH3_64bits(group, sizeof group);
     }
+    const struct zinf_axis *pipe = pipe_axis(&t->setup);
+    if (pipe->world > 1)
+        sum = XXH3_64bits_withSeed(&pipe->rank, 2 * sizeof pipe->rank, sum);
     const struct zinf_shards *shards = &t->setup.graph->shards;
     if (shards->of) /* rows of a tensor are in their order */
         sum = XXH3_64bits_withSeed(shards, sizeof *shards, sum);
@@ -84,9 +87,10 @@ static int find_packed_thing(struct zinf_trainer *t, const struct rule_thing *th
 {
     struct source s = trainer_source(t);
     char *page = source_region(&s).slot;
-    const struct zinf_location where = thing->what == ZINF_PACKABLE_STATE
-                                           ? zinf_tiers_group_state(t->plan.tiers, thing->group, 0)
-                                           : zinf_tiers_group_param(t->plan.tiers, thing->group, 0);
+    const struct zinf_location where =
+        thing->what == ZINF_PACKABLE_STATE
+            ? zinf_tiers_group_state(t->plan.tiers, thing->group, 0)
+            : zinf_tiers_group_stored(t->plan.tiers, thing->group, 0);
     uint64_t bytes = 0;
     int code = source_read(&s, &where, 0, page, ZINF_AIO_ALIGN);
     if (!code)
@@ -106,7 +110,8 @@ static int find_packed(struct zinf_trainer *t, unsigned generation)
         const uint32_t unit = t->setup.layout.groups[g].unit;
         if (unit_trains(&t->setup, unit) && rule_packs(&state))
             code = find_packed_thing(t, &state, generation);
-        if (!code && t->setup.packs == PACK_ALL && t->plan.homes[unit].packed)
+        const struct zinf_home *home = &t->plan.homes[unit];
+        if (!code && t->setup.packs == PACK_ALL && (home->packed || home->packs_copy))
             code = find_packed_thing(t, &param, generation);
     }
     return code;

@@ -32,9 +32,10 @@ static struct part part_of(const struct source *s, uint32_t group)
 
 static bool has_packed_param(const struct source *s, const struct part *p)
 {
-    return zinf_tiers_packed(s->tiers, ZINF_PACKABLE_PARAM, p->group,
+    return p->param.tier == ZINF_TIER_DRIVE &&
+           zinf_tiers_packed(s->tiers, ZINF_PACKABLE_PARAM, p->group,
                              zinf_location_generation(&p->param))
-               ->read_pages > 0;
+                   ->read_pages > 0;
 }
 
 /* Fetches what the drive has packed; for a writer state is stored as it is first, whole. */

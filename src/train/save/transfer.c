@@ -191,7 +191,7 @@ int source_read_group(const struct source *s, uint32_t group, enum zinf_packable
     const struct rule_thing thing = {s->setup, what, group};
     const struct zinf_location where = group_at(s, group, what);
     uint64_t bytes = (uint64_t)packed_of(s, group, what)->read_pages * ZINF_AIO_ALIGN;
-    if (!bytes)
+    if (!bytes || where.tier != ZINF_TIER_DRIVE)
         return source_read(s, &where, 0, memory, where.bytes);
     char *slot = source_region(s).slot;
     int code = source_read(s, &where, 0, slot, bytes);
@@ -226,6 +226,8 @@ int source_read_slice(const struct source *s, uint32_t unit, void *memory)
 void source_forget_packed(const struct source *s, uint32_t group)
 {
     struct zinf_packed *packed = packed_of(s, group, ZINF_PACKABLE_PARAM);
+    if (group_at(s, group, ZINF_PACKABLE_PARAM).tier != ZINF_TIER_DRIVE)
+        return;
     *packed = (struct zinf_packed){.whole = packed->whole};
 }
 

@@ -240,11 +240,17 @@ static int open_adapter(const struct setup *s, struct zinf_tensors **file)
     return code ? code : check_adapter(s, *file);
 }
 
+/* Of what several ranks' stages have the first notes it. */
+static bool notes_base(const struct setup *s, uint32_t unit)
+{
+    return !is_piped(s) || s->owners[unit] == pipe_axis(s)->rank;
+}
+
 /* What is frozen, so that a checkpoint knows it again: folded in the order of units. */
 static void note_base(struct zinf_trainer *t, const struct source *s, uint32_t unit)
 {
     const struct zinf_unit *u = &t->setup.graph->units[unit];
-    if (has_backward(&t->setup) && !u->trained)
+    if (has_backward(&t->setup) && !u->trained && notes_base(&t->setup, unit))
         t->base_sum =
             XXH3_64bits_withSeed(source_region(s).unit, u->elems * sizeof(float), t->base_sum);
 }
@@ -254,9 +260,9 @@ static int quantize_images(struct zinf_trainer *t, const struct source *s,
 {
     struct gathering context = gathering_of(s, file, unit, PART_PARAM);
     struct zinf_gather gather = gather_of(&context);
-    return t->setup.graph->units[unit].image_bytes
-               ? transfer_quantize(s, unit, &gather, file, &t->base_sum)
-               : 0;
+    uint64_t others = 0, *sum = notes_base(&t->setup, unit) ? &t->base_sum : &others;
+    return t->setup.graph->units[unit].image_bytes ? transfer_quantize(s, unit, &gather, file, sum)
+                                                   : 0;
 }
 
 /* One unit: of the model's file, or of an adapter's; NULL: fresh. */
@@ -277,6 +283,28 @@ static int load_unit(struct zinf_trainer *t, const struct source *s,
     return t->plan.homes[u].in_files ? 0 : place_unit(s, u);
 }
 
+/* Along PIPE units are in the order of their ranks: each goes on from what those before it have
+ * folded, and the last one's is everybody's. */
+static int pass_base(struct zinf_trainer *t, bool begins)
+{
+    const struct setup *s = &t->setup;
+    const uint64_t bytes = sizeof t->base_sum;
+    void *const sum[2] = {&t->base_sum, &t->base_sum};
+    const uint64_t none[2] = {0, 0}, first[2] = {bytes, 0}, second[2] = {0, bytes};
+    const struct zinf_net_trade take = {sum, sum, none, first}, give = {sum, sum, second, none};
+    bool any = false;
+    for (uint32_t u = 0; is_piped(s) && has_backward(s) && u < s->n_units; u++)
+        any |= !unit_trains_anywhere(s, u);
+    if (!any)
+        return 0;
+    if (begins)
+        return s->borders[0] ? zinf_net_trade(s->borders[0], &take) : 0;
+    const int code = s->borders[1] ? zinf_net_trade(s->borders[1], &give) : 0;
+    return code ? code
+                : zinf_net_broadcast(pipe_axis(s)->net, pipe_axis(s)->world - 1, &t->base_sum,
+                                     bytes);
+}
+
 /* file: of the model; adapter: of what is trained beside it. NULL: fresh weights. Of a recovered
  * step only what is frozen, which no record has. */
 static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
@@ -290,9 +318,13 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
         source.norms = calloc(n_adapted, sizeof *source.norms);
         code = source.norms ? 0 : zinf_fail(-ENOMEM, "no memory for fresh adapters");
     }
+    if (!code)
+        code = pass_base(t, true);
     for (uint32_t u = 0; !code && u < t->setup.n_units; u++)
         if (!t->durable.recovered || !unit_trains(&t->setup, u))
             code = load_unit(t, &source, file, adapter, u);
+    if (!code)
+        code = pass_base(t, false);
     for (uint32_t i = 0; source.norms && i < n_adapted; i++)
         free(source.norms[i]);
     free(source.norms);

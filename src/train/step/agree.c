@@ -60,6 +60,14 @@ int agree_step(struct zinf_trainer *t)
 
 /* ---- programs ---- */
 
+int agree_durability(struct setup *s)
+{
+    int64_t ends = !s->durable;
+    int code = is_piped(s) ? zinf_net_max(s->mesh.all, &ends, 1) : 0;
+    s->durable = s->durable && !ends;
+    return code;
+}
+
 int agree_variant(const struct setup *s, struct variant *variant)
 {
     return s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;

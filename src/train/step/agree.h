@@ -28,6 +28,8 @@ int agree_count(const struct zinf_trainer *t, uint64_t *count);
 int agree_step(struct zinf_trainer *t);
 /* Of the step's pairs, of all ranks: fills t->sums.rewards. */
 int agree_rewards(struct zinf_trainer *t);
+/* Whether steps outlive the process: of all ranks or of none, where these have other stages. */
+int agree_durability(struct setup *s);
 /* Rank 0's choice becomes everybody's, from whatever speeds each knows. */
 int agree_variant(const struct setup *s, struct variant *variant);
 /* Rank 0's rates become everybody's: what is simulated by them comes out alike. */

@@ -149,6 +149,76 @@ static uint64_t carried_number(const struct emitter *e, uint32_t s, int64_t micr
     return number_of(e, s, micro / e->p->setup->n_chunks);
 }
 
+static uint32_t chunk_of(const struct emitter *e, int64_t micro)
+{
+    return (uint32_t)(micro % e->p->setup->n_chunks);
+}
+
+/* ---- what a stage carries from chunk to chunk ---- */
+
+/* Groups of chunks that an operation looks at, one part of it a group; the chunk's own is the last.
+ */
+struct groups {
+    uint32_t first, end;
+};
+
+static struct groups groups_of(const struct emitter *e, uint32_t s, int64_t micro)
+{
+    const uint32_t chunk = chunk_of(e, micro);
+    if (!e->walk->stages[s].carried_elems)
+        return (struct groups){0, 1};
+    return (struct groups){carried_first(e->p, s, chunk), chunk / (uint32_t)carried_span(e->p) + 1};
+}
+
+static void set_group(struct call *c, struct groups groups, uint32_t group)
+{
+    c->op.arg = (int32_t)group;
+    c->op.flops /= groups.end - groups.first;
+    c->op.bytes /= groups.end - groups.first;
+}
+
+/* Those of the call's group up to the call's own chunk. */
+static struct span_of chunks_of(const struct emitter *e, const struct call *c)
+{
+    const uint32_t own = chunk_of(e, e->micro), span = (uint32_t)carried_span(e->p);
+    const uint32_t first = (uint32_t)c->op.arg * span;
+    return (struct span_of){first, own < first + span ? own + 1 : first + span};
+}
+
+static bool has_own(const struct emitter *e, const struct call *c)
+{
+    return (uint32_t)c->op.arg == chunk_of(e, e->micro) / (uint32_t)carried_span(e->p);
+}
+
+/* makes: of the chunk's own rows. */
+static struct zinf_operand add_carried(struct emitter *e, struct call *c, bool makes)
+{
+    const uint32_t s = (uint32_t)c->op.stage, end = chunks_of(e, c).end;
+    const struct span_of made = {end - (makes && has_own(e, c)), end};
+    const struct zinf_operand at =
+        emit_carried(e, s, carried_number(e, s, e->micro), (uint32_t)c->op.arg, made, &c->uses);
+    add_operand(e, c, at);
+    return at;
+}
+
+static struct zinf_operand add_d_carried(struct emitter *e, struct call *c)
+{
+    const uint32_t s = (uint32_t)c->op.stage, group = (uint32_t)c->op.arg;
+    const bool fresh = carried_last(e->p, s, group) == chunk_of(e, e->micro);
+    const struct zinf_operand at = emit_d_carried(e, s, carried_number(e, s, e->micro), group,
+                                                  chunks_of(e, c), fresh, &c->uses);
+    add_operand(e, c, at);
+    return at;
+}
+
+/* Nobody will see the own chunk's any more. */
+static void end_d_carried(struct emitter *e, const struct call *c, struct zinf_operand at)
+{
+    struct span_of chunks = chunks_of(e, c);
+    chunks.end -= has_own(e, c);
+    emit_d_carried_made(e, (uint32_t)c->op.stage, chunks, at);
+}
+
 /* ---- forward ---- */
 
 /* A stage's last visit has made its values, of a micro-batch of the range. */
@@ -184,6 +254,38 @@ static void emit_reference(struct emitter *e, uint32_t s, uint32_t v, int64_t m)
         e->working = UINT64_MAX;
 }
 
+/* One micro-batch through one visit, in as many parts as what it looks at of other chunks. */
+static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_t m,
+                               struct range micros)
+{
+    const struct groups groups = groups_of(e, s, m);
+    const bool last = v + 1 == zinf_stage_visits(&e->walk->graph->stages[s]);
+    for (uint32_t g = groups.first; g < groups.end; g++) {
+        struct call c = call_of(e, s, ZINF_PASS_FORWARD, v, m);
+        set_group(&c, groups, g);
+        add_units(e, &c, false);
+        add_inputs(e, &c);
+        add_outputs(e, &c, v == 0 && g == groups.first, false);
+        const struct zinf_operand *out = e->operands + c.op.n_at - c.stage->out.n;
+        struct zinf_operand cache = {0}, carried = {0};
+        if (c.info->cache_bytes)
+            add_operand(e, &c, cache = emit_cache(e, s, &c.uses));
+        if (c.info->carried_elems)
+            carried = add_carried(e, &c, true);
+        compute(e, &c.op, &c.uses);
+        if (c.info->cache_bytes)
+            emit_cache_made(e, s, cache);
+        if (c.info->carried_elems && g + 1 == groups.end)
+            emit_carried_made(e, s, chunk_of(e, m), carried);
+        if (last && g + 1 == groups.end)
+            end_values(e, &c, micros, out);
+        if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
+            e->working = number_of(e, s, m);
+    }
+    if (e->walk->stages[s].carried_elems)
+        e->carrying = carried_number(e, s, m);
+}
+
 void emit_forward(struct emitter *e, uint32_t s, struct range micros)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
@@ -192,23 +294,7 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
         for (int64_t m = micros.first; m < micros.end; m++) {
             if (referenced)
                 emit_reference(e, s, v, m);
-            struct call c = call_of(e, s, ZINF_PASS_FORWARD, v, m);
-            add_units(e, &c, false);
-            add_inputs(e, &c);
-            add_outputs(e, &c, v == 0, false);
-            const struct zinf_operand *out = e->operands + c.op.n_at - c.stage->out.n;
-            struct zinf_operand cache = {0};
-            if (c.info->cache_bytes)
-                add_operand(e, &c, cache = emit_cache(e, s, &c.uses));
-            compute(e, &c.op, &c.uses);
-            if (c.info->cache_bytes)
-                emit_cache_made(e, s, cache);
-            if (v + 1 == visits)
-                end_values(e, &c, micros, out);
-            if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
-                e->working = number_of(e, s, m);
-            if (c.info->carried_elems)
-                e->carrying = carried_number(e, s, m);
+            emit_forward_visit(e, s, v, m, micros);
         }
 }
 
@@ -346,8 +432,9 @@ static bool is_fresh(const struct emitter *e, const struct call *c, uint32_t i)
 }
 
 /* Operands behind all others: gradients of what goes in, then of what comes out. Outputs' come
- * first into their slots, since inputs' may be made in the same. */
-static void add_gradients(struct emitter *e, struct call *c)
+ * first into their slots, since inputs' may be made in the same. begins: it is the call's first
+ * part. */
+static void add_gradients(struct emitter *e, struct call *c, bool begins)
 {
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
     const uint32_t first = c->op.n_at;
@@ -360,7 +447,7 @@ static void add_gradients(struct emitter *e, struct call *c)
     for (uint32_t i = 0; i < in->n && !c->uses.overflow; i++)
         if (has_gradient(e, in->at[i]))
             e->operands[first + i] =
-                emit_gradient(e, in->at[i], e->micro, is_fresh(e, c, i), &c->uses);
+                emit_gradient(e, in->at[i], e->micro, begins && is_fresh(e, c, i), &c->uses);
 }
 
 /* Back to where they live: what the stage has made, and what its next visit reads, where the stage
@@ -368,7 +455,8 @@ static void add_gradients(struct emitter *e, struct call *c)
 static void end_gradients(struct emitter *e, const struct call *c)
 {
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
-    const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n;
+    const uint32_t behind = c->info->carried_elems ? 2 : 0;
+    const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n - behind;
     for (uint32_t i = 0; i < in->n; i++)
         if (has_gradient(e, in->at[i]))
             emit_gradient_made(e, in->at[i], e->micro, at[i]);
@@ -394,21 +482,96 @@ static bool recomputes(const struct emitter *e, uint32_t s, int64_t micro)
 }
 
 /* Before the last chunk of a sample, with which backward begins: what the stage carries of all of
- * them. That of the last one comes with its recomputation. */
+ * them. That of the last one comes with its recomputation where it stays. */
 static void emit_carry(struct emitter *e, uint32_t s, int64_t last)
 {
     const int64_t first = last + 1 - e->p->setup->n_chunks;
     const bool holds = e->carrying == carried_number(e, s, last);
+    const bool all = stage_is_kept(e->p, s) || carried_groups(e->p) > 1;
     if (!e->walk->stages[s].carried_elems || holds)
         return;
-    for (int64_t m = first; m < last + stage_is_kept(e->p, s); m++) {
+    for (int64_t m = first; m < last + all; m++) {
         struct call c = call_of(e, s, ZINF_PASS_CARRY, 0, m);
+        c.op.arg = (int32_t)groups_of(e, s, m).end - 1;
         add_units(e, &c, false);
         add_inputs(e, &c);
+        const struct zinf_operand carried = add_carried(e, &c, true);
         compute(e, &c.op, &c.uses);
+        emit_carried_made(e, s, chunk_of(e, m), carried);
         e->working = UINT64_MAX;
     }
     e->carrying = carried_number(e, s, last);
+}
+
+/* What backward reads, in parts of its own. */
+static void emit_recompute(struct emitter *e, uint32_t s, int64_t m)
+{
+    const struct groups groups = groups_of(e, s, m);
+    for (uint32_t g = groups.first; g < groups.end; g++) {
+        struct call c = call_of(e, s, ZINF_PASS_FORWARD, 0, m);
+        c.op.flags = OP_RECOMPUTES;
+        set_group(&c, groups, g);
+        add_units(e, &c, false);
+        add_inputs(e, &c);
+        add_carried(e, &c, true);
+        compute(e, &c.op, &c.uses);
+    }
+    e->working = number_of(e, s, m);
+}
+
+/* The places that the call's part before had. */
+static void add_same_contributions(struct emitter *e, struct call *c)
+{
+    for (uint32_t i = 0; i < n_units_of(c); i++) {
+        struct contribution *of = &e->contributions[i];
+        struct zinf_operand at = {0};
+        if (of->n_sums) {
+            uses_write(&c->uses, of->sums[of->n_sums - 1].resource);
+            at = of->sums[of->n_sums - 1].at;
+        }
+        add_operand(e, c, at);
+    }
+}
+
+/* One micro-batch through one visit; first: of the range. Returns the last part's call. */
+static struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_t m,
+                                       bool first)
+{
+    const struct groups groups = groups_of(e, s, m);
+    const bool in_parts = e->walk->stages[s].carried_elems && carried_groups(e->p) > 1;
+    const bool leave = plan_gradients_leave(e->p);
+    struct call c = {0};
+    if (in_parts && recomputes(e, s, m))
+        emit_recompute(e, s, m);
+    for (uint32_t g = groups.first; g < groups.end; g++) {
+        struct zinf_operand d_carried = {0};
+        c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
+        if (recomputes(e, s, m)) {
+            c.op.flags = OP_RECOMPUTES;
+            c.op.flops += c.info->size[ZINF_PASS_FORWARD].work;
+            e->working = number_of(e, s, m);
+        }
+        set_group(&c, groups, g);
+        add_units_back(e, &c);
+        add_inputs(e, &c);
+        add_outputs(e, &c, false, true);
+        if (g == groups.first)
+            add_contributions(e, &c, first);
+        else
+            add_same_contributions(e, &c);
+        if (leave)
+            add_gradients(e, &c, g == groups.first);
+        if (c.info->carried_elems) {
+            add_carried(e, &c, c.op.flags & OP_RECOMPUTES);
+            d_carried = add_d_carried(e, &c);
+        }
+        compute(e, &c.op, &c.uses);
+        if (c.info->carried_elems)
+            end_d_carried(e, &c, d_carried);
+    }
+    if (leave)
+        end_gradients(e, &c);
+    return c;
 }
 
 void emit_backward(struct emitter *e, uint32_t s, struct range micros)
@@ -421,21 +584,7 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
             const int64_t m = backward_micro(e, micros, n);
             if (n % e->p->setup->n_chunks == 0)
                 emit_carry(e, s, m);
-            c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
-            if (recomputes(e, s, m)) {
-                c.op.flags = OP_RECOMPUTES;
-                c.op.flops += c.info->size[ZINF_PASS_FORWARD].work;
-                e->working = number_of(e, s, m);
-            }
-            add_units_back(e, &c);
-            add_inputs(e, &c);
-            add_outputs(e, &c, false, true);
-            add_contributions(e, &c, n == 0);
-            if (plan_gradients_leave(e->p))
-                add_gradients(e, &c);
-            compute(e, &c.op, &c.uses);
-            if (plan_gradients_leave(e->p))
-                end_gradients(e, &c);
+            c = emit_backward_visit(e, s, v, m, n == 0);
             join_contributions(e, &c, n + 1, n_micros);
         }
         end_contributions(e, &c, v + 1 == visits);

@@ -84,7 +84,9 @@ struct emitter {
     bool makes_rows;   /* for logits alone: no loss, and no reference for it */
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
-    struct ring slots, xs;
+    struct ring slots, xs, carried, d_carried;
+    uint32_t *carried_filled;    /* [carried.n]: one behind the last chunk that is in the slot */
+    zinf_resource *carried_home; /* [2][n_chunks] */
     zinf_pool files, packed, packed_grads, staging, grads, beside_grads, host_grads, tiles,
         x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
@@ -102,6 +104,7 @@ struct emitter {
      * border, [live]; and exchanges with neighbours, which keep their order. NULL: there are none.
      */
     zinf_resource *crossing, wire;
+    bool meets_late; /* see emit_meet */
     int64_t turn,
         n_turns;          /* of this visit's contributions, among those that are summed in a tree */
     uint32_t *turns_seen; /* [n_units]: contributions in this visit */
@@ -186,6 +189,22 @@ void emit_rows(struct emitter *e);
 struct zinf_operand emit_cache(struct emitter *e, uint32_t stage, struct uses *uses);
 void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cache);
 
+/* emit_carried.c: of a group of chunks, in its slot, what the stage carries of a sample, or its
+ * gradient. `made` are chunks that the operation makes, behind those that must be there; chunks
+ * whose gradients must be there, unless the group's are fresh. Adds to uses. Afterwards what was
+ * made of them goes to where it lives. */
+struct span_of {
+    uint32_t first, end;
+};
+struct zinf_operand emit_carried(struct emitter *e, uint32_t stage, uint64_t sample, uint32_t group,
+                                 struct span_of made, struct uses *uses);
+void emit_carried_made(struct emitter *e, uint32_t stage, uint32_t chunk, struct zinf_operand slot);
+struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t sample,
+                                   uint32_t group, struct span_of chunks, bool fresh,
+                                   struct uses *uses);
+void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
+                         struct zinf_operand slot);
+
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
@@ -196,6 +215,24 @@ void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, stru
                     struct zinf_span of);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
+/* A contribution, or a sum of some, on its way. */
+struct carried {
+    struct stop at;
+    struct end end; /* GRAD_SLOT: a contribution as it was made */
+};
+/* Adds it to one of the unit's sums, or keeps it there; then it is that. */
+void emit_grad_add(struct emitter *e, uint32_t unit, uint32_t number, struct turn turn,
+                   struct carried *c);
+/* In which place the sum of a stage's contributions comes to be, which is number `turn` in a visit.
+ */
+uint32_t emit_grad_base(const struct emitter *e, uint32_t unit, uint32_t turn);
+/* The first sum, where the CPU reads it. */
+struct carried emit_grad_sum(struct emitter *e, uint32_t unit);
+/* Updated as soon as it is complete. */
+bool emit_grad_is_eager(const struct emitter *e, uint32_t unit);
+
+/* emit_shared.c: sums of units that several ranks' stages have, behind all visits. */
+void emit_shared(struct emitter *e);
 
 /* emit_swept.c */
 /* Of a sweep that runs whole: where its operation for the first micro-batch of a range, or a later
@@ -227,5 +264,9 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const s
 void emit_update_late(struct emitter *e, uint32_t unit);
 /* After all late updates and before the eager ones: the record of the step before. */
 void emit_commit(struct emitter *e);
+/* Until all ranks have theirs: at once, or behind all visits where none of those updates
+ * (meets_late).
+ */
+void emit_meet(struct emitter *e);
 
 #endif

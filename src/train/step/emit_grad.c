@@ -8,8 +8,7 @@
  */
 #include "train/step/emit.h"
 
-/* Updated as soon as it is complete. */
-static bool is_eager(const struct emitter *e, uint32_t unit)
+bool emit_grad_is_eager(const struct emitter *e, uint32_t unit)
 {
     return e->speculates && e->p->ways[unit].eager && !e->p->deferred[unit];
 }
@@ -25,7 +24,8 @@ struct made_grad emit_grad_part(struct emitter *e, uint32_t unit, struct uses *u
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses)
 {
     struct plan *p = e->p;
-    if (!way_sums_in_place(&p->travel, &p->homes[unit]) || e->grads_seen[unit] > 0)
+    if (!way_sums_in_place(&p->travel, &p->homes[unit]) || e->grads_seen[unit] > 0 ||
+        unit_shared(p->setup, unit))
         return emit_grad_part(e, unit, uses);
     struct zinf_location where = zinf_tiers_unit_grad(p->tiers, unit);
     uses_write(uses, e->grad[unit]);
@@ -87,14 +87,7 @@ static void emit_contribution(struct emitter *e, struct trip *t, const struct le
     e->deadline = deadline;
 }
 
-/* A contribution, or a sum of some, on its way. */
-struct carried {
-    struct stop at;
-    struct end end; /* GRAD_SLOT: a contribution as it was made */
-};
-
-/* Adds it to a sum, or keeps it there. */
-static void add_to(struct emitter *e, uint32_t unit, uint32_t number, struct turn turn,
+void emit_grad_add(struct emitter *e, uint32_t unit, uint32_t number, struct turn turn,
                    struct carried *c)
 {
     const struct plan *p = e->p;
@@ -110,41 +103,75 @@ static void add_to(struct emitter *e, uint32_t unit, uint32_t number, struct tur
         c->at.at = zinf_beyond(c->at.at, t.slice_at);
 }
 
+/* Whether another rank's contributions to the unit come before this one's. */
+static bool follows(const struct emitter *e, uint32_t unit)
+{
+    const struct shared_unit *shared = unit_shared(e->p->setup, unit);
+    return shared && shared->ranks[0] != pipe_axis(e->p->setup)->rank;
+}
+
+uint32_t emit_grad_base(const struct emitter *e, uint32_t unit, uint32_t turn)
+{
+    const uint32_t turns = e->walk->units[unit].turns;
+    const uint32_t sums = e->p->homes[unit].grad_sums / (turns ? turns : 1);
+    return (follows(e, unit) ? turns - 1 - turn : turn) * sums;
+}
+
 /* A new leaf of a tree whose sums wait in the places from `base` on, one for each bit of the number
- * of leaves that are there. The last one brings all together. */
+ * of leaves that are there. The last one brings all together, and those of several stages, unless
+ * other ranks add to them: then these wait in places of their own. */
 static void add_leaf(struct emitter *e, uint32_t unit, uint32_t base, struct turn turn,
                      struct carried *c)
 {
     const bool ends = e->turn + 1 == e->n_turns;
+    const bool joins = ends && base && !follows(e, unit);
     const uint32_t there = (uint32_t)__builtin_popcountll((unsigned long long)e->turn);
     const uint32_t after =
         ends ? 1 : (uint32_t)__builtin_popcountll((unsigned long long)e->turn + 1);
     if (after > there)
-        add_to(e, unit, base + there,
-               (struct turn){.first = true, .eager = turn.eager, .apart = !turn.first}, c);
+        emit_grad_add(
+            e, unit, base + there,
+            (struct turn){.first = true, .eager = turn.eager, .apart = !turn.first || turn.apart},
+            c);
     for (uint32_t at = there; at >= after; at--) {
-        const bool goes_on = at > after || (ends && base);
-        add_to(
+        const bool goes_on = at > after || joins;
+        emit_grad_add(
             e, unit, base + at - 1,
             (struct turn){.last = turn.last && !goes_on, .eager = turn.eager, .goes_on = goes_on},
             c);
     }
-    if (ends && base)
-        add_to(e, unit, 0, turn, c);
+    if (joins)
+        emit_grad_add(e, unit, 0, turn, c);
 }
 
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
 {
-    const struct zinf_home *home = &e->p->homes[unit];
-    uint32_t seen = ++e->grads_seen[unit];
-    struct turn turn = {
-        .first = seen == 1, .last = seen == e->grads_total[unit], .eager = is_eager(e, unit)};
+    const struct shared_unit *shared = unit_shared(e->p->setup, unit);
+    const uint32_t seen = ++e->grads_seen[unit];
+    const uint32_t base = e->crossing ? emit_grad_base(e, unit, e->turns_seen[unit]++) : 0;
+    struct turn turn = {.first = seen == 1 || (follows(e, unit) && e->n_turns == 1),
+                        .last = seen == e->grads_total[unit] && !shared,
+                        .eager = emit_grad_is_eager(e, unit),
+                        .apart = shared};
     struct carried c = {.at = {g.at, g.resource, true}, .end = {GRAD_SLOT, WHOLE}};
     if (e->n_turns > 1)
-        add_leaf(e, unit, e->turns_seen[unit]++ * home->grad_sums / e->walk->units[unit].turns,
-                 turn, &c);
+        add_leaf(e, unit, base, turn, &c);
     else
-        add_to(e, unit, 0, turn, &c);
+        emit_grad_add(e, unit, follows(e, unit) ? base : 0, turn, &c);
     if (turn.last && turn.eager)
         emit_update_eager(e, unit, c.end, &c.at);
+}
+
+struct carried emit_grad_sum(struct emitter *e, uint32_t unit)
+{
+    const struct leg read = {.lane = ZINF_LANE_READ,
+                             .kind = OP_READ,
+                             .from = {GRAD_HOME, ALONE},
+                             .to = {GRAD_STAGING, ALONE}};
+    struct trip t = trip_of_grad(e, unit, 0);
+    const bool on_drive = t.home.tier == ZINF_TIER_DRIVE;
+    if (on_drive)
+        emit_leg(e, &t, &read);
+    const struct end end = on_drive ? read.to : read.from;
+    return (struct carried){t.stops[end.place], end};
 }

@@ -11,6 +11,7 @@
 
 /* State, parameters and gradient come into the slot; the first to come is the slot itself. */
 #define MAX_PARTS 3
+#define MOST_OPERANDS 6 /* of an update, by op.h */
 
 struct group {
     uint32_t number, unit;
@@ -66,8 +67,9 @@ static uint64_t tile_at(const struct plan *p, enum waypoint place)
 static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool state, bool param)
 {
     const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number};
+    const struct zinf_home *home = &e->p->homes[g->unit];
     return (uint16_t)((state && rule_packs(&t) ? OP_PACKED : 0) |
-                      (param && e->p->homes[g->unit].packed ? OP_PARAM : 0));
+                      (param && (home->packed || home->packs_copy) ? OP_PARAM : 0));
 }
 
 /* Of one with a gradient that comes from its home. */
@@ -109,7 +111,7 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
     uses_read(&uses, e->done[g->unit]);
     uses_read(&uses, e->record);
     if (leg->lane == ZINF_LANE_WRITE) {
-        e->flags |= packed_flag(e, g, leg->to.place == STATE_HOME, leg->to.place == PARAM_HOME);
+        e->flags |= packed_flag(e, g, leg->to.place == STATE_HOME, leg->to.place != STATE_HOME);
         emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, from, &uses);
         e->flags &= (uint16_t)~OP_ANY_PACKED;
     } else {
@@ -117,16 +119,16 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
     }
 }
 
-/* at: the update's operands by op.h, of which the last is the gradient. */
+/* at: the update's operands by op.h. */
 static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
-                      const struct zinf_operand at[5])
+                      const struct zinf_operand at[MOST_OPERANDS])
 {
     struct zinf_op op = {.lane = leg->lane,
                          .kind = leg->kind,
                          .unit = (int32_t)g->unit,
                          .arg = (int32_t)g->number,
                          .at = at,
-                         .n_at = 5,
+                         .n_at = e->p->homes[g->unit].packs_copy ? 6 : 5,
                          .bytes =
                              2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};
@@ -178,13 +180,13 @@ static struct zinf_operand fetched_in(const struct emitter *e, struct group *g,
 
 /* Operands that are in the tile, now and after the update; all but the gradient of an eager one. */
 static void find_operands(struct emitter *e, struct group *g, uint32_t places,
-                          struct zinf_operand at[5])
+                          struct zinf_operand at[MOST_OPERANDS])
 {
-    static const enum waypoint tiles[] = {STATE_TILE, STATE_TILE, PARAM_TILE, PARAM_TILE,
-                                          GRAD_TILE};
-    const struct zinf_location *homes[] = {&g->state[0], &g->state[1], &g->param[0], &g->param[1],
-                                           &g->grad_home};
-    for (int i = 0; i < 5; i++) {
+    static const enum waypoint tiles[] = {STATE_TILE, STATE_TILE, PARAM_TILE,
+                                          PARAM_TILE, GRAD_TILE,  COPY_TILE};
+    const struct zinf_location *homes[] = {&g->state[0], &g->state[1],  &g->param[0],
+                                           &g->param[1], &g->grad_home, &g->param[1]};
+    for (int i = 0; i < MOST_OPERANDS; i++) {
         bool in_tile = has_waypoint(places, tiles[i]);
         if (in_tile && g->tile == ZINF_NO_BUFFER)
             g->tile = emit_buffer(e, e->tiles);
@@ -198,7 +200,7 @@ static void find_operands(struct emitter *e, struct group *g, uint32_t places,
 static void emit_group(struct emitter *e, struct group *g, const struct update *u,
                        const struct zinf_operand *grad)
 {
-    struct zinf_operand at[5];
+    struct zinf_operand at[MOST_OPERANDS];
     find_operands(e, g, u->waypoints, at);
     if (u->at_hand)
         at[2] = fetched_in(e, g, u);
@@ -265,6 +267,20 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     e->deadline = deadline;
 }
 
+/* All ranks come to it before, or behind, what they exchange of their stages. */
+void emit_meet(struct emitter *e)
+{
+    struct zinf_op op = {.lane = ZINF_LANE_NET, .axis = ZINF_AXES, .kind = OP_MEET, .unit = -1};
+    struct uses uses = {0};
+    uint32_t deadline = e->deadline;
+    uses_write(&uses, e->record);
+    if (e->crossing)
+        uses_write(&uses, e->wire);
+    e->deadline = NEXT_STEP - 1;
+    emit(e, &op, &uses);
+    e->deadline = deadline;
+}
+
 void emit_commit(struct emitter *e)
 {
     struct zinf_op op = {
@@ -276,11 +292,8 @@ void emit_commit(struct emitter *e)
     uses_write(&uses, e->record);
     e->deadline = NEXT_STEP - 1; /* late updates stay in the order of the forward */
     emit(e, &op, &uses);
-    op.lane = ZINF_LANE_NET;
-    op.axis = ZINF_AXES;
-    op.kind = OP_MEET;
-    op.bytes = 0;
-    if (e->p->setup->mesh.all)
-        emit(e, &op, &uses);
     e->deadline = deadline;
+    e->meets_late = is_piped(e->p->setup) && !e->speculates;
+    if (e->p->setup->mesh.all && !e->meets_late)
+        emit_meet(e);
 }

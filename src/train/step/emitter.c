@@ -92,10 +92,16 @@ static void make_pools(struct emitter *e)
          p->amounts.state_slots, true, &e->tiles);
     pool(e, "activations between stages", device_at(p, p->at.d_x), plan_leaving_bytes(p),
          (int)x_slots(p), true, &e->xs.pool);
-    pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_leaving_bytes(p),
+    pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_value_staging_bytes(p),
          X_STAGINGS, true, &e->x_staging);
     pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
          CACHE_SLOTS, true, &e->caches);
+    pool(e, "keys and values of chunks", device_at(p, p->at.d_carried),
+         carried_group_bytes(p, false), (int)carried_slots(p), true, &e->carried.pool);
+    pool(e, "gradients of keys and values", device_at(p, p->at.d_carried_gradient),
+         carried_group_bytes(p, true), (int)carried_slots(p), true, &e->d_carried.pool);
+    ring_init(e, &e->carried, carried_slots(p));
+    ring_init(e, &e->d_carried, carried_slots(p));
     ring_init(e, &e->slots, (uint32_t)slots);
     ring_init(e, &e->xs, x_slots(p));
 }
@@ -118,6 +124,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
     resources(e, &e->x, (size_t)plan_n_leaving(p) * (size_t)p->itinerary.live);
+    resources(e, &e->carried_home, 2 * (size_t)p->setup->n_chunks);
+    e->carried_filled = array(e, e->carried.n, sizeof *e->carried_filled);
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
     e->fetched = array(e, n, sizeof *e->fetched);
@@ -153,6 +161,10 @@ int emitter_finish(struct emitter *e)
 {
     ring_fini(&e->slots);
     ring_fini(&e->xs);
+    ring_fini(&e->carried);
+    ring_fini(&e->d_carried);
+    free(e->carried_home);
+    free(e->carried_filled);
     free(e->staged);
     free(e->staged_as);
     free(e->own);

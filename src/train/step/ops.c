@@ -127,7 +127,7 @@ static int run_norm(struct zinf_trainer *t, const struct zinf_op *op)
                               : zinf_optim_sum_squares(grad + group->first, ZINF_DTYPE_F32,
                                                        group->n, t->setup.device->n_threads);
         t->plan.norm_parts[g] = part;
-        if (counts_squares(&t->setup))
+        if (counts_squares(&t->setup, (uint32_t)op->unit))
             add_squares(t, op, group);
         sum += part;
     }
@@ -218,6 +218,31 @@ static int run_border(struct zinf_trainer *t, const struct zinf_op *op)
     in_bytes[next] = takes;
     return zinf_net_trade(t->setup.borders[next],
                           &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
+}
+
+/* Of the ranks that have the unit one gives to the next, or the last to all. */
+static int run_share(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct setup *s = &t->setup;
+    const struct zinf_axis *pipe = pipe_axis(s);
+    const struct shared_unit *shared = unit_shared(s, (uint32_t)op->unit);
+    const uint64_t bytes = all_units(s)->units[op->unit].slice_elems * sizeof(float);
+    const uint32_t round = (uint32_t)op->visit, last = shared->n - 1;
+    const uint32_t first = round < last ? round + 1 : 0, end = round < last ? round + 2 : last;
+    struct share_arrays *a = &t->share;
+    memset(a->out_bytes, 0, 2 * pipe->world * sizeof *a->out_bytes);
+    for (uint32_t i = first; i < end; i++) {
+        if (shared->ranks[round] == pipe->rank)
+            a->out_bytes[shared->ranks[i]] = bytes;
+        if (shared->ranks[i] == pipe->rank)
+            a->in_bytes[shared->ranks[round]] = bytes;
+    }
+    for (uint32_t r = 0; r < pipe->world; r++) {
+        a->out[r] = at(op, 0);
+        a->in[r] = at(op, 1);
+    }
+    return zinf_net_trade(pipe->net,
+                          &(struct zinf_net_trade){a->out, a->in, a->out_bytes, a->in_bytes});
 }
 
 /* ---- choices ---- */
@@ -340,9 +365,10 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE ||
                  (op->kind >= OP_GIVE && op->kind <= OP_TRADE);
     bool of_stage = op->kind >= OP_STAGES || op->kind == OP_CHOOSE;
-    const char *what = op->unit >= 0 ? graph->units[op->unit].name
-                       : of_stage    ? graph->stages[op->stage].name
-                       : moves       ? graph->values[op->arg].name
+    const char *what = op->flags & OP_CARRIED ? "keys and values"
+                       : op->unit >= 0        ? graph->units[op->unit].name
+                       : of_stage             ? graph->stages[op->stage].name
+                       : moves                ? graph->values[op->arg].name
                        : op->kind == OP_COMMIT || op->kind == OP_MEET ? "step"
                                                                       : "activations";
     if (op->kind >= OP_STAGES)

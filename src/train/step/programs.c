@@ -93,7 +93,10 @@ static void emit_forward_and_backward(struct emitter *e)
     emit_inputs(e);
     for (uint32_t i = 0; i < it->n; i++)
         emit_visit(e, &it->visits[i]);
+    emit_shared(e);
     emit_losses(e);
+    if (e->meets_late)
+        emit_meet(e);
 }
 
 /* Of all units that are trained, or of those alone that always wait. */

@@ -41,12 +41,19 @@ void trainer_release_frame(struct zinf_trainer *t)
     t->frame = NULL;
 }
 
+/* Operands behind all others: what the stage carries from chunk to chunk, and its gradient. */
+static uint32_t n_carried(const struct setup *s, const struct zinf_op *op, bool back)
+{
+    return s->walk.stages[op->stage].carried_elems ? 1 + back : 0;
+}
+
 /* Where the stage finds and makes gradients of values; those that leave are its last operands. */
 static void find_gradients(const struct plan *p, const struct zinf_op *op,
                            const struct zinf_stage *stage, const struct frame_arrays *a, bool back)
 {
     const bool leave = back && plan_gradients_leave(p);
-    const struct zinf_operand *at = op->at + op->n_at - (stage->in.n + stage->out.n);
+    const uint32_t behind = n_carried(p->setup, op, back);
+    const struct zinf_operand *at = op->at + op->n_at - behind - (stage->in.n + stage->out.n);
     for (uint32_t i = 0; i < stage->in.n; i++)
         a->d_in[i] = leave  ? zinf_address(&at[i])
                      : back ? gradient_at(p, stage->in.at[i], op->micro)
@@ -102,13 +109,14 @@ static void find_caches(const struct walk_stage *info, const struct zinf_op *op,
         f->cache[i] = (char *)zinf_address(&op->at[op->n_at - 1]) + info->cache_at[i];
 }
 
-/* What the stage carries from chunk to chunk. */
-static void find_carried(const struct plan *p, struct zinf_frame *f)
+static void find_carried(const struct setup *s, const struct zinf_op *op, bool back,
+                         struct zinf_frame *f)
 {
-    if (p->setup->n_chunks == 1)
-        return;
-    f->carried = device_at(p, p->at.d_carried);
-    f->d_carried = (float *)(void *)device_at(p, p->at.d_carried_gradient);
+    const uint32_t n = n_carried(s, op, back);
+    if (n)
+        f->carried = zinf_address(&op->at[op->n_at - n]);
+    if (n > 1)
+        f->d_carried = zinf_address(&op->at[op->n_at - 1]);
 }
 
 /* Operands to arrays; returns how many weights there are. */
@@ -122,8 +130,9 @@ static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
         a->weights[i] = zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < stage->in.n; i++)
         a->in[i] = zinf_address(&op->at[at++]);
+    const bool makes_nothing = pass == ZINF_PASS_CARRY || pass == ZINF_PASS_RECOMPUTE;
     for (uint32_t i = 0; i < (pass == ZINF_PASS_ROW ? 1 : stage->out.n); i++)
-        a->out[i] = pass == ZINF_PASS_CARRY ? NULL : zinf_address(&op->at[at++]);
+        a->out[i] = makes_nothing ? NULL : zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < n; i++)
         a->grads[i] = grads ? zinf_address(&op->at[at++]) : NULL;
     return n;
@@ -155,14 +164,40 @@ static int recompute(const struct zinf_frame *backward, void *const *nothing)
     return zinf_stage_run(&f);
 }
 
+/* Which rows of their sequence the operation's are, and which it looks at: a group's (arg), or of
+ * a stage that carries nothing its own. */
+static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zinf_chunk *chunk)
+{
+    const struct setup *s = p->setup;
+    const uint32_t stage = (uint32_t)op->stage;
+    const int64_t own = op->micro % s->n_chunks, span = carried_span(p);
+    const bool carries = s->walk.stages[stage].carried_elems;
+    const bool parts = carries && kind_pass(op->kind) != ZINF_PASS_CARRY;
+    const int64_t group = carries ? op->arg : own / span;
+    const int64_t end = (group + 1) * span < own + 1 ? (group + 1) * span : own + 1;
+    chunk->first = own * s->chunk_seq;
+    chunk->near = group * span * s->chunk_seq;
+    chunk->near_end = end * s->chunk_seq;
+    chunk->begins = !parts || group == carried_first(p, stage, own);
+    chunk->ends = !parts || group == own / span;
+    chunk->fresh = carries && carried_last(p, stage, (uint32_t)group) == own;
+}
+
+/* What backward of chunks reads is made again by operations of its own. */
+static enum zinf_pass pass_of(const struct zinf_op *op)
+{
+    const enum zinf_pass pass = kind_pass(op->kind);
+    return pass == ZINF_PASS_FORWARD && op->flags & OP_RECOMPUTES ? ZINF_PASS_RECOMPUTE : pass;
+}
+
 /* Which samples' the operation's rows are, and which rows. */
 static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
                       struct zinf_compute *compute)
 {
     const struct setup *s = &t->setup;
     compute->first_sample = setup_micro(s, op->micro / s->n_chunks) * (uint64_t)s->batch;
-    compute->chunk.first = op->micro % s->n_chunks * s->chunk_seq;
-    compute->chunk.last = (op->micro + 1) % s->n_chunks == 0;
+    if (s->n_chunks > 1)
+        set_chunk(&t->plan, op, &compute->chunk);
 }
 
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
@@ -171,7 +206,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     const struct walk *w = &t->setup.walk;
     const struct zinf_stage *stage = &w->graph->stages[op->stage];
     const struct frame_arrays *a = t->frame;
-    enum zinf_pass pass = kind_pass(op->kind);
+    enum zinf_pass pass = pass_of(op);
     struct zinf_compute compute = t->compute;
     const bool reference = op->flags & OP_REFERENCE;
     if (reference) {
@@ -208,8 +243,8 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     };
     find_chosen(p, op, &f);
     find_caches(&w->stages[op->stage], op, &f);
-    find_carried(p, &f);
-    int code = op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
+    find_carried(&t->setup, op, back, &f);
+    int code = back && op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
     if (!code)
         code = zinf_stage_run(&f);
     return code || !back || f.grads_add ? code : zero_tails(t, &f, n);

@@ -58,7 +58,7 @@ static struct zinf_packed *packed_of(const struct zinf_trainer *t, const struct 
     const struct zinf_tiers *tiers = t->plan.tiers;
     const struct zinf_location home = thing->what == ZINF_PACKABLE_STATE
                                           ? zinf_tiers_group_state(tiers, thing->group, relative)
-                                          : zinf_tiers_group_param(tiers, thing->group, relative);
+                                          : zinf_tiers_group_stored(tiers, thing->group, relative);
     return zinf_tiers_packed(tiers, thing->what, thing->group, zinf_location_generation(&home));
 }
 
@@ -90,6 +90,17 @@ static int pack(struct zinf_trainer *t, const struct rule_thing *thing, void *sl
     p->write_pages = bytes && !p->whole ? (uint32_t)((bytes + behind) / ZINF_AIO_ALIGN) : 0;
     *end = bytes ? bytes : rule_plain_bytes(thing);
     return code;
+}
+
+/* Of parameters that are updated in RAM, to the slot that the drive gets. */
+static int pack_copy(struct zinf_trainer *t, const struct zinf_op *op,
+                     const struct rule_thing *thing, const char *plain)
+{
+    uint64_t end;
+    if (t->setup.packs == PACK_ALL)
+        return pack(t, thing, at(op, 5), plain, &end);
+    memcpy(at(op, 5), plain, rule_plain_bytes(thing));
+    return 0;
 }
 
 /* Where the update is to work, with what is there now. The old parameters are in the tile as the
@@ -128,7 +139,8 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
     const struct rule_thing state_of = {&t->setup, ZINF_PACKABLE_STATE, group};
     const struct rule_thing param_of = {&t->setup, ZINF_PACKABLE_PARAM, group};
     const bool packs_state = t->setup.packs && op->flags & OP_PACKED;
-    const bool packs_param = t->setup.packs == PACK_ALL && op->flags & OP_PARAM;
+    const bool copies = op->n_at > 5;
+    const bool packs_param = t->setup.packs == PACK_ALL && op->flags & OP_PARAM && !copies;
     uint64_t end = t->setup.state_bytes[group], param_end;
     char *state, *param;
     void *grad;
@@ -145,6 +157,8 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
         code = pack(t, &state_of, at(op, 1), state, &end);
     if (!code && packs_param)
         code = pack(t, &param_of, at(op, 3), param, &param_end);
+    if (!code && copies)
+        code = pack_copy(t, op, &param_of, param);
     if (!code)
         memcpy((char *)at(op, 1) + end, param, durable_copy_bytes(&t->setup, n));
     return code;
