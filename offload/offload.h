@@ -117,6 +117,9 @@ struct zinf_home {
     /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE, and
      * not of parameters that are overwritten. */
     uint8_t generations;
+    /* State is on HOST, where each sub-group has room for its head, as many bytes as it is expected
+     * to have when it is packed; what is beyond lies on the drive. One generation. */
+    bool headed;
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
     bool packed, packs_grad, packs_copy;
@@ -139,19 +142,24 @@ struct zinf_tiers_options {
     int n_moments;                  /* fp32 moments of the optimizer; < 0: no state */
     const uint64_t *state_bytes;    /* [n_groups], multiples of ZINF_MEMORY_ALIGN, borrowed, where
                                      * state is other than that; NULL: zinf_state_bytes */
+    const uint64_t *head_bytes;     /* [n_groups], multiples of ZINF_AIO_ALIGN, borrowed: of those
+                                     * whose unit is headed; NULL: none is */
     bool param_copies;              /* behind a group's state lie its parameters once more */
     bool sliced;                    /* of parameters there is the rank's slice alone */
     const struct zinf_home *places; /* [n_units], copied */
     struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
 };
 /* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
- * is *live, or the other one if relative is 1. */
+ * is *live, or the other one if relative is 1. A thing on HOST with a head has so many bytes in
+ * memory, the rest of them in the extent; a location of that rest alone says how long the head is,
+ * too. */
 struct zinf_location {
     enum zinf_tier tier;
     char *memory;
     uint64_t stride; /* from generation 0 to 1 in memory */
     zinf_extent extent;
     uint64_t offset, bytes;
+    uint64_t head;       /* 0: there is none */
     const uint8_t *live; /* NULL: one generation */
     uint8_t relative;
 };
@@ -197,6 +205,8 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint
                                             uint8_t relative);
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
+/* What of a group's state is beyond its head, on the drive. */
+struct zinf_location zinf_tiers_group_tail(const struct zinf_tiers *tiers, uint32_t group);
 /* The copy on the drive of a group's parameters, whose unit is backed. */
 struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *tiers, uint32_t group,
                                               uint8_t relative);

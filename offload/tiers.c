@@ -17,7 +17,7 @@ struct zinf_tiers {
     struct zinf_home *places;     /* [n_units] */
     struct thing *params, *grads; /* [n_units] */
     struct thing *backings;       /* [n_units]: of those that are backed */
-    struct thing *states;         /* [n_groups] */
+    struct thing *states, *tails; /* [n_groups]: the second of those that have a head */
     struct zinf_packed *packed;   /* [n_packed()] */
     uint8_t *live;                /* [n_units] */
     char *device_base, *host_base;
@@ -149,6 +149,13 @@ static int plan_grads(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
+/* 0: the group has all of its state in one place. */
+static uint64_t head_of(const struct zinf_tiers *t, uint32_t group)
+{
+    const bool headed = t->places[t->options.layout->groups[group].unit].headed;
+    return headed ? t->options.head_bytes[group] : 0;
+}
+
 static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
@@ -158,8 +165,10 @@ static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
     for (uint32_t g = 0; !code && g < layout->n_groups; g++) {
         const struct zinf_home *place = &t->places[layout->groups[g].unit];
         const int generations = place->state == ZINF_TIER_DEVICE ? 1 : place->generations;
-        code =
-            kind_add(t, &kind, place->state, group_state_bytes(t, g), generations, &t->states[g]);
+        const uint64_t bytes = group_state_bytes(t, g), head = head_of(t, g);
+        code = kind_add(t, &kind, place->state, head ? head : bytes, generations, &t->states[g]);
+        if (!code && head)
+            code = kind_add(t, &kind, ZINF_TIER_DRIVE, bytes - head, 1, &t->tails[g]);
     }
     if (!code)
         code = kind_end(&kind, ledger);
@@ -186,7 +195,8 @@ static size_t n_packed(const struct zinf_layout *layout)
 
 static bool has_all(const struct zinf_tiers *t)
 {
-    return t->params && t->grads && t->backings && t->states && t->places && t->packed && t->live;
+    return t->params && t->grads && t->backings && t->states && t->tails && t->places &&
+           t->packed && t->live;
 }
 
 int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *options,
@@ -201,6 +211,7 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
     t->grads = calloc(layout->n_units + 1, sizeof *t->grads);
     t->backings = calloc(layout->n_units + 1, sizeof *t->backings);
     t->states = calloc(layout->n_groups + 1, sizeof *t->states);
+    t->tails = calloc(layout->n_groups + 1, sizeof *t->tails);
     t->places = calloc(layout->n_units + 1, sizeof *t->places);
     t->packed = calloc(n_packed(layout) + 1, sizeof *t->packed);
     t->live = calloc(layout->n_units + 1, sizeof *t->live);
@@ -233,6 +244,7 @@ void zinf_tiers_destroy(struct zinf_tiers *t)
     free(t->grads);
     free(t->backings);
     free(t->states);
+    free(t->tails);
     free(t->places);
     free(t->packed);
     free(t->live);
@@ -269,6 +281,7 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
     t->grads = copy_of(tiers->grads, layout->n_units, sizeof *t->grads);
     t->backings = copy_of(tiers->backings, layout->n_units, sizeof *t->backings);
     t->states = copy_of(tiers->states, layout->n_groups, sizeof *t->states);
+    t->tails = copy_of(tiers->tails, layout->n_groups, sizeof *t->tails);
     t->places = copy_of(tiers->places, layout->n_units, sizeof *t->places);
     t->packed = copy_of(tiers->packed, n_packed(layout), sizeof *t->packed);
     t->live = copy_of(tiers->live, layout->n_units, sizeof *t->live);
@@ -372,6 +385,18 @@ struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *t, uint32_t
     struct zinf_location where =
         locate(t, t->places[g->unit].state, &t->states[group], group_state_bytes(t, group));
     set_generation(t, &where, g->unit, relative);
+    where.head = head_of(t, group);
+    if (where.head)
+        where.extent = (zinf_extent)t->tails[group].offset;
+    return where;
+}
+
+struct zinf_location zinf_tiers_group_tail(const struct zinf_tiers *t, uint32_t group)
+{
+    const uint64_t head = head_of(t, group);
+    struct zinf_location where =
+        locate(t, ZINF_TIER_DRIVE, &t->tails[group], group_state_bytes(t, group) - head);
+    where.head = head;
     return where;
 }
 
@@ -410,6 +435,21 @@ static int check_range(const struct zinf_location *where, uint64_t offset, uint6
                      (unsigned long long)where->bytes);
 }
 
+/* The parts of a range that lie in the head and beyond it. */
+struct halves {
+    uint64_t in_head, beyond, beyond_at; /* bytes */
+};
+
+static struct halves halves_of(const struct zinf_location *where, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t head = where->head > offset ? where->head - offset : 0;
+    struct halves h = {.in_head = bytes};
+    if (where->tier != ZINF_TIER_HOST || !where->head || bytes <= head)
+        return h;
+    h = (struct halves){head, bytes - head, offset + head - where->head};
+    return h;
+}
+
 int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *device,
                        struct zinf_queue *queue, const struct zinf_location *where, uint64_t offset,
                        void *memory, uint64_t bytes)
@@ -423,9 +463,12 @@ int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *dev
                                           where->offset + offset, memory, bytes);
     struct zinf_operand at = zinf_of(where);
     const char *from = (const char *)zinf_address(&at) + offset;
+    const struct halves h = halves_of(where, offset, bytes);
     if (where->tier == ZINF_TIER_HOST) {
-        memcpy(memory, from, bytes);
-        return 0;
+        memcpy(memory, from, h.in_head);
+        return !h.beyond ? 0
+                         : zinf_store_read(t->options.store, where->extent, h.beyond_at,
+                                           (char *)memory + h.in_head, h.beyond);
     }
     code = device->ops->copy_to_host(queue, memory, from, bytes);
     return code ? code : device->ops->queue_synchronize(queue);
@@ -444,9 +487,12 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
                                            where->offset + offset, memory, bytes);
     struct zinf_operand at = zinf_of(where);
     char *to = (char *)zinf_address(&at) + offset;
+    const struct halves h = halves_of(where, offset, bytes);
     if (where->tier == ZINF_TIER_HOST) {
-        memcpy(to, memory, bytes);
-        return 0;
+        memcpy(to, memory, h.in_head);
+        return !h.beyond ? 0
+                         : zinf_store_write(t->options.store, where->extent, h.beyond_at,
+                                            (const char *)memory + h.in_head, h.beyond);
     }
     code = device->ops->copy_to_device(queue, to, memory, bytes);
     return code ? code : device->ops->queue_synchronize(queue);

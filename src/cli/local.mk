@@ -8,10 +8,10 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/cmd_init.c src/cli/folder.h src/cli/folder.c src/cli/adapters.h src/cli/adapters.c src/cli/signals.h src/cli/signals.c src/cli/cmd_train.c src/cli/train_place.h src/cli/train_place.c src/cli/train_show.h src/cli/train_show.c \
 	src/cli/train_summary.c src/cli/plot/plot.h src/cli/plot/plot_read.c src/cli/plot/plot_svg.c \
 	src/cli/plot/plot_page.c src/cli/plot/plot_export.c src/cli/plot/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
-	src/cli/cmd_eval.c src/cli/cmd_generate.c \
+	src/cli/cmd_embed.c src/cli/cmd_eval.c src/cli/cmd_generate.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/estimate/cmd_estimate.c src/cli/estimate/estimate.c src/cli/estimate/estimate.h \
-	src/cli/estimate/estimate_compare.c src/cli/estimate/estimate_place.c src/cli/estimate/machine.h src/cli/estimate/machine.c src/cli/estimate/machine_cards.c \
+	src/cli/estimate/estimate_compare.c src/cli/estimate/estimate_place.c src/cli/estimate/estimate_longest.c src/cli/estimate/machine.h src/cli/estimate/machine.c src/cli/estimate/machine_cards.c \
 	src/cli/estimate/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/doctor/doctor.h src/cli/doctor/doctor.c src/cli/doctor/cmd_doctor.c \
@@ -57,11 +57,11 @@ script_tests += tests/cli/bench_nvme_test.sh tests/cli/estimate_test.sh \
 
 script_tests += tests/cli/generate_cli_test.sh
 
-script_tests += tests/cli/sample_prompts_test.sh tests/cli/sets_test.sh tests/cli/micro_test.sh tests/cli/lengths_test.sh tests/cli/chat_cli_test.sh
+script_tests += tests/cli/sample_prompts_test.sh tests/cli/chunks_test.sh tests/cli/sets_test.sh tests/cli/micro_test.sh tests/cli/lengths_test.sh tests/cli/chat_cli_test.sh
 
 script_tests += tests/cli/scores_test.sh tests/cli/choices_test.sh tests/cli/manual_test.sh
 
-script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/guides_test.sh
+script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/masked_test.sh tests/cli/embed_test.sh tests/cli/guides_test.sh
 
 libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/launch_variables.c src/cli/cmd_launch.c
 script_tests += tests/ranks/launch_test.sh tests/cli/estimate_ranks_test.sh

@@ -158,6 +158,7 @@ struct setup {
     struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
+    uint64_t *head_bytes;          /* [n_groups]: of it, room for what is packed in RAM */
     double *state_shares;          /* [n_groups]: estimated fraction of it after packing */
     uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
     uint64_t update_bytes;                   /* workspace of the optimizer */
@@ -310,6 +311,8 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 /* Once the shape of a step is known: its chunks. Once the graph is: what cannot be cut is refused.
  */
 void setup_cut_sequences(struct setup *s);
+/* Tokens of a chunk of a sequence of so many; the sequence's own: it is not cut. */
+int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq);
 int setup_check_chunks(const struct setup *s);
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
@@ -377,7 +380,10 @@ bool setup_shares_updates(const struct setup *s);
 /* Of the largest sub-group's state, parameters or gradient, where these may be packed on a drive;
  * else 0. */
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what);
-/* All of a unit's sub-groups. */
+/* All of a unit's sub-groups: their state; the part of it that is kept in RAM where it is packed
+ * there; whether that is less for each of them. */
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
+uint64_t setup_unit_head_bytes(const struct setup *s, uint32_t unit);
+bool setup_can_head(const struct setup *s, uint32_t unit);
 
 #endif

@@ -175,18 +175,32 @@ static void find_packable(struct setup *s, uint32_t group)
     }
 }
 
+/* What a packed sub-group is expected to take, and a little more: what does not fit goes to the
+ * drive. */
+#define HEAD_MARGIN 1.02
+
+static uint64_t head_bytes(const struct setup *s, uint32_t group)
+{
+    const double margin = s->options.head_margin > 0 ? s->options.head_margin : HEAD_MARGIN;
+    double bytes = margin * s->state_shares[group] * (double)s->state_bytes[group];
+    uint64_t head = zinf_align_up((uint64_t)bytes, ZINF_AIO_ALIGN);
+    return head < s->state_bytes[group] ? head : s->state_bytes[group];
+}
+
 int setup_state_bytes(struct setup *s)
 {
     if (trains(s) && s->grain == GRAIN_MATRICES && open_cpu(s))
         return zinf_fail_in(-ENODEV, "the products of Muon");
     s->state_bytes = calloc(s->layout.n_groups + 1, sizeof *s->state_bytes);
     s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
-    if (!s->state_bytes || !s->state_shares)
+    s->head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->head_bytes);
+    if (!s->state_bytes || !s->state_shares || !s->head_bytes)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         const bool trained = unit_trains(s, s->layout.groups[g].unit);
         s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
         s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
+        s->head_bytes[g] = head_bytes(s, g);
         if (trained)
             find_packable(s, g);
     }
@@ -200,11 +214,30 @@ uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what)
     return s->may_pack >= packing_of(what) ? s->packable_bytes[what] : 0;
 }
 
-uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit)
+static uint64_t sum_of_unit(const struct setup *s, uint32_t unit, const uint64_t *of_groups)
 {
     const struct zinf_layout_unit *u = &s->layout.units[unit];
-    uint64_t bytes = 0;
+    uint64_t sum = 0;
     for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
-        bytes += s->state_bytes[g];
-    return bytes;
+        sum += of_groups[g];
+    return sum;
+}
+
+uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit)
+{
+    return sum_of_unit(s, unit, s->state_bytes);
+}
+
+uint64_t setup_unit_head_bytes(const struct setup *s, uint32_t unit)
+{
+    return sum_of_unit(s, unit, s->head_bytes);
+}
+
+bool setup_can_head(const struct setup *s, uint32_t unit)
+{
+    const struct zinf_layout_unit *u = &s->layout.units[unit];
+    bool can = unit_trains(s, unit);
+    for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
+        can = can && s->head_bytes[g] < s->state_bytes[g];
+    return can;
 }

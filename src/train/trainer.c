@@ -107,7 +107,7 @@ static void place_memory(const struct zinf_trainer *t)
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         struct zinf_location where = zinf_tiers_group_state(t->plan.tiers, g, 0);
         uint64_t n = s->layout.groups[g].n;
-        if (where.tier != ZINF_TIER_HOST)
+        if (where.tier != ZINF_TIER_HOST || where.head)
             continue;
         for (int generation = 0; generation < (where.stride ? 2 : 1); generation++) {
             char *state = where.memory + (uint64_t)generation * where.stride;
@@ -323,6 +323,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     free(t->pending);
     free(t->chosen);
     free(t->copied);
+    free(t->likeness);
     trainer_end_decoding(t);
     trainer_release_frame(t);
     free(t);

@@ -87,6 +87,32 @@ static void look_at_copies(const struct machine *m, const struct zinf_layout *la
     zinf_tiers_destroy(view.tiers);
 }
 
+/* Ranges of state that lie before, across and behind the end of its head are those of the whole. */
+static void look_at_heads(const struct machine *m, const struct zinf_layout *layout)
+{
+    for (uint32_t g = 0; g < layout->n_groups; g++) {
+        const struct zinf_location all = zinf_tiers_group_state(m->tiers, g, 0);
+        const struct zinf_location tail = zinf_tiers_group_tail(m->tiers, g);
+        const struct zinf_location parts[] = {all, tail};
+        CHECK(all.head && tail.head == all.head && tail.bytes == all.bytes - all.head);
+        move_location(m, all, g, true);
+        for (int beyond = 0; beyond < 2; beyond++)
+            for (uint64_t at = 0; at < parts[beyond].bytes; at += 4096) {
+                const uint64_t left = parts[beyond].bytes - at, n = left < 12288 ? left : 12288;
+                CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &parts[beyond], at,
+                                          m->back, n));
+                CHECK(!memcmp(m->back, m->memory + at + (beyond ? all.head : 0), n));
+            }
+        for (uint64_t at = 0; at < all.bytes; at += 8192) {
+            const uint64_t left = all.bytes - at, n = left < 8192 ? left : 8192;
+            fill(m->memory + at, n, 4000 + g);
+            CHECK(!zinf_location_write(m->tiers, m->device, m->queue, &all, at, m->memory + at, n));
+        }
+        CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &all, 0, m->back, all.bytes));
+        CHECK(!memcmp(m->back, m->memory, all.bytes));
+    }
+}
+
 /* On every unit's home. */
 static void try_tiers(struct zinf_home home)
 {
@@ -100,6 +126,7 @@ static void try_tiers(struct zinf_home home)
                         .param_copies = home.overwritten ? 1 : home.generations};
     home.keeps_grad = true;
     const struct zinf_home homes[] = {home, home, home};
+    const uint64_t heads[] = {4096, 8192, 4096, 4096, 4096, 4096, 16384, 8192};
     const char *path = work;
     struct zinf_store_options store_options = {
         .paths = &path, .n_paths = 1, .label = "tiers", .allow_memory_fs = true};
@@ -110,6 +137,7 @@ static void try_tiers(struct zinf_home home)
                                          .dtype = ZINF_DTYPE_BF16,
                                          .form = ZINF_STATE_SPLIT,
                                          .n_moments = 2,
+                                         .head_bytes = heads,
                                          .places = homes,
                                          .store = store};
     CHECKF(!zinf_tiers_plan(&m.tiers, &options, ledger), "%s", zinf_error());
@@ -124,6 +152,8 @@ static void try_tiers(struct zinf_home home)
     m.back = scratch.base + m.capacity;
     zinf_tiers_place(m.tiers, m.device->memory, host.base);
     move_all(&m, &layout);
+    if (home.headed)
+        look_at_heads(&m, &layout);
     if (home.overwritten)
         look_at_copies(&m, &layout);
     zinf_tiers_destroy(m.tiers);
@@ -147,6 +177,8 @@ static void test_every_location_of_every_tier(void)
     try_tiers(pair);
     pair.backed = pair.overwritten = true;
     try_tiers(pair);
+    try_tiers((struct zinf_home){ZINF_TIER_HOST, ZINF_TIER_HOST, ZINF_TIER_HOST, .generations = 1,
+                                 .headed = true});
 }
 
 int main(void)

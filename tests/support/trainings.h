@@ -29,6 +29,7 @@ struct setting {
     int stage;                        /* of ZeRO; 0: 3 */
     bool copies;                      /* not direct */
     double clip;                      /* 0: off */
+    double head_margin;               /* 0: the usual */
     double on_device;                 /* of the optimizer's state */
     bool sparse; /* odd steps have one target a sequence: their gradient is large */
     bool may_fail, changes_schedule;
@@ -48,6 +49,7 @@ struct outcome {
     unsigned n_far;            /* units that a GPU updates */
     bool grads_there;          /* some gradients are kept on the device, some not */
     bool adds_there;           /* sums in RAM are added to there */
+    bool packs_ram;            /* optimizer state in RAM is packed */
     bool overwrites;           /* parameters in RAM are there once, their state on the drive */
     uint64_t n_redone, device_bytes, drive_bytes;
     int n_skipped;
@@ -131,6 +133,7 @@ static inline struct zinf_trainer_options trainer_options(const struct setting *
                                          .device = s->on_gpu ? ZINF_DEVICE_CUDA : ZINF_DEVICE_HOST,
                                          .around = AIO_FAULTS(s->faults),
                                          .delay_us = s->delay_us,
+                                         .head_margin = s->head_margin,
                                          .speeds = s->speeds,
                                          .changes_schedule = s->changes_schedule};
 }
@@ -233,6 +236,7 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         out->n_far = count_far_units(t);
         out->grads_there = plan_says(t, "gradients on device and ");
         out->adds_there = plan_says(t, "the device adds to the sums");
+        out->packs_ram = plan_says(t, "optimizer state in RAM is packed");
         out->overwrites = plan_says(t, "of parameters in RAM are there once");
         out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
         out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);

@@ -4,10 +4,20 @@
  * after another on the device; also when every second step clips or overflows, when the drive is
  * late and short, and when lanes stand still.
  */
+#include "train/trainer.h"
 #include "trainings.h"
+
+#include <xxhash.h>
 
 #define STEPS 8
 #define MAX_ACCUMULATION 4
+
+/* So that whatever spares the drive is worth it. */
+static const struct zinf_speeds slow_drive = {.device_flops = 1e12,
+                                              .link_bytes = 1e11,
+                                              .optimizer_bytes = 1e11,
+                                              .drive_read_bytes = 1e6,
+                                              .drive_write_bytes = 1e6};
 
 /* Every schedule from the drive, direct or through copies, against one thing after another on the
  * device. */
@@ -306,15 +316,18 @@ static void test_updates_in_ram_are_taken_back(void)
            n_waited);
 }
 
+/* One thing after another. */
+static void run_on_device(struct setting s, struct outcome *out)
+{
+    s.schedule = "serial";
+    s.param = s.state = "none";
+    run(&s, "reference", out);
+}
+
 /* State on the drive, parameters in RAM, where there is room for one generation of some or all. The
  * drive is slow enough that room for state is worth a copy of them. */
 static void test_overwritten_parameters_are_taken_back(void)
 {
-    static const struct zinf_speeds slow = {.device_flops = 1e12,
-                                            .link_bytes = 1e11,
-                                            .optimizer_bytes = 1e11,
-                                            .drive_read_bytes = 1e6,
-                                            .drive_write_bytes = 1e6};
     static const char fp16[] = "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 18,"
                                "\"hysteresis\": 1, \"loss_scale_window\": 2},";
     const char *const precisions[] = {bf16, NULL, fp16};
@@ -322,11 +335,9 @@ static void test_overwritten_parameters_are_taken_back(void)
     for (int i = 0; i < 3; i++) {
         struct setting s = {.clip = 7, .sparse = true, .precision = precisions[i]};
         struct outcome reference, other;
-        s.schedule = "serial";
-        s.param = s.state = "none";
-        run(&s, "reference", &reference);
+        run_on_device(s, &reference);
         s.schedule = "update-in-backward";
-        s.speeds = &slow;
+        s.speeds = &slow_drive;
         for (uint64_t more = 4; more < 16; more++) {
             char what[64];
             s.copies = more % 2;
@@ -342,6 +353,96 @@ static void test_overwritten_parameters_are_taken_back(void)
         }
     }
     CHECKF(n_overwrite > 9, "%d plans overwrite parameters", n_overwrite);
+}
+
+/* A checkpoint's arrays: of all masters and moments. */
+static uint64_t sum_of_state(const struct zinf_trainer *t)
+{
+    const struct source s = trainer_source(t);
+    uint64_t sum = 0;
+    for (uint32_t u = 0; u < t->setup.n_units; u++) {
+        const uint64_t bytes = t->setup.layout.units[u].slice_elems * sizeof(float);
+        float *flat = aligned_alloc(ZINF_MEMORY_ALIGN, bytes);
+        for (int which = 0; which <= setup_n_moments(&t->setup); which++) {
+            CHECKF(!state_read(&s, u, which, flat), "%s", zinf_error());
+            sum = XXH3_64bits_withSeed(flat, bytes, sum);
+        }
+        free(flat);
+    }
+    return sum;
+}
+
+/* What is in RAM packed is read, and written, as it is anywhere else. */
+static void check_state_in_ram(const struct setting *s, bool packed, uint64_t sums[2])
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer_options options = trainer_options(s, config);
+    struct zinf_trainer *t = NULL;
+    struct zinf_step_result r;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    CHECK(t && plan_says(t, "optimizer state in RAM is packed") == packed);
+    for (int half = 0; t && half < 2; half++) {
+        for (int step = 0; step < 3; step++)
+            CHECKF(!next_step(t, s, t->step, &r), "%s", zinf_error());
+        CHECK(!trainer_settle(t));
+        sums[half] = sum_of_state(t);
+        const struct source source = trainer_source(t);
+        float *flat = aligned_alloc(ZINF_MEMORY_ALIGN, t->setup.layout.max_unit_elems * 4);
+        for (uint32_t u = 0; u < t->setup.n_units; u++) /* others from now on */
+            for (int which = 1; which <= 2; which++) {
+                CHECK(!state_read(&source, u, which, flat));
+                for (uint64_t i = 0; i < t->setup.layout.units[u].slice_elems; i++)
+                    flat[i] *= 0.5f;
+                CHECK(!state_write(&source, u, which, flat));
+            }
+        free(flat);
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+/* Optimizer state in RAM, packed; what is longer than its room lies on the drive. */
+static void test_state_packed_in_ram(void)
+{
+    const char *const precisions[] = {bf16, NULL, "\"fp16\": {\"enabled\": true},"};
+    int n_packed = 0;
+    for (int i = 0; i < 3; i++) {
+        struct setting s = {.clip = 7, .sparse = true, .precision = precisions[i]};
+        struct outcome reference, other;
+        run_on_device(s, &reference);
+        s.speeds = &slow_drive;
+        s.state = "nvme";
+        for (uint64_t more = 0; more < 10; more++) {
+            char what[64];
+            s.schedule = schedules[more % 4];
+            s.copies = more % 2;
+            s.param = more % 3 ? "cpu" : "nvme";
+            s.extra = more % 2 ? ", \"pack\": \"all\"" : ", \"pack\": \"state\"";
+            s.head_margin = more % 3 == 2 ? 0.5 : 0; /* half as much room as is needed */
+            s.host_memory = zinf_memory_resident() + (((uint64_t)40 + more) << 18);
+            snprintf(what, sizeof what, "packed in RAM, %d, +%llu", i, (unsigned long long)more);
+            run(&s, "other", &other);
+            check_same(&reference, &other, what);
+            n_packed += other.packs_ram;
+        }
+    }
+    CHECKF(n_packed > 5, "%d plans pack state in RAM", n_packed);
+}
+
+static void test_state_packed_in_ram_is_saved(void)
+{
+    struct setting s = {.param = "none", .state = "none", .precision = bf16};
+    uint64_t plain[2], packed[2];
+    check_state_in_ram(&s, false, plain);
+    s.speeds = &slow_drive;
+    s.state = "nvme";
+    s.extra = ", \"pack\": \"state\"";
+    for (int i = 0; i < 2; i++) {
+        s.head_margin = i ? 0.5 : 0;
+        s.host_memory = zinf_memory_resident() + ((uint64_t)48 << 18);
+        check_state_in_ram(&s, true, packed);
+        CHECKF(packed[0] == plain[0] && packed[1] == plain[1], "margin %g", s.head_margin);
+    }
 }
 
 static void test_late_and_short_transfers_and_lanes(void)
@@ -386,6 +487,8 @@ int main(void)
     TAP_RUN(test_budgets_are_filled);
     TAP_RUN(test_updates_in_ram_are_taken_back);
     TAP_RUN(test_overwritten_parameters_are_taken_back);
+    TAP_RUN(test_state_packed_in_ram);
+    TAP_RUN(test_state_packed_in_ram_is_saved);
     TAP_RUN(test_late_and_short_transfers_and_lanes);
     remove_work();
     return tap_done();

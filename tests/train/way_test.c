@@ -42,6 +42,7 @@ static enum zinf_tier tier_of(enum waypoint place, const struct zinf_home *home)
     case VALUE_HOME:
         return home->grad;
     case PARAM_BACKING:
+    case STATE_TAIL:
         return ZINF_TIER_DRIVE;
     case PARAM_SLOT:
     case GRAD_SLOT:
@@ -93,6 +94,7 @@ static void check_legs(const struct travel *t, const struct zinf_home *home, con
                        enum waypoint begin)
 {
     uint32_t known = 1u << begin | 1u << PARAM_HOME | 1u << STATE_HOME | 1u << GRAD_HOME;
+    known |= home->headed ? 1u << STATE_TAIL : 0;
     n_ways++;
     expect(l->n <= MAX_LEGS, "too many legs", l);
     for (int i = 0; i < l->n; i++) {
@@ -140,7 +142,8 @@ static void check_update(const struct travel *t, const struct zinf_home *home, s
         updates += l.leg[i].kind == OP_UPDATE || l.leg[i].kind == OP_DEVICE_UPDATE;
     expect(updates == 1, "one update", &l);
     expect(count(&l, ZINF_LANE_WRITE, OP_WRITE) ==
-               (home->state == ZINF_TIER_DRIVE) + (home->param == ZINF_TIER_DRIVE) + home->backed,
+               (home->state == ZINF_TIER_DRIVE || home->headed) + (home->param == ZINF_TIER_DRIVE) +
+                   home->backed,
            "what is on the drive is written", &l);
     for (int i = 0; i < l.n; i++)
         if (l.leg[i].to.place == PARAM_BACKING)
@@ -201,7 +204,7 @@ static void check_home(const struct travel *t, const struct zinf_home *home)
 
 static void check_homes(const struct travel *t)
 {
-    for (int i = 0; i < 1728; i++) {
+    for (int i = 0; i < 3456; i++) {
         struct zinf_home home = {.param = i % 3,
                                  .state = i / 3 % 3,
                                  .grad = i / 9 % 3,
@@ -210,14 +213,15 @@ static void check_homes(const struct travel *t)
                                  .backed = i / 108 % 2,
                                  .packed = i / 216 % 2,
                                  .packs_grad = i / 432 % 2,
-                                 .packs_copy = i / 864};
+                                 .packs_copy = i / 864 % 2,
+                                 .headed = i / 1728};
         bool by_device = home.state == ZINF_TIER_DEVICE;
         if (home.in_files && (home.param != ZINF_TIER_DRIVE || t->sliced))
             continue;
         /* what RAM has beside state that outlives the process */
         if (home.backed && (home.param != ZINF_TIER_HOST || home.state != ZINF_TIER_DRIVE))
             continue;
-        if (home.packs_copy && !home.backed)
+        if ((home.packs_copy && !home.backed) || (home.headed && home.state != ZINF_TIER_HOST))
             continue;
         /* on a drive, for the CPU's updates */
         if (home.packed && (home.param != ZINF_TIER_DRIVE || home.in_files || by_device))

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct options {
-    bool measure, json;
+    bool measure, json, longest;
     double tbw, tokens, power, price; /* 0: not given */
     const char *trace, *machine, *compare, *network, *suggest;
     int64_t ranks, local_ranks; /* 0: as many as there are seats */
@@ -238,8 +238,9 @@ static int place(const struct options *o, struct zinf_session *s, struct placing
     return code || o->json ? code : estimate_suggest(text, o->suggest);
 }
 
-static int find_micro_batch(const struct options *o, struct zinf_session *s,
-                            const struct estimate_request *request, const struct machine *machine)
+/* What depends on the machine that a plan is made for: the micro-batch, and the longest sequence. */
+static int find_shape(const struct options *o, struct zinf_session *s,
+                      struct estimate_request *request, const struct machine *machine)
 {
     struct zinf_described_machine described;
     struct zinf_estimate_options options = {.trainer = request->trainer,
@@ -253,7 +254,14 @@ static int find_micro_batch(const struct options *o, struct zinf_session *s,
         machine_describe(machine, &described);
         options.trainer.described = &described;
     }
-    return job_micro_find(s, &options);
+    int code = job_micro_find(s, &options);
+    if (code || !o->longest)
+        return code;
+    code = estimate_longest(&options, zinf_model_facts(s->model)->context, &s->seq_len);
+    request->trainer.seq_len = s->seq_len;
+    if (!code && !o->json)
+        printf("longest      %lld tokens in a sequence fit\n", (long long)s->seq_len);
+    return code;
 }
 
 static int work(struct cli_call *call)
@@ -275,7 +283,7 @@ static int work(struct cli_call *call)
         .watts = o->power,
         .json = o->json,
     };
-    code = find_micro_batch(o, s, &request, o->machine ? &machine : NULL);
+    code = find_shape(o, s, &request, o->machine ? &machine : NULL);
     if (code)
         return code;
     struct placing placing = {o, s, &request, o->machine ? &machine : NULL};
@@ -339,6 +347,9 @@ static int check(struct cli_call *call)
     if (o->measure && (o->machine || o->compare))
         return zinf_fail(-EINVAL, "--measure is of this machine: leave it out with --machine and "
                                   "--compare");
+    if (o->longest && (o->compare || o->measure))
+        return zinf_fail(-EINVAL, "--longest is of one machine, by stated speeds: leave out "
+                                  "--compare and --measure");
     if (o->price > 0 && o->compare)
         return zinf_fail(-EINVAL, "--compare has one price for all machines: leave out --price");
     if (o->trace && o->compare)
@@ -367,6 +378,8 @@ static const struct option own[] = {
      "without --config: write the placement that fits there"),
     OPTION("--compare", TEXT, AT(compare), "LIST",
      "a table of such machines, with commas between them"),
+    OPTION("--longest", FLAG, AT(longest), NULL,
+     "instead of --seq-len: the longest sequence that fits"),
     OPTION("--power", NUMBER, AT(power), "X", "watts, for the energy of --tokens", .min = 1,
      .max = 1e9, .otherwise = "the card's"),
     OPTION("--price", NUMBER, AT(price), "X",

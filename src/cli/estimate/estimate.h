@@ -70,6 +70,10 @@ struct estimate_request {
 };
 int estimate_described(struct estimate *e, const struct estimate_request *request,
                        const struct machine *machine, struct zinf_estimate_options *options);
+/* The longest sequence, up to so many tokens, with which a plan can be made, within one part in 64;
+ * of one that has no room for a short one, a short one. */
+int estimate_longest(const struct zinf_estimate_options *options, int64_t context,
+                     int64_t *seq_len);
 /* A table of machines, "4090,ram=64G,h100"; one that the training does not fit says so. */
 int estimate_compare(const struct estimate_request *request, const char *machines);
 /* estimate_sources.c: a line a rate that counts, with its source; in a few words, which of them are

@@ -31,6 +31,12 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                                                       .out_w = "classifier.out_proj.weight",
                                                       .out_b = "classifier.out_proj.bias",
                                                       .plain_dense = true},
+                                            .masked = {.dense_w = "lm_head.dense.weight",
+                                                       .dense_b = "lm_head.dense.bias",
+                                                       .norm_w = "lm_head.layer_norm.weight",
+                                                       .norm_b = "lm_head.layer_norm.bias",
+                                                       .bias = "lm_head.bias"},
+                                            .plain_gelu = true,
                                             .drops_first = true};
     return bert_build(graph, facts, source, &style);
 }
@@ -53,6 +59,7 @@ const struct zinf_family zinf_family_roberta = {
     .architecture = "RobertaForSequenceClassification",
     .prefix = "roberta.",
     .layers_key = "num_hidden_layers",
+    .masks = true,
     .traits = &traits,
     .build = build,
     .make_config = make_config,

@@ -38,6 +38,10 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
     const uint32_t group = (uint32_t)op->arg;
+    if (op->kind == OP_UPDATE && p->homes[op->unit].headed) /* packed, then copied */
+        work += 2 * (double)p->setup->head_bytes[group];
+    if (op->where.head) /* what it has room for is what is expected */
+        return 0;
     const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
     for (int what = 0; what < ZINF_PACKABLES; what++) {
         const struct rule_thing t = {p->setup, (enum zinf_packable)what, group};

@@ -211,6 +211,7 @@ static int plan_tiers(struct plan *p)
         .form = p->setup->form,
         .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
+        .head_bytes = p->setup->head_bytes,
         .param_copies = p->setup->durable_copies,
         .sliced = p->setup->sliced,
         .places = p->homes,
@@ -301,7 +302,8 @@ void plan_fini(struct plan *p)
 {
     struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
                                        &p->speculate, &p->forward, &p->logits,
-                                       &p->fill,      &p->decode,  &p->decode_sources};
+                                       &p->fill,      &p->decode,  &p->decode_sources,
+                                       &p->sweep};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         zinf_program_fini(programs[i]);
     zinf_tiers_destroy(p->tiers);

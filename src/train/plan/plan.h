@@ -57,6 +57,7 @@ struct variant {
     /* Parameters in RAM whose state is on the drive exist once, with a copy on the drive: fewer
      * bytes of RAM for more that are written. */
     bool overwrites;
+    bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state */
     enum packing packs;  /* what of the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
@@ -142,6 +143,7 @@ struct plan {
      * gradients. speculate: drain of the deferred units, then gradients with the others' updates,
      * which in place are for good. */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
+    struct zinf_program sweep; /* of embeddings: forward of all micro-batches, before gradients */
     /* Without a backward: parameters into slots of their own, once before all others; new rows of
      * sequences that are continued, and with sources that come with them. */
     struct zinf_program fill, decode, decode_sources;

@@ -39,10 +39,10 @@ uint64_t param_slots(const struct plan *p, const struct amounts *c)
 static uint64_t grads_at_once(const struct plan *p)
 {
     uint64_t n = goes_together(p) || p->variant.device_adds ? 2 : 1;
-    for (int64_t micros = p->setup->n_micro; p->setup->exact && goes_together(p) && micros > 3;
-         micros /= 2)
+    const int64_t leaves = p->setup->n_micro / p->setup->n_chunks;
+    for (int64_t left = leaves; p->setup->exact && goes_together(p) && left > 3; left /= 2)
         n++;
-    return n + (p->setup->n_chunks > 1); /* of two trees, one beneath the other */
+    return n + (p->setup->n_chunks > 1 && leaves > 1); /* a leaf is a sum itself */
 }
 
 uint64_t grad_slots(const struct plan *p, const struct amounts *c)
@@ -200,6 +200,15 @@ static bool is_overwritten(const struct plan *p, const struct zinf_home *home)
            home->generations == 2;
 }
 
+/* State that would be on the drive, and is in RAM in one generation. */
+static bool is_headed(const struct plan *p, uint32_t unit)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    return p->variant.packs_ram && p->variant.packs && trains(p->setup) &&
+           p->setup->state_tier == ZINF_TIER_DRIVE && home->state == ZINF_TIER_HOST &&
+           home->generations == 1 && setup_can_head(p->setup, unit);
+}
+
 /* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
  * does so micro-batch by micro-batch in either order. */
 static bool has_several(const struct plan *p, uint32_t unit)
@@ -272,7 +281,7 @@ static void set_way(struct plan *p, uint32_t unit)
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
                        eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
-                       home->packs_copy << 8 | (home->grad_sums > 1) << 9)
+                       home->packs_copy << 8 | home->headed << 9 | (home->grad_sums > 1) << 10)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -315,6 +324,7 @@ void plan_set_places(struct plan *p, const struct amounts *c)
                          p->setup->weights->units[u].n_parts;
         home->files = home->in_files && p->files ? p->files[u] : 0;
         home->generations = generations_of(p, u, c);
+        home->headed = is_headed(p, u);
         home->overwritten = is_overwritten(p, home);
         home->backed = home->overwritten && !p->setup->durable_copies;
         home->packs_copy = home->backed && p->variant.packs == PACK_ALL;
@@ -342,8 +352,10 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
             params = n * zinf_dtype_bytes(p->setup->dtype);
         bytes[home->param] += home->in_files ? 0 : params * zinf_home_copies(home);
         bytes[ZINF_MEMORY_DRIVE] += home->backed ? params * home->generations : 0;
-        bytes[home->state] += (setup_unit_state_bytes(p->setup, u) + copy) *
-                              (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
+        uint64_t state = setup_unit_state_bytes(p->setup, u) + copy;
+        uint64_t head = home->headed ? setup_unit_head_bytes(p->setup, u) : state;
+        bytes[home->state] += head * (home->state == ZINF_TIER_DEVICE ? 1 : home->generations);
+        bytes[ZINF_MEMORY_DRIVE] += state - head;
         if (home->keeps_grad)
             bytes[home->grad] += n * sizeof(float) * (home->grad_sums > 1 ? home->grad_sums : 1);
     }

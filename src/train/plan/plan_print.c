@@ -137,7 +137,8 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
         if (home->param == ZINF_TIER_HOST && s->param_tier == ZINF_TIER_DRIVE)
             params += zinf_tiers_param(p->tiers, u, 0).bytes * zinf_home_copies(home);
         if (home->state == ZINF_TIER_HOST && s->state_tier == ZINF_TIER_DRIVE)
-            states += setup_unit_state_bytes(s, u) * home->generations;
+            states += home->headed ? setup_unit_head_bytes(s, u)
+                                   : setup_unit_state_bytes(s, u) * home->generations;
         if (sums_on(p, u, ZINF_TIER_HOST) && s->grad_tier == ZINF_TIER_DRIVE)
             grads += s->layout.units[u].slice_elems * sizeof(float);
     }
@@ -202,6 +203,9 @@ int plan_print(const struct plan *p, FILE *out)
                 p->variant.packs == PACK_ALL ? "parameters, gradients and optimizer state"
                                              : "optimizer state",
                 p->variant.packs == PACK_ALL ? "are" : "is");
+    if (p->variant.packs_ram)
+        fputs("plan: optimizer state in RAM is packed; what does not fit there is on the drive\n",
+              out);
     if (n_device_updates(p) > 0)
         fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
                 s->n_units);

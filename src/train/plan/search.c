@@ -28,7 +28,8 @@ static bool is_same(const struct plan *a, const struct plan *b)
            a->itinerary.together == b->itinerary.together && a->x_tier == b->x_tier &&
            a->variant.by_link == b->variant.by_link && a->variant.packs == b->variant.packs &&
            a->variant.device_adds == b->variant.device_adds &&
-           a->variant.overwrites == b->variant.overwrites;
+           a->variant.overwrites == b->variant.overwrites &&
+           a->variant.packs_ram == b->variant.packs_ram;
 }
 
 /* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
@@ -273,6 +274,17 @@ static void try_packing(struct search *s, enum packing packs)
     s->plan = (struct plan){0};
 }
 
+/* The same RAM has more state, and none of it is moved; its updates are more work. */
+static void try_packed_ram(struct search *s)
+{
+    const struct setup *setup = s->setup;
+    struct variant other = s->best;
+    other.packs_ram = true;
+    if (trains(setup) && s->best.packs && setup->fills && !setup->durable &&
+        setup->state_tier == ZINF_TIER_DRIVE)
+        try_for(s, other, AT_ALL, "optimizer state packed in RAM");
+}
+
 void plan_settle_durability(struct setup *setup)
 {
     const struct variant usual = {.by_link = setup->must_link,
@@ -323,6 +335,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         }
         try_packing(&s, PACK_STATE);
         try_packing(&s, PACK_ALL);
+        try_packed_ram(&s);
     }
     *best = s.best;
     if (plan)

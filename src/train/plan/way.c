@@ -325,11 +325,12 @@ struct legs way_update(const struct travel *t, const struct zinf_home *home, str
 {
     const bool by_cpu = home->state != ZINF_TIER_DEVICE;
     const bool reaches = t->reach[BY_CPU][ON_DEVICE] || !by_cpu;
-    const bool state_on_drive = home->state == ZINF_TIER_DRIVE;
+    const bool state_on_drive = home->state == ZINF_TIER_DRIVE || home->headed;
     const bool param_on_drive = home->param == ZINF_TIER_DRIVE;
     const bool param_far = home->param == ZINF_TIER_DEVICE && !reaches;
     const struct end param[2] = {{PARAM_HOME, ALONE}, {PARAM_TILE, ALONE}};
-    const struct end state[2] = {{STATE_HOME, ALONE}, {STATE_TILE, ALONE}};
+    const struct end state[2] = {{home->headed ? STATE_TAIL : STATE_HOME, ALONE},
+                                 {STATE_TILE, ALONE}};
     const bool late = grad.place == GRAD_HOME;
     struct legs l = {.end = grad};
     if (late && sums_on(home, ZINF_TIER_DRIVE))

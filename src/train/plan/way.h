@@ -30,6 +30,7 @@ enum waypoint {
     PARAM_TILE,     /* host memory of a sub-group's update, in three parts */
     COPY_TILE,      /* there, a copy of parameters as it is packed */
     STATE_HOME,
+    STATE_TAIL, /* what RAM has no room for of state that is packed there, on the drive */
     STATE_TILE,
     GRAD_HOME,
     GRAD_SLOT,    /* on the device, where a stage makes it */

@@ -51,7 +51,7 @@ static int open_part(const struct source *s, struct part *p, bool write)
         p->unpacked_param = r.param;
         code = source_read_group(s, p->group, ZINF_PACKABLE_PARAM, r.param);
     }
-    if (code || p->state.tier != ZINF_TIER_DRIVE || !bytes)
+    if (code || !bytes)
         return code;
     code = source_read(s, &p->state, 0, r.slot, bytes);
     if (!code)

@@ -17,6 +17,7 @@ struct group {
     uint32_t number, unit;
     uint64_t n;
     struct zinf_location state[2], param[2]; /* now, and after the update */
+    struct zinf_location tail;               /* of the state; it follows the head in the tile */
     struct zinf_location grad_home;
     zinf_buffer tile;               /* ZINF_NO_BUFFER: none is needed */
     bool tile_ready;                /* something has been put there */
@@ -34,6 +35,7 @@ static struct group group_at(struct emitter *e, uint32_t number)
         group.state[relative] = zinf_tiers_group_state(p->tiers, number, relative);
         group.param[relative] = zinf_tiers_group_param(p->tiers, number, relative);
     }
+    group.tail = zinf_tiers_group_tail(p->tiers, number);
     group.grad_home = zinf_tiers_group_grad(p->tiers, number);
     group.state[0].bytes -= durable_copy_bytes(p->setup, g->n); /* only ever written */
     return group;
@@ -81,10 +83,15 @@ static uint16_t grad_flag(const struct emitter *e, const struct group *g, bool k
 /* Into the tile, from where it lives. */
 static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
 {
-    const bool state = leg->from.place == STATE_HOME, grad = leg->from.place == GRAD_HOME;
-    const struct zinf_location *where = state ? &g->state[0] : grad ? &g->grad_home : &g->param[0];
+    const bool tail = leg->from.place == STATE_TAIL, grad = leg->from.place == GRAD_HOME;
+    const bool state = tail || leg->from.place == STATE_HOME;
+    const struct zinf_location *where = tail    ? &g->tail
+                                        : state ? &g->state[0]
+                                        : grad  ? &g->grad_home
+                                                : &g->param[0];
     struct uses uses = {0};
-    struct zinf_operand to = into_tile(e, g, tile_at(e->p, leg->to.place), &uses);
+    const uint64_t at = tile_at(e->p, leg->to.place) + (tail ? g->tail.head : 0);
+    struct zinf_operand to = into_tile(e, g, at, &uses);
     uses_read(&uses, state ? e->done[g->unit] : grad ? e->grad[g->unit] : e->param[g->unit]);
     e->flags |= grad && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     if (leg->lane == ZINF_LANE_READ)
@@ -100,18 +107,21 @@ static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
 static void emit_out(struct emitter *e, const struct group *g, const struct leg *leg)
 {
     const struct zinf_location backing = zinf_tiers_group_backing(e->p->tiers, g->number, 1);
-    const struct zinf_location *where = leg->to.place == STATE_HOME      ? &g->state[1]
+    const bool tail = leg->to.place == STATE_TAIL, state = tail || leg->to.place == STATE_HOME;
+    const struct zinf_location *where = tail                             ? &g->tail
+                                        : state                          ? &g->state[1]
                                         : leg->to.place == PARAM_BACKING ? &backing
                                                                          : &g->param[1];
-    struct zinf_operand from = leg->from.place == PARAM_HOME
-                                   ? zinf_of(&g->param[1])
-                                   : zinf_in(g->tile, tile_at(e->p, leg->from.place));
+    struct zinf_operand from =
+        leg->from.place == PARAM_HOME
+            ? zinf_of(&g->param[1])
+            : zinf_in(g->tile, tile_at(e->p, leg->from.place) + (tail ? g->tail.head : 0));
     struct uses uses = {0};
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
     uses_read(&uses, e->record);
     if (leg->lane == ZINF_LANE_WRITE) {
-        e->flags |= packed_flag(e, g, leg->to.place == STATE_HOME, leg->to.place != STATE_HOME);
+        e->flags |= packed_flag(e, g, state, !state);
         emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, from, &uses);
         e->flags &= (uint16_t)~OP_ANY_PACKED;
     } else {
@@ -132,8 +142,9 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                          .bytes =
                              2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};
-    const bool on_drive = e->p->homes[g->unit].state == ZINF_TIER_DRIVE;
-    op.flags = packed_flag(e, g, on_drive, true) | grad_flag(e, g, leg->from.place == GRAD_TILE);
+    const struct zinf_home *home = &e->p->homes[g->unit];
+    op.flags = packed_flag(e, g, home->state == ZINF_TIER_DRIVE || home->headed, true) |
+               grad_flag(e, g, leg->from.place == GRAD_TILE);
     op.flags |= !(e->flags & OP_EAGER) && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)

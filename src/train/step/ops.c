@@ -320,6 +320,8 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     const struct zinf_trainer *t = context;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
         return true;
+    if (op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
+        return true;
     if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;
     return trainer_skip_not_due(context, op);

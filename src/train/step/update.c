@@ -103,6 +103,35 @@ static int pack_copy(struct zinf_trainer *t, const struct zinf_op *op,
     return 0;
 }
 
+/* Of state that is stored now. */
+static uint64_t stored_bytes(const struct zinf_trainer *t, const struct rule_thing *thing)
+{
+    const uint64_t pages = packed_of(t, thing, 0)->read_pages;
+    return pages ? pages * ZINF_AIO_ALIGN : rule_plain_bytes(thing);
+}
+
+/* Where state is, as it is stored: where RAM has all of it, there; else whole in its tile. */
+static const void *state_in(const struct zinf_trainer *t, const struct zinf_op *op,
+                            const struct rule_thing *thing)
+{
+    const struct zinf_location home = zinf_tiers_group_state(t->plan.tiers, thing->group, 0);
+    if (home.head && stored_bytes(t, thing) <= home.head)
+        return home.memory;
+    if (home.head)
+        memcpy(at(op, 0), home.memory, home.head);
+    return at(op, 0);
+}
+
+/* Of new state in its tile, what RAM has of it; the rest is written from there. */
+static void keep_head(const struct zinf_trainer *t, const struct zinf_op *op,
+                      const struct rule_thing *thing)
+{
+    const struct zinf_location home = zinf_tiers_group_state(t->plan.tiers, thing->group, 0);
+    const uint64_t bytes = stored_bytes(t, thing);
+    if (home.head)
+        memcpy(home.memory, at(op, 1), bytes < home.head ? bytes : home.head);
+}
+
 /* Where the update is to work, with what is there now. The old parameters are in the tile as the
  * drive has them, or at hand as they are; with masters of their own nothing reads them. */
 static int begin(struct zinf_trainer *t, const struct zinf_op *op, const struct rule_thing *thing,
@@ -110,11 +139,12 @@ static int begin(struct zinf_trainer *t, const struct zinf_op *op, const struct 
 {
     const int in = thing->what == ZINF_PACKABLE_STATE ? 0 : 2;
     const bool param = in == 2, needed = !param || t->setup.form != ZINF_STATE_WHOLE;
+    const void *from = param ? at(op, in) : state_in(t, op, thing);
     *place = packs ? unpacked_at(t, thing->what) : at(op, in + 1);
     if (needed && packs && (!param || at(op, 2) == at(op, 3)))
-        return unpack(t, thing, *place, at(op, in));
+        return unpack(t, thing, *place, from);
     if (needed)
-        copy_if_elsewhere(*place, at(op, in), rule_plain_bytes(thing));
+        copy_if_elsewhere(*place, from, rule_plain_bytes(thing));
     return 0;
 }
 
@@ -155,6 +185,8 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
         code = step(t, op, state, param, grad);
     if (!code && packs_state)
         code = pack(t, &state_of, at(op, 1), state, &end);
+    if (!code)
+        keep_head(t, op, &state_of);
     if (!code && packs_param)
         code = pack(t, &param_of, at(op, 3), param, &param_end);
     if (!code && copies)

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Sequences in chunks through the command line: seats and budgets give the same bits, a run that is
+# killed goes on to the same model, a run is not gone on from with other chunks, and an estimate
+# finds the longest sequence.
+. "$SRCDIR/tests/support/command.sh"
+mkdir "$work/drive" && cd "$work" || exit 99
+
+"$zinf" init --arch llama --size 7b --layers 2 --hidden 32 --heads 2 --tokenizer bytes \
+    --vocab 300 --context 4096 --output model >/dev/null || exit 99
+make_text text.txt 400
+cat >config.json <<END
+{"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"}, "bf16": {"enabled": true},
+ "zero_optimization": {"stage": 3,
+    "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
+    "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"placement": "exact", "gradient_sum": "tree", "activation_device": "nvme"}}
+END
+command="$zinf train --model model --data text.txt --config config.json --seq-len 600
+    --threads 1 --progress none"
+train() { # output, options...
+    output=$1
+    shift
+    run 0 $command --sequence-chunk 16 --steps 4 --output "$output" "$@"
+}
+
+check "a training in chunks" train whole --accumulate 2
+check "the same on two seats" train seats --accumulate 1 --seats 2
+check "the same bits" cmp whole/model/model.safetensors seats/model/model.safetensors
+check "the same with little device memory" train little --accumulate 2 --device-memory 1150KiB
+run 0 "$zinf" estimate --model model --config config.json --seq-len 600 --sequence-chunk 16 \
+    --device host --device-memory 1150KiB --threads 1 --accumulate 2 &&
+    says "keys and values of chunks in groups of"
+verdict $? "it streams keys and values"
+check "the same bits" cmp whole/model/model.safetensors little/model/model.safetensors
+
+$command --sequence-chunk 16 --steps 4 --output killed --accumulate 2 >said.out 2>said.err &
+pid=$!
+waited=0
+until [ "$(wc -l <killed/log.jsonl)" -ge 2 ] || [ $waited -ge 600 ]; do
+    sleep 0.02
+    waited=$((waited + 1))
+done 2>/dev/null
+kill -9 $pid
+wait $pid 2>/dev/null
+run 1 $command --sequence-chunk 64 --steps 4 --output killed --accumulate 2 --resume
+complains sequence_chunk
+verdict $? "other chunks are refused"
+check "a run that was killed goes on" train killed --accumulate 2 --resume
+check "the same bits" cmp whole/model/model.safetensors killed/model/model.safetensors
+
+run 0 "$zinf" estimate --model model --config config.json --longest --sequence-chunk 64 \
+    --machine 4090,ram=64G,nvme=7/6 && says "longest      4096 tokens"
+verdict $? "the longest sequence is the context"
+run 0 "$zinf" estimate --model model --config config.json --longest --sequence-chunk 32 \
+    --device-memory 2MiB --device host && says "longest " "tokens in a sequence fit"
+verdict $? "or what memory has room for"
+finish
