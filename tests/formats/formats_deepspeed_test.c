@@ -150,7 +150,7 @@ static void test_refused(void)
     copy_without("tensor2", "zero_pp_rank_1_mp_rank_01_optim_states.pt", 2000);
     refuse("zero_pp_rank_1_mp_rank_01_optim_states.pt");
     take_from("zero1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
-    refuse("shards of");
+    refuse("zero_pp_rank_0_mp_rank_01_optim_states.pt");
     copy_without("zero1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", 0);
     take_from("zero1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
     take_from("zero1", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
