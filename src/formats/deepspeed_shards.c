@@ -120,6 +120,30 @@ static bool has_name(char *const *names, size_t n, const char *name)
 
 /* ---- joining ---- */
 
+int deepspeed_add_piece(struct parameter *p, const struct zinf_tensor_piece *piece,
+                        enum zinf_file_dtype dtype, const char *path)
+{
+    if (!piece->n_elems)
+        return 0;
+    if (piece->n_elems > p->n_elems - p->n_found || (p->n_found && dtype != p->dtype))
+        return zinf_fail(-EINVAL,
+                         "%s: the parts of '%s' are more than its shape has: the files are not of "
+                         "one checkpoint",
+                         path, p->name);
+    if (p->n_pieces == p->capacity) {
+        uint32_t capacity = p->capacity ? 2 * p->capacity : 4;
+        struct zinf_tensor_piece *pieces = realloc(p->pieces, capacity * sizeof *pieces);
+        if (!pieces)
+            return zinf_fail(-ENOMEM, "%s: no memory for its parameters", path);
+        p->pieces = pieces;
+        p->capacity = capacity;
+    }
+    p->pieces[p->n_pieces++] = *piece;
+    p->n_found += piece->n_elems;
+    p->dtype = dtype;
+    return 0;
+}
+
 /* Where a shard is read on. */
 struct shard {
     const struct parameter *p;
