@@ -19,7 +19,7 @@ static const struct zinf_family *const families[] = {
     &zinf_family_gpt_oss,       &zinf_family_glm4_moe,    &zinf_family_granitemoe,
     &zinf_family_deepseek_v2,   &zinf_family_deepseek_v3, &zinf_family_kimi_k2,
     &zinf_family_glm4_moe_lite, &zinf_family_gpt_bigcode, &zinf_family_granite4,
-    &zinf_family_ministral3,    &zinf_family_qwen3_next,  &zinf_family_qwen3_5_text,    &zinf_family_qwen3_5_moe_text,
+    &zinf_family_ministral3,    &zinf_family_qwen3_next,  &zinf_family_qwen3_5_text,    &zinf_family_qwen3_5_moe_text, &zinf_family_bamba,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
