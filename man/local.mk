@@ -1,4 +1,4 @@
-dist_man_MANS += man/zinf.1 man/zinf-init.1 man/zinf-train.1 man/zinf-eval.1 man/zinf-data.1 \
+dist_man_MANS += man/zinf.1 man/zinf-init.1 man/zinf-train.1 man/zinf-eval.1 man/zinf-embed.1 man/zinf-data.1 \
 	man/zinf-generate.1 man/zinf-serve.1 man/zinf-gradients.1 man/zinf-inspect.1 man/zinf-config.1 \
 	man/zinf-report.1 man/zinf-doctor.1 man/zinf-bench.1 man/zinf-bench-nvme.1 man/zinf-bench-optim.1 \
 	man/zinf-bench-gemm.1 man/zinf-bench-attention.1 man/zinf-bench-pcie.1 man/zinf-bench-memory.1 man/zinf-bench-schedule.1 man/zinf-bench-all.1 \

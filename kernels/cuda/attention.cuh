@@ -184,9 +184,10 @@ DEVICE float quotient_of(float x, float sum)
 {
     return sum == 0.0f ? 0.0f : x / sum;
 }
-DEVICE float log_sum_of(float max, float sum)
+DEVICE float log_sum_of(const struct zinf_attention &z, float max, float sum)
 {
-    return sum == 0.0f ? 0.0f : max + logf(sum);
+    const float none = z.partial ? -INFINITY : 0.0f;
+    return sum == 0.0f ? none : max + logf(sum);
 }
 
 /* The first key that row i sees, and one past the last row that sees key j. */

@@ -67,7 +67,8 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
         rows.sum[r] += shuffle_xor(rows.sum[r], 1);
         rows.sum[r] += shuffle_xor(rows.sum[r], 2);
         if (writes && i + 8 * r < z.seq)
-            z.lse[row_index(z, b, head, i + 8 * r)] = log_sum_of(rows.max[r] * LN_2, rows.sum[r]);
+            z.lse[row_index(z, b, head, i + 8 * r)] =
+                log_sum_of(z, rows.max[r] * LN_2, rows.sum[r]);
     }
 }
 

@@ -81,7 +81,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
         quotient_of(sums[k], sum[(t + k * PLAIN_THREADS) / d]);
     store_sums<TILE>(z, sums, 1.0f, z.out, out_place(z, b, head), i);
     if (t < TILE && i + t < z.seq)
-        z.lse[row_index(z, b, head, i + t)] = log_sum_of(max[t], sum[t]);
+        z.lse[row_index(z, b, head, i + t)] = log_sum_of(z, max[t], sum[t]);
 }
 
 /* ---- backward ---- */

@@ -16,6 +16,11 @@ Errors are exceptions with the library's sentence (`zinf.Error`); what the libra
 goes to the logger "zinf" of `logging`.
 """
 
+import sys
+
+if sys.version_info < (3, 9):
+    raise ImportError("zinf needs Python 3.9 or newer, and this is %d.%d" % sys.version_info[:2])
+
 from . import aio
 from ._calls import (
     Checkpoint,

@@ -10,6 +10,7 @@ always those of state="ram".
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import threading
@@ -152,35 +153,50 @@ class _Worker:
 
     def __init__(self, optimizer: _Optimizer):
         self.feed, self.failure = Feed(), None
-        self._thread = threading.Thread(
-            target=self._run, args=(weakref.ref(optimizer), optimizer._drive), daemon=True
-        )
+        self.has_begun, self.is_ending, self.done = False, False, threading.Event()
+        self._owner, self._ident = os.getpid(), 0
+        self._drive: Optional[Drive] = optimizer._drive
+        self._optimizer = weakref.ref(optimizer)
         self._finalizer = weakref.finalize(optimizer, self.end)
-        self._thread.start()
 
-    def _run(self, owner: weakref.ref, drive: Optional[Drive]) -> None:
-        def told(name: str, *args) -> None:
-            optimizer = owner()
-            if optimizer is not None:
-                getattr(optimizer, name)(*args)
+    def begin(self) -> None:
+        """Not by threading.Thread, whose start an interrupt may leave half done. If one comes here,
+        the thread may run, but is never fed."""
+        _thread.start_new_thread(self._run, ())
+        self.has_begun = True
 
+    def _tell(self, name: str, *args) -> None:
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            getattr(optimizer, name)(*args)
+
+    def _update(self) -> None:
+        if self._drive is None:
+            while params := self.feed.some():
+                self._tell("_update_in_ram", params)
+        else:
+            update = lambda *args: self._tell("_update_piece", *args)  # noqa: E731
+            self._drive.visit(self.feed, update, lambda *args: self._tell("_begin_piece", *args))
+
+    def _run(self) -> None:
+        self._ident = threading.get_ident()
         try:
             with torch.no_grad():
-                if drive is not None:
-                    update = lambda *args: told("_update_piece", *args)  # noqa: E731
-                    drive.visit(self.feed, update, lambda *args: told("_begin_piece", *args))
-                    return
-                while (params := self.feed.some()):
-                    told("_update_in_ram", params)
+                self._update()
         except BaseException as failure:
             self.failure = failure
+        finally:
+            self._drive = None
+            self.done.set()
 
     def end(self) -> None:
         """Waits until all that was fed is updated."""
+        self.is_ending = True
         self._finalizer.detach()
         self.feed.end()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        # A process that was forked does not have the thread.
+        if self.has_begun and os.getpid() == self._owner and self._ident != threading.get_ident():
+            self.done.wait()
 
 
 class _Arrivals:
@@ -261,16 +277,22 @@ class _Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        worker, self._worker = self._worker, None
-        if worker is not None and worker.failure is None:
-            self._feed_rest(worker)
-            worker.end()
-        if worker is not None and worker.failure is not None:
-            self._due = {}
-            raise worker.failure
+        if self._worker is not None:
+            if not self._worker.is_ending:
+                self._feed_rest(self._worker)
+            self._end_worker()
         self._due = {}
         self._step_here(self._take_gradients())
         return loss
+
+    def _end_worker(self) -> None:
+        """An interrupt may come in between: then whoever comes next waits for the thread."""
+        worker = self._worker
+        worker.end()
+        self._worker = None
+        if worker.failure is not None:
+            self._due = {}
+            raise worker.failure
 
     def _take(self, p, group: Dict[str, Any]) -> Any:
         """Notes that p is updated by the gradient that it has now."""
@@ -318,12 +340,15 @@ class _Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _arrived(self, p) -> None:
+        if self._worker is not None and (self._worker.is_ending or not self._worker.has_begun):
+            self._end_worker()
         if self._worker is None:
             if self._paths:
                 self._opened_drive()
             self._arrivals = _Arrivals(self._drive)
             self._groups = {p: group for group in self.param_groups for p in group["params"]}
             self._worker = _Worker(self)
+            self._worker.begin()
         arrivals = self._arrivals
         arrivals.times[p] = times = arrivals.times.get(p, 0) + 1
         if times < self._passes:
@@ -357,6 +382,8 @@ class _Optimizer(torch.optim.Optimizer):
             worker.feed.put(item)
 
     def _check_between_steps(self) -> None:
+        if self._worker is not None and self._worker.is_ending:
+            self._end_worker()
         if self._worker is not None:
             raise z.Error("a backward pass has begun to update parameters: call step() before this")
 

@@ -246,15 +246,8 @@ int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *
     if (code)
         return code;
     o.recipe = zinf_task_recipe(recipe);
-    o.vocab = (uint32_t)zinf_model_facts(s->model)->vocab;
-    o.seq_len = (uint32_t)s->seq_len;
     o.unlabelled = true; /* what is learned is not among the tokens */
-    o.packed = c->pack;
-    o.skip_bad_rows = c->skip_bad_rows;
-    o.min_ids = (uint32_t)c->min_tokens;
-    o.seed = (uint64_t)c->seed;
-    if (job_task_token(s, "pad_token_id", &o.pad))
-        o.pad = 0; /* nobody looks at padding: any token will do */
+    job_task_rows(s, &o);
     code = open_samples(s, &o, first, &samples);
     zinf_task_close(recipe);
     if (code)

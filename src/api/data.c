@@ -1,5 +1,5 @@
 /* data: opening what a session trains on or is measured by, whatever form its rows have. */
-#include "api/session.h"
+#include "api/embedding.h"
 
 #include "formats/formats.h"
 
@@ -34,7 +34,7 @@ static int open_token_file(const char *path, struct zinf_token_source *out)
 static uint64_t group_of(const struct zinf_session *s, bool shuffle)
 {
     return shuffle && s->config && s->config->group_by_length
-               ? (uint64_t)job_windows(s->task, s->config->train_batch_size)
+               ? (uint64_t)job_windows(s, s->config->train_batch_size)
                : 0;
 }
 
@@ -53,28 +53,81 @@ static int check_group(const struct zinf_job *c, enum zinf_format format, bool t
                : 0;
 }
 
+/* Rows of texts that are masked, or a stream of text. */
+static int tell_masked(const struct zinf_job *c, enum zinf_format *format)
+{
+    *format = c->pack || c->task.source_column ? ZINF_FORMAT_TEXT : ZINF_FORMAT_STREAM;
+    int code = c->format ? zinf_format_parse(c->format, format) : 0;
+    return code || *format == ZINF_FORMAT_TEXT || *format == ZINF_FORMAT_STREAM
+               ? code
+               : zinf_fail(-EINVAL,
+                           "--format %s: --task masked-lm takes text, a sample of each row, or "
+                           "stream",
+                           c->format);
+}
+
+/* What form the rows have, and whether the task can have it. */
+static int tell_format(const struct zinf_session *s, const glob_t *paths, enum zinf_format *format)
+{
+    const struct zinf_job *c = &s->job;
+    if (s->task == ZINF_TASK_MASKED)
+        return tell_masked(c, format);
+    if (s->task != ZINF_TASK_CAUSAL && !job_has_pairs(s->task))
+        return 0;
+    int code =
+        job_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc, format);
+    if (s->task == ZINF_TASK_PREFERENCE && *format == ZINF_FORMAT_PROMPT && !c->format)
+        *format = ZINF_FORMAT_UNPAIRED; /* of which each has a label */
+    /* Rows of pairs may have a conversation beside them, which is what others are trained on. */
+    if (job_has_pairs(s->task) && *format == ZINF_FORMAT_MESSAGES && !c->format)
+        *format = ZINF_FORMAT_PREFERENCE;
+    return code ? code : job_samples_check(s, paths->gl_pathv[0], *format);
+}
+
+/* A stream of text. */
+static int open_stream(struct zinf_session *s, const struct zinf_samples_options *given,
+                       struct zinf_dataset **out)
+{
+    const struct zinf_job *c = &s->job;
+    struct zinf_masking masking;
+    struct zinf_dataset_options options = {
+        .files = given->files,
+        .n_files = given->n_files,
+        .text_column = c->text_column,
+        .skip_bad_rows = c->skip_bad_rows,
+        .tokenizer = given->tokenizer,
+        .why_no_tokenizer = job_task_no_tokenizer,
+        .open_token_file = open_token_file,
+        .cache_folder = given->cache_folder,
+        .seq_len = (uint32_t)s->seq_len,
+        .vocab = (uint32_t)zinf_model_facts(s->model)->vocab,
+        .shuffle = given->shuffle,
+        .seed = (uint64_t)c->seed,
+    };
+    if (c->pack)
+        return zinf_fail(-EINVAL,
+                         "--pack: %s is a stream of text, whose windows are full already: --format "
+                         "text makes a sample of each row",
+                         given->files[0]);
+    int code = s->task == ZINF_TASK_MASKED ? job_masked_stream(s, &options, &masking) : 0;
+    return code ? code : zinf_dataset_open(out, &options);
+}
+
 /* One set of files. */
 static int open_files(struct zinf_session *s, const glob_t *paths, const char *cache_folder,
                       bool shuffle, struct zinf_dataset **out)
 {
     const struct zinf_job *c = &s->job;
-    const uint64_t group = group_of(s, shuffle);
     bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !job_task_has_bytes(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
-    bool texts = s->task == ZINF_TASK_CAUSAL || job_has_pairs(s->task);
-    int code = 0;
-    if (texts)
-        code = job_samples_tell(c, (const char *const *)paths->gl_pathv, (int)paths->gl_pathc,
-                                &format);
-    if (!code && s->task == ZINF_TASK_PREFERENCE && format == ZINF_FORMAT_PROMPT && !c->format)
-        format = ZINF_FORMAT_UNPAIRED; /* of which each has a label */
-    /* Rows of pairs may have a conversation beside them, which is what others are trained on. */
-    if (!code && job_has_pairs(s->task) && format == ZINF_FORMAT_MESSAGES && !c->format)
-        format = ZINF_FORMAT_PREFERENCE;
-    if (!code && texts)
-        code = job_samples_check(s, paths->gl_pathv[0], format);
-    if (!code && group)
-        code = check_group(c, format, texts, paths->gl_pathv[0]);
+    int code = s->task == ZINF_TASK_EMBEDDING ? job_embedding_columns(s, paths->gl_pathv[0]) : 0;
+    if (!code)
+        code = tell_format(s, paths, &format);
+    const uint64_t group = group_of(s, shuffle);
+    if (!code && group) {
+        const bool texts = s->task == ZINF_TASK_CAUSAL || s->task == ZINF_TASK_MASKED;
+        code = check_group(c, format, texts || job_has_pairs(s->task), paths->gl_pathv[0]);
+    }
     if (code)
         return code;
     const struct zinf_samples_options samples = {
@@ -89,28 +142,13 @@ static int open_files(struct zinf_session *s, const glob_t *paths, const char *c
         return job_task_open(s, &samples, out);
     if (job_is_labelled(s->task))
         return job_classes_open(s, &samples, out);
+    if (s->task == ZINF_TASK_EMBEDDING)
+        return job_embedding_open(s, &samples, out);
+    if (s->task == ZINF_TASK_MASKED && format == ZINF_FORMAT_TEXT)
+        return job_masked_rows(s, &samples, out);
     if (format != ZINF_FORMAT_STREAM)
         return job_samples_open(s, &samples, format, out);
-    if (c->pack)
-        return zinf_fail(-EINVAL,
-                         "--pack: %s is a stream of text, whose windows are full already: --format "
-                         "text makes a sample of each row",
-                         paths->gl_pathv[0]);
-    struct zinf_dataset_options options = {
-        .files = (const char *const *)paths->gl_pathv,
-        .n_files = (int)paths->gl_pathc,
-        .text_column = c->text_column,
-        .skip_bad_rows = c->skip_bad_rows,
-        .tokenizer = foreign ? NULL : s->tokenizer,
-        .why_no_tokenizer = job_task_no_tokenizer,
-        .open_token_file = open_token_file,
-        .cache_folder = cache_folder,
-        .seq_len = (uint32_t)s->seq_len,
-        .vocab = (uint32_t)zinf_model_facts(s->model)->vocab,
-        .shuffle = shuffle,
-        .seed = (uint64_t)c->seed,
-    };
-    return zinf_dataset_open(out, &options);
+    return open_stream(s, &samples, out);
 }
 
 /* ---- several sets ---- */
@@ -131,7 +169,7 @@ static int decide_by_all(struct zinf_session *s, const struct job_sets *sets, co
 {
     struct zinf_dataset *all = NULL;
     size_t n = 0;
-    if (s->task != ZINF_TASK_SEQ2SEQ && !job_is_labelled(s->task))
+    if (s->task != ZINF_TASK_SEQ2SEQ && s->task != ZINF_TASK_EMBEDDING && !job_is_labelled(s->task))
         return 0;
     for (int i = 0; i < sets->n; i++)
         n += sets->of[i].files.gl_pathc;
@@ -162,7 +200,7 @@ static int open_parts(struct zinf_session *s, const struct job_sets *sets, const
         n += !code;
     }
     if (!code)
-        code = zinf_dataset_mix(out, parts, n, (uint32_t)job_windows(s->task, 1));
+        code = zinf_dataset_mix(out, parts, n, (uint32_t)job_windows(s, 1));
     else
         for (uint32_t i = 0; i < n; i++)
             zinf_dataset_close(parts[i].data);

@@ -69,7 +69,7 @@ int job_prompts_open(struct zinf_session *s)
         return 0;
     if (!n)
         return zinf_fail(-EINVAL, "--sample-every is of --sample-prompts: give at least one");
-    if (job_is_labelled(s->task) || s->task == ZINF_TASK_REWARD)
+    if (!job_makes_texts(s->task))
         return zinf_fail(-EINVAL, "--sample-prompts: the task %s makes no texts",
                          zinf_task_name(s->task));
     struct job_prompts *p = s->prompts = calloc(1, sizeof *p);

@@ -77,9 +77,13 @@ const struct option job_seats[] = {
      .otherwise = "visible GPUs, or 1"),
     OPTION("--tensor-parallel", INTEGER, SETS("zinf.mesh.tensor"), "N",
      "ranks that share each matrix, heads and vocabulary", .min = 1, .max = 64, .otherwise = "1"),
+    OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
+    END
+};
+
+const struct option job_pipeline[] = {
     OPTION("--pipeline-parallel", INTEGER, SETS("zinf.mesh.pipe"), "N",
      "ranks that have layers one after the other", .min = 1, .max = 1024, .otherwise = "1"),
-    OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
     END
 };
 
@@ -156,6 +160,9 @@ const struct option job_step[] = {
      .aliases = "label_smoothing_factor"),
     OPTION("--z-loss", NUMBER, SETS("zinf.z_loss"), "X",
      "add X times the squared log-sum-exp of the logits to the loss", .max = 1e6),
+    OPTION("--embedding-scale", NUMBER, SETS("zinf.embedding_scale"), "X",
+     "what cosines are multiplied by in the loss of embeddings", .min = 0.001, .max = 1e6,
+     .otherwise = "20"),
     OPTION("--neftune-alpha", NUMBER, SETS("zinf.neftune_alpha"), "X",
      "noise on embedded tokens during training, such as 5", .max = 1e6,
      .aliases = "neftune_noise_alpha"),
@@ -200,8 +207,8 @@ const struct option job_template[] = {
 
 const struct option job_task[] = {
     OPTION("--task", TEXT, AT(task.name), "NAME",
-     "causal-lm, preference, reward, seq2seq, classification, regression or, of zinf eval, "
-     "multiple-choice (default: what the model is); of the last four:", .word = task_word),
+     "causal-lm, masked-lm, embedding, preference, reward, seq2seq, classification, regression or, "
+     "of zinf eval, multiple-choice (default: what the model is); of the last four:", .word = task_word),
     OPTION("--source-column", TEXT, AT(task.source_column), "NAME",
      "field or column of sources, or of texts; a,b: a pair of texts",
      .otherwise = "source; text"),
@@ -211,10 +218,45 @@ const struct option job_task[] = {
      .otherwise = "label"),
     OPTION("--prefix", TEXT, AT(task.prefix), "TEXT",
      "put before every source, such as 'summarize: '", .aliases = "source_prefix"),
+    OPTION("--mlm-probability", NUMBER, AT(task.mask_probability), "P",
+     "of --task masked-lm: the share of tokens that are masked", .min = 0.001, .max = 1,
+     .otherwise = "0.15",
+     .manual = "Of\n.Fl Fl task Cm masked-lm :\nthe probability of each token to be masked."),
     OPTION("--length-percentile", NUMBER, AT(task.length_percentile), "P",
      "make room for P percent of the samples, and cut longer ones", .min = 0.001, .max = 100,
      .otherwise = "100",
      .manual = "Without\n.Fl Fl seq-len\nor\n.Fl Fl source-len ,\nlengths of texts, sources and targets are those that at least\n.Ar P\npercent of the rows do not exceed, rounded up to a multiple of 8.\nLonger ones are cut as\n.Fl Fl truncate\nsays.\nThe default is 100: as long as the longest."),
+    END
+};
+
+static const char *const poolings[] = {"folder", "mean", "cls", "last", NULL};
+const struct option job_embedding[] = {
+    OPTION("--pooling", WORD, AT(embedding.pooling), "NAME",
+     "what an embedding is: the mean of a text's rows, the first or the last; folder: as the "
+     "model's says, or the mean", .words = poolings, .usual = "folder"),
+    OPTION("--normalize", FLAG, AT(embedding.normalize), NULL, "embeddings have length 1"),
+    OPTION("--no-normalize", FLAG, AT(embedding.plain), NULL,
+     "embeddings are as they are (default: as the folder says)"),
+    END
+};
+
+const struct option job_prompt_name[] = {
+    OPTION("--prompt-name", TEXT, AT(embedding.prompt_name), "NAME",
+     "a prompt of the folder's that is put before each text"),
+    END
+};
+
+/* Of what there is for all data, what a command needs that takes texts alone. */
+const struct option job_plain_texts[] = {
+    OPTION("--data", TEXTS, AT(data), "FILE...",
+     "lines of text, .jsonl, .json, .csv or .tsv, also as .gz or .zst, or a quoted pattern"),
+    OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
+     .otherwise = "text"),
+    OPTION("--prefix", TEXT, AT(task.prefix), "TEXT", "put before each text, such as 'query: '"),
+    OPTION("--truncate", WORD, AT(truncate), "SIDE",
+     "cut texts that are too long at the end or the beginning, or drop them", .words = cuts),
+    OPTION("--skip-bad-rows", FLAG, AT(skip_bad_rows), NULL,
+     "leave out broken rows and report their number"),
     END
 };
 
@@ -395,7 +437,7 @@ const struct option job_epochs[] = {
 
 const struct option_group job_groups[] = {
     {.rows = job_model},   {.rows = job_begin},
-    {.rows = job_rows},    {.rows = job_task},
+    {.rows = job_rows},    {.rows = job_task}, {.rows = job_embedding}, {.rows = job_prompt_name},
     {.rows = job_head},    {.rows = job_eval},
     {.rows = job_seq},     {.rows = job_source},
     {.rows = job_shuffle}, {.rows = job_group},
@@ -404,6 +446,7 @@ const struct option_group job_groups[] = {
     {.rows = job_epochs},  {.rows = job_step},
     {.rows = job_pairs},   {.rows = job_dtype},
     {.rows = job_device},  {.rows = job_seats},
+    {.rows = job_pipeline},
     {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = generate_beams, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = job_chat},    {.rows = job_texts},

@@ -163,7 +163,11 @@ int job_scores_prepare(struct zinf_session *s, struct zinf_dataset *data)
     struct zinf_run_scores *run = &s->scores;
     const struct zinf_job_texts *t = &s->job.texts;
     int code = read_metrics(t, run);
-    if (code)
+    if (!code && run->n && !job_makes_texts(s->task) && !job_is_labelled(s->task) &&
+        s->task != ZINF_TASK_REWARD)
+        code =
+            zinf_fail(-EINVAL, "--metric: --task %s has its loss alone", zinf_task_name(s->task));
+    if (code || s->task == ZINF_TASK_MASKED || s->task == ZINF_TASK_EMBEDDING)
         return code;
     if (s->task == ZINF_TASK_REWARD)
         return prepare_scores(s);

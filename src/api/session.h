@@ -27,6 +27,7 @@
 struct zinf_job_task {
     const char *name, *source_column, *target_column, *label_column, *prefix;
     const char *class_weights; /* "balanced", or a number each */
+    double mask_probability;   /* of each token; 0: as usual */
     double length_percentile;  /* what windows are as long as, where no length is given; 0: all */
     bool new_head;             /* instead of the folder's */
     bool fresh;                /* all weights are */
@@ -47,11 +48,18 @@ struct zinf_job_choices {
     const char *few_shot;
     int64_t shots; /* 0: as usual */
 };
+/* How embeddings are made. */
+struct zinf_job_embedding {
+    int pooling; /* as the folder says, then enum zinf_pooling */
+    const char *prompt_name;
+    bool normalize, plain; /* to length 1, or not; neither: as the folder says */
+};
 /* Options fill it (rows.h); those that are keys of the configuration stand in settings. */
 struct zinf_job {
     struct zinf_job_task task;
     struct zinf_job_texts texts;
     struct zinf_job_choices choices;
+    struct zinf_job_embedding embedding;
     const char *model, *adapter, *config, *text_column, *format, *chat_template;
     struct zinf_words data;
     struct zinf_config_settings settings;
@@ -74,6 +82,13 @@ struct zinf_job {
     bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
 };
 
+/* How a model's folder and options make embeddings (embedding.c). */
+struct job_embedding {
+    enum zinf_pooling pooling;
+    bool normalizes, has_modules;
+    int64_t most_tokens; /* of a text; 0: as the model takes */
+    char columns[256];   /* of its data, with commas */
+};
 /* What a session is used for. A configuration says more to a training than to what only computes.
  */
 enum job_use {
@@ -142,10 +157,16 @@ struct zinf_session {
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     enum zinf_task task;
+    enum zinf_model_head head;    /* that the model is given instead of its own */
     bool reads_source;            /* the model has an encoder for it, whatever the task */
     int64_t source_len;           /* then, once data is open */
     struct zinf_choices *choices; /* of CHOICE */
     double *choice_logs; /* [choices->n_choices]: once they are measured, of the first rank */
+    /* Of EMBEDDING; together: texts of a row, once data is open, and embeds: they are to be
+     * embedded, each a row. */
+    struct job_embedding embedding;
+    int64_t together;
+    bool embeds, knows_lengths;
     /* Of CLASSIFICATION and REGRESSION, once data is open. */
     bool knows_classes, asks_classes; /* the second: the model gets `classes` instead of its own */
     struct zinf_labels labels;
@@ -254,14 +275,20 @@ static inline bool job_gives_references(const struct zinf_session *s)
            strcmp(loss, "orpo") && strcmp(loss, "simpo");
 }
 /* Windows that so many rows are: a batch is counted in rows, of which a pair is one. */
-static inline int64_t job_windows(enum zinf_task task, int64_t rows)
+static inline int64_t job_windows(const struct zinf_session *s, int64_t rows)
 {
-    return job_has_pairs(task) ? 2 * rows : rows;
+    return job_has_pairs(s->task) ? 2 * rows : s->together > 1 ? s->together * rows : rows;
 }
 /* Whether a loss is one of samples or pairs, and not of tokens. */
 static inline bool job_is_of_samples(enum zinf_task task)
 {
-    return job_is_labelled(task) || job_has_pairs(task);
+    return job_is_labelled(task) || job_has_pairs(task) || task == ZINF_TASK_EMBEDDING;
+}
+/* Whether a model that is trained for it goes on with texts. */
+static inline bool job_makes_texts(enum zinf_task task)
+{
+    return !job_is_labelled(task) && task != ZINF_TASK_REWARD && task != ZINF_TASK_MASKED &&
+           task != ZINF_TASK_EMBEDDING;
 }
 /* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
 int job_task_need_tokenizer(const struct zinf_session *s);
@@ -271,6 +298,9 @@ bool job_task_has_bytes(const struct zinf_session *s); /* as vocabulary: the 256
 int job_task_need_texts(const struct zinf_session *s);
 /* A token of config.json by its key; -EINVAL: it has none. */
 int job_task_token(const struct zinf_session *s, const char *key, int32_t *out);
+
+/* What the job says of rows of framed texts, for an encoder. */
+void job_task_rows(const struct zinf_session *s, struct zinf_samples_options *o);
 
 /* ---- fit.c: samples of sources, targets and texts with labels ---- */
 
@@ -294,6 +324,28 @@ int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *
                      struct zinf_dataset **out);
 /* Of answers that get a score: the head for it, once a session. */
 int job_classes_settle_scores(struct zinf_session *s);
+
+/* ---- masked.c: texts of which tokens are masked ---- */
+
+/* The options of a stream of them, which borrow masking for the call that opens it. */
+int job_masked_stream(struct zinf_session *s, struct zinf_dataset_options *options,
+                      struct zinf_masking *masking);
+/* As job_task_open, of rows. */
+int job_masked_rows(struct zinf_session *s, const struct zinf_samples_options *given,
+                    struct zinf_dataset **out);
+
+/* ---- embed.c ---- */
+
+/* Embeddings of all rows of option data: n of cols numbers. begin is called once before row, which
+ * gets each in the order of the files; both may end it with < 0. */
+struct job_embeddings {
+    uint64_t n;
+    int64_t cols;
+    int (*begin)(void *arg, uint64_t n, int64_t cols);
+    int (*row)(void *arg, uint64_t index, const float *embedding, int64_t cols);
+    void *arg;
+};
+int job_embed(struct zinf_session *s, struct job_embeddings *out);
 
 /* ---- seats.c: with whom this process works, and on how many devices ---- */
 

@@ -1,5 +1,5 @@
 /* task: what a model is trained for, and the data of encoder-decoders (of classes: classes.c). */
-#include "api/session.h"
+#include "api/embedding.h"
 
 #include "base/json.h"
 #include "model/graph.h"
@@ -16,19 +16,50 @@ static bool takes(const struct zinf_model *model, enum zinf_input input)
     return false;
 }
 
+/* Whether the task is one that the model gets another head for, which it has then. */
+static int give_head(struct zinf_session *s, enum zinf_task asked, bool encodes, bool *given)
+{
+    const bool embeds = asked == ZINF_TASK_EMBEDDING && !s->reads_source;
+    *given = embeds || (asked == ZINF_TASK_MASKED && encodes);
+    if (!*given)
+        return 0;
+    s->task = asked;
+    s->head = embeds ? ZINF_HEAD_NONE : ZINF_HEAD_MASKED;
+    int code = zinf_model_set_head(s->model, s->head);
+    return code || !embeds ? code : job_embedding_read(s);
+}
+
+/* A decoder without a head, as embeddings are made with, foretells tokens unless it is asked for
+ * those. */
+static int need_tokens(struct zinf_session *s)
+{
+    const char *name = s->job.task.name;
+    if (zinf_model_head(s->model) != ZINF_HEAD_NONE || zinf_model_family(s->model)->masks ||
+        (name && !strcmp(name, zinf_task_name(ZINF_TASK_EMBEDDING))))
+        return 0;
+    s->head = ZINF_HEAD_TOKENS;
+    return zinf_model_set_head(s->model, s->head);
+}
+
 int job_task_tell(struct zinf_session *s)
 {
+    int code = need_tokens(s);
+    if (code)
+        return code;
     const struct zinf_job *c = &s->job;
+    bool given;
     const char *family = zinf_model_facts(s->model)->family;
     const struct zinf_graph *graph = zinf_model_graph(s->model);
-    const bool labelled = takes(s->model, ZINF_INPUT_LABELS);
-    const bool number = labelled && graph->values[graph->targets].element == ZINF_ELEMENT_F32;
+    const bool encodes = zinf_model_family(s->model)->masks;
+    const bool labelled = takes(s->model, ZINF_INPUT_LABELS) || encodes;
+    const bool number = takes(s->model, ZINF_INPUT_LABELS) &&
+                        graph->values[graph->targets].element == ZINF_ELEMENT_F32;
     const enum zinf_task told = number ? ZINF_TASK_REGRESSION : ZINF_TASK_CLASSIFICATION;
     s->reads_source = takes(s->model, ZINF_INPUT_SOURCE_IDS);
     enum zinf_task asked = s->task = s->reads_source ? ZINF_TASK_SEQ2SEQ
                                      : labelled      ? told
                                                      : ZINF_TASK_CAUSAL;
-    int code = c->task.name ? zinf_task_parse(c->task.name, &asked) : 0;
+    code = c->task.name ? zinf_task_parse(c->task.name, &asked) : 0;
     if (!c->task.name && zinf_config_settings_find(&c->settings, "zinf.preference"))
         asked = ZINF_TASK_PREFERENCE;
     if (code)
@@ -38,6 +69,8 @@ int job_task_tell(struct zinf_session *s)
                                   "trained on such rows");
     if (asked == s->task)
         return 0;
+    if ((code = give_head(s, asked, encodes, &given)) || given)
+        return code;
     /* A decoder gets its head when the data have been seen (classes.c). */
     if (((labelled || s->task == ZINF_TASK_CAUSAL) && job_is_labelled(asked)) ||
         (labelled && asked == ZINF_TASK_REWARD) ||
@@ -95,12 +128,27 @@ int job_task_need_tokenizer(const struct zinf_session *s)
 
 int job_task_need_texts(const struct zinf_session *s)
 {
-    return job_is_labelled(s->task)
-               ? zinf_fail(-EINVAL,
-                           "--model %s tells samples apart and makes no texts: zinf eval "
-                           "--predictions says what it takes them for",
-                           s->job.model)
-               : 0;
+    if (job_is_labelled(s->task))
+        return zinf_fail(-EINVAL,
+                         "--model %s tells samples apart and makes no texts: zinf eval "
+                         "--predictions says what it takes them for",
+                         s->job.model);
+    return job_makes_texts(s->task)
+               ? 0
+               : zinf_fail(-EINVAL, "--task %s makes no texts", zinf_task_name(s->task));
+}
+
+void job_task_rows(const struct zinf_session *s, struct zinf_samples_options *o)
+{
+    const struct zinf_job *c = &s->job;
+    o->vocab = (uint32_t)zinf_model_facts(s->model)->vocab;
+    o->seq_len = (uint32_t)s->seq_len;
+    o->packed = c->pack;
+    o->skip_bad_rows = c->skip_bad_rows;
+    o->min_ids = (uint32_t)c->min_tokens;
+    o->seed = (uint64_t)c->seed;
+    if (job_task_token(s, "pad_token_id", &o->pad))
+        o->pad = 0; /* nobody looks at padding: any token will do */
 }
 
 static uint32_t usual_source(const struct zinf_model_facts *facts)

@@ -1,5 +1,5 @@
 /* training: opening what a training reads, in the order in which errors are most useful. */
-#include "api/session.h"
+#include "api/embedding.h"
 
 #include "train/checkpoints.h"
 
@@ -58,7 +58,7 @@ static int resolve_steps(struct zinf_session *s)
     if (c->steps >= 0)
         return 0;
     double epochs = c->epochs > 0 ? c->epochs : 1;
-    double batch = (double)job_windows(s->task, s->config->train_batch_size);
+    double batch = (double)job_windows(s, s->config->train_batch_size);
     double steps = floor(epochs * (double)zinf_dataset_n_windows(s->data) / batch);
     c->steps = steps > 1 ? (int64_t)steps : 1;
     return session_config(s, false);
@@ -150,6 +150,8 @@ static void keep_template(const struct zinf_session *s)
     char *folder = zinf_path_join(s->job.output, "model");
     if (!folder || job_samples_keep_template(s, folder))
         zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
+    if (folder && job_embedding_keep(s, folder))
+        zinf_log(ZINF_LOG_WARN, "no modules.json of sentence-transformers: %s", zinf_error());
     free(folder);
 }
 

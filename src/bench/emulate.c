@@ -224,6 +224,8 @@ static void enqueue(struct zinf_queue *queue, const struct zinf_op *op)
 static int run_op(void *context, const struct zinf_op *op)
 {
     struct zinf_emulator *e = context;
+    if (op->lane == ZINF_LANE_NET && e->options.meet)
+        e->options.meet(e->options.context, op);
     if (e->queues[op->lane].emulator)
         enqueue(&e->queues[op->lane], op);
     else

@@ -26,6 +26,9 @@ struct zinf_emulator_options {
     double stretch;                /* seconds by the clock for one of a program; 0: 1 */
     const char *(*op_name)(void *context, const struct zinf_op *op, char buffer[64]);
     uint64_t (*moved)(void *context, const struct zinf_op *op); /* as the executor's; or NULL */
+    /* Before an operation of the lane of collectives takes its time: returns when the others that
+     * it meets have come to it. NULL: nobody waits. */
+    void (*meet)(void *context, const struct zinf_op *op);
     void *context;
     const char *trace_path; /* NULL: no trace; by the clock */
 };

@@ -4,6 +4,7 @@
 #include "train/plan/estimated.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -86,9 +87,69 @@ static int run_steps(struct zinf_emulation *out, struct zinf_emulator *emulator,
     return code;
 }
 
-static int emulate(struct zinf_emulation *out, struct estimated *e,
-                   const struct zinf_emulation_options *options)
+/* ---- ranks in a pipeline ---- */
+
+/* How often each of two neighbours has come to their border. */
+struct border {
+    pthread_mutex_t lock; /* guards both */
+    pthread_cond_t changed;
+    uint64_t came[2];
+    bool over; /* one of them has failed: nobody waits */
+};
+
+struct rank {
+    struct estimated estimated;
+    const struct zinf_emulation_options *options;
+    struct zinf_emulation out;
+    struct border *borders[2]; /* with the rank before, and the next one */
+    pthread_t thread;
+    uint32_t number;
+    double predicted; /* seconds of the slowest's step: all go by one clock */
+    int code;
+    char sentence[512];
+};
+
+static void leave(struct border *b)
 {
+    pthread_mutex_lock(&b->lock);
+    b->over = true;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void meet(void *context, const struct zinf_op *op)
+{
+    const struct rank *r = context; /* its first member is what other calls have */
+    struct border *b = r->borders[op->visit];
+    if (op->kind != OP_GIVE && op->kind != OP_TAKE && op->kind != OP_TRADE)
+        return;
+    pthread_mutex_lock(&b->lock);
+    const uint64_t own = ++b->came[!op->visit];
+    pthread_cond_broadcast(&b->changed);
+    while (b->came[op->visit] < own && !b->over)
+        pthread_cond_wait(&b->changed, &b->lock);
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* What it computes of all micro-batches; the other ranks do not wait for what it adds up. */
+static double stage_seconds(const struct rank *r)
+{
+    const struct zinf_program *programs[2];
+    const int n = plan_step_programs(&r->estimated.plan, programs);
+    double seconds = 0;
+    for (int i = 0; i < n; i++)
+        for (uint32_t k = 0; k < programs[i]->n_ops; k++)
+            seconds += programs[i]->ops[k].kind >= OP_STAGES ? programs[i]->ops[k].seconds : 0;
+    return seconds;
+}
+
+/* ---- a rank's steps ---- */
+
+static int emulate(struct rank *r)
+{
+    const struct zinf_emulation_options *options = r->options;
+    struct estimated *e = &r->estimated;
+    struct zinf_emulation *out = &r->out;
     const struct zinf_program *programs[2];
     struct zinf_emulator_options wanted = emulator_of(e);
     struct zinf_emulator *emulator;
@@ -102,12 +163,14 @@ static int emulate(struct zinf_emulation *out, struct estimated *e,
         .floor_seconds = floor_of(&e->plan, programs, n),
         .predicted_seconds = step.seconds,
         .n_ops = programs[0]->n_ops + (n > 1 ? programs[1]->n_ops : 0),
+        .pipe_ranks = pipe_axis(&e->setup)->world,
     };
     snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(e->plan.schedule));
     memcpy(out->work_seconds, step.work_seconds, sizeof step.work_seconds);
-    if (options->clock_seconds > 0 && step.seconds > 0)
-        wanted.stretch = options->clock_seconds / step.seconds;
-    wanted.trace_path = options->trace;
+    if (options->clock_seconds > 0 && r->predicted > 0)
+        wanted.stretch = options->clock_seconds / r->predicted;
+    wanted.trace_path = r->number ? NULL : options->trace;
+    wanted.meet = is_piped(&e->setup) ? meet : NULL;
     code = zinf_emulator_create(&emulator, &wanted);
     if (!code)
         code = run_steps(out, emulator, programs, n, options->steps);
@@ -115,14 +178,107 @@ static int emulate(struct zinf_emulation *out, struct estimated *e,
     return code;
 }
 
+static double predicted_of(const struct rank *r)
+{
+    const struct zinf_program *programs[2];
+    struct zinf_prediction step;
+    const int n = plan_step_programs(&r->estimated.plan, programs);
+    return plan_predict(&r->estimated.plan, programs, n, NULL, &step) ? 0 : step.seconds;
+}
+
+static void *run_rank(void *context)
+{
+    struct rank *r = context;
+    r->code = emulate(r);
+    snprintf(r->sentence, sizeof r->sentence, "%s", r->code ? zinf_error() : "");
+    for (int i = 0; i < 2; i++)
+        if (r->borders[i])
+            leave(r->borders[i]);
+    return NULL;
+}
+
+/* All at once, each in a thread of its own. */
+static int run_ranks(struct rank *ranks, uint32_t n)
+{
+    uint32_t started = 0;
+    int code = 0;
+    for (; !code && started < n; started += !code)
+        if (pthread_create(&ranks[started].thread, NULL, run_rank, &ranks[started]))
+            code = zinf_fail(-EAGAIN, "no thread for rank %u of a pipeline", started);
+    for (uint32_t r = 0; code && r < started; r++)
+        for (int i = 0; i < 2; i++)
+            if (ranks[r].borders[i])
+                leave(ranks[r].borders[i]);
+    for (uint32_t r = 0; r < started; r++)
+        pthread_join(ranks[r].thread, NULL);
+    for (uint32_t r = 0; !code && r < n; r++)
+        if (ranks[r].code)
+            code = zinf_fail(ranks[r].code, "%s", ranks[r].sentence);
+    return code;
+}
+
+static int open_ranks(struct rank *ranks, uint32_t n, struct border *borders,
+                      const struct zinf_emulation_options *options, uint32_t *opened)
+{
+    double predicted = 0;
+    int code = 0;
+    for (uint32_t r = 0; !code && r < n; r++) {
+        struct zinf_estimate_options estimate = *options->estimate;
+        estimate.trainer.pipe_rank = r;
+        ranks[r].options = options;
+        ranks[r].number = r;
+        ranks[r].borders[0] = r ? &borders[r - 1] : NULL;
+        ranks[r].borders[1] = r + 1 < n ? &borders[r] : NULL;
+        code = estimated_open(&ranks[r].estimated, &estimate);
+        *opened = r + 1;
+        predicted = code ? 0 : fmax(predicted, predicted_of(&ranks[r]));
+    }
+    for (uint32_t r = 0; r < n; r++)
+        ranks[r].predicted = predicted;
+    return code;
+}
+
+static void add_ranks(struct zinf_emulation *out, const struct rank *ranks, uint32_t n,
+                      double n_micro)
+{
+    double sum = 0;
+    uint32_t at = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        const struct rank *busiest = &ranks[at];
+        sum += stage_seconds(&ranks[r]);
+        if (ranks[r].out.work_seconds[ZINF_LANE_DEVICE] >
+            busiest->out.work_seconds[ZINF_LANE_DEVICE])
+            at = r;
+    }
+    out->pipe_busy_seconds = ranks[at].out.work_seconds[ZINF_LANE_DEVICE];
+    out->pipe_floor_seconds = out->pipe_busy_seconds + (sum - stage_seconds(&ranks[at])) / n_micro;
+}
+
 int zinf_emulate(struct zinf_emulation *out, const struct zinf_emulation_options *options)
 {
-    struct estimated e;
+    const struct zinf_config *config = options->estimate->trainer.config;
+    const uint32_t n = options->estimate->ranks > 1 ? (uint32_t)config->mesh[ZINF_PIPE] : 1;
+    uint32_t opened = 0;
     if (options->steps < 1)
         return zinf_fail(-EINVAL, "%d steps to emulate: 1 or more are needed", options->steps);
-    int code = estimated_open(&e, options->estimate);
+    struct rank *ranks = calloc(n, sizeof *ranks);
+    struct border *borders = calloc(n, sizeof *borders);
+    int code = ranks && borders ? 0 : zinf_fail(-ENOMEM, "no memory for %u ranks", n);
+    for (uint32_t r = 0; !code && r < n; r++) {
+        pthread_mutex_init(&borders[r].lock, NULL);
+        pthread_cond_init(&borders[r].changed, NULL);
+    }
     if (!code)
-        code = emulate(out, &e, options);
-    estimated_close(&e);
+        code = open_ranks(ranks, n, borders, options, &opened);
+    if (!code)
+        code = run_ranks(ranks, n);
+    if (!code)
+        *out = ranks[0].out;
+    if (!code)
+        add_ranks(out, ranks, n, (double)config->accumulation);
+    for (uint32_t r = 0; r < opened; r++)
+        estimated_close(&ranks[r].estimated);
+    free(borders);
+    free(ranks);
     return code;
 }

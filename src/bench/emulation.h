@@ -2,7 +2,8 @@
  * emulation: the step of a training on hardware of set rates: planned and scheduled as for an
  * estimate, then run by the lanes of a training, where operations take their time and do nothing
  * (bench/emulate.h). Says what a schedule is worth: how far a step is from the work of its
- * busiest lane, and from what was predicted. Takes no memory, no drive and hardly any CPU.
+ * busiest lane, and from what was predicted; of ranks in a pipeline, how long the busiest works.
+ * Takes no memory, no drive and hardly any CPU.
  *
  * Any thread; what a call returns is the caller's. Errors: -errno and a sentence.
  */
@@ -30,6 +31,11 @@ struct zinf_emulation {
      * stood still for the others, or itself: at a step's ends */
     double work_seconds[8], busy_seconds[8], stall_seconds[8][8];
     uint32_t n_ops;
+    /* Of ranks in a pipeline, which run at the same time and wait for each other: how many; all
+     * else is of the first; how long the device of the busiest works in a step; and that with one
+     * micro-batch of each other rank: what one forward, one backward takes at least. */
+    uint32_t pipe_ranks;
+    double pipe_busy_seconds, pipe_floor_seconds;
 };
 int zinf_emulate(struct zinf_emulation *out, const struct zinf_emulation_options *options);
 

@@ -44,9 +44,9 @@ struct cli_command {
 };
 /* Parses, checks and works; argv[0] is the command's name. The exit status. */
 int cli_run(const struct cli_command *command, int argc, char **argv);
-extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_generate, cli_serve,
-    cli_gradients, cli_inspect, cli_config, cli_report, cli_bench, cli_export, cli_resume_info,
-    cli_estimate, cli_plot, cli_verify, cli_doctor, cli_launch;
+extern const struct cli_command cli_init, cli_train, cli_data, cli_eval, cli_embed, cli_generate,
+    cli_serve, cli_gradients, cli_inspect, cli_config, cli_report, cli_bench, cli_export,
+    cli_resume_info, cli_estimate, cli_plot, cli_verify, cli_doctor, cli_launch;
 
 /* ---- options: rows, by groups (api/options.h) ---- */
 

@@ -127,6 +127,7 @@ static const struct option_group groups[] = {
     {.rows = own_rows},
     CLI_DOOR(job_rows),
     CLI_DOOR(job_task),
+    CLI_DOOR(job_embedding),
     CLI_DOOR(job_seq),
     CLI_DOOR(job_source),
     CLI_DOOR(job_pad),
@@ -138,6 +139,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_pairs),
     CLI_DOOR(job_device),
     CLI_DOOR(job_seats),
+    CLI_DOOR(job_pipeline),
     CLI_NO_GROUP
 };
 /* clang-format on */

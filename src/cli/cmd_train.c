@@ -82,6 +82,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_begin),
     CLI_DOOR(job_rows),
     CLI_DOOR(job_task),
+    CLI_DOOR(job_embedding),
     CLI_DOOR(job_head),
     CLI_DOOR(job_eval),
     CLI_DOOR(job_seq),
@@ -102,6 +103,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_best),
     {.rows = job_device, .door = true, .title = "Where and how"},
     CLI_DOOR(job_seats),
+    CLI_DOOR(job_pipeline),
     CLI_NO_GROUP
 };
 /* clang-format on */

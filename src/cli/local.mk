@@ -8,7 +8,7 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/cmd_init.c src/cli/folder.h src/cli/folder.c src/cli/adapters.h src/cli/adapters.c src/cli/signals.h src/cli/signals.c src/cli/cmd_train.c src/cli/train_place.h src/cli/train_place.c src/cli/train_show.h src/cli/train_show.c \
 	src/cli/train_summary.c src/cli/plot/plot.h src/cli/plot/plot_read.c src/cli/plot/plot_svg.c \
 	src/cli/plot/plot_page.c src/cli/plot/plot_export.c src/cli/plot/cmd_plot.c src/cli/tb_events.h src/cli/tb_events.c \
-	src/cli/cmd_eval.c src/cli/cmd_generate.c \
+	src/cli/cmd_embed.c src/cli/cmd_eval.c src/cli/cmd_generate.c \
 	src/cli/cmd_gradients.c src/cli/cmd_export.c src/cli/cmd_resume_info.c src/cli/cmd_verify.c \
 	src/cli/estimate/cmd_estimate.c src/cli/estimate/estimate.c src/cli/estimate/estimate.h \
 	src/cli/estimate/estimate_compare.c src/cli/estimate/estimate_place.c src/cli/estimate/estimate_longest.c src/cli/estimate/machine.h src/cli/estimate/machine.c src/cli/estimate/machine_cards.c \
@@ -61,7 +61,7 @@ script_tests += tests/cli/sample_prompts_test.sh tests/cli/chunks_test.sh tests/
 
 script_tests += tests/cli/scores_test.sh tests/cli/choices_test.sh tests/cli/manual_test.sh
 
-script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/guides_test.sh
+script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/masked_test.sh tests/cli/embed_test.sh tests/cli/guides_test.sh
 
 libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/launch_variables.c src/cli/cmd_launch.c
 script_tests += tests/ranks/launch_test.sh tests/cli/estimate_ranks_test.sh

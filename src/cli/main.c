@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 static const struct cli_command *const commands[] = {
-    &cli_init,      &cli_train,       &cli_data,    &cli_eval,   &cli_generate, &cli_serve,
-    &cli_gradients, &cli_export,      &cli_inspect, &cli_config, &cli_estimate, &cli_report,
-    &cli_bench,     &cli_resume_info, &cli_plot,    &cli_verify, &cli_doctor,   &cli_launch,
+    &cli_init,     &cli_train,    &cli_data,      &cli_eval,   &cli_embed,
+    &cli_generate, &cli_serve,    &cli_gradients, &cli_export, &cli_inspect,
+    &cli_config,   &cli_estimate, &cli_report,    &cli_bench,  &cli_resume_info,
+    &cli_plot,     &cli_verify,   &cli_doctor,    &cli_launch,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

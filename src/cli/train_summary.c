@@ -31,7 +31,7 @@ static void line(const char *label, const char *format, ...)
 
 static double windows_a_step(const struct train_show *s)
 {
-    return (double)job_windows(s->session->task, s->session->config->train_batch_size);
+    return (double)job_windows(s->session, s->session->config->train_batch_size);
 }
 
 double train_summary_epochs(const struct train_show *s, uint64_t steps)
@@ -64,7 +64,7 @@ static void say_files(const struct train_show *s, const char *label, struct zinf
         data_show_rows(text, zinf_dataset_samples(data), of);
         line(label, "%s", text);
     } else {
-        uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * T;
+        uint64_t rest = zinf_dataset_n_tokens(data) - 1 - n * zinf_dataset_window_tokens(data);
         line(label, "%s tokens in %s windows of %llu, %s; %s token%s at the end %s cut",
              cli_count(tokens, zinf_dataset_n_tokens(data)), cli_count(windows, n),
              (unsigned long long)T, order_of(s->session), cli_count(cut, rest),
@@ -143,7 +143,10 @@ static void say_length(const struct train_show *s)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld in a pipeline",
                  (long long)c->mesh[2]);
     line("batch", "%lld %s a step (%lld at once x %lld%s): %s%s tokens",
-         (long long)c->train_batch_size, job_has_pairs(s->session->task) ? "pairs" : "windows",
+         (long long)c->train_batch_size,
+         job_has_pairs(s->session->task) ? "pairs"
+         : s->session->together > 1      ? "rows"
+                                         : "windows",
          (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",
          cli_count(each, batch));
     const double epochs = train_summary_epochs(s, s->session->run.steps);
@@ -302,13 +305,13 @@ static double wall_seconds(const struct train_show *s)
 static void say_next(const struct train_show *s)
 {
     const enum zinf_task task = s->session->task;
-    const bool scores = job_is_labelled(task) || task == ZINF_TASK_REWARD;
+    const bool scores = !job_makes_texts(task);
     const bool adapted = s->session->config->adapter || s->session->job.adapter;
     const char *chat = s->session->chats ? " --chat" : "";
-    if (adapted && task == ZINF_TASK_REWARD)
-        line("next",
-             "zinf eval --task reward --model %s --adapter %s/model --data FILE; zinf plot %s",
-             s->session->job.model, s->session->job.output, s->session->job.output);
+    const char *name = scores && !job_is_labelled(task) ? zinf_task_name(task) : "";
+    if (adapted && *name)
+        line("next", "zinf eval --task %s --model %s --adapter %s/model --data FILE; zinf plot %s",
+             name, s->session->job.model, s->session->job.output, s->session->job.output);
     else if (adapted)
         line("next",
              "zinf generate --model %s --adapter %s/model%s --prompt TEXT; "
@@ -316,8 +319,8 @@ static void say_next(const struct train_show *s)
              s->session->job.model, s->session->job.output, chat, s->session->job.output,
              s->session->job.output);
     else
-        line("next", "zinf %s%s --model %s/model%s %s; zinf plot %s", scores ? "eval" : "generate",
-             task == ZINF_TASK_REWARD ? " --task reward" : "", s->session->job.output,
+        line("next", "zinf %s%s%s --model %s/model%s %s; zinf plot %s",
+             scores ? "eval" : "generate", *name ? " --task " : "", name, s->session->job.output,
              scores ? "" : chat, scores ? "--data FILE" : "--prompt TEXT", s->session->job.output);
 }
 

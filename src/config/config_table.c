@@ -407,6 +407,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
     NUMBER_KEY("zinf.label_smoothing", label_smoothing, 0, 0, 1, .below_max = true)
     NUMBER_KEY("zinf.z_loss", z_loss, 0, 0, 1e6)
+    NUMBER_KEY("zinf.embedding_scale", embedding_scale, 20, 1e-3, 1e6)
     NUMBER_KEY("zinf.neftune_alpha", neftune_alpha, 0, 0, 1e6)
     TEXT_KEY("zinf.preference", preference, .choices = preferences, .text = "dpo")
     NUMBER_KEY("zinf.preference_beta", preference_beta, 0.1, 0, 1e6, .above_min = true)

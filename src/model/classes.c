@@ -4,23 +4,19 @@
  */
 #include "model/classes.h"
 
+#include "model/heads.h"
+
 #include <stdio.h>
 
 #define MOST_CLASSES (1 << 16)
 
 static const char suffix[] = "ForSequenceClassification";
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), tail = strlen(end);
-    return n >= tail && !strcmp(text + n - tail, end);
-}
-
 bool classes_are_in(const cJSON *config)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(config, "architectures");
     const char *first = cJSON_IsArray(list) ? cJSON_GetStringValue(list->child) : NULL;
-    return first && ends_with(first, suffix);
+    return first && heads_ends(first, suffix);
 }
 
 const char *classes_name(const cJSON *config, int64_t number)
@@ -78,19 +74,6 @@ int classes_read(const cJSON *config, const char *what, struct class_count *out)
 
 /* ---- writing ---- */
 
-/* An architecture that foretells tokens becomes that for classes; whether it is one. */
-static bool class_architecture(char *out, size_t bytes, const char *architecture)
-{
-    static const char *const tails[] = {"LMHeadModel", "ForCausalLM", suffix};
-    size_t n = strlen(architecture), i = 0;
-    while (i < 3 && !ends_with(architecture, tails[i]))
-        i++;
-    if (i < 3)
-        n -= strlen(tails[i]);
-    snprintf(out, bytes, "%.*s%s", (int)n, architecture, suffix);
-    return i < 2;
-}
-
 /* transformers asks what the padding of a decoder's samples is, to know their last tokens: where
  * the configuration does not say, the token that ends texts. */
 static bool write_padding(cJSON *config)
@@ -131,15 +114,15 @@ static bool write_names(cJSON *config, const struct zinf_model_classes *classes)
 int classes_write(cJSON *config, const struct zinf_family *family,
                   const struct zinf_model_classes *classes)
 {
-    static const char *const keys[] = {"architectures", "id2label",    "label2id",
-                                       "num_labels",    "_num_labels", "problem_type"};
-    char architecture[96];
-    bool decodes = class_architecture(architecture, sizeof architecture, family->architecture);
+    static const char *const keys[] = {"id2label", "label2id", "num_labels", "_num_labels",
+                                       "problem_type"};
+    bool decodes;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         cJSON_DeleteItemFromObjectCaseSensitive(config, keys[i]);
-    cJSON *list = cJSON_AddArrayToObject(config, "architectures");
+    int code = heads_write(config, family, suffix, &decodes);
+    if (code)
+        return code;
     bool fine =
-        list && cJSON_AddItemToArray(list, cJSON_CreateString(architecture)) &&
         cJSON_AddStringToObject(config, "problem_type",
                                 classes->number ? "regression" : "single_label_classification") &&
         write_names(config, classes) && (!decodes || write_padding(config));

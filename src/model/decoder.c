@@ -69,7 +69,9 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
                                         d->positions ? d->context : 0);
     if (d->packed)
         v.segments = decoder_add_input(graph, d, "segments", ZINF_INPUT_SEGMENTS, 0);
-    if (d->classes.n) {
+    if (d->embeds) {
+        decoder_add_pulls(graph, d, &v);
+    } else if (d->classes.n) {
         decoder_add_labels(graph, &d->classes, &v);
     } else {
         v.targets = decoder_add_input(graph, d, "targets", ZINF_INPUT_TARGETS, d->vocab);
@@ -226,6 +228,7 @@ void decoder_add_head(struct zinf_graph *graph, const struct decoder *d,
         .softcap = d->head_softcap,
         .unit_rows = d->unit_rows,
         .biased = d->logits_bias != NULL,
+        .tile_bias = d->tile_bias ? 1 : 0,
     };
     uint32_t bias = spec.biased ? add_logits_bias(graph, d) : 0;
     int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;
@@ -271,7 +274,9 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
     if (v.n_shares)
         decoder_add_balance(graph, d, &v);
     uint32_t normed = decoder_add_final_norm(graph, d, v.x);
-    if (d->classes.n)
+    if (d->embeds)
+        decoder_add_pool(graph, &v, normed);
+    else if (d->classes.n)
         decoder_add_classes(graph, d, normed);
     else
         decoder_add_head(graph, d, &v, normed, tiles);

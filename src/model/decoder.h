@@ -144,10 +144,13 @@ struct decoder {
     const char *final_w, *final_b, *head;  /* head NULL: the token table is the head; final_w NULL:
                                             * no norm ends the last block's rows */
     const char *logits_bias; /* [1][vocab] in the file, not trained, without a prefix; or NULL */
+    const char *tile_bias;   /* [vocab] in the file, without a prefix: with each tile of the table
+                              * its part, which is trained and added to the logits; or NULL */
     bool head_prefixed;      /* its name has the family's prefix */
     const struct decoder_tensor *tensors; /* of a block */
     size_t n_tensors;
     struct decoder_experts experts; /* in the place of the tensors up and down */
+    bool embeds;                    /* the last rows make embeddings, and there is no head */
     struct class_count classes;     /* samples are told apart, in the head's place; n 0: no */
     int64_t class_padding;          /* zinf_graph's, for that */
 };

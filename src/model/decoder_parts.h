@@ -7,6 +7,7 @@
 /* Numbers of the values that stages share. */
 struct decoder_values {
     uint32_t ids, positions, types, segments, targets, x;
+    uint32_t pooled, pulls, losses; /* of embeddings */
     uint32_t shares, n_shares; /* what experts have had so far, in how many layers */
 };
 
@@ -61,6 +62,11 @@ struct decoder_classifier {
 void decoder_add_classifier(struct zinf_graph *graph, const struct decoder_classifier *classifier);
 /* A decoder's head for classes: one product of the last token's row of `normed`. */
 void decoder_add_classes(struct zinf_graph *graph, const struct decoder *d, uint32_t normed);
+
+/* decoder_embeds.c: samples that become embeddings: v's inputs for that, and the stage that takes
+ * them and rows x to the graph's loss. */
+void decoder_add_pulls(struct zinf_graph *graph, const struct decoder *d, struct decoder_values *v);
+void decoder_add_pool(struct zinf_graph *graph, const struct decoder_values *v, uint32_t x);
 
 /* decoder_shards.c: a decoder that is cut. -ENOTSUP, -EINVAL: it cannot be, and why. A block's
  * tensors; keys and values are those of the places of attention to another sequence. */

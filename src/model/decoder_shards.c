@@ -42,6 +42,7 @@ static const char *not_cut(const struct decoder *d)
         {has_other_orders(d), "queries, keys and values by head in one tensor"},
         {d->unit_rows || d->logits_bias, "a head with a bias or rows of norm 1"},
         {d->classes.n, "a head for classes"},
+        {d->embeds, "embeddings"},
         {d->join_tiles, "an optimizer that needs whole matrices"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)

@@ -48,6 +48,19 @@ void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct deco
     zinf_graph_add_piece(graph, unit, &piece);
 }
 
+/* Of the ids of a tile: what is added to their logits. */
+static void add_tile_bias(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                          struct zinf_row_map rows)
+{
+    const struct zinf_tensor tensor = {
+        .rank = 1, .rows = rows.rows, .cols = 1, .init = ZINF_INIT_ZERO, .may_be_fresh = true};
+    struct zinf_piece piece = {
+        .rank = 1, .plain_name = true, .shape = {(uint64_t)d->vocab, 1}, .rows = rows};
+    snprintf(piece.name, sizeof piece.name, "%s", d->tile_bias);
+    zinf_graph_add_tensor(graph, unit, &tensor);
+    zinf_graph_add_piece(graph, unit, &piece);
+}
+
 uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
                            const char *name)
 {
@@ -66,6 +79,8 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
                                        .count = 1};
             decoder_add_rows(graph, unit, d, name, map, d->vocab);
             zinf_unit_set_shard(graph, unit, i);
+            if (d->tile_bias)
+                add_tile_bias(graph, unit, d, map);
         }
     }
     return before;

@@ -58,6 +58,13 @@ enum zinf_input {
     ZINF_INPUT_LAST_ROWS,
     /* Of each sample: the bits of the sum of -log p of its targets by a reference. */
     ZINF_INPUT_REFERENCES,
+    /* Of each token: 1 where its row is of the sum that is its sample's embedding, else 0. Follows
+     * from segments and the trainer's pooling. */
+    ZINF_INPUT_POOLED,
+    /* Of each sample: the gradient of the step's loss at that sum, and the sample's loss. They come
+     * of the sums of all samples of a step, before its backward. */
+    ZINF_INPUT_PULLS,
+    ZINF_INPUT_SAMPLE_LOSSES,
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
@@ -268,6 +275,7 @@ struct zinf_graph {
     struct zinf_adapted *adapted; /* in the order of units */
     uint32_t n_values, n_units, n_stages, n_adapted;
     uint32_t loss; /* the value */
+    uint32_t embeddings; /* a value with the sums that are samples' embeddings; 0: none */
     /* The input whose rows with a value >= 0 count in the mean loss; of fp32 numbers those that are
      * not NaN. */
     uint32_t targets;

@@ -5,6 +5,7 @@
 #include "model/adapters/adapter.h"
 #include "model/classes.h"
 #include "model/freeze.h"
+#include "model/heads.h"
 #include "model/preference.h"
 #include "model/quantize.h"
 #include "model/range.h"
@@ -334,6 +335,23 @@ int zinf_model_set_classes(struct zinf_model *m, const struct zinf_model_classes
     return code;
 }
 
+int zinf_model_set_head(struct zinf_model *m, enum zinf_model_head head)
+{
+    static const char *const ends[] = {
+        [ZINF_HEAD_MASKED] = "ForMaskedLM", [ZINF_HEAD_NONE] = "Model"};
+    const bool tokens = head == ZINF_HEAD_TOKENS;
+    if (head == ZINF_HEAD_USUAL)
+        return 0;
+    int code = heads_write(m->config, m->family, tokens ? NULL : ends[head], NULL);
+    if (!code)
+        code = build_graph(m, "config.json");
+    if (!code && zinf_model_head(m) != (tokens ? ZINF_HEAD_USUAL : head))
+        code = zinf_fail(-ENOTSUP, "models of the family %s have no head for %s",
+                         m->family->model_type,
+                         head == ZINF_HEAD_MASKED ? "masked tokens" : "embeddings");
+    return code;
+}
+
 int zinf_model_set_layers(struct zinf_model **model, int64_t n)
 {
     struct zinf_model *other = NULL;
@@ -414,6 +432,23 @@ static uint64_t count_params(const struct zinf_model *m, bool trained_alone)
 bool zinf_model_classifies(const struct zinf_model *m)
 {
     return classes_are_in(m->config);
+}
+
+enum zinf_model_head zinf_model_head(const struct zinf_model *m)
+{
+    const enum zinf_model_head head = heads_in(m->config, m->family);
+    if (m->graph->embeddings)
+        return ZINF_HEAD_NONE;
+    return m->family->masks && head == ZINF_HEAD_MASKED ? head : ZINF_HEAD_USUAL;
+}
+
+bool zinf_model_drops(const struct zinf_model *m, const char *name)
+{
+    static const char *const of_classes[] = {"pooler.", "classifier.", "score."};
+    bool is = false;
+    for (size_t i = 0; i < sizeof of_classes / sizeof *of_classes; i++)
+        is |= !strncmp(name, of_classes[i], strlen(of_classes[i]));
+    return is && zinf_model_head(m) != ZINF_HEAD_USUAL;
 }
 
 const char *zinf_model_class_name(const struct zinf_model *m, int64_t number)

@@ -40,6 +40,13 @@ struct zinf_model_source {
     bool packed; /* samples come with segments */
     struct zinf_shards shards;
 };
+/* What a model ends in. */
+enum zinf_model_head {
+    ZINF_HEAD_USUAL,  /* of the tokens to come, or, of encoders, of classes of samples */
+    ZINF_HEAD_MASKED, /* of the tokens that are masked */
+    ZINF_HEAD_NONE,   /* a sample's rows themselves, which make its embedding */
+    ZINF_HEAD_TOKENS, /* of a decoder: of the tokens to come */
+};
 /* What `zinf init` is asked for. */
 struct zinf_model_shape {
     const char *arch, *size;
@@ -56,6 +63,7 @@ struct zinf_family {
     const char *layers_key;   /* of the configuration: the number of blocks */
     const void *traits;       /* what build and make_config look up, where families share them */
     bool no_classes;          /* a decoder that has no published head for classes of samples */
+    bool masks;               /* an encoder with a head for masked tokens */
     /* Appends all of the model to the graph; fills facts but family and file_dtype. */
     int (*build)(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source);
@@ -131,6 +139,9 @@ struct zinf_model_classes {
     bool number;              /* one number a sample */
 };
 int zinf_model_set_classes(struct zinf_model *model, const struct zinf_model_classes *classes);
+/* Another head than config.json says; the document then says this. USUAL: as it is. -ENOTSUP: the
+ * family has none such. */
+int zinf_model_set_head(struct zinf_model *model, enum zinf_model_head head);
 /* The same model with n blocks: *model is replaced. */
 int zinf_model_set_layers(struct zinf_model **model, int64_t n);
 
@@ -144,6 +155,10 @@ const struct zinf_family *zinf_model_family(const struct zinf_model *model);
 const cJSON *zinf_model_config(const struct zinf_model *model);
 /* Whether the configuration is that of a folder with a head for classes. */
 bool zinf_model_classifies(const struct zinf_model *model);
+enum zinf_model_head zinf_model_head(const struct zinf_model *model);
+/* Whether a tensor without the family's prefix is of a head for classes, which a model with another
+ * one does not read. */
+bool zinf_model_drops(const struct zinf_model *model, const char *name);
 /* The name of a class by its number; NULL: it has none. Borrowed from the configuration. */
 const char *zinf_model_class_name(const struct zinf_model *model, int64_t number);
 uint64_t zinf_model_n_params(const struct zinf_model *model);  /* without gaps; tied once */

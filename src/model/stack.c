@@ -125,6 +125,38 @@ void stack_add_entry(struct zinf_graph *graph, const struct stack *k, struct dec
     decoder_add_norm(graph, d, &norm);
 }
 
+/* ---- an encoder alone ---- */
+
+struct decoder_values stack_add_inputs(struct zinf_graph *graph, const struct decoder *d)
+{
+    struct decoder_values v = {0};
+    v.ids = decoder_add_input(graph, d, "ids", ZINF_INPUT_IDS, d->vocab);
+    if (d->positions)
+        v.positions = decoder_add_input(graph, d, "positions", ZINF_INPUT_POSITIONS, d->context);
+    if (d->types)
+        v.types = decoder_add_input(graph, d, "types", ZINF_INPUT_TOKEN_TYPES, d->n_types);
+    v.segments = decoder_add_input(graph, d, "segments", ZINF_INPUT_SEGMENTS, 0);
+    return v;
+}
+
+uint32_t stack_add_encoder(struct zinf_graph *graph, const struct stack *k,
+                           struct decoder_values *v)
+{
+    const struct decoder *d = &k->d;
+    const uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
+    stack_add_entry(graph, k, v, tiles, graph->n_units - tiles);
+    struct stack_shared shared = {.x = v->x, .segments = v->segments};
+    for (int64_t layer = 0; layer < d->n_layers; layer++) {
+        stack_add_layer(graph, k, &shared, layer);
+        if (!layer && k->convolution.width)
+            stack_add_convolution(graph, k, &shared, v->x);
+    }
+    v->x = shared.x;
+    return tiles;
+}
+
+/* ---- a pair ---- */
+
 /* What the decoder reads: the last layer's output, or the norm of it. */
 static uint32_t add_source_end(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
 {
@@ -141,8 +173,6 @@ static uint32_t add_source_end(struct zinf_graph *graph, const struct decoder *d
     decoder_add_norm(graph, d, &norm);
     return norm.out;
 }
-
-/* ---- a pair ---- */
 
 struct pair_inputs {
     struct decoder_values source, target;

@@ -62,6 +62,18 @@ struct stack_classes {
 int stack_build_classifier(struct zinf_graph *graph, struct stack *stack,
                            const struct stack_classes *classes);
 
+/* A head that foretells masked tokens: act(dense) and a norm, then the table of tokens with a bias.
+ * Names in the file, without a prefix of the family. */
+struct stack_masked {
+    const char *dense_w, *dense_b, *norm_w, *norm_b, *bias;
+    enum zinf_activation activation;
+};
+int stack_build_masked(struct zinf_graph *graph, struct stack *stack,
+                       const struct stack_masked *masked);
+
+/* No head: embeddings. */
+int stack_build_embedder(struct zinf_graph *graph, struct stack *stack);
+
 /* Where the buckets of a table begin, on a logarithmic scale from half of them on; in memory of the
  * graph. NULL: there is none. */
 const int32_t *stack_bucket_starts(struct zinf_graph *graph, int n_buckets, int64_t max_distance);

@@ -20,6 +20,11 @@ struct stack_shared {
 /* Tokens to what the first layer takes, v->x; tiles: n of the table, from this unit on. */
 void stack_add_entry(struct zinf_graph *graph, const struct stack *stack, struct decoder_values *v,
                      uint32_t tiles, uint32_t n);
+/* An encoder of ZINF_ROWS_OF_TARGET: the inputs of its tokens; from there to the last layer's rows,
+ * v's x. The second returns the number of the table's first tile. */
+struct decoder_values stack_add_inputs(struct zinf_graph *graph, const struct decoder *d);
+uint32_t stack_add_encoder(struct zinf_graph *graph, const struct stack *stack,
+                           struct decoder_values *v);
 /* From shared->x to the next one. */
 void stack_add_layer(struct zinf_graph *graph, const struct stack *stack,
                      struct stack_shared *shared, int64_t layer);
@@ -31,7 +36,7 @@ struct stack_tensor {
     uint64_t rows, cols; /* cols 0: a vector */
     uint64_t inner;      /* as in zinf_piece */
     enum zinf_init init;
-    bool plain;
+    bool plain, may_be_fresh;
 };
 int stack_add_tensor(struct zinf_graph *graph, uint32_t unit, const struct stack_tensor *tensor,
                      float std);

@@ -16,6 +16,7 @@ int stack_add_tensor(struct zinf_graph *graph, uint32_t unit, const struct stack
         .decay = !vector,
         .init = t->init,
         .init_std = t->init == ZINF_INIT_NORMAL ? std : 0,
+        .may_be_fresh = t->may_be_fresh,
     };
     struct zinf_piece piece = {.rank = tensor.rank,
                                .shape = {t->rows, t->cols},
@@ -131,7 +132,7 @@ void stack_add_convolution(struct zinf_graph *graph, const struct stack *k, stru
     const struct stack_convolution *c = &k->convolution;
     const uint64_t h = (uint64_t)k->d.hidden, width = (uint64_t)c->width;
     uint32_t unit = zinf_graph_add_unit(graph, true, "convolution.0");
-    const struct stack_tensor w = {c->w, h, h * width, width, ZINF_INIT_NORMAL, false};
+    const struct stack_tensor w = {c->w, h, h * width, width, .init = ZINF_INIT_NORMAL};
     const struct stack_tensor b = {c->b, h, .init = ZINF_INIT_ZERO};
     struct convolution_spec spec = {
         .hidden = k->d.hidden,
@@ -160,7 +161,7 @@ uint32_t stack_add_projection(struct zinf_graph *graph, const struct stack *k, u
     uint32_t unit = zinf_graph_add_unit(graph, true, "projection.0");
     const struct stack_tensor w = {k->projection, (uint64_t)d->hidden, (uint64_t)d->embedding,
                                    .init = ZINF_INIT_NORMAL};
-    const struct project_spec spec = {.w = stack_add_tensor(graph, unit, &w, d->init_std)};
+    const struct project_spec spec = {.w = stack_add_tensor(graph, unit, &w, d->init_std), .b = -1};
     uint32_t out = decoder_add_hidden(graph, d, "projected");
     uint32_t stage =
         zinf_graph_add_stage(graph, &zinf_stage_project, &spec, sizeof spec, "projection");

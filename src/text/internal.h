@@ -261,6 +261,7 @@ struct text_sink {
     /* Unless NULL, whole rows instead of the texts in them: an object of JSON or, of tables, of
      * strings by column. NULL: the row that begins in this line is no JSON, as the message says. */
     int (*row)(void *handle, const cJSON *row, long line);
+    bool lines; /* of plain text too: a line is the field "text" of one */
     void *handle;
     bool skips;      /* without rows: documents that cannot be read are left out */
     uint64_t n_left; /* so many */

@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+struct zinf_masking; /* samples/masking.h */
+
 /* ---- tokenizer ---- */
 
 struct zinf_tokenizer;
@@ -99,6 +101,9 @@ struct zinf_dataset_options {
     uint32_t vocab;           /* ids at or above this are an error naming file, position and id */
     bool shuffle;
     uint64_t seed;
+    /* Windows have seq_len tokens of the stream within the frame that the tokenizer gives to one
+     * text, and are masked; NULL: they are tokens alone, and the targets those that follow. */
+    const struct zinf_masking *masking;
 };
 /* Tokenises text, JSON and tables once into a cache file keyed by file size, time, column and
  * tokenizer. Documents of JSON and tables are joined with the end-of-text token. Errors name the
@@ -108,6 +113,8 @@ int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_optio
 void zinf_dataset_close(struct zinf_dataset *dataset);
 uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset);
 uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset); /* (n_tokens - 1) / T */
+/* Tokens of a stream that a window has, without a frame. */
+uint32_t zinf_dataset_window_tokens(const struct zinf_dataset *dataset);
 /* Window i of the stream: inputs t[iT .. iT+T-1], targets t[iT+1 .. iT+T]. position counts windows
  * since the start of training; epoch = position / n_windows; within an epoch the windows come in
  * an order keyed by (seed, epoch), or in file order without shuffle. Any position, any time. */

@@ -82,6 +82,10 @@ struct zinf_estimate {
     double matrix_flops;       /* a second, of matrix products by the rates */
     struct zinf_speeds speeds; /* known ones and assumed ones; not those of given rates */
     char schedule[32], device[96];
+    /* Of ranks in a pipeline: how many, and how long the slowest waits in a step for values and
+     * gradients of the others, which is in step_seconds; bytes are the most of any. */
+    uint32_t pipe_ranks;
+    double bubble_seconds;
     /* A step's, of units that seats copy from RAM, or that devices give each other's slices of. */
     double pull_seconds, link_seconds;
     int found[8]; /* what was searched, for `like` */

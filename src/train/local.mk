@@ -5,10 +5,10 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
-	src/train/step/batch.c src/train/step/rewards.c src/train/op.c src/train/step/run_stage.c \
+	src/train/step/batch.c src/train/step/rewards.c src/train/step/embeddings.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/emit_border.c src/train/step/emit_shared.c src/train/step/decode.c src/train/step/cache_ops.c \
 	src/train/checkpoints.h src/train/score.h src/train/seats.h src/train/run/shared_texts.h \
-	src/train/run/shared_texts.c src/train/run/score.c src/train/run/reference.h src/train/run/reference.c src/train/run/score_labels.c src/train/run/score_choices.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
+	src/train/run/shared_texts.c src/train/run/score.c src/train/run/reference.h src/train/run/reference.c src/train/run/run_embed.c src/train/run/score_labels.c src/train/run/score_choices.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c src/train/rules/packed.c \
@@ -75,7 +75,7 @@ program_tests += tests/train/train_packed_test
 
 # Encoder-decoders.
 program_tests += tests/train/train_chunks_test
-program_tests += tests/train/train_lengths_test tests/train/train_pairs_test \
+program_tests += tests/train/train_lengths_test tests/train/train_pairs_test tests/train/train_embeddings_test \
 	tests/train/train_losses_test
 
 program_tests += tests/train/paraphrases_test

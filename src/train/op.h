@@ -25,6 +25,7 @@ enum op_cost {
     COST_PULL,   /* to a device from where they are, */
     COST_SUM,    /* gradients to their sums */
     COST_PEER,   /* between their GPUs */
+    COST_CROSS,  /* between neighbours in a pipeline */
     COST_STAGE,  /* the device's products, in flops that take as long (model/frame_cost.c) */
 };
 
@@ -80,10 +81,10 @@ enum op_cost {
     ROW(OP_SUM_FOR_ALL, "all-reduce", run_sum_for_all, COST_SUM)                                   \
     ROW(OP_LINK_GATHER, "gather on the GPUs", run_link_gather, COST_PEER)                          \
     ROW(OP_LINK_SCATTER, "reduce-scatter on the GPUs", run_link_scatter, COST_PEER)                \
-    ROW(OP_GIVE, "give", run_border, COST_GATHER)                                                  \
-    ROW(OP_TAKE, "take", run_border, COST_GATHER)                                                  \
-    ROW(OP_TRADE, "trade", run_border, COST_GATHER)                                                \
-    ROW(OP_SHARE, "share", run_share, COST_GATHER)                                                 \
+    ROW(OP_GIVE, "give", run_border, COST_CROSS)                                                   \
+    ROW(OP_TAKE, "take", run_border, COST_CROSS)                                                   \
+    ROW(OP_TRADE, "trade", run_border, COST_CROSS)                                                 \
+    ROW(OP_SHARE, "share", run_share, COST_CROSS)                                                  \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \

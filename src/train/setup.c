@@ -142,7 +142,9 @@ static int check_length(const char *option, int64_t n, int64_t context)
 static int set_shape(struct setup *s)
 {
     int64_t context = zinf_model_facts(s->model)->context;
-    s->batch = s->config->micro_batch * (s->options.pairs ? 2 : 1);
+    s->batch = s->config->micro_batch * (s->options.pairs          ? 2
+                                         : s->options.together > 1 ? s->options.together
+                                                                   : 1);
     s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
     int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
     s->source_seq = source ? source : s->seq;
@@ -207,6 +209,8 @@ static int open_model(struct setup *s)
         code = zinf_model_set_layers(&s->model, s->options.n_layers);
     if (!code && s->options.classes)
         code = zinf_model_set_classes(s->model, s->options.classes);
+    if (!code)
+        code = zinf_model_set_head(s->model, s->options.head);
     if (!code && s->grain == GRAIN_TENSORS)
         code = zinf_model_join_tiles(s->model);
     if (!code && s->config->dropout >= 0)

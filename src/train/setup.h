@@ -311,6 +311,8 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 /* Once the shape of a step is known: its chunks. Once the graph is: what cannot be cut is refused.
  */
 void setup_cut_sequences(struct setup *s);
+/* Tokens of a chunk of a sequence of so many; the sequence's own: it is not cut. */
+int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq);
 int setup_check_chunks(const struct setup *s);
 /* ---- setup_ranks.c: a training's other ranks ---- */
 

@@ -1,8 +1,8 @@
 /*
- * setup_chunks: sequences that are visited in chunks (zinf.sequence_chunk). To all sums a chunk is
- * a micro-batch of one sample, so that how long it is belongs to the training: gradients are added
- * in a tree, over the chunks of a sample and then over samples, and the norm and the loss without
- * rounding.
+ * setup_chunks: sequences that are visited in chunks (zinf.sequence_chunk). To all sums a chunk is a
+ * micro-batch of one sample, so that how long it is belongs to the training: gradients of a
+ * sample's chunks are added in the order of backward, which needs no more memory than one of them,
+ * those of samples in a tree, and the norm and the loss without rounding.
  */
 #include "train/setup.h"
 
@@ -13,14 +13,19 @@
 
 static const char key[] = "zinf.sequence_chunk";
 
+int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq)
+{
+    const int64_t given = config->sequence_chunk;
+    const int64_t wanted = given >= 0 ? given : seq > LONGEST_WHOLE ? CHUNK_TOKENS : 0;
+    return wanted && wanted < seq ? wanted : seq;
+}
+
 void setup_cut_sequences(struct setup *s)
 {
-    int64_t wanted = s->config->sequence_chunk;
+    const int64_t wanted = setup_chunk_of(s->config, s->seq);
     s->n_chunks = 1;
     s->chunk_seq = s->seq;
-    if (wanted < 0)
-        wanted = s->seq > LONGEST_WHOLE ? CHUNK_TOKENS : 0;
-    if (!wanted || wanted >= s->seq || s->decoding.n_sequences)
+    if (wanted == s->seq || s->decoding.n_sequences)
         return;
     s->chunk_seq = wanted;
     s->n_chunks = (s->seq + wanted - 1) / wanted;
@@ -67,8 +72,6 @@ int setup_check_chunks(const struct setup *s)
                          INT16_MAX);
     if (tensor_axis(s)->world > 1 || s->graph->shards.of)
         return refuse("tensors that are cut", "set zinf.mesh.tensor and zinf.tensor_parts to 1");
-    if (is_piped(s))
-        return refuse("layers that ranks have one after the other", "set zinf.mesh.pipe to 1");
     if (s->order == ORDER_MICRO_MAJOR)
         return refuse("a step that goes micro-batch by micro-batch",
                       "set zinf.accumulation_order to auto");

@@ -184,11 +184,13 @@ static int find_neighbours(struct setup *s)
 static int check_pipe(const struct setup *s)
 {
     const uint32_t ranks = pipe_axis(s)->world;
-    const char *what = s->device->kind != ZINF_DEVICE_HOST
+    const bool described = zinf_net_is_described(s->mesh.all);
+    const char *what = s->device->kind != ZINF_DEVICE_HOST && !described
                            ? "stages are on GPUs, which cannot hand over values yet (--device host)"
                        : s->options.decode.sequences ? "texts are made by ranks that have all of it"
                        : s->options.pairs            ? "losses of pairs look at the whole model"
-                                                     : NULL;
+                       : s->stages->embeddings ? "embeddings are made by ranks that have all of it"
+                                               : NULL;
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
         if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
             what = "a reference is made of the whole model";

@@ -24,7 +24,10 @@ static int take_mesh(struct setup *s)
                              "else yet; set it to 1",
                              zinf_axis_name((enum zinf_axis_kind)a), worlds[a]);
     }
-    return zinf_mesh_init(&s->mesh, s->options.net, worlds);
+    int code = zinf_mesh_init(&s->mesh, s->options.net, worlds);
+    if (!code && s->mesh.all && zinf_net_is_described(s->mesh.all))
+        s->mesh.at[ZINF_PIPE].rank = s->options.pipe_rank;
+    return code;
 }
 
 int setup_take_net(struct setup *s)

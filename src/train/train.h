@@ -36,6 +36,12 @@ enum zinf_trainer_mode {
     ZINF_TRAINER_GRADIENTS, /* parameters and gradients: no update */
     ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
 };
+/* Which rows of a sample its embedding is the mean of. */
+enum zinf_pooling {
+    ZINF_POOL_MEAN, /* all */
+    ZINF_POOL_FIRST,
+    ZINF_POOL_LAST,
+};
 struct zinf_speeds;
 struct zinf_trace_file;
 /* Sequences that are continued at once, the tokens that each may have, the new ones in a call; of
@@ -69,6 +75,11 @@ struct zinf_trainer_options {
     /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
      * that the folder has not, and with new_head those of the classes in any case. */
     const struct zinf_model_classes *classes;
+    enum zinf_model_head head; /* for zinf_model_set_head, likewise */
+    enum zinf_pooling pooling; /* of a model that makes embeddings */
+    /* Samples that are a row of its data, which micro-batches are counted in: an anchor, what
+     * belongs to it, and what does not; 0: 1. */
+    int64_t together;
     bool new_head;
     /* [classes]: what a sample of each counts in a step's weighted mean loss; NULL: 1. Borrowed. */
     const float *class_weights;
@@ -94,7 +105,8 @@ struct zinf_trainer_options {
     const struct zinf_speeds *speeds;
     /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
     const struct zinf_described_machine *described;
-    int64_t n_layers; /* instead of the model's; 0: the model's. With init only. */
+    uint32_t pipe_rank; /* of it: which of the ranks of a pipeline is planned for */
+    int64_t n_layers;   /* instead of the model's; 0: the model's. With init only. */
     /* For tests: an engine around the drives', and operations that start late by up to delay_us. */
     struct zinf_aio_around around;
     uint32_t delay_us;
@@ -169,6 +181,10 @@ int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch
 /* Logits [n_windows][classes] of up to micro_batch windows; -EINVAL: the model has no classes. */
 int zinf_trainer_classify(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                           int64_t n_windows, float *logits);
+/* Embeddings [n_windows][hidden] of up to a micro-batch's windows, not normalised. -EINVAL: the
+ * model makes none. */
+int zinf_trainer_embed(struct zinf_trainer *trainer, const struct zinf_batch *batch,
+                       int64_t n_windows, float *embeddings);
 /* Logits [vocab] after the last of n ids (1 <= n <= seq_len); of one sample with all that the model
  * takes, whose target side has n tokens. */
 int zinf_trainer_sample_logits(struct zinf_trainer *trainer, const struct zinf_batch *sample,
@@ -265,6 +281,9 @@ int zinf_run_train(const struct zinf_run_options *options);
 /* Over every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, struct zinf_evaluation *out);
+/* zinf_trainer_embed of n windows from `first` on, at most a micro-batch. */
+int zinf_run_embed(struct zinf_trainer *trainer, struct zinf_dataset *data, uint64_t first,
+                   uint64_t n, float *embeddings);
 /* zinf_trainer_gradients of the first micro-batch of data, whatever the model takes of it. */
 int zinf_run_gradients(struct zinf_trainer *trainer, struct zinf_dataset *data, double *loss,
                        double *norm);

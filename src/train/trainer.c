@@ -323,6 +323,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     free(t->pending);
     free(t->chosen);
     free(t->copied);
+    free(t->likeness);
     trainer_end_decoding(t);
     trainer_release_frame(t);
     free(t);

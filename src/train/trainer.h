@@ -91,6 +91,9 @@ struct zinf_trainer {
     _Atomic uint32_t n_disturbed;
     uint64_t n_redone; /* steps whose speculation failed */
 
+    void *likeness; /* of embeddings with each other (embeddings.c); NULL before the first */
+    uint64_t likeness_bytes;
+
     struct durable durable;
     uint64_t step, n_applied;
     struct zinf_loss_scale loss_scale;

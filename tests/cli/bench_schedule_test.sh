@@ -30,6 +30,11 @@ figures_agree() {
         adds && /: *\t*[0-9]/ { work += $NF }
         END { exit !(floor > 0 && work >= floor && step > 0.999 * work) }' "$work/said.out"
 }
+in_a_pipeline() {
+    bench 0 --machine cpu,threads=2 --device-memory 2GiB --schedule prefetch --ranks 2 \
+        --pipeline-parallel 2 --micro-batch 1 --accumulate 4 &&
+        says "2 ranks in a pipeline: the busiest works for"
+}
 of_this_machine() { bench 0 --threads 1 --schedule auto && says "floor/step"; }
 unknown_schedule() {
     bench 2 --schedule prefech && complains "--schedule prefech: use serial" "did you mean prefetch?"
@@ -52,6 +57,7 @@ END
 check "a described GPU" on_a_gpu
 check "JSON and a trace" as_json
 check "a step is no shorter than its work" figures_agree
+check "ranks in a pipeline" in_a_pipeline
 check "this machine" of_this_machine
 check "an unknown schedule" unknown_schedule
 check "an unknown machine" unknown_machine

@@ -44,6 +44,24 @@ for rate in 1 10 25 100 400; do
     verdict $? "and limits where it is slow"
     before=$seconds
 done
+
+# ---- ranks in a pipeline ----
+
+for m in 4 16; do
+    check "four in a pipeline, $m micro-batches" estimate --ranks 4 --pipeline-parallel 4 --accumulate $m
+    [ "$(top tokens_per_step)" = $((512 * 4 * m)) ] && [ "$(top pipe_ranks)" = 4 ]
+    verdict $? "have the same samples"
+    awk -v bubble="$(top bubble_seconds)" -v busy="$(number lane_seconds device)" -v m=$m 'BEGIN {
+        wanted = busy * 3 / m; print "# " bubble " of " wanted
+        exit !(busy > 0 && bubble > 0.999 * wanted && bubble < 1.001 * wanted) }'
+    verdict $? "wait as long as the formula says"
+done
+check "two in a pipeline" estimate --ranks 2 --pipeline-parallel 2 --accumulate 4
+check "are two plans" run 0 "$zinf" estimate --model model/config.json --config config.json \
+    --seq-len 512 --micro-batch 4 --accumulate 4 --machine 4090,ram=64G --ranks 2 --pipeline-parallel 2
+check "of which both are shown" says "the same of rank 1 of the pipeline" \
+    "the slowest waits for the others for"
+
 # ---- seats: GPUs of one process ----
 
 seconds() { # options...: of a step, on seats

@@ -20,7 +20,8 @@ prepare() {
     zinf init --arch llama $small --context 256 --output base &&
         zinf init --arch gpt2 $small --context 1024 --output gpt2-xl &&
         zinf init --arch t5 $small --context 256 --output seq2seq &&
-        zinf init --arch bert $small --context 256 --output encoder &&
+        zinf init --arch bert --layers 2 --hidden 32 --heads 2 --context 256 \
+            --tokenizer "$SRCDIR/examples/classify" --output encoder &&
         zinf init --arch mixtral $small --context 256 --output mixture || return 1
     make_text text.txt 60 && make_text held-out.txt 20 || return 1
     rows 40 '{"prompt": "What is N and one?", "completion": "It is N and one."}' >rows.jsonl
@@ -29,7 +30,7 @@ prepare() {
         sed 'n; s/Yes/No/; s/true/false/' >unpaired.jsonl
     rows 24 '{"dialogue": "Ann: Shall we meet at N?", "summary": "They meet at N."}' >pairs-train.jsonl
     head -n 4 pairs-train.jsonl >pairs-eval.jsonl
-    { printf 'sentence1\tsentence2\tlabel\n' && rows 24 "one N	two N	same" | sed 'n; s/same/other/'; } \
+    { printf 'sentence1\tsentence2\tlabel\n' && rows 24 "Anna got N cars.	Anna bought N cars.	same" | sed 'n; s/same/other/'; } \
         >classes.tsv
     rows 6 '{"question": "What is N?", "choices": ["N", "no", "one", "two"], "answer": 0, "subject": "anatomy"}' \
         >questions.jsonl

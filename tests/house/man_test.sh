@@ -11,7 +11,7 @@ for page in "$SRCDIR"/man/*.[157] "$SRCDIR"/man/zinf_aio.3 "$BUILDDIR"/man/zinf_
     fi
 done
 
-for command in init train data eval generate serve gradients export estimate inspect config report plot verify doctor launch \
+for command in init train data eval embed generate serve gradients export estimate inspect config report plot verify doctor launch \
     "bench nvme" "bench optim" "bench gemm" "bench attention" "bench pcie" \
     "bench memory" "bench schedule" "bench all"; do
     page="$SRCDIR/man/zinf-$(echo "$command" | tr ' ' -).1"

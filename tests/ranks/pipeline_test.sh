@@ -90,6 +90,15 @@ config one.json 3 none
 rm -r llama.one
 check "eight again" run 0 train llama llama.one --config one.json
 
+# ---- what goes between neighbours: 16 tokens x 32 numbers of a micro-batch, there and back ----
+
+config pipes.json 3 none ', "trace": "trace.json"'
+check "a trace of two" run 0 train llama traced --config pipes.json --seats 2 --pipeline-parallel 2
+awk '/"(give|take|trade) / && match($0, /"bytes": *[0-9]+/) {
+         split(substr($0, RSTART, RLENGTH), part, ":"); bytes += part[2]; n++ }
+     END { print "# " bytes " in " n; exit !(n && bytes == 2 * 3 * 8 * 16 * 32 * (4 + 4)) }' trace.json
+verdict $? "has the bytes of three steps of eight micro-batches, at both ends"
+
 # ---- tables that ranks share, experts, encoders, adapters ----
 
 for model in gpt2 mixtral; do

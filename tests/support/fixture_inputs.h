@@ -29,6 +29,8 @@ struct fixture {
     cJSON *expected;
     struct zinf_config *config;
     int64_t seq, source, batch, accumulation;
+    int64_t together; /* samples of a row, of embeddings; 0: 1 */
+    enum zinf_pooling pooling;
     int32_t *inputs[N_KINDS];
     float *class_weights; /* NULL: all count alike */
 };
@@ -85,7 +87,13 @@ static inline void open_fixture(struct fixture *f, const char *name)
     f->config->dropout = 0;
     f->adapted = base && !cJSON_IsFalse(cJSON_GetObjectItem(f->expected, "adapted"));
     f->pairs = cJSON_IsTrue(cJSON_GetObjectItem(f->expected, "pairs"));
-    f->config->micro_batch /= f->pairs ? 2 : 1; /* which counts rows, of two samples each */
+    const cJSON *together = cJSON_GetObjectItem(f->expected, "together");
+    const char *pooling = cJSON_GetStringValue(cJSON_GetObjectItem(f->expected, "pooling"));
+    f->together = together ? together->valueint : 0;
+    f->pooling = !pooling || !strcmp(pooling, "mean") ? ZINF_POOL_MEAN
+                 : !strcmp(pooling, "first")          ? ZINF_POOL_FIRST
+                                                      : ZINF_POOL_LAST;
+    f->config->micro_batch /= f->pairs ? 2 : f->together ? f->together : 1; /* it counts rows */
     f->seq = (int64_t)number(f->expected, "seq_len");
     f->source = (int64_t)number(f->expected, "source_len");
     f->batch = (int64_t)number(f->expected, "micro_batch");
@@ -127,6 +135,8 @@ open_pair(const struct fixture *f, const struct zinf_config *config, enum zinf_t
         .model_path = f->model,
         .adapter = f->adapted ? f->folder : NULL,
         .pairs = f->pairs,
+        .together = f->together,
+        .pooling = f->pooling,
         .config = config,
         .seed = 5,
         .seq_len = f->seq,

@@ -32,8 +32,9 @@ static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
     return code ? code : take_field(row, "a", sample);
 }
 
-static int take_second(void *arg, const cJSON *row, struct zinf_sample *sample)
+static int take_second(void *arg, const cJSON *row, uint32_t index, struct zinf_sample *sample)
 {
+    (void)index;
     (void)arg;
     return take_field(row, "b", sample);
 }
@@ -74,7 +75,7 @@ static struct zinf_samples *open_rows(const char *more, const struct zinf_recipe
 
 static const struct zinf_recipe plain = {.name = "a test's", .key = 1, .take = take};
 static const struct zinf_recipe pairs = {
-    .name = "a test's pairs", .key = 2, .take = take, .take_second = take_second};
+    .name = "a test's pairs", .key = 2, .take = take, .n_samples = 2, .take_other = take_second};
 
 static int row_at(struct zinf_samples *samples, uint64_t position)
 {

@@ -269,6 +269,22 @@ static uint64_t least_memory(struct setting s, uint64_t from, bool *streams)
     return least;
 }
 
+/* A drive that is short and late changes nothing; what it has wrong is found. */
+static void check_drive(struct setting s, const struct outcome *reference)
+{
+    static const struct zinf_aio_faults slow = {
+        .seed = 3, .short_ppm = 200000, .delay_ppm = 100000, .delay_us = 200, .reorder = true};
+    static const struct zinf_aio_faults wrong = {.seed = 3, .flip_ppm = 100000};
+    struct outcome other;
+    s.faults = &slow;
+    run(&s, "other", &other);
+    check_same(reference, &other, "a slow drive");
+    s.faults = &wrong;
+    s.may_fail = true;
+    run(&s, "other", &other);
+    CHECKF(other.failed && strstr(zinf_error(), "checksum"), "%s", zinf_error());
+}
+
 /* Keys, values and their gradients come and go; windows leave some of them out. */
 static void check_streams(const char *extra)
 {
@@ -289,6 +305,7 @@ static void check_streams(const char *extra)
         run(&s, "other", &other);
         CHECK(other.device_bytes <= s.device_memory);
         check_same(&reference, &other, text);
+        check_drive(s, &reference);
     }
 }
 

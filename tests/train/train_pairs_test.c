@@ -11,7 +11,8 @@ static const char *const pairs[] = {
     "bert_a",       "bert_b",       "roberta_a",    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c",
     "deberta_v2_d", "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h", "bert_c",
     "roberta_b",    "gpt2_h",       "gpt2_i",       "llama_f",      "mistral_b",    "qwen2_b",
-    "gemma_b",      "peft_s"};
+    "gemma_b",      "peft_s",       "bert_m",       "roberta_m",    "deberta_v2_m", "deberta_v2_n",
+    "bert_e",       "deberta_v2_x", "qwen3_e"};
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
 /* ---- against PyTorch ---- */
@@ -25,7 +26,7 @@ static void test_loss_and_gradients(void)
 static void check_logits(const char *name)
 {
     struct fixture f;
-    float logits[64];
+    float logits[256];
     const cJSON *pick;
     open_fixture(&f, name);
     struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_FORWARD);
@@ -47,6 +48,36 @@ static void test_logits(void)
 {
     for (int i = 0; i < N_PAIRS; i++)
         check_logits(pairs[i]);
+}
+
+static void test_embeddings(void)
+{
+    static const char *const names[] = {"bert_e", "deberta_v2_x", "qwen3_e"};
+    for (int i = 0; i < 3; i++) {
+        struct fixture f;
+        float *made = calloc(64 * 24, sizeof *made);
+        open_fixture(&f, names[i]);
+        struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_FORWARD);
+        struct zinf_batch batch = batch_at(&f, 0);
+        const cJSON *wanted = cJSON_GetObjectItem(f.expected, "embeddings"), *item;
+        double loss;
+        uint64_t n;
+        int k = 0;
+        CHECKF(t && !zinf_trainer_embed(t, &batch, f.batch, made), "%s", zinf_error());
+        cJSON_ArrayForEach(item, wanted)
+        {
+            CHECKF(fabs((double)made[k] - item->valuedouble) < 2e-5, "%s: number %d is %g",
+                   names[i], k, (double)made[k]);
+            k++;
+        }
+        CHECKF(t && !zinf_trainer_loss(t, &batch, f.batch, &loss, &n), "%s", zinf_error());
+        CHECKF((int64_t)n == f.batch / f.together &&
+                   near(loss / (double)n, number(f.expected, "loss"), 1e-5),
+               "%s: %.9g over %llu", names[i], loss, (unsigned long long)n);
+        zinf_trainer_destroy(t);
+        close_fixture(&f);
+        free(made);
+    }
 }
 
 static void test_ten_steps(void)
@@ -122,6 +153,7 @@ int main(void)
     trainings.steps = 2;
     TAP_RUN(test_loss_and_gradients);
     TAP_RUN(test_logits);
+    TAP_RUN(test_embeddings);
     TAP_RUN(test_ten_steps);
     TAP_RUN(test_placements);
     TAP_RUN(test_padding_changes_no_bit);

@@ -14,7 +14,7 @@ import transformers
 from transformers.trainer_utils import TrainOutput, speed_metrics
 
 from .. import _calls
-from .._library import OptionError, UnsupportedError
+from .._library import OptionError, UnsupportedError, log
 from .._trainer import Stop
 from ._arguments import options_of, refuse_others
 
@@ -284,6 +284,10 @@ class TrainsHere:
             return None
         if isinstance(self.eval_dataset, dict):
             raise UnsupportedError("several eval_datasets while training: give one, and call evaluate for others")
+        if self.compute_metrics is not None:
+            log.warning(
+                "compute_metrics is called by evaluate(); evaluations while training have the loss alone"
+            )
         return _Rows(self.get_eval_dataloader())
 
     # ---- training ----

@@ -27,7 +27,7 @@ struct options {
     struct zinf_words schedules;
     const char *machine, *trace;
     double seconds;
-    int64_t repeat;
+    int64_t repeat, ranks;
     bool json;
 };
 
@@ -47,6 +47,11 @@ static void print_one(const struct zinf_emulation *e)
            e->floor_seconds, e->predicted_seconds, e->step_seconds,
            e->floor_seconds / e->step_seconds, 100 * (e->step_seconds / e->predicted_seconds - 1),
            estimate_lane(lane));
+    if (e->pipe_ranks > 1)
+        printf(
+            "%*s %u ranks in a pipeline: the busiest works for %.1f %% of the step, of %.1f %%\n",
+            SCHEDULE_COLS, "", e->pipe_ranks, 100 * e->pipe_busy_seconds / e->step_seconds,
+            100 * e->pipe_busy_seconds / e->pipe_floor_seconds);
     for (int other = 0; other < LANES; other++)
         if (e->stall_seconds[lane][other] > WORTH_SAYING * e->step_seconds)
             printf("%*s stood still for %.4g s: %s%s\n", SCHEDULE_COLS, "",
@@ -65,6 +70,11 @@ static void add_one(cJSON *list, const struct zinf_emulation *e)
     cJSON_AddNumberToObject(one, "slowest_seconds", e->slowest_seconds);
     cJSON_AddStringToObject(one, "busiest", estimate_lane(busiest(e)));
     cJSON_AddNumberToObject(one, "operations", e->n_ops);
+    if (e->pipe_ranks > 1) {
+        cJSON_AddNumberToObject(one, "pipe_ranks", e->pipe_ranks);
+        cJSON_AddNumberToObject(one, "pipe_busy_seconds", e->pipe_busy_seconds);
+        cJSON_AddNumberToObject(one, "pipe_floor_seconds", e->pipe_floor_seconds);
+    }
     cJSON *work = cJSON_AddObjectToObject(one, "work_seconds");
     cJSON *busy = cJSON_AddObjectToObject(one, "busy_seconds");
     for (int lane = 0; lane < LANES; lane++) {
@@ -122,6 +132,7 @@ static int run_all(const struct options *o, const struct zinf_session *s,
     struct zinf_estimate_options training = {.trainer =
                                                  session_trainer_options(s, ZINF_TRAINER_TRAIN)};
     cJSON *list = result ? cJSON_AddArrayToObject(result, "schedules") : NULL;
+    training.ranks = training.local_ranks = (uint32_t)o->ranks;
     take_machine(&training, machine, &described, s);
     if (result)
         cJSON_AddStringToObject(result, "machine", o->machine ? o->machine : "this one");
@@ -146,6 +157,8 @@ static const struct option own[] = {
     OPTION("--seconds", NUMBER, AT(seconds), "X",
      "that a step takes by the clock, about; the longer, the less it matters when threads wake late",
      .min = 1e-3, .max = 3600, .usual = "5"),
+    OPTION("--ranks", INTEGER, AT(ranks), "N", "of so many ranks, for --pipeline-parallel", .min = 1,
+     .max = 64),
     OPTION("--repeat", INTEGER, AT(repeat), "N", "steps, after one that is not counted", .min = 1,
      .max = 1000, .usual = "3"),
     CLI_NO_ROW
@@ -157,6 +170,7 @@ static const struct option own_trace[] = {
 static const struct option_group groups[] = {
     CLI_DOOR(job_shape),
     {.rows = own},
+    CLI_DOOR(job_pipeline),
     CLI_DOOR(job_shape_length),
     {.rows = own_trace},
     {.rows = cli_json, IN(json)},
@@ -170,6 +184,8 @@ static const struct option_group groups[] = {
 
 static int check(struct cli_call *call)
 {
+    const struct options *o = call->options;
+    call->session->job.world = o->ranks > 1 ? o->ranks : call->session->job.world;
     return session_need_model(call->session);
 }
 

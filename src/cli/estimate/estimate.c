@@ -67,6 +67,12 @@ static void print_step(const struct estimate *e)
     snprintf(text, sizeof text, "%.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)",
              100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
     cli_print_field(stdout, "utilisation", LABEL, text);
+    if (n->pipe_ranks < 2)
+        return;
+    snprintf(text, sizeof text,
+             "%u ranks: the slowest waits for the others for %.1f %% of the step", n->pipe_ranks,
+             100 * n->bubble_seconds / n->step_seconds);
+    cli_print_field(stdout, "pipeline", LABEL, text);
 }
 
 static void print_wear(const struct estimate *e)
@@ -279,6 +285,10 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
     }
     add_seats(root, e);
+    if (n->pipe_ranks > 1) {
+        cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);
+        cJSON_AddNumberToObject(root, "bubble_seconds", n->bubble_seconds);
+    }
     add_memory(root, n);
     cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);
     cJSON_AddNumberToObject(root, "tokens_per_step", (double)n->tokens);

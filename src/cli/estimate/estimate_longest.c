@@ -4,8 +4,8 @@
  */
 #include "cli/estimate/estimate.h"
 
-#define STEP 1024 /* tokens that lengths are multiples of, unless the model's context is shorter   \
-                   */
+/* Lengths are multiples of it, unless the model's context is shorter. */
+#define STEP 1024
 
 /* 1: it fits; 0: it does not. */
 static int fits(struct zinf_estimate_options *options, int64_t seq_len)

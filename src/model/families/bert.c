@@ -1,7 +1,7 @@
 /*
  * family_bert: BERT (Devlin et al., arXiv 1810.04805) as a classifier of texts and of pairs of
- * texts: tokens see both ways, norms are behind the sums, and classes come of the first token's
- * row.
+ * texts, or with the head that it was first trained with, for masked tokens: tokens see both ways,
+ * norms are behind the sums, and classes come of the first token's row.
  */
 #include "model/families/bert.h"
 
@@ -82,6 +82,36 @@ static int read_head(const struct zinf_model_source *source, const struct stack 
     return code ? code : classes_read(source->config, source->what, &c->count);
 }
 
+int bert_check_tied(const struct zinf_model_source *source)
+{
+    bool tied = true;
+    int code = zinf_json_bool(source->config, source->what, "tie_word_embeddings", &tied);
+    return code || tied
+               ? code
+               : zinf_fail(-ENOTSUP,
+                           "%s: tie_word_embeddings is false: the head for masked tokens has the "
+                           "table of tokens here, as published models do",
+                           source->what);
+}
+
+static int build_masked(struct zinf_graph *graph, const struct zinf_model_source *source,
+                        const struct bert_style *style, struct stack *k)
+{
+    struct stack_masked masked = style->masked;
+    masked.activation = style->plain_gelu ? ZINF_ACTIVATION_GELU_ERF : k->d.mlp.activation;
+    int code = bert_check_tied(source);
+    return code ? code : stack_build_masked(graph, k, &masked);
+}
+
+static int build_classifier(struct zinf_graph *graph, const struct zinf_model_source *source,
+                            const struct bert_style *style, struct stack *k)
+{
+    struct stack_classes classes = style->names;
+    int code = read_head(source, k, &classes);
+    classes.first_dropout = style->drops_first ? classes.dropout : 0;
+    return code ? code : stack_build_classifier(graph, k, &classes);
+}
+
 int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                const struct zinf_model_source *source, const struct bert_style *style)
 {
@@ -95,17 +125,22 @@ int bert_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         {"attention.self.query.weight", "attention.self.key.weight", "attention.self.value.weight"},
         {"attention.self.query.bias", "attention.self.key.bias", "attention.self.value.bias"}};
     struct family_list list = {0};
-    struct stack_classes classes = style->names;
-    int code;
-    if ((code = read_stack(source, style, &k)) || (code = read_head(source, &k, &classes)))
+    int code = read_stack(source, style, &k);
+    if (code)
         return code;
-    classes.first_dropout = style->drops_first ? classes.dropout : 0;
     list.std = k.d.init_std;
     bert_list_tensors(&list, &k.d, &projections);
     k.d.tensors = list.items;
     k.d.n_tensors = list.n;
     family_tell(facts, source, &k.d, -1);
-    return stack_build_classifier(graph, &k, &classes);
+    switch (heads_in(source->config, source->family)) {
+    case ZINF_HEAD_MASKED:
+        return build_masked(graph, source, style, &k);
+    case ZINF_HEAD_NONE:
+        return stack_build_embedder(graph, &k);
+    default:
+        return build_classifier(graph, source, style, &k);
+    }
 }
 
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
@@ -116,7 +151,8 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                                             .names = {.dense_w = "pooler.dense.weight",
                                                       .dense_b = "pooler.dense.bias",
                                                       .out_w = "classifier.weight",
-                                                      .out_b = "classifier.bias"}};
+                                                      .out_b = "classifier.bias"},
+                                            .masked = BERT_MASKED};
     return bert_build(graph, facts, source, &style);
 }
 
@@ -125,6 +161,7 @@ const struct zinf_family zinf_family_bert = {
     .architecture = "BertForSequenceClassification",
     .prefix = "bert.",
     .layers_key = "num_hidden_layers",
+    .masks = true,
     .traits = &traits,
     .build = build,
     .make_config = family_make_config,

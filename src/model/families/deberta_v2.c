@@ -1,7 +1,8 @@
 /*
- * family_deberta_v2: DeBERTa of versions 2 and 3 (He et al., arXiv 2006.03654 and 2111.09543) as a
- * classifier: BERT's layers, whose scores also look at relative positions, from a table that all
- * layers share; perhaps a convolution behind the first layer. Classes come of the first token.
+ * family_deberta_v2: DeBERTa of versions 2 and 3 (He et al., arXiv 2006.03654 and 2111.09543), as
+ * BERT with either head: BERT's layers, whose scores also look at relative positions, from a table
+ * that all layers share; perhaps a convolution behind the first layer. Classes come of the first
+ * token.
  */
 #include "model/families/bert.h"
 
@@ -221,6 +222,41 @@ static void list_tensors(struct family_list *list, const struct stack *k, bool s
                           ZINF_INIT_ZERO);
 }
 
+/* Names as transformers has them, and those of the published files, which it reads where the
+ * configuration says legacy false. */
+static int build_masked(struct zinf_graph *graph, const struct zinf_model_source *source,
+                        struct stack *k)
+{
+    struct stack_masked masked = BERT_MASKED;
+    bool legacy = true;
+    int code = zinf_json_bool(source->config, source->what, "legacy", &legacy);
+    if (!code)
+        code = bert_check_tied(source);
+    if (!code && !legacy && k->projection)
+        code = zinf_fail(-ENOTSUP, "%s: legacy is false and embedding_size is not hidden_size",
+                         source->what);
+    if (!legacy)
+        masked = (struct stack_masked){.dense_w = "lm_predictions.lm_head.dense.weight",
+                                       .dense_b = "lm_predictions.lm_head.dense.bias",
+                                       .norm_w = "lm_predictions.lm_head.LayerNorm.weight",
+                                       .norm_b = "lm_predictions.lm_head.LayerNorm.bias",
+                                       .bias = "lm_predictions.lm_head.bias"};
+    masked.activation = k->d.mlp.activation;
+    return code ? code : stack_build_masked(graph, k, &masked);
+}
+
+static int build_classifier(struct zinf_graph *graph, const struct zinf_model_source *source,
+                            struct stack *k)
+{
+    struct stack_classes classes = {.dense_w = "pooler.dense.weight",
+                                    .dense_b = "pooler.dense.bias",
+                                    .out_w = "classifier.weight",
+                                    .out_b = "classifier.bias",
+                                    .plain_dense = true};
+    int code = read_head(source, k, &classes);
+    return code ? code : stack_build_classifier(graph, k, &classes);
+}
+
 static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source)
 {
@@ -228,22 +264,24 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
                             .embedding_w = "embeddings.LayerNorm.weight",
                             .embedding_b = "embeddings.LayerNorm.bias",
                             .blocks = "encoder.layer"}};
-    struct stack_classes classes = {.dense_w = "pooler.dense.weight",
-                                    .dense_b = "pooler.dense.bias",
-                                    .out_w = "classifier.weight",
-                                    .out_b = "classifier.bias",
-                                    .plain_dense = true};
     struct family_list list = {0};
     bool shared = true;
-    int code;
-    if ((code = read_stack(graph, source, &k, &shared)) || (code = read_head(source, &k, &classes)))
+    int code = read_stack(graph, source, &k, &shared);
+    if (code)
         return code;
     list.std = k.d.init_std;
     list_tensors(&list, &k, shared);
     k.d.tensors = list.items;
     k.d.n_tensors = list.n;
     family_tell(facts, source, &k.d, -1);
-    return stack_build_classifier(graph, &k, &classes);
+    switch (heads_in(source->config, source->family)) {
+    case ZINF_HEAD_MASKED:
+        return build_masked(graph, source, &k);
+    case ZINF_HEAD_NONE:
+        return stack_build_embedder(graph, &k);
+    default:
+        return build_classifier(graph, source, &k);
+    }
 }
 
 /* A shorter context has as many buckets in proportion as the published ones: half of it. */
@@ -262,6 +300,7 @@ const struct zinf_family zinf_family_deberta_v2 = {
     .architecture = "DebertaV2ForSequenceClassification",
     .prefix = "deberta.",
     .layers_key = "num_hidden_layers",
+    .masks = true,
     .traits = &traits,
     .build = build,
     .make_config = make_config,

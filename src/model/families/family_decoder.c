@@ -2,6 +2,8 @@
  */
 #include "model/families/family_decoder.h"
 
+#include "model/heads.h"
+
 #include <math.h>
 
 enum { MAX_LAYERS = 4096 };
@@ -232,6 +234,10 @@ void family_tell(struct zinf_model_facts *facts, const struct zinf_model_source 
 int family_read_classes(const struct zinf_model_source *source, struct decoder *d)
 {
     const cJSON *padding = cJSON_GetObjectItemCaseSensitive(source->config, "pad_token_id");
+    d->embeds = heads_in(source->config, source->family) == ZINF_HEAD_NONE;
+    d->packed |= d->embeds; /* samples are padded */
+    if (d->embeds)
+        d->experts.balance = 0;
     if (!classes_are_in(source->config))
         return 0;
     if (source->family->no_classes)

@@ -65,6 +65,14 @@ static struct head make_head(struct zinf_frame *f)
     return h;
 }
 
+/* Sums over rows of logits go over what lies between the rows, too. */
+static int clear_gaps(struct zinf_frame *f, const struct head *h)
+{
+    const struct head_spec *s = f->stage->spec;
+    const uint64_t tiles = f->pass == ZINF_PASS_WHOLE ? f->stage->sweep.n : 1;
+    return s->tile_bias ? frame_zero(f, h->logits, tiles * tile_elems(f, h) * sizeof(float)) : 0;
+}
+
 static int chunk_statistics(struct zinf_frame *f, const struct head *h, const struct chunk *k)
 {
     struct zinf_cross_entropy args = head_loss_args(f, h, k);
@@ -161,6 +169,8 @@ static int backward(struct zinf_frame *f)
     struct head h = make_head(f);
     int code = frame_zero_gaps(f, f->stage->units.n);
     if (!code)
+        code = clear_gaps(f, &h);
+    if (!code)
         code = head_make_units(f, &h, 1);
     for (int64_t first = 0; !code && first < frame_rows(f); first += h.chunk_rows) {
         struct chunk k = chunk_at(f, &h, first, 0);
@@ -176,6 +186,8 @@ static int whole(struct zinf_frame *f)
     struct head h = make_head(f);
     uint32_t n_tiles = f->stage->sweep.n;
     int code = all_rows(f, &h, FRAME_LOSS_START);
+    if (!code)
+        code = clear_gaps(f, &h);
     for (uint32_t t = 0; !code && t < n_tiles; t++)
         code = frame_zero_gaps(f, f->stage->units.n + t);
     if (!code)

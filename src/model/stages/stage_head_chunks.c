@@ -59,7 +59,30 @@ static const void *bias_of(const struct zinf_frame *f, const struct chunk *k)
 {
     const struct head_spec *s = f->stage->spec;
     const uint64_t first = f->queue ? head_table_of(f, k)->pieces[0].rows.file_first : 0;
+    if (s->tile_bias)
+        return frame_weight(f, k->unit, s->tile_bias);
     return s->biased ? (const char *)frame_weight(f, 0, 0) + first * frame_width(f) : NULL;
+}
+
+/* That of the tile's own bias: sums over the chunk's rows of logits, from row to row with what lies
+ * between them. */
+static int bias_gradient(struct zinf_frame *f, const struct head *h, const struct chunk *k)
+{
+    const struct head_spec *s = f->stage->spec;
+    float *sum = s->tile_bias ? frame_grad(f, k->unit, s->tile_bias) : NULL;
+    const uint64_t mark = frame_mark(f);
+    float *share = s->tile_bias ? frame_scratch(f, (uint64_t)h->d_ld * sizeof *share) : NULL;
+    const struct zinf_residual args = {.dtype = ZINF_DTYPE_F32,
+                                       .n = (int64_t)head_table_of(f, k)->rows,
+                                       .x = sum,
+                                       .r = share,
+                                       .y = sum};
+    int code = sum ? frame_column_sum(f, share, k->logits, h->d_dtype, k->count, h->d_ld) : 0;
+    if (!code && sum)
+        code = k->first ? frame_residual(f, &args)
+                        : frame_copy(f, sum, share, (uint64_t)args.n * sizeof *sum);
+    frame_release(f, mark);
+    return code;
 }
 
 int head_logits(struct zinf_frame *f, const struct head *h, const struct chunk *k)
@@ -126,5 +149,6 @@ int head_table_gradient(struct zinf_frame *f, const struct head *h, const struct
         .alpha = h->scale,
         .beta = k->first ? 1 : 0,
     };
-    return args.c ? frame_matmul(f, &args) : 0;
+    int code = args.c ? frame_matmul(f, &args) : 0;
+    return code ? code : bias_gradient(f, h, k);
 }

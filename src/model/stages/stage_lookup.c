@@ -23,6 +23,13 @@ static float rounded(const struct zinf_frame *f, float scale)
     return f->compute->dtype == ZINF_DTYPE_F16 ? zinf_f16_to_f32(zinf_f16_from_f32(scale)) : scale;
 }
 
+/* Tensors of the visit's unit that are rows of the table: its shards. */
+static uint32_t parts_of(const struct zinf_frame *f)
+{
+    const struct zinf_shards *c = &f->graph->shards;
+    return table_number(f) || !c->of ? 1 : c->n;
+}
+
 static struct zinf_embedding lookup_args(const struct zinf_frame *f, uint32_t tensor)
 {
     const struct lookup_spec *s = f->stage->spec;
@@ -101,7 +108,7 @@ static int look_up(struct zinf_frame *f)
     const uint64_t elems = (uint64_t)(frame_rows(f) * f->graph->values[f->stage->out.at[0]].cols);
     const struct zinf_shards *c = &f->graph->shards;
     int code = c->n < c->of && !f->visit ? frame_zero(f, f->out[0], elems * frame_width(f)) : 0;
-    for (uint32_t i = 0; !code && i < frame_unit(f, 0)->n_tensors; i++) {
+    for (uint32_t i = 0; !code && i < parts_of(f); i++) {
         struct zinf_embedding args = lookup_args(f, i);
         args.table = (const char *)frame_weight(f, 0, (int)i) + skipped(f, &args) * frame_width(f);
         args.x = f->out[0];
@@ -147,7 +154,7 @@ static int backward(struct zinf_frame *f)
     if (code || !frame_grad(f, 0, 0))
         return code;
     code = f->grads_add ? 0 : frame_zero_grads(f, 0);
-    for (uint32_t i = 0; !code && i < frame_unit(f, 0)->n_tensors; i++) {
+    for (uint32_t i = 0; !code && i < parts_of(f); i++) {
         struct zinf_embedding args = lookup_args(f, i);
         args.dx = f->d_out[0];
         args.d_table = frame_grad(f, 0, (int)i) + skipped(f, &args);

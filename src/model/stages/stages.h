@@ -35,10 +35,12 @@
  *           relative positions
  *   convolution  norm(x + act(dropout(conv(rows)))) along the sequence. in: x, rows, segments;
  *           out: x
- *   project a product without a bias. in: x; out: x of another width
+ *   project a product, perhaps with a bias and an activation. in: x; out: x of another width
  *   classify  logits of a sample by its first or last token's row, and their loss. in: x, labels,
  *           of classes the weights of samples, and the last rows where it goes by those; out: loss,
  *           or where that is an activation the one logit itself
+ *   pool    the sums of samples' rows that are their embeddings. in: x, which rows, pulls, losses;
+ *           out: the losses that it was given, and the sums. The pulls are their gradient
  *   preference  the loss of pairs of samples, the first of which is preferred. in: the losses of
  *           tokens that a head makes, targets, labels, and where there is one the reference's
  *           losses; or scores of samples, margins, labels; out: loss, rewards, of each sample
@@ -52,7 +54,7 @@
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
     zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
     zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
-    zinf_stage_convolution, zinf_stage_project, zinf_stage_preference, zinf_stage_shards;
+    zinf_stage_convolution, zinf_stage_project, zinf_stage_pool, zinf_stage_preference, zinf_stage_shards;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -217,7 +219,9 @@ struct convolution_spec {
 };
 
 struct project_spec {
-    int w;
+    int w, b; /* b -1: none */
+    bool activates;
+    enum zinf_activation activation; /* then: of the product */
 };
 
 enum layer_part {
@@ -285,6 +289,7 @@ struct head_spec {
     float softcap;     /* of the logits; 0: none */
     bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
     bool biased;       /* the first unit at hand is [1][vocab], added to the logits */
+    int tile_bias;     /* or this tensor of each tile is, a number for each of its ids; 0: none */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */

@@ -33,6 +33,9 @@ struct zinf_dataset {
     uint64_t seed;
     pthread_mutex_t lock;            /* guards window */
     int32_t *window;                 /* [seq_len + 1] */
+    struct zinf_masking masking;     /* of a stream; probability 0: none */
+    struct zinf_tokens frame;        /* of a masked window, */
+    uint32_t front;                  /* of which so many are in front */
     struct zinf_samples *samples;    /* NULL: a stream; else all above is unused */
     struct zinf_dataset_part *parts; /* [n_parts], with names of its own; NULL: there are none */
     uint32_t n_parts;
@@ -194,6 +197,15 @@ static int open_files(struct zinf_dataset *dataset, const struct zinf_dataset_op
     return 0;
 }
 
+static int begin_masking(struct zinf_dataset *dataset, const struct zinf_dataset_options *options)
+{
+    const struct zinf_tokens nothing = {0};
+    uint32_t behind;
+    dataset->masking = *options->masking;
+    zinf_tokenizer_sides(options->tokenizer, &dataset->front, &behind);
+    return zinf_tokenizer_frame(options->tokenizer, &nothing, NULL, &dataset->frame, NULL);
+}
+
 int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options)
 {
     int code = check_options(options);
@@ -208,6 +220,8 @@ int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_optio
     dataset->shuffle = options->shuffle;
     dataset->seed = options->seed;
     code = open_files(dataset, options);
+    if (!code && options->masking)
+        code = begin_masking(dataset, options);
     if (code) {
         zinf_dataset_close(dataset);
         return code;
@@ -238,6 +252,7 @@ void zinf_dataset_close(struct zinf_dataset *dataset)
     }
     free(dataset->segments);
     free(dataset->window);
+    zinf_tokens_free(&dataset->frame);
     zinf_samples_close(dataset->samples);
     text_mixture_destroy(dataset->mixture);
     free_parts(dataset->parts, dataset->n_parts);
@@ -362,6 +377,11 @@ uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset)
     return dataset->n_windows;
 }
 
+uint32_t zinf_dataset_window_tokens(const struct zinf_dataset *dataset)
+{
+    return dataset->seq_len;
+}
+
 /* ---- what it is made of ---- */
 
 /* The file's segment: those between files are none's. */
@@ -463,8 +483,9 @@ uint64_t zinf_dataset_order(const struct zinf_dataset *dataset)
                                 (uint64_t)dataset->separator};
     if (dataset->parts)
         return order_of_parts(dataset);
-    return dataset->samples ? samples_order(dataset->samples)
-                            : XXH3_64bits(numbers, sizeof numbers);
+    return dataset->samples
+               ? samples_order(dataset->samples)
+               : zinf_masking_key(&dataset->masking, XXH3_64bits(numbers, sizeof numbers));
 }
 
 /* ---- reading ---- */
@@ -544,21 +565,50 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
     return code;
 }
 
+/* Rows of a window of a stream. */
+static uint32_t rows_of(const struct zinf_dataset *dataset)
+{
+    return dataset->seq_len + (uint32_t)dataset->frame.count;
+}
+
+/* Tokens of a stream within a frame, which is never masked. */
+static int fill_masked(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
+{
+    const uint32_t n = dataset->seq_len, front = dataset->front;
+    const uint32_t all = rows_of(dataset);
+    const struct zinf_masked masked = {
+        .epoch = position / dataset->n_windows,
+        .sample = text_window_index(position, dataset->n_windows, dataset->shuffle, dataset->seed),
+        .n = n,
+        .ids = w->ids + front,
+        .targets = w->targets + front,
+    };
+    int code = zinf_dataset_window(dataset, position, w->ids + front, NULL);
+    for (uint32_t i = 0; i < all; i++)
+        w->targets[i] = -1;
+    for (uint32_t i = 0; i < dataset->frame.count; i++)
+        w->ids[i < front ? i : n + i] = dataset->frame.ids[i];
+    if (!code)
+        zinf_masking_apply(&dataset->masking, &masked);
+    return code;
+}
+
 struct zinf_window_rows zinf_dataset_window_rows(struct zinf_dataset *dataset, uint64_t position)
 {
     dataset = part_at(dataset, &position);
     return dataset->samples ? zinf_samples_window_rows(dataset->samples, position)
-                            : (struct zinf_window_rows){dataset->seq_len, 0};
+                            : (struct zinf_window_rows){rows_of(dataset), 0};
 }
 
 int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
 {
     dataset = part_at(dataset, &position);
+    const uint32_t length = rows_of(dataset);
     if (dataset->samples)
         return zinf_samples_window(dataset->samples, position, w);
     if (w->source_ids || w->source_segments)
         return zinf_fail(-ENOTSUP, "a stream of tokens has no sources: give pairs as rows");
-    for (uint32_t i = 0; i < dataset->seq_len; i++) {
+    for (uint32_t i = 0; i < length; i++) {
         if (w->positions)
             w->positions[i] = (int32_t)i;
         if (w->segments)
@@ -568,5 +618,7 @@ int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const str
     }
     if (w->label)
         *w->label = -1;
+    if (dataset->masking.probability > 0 && w->ids && w->targets)
+        return fill_masked(dataset, position, w);
     return zinf_dataset_window(dataset, position, w->ids, w->targets);
 }

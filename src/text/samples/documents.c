@@ -191,8 +191,26 @@ static int skip_blank(struct text_input *input)
     return c;
 }
 
+/* A line of plain text as a row. */
+static int take_line(struct text_input *input, long line)
+{
+    size_t bytes = input->document_bytes;
+    while (bytes && is_blank(input->document[bytes - 1]))
+        bytes--;
+    char *text = strndup(input->document, bytes);
+    cJSON *row = cJSON_CreateObject();
+    const bool made = text && row && cJSON_AddStringToObject(row, "text", text);
+    input->document_bytes = 0;
+    free(text);
+    if (made)
+        return give_row(input, 0, row, line);
+    cJSON_Delete(row);
+    return zinf_fail(-ENOMEM, "%s: no memory for line %ld", input->path, line);
+}
+
 static int read_lines(struct text_input *input)
 {
+    const bool plain = text_source_kind(input->source) == TEXT_PLAIN;
     for (;;) {
         int c = skip_blank(input), code = 0;
         long line = input->line;
@@ -203,7 +221,7 @@ static int read_lines(struct text_input *input)
         if (!code && c < TEXT_END_OF_FILE)
             code = c;
         if (!code)
-            code = take_document(input, line);
+            code = plain ? take_line(input, line) : take_document(input, line);
         if (code)
             return code;
     }
@@ -291,11 +309,11 @@ static int read_json(struct text_input *input)
 static int read_kind(struct text_input *input)
 {
     enum text_kind kind = text_source_kind(input->source);
-    if (kind == TEXT_PLAIN && input->sink->row)
+    if (kind == TEXT_PLAIN && input->sink->row && !input->sink->lines)
         return zinf_fail(-EINVAL,
                          "%s is plain text, which has no rows: give .jsonl, .json, .csv or .tsv",
                          input->path);
-    if (kind == TEXT_PLAIN)
+    if (kind == TEXT_PLAIN && !input->sink->row)
         return read_text(input);
     int code = text_input_fill(input);
     if (input->end >= 3 && !memcmp(input->buffer, "\xef\xbb\xbf", 3))
@@ -303,6 +321,7 @@ static int read_kind(struct text_input *input)
     if (code)
         return code;
     switch (kind) {
+    case TEXT_PLAIN:
     case TEXT_JSON_LINES:
         return read_lines(input);
     case TEXT_CSV:

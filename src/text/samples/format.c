@@ -150,8 +150,9 @@ static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
     return take_by(r, by_format[r->options.format], row, sample);
 }
 
-static int take_rejected(void *arg, const cJSON *row, struct zinf_sample *sample)
+static int take_rejected(void *arg, const cJSON *row, uint32_t index, struct zinf_sample *sample)
 {
+    (void)index;
     return take_by(arg, format_take_rejected, row, sample);
 }
 
@@ -236,8 +237,10 @@ int zinf_format_open(struct zinf_format_recipe **out, const struct zinf_format_o
     }
     r->recipe = (struct zinf_recipe){
         .name = names[options->format], .key = key_of(r), .take = take, .arg = r};
-    if (options->format == ZINF_FORMAT_PREFERENCE)
-        r->recipe.take_second = take_rejected;
+    if (options->format == ZINF_FORMAT_PREFERENCE) {
+        r->recipe.n_samples = 2;
+        r->recipe.take_other = take_rejected;
+    }
     if (options->format == ZINF_FORMAT_UNPAIRED)
         r->recipe.rotates = true;
     *out = r;

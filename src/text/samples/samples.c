@@ -59,7 +59,7 @@ static int keep(struct zinf_samples *s, struct sample_entry entry, const struct 
 
 /* A row's samples, of which the numbers begin at `first`. */
 struct sifted {
-    uint32_t n_counted[2];
+    uint32_t n_counted[ZINF_SAMPLES_OF_ROW];
     bool is_long, is_short, is_unlabelled;
 };
 
@@ -139,8 +139,9 @@ static int check_options(const struct zinf_samples_options *o)
         return zinf_fail(-EINVAL, "a vocabulary of 0 has no token");
     if (o->packed && o->unlabelled)
         return zinf_fail(-EINVAL, "samples that have labels are not packed: a window has one");
-    if (o->packed && (o->recipe->take_second || o->recipe->rotates))
-        return zinf_fail(-EINVAL, "pairs of samples are not packed: each has a window of its own");
+    if (o->packed && (o->recipe->n_samples > 1 || o->recipe->rotates))
+        return zinf_fail(-EINVAL,
+                         "samples of one row are not packed: each has a window of its own");
     if (o->packed && o->group)
         return zinf_fail(-EINVAL, "packed windows are not grouped by length: all have one");
     if (o->group && !o->shuffle)
@@ -202,7 +203,7 @@ int zinf_samples_open(struct zinf_samples **out, const struct zinf_samples_optio
     s->options.min_ids = options->min_ids ? options->min_ids : 1;
     s->sample = (struct zinf_sample)ZINF_SAMPLE_EMPTY;
     s->other = (struct zinf_sample)ZINF_SAMPLE_EMPTY;
-    s->stored = options->recipe->take_second ? 2 : 1;
+    s->stored = options->recipe->n_samples > 1 ? options->recipe->n_samples : 1;
     s->together = options->recipe->rotates ? 2 : s->stored;
     s->caches = calloc((size_t)options->n_files, sizeof *s->caches);
     if (!s->caches)
@@ -260,7 +261,7 @@ uint64_t samples_order(const struct zinf_samples *samples)
         o->seq_len,       o->source_len,          o->max_ids, o->min_ids, o->cut,   o->front,
         o->source_front,  o->unlabelled,          o->packed,  o->shuffle, o->group, o->seed,
         (uint64_t)o->pad, (uint64_t)o->source_pad};
-    return XXH3_64bits(numbers, sizeof numbers);
+    return zinf_masking_key(&o->masking, XXH3_64bits(numbers, sizeof numbers));
 }
 
 const struct zinf_samples_facts *zinf_samples_facts(const struct zinf_samples *samples)

@@ -16,6 +16,7 @@
 #define ZINF_SAMPLES_H
 
 #include "base/json.h"
+#include "text/samples/masking.h"
 #include "text/text.h"
 
 #ifdef __cplusplus
@@ -66,13 +67,15 @@ struct zinf_recipe {
      * other codes end the reading. */
     int (*take)(void *arg, const cJSON *row, struct zinf_sample *sample);
     void *arg;
-    /* NULL, or makes a second sample of the row, which stands behind the first: they are a pair,
-     * dropped together, and one behind the other in any order of windows. */
-    int (*take_second)(void *arg, const cJSON *row, struct zinf_sample *sample);
+    /* Samples of a row, of which take makes the first and take_other those with index 1 and more.
+     * They stand one behind the other in any order of windows and are dropped together. 0: 1. */
+    uint32_t n_samples;
+    int (*take_other)(void *arg, const cJSON *row, uint32_t index, struct zinf_sample *sample);
     /* Windows are pairs all the same: the second is the row's prompt (what comes before its first
      * id that counts) with the answer of another row, of the same group of `rotate` rows in the
      * order of the windows: of the one before it, of the first the last one's. */
     bool rotates;
+    bool lines; /* a line of plain text, unless it is blank, is a row with the field "text" */
 };
 
 /* ---- store ---- */
@@ -84,6 +87,7 @@ enum zinf_cut {
     ZINF_CUT_DROP, /* the whole sample */
 };
 #define ZINF_SAMPLES_MOST_FRONT 8
+#define ZINF_SAMPLES_OF_ROW 8 /* at most */
 struct zinf_samples_options {
     /* .jsonl, .ndjson, .json (objects, or an array of them), .csv, .tsv; also packed. "-" is
      * standard input. */
@@ -117,6 +121,8 @@ struct zinf_samples_options {
      * that count. */
     bool likelihood;
     int32_t pad, source_pad; /* ids where there is no sample */
+    /* Windows are masked: what counts of a sample may be, and the targets are what was. */
+    struct zinf_masking masking;
 };
 
 /* What became of the rows. */

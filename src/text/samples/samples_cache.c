@@ -15,7 +15,7 @@ struct maker {
     const struct zinf_samples_options *options;
     struct token_cache_writer *writer;
     const char *path;
-    struct zinf_sample sample, second;
+    struct zinf_sample samples[ZINF_SAMPLES_OF_ROW];
     struct zinf_tokens numbers; /* a sample's, as they are kept */
     struct sample_place *places;
     uint64_t capacity;
@@ -104,18 +104,17 @@ static int take_row(void *handle, const cJSON *row, long line)
 {
     struct maker *m = handle;
     const struct zinf_recipe *recipe = m->options->recipe;
+    const uint32_t n = recipe->n_samples ? recipe->n_samples : 1;
     m->rows.n_rows++;
-    zinf_sample_clear(&m->sample);
-    zinf_sample_clear(&m->second);
-    int code = row ? recipe->take(recipe->arg, row, &m->sample) : -EINVAL;
-    if (!code && recipe->take_second)
-        code = recipe->take_second(recipe->arg, row, &m->second);
+    for (uint32_t i = 0; i < n; i++)
+        zinf_sample_clear(&m->samples[i]);
+    int code = row ? recipe->take(recipe->arg, row, &m->samples[0]) : -EINVAL;
+    for (uint32_t i = 1; !code && i < n; i++)
+        code = recipe->take_other(recipe->arg, row, i, &m->samples[i]);
     if (code == -EINVAL)
         return is_bad(m, row, line);
-    if (!code)
-        code = put_sample(m, &m->sample);
-    if (!code && recipe->take_second)
-        code = put_sample(m, &m->second);
+    for (uint32_t i = 0; !code && i < n; i++)
+        code = put_sample(m, &m->samples[i]);
     return code ? zinf_fail_in(code, "%s: row %llu (line %ld)", m->path,
                                (unsigned long long)m->rows.n_rows, line)
                 : 0;
@@ -131,7 +130,7 @@ static int put_table(struct token_cache_writer *writer, const void *table, size_
 static int write_samples(void *arg, struct text_source *source, struct token_cache_writer *writer)
 {
     struct maker *m = arg;
-    struct text_sink sink = {.row = take_row, .handle = m};
+    struct text_sink sink = {.row = take_row, .lines = m->options->recipe->lines, .handle = m};
     m->writer = writer;
     m->path = text_source_path(source);
     int code = text_documents_read(source, NULL, 0, &sink);
@@ -179,14 +178,13 @@ static int read_tables(struct samples_cache *cache)
 int samples_cache_open(struct samples_cache *cache, const char *path,
                        const struct zinf_samples_options *options)
 {
-    struct maker maker = {
-        .options = options, .sample = ZINF_SAMPLE_EMPTY, .second = ZINF_SAMPLE_EMPTY};
+    struct maker maker = {.options = options};
     const struct token_cache_content content = {
         .key = key_of_samples, .write = write_samples, .arg = &maker, .id_bytes = 4};
     *cache = (struct samples_cache){0};
     int code = token_cache_open(&cache->tokens, path, options->cache_folder, &content);
-    zinf_sample_free(&maker.sample);
-    zinf_sample_free(&maker.second);
+    for (int i = 0; i < ZINF_SAMPLES_OF_ROW; i++)
+        zinf_sample_free(&maker.samples[i]);
     zinf_tokens_free(&maker.numbers);
     free(maker.places);
     if (code)

@@ -66,6 +66,24 @@ static void put_ids(const struct zinf_window *w, const struct zinf_sample *sampl
     }
 }
 
+/* What counts of a document may be masked, and is the target there; by its number in the store, so
+ * that neither packing nor the order of windows changes what. */
+static void mask(const struct zinf_samples *s, const struct zinf_window *w, uint64_t position,
+                 uint64_t index, uint32_t at, uint32_t n)
+{
+    const struct zinf_masking *m = &s->options.masking;
+    const struct zinf_masked masked = {
+        .epoch = position / zinf_samples_n_windows(s),
+        .sample = index,
+        .n = n,
+        .marks = s->sample.marks,
+        .ids = w->ids ? w->ids + at : NULL,
+        .targets = w->targets ? w->targets + at : NULL,
+    };
+    if (m->probability > 0 && w->ids && w->targets)
+        zinf_masking_apply(m, &masked);
+}
+
 static void put_source(const struct zinf_window *w, const struct zinf_tokens *source, uint32_t at,
                        int32_t number)
 {
@@ -195,6 +213,7 @@ static int fill_window(struct zinf_samples *s, uint64_t position, const struct z
         uint32_t left = window.length - at, count = (uint32_t)s->sample.ids.count;
         count = count < left ? count : left;
         put_ids(&window, &s->sample, at, count, number);
+        mask(s, &window, position, member(s, i), at, count);
         put_source(&window, &s->sample.source, source_at, number);
         if (window.label)
             *window.label = s->sample.label;

@@ -15,16 +15,18 @@
 struct zinf_task_recipe {
     struct zinf_recipe recipe;
     struct zinf_task_options options;
-    char *columns[2]; /* of the source; the second NULL: one text */
+    /* Of the source; without the second it is one text. Of EMBEDDING a text each. */
+    char *columns[ZINF_SAMPLES_OF_ROW];
+    uint32_t n_columns;
     const char *target, *label;
     char *prefixed;                  /* the last source with its prefix */
     struct zinf_tokens texts[2];     /* of a row, without their frame */
     struct zinf_tokens types, sides; /* of each id: its token type, and the text it is of */
 };
 
-static const char *const names[ZINF_TASKS] = {"causal-lm",      "seq2seq",    "classification",
-                                              "regression",     "preference", "reward",
-                                              "multiple-choice"};
+static const char *const names[ZINF_TASKS] = {"causal-lm",  "seq2seq",    "classification",
+                                              "regression", "preference", "reward",
+                                              "masked-lm",  "embedding",  "multiple-choice"};
 
 const char *zinf_task_name(enum zinf_task task)
 {
@@ -40,7 +42,7 @@ int zinf_task_parse(const char *name, enum zinf_task *out)
         }
     return zinf_fail(-EINVAL,
                      "%s is no task: use causal-lm, preference, reward, seq2seq, classification, "
-                     "regression or, of zinf eval, multiple-choice",
+                     "regression, masked-lm, embedding or, of zinf eval, multiple-choice",
                      name);
 }
 
@@ -88,16 +90,17 @@ static int add_prefix(struct zinf_task_recipe *r, const char **text)
     return 0;
 }
 
-/* The row's source, one text or two, framed. */
-static int frame_source(struct zinf_task_recipe *r, const cJSON *row, struct zinf_tokens *out)
+/* The row's source, one text or two from column `first` on, framed. */
+static int frame_columns(struct zinf_task_recipe *r, const cJSON *row, uint32_t first, int n,
+                         struct zinf_tokens *out)
 {
     const struct zinf_tokenizer *tokenizer = r->options.tokenizer;
-    int code = 0, n = r->columns[1] ? 2 : 1;
+    int code = 0;
     r->types.count = r->sides.count = 0;
     for (int i = 0; !code && i < n; i++) {
         const char *text = NULL;
         r->texts[i].count = 0;
-        code = find_text(row, r->columns[i], "--source-column", &text);
+        code = find_text(row, r->columns[first + (uint32_t)i], "--source-column", &text);
         if (!code && !i)
             code = add_prefix(r, &text);
         if (!code)
@@ -106,6 +109,11 @@ static int frame_source(struct zinf_task_recipe *r, const cJSON *row, struct zin
     return code ? code
                 : zinf_tokenizer_frame_told(tokenizer, &r->texts[0], n == 2 ? &r->texts[1] : NULL,
                                             out, &r->types, &r->sides);
+}
+
+static int frame_source(struct zinf_task_recipe *r, const cJSON *row, struct zinf_tokens *out)
+{
+    return frame_columns(r, row, 0, r->n_columns > 1 ? 2 : 1, out);
 }
 
 /* What an encoder-decoder reads and writes ends with the same token, also by tokenizers without a
@@ -159,36 +167,94 @@ static int take_number(const cJSON *field, const char *column, int32_t *bits)
     return 0;
 }
 
-static int take_labelled(struct zinf_task_recipe *r, const cJSON *row, struct zinf_sample *sample)
+/* n of the row's texts from column `first` on, framed; marks: of those tokens that are no frame. */
+static int take_framed(struct zinf_task_recipe *r, const cJSON *row, uint32_t first, int n,
+                       unsigned marks, struct zinf_sample *sample)
 {
-    const cJSON *field = NULL;
     struct zinf_tokens framed = {0};
-    int code = frame_source(r, row, &framed);
+    int code = frame_columns(r, row, first, n, &framed);
     for (size_t i = 0; !code && i < framed.count; i++) {
         const int32_t side = r->sides.ids[i];
-        const unsigned of = side < 0 ? ZINF_MARK_FRAME : side ? ZINF_MARK_OTHER : 0;
+        const unsigned of = side < 0 ? ZINF_MARK_FRAME : marks | (side ? ZINF_MARK_OTHER : 0);
         code = zinf_sample_add_ids(sample, &framed.ids[i], 1,
                                    of | (r->types.ids[i] ? ZINF_MARK_SECOND : 0u));
     }
     zinf_tokens_free(&framed);
+    sample->keeps_frame = true;
+    return code;
+}
+
+static int take_labelled(struct zinf_task_recipe *r, const cJSON *row, struct zinf_sample *sample)
+{
+    const cJSON *field = NULL;
+    int code = take_framed(r, row, 0, r->n_columns > 1 ? 2 : 1, 0, sample);
     if (!code)
         code = find_field(row, r->label, "--label-column", &field);
     if (!code)
         code = r->options.task == ZINF_TASK_REGRESSION
                    ? take_number(field, r->label, &sample->label)
                    : zinf_labels_parse(r->options.labels, field, &sample->label);
-    sample->keeps_frame = true;
     return code;
 }
 
 static int take(void *arg, const cJSON *row, struct zinf_sample *sample)
 {
     struct zinf_task_recipe *r = arg;
+    if (r->options.task == ZINF_TASK_MASKED)
+        return take_framed(r, row, 0, r->n_columns > 1 ? 2 : 1, ZINF_MARK_COUNTS, sample);
+    if (r->options.task == ZINF_TASK_EMBEDDING) {
+        sample->label = 0;
+        return take_framed(r, row, 0, 1, 0, sample);
+    }
     return r->options.task == ZINF_TASK_SEQ2SEQ ? take_pair(r, row, sample)
                                                 : take_labelled(r, row, sample);
 }
 
+static int take_other(void *arg, const cJSON *row, uint32_t index, struct zinf_sample *sample)
+{
+    sample->label = -1;
+    return take_framed(arg, row, index, 1, 0, sample);
+}
+
 /* ---- recipes ---- */
+
+#define SEEN (-ECANCELED) /* ends the reading */
+
+struct found_columns {
+    char *columns;
+    size_t bytes;
+};
+
+static int see_columns(void *handle, const cJSON *row, long line)
+{
+    static const char *const usual[] = {"anchor",     "positive",   "negative",   "negative_1",
+                                        "negative_2", "negative_3", "negative_4", "negative_5"};
+    const struct found_columns *f = handle;
+    size_t used = 0;
+    (void)line;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual && used < f->bytes; i++)
+        if (cJSON_HasObjectItem(row, usual[i]))
+            used += (size_t)snprintf(f->columns + used, f->bytes - used, "%s%s", used ? "," : "",
+                                     usual[i]);
+    return SEEN;
+}
+
+int zinf_task_find_columns(const char *file, char *columns, size_t bytes)
+{
+    struct found_columns found = {columns, bytes};
+    struct text_sink sink = {.row = see_columns, .handle = &found};
+    *columns = 0;
+    int code = text_rows_read(file, &sink);
+    if (code && code != SEEN)
+        return code;
+    return strncmp(columns, "anchor,positive", strlen("anchor,positive"))
+               ? zinf_fail(
+                     -EINVAL,
+                     "%s: its rows have no \"anchor\" and \"positive\": name the columns with "
+                     "--source-column, the anchor's first, then that of what belongs to it",
+                     file)
+               : 0;
+}
 
 static uint64_t mix(uint64_t key, const char *text)
 {
@@ -200,24 +266,30 @@ static uint64_t key_of(const struct zinf_task_recipe *r)
     const struct zinf_task_options *o = &r->options;
     const int32_t numbers[] = {(int32_t)o->task, o->start, o->end, o->labels ? o->labels->n : 0};
     uint64_t key = XXH3_64bits(numbers, sizeof numbers);
-    key = mix(mix(key, r->columns[0]), r->columns[1]);
+    for (uint32_t i = 0; i < (r->n_columns > 2 ? r->n_columns : 2); i++)
+        key = mix(key, r->columns[i]);
     key = mix(mix(mix(key, r->target), r->label), o->prefix);
     for (int32_t i = 0; o->labels && o->labels->names && i < o->labels->n; i++)
         key = mix(key, o->labels->names[i]);
     return key;
 }
 
-/* "a" or "a,b" */
+/* "a" or "a,b", of EMBEDDING more of them */
 static int split_columns(struct zinf_task_recipe *r, const char *columns)
 {
-    const char *comma = strchr(columns, ',');
-    size_t first = comma ? (size_t)(comma - columns) : strlen(columns);
-    if (!first || (comma && (!comma[1] || strchr(comma + 1, ','))))
-        return zinf_fail(-EINVAL, "--source-column %s: name a column, or two with a comma between",
-                         columns);
-    r->columns[0] = strndup(columns, first);
-    r->columns[1] = comma ? strdup(comma + 1) : NULL;
-    return r->columns[0] && (!comma || r->columns[1]) ? 0 : zinf_fail(-ENOMEM, "no memory");
+    const uint32_t most = r->options.task == ZINF_TASK_EMBEDDING ? ZINF_SAMPLES_OF_ROW : 2;
+    for (const char *at = columns;; at++) {
+        const size_t n = strcspn(at, ",");
+        if (!n || r->n_columns == most)
+            return zinf_fail(-EINVAL,
+                             "--source-column %s: name a column, or %s with a comma between",
+                             columns, most > 2 ? "several" : "two");
+        if (!(r->columns[r->n_columns++] = strndup(at, n)))
+            return zinf_fail(-ENOMEM, "no memory");
+        at += n;
+        if (!*at)
+            return 0;
+    }
 }
 
 int zinf_task_open(struct zinf_task_recipe **out, const struct zinf_task_options *options)
@@ -238,6 +310,11 @@ int zinf_task_open(struct zinf_task_recipe **out, const struct zinf_task_options
     }
     r->recipe = (struct zinf_recipe){
         .name = names[options->task], .key = key_of(r), .take = take, .arg = r};
+    r->recipe.lines = options->task == ZINF_TASK_MASKED || options->task == ZINF_TASK_EMBEDDING;
+    if (options->task == ZINF_TASK_EMBEDDING) {
+        r->recipe.n_samples = r->n_columns;
+        r->recipe.take_other = take_other;
+    }
     *out = r;
     return 0;
 }
@@ -251,10 +328,10 @@ void zinf_task_close(struct zinf_task_recipe *r)
 {
     if (!r)
         return;
-    for (int i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < r->n_columns; i++)
         free(r->columns[i]);
+    for (int i = 0; i < 2; i++)
         zinf_tokens_free(&r->texts[i]);
-    }
     zinf_tokens_free(&r->types);
     zinf_tokens_free(&r->sides);
     free(r->prefixed);

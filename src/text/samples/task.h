@@ -22,6 +22,8 @@ enum zinf_task {
     ZINF_TASK_REGRESSION,
     ZINF_TASK_PREFERENCE, /* pairs of answers; chat.h has its data, too */
     ZINF_TASK_REWARD,     /* the same, to learn scores of answers */
+    ZINF_TASK_MASKED,     /* tokens that are masked are foretold (masking.h) */
+    ZINF_TASK_EMBEDDING,  /* texts whose embeddings are alike, beside others */
     ZINF_TASK_CHOICE, /* which of several texts is likeliest: of evaluations alone (choices.h) */
     ZINF_TASKS,
 };
@@ -47,7 +49,7 @@ void zinf_labels_free(struct zinf_labels *labels);
 /* ---- recipes ---- */
 
 struct zinf_task_options {
-    enum zinf_task task; /* SEQ2SEQ, CLASSIFICATION or REGRESSION */
+    enum zinf_task task; /* SEQ2SEQ, CLASSIFICATION, REGRESSION, MASKED or EMBEDDING */
     const struct zinf_tokenizer *tokenizer;
     /* NULL: "source" of SEQ2SEQ, else "text"; two names with a comma between are a pair of texts,
      * which the tokenizer frames as one. */
@@ -59,10 +61,14 @@ struct zinf_task_options {
     int32_t end;                      /* of SEQ2SEQ: ends source and target; -1: nothing does */
     const struct zinf_labels *labels; /* of CLASSIFICATION */
 };
+/* The columns of rows of EMBEDDING, as source_column has them, from a file's first row: "anchor",
+ * "positive" and what there is of "negative", "negative_1", ... -EINVAL: it has others. */
+int zinf_task_find_columns(const char *file, char *columns, size_t bytes);
 struct zinf_task_recipe;
 /* Borrows the options' texts and labels. A sample of SEQ2SEQ has the start and the target, of which
  * all counts, as ids, and its source; of the others the framed texts, of which nothing counts, and
- * its label, of REGRESSION the bits of a float. */
+ * its label, of REGRESSION the bits of a float; of MASKED the framed texts, which count; of
+ * EMBEDDING a framed text for each column, of which nothing counts, the first with the label 0. */
 int zinf_task_open(struct zinf_task_recipe **out, const struct zinf_task_options *options);
 const struct zinf_recipe *zinf_task_recipe(const struct zinf_task_recipe *recipe);
 void zinf_task_close(struct zinf_task_recipe *recipe);

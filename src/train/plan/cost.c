@@ -149,6 +149,17 @@ static struct between between_of(const struct plan *p, const struct zinf_speeds 
                             fmax((1 - far) / used->peer_bytes, each)};
 }
 
+/* Of a byte between neighbours in a pipeline, whose hosts' other ranks cross at the same time. */
+static double crossing_of(const struct plan *p, const struct zinf_speeds *used)
+{
+    const struct zinf_net *net = pipe_axis(p->setup)->net;
+    if (!net || !zinf_net_is_described(net))
+        return 1 / NET_BYTES;
+    const struct zinf_net_place at = zinf_net_place(net), all = zinf_net_place(p->setup->mesh.all);
+    const double beside = (double)all.local_world / at.local_world;
+    return at.local_world == at.world ? 1 / NET_BYTES : beside / used->net_bytes;
+}
+
 void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
 {
     bool host_device = p->setup->device->host_addressable;
@@ -210,6 +221,7 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
         [COST_PULL] = between.pull,
         [COST_SUM] = between.sum,
         [COST_PEER] = between.peer,
+        [COST_CROSS] = crossing_of(p, &used),
         [COST_STAGE] = 1 / used.device_flops,
     };
     memset(rates, 0, sizeof *rates);

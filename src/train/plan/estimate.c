@@ -167,7 +167,7 @@ static int write_trace(const struct plan *p, const char *path)
     return code ? code : closed;
 }
 
-int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
+static int estimate_one(struct zinf_estimate *out, const struct zinf_estimate_options *options)
 {
     struct estimated e;
     _Static_assert(sizeof e.variant <= sizeof out->found, "a variant has room");
@@ -183,6 +183,51 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
     if (!code && options->trace)
         code = write_trace(&e.plan, options->trace);
     estimated_close(&e);
+    return code;
+}
+
+/* One more rank of a pipeline: the step is the slowest one's, memory the most of any. */
+static void add_rank(struct zinf_estimate *out, const struct zinf_estimate *rank)
+{
+    const double flops = out->model_flops + rank->model_flops;
+    uint64_t bytes[ZINF_MEMORY_TIERS];
+    for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++)
+        bytes[tier] = rank->bytes[tier] > out->bytes[tier] ? rank->bytes[tier] : out->bytes[tier];
+    if (rank->step_seconds > out->step_seconds)
+        *out = *rank;
+    memcpy(out->bytes, bytes, sizeof bytes);
+    out->model_flops = flops;
+}
+
+/* Before its first micro-batch comes, and behind its last one, the slowest rank waits while the
+ * others compute one: (ranks - 1) / micro-batches of what it computes itself. */
+static void add_bubble(struct zinf_estimate *out, const struct zinf_config *config, uint32_t ranks)
+{
+    out->pipe_ranks = ranks;
+    out->model_flops /= ranks;
+    out->bubble_seconds =
+        out->lane_seconds[ZINF_LANE_DEVICE] * (ranks - 1) / (double)config->accumulation;
+    out->step_seconds += out->bubble_seconds;
+}
+
+int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
+{
+    const struct zinf_config *config = options->trainer.config;
+    const uint32_t ranks = options->ranks > 1 ? (uint32_t)config->mesh[ZINF_PIPE] : 1;
+    int code = estimate_one(out, options);
+    for (uint32_t r = 1; !code && r < ranks; r++) {
+        struct zinf_estimate_options of_rank = *options;
+        struct zinf_estimate rank;
+        of_rank.trainer.pipe_rank = r;
+        of_rank.trace = NULL;
+        if (options->plan)
+            fprintf(options->plan, "plan: the same of rank %u of the pipeline\n", r);
+        code = estimate_one(&rank, &of_rank);
+        if (!code)
+            add_rank(out, &rank);
+    }
+    if (!code && ranks > 1)
+        add_bubble(out, config, ranks);
     return code;
 }
 

@@ -302,7 +302,8 @@ void plan_fini(struct plan *p)
 {
     struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
                                        &p->speculate, &p->forward, &p->logits,
-                                       &p->fill,      &p->decode,  &p->decode_sources};
+                                       &p->fill,      &p->decode,  &p->decode_sources,
+                                       &p->sweep};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         zinf_program_fini(programs[i]);
     zinf_tiers_destroy(p->tiers);

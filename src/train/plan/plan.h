@@ -143,6 +143,7 @@ struct plan {
      * gradients. speculate: drain of the deferred units, then gradients with the others' updates,
      * which in place are for good. */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
+    struct zinf_program sweep; /* of embeddings: forward of all micro-batches, before gradients */
     /* Without a backward: parameters into slots of their own, once before all others; new rows of
      * sequences that are continued, and with sources that come with them. */
     struct zinf_program fill, decode, decode_sources;

@@ -39,10 +39,10 @@ uint64_t param_slots(const struct plan *p, const struct amounts *c)
 static uint64_t grads_at_once(const struct plan *p)
 {
     uint64_t n = goes_together(p) || p->variant.device_adds ? 2 : 1;
-    for (int64_t micros = p->setup->n_micro; p->setup->exact && goes_together(p) && micros > 3;
-         micros /= 2)
+    const int64_t leaves = p->setup->n_micro / p->setup->n_chunks;
+    for (int64_t left = leaves; p->setup->exact && goes_together(p) && left > 3; left /= 2)
         n++;
-    return n + (p->setup->n_chunks > 1); /* of two trees, one beneath the other */
+    return n + (p->setup->n_chunks > 1 && leaves > 1); /* a leaf is a sum itself */
 }
 
 uint64_t grad_slots(const struct plan *p, const struct amounts *c)

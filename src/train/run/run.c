@@ -371,13 +371,19 @@ static int end(struct run *run, int code)
     return code;
 }
 
-/* Whoever makes texts has whole tensors. */
+/* Whoever makes texts has whole tensors and sequences. */
 static int check_texts(const struct zinf_run_options *o)
 {
     const long long ranks = o->trainer.config->mesh[ZINF_TENSOR];
+    const int64_t seq = o->trainer.seq_len;
     const char *what = o->prompts  ? "--sample-prompts makes texts"
                        : o->scores ? "--metric makes texts or compares labels"
                                    : NULL;
+    if (what && setup_chunk_of(o->trainer.config, seq) < seq)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.sequence_chunk (--sequence-chunk) visits sequences in chunks, and "
+                         "%s, which needs them whole: leave that out, or set it to 0",
+                         what);
     return ranks > 1 && what
                ? zinf_fail(-ENOTSUP,
                            "zinf.mesh.tensor is %lld, and %s, which ranks that share tensors "

@@ -230,6 +230,8 @@ int checkpoint_check_model(const struct checkpoint *c, const char *folder,
     if (!code && options->classes) /* the head that the run gave it */
         code = zinf_model_set_classes(asked, options->classes);
     if (!code)
+        code = zinf_model_set_head(asked, options->head);
+    if (!code)
         code = compare_models(saved, folder, asked, options->model_path);
     zinf_model_close(saved);
     zinf_model_close(asked);

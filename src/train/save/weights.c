@@ -163,7 +163,8 @@ static void compare_others(const struct comparison *c)
         const char *name = zinf_tensors_at(c->file, i)->name;
         const char *bare = zinf_family_bare_name(family, name);
         if (!zinf_file_map_find(c->map, bare) && !is_ignored(family, bare) &&
-            !transfer_quantized_of(c->model, c->map, bare) && !is_copied(c, name))
+            !zinf_model_drops(c->model, bare) && !transfer_quantized_of(c->model, c->map, bare) &&
+            !is_copied(c, name))
             found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_UNEXPECTED}, name,
                   "is unexpected: no part of a %s model of this config.json", family->model_type);
     }

@@ -138,8 +138,8 @@ static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, u
 
 static int compare_programs(const struct plan *p, struct zinf_net *net, uint32_t axis)
 {
-    const struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
-                                             &p->speculate, &p->forward, &p->logits};
+    const struct zinf_program *programs[] = {&p->gradients, &p->drain,  &p->wait, &p->speculate,
+                                             &p->forward,   &p->logits, &p->sweep};
     struct zinf_net_fact fact = {"order of transfers between ranks (hosts that differ in threads "
                                  "or memory: set zinf.threads, zinf.host_memory and "
                                  "zinf.device_memory)",

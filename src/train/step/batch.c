@@ -18,6 +18,9 @@ static const char *input_name(enum zinf_input input)
         [ZINF_INPUT_LABEL_WEIGHTS] = "label weights",
         [ZINF_INPUT_LAST_ROWS] = "last rows",
         [ZINF_INPUT_REFERENCES] = "references",
+        [ZINF_INPUT_POOLED] = "pooled",
+        [ZINF_INPUT_PULLS] = "pulls",
+        [ZINF_INPUT_SAMPLE_LOSSES] = "sample losses",
     };
     return names[input];
 }
@@ -27,10 +30,17 @@ static bool counts(enum zinf_input input)
     return input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SOURCE_POSITIONS;
 }
 
+/* Of the embeddings of a whole step, once they are made. */
+static bool comes_later(enum zinf_input input)
+{
+    return input == ZINF_INPUT_PULLS || input == ZINF_INPUT_SAMPLE_LOSSES;
+}
+
 /* Made of other inputs, whatever the batch has. */
 static bool follows(enum zinf_input input)
 {
-    return input == ZINF_INPUT_LABEL_WEIGHTS || input == ZINF_INPUT_LAST_ROWS;
+    return input == ZINF_INPUT_LABEL_WEIGHTS || input == ZINF_INPUT_LAST_ROWS ||
+           input == ZINF_INPUT_POOLED || comes_later(input);
 }
 
 /* What an input is where the batch does not have it: positions count from 0 in every sample, a
@@ -86,6 +96,28 @@ static void set_last_rows(const struct zinf_trainer *t, int32_t *to, const struc
                 last = j;
         }
         to[i] = (int32_t)(i % batch_size) * (int32_t)seq + (int32_t)last;
+    }
+}
+
+/* Of each token whether it is of the sum that is its sample's embedding. */
+static void set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
+                       const struct zinf_batch *batch, int64_t samples)
+{
+    const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
+    const enum zinf_pooling pooling = t->setup.options.pooling;
+    const int64_t stride = (int64_t)(t->setup.walk.values[v].bytes / sizeof *to);
+    const int64_t seq = t->compute.seq, each = t->setup.batch;
+    memset(to, 0, (size_t)(stride * t->setup.n_micro) * sizeof *to);
+    for (int64_t i = 0; i < samples; i++) {
+        const int32_t *own = segments ? segments + i * seq : NULL;
+        float *rows = to + i / each * stride + i % each * seq;
+        int64_t n = 0;
+        while (n < seq && (!own || own[n]))
+            n++;
+        if (pooling != ZINF_POOL_MEAN && n)
+            rows[pooling == ZINF_POOL_FIRST ? 0 : n - 1] = 1;
+        for (int64_t k = 0; pooling == ZINF_POOL_MEAN && k < n; k++)
+            rows[k] = 1;
     }
 }
 
@@ -214,6 +246,10 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                         all);
         else if (value->input == ZINF_INPUT_LAST_ROWS)
             set_last_rows(t, to, batch, (uint64_t)samples, t->compute.seq);
+        else if (value->input == ZINF_INPUT_POOLED)
+            set_pooled(t, v, to, batch, samples);
+        else if (comes_later(value->input))
+            memset(to, 0, micros * w->values[v].bytes);
         else
             (t->setup.n_chunks > 1 ? set_chunks : set_micros)(t, v, to, from, (uint64_t)samples);
     }

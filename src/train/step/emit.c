@@ -381,15 +381,13 @@ static void join_sums(struct emitter *e, const struct call *c, uint32_t i, uint3
 }
 
 /* Partial sums that are there after the first n micro-batches: one for each level of the tree that
- * has one without a neighbour. Chunks of a sample have a tree of their own. In order there is one.
- */
+ * has one without a neighbour. A leaf of the tree is a sample, whose chunks are added in the order
+ * of backward: one more while it is under way. In order there is one. */
 static uint32_t n_partial_sums(const struct emitter *e, int64_t n)
 {
-    const unsigned long long chunks = (unsigned long long)e->p->setup->n_chunks;
-    const unsigned long long whole = (unsigned long long)n / chunks;
-    return e->p->setup->exact ? (uint32_t)(__builtin_popcountll(whole) +
-                                           __builtin_popcountll((unsigned long long)n % chunks))
-                              : 1;
+    const int64_t chunks = e->p->setup->n_chunks;
+    const uint32_t leaves = (uint32_t)__builtin_popcountll((unsigned long long)(n / chunks));
+    return e->p->setup->exact ? leaves + (n % chunks > 0) : 1;
 }
 
 /* n: micro-batches of the range so far, of all its. */

@@ -47,9 +47,8 @@ struct made_grad {
     zinf_resource resource;
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
-/* Of MAX_LAYER_MAJOR samples' micro-batches, and of a sample's chunks, one a level of their trees.
- */
-#define MAX_PARTIAL_SUMS 24
+/* Of MAX_LAYER_MAJOR leaves of a tree, one a level; of a leaf that is under way; the next part. */
+#define MAX_PARTIAL_SUMS 12
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;

@@ -41,7 +41,9 @@ static bool crosses(const struct emitter *e, uint32_t value, bool itself)
 
 static void emit_crossing(struct emitter *e, const struct crossing *c, bool next)
 {
-    const struct walk_value *v = &e->walk->values[c->value];
+    const struct zinf_value *v = &e->walk->graph->values[c->value];
+    const struct zinf_compute *compute = &e->p->setup->compute;
+    const uint64_t own = zinf_value_bytes(compute, v), back = zinf_value_gradient_bytes(compute, v);
     const bool gives = c->gives >= 0 && crosses(e, c->value, next);
     const bool takes = c->takes >= 0 && crosses(e, c->value, !next);
     struct uses uses = {0};
@@ -64,7 +66,8 @@ static void emit_crossing(struct emitter *e, const struct crossing *c, bool next
                          .visit = next,
                          .at = at,
                          .n_at = 2,
-                         .bytes = v->bytes};
+                         .bytes =
+                             (gives ? next ? own : back : 0) + (takes ? next ? back : own : 0)};
     emit(e, &op, &uses);
     if (takes && !next)
         emit_value_made(e, c->value, c->takes, at[1]);

@@ -57,6 +57,8 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
     int code = run_whole(t, &t->plan.forward, batch, n_windows);
     if (code)
         return code;
+    if (t->setup.graph->embeddings)
+        return trainer_likeness(t, n_windows, sum, count);
     *count = trainer_count_targets(t, batch, n_windows);
     *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
            trainer_other_losses(t, n_windows) * (double)*count;
@@ -75,6 +77,19 @@ int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch
     if (!code)
         memcpy(logits, host_at(&t->plan, t->plan.at.h_row),
                (uint64_t)(n_windows * g->vocab) * sizeof *logits);
+    return code;
+}
+
+int zinf_trainer_embed(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
+                       float *embeddings)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    const int64_t cols = g->values[g->embeddings].cols;
+    if (!g->embeddings)
+        return zinf_fail(-EINVAL, "the model makes no embeddings");
+    int code = run_whole(t, &t->plan.forward, batch, n_windows);
+    for (int64_t i = 0; !code && i < n_windows; i++)
+        trainer_read_embedding(t, i, embeddings + i * cols);
     return code;
 }
 

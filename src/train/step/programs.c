@@ -173,6 +173,22 @@ int program_forward(struct plan *p)
     return emitter_finish(&e);
 }
 
+/* The forward visits of a step, without what goes backward at once. */
+int program_sweep(struct plan *p)
+{
+    const struct itinerary *it = &p->itinerary;
+    struct emitter e;
+    if (!emitter_init(&e, p, &p->sweep, "first sweep")) {
+        emit_inputs(&e);
+        for (uint32_t i = 0; i < it->n; i++)
+            for (uint32_t s = it->visits[i].first;
+                 it->visits[i].direction == VISIT_FORWARD && s < it->visits[i].end; s++)
+                emit_forward(&e, s, it->visits[i].micros);
+        emit_losses(&e);
+    }
+    return emitter_finish(&e);
+}
+
 int program_fill(struct plan *p)
 {
     struct emitter e;

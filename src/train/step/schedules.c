@@ -107,6 +107,8 @@ int plan_first_programs(struct plan *p)
         code = build(p, program_speculate, &p->speculate, order);
     if (!code)
         code = build(p, program_forward, &p->forward, ZINF_ORDER_DEADLINE);
+    if (!code && has_backward(p->setup) && p->setup->graph->embeddings)
+        code = build(p, program_sweep, &p->sweep, ZINF_ORDER_DEADLINE);
     return code ? code : build(p, program_logits, &p->logits, ZINF_ORDER_DEADLINE);
 }
 

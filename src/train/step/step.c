@@ -310,6 +310,17 @@ static uint64_t rows_of_step(const struct zinf_trainer *t)
     return (uint64_t)(setup_samples(&t->setup) * seq) * data_axis(&t->setup)->world;
 }
 
+/* Of a model that makes embeddings: all of the step's come before what they lose together. */
+static int first_sweep(struct zinf_trainer *t)
+{
+    if (!t->setup.graph->embeddings)
+        return 0;
+    int code = trainer_settle(t);
+    if (!code)
+        code = zinf_executor_run(t->executor, &t->plan.sweep);
+    return code ? code : trainer_pull(t);
+}
+
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
                 struct zinf_step_result *result)
 {
@@ -321,6 +332,9 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     t->compute.train = true;
     t->compute.step = (uint32_t)t->step;
     int code = begin_step(t, batch, &counted);
+    if (code)
+        return code;
+    code = first_sweep(t);
     if (code)
         return code;
     t->step++;
@@ -381,6 +395,8 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
     t->compute.train = false;
     if (!code)
         code = begin_step(t, batch, &counted);
+    if (!code)
+        code = first_sweep(t);
     if (!code)
         code = zinf_executor_run(t->executor, &t->plan.gradients);
     if (!code)

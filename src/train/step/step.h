@@ -24,6 +24,7 @@ int program_drain(struct plan *p);
 int program_wait(struct plan *p);
 int program_speculate(struct plan *p);
 int program_forward(struct plan *p);
+int program_sweep(struct plan *p);
 int program_logits(struct plan *p);
 int program_fill(struct plan *p);
 int program_decode(struct plan *p);
@@ -77,6 +78,15 @@ void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct z
 void rewards_to_means(struct zinf_rewards *sums);
 /* The sum of all losses but the graph's own: what balances experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
+/* embeddings.c. Samples of a row. */
+int64_t trainer_together(const struct zinf_trainer *t);
+/* What a forward sweep has made of a sample of the batch, [hidden]. */
+void trainer_read_embedding(const struct zinf_trainer *t, int64_t sample, float *out);
+/* Of the embeddings that the first sweep has made: what those of the whole step, of all ranks, lose
+ * together, and its gradient, into the inputs of the sweep that goes backward. */
+int trainer_pull(struct zinf_trainer *t);
+/* The sum of the losses of a forward sweep's rows among each other, and their number. */
+int trainer_likeness(struct zinf_trainer *t, int64_t samples, double *sum, uint64_t *count);
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);

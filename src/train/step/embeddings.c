@@ -1,0 +1,270 @@
+/*
+ * embeddings: what a step's samples lose together by the likeness of their embeddings, and the
+ * gradient at each. A row of the data is an anchor, the sample that belongs to it, and perhaps
+ * others that do not; an anchor's loss is the cross-entropy of its own sample among those of all
+ * rows of the step (van den Oord et al., arXiv 1807.03748; in-batch negatives). So a first sweep
+ * makes the embeddings of all micro-batches, ranks exchange them, and each computes the whole loss
+ * here; the sweep that goes backward then has the gradients of its own samples as inputs (Gao et
+ * al., arXiv 2101.06983). Dropout goes by a sample's number, and is the same in both.
+ *
+ * Sums are in double and in one order, so that nothing depends on threads or ranks.
+ */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Columns that a sum goes over at a time. */
+#define SLAB 256
+
+/* Embeddings of n rows of `together` samples, and what becomes of them. */
+struct likeness {
+    const float *at; /* [n][together][cols], of length 1 */
+    int64_t n, together, cols;
+    double scale;
+    int threads;
+    float *shares;  /* [n][candidates]: the derivative of an anchor's loss by its logits */
+    double *losses; /* [n] */
+};
+
+static int64_t candidates_of(const struct likeness *l)
+{
+    return l->n * (l->together - 1);
+}
+
+/* Of the candidates those that belong come first, in the order of the rows, then row by row of the
+ * others, a column at a time. */
+static const float *candidate(const struct likeness *l, int64_t c)
+{
+    return l->at + (c % l->n * l->together + 1 + c / l->n) * l->cols;
+}
+
+static const float *anchor(const struct likeness *l, int64_t i)
+{
+    return l->at + i * l->together * l->cols;
+}
+
+static double dot(const float *a, const float *b, int64_t n)
+{
+    double sums[8] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++)
+            sums[k] += (double)a[i + k] * (double)b[i + k];
+    for (; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    for (int k = 0; k < 8; k++)
+        sum += sums[k];
+    return sum;
+}
+
+static void compare_anchor(const struct likeness *l, int64_t i)
+{
+    const int64_t m = candidates_of(l);
+    float *row = l->shares + i * m;
+    const double own = l->scale * dot(anchor(l, i), candidate(l, i), l->cols);
+    double most = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < m; c++) {
+        const double logit = l->scale * dot(anchor(l, i), candidate(l, c), l->cols);
+        row[c] = (float)logit;
+        most = fmax(most, (double)row[c]);
+    }
+    for (int64_t c = 0; c < m; c++)
+        sum += exp((double)row[c] - most);
+    for (int64_t c = 0; c < m; c++)
+        row[c] = (float)(exp((double)row[c] - most) / sum);
+    row[i] -= 1;
+    l->losses[i] = log(sum) + most - own;
+}
+
+/* The gradient at a sample of unit length: of an anchor over its candidates, of a candidate over
+ * the anchors. */
+static void pull(const struct likeness *l, int64_t sample, float *out)
+{
+    const int64_t i = sample / l->together, place = sample % l->together, m = candidates_of(l);
+    for (int64_t first = 0; first < l->cols; first += SLAB) {
+        const int64_t n = l->cols - first < SLAB ? l->cols - first : SLAB;
+        double sums[SLAB] = {0};
+        for (int64_t other = 0; other < (place ? l->n : m); other++) {
+            const float *x = (place ? anchor(l, other) : candidate(l, other)) + first;
+            const float share =
+                place ? l->shares[other * m + (place - 1) * l->n + i] : l->shares[i * m + other];
+            for (int64_t k = 0; k < n; k++)
+                sums[k] += (double)share * (double)x[k];
+        }
+        for (int64_t k = 0; k < n; k++)
+            out[first + k] = (float)(l->scale * sums[k]);
+    }
+}
+
+static void compare(const struct likeness *l)
+{
+#pragma omp parallel for num_threads(l->threads) schedule(static)
+    for (int64_t i = 0; i < l->n; i++)
+        compare_anchor(l, i);
+}
+
+/* ---- of a trainer ---- */
+
+int64_t trainer_together(const struct zinf_trainer *t)
+{
+    return t->setup.options.together > 1 ? t->setup.options.together : 1;
+}
+
+/* Where an input of a micro-batch's stands, to be brought to the device. */
+static float *input_of(const struct zinf_trainer *t, enum zinf_input input, int64_t micro)
+{
+    const struct walk *w = &t->setup.walk;
+    uint32_t v = 0;
+    while (w->graph->values[v].kind != ZINF_VALUE_INPUT || w->graph->values[v].input != input)
+        v++;
+    const uint64_t before = (uint64_t)t->setup.n_micro * w->values[v].bytes_before;
+    return (float *)(void *)host_at(&t->plan, t->plan.at.h_inputs + before +
+                                                  (uint64_t)micro * w->values[v].bytes);
+}
+
+/* The sum of a sample's rows that a forward sweep has left. */
+static const float *sum_of(const struct zinf_trainer *t, int64_t sample)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    const int64_t micro = sample / t->setup.batch;
+    uint64_t n;
+    return trainer_losses_of(t, g->embeddings, micro, t->setup.batch, &n) +
+           sample % t->setup.batch * g->values[g->embeddings].cols;
+}
+
+void trainer_read_embedding(const struct zinf_trainer *t, int64_t sample, float *out)
+{
+    const int64_t cols = t->setup.graph->values[t->setup.graph->embeddings].cols;
+    const int64_t seq = t->compute.seq;
+    const float *sum = sum_of(t, sample);
+    const float *rows =
+        input_of(t, ZINF_INPUT_POOLED, sample / t->setup.batch) + sample % t->setup.batch * seq;
+    double n = 0;
+    for (int64_t i = 0; i < seq; i++)
+        n += (double)rows[i];
+    for (int64_t k = 0; k < cols; k++)
+        out[k] = (float)((double)sum[k] / (n > 0 ? n : 1));
+}
+
+/* The length of the sum, and that divided by it; which is as it is for the mean. */
+static double make_unit(const float *sum, float *out, int64_t cols)
+{
+    const double length = sqrt(dot(sum, sum, cols));
+    for (int64_t k = 0; k < cols; k++)
+        out[k] = length > 0 ? (float)((double)sum[k] / length) : 0;
+    return length;
+}
+
+/* The gradient at the unit vector becomes that at the sum: only what turns it. */
+static void turn(float *pull, const float *unit, double length, int64_t cols)
+{
+    const double along = dot(pull, unit, cols);
+    for (int64_t k = 0; k < cols; k++)
+        pull[k] = length > 0 ? (float)(((double)pull[k] - along * (double)unit[k]) / length) : 0;
+}
+
+/* Room for `rows` rows of a step, of all ranks; what was taken before goes. */
+static int take_room(struct zinf_trainer *t, int64_t samples, struct likeness *l)
+{
+    const uint64_t shares = (uint64_t)l->n * (uint64_t)candidates_of(l);
+    const uint64_t units = (uint64_t)(samples * l->cols), all = (uint64_t)(l->n * l->together);
+    const uint64_t bytes = (shares + units + all * (uint64_t)l->cols) * sizeof(float) +
+                           ((uint64_t)l->n + (uint64_t)samples) * sizeof(double);
+    if (bytes > t->likeness_bytes) {
+        free(t->likeness);
+        t->likeness = malloc(bytes);
+        t->likeness_bytes = t->likeness ? bytes : 0;
+    }
+    if (!t->likeness)
+        return zinf_fail(-ENOMEM, "no memory to compare %lld embeddings with each other",
+                         (long long)all);
+    l->losses = t->likeness;
+    return 0;
+}
+
+/* Where the parts of that are. */
+struct parts {
+    double *lengths; /* [samples] */
+    float *own;      /* [samples][cols]: units, then what pulls them */
+    float *all;      /* of all ranks */
+};
+
+/* Units of this rank's samples, and those of all ranks; shared: there are others. */
+static int gather(struct zinf_trainer *t, int64_t samples, bool shared, struct likeness *l,
+                  struct parts *p)
+{
+    struct zinf_net *net = shared ? data_axis(&t->setup)->net : NULL;
+    int code = take_room(t, samples, l);
+    if (code)
+        return code;
+    p->lengths = l->losses + l->n;
+    p->all = (float *)(void *)(p->lengths + samples);
+    p->own = p->all + l->n * l->together * l->cols;
+    l->shares = p->own + samples * l->cols;
+    for (int64_t i = 0; i < samples; i++)
+        p->lengths[i] = make_unit(sum_of(t, i), p->own + i * l->cols, l->cols);
+    if (net)
+        code = zinf_net_gather(net, p->own, p->all, (uint64_t)(samples * l->cols) * sizeof(float));
+    else
+        memcpy(p->all, p->own, (size_t)(samples * l->cols) * sizeof(float));
+    l->at = p->all;
+    if (!code)
+        compare(l);
+    return code;
+}
+
+static struct likeness likeness_of(const struct zinf_trainer *t, int64_t samples)
+{
+    const struct zinf_graph *g = t->setup.graph;
+    const struct zinf_device *cpu = t->setup.cpu;
+    return (struct likeness){
+        .together = trainer_together(t),
+        .n = samples / trainer_together(t),
+        .cols = g->values[g->embeddings].cols,
+        .scale = t->setup.config->embedding_scale,
+        .threads = cpu ? cpu->n_threads : 1,
+    };
+}
+
+/* Of this rank's samples, into the inputs of the sweep that goes backward. */
+static void give_pulls(struct zinf_trainer *t, const struct likeness *l, const struct parts *p,
+                       int64_t samples)
+{
+    const int64_t each = t->setup.batch, first = data_axis(&t->setup)->rank * samples;
+#pragma omp parallel for num_threads(l->threads) schedule(static)
+    for (int64_t i = 0; i < samples; i++) {
+        float *out = input_of(t, ZINF_INPUT_PULLS, i / each) + i % each * l->cols;
+        pull(l, first + i, out);
+        turn(out, p->own + i * l->cols, p->lengths[i], l->cols);
+        input_of(t, ZINF_INPUT_SAMPLE_LOSSES, i / each)[i % each] =
+            i % l->together ? 0 : (float)l->losses[(first + i) / l->together];
+    }
+}
+
+int trainer_pull(struct zinf_trainer *t)
+{
+    const int64_t samples = setup_samples(&t->setup);
+    struct likeness l = likeness_of(t, samples * (int64_t)data_axis(&t->setup)->world);
+    struct parts p;
+    int code = l.together > 1
+                   ? gather(t, samples, true, &l, &p)
+                   : zinf_fail(-EINVAL, "embeddings are trained by rows of an anchor "
+                                        "and what belongs to it, and these have one text");
+    if (!code)
+        give_pulls(t, &l, &p, samples);
+    return code;
+}
+
+int trainer_likeness(struct zinf_trainer *t, int64_t samples, double *sum, uint64_t *count)
+{
+    struct likeness l = likeness_of(t, samples);
+    struct parts p;
+    int code = l.together < 2 ? zinf_fail(-EINVAL, "rows of one text have no loss")
+                              : gather(t, samples, false, &l, &p);
+    *sum = 0;
+    *count = (uint64_t)l.n;
+    for (int64_t i = 0; !code && i < l.n; i++)
+        *sum += l.losses[i];
+    return code;
+}
