@@ -46,4 +46,30 @@ static const struct described bamba = {
     .end_of_text = 2,
     .read_more = read_names,
 };
-DESCRIBED_FAMILY(bamba, bamba, "bamba", "BambaForCausalLM");
+
+/* Heads of 64 columns where these fit, else as many heads as attention has. */
+static int make_config(cJSON *config, const struct zinf_family *family,
+                       const struct zinf_model_shape *shape)
+{
+    int64_t hidden = 0, heads = 0;
+    int code = family_make_config(config, family, shape);
+    if (code || (code = zinf_json_int(config, "a new model", "hidden_size", &hidden)) ||
+        (code = zinf_json_int(config, "a new model", "num_attention_heads", &heads)))
+        return code;
+    const int64_t n = hidden % 32 ? heads : hidden / 32;
+    cJSON *item = cJSON_CreateNumber((double)n);
+    return item && cJSON_ReplaceItemInObjectCaseSensitive(config, "mamba_n_heads", item)
+               ? 0
+               : zinf_fail(-ENOMEM, "no memory for a new configuration");
+}
+
+const struct zinf_family zinf_family_bamba = {
+    .model_type = "bamba",
+    .architecture = "BambaForCausalLM",
+    .prefix = DESCRIBED_PREFIX,
+    .layers_key = DESCRIBED_LAYERS_KEY,
+    .traits = &bamba.traits,
+    .build = described_build,
+    .make_config = make_config,
+    .ignored = {DESCRIBED_IGNORED},
+};
