@@ -25,7 +25,9 @@ static int fail_no_metric(void)
 /* Whether it is said how the texts are made. */
 static bool says_texts(const struct zinf_job_texts *t)
 {
-    return t->settings.max_new_tokens > 0 || t->settings.num_beams > 0 || t->stem;
+    const struct zinf_word_rules *rules = &t->settings.rules;
+    return t->settings.max_new_tokens > 0 || t->settings.num_beams > 0 || t->stem ||
+           rules->min_length > 0 || rules->min_new_tokens > 0;
 }
 
 static int read_metrics(const struct zinf_job_texts *t, struct zinf_run_scores *run)
@@ -100,8 +102,8 @@ static int prepare_labels(struct zinf_session *s)
 {
     if (says_texts(&s->job.texts))
         return zinf_fail(-EINVAL,
-                         "--max-new-tokens, --num-beams and --stem are of texts, and the task %s "
-                         "makes none",
+                         "--max-new-tokens, --min-length, --num-beams, --stem and the like are of texts, "
+                         "and the task %s makes none",
                          zinf_task_name(s->task));
     if (!s->scores.n)
         choose_usual(&s->scores, s);

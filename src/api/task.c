@@ -181,7 +181,8 @@ int job_task_open(struct zinf_session *s, const struct zinf_samples_options *giv
                                      .tokenizer = given->tokenizer,
                                      .source_column = c->task.source_column,
                                      .target_column = c->task.target_column,
-                                     .prefix = c->task.prefix};
+                                     .prefix = c->task.prefix,
+                                     .around = c->task.around};
     struct zinf_samples_options o = *given;
     struct zinf_task_recipe *recipe = NULL;
     int code = job_task_need_tokenizer(s);

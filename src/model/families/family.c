@@ -30,6 +30,7 @@ static const struct zinf_family *const families[] = {
     &zinf_family_ministral3,    &zinf_family_qwen3_next,
     &zinf_family_qwen3_5_text,  &zinf_family_qwen3_5_moe_text,
     &zinf_family_xlm_roberta,   &zinf_family_camembert,
+    &zinf_family_bamba,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
