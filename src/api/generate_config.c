@@ -139,7 +139,8 @@ const struct option generate_least[] = {
     OPTION("--min-new-tokens", INTEGER, AT(rules.min_new_tokens), "N",
      "smallest number of new tokens of a text", .min = 1, .max = 1 << 24),
     OPTION("--min-length", INTEGER, AT(rules.min_length), "N",
-     "smallest number of tokens of prompt and text together; of a target, with its start",
+     "smallest number of tokens of prompt and text together; of an encoder-decoder's target, with "
+     "its start token",
      .min = 1, .max = 1 << 24, .aliases = "min_target_length val_min_target_length"),
     {.flag = NULL}
 };

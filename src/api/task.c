@@ -131,7 +131,7 @@ int job_task_need_texts(const struct zinf_session *s)
     if (job_is_labelled(s->task))
         return zinf_fail(-EINVAL,
                          "--model %s tells samples apart and makes no texts: zinf eval "
-                         "--predictions says what it takes them for",
+                         "--predictions writes its predictions",
                          s->job.model);
     return job_makes_texts(s->task)
                ? 0
