@@ -99,8 +99,9 @@ int job_micro_find(struct zinf_session *s, struct zinf_estimate_options *options
     if (!s->config->finds_micro_batch)
         return 0;
     if (!strcmp(s->config->preference, "kto"))
-        return zinf_fail(-EINVAL, MICRO " is \"auto\", but kto pairs the answers of a micro-batch, "
-                                        "so that its size decides the result: give a number");
+        return zinf_fail(-EINVAL,
+                         MICRO " is \"auto\", but kto pairs the answers of a micro-batch, "
+                               "so that its size decides the result: give " MICRO " a number");
     int64_t micro = recorded(s), next = 0;
     const bool was_recorded = micro > 0;
     int code = was_recorded ? 0 : search(s, options, &micro, &next);

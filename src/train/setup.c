@@ -274,13 +274,14 @@ static int check_tf32(const struct setup *s)
     if (!wants_tf32(s) || s->device->has_tf32)
         return 0;
     if (s->device->kind == ZINF_DEVICE_CUDA)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.matmul_type \"tf32\": %s has no units for it, which GPUs have from "
-                         "sm_80 (Ampere) on: leave it out",
-                         s->device->name);
+        return zinf_fail(
+            -ENOTSUP,
+            "zinf.matmul_type \"tf32\": %s has no units for TF32, which GPUs have from "
+            "sm_80 (Ampere) on: leave the key out",
+            s->device->name);
     zinf_log_once(ZINF_LOG_INFO, "tf32",
                   "zinf.matmul_type \"tf32\" changes nothing on a CPU: products of fp32 are as "
-                  "without it");
+                  "without the key");
     return 0;
 }
 

@@ -314,7 +314,7 @@ int zinf_task_find_columns(const char *file, char *columns, size_t bytes)
                ? zinf_fail(
                      -EINVAL,
                      "%s: its rows have no \"anchor\" and \"positive\": name the columns with "
-                     "--source-column, the anchor's first, then that of what belongs to it",
+                     "--source-column, the anchor's first, then the positive's",
                      file)
                : 0;
 }
@@ -367,10 +367,11 @@ static int read_template(struct zinf_task_recipe *r)
         return zinf_fail(-EINVAL, "--template %s: write " HOLE " once, where the source goes",
                          around);
     if (r->columns[1])
-        return zinf_fail(-EINVAL, "--template is around one text, and --source-column names two");
+        return zinf_fail(
+            -EINVAL, "--template has one source, but --source-column names two: name one column");
     if (r->options.prefix && *r->options.prefix)
-        return zinf_fail(-EINVAL,
-                         "--prefix is what --template has before " HOLE ": give one of them");
+        return zinf_fail(-EINVAL, "--prefix says the same as the text before " HOLE
+                                  " in --template: give one of them");
     r->head = (size_t)(hole - around);
     r->tail = strlen(hole) - strlen(HOLE);
     return 0;
