@@ -107,6 +107,9 @@ static const char *const folders[] = {
     "qwen3_5_text_a",
     "qwen3_next_b",
     "qwen3_5_moe_text_a",
+    "gemma3_a",
+    "mistral3_a",
+    "qwen3_5_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 
