@@ -70,8 +70,8 @@ static int read_pooling(struct job_embedding *e, const char *folder, const char 
     if (!code && found < 0)
         return zinf_fail(
             -ENOTSUP,
-            "%s/%s: its pooling is not one of mean, cls and lasttoken, which are made here", folder,
-            file);
+            "%s/%s: the pooling of this file is not supported, only one of mean, cls, lasttoken",
+            folder, file);
     e->pooling = found < 0 ? ZINF_POOL_MEAN : (enum zinf_pooling)found;
     return code;
 }
@@ -172,11 +172,11 @@ int job_embedding_prompt(const struct zinf_session *s, char **out)
         code = zinf_fail(-EINVAL, "--prompt-name %s: %s/config_sentence_transformers.json has %s",
                          asked, folder, used ? known : "no prompts");
     if (!code && prompt && *prompt && s->embedding.prompt_apart)
-        code =
-            zinf_fail(-ENOTSUP,
-                      "%s: its pooling has include_prompt false, and a prompt's tokens cannot be "
-                      "left out of it yet: give --prefix, whose tokens count, or an empty one",
-                      folder);
+        code = zinf_fail(
+            -ENOTSUP,
+            "%s: its pooling has include_prompt false, which is not supported: use --prefix, "
+            "whose tokens are pooled too, or --prefix \"\" for no prompt",
+            folder);
     if (!code && prompt && !(*out = strdup(prompt)))
         code = zinf_fail(-ENOMEM, "no memory for a prompt");
     cJSON_Delete(config);

@@ -78,7 +78,7 @@ sed -i 's,"[^"]*1_Pooling","1_Pooling",; s,path": "\.\./said/,path": ",' said/mo
 both='"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true'
 echo "{$both}" >said/1_Pooling/config.json
 check "two ways at once" embed 1 --model said --data lines.txt
-complains "said/1_Pooling/config.json: its pooling is not one of mean, cls and lasttoken"
+complains "said/1_Pooling/config.json: the pooling of this file is not supported, only one of mean"
 verdict $? "are not one of them"
 echo '{"pooling_mode": "cls", "pooling_mode_cls_token": true, "include_prompt": false}' \
     >said/1_Pooling/config.json
