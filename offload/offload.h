@@ -189,7 +189,7 @@ void zinf_tiers_place(struct zinf_tiers *tiers, char *device_base, char *host_ba
 void zinf_tiers_destroy(struct zinf_tiers *tiers);
 /* The same places, placed already, for another thread to read: its generations stay what they are
  * now, whatever becomes of those of tiers, which it does not outlive. Parameters that updates
- * overwrite are read from their copy on the drive, which must be of the current generation. */
+ * overwrite are read from their backing on the drive, which must be of the current generation. */
 int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers);
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *tiers);
 /* The generation that holds a unit's truth; starts at 0. Changed between operations only. */

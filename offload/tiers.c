@@ -261,7 +261,7 @@ static void read_copies(struct zinf_tiers *view)
 {
     for (uint32_t u = 0; u < view->options.layout->n_units; u++) {
         struct zinf_home *place = &view->places[u];
-        if (!place->overwritten)
+        if (!place->overwritten || !place->backed)
             continue;
         view->params[u] = view->backings[u];
         place->param = ZINF_TIER_DRIVE;

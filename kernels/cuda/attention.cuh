@@ -3,9 +3,9 @@
  * what becomes of a score, and dropout of a probability. Formulas and names as in host_tiles.h.
  *
  * Kernels are compiled for three kinds of arguments, so that no score pays for what it has not:
- * attention_args, whose scores are scale q.k and whose samples are one document each, sloped_args
- * with a bias by distance, or several documents, and capped_args with a soft cap and perhaps those;
- * a fourth, relative_args, is of the plain kernels alone.
+ * attention_args, whose scores are scale q.k and whose samples are one document each; shaped_args
+ * with a bias by distance, several documents or keys that are not the queries' own; and capped_args
+ * with a soft cap and perhaps those. A fourth, relative_args, is of the plain kernels alone.
  */
 #ifndef ZINF_CUDA_ATTENTION_CUH
 #define ZINF_CUDA_ATTENTION_CUH
@@ -14,17 +14,23 @@
 #include "kernels/cuda/softcap.cuh"
 
 struct attention_args {
-    struct zinf_attention z; /* with a window of seq for none: every key is nearer than that */
+    struct zinf_attention z; /* with a window for none, too: every key is nearer than that */
     const float *delta;      /* backward: [batch][n_heads][seq] */
     dropout_rule rule;
     bool drops;
     static const int tiles_of_rows = 0; /* what the plain kernels need for them */
 };
 
-struct sloped_args : attention_args {
+/* kv, d_kv and key_segments are set for keys that are the queries' own, too. */
+struct shaped_args : attention_args {
+    int64_t keys;         /* of a sample */
+    int64_t heads_before; /* the keys of a row: the queries' heads; 0: rows have no queries */
+    int64_t ahead;        /* tokens that query 0 stands behind key 0 */
+    /* Dropout counts rows and keys of a sequence as long as this, from these on. */
+    int64_t drop_rows, drop_keys, drop_row, drop_key;
     float slopes[ZINF_ATTENTION_MAX_SLOPES];
 };
-struct capped_args : sloped_args {
+struct capped_args : shaped_args {
     float inverse_cap;
 };
 
@@ -39,15 +45,28 @@ struct relative_args : attention_args {
 static inline attention_args attention_args_of(const struct zinf_attention *z, const float *delta)
 {
     attention_args args = {*z, delta, dropout_rule_of(z->dropout), z->dropout.p > 0.0f};
-    if (!z->window || z->window > z->seq)
-        args.z.window = z->seq;
+    const int64_t ahead = zinf_attention_ahead(z), all = z->seq + (ahead > 0 ? ahead : 0);
+    if (!z->window || z->window > all)
+        args.z.window = all;
     return args;
 }
 
-static inline sloped_args sloped_args_of(const struct zinf_attention *z, const float *delta)
+static inline shaped_args shaped_args_of(const struct zinf_attention *z, const float *delta)
 {
-    sloped_args args = {};
+    shaped_args args = {};
     static_cast<attention_args &>(args) = attention_args_of(z, delta);
+    args.keys = zinf_attention_keys(z);
+    args.heads_before = z->key_seq ? 0 : z->n_heads;
+    args.ahead = zinf_attention_ahead(z);
+    args.drop_rows = z->whole_seq ? z->whole_seq : z->seq;
+    args.drop_keys = z->whole_seq ? z->whole_seq : args.keys;
+    args.drop_row = z->whole_seq ? z->first_query : 0;
+    args.drop_key = z->whole_seq ? z->first_key : 0;
+    if (!z->key_seq) {
+        args.z.kv = z->qkv;
+        args.z.d_kv = z->d_qkv;
+        args.z.key_segments = z->segments;
+    }
     if (z->slopes)
         memcpy(args.slopes, z->slopes, (size_t)z->n_heads * sizeof *args.slopes);
     return args;
@@ -56,7 +75,7 @@ static inline sloped_args sloped_args_of(const struct zinf_attention *z, const f
 static inline capped_args capped_args_of(const struct zinf_attention *z, const float *delta)
 {
     capped_args args = {};
-    static_cast<sloped_args &>(args) = sloped_args_of(z, delta);
+    static_cast<shaped_args &>(args) = shaped_args_of(z, delta);
     args.inverse_cap = 1.0f / z->softcap;
     return args;
 }
@@ -77,8 +96,8 @@ static inline relative_args relative_args_of(const struct zinf_attention *z, con
         if ((z)->softcap != 0.0f) {                                                                \
             const capped_args args = capped_args_of(z, delta);                                     \
             __VA_ARGS__;                                                                           \
-        } else if ((z)->slopes || (z)->segments) {                                                 \
-            const sloped_args args = sloped_args_of(z, delta);                                     \
+        } else if ((z)->slopes || (z)->segments || (z)->bias || (z)->key_seq) {                    \
+            const shaped_args args = shaped_args_of(z, delta);                                     \
             __VA_ARGS__;                                                                           \
         } else {                                                                                   \
             const attention_args args = attention_args_of(z, delta);                               \
@@ -95,9 +114,9 @@ DEVICE tile_bias bias_of(const attention_args &, int64_t, int64_t, int64_t)
     tile_bias none = {0.0f, 0.0f};
     return none;
 }
-DEVICE tile_bias bias_of(const sloped_args &a, int64_t head, int64_t i, int64_t j)
+DEVICE tile_bias bias_of(const shaped_args &a, int64_t head, int64_t i, int64_t j)
 {
-    tile_bias bias = {a.slopes[head], (float)(int)(j - i)};
+    tile_bias bias = {a.slopes[head], (float)(int)(j - i - a.ahead)};
     return bias;
 }
 
@@ -108,7 +127,7 @@ DEVICE float score_of(const attention_args &, tile_bias, int, float x, float &sl
     slope = 1.0f;
     return x;
 }
-DEVICE float score_of(const sloped_args &, tile_bias bias, int key_less_row, float x, float &slope)
+DEVICE float score_of(const shaped_args &, tile_bias bias, int key_less_row, float x, float &slope)
 {
     slope = 1.0f;
     return fused(bias.slope, bias.distance + (float)key_less_row, x);
@@ -119,29 +138,89 @@ DEVICE float score_of(const capped_args &a, tile_bias bias, int key_less_row, fl
     return fused(bias.slope, bias.distance + (float)key_less_row, x);
 }
 
+/* Keys of a sample, by the kind of arguments: fewer registers where they are known to be the
+ * queries' own. */
+DEVICE int64_t n_keys(const attention_args &a)
+{
+    return a.z.seq;
+}
+DEVICE int64_t n_keys(const shaped_args &a)
+{
+    return a.keys;
+}
+/* So are the places of both: query i is where key i + ahead is. */
+DEVICE int64_t ahead_of(const attention_args &)
+{
+    return 0;
+}
+DEVICE int64_t ahead_of(const shaped_args &a)
+{
+    return a.ahead;
+}
+
 /* Rows of one head: row t begins stride elements after row t - 1. */
 template <class T> struct head_rows {
     T *base;
-    int64_t stride;
+    int64_t stride, rows;
 };
 
-/* Part number head of batch b, counted in heads along a row of qkv: queries, keys, values. */
+/* Part number `part` of `parts` along a row, counted in heads, of sample b. */
 template <class T>
-DEVICE head_rows<T> qkv_rows(const struct zinf_attention &z, const void *qkv, int64_t b,
-                             int64_t head)
+DEVICE head_rows<T> part_rows(const struct zinf_attention &z, const void *base, int64_t b,
+                              int64_t rows, int64_t parts, int64_t part)
 {
-    int64_t stride = (z.n_heads + 2 * z.n_kv_heads) * z.head_dim;
-    head_rows<T> rows = {(T *)qkv + b * z.seq * stride + head * z.head_dim, stride};
-    return rows;
+    const int64_t stride = parts * z.head_dim;
+    head_rows<T> head = {(T *)base + b * rows * stride + part * z.head_dim, stride, rows};
+    return head;
+}
+
+/* A head's queries in qkv or d_qkv. */
+template <class T>
+DEVICE head_rows<T> query_rows(const attention_args &a, const void *qkv, int64_t b, int64_t head)
+{
+    return part_rows<T>(a.z, qkv, b, a.z.seq, a.z.n_heads + 2 * a.z.n_kv_heads, head);
+}
+template <class T>
+DEVICE head_rows<T> query_rows(const shaped_args &a, const void *qkv, int64_t b, int64_t head)
+{
+    const int64_t others = a.heads_before ? 2 * a.z.n_kv_heads : 0;
+    return part_rows<T>(a.z, qkv, b, a.z.seq, a.z.n_heads + others, head);
+}
+
+/* Its keys in what keys_in or d_keys_in gives, and as number n_kv_heads + kv its values. */
+template <class T>
+DEVICE head_rows<T> key_rows(const attention_args &a, const void *keys, int64_t b, int64_t kv)
+{
+    return query_rows<T>(a, keys, b, a.z.n_heads + kv);
+}
+template <class T>
+DEVICE head_rows<T> key_rows(const shaped_args &a, const void *keys, int64_t b, int64_t kv)
+{
+    const int64_t parts = a.heads_before + 2 * a.z.n_kv_heads;
+    return part_rows<T>(a.z, keys, b, a.keys, parts, a.heads_before + kv);
+}
+DEVICE const void *keys_in(const attention_args &a)
+{
+    return a.z.qkv;
+}
+DEVICE const void *keys_in(const shaped_args &a)
+{
+    return a.z.kv;
+}
+DEVICE void *d_keys_in(const attention_args &a)
+{
+    return a.z.d_qkv;
+}
+DEVICE void *d_keys_in(const shaped_args &a)
+{
+    return a.z.d_kv;
 }
 
 template <class T>
 DEVICE head_rows<T> out_rows(const struct zinf_attention &z, const void *out, int64_t b,
                              int64_t head)
 {
-    int64_t stride = z.n_heads * z.head_dim;
-    head_rows<T> rows = {(T *)out + b * z.seq * stride + head * z.head_dim, stride};
-    return rows;
+    return part_rows<T>(z, out, b, z.seq, z.n_heads, head);
 }
 
 DEVICE int64_t kv_head_of(const struct zinf_attention &z, int64_t head)
@@ -163,10 +242,12 @@ DEVICE bool same_document(const struct zinf_attention &z, int64_t b, int64_t que
     return own > 0 && own == others[key];
 }
 
-DEVICE bool sees(const struct zinf_attention &z, int64_t b, int64_t query, int64_t key)
+template <class ARGS> DEVICE bool sees(const ARGS &a, int64_t b, int64_t query, int64_t key)
 {
-    return query < z.seq && key >= 0 && key < keys_of(z) && (!z.causal || key <= query) &&
-           query - key < z.window && (!z.segments || same_document(z, b, query, key));
+    const struct zinf_attention &z = a.z;
+    const int64_t up_to = query + ahead_of(a);
+    return query < z.seq && key >= 0 && key < keys_of(z) && (!z.causal || key <= up_to) &&
+           up_to - key < z.window && (!z.segments || same_document(z, b, query, key));
 }
 
 /* What a table adds to a score by distance. */
@@ -190,29 +271,54 @@ DEVICE float log_sum_of(const struct zinf_attention &z, float max, float sum)
     return sum == 0.0f ? none : max + logf(sum);
 }
 
-/* The first key that row i sees, and one past the last row that sees key j. */
-DEVICE int64_t first_key(const struct zinf_attention &z, int64_t i)
+/* The first key that row i sees, and one past the last that rows before `end` see. */
+template <class ARGS> DEVICE int64_t first_key(const ARGS &a, int64_t i)
 {
-    return i < z.window ? 0 : i + 1 - z.window;
+    const int64_t up_to = i + ahead_of(a);
+    return up_to < a.z.window ? 0 : up_to + 1 - a.z.window;
 }
-DEVICE int64_t end_of_rows(const struct zinf_attention &z, int64_t j)
+template <class ARGS> DEVICE int64_t end_of_keys(const ARGS &a, int64_t end)
 {
-    return z.seq - j < z.window ? z.seq : j + z.window;
+    const int64_t all = n_keys(a), up_to = end + ahead_of(a);
+    return a.z.causal && up_to < all ? up_to : all;
 }
 
-/* The place of row i of head h in lse, delta and (times the keys) in the dropout stream. */
+/* The first row that sees key j, and one past the last. */
+template <class ARGS> DEVICE int64_t first_row(const ARGS &a, int64_t j)
+{
+    const int64_t row = j - ahead_of(a);
+    return a.z.causal && row > 0 ? row : 0;
+}
+template <class ARGS> DEVICE int64_t end_of_rows(const ARGS &a, int64_t j)
+{
+    const int64_t row = j - ahead_of(a);
+    return a.z.seq - row < a.z.window ? a.z.seq : row + a.z.window;
+}
+
+/* The place of row i of head h in lse and delta. */
 DEVICE int64_t row_index(const struct zinf_attention &z, int64_t b, int64_t head, int64_t i)
 {
     return (b * z.n_heads + head) * z.seq + i;
 }
 
-/* Factors of keys j .. j + N - 1 of row i. */
-template <int N>
-DEVICE void probability_factors(const attention_args &a, int64_t b, int64_t head, int64_t i,
-                                int64_t j, float (&factors)[N])
+/* That of a probability in the dropout stream. */
+DEVICE uint64_t dropout_place(const attention_args &a, int64_t b, int64_t head, int64_t i,
+                              int64_t j)
 {
-    uint64_t first = (uint64_t)row_index(a.z, b, head, i) * (uint64_t)keys_of(a.z) + (uint64_t)j;
-    dropout_factors(factors, a.rule, first);
+    return (uint64_t)(row_index(a.z, b, head, i) * a.z.seq + j);
+}
+DEVICE uint64_t dropout_place(const shaped_args &a, int64_t b, int64_t head, int64_t i, int64_t j)
+{
+    const int64_t row = (b * a.z.n_heads + head) * a.drop_rows + a.drop_row + i;
+    return (uint64_t)(row * a.drop_keys + a.drop_key + j);
+}
+
+/* Factors of keys j .. j + N - 1 of row i. */
+template <int N, class ARGS>
+DEVICE void probability_factors(const ARGS &a, int64_t b, int64_t head, int64_t i, int64_t j,
+                                float (&factors)[N])
+{
+    dropout_factors(factors, a.rule, dropout_place(a, b, head, i, j));
 }
 
 /* exp(x) by the GPU's base-2 exponential; log2(e) is folded in. */

@@ -54,7 +54,7 @@ template <class ARGS> static cudaError_t distance_gradient(cudaStream_t stream, 
 cudaError_t launch_attention_distance(cudaStream_t stream, const float *delta,
                                       const struct zinf_attention *z)
 {
-    return distance_gradient(stream, attention_args_of(z, delta));
+    return distance_gradient(stream, shaped_args_of(z, delta));
 }
 
 /* ---- the table ---- */

@@ -46,7 +46,7 @@ DEVICE void fetch_head(const struct zinf_attention &z, T *tile, head_rows<const 
                        int64_t first)
 {
     const T *base = from.base + first * from.stride;
-    const int rows = z.seq - first < ROWS ? (int)(z.seq - first) : ROWS;
+    const int rows = from.rows - first < ROWS ? (int)(from.rows - first) : ROWS;
     UNROLL for (int k = 0; k < ROWS * (D / 8); k += THREADS_)
     {
         int e = k + threadIdx.x, row = e / (D / 8), col = e % (D / 8) * 8;
@@ -56,13 +56,22 @@ DEVICE void fetch_head(const struct zinf_attention &z, T *tile, head_rows<const 
     }
 }
 
+/* Of keys and, behind them in shared memory, of values. */
+template <class T, int D, int KEYS, int THREADS_>
+DEVICE void fetch_pair(const struct zinf_attention &z, T *key, head_rows<const T> keys,
+                       head_rows<const T> values, int64_t first)
+{
+    fetch_head<T, D, KEYS, THREADS_>(z, key, keys, first);
+    fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * tile_of<T, D>::pitch, values, first);
+}
+
 template <class T, int D, int ROWS, int THREADS_>
 DEVICE void store_head(const struct zinf_attention &z, const T *tile, head_rows<T> to,
                        int64_t first)
 {
     for (int e = threadIdx.x; e < ROWS * (D / 8); e += THREADS_) {
         int row = e / (D / 8), col = e % (D / 8) * 8;
-        if (first + row < z.seq && col < z.head_dim)
+        if (first + row < to.rows && col < z.head_dim)
             *(words4 *)(void *)(to.base + (first + row) * to.stride + col) =
                 *(const words4 *)(const void *)(tile + row * tile_of<T, D>::pitch + col);
     }
@@ -89,15 +98,26 @@ template <int N> DEVICE void clear(float (&c)[N][4])
             c[n][e] = 0.0f;
 }
 
-/* Scores that a row may not see become -infinity: row and j are a lane's first. */
-template <int N>
-DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_t row, int64_t j)
+/* Whether some of the rows i.. do not see some of the keys j... */
+template <class ARGS>
+DEVICE bool has_unseen(const ARGS &a, int64_t i, int64_t rows, int64_t j, int64_t keys)
 {
-    const int64_t left = z.seq - j;
+    const struct zinf_attention &z = a.z;
+    const int64_t up_to = i + ahead_of(a); /* one branch on all of it */
+    return (i + rows > z.seq) | (j + keys > n_keys(a)) | (z.causal & (j + keys - 1 > up_to)) |
+           (up_to + rows - 1 - j >= z.window);
+}
+
+/* Scores that a row may not see become -infinity: row and j are a lane's first. */
+template <int N, class ARGS>
+DEVICE void mask_scores(const ARGS &a, float (&s)[N][4], int64_t row, int64_t j)
+{
+    const struct zinf_attention &z = a.z;
+    const int64_t left = n_keys(a) - j;
     const int first = 2 * (lane_id() % 4), keys = left < 8 * N ? (int)left : 8 * N;
     UNROLL for (int r = 0; r < 2; r++)
     {
-        const int64_t up_to = row + 8 * r - j + 1;
+        const int64_t up_to = row + ahead_of(a) + 8 * r - j + 1;
         const int seen = z.causal && up_to < keys ? (int)up_to : keys;
         const int from = up_to > z.window ? (int)(up_to - z.window) : 0;
         UNROLL for (int n = 0; n < N; n++)
@@ -109,49 +129,130 @@ DEVICE void mask_scores(const struct zinf_attention &z, float (&s)[N][4], int64_
     }
 }
 
-/* Whether samples may be several documents: asked beside the edges of tiles, as a branch of its own
- * would cost every tile. Capped scores have no branch to spare: attention_mma_serves leaves their
- * documents to the plain kernels. */
+/* ---- what scores have beside q.k ---- */
+
+/* What shared memory has of it for a tile of QUERIES by KEYS: what is added to a score, by the
+ * number of its key less that of its query, both counted in the tile, and QUERIES - 1; and the
+ * documents of the tile's keys or queries, whichever change from step to step; 0: beyond the last.
+ * Each of the block's threads has a place of both, so that none has to ask. Two places, as of
+ * tiles. Scores that are only scaled have nothing of it. */
+template <class ARGS, int QUERIES, int KEYS, int THREADS_> struct beside_tile {
+    static const int n = (QUERIES + KEYS + THREADS_ - 1) / THREADS_ * THREADS_;
+    float bias[n], spare[n]; /* where goes what would be bias and is not */
+    int32_t documents[THREADS_];
+};
+template <int QUERIES, int KEYS, int THREADS_>
+struct beside_tile<attention_args, QUERIES, KEYS, THREADS_> {
+    float bias[1];
+    int32_t documents[1];
+};
+
+/* The documents of so many rows of a sample, and the first of a tile's. Where samples are not
+ * packed there are no rows, and any address. */
+struct tokens {
+    const int32_t *documents;
+    int64_t first, rows;
+};
+DEVICE tokens queries_from(const struct zinf_attention &z, int64_t b, int64_t first)
+{
+    const bool packed = z.segments != NULL;
+    tokens some = {packed ? z.segments : (const int32_t *)z.qkv, first, packed ? z.seq : 0};
+    some.documents += packed ? b * z.seq : 0;
+    return some;
+}
+/* As shaped_args have them; of others nothing is read. */
+DEVICE tokens keys_from(const attention_args &, int64_t, int64_t first)
+{
+    tokens some = {NULL, first, 0};
+    return some;
+}
+DEVICE tokens keys_from(const shaped_args &a, int64_t b, int64_t first)
+{
+    const struct zinf_attention &z = a.z;
+    const bool packed = z.segments != NULL;
+    tokens some = {packed ? z.key_segments : (const int32_t *)z.qkv, first, packed ? a.keys : 0};
+    some.documents += packed ? b * a.keys : 0;
+    return some;
+}
+
+/* Begins to fetch the documents of a tile, a thread's each; 0: beyond the last. */
+DEVICE void fetch_documents(const attention_args &, int32_t *, const tokens &)
+{
+}
+DEVICE void fetch_documents(const shaped_args &, int32_t *to, const tokens &from)
+{
+    const int at = (int)from.first + threadIdx.x;
+    const bool wanted = at < (int)from.rows;
+    copy_async<4>(to + threadIdx.x, from.documents + (wanted ? at : 0), wanted);
+}
+
+/* Begins to fetch what queries i.. and keys j.. of a head have beside; others are the first of those
+ * whose documents change from step to step. */
+template <int QUERIES, int KEYS, int THREADS_>
+DEVICE void fetch_beside(const attention_args &,
+                         beside_tile<attention_args, QUERIES, KEYS, THREADS_> &, const tokens &,
+                         int64_t, int64_t, int64_t)
+{
+}
+template <int QUERIES, int KEYS, int THREADS_, class ARGS>
+DEVICE void fetch_beside(const ARGS &a, beside_tile<ARGS, QUERIES, KEYS, THREADS_> &to,
+                         const tokens &others, int64_t head, int64_t i, int64_t j)
+{
+    const int distances = (int)(a.z.seq + a.keys) - 1, first = (int)(j - i) - (QUERIES - 1);
+    UNROLL for (int k = 0; k < to.n; k += THREADS_)
+    {
+        const int e = k + threadIdx.x, at = first + e + (int)a.z.seq - 1;
+        const bool wanted = (at >= 0) & (at < distances) & (a.z.bias != NULL);
+        copy_async<4>((a.z.bias ? to.bias : to.spare) + e,
+                      (a.z.bias ? a.z.bias : (const float *)a.z.qkv) +
+                          (wanted ? head * distances + at : 0),
+                      wanted);
+        (a.z.bias ? to.spare : to.bias)[e] = a.slopes[head] * (float)(first + e - (int)a.ahead);
+    }
+    fetch_documents(a, to.documents, others);
+}
+
+/* Whether samples may be several documents: asked beside the edges of tiles. */
 DEVICE bool has_documents(const attention_args &)
 {
     return false;
 }
-DEVICE bool has_documents(const sloped_args &a)
+DEVICE bool has_documents(const shaped_args &a)
 {
-    return a.z.segments;
-}
-DEVICE bool has_documents(const capped_args &)
-{
-    return false;
+    return a.z.segments != NULL;
 }
 
-/* So do those of two tokens that are not of one document: one is a lane's first row, other the first
- * of its columns; queries and keys are the same tokens, so either may be the rows. */
+/* Scores of two tokens that are not of one document become -infinity: own is that of a lane's first
+ * row, others those of the tile's columns. A branch of a whole tile. */
 template <int N>
-DEVICE void mask_documents(const attention_args &, float (&)[N][4], int64_t, int64_t, int64_t)
+DEVICE void mask_documents(const attention_args &, float (&)[N][4], const int32_t *,
+                           const int32_t *)
 {
 }
 template <int N>
-DEVICE void mask_documents(const capped_args &, float (&)[N][4], int64_t, int64_t, int64_t)
+DEVICE void mask_documents(const shaped_args &a, float (&s)[N][4], const int32_t *own,
+                           const int32_t *others)
 {
-}
-template <int N>
-DEVICE void mask_documents(const sloped_args &a, float (&s)[N][4], int64_t b, int64_t one,
-                           int64_t other)
-{
-    const struct zinf_attention &z = a.z;
-    const int first = 2 * (lane_id() % 4);
-    if (!z.segments)
+    if (!a.z.segments)
         return;
-    UNROLL for (int r = 0; r < 2; r++)
-        UNROLL for (int n = 0; n < N; n++)
-            UNROLL for (int e = 0; e < 2; e++)
-            {
-                const int64_t row = one + 8 * r, column = other + n * 8 + first + e;
-                const bool within = row < z.seq && column < z.seq;
-                if (!within || !same_document(z, b, row, column))
-                    s[n][2 * r + e] = -INFINITY;
-            }
+    /* padding is of none */
+    const int32_t mine[2] = {own[0] ? own[0] : -1, own[8] ? own[8] : -1};
+    const int32_t *theirs = others + 2 * (lane_id() % 4);
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+            s[n][e] = theirs[n * 8 + e % 2] == mine[e / 2] ? s[n][e] : -INFINITY;
+}
+
+/* The score, before any mask, of s = q.k beside which there is so much. slope: its derivative by
+ * scale s. */
+DEVICE float shape_score(const shaped_args &a, float s, float bias, float &slope)
+{
+    slope = 1.0f;
+    return fused(s, a.z.scale, bias);
+}
+DEVICE float shape_score(const capped_args &a, float s, float bias, float &slope)
+{
+    return softcap_of(s * a.z.scale, a.z.softcap, a.inverse_cap, slope) + bias;
 }
 
 /* What shape_scores leaves is multiplied by this to be a score in base 2. */
@@ -159,25 +260,22 @@ DEVICE float scale_left(const attention_args &a)
 {
     return a.z.scale * LOG2_E;
 }
-DEVICE float scale_left(const sloped_args &)
+DEVICE float scale_left(const shaped_args &)
 {
     return LOG2_E;
 }
 
-/* q.k of a lane's rows (the first is row) and keys from j on becomes scores where that is more than
- * a scale. */
-template <int N>
-DEVICE void shape_scores(const attention_args &, float (&)[N][4], int64_t, int64_t, int64_t)
+/* q.k becomes scores where that is more than a scale; bias: of a lane's first row and key. */
+template <int N> DEVICE void shape_scores(const attention_args &, float (&)[N][4], const float *)
 {
 }
 template <int N, class ARGS>
-DEVICE void shape_scores(const ARGS &a, float (&s)[N][4], int64_t head, int64_t row, int64_t j)
+DEVICE void shape_scores(const ARGS &a, float (&s)[N][4], const float *bias)
 {
-    const tile_bias bias = bias_of(a, head, row, j + 2 * (lane_id() % 4));
     float slope;
     UNROLL for (int n = 0; n < N; n++)
         UNROLL for (int e = 0; e < 4; e++)
-            s[n][e] = score_of(a, bias, n * 8 + e % 2 - e / 2 * 8, s[n][e] * a.z.scale, slope);
+            s[n][e] = shape_score(a, s[n][e], bias[n * 8 + e % 2 - e / 2 * 8], slope);
 }
 
 /* Which probabilities of rows i.. and keys j.. are kept, a bit each: [ROWS][words_of(KEYS)]. One
@@ -186,14 +284,13 @@ DEVICE constexpr int words_of(int keys)
 {
     return (keys + 31) / 32;
 }
-template <int ROWS_, int KEYS, int THREADS_>
-DEVICE void make_mask(const attention_args &a, uint32_t *mask, int64_t b, int64_t head, int64_t i,
-                      int64_t j)
+template <int ROWS_, int KEYS, int THREADS_, class ARGS>
+DEVICE void make_mask(const ARGS &a, uint32_t *mask, int64_t b, int64_t head, int64_t i, int64_t j)
 {
     const int words = words_of(KEYS);
     for (int e = threadIdx.x; e < ROWS_ * words; e += THREADS_) {
-        int64_t row = row_index(a.z, b, head, i + e / words);
-        mask[e] = dropout_word(a.rule, (uint64_t)(row * a.z.seq + j + e % words * 32));
+        const int64_t row = i + e / words, key = j + e % words * 32;
+        mask[e] = dropout_word(a.rule, dropout_place(a, b, head, row, key));
     }
 }
 template <int KEYS>
@@ -231,9 +328,9 @@ DEVICE float mask_factor(const attention_args &a, const uint32_t *mask, int row,
     }
 
 /* One block for each tile of rows, head and sample. */
-static inline dim3 head_grid(const struct zinf_attention *z, int64_t heads, int rows)
+static inline dim3 head_grid(const struct zinf_attention *z, int64_t heads, int64_t rows, int tile)
 {
-    return dim3(blocks_for((uint64_t)z->seq, (uint64_t)rows), (unsigned)heads, (unsigned)z->batch);
+    return dim3(blocks_for((uint64_t)rows, (uint64_t)tile), (unsigned)heads, (unsigned)z->batch);
 }
 
 #endif

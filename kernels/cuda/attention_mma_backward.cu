@@ -7,9 +7,9 @@
  *
  * No branch depends on a single score: scores that a row does not see are set to -infinity before,
  * in tiles where there are any, and kernels with and without dropout are compiled apart; those of
- * capped and sloped scores choose by the tile.
+ * capped and shaped scores choose by the tile.
  */
-#include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/attention_mma_gradient.cuh"
 
 enum { DKV_KEYS = 64, DQ_ROWS = 64, DQ_THREADS = 128 };
 
@@ -31,66 +31,6 @@ template <int D> struct dq_tile {
     static const int keys = D <= 128 ? 32 : 16;
 };
 
-/* log2 of the probability of s = q.k, which is -infinity where it is not seen, at so many keys less
- * rows in the tile; lse in base 2. slope: the score's derivative by scale s. */
-DEVICE float log_probability(const attention_args &a, tile_bias, int, float s, float lse,
-                             float &slope)
-{
-    slope = 1.0f;
-    return fused(s, a.z.scale * LOG2_E, -lse);
-}
-template <class ARGS>
-DEVICE float log_probability(const ARGS &a, tile_bias bias, int key_less_row, float s, float lse,
-                             float &slope)
-{
-    float score = score_of(a, bias, key_less_row, s * a.z.scale, slope);
-    return fused(s == -INFINITY ? s : score, LOG2_E, -lse); /* the cap would bring it back */
-}
-
-/* A row's lse in base 2 and delta, and the factor of dropout. */
-struct score_row {
-    float lse, delta, factor;
-};
-
-/* One score s = q.k and dp = dO.v become p (dropped) and ds = p (dp - delta). What is not seen has
- * p = 0, and no NaN of dp may come through. */
-template <class ARGS>
-DEVICE void gradient(const ARGS &a, tile_bias bias, int key_less_row, const score_row &row,
-                     float &s, float &dp)
-{
-    float bend, p = exp2_near(log_probability(a, bias, key_less_row, s, row.lse, bend));
-    float slope = p * (dp * row.factor - row.delta) * bend;
-    s = p * row.factor;
-    dp = p == 0.0f ? 0.0f : slope;
-}
-
-/* A warp's part of a tile: which probabilities are kept, its first key (dK, dV) or row (dQ) of the
- * block's, and the tile's bias. */
-struct warp_part {
-    const uint32_t *mask;
-    int first;
-    tile_bias bias;
-};
-
-/* Whether some of the rows i.. do not see some of the keys j... */
-DEVICE bool has_unseen(const struct zinf_attention &z, int64_t i, int64_t rows, int64_t j,
-                       int64_t keys)
-{
-    return i + rows > z.seq || j + keys > z.seq || (z.causal && j + keys - 1 > i) ||
-           i + rows - 1 - j >= z.window;
-}
-
-/* Whether probabilities are dropped: known when a kernel is compiled, but for scores that are more
- * than scaled, whose kernels are fewer. */
-template <bool DROPS> DEVICE bool drops(const attention_args &)
-{
-    return DROPS;
-}
-template <bool DROPS, class ARGS> DEVICE bool drops(const ARGS &a)
-{
-    return DROPS && a.drops;
-}
-
 /* ---- dK and dV ---- */
 
 /* What a step of the loop over queries has in shared memory. */
@@ -100,15 +40,14 @@ template <class T, int D> struct dkv_step {
     float lse[rows], delta[rows];
 };
 
-template <class T, int D>
-DEVICE void fetch_queries(const attention_args &a, dkv_step<T, D> *step, int64_t b, int64_t head,
-                          int64_t i)
+template <class T, int D, class ARGS>
+DEVICE void fetch_queries(const ARGS &a, dkv_step<T, D> *step, int64_t b, int64_t head, int64_t i)
 {
     const int ROWS_ = dkv_tile<D>::rows, THREADS_ = dkv_tile<D>::threads, e = threadIdx.x % ROWS_;
     const struct zinf_attention &z = a.z;
     const float *from = threadIdx.x < ROWS_ ? z.lse : a.delta;
     const bool wanted = i + e < z.seq;
-    fetch_head<T, D, ROWS_, THREADS_>(z, step->query, qkv_rows<const T>(z, z.qkv, b, head), i);
+    fetch_head<T, D, ROWS_, THREADS_>(z, step->query, query_rows<const T>(a, z.qkv, b, head), i);
     fetch_head<T, D, ROWS_, THREADS_>(z, step->d_out, out_rows<const T>(z, z.d_out, b, head), i);
     if (threadIdx.x < 2 * ROWS_)
         copy_async<4>((threadIdx.x < ROWS_ ? step->lse : step->delta) + e,
@@ -116,33 +55,33 @@ DEVICE void fetch_queries(const attention_args &a, dkv_step<T, D> *step, int64_t
 }
 
 /* Scores of keys (a lane's first is key) that rows from i on may not see become -infinity. */
-template <int N>
-DEVICE void mask_rows(const struct zinf_attention &z, float (&s)[N][4], int64_t i, int64_t key)
+template <int N, class ARGS>
+DEVICE void mask_rows(const ARGS &a, float (&s)[N][4], int64_t i, int64_t key)
 {
+    const struct zinf_attention &z = a.z;
     const int first = 2 * (lane_id() % 4);
     UNROLL for (int r = 0; r < 2; r++)
     {
-        const int64_t k = key + 8 * r, since = z.causal && k > i ? k - i : 0;
-        const int64_t end = end_of_rows(z, k) - i;
-        const int from = k < z.seq && since < 8 * N ? (int)since : 8 * N;
+        const int64_t k = key + 8 * r, row = k - ahead_of(a);
+        const int64_t since = z.causal && row > i ? row - i : 0, end = end_of_rows(a, k) - i;
+        const int from = k < n_keys(a) && since < 8 * N ? (int)since : 8 * N;
         const int to = end < 8 * N ? (int)end : 8 * N;
-        UNROLL for (int n = 0; n < N; n++)
-            UNROLL for (int e = 0; e < 2; e++)
-            {
-                const int row = n * 8 + first + e;
-                s[n][2 * r + e] = row >= from && row < to ? s[n][2 * r + e] : -INFINITY;
-            }
+        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
+        {
+            const int row = n * 8 + first + e;
+            s[n][2 * r + e] = row >= from && row < to ? s[n][2 * r + e] : -INFINITY;
+        }
     }
 }
 
-/* All that the tile's rows do not see, of a warp's keys, whose first in the block is mine. */
+/* All that the tile's rows do not see of a warp's keys: key is the lane's first in the block. */
 template <int N, class ARGS>
-DEVICE void mask_queries(const ARGS &a, float (&s)[N][4], int64_t b, int64_t i, int64_t j, int mine)
+DEVICE void mask_queries(const ARGS &a, float (&s)[N][4], const int32_t *own,
+                         const int32_t *documents, int key, int64_t i, int64_t j)
 {
-    const int64_t key = j + mine + lane_id() / 4;
-    if (has_unseen(a.z, i, 8 * N, j, DKV_KEYS) || has_documents(a)) {
-        mask_rows(a.z, s, i, key);
-        mask_documents(a, s, b, key, i);
+    if (has_unseen(a, i, 8 * N, j, DKV_KEYS) | has_documents(a)) {
+        mask_rows(a, s, i, j + key);
+        mask_documents(a, s, own + key, documents);
     }
 }
 
@@ -158,7 +97,8 @@ DEVICE void dkv_gradients_of(const ARGS &a, const dkv_step<T, D> &step, const wa
             int row = n * 8 + 2 * t + e % 2, k = part.first + g + e / 2 * 8;
             float factor = DROPS ? mask_factor<DKV_KEYS>(a, part.mask, row, k) : 1.0f;
             score_row at = {step.lse[row] * LOG2_E, step.delta[row], factor};
-            gradient(a, part.bias, k - row, at, s[n][e], dp[n][e]);
+            const float beside = bias_beside(a, part.bias, e / 2 * 8 - n * 8 - e % 2);
+            gradient(a, beside, at, s[n][e], dp[n][e]);
         }
 }
 template <bool DROPS, class T, int D, int N, class ARGS>
@@ -169,6 +109,64 @@ DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_
         dkv_gradients_of<true>(a, step, part, s, dp);
     else
         dkv_gradients_of<false>(a, step, part, s, dp);
+}
+
+/* Whether gradients are added to fp32 sums, and a head's rows there. */
+DEVICE bool adds_sums(const attention_args &)
+{
+    return false;
+}
+DEVICE bool adds_sums(const shaped_args &a)
+{
+    return a.z.d_kv_sums != NULL;
+}
+template <class ARGS> DEVICE head_rows<float> sum_rows(const ARGS &a, int64_t b, int64_t kv)
+{
+    return key_rows<float>(a, a.z.d_kv_sums, b, kv);
+}
+
+/* A warp's 16 x 8 N result times a factor, added to rows from first and columns from column on. */
+template <int N>
+DEVICE void add_results(const struct zinf_attention &z, const float (&c)[N][4], float factor,
+                        head_rows<float> to, int64_t first, int column)
+{
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++)
+        {
+            const int64_t row = first + lane_id() / 4 + e / 2 * 8;
+            const int col = column + n * 8 + 2 * (lane_id() % 4) + e % 2;
+            if (row < to.rows && col < z.head_dim)
+                to.base[row * to.stride + col] += c[n][e] * factor;
+        }
+}
+
+/* The head of a sample whose keys a block has, and its first key. */
+struct keys_place {
+    int64_t b, kv, j;
+};
+
+/* Gradients of a block's keys and values, of which a warp has rows from mine and columns from column
+ * on, go where they are wanted, by way of the tiles. */
+template <class T, int D, int N, class ARGS>
+DEVICE void finish_keys(const ARGS &a, T *key, const float (&d_key)[N][4],
+                        const float (&d_value)[N][4], const keys_place &at, int mine, int column)
+{
+    const int THREADS_ = dkv_tile<D>::threads, pitch = tile_of<T, D>::pitch;
+    const struct zinf_attention &z = a.z;
+    const int64_t kv_value = at.kv + z.n_kv_heads;
+    T *value = key + DKV_KEYS * pitch;
+    if (adds_sums(a)) {
+        add_results(z, d_key, z.scale, sum_rows(a, at.b, at.kv), at.j + mine, column);
+        add_results(z, d_value, 1.0f, sum_rows(a, at.b, kv_value), at.j + mine, column);
+        return;
+    }
+    sync_block(); /* every warp is done with the tiles */
+    put_results(key + mine * pitch + column, pitch, d_key, z.scale, z.scale);
+    put_results(value + mine * pitch + column, pitch, d_value, 1.0f, 1.0f);
+    sync_block();
+    store_head<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<T>(a, d_keys_in(a), at.b, at.kv), at.j);
+    store_head<T, D, DKV_KEYS, THREADS_>(z, value, key_rows<T>(a, d_keys_in(a), at.b, kv_value),
+                                         at.j);
 }
 
 /* Steps of the walk over queries, each of which divides by those of a head: in 64 bits that takes
@@ -190,31 +188,34 @@ attention_mma_dkv_kernel(ARGS a)
     const int THREADS_ = dkv_tile<D>::threads, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[DROPS ? ROWS_ * words_of(DKV_KEYS) : 1];
+    __shared__ beside_tile<ARGS, ROWS_, DKV_KEYS, THREADS_> beside[2];
+    __shared__ int32_t own[THREADS_];
     const struct zinf_attention &z = a.z;
     T *key = (T *)memory, *value = key + DKV_KEYS * pitch;
     dkv_step<T, D> *steps = (dkv_step<T, D> *)(value + DKV_KEYS * pitch);
     const int64_t j = (int64_t)blockIdx.x * DKV_KEYS, kv = blockIdx.y, b = blockIdx.z;
-    const int64_t group = z.n_heads / z.n_kv_heads, first = z.causal ? j : 0;
-    const int64_t end = end_of_rows(z, j + DKV_KEYS - 1);
-    const int64_t keys_at = z.n_heads + kv, values_at = keys_at + z.n_kv_heads;
+    const int64_t group = z.n_heads / z.n_kv_heads, first = first_row(a, j);
+    const int64_t end = end_of_rows(a, j + DKV_KEYS - 1), kv_value = kv + z.n_kv_heads;
     const walk_step per_head = (walk_step)((end - first + ROWS_ - 1) / ROWS_);
     const walk_step n_steps = (walk_step)group * per_head;
     const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, mine = warp % 4 * 16;
     float d_key[COLUMNS / 8][4], d_value[COLUMNS / 8][4];
     left_rows<D, (D <= 64)> keys, values;
     auto fetch = [&](walk_step n) {
-        fetch_queries<T, D>(a, steps + n % PLACES, b, kv * group + n / per_head,
-                            first + n % per_head * ROWS_);
+        const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
+        fetch_queries<T, D>(a, steps + n % PLACES, b, head, i);
+        fetch_beside(a, beside[n % 2], queries_from(z, b, i), head, i, j);
     };
     clear(d_key);
     clear(d_value);
-    fetch_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<const T>(z, z.qkv, b, keys_at), j);
-    fetch_head<T, D, DKV_KEYS, THREADS_>(z, value, qkv_rows<const T>(z, z.qkv, b, values_at), j);
+    fetch_pair<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<const T>(a, keys_in(a), b, kv),
+                                         key_rows<const T>(a, keys_in(a), b, kv_value), j);
+    fetch_documents(a, own, keys_from(a, b, j));
     wait_copies();
     sync_block();
     hold(keys, key + mine * pitch, pitch);
     hold(values, value + mine * pitch, pitch);
-    if (PLACES == 2)
+    if (PLACES == 2 && n_steps > 0)
         fetch(0);
     for (walk_step n = 0; n < n_steps; n++) {
         const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
@@ -229,72 +230,17 @@ attention_mma_dkv_kernel(ARGS a)
         }
         multiply_rows<N>(s, keys, key + mine * pitch, step.query, pitch);
         multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
-        mask_queries(a, s, b, i, j, mine);
-        dkv_gradients<DROPS>(a, step, {mask, mine, bias_of(a, head, i, j)}, s, dp);
+        const int lane_key = mine + lane_id() / 4;
+        mask_queries(a, s, own, beside[n % 2].documents, lane_key, i, j);
+        const float *bias = bias_at<ROWS_>(beside[n % 2], lane_key, 2 * (lane_id() % 4));
+        dkv_gradients<DROPS>(a, step, {mask, mine, bias}, s, dp);
         multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
         multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
     }
-    sync_block(); /* every warp is done with the tiles */
-    put_results(key + mine * pitch + column, pitch, d_key, z.scale, z.scale);
-    put_results(value + mine * pitch + column, pitch, d_value, 1.0f, 1.0f);
-    sync_block();
-    store_head<T, D, DKV_KEYS, THREADS_>(z, key, qkv_rows<T>(z, z.d_qkv, b, keys_at), j);
-    store_head<T, D, DKV_KEYS, THREADS_>(z, value, qkv_rows<T>(z, z.d_qkv, b, values_at), j);
+    finish_keys<T, D>(a, key, d_key, d_value, {b, kv, j}, mine, column);
 }
 
 /* ---- dQ ---- */
-
-/* A lane's two rows: lse in base 2, and delta. */
-struct row_stats {
-    float lse[2], delta[2];
-};
-DEVICE void load_stats(const attention_args &a, row_stats &stats, int64_t b, int64_t head,
-                       int64_t i)
-{
-    UNROLL for (int r = 0; r < 2; r++)
-    {
-        const bool wanted = i + 8 * r < a.z.seq;
-        const int64_t at = row_index(a.z, b, head, wanted ? i + 8 * r : 0);
-        stats.lse[r] = wanted ? a.z.lse[at] * LOG2_E : 0.0f;
-        stats.delta[r] = wanted ? a.delta[at] : 0.0f;
-    }
-}
-
-/* What a warp's scores and dp become. */
-template <bool DROPS, int N, class ARGS>
-DEVICE void dq_gradients_of(const ARGS &a, const row_stats &stats, const warp_part &part,
-                            float (&s)[N][4], float (&dp)[N][4])
-{
-    const int t = lane_id() % 4, row = part.first + lane_id() / 4;
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-        {
-            int r = e / 2, k = n * 8 + 2 * t + e % 2;
-            float factor = DROPS ? mask_factor<8 * N>(a, part.mask, row + 8 * r, k) : 1.0f;
-            score_row at = {stats.lse[r], stats.delta[r], factor};
-            gradient(a, part.bias, k - row - 8 * r, at, s[n][e], dp[n][e]);
-        }
-}
-template <bool DROPS, int N, class ARGS>
-DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part &part,
-                         float (&s)[N][4], float (&dp)[N][4])
-{
-    if (drops<DROPS>(a))
-        dq_gradients_of<true>(a, stats, part, s, dp);
-    else
-        dq_gradients_of<false>(a, stats, part, s, dp);
-}
-
-/* All of the tile's keys that a warp's rows, whose first in the block is mine, do not see. */
-template <int N, class ARGS>
-DEVICE void mask_keys(const ARGS &a, float (&s)[N][4], int64_t b, int64_t i, int64_t j, int mine)
-{
-    const int64_t row = i + mine + lane_id() / 4;
-    if (has_unseen(a.z, i, DQ_ROWS, j, 8 * N) || has_documents(a)) {
-        mask_scores(a.z, s, row, j);
-        mask_documents(a, s, b, row, j);
-    }
-}
 
 template <class T, int D, bool DROPS, class ARGS>
 KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks))
@@ -306,33 +252,34 @@ attention_mma_dq_kernel(ARGS a)
     const int KEYS = dq_tile<D>::keys, N = KEYS / 8, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[DROPS ? DQ_ROWS * words_of(KEYS) : 1];
+    __shared__ beside_tile<ARGS, DQ_ROWS, KEYS, DQ_THREADS> beside[2];
+    __shared__ int32_t own[DQ_THREADS];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory, *d_out = query + DQ_ROWS * pitch, *tiles = d_out + DQ_ROWS * pitch;
     const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-    const int64_t i = block * DQ_ROWS, head = blockIdx.y, b = blockIdx.z;
-    const int64_t kv = z.n_heads + kv_head_of(z, head);
-    const int64_t end = z.causal && i + DQ_ROWS < z.seq ? i + DQ_ROWS : z.seq;
-    const int64_t n_steps = (end + KEYS - 1) / KEYS, begin = first_key(z, i) / KEYS;
-    const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
-    const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
-    const int mine = threadIdx.x / 32 * 16;
-    row_stats stats;
+    const int64_t i = block * DQ_ROWS, head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
+    const int64_t n_steps = (end_of_keys(a, i + DQ_ROWS) + KEYS - 1) / KEYS;
+    const int64_t begin = first_key(a, i) / KEYS;
+    const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
+    const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
+    const int mine = threadIdx.x / 32 * 16, row = mine + lane_id() / 4;
     float d_query[D / 8][4];
     left_rows<D, (D <= 64)> queries, d_outs;
     auto fetch = [&](int64_t n) {
         T *key = tiles + n % PLACES * 2 * KEYS * pitch;
-        fetch_head<T, D, KEYS, DQ_THREADS>(z, key, keys, n * KEYS);
-        fetch_head<T, D, KEYS, DQ_THREADS>(z, key + KEYS * pitch, values, n * KEYS);
+        fetch_pair<T, D, KEYS, DQ_THREADS>(z, key, keys, values, n * KEYS);
+        fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
     clear(d_query);
-    fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
+    fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
     fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
-    load_stats(a, stats, b, head, i + mine + lane_id() / 4);
+    fetch_documents(a, own, queries_from(z, b, i));
+    const row_stats stats = load_stats(a, b, head, i + row);
     wait_copies();
     sync_block();
     hold(queries, query + mine * pitch, pitch);
     hold(d_outs, d_out + mine * pitch, pitch);
-    if (PLACES == 2)
+    if (PLACES == 2 && begin < n_steps)
         fetch(begin);
     for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
@@ -347,14 +294,15 @@ attention_mma_dq_kernel(ARGS a)
         }
         multiply_rows<N>(s, queries, query + mine * pitch, key, pitch);
         multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
-        mask_keys(a, s, b, i, j, mine);
-        dq_gradients<DROPS>(a, stats, {mask, mine, bias_of(a, head, i, j)}, s, dp);
+        mask_keys<DQ_ROWS>(a, s, own, beside[n % 2].documents, row, i, j);
+        const float *bias = bias_at<DQ_ROWS>(beside[n % 2], 2 * (lane_id() % 4), row);
+        dq_gradients<DROPS>(a, stats, {mask, mine, bias}, s, dp);
         multiply_results<D / 8>(d_query, dp, key, pitch);
     }
     sync_block();
     put_results(query + mine * pitch, pitch, d_query, z.scale, z.scale);
     sync_block();
-    store_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, qkv_rows<T>(z, z.d_qkv, b, head), i);
+    store_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, query_rows<T>(a, z.d_qkv, b, head), i);
 }
 
 /* ---- launches ---- */
@@ -364,14 +312,14 @@ static cudaError_t backward_of(cudaStream_t stream, const ARGS &args)
 {
     const size_t row_bytes = tile_of<T, D>::bytes_per_row, places = tile_of<T, D>::places;
     const struct zinf_attention *z = &args.z;
-    cudaError_t error =
-        launch(known<attention_mma_dkv_kernel<T, D, DROPS, ARGS>>(),
-               head_grid(z, z->n_kv_heads, DKV_KEYS), dim3(dkv_tile<D>::threads),
-               2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>), stream, args);
+    cudaError_t error = launch(
+        known<attention_mma_dkv_kernel<T, D, DROPS, ARGS>>(),
+        head_grid(z, z->n_kv_heads, zinf_attention_keys(z), DKV_KEYS), dim3(dkv_tile<D>::threads),
+        2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>), stream, args);
     if (error != cudaSuccess)
         return error;
     return launch(known<attention_mma_dq_kernel<T, D, DROPS, ARGS>>(),
-                  head_grid(z, z->n_heads, DQ_ROWS), dim3(DQ_THREADS),
+                  head_grid(z, z->n_heads, z->seq, DQ_ROWS), dim3(DQ_THREADS),
                   2 * (DQ_ROWS + places * dq_tile<D>::keys) * row_bytes, stream, args);
 }
 

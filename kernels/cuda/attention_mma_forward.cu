@@ -72,32 +72,26 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
     }
 }
 
-/* The head of a sample that a block has, and its first row. */
-struct block_place {
-    int64_t b, head, i;
-};
-
 /* q.k of the tile's rows becomes scores, -infinity where a key is not seen; row is the lane's first
  * in the tile. */
-template <int N, class ARGS>
-DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const block_place &at, int row,
-                          int64_t j)
+template <int N, class ARGS, class BESIDE>
+DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const BESIDE &beside, const int32_t *own,
+                          int row, int64_t i, int64_t j)
 {
-    const struct zinf_attention &z = a.z;
-    const int64_t i = at.i;
-    shape_scores(a, s, at.head, i + row, j);
-    if (j + 8 * N > z.seq || (z.causal && j + 8 * N - 1 > i) ||
-        i + FORWARD_ROWS - 1 - j >= z.window || has_documents(a)) {
-        mask_scores(z, s, i + row, j);
-        mask_documents(a, s, at.b, i + row, j);
+    shape_scores(a, s, beside.bias + 2 * (lane_id() % 4) - row + FORWARD_ROWS - 1);
+    if (has_unseen(a, i, FORWARD_ROWS, j, 8 * N) | has_documents(a)) {
+        mask_scores(a, s, i + row, j);
+        mask_documents(a, s, own + row, beside.documents);
     }
 }
 
-/* row is the warp's row of this lane in the tile. */
+/* Where any are dropped; row is the warp's row of this lane in the tile. */
 template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                const uint32_t *mask, int row)
 {
+    if (!a.drops)
+        return;
     UNROLL for (int n = 0; n < KEYS / 8; n++) UNROLL for (int e = 0; e < 4; e++) p[n][e] *=
         mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
@@ -113,14 +107,16 @@ attention_mma_forward_kernel(ARGS a)
     const int COLUMNS = D / forward_tile<D>::split, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
     __shared__ uint32_t mask[FORWARD_ROWS * words_of(KEYS)];
+    __shared__ beside_tile<ARGS, FORWARD_ROWS, KEYS, THREADS_> beside[2];
+    __shared__ int32_t own[THREADS_];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory;
     const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)FORWARD_ROWS;
-    const int64_t head = blockIdx.y, b = blockIdx.z, kv = z.n_heads + kv_head_of(z, head);
-    const int64_t end = z.causal && i + FORWARD_ROWS < z.seq ? i + FORWARD_ROWS : z.seq;
-    const int64_t n_steps = (end + KEYS - 1) / KEYS, begin = first_key(z, i) / KEYS;
-    const head_rows<const T> keys = qkv_rows<const T>(z, z.qkv, b, kv);
-    const head_rows<const T> values = qkv_rows<const T>(z, z.qkv, b, kv + z.n_kv_heads);
+    const int64_t head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
+    const int64_t n_steps = (end_of_keys(a, i + FORWARD_ROWS) + KEYS - 1) / KEYS;
+    const int64_t begin = first_key(a, i) / KEYS;
+    const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
+    const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
     const int warp = threadIdx.x / 32, mine = warp % 4 * 16, column = warp / 4 * COLUMNS;
     const int row = mine + lane_id() / 4;
     running rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
@@ -128,15 +124,16 @@ attention_mma_forward_kernel(ARGS a)
     float out[COLUMNS / 8][4];
     auto fetch = [&](int64_t n) {
         T *key = step_place<T, D>(query, n - begin);
-        fetch_head<T, D, KEYS, THREADS_>(z, key, keys, n * KEYS);
-        fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * pitch, values, n * KEYS);
+        fetch_pair<T, D, KEYS, THREADS_>(z, key, keys, values, n * KEYS);
+        fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
     clear(out);
-    fetch_head<T, D, FORWARD_ROWS, THREADS_>(z, query, qkv_rows<const T>(z, z.qkv, b, head), i);
+    fetch_head<T, D, FORWARD_ROWS, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
+    fetch_documents(a, own, queries_from(z, b, i));
     wait_copies();
     sync_block();
     hold(left, query + mine * pitch, pitch);
-    if (PLACES == 2)
+    if (PLACES == 2 && begin < n_steps)
         fetch(begin);
     for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
@@ -149,10 +146,9 @@ attention_mma_forward_kernel(ARGS a)
             sync_block();
         }
         multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
-        finish_scores(a, s, {b, head, i}, row, j);
+        finish_scores(a, s, beside[n % 2], own, row, i, j);
         softmax_tile(s, out, rows, scale_left(a));
-        if (a.drops)
-            drop_probabilities<KEYS>(a, s, mask, row);
+        drop_probabilities<KEYS>(a, s, mask, row);
         multiply_results<COLUMNS / 8>(out, s, value + column, pitch);
     }
     finish_rows(z, rows, b, head, i + row, warp < 4 && lane_id() % 4 == 0);
@@ -168,8 +164,8 @@ static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
 {
     const size_t bytes = (size_t)forward_tile<D>::rows * tile_of<T, D>::bytes_per_row;
     return launch(known<attention_mma_forward_kernel<T, D, ARGS>>(),
-                  head_grid(&args.z, args.z.n_heads, FORWARD_ROWS), dim3(forward_tile<D>::threads),
-                  bytes, stream, args);
+                  head_grid(&args.z, args.z.n_heads, args.z.seq, FORWARD_ROWS),
+                  dim3(forward_tile<D>::threads), bytes, stream, args);
 }
 
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)
@@ -181,9 +177,9 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
  * are read 16 bytes at a time. The largest score is the largest scaled one. */
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
-    if (z->key_seq || z->bias || (z->segments && z->softcap != 0.0f) ||
-        z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) || !aligned16(z->qkv) ||
-        !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv))
+    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) || !aligned16(z->qkv) ||
+        !aligned16(z->kv) || !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv) ||
+        !aligned16(z->d_kv))
         return false;
     return capability >= 80 ||
            (capability >= 75 && z->dtype == ZINF_DTYPE_F16 && z->head_dim <= 64);

@@ -13,17 +13,17 @@
 
 /* One row of scores becomes exp(score - max), with dropout; one thread a row. Returns by what the
  * row's earlier sums shrink. */
-template <int TILE>
-DEVICE float softmax_row(const attention_args &a, float *scores, int64_t b, int64_t head, int64_t i,
+template <int TILE, class ARGS>
+DEVICE float softmax_row(const ARGS &a, float *scores, int64_t b, int64_t head, int64_t i,
                          int64_t j, float *max, float *sum)
 {
     float top = *max;
-    NO_UNROLL for (int k = 0; k < TILE; k++) if (sees(a.z, b, i, j + k) && scores[k] > top) top =
+    NO_UNROLL for (int k = 0; k < TILE; k++) if (sees(a, b, i, j + k) && scores[k] > top) top =
         scores[k];
     float shrink = top == *max ? 1.0f : exp_of(*max - top), total = 0.0f, factor[1] = {1.0f};
     NO_UNROLL for (int k = 0; k < TILE; k++)
     {
-        float p = sees(a.z, b, i, j + k) ? exp_of(scores[k] - top) : 0.0f;
+        float p = sees(a, b, i, j + k) ? exp_of(scores[k] - top) : 0.0f;
         total += p;
         if (a.drops)
             probability_factors(a, b, head, i, j + k, factor);
@@ -42,7 +42,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
     const int pitch = (int)z.head_dim + 1, d = (int)z.head_dim, t = threadIdx.x;
     const int64_t i = (int64_t)blockIdx.x * TILE, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = kv_head_of(z, head);
-    const int64_t end = z.causal && i + TILE < z.seq ? i + TILE : keys_of(z);
+    const int64_t end = end_of_keys(a, i + TILE);
     shared_tile query = {(float *)memory, pitch};
     shared_tile key = {query.at + TILE * pitch, pitch}, value = {key.at + TILE * pitch, pitch};
     float *scores = value.at + TILE * pitch, sums[SUMS] = {}, slope;
@@ -52,7 +52,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
         max[t] = -INFINITY;
         sum[t] = 0.0f;
     }
-    for (int64_t j = first_key(z, i) / TILE * TILE; j < end; j += TILE) {
+    for (int64_t j = first_key(a, i) / TILE * TILE; j < end; j += TILE) {
         sync_block();
         load_tile<TILE>(z, key, keys_and_values(z), key_place(z, b, kv), j);
         load_tile<TILE>(z, value, keys_and_values(z), value_place(z, b, kv), j);
@@ -111,7 +111,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel
     SHARED_MEMORY(memory);
     const struct zinf_attention &z = a.z;
     const int64_t j = (int64_t)blockIdx.x * TILE, kv = blockIdx.y, b = blockIdx.z;
-    const int64_t group = z.n_heads / z.n_kv_heads, end = end_of_rows(z, j + TILE - 1);
+    const int64_t group = z.n_heads / z.n_kv_heads, end = end_of_rows(a, j + TILE - 1);
     const head_place key_at = key_place(z, b, kv);
     const head_place value_at = value_place(z, b, kv);
     backward_tiles t = place_tiles<TILE>(memory, (int)z.head_dim + 1);
@@ -119,7 +119,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel
     load_tile<TILE>(z, t.key, keys_and_values(z), key_at, j);
     load_tile<TILE>(z, t.value, keys_and_values(z), value_at, j);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
-        for (int64_t i = z.causal ? j : 0; i < end; i += TILE) {
+        for (int64_t i = first_row(a, j); i < end; i += TILE) {
             sync_block();
             load_tile<TILE>(z, t.query, z.qkv, query_place(z, b, head), i);
             load_tile<TILE>(z, t.d_out, z.d_out, out_place(z, b, head), i);
@@ -130,6 +130,11 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dkv_kernel
             add_product<TILE>(z, d_key, t.ds, true, t.query);
             add_rows<TILE>(a, pair, d_key, t.ds, true);
         }
+    if (z.d_kv_sums) {
+        add_sums<TILE>(z, d_key, z.scale, key_at, j);
+        add_sums<TILE>(z, d_value, 1.0f, value_at, j);
+        return;
+    }
     store_sums<TILE>(z, d_key, z.scale, d_keys_and_values(z), key_at, j);
     store_sums<TILE>(z, d_value, 1.0f, d_keys_and_values(z), value_at, j);
 }
@@ -140,12 +145,12 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(
     const struct zinf_attention &z = a.z;
     const int64_t i = (int64_t)blockIdx.x * TILE, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = kv_head_of(z, head);
-    const int64_t end = z.causal && i + TILE < z.seq ? i + TILE : keys_of(z);
+    const int64_t end = end_of_keys(a, i + TILE);
     backward_tiles t = place_tiles<TILE>(memory, (int)z.head_dim + 1);
     float d_query[SUMS] = {};
     load_tile<TILE>(z, t.query, z.qkv, query_place(z, b, head), i);
     load_tile<TILE>(z, t.d_out, z.d_out, out_place(z, b, head), i);
-    for (int64_t j = first_key(z, i) / TILE * TILE; j < end; j += TILE) {
+    for (int64_t j = first_key(a, i) / TILE * TILE; j < end; j += TILE) {
         sync_block();
         load_tile<TILE>(z, t.key, keys_and_values(z), key_place(z, b, kv), j);
         load_tile<TILE>(z, t.value, keys_and_values(z), value_place(z, b, kv), j);

@@ -138,6 +138,21 @@ DEVICE void store_sums(const struct zinf_attention &z, const float (&sums)[SUMS]
     }
 }
 
+/* The same added to fp32 sums. */
+template <int TILE>
+DEVICE void add_sums(const struct zinf_attention &z, const float (&sums)[SUMS], float factor,
+                     head_place place, int64_t first)
+{
+    int d = (int)z.head_dim;
+    UNROLL for (int k = 0; k < SUMS; k++)
+    {
+        int e = threadIdx.x + k * PLAIN_THREADS;
+        int64_t row = first + e / d;
+        if (e < TILE * d && row < place.rows)
+            z.d_kv_sums[place.offset + row * place.stride + e % d] += sums[k] * factor;
+    }
+}
+
 DEVICE float dot(const struct zinf_attention &z, shared_tile a, int i, shared_tile b, int j)
 {
     float sum = 0.0f;
@@ -277,7 +292,7 @@ DEVICE void gradient_tile(const ARGS &a, const backward_tiles &t, int64_t b, con
     for (int e = threadIdx.x; e < TILE * TILE; e += PLAIN_THREADS) {
         int r = e / TILE, c = e % TILE;
         float p = 0.0f, ds = 0.0f, factor[1] = {1.0f}, slope;
-        if (sees(z, b, i + r, j + c)) {
+        if (sees(a, b, i + r, j + c)) {
             int64_t row = row_index(z, b, head, i + r);
             p = z.scale * dot(z, t.query, r, t.key, c);
             p = score_of(a, bias, c - r, p, slope) + beside_of<TILE>(a, pair, r, c);

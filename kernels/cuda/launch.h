@@ -122,6 +122,9 @@ bool attention_mma_serves(const struct zinf_attention *args, int capability);
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *args);
 cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delta,
                                           const struct zinf_attention *args);
+/* The gradient of a bias by distance, by way of parts: see attention_parts_bytes. */
+cudaError_t launch_attention_mma_distance(cudaStream_t stream, const float *delta, float *parts,
+                                          const struct zinf_attention *args);
 /* ---- attention_plain.cu and attention_relative.cu: relative positions ---- */
 /* at[n + seq - 1]: the row of the table for a key that is n tokens before its query. */
 cudaError_t launch_relative_rows(cudaStream_t stream, int32_t *at,

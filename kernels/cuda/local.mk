@@ -9,13 +9,14 @@ cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/
 	kernels/cuda/preference.cu kernels/cuda/noise.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
 	kernels/cuda/rope.cu kernels/cuda/quantized.cu kernels/cuda/update.cu kernels/cuda/route.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
-	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_distance.cu \
+	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_mma_distance.cu kernels/cuda/attention_distance.cu \
 	kernels/cuda/attention_cached.cu kernels/cuda/attention_relative.cu kernels/cuda/unfold.cu \
 	kernels/cuda/magnitude.cu kernels/cuda/sinks.cu kernels/cuda/attention_merge.cu kernels/cuda/heads.cu kernels/cuda/float8.cu kernels/cuda/convolution.cu kernels/cuda/scan.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/block.cuh \
 	kernels/cuda/activation.cuh kernels/cuda/scan.cuh kernels/cuda/rows.cuh \
 	kernels/cuda/philox.cuh kernels/cuda/softcap.cuh kernels/cuda/attention.cuh \
-	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh kernels/cuda/attention_plain.cuh
+	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh \
+	kernels/cuda/attention_mma_gradient.cuh kernels/cuda/attention_plain.cuh
 EXTRA_DIST += $(cuda_kernels) $(cuda_kernel_headers) kernels/cuda/check_ptxas.sh
 
 if HAVE_CUDA
@@ -174,7 +175,7 @@ endif
 
 script_tests += tests/net/nccl_ranks_test.sh tests/net/nccl_faults_test.sh \
 	tests/cuda/cuda_libraries_test.sh tests/cli/doctor_test.sh tests/cuda/gpu_checks_test.sh \
-	tests/cuda/cuda_messages_test.sh tests/cuda/bundle_test.sh tests/cuda/cuda_classify_test.sh \
+	tests/cuda/cuda_messages_test.sh tests/cuda/bundle_test.sh tests/cuda/cuda_classify_test.sh tests/cuda/cuda_tf32_test.sh \
 	tests/cuda/ptxas_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.

@@ -130,9 +130,6 @@ static int check_cuda_attention(const struct zinf_attention *args, const char *o
     int code = check_attention(args, operation);
     if (!code && args->head_dim > MAX_HEAD_DIM)
         code = too_long_a_head(operation, args->head_dim);
-    if (!code && args->key_seq && (args->causal || args->whole_seq || args->d_kv_sums))
-        code = zinf_fail(-ENOTSUP, "%s: the CUDA device takes sequences in one piece alone",
-                         operation);
     return code;
 }
 
@@ -160,14 +157,17 @@ int cuda_attention_backward(struct zinf_queue *q, const struct zinf_attention *a
     if (args->relative)
         return cuda_relative_backward(q, args);
     queue_enter(q, "attention_backward");
+    const bool tensor_cores = attention_mma_serves(args, q->device->capability);
     float *delta = q->workspace;
+    char *parts = (char *)q->workspace + zinf_align_up(attention_delta_bytes(args), 256);
     cudaError_t error = launch_attention_delta(q->stream, delta, args);
     if (error == cudaSuccess)
-        error = attention_mma_serves(args, q->device->capability)
-                    ? launch_attention_mma_backward(q->stream, delta, args)
-                    : launch_attention_plain_backward(q->stream, delta, args);
+        error = tensor_cores ? launch_attention_mma_backward(q->stream, delta, args)
+                             : launch_attention_plain_backward(q->stream, delta, args);
     if (error == cudaSuccess && args->d_bias)
-        error = launch_attention_distance(q->stream, delta, args);
+        error = tensor_cores
+                    ? launch_attention_mma_distance(q->stream, delta, (float *)(void *)parts, args)
+                    : launch_attention_distance(q->stream, delta, args);
     return queue_leave(q, error);
 }
 

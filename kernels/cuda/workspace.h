@@ -43,9 +43,26 @@ static inline uint64_t relative_rows_bytes(const struct zinf_attention *args)
 {
     return zinf_align_up((uint64_t)(2 * args->seq - 1) * sizeof(int32_t), 256);
 }
+/* With a bias by distance, behind the row sums: two parts of its gradient at each distance. Tiles
+ * of so many queries and keys make them; four of 64 rows of wide heads would not fit shared memory.
+ */
+#define ATTENTION_DISTANCE_ROWS(head_dim) ((head_dim) <= 128 ? 64 : 32)
+static inline int64_t attention_diagonals(const struct zinf_attention *args)
+{
+    const int64_t rows = ATTENTION_DISTANCE_ROWS(args->head_dim);
+    return (args->seq + rows - 1) / rows + (zinf_attention_keys(args) + rows - 1) / rows - 1;
+}
+static inline uint64_t attention_parts_bytes(const struct zinf_attention *args)
+{
+    return (uint64_t)(args->batch * args->n_heads * attention_diagonals(args) * 2 *
+                      ATTENTION_DISTANCE_ROWS(args->head_dim)) *
+           sizeof(float);
+}
 static inline uint64_t attention_workspace_bytes(const struct zinf_attention *args)
 {
     const uint64_t delta = attention_delta_bytes(args);
+    if (args->bias)
+        return zinf_align_up(delta, 256) + attention_parts_bytes(args);
     if (!args->relative)
         return delta;
     return zinf_align_up(delta, 256) + relative_rows_bytes(args) +
@@ -64,7 +81,7 @@ static inline uint64_t blas_workspace_bytes(int capability)
 enum { GPU_LOGIT_ROWS = 1024 };
 
 /* The first generation with units for floats of 8 bits. */
-enum { FLOAT8_CAPABILITY = 89 };
+enum { TF32_CAPABILITY = 80, FLOAT8_CAPABILITY = 89 };
 
 /* What floats of 8 bits take: the codes of both operands, and of each the largest numbers of parts
  * of it and its scale. */

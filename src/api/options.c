@@ -132,15 +132,25 @@ static int check_range(const struct option *option, const char *said, const char
                      option->min, option->max);
 }
 
+/* What the end of a length multiplies it by; 0: it is none. */
+static long long unit_of_length(const struct option *option, const char *end)
+{
+    if (!*end)
+        return 1;
+    const char unit = option->is_length && !end[1] ? *end : 0;
+    return unit == 'K' || unit == 'k' ? 1 << 10 : unit == 'M' || unit == 'm' ? 1 << 20 : 0;
+}
+
 static int read_integer(const struct option *option, const char *said, const char *text,
                         int64_t *out)
 {
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (end == text || *end || isspace((unsigned char)*text))
+    const long long unit = unit_of_length(option, end);
+    if (end == text || !unit || isspace((unsigned char)*text))
         return zinf_fail(-EINVAL, "%s '%s' is not a whole number", said, text);
-    if (errno)
+    if (errno || __builtin_mul_overflow(value, unit, &value))
         return zinf_fail(-EINVAL, "%s %s is too large a number", said, text);
     *out = value;
     return check_range(option, said, text, (double)value);

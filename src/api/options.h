@@ -48,6 +48,7 @@ struct option {
     bool open;                     /* values beside the words are good, too: they are but offered */
     const char *aliases;           /* "learning_rate": names of other programs with blanks between;
                                     * "bf16=bf16": one that takes no value and means that word */
+    bool is_length;     /* an integer that may end in K or M: 1,024 or 1,048,576 times as much */
     const char *manual; /* paragraph of the manual pages, in mdoc; NULL: help as a sentence */
 };
 /* A row: at is its .offset. */

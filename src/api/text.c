@@ -250,6 +250,7 @@ int text_need_trainer(struct zinf_session *s, const struct zinf_decode_shape *sh
     struct zinf_trainer_options options = {
         .mode = ZINF_TRAINER_FORWARD,
         .model_path = s->job.model,
+        .head = s->head,
         .adapter = s->job.adapter,
         .config = s->config,
         .device = s->device,

@@ -14,6 +14,16 @@ struct foreign {
     bool quiet;
 };
 
+/* The keys of a section to one that is there already. */
+static void join(cJSON *section, cJSON *more)
+{
+    for (cJSON *item; (item = more->child);) {
+        cJSON_DetachItemViaPointer(more, item);
+        cJSON_AddItemToObject(section, item->string, item);
+    }
+    cJSON_Delete(more);
+}
+
 /* Puts a value at a path, "zero_optimization.stage", and takes it from where it stands. */
 static int put(struct foreign *f, const char *path, cJSON *value)
 {
@@ -23,6 +33,11 @@ static int put(struct foreign *f, const char *path, cJSON *value)
         snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
         cJSON *next = cJSON_GetObjectItemCaseSensitive(section, name);
         section = next ? next : cJSON_AddObjectToObject(section, name);
+    }
+    cJSON *there = section ? cJSON_GetObjectItemCaseSensitive(section, path) : NULL;
+    if (cJSON_IsObject(there) && cJSON_IsObject(value)) {
+        join(there, value);
+        return 0;
     }
     if (!value || !section || !cJSON_AddItemToObject(section, path, value)) {
         cJSON_Delete(value);

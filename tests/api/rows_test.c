@@ -73,9 +73,31 @@ static void test_words_of_keys(void)
     CHECK(strstr(zinf_error(), "zinf.gather"));
 }
 
+static int read_length(const char *text, int64_t *out)
+{
+    static struct zinf_session session; /* large */
+    const struct option_group group = {.rows = job_seq};
+    int code = option_read(job_seq, &group, text, "--seq-len", &session.job);
+    *out = session.job.seq_len;
+    return code;
+}
+
+static void test_lengths(void)
+{
+    int64_t n;
+    CHECK(!read_length("1000", &n) && n == 1000);
+    CHECK(!read_length("64K", &n) && n == 65536);
+    CHECK(!read_length("1M", &n) && n == 1048576);
+    CHECK(read_length("17M", &n) == -EINVAL && strstr(zinf_error(), "out of range"));
+    CHECK(read_length("9223372036854775807K", &n) == -EINVAL && strstr(zinf_error(), "too large"));
+    CHECK(read_length("M", &n) == -EINVAL && strstr(zinf_error(), "'M' is not a whole number"));
+    CHECK(read_length("1KM", &n) == -EINVAL && read_length("1G", &n) == -EINVAL);
+}
+
 int main(void)
 {
     TAP_RUN(test_rows);
+    TAP_RUN(test_lengths);
     TAP_RUN(test_words_of_keys);
     return tap_done();
 }

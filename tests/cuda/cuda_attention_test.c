@@ -19,12 +19,18 @@ struct special {
     int64_t key_seq; /* as in zinf_attention */
     bool biased;
 };
+/* Where queries and keys are in a sequence that comes in parts; summed: gradients of keys go into
+ * d_kv_sums. */
+struct part {
+    int64_t first_query, first_key, whole_seq;
+    bool summed;
+};
 
 static const float slopes[] = {0.70710678f, 0.25f, -0.2f, 0.0f};
 
 struct attention_pairs {
-    struct pair qkv, out, lse, d_out, d_qkv, segments, kv, d_kv, key_segments, bias, d_bias;
-    bool packed, crosses, biased;
+    struct pair qkv, out, lse, d_out, d_qkv, segments, kv, d_kv, key_segments, bias, d_bias, sums;
+    bool packed, crosses, biased, summed;
 };
 
 /* Documents of so many tokens, with one token of padding behind each second one and in the last
@@ -53,13 +59,14 @@ static void attention_side(struct zinf_attention *a, const struct attention_pair
     a->key_segments = p->packed && p->crosses ? at(&p->key_segments, side) : NULL;
     a->bias = p->biased ? at(&p->bias, side) : NULL;
     a->d_bias = p->biased ? at(&p->d_bias, side) : NULL;
+    a->d_kv_sums = p->summed ? at(&p->sums, side) : NULL;
 }
 
 /* Runs it again, and without a window with one that hides nothing: the same bits. */
 static void check_repeats(struct twin *t, struct zinf_attention *a, struct attention_pairs *p)
 {
     if (a->causal && !a->window)
-        a->window = a->seq;
+        a->window = a->first_query + a->seq;
     struct tensor out = pair_download(t, &p->out), d_qkv = pair_download(t, &p->d_qkv);
     attention_side(a, p, SIDE_CUDA);
     CHECK(!t->cuda->ops->attention_forward(t->q, a));
@@ -72,7 +79,8 @@ static void check_repeats(struct twin *t, struct zinf_attention *a, struct atten
     tensor_free(&d_again);
 }
 
-static struct zinf_attention attention_of(enum zinf_dtype dtype, const struct special *special)
+static struct zinf_attention attention_of(enum zinf_dtype dtype, const struct special *special,
+                                          const struct part *part)
 {
     const struct shape *s = &special->shape;
     return (struct zinf_attention){
@@ -83,6 +91,9 @@ static struct zinf_attention attention_of(enum zinf_dtype dtype, const struct sp
         .n_kv_heads = s->n_kv_heads,
         .head_dim = s->head_dim,
         .key_seq = special->key_seq,
+        .first_query = part->first_query,
+        .first_key = part->first_key,
+        .whole_seq = part->whole_seq,
         .causal = s->causal,
         .window = s->window,
         .scale = (s->softcap > 0.0f ? 3.0f : 1.0f) / sqrtf((float)s->head_dim),
@@ -92,7 +103,7 @@ static struct zinf_attention attention_of(enum zinf_dtype dtype, const struct sp
 }
 
 static struct attention_pairs open_pairs(struct twin *t, enum zinf_dtype dtype,
-                                         const struct special *special)
+                                         const struct special *special, bool summed)
 {
     const struct shape *s = &special->shape;
     const int64_t keys = special->key_seq ? special->key_seq : s->seq;
@@ -114,40 +125,57 @@ static struct attention_pairs open_pairs(struct twin *t, enum zinf_dtype dtype,
         pair_of(t, make_segments(s->batch, keys, special->document)),
         pair_of(t, tensor_random(ZINF_DTYPE_F32, distances, 8, 1.0f)),
         pair_of(t, tensor_random(ZINF_DTYPE_F32, (size_t)s->batch * distances, 9, 1.0f)),
+        pair_of(t, tensor_random(ZINF_DTYPE_F32, kv, 10, 0.1f)),
         special->document > 0,
         special->key_seq > 0,
         special->biased,
+        summed,
     };
 }
 
 static void close_pairs(struct twin *t, struct attention_pairs *p)
 {
-    struct pair *all[] = {&p->qkv, &p->out,  &p->lse,          &p->d_out, &p->d_qkv, &p->segments,
-                          &p->kv,  &p->d_kv, &p->key_segments, &p->bias,  &p->d_bias};
+    struct pair *all[] = {&p->qkv, &p->out,  &p->lse,          &p->d_out, &p->d_qkv,  &p->segments,
+                          &p->kv,  &p->d_kv, &p->key_segments, &p->bias,  &p->d_bias, &p->sums};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         pair_free(all[i]);
     twin_reset(t);
 }
 
-static void special_case(struct twin *t, enum zinf_dtype dtype, const struct special *s)
+static void part_case(struct twin *t, enum zinf_dtype dtype, const struct special *s,
+                      const struct part *part)
 {
-    struct zinf_attention a = attention_of(dtype, s);
-    struct attention_pairs p = open_pairs(t, dtype, s);
+    struct zinf_attention a = attention_of(dtype, s, part);
+    struct attention_pairs p = open_pairs(t, dtype, s, part->summed);
     /* The tensor cores take probabilities and their gradients rounded to the storage type. */
     double epsilon = dtype_epsilon(dtype);
     /* Slopes and documents leave a row few keys, whose errors do not cancel. */
     double few = s->shape.sloped || s->document ? 2.0 : 1.0;
+    if (part->whole_seq) { /* a row that sees no key says so where keys of other calls join */
+        a.partial = true;
+        ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_forward(q, &a)));
+        PAIR_CHECK(t, &p.lse, 4e-6, 2e-6);
+        a.partial = false;
+    }
     ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_forward(q, &a)));
     PAIR_CHECK(t, &p.out, 4e-6 + few * epsilon, 2.0 * epsilon + 4e-6);
     PAIR_CHECK(t, &p.lse, 4e-6, 2e-6);
     ON_BOTH(t, (attention_side(&a, &p, side), ops->attention_backward(q, &a)));
     PAIR_CHECK(t, &p.d_qkv, 3e-5 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
-    if (p.crosses)
+    if (p.summed)
+        PAIR_CHECK(t, &p.sums, 3e-5 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
+    else if (p.crosses)
         PAIR_CHECK(t, &p.d_kv, 3e-5 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
     if (p.biased)
         PAIR_CHECK(t, &p.d_bias, 1e-4 + 8.0 * epsilon, 3e-5 + 2.0 * epsilon);
     check_repeats(t, &a, &p);
     close_pairs(t, &p);
+}
+
+static void special_case(struct twin *t, enum zinf_dtype dtype, const struct special *s)
+{
+    const struct part whole = {0, 0, 0, false};
+    part_case(t, dtype, s, &whole);
 }
 
 static void attention_case(struct twin *t, enum zinf_dtype dtype, struct shape s)
@@ -253,9 +281,49 @@ static void other_keys(struct twin *t)
         {{2, 20, 4, 4, 6, false, 0.0f, 0, 0, 0}, 0, 0, true},
         {{1, 50, 2, 1, 64, true, 0.1f, 0, 0, 0}, 0, 0, true},
         {{1, 37, 2, 2, 200, false, 0.0f, 0, 0, 0}, 13, 0, true},
+        {{2, 70, 4, 2, 64, false, 0.1f, 0, 0, 0}, 0, 130, false},
+        {{1, 67, 3, 1, 40, false, 0.2f, 0, 2.0f, 0}, 20, 90, false},
+        {{1, 90, 2, 1, 64, true, 0.0f, 0, 2.0f, true}, 25, 0, false},
+        {{1, 50, 2, 1, 256, true, 0.0f, 0, 2.0f, 0}, 20, 0, false},
+        {{1, 130, 1, 1, 128, false, 0.0f, 0, 0, true}, 0, 9, false},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        special_case(t, all_dtypes[i % 3], &shapes[i]);
+        special_case(t, all_dtypes[i < 6 ? i % 3 : 1 + i % 2], &shapes[i]);
+}
+
+/* A part's queries over the keys of parts before, which may be ahead of all queries. */
+static void parts(struct twin *t)
+{
+    static const struct {
+        struct special special;
+        struct part part;
+    } shapes[] = {
+        {{{1, 40, 2, 1, 20, true, 0.1f, 0, 0, 0}, 0, 90, false}, {50, 0, 200, true}},
+        {{{2, 70, 2, 2, 64, true, 0.1f, 0, 0, 0}, 0, 150, false}, {80, 0, 150, true}},
+        {{{1, 70, 4, 2, 128, true, 0.0f, 90, 0, 0}, 30, 134, false}, {64, 0, 134, true}},
+        {{{1, 65, 2, 1, 64, true, 0.0f, 0, 1.5f, true}, 20, 70, false}, {130, 60, 0, false}},
+        {{{1, 70, 2, 1, 256, true, 0.0f, 20, 0, 0}, 0, 80, false}, {100, 0, 0, true}},
+        {{{1, 64, 2, 1, 32, true, 0.0f, 0, 0, 0}, 0, 70, false}, {0, 64, 0, false}},
+        {{{1, 70, 2, 1, 64, false, 0.2f, 0, 0, 0}, 0, 70, false}, {70, 0, 140, true}},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        part_case(t, all_dtypes[!i ? 0 : 1 + i % 2], &shapes[i].special, &shapes[i].part);
+}
+
+/* Biases by distance and their gradients, on tensor cores: each size of heads in both types. */
+static void biased_tiles(struct twin *t)
+{
+    for (int64_t size = 32; size <= 256; size *= 2)
+        for (int d = 1; d < 3; d++) {
+            const struct special s = {.shape = {1, 70, 2, d, size - (d == 1 ? 0 : 8), size == 64,
+                                                d == 1 ? 0.1f : 0.0f, 0, 0, 0},
+                                      .document = size == 128 ? 30 : 0,
+                                      .key_seq = size == 32    ? 140
+                                                 : size == 256 ? 33
+                                                               : 0,
+                                      .biased = true};
+            special_case(t, all_dtypes[d], &s);
+        }
 }
 
 static void tables_of_buckets(struct twin *t)
@@ -535,6 +603,8 @@ CASE(cached)
 CASE(cached_source)
 CASE(cached_alone)
 CASE(other_keys)
+CASE(parts)
+CASE(biased_tiles)
 CASE(tables_of_buckets)
 CASE(slopes_are_read_at_once)
 CASE(refusals)
@@ -550,6 +620,8 @@ int main(void)
     TAP_RUN(test_cached_source);
     TAP_RUN(test_cached_alone);
     TAP_RUN(test_other_keys);
+    TAP_RUN(test_parts);
+    TAP_RUN(test_biased_tiles);
     TAP_RUN(test_tables_of_buckets);
     TAP_RUN(test_slopes_are_read_at_once);
     TAP_RUN(test_refusals);

@@ -245,7 +245,8 @@ static void test_smaller_shapes(void)
                                            "ministral3",
                                            "qwen3_next",
                                            "qwen3_5_text",
-                                           "qwen3_5_moe_text"};
+                                           "qwen3_5_moe_text",
+                                           "bamba"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -343,6 +344,7 @@ static void test_refused_switches(void)
         {"granitemoehybrid", "\"position_embedding_type\": \"alibi\"", "position_embedding_type"},
         {"ministral3", "\"rope_parameters\": null", "rope_parameters"},
         {"smollm3", "\"no_rope_layer_interval\": 0", "no_rope_layer_interval"},
+        {"bamba", "\"z_loss_coefficient\": 0.1", "z_loss_coefficient"},
         {"qwen3_next", "\"full_attention_interval\": 0", "full_attention_interval"},
         {"qwen3_next", "\"linear_num_value_heads\": 24", "24 value heads"},
         {"qwen3_5_text", "\"linear_key_head_dim\": 512", "key heads of size 512"},

@@ -119,39 +119,59 @@ static int packed_attention(struct setup *s)
 }
 
 /* Over the keys of another sequence, with a bias of a table by distance and its gradient. */
-static int crossing_attention(struct setup *s)
+static int crossing_of(struct setup *s, int64_t seq, int64_t keys, int64_t size,
+                       struct zinf_attention a)
 {
     static const int32_t starts[] = {0, 1, 2, 4};
-    enum { SEQ = 41, KEYS = 37, HEADS = 2, SIZE = 20, DISTANCES = SEQ + KEYS - 1 };
+    const int64_t heads = 2, distances = seq + keys - 1;
     struct zinf_distance_bias d = {.dtype = s->dtype,
-                                   .n_heads = HEADS,
-                                   .n_queries = SEQ,
-                                   .n_keys = KEYS,
+                                   .n_heads = heads,
+                                   .n_queries = seq,
+                                   .n_keys = keys,
                                    .both_ways = true,
                                    .n_buckets = 4,
                                    .starts = starts,
                                    .batch = 1};
-    struct zinf_attention a = {.dtype = s->dtype,
-                               .batch = 1,
-                               .seq = SEQ,
-                               .n_heads = HEADS,
-                               .n_kv_heads = HEADS,
-                               .head_dim = SIZE,
-                               .key_seq = KEYS,
-                               .scale = 0.2f};
+    const size_t n = (size_t)(heads * distances), rows = (size_t)(seq * heads * size);
+    a.dtype = s->dtype, a.batch = 1, a.n_heads = a.n_kv_heads = heads, a.scale = 0.2f;
+    a.seq = seq, a.key_seq = keys, a.head_dim = size;
     d.table = s->in[2];
-    d.bias = take(s, HEADS * DISTANCES, ZINF_DTYPE_F32);
-    d.d_bias = a.d_bias = take(s, HEADS * DISTANCES, ZINF_DTYPE_F32);
-    d.d_table = take(s, 8 * HEADS, ZINF_DTYPE_F32);
+    d.bias = take(s, n, ZINF_DTYPE_F32);
+    d.d_bias = a.d_bias = take(s, n, ZINF_DTYPE_F32);
+    d.d_table = take(s, 8 * (size_t)heads, ZINF_DTYPE_F32);
     a.bias = d.bias, a.qkv = s->in[0], a.kv = s->in[1], a.d_out = s->in[3];
-    a.out = take(s, SEQ * HEADS * SIZE, s->dtype);
-    a.d_qkv = take(s, SEQ * HEADS * SIZE, s->dtype);
-    a.d_kv = take(s, KEYS * 2 * HEADS * SIZE, s->dtype);
-    a.lse = take(s, SEQ * HEADS, ZINF_DTYPE_F32);
+    a.out = take(s, rows, s->dtype);
+    a.d_qkv = take(s, rows, s->dtype);
+    a.d_kv = take(s, (size_t)(keys * 2 * heads * size), s->dtype);
+    a.lse = take(s, (size_t)(seq * heads), ZINF_DTYPE_F32);
     int code = s->ops->distance_bias(s->q, &d);
     code = code ? code : s->ops->attention_forward(s->q, &a);
     code = code ? code : s->ops->attention_backward(s->q, &a);
     return code ? code : s->ops->distance_bias_backward(s->q, &d);
+}
+
+static int crossing_attention(struct setup *s)
+{
+    return crossing_of(s, 41, 37, 20, (struct zinf_attention){0});
+}
+
+/* The same of heads that tensor cores take: dropped, or of documents. */
+static int crossing_tiles(struct setup *s)
+{
+    const struct zinf_attention dropped = {.dropout = {.p = 0.2f, .seed = 5}};
+    return crossing_of(s, 70, 90, 32, dropped);
+}
+
+static int crossing_documents(struct setup *s)
+{
+    enum { SEQ = 70, KEYS = 90 };
+    int32_t documents[KEYS];
+    struct zinf_attention a = {0};
+    for (int i = 0; i < KEYS; i++)
+        documents[i] = i % 40 == 7 ? 0 : 1 + i / 20;
+    a.key_segments = take_numbers(s, documents, KEYS);
+    a.segments = take_numbers(s, documents + 5, SEQ);
+    return crossing_of(s, SEQ, KEYS, 32, a);
 }
 
 /* To relative positions, one row of the table for each distance nearby; both terms. */

@@ -80,6 +80,24 @@ config pipes.json 3 none
 check "DeepSpeed's words" run 0 train llama words --config pipes.json --seats 2
 check "do the same" same_result llama.one words
 more=
+cat >topo.yml <<END
+train_batch_size: 8
+train_micro_batch_size_per_gpu: 1
+gradient_clipping: 0.5
+model_topo:
+  process_topology:
+    axes: [pipe, data]
+    dims: [2, 2]
+  parts: [2, 3]
+optimizer:
+  type: AdamW
+  params: {lr: 2.0e-3, weight_decay: 0.1}
+zero_optimization: {stage: 1}
+use_grad_ckpt: true
+zinf: {threads: 1, gradient_sum: tree, dropout: 0.1, placement: exact, durability: none}
+END
+check "gdGPT's words" run 0 train llama topo --config topo.yml --seats 4
+check "do the same" same_result llama.one topo
 micro=8
 config one.json 3 none
 rm -r llama.one
@@ -186,6 +204,19 @@ check "four evaluate" evaluate --seats 4 --pipeline-parallel 2
 says_loss | cmp - loss1
 verdict $? "with the same loss"
 
+number=0
+while [ $number -lt 6 ]; do
+    echo "{\"question\": \"$number?\", \"choices\": [\"a\", \"no\", \"four words\"], \"answer\": $((number % 3))}"
+    number=$((number + 1))
+done >choices.jsonl
+choose() {
+    "$zinf" eval --model llama.one/model --task multiple-choice --data choices.jsonl --device host \
+        --threads 1 "$@"
+}
+check "choices on one rank" run 0 choose --predictions lines1
+check "on two" run 0 choose --predictions lines2 --seats 2 --pipeline-parallel 2
+check "have the same probabilities" cmp lines1 lines2
+
 # ---- processes ----
 
 port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
@@ -269,6 +300,9 @@ check "one rank" fails train llama bad --config pipes.json --pipeline-parallel 2
 check "is too few" complains "zinf.mesh.pipe is 2, and this run has 1 rank"
 check "six of five layers" fails train llama bad --config pipes.json --seats 6 --pipeline-parallel 6
 check "are too many" complains "the model has 5 layers"
+check "texts on the way" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2 \
+    --sample-prompts a
+check "are refused" complains "zinf.mesh.pipe is 2, and --sample-prompts makes texts"
 config pipes.json 3 none ', "pipeline_parts": [3, 3]'
 check "parts of six" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2
 check "are refused" complains "zinf.pipeline_parts is [3" "5 in all"

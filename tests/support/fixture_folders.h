@@ -102,6 +102,7 @@ static const char *const folders[] = {
     "granitemoe_a",
     "granitemoehybrid_c",
     "granitemoehybrid_d",
+    "bamba_a",
     "qwen3_next_a",
     "qwen3_5_text_a",
     "qwen3_next_b",

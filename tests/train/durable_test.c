@@ -238,7 +238,7 @@ static uint32_t live_in(struct setting *s, uint64_t host_memory)
     } else {
         CHECK(t && !commit(t));
     }
-    for (int i = 0; t && i < 2; i++) {
+    for (int i = 0; t && i < 2 && t->step < STEPS; i++) {
         CHECKF(!next_step(t, s, t->step, &r) && !commit(t), "%s", zinf_error());
         CHECKF(r.loss == losses[r.step - 1], "step %llu: %.17g, not %.17g",
                (unsigned long long)r.step, r.loss, losses[r.step - 1]);

@@ -143,7 +143,7 @@ static void measure_values(struct walk *w, const struct zinf_compute *c)
         bool loss = zinf_value_is_told(g->values[v].kind);
         if (g->values[v].kind == ZINF_VALUE_REFERENCE) /* is where the other's slot is */
             continue;
-        if (g->values[v].away)
+        if (g->values[v].away && v != g->loss) /* which every rank is told of */
             continue;
         value->bytes = zinf_value_bytes(c, &g->values[v]);
         if (!input && !loss)

@@ -374,21 +374,25 @@ static int end(struct run *run, int code)
 /* Whoever makes texts has whole tensors and sequences. */
 static int check_texts(const struct zinf_run_options *o)
 {
-    const long long ranks = o->trainer.config->mesh[ZINF_TENSOR];
+    const int64_t *mesh = o->trainer.config->mesh;
+    const bool piped = mesh[ZINF_PIPE] > 1;
+    const long long ranks = piped ? mesh[ZINF_PIPE] : mesh[ZINF_TENSOR];
     const int64_t seq = o->trainer.seq_len;
     const char *what = o->prompts  ? "--sample-prompts makes texts"
                        : o->scores ? "--metric makes texts or compares labels"
                                    : NULL;
     if (what && setup_chunk_of(o->trainer.config, seq) < seq)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.sequence_chunk (--sequence-chunk) visits sequences in chunks, and "
-                         "%s, which needs them whole: leave that out, or set it to 0",
-                         what);
+        return zinf_fail(
+            -ENOTSUP,
+            "zinf.sequence_chunk (--sequence-chunk) computes sequences in chunks, but "
+            "%s, which needs whole sequences: leave that option out, or set the key to 0",
+            what);
     return ranks > 1 && what
                ? zinf_fail(-ENOTSUP,
-                           "zinf.mesh.tensor is %lld, and %s, which ranks that share tensors "
-                           "cannot do yet: leave that out, or set it to 1",
-                           ranks, what)
+                           "zinf.mesh.%s is %lld, and %s, which ranks that %s cannot do yet: "
+                           "leave that option out, or set the key to 1",
+                           piped ? "pipe" : "tensor", ranks, what,
+                           piped ? "are pipeline stages" : "share tensors")
                : 0;
 }
 

@@ -44,11 +44,26 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
     return code;
 }
 
-/* Ranks that have other stages than those that make losses have none. */
-static int share_sum(const struct zinf_trainer *t, double *sum)
+/* Ranks that have other stages than those that make losses are told of them. */
+static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
 {
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
-    return zinf_net_broadcast(pipe->net, pipe->world - 1, sum, sizeof *sum);
+    uint64_t n;
+    float *losses =
+        (float *)(uintptr_t)trainer_losses_of(t, t->setup.graph->loss, 0, n_windows, &n);
+    int code = zinf_net_broadcast(pipe->net, pipe->world - 1, sum, sizeof *sum);
+    return code ? code : zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
+}
+
+/* Whoever is to see logits has the last stage. */
+static int check_stages(const struct zinf_trainer *t)
+{
+    const uint32_t ranks = pipe_axis(&t->setup)->world;
+    return ranks > 1 ? zinf_fail(-ENOTSUP,
+                                 "zinf.mesh.pipe is %u, but a rank that makes logits needs all "
+                                 "layers: set the key to 1",
+                                 ranks)
+                     : 0;
 }
 
 int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
@@ -62,7 +77,7 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
     *count = trainer_count_targets(t, batch, n_windows);
     *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
            trainer_other_losses(t, n_windows) * (double)*count;
-    return is_piped(&t->setup) ? share_sum(t, sum) : 0;
+    return is_piped(&t->setup) ? share_losses(t, n_windows, sum) : 0;
 }
 
 int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
@@ -73,7 +88,9 @@ int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch
         return zinf_fail(-EINVAL, "the model has no classes");
     t->logits_row = 0;
     t->n_logits = 1;
-    int code = run_whole(t, &t->plan.logits, batch, n_windows);
+    int code = check_stages(t);
+    if (!code)
+        code = run_whole(t, &t->plan.logits, batch, n_windows);
     if (!code)
         memcpy(logits, host_at(&t->plan, t->plan.at.h_row),
                (uint64_t)(n_windows * g->vocab) * sizeof *logits);
@@ -116,10 +133,12 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
                          "whole tensors; set it to 1 for that",
                          tensor_axis(&t->setup)->world);
     if (t->setup.n_chunks > 1)
-        return zinf_fail(-ENOTSUP, "texts are made by a model that has sequences whole: set "
-                                   "zinf.sequence_chunk to 0 for that");
+        return zinf_fail(-ENOTSUP,
+                         "making texts needs whole sequences: set zinf.sequence_chunk to 0");
     batch.seq_len = n;
-    int code = begin(t, &batch, 1);
+    int code = check_stages(t);
+    if (!code)
+        code = begin(t, &batch, 1);
     if (code)
         return code;
     struct zinf_compute whole = t->compute;
