@@ -49,13 +49,18 @@ static int read_switches(const struct zinf_model_source *source, struct decoder 
     return 0;
 }
 
+static int64_t usual_rotated(int64_t head_dim)
+{
+    return head_dim < 64 ? head_dim : 64;
+}
+
 static int read_rotation(struct zinf_graph *graph, const struct zinf_model_source *source,
                          struct decoder *d)
 {
     static const char key[] = "rotary_dim";
     const int64_t dim = d->attention.head_dim;
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(source->config, key);
-    int64_t rotated = item && cJSON_IsNull(item) ? 0 : 64;
+    int64_t rotated = item && cJSON_IsNull(item) ? 0 : usual_rotated(dim);
     int code = zinf_json_int(source->config, source->what, key, &rotated);
     if (!code && (rotated < 2 || rotated % 2 || rotated > dim))
         code = zinf_fail(-EINVAL,
@@ -64,7 +69,8 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
     const struct rope_source of = {.head_dim = dim,
                                    .positions = d->context,
                                    .theta = 1e4,
-                                   .partial = rotated == dim ? 1 : ((double)rotated + 0.5) / (double)dim,
+                                   .partial =
+                                       rotated == dim ? 1 : ((double)rotated + 0.5) / (double)dim,
                                    .unscaled = true};
     if (!code)
         code = rope_read(graph, source, &of, &d->attention.rope, &d->context);
@@ -93,6 +99,20 @@ static int build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     return family_finish(graph, facts, source, &d, &list, 50256);
 }
 
+/* transformers rotates 64 numbers of a head that has fewer, too, unless it is told how many. */
+static int make_config(cJSON *config, const struct zinf_family *family,
+                       const struct zinf_model_shape *shape)
+{
+    int code = family_make_config(config, family, shape);
+    const double hidden = cJSON_GetNumberValue(cJSON_GetObjectItem(config, traits.keys.hidden));
+    const double heads = cJSON_GetNumberValue(cJSON_GetObjectItem(config, traits.keys.heads));
+    if (code)
+        return code;
+    const int64_t rotated = usual_rotated((int64_t)(hidden / heads));
+    return family_add_numbers(config,
+                              (struct family_number[]){{"rotary_dim", (double)rotated}, {NULL, 0}});
+}
+
 const struct zinf_family zinf_family_gptj = {
     .model_type = "gptj",
     .architecture = "GPTJForCausalLM",
@@ -101,7 +121,7 @@ const struct zinf_family zinf_family_gptj = {
     .traits = &traits,
     .no_classes = true,
     .build = build,
-    .make_config = family_make_config,
+    .make_config = make_config,
     /* buffers of old files */
     .ignored = {"*.attn.bias", "*.attn.masked_bias", "*.attn.embed_positions"},
 };
