@@ -134,11 +134,11 @@ static int check_parts(const struct zinf_attention *a, const char *operation)
                          operation, (ll)a->seq, (ll)a->first_query, (ll)a->key_seq,
                          (ll)a->first_key, (ll)a->whole_seq);
     if (!a->key_seq && (a->first_query || a->first_key || a->whole_seq || a->d_kv_sums))
-        return zinf_fail(-EINVAL, "%s: a part of a sequence without keys of their own", operation);
+        return zinf_fail(-EINVAL, "%s: queries of a part of a sequence need key_seq", operation);
     if (!a->key_seq && a->partial)
-        return zinf_fail(-EINVAL, "%s: some keys of a sequence that are all", operation);
+        return zinf_fail(-EINVAL, "%s: partial needs key_seq", operation);
     if (a->bias && zinf_attention_ahead(a))
-        return zinf_fail(-EINVAL, "%s: a bias by distance of a part of a sequence", operation);
+        return zinf_fail(-EINVAL, "%s: no bias by distance for a part of a sequence", operation);
     return 0;
 }
 

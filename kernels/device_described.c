@@ -74,6 +74,7 @@ int zinf_device_describe(struct zinf_device **out, const struct zinf_device_desc
         .needs_pinned = true,
         .node = -1,
         .rounds_operands = true,
+        .has_tf32 = described->capability >= TF32_CAPABILITY,
         .has_float8 = described->capability >= FLOAT8_CAPABILITY,
         .logit_rows = GPU_LOGIT_ROWS,
         .n_threads = gpu->n_threads > 0 ? gpu->n_threads : zinf_cpu_count(),

@@ -357,6 +357,7 @@ struct zinf_device {
     int node;              /* NUMA node whose memory is nearest to it; -1: not known */
     /* A product of fp32 and a 16-bit type rounds the former to the latter. */
     bool rounds_operands;
+    bool has_tf32;   /* units for products of zinf_device_options.tf32 */
     bool has_float8; /* products of zinf_matmul.float8; the host's are made of the same numbers */
     /* Rows of logits that are made at a time: enough to be worth a pass over the gradient that
      * their products are added to, whose rounding depends on it. Of the kind of device alone. */
@@ -367,6 +368,7 @@ struct zinf_device_options {
     enum zinf_device_kind kind;
     int index;     /* GPU number */
     int n_threads; /* host: OpenMP threads; 0: zinf_cpu_count() */
+    bool tf32;     /* products of fp32 may round their operands to 10 bits of mantissa */
 };
 /* -ENODEV when CUDA was asked for and is not there: the message says what was looked for. */
 int zinf_device_create(struct zinf_device **out, const struct zinf_device_options *options);

@@ -144,7 +144,7 @@ static cudaError_t load_kernels(void)
     return error;
 }
 
-static int open_gpu(struct cuda_device *cuda, int index)
+static int open_gpu(struct cuda_device *cuda, int index, bool wants_tf32)
 {
     struct cudaDeviceProp properties;
     size_t bytes_free = 0, total = 0;
@@ -166,7 +166,8 @@ static int open_gpu(struct cuda_device *cuda, int index)
     cuda->index = index;
     cuda->device.node = node_of(index);
     cuda->capability = 10 * properties.major + properties.minor;
-    cuda->tf32 = tf32 && *tf32 == '1' && cuda->capability >= 80;
+    cuda->device.has_tf32 = cuda->capability >= TF32_CAPABILITY;
+    cuda->tf32 = cuda->device.has_tf32 && (wants_tf32 || (tf32 && *tf32 == '1'));
     cuda->device.free_bytes = bytes_free > DRIVER_MARGIN ? bytes_free - DRIVER_MARGIN : 0;
     snprintf(cuda->name, sizeof cuda->name, "%s (GPU %d, sm_%d)", properties.name, index,
              cuda->capability);
@@ -189,7 +190,7 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
         .logit_rows = GPU_LOGIT_ROWS,
         .n_threads = options->n_threads > 0 ? options->n_threads : 1,
     };
-    int code = open_gpu(cuda, options->index);
+    int code = open_gpu(cuda, options->index, options->tf32);
     cuda->device.has_float8 = cuda->capability >= FLOAT8_CAPABILITY;
     if (code) {
         cuda_destroy(&cuda->device);

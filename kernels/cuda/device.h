@@ -17,7 +17,7 @@
 struct cuda_device {
     struct zinf_device device; /* first: a zinf_device points to it */
     int index, capability;     /* 80 = 8.0 */
-    bool tf32;                 /* fp32 products on tensor cores, ZINF_CUDA_TF32=1 */
+    bool tf32;                 /* fp32 products on tensor cores, where that is asked for */
     bool asked_bf16;           /* a workspace for a bf16 product was asked for */
     cublasLtHandle_t blas;
     void *allocation; /* what the arena lies in */

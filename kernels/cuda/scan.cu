@@ -8,9 +8,12 @@
 
 /* ---- numbers of rows and heads ---- */
 
+/* log(1 + e), with what 1 + e has rounded away put right by e over what is left of it. */
 DEVICE float softplus(float x)
 {
-    return x > 20.0f ? x : log1pf(expf(x));
+    const float e = expf(x > 20.0f ? 20.0f : x), sum = 1.0f + e;
+    const float near_one = sum == 1.0f ? e : logf(sum) * (e / (sum - 1.0f));
+    return x > 20.0f ? x : near_one;
 }
 
 DEVICE float logistic(float x)

@@ -81,7 +81,7 @@ static inline uint64_t blas_workspace_bytes(int capability)
 enum { GPU_LOGIT_ROWS = 1024 };
 
 /* The first generation with units for floats of 8 bits. */
-enum { FLOAT8_CAPABILITY = 89 };
+enum { TF32_CAPABILITY = 80, FLOAT8_CAPABILITY = 89 };
 
 /* What floats of 8 bits take: the codes of both operands, and of each the largest numbers of parts
  * of it and its scale. */

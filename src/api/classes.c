@@ -234,6 +234,7 @@ int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *
         .source_column = c->task.source_column ? c->task.source_column : c->text_column,
         .label_column = c->task.label_column,
         .prefix = c->task.prefix,
+        .around = c->task.around,
         .labels = &s->labels,
     };
     s->knows_classes = true;

@@ -211,12 +211,13 @@ static int open_parts(struct zinf_session *s, const struct job_sets *sets, const
 static int check_mixture(const struct zinf_session *s, bool shuffle)
 {
     if (s->job.task.looks)
-        return zinf_fail(-EINVAL,
-                         "--data: rows are shown of files without weights: leave those out");
+        return zinf_fail(
+            -EINVAL, "--data: rows are shown only of files without weights: leave the weights out");
     return group_of(s, shuffle)
-               ? zinf_fail(-EINVAL,
-                           "zinf.group_by_length (--group-by-length) sorts the samples of one data "
-                           "set, and --data names several with weights: leave one of them out")
+               ? zinf_fail(
+                     -EINVAL,
+                     "zinf.group_by_length (--group-by-length) sorts the samples of one data "
+                     "set, and --data names several with weights: leave the key or the weights out")
                : 0;
 }
 

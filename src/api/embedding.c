@@ -37,7 +37,8 @@ static int read_pooling(struct job_embedding *e, const char *folder, const char 
     cJSON_Delete(config);
     if (!code && found < 0)
         return zinf_fail(
-            -ENOTSUP, "%s/%s: its pooling is none of mean, cls and lasttoken, which are made here",
+            -ENOTSUP,
+            "%s/%s: the pooling of this file is not supported, only mean, cls and lasttoken",
             folder, file);
     e->pooling = found < 0 ? ZINF_POOL_MEAN : (enum zinf_pooling)found;
     return code;

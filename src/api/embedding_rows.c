@@ -21,11 +21,13 @@ int job_embedding_columns(struct zinf_session *s, const char *file)
     for (const char *at = e->columns; *at; at++)
         s->together += *at == ',';
     if (s->embeds != (s->together == 1))
-        return s->embeds ? zinf_fail(-EINVAL, "--source-column %s: an embedding is of one text",
+        return s->embeds ? zinf_fail(-EINVAL,
+                                     "--source-column %s: zinf embed reads one text of each row: "
+                                     "name one column",
                                      e->columns)
                          : zinf_fail(-EINVAL,
-                                     "--source-column %s: a row has an anchor, what belongs to it, "
-                                     "and perhaps what does not: name at least two columns",
+                                     "--source-column %s: name at least two columns: the anchor, a "
+                                     "text that belongs to it, and perhaps texts that do not",
                                      e->columns);
     return 0;
 }

@@ -79,8 +79,8 @@ static int open_data(struct zinf_session *s)
     if (!s->eval_data) /* lengths of samples may follow from them */
         code = session_eval_data(s, files, NULL);
     if (!code && zinf_dataset_n_parts(s->eval_data) > 1 && s->job.texts.predictions)
-        code = zinf_fail(-EINVAL, "--predictions is one file, and the data are several sets: "
-                                  "evaluate one of them");
+        code = zinf_fail(-EINVAL, "--predictions writes one file, but --data names several sets: "
+                                  "evaluate one set at a time");
     return session_tell(s, code ? code : job_scores_prepare(s, s->eval_data));
 }
 

@@ -44,9 +44,6 @@ static const struct {
      "data is read by threads of its own; leave "
      "it out"},
     {"remove_unused_columns", "columns that are not asked for are never read; leave it out"},
-    {"tf32",
-     "set ZINF_CUDA_TF32=1 in the environment: products of fp32 then use it on GPUs that have "
-     "it"},
     {"push_to_hub hub_model_id",
      "'huggingface-cli upload' takes the folder that a training leaves"},
     {"trust_remote_code", "a model folder's code is never run; leave it out"},

@@ -34,7 +34,7 @@ struct generate_settings {
     }
 
 /* They fill generate_settings. */
-extern const struct option generate_rows[], generate_beams[];
+extern const struct option generate_rows[], generate_least[], generate_beams[];
 /* What options rule out together. -EINVAL, a wrong use. */
 int generate_check(const struct generate_settings *s);
 /* What has not been said, from the folder's generation_config.json, then from its config.json, then

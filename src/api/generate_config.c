@@ -119,11 +119,6 @@ static const char *const early_words[] = {"false", "true", "never", NULL};
 const struct option generate_rows[] = {
     OPTION("--max-new-tokens", INTEGER, AT(max_new_tokens), "N",
      "largest number of new tokens of a text", .min = 1, .max = 1 << 24),
-    OPTION("--min-new-tokens", INTEGER, AT(rules.min_new_tokens), "N",
-     "smallest number of new tokens of a text", .min = 1, .max = 1 << 24),
-    OPTION("--min-length", INTEGER, AT(rules.min_length), "N",
-     "smallest number of tokens of prompt and text together",
-     .min = 1, .max = 1 << 24),
     OPTION("--temperature", NUMBER, AT(temperature), "X",
      "divide the logits by X; 0 takes the most likely token", .max = 1000, .otherwise = "1"),
     OPTION("--top-k", INTEGER, AT(top_k), "N", "draw from the N most likely tokens",
@@ -137,6 +132,16 @@ const struct option generate_rows[] = {
     OPTION("--no-repeat-ngram", INTEGER, AT(no_repeat_ngram), "N",
      "no sequence of N tokens appears twice", .max = 1 << 24, .otherwise = "0, off",
      .aliases = "no_repeat_ngram_size"),
+    {.flag = NULL}
+};
+
+const struct option generate_least[] = {
+    OPTION("--min-new-tokens", INTEGER, AT(rules.min_new_tokens), "N",
+     "smallest number of new tokens of a text", .min = 1, .max = 1 << 24),
+    OPTION("--min-length", INTEGER, AT(rules.min_length), "N",
+     "smallest number of tokens of prompt and text together; of an encoder-decoder's target, with "
+     "its start token",
+     .min = 1, .max = 1 << 24, .aliases = "min_target_length val_min_target_length"),
     {.flag = NULL}
 };
 

@@ -35,8 +35,11 @@ int job_masked_stream(struct zinf_session *s, struct zinf_dataset_options *o,
         return code;
     zinf_tokenizer_sides(s->tokenizer, &front, &behind);
     if (o->seq_len <= front + behind)
-        return zinf_fail(-EINVAL, "--seq-len %u has no room beside the tokenizer's own %u tokens",
-                         o->seq_len, front + behind);
+        return zinf_fail(
+            -EINVAL,
+            "--seq-len %u has no room for text beside the tokenizer's %u special tokens: "
+            "choose a longer --seq-len",
+            o->seq_len, front + behind);
     o->seq_len -= front + behind;
     o->masking = masking;
     return 0;

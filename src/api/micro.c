@@ -82,15 +82,16 @@ static int keep(struct zinf_session *s)
 
 static void say(const struct zinf_session *s, int64_t next, bool was_recorded)
 {
-    char why[96] = "all of a step fit at once";
+    char why[96] = "the whole batch of a step fits";
     if (was_recorded)
-        snprintf(why, sizeof why, "as the run had it that is gone on from");
+        snprintf(why, sizeof why, "as in the run that is resumed");
     else if (next)
-        snprintf(why, sizeof why, "the most that fit; %lld do not", (long long)next);
+        snprintf(why, sizeof why, "the largest that fits; %lld do not fit", (long long)next);
     if (job_ranks_is_first(s->net))
-        zinf_log(ZINF_LOG_INFO, MICRO " is \"auto\": %lld at once, %lld time%s a step: %s",
+        zinf_log(ZINF_LOG_INFO,
+                 MICRO " is \"auto\": %lld sequences at once, %lld micro-batch%s in a step: %s",
                  (long long)s->config->micro_batch, (long long)s->config->accumulation,
-                 s->config->accumulation == 1 ? "" : "s", why);
+                 s->config->accumulation == 1 ? "" : "es", why);
 }
 
 int job_micro_find(struct zinf_session *s, struct zinf_estimate_options *options)
@@ -98,8 +99,9 @@ int job_micro_find(struct zinf_session *s, struct zinf_estimate_options *options
     if (!s->config->finds_micro_batch)
         return 0;
     if (!strcmp(s->config->preference, "kto"))
-        return zinf_fail(-EINVAL, MICRO " is \"auto\", but kto pairs the answers of a micro-batch, "
-                                        "so that its size decides the result: give a number");
+        return zinf_fail(-EINVAL,
+                         MICRO " is \"auto\", but kto pairs the answers of a micro-batch, "
+                               "so that its size decides the result: give " MICRO " a number");
     int64_t micro = recorded(s), next = 0;
     const bool was_recorded = micro > 0;
     int code = was_recorded ? 0 : search(s, options, &micro, &next);

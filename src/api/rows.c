@@ -83,14 +83,14 @@ const struct option job_seats[] = {
 
 const struct option job_pipeline[] = {
     OPTION("--pipeline-parallel", INTEGER, SETS("zinf.mesh.pipe"), "N",
-     "ranks that have layers one after the other", .min = 1, .max = 1024, .otherwise = "1"),
+     "number of pipeline stages: ranks that the layers are distributed over", .min = 1, .max = 1024, .otherwise = "1"),
     END
 };
 
 const struct option job_rows[] = {
     OPTION("--data", TEXTS, AT(data), "FILE...",
      "text, .jsonl, .json, .csv, .tsv, also as .gz or .zst, tokens (.bin, .npy), a quoted pattern, "
-     "or - for standard input; of a training, FILE:WEIGHT mixes by weight", .aliases = "train_file train_files dataset_path"),
+     "or - for standard input; for a training, FILE:WEIGHT mixes files by weight", .aliases = "train_file train_files dataset_path"),
     OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
      .otherwise = "text", .aliases = "dataset_text_field text_field"),
     OPTION("--format", TEXT, AT(format), "NAME",
@@ -115,18 +115,21 @@ const struct option job_step[] = {
     OPTION("--steps", INTEGER, AT(steps), "N", "optimizer steps", .min = 0, .max = 1e12,
      .otherwise = "one pass over the data", .aliases = "max_steps"),
     OPTION("--micro-batch", INTEGER, SETS("train_micro_batch_size_per_gpu"), "N",
-     "sequences computed at once; auto: the most of --global-batch that fit", .min = 1,
+     "sequences computed at once; auto: the largest number that fits and divides --global-batch", .min = 1,
      .max = 1 << 20, .words = automatic, .open = true,
      .aliases = "per_device_train_batch_size train_micro_batch_size_per_gpu micro_batch_size"),
     OPTION("--global-batch", INTEGER, SETS("train_batch_size"), "N",
      "sequences in a step, of all ranks together", .min = 1, .max = 1 << 30,
      .otherwise = "as --micro-batch and --accumulate say",
      .aliases = "train_batch_size global_batch_size",
-     .manual = "Number of sequences in a step, of all ranks and micro-batches together (train_batch_size).\nWithout it the number follows from\n.Fl Fl micro-batch ,\n.Fl Fl accumulate\nand the number of ranks."),
+     .manual = "Number of sequences in a step, of all ranks and micro-batches together (train_batch_size).\nWithout this option the number follows from\n.Fl Fl micro-batch ,\n.Fl Fl accumulate\nand the number of ranks."),
     OPTION("--sequence-chunk", INTEGER, SETS("zinf.sequence_chunk"), "N",
-     "tokens of a sequence computed at once; 0: all", .max = 1 << 24, .otherwise = "0"),
+     "tokens of a sequence computed at once; 0: the whole sequence", .max = 1 << 24, .otherwise = "0"),
     OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
      "micro-batches in a step", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
+    OPTION("--matmul-type", TEXT, SETS("zinf.matmul_type"), "TYPE",
+     "number type of matrix products: same as the parameters', fp8 or tf32", .aliases = "tf32=tf32",
+     .manual = "Number type in which a GPU multiplies matrices (zinf.matmul_type).\n.Cm same\nis the number type of the parameters.\n.Cm fp8\nis used for linear layers in bf16.\n.Cm tf32\nis used for products of two fp32 matrices."),
     OPTION("--optimizer", TEXT, SETS("optimizer.type"), "NAME",
      "AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, Muon, NorMuon, GaLoreAdamW, APOLLO or APOLLO-Mini"),
     OPTION("--lr", NUMBER, SETS("optimizer.params.lr"), "X", "learning rate", .max = 1e6,
@@ -161,7 +164,7 @@ const struct option job_step[] = {
     OPTION("--z-loss", NUMBER, SETS("zinf.z_loss"), "X",
      "add X times the squared log-sum-exp of the logits to the loss", .max = 1e6),
     OPTION("--embedding-scale", NUMBER, SETS("zinf.embedding_scale"), "X",
-     "what cosines are multiplied by in the loss of embeddings", .min = 0.001, .max = 1e6,
+     "factor of cosine similarities in the loss of --task embedding", .min = 0.001, .max = 1e6,
      .otherwise = "20"),
     OPTION("--neftune-alpha", NUMBER, SETS("zinf.neftune_alpha"), "X",
      "noise on embedded tokens during training, such as 5", .max = 1e6,
@@ -218,10 +221,13 @@ const struct option job_task[] = {
      .otherwise = "label"),
     OPTION("--prefix", TEXT, AT(task.prefix), "TEXT",
      "put before every source, such as 'summarize: '", .aliases = "source_prefix"),
+    OPTION("--template", TEXT, AT(task.around), "TEXT",
+     "text around every source, which replaces {source} in TEXT; never cut, only the source is",
+     .manual = "Text that is put around every source.\nThe source replaces\n.Ql {source}\nin\n.Ar TEXT .\nIf the source is too long, only the source is cut; the text before and behind it stays.\nThe whole text is turned into tokens at once."),
     OPTION("--mlm-probability", NUMBER, AT(task.mask_probability), "P",
-     "of --task masked-lm: the share of tokens that are masked", .min = 0.001, .max = 1,
+     "for --task masked-lm: probability that a token is masked", .min = 0.001, .max = 1,
      .otherwise = "0.15",
-     .manual = "Of\n.Fl Fl task Cm masked-lm :\nthe probability of each token to be masked."),
+     .manual = "With\n.Fl Fl task Cm masked-lm :\nprobability that a token is masked (default: 0.15)."),
     OPTION("--length-percentile", NUMBER, AT(task.length_percentile), "P",
      "make room for P percent of the samples, and cut longer ones", .min = 0.001, .max = 100,
      .otherwise = "100",
@@ -232,17 +238,17 @@ const struct option job_task[] = {
 static const char *const poolings[] = {"folder", "mean", "cls", "last", NULL};
 const struct option job_embedding[] = {
     OPTION("--pooling", WORD, AT(embedding.pooling), "NAME",
-     "what an embedding is: the mean of a text's rows, the first or the last; folder: as the "
-     "model's says, or the mean", .words = poolings, .usual = "folder"),
-    OPTION("--normalize", FLAG, AT(embedding.normalize), NULL, "embeddings have length 1"),
+     "how the vectors of a text's tokens become an embedding: their mean, the vector of the "
+     "first token (cls) or of the last; folder: as the model's folder says, else the mean", .words = poolings, .usual = "folder"),
+    OPTION("--normalize", FLAG, AT(embedding.normalize), NULL, "scale each embedding to length 1"),
     OPTION("--no-normalize", FLAG, AT(embedding.plain), NULL,
-     "embeddings are as they are (default: as the folder says)"),
+     "do not scale embeddings to length 1 (default: as the model's folder says)"),
     END
 };
 
 const struct option job_prompt_name[] = {
     OPTION("--prompt-name", TEXT, AT(embedding.prompt_name), "NAME",
-     "a prompt of the folder's that is put before each text"),
+     "name of a prompt in the model's folder that is put before each text"),
     END
 };
 
@@ -325,7 +331,7 @@ const struct option job_begin[] = {
 };
 
 const struct option job_eval[] = {
-    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations; NAME=FILE: of a set of that name",
+    OPTION("--eval-data", TEXTS, AT(eval_data), "FILE...", "data of the same kinds for evaluations; NAME=FILE: a file of the evaluation set NAME",
      .aliases = "validation_file eval_file"),
     END
 };
@@ -448,6 +454,7 @@ const struct option_group job_groups[] = {
     {.rows = job_device},  {.rows = job_seats},
     {.rows = job_pipeline},
     {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
+    {.rows = generate_least, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = generate_beams, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = job_chat},    {.rows = job_texts},
     {.rows = job_metrics}, {.rows = job_predictions},

@@ -25,7 +25,9 @@ static int fail_no_metric(void)
 /* Whether it is said how the texts are made. */
 static bool says_texts(const struct zinf_job_texts *t)
 {
-    return t->settings.max_new_tokens > 0 || t->settings.num_beams > 0 || t->stem;
+    const struct zinf_word_rules *rules = &t->settings.rules;
+    return t->settings.max_new_tokens > 0 || t->settings.num_beams > 0 || t->stem ||
+           rules->min_length > 0 || rules->min_new_tokens > 0;
 }
 
 static int read_metrics(const struct zinf_job_texts *t, struct zinf_run_scores *run)
@@ -99,10 +101,11 @@ static int check_kinds(const struct zinf_run_scores *run, enum zinf_task task)
 static int prepare_labels(struct zinf_session *s)
 {
     if (says_texts(&s->job.texts))
-        return zinf_fail(-EINVAL,
-                         "--max-new-tokens, --num-beams and --stem are of texts, and the task %s "
-                         "makes none",
-                         zinf_task_name(s->task));
+        return zinf_fail(
+            -EINVAL,
+            "--max-new-tokens, --min-length, --num-beams, --stem and the like are of texts, "
+            "and the task %s makes none",
+            zinf_task_name(s->task));
     if (!s->scores.n)
         choose_usual(&s->scores, s);
     s->scores.options.most_samples = (uint64_t)s->job.texts.metric_samples;
@@ -166,7 +169,8 @@ int job_scores_prepare(struct zinf_session *s, struct zinf_dataset *data)
     if (!code && run->n && !job_makes_texts(s->task) && !job_is_labelled(s->task) &&
         s->task != ZINF_TASK_REWARD)
         code =
-            zinf_fail(-EINVAL, "--metric: --task %s has its loss alone", zinf_task_name(s->task));
+            zinf_fail(-EINVAL, "--metric: --task %s has no metric but its loss: leave --metric out",
+                      zinf_task_name(s->task));
     if (code || s->task == ZINF_TASK_MASKED || s->task == ZINF_TASK_EMBEDDING)
         return code;
     if (s->task == ZINF_TASK_REWARD)

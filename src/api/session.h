@@ -25,7 +25,7 @@
 
 /* What a model is trained for, and where its rows have that; NULL: as usual (task.h). */
 struct zinf_job_task {
-    const char *name, *source_column, *target_column, *label_column, *prefix;
+    const char *name, *source_column, *target_column, *label_column, *prefix, *around;
     const char *class_weights; /* "balanced", or a number each */
     double mask_probability;   /* of each token; 0: as usual */
     double length_percentile;  /* what windows are as long as, where no length is given; 0: all */

@@ -131,7 +131,7 @@ int job_task_need_texts(const struct zinf_session *s)
     if (job_is_labelled(s->task))
         return zinf_fail(-EINVAL,
                          "--model %s tells samples apart and makes no texts: zinf eval "
-                         "--predictions says what it takes them for",
+                         "--predictions writes its predictions",
                          s->job.model);
     return job_makes_texts(s->task)
                ? 0
@@ -181,7 +181,8 @@ int job_task_open(struct zinf_session *s, const struct zinf_samples_options *giv
                                      .tokenizer = given->tokenizer,
                                      .source_column = c->task.source_column,
                                      .target_column = c->task.target_column,
-                                     .prefix = c->task.prefix};
+                                     .prefix = c->task.prefix,
+                                     .around = c->task.around};
     struct zinf_samples_options o = *given;
     struct zinf_task_recipe *recipe = NULL;
     int code = job_task_need_tokenizer(s);

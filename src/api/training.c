@@ -151,7 +151,9 @@ static void keep_template(const struct zinf_session *s)
     if (!folder || job_samples_keep_template(s, folder))
         zinf_log(ZINF_LOG_WARN, "no chat_template.jinja: %s", zinf_error());
     if (folder && job_embedding_keep(s, folder))
-        zinf_log(ZINF_LOG_WARN, "no modules.json of sentence-transformers: %s", zinf_error());
+        zinf_log(ZINF_LOG_WARN,
+                 "the model's folder has no modules.json for sentence-transformers: %s",
+                 zinf_error());
     free(folder);
 }
 

@@ -9,7 +9,8 @@ static const char usage[] =
     "usage: zinf embed --model DIR --data FILE... [options]\n"
     "\n"
     "Makes an embedding of each text: of a line of a text file, or of a row's text.\n"
-    "A folder of sentence-transformers says how. Writes .npy or lines of JSON.\n";
+    "A model folder of sentence-transformers says how embeddings are made.\n"
+    "Writes a .npy file or lines of JSON.\n";
 
 struct embedding {
     const char *output;
@@ -22,7 +23,7 @@ struct embedding {
 /* clang-format off */
 static const struct option own[] = {
     OPTION("--output", TEXT, AT(output), "FILE",
-     ".npy, an array of fp32, or lines of JSON (default: JSON to standard output)"),
+     "a .npy file with an array of fp32, or lines of JSON (default: JSON to standard output)"),
     CLI_NO_ROW
 };
 static const struct option_group groups[] = {

@@ -134,6 +134,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_micro),
     CLI_DOOR(job_dtype),
     CLI_DOOR(job_metrics),
+    CLI_DOOR(generate_least),
     CLI_DOOR(job_predictions),
     CLI_DOOR(job_choices),
     CLI_DOOR(job_pairs),

@@ -163,6 +163,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_chat),
     CLI_DOOR(job_template),
     CLI_DOOR(generate_rows),
+    CLI_DOOR(generate_least),
     CLI_DOOR(generate_beams),
     CLI_DOOR(job_texts),
     {.rows = own_json},

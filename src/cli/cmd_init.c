@@ -181,7 +181,8 @@ static void print_families(FILE *out)
     for (size_t i = 0; (family = zinf_family_at(i)); i++) {
         char label[64];
         snprintf(label, sizeof label, "  %s", family->model_type);
-        cli_print_field(out, label, 14, zinf_family_sizes(family, sizes, sizeof sizes));
+        if (*zinf_family_sizes(family, sizes, sizeof sizes)) /* others are not made */
+            cli_print_field(out, label, 14, sizes);
     }
 }
 

@@ -94,6 +94,7 @@ static const struct option_group groups[] = {
     {.rows = job_output, .door = true, .title = "Output"},
     {.rows = own_tensorboard},
     CLI_DOOR(job_metrics),
+    CLI_DOOR(generate_least),
     CLI_DOOR(job_saves),
     {.rows = own_progress},
     {.rows = job_epochs, .door = true, .title = "The step"},

@@ -173,7 +173,7 @@ struct zinf_config {
     bool direct;             /* drive and CPU use device memory where they can */
     bool weights_in_place;   /* a frozen model on the drive is read from its own folder */
     char *quantize;          /* "none", "nf4", "int8": of a frozen model's linear layers */
-    char *matmul_type;       /* "same" as parameters, "fp8": of linear layers' products */
+    char *matmul_type;       /* "same" as parameters; "fp8": linear layers'; "tf32" */
     char *pad_to;            /* "longest" sample of a step, "max": the sequence length */
     bool group_by_length;    /* a training's samples of a step are about as long */
     int64_t early_stopping;  /* evaluations that are no better, after which a run ends; 0: none */

@@ -259,7 +259,7 @@ static int resolve_pipe(struct config_loader *loader)
         return 0;
     return zinf_fail(-EINVAL,
                      "%s is %lld, and this run has %lld rank%s, which is no multiple of it: "
-                     "start as many, as with --seats %lld",
+                     "start a multiple of it, as with --seats %lld",
                      zinf_config_where(config, key), ranks, world, world == 1 ? "" : "s", ranks);
 }
 
@@ -297,7 +297,7 @@ static int begin_search(struct config_loader *loader, struct triple *t)
     if (!t->train && asks_auto(loader, MICRO) && !loader->context->no_steps)
         return zinf_fail(-EINVAL,
                          "--micro-batch auto divides the batch of a step, which is not given: pass "
-                         "--global-batch, or write " TRAIN);
+                         "--global-batch, or set " TRAIN " in the configuration");
     if (!t->train || !loader->context->finds_micro_batch)
         return 0;
     config->finds_micro_batch = true;

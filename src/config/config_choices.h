@@ -24,7 +24,7 @@ static const char *const schedules[] = {
     NULL};
 static const char *const fetches[] = {"auto", "all", "chosen", NULL};
 static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
-static const char *const matmul_types[] = {"same", "fp8", NULL};
+static const char *const matmul_types[] = {"same", "fp8", "tf32", NULL};
 static const char *const paddings[] = {"longest", "max", NULL};
 static const char *const sums[] = {"auto", "tree", NULL};
 static const char *const preferences[] = {"dpo", "ipo", "orpo", "simpo", "reward", "kto", NULL};

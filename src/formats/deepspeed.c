@@ -2,7 +2,7 @@
  * deepspeed: from the pickles of a checkpoint to one list of tensors. The keys are those of
  * DeepSpeed's engine.py, stage_1_and_2.py, stage3.py and bf16_optimizer.py.
  */
-#include "formats/deepspeed.h"
+#include "formats/deepspeed_table.h"
 #include "formats/file_span.h"
 #include "formats/safetensors.h"
 #include "formats/tensors_reader.h"
@@ -17,24 +17,6 @@
 #define MOST_PADDING 512
 
 /* ---- what is being put together ---- */
-
-struct parameter {
-    char *name;
-    int rank;
-    uint64_t shape[ZINF_TENSOR_MAX_RANK], n_elems;
-    uint64_t n_found; /* elements of its pieces */
-    uint64_t padding; /* elements behind it in a group of stages 1 and 2 */
-    enum zinf_file_dtype dtype;
-    bool trained;
-    struct zinf_tensor_piece *pieces;
-    uint32_t n_pieces, capacity;
-    struct zinf_tensor_view view;
-};
-struct zinf_deepspeed_table {
-    struct parameter *all; /* in the order of the model's file, which is the optimizer's */
-    uint64_t n, capacity;
-    struct parameter **by_name; /* [n] */
-};
 
 /* Parameters [next, end) of a group are still to be found. */
 struct group {
@@ -52,6 +34,7 @@ struct reading {
     uint32_t file;                     /* its number */
     struct group *groups;              /* [MAX_GROUPS] */
     uint32_t n_groups;
+    uint32_t shard; /* of the ranks that share tensors: whose files are read into the table */
 };
 
 void zinf_deepspeed_table_free(struct zinf_deepspeed_table *table)
@@ -216,25 +199,8 @@ static int read_parameters(struct reading *r)
 static int add_piece(struct reading *r, struct parameter *p, uint64_t offset, uint64_t n,
                      enum zinf_file_dtype dtype)
 {
-    if (!n)
-        return 0;
-    if (n > p->n_elems - p->n_found || (p->n_found && dtype != p->dtype))
-        return zinf_fail(-EINVAL,
-                         "%s: the parts of '%s' are more than its shape has: the files are not of "
-                         "one checkpoint",
-                         r->archive.path, p->name);
-    if (p->n_pieces == p->capacity) {
-        uint32_t capacity = p->capacity ? 2 * p->capacity : 4;
-        struct zinf_tensor_piece *pieces = realloc(p->pieces, capacity * sizeof *pieces);
-        if (!pieces)
-            return zinf_fail(-ENOMEM, "%s: no memory for its parameters", r->archive.path);
-        p->pieces = pieces;
-        p->capacity = capacity;
-    }
-    p->pieces[p->n_pieces++] = (struct zinf_tensor_piece){r->file, offset, n};
-    p->n_found += n;
-    p->dtype = dtype;
-    return 0;
+    const struct zinf_tensor_piece piece = {r->file, offset, n};
+    return deepspeed_add_piece(p, &piece, dtype, r->archive.path);
 }
 
 /* Where a tensor of the pickle lies, whose elements follow each other. */
@@ -402,7 +368,7 @@ static int take_rank_of_3(struct reading *r, zinf_pickled optimizer)
 
 static int take_optimizer(struct reading *r, uint32_t rank)
 {
-    int code = open_file(r, r->files->optimizers[rank]);
+    int code = open_file(r, r->files->optimizers[r->shard * r->files->world + rank]);
     if (!code) {
         const struct zinf_pickle *pickle = r->archive.pickle;
         zinf_pickled optimizer =
@@ -463,6 +429,11 @@ static int take_trained(struct reading *r)
     return code;
 }
 
+static const char *model_of(const struct reading *r)
+{
+    return r->files->shards ? r->files->shards[r->shard] : r->files->model;
+}
+
 /* Ranks beyond the first have pieces only of what stage 3 cut. */
 static int take_models(struct reading *r)
 {
@@ -474,7 +445,7 @@ static int take_models(struct reading *r)
     if (!any || r->part != ZINF_TRAINING_MASTER)
         return 0;
     for (uint32_t i = 0; !code && i < n; i++) {
-        code = open_file(r, r->files->models ? r->files->models[i] : r->files->model);
+        code = open_file(r, r->files->models ? r->files->models[i] : model_of(r));
         if (!code)
             code = take_frozen(r, "frozen_param_fragments", false);
         if (!code && !i) /* by a version that has no fragments; or stage 0 */
@@ -517,6 +488,44 @@ static int list_tensors(struct reading *r)
     return 0;
 }
 
+/* The parameters of a rank that shares tensors, or of all. cuts: how they are cut, unless NULL. */
+static int read_shard(struct reading *r, struct deepspeed_cuts *cuts)
+{
+    r->n_groups = 0;
+    memset(r->groups, 0, MAX_GROUPS * sizeof *r->groups);
+    int code = open_file(r, model_of(r));
+    if (!code)
+        code = read_parameters(r);
+    if (!code && cuts)
+        code = deepspeed_read_cuts(cuts, r->archive.pickle, r->archive.path);
+    close_file(r);
+    if (!code)
+        code = take_trained(r);
+    return code ? code : take_models(r);
+}
+
+static int read_shards(struct reading *r)
+{
+    const uint32_t n = r->files->tensor;
+    struct zinf_deepspeed_table *first = r->table, **tables = calloc(n, sizeof *tables);
+    struct deepspeed_cuts cuts = {0};
+    int code = tables ? 0 : zinf_fail(-ENOMEM, "no memory to open %s", r->files->folder);
+    for (r->shard = 0; !code && r->shard < n; r->shard++) {
+        r->table = tables[r->shard] = r->shard ? calloc(1, sizeof *first) : first;
+        code = r->table ? read_shard(r, r->shard ? NULL : &cuts)
+                        : zinf_fail(-ENOMEM, "no memory to open %s", r->files->folder);
+    }
+    if (!code)
+        code = deepspeed_join(tables, n, &cuts, r->files->folder);
+    for (uint32_t s = 1; tables && s < n; s++)
+        zinf_deepspeed_table_free(tables[s]);
+    free(tables);
+    deepspeed_cuts_free(&cuts);
+    r->table = first;
+    r->shard = 0;
+    return code;
+}
+
 int zinf_deepspeed_open(struct zinf_tensors *tensors, const struct zinf_deepspeed_files *files,
                         enum zinf_training_part part)
 {
@@ -527,15 +536,9 @@ int zinf_deepspeed_open(struct zinf_tensors *tensors, const struct zinf_deepspee
                          files->folder);
     r.table = tensors->deepspeed = calloc(1, sizeof *r.table);
     r.groups = calloc(MAX_GROUPS, sizeof *r.groups);
-    int code = r.table && r.groups ? open_file(&r, files->model)
-                                   : zinf_fail(-ENOMEM, "no memory to open %s", files->folder);
+    int code = r.table && r.groups ? 0 : zinf_fail(-ENOMEM, "no memory to open %s", files->folder);
     if (!code)
-        code = read_parameters(&r);
-    close_file(&r);
-    if (!code)
-        code = take_trained(&r);
-    if (!code)
-        code = take_models(&r);
+        code = files->shards ? read_shards(&r) : read_shard(&r, NULL);
     free(r.groups);
     return code ? code : list_tensors(&r);
 }
@@ -554,6 +557,23 @@ static int read_counter(const struct reading *r, const char *key, uint64_t *out)
     return 0;
 }
 
+/* With AutoTP the counter has the samples of all ranks, though those that share tensors have the
+ * same ones: it is as many times a rank's share as there are ranks, and not as samples. */
+static bool counts_twice(const struct reading *r, const struct zinf_training_state *state)
+{
+    const struct zinf_pickle *pickle = r->archive.pickle;
+    zinf_pickled root = zinf_pickle_root(pickle);
+    zinf_pickled config = zinf_pickle_get(pickle, root, "ds_config");
+    int64_t micro = 0, accumulation = 1;
+    zinf_pickle_integer(pickle, zinf_pickle_get(pickle, config, "train_micro_batch_size_per_gpu"),
+                        &micro);
+    zinf_pickle_integer(pickle, zinf_pickle_get(pickle, config, "gradient_accumulation_steps"),
+                        &accumulation);
+    const double each = (double)micro * (double)accumulation * (double)state->step;
+    return r->files->tensor > 1 && micro > 0 &&
+           (double)state->n_samples == each * r->files->world * r->files->tensor;
+}
+
 int zinf_deepspeed_read_state(struct zinf_training_state *out, struct zinf_tensors *tensors,
                               const struct zinf_deepspeed_files *files)
 {
@@ -567,6 +587,8 @@ int zinf_deepspeed_read_state(struct zinf_training_state *out, struct zinf_tenso
         code = read_counter(&r, "skipped_steps", &out->n_skipped);
     if (!code)
         code = read_counter(&r, "global_samples", &out->n_samples);
+    if (!code && counts_twice(&r, out))
+        out->n_samples /= files->tensor;
     close_file(&r);
     if (!code && out->n_skipped > out->step)
         code = zinf_fail(-EINVAL, "%s: more steps were skipped than taken", files->model);

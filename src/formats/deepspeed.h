@@ -3,8 +3,9 @@
  * folder named by its tag: of each rank a file with its part of the fp32 masters and moments, and
  * files with the names and shapes of the parameters and with counters. Stages 1 and 2 cut the
  * concatenation of all parameters of a group into as many parts as there are ranks; stage 3 cuts
- * every parameter; a universal checkpoint has a file for each parameter and array. Here each
- * parameter is one tensor, made of the pieces that the files have; nothing is copied or converted.
+ * every parameter; a universal checkpoint has a file for each parameter and array. With AutoTP each
+ * of the ranks that share matrices has such files of its shards. Here each parameter is one tensor,
+ * made of the pieces that the files have; nothing is copied or converted.
  *
  * The files are untrusted pickles (pickle.h). A list promises: the pieces of a tensor lie in their
  * files, follow each other, and are as many elements as its shape says. Internal to formats, but
@@ -23,8 +24,10 @@ struct zinf_deepspeed_files {
     char *folder;      /* of the tag */
     char *model;       /* rank 0's names, shapes and counters */
     char **models;     /* [world], of stage 3; else NULL */
-    char **optimizers; /* [world]; NULL: none were saved */
-    uint32_t world;    /* ranks that have files */
+    char **shards;     /* [tensor]: the same as model of each rank that shares tensors; or NULL */
+    char **optimizers; /* [tensor][world]; NULL: none were saved */
+    uint32_t world;    /* ranks that have files, of those that share tensors one */
+    uint32_t tensor;   /* ranks that share each matrix (AutoTP); 1: none do */
     bool universal;    /* arrays lie in folder/zero/NAME/ */
 };
 /* folder: the tag's, or the one above it with a file "latest" or "latest_universal". -ENODATA

@@ -10,6 +10,7 @@
 
 #define MAX_TAG 200
 #define MAX_RANKS 8192
+#define MAX_SHARDS 64 /* ranks that share a matrix */
 
 /* ---- the folder of the tag ---- */
 
@@ -75,17 +76,28 @@ static int keep(char **slot, const char *folder, const char *name)
 
 static int fail_cut(const char *folder, const char *name)
 {
-    return zinf_fail(-ENOTSUP,
-                     "%s has %s, a part of a model that is cut by tensors, stages or experts: make "
-                     "a universal checkpoint of it with python3 -m "
-                     "deepspeed.checkpoint.ds_to_universal --input_folder %s --output_folder "
-                     "%s_universal",
-                     folder, name, folder, folder);
+    return zinf_fail(
+        -ENOTSUP,
+        "%s has %s, a part of a model that is cut by stages or experts, or by tensors at "
+        "stage 3: make "
+        "a universal checkpoint of it with python3 -m "
+        "deepspeed.checkpoint.ds_to_universal --input_folder %s --output_folder "
+        "%s_universal",
+        folder, name, folder, folder);
+}
+
+static void free_paths(char **paths, size_t n)
+{
+    for (size_t i = 0; paths && i < n; i++)
+        free(paths[i]);
+    free(paths);
 }
 
 struct listing {
     struct zinf_deepspeed_files *to;
-    char **optimizers, **models; /* [MAX_RANKS] */
+    char **optimizers; /* [MAX_SHARDS][MAX_RANKS] */
+    char **models;     /* [MAX_RANKS] */
+    char **shards;     /* [MAX_SHARDS] */
 };
 
 static int see(struct listing *l, const char *name)
@@ -97,22 +109,23 @@ static int see(struct listing *l, const char *name)
         return !strncmp(name, "layer_", 6) && strstr(name, "_states.pt")
                    ? fail_cut(to->folder, name)
                    : 0;
-    if (model_rank != 0 && !to->universal)
-        return fail_cut(to->folder, name);
-    if (model_rank != 0)
+    if (model_rank != 0 && to->universal)
         return 0;
-    if (rank >= MAX_RANKS || (optimizer && rank < 0))
+    if (rank >= MAX_RANKS || model_rank >= MAX_SHARDS || (optimizer && rank < 0))
         return zinf_fail(-EINVAL, "%s: %s has no rank that is believed", to->folder, name);
+    if (optimizer)
+        return keep(&l->optimizers[model_rank * MAX_RANKS + rank], to->folder, name);
     if (rank < 0)
-        return keep(&to->model, to->folder, name);
-    return keep(optimizer ? &l->optimizers[rank] : &l->models[rank], to->folder, name);
+        return keep(&l->shards[model_rank], to->folder, name);
+    return model_rank ? fail_cut(to->folder, name) : keep(&l->models[rank], to->folder, name);
 }
 
 /* Ranks from 0 on without a gap. */
-static int count_ranks(const char *folder, char *const *paths, const char *kind, uint32_t *n)
+static int count_ranks(const char *folder, char *const *paths, uint32_t most, const char *kind,
+                       uint32_t *n)
 {
     uint32_t last = 0;
-    for (uint32_t i = 0; i < MAX_RANKS; i++)
+    for (uint32_t i = 0; i < most; i++)
         if (paths[i])
             last = i + 1;
     for (uint32_t i = 0; i < last; i++)
@@ -125,13 +138,66 @@ static int count_ranks(const char *folder, char *const *paths, const char *kind,
     return 0;
 }
 
+/* The optimizers of all that share tensors, one behind the other. */
+static int settle_optimizers(struct listing *l)
+{
+    struct zinf_deepspeed_files *to = l->to;
+    for (uint32_t s = to->tensor; s < MAX_SHARDS; s++)
+        if (l->optimizers[(size_t)s * MAX_RANKS])
+            return zinf_fail(-EINVAL,
+                             "%s has optimizer states of mp_rank_%02u, but no "
+                             "mp_rank_%02u_model_states.pt: copy it there",
+                             to->folder, s, s);
+    if (!l->optimizers[0])
+        return 0;
+    to->optimizers = calloc((size_t)to->tensor * to->world, sizeof *to->optimizers);
+    if (!to->optimizers)
+        return zinf_fail(-ENOMEM, "no memory to list %s", to->folder);
+    for (uint32_t s = 0; s < to->tensor; s++) {
+        char **own = &l->optimizers[(size_t)s * MAX_RANKS];
+        uint32_t n = 0;
+        int code = count_ranks(to->folder, own, MAX_RANKS, "optimizer states", &n);
+        if (!code && n != to->world)
+            code = zinf_fail(-EINVAL,
+                             "%s has optimizer states of %u ranks of mp_rank_00, but of %u of "
+                             "mp_rank_%02u: copy the files of all ranks there",
+                             to->folder, to->world, n, s);
+        if (code)
+            return code;
+        memcpy(&to->optimizers[s * to->world], own, to->world * sizeof *own);
+        memset(own, 0, to->world * sizeof *own);
+    }
+    return 0;
+}
+
+/* Of one that shares with nobody the file is called model alone. */
+static int settle_shards(struct listing *l)
+{
+    struct zinf_deepspeed_files *to = l->to;
+    int code =
+        count_ranks(to->folder, l->shards, MAX_SHARDS, "tensor-parallel model states", &to->tensor);
+    to->tensor = to->tensor ? to->tensor : 1;
+    if (code || !l->shards[0])
+        return code;
+    to->model = strdup(l->shards[0]);
+    if (to->tensor > 1) {
+        to->shards = l->shards;
+        l->shards = NULL;
+    }
+    return to->model ? 0 : -ENOMEM;
+}
+
 static int settle(struct listing *l)
 {
     struct zinf_deepspeed_files *to = l->to;
     uint32_t n_models = 0;
-    int code = count_ranks(to->folder, l->optimizers, "optimizer states", &to->world);
+    int code = count_ranks(to->folder, l->optimizers, MAX_RANKS, "optimizer states", &to->world);
     if (!code)
-        code = count_ranks(to->folder, l->models, "model states", &n_models);
+        code = count_ranks(to->folder, l->models, MAX_RANKS, "model states", &n_models);
+    if (!code)
+        code = settle_shards(l);
+    if (!code)
+        code = settle_optimizers(l);
     if (code)
         return code;
     if (n_models) {
@@ -145,10 +211,6 @@ static int settle(struct listing *l)
                              to->folder, n_models, to->world);
         if (!to->model && !(to->model = strdup(to->models[0])))
             return -ENOMEM;
-    }
-    if (l->optimizers[0]) {
-        to->optimizers = l->optimizers;
-        l->optimizers = NULL;
     }
     if (!to->model && !to->universal && !to->optimizers)
         return -ENODATA;
@@ -168,22 +230,21 @@ static int list_files(struct zinf_deepspeed_files *to)
         return errno == ENOENT || errno == ENOTDIR
                    ? -ENODATA
                    : zinf_fail(-errno, "cannot list %s: %s", to->folder, strerror(errno));
-    l.optimizers = calloc(MAX_RANKS, sizeof *l.optimizers);
+    l.optimizers = calloc((size_t)MAX_SHARDS * MAX_RANKS, sizeof *l.optimizers);
     l.models = calloc(MAX_RANKS, sizeof *l.models);
-    int code =
-        l.optimizers && l.models ? 0 : zinf_fail(-ENOMEM, "no memory to list %s", to->folder);
+    l.shards = calloc(MAX_SHARDS, sizeof *l.shards);
+    int code = l.optimizers && l.models && l.shards
+                   ? 0
+                   : zinf_fail(-ENOMEM, "no memory to list %s", to->folder);
     to->universal = zinf_folder_has(to->folder, "zero");
     for (const struct dirent *entry; !code && (entry = readdir(folder));)
         code = see(&l, entry->d_name);
     closedir(folder);
     if (!code)
         code = settle(&l);
-    for (uint32_t i = 0; i < MAX_RANKS; i++) {
-        free(l.optimizers ? l.optimizers[i] : NULL);
-        free(l.models ? l.models[i] : NULL);
-    }
-    free(l.optimizers);
-    free(l.models);
+    free_paths(l.optimizers, (size_t)MAX_SHARDS * MAX_RANKS);
+    free_paths(l.models, MAX_RANKS);
+    free_paths(l.shards, MAX_SHARDS);
     return code;
 }
 
@@ -204,12 +265,9 @@ int zinf_deepspeed_find(struct zinf_deepspeed_files *out, const char *folder)
 
 void zinf_deepspeed_files_fini(struct zinf_deepspeed_files *files)
 {
-    for (uint32_t i = 0; i < MAX_RANKS; i++) {
-        free(files->models ? files->models[i] : NULL);
-        free(files->optimizers ? files->optimizers[i] : NULL);
-    }
-    free(files->models);
-    free(files->optimizers);
+    free_paths(files->models, MAX_RANKS);
+    free_paths(files->shards, MAX_SHARDS);
+    free_paths(files->optimizers, (size_t)files->tensor * files->world);
     free(files->model);
     free(files->folder);
     *files = (struct zinf_deepspeed_files){0};

@@ -9,7 +9,7 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/zip.h src/formats/zip.c src/formats/pickle.h src/formats/pickle_machine.h \
 	src/formats/pickle.c src/formats/pickle_machine.c src/formats/pickle_ops.c \
 	src/formats/pickle_torch.c src/formats/torch_file.h src/formats/torch_file.c \
-	src/formats/deepspeed.h src/formats/deepspeed_folder.c src/formats/deepspeed.c \
+	src/formats/deepspeed.h src/formats/deepspeed_folder.c src/formats/deepspeed_table.h src/formats/deepspeed_shards.c src/formats/deepspeed.c \
 	src/formats/npy_header.h src/formats/npy_header.c src/formats/token_file.c \
 	src/formats/gguf.h src/formats/gguf_file.c src/formats/gguf_values.c \
 	src/formats/gguf_pack_k.c src/formats/gguf_blocks.c src/formats/gguf_writer.c src/formats/folder.c

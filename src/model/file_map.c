@@ -327,16 +327,31 @@ const struct zinf_file_tensor *zinf_file_map_find(const struct zinf_file_map *ma
     return NULL;
 }
 
+/* What stands beside the model itself is behind what is in front of "model." at the prefix's end.
+ */
+static const char *write_name(const char *name, bool plain, const char *prefix, char *buffer,
+                              size_t bytes)
+{
+    static const char tail[] = "model.";
+    size_t front = strlen(prefix);
+    if (plain) {
+        const size_t n = sizeof tail - 1;
+        const bool ends = front >= n && !strcmp(prefix + front - n, tail);
+        const bool whole = ends && (front == n || prefix[front - n - 1] == '.');
+        front = whole ? front - n : 0;
+    }
+    snprintf(buffer, bytes, "%.*s%s", (int)front, prefix, name);
+    return buffer;
+}
+
 const char *zinf_piece_name(const struct zinf_piece *piece, const char *prefix, char *buffer,
                             size_t buffer_bytes)
 {
-    snprintf(buffer, buffer_bytes, "%s%s", piece->plain_name ? "" : prefix, piece->name);
-    return buffer;
+    return write_name(piece->name, piece->plain_name, prefix, buffer, buffer_bytes);
 }
 
 const char *zinf_file_tensor_name(const struct zinf_file_tensor *tensor, const char *prefix,
                                   char *buffer, size_t buffer_bytes)
 {
-    snprintf(buffer, buffer_bytes, "%s%s", tensor->plain_name ? "" : prefix, tensor->name);
-    return buffer;
+    return write_name(tensor->name, tensor->plain_name, prefix, buffer, buffer_bytes);
 }

@@ -1,24 +1,24 @@
 /*
- * range: the stages of a model that one rank of a pipeline has. See graph.h for what a graph of
- * some stages is. Inside src/model only.
+ * range: the graph of those stages of a model that one rank of a pipeline has. graph.h says what
+ * such a graph contains. This header is included in src/model only.
  */
 #ifndef ZINF_MODEL_RANGE_H
 #define ZINF_MODEL_RANGE_H
 
 #include "model/graph.h"
 
-/* Stages [first, end) of whole. flows [n_values]: a gradient of the value is of use. */
+/* Stages [first, end) of the graph `whole`. flows [n_values]: a value's gradient is needed. */
 struct graph_range {
     const struct zinf_graph *whole;
     uint32_t first, end;
     const bool *flows;
 };
-/* *out lives no longer than whole; zinf_graph_destroy ends it. -ENOMEM */
+/* *out borrows from `whole`, which must live longer; zinf_graph_destroy frees *out. -ENOMEM */
 int graph_take_range(struct zinf_graph **out, const struct graph_range *range);
 
-/* Layers, as people count them: the embedding, each block, what comes behind them. first
- * [n_stages + 1]: the stage that each begins with, and n_stages behind the last. Returns how many.
- */
+/* Divides the stages into layers: the embedding is a layer, each block is one, and all stages after
+ * the blocks are one. first [n_stages + 1] gets the first stage of each layer, and n_stages after
+ * the last layer. Returns the number of layers. */
 uint32_t graph_layers(const struct zinf_graph *graph, uint32_t *first);
 
 #endif

@@ -49,7 +49,7 @@ check_PROGRAMS += tests/compare/chat
 EXTRA_DIST += tests/compare/against_chat.py tests/compare/against_gdgpt.py
 
 program_tests += tests/text/chat_test tests/text/rows_test
-EXTRA_DIST += tests/compare/against_trl.py tests/compare/against_lm_eval.py
+EXTRA_DIST += tests/compare/against_llama_cpp.py tests/compare/against_trl.py tests/compare/against_lm_eval.py
 EXTRA_DIST += tests/fixtures/make_chat.py tests/fixtures/chat.json \
 	tests/fixtures/make_rows.py tests/fixtures/rows.json tests/fixtures/cuts.json
 

@@ -263,6 +263,28 @@ static int open_model(struct setup *s)
     return code;
 }
 
+static bool wants_tf32(const struct setup *s)
+{
+    return !strcmp(s->config->matmul_type, "tf32");
+}
+
+/* A CPU makes products of fp32 as they are, which is no worse. */
+static int check_tf32(const struct setup *s)
+{
+    if (!wants_tf32(s) || s->device->has_tf32)
+        return 0;
+    if (s->device->kind == ZINF_DEVICE_CUDA)
+        return zinf_fail(
+            -ENOTSUP,
+            "zinf.matmul_type \"tf32\": %s has no units for TF32, which GPUs have from "
+            "sm_80 (Ampere) on: leave the key out",
+            s->device->name);
+    zinf_log_once(ZINF_LOG_INFO, "tf32",
+                  "zinf.matmul_type \"tf32\" changes nothing on a CPU: products of fp32 are as "
+                  "without the key");
+    return 0;
+}
+
 /* A slice of a matrix would have a scale of its own. */
 static int check_float8(const struct setup *s)
 {
@@ -290,7 +312,9 @@ static int check_float8(const struct setup *s)
 /* What the model's stages take, on this device. */
 static int walk_model(struct setup *s)
 {
-    int code = check_float8(s);
+    int code = check_tf32(s);
+    if (!code)
+        code = check_float8(s);
     if (!code)
         code = setup_cut_stages(s);
     if (code)
@@ -338,8 +362,8 @@ static int open_device(struct setup *s, bool plan_only)
         s->compute.device = s->device;
         return described;
     }
-    struct zinf_device_options options = {.kind = s->options.device,
-                                          .n_threads = setup_own_threads(s)};
+    struct zinf_device_options options = {
+        .kind = s->options.device, .n_threads = setup_own_threads(s), .tf32 = wants_tf32(s)};
     setup_choose_gpu(s, &options);
     int code = zinf_device_create(&s->device, &options);
     if (code && plan_only && options.kind == ZINF_DEVICE_CUDA)

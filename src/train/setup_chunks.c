@@ -1,6 +1,6 @@
 /*
- * setup_chunks: sequences that are visited in chunks (zinf.sequence_chunk). To all sums a chunk is a
- * micro-batch of one sample, so that how long it is belongs to the training: gradients of a
+ * setup_chunks: sequences that are visited in chunks (zinf.sequence_chunk). To all sums a chunk is
+ * a micro-batch of one sample, so that how long it is belongs to the training: gradients of a
  * sample's chunks are added in the order of backward, which needs no more memory than one of them,
  * those of samples in a tree, and the norm and the loss without rounding.
  */
@@ -37,19 +37,19 @@ void setup_cut_sequences(struct setup *s)
 
 static int refuse(const char *what, const char *remedy)
 {
-    return zinf_fail(-ENOTSUP, "%s: %s cannot be visited in chunks yet: %s", key, what, remedy);
+    return zinf_fail(-ENOTSUP, "%s: %s cannot be computed in chunks yet: %s", key, what, remedy);
 }
 
 /* What is not of one decoder's tokens alone. Stages refuse by themselves what they cannot hand over
  * from chunk to chunk (model/stages/part_chunk.c). */
 static int check_graph(const struct setup *s)
 {
-    static const char none[] = "set it to 0";
+    static const char none[] = "set the key to 0";
     const struct zinf_graph *g = s->graph;
     for (uint32_t v = 0; v < g->n_values; v++) {
         const struct zinf_value *value = &g->values[v];
         if (value->kind == ZINF_VALUE_REFERENCE)
-            return refuse("losses beside a reference", none);
+            return refuse("losses that compare with a reference model", none);
         if (value->rows_of == ZINF_ROWS_OF_SOURCE)
             return refuse("models with an encoder", none);
         if (value->rows_of == ZINF_ROWS_OF_SAMPLE)
@@ -65,13 +65,14 @@ int setup_check_chunks(const struct setup *s)
     if (s->n_chunks == 1)
         return 0;
     if (s->n_chunks > MOST_CHUNKS || s->n_micro > INT16_MAX)
-        return zinf_fail(-EINVAL,
-                         "%s: %lld chunks of a sequence, and %lld of a step; at most %d and %d are "
-                         "possible: make them longer, or lower gradient_accumulation_steps",
-                         key, (long long)s->n_chunks, (long long)s->n_micro, MOST_CHUNKS,
-                         INT16_MAX);
+        return zinf_fail(
+            -EINVAL,
+            "%s: a sequence has %lld chunks and a step has %lld; at most %d and %d are "
+            "possible: make chunks longer, or lower gradient_accumulation_steps",
+            key, (long long)s->n_chunks, (long long)s->n_micro, MOST_CHUNKS, INT16_MAX);
     if (tensor_axis(s)->world > 1 || s->graph->shards.of)
-        return refuse("tensors that are cut", "set zinf.mesh.tensor and zinf.tensor_parts to 1");
+        return refuse("tensors that are split into parts",
+                      "set zinf.mesh.tensor and zinf.tensor_parts to 1");
     if (s->order == ORDER_MICRO_MAJOR)
         return refuse("a step that goes micro-batch by micro-batch",
                       "set zinf.accumulation_order to auto");

@@ -71,10 +71,11 @@ static int weigh(const struct setup *s, struct deal *d)
                          "\"type:\" and a regular expression, or \"best\"",
                          method);
     if (named && regcomp(&names, method + 5, REG_EXTENDED | REG_ICASE | REG_NOSUB))
-        return zinf_fail(-EINVAL,
-                         "pipeline.partition_method \"%s\": what is behind \"type:\" is no "
-                         "regular expression",
-                         method);
+        return zinf_fail(
+            -EINVAL,
+            "pipeline.partition_method \"%s\": the text behind \"type:\" is not a valid "
+            "regular expression",
+            method);
     for (uint32_t l = 0; l < d->n_layers; l++) {
         const struct zinf_stage *begins = &g->stages[d->first[l]];
         d->cost[l] = named                            ? !regexec(&names, begins->name, 0, NULL, 0)
@@ -142,8 +143,8 @@ static int take_parts(const struct setup *s, struct deal *d)
         return 0;
     return zinf_fail(-EINVAL,
                      "zinf.pipeline_parts is %s: write a number of layers for each of the %u "
-                     "ranks of zinf.mesh.pipe, %u in all: blocks, and the embedding and the head "
-                     "as one each",
+                     "ranks of zinf.mesh.pipe, %u in all; the embedding and the head count as "
+                     "one layer each, as a block does",
                      s->config->pipeline_parts, d->n_ranks, d->n_layers);
 }
 
@@ -152,8 +153,8 @@ static int deal_layers(struct setup *s, struct deal *d)
     const char *parts = s->config->pipeline_parts;
     if (d->n_layers < d->n_ranks)
         return zinf_fail(-EINVAL,
-                         "zinf.mesh.pipe is %u, and the model has %u layers, the embedding and "
-                         "the head among them: use fewer ranks",
+                         "zinf.mesh.pipe is %u, but the model has %u layers, the embedding and "
+                         "the head included: use fewer ranks",
                          d->n_ranks, d->n_layers);
     int code = parts && *parts ? take_parts(s, d) : weigh(s, d);
     if (!code && !(parts && *parts))
@@ -185,16 +186,18 @@ static int check_pipe(const struct setup *s)
 {
     const uint32_t ranks = pipe_axis(s)->world;
     const bool described = zinf_net_is_described(s->mesh.all);
-    const char *what = s->device->kind != ZINF_DEVICE_HOST && !described
-                           ? "stages are on GPUs, which cannot hand over values yet (--device host)"
-                       : s->options.decode.sequences ? "texts are made by ranks that have all of it"
-                       : s->stages->embeddings       ? "embeddings are compared with each other"
-                       : s->options.pairs            ? "losses of pairs look at the whole model"
-                                                     : NULL;
+    const char *what =
+        s->device->kind != ZINF_DEVICE_HOST && !described
+            ? "pipeline stages on GPUs cannot exchange activations yet (--device host can)"
+        : s->options.decode.sequences ? "a rank that makes texts needs all layers"
+        : s->stages->embeddings       ? "the loss of embeddings compares embeddings of all samples"
+        : s->options.pairs            ? "losses of pairs need the whole model"
+                                      : NULL;
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
         if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
-            what = "a reference is made of the whole model";
-    return what ? zinf_fail(-ENOTSUP, "zinf.mesh.pipe %u: %s; set it to 1", ranks, what) : 0;
+            what = "a reference model needs all layers";
+    return what ? zinf_fail(-ENOTSUP, "zinf.mesh.pipe is %u, but %s: set the key to 1", ranks, what)
+                : 0;
 }
 
 /* ---- cutting ---- */

@@ -57,10 +57,12 @@ check "stage 1 goes on" goes_on zero1 1e-5
 check "stage 2 in bf16, four ranks" goes_on zero2 5e-3
 check "stage 3 goes on" goes_on zero3 1e-5
 check "a universal checkpoint goes on" goes_on universal 1e-5
+check "ranks that share tensors" goes_on tensor2 1e-5
 check "stage 3 is evaluated" evaluated zero3
 check "stage 1 is a model" exported zero1
 check "stage 2 is a model" exported zero2
 check "stage 3 is a model" exported zero3
+check "shards of tensors are a model" exported tensor2
 check "a universal checkpoint is a model" exported universal
 check "another optimizer" another_optimizer
 check "no config.json" without_config

@@ -59,7 +59,7 @@ done
 check "two in a pipeline" estimate --ranks 2 --pipeline-parallel 2 --accumulate 4
 check "are two plans" run 0 "$zinf" estimate --model model/config.json --config config.json \
     --seq-len 512 --micro-batch 4 --accumulate 4 --machine 4090,ram=64G --ranks 2 --pipeline-parallel 2
-check "of which both are shown" says "the same of rank 1 of the pipeline" \
+check "of which both are shown" says "the lines below are those of rank 1 of the pipeline" \
     "the slowest waits for the others for"
 
 # ---- seats: GPUs of one process ----

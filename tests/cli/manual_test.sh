@@ -23,6 +23,9 @@ prepare() {
         zinf init --arch bert --layers 2 --hidden 32 --heads 2 --context 256 \
             --tokenizer "$SRCDIR/examples/classify" --output encoder &&
         zinf init --arch mixtral $small --context 256 --output mixture || return 1
+    cache=huggingface/hub/models--org--name
+    mkdir -p $cache/refs $cache/snapshots && printf 1234 >$cache/refs/main && cp -r base $cache/snapshots/1234 ||
+        return 1
     make_text text.txt 60 && make_text held-out.txt 20 || return 1
     rows 40 '{"prompt": "What is N and one?", "completion": "It is N and one."}' >rows.jsonl
     rows 40 '{"prompt": "Say N", "chosen": "Yes, N.", "rejected": "No."}' >preferences.jsonl

@@ -79,7 +79,7 @@ check "a folder of classes" train 1 none --model bert --data rows.jsonl --format
 complains "--format alpaca: --task masked-lm takes text" 
 verdict $? "of conversations is refused"
 check "metrics" evaluate 1 --model out/model --data lines.txt --metric accuracy
-complains "--task masked-lm has its loss alone"
+complains "--task masked-lm has no metric but its loss"
 verdict $? "are refused"
 check "texts" run 1 "$zinf" generate --model out/model --prompt a
 check "a decoder" run 0 "$zinf" init --arch gpt2 --layers 1 --hidden 16 --heads 2 --context 32 \
@@ -89,6 +89,6 @@ complains "--model gpt2 is of the family gpt2, which has no head for it"
 verdict $? "has no such head"
 cp -r bert bare && sed 's/\[MASK\]/[KSAM]/g' bert/tokenizer.json >bare/tokenizer.json
 train 1 none --model bare --data lines.txt --steps 1
-complains "the tokenizer has no token for what is masked"
+complains "the tokenizer has no mask token"
 verdict $? "and a tokenizer without a mask is named"
 finish

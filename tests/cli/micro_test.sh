@@ -26,9 +26,9 @@ does_not_fit() { # micro-batch, accumulation
 
 check "a batch of 24 in 3 MiB" train found 3MiB --micro-batch auto --global-batch 24 --steps 3 \
     --save-every 2
-n=$(sed -n 's/.*_gpu is "auto": \([0-9]*\) at once.*/\1/p' said.err)
-next=$(sed -n 's/.* times a step: the most that fit; \([0-9]*\) do not$/\1/p' said.err)
-divided="$n at once, $((24 / n)) times a step"
+n=$(sed -n 's/.*_gpu is "auto": \([0-9]*\) sequences at once.*/\1/p' said.err)
+next=$(sed -n 's/.* in a step: the largest that fits; \([0-9]*\) do not fit$/\1/p' said.err)
+divided="$n sequences at once, $((24 / n)) micro-batches in a step"
 complains "$divided" && [ "$n" -gt 1 ] && [ "$next" -gt "$n" ] && [ $((24 % next)) -eq 0 ]
 verdict $? "is told how it is divided"
 check "the next larger number" does_not_fit "$next" $((24 / next))
@@ -40,17 +40,17 @@ recorded() { # output, key, number
 recorded found train_micro_batch_size_per_gpu "$n" && recorded found train_batch_size 24
 verdict $? "the number is recorded"
 check "with more memory" train more 100MiB --micro-batch auto --global-batch 24 --steps 1
-complains '24 at once, 1 time a step: all of a step fit at once'
+complains '24 sequences at once, 1 micro-batch in a step: the whole batch of a step fits'
 verdict $? "there are more"
 check "a run that goes on there" train found 100MiB --micro-batch auto --global-batch 24 --steps 5 --resume
-complains "$divided: as the run had it that is gone on from"
+complains "$divided: as in the run that is resumed"
 verdict $? "keeps its number"
 check "from a checkpoint" train other 100MiB --micro-batch auto --global-batch 24 --steps 5 \
     --resume=found/checkpoint-2
-complains "$divided: as the run had it that is gone on from"
+complains "$divided: as in the run that is resumed"
 verdict $? "so does one with another output"
 check "two seats" train seats 3MiB --micro-batch auto --global-batch 24 --steps 3 --seats 2
-m=$(sed -n 's/.*_gpu is "auto": \([0-9]*\) at once.*/\1/p' said.err)
+m=$(sed -n 's/.*_gpu is "auto": \([0-9]*\) sequences at once.*/\1/p' said.err)
 recorded seats gradient_accumulation_steps $((12 / m)) && recorded seats train_batch_size 24
 verdict $? "divide what is theirs"
 check "zinf estimate" run 0 "$zinf" estimate --model model --config stay.json --device-memory 3MiB \

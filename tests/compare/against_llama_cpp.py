@@ -1,58 +1,65 @@
 #!/usr/bin/env python3
-"""Compares the ids that llama.cpp continues with, greedily, from a file of `zinf export --gguf`, with
-those of `zinf generate` from the model folder: of each folder that against_gguf.py has made.
+"""Compares the greedy tokens of `zinf generate` with llama.cpp's over GGUF files that zinf writes.
 
-Usage: against_llama_cpp.py ZINF FOLDER FORM [NAME...]    (FORM: f32 or f16; needs llama-cpp-python)
-
-Of random weights in f16 two tokens may be as likely: then the two programs, which round in other
-places, may part.
+Usage: against_llama_cpp.py BUILD [FOLDER...]
+    (needs xllamacpp, a build of llama.cpp for Python; FOLDER: model folders instead of small ones of
+    tests/fixtures/gguf, which are trained for a few steps so that their tokens are likely ones)
 """
 import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
-import llama_cpp
+import xllamacpp
 
-PROMPTS = ["line 7 of a text", "isn't it? long", "some merges, 123 text", "enough for"]
-NEW = 24
+FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "gguf"
+FORMS = ("f16", "bf16")
+PROMPTS = ("line 7 of a", "text that is", "some windows")
+TOKENS = 16
 
 
-def continue_ids(model, prompt):
-    ids, out = model.tokenize(prompt.encode(), add_bos=True, special=True), []
-    model.reset()
-    for token in model.generate(ids, temp=0.0, top_k=1):
-        out.append(token)
-        if len(out) == NEW or token == model.token_eos():
-            break
-    return out
+def zinf(build, *words):
+    command = [str(build / "zinf"), *map(str, words), "--device", "host", "--threads", "1"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def trained(build, work, name):
+    text = work / "text.txt"
+    text.write_text("".join(f"line {i} of a text that is long enough for some windows\n" for i in range(200)))
+    zinf(build, "train", "--model", FIXTURES / name, "--data", text, "--output", work / name, "--seq-len", 32,
+         "--micro-batch", 8, "--steps", 60, "--lr", 0.01, "--dropout", 0, "--progress", "none")
+    return work / name / "model"
+
+
+def greedy(model, prompt):
+    options = xllamacpp.CommonParams()
+    options.model.path = str(model)
+    options.n_ctx, options.n_parallel, options.n_gpu_layers, options.warmup = 64, 1, 0, False
+    options.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    options.cache_type_k = options.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    asked = {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "top_k": 1, "ignore_eos": True}
+    return xllamacpp.Server(options).handle_completions(asked)["choices"][0]["text"]
 
 
 def main():
-    zinf, folder, form = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
-    same = count = 0
-    for name in sys.argv[4:] or ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gpt2"]:
-        path = folder / f"{name}-{form}.gguf"
-        path.unlink(missing_ok=True)
-        subprocess.run([zinf, "export", "--checkpoint", folder / name, "--gguf", form, "--output",
-                        path], check=True, stderr=subprocess.DEVNULL)
-        model = llama_cpp.Llama(model_path=str(path), n_ctx=128, verbose=False, n_threads=1)
-        for prompt in PROMPTS:
-            done = subprocess.run(
-                [zinf, "generate", "--model", folder / name, "--prompt", prompt, "--json",
-                 "--dtype", "fp32" if form == "f32" else "fp16", "--temperature", "0",
-                 "--max-new-tokens", str(NEW)], check=True, capture_output=True, text=True)
-            ours, theirs = json.loads(done.stdout)["ids"], continue_ids(model, prompt)
-            theirs = theirs[:-1] if theirs[-1] == model.token_eos() and len(ours) < len(theirs) \
-                else theirs
-            count += 1
-            same += ours == theirs
-            if ours != theirs:
-                at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), -1)
-                print(name, repr(prompt), "differs from new token", at)
-    print(f"{form}: {same} of {count} continuations are the same")
-    sys.exit(same < count)
+    build, different = pathlib.Path(sys.argv[1]).resolve(), 0
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        models = [pathlib.Path(m) for m in sys.argv[2:]] or [trained(build, work, n) for n in ("llama", "gpt2")]
+        for i, model in enumerate(models):
+            for form in FORMS:
+                file = work / f"{i}-{form}.gguf"
+                subprocess.run([str(build / "zinf"), "export", "--gguf", form, "--checkpoint", str(model),
+                                "--output", str(file)], check=True, capture_output=True)
+                for prompt in PROMPTS:
+                    answer = zinf(build, "generate", "--model", file, "--prompt", prompt, "--max-new-tokens",
+                                  TOKENS, "--temperature", 0, "--ignore-eos", "--dtype", "fp32", "--json")
+                    ours, theirs = json.loads(answer.splitlines()[-1])["text"], greedy(file, prompt)
+                    different += ours != theirs
+                    print(model, form, repr(prompt), "the same" if ours == theirs else (ours, theirs), flush=True)
+    return different > 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

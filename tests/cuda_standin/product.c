@@ -53,14 +53,26 @@ static void check_known(const char *what, const void *data, const struct standin
         }
 }
 
+/* What TF32's units see of a number: 10 bits of mantissa, to the nearest. */
+static float tf32_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits = (bits + 0xfff + ((bits >> 13) & 1)) & ~0x1fffu;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 /* A matrix as fp32 [rows of op][cols of op], row-major. */
-static float *unpack(const char *data, const struct standin_layout *l, bool transposed)
+static float *unpack(const char *data, const struct standin_layout *l, bool transposed, bool tf32)
 {
     int64_t rows = transposed ? l->cols : l->rows, cols = transposed ? l->rows : l->cols;
     float *to = malloc((size_t)(rows * cols) * sizeof *to);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
             to[i * cols + j] = value_at(data, l->type, transposed ? i * l->ld + j : j * l->ld + i);
+    for (int64_t i = 0; tf32 && i < rows * cols; i++)
+        to[i] = tf32_of(to[i]);
     return to;
 }
 
@@ -75,8 +87,9 @@ void run_product(void *payload)
     float scale = p->alpha;
     if (p->op.a_scale)
         scale *= *p->op.a_scale * *p->op.b_scale;
-    float *a = unpack(p->a_data, &p->a, p->op.op_a == CUBLAS_OP_T);
-    float *b = unpack(p->b_data, &p->b, p->op.op_b != CUBLAS_OP_T); /* kept by columns */
+    float *a = unpack(p->a_data, &p->a, p->op.op_a == CUBLAS_OP_T, p->op.tf32);
+    float *b =
+        unpack(p->b_data, &p->b, p->op.op_b != CUBLAS_OP_T, p->op.tf32); /* kept by columns */
     if (p->workspace_bytes) /* what it was lent is its own */
         memset(p->workspace, 0xff, p->workspace_bytes < 4096 ? p->workspace_bytes : 4096);
     for (int64_t j = 0; j < n; j++)

@@ -1,5 +1,5 @@
 /*
- * formats: checkpoints of DeepSpeed's against what its own zero_to_fp32 made of them, and those
+ * formats: checkpoints of DeepSpeed's against what its own converters made of them, and those
  * that are damaged or cut. ZINF_DEEPSPEED_CASES: a folder with more of make_deepspeed.py's cases.
  */
 #include "formats_support.h"
@@ -99,6 +99,15 @@ static void copy_without(const char *name, const char *file, size_t keep)
     CHECK(keep ? !truncate(to, (off_t)keep) : !unlink(to));
 }
 
+/* A file of a fixture's tag under another name in that copy. */
+static void take_from(const char *name, const char *file, const char *as)
+{
+    char command[9000];
+    snprintf(command, sizeof command, "cp '%s/global_step3/%s' '%s/%s'", checkpoint(name), file,
+             in_scratch("tag"), as);
+    CHECK(!system(command));
+}
+
 static void refuse(const char *says)
 {
     struct zinf_tensors *tensors;
@@ -133,6 +142,19 @@ static void test_refused(void)
     refuse("model states of 1 ranks, but 2");
     copy_without("zero1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", 0);
     make_empty("zero_pp_rank_0_mp_rank_01_optim_states.pt");
+    refuse("no mp_rank_01_model_states.pt");
+    copy_without("tensor2", "mp_rank_01_model_states.pt", 0);
+    refuse("no mp_rank_01_model_states.pt");
+    copy_without("tensor2", "zero_pp_rank_1_mp_rank_01_optim_states.pt", 0);
+    refuse("optimizer states of 2 ranks of mp_rank_00, but of 1 of mp_rank_01");
+    copy_without("tensor2", "zero_pp_rank_1_mp_rank_01_optim_states.pt", 2000);
+    refuse("zero_pp_rank_1_mp_rank_01_optim_states.pt");
+    take_from("zero1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
+    refuse("zero_pp_rank_0_mp_rank_01_optim_states.pt");
+    copy_without("zero1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", 0);
+    take_from("zero1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
+    take_from("zero1", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+              "zero_pp_rank_0_mp_rank_01_optim_states.pt");
     refuse("ds_to_universal");
     copy_without("zero1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", 0);
     make_empty("bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");

@@ -14,8 +14,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+#define MOST_FILES 6
 static const struct {
-    const char *name, *files[4];
+    const char *name, *files[MOST_FILES];
     int fuzzed;
 } cases[] = {
     {"zero1",
@@ -34,6 +35,11 @@ static const struct {
      {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt",
       "zero_pp_rank_0_mp_rank_00_optim_states.pt", "zero_pp_rank_1_mp_rank_00_optim_states.pt"},
      3},
+    {"tensor2",
+     {"mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt",
+      "zero_pp_rank_0_mp_rank_00_optim_states.pt", "zero_pp_rank_0_mp_rank_01_optim_states.pt",
+      "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_1_mp_rank_01_optim_states.pt"},
+     0},
 };
 #define N_CASES (sizeof cases / sizeof *cases)
 
@@ -50,7 +56,7 @@ static void remove_folders(void)
 {
     for (size_t i = 0; i < N_CASES; i++) {
         char path[512];
-        for (int f = 0; f < 4 && cases[i].files[f]; f++) {
+        for (int f = 0; f < MOST_FILES && cases[i].files[f]; f++) {
             snprintf(path, sizeof path, "%s/%s", folders[i], cases[i].files[f]);
             unlink(path);
         }
@@ -69,7 +75,7 @@ static void make_folders(void)
     for (size_t i = 0; i < N_CASES; i++) {
         snprintf(folders[i], sizeof folders[i], "/tmp/fuzz_deepspeed.XXXXXX");
         require(mkdtemp(folders[i]) != NULL);
-        for (int f = 0; f < 4 && cases[i].files[f]; f++) {
+        for (int f = 0; f < MOST_FILES && cases[i].files[f]; f++) {
             snprintf(to, sizeof to, "%s/%s", folders[i], cases[i].files[f]);
             snprintf(from, sizeof from, "%s/tests/fixtures/deepspeed/%s/global_step3/%s", source,
                      cases[i].name, cases[i].files[f]);

@@ -46,7 +46,7 @@ nothing "text stands on base" "$(strangers src/text "$base")"
 nothing "metrics stands on base" "$(strangers src/metrics "$base")"
 nothing "model stands on kernels" "$(strangers src/model "$base" 'kernels/kernels\.h')"
 nothing "train stands on all below it" \
-    "$(strangers src/train "$base" "$below_offload" 'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors)\.h')"
+    "$(strangers src/train "$base" "$below_offload" 'offload/(offload|trace)\.h' "$files" 'model/(model|graph|frame|tensors|composite)\.h')"
 nothing "bench stands on the plans of train and the engines of aio" \
     "$(strangers src/bench "$base" 'aio/(aio|aio_engine)\.h' 'offload/offload\.h' 'train/estimate\.h' 'train/plan/estimated\.h')"
 nothing "api stands on train" "$(strangers src/api "$base" '(kernels/kernels|net/net)\.h' "$files" \

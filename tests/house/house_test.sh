@@ -57,6 +57,7 @@ family='src/model/families/'
     words 'gate_up_proj' "${family}(phi3|family_described|family_experts|granite|gpt_oss)\.c"
     words 'smollm' "${family}smollm3\.c"
     words 'ministral' "${family}mistral\.c"
+    words 'bamba' "${family}bamba\.c"
     words 'granite' "${family}granite\.c"
     words 'seed_?oss' "${family}seed_oss\.c"
     words 'exaone' "${family}exaone4\.c"

@@ -240,7 +240,8 @@ static void test_smaller_shapes(void)
                                            "ministral3",
                                            "qwen3_next",
                                            "qwen3_5_text",
-                                           "qwen3_5_moe_text"};
+                                           "qwen3_5_moe_text",
+                                           "bamba"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -338,6 +339,7 @@ static void test_refused_switches(void)
         {"granitemoehybrid", "\"position_embedding_type\": \"alibi\"", "position_embedding_type"},
         {"ministral3", "\"rope_parameters\": null", "rope_parameters"},
         {"smollm3", "\"no_rope_layer_interval\": 0", "no_rope_layer_interval"},
+        {"bamba", "\"z_loss_coefficient\": 0.1", "z_loss_coefficient"},
         {"qwen3_next", "\"full_attention_interval\": 0", "full_attention_interval"},
         {"qwen3_next", "\"linear_num_value_heads\": 24", "24 value heads"},
         {"qwen3_5_text", "\"linear_key_head_dim\": 512", "key heads of size 512"},
@@ -384,6 +386,10 @@ static void test_refused_switches(void)
         {"gemma3_text", "\"attn_logit_softcapping\": 50", "attn_logit_softcapping"},
         {"gemma3_text", "\"sliding_window_pattern\": 0", "pattern"},
         {"gemma3_text", "\"use_bidirectional_attention\": true", "use_bidirectional_attention"},
+        {"gemma3", "\"hidden_size\": 64", "text_config"},
+        {"gemma3", "\"text_config\": {\"model_type\": \"qwen2\"}", "qwen2"},
+        {"gemma3", "\"text_config\": {\"sliding_window_pattern\": 0}", "pattern"},
+        {"mistral3", "\"architectures\": [\"Mistral3Model\"], \"text_config\": {}", "embeddings"},
         {"deberta-v2", "\"conv_kernel_size\": 4", "conv_kernel_size is 4"},
         {"deberta-v2", "\"conv_groups\": 2", "conv_groups"},
         {"deberta-v2", "\"conv_act\": \"mish\"", "conv_act"},
@@ -405,6 +411,25 @@ static void test_refused_switches(void)
                  list[i].switches);
         check_refused(text, list[i].says);
     }
+}
+
+/* Text models of published folders, and what stands in front of their section. */
+static void test_composite_folders(void)
+{
+    static const char gemma[] =
+        "{\"model_type\": \"gemma3\", \"hidden_size\": 8, \"text_config\": {\"hidden_size\": "
+        "2560, \"intermediate_size\": 10240, \"num_hidden_layers\": 34}}";
+    static const char mistral[] =
+        "{\"model_type\": \"mistral3\", \"tie_word_embeddings\": true, \"text_config\": {"
+        "\"model_type\": \"ministral3\", \"hidden_size\": 3072, \"intermediate_size\": 9216, "
+        "\"num_hidden_layers\": 26, \"rope_parameters\": {\"rope_type\": \"default\"}}}";
+    struct zinf_model *model = model_from(gemma);
+    CHECKF(model && zinf_model_n_params(model) == 3880263168, "%s", zinf_error());
+    CHECK(!zinf_model_set_layers(&model, 2) && zinf_model_facts(model)->layers == 2);
+    zinf_model_close(model);
+    model = model_from(mistral);
+    CHECKF(model && zinf_model_n_params(model) == 3429006336, "%s", zinf_error());
+    zinf_model_close(model);
 }
 
 /* Windows by layer, and dropout that is replaced. */
@@ -510,6 +535,7 @@ int main(void)
     TAP_RUN(test_smaller_shapes);
     TAP_RUN(test_refused_configurations);
     TAP_RUN(test_refused_switches);
+    TAP_RUN(test_composite_folders);
     TAP_RUN(test_windows_and_dropout);
     TAP_RUN(test_rotations_by_kind_of_layer);
     TAP_RUN(test_slopes);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "fixture_folders.h"
 #include "formats/formats.h"
+#include "model/composite.h"
 #include "model/tensors.h"
 #include "model_frames.h"
 
@@ -102,8 +103,9 @@ static void open_file(struct file *file, const struct fixture *f, const char *na
     *file = (struct file){.fixture = f, .prefix = zinf_model_family(f->model)->prefix};
     CHECKF(!zinf_tensors_open(&file->tensors, path_in(f, name, path)), "%s", zinf_error());
     zinf_file_tensor_name(&f->map->tensors[0], file->prefix, full, sizeof full);
+    const char *other = zinf_composite_other_prefix(zinf_model_family(f->model));
     if (!zinf_tensors_find(file->tensors, full))
-        file->prefix = "";
+        file->prefix = other ? other : "";
 }
 
 static int read_piece(void *context, const struct zinf_tensor *tensor,

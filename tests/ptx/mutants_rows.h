@@ -360,6 +360,88 @@ static int unfolded(struct setup *s)
     return code ? code : s->ops->unfold_backward(s->q, &a);
 }
 
+/* ---- recurrent mixers ---- */
+
+enum { MIXED_ROWS = 70, MIXED_COLS = 40, MIXED_WIDTH = 4 };
+
+static int convolved(struct setup *s)
+{
+    const size_t n = MIXED_ROWS * MIXED_COLS;
+    struct zinf_convolution a = {.dtype = s->dtype, .batch = 1, .seq = MIXED_ROWS, .silu = true};
+    a.cols = a.ld = MIXED_COLS, a.width = MIXED_WIDTH;
+    a.x = s->in[0], a.dy = s->in[1], a.w = s->in[2], a.b = s->in[3];
+    a.y = take(s, n, s->dtype), a.dx = take(s, n, s->dtype);
+    a.dw = take(s, MIXED_COLS * MIXED_WIDTH, ZINF_DTYPE_F32);
+    a.db = take(s, MIXED_COLS, ZINF_DTYPE_F32);
+    int code = s->ops->convolution_forward(s->q, &a);
+    return code ? code : s->ops->convolution_backward(s->q, &a);
+}
+
+/* Rows of one sequence and another in turns, which begin here. */
+static struct zinf_remembered remember(struct setup *s, uint64_t bytes)
+{
+    static const int32_t sequences[] = {0, 1, 0, 1}, positions[] = {0, 0, 1, 1};
+    return (struct zinf_remembered){.sequences = take_numbers(s, sequences, 4),
+                                    .positions = take_numbers(s, positions, 4),
+                                    .state = take(s, bytes / 2, ZINF_DTYPE_F32),
+                                    .bytes = bytes};
+}
+
+static int convolved_on(struct setup *s)
+{
+    const uint64_t state = (MIXED_WIDTH - 1) * MIXED_COLS * zinf_dtype_bytes(s->dtype);
+    const struct zinf_remembered m = remember(s, state);
+    struct zinf_convolution a = {.dtype = s->dtype, .batch = 1, .seq = 4, .remembered = &m};
+    a.cols = a.ld = MIXED_COLS, a.width = MIXED_WIDTH;
+    a.x = s->in[0], a.w = s->in[2], a.y = take(s, 4 * MIXED_COLS, s->dtype);
+    return s->ops->convolution_forward(s->q, &a);
+}
+
+static struct zinf_scan scan_of(struct setup *s, enum zinf_recurrence rule, int64_t seq)
+{
+    enum { KEY = 6, VALUE = 5, HEADS = 2, LD = 2 * KEY + HEADS * VALUE };
+    struct zinf_scan a = {.rule = rule, .dtype = s->dtype, .batch = 1, .seq = seq};
+    a.key_heads = 1, a.value_heads = HEADS, a.key_dim = KEY, a.value_dim = VALUE;
+    a.step_low = 0.1f, a.step_high = 2.0f, a.ld = LD, a.gate_ld = HEADS;
+    a.q = s->in[0], a.k = s->in[1], a.v = s->in[2], a.a = s->in[3], a.b = s->in[4];
+    a.a_log = s->in[5], a.step_bias = a.a_log, a.skip = a.a_log;
+    a.y = take(s, (size_t)seq * HEADS * VALUE, s->dtype);
+    return a;
+}
+
+static int scanned_by(struct setup *s, enum zinf_recurrence rule)
+{
+    struct zinf_scan a = scan_of(s, rule, MIXED_ROWS);
+    const size_t n = (size_t)(a.seq * a.ld), gates = (size_t)(a.seq * a.gate_ld);
+    int code = s->ops->scan_forward(s->q, &a);
+    a.backward = true;
+    a.dy = s->in[5];
+    a.dq = take(s, n, s->dtype), a.dk = take(s, n, s->dtype), a.dv = take(s, n, s->dtype);
+    a.da = take(s, gates, s->dtype), a.db = take(s, gates, s->dtype);
+    a.d_a_log = take(s, 2, ZINF_DTYPE_F32), a.d_step_bias = take(s, 2, ZINF_DTYPE_F32);
+    a.d_skip = take(s, 2, ZINF_DTYPE_F32);
+    return code ? code : s->ops->scan_backward(s->q, &a);
+}
+
+static int scanned(struct setup *s)
+{
+    return scanned_by(s, ZINF_RECURRENCE_DELTA);
+}
+
+static int scanned_by_decay(struct setup *s)
+{
+    return scanned_by(s, ZINF_RECURRENCE_DECAY);
+}
+
+static int scanned_on(struct setup *s)
+{
+    struct zinf_scan a = scan_of(s, ZINF_RECURRENCE_DELTA, 4);
+    const uint64_t state = (uint64_t)(a.value_heads * a.key_dim * a.value_dim) * sizeof(float);
+    const struct zinf_remembered m = remember(s, state);
+    a.remembered = &m;
+    return s->ops->scan_forward(s->q, &a);
+}
+
 /* ---- magnitudes ---- */
 
 static int magnitudes(struct setup *s)

@@ -102,10 +102,14 @@ static const char *const folders[] = {
     "granitemoe_a",
     "granitemoehybrid_c",
     "granitemoehybrid_d",
+    "bamba_a",
     "qwen3_next_a",
     "qwen3_5_text_a",
     "qwen3_next_b",
     "qwen3_5_moe_text_a",
+    "gemma3_a",
+    "mistral3_a",
+    "qwen3_5_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

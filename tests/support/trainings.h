@@ -237,7 +237,7 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         out->grads_there = plan_says(t, "gradients on device and ");
         out->adds_there = plan_says(t, "the device adds to the sums");
         out->packs_ram = plan_says(t, "optimizer state in RAM is packed");
-        out->overwrites = plan_says(t, "of parameters in RAM are there once");
+        out->overwrites = plan_says(t, "of parameters in RAM have one generation there");
         out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
         out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);
     }

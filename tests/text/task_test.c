@@ -19,6 +19,8 @@ static const char *write_text(const char *name, const char *text)
 
 static struct zinf_tokenizer *bytes, *pairs; /* without a frame; [CLS] a [SEP] b [SEP] */
 
+static enum zinf_cut cut_side = ZINF_CUT_END;
+
 static struct zinf_samples *open_samples(const char *path, const struct zinf_task_options *task,
                                          uint32_t seq_len, uint32_t source_len, int *code)
 {
@@ -37,6 +39,7 @@ static struct zinf_samples *open_samples(const char *path, const struct zinf_tas
         .source_len = source_len,
         .max_ids = task->task == ZINF_TASK_SEQ2SEQ ? seq_len + 1 : 0,
         .unlabelled = task->task != ZINF_TASK_SEQ2SEQ,
+        .cut = cut_side,
     };
     *code = zinf_samples_open(&samples, &options);
     zinf_task_close(recipe);
@@ -88,6 +91,108 @@ static void test_source_and_target(void)
     CHECK(source[5] == 256 && source_segments[5] == 1 && segments[2] == 1);
     zinf_sample_free(&sample);
     zinf_samples_close(s);
+}
+
+/* What is around a source stays where the source is cut, at either end. */
+static void test_a_template_stays_around_its_source(void)
+{
+    static const struct {
+        const char *around;
+        enum zinf_cut cut;
+        const char *first, *second; /* sources of two_pairs in 6 tokens and the end */
+    } rows[] = {
+        {"<{source}>", ZINF_CUT_END, "<abc>", "<defg>"},
+        {"<{source}>", ZINF_CUT_BEGINNING, "<abc>", "<hijk>"},
+        {"{source}?!", ZINF_CUT_END, "abc?!", "defg?!"},
+        {"Q:{source}", ZINF_CUT_END, "Q:abc", "Q:defg"},
+        {"{source}", ZINF_CUT_END, "abc", "defghi"},
+        {"1234{source}5678", ZINF_CUT_END, "1234567", "1234567"},
+    };
+    struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int code;
+        struct zinf_task_options task = {.task = ZINF_TASK_SEQ2SEQ,
+                                         .tokenizer = bytes,
+                                         .around = rows[i].around,
+                                         .start = 7,
+                                         .end = 256};
+        cut_side = rows[i].cut;
+        struct zinf_samples *s =
+            open_samples(write_text("pairs.jsonl", two_pairs), &task, 8, 7, &code);
+        cut_side = ZINF_CUT_END;
+        CHECKF(s != NULL, "%s", zinf_error());
+        for (uint64_t k = 0; s && k < 2; k++) {
+            const char *wanted = k ? rows[i].second : rows[i].first;
+            CHECK(!zinf_samples_read(s, k, &sample));
+            const size_t n = strlen(wanted);
+            bool same = sample.source.count >= n && sample.source.count <= n + 1;
+            for (size_t at = 0; same && at < n; at++)
+                same = sample.source.ids[at] == wanted[at];
+            CHECKF(same, "%s of row %llu: not %s", rows[i].around, (unsigned long long)k, wanted);
+        }
+        zinf_samples_close(s);
+    }
+    zinf_sample_free(&sample);
+}
+
+/* The tokenizer's frame stays, too, and what is not cut is the text encoded as a whole. */
+static void test_a_template_around_a_framed_text(void)
+{
+    int code;
+    struct zinf_sample whole = ZINF_SAMPLE_EMPTY, cut = ZINF_SAMPLE_EMPTY;
+    struct zinf_tokens plain = {0}, framed = {0};
+    struct zinf_labels labels = {0};
+    const char *path = write_text("around.tsv", "text\tlabel\ncat dog cat dog\t0\n");
+    CHECK(!zinf_labels_find(&labels, &path, 1, NULL, 10));
+    struct zinf_task_options task = {.task = ZINF_TASK_CLASSIFICATION,
+                                     .tokenizer = pairs,
+                                     .around = "dog {source} dog",
+                                     .labels = &labels};
+    struct zinf_samples *s = open_samples(path, &task, 40, 0, &code);
+    CHECKF(s && !zinf_samples_read(s, 0, &whole), "%s", zinf_error());
+    static const char text[] = "dog cat dog cat dog dog";
+    CHECK(!zinf_tokenizer_encode(pairs, text, strlen(text), &plain));
+    CHECK(!zinf_tokenizer_frame(pairs, &plain, NULL, &framed, NULL));
+    check_ids(&whole.ids, framed.ids, framed.count);
+    zinf_samples_close(s);
+    const uint32_t n = (uint32_t)framed.count - 2;
+    s = open_samples(path, &task, n, 0, &code);
+    CHECKF(s && !zinf_samples_read(s, 0, &cut), "%s", zinf_error());
+    CHECK(cut.ids.count == n && cut.cut);
+    size_t same = 0, behind = 0; /* from the front, and from the end */
+    while (same < n && cut.ids.ids[same] == framed.ids[same])
+        same++;
+    while (behind < n && cut.ids.ids[n - 1 - behind] == framed.ids[framed.count - 1 - behind])
+        behind++;
+    uint32_t front, end;
+    zinf_tokenizer_sides(pairs, &front, &end);
+    CHECKF(same > front && behind > end && same + behind >= n, "%zu and %zu of %u", same, behind,
+           n);
+    zinf_samples_close(s);
+    zinf_labels_free(&labels);
+    zinf_sample_free(&whole);
+    zinf_sample_free(&cut);
+    zinf_tokens_free(&plain);
+    zinf_tokens_free(&framed);
+}
+
+static void test_templates_that_are_refused(void)
+{
+    const struct zinf_task_options rows[] = {
+        {.around = "no hole"},
+        {.around = "{source} and {source}"},
+        {.around = "{source}:", .prefix = "p"},
+        {.around = "{source}:", .source_column = "a,b"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct zinf_task_options task = rows[i];
+        struct zinf_task_recipe *recipe = NULL;
+        task.task = ZINF_TASK_SEQ2SEQ;
+        task.tokenizer = bytes;
+        CHECKF(zinf_task_open(&recipe, &task) == -EINVAL && strstr(zinf_error(), "--template"),
+               "row %zu: %s", i, zinf_error());
+        zinf_task_close(recipe);
+    }
 }
 
 static void test_frames_end_once(void)
@@ -251,6 +356,9 @@ int main(void)
     }
     zinf_log_set_level(ZINF_LOG_ERROR);
     TAP_RUN(test_source_and_target);
+    TAP_RUN(test_a_template_stays_around_its_source);
+    TAP_RUN(test_a_template_around_a_framed_text);
+    TAP_RUN(test_templates_that_are_refused);
     TAP_RUN(test_frames_end_once);
     TAP_RUN(test_pair_of_texts_and_names);
     TAP_RUN(test_labels_that_are_numbers);

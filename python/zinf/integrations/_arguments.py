@@ -30,7 +30,7 @@ _WITHOUT_EFFECT = set(
     max_length model_init_kwargs pad_to_multiple_of pad_token per_device_eval_batch_size
     prediction_loss_only project push_to_hub remove_unused_columns report_to
     restore_callback_states_from_checkpoint resume_from_checkpoint run_name save_on_each_node
-    save_only_model save_safetensors shuffle_dataset skip_memory_metrics tf32 torch_compile
+    save_only_model save_safetensors shuffle_dataset skip_memory_metrics torch_compile
     torch_compile_backend torch_compile_mode torch_empty_cache_steps trackio_bucket_id
     trackio_space_id trackio_static_space_id train_sampling_strategy truncation_mode
     trust_remote_code use_cache use_liger_kernel
@@ -43,7 +43,7 @@ _TAKEN = set(
     gradient_accumulation_steps greater_is_better label_smoothing_factor learning_rate
     load_best_model_at_end lr_scheduler_type max_grad_norm max_steps metric_for_best_model
     neftune_noise_alpha num_train_epochs optim optim_args optim_target_modules output_dir per_device_train_batch_size save_steps
-    save_strategy save_total_limit seed use_cpu warmup_ratio warmup_steps weight_decay
+    save_strategy save_total_limit seed tf32 use_cpu warmup_ratio warmup_steps weight_decay
     """.split()
 )
 _OPTIMIZERS = {
@@ -226,6 +226,7 @@ def options_of(args: Any, model: Any, schedule: Any, own: Dict) -> Dict[str, Any
         "save_total_limit": args.save_total_limit,
         "load_best_at_end": args.load_best_model_at_end or None,
         "device": "host" if args.use_cpu else None,
+        "matmul_type": "tf32" if args.tf32 and not args.use_cpu else None,
         "seats": args.n_gpu if args.n_gpu > 1 else None,
     }
     options.update(own)

@@ -48,10 +48,10 @@ static void print_one(const struct zinf_emulation *e)
            e->floor_seconds / e->step_seconds, 100 * (e->step_seconds / e->predicted_seconds - 1),
            estimate_lane(lane));
     if (e->pipe_ranks > 1)
-        printf(
-            "%*s %u ranks in a pipeline: the busiest works for %.1f %% of the step, of %.1f %%\n",
-            SCHEDULE_COLS, "", e->pipe_ranks, 100 * e->pipe_busy_seconds / e->step_seconds,
-            100 * e->pipe_busy_seconds / e->pipe_floor_seconds);
+        printf("%*s %u ranks in a pipeline: the busiest works for %.1f %% of the step; "
+               "at most %.1f %% is possible\n",
+               SCHEDULE_COLS, "", e->pipe_ranks, 100 * e->pipe_busy_seconds / e->step_seconds,
+               100 * e->pipe_busy_seconds / e->pipe_floor_seconds);
     for (int other = 0; other < LANES; other++)
         if (e->stall_seconds[lane][other] > WORTH_SAYING * e->step_seconds)
             printf("%*s stood still for %.4g s: %s%s\n", SCHEDULE_COLS, "",
@@ -157,7 +157,7 @@ static const struct option own[] = {
     OPTION("--seconds", NUMBER, AT(seconds), "X",
      "that a step takes by the clock, about; the longer, the less it matters when threads wake late",
      .min = 1e-3, .max = 3600, .usual = "5"),
-    OPTION("--ranks", INTEGER, AT(ranks), "N", "of so many ranks, for --pipeline-parallel", .min = 1,
+    OPTION("--ranks", INTEGER, AT(ranks), "N", "number of ranks of the training, for --pipeline-parallel", .min = 1,
      .max = 64),
     OPTION("--repeat", INTEGER, AT(repeat), "N", "steps, after one that is not counted", .min = 1,
      .max = 1000, .usual = "3"),

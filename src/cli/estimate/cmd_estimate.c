@@ -238,7 +238,8 @@ static int place(const struct options *o, struct zinf_session *s, struct placing
     return code || o->json ? code : estimate_suggest(text, o->suggest);
 }
 
-/* What depends on the machine that a plan is made for: the micro-batch, and the longest sequence. */
+/* What depends on the machine that a plan is made for: the micro-batch, and the longest sequence.
+ */
 static int find_shape(const struct options *o, struct zinf_session *s,
                       struct estimate_request *request, const struct machine *machine)
 {
@@ -249,7 +250,7 @@ static int find_shape(const struct options *o, struct zinf_session *s,
                                             .seats = (uint32_t)s->job.seats};
     if (s->config->finds_micro_batch && o->compare)
         return zinf_fail(-EINVAL, "--micro-batch auto is another number on each machine of "
-                                  "--compare: give a number");
+                                  "--compare: give --micro-batch a number");
     if (machine) {
         machine_describe(machine, &described);
         options.trainer.described = &described;
@@ -348,8 +349,8 @@ static int check(struct cli_call *call)
         return zinf_fail(-EINVAL, "--measure is of this machine: leave it out with --machine and "
                                   "--compare");
     if (o->longest && (o->compare || o->measure))
-        return zinf_fail(-EINVAL, "--longest is of one machine, by stated speeds: leave out "
-                                  "--compare and --measure");
+        return zinf_fail(-EINVAL, "--longest works for one machine and with stated speeds: leave "
+                                  "out --compare and --measure");
     if (o->price > 0 && o->compare)
         return zinf_fail(-EINVAL, "--compare has one price for all machines: leave out --price");
     if (o->trace && o->compare)
@@ -379,7 +380,7 @@ static const struct option own[] = {
     OPTION("--compare", TEXT, AT(compare), "LIST",
      "a table of such machines, with commas between them"),
     OPTION("--longest", FLAG, AT(longest), NULL,
-     "instead of --seq-len: the longest sequence that fits"),
+     "find the longest sequence that fits into memory, instead of --seq-len"),
     OPTION("--power", NUMBER, AT(power), "X", "watts, for the energy of --tokens", .min = 1,
      .max = 1e9, .otherwise = "the card's"),
     OPTION("--price", NUMBER, AT(price), "X",

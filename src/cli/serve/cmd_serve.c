@@ -61,6 +61,7 @@ static const struct option_group groups[] = {
     {.rows = own},
     CLI_DOOR(job_template),
     CLI_DOOR(generate_rows),
+    CLI_DOOR(generate_least),
     CLI_DOOR(job_texts),
     CLI_DOOR(job_dtype),
     CLI_DOOR(job_device),

@@ -233,7 +233,8 @@ static int build_masked(struct zinf_graph *graph, const struct zinf_model_source
     if (!code)
         code = bert_check_tied(source);
     if (!code && !legacy && k->projection)
-        code = zinf_fail(-ENOTSUP, "%s: legacy is false and embedding_size is not hidden_size",
+        code = zinf_fail(-ENOTSUP,
+                         "%s: with legacy false, embedding_size must be equal to hidden_size",
                          source->what);
     if (!legacy)
         masked = (struct stack_masked){.dense_w = "lm_predictions.lm_head.dense.weight",

@@ -1,6 +1,8 @@
 /* family: the list of families. Adding one is its file and a row. */
 #include "model/families/family.h"
 
+#include "model/composite.h"
+
 static const struct zinf_family *const families[] = {
     &zinf_family_gpt2, /* the first is what `zinf init` makes when nobody says */
     &zinf_family_llama,         &zinf_family_mistral,
@@ -30,6 +32,9 @@ static const struct zinf_family *const families[] = {
     &zinf_family_ministral3,    &zinf_family_qwen3_next,
     &zinf_family_qwen3_5_text,  &zinf_family_qwen3_5_moe_text,
     &zinf_family_xlm_roberta,   &zinf_family_camembert,
+    &zinf_family_bamba,         &zinf_family_gemma3,
+    &zinf_family_mistral3,      &zinf_family_qwen3_5,
+    &zinf_family_qwen3_5_moe,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
@@ -49,7 +54,8 @@ const struct zinf_family *zinf_family_default(void)
 const char *zinf_family_bare_name(const struct zinf_family *family, const char *name)
 {
     size_t prefix = strlen(family->prefix);
-    return strncmp(name, family->prefix, prefix) ? name : name + prefix;
+    return strncmp(name, family->prefix, prefix) ? zinf_composite_bare_name(family, name)
+                                                 : name + prefix;
 }
 
 const char *zinf_family_names(void)

@@ -298,6 +298,11 @@ static int list_attention(struct reading *r)
     return 0;
 }
 
+static const char *gate_of(const struct reading *r)
+{
+    return r->of->gate ? r->of->gate : "mlp.gate_proj";
+}
+
 static void list_mlp(struct reading *r)
 {
     const struct described *of = r->of;
@@ -307,7 +312,7 @@ static void list_mlp(struct reading *r)
         add_matrix(r, DECODER_UP_W, of->up ? of->up : "mlp.gate_up_proj", 2 * d->ffn, h);
     } else {
         if (d->mlp.gated)
-            add_matrix(r, DECODER_UP_W, "mlp.gate_proj", d->ffn, h);
+            add_matrix(r, DECODER_UP_W, gate_of(r), d->ffn, h);
         add_matrix(r, DECODER_UP_W, of->up ? of->up : "mlp.up_proj", d->ffn, h);
     }
     add_matrix(r, DECODER_DOWN_W, of->down ? of->down : "mlp.down_proj", h, d->ffn);
@@ -348,7 +353,7 @@ static void list_mlp_biases(struct reading *r)
     if (!r->mlp_bias)
         return;
     if (r->d.mlp.gated)
-        add_bias(r, DECODER_UP_B, "mlp.gate_proj", r->d.ffn);
+        add_bias(r, DECODER_UP_B, gate_of(r), r->d.ffn);
     add_bias(r, DECODER_UP_B, of->up ? of->up : "mlp.up_proj", r->d.ffn);
     add_bias(r, DECODER_DOWN_B, of->down ? of->down : "mlp.down_proj", r->d.hidden);
 }

@@ -118,6 +118,13 @@ struct described_mixer {
      * follows from where it is absent or a word; switches of biases. NULL: there are none. */
     const char *expand_key, *conv_bias_key, *bias_key;
 };
+/* DECAY as most families' configurations have it. */
+#define MIXER_DECAY_KEYS                                                                           \
+    .rule = ZINF_RECURRENCE_DECAY, .types = {"mamba", "linear_attention"},                         \
+    .keys = {"mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_head", "mamba_d_conv"},  \
+    .absent = {.key_heads = 1, .value_heads = 128, .key_dim = 256, .width = 4},                    \
+    .expand_key = "mamba_expand", .conv_bias_key = "mamba_conv_bias",                              \
+    .bias_key = "mamba_proj_bias"
 /* Names of DECAY, in a module of this name. */
 #define MIXER_DECAY_NAMES(module)                                                                  \
     .names = {[MIXER_IN] = module ".in_proj.weight",                                               \
@@ -149,7 +156,8 @@ struct described {
     const char *fused_qkv;       /* the one tensor of q, k and v in the file; NULL: three */
     bool fused_up;               /* gate and up are one */
     bool plain_up;               /* there is no gate */
-    const char *up, *down; /* tensors in the file, up where it is fused; NULL: what most have */
+    /* Tensors in the file, up where it is fused; NULL: what most have. */
+    const char *gate, *up, *down;
     enum described_order order;
     const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
     const struct described_latent *latent;   /* NULL: queries, keys and values as usual */

@@ -79,8 +79,9 @@ static int read_limits(const struct zinf_model_source *source, struct mixer_spec
         m->step_high = (float)high->valuedouble;
     return m->step_low >= 0 && m->step_high >= m->step_low
                ? 0
-               : zinf_fail(-EINVAL, "%s: %s is from %g to %g", source->what, limit_key,
-                           (double)m->step_low, (double)m->step_high);
+               : zinf_fail(-EINVAL,
+                           "%s: %s is [%g, %g]; it must be two ascending numbers from 0 on",
+                           source->what, limit_key, (double)m->step_low, (double)m->step_high);
 }
 
 /* DECAY: the size of a value head, or what it must be. */
@@ -99,9 +100,9 @@ static int read_expansion(const struct zinf_model_source *source, const struct d
         m->value_dim = all / heads;
     if (heads > 0 && heads * m->value_dim == all)
         return 0;
-    return zinf_fail(-EINVAL, "%s: %lld heads of size %lld are not %s %g times %lld", source->what,
-                     (long long)heads, (long long)m->value_dim, of->expand_key, expand,
-                     (long long)d->hidden);
+    return zinf_fail(-EINVAL, "%s: %lld heads of size %lld must be %s, %g, times hidden_size, %lld",
+                     source->what, (long long)heads, (long long)m->value_dim, of->expand_key,
+                     expand, (long long)d->hidden);
 }
 
 static int read_sizes(const struct zinf_model_source *source, const struct described_mixer *of,
@@ -130,13 +131,14 @@ static int read_numbers(const struct zinf_model_source *source, const struct des
         m->value_heads % m->key_heads || m->key_dim < 1 || m->key_dim > ZINF_SCAN_MAX_DIM ||
         m->value_dim < 1 || m->value_dim > ZINF_SCAN_MAX_DIM || m->width < 1 ||
         m->width > ZINF_CONVOLUTION_MAX_WIDTH)
-        return zinf_fail(-EINVAL,
-                         "%s: %lld value heads of size %lld that share %lld key heads of size %lld "
-                         "behind a convolution of width %lld: that cannot be, or sizes are above "
-                         "%d and %d",
-                         source->what, (long long)m->value_heads, (long long)m->value_dim,
-                         (long long)m->key_heads, (long long)m->key_dim, (long long)m->width,
-                         ZINF_SCAN_MAX_DIM, ZINF_CONVOLUTION_MAX_WIDTH);
+        return zinf_fail(
+            -EINVAL,
+            "%s: %lld value heads of size %lld that share %lld key heads of size %lld "
+            "behind a convolution of width %lld: all must be at least 1, value heads a "
+            "multiple of key heads, head sizes at most %d and the width at most %d",
+            source->what, (long long)m->value_heads, (long long)m->value_dim,
+            (long long)m->key_heads, (long long)m->key_dim, (long long)m->width, ZINF_SCAN_MAX_DIM,
+            ZINF_CONVOLUTION_MAX_WIDTH);
     return 0;
 }
 

@@ -6,7 +6,7 @@
  * head in place of the soft cap of scores; five blocks with a window, then one without, each kind
  * with its own base of the rotation.
  */
-#include "model/families/family_described.h"
+#include "model/families/family_composite.h"
 
 #include <math.h>
 
@@ -137,3 +137,4 @@ static const struct described gemma3 = {
     .read_more = read_third,
 };
 DESCRIBED_FAMILY(gemma3_text, gemma3, "gemma3_text", "Gemma3ForCausalLM");
+COMPOSITE_FAMILY(gemma3, "gemma3", "Gemma3ForConditionalGeneration", &zinf_family_gemma3_text);

@@ -107,16 +107,7 @@ static int make_config(cJSON *config, const struct zinf_family *family,
     return code || list ? code : zinf_fail(-ENOMEM, "no memory for a new configuration");
 }
 
-static const struct described_mixer mixer = {
-    .rule = ZINF_RECURRENCE_DECAY,
-    .types = {"mamba", "linear_attention"},
-    MIXER_DECAY_NAMES("mamba"),
-    .keys = {"mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_head", "mamba_d_conv"},
-    .absent = {.key_heads = 1, .value_heads = 128, .key_dim = 256, .width = 4},
-    .expand_key = "mamba_expand",
-    .conv_bias_key = "mamba_conv_bias",
-    .bias_key = "mamba_proj_bias",
-};
+static const struct described_mixer mixer = {MIXER_DECAY_KEYS, MIXER_DECAY_NAMES("mamba")};
 static const struct described granite4 = {
     .traits.keys = {DESCRIBED_LAYERS_KEY, "hidden_size", "num_attention_heads",
                     "num_key_value_heads", "head_dim", "shared_intermediate_size", "vocab_size",

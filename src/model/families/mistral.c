@@ -4,7 +4,7 @@
  * their position behind the length that it was first trained with. Up to there they are as they
  * are.
  */
-#include "model/families/family_described.h"
+#include "model/families/family_composite.h"
 
 #define LATER "{\"rope_theta\": 1000000, \"sliding_window\": null}"
 
@@ -71,3 +71,5 @@ static const struct described ministral3 = {
     .read_more = end_context,
 };
 DESCRIBED_FAMILY(ministral3, ministral3, "ministral3", "Ministral3ForCausalLM");
+COMPOSITE_FAMILY(mistral3, "mistral3", "Mistral3ForConditionalGeneration", &zinf_family_ministral3,
+                 &zinf_family_mistral);

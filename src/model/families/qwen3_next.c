@@ -4,7 +4,7 @@
  * norm weights stored around 0; a quarter of each head rotates. The former and the larger of the
  * latter have experts, and one beside them that all tokens have.
  */
-#include "model/families/family_described.h"
+#include "model/families/family_composite.h"
 
 #define LINEAR_KEYS                                                                                \
     .keys = {"linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",              \
@@ -90,6 +90,7 @@ static const struct described qwen3_5 = {
     .mixer = &apart,
 };
 DESCRIBED_FAMILY(qwen3_5_text, qwen3_5, "qwen3_5_text", "Qwen3_5ForCausalLM");
+COMPOSITE_FAMILY(qwen3_5, "qwen3_5", "Qwen3_5ForConditionalGeneration", &zinf_family_qwen3_5_text);
 
 static const struct described_experts many = {EXPERTS(8, 256), .normalised = true};
 static const struct family_size sizes5_moe[] = {
@@ -109,3 +110,5 @@ static const struct described qwen3_5_moe = {
     .mixer = &apart,
 };
 DESCRIBED_FAMILY(qwen3_5_moe_text, qwen3_5_moe, "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM");
+COMPOSITE_FAMILY(qwen3_5_moe, "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration",
+                 &zinf_family_qwen3_5_moe_text);

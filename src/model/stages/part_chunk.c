@@ -18,15 +18,15 @@ static int64_t query_cols(const struct attention_spec *s)
 
 static int check(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    const char *what = s->both_ways            ? "rows that see later ones"
-                       : s->source             ? "keys of another sequence"
+    const char *what = s->both_ways            ? "attention to later tokens"
+                       : s->source             ? "attention to another sequence"
                        : s->relative.half      ? "relative positions"
                        : s->distance.n_buckets ? "a bias by distance"
-                       : !f->stage->ops->carry ? "no way to hand them over"
+                       : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
     return what ? zinf_fail(-ENOTSUP,
-                            "zinf.sequence_chunk: stage %s has %s, which chunks of a sequence "
-                            "cannot have yet: set it to 0",
+                            "zinf.sequence_chunk: stage %s has %s, which is not possible in "
+                            "chunks of a sequence yet: set the key to 0",
                             f->stage->name, what)
                 : 0;
 }

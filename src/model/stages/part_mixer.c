@@ -151,7 +151,7 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
     if (f->compute->chunk.whole)
         return zinf_fail(-ENOTSUP,
                          "zinf.sequence_chunk: stage %s has a recurrent mixer, whose state chunks "
-                         "of a sequence cannot hand over yet: set it to 0",
+                         "of a sequence cannot hand over yet: set the key to 0",
                          f->stage->name);
     if (frame_decoding(f)) {
         memory = memory_of(f, s);

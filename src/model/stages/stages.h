@@ -39,8 +39,8 @@
  *   classify  logits of a sample by its first or last token's row, and their loss. in: x, labels,
  *           of classes the weights of samples, and the last rows where it goes by those; out: loss,
  *           or where that is an activation the one logit itself
- *   pool    the sums of samples' rows that are their embeddings. in: x, which rows, pulls, losses;
- *           out: the losses that it was given, and the sums. The pulls are their gradient
+ *   pool    embeddings of samples, each a sum of the sample's rows. in: x, which rows, pulls (the
+ *           gradients of the embeddings), losses; out: the same losses, and the embeddings
  *   preference  the loss of pairs of samples, the first of which is preferred. in: the losses of
  *           tokens that a head makes, targets, labels, and where there is one the reference's
  *           losses; or scores of samples, margins, labels; out: loss, rewards, of each sample
@@ -54,7 +54,8 @@
 extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
     zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
     zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
-    zinf_stage_convolution, zinf_stage_project, zinf_stage_pool, zinf_stage_preference, zinf_stage_shards;
+    zinf_stage_convolution, zinf_stage_project, zinf_stage_pool, zinf_stage_preference,
+    zinf_stage_shards;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -136,21 +137,21 @@ struct latent_spec {
     struct norm_spec q_norm, kv_norm; /* of the rows */
 };
 
-/* A recurrent mixer in the place of attention (part_mixer.c; kernels/recurrent.h): a convolution,
- * a scan, and a norm of what that gives, with a gate. qkv_w has the rows that kernels/recurrent.h
- * calls q, k, v, then the gate's [value_heads value_dim] and b and a [value_heads]; of DECAY the
- * gate's, v, k, q, a. */
+/* A recurrent mixer in place of attention (part_mixer.c; kernels/recurrent.h): a convolution, a
+ * scan, and a norm of the scan's result, with a gate. With DELTA qkv_w has rows for q, k and v of
+ * kernels/recurrent.h, then for the gate [value_heads value_dim], then for b and a [value_heads].
+ * With DECAY it has rows for the gate, v, k, q and a, in this order. */
 struct mixer_spec {
     enum zinf_recurrence rule;
-    int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: there is attention */
+    int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: attention, no mixer */
     int64_t width;                                      /* of the convolution */
     float step_low, step_high;
     int conv_w, conv_b; /* [columns of q, k, v][width] */
     int a_log, step_bias, skip;
     struct norm_spec norm;
-    int64_t norm_groups;   /* of a row, each normalised by itself */
-    bool weights_by_group; /* of the norm; else all groups have the same */
-    bool gate_first;       /* the norm is of what comes out of the gate */
+    int64_t norm_groups;   /* groups of a row, each normalised by itself */
+    bool weights_by_group; /* each group has its own norm weights; else all have the same */
+    bool gate_first;       /* the gate is applied before the norm; else after it */
 };
 
 struct attention_spec {
@@ -172,8 +173,8 @@ struct attention_spec {
     bool norms_after_rotation; /* else before it */
     struct latent_spec latent;
     struct mixer_spec mixer;
-    /* What heads give is multiplied by a sigmoid of as many columns, whose rows in qkv_w are behind
-     * those of the queries. */
+    /* The heads' results are multiplied by the sigmoid of a gate with as many columns. The gate's
+     * rows of qkv_w follow those of the queries. */
     bool gated;
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
@@ -221,7 +222,7 @@ struct convolution_spec {
 struct project_spec {
     int w, b; /* b -1: none */
     bool activates;
-    enum zinf_activation activation; /* then: of the product */
+    enum zinf_activation activation; /* of the product, if it activates */
 };
 
 enum layer_part {
@@ -289,7 +290,7 @@ struct head_spec {
     float softcap;     /* of the logits; 0: none */
     bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
     bool biased;       /* the first unit at hand is [1][vocab], added to the logits */
-    int tile_bias;     /* or this tensor of each tile is, a number for each of its ids; 0: none */
+    int tile_bias; /* or: number of a tile's tensor with a bias for each id of the tile; 0: none */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */
@@ -362,10 +363,10 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 
 /* What forward leaves for backward. */
 struct attention_kept {
-    void *qkv;  /* the entry's product, and the table's rows behind it; a mixer's too */
+    void *qkv;  /* the entry's product, also a mixer's, and the table's rows behind it */
     void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
-    void *out;  /* [rows][n_heads head_dim], in front of a gate; of a mixer what its scan gives */
+    void *out;  /* [rows][n_heads head_dim], before a gate; of a mixer its scan's result */
     struct norm_kept norm, q_norm, k_norm, after;
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
 };
@@ -374,19 +375,20 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
 struct part_entry attention_entry(const struct attention_spec *s,
                                   const struct attention_kept *kept);
 struct part_exit attention_exit(const struct attention_spec *s, const struct attention_kept *kept);
-/* From qkv to kept->out, which the last product takes unless attention_result makes something of
- * it, and from the gradient of that to d_qkv, the gradient of the entry's product. Backward gives
- * scratch back as far as `mark`. */
+/* Forward goes from qkv to kept->out, the operand of the last product unless attention_result
+ * changes it first. Backward goes from the gradient of kept->out to d_qkv, the gradient of the
+ * entry's product, and gives scratch back as far as `mark`. */
 int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept);
 int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                               const struct attention_kept *kept, const void *d_out, void *d_qkv,
                               uint64_t mark);
-/* Of ZINF_PASS_CARRY: from the stage's input to keys and values for later chunks. */
+/* The pass ZINF_PASS_CARRY: computes keys and values for later chunks from the stage's input. */
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept);
-/* part_chunk.c: of qkv as attention takes it, keys and values to what the stage carries; attention
- * of the chunk's rows, by the arguments of a whole sequence, and its gradients. */
+/* part_chunk.c. append: copies the keys and values of qkv, which is as attention takes it, to what
+ * the stage carries. The others: attention of the chunk's rows, with the arguments that a whole
+ * sequence would have, and its gradients. */
 int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s, const void *qkv);
 int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
                     const struct zinf_attention *args);
@@ -418,8 +420,9 @@ int latent_prepare_backward(struct zinf_frame *f, const struct attention_spec *s
 int latent_result(struct zinf_frame *f, const struct attention_spec *s, void *heads, void **values);
 int latent_result_backward(struct zinf_frame *f, const struct attention_spec *s, void *values,
                            void *heads);
-/* part_mixer.c: columns of the entry's product and of what the last one takes; from the former to
- * kept's out, and from the gradient of that to the entry's, all but the gate's columns. */
+/* part_mixer.c. entry_cols: columns of the entry's product; result_cols: columns of the last
+ * product's operand. mixer_attend goes from the entry's product to kept->out; its backward goes
+ * from the gradient of kept->out to that of the entry's product, without the gate's columns. */
 static inline bool mixer_is_there(const struct attention_spec *s)
 {
     return s->mixer.value_heads > 0;
@@ -430,8 +433,8 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept);
 int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_out, void *d_entry);
-/* result [rows][result cols]: norm and gate; from its gradient to that of kept's out, and of the
- * gate's columns of the entry. */
+/* result [rows][result_cols]: kept->out after norm and gate. Backward goes from the gradient of the
+ * result to that of kept->out and of the gate's columns of the entry's product. */
 int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept, void *result);
 int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,

@@ -43,8 +43,8 @@ static int find_mask(struct zinf_masking *m, const struct zinf_tokenizer *tokeni
                ? code
                : zinf_fail(
                      -EINVAL,
-                     "%s: the tokenizer has no token for what is masked: tokenizer_config.json "
-                     "names none as mask_token, and [MASK] and <mask> are no tokens",
+                     "%s: the tokenizer has no mask token: tokenizer_config.json has no "
+                     "mask_token, and [MASK] and <mask> are no tokens: name one as mask_token",
                      folder);
 }
 

@@ -114,7 +114,8 @@ static int deal(struct text_mixture *m)
 static int check(const double *weights, uint32_t n)
 {
     if (n > MOST_PARTS)
-        return zinf_fail(-EINVAL, "%u data sets are mixed, and %d may be at most", n, MOST_PARTS);
+        return zinf_fail(-EINVAL, "%u data sets are mixed, but at most %d can be: give fewer", n,
+                         MOST_PARTS);
     for (uint32_t k = 0; k < n; k++)
         if (!isfinite(weights[k]) || weights[k] <= 0)
             return zinf_fail(-EINVAL, "a data set's weight is %g: give numbers above 0",

@@ -45,6 +45,7 @@ int zinf_sample_add_text(struct zinf_sample *sample, const struct zinf_tokenizer
 void zinf_sample_clear(struct zinf_sample *sample)
 {
     sample->ids.count = sample->source.count = 0;
+    sample->source_head = sample->source_tail = 0;
     sample->label = -1;
     sample->keeps_last = sample->source_keeps_last = sample->keeps_frame = sample->cut = false;
 }

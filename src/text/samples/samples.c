@@ -140,8 +140,9 @@ static int check_options(const struct zinf_samples_options *o)
     if (o->packed && o->unlabelled)
         return zinf_fail(-EINVAL, "samples that have labels are not packed: a window has one");
     if (o->packed && (o->recipe->n_samples > 1 || o->recipe->rotates))
-        return zinf_fail(-EINVAL,
-                         "samples of one row are not packed: each has a window of its own");
+        return zinf_fail(
+            -EINVAL,
+            "the samples of a row are not packed: each has its own window; leave --pack out");
     if (o->packed && o->group)
         return zinf_fail(-EINVAL, "packed windows are not grouped by length: all have one");
     if (o->group && !o->shuffle)

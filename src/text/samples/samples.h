@@ -37,6 +37,9 @@ struct zinf_sample {
     struct zinf_tokens ids;
     uint8_t *marks;            /* [ids.capacity]: enum zinf_mark */
     struct zinf_tokens source; /* of an encoder; count 0: the task has none */
+    /* So many ids at its beginning and end stay where it is cut, besides what options.source_front
+     * says. */
+    uint32_t source_head, source_tail;
     int32_t label;             /* a class, or 32 bits that recipe and model agree on */
     /* Where the end is cut off, the last id stays the last one (an end-of-text token). */
     bool keeps_last, source_keeps_last;

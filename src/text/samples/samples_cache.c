@@ -59,10 +59,26 @@ static int append_place(struct maker *m, const struct zinf_sample *s)
         .keeps = s->keeps_frame  ? SAMPLE_KEEPS_FRAME
                  : s->keeps_last ? SAMPLE_KEEPS_LAST
                                  : SAMPLE_KEEPS_NOTHING,
-        .source_keeps = s->source_keeps_last ? SAMPLE_KEEPS_LAST : SAMPLE_KEEPS_NOTHING,
+        .source_keeps = s->source_head || s->source_tail ? SAMPLE_KEEPS_FRAME
+                        : s->source_keeps_last           ? SAMPLE_KEEPS_LAST
+                                                         : SAMPLE_KEEPS_NOTHING,
         .row = m->rows.n_rows < UINT32_MAX ? (uint32_t)m->rows.n_rows : UINT32_MAX,
     };
     return 0;
+}
+
+/* Ids that stay are marked; without any, the numbers are the ids. */
+static int put_source(struct maker *m, const struct zinf_sample *s)
+{
+    const size_t n = s->source.count;
+    int code = 0;
+    m->numbers.count = 0;
+    for (size_t i = 0; !code && i < n; i++) {
+        const bool stays = i < s->source_head || i + s->source_tail >= n;
+        code = text_tokens_push(
+            &m->numbers, s->source.ids[i] | (stays ? ZINF_MARK_FRAME << SAMPLE_MARK_SHIFT : 0));
+    }
+    return code ? code : token_cache_put(m->writer, m->numbers.ids, n);
 }
 
 static int put_sample(struct maker *m, const struct zinf_sample *s)
@@ -70,15 +86,14 @@ static int put_sample(struct maker *m, const struct zinf_sample *s)
     int code = 0;
     if (s->ids.count > INT32_MAX || s->source.count > INT32_MAX)
         return zinf_fail(-EFBIG, "a sample of %zu tokens", s->ids.count + s->source.count);
+    m->writer->id_mask = SAMPLE_ID_MASK;
+    code = put_source(m, s);
     m->numbers.count = 0;
     for (size_t i = 0; !code && i < s->ids.count; i++)
         code =
             s->ids.ids[i] < 0 || (uint32_t)s->ids.ids[i] > TEXT_MAX_ID
                 ? zinf_fail(-ERANGE, "token id %d", s->ids.ids[i])
                 : text_tokens_push(&m->numbers, s->ids.ids[i] | s->marks[i] << SAMPLE_MARK_SHIFT);
-    m->writer->id_mask = SAMPLE_ID_MASK;
-    if (!code)
-        code = token_cache_put(m->writer, s->source.ids, s->source.count);
     if (!code)
         code = token_cache_put(m->writer, m->numbers.ids, m->numbers.count);
     return code ? code : append_place(m, s);

@@ -124,7 +124,7 @@ static int take_source(const struct zinf_samples *s, struct zinf_sample *out)
 {
     int code = 0;
     for (size_t i = 0; !code && i < s->numbers.count; i++)
-        code = text_tokens_push(&out->source, s->numbers.ids[i]);
+        code = text_tokens_push(&out->source, s->numbers.ids[i] & (int32_t)SAMPLE_ID_MASK);
     return code;
 }
 

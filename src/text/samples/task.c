@@ -19,8 +19,10 @@ struct zinf_task_recipe {
     char *columns[ZINF_SAMPLES_OF_ROW];
     uint32_t n_columns;
     const char *target, *label;
-    char *prefixed;                  /* the last source with its prefix */
+    char *prefixed;                  /* the last source with its prefix or in its template */
+    size_t head, tail;               /* bytes of the template around "{source}" */
     struct zinf_tokens texts[2];     /* of a row, without their frame */
+    uint32_t n_head, n_tail;         /* ids of the first that are the template's */
     struct zinf_tokens types, sides; /* of each id: its token type, and the text it is of */
 };
 
@@ -75,19 +77,71 @@ static int find_text(const cJSON *row, const char *column, const char *option, c
     return *out ? 0 : zinf_fail(-EINVAL, "\"%s\" is no text", column);
 }
 
-/* prefix + text; valid until the next one. */
-static int add_prefix(struct zinf_task_recipe *r, const char **text)
+#define HOLE "{source}"
+
+/* The text with what goes around it; valid until the next one. */
+static int dress(struct zinf_task_recipe *r, const char **text)
 {
-    const char *prefix = r->options.prefix;
-    if (!prefix || !*prefix)
-        return 0;
+    const char *prefix = r->options.prefix, *around = r->options.around;
     char *joined = NULL;
-    if (asprintf(&joined, "%s%s", prefix, *text) < 0)
+    int length = 0;
+    if (around)
+        length = asprintf(&joined, "%.*s%s%s", (int)r->head, around, *text,
+                          around + r->head + strlen(HOLE));
+    else if (prefix && *prefix)
+        length = asprintf(&joined, "%s%s", prefix, *text);
+    else
+        return 0;
+    if (length < 0)
         return zinf_fail(-ENOMEM, "no memory for a text of %zu bytes", strlen(*text));
     free(r->prefixed);
     r->prefixed = joined;
     *text = joined;
     return 0;
+}
+
+/* How many ids the first bytes of a text and the whole of it begin with alike. */
+static int common_ids(struct zinf_task_recipe *r, const char *text, size_t bytes, size_t *out)
+{
+    const struct zinf_tokens *whole = &r->texts[0];
+    struct zinf_tokens *begin = &r->texts[1];
+    begin->count = *out = 0;
+    int code = zinf_tokenizer_encode(r->options.tokenizer, text, bytes, begin);
+    while (!code && *out < begin->count && *out < whole->count &&
+           begin->ids[*out] == whole->ids[*out])
+        ++*out;
+    return code;
+}
+
+/* The text is encoded as a whole, as it is where nothing is cut. Which of its ids are the
+ * template's is found by encoding its beginnings; an id that has a joint in it is the source's in
+ * front, and the template's behind. */
+static int find_template(struct zinf_task_recipe *r, const char *text)
+{
+    size_t head = 0, rest = 0;
+    int code = common_ids(r, text, r->head, &head);
+    if (!code)
+        code = common_ids(r, text, strlen(text) - r->tail, &rest);
+    r->n_head = (uint32_t)head;
+    r->n_tail = r->tail ? (uint32_t)(r->texts[0].count - (rest > head ? rest : head)) : 0;
+    return code;
+}
+
+/* Ids that the tokenizer puts in front of the text. */
+static size_t front_of(const struct zinf_task_recipe *r)
+{
+    size_t front = 0;
+    while (front < r->sides.count && r->sides.ids[front] < 0)
+        front++;
+    return front;
+}
+
+/* Whether a framed id is the tokenizer's or the template's. */
+static bool is_around(const struct zinf_task_recipe *r, size_t i, size_t front)
+{
+    const size_t at = i - front;
+    return r->sides.ids[i] < 0 ||
+           (r->options.around && (at < r->n_head || at + r->n_tail >= r->texts[0].count));
 }
 
 /* The row's source, one text or two from column `first` on, framed. */
@@ -102,9 +156,11 @@ static int frame_columns(struct zinf_task_recipe *r, const cJSON *row, uint32_t 
         r->texts[i].count = 0;
         code = find_text(row, r->columns[first + (uint32_t)i], "--source-column", &text);
         if (!code && !i)
-            code = add_prefix(r, &text);
+            code = dress(r, &text);
         if (!code)
             code = zinf_tokenizer_encode(tokenizer, text, strlen(text), &r->texts[i]);
+        if (!code && !i && r->options.around)
+            code = find_template(r, text);
     }
     return code ? code
                 : zinf_tokenizer_frame_told(tokenizer, &r->texts[0], n == 2 ? &r->texts[1] : NULL,
@@ -134,6 +190,11 @@ static int take_pair(struct zinf_task_recipe *r, const cJSON *row, struct zinf_s
     int code = frame_source(r, row, &sample->source);
     if (!code)
         code = end_tokens(r, &sample->source);
+    if (!code && r->options.around) {
+        sample->source_head = (uint32_t)front_of(r) + r->n_head;
+        sample->source_tail =
+            (uint32_t)(sample->source.count - front_of(r) - r->texts[0].count) + r->n_tail;
+    }
     if (!code)
         code = find_text(row, r->target, "--target-column", &target);
     r->texts[0].count = framed->count = 0;
@@ -173,9 +234,11 @@ static int take_framed(struct zinf_task_recipe *r, const cJSON *row, uint32_t fi
 {
     struct zinf_tokens framed = {0};
     int code = frame_columns(r, row, first, n, &framed);
+    const size_t front = front_of(r);
     for (size_t i = 0; !code && i < framed.count; i++) {
-        const int32_t side = r->sides.ids[i];
-        const unsigned of = side < 0 ? ZINF_MARK_FRAME : marks | (side ? ZINF_MARK_OTHER : 0);
+        const unsigned of = is_around(r, i, front)
+                                ? ZINF_MARK_FRAME
+                                : marks | (r->sides.ids[i] ? ZINF_MARK_OTHER : 0);
         code = zinf_sample_add_ids(sample, &framed.ids[i], 1,
                                    of | (r->types.ids[i] ? ZINF_MARK_SECOND : 0u));
     }
@@ -251,7 +314,7 @@ int zinf_task_find_columns(const char *file, char *columns, size_t bytes)
                ? zinf_fail(
                      -EINVAL,
                      "%s: its rows have no \"anchor\" and \"positive\": name the columns with "
-                     "--source-column, the anchor's first, then that of what belongs to it",
+                     "--source-column, the anchor's first, then the positive's",
                      file)
                : 0;
 }
@@ -269,6 +332,8 @@ static uint64_t key_of(const struct zinf_task_recipe *r)
     for (uint32_t i = 0; i < (r->n_columns > 2 ? r->n_columns : 2); i++)
         key = mix(key, r->columns[i]);
     key = mix(mix(mix(key, r->target), r->label), o->prefix);
+    if (o->around)
+        key = mix(key, o->around);
     for (int32_t i = 0; o->labels && o->labels->names && i < o->labels->n; i++)
         key = mix(key, o->labels->names[i]);
     return key;
@@ -292,6 +357,26 @@ static int split_columns(struct zinf_task_recipe *r, const char *columns)
     }
 }
 
+static int read_template(struct zinf_task_recipe *r)
+{
+    const char *around = r->options.around;
+    const char *hole = around ? strstr(around, HOLE) : NULL;
+    if (!around)
+        return 0;
+    if (!hole || strstr(hole + 1, HOLE))
+        return zinf_fail(-EINVAL, "--template %s: write " HOLE " once, where the source goes",
+                         around);
+    if (r->columns[1])
+        return zinf_fail(
+            -EINVAL, "--template has one source, but --source-column names two: name one column");
+    if (r->options.prefix && *r->options.prefix)
+        return zinf_fail(-EINVAL, "--prefix says the same as the text before " HOLE
+                                  " in --template: give one of them");
+    r->head = (size_t)(hole - around);
+    r->tail = strlen(hole) - strlen(HOLE);
+    return 0;
+}
+
 int zinf_task_open(struct zinf_task_recipe **out, const struct zinf_task_options *options)
 {
     bool pairs = options->task == ZINF_TASK_SEQ2SEQ;
@@ -304,6 +389,8 @@ int zinf_task_open(struct zinf_task_recipe **out, const struct zinf_task_options
     r->label = options->label_column ? options->label_column : "label";
     const char *usual = pairs ? "source" : "text";
     int code = split_columns(r, options->source_column ? options->source_column : usual);
+    if (!code)
+        code = read_template(r);
     if (code) {
         zinf_task_close(r);
         return code;

@@ -57,6 +57,9 @@ struct zinf_task_options {
     const char *target_column;        /* of SEQ2SEQ; NULL: "target" */
     const char *label_column;         /* of the others; NULL: "label" */
     const char *prefix;               /* of every source; NULL: none */
+    /* Text with "{source}" once, where the source goes; what is around it stays where the source is
+     * cut. Of one column, and instead of prefix. NULL: the source alone. */
+    const char *around;
     int32_t start;                    /* of SEQ2SEQ: what the decoder is fed first */
     int32_t end;                      /* of SEQ2SEQ: ends source and target; -1: nothing does */
     const struct zinf_labels *labels; /* of CLASSIFICATION */

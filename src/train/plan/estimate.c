@@ -221,7 +221,8 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
         of_rank.trainer.pipe_rank = r;
         of_rank.trace = NULL;
         if (options->plan)
-            fprintf(options->plan, "plan: the same of rank %u of the pipeline\n", r);
+            fprintf(options->plan, "plan: the lines below are those of rank %u of the pipeline\n",
+                    r);
         code = estimate_one(&rank, &of_rank);
         if (!code)
             add_rank(out, &rank);

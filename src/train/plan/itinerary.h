@@ -19,15 +19,16 @@ enum direction {
     VISIT_FORWARD,
     VISIT_BACKWARD, /* of stages that differentiate and do not run last (walk.h), from the last */
     VISIT_LAST,     /* backward of a stage that runs last */
-    VISIT_BORDER,   /* with the rank that has the stages before, or the next ones */
+    VISIT_BORDER,   /* an exchange with the pipeline rank before this one, or with the next one */
 };
 struct visit {
     enum direction direction;
     uint32_t first, end; /* stages [first, end) */
     struct range micros;
     uint32_t chunk; /* of the sequences; a whole one is chunk 0 */
-    /* Of a border: what is given there and what is taken, of those micro-batches. To the next rank
-     * values go and gradients come; with the rank before it is the other way round. */
+    /* Of VISIT_BORDER. next: the exchange is with the next rank, which is sent values and which
+     * sends gradients back; else it is with the rank before, which sends values and is sent
+     * gradients. gives, takes: the micro-batches that this rank sends and receives. */
     bool next;
     struct range gives, takes;
 };
@@ -41,9 +42,9 @@ struct itinerary {
  * run last, for all micro-batches. 1: micro-batch by micro-batch; n_micro: layer by layer. */
 int itinerary_make(struct itinerary *out, const struct walk *walk, int64_t n_micro,
                    int64_t together);
-/* Of rank number `rank` of so many that have stages one after the other: one forward, one backward
- * (Narayanan et al., arXiv 2104.04473, figure 4), of `together` micro-batches each. So as many of
- * these are live as there are ranks from this one on. */
+/* The itinerary of rank pipe->rank of a pipeline: "one forward, one backward" (Narayanan et al.,
+ * arXiv 2104.04473, figure 4), where each forward and backward takes `together` micro-batches. The
+ * activations of as many such groups exist at once as there are ranks from this one to the last. */
 int itinerary_make_pipe(struct itinerary *out, const struct walk *walk, int64_t n_micro,
                         int64_t together, const struct zinf_axis *pipe);
 /* Sets together and live from the visits, of n_micro micro-batches that set out in their order. */

@@ -191,8 +191,8 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out, "plan: %s\n", filled);
     if (overwritten_bytes(p))
         fprintf(out,
-                "plan: %s of parameters in RAM are there once: what an update that is taken back "
-                "has overwritten is read from the drive\n",
+                "plan: %s of parameters in RAM have one generation there; an update that is taken "
+                "back reads the older one from the drive\n",
                 zinf_size_format(filled, 16, overwritten_bytes(p)));
     if (s->param_tier != ZINF_TIER_DEVICE)
         fprintf(out,

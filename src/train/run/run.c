@@ -382,16 +382,17 @@ static int check_texts(const struct zinf_run_options *o)
                        : o->scores ? "--metric makes texts or compares labels"
                                    : NULL;
     if (what && setup_chunk_of(o->trainer.config, seq) < seq)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.sequence_chunk (--sequence-chunk) visits sequences in chunks, and "
-                         "%s, which needs them whole: leave that out, or set it to 0",
-                         what);
+        return zinf_fail(
+            -ENOTSUP,
+            "zinf.sequence_chunk (--sequence-chunk) computes sequences in chunks, but "
+            "%s, which needs whole sequences: leave that option out, or set the key to 0",
+            what);
     return ranks > 1 && what
                ? zinf_fail(-ENOTSUP,
                            "zinf.mesh.%s is %lld, and %s, which ranks that %s cannot do yet: "
-                           "leave that out, or set it to 1",
+                           "leave that option out, or set the key to 1",
                            piped ? "pipe" : "tensor", ranks, what,
-                           piped ? "have layers one after the other" : "share tensors")
+                           piped ? "are pipeline stages" : "share tensors")
                : 0;
 }
 

@@ -4,6 +4,7 @@
  * the model.
  */
 #include "base/apart.h"
+#include "model/composite.h"
 #include "train/save/checkpoint.h"
 #include "train/save/output.h"
 #include "train/checkpoints.h"
@@ -62,16 +63,25 @@ struct export
     enum zinf_dtype dtype;
     float *block; /* [BLOCK_ELEMS] */
     void *packed; /* [BLOCK_ELEMS] in dtype */
+    const struct zinf_family *family;
     const char *folder;
 };
+
+/* What is only carried along stays as it is. */
+static bool is_carried(const struct export *e, const struct zinf_tensor_info *info)
+{
+    return zinf_composite_carries(e->family, info->name);
+}
 
 static int declare(const struct export *e)
 {
     int code = 0;
     for (uint64_t i = 0; !code && i < zinf_tensors_count(e->model); i++) {
         const struct zinf_tensor_info *info = zinf_tensors_at(e->model, i);
-        code = zinf_tensors_writer_declare(e->to, info->name, zinf_file_dtype_from_dtype(e->dtype),
-                                           info->rank, info->shape);
+        code = zinf_tensors_writer_declare(
+            e->to, info->name,
+            is_carried(e, info) ? info->dtype : zinf_file_dtype_from_dtype(e->dtype), info->rank,
+            info->shape);
     }
     return code ? code : zinf_tensors_writer_begin(e->to);
 }
@@ -79,6 +89,9 @@ static int declare(const struct export *e)
 /* info: of the model's. What is not trained has no master. */
 static int copy_tensor(const struct export *e, const struct zinf_tensor_info *info)
 {
+    if (is_carried(e, info))
+        return transfer_copy_tensor(e->model, info, e->to, e->block,
+                                    BLOCK_ELEMS * sizeof *e->block);
     const struct zinf_tensor_info *master = zinf_tensors_find(e->masters, info->name);
     const struct zinf_tensors *from = master ? e->masters : e->model;
     info = master ? master : info;
@@ -103,13 +116,9 @@ static int copy_all(const struct export *e)
     return code ? code : zinf_tensors_writer_finish(e->to);
 }
 
-static int write_rest(const struct export *e, const char *output)
+static int write_rest(const struct export *e, const struct zinf_model *model, const char *output)
 {
-    struct zinf_model *model = NULL;
-    int code = zinf_model_open(&model, e->folder);
-    if (!code)
-        code = transfer_write_config(zinf_model_config(model), e->dtype, output);
-    zinf_model_close(model);
+    int code = transfer_write_config(zinf_model_config(model), e->dtype, output);
     return code ? code : zinf_folder_copy_companions(e->folder, output, ZINF_COMPANIONS_ALL);
 }
 
@@ -120,6 +129,7 @@ static int export_from(const struct checkpoint *c, const char *folder,
     struct export e = {.folder = folder, .dtype = options->as_saved ? c->dtype : options->dtype};
     struct zinf_tensors_writer_options writer = {.path = options->output,
                                                  .max_shard_bytes = options->max_shard_bytes};
+    struct zinf_model *model = NULL;
     checkpoint_part_name(c, PART_MASTER, name);
     /* In fp32 the model is the master, and may lie in several files; its list of tensors is read
      * twice then. */
@@ -129,6 +139,10 @@ static int export_from(const struct checkpoint *c, const char *folder,
     e.packed = malloc(BLOCK_ELEMS * sizeof(float));
     int code =
         path && e.block && e.packed ? 0 : zinf_fail(-ENOMEM, "no memory to export %s", folder);
+    if (!code)
+        code = zinf_model_open(&model, folder);
+    if (!code)
+        e.family = zinf_model_family(model);
     if (!code)
         code = foreign ? checkpoint_open_foreign_part(folder, PART_MASTER, &e.model)
                        : zinf_tensors_open(&e.model, folder);
@@ -140,10 +154,11 @@ static int export_from(const struct checkpoint *c, const char *folder,
     if (!code)
         code = copy_all(&e);
     if (!code)
-        code = write_rest(&e, options->output);
+        code = write_rest(&e, model, options->output);
     zinf_tensors_writer_destroy(e.to);
     zinf_tensors_close(e.masters);
     zinf_tensors_close(e.model);
+    zinf_model_close(model);
     free(e.packed);
     free(e.block);
     free(path);

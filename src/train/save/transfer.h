@@ -94,6 +94,16 @@ const struct zinf_file_tensor *transfer_quantized_of(const struct zinf_model *mo
 int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
                     struct zinf_tensors_writer *writer);
 
+/* transfer_carried.c: tensors of the folder that are only carried along. open: NULL where there are
+ * none, or the part is no folder's. carry: those of numbers of 4 bytes and more, or the others, are
+ * declared or appended; from NULL: nothing is. */
+int transfer_carried_open(const struct source *s, int part, struct zinf_tensors **out);
+int transfer_carry(const struct source *s, const struct zinf_tensors *from, bool wide,
+                   bool declares, struct zinf_tensors_writer *to);
+/* Appends one as it is stored, by a block of memory of at least 8 bytes. */
+int transfer_copy_tensor(const struct zinf_tensors *from, const struct zinf_tensor_info *info,
+                         struct zinf_tensors_writer *to, void *block, uint64_t block_bytes);
+
 /* transfer_magnitude.c: with source.norms: of the region's unit, whose plain weights it has; of the
  * region's image, which is that of the file's tensor of this name; and what was noted for a unit of
  * adapters, to the region's unit. */

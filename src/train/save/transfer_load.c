@@ -6,6 +6,7 @@
 #include "train/setup_rates.h"
 
 #include "base/pulse.h"
+#include "model/composite.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,9 @@ static const char *prefix_of(const struct setup *s, const struct zinf_tensors *f
     if (!file || i == s->files->n_tensors)
         return prefix;
     const struct zinf_file_tensor *t = &s->files->tensors[i];
+    const char *other = zinf_composite_other_prefix(zinf_model_family(s->model));
+    if (other && zinf_tensors_find(file, zinf_file_tensor_name(t, other, name, sizeof name)))
+        return other;
     bool prefixed = zinf_tensors_find(file, zinf_file_tensor_name(t, prefix, name, sizeof name));
     return !prefixed && zinf_tensors_find(file, t->name) ? "" : prefix;
 }

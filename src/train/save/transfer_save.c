@@ -102,22 +102,32 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
         .scratch = {context.region.scratch, context.region.scratch_elems},
     };
     const struct zinf_file_map *files = s->setup->files;
-    int code = 0;
+    struct zinf_tensors *carried = NULL;
+    int code = writer ? transfer_carried_open(s, part, &carried) : 0;
+    if (!code)
+        code = transfer_carry(s, carried, true, true, writer);
     for (uint32_t i = 0; !code && writer && i < 2 * files->n_tensors; i++) {
         const struct zinf_file_tensor *t = transfer_ordered(files, i);
         if (t && transfer_has(s->setup, t, part))
             code = transfer_declare(writer, t, s->prefix, dtype);
     }
+    if (!code)
+        code = transfer_carry(s, carried, false, true, writer);
     if (!code && writer)
         code = zinf_tensors_writer_begin(writer);
+    if (!code)
+        code = transfer_carry(s, carried, true, false, writer);
     for (uint32_t i = 0; !code && i < 2 * files->n_tensors; i++) {
         const struct zinf_file_tensor *t = transfer_ordered(files, i);
         context.dtype = t ? transfer_file_dtype(t, dtype) : dtype;
         if (t && transfer_has(s->setup, t, part))
             code = zinf_file_tensor_stream(t, &stream);
     }
+    if (!code)
+        code = transfer_carry(s, carried, false, false, writer);
     if (!code && writer)
         code = zinf_tensors_writer_finish(writer);
+    zinf_tensors_close(carried);
     if (code && tensor_axis(s->setup)->net) /* the others wait for its part of the next tensor */
         zinf_net_tell(s->setup->mesh.all, zinf_error());
     return code;

@@ -2,6 +2,7 @@
  * weights: the tensors of a folder against those that its config.json asks for, before any is read:
  * whoever mixed two models up sees at once which tensors say so, not only the first.
  */
+#include "model/composite.h"
 #include "train/checkpoints.h"
 #include "train/save/transfer.h"
 
@@ -40,6 +41,10 @@ static const struct zinf_tensor_info *find(const struct comparison *c,
     char name[MAX_NAME];
     const struct zinf_family *family = zinf_model_family(c->model);
     const char *bare = wanted->name;
+    const char *other = zinf_composite_other_prefix(family);
+    zinf_file_tensor_name(wanted, other ? other : "", name, sizeof name);
+    if (other && zinf_tensors_find(c->file, name))
+        return zinf_tensors_find(c->file, name);
     zinf_file_tensor_name(wanted, family->prefix, name, sizeof name);
     if (wanted->parts[0].piece->of_base) /* an adapter's copy begins as the base has it */
         bare = zinf_family_bare_name(family, zinf_adapter_base_name(name, wanted->name));
@@ -163,8 +168,8 @@ static void compare_others(const struct comparison *c)
         const char *name = zinf_tensors_at(c->file, i)->name;
         const char *bare = zinf_family_bare_name(family, name);
         if (!zinf_file_map_find(c->map, bare) && !is_ignored(family, bare) &&
-            !zinf_model_drops(c->model, bare) && !transfer_quantized_of(c->model, c->map, bare) &&
-            !is_copied(c, name))
+            !zinf_composite_carries(family, name) && !zinf_model_drops(c->model, bare) &&
+            !transfer_quantized_of(c->model, c->map, bare) && !is_copied(c, name))
             found(c, (struct zinf_weights_finding){.kind = ZINF_WEIGHTS_UNEXPECTED}, name,
                   "is unexpected: no part of a %s model of this config.json", family->model_type);
     }

@@ -249,8 +249,8 @@ int trainer_pull(struct zinf_trainer *t)
     struct parts p;
     int code = l.together > 1
                    ? gather(t, samples, true, &l, &p)
-                   : zinf_fail(-EINVAL, "embeddings are trained by rows of an anchor "
-                                        "and what belongs to it, and these have one text");
+                   : zinf_fail(-EINVAL, "embeddings are trained with rows of two texts "
+                                        "or more, an anchor and a positive: these rows have one");
     if (!code)
         give_pulls(t, &l, &p, samples);
     return code;
@@ -260,8 +260,9 @@ int trainer_likeness(struct zinf_trainer *t, int64_t samples, double *sum, uint6
 {
     struct likeness l = likeness_of(t, samples);
     struct parts p;
-    int code = l.together < 2 ? zinf_fail(-EINVAL, "rows of one text have no loss")
-                              : gather(t, samples, false, &l, &p);
+    int code = l.together < 2
+                   ? zinf_fail(-EINVAL, "the loss of embeddings needs rows of two texts or more")
+                   : gather(t, samples, false, &l, &p);
     *sum = 0;
     *count = (uint64_t)l.n;
     for (int64_t i = 0; !code && i < l.n; i++)

@@ -47,7 +47,8 @@ struct made_grad {
     zinf_resource resource;
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
-/* Of MAX_LAYER_MAJOR leaves of a tree, one a level; of a leaf that is under way; the next part. */
+/* Sums that wait at once: one for each level of a tree of MAX_LAYER_MAJOR leaves, one for a leaf
+ * that is being made, and one for the part that comes next. */
 #define MAX_PARTIAL_SUMS 12
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
@@ -84,7 +85,7 @@ struct emitter {
     bool speculates;   /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs, carried, d_carried;
-    uint32_t *carried_filled;    /* [carried.n]: one behind the last chunk that is in the slot */
+    uint32_t *carried_filled;    /* [carried.n]: end of the chunks that are in the slot */
     zinf_resource *carried_home; /* [2][n_chunks] */
     zinf_pool files, packed, packed_grads, staging, grads, beside_grads, host_grads, tiles,
         x_staging, caches;
@@ -99,20 +100,20 @@ struct emitter {
     zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource sequence; /* of computations */
-    /* Of ranks that have stages one after the other: what is computed of a micro-batch or crosses a
-     * border, [live]; and exchanges with neighbours, which keep their order. NULL: there are none.
-     */
+    /* Of a pipeline; NULL without one. crossing [live]: the values and gradients of a micro-batch,
+     * which are computed here or exchanged with a neighbour. wire: keeps exchanges with neighbours
+     * in their order. */
     zinf_resource *crossing, wire;
     bool meets_late; /* see emit_meet */
     int64_t turn,
-        n_turns;          /* of this visit's contributions, among those that are summed in a tree */
+        n_turns; /* number of this visit's contributions in the tree of sums, and of how many */
     uint32_t *turns_seen; /* [n_units]: contributions in this visit */
     zinf_resource record; /* of the step before */
     /* of values that visits are chosen by: made on the device, [n_choices live]; as a list
      * there, alike; decided on the host, [n_choices]; on the way between */
     zinf_resource *weighed, *listed, *decided, choice;
     uint64_t working;  /* whose activations the working buffer holds */
-    uint64_t carrying; /* the stage and sample whose chunks' rows are carried, all of them */
+    uint64_t carrying; /* the stage and sample whose carried rows of all chunks exist now */
 
     /* of the operation of a stage that is being made */
     struct zinf_operand *operands;      /* [most_operands] */
@@ -147,8 +148,9 @@ struct zinf_operand emit_value_new(struct emitter *e, uint32_t value, int64_t mi
                                    struct uses *uses);
 void emit_value_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro, struct uses *uses);
-/* Of chunks whose gradients leave, the place of one: with what is in it, unless it is fresh; and
- * back. value: one whose gradient is there. */
+/* Where gradients of a value are stored in another tier chunk by chunk: the place of a chunk's
+ * gradient on the device. Its content is brought from that tier, unless it is fresh.
+ * emit_gradient_made stores it there again. value: one that has a gradient. */
 struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
                                   struct uses *uses);
 void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
@@ -169,7 +171,7 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
-/* emit_border.c: an exchange with the rank that has the stages before, or the next ones. */
+/* emit_border.c: an exchange with the pipeline rank before this one, or with the next one. */
 void emit_border(struct emitter *e, const struct visit *border);
 
 /* emit_choice.c: what visits of the stage are chosen by is made, at `value`: it becomes lists. Of
@@ -188,10 +190,11 @@ void emit_rows(struct emitter *e);
 struct zinf_operand emit_cache(struct emitter *e, uint32_t stage, struct uses *uses);
 void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cache);
 
-/* emit_carried.c: of a group of chunks, in its slot, what the stage carries of a sample, or its
- * gradient. `made` are chunks that the operation makes, behind those that must be there; chunks
- * whose gradients must be there, unless the group's are fresh. Adds to uses. Afterwards what was
- * made of them goes to where it lives. */
+/* emit_carried.c: the slot on the device with what a stage carries of a sample's group of chunks
+ * (emit_carried), or with its gradient (emit_d_carried). Both add to uses. `made`: the chunks that
+ * the operation makes; earlier chunks of the group are brought to the slot first. `chunks`: the
+ * chunks whose gradients are brought to the slot first, unless the group's gradients are fresh. The
+ * functions ..._made store what the operation has made in the tier where it is kept. */
 struct span_of {
     uint32_t first, end;
 };
@@ -214,23 +217,25 @@ void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, stru
                     struct zinf_span of);
 /* A contribution is there. */
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
-/* A contribution, or a sum of some, on its way. */
+/* A contribution to a gradient, or a sum of several, and where it is now. */
 struct carried {
     struct stop at;
-    struct end end; /* GRAD_SLOT: a contribution as it was made */
+    struct end end; /* GRAD_SLOT: a contribution that was not moved yet */
 };
-/* Adds it to one of the unit's sums, or keeps it there; then it is that. */
+/* Adds *c to the unit's sum with this number, or if there is none yet keeps it as that sum.
+ * Afterwards *c is the sum. */
 void emit_grad_add(struct emitter *e, uint32_t unit, uint32_t number, struct turn turn,
                    struct carried *c);
-/* In which place the sum of a stage's contributions comes to be, which is number `turn` in a visit.
- */
+/* Number of the first place for sums of a stage's contributions to the unit. turn: the number of
+ * the stage's contribution within a visit. */
 uint32_t emit_grad_base(const struct emitter *e, uint32_t unit, uint32_t turn);
-/* The first sum, where the CPU reads it. */
+/* The unit's first sum, at a place where the CPU can read it. */
 struct carried emit_grad_sum(struct emitter *e, uint32_t unit);
-/* Updated as soon as it is complete. */
+/* Whether the unit is updated as soon as its gradient is complete. */
 bool emit_grad_is_eager(const struct emitter *e, uint32_t unit);
 
-/* emit_shared.c: sums of units that several ranks' stages have, behind all visits. */
+/* emit_shared.c: after all visits, adds up the gradients of units that stages of several pipeline
+ * ranks use. */
 void emit_shared(struct emitter *e);
 
 /* emit_swept.c */
@@ -263,9 +268,8 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const s
 void emit_update_late(struct emitter *e, uint32_t unit);
 /* After all late updates and before the eager ones: the record of the step before. */
 void emit_commit(struct emitter *e);
-/* Until all ranks have theirs: at once, or behind all visits where none of those updates
- * (meets_late).
- */
+/* Waits until all ranks have written their record of the step before: at once or, if no visit
+ * updates anything (meets_late), after all visits. */
 void emit_meet(struct emitter *e);
 
 #endif

@@ -56,7 +56,7 @@ struct zinf_operand emit_carried(struct emitter *e, uint32_t s, uint64_t sample,
     if (!hit)
         e->carried_filled[at] = group * (uint32_t)carried_span(e->p);
     if (!e->code && carried_groups(e->p) == 1 && e->carried_filled[at] < made.first)
-        e->code = zinf_fail(-EINVAL, "stage %u looks at chunks that nobody has made", s);
+        e->code = zinf_fail(-EINVAL, "stage %u reads chunks that were not computed", s);
     for (uint32_t chunk = e->carried_filled[at]; chunk < made.first; chunk++)
         move(e, s, chunk, false, slot, false);
     if (e->carried_filled[at] < made.end)

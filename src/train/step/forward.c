@@ -60,8 +60,8 @@ static int check_stages(const struct zinf_trainer *t)
 {
     const uint32_t ranks = pipe_axis(&t->setup)->world;
     return ranks > 1 ? zinf_fail(-ENOTSUP,
-                                 "zinf.mesh.pipe is %u: logits are made by ranks that have all "
-                                 "layers; set it to 1 for that",
+                                 "zinf.mesh.pipe is %u, but a rank that makes logits needs all "
+                                 "layers: set the key to 1",
                                  ranks)
                      : 0;
 }
@@ -133,8 +133,8 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
                          "whole tensors; set it to 1 for that",
                          tensor_axis(&t->setup)->world);
     if (t->setup.n_chunks > 1)
-        return zinf_fail(-ENOTSUP, "texts are made by a model that has sequences whole: set "
-                                   "zinf.sequence_chunk to 0 for that");
+        return zinf_fail(-ENOTSUP,
+                         "making texts needs whole sequences: set zinf.sequence_chunk to 0");
     batch.seq_len = n;
     int code = check_stages(t);
     if (!code)
