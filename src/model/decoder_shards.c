@@ -40,7 +40,7 @@ static const char *not_cut(const struct decoder *d)
         {has_place(d, DECODER_Q_NORM) || has_place(d, DECODER_K_NORM), "norms of queries and keys"},
         {has_place(d, DECODER_AFTER1_W) || has_place(d, DECODER_AFTER2_W), "norms behind parts"},
         {has_other_orders(d), "queries, keys and values by head in one tensor"},
-        {d->unit_rows || d->logits_bias, "a head with a bias or rows of norm 1"},
+        {d->unit_rows || d->logits_bias || d->tile_bias, "a head with a bias or rows of norm 1"},
         {d->classes.n, "a head for classes"},
         {d->embeds, "embeddings"},
         {d->join_tiles, "an optimizer that needs whole matrices"},

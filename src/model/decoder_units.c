@@ -79,7 +79,7 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
                                        .count = 1};
             decoder_add_rows(graph, unit, d, name, map, d->vocab);
             zinf_unit_set_shard(graph, unit, i);
-            if (d->tile_bias)
+            if (d->tile_bias && (name == d->head || !d->head))
                 add_tile_bias(graph, unit, d, map);
         }
     }

@@ -334,7 +334,9 @@ static const char *write_name(const char *name, bool plain, const char *prefix, 
 {
     static const char tail[] = "model.";
     size_t front = strlen(prefix);
-    if (plain) {
+    if (plain && !strncmp(name, "base_model.", strlen("base_model."))) {
+        front = 0; /* names of adapters are whole */
+    } else if (plain) {
         const size_t n = sizeof tail - 1;
         const bool ends = front >= n && !strcmp(prefix + front - n, tail);
         const bool whole = ends && (front == n || prefix[front - n - 1] == '.');

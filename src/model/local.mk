@@ -27,7 +27,7 @@ libcore_la_SOURCES += src/model/families/family_described.h src/model/families/f
 	src/model/families/cohere.c src/model/families/ernie4_5.c src/model/families/hunyuan_dense.c \
 	src/model/families/stablelm.c src/model/families/gpt_bigcode.c src/model/families/nemotron.c src/model/families/olmoe.c src/model/families/gpt_oss.c src/model/families/glm4_moe.c
 libcore_la_SOURCES += src/model/families/opt.c
-libcore_la_SOURCES += src/model/families/falcon.c
+libcore_la_SOURCES += src/model/families/falcon.c src/model/families/gptj.c src/model/families/internlm2.c
 libcore_la_SOURCES += src/model/families/chatglm.c
 libcore_la_SOURCES += src/model/families/bloom.c
 libcore_la_SOURCES += src/model/families/baichuan.c

@@ -53,11 +53,11 @@ enum op_cost {
  *                         (1), along PIPE: at[0] of the value arg goes there, at[1] comes: a value
  *                         from before, its gradient from behind
  *   SHARE                 NET: of a unit that ranks along PIPE have in common, in their order:
- * round `visit` is from that number to the next one, the last to all others: at[0] what this rank
- * gives, at[1] what it takes UNITE                 NET: units of the stage's sweep that any rank
- * has chosen are chosen FLIP                  HOST: the unit's other generation becomes current; it
- * is pending no more COMMIT, MEET          HOST, NET: the step before this one becomes durable
- * here; on all ranks
+ *                         round `visit` is from that number to the next, the last to all others;
+ *                         at[0] what this rank gives, at[1] what it takes
+ *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
+ *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
+ *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
  */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \

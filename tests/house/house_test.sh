@@ -44,11 +44,12 @@ words() { # words as a pattern, the file where they may stand
 }
 family='src/model/families/'
 {
-    words 'gpt-?2|\bw[tp]e\b|n_(positions|embd|inner|ctx)|transformer\.h' "${family}gpt(2|_bigcode)\.c"
-    words '\bc_attn\b|\bln_[12]\b' "${family}gpt(2|_bigcode)\.c"
+    words 'gpt-?2|\bw[tp]e\b|n_(positions|embd|inner|ctx)|transformer\.h' "${family}gpt(2|_bigcode|j)\.c"
+    words '\bc_attn\b' "${family}gpt(2|_bigcode)\.c"
+    words '\bln_[12]\b' "${family}gpt(2|_bigcode|j)\.c"
     words '\bc_(fc|proj)\b' "${family}(gpt2|gpt_bigcode|starcoder2)\.c"
-    words '\bln_f\b' "${family}(gpt2|gpt_bigcode|falcon|bloom)\.c"
-    words '[a-z]*_pdrop' "${family}(gpt2|gpt_bigcode|phi3)\.c"
+    words '\bln_f\b' "${family}(gpt2|gpt_bigcode|gptj|falcon|bloom)\.c"
+    words '[a-z]*_pdrop' "${family}(gpt2|gpt_bigcode|gptj|phi3)\.c"
     words '\bllama(_|\b)|_llama' "${family}(llama|mistral)\.c" # "llama_4_scaling_beta"; "llama3" is also a kind of RoPE
     words 'mistral' "${family}mistral\.c"
     words 'qwen-?2' "${family}qwen2(_moe)?\.c"
@@ -67,6 +68,8 @@ family='src/model/families/'
     words 'cohere' "${family}cohere\.c"
     words 'ernie' "${family}ernie4_5\.c"
     words 'gpt_?oss' "${family}gpt_oss\.c"
+    words 'gpt-?j|rotary_dim"|fc_(in|out)\b' "${family}gptj\.c"
+    words 'internlm|\bwqkv\b|tok_embeddings' "${family}internlm2\.c"
     words 'stablelm' "${family}stablelm\.c"
     words 'nemotron' "${family}nemotron\.c"
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
@@ -74,7 +77,7 @@ family='src/model/families/'
     words 'big_?code|santa_?coder' "${family}gpt_bigcode\.c"
     words 'olmo' "${family}olmo(2|e)\.c"
     words '\bopt_|word_embed_proj|do_layer_norm' "${family}opt\.c"
-    words 'embed_positions' "${family}(opt|bart)\.c"
+    words 'embed_positions' "${family}(opt|bart|gptj)\.c"
     words '\bbart|blenderbot|encoder_attn|final_logits' "${family}(bart|blenderbot)\.[ch]"
     words 'falcon|ln_(attn|mlp)' "${family}falcon\.c"
     words 'chatglm|multi_query_(att|group)|kv_channels' "${family}chatglm\.c"

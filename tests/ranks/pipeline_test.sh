@@ -138,6 +138,9 @@ micro=
 rm -r llama.one
 check "LLaMA in chunks" run 0 train llama llama.one --config one.json --sequence-chunk 4
 pipes llama 4 2 3 cpu --sequence-chunk 4
+keys=', "activation_device": "cpu"'
+pipes llama 2 2 3 nvme --sequence-chunk 4
+keys=
 rm -r llama.one
 check "LLaMA, two share tensors" run 0 train llama llama.one --config one.json --seats 2 --tensor-parallel 2
 pipes llama 8 2 3 nvme --tensor-parallel 2

@@ -110,6 +110,10 @@ static const char *const folders[] = {
     "gemma3_a",
     "mistral3_a",
     "qwen3_5_a",
+    "gptj_a",
+    "gptj_b",
+    "internlm2_a",
+    "internlm2_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

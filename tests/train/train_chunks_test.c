@@ -248,6 +248,39 @@ static void test_activations_give_the_same_bits(void)
     }
 }
 
+/* What several visits add to, such as the tiles of a table or experts, leaves its slot between two
+ * of them where there are more micro-batches than slots, in chunks or not. */
+static void check_visits(int accumulation, const char *extra)
+{
+    struct setting s = {
+        .param = "nvme", .state = "nvme", .accumulation = accumulation, .clip = 0.5};
+    struct outcome reference, other;
+    char text[200];
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "%s, \"activation_device\": \"%s\"", extra, places[i]);
+        s.extra = text;
+        run(&s, i ? "other" : "reference", i ? &other : &reference);
+        if (i)
+            check_same(&reference, &other, text);
+    }
+}
+
+static void test_visits_of_values_that_leave(void)
+{
+    const struct trainings before = trainings;
+    trainings.shape.vocab = 200;
+    make_model(model, "tiles", &trainings.shape, 11);
+    check_visits(3, ", \"sequence_chunk\": 2");
+    trainings = before;
+    trainings.batch = 1;
+    trainings.seq = 8;
+    snprintf(model, sizeof model, "%s/tests/fixtures/mixtral_a", getenv("SRCDIR"));
+    check_visits(24, ", \"gradient_sum\": \"tree\"");
+    check_visits(24, ", \"sequence_chunk\": 3");
+    trainings = before;
+    in_work(model, "model");
+}
+
 /* As little device memory as a plan can be made for. */
 static uint64_t least_memory(struct setting s, uint64_t from, bool *streams)
 {
@@ -334,6 +367,7 @@ int main(void)
     TAP_RUN(test_ten_steps_in_chunks);
     TAP_RUN(test_placements_give_the_same_bits);
     TAP_RUN(test_activations_give_the_same_bits);
+    TAP_RUN(test_visits_of_values_that_leave);
     TAP_RUN(test_streams_give_the_same_bits);
     remove_work();
     return tap_done();

@@ -34,7 +34,8 @@ static const struct zinf_family *const families[] = {
     &zinf_family_xlm_roberta,   &zinf_family_camembert,
     &zinf_family_bamba,         &zinf_family_gemma3,
     &zinf_family_mistral3,      &zinf_family_qwen3_5,
-    &zinf_family_qwen3_5_moe,
+    &zinf_family_qwen3_5_moe,   &zinf_family_gptj,
+    &zinf_family_internlm2,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

@@ -17,6 +17,18 @@ static int make_inputs(struct run *run)
     return code;
 }
 
+/* What an embedding is made of, which no key of the configuration says. */
+static int add_pooling(const struct run *run, cJSON *identity)
+{
+    static const char *const names[] = {
+        [ZINF_POOL_MEAN] = "mean", [ZINF_POOL_FIRST] = "cls", [ZINF_POOL_LAST] = "last"};
+    cJSON *settings = cJSON_GetObjectItemCaseSensitive(identity, "settings");
+    if (!run->trainer->setup.graph->embeddings ||
+        cJSON_AddStringToObject(settings, "pooling", names[run->options->trainer.pooling]))
+        return 0;
+    return zinf_fail(-ENOMEM, "no memory to tell what a run stands on");
+}
+
 int run_identify(struct run *run)
 {
     const struct zinf_run_options *o = run->options;
@@ -27,6 +39,8 @@ int run_identify(struct run *run)
         code = identity_add_data(identity, "eval_data", o->eval_data);
     if (!code && run->resolved)
         code = identity_add_settings(identity, run->resolved, o->trainer.seed);
+    if (!code && run->resolved)
+        code = add_pooling(run, identity);
     return code || !run_is_first(run) ? code : make_inputs(run);
 }
 

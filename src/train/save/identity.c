@@ -295,7 +295,8 @@ static int compare_data(const struct identity_check *check, const cJSON *then, c
     if (!*text && strcmp(zinf_json_word(then, "order"), zinf_json_word(now, "order")) != 0)
         snprintf(text, sizeof text,
                  "%s stands on %s cut, packed or ordered in another way: --seq-len, --seed, "
-                 "--no-shuffle, --pack, --truncate or a set's weight or name is not as it was",
+                 "--no-shuffle, --pack, --truncate, --mlm-probability or a set's weight or name "
+                 "is not as it was",
                  check->where, option);
     return *text ? tell(check, text) : 0;
 }

@@ -128,7 +128,7 @@ static int read_share_of_b(struct merging *m, const struct zinf_adapted *of,
                           : piece->transposed ? info->shape[1]
                                               : info->shape[0];
     const uint64_t first = piece->n_slabs ? 0 : piece->rows.flat_first - of->first_row;
-    const float *stack;
+    const float *stack = NULL;
     int code = read_stack(m, t, &stack);
     m->b = code ? NULL : malloc(rows * of->rank * sizeof *m->b);
     if (!code && !m->b)

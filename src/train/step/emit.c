@@ -221,15 +221,29 @@ static void end_d_carried(struct emitter *e, const struct call *c, struct zinf_o
 
 /* ---- forward ---- */
 
-/* A stage's last visit has made its values, of a micro-batch of the range. */
-static void end_values(struct emitter *e, const struct call *c, struct range micros,
+/* Whether what the stage's visits add to may leave its slot between two of them: there are not as
+ * many slots as a visit of all micro-batches looks at. */
+static bool values_wait(const struct emitter *e, const struct zinf_stage *stage,
+                        struct range micros)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stage->in.n; i++)
+        n += e->walk->values[stage->in.at[i]].leaves;
+    for (uint32_t i = 0; i < stage->out.n; i++)
+        n += e->walk->values[stage->out.at[i]].leaves;
+    return n * (uint64_t)(micros.end - micros.first) > e->xs.n;
+}
+
+/* A visit has made its part of the stage's values, of a micro-batch of the range; last: all. */
+static void end_values(struct emitter *e, const struct call *c, struct range micros, bool last,
                        const struct zinf_operand *out)
 {
     for (uint32_t i = 0; i < c->stage->out.n; i++) {
         uint32_t v = c->stage->out.at[i], chooser = e->walk->values[v].chooser;
-        if (e->walk->graph->values[v].kind == ZINF_VALUE_ACTIVATION)
+        if (e->walk->graph->values[v].kind == ZINF_VALUE_ACTIVATION &&
+            (last || values_wait(e, c->stage, micros)))
             emit_value_made(e, v, e->micro, out[i]);
-        if (chooser != WALK_NONE)
+        if (last && chooser != WALK_NONE)
             emit_choice_made(e, chooser, e->micro, micros, out[i]);
     }
 }
@@ -277,8 +291,8 @@ static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_
             emit_cache_made(e, s, cache);
         if (c.info->carried_elems && g + 1 == groups.end)
             emit_carried_made(e, s, chunk_of(e, m), carried);
-        if (last && g + 1 == groups.end)
-            end_values(e, &c, micros, out);
+        if (g + 1 == groups.end)
+            end_values(e, &c, micros, last, out);
         if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
             e->working = number_of(e, s, m);
     }

@@ -16,13 +16,21 @@ static zinf_resource crossing_of(const struct emitter *e, int64_t micro)
     return e->crossing[micro % e->p->itinerary.live];
 }
 
+/* fresh: it is made there. */
+static struct zinf_operand gradient_of(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
+                                       struct uses *uses)
+{
+    return plan_gradients_leave(e->p) ? emit_gradient(e, value, micro, fresh, uses)
+                                      : zinf_at(gradient_at(e->p, value, micro));
+}
+
 /* Of the value itself, or of its gradient. */
 static struct zinf_operand give(struct emitter *e, const struct crossing *c, bool value,
                                 struct uses *uses)
 {
     uses_read(uses, crossing_of(e, c->gives));
     return value ? emit_value(e, c->value, c->gives, uses)
-                 : zinf_at(gradient_at(e->p, c->value, c->gives));
+                 : gradient_of(e, c->value, c->gives, false, uses);
 }
 
 static struct zinf_operand take(struct emitter *e, const struct crossing *c, bool value,
@@ -30,7 +38,7 @@ static struct zinf_operand take(struct emitter *e, const struct crossing *c, boo
 {
     uses_write(uses, crossing_of(e, c->takes));
     return value ? emit_value_new(e, c->value, c->takes, uses)
-                 : zinf_at(gradient_at(e->p, c->value, c->takes));
+                 : gradient_of(e, c->value, c->takes, true, uses);
 }
 
 /* Gradients go back where they are of use. */
@@ -71,6 +79,8 @@ static void emit_crossing(struct emitter *e, const struct crossing *c, bool next
     emit(e, &op, &uses);
     if (takes && !next)
         emit_value_made(e, c->value, c->takes, at[1]);
+    if (takes && next && plan_gradients_leave(e->p))
+        emit_gradient_made(e, c->value, c->takes, at[1]);
 }
 
 void emit_border(struct emitter *e, const struct visit *b)
