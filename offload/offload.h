@@ -109,7 +109,7 @@ struct zinf_home {
     enum zinf_tier grad; /* of a gradient that outlives the operations that make it */
     bool keeps_grad;     /* there is such a place */
     /* Places for sums that wait until more micro-batches have theirs; 0 and 1: there is one. */
-    uint8_t grad_sums;
+    uint16_t grad_sums;
     /* param is on DRIVE, and already there: in an extent of others' files, whose bytes are not the
      * unit's but what it is made of. */
     bool in_files;

@@ -5,6 +5,7 @@
  */
 #include "api/session.h"
 
+#include "net/mesh.h"
 #include "train/checkpoints.h"
 
 #define MICRO "train_micro_batch_size_per_gpu"
@@ -39,7 +40,10 @@ static int search(const struct zinf_session *s, struct zinf_estimate_options *op
                   int64_t *micro, int64_t *next)
 {
     int64_t divisors[MOST_DIVISORS];
-    const int n = divisors_of(s->config->micro_batch * s->config->accumulation, divisors);
+    const int64_t samples = s->config->micro_batch * s->config->accumulation;
+    int n = divisors_of(samples, divisors);
+    while (n > 1 && samples / divisors[n - 1] < s->config->mesh[ZINF_PIPE])
+        n--;               /* each rank of a pipeline is to have a micro-batch at once */
     int low = 0, high = n; /* low is the least, or fits; high is beyond the last, or does not */
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
@@ -87,6 +91,8 @@ static void say(const struct zinf_session *s, int64_t next, bool was_recorded)
         snprintf(why, sizeof why, "as in the run that is resumed");
     else if (next)
         snprintf(why, sizeof why, "the largest that fits; %lld do not fit", (long long)next);
+    else if (s->config->accumulation > 1)
+        snprintf(why, sizeof why, "larger ones would leave pipeline stages without work");
     if (job_ranks_is_first(s->net))
         zinf_log(ZINF_LOG_INFO,
                  MICRO " is \"auto\": %lld sequences at once, %lld micro-batch%s in a step: %s",
@@ -102,6 +108,11 @@ int job_micro_find(struct zinf_session *s, struct zinf_estimate_options *options
         return zinf_fail(-EINVAL,
                          MICRO " is \"auto\", but kto pairs the answers of a micro-batch, "
                                "so that its size decides the result: give " MICRO " a number");
+    if (s->task == ZINF_TASK_EMBEDDING && s->job.eval_data.n)
+        return zinf_fail(-EINVAL,
+                         MICRO " is \"auto\", but evaluations of embeddings compare the rows of a "
+                               "micro-batch, so that its size decides their loss: give " MICRO
+                               " a number, or leave --eval-data out");
     int64_t micro = recorded(s), next = 0;
     const bool was_recorded = micro > 0;
     int code = was_recorded ? 0 : search(s, options, &micro, &next);

@@ -164,7 +164,7 @@ const struct option job_step[] = {
     OPTION("--z-loss", NUMBER, SETS("zinf.z_loss"), "X",
      "add X times the squared log-sum-exp of the logits to the loss", .max = 1e6),
     OPTION("--embedding-scale", NUMBER, SETS("zinf.embedding_scale"), "X",
-     "factor of cosine similarities in the loss of --task embedding", .min = 0.001, .max = 1e6,
+     "factor of cosine similarities in the loss of embeddings", .min = 0.001, .max = 1e6,
      .otherwise = "20"),
     OPTION("--neftune-alpha", NUMBER, SETS("zinf.neftune_alpha"), "X",
      "noise on embedded tokens during training, such as 5", .max = 1e6,

@@ -66,7 +66,7 @@ cat >auto.json <<END
 END
 check 'with "auto"' run 0 "$zinf" train --model model --data text.txt --config auto.json --seq-len 64 \
     --device-memory 3MiB --device host --threads 1 --steps 1 --progress none --output deepspeed
-complains 'is "auto": ' 'the most that fit'
+complains 'is "auto": ' 'the largest that fits'
 verdict $? "the number is found"
 check "all but the micro-batch" run 0 "$zinf" train --model model --data text.txt --config auto.json \
     --accumulate 12 --seq-len 64 --device-memory 3MiB --device host --threads 1 --steps 1 --progress none \
@@ -77,6 +77,11 @@ check "a batch by the command line" run 0 "$zinf" train --model model --data tex
     --global-batch 8 --micro-batch 2 --seq-len 64 --device host --steps 1 --progress none --output less
 recorded less gradient_accumulation_steps 4 && recorded less train_batch_size 8
 verdict $? "comes before the file's"
+
+"$zinf" train --model model --data text.txt --steps 1 --seats 2 --pipeline-parallel 2 --device host \
+    --micro-batch auto --global-batch 8 --seq-len 16 --progress none --output piped >said.out 2>said.err
+[ $? -eq 0 ] && complains "4 sequences at once, 2 micro-batches in a step: larger ones would leave"
+verdict $? "each rank of a pipeline has a micro-batch"
 
 # ---- what is refused ----
 
@@ -93,6 +98,10 @@ echo '{"prompt": "a", "completion": "b", "label": true}' >rows.jsonl
 refused "kto" "kto pairs the answers of a micro-batch" "$zinf" train --model model --data rows.jsonl \
     --preference kto --task preference --micro-batch auto --global-batch 4 --steps 1 --seq-len 16 \
     --lora-rank 2 --output no
+echo '{"anchor": "a", "positive": "b"}' >pairs.jsonl
+refused "an evaluation of embeddings" "evaluations of embeddings compare the rows of a micro-batch" \
+    "$zinf" train --model model --task embedding --data pairs.jsonl --eval-data pairs.jsonl \
+    --micro-batch auto --global-batch 4 --steps 1 --output no
 refused "a comparison of machines" "another number on each machine" "$zinf" estimate --model model \
     --micro-batch auto --global-batch 4 --compare rtx4090,a100
 refused "another word" "--micro-batch 'most' is not a whole number" "$zinf" train --model model \

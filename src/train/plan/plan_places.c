@@ -239,7 +239,7 @@ static bool keeps_grad(const struct plan *p, uint32_t unit)
 
 /* Of a tree of contributions that come one by one: the most sums that wait, for each stage that
  * makes some. */
-static uint8_t sums_of(const struct plan *p, uint32_t unit)
+static uint16_t sums_of(const struct plan *p, uint32_t unit)
 {
     const int64_t together = p->itinerary.together, n = p->setup->n_micro;
     int most = 1;
@@ -248,7 +248,7 @@ static uint8_t sums_of(const struct plan *p, uint32_t unit)
         most = bits > most ? bits : most;
     }
     const uint32_t turns = p->setup->walk.units[unit].turns;
-    return (uint8_t)(most * (int)(turns ? turns : 1));
+    return (uint16_t)(most * (int)(turns ? turns : 1));
 }
 
 /* Whether a layer is one of n whose gradients stay on the device. Sums of several contributions are
