@@ -3,6 +3,7 @@
 
 #include "base/apart.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static const char usage[] =
@@ -67,8 +68,13 @@ static int write_row(void *arg, uint64_t index, const float *embedding, int64_t 
         return zinf_fail(-EIO, "cannot write %s: %s", e->partial, strerror(errno));
     }
     fprintf(e->out, "{\"row\": %llu, \"embedding\": [", (unsigned long long)index + 1);
-    for (int64_t k = 0; k < cols; k++)
-        fprintf(e->out, "%s%.9g", k ? ", " : "", (double)embedding[k]);
+    for (int64_t k = 0; k < cols; k++) {
+        fputs(k ? ", " : "", e->out);
+        if (isfinite(embedding[k]))
+            fprintf(e->out, "%.9g", (double)embedding[k]);
+        else
+            fputs("null", e->out); /* JSON has no NaN */
+    }
     fputs("]}\n", e->out);
     return ferror(e->out) ? zinf_fail(-EIO, "cannot write the embeddings: %s", strerror(errno)) : 0;
 }

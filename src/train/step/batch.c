@@ -338,7 +338,7 @@ double trainer_other_losses(const struct zinf_trainer *t, int64_t samples)
     const struct zinf_graph *g = t->setup.graph;
     double sum = 0;
     for (uint32_t v = 0; v < g->n_values; v++)
-        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss)
+        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss && !g->values[v].away)
             sum += trainer_sum_loss(t, v, samples);
     return sum;
 }
