@@ -34,6 +34,14 @@ DEVICE float softmax_row(const ARGS &a, float *scores, int64_t b, int64_t head, 
     return shrink;
 }
 
+/* The first tile of keys that rows from i on look at. There is always one, though they may see none
+ * of its keys: its barriers are those between a row's sum and whoever divides by it. */
+template <int TILE, class ARGS> DEVICE int64_t first_tile_of(const ARGS &a, int64_t i)
+{
+    const int64_t first = first_key(a, i), last = n_keys(a) - 1;
+    return (first < last ? first : last) / TILE * TILE;
+}
+
 template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_kernel(ARGS a)
 {
     SHARED_MEMORY(memory);
@@ -42,7 +50,8 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
     const int pitch = (int)z.head_dim + 1, d = (int)z.head_dim, t = threadIdx.x;
     const int64_t i = (int64_t)blockIdx.x * TILE, head = blockIdx.y, b = blockIdx.z;
     const int64_t kv = kv_head_of(z, head);
-    const int64_t end = end_of_keys(a, i + TILE);
+    const int64_t first = first_tile_of<TILE>(a, i), all = end_of_keys(a, i + TILE);
+    const int64_t end = all > first ? all : first + 1;
     shared_tile query = {(float *)memory, pitch};
     shared_tile key = {query.at + TILE * pitch, pitch}, value = {key.at + TILE * pitch, pitch};
     float *scores = value.at + TILE * pitch, sums[SUMS] = {}, slope;
@@ -52,7 +61,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
         max[t] = -INFINITY;
         sum[t] = 0.0f;
     }
-    for (int64_t j = first_key(a, i) / TILE * TILE; j < end; j += TILE) {
+    for (int64_t j = first; j < end; j += TILE) {
         sync_block();
         load_tile<TILE>(z, key, keys_and_values(z), key_place(z, b, kv), j);
         load_tile<TILE>(z, value, keys_and_values(z), value_place(z, b, kv), j);

@@ -5,11 +5,11 @@
  */
 #include "api/session.h"
 
-#include "net/mesh.h"
 #include "train/checkpoints.h"
 
 #define MICRO "train_micro_batch_size_per_gpu"
 #define AUTOMATIC "--micro-batch auto"
+#define PIPE 2 /* in a configuration's mesh */
 
 /* 1: it fits; 0: it does not. */
 static int fits(const struct zinf_session *s, struct zinf_estimate_options *options, int64_t micro)
@@ -42,7 +42,7 @@ static int search(const struct zinf_session *s, struct zinf_estimate_options *op
     int64_t divisors[MOST_DIVISORS];
     const int64_t samples = s->config->micro_batch * s->config->accumulation;
     int n = divisors_of(samples, divisors);
-    while (n > 1 && samples / divisors[n - 1] < s->config->mesh[ZINF_PIPE])
+    while (n > 1 && samples / divisors[n - 1] < s->config->mesh[PIPE])
         n--;               /* each rank of a pipeline is to have a micro-batch at once */
     int low = 0, high = n; /* low is the least, or fits; high is beyond the last, or does not */
     while (high - low > 1) {
