@@ -329,7 +329,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     ACCEPT("checkpoint.checkpoint_serialization", KEY_BOOL)
     ACCEPT("checkpoint.parallel_write.*", KEY_ANY)
     ACCEPT("checkpoint.writer.*", KEY_ANY)
-    INT_KEY("pipeline.stages", pipeline_stages, 0, 0, 1 << 20)
+    INT_KEY("pipeline.stages", pipeline_stages, 0, 0, 1 << 20, .rule = AUTO_DEFAULT)
     TEXT_KEY("pipeline.partition_method", pipeline_method, .text = "best")
     ACCEPT("pipeline.*", KEY_ANY)
     ACCEPT("compile.*", KEY_ANY)
