@@ -13,16 +13,16 @@ extern const struct option job_template[];   /* --chat-template alone */
 extern const struct option job_task[];       /* what a model is for */
 extern const struct option job_embedding[];  /* how embeddings are made */
 extern const struct option job_plain_texts[], job_prompt_name[]; /* and of what */
-extern const struct option job_head[];       /* of classes */
-extern const struct option job_step[];       /* what decides a step */
-extern const struct option job_pairs[];      /* the loss of pairs */
-extern const struct option job_model[];      /* --model */
-extern const struct option job_shape[];      /* the same, of which no weights are needed */
-extern const struct option job_begin[];      /* --init, --adapter */
-extern const struct option job_eval[];       /* --eval-data */
-extern const struct option job_shuffle[];    /* --no-shuffle */
-extern const struct option job_output[];     /* --output, --log, --eval-every */
-extern const struct option job_saves[];      /* of checkpoints */
+extern const struct option job_head[];                           /* of classes */
+extern const struct option job_step[];                           /* what decides a step */
+extern const struct option job_pairs[];                          /* the loss of pairs */
+extern const struct option job_model[];                          /* --model */
+extern const struct option job_shape[];   /* the same, of which no weights are needed */
+extern const struct option job_begin[];   /* --init, --adapter */
+extern const struct option job_eval[];    /* --eval-data */
+extern const struct option job_shuffle[]; /* --no-shuffle */
+extern const struct option job_output[];  /* --output, --log, --eval-every */
+extern const struct option job_saves[];   /* of checkpoints */
 extern const struct option job_epochs[];
 extern const struct option job_seq[];          /* --seq-len */
 extern const struct option job_source[];       /* --source-len */

@@ -291,8 +291,8 @@ static void write_trainer_state(const struct train_show *s)
         run.batch = (double)c->train_batch_size;
         run.micro_batch = (double)c->micro_batch;
         run.steps = (double)s->session->run.steps;
-        run.windows = (double)zinf_dataset_n_windows(s->session->data) /
-                      (double)job_windows(s->session, 1);
+        run.windows =
+            (double)zinf_dataset_n_windows(s->session->data) / (double)job_windows(s->session, 1);
         code = plot_trainer_state_write(&run, path);
         plot_run_fini(&run);
     }

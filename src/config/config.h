@@ -180,7 +180,7 @@ struct zinf_config {
     bool load_best_at_end;   /* the model that a run leaves is that of its best evaluation */
     double label_smoothing;  /* of cross-entropy; 0: none */
     double z_loss;           /* times the square of the logits' log-sum-exp; 0: none */
-    double embedding_scale; /* of likeness in the loss of embeddings */
+    double embedding_scale;  /* of likeness in the loss of embeddings */
     double neftune_alpha;    /* of noise on embedded tokens; 0: none */
     char *preference;        /* "dpo", "ipo", "orpo", "simpo", "reward", "kto": the loss of
                               * pairs, and its numbers */

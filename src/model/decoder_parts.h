@@ -8,7 +8,7 @@
 struct decoder_values {
     uint32_t ids, positions, types, segments, targets, x;
     uint32_t pooled, pulls, losses; /* of embeddings */
-    uint32_t shares, n_shares; /* what experts have had so far, in how many layers */
+    uint32_t shares, n_shares;      /* what experts have had so far, in how many layers */
 };
 
 uint32_t decoder_add_input(struct zinf_graph *graph, const struct decoder *d, const char *name,

@@ -274,7 +274,7 @@ struct zinf_graph {
     struct zinf_stage *stages;
     struct zinf_adapted *adapted; /* in the order of units */
     uint32_t n_values, n_units, n_stages, n_adapted;
-    uint32_t loss; /* the value */
+    uint32_t loss;       /* the value */
     uint32_t embeddings; /* a value with the sums that are samples' embeddings; 0: none */
     /* The input whose rows with a value >= 0 count in the mean loss; of fp32 numbers those that are
      * not NaN. */

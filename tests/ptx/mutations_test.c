@@ -58,8 +58,8 @@ static bool finds_largest(const struct mutant_case *c)
     return strstr(c->kernel, "float8");
 }
 
-/* Whether every step of the kernel ends with a barrier, also where the next step reads nothing of it:
- * such a barrier can be left out, and no test can tell it from one that is needed. */
+/* Whether every step of the kernel ends with a barrier, also where the next step reads nothing of
+ * it: such a barrier can be left out, and no test can tell it from one that is needed. */
 static bool ends_steps_with_barriers(const struct mutant_case *c)
 {
     return !strncmp(c->kernel, "scan_", 5);

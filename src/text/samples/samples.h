@@ -40,7 +40,7 @@ struct zinf_sample {
     /* So many ids at its beginning and end stay where it is cut, besides what options.source_front
      * says. */
     uint32_t source_head, source_tail;
-    int32_t label;             /* a class, or 32 bits that recipe and model agree on */
+    int32_t label; /* a class, or 32 bits that recipe and model agree on */
     /* Where the end is cut off, the last id stays the last one (an end-of-text token). */
     bool keeps_last, source_keeps_last;
     /* Texts are cut, the longer one first, and what is marked as their frame stays. */

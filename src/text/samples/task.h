@@ -54,9 +54,9 @@ struct zinf_task_options {
     /* NULL: "source" of SEQ2SEQ, else "text"; two names with a comma between are a pair of texts,
      * which the tokenizer frames as one. */
     const char *source_column;
-    const char *target_column;        /* of SEQ2SEQ; NULL: "target" */
-    const char *label_column;         /* of the others; NULL: "label" */
-    const char *prefix;               /* of every source; NULL: none */
+    const char *target_column; /* of SEQ2SEQ; NULL: "target" */
+    const char *label_column;  /* of the others; NULL: "label" */
+    const char *prefix;        /* of every source; NULL: none */
     /* Text with "{source}" once, where the source goes; what is around it stays where the source is
      * cut. Of one column, and instead of prefix. NULL: the source alone. */
     const char *around;

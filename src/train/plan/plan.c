@@ -300,10 +300,9 @@ void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
 
 void plan_fini(struct plan *p)
 {
-    struct zinf_program *programs[] = {&p->gradients, &p->drain,   &p->wait,
-                                       &p->speculate, &p->forward, &p->logits,
-                                       &p->fill,      &p->decode,  &p->decode_sources,
-                                       &p->sweep};
+    struct zinf_program *programs[] = {&p->gradients,      &p->drain,  &p->wait, &p->speculate,
+                                       &p->forward,        &p->logits, &p->fill, &p->decode,
+                                       &p->decode_sources, &p->sweep};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         zinf_program_fini(programs[i]);
     zinf_tiers_destroy(p->tiers);
