@@ -206,6 +206,13 @@ struct zinf_ids {
     uint32_t *at;
     uint32_t n;
 };
+static inline bool zinf_ids_have(const struct zinf_ids *ids, uint32_t number)
+{
+    for (uint32_t i = 0; i < ids->n; i++)
+        if (ids->at[i] == number)
+            return true;
+    return false;
+}
 struct zinf_frame;
 /* What kind of call a frame is. */
 enum zinf_pass {

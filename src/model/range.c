@@ -9,14 +9,6 @@
 
 #include <stdlib.h>
 
-static bool is_in(const struct zinf_ids *ids, uint32_t number)
-{
-    for (uint32_t i = 0; i < ids->n; i++)
-        if (ids->at[i] == number)
-            return true;
-    return false;
-}
-
 /* The first stage that makes a value, and the last one that reads it. */
 struct life {
     uint32_t made, read;
@@ -26,9 +18,9 @@ static struct life life_of(const struct zinf_graph *g, uint32_t value)
 {
     struct life l = {.made = UINT32_MAX};
     for (uint32_t s = 0; s < g->n_stages; s++) {
-        if (is_in(&g->stages[s].out, value) && l.made == UINT32_MAX)
+        if (zinf_ids_have(&g->stages[s].out, value) && l.made == UINT32_MAX)
             l.made = s;
-        if (is_in(&g->stages[s].in, value))
+        if (zinf_ids_have(&g->stages[s].in, value))
             l.read = s;
     }
     return l;
@@ -55,7 +47,8 @@ static void place_value(struct zinf_graph *part, const struct graph_range *r, ui
 static bool has_unit(const struct zinf_graph *part, uint32_t unit)
 {
     for (uint32_t s = 0; s < part->n_stages; s++)
-        if (is_in(&part->stages[s].units, unit) || is_in(&part->stages[s].sweep, unit))
+        if (zinf_ids_have(&part->stages[s].units, unit) ||
+            zinf_ids_have(&part->stages[s].sweep, unit))
             return true;
     return false;
 }

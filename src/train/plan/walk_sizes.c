@@ -173,17 +173,9 @@ static void measure_values(struct walk *w, const struct zinf_compute *c)
 
 /* ---- a forward pass alone: slots that are free again after the last consumer ---- */
 
-static bool is_in(const struct zinf_ids *ids, uint32_t number)
-{
-    for (uint32_t i = 0; i < ids->n; i++)
-        if (ids->at[i] == number)
-            return true;
-    return false;
-}
-
 static uint32_t last_consumer(const struct zinf_graph *g, uint32_t value)
 {
-    if (is_in(&g->to_next, value))
+    if (zinf_ids_have(&g->to_next, value))
         return g->n_stages;
     for (uint32_t s = g->n_stages; s-- > 0;)
         for (uint32_t i = 0; i < g->stages[s].in.n; i++)
