@@ -175,7 +175,7 @@ endif
 
 script_tests += tests/net/nccl_ranks_test.sh tests/net/nccl_faults_test.sh \
 	tests/cuda/cuda_libraries_test.sh tests/cli/doctor_test.sh tests/cuda/gpu_checks_test.sh \
-	tests/cuda/cuda_messages_test.sh tests/cuda/bundle_test.sh tests/cuda/cuda_classify_test.sh tests/cuda/cuda_tf32_test.sh \
+	tests/cuda/cuda_messages_test.sh tests/cuda/bundle_test.sh tests/cuda/cuda_classify_test.sh tests/cuda/cuda_tf32_test.sh tests/cuda/cuda_products_test.sh \
 	tests/cuda/ptxas_test.sh
 
 # The same cases on the machine's own GPU; skipped where there is none.
