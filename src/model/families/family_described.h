@@ -169,7 +169,7 @@ struct described {
     enum described_norms head_norms;
     const char *head_norms_key;   /* a switch, off where it is absent; NULL: always */
     const char *q_norm, *k_norm;  /* NULL: "q_norm", "k_norm" */
-    const char *attention, *proj; /* its module and last product; NULL: "self_attn", "o_proj" */
+    const char *attention, *proj; /* its module and last product; NULL: what most have */
     const char *fused_qkv;        /* the one tensor of q, k and v in the file; NULL: three */
     bool fused_up;                /* gate and up are one */
     bool plain_up;                /* there is no gate */
