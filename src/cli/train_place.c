@@ -19,12 +19,21 @@ int train_place_begin(struct train_place *p, struct zinf_job *job)
     return zinf_make_dirs(p->drive);
 }
 
+/* What the program itself may grow by between the choice and the training's own plan, which counts
+ * it again. */
+#define GROWTH (1 << 20)
+
 static int fits(void *arg, const struct zinf_config *config)
 {
     struct zinf_estimate_options *options = arg;
     struct zinf_estimate unused;
+    struct zinf_config tight = *config; /* borrows what config owns */
+    if (tight.host_memory > GROWTH)
+        tight.host_memory -= GROWTH;
+    options->trainer.config = &tight;
+    int code = zinf_estimate(&unused, options);
     options->trainer.config = config;
-    return zinf_estimate(&unused, options);
+    return code;
 }
 
 /* The session's configuration, which was resolved for what fits on the device, is read anew; what

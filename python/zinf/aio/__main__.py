@@ -51,7 +51,8 @@ def _deepspeeds(args, room):
 
 
 def _fios(args, room):
-    """None where there is no fio. Its calls say how many seconds its transfers took."""
+    """None where there is no fio. Its calls say how many seconds its transfers took: at least one
+    millisecond, since fio counts in milliseconds and a small file may take none."""
     if shutil.which("fio") is None:
         return None
 
@@ -60,7 +61,8 @@ def _fios(args, room):
         words += [f"--bs={args.block_size}", f"--iodepth={args.queue_depth}", "--ioengine=io_uring"]
         words += ["--direct=1", "--fallocate=none", "--output-format=json"]
         done = subprocess.run(words, capture_output=True, check=True)
-        return json.loads(done.stdout)["jobs"][0]["job_runtime"] / 1e3
+        milliseconds = json.loads(done.stdout)["jobs"][0]["job_runtime"]
+        return max(milliseconds, 1) / 1e3
 
     return (lambda name: run("write", name)), (lambda name: run("read", name))
 
