@@ -249,6 +249,8 @@ static int open_model(struct setup *s)
     if (!code)
         code = setup_rates(s);
     if (!code)
+        code = setup_place_matrices(s);
+    if (!code)
         code = zinf_file_map_create(&s->files, s->whole);
     if (!code)
         code = choose_shape(s);
