@@ -40,14 +40,23 @@ bool decoder_is_mixed(const struct decoder *d, int64_t layer)
     return d->mixed && d->mixed[layer];
 }
 
+/* Whether attention is the one of its own that layers without a window have. */
+static bool is_unwindowed(const struct decoder *d, int64_t layer)
+{
+    return d->unwindowed && d->windowed && !d->windowed[layer];
+}
+
 struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, const char *prefix)
 {
-    const bool mixed = decoder_is_mixed(d, layer);
-    return (struct decoder_tensors){
-        .prefix = prefix,
-        .list = mixed ? d->mixed_tensors : d->tensors,
-        .n = mixed ? d->n_mixed_tensors : d->n_tensors,
-    };
+    struct decoder_tensors list = {.prefix = prefix, .list = d->tensors, .n = d->n_tensors};
+    if (decoder_is_mixed(d, layer)) {
+        list.list = d->mixed_tensors;
+        list.n = d->n_mixed_tensors;
+    } else if (is_unwindowed(d, layer)) {
+        list.list = d->unwindowed_tensors;
+        list.n = d->n_unwindowed_tensors;
+    }
+    return list;
 }
 
 /* A mixer knows no positions. */
@@ -70,7 +79,8 @@ static void place_mixer(const struct decoder *d, struct attention_spec *a,
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES])
 {
-    struct block_spec spec = {d->attention, d->mlp, d->parallel, d->one_norm};
+    struct block_spec spec = {is_unwindowed(d, layer) ? *d->unwindowed : d->attention, d->mlp,
+                              d->parallel, d->one_norm, d->block_scale != NULL};
     struct attention_spec *a = &spec.attention;
     struct mlp_spec *m = &spec.mlp;
     a->hidden = m->hidden = d->hidden;
