@@ -35,6 +35,7 @@ static const char *not_cut(const struct decoder *d)
         {d->parallel, "parallel blocks"},
         {a->latent.kv_rank, "latent attention"},
         {d->mixed, "recurrent mixers"},
+        {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
         {d->unwindowed, "two kinds of attention"},
         {d->block_scale, "blocks with a scale of their own"},

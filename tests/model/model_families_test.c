@@ -178,6 +178,7 @@ static const struct {
     {"gpt_oss", "120b", 116829156672},
     {"qwen3_next", "80b-a3b", 79674391296},
     {"qwen3_5_text", "9b", 8953803264},
+    {"nemotron_h", "8b", 8100852736},
     {"qwen3_5_moe_text", "35b-a3b", 34660610688},
 };
 
@@ -223,7 +224,7 @@ static void test_smaller_shapes(void)
                                            "gpt_bigcode",   "granitemoehybrid",
                                            "ministral3",    "qwen3_next",
                                            "qwen3_5_text",  "qwen3_5_moe_text",
-                                           "bamba"};
+                                           "bamba",         "nemotron_h"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -323,6 +324,10 @@ static void test_refused_switches(void)
         {"smollm3", "\"no_rope_layer_interval\": 0", "no_rope_layer_interval"},
         {"bamba", "\"z_loss_coefficient\": 0.1", "z_loss_coefficient"},
         {"qwen3_next", "\"full_attention_interval\": 0", "full_attention_interval"},
+        {"nemotron_h", "\"hybrid_override_pattern\": \"MX\"", "\"X\""},
+        {"nemotron_h", "\"layers_block_type\": [\"mamba\", \"conv\"]", "\"conv\""},
+        {"nemotron_h", "\"moe_latent_size\": 64", "moe_latent_size"},
+        {"nemotron_h", "\"time_step_min\": -1", "time_step_min"},
         {"qwen3_next", "\"linear_num_value_heads\": 24", "24 value heads"},
         {"qwen3_5_text", "\"linear_key_head_dim\": 512", "key heads of size 512"},
         {"qwen3_5_text", "\"linear_conv_kernel_dim\": 9", "width 9"},
@@ -373,9 +378,11 @@ static void test_refused_switches(void)
         {"gemma3_text", "\"sliding_window_pattern\": 0", "pattern"},
         {"gemma3_text", "\"use_bidirectional_attention\": true", "use_bidirectional_attention"},
         {"gemma4_text", "\"use_bidirectional_attention\": \"all\"", "use_bidirectional_attention"},
-        {"gemma4_text", "\"num_kv_shared_layers\": 1", "num_kv_shared_layers"},
+        {"gemma4_text", "\"hidden_size_per_layer_input\": 0, \"num_kv_shared_layers\": 1",
+         "num_kv_shared_layers"},
         {"gemma4_text", "\"hidden_size_per_layer_input\": null", "hidden_size_per_layer_input 256"},
-        {"gemma4_text", "\"enable_moe_block\": true", "enable_moe_block"},
+        {"gemma4_text", "\"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true",
+         "enable_moe_block"},
         {"gemma4_text", "\"per_layer_config\": {\"0\": {}}", "per_layer_config"},
         {"gemma3", "\"hidden_size\": 64", "text_config"},
         {"gemma3", "\"text_config\": {\"model_type\": \"qwen2\"}", "qwen2"},
