@@ -136,6 +136,12 @@ struct decoder {
     const bool *mixed;
     struct mixer_spec mixer;
     bool mixer_biases; /* of its two products */
+    /* Attention of layers without a window where it differs from that of the others, and the
+     * tensors of their blocks; NULL: it does not. */
+    const struct attention_spec *unwindowed;
+    const struct decoder_tensor *unwindowed_tensors;
+    size_t n_unwindowed_tensors;
+    const char *block_scale; /* as in block_spec: the file's tensor of one number; NULL: none */
     const struct decoder_tensor *mixed_tensors;
     size_t n_mixed_tensors;
     /* Layers of one part, and the tensors of those without attention, filled in as the others.
