@@ -256,10 +256,10 @@ static inline const struct zinf_layout *all_units(const struct setup *s)
     return is_piped(s) ? &s->all_units : &s->layout;
 }
 
-/* Whether each of several ranks has all state and makes all updates, as tensors are not cut. */
+/* Whether each of several ranks has all state and makes all updates, as units are not cut. */
 static inline bool whole_state(const struct setup *s)
 {
-    return data_axis(s)->net && s->grain != GRAIN_ELEMENTS;
+    return data_axis(s)->net && s->grain == GRAIN_TENSORS;
 }
 
 /* NULL: its stages are one rank's. */
@@ -340,6 +340,11 @@ int setup_own_threads(const struct setup *s);
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options);
 /* What was found of the machine becomes what every rank's machine has: plans are then alike. */
 int setup_agree(struct setup *s);
+/* setup_matrices.c: moves tensors in units, so that no matrix of an optimizer of matrices is cut
+ * between ranks; once it is known which these are. */
+int setup_place_matrices(struct setup *s);
+/* Of a unit's matrix, the rank along DATA whose slice it lies in, which makes its updates. */
+uint32_t setup_matrix_owner(const struct setup *s, uint32_t unit, uint32_t tensor, uint32_t piece);
 /* ---- setup_frozen.c: in this order, before the model is looked at ---- */
 
 int setup_quantize(struct setup *s);
