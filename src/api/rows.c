@@ -338,6 +338,11 @@ const struct option job_eval[] = {
 
 const struct option job_shuffle[] = {
     OPTION("--no-shuffle", FLAG, AT(no_shuffle), NULL, "take the data in the order of the files"),
+    OPTION("--streaming", FLAG, AT(streaming), NULL,
+     "take rows while the training needs them, in their order, without reading all of them first"),
+    OPTION("--shuffle-buffer", INTEGER, AT(shuffle_buffer), "N",
+     "of --streaming: shuffle among N rows, or N sequences of a stream of text", .min = 1, .max = 1e9,
+     .aliases = "shuffle_buffer_size"),
     END
 };
 
