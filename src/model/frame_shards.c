@@ -69,9 +69,18 @@ static int gradient(struct zinf_frame *f, const struct shard_product *p, const v
 
 /* ---- outputs are cut ---- */
 
+/* For whoever asks which tensors products are made with. */
+static void tell(const struct zinf_frame *f, const struct shard_product *p)
+{
+    if (f->see_linear)
+        f->see_linear(f->seer, 0, p->weight);
+}
+
 int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y)
 {
-    return transposed(f, p, x, frame_weight(f, 0, p->bias), y);
+    tell(f, p);
+    int code = transposed(f, p, x, frame_weight(f, 0, p->bias), y);
+    return code ? code : shard_columns_adapt(f, p, x, y);
 }
 
 int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, const void *dy,
@@ -83,26 +92,31 @@ int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, co
 int shard_columns_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
                         float *dx, float beta)
 {
-    return straight(f, p, dy, NULL, dx, beta);
+    int code = straight(f, p, dy, NULL, dx, beta);
+    return code ? code : shard_columns_adapt_input(f, p, dy, dx);
 }
 
 /* ---- the depth is cut ---- */
 
 int shard_depth(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y)
 {
-    return straight(f, p, x, frame_weight(f, 0, p->bias), y, 0);
+    tell(f, p);
+    int code = straight(f, p, x, frame_weight(f, 0, p->bias), y, 0);
+    return code ? code : shard_depth_adapt(f, p, x, y);
 }
 
 int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const void *dy, void *dx)
 {
-    return transposed(f, p, dy, NULL, dx);
+    int code = transposed(f, p, dy, NULL, dx);
+    return code ? code : shard_depth_adapt_input(f, p, dy, dx);
 }
 
 int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
                        const void *dy)
 {
     float *grad = frame_grad(f, 0, p->weight);
-    return grad ? gradient(f, p, x, dy, grad) : 0;
+    int code = grad ? gradient(f, p, x, dy, grad) : 0;
+    return code ? code : shard_depth_adapt_weight(f, p, x, dy);
 }
 
 /* ---- sums ---- */

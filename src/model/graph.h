@@ -159,6 +159,8 @@ struct zinf_tensor {
      * it; else all ranks have it. Of what several have, one counts it in norms. */
     bool cut, counted_elsewhere;
     uint32_t shard;
+    /* Of a cut tensor: rows are inputs, [in][out], of which this shard has some; else outputs. */
+    bool turned;
     /* For a unit that is one of many that a stage visits, such as an expert: the name, without the
      * family's prefix, of the one parameter in which transformers has this tensor of all visits.
      * NULL: there is none. Owned by the graph; all visits have the same pointer. */
