@@ -34,9 +34,19 @@ int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out)
 
 /* ---- ranks ---- */
 
+/* While measuring: what is brought together with other ranks. */
+static void count(struct zinf_frame *f, uint64_t bytes)
+{
+    if (f->queue || f->graph->shards.n == f->graph->shards.of)
+        return;
+    f->shared = bytes > f->shared ? bytes : f->shared;
+    f->crossed += (double)bytes;
+}
+
 int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems)
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    count(f, elems * sizeof *x);
     return ranks && f->queue ? ranks->sum(ranks->context, x, elems, false) : 0;
 }
 
@@ -45,12 +55,14 @@ int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
     int code = shard_sum_some(f, sum, first, n, out);
+    count(f, sum->elems * sizeof *out);
     return !code && ranks && f->queue ? ranks->sum(ranks->context, out, sum->elems, true) : code;
 }
 
 int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes)
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    count(f, bytes * (f->graph->shards.of / f->graph->shards.n));
     return ranks && f->queue ? ranks->gather(ranks->context, whole, bytes) : 0;
 }
 
