@@ -55,7 +55,8 @@ int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
     int code = shard_sum_some(f, sum, first, n, out);
-    count(f, sum->elems * sizeof *out);
+    if (f->graph->shards.group > f->graph->shards.n)
+        count(f, sum->elems * sizeof *out);
     return !code && ranks && f->queue ? ranks->sum(ranks->context, out, sum->elems, true) : code;
 }
 
