@@ -12,7 +12,7 @@ libcore_la_SOURCES += src/model/quantize.h src/model/quantize.c src/model/frame_
 libcore_la_SOURCES += src/model/companion.h src/model/companion.c src/model/frame_adapter.h src/model/frame_adapter.c \
 	src/model/frame_magnitude.c src/model/frame_dropped.c \
 	src/model/adapters/adapter_attach.h src/model/adapters/adapter_copies.c src/model/adapters/adapter_names.c src/model/adapters/adapter_stack.c \
-	src/model/adapters/adapter_parts.c \
+	src/model/adapters/adapter_parts.c src/model/adapters/adapter_shards.c \
 	src/model/freeze.h src/model/freeze.c src/model/frame_gaps.c
 libcore_la_SOURCES += src/model/adapters/adapter.h src/model/adapters/adapter.c src/model/adapters/adapter_config.c \
 	src/model/adapters/adapter_describe.c src/model/adapters/adapter_compare.c src/model/adapters/adapter_module.c
@@ -57,5 +57,5 @@ program_tests += $(MODEL_FAMILIES_TESTS)
 
 program_tests += tests/model/model_stack_test
 # Tensor parallel: blocks shard by shard.
-libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/decoder_shards.c src/model/stages/stage_shards.c \
+libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/frame_shard_adapters.c src/model/frame_shard_sums.c src/model/decoder_shards.c src/model/stages/stage_shards.c \
 	src/model/stages/stage_head_shards.c src/model/stages/stage_head_chunks.c
