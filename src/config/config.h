@@ -154,6 +154,7 @@ struct zinf_config {
     char *durability;      /* "auto", "none" or "step": steps survive the process */
     bool durability_flush; /* and a power cut */
     char *pack;            /* "auto", "off", "state" or "all": what a drive has compressed */
+    bool time_products;    /* a GPU's algorithms for products are timed before the first step */
     bool async_save;       /* checkpoints are written while training goes on */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
     char *schedule;     /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",

@@ -401,6 +401,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("zinf.direct", direct, 1)
     BOOL_KEY("zinf.weights_in_place", weights_in_place, 1)
     TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
+    BOOL_KEY("zinf.time_products", time_products, 1)
     TEXT_KEY("zinf.matmul_type", matmul_type, .choices = matmul_types, .text = "same")
     TEXT_KEY("zinf.pad_to", pad_to, .choices = paddings, .text = "longest")
     BOOL_KEY("zinf.group_by_length", group_by_length, 0)

@@ -320,6 +320,11 @@ static int check_float8(const struct setup *s)
     return 0;
 }
 
+bool setup_times_products(const struct setup *s)
+{
+    return trains(s) && s->config->time_products && s->device->products_by;
+}
+
 /* What the model's stages take, on this device. */
 static int walk_model(struct setup *s)
 {
@@ -330,7 +335,11 @@ static int walk_model(struct setup *s)
         code = setup_cut_stages(s);
     if (code)
         return code;
+    if (setup_times_products(s))
+        s->device->ops->products_note(s->device, &s->products);
     code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
+    if (setup_times_products(s))
+        s->device->ops->products_note(s->device, NULL);
     if (!code && s->decoding.n_sequences && s->walk.row == WALK_NONE)
         code =
             zinf_fail(-ENOTSUP, "%s makes no logits to continue a text by", s->options.model_path);
@@ -590,6 +599,7 @@ void setup_fini(struct setup *s)
     setup_free_rates(s);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);
+    free(s->products.items);
     zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
     free(s->state_bytes);
