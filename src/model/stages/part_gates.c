@@ -13,7 +13,7 @@ static void *part_at(const struct zinf_frame *f, const struct attention_spec *s,
     const uint64_t cols = (uint64_t)s->mixer.value_dim;
     return entry ? (char *)(uintptr_t)entry + (uint64_t)part * cols * frame_width(f) : NULL;
 }
-enum { B, C, X };
+enum { B, C, X, PARTS };
 
 static void *take_rows(struct zinf_frame *f, const struct attention_spec *s)
 {
@@ -30,7 +30,7 @@ static struct zinf_gated gate_args(const struct zinf_frame *f, const struct atte
         .rows = frame_rows(f),
         .cols = s->mixer.value_dim,
         .x = part_at(f, s, entry, part),
-        .gate_ld = mixer_entry_cols(s),
+        .gate_ld = PARTS * s->mixer.value_dim,
         .up = up,
     };
 }
@@ -40,7 +40,7 @@ static int copy_x(struct zinf_frame *f, const struct attention_spec *s, const vo
                   void *rows, bool back)
 {
     void *there = part_at(f, s, entry, X);
-    const int64_t cols = s->mixer.value_dim, all = mixer_entry_cols(s);
+    const int64_t cols = s->mixer.value_dim, all = PARTS * cols;
     struct zinf_heads args = {.dtype = f->compute->dtype,
                               .rows = frame_rows(f),
                               .n_heads = 1,

@@ -116,22 +116,6 @@ static struct zinf_scan scan_args(const struct zinf_frame *f, const struct atten
 
 /* ---- what is remembered ---- */
 
-struct zinf_remembered mixer_memory(struct zinf_frame *f, const struct attention_spec *s,
-                                    uint64_t state, int64_t cols, bool rows)
-{
-    const struct zinf_decoding *d = frame_decoding(f);
-    const uint64_t bytes = (uint64_t)((s->mixer.width - 1) * cols) * frame_width(f);
-    const struct zinf_cache shape = {
-        .planes = 1, .slots = 1, .row_bytes = zinf_align_up(state + bytes, 256)};
-    char *at = frame_cache(f, ZINF_CACHE_STATES, &shape);
-    if (at && rows) /* NULL: measuring */
-        at += state;
-    return (struct zinf_remembered){.sequences = d->sequences,
-                                    .positions = d->positions,
-                                    .state = at,
-                                    .bytes = shape.row_bytes};
-}
-
 static struct zinf_remembered memory_of(struct zinf_frame *f, const struct attention_spec *s,
                                         bool rows)
 {

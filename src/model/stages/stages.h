@@ -465,10 +465,6 @@ int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
 int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_result, void *d_out,
                           void *d_entry);
-/* What a mixer remembers of a sequence: a state of so many bytes, and behind it the last rows in
- * front of its convolution, of `cols` columns. Of these, or, rows true, of the rows. */
-struct zinf_remembered mixer_memory(struct zinf_frame *f, const struct attention_spec *s,
-                                    uint64_t state, int64_t cols, bool rows);
 /* part_gates.c: the same four of a convolution between gates. */
 int gates_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept);
@@ -482,6 +478,10 @@ int gates_result_backward(struct zinf_frame *f, const struct attention_spec *s,
 /* part_cached.c: while decoding, from qkv and the source's kv to kept's out. */
 int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept, const void *qkv);
+/* What a mixer remembers of a sequence: a state of so many bytes, and behind it the last rows in
+ * front of its convolution, of `cols` columns. Of these, or, rows true, of the rows. */
+struct zinf_remembered mixer_memory(struct zinf_frame *f, const struct attention_spec *s,
+                                    uint64_t state, int64_t cols, bool rows);
 
 /* With relative positions: up to qkv and the table's rows, in the places of part_enter. */
 int relative_enter(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *qkv);
