@@ -126,6 +126,25 @@ void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
         add_table(graph, d, stage, v->types, &(struct side_table){"type.0", d->types, d->n_types});
 }
 
+/* What runs a layer: a block, or one of its parts alone. */
+struct runner {
+    const struct zinf_stage_ops *ops;
+    const void *spec;
+    size_t bytes;
+};
+
+static struct runner runner_of(const struct decoder *d, int64_t layer,
+                               const struct block_spec *spec)
+{
+    const enum decoder_parts parts = decoder_parts_of(d, layer);
+    if (parts == DECODER_ATTENTION_ALONE)
+        return (struct runner){&zinf_stage_attention, &spec->attention, sizeof spec->attention};
+    if (parts == DECODER_MLP_ALONE)
+        return (struct runner){&zinf_stage_mlp, &spec->mlp, sizeof spec->mlp};
+    return (struct runner){d->shards.of ? &zinf_stage_shards : &zinf_stage_block, spec,
+                           sizeof *spec};
+}
+
 /* The number of its output. */
 static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
                           const struct decoder_values *v, int64_t layer)
@@ -139,10 +158,13 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     (d->shards.of ? decoder_add_shards : decoder_add_tensors)(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
     uint32_t out = decoder_add_hidden(graph, d, name);
-    const struct zinf_stage_ops *ops = d->shards.of ? &zinf_stage_shards : &zinf_stage_block;
+    const struct runner r = runner_of(d, layer, &spec);
     uint32_t stage =
-        zinf_graph_add_stage(graph, ops, &spec, sizeof spec, "block.%lld", (long long)layer);
-    decoder_append_inputs(graph, stage, &spec.attention, v);
+        zinf_graph_add_stage(graph, r.ops, r.spec, r.bytes, "block.%lld", (long long)layer);
+    if (r.ops == &zinf_stage_mlp)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
+    else
+        decoder_append_inputs(graph, stage, &spec.attention, v);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
     return out;

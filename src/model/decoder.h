@@ -41,7 +41,11 @@ enum decoder_place {
     DECODER_CROSS_PROJ_B,
     DECODER_RELATIVE_W, /* queries and keys of relative positions */
     DECODER_RELATIVE_B,
-    DECODER_MIXER_CONV_W, /* of a recurrent mixer, beside QKV and PROJ */
+    DECODER_MIXER_IN_W, /* of a recurrent mixer */
+    DECODER_MIXER_IN_B,
+    DECODER_MIXER_OUT_W,
+    DECODER_MIXER_OUT_B,
+    DECODER_MIXER_CONV_W,
     DECODER_MIXER_CONV_B,
     DECODER_MIXER_A_LOG,
     DECODER_MIXER_STEP_BIAS,
@@ -63,6 +67,12 @@ enum decoder_order {
     DECODER_MIXED_GROUPS,
     DECODER_MIXED_NUMBERS,
     DECODER_DEEP, /* as the first, but [out][1][in] */
+};
+/* The parts of a layer. */
+enum decoder_parts {
+    DECODER_BOTH_PARTS,
+    DECODER_ATTENTION_ALONE, /* or a recurrent mixer in its place */
+    DECODER_MLP_ALONE,       /* or experts in its place */
 };
 /* A tensor of the file. Neighbours in a list with the same place are one tensor of the unit, the
  * rows of the first before those of the second. */
@@ -92,7 +102,7 @@ struct decoder_experts {
     /* Behind the layer's prefix, what transformers has of all experts at once; NULL: fused_up and
      * fused_down. */
     const char *stacked_up, *stacked_down;
-    const char *w_gate, *w_up, *w_down;
+    const char *w_gate, *w_up, *w_down; /* w_gate NULL: experts have no gate */
     /* Or, behind the layer's prefix, tensors of all experts: [n][2 ffn][hidden], gate, then up, and
      * [n][hidden][ffn]; their biases (NULL: none). NULL: `list` has them one by one. */
     const char *fused_up, *fused_down, *fused_up_b, *fused_down_b;
@@ -100,7 +110,8 @@ struct decoder_experts {
         fused_order; /* of the first and of its bias; of the second, by columns too */
     /* An expert that all tokens have, weighed by a sigmoid where that has a row. Its tensors begin
      * with `shared` (NULL: there is none), then are called as those of the others. */
-    const char *shared, *shared_gate; /* the latter: the sigmoid's row */
+    const char *shared, *shared_gate;    /* the latter: the sigmoid's row */
+    const char *shared_up, *shared_down; /* NULL, or its two tensors, the first with gate and up */
     int64_t shared_ffn;
 };
 
@@ -127,6 +138,11 @@ struct decoder {
     bool mixer_biases; /* of its two products */
     const struct decoder_tensor *mixed_tensors;
     size_t n_mixed_tensors;
+    /* Layers of one part, and the tensors of those without attention, filled in as the others.
+     * [n_layers]; NULL: all have both parts. */
+    const enum decoder_parts *parts;
+    const struct decoder_tensor *mlp_tensors;
+    size_t n_mlp_tensors;
     bool parallel, one_norm;       /* as in block_spec */
     bool scale_by_inverse_layer;   /* attention.scale / (layer + 1) */
     const bool *windowed;          /* [n_layers]: has attention.window; NULL: all */

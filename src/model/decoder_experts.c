@@ -155,10 +155,31 @@ static size_t list_expert(const struct decoder *d, int64_t ffn, struct decoder_t
     const struct decoder_experts *e = &d->experts;
     const uint64_t wide = (uint64_t)ffn, hidden = (uint64_t)d->hidden;
     const float std = d->init_std;
-    list[0] = (struct decoder_tensor){DECODER_UP_W, e->w_gate, wide, hidden, 0, 0, std};
-    list[1] = (struct decoder_tensor){DECODER_UP_W, e->w_up, wide, hidden, 0, 0, std};
-    list[2] = (struct decoder_tensor){DECODER_DOWN_W, e->w_down, hidden, wide, 0, 0, std};
-    return 3;
+    size_t n = 0;
+    if (e->w_gate)
+        list[n++] = (struct decoder_tensor){DECODER_UP_W, e->w_gate, wide, hidden, 0, 0, std};
+    list[n++] = (struct decoder_tensor){DECODER_UP_W, e->w_up, wide, hidden, 0, 0, std};
+    list[n++] = (struct decoder_tensor){DECODER_DOWN_W, e->w_down, hidden, wide, 0, 0, std};
+    return n;
+}
+
+/* Of the expert that all tokens have; its gate and up may be one tensor. */
+static size_t list_shared(const struct decoder *d, struct decoder_tensor *list)
+{
+    const struct decoder_experts *e = &d->experts;
+    const uint64_t wide = (uint64_t)e->shared_ffn, hidden = (uint64_t)d->hidden;
+    const float std = d->init_std;
+    if (!e->shared_up)
+        return list_expert(d, e->shared_ffn, list);
+    list[0] = (struct decoder_tensor){DECODER_UP_W, e->shared_up, 2 * wide, hidden, 0, 0, std};
+    list[1] = (struct decoder_tensor){DECODER_DOWN_W, e->shared_down, hidden, wide, 0, 0, std};
+    return 2;
+}
+
+/* Experts have no gate. */
+static bool is_plain(const struct decoder *d)
+{
+    return !d->experts.fused_up && !d->experts.w_gate;
 }
 
 /* Of tensors that all experts of the layer share, what an expert has. */
@@ -191,7 +212,7 @@ static void add_shared(struct zinf_graph *graph, const struct decoder *d, int64_
                                         ZINF_INIT_NORMAL, d->init_std};
     int at[DECODER_PLACES], gate_at[DECODER_PLACES];
     char prefix[64], before[48];
-    const size_t n = list_expert(d, e->shared_ffn, list);
+    const size_t n = list_shared(d, list);
     snprintf(before, sizeof before, "%s.%lld.", d->blocks, (long long)layer);
     snprintf(prefix, sizeof prefix, "%s%s", before, e->shared);
     uint32_t unit = zinf_graph_add_unit(graph, true, "shared.%lld", (long long)layer);
@@ -204,6 +225,8 @@ static void add_shared(struct zinf_graph *graph, const struct decoder *d, int64_
         .hidden = d->hidden,
         .ffn = e->shared_ffn,
         .activation = d->mlp.activation,
+        .plain = is_plain(d),
+        .scale = d->mlp.branch_scale,
         .gate_w = e->shared_gate ? gate_at[DECODER_PROJ_W] : -1,
         .up_w = at[DECODER_UP_W],
         .down_w = at[DECODER_DOWN_W],
@@ -265,7 +288,11 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
 {
     const uint32_t in[] = {l->x_shared, l->normed, l->weights};
     struct experts_spec spec = {
-        .hidden = d->hidden, .ffn = d->experts.ffn, .activation = d->mlp.activation};
+        .hidden = d->hidden,
+        .ffn = d->experts.ffn,
+        .activation = d->mlp.activation,
+        .plain = is_plain(d),
+    };
     int at[DECODER_PLACES];
     uint32_t first = graph->n_units;
     for (int64_t e = 0; e < d->experts.n; e++)
@@ -288,14 +315,16 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
 uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
                              struct decoder_values *v, int64_t layer)
 {
-    struct layer l = {.x_mid = add_hidden(graph, d, "x_mid", layer),
+    const bool alone = decoder_parts_of(d, layer) == DECODER_MLP_ALONE;
+    struct layer l = {.x_mid = alone ? v->x : add_hidden(graph, d, "x_mid", layer),
                       .normed = add_hidden(graph, d, "normed", layer)};
     if (l.normed < graph->n_values)
         graph->values[l.normed].gradient = ZINF_ELEMENT_F32;
     l.weights = add_numbers(graph, "weights", layer, ZINF_ROWS_OF_TARGET, d->experts.n);
     l.x_shared = d->experts.shared ? add_hidden(graph, d, "x_shared", layer) : l.x_mid;
     uint32_t out = add_hidden(graph, d, "x", layer + 1);
-    add_attention(graph, d, v, layer, &l);
+    if (!alone)
+        add_attention(graph, d, v, layer, &l);
     add_router(graph, d, v, layer, &l);
     if (d->experts.shared)
         add_shared(graph, d, layer, &l);

@@ -40,14 +40,22 @@ bool decoder_is_mixed(const struct decoder *d, int64_t layer)
     return d->mixed && d->mixed[layer];
 }
 
+enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer)
+{
+    return d->parts ? d->parts[layer] : DECODER_BOTH_PARTS;
+}
+
 struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, const char *prefix)
 {
-    const bool mixed = decoder_is_mixed(d, layer);
-    return (struct decoder_tensors){
-        .prefix = prefix,
-        .list = mixed ? d->mixed_tensors : d->tensors,
-        .n = mixed ? d->n_mixed_tensors : d->n_tensors,
-    };
+    struct decoder_tensors tensors = {.prefix = prefix, .list = d->tensors, .n = d->n_tensors};
+    if (decoder_parts_of(d, layer) == DECODER_MLP_ALONE) {
+        tensors.list = d->mlp_tensors;
+        tensors.n = d->n_mlp_tensors;
+    } else if (decoder_is_mixed(d, layer)) {
+        tensors.list = d->mixed_tensors;
+        tensors.n = d->n_mixed_tensors;
+    }
+    return tensors;
 }
 
 /* A mixer knows no positions. */
@@ -63,6 +71,10 @@ static void place_mixer(const struct decoder *d, struct attention_spec *a,
     m->skip = at[DECODER_MIXER_SKIP];
     m->norm.w = at[DECODER_MIXER_NORM];
     m->norm.b = -1;
+    a->qkv_w = at[DECODER_MIXER_IN_W];
+    a->qkv_b = at[DECODER_MIXER_IN_B];
+    a->proj_w = at[DECODER_MIXER_OUT_W];
+    a->proj_b = at[DECODER_MIXER_OUT_B];
     a->gated = false;
     a->rope.rotary_dims = 0;
 }
@@ -83,10 +95,6 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         a->rope = *d->windowed_rope;
     if (d->rotated && !d->rotated[layer])
         a->rope.rotary_dims = 0;
-    if (decoder_is_mixed(d, layer))
-        place_mixer(d, a, at);
-    if (d->packed)
-        a->segments = a->rope.rotary_dims ? 2 : 1;
     a->norm.w = at[DECODER_NORM1_W];
     a->norm.b = at[DECODER_NORM1_B];
     a->qkv_w = at[DECODER_QKV_W];
@@ -103,6 +111,10 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
     a->q_norm.b = a->k_norm.b = a->after.b = -1;
     if (a->latent.kv_rank)
         place_latent(a, at);
+    if (decoder_is_mixed(d, layer))
+        place_mixer(d, a, at);
+    if (d->packed)
+        a->segments = a->rope.rotary_dims ? 2 : 1;
     m->norm.w = at[DECODER_NORM2_W];
     m->norm.b = at[DECODER_NORM2_B];
     m->after = m->norm;

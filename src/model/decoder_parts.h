@@ -39,8 +39,9 @@ int decoder_check_numbers(const struct decoder *d);
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES]);
 
-/* Whether a layer has a recurrent mixer, and its block's tensors in the file. */
+/* Whether a layer has a recurrent mixer, which parts it has, and its tensors in the file. */
 bool decoder_is_mixed(const struct decoder *d, int64_t layer);
+enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer);
 struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, const char *prefix);
 
 /* What attention by this spec takes, to the stage's list. */

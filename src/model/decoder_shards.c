@@ -35,6 +35,7 @@ static const char *not_cut(const struct decoder *d)
         {d->parallel, "parallel blocks"},
         {a->latent.kv_rank, "latent attention"},
         {d->mixed, "recurrent mixers"},
+        {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
         {has_place(d, DECODER_SINKS), "sinks of heads"},
         {has_place(d, DECODER_Q_NORM) || has_place(d, DECODER_K_NORM), "norms of queries and keys"},

@@ -29,18 +29,17 @@ int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)
 {
     const struct zinf_unit *u = frame_unit(f, unit);
     float *grads = f->grads ? f->grads[unit] : NULL;
-    uint64_t end = 0; /* of what has been looked at: tensors with decay come first */
+    uint64_t first = u->elems;
     int code = frame_each_moved(f, unit, frame_zero_gap);
     if (code || !grads)
         return code;
-    for (int decay = 1; decay >= 0; decay--)
-        for (uint32_t i = 0; !code && i < u->n_tensors; i++) {
-            if (u->tensors[i].decay != (bool)decay)
-                continue;
-            code = fill_zero(f, grads, end, u->tensors[i].offset);
-            end = u->tensors[i].offset + u->tensors[i].elems;
-        }
-    return code ? code : fill_zero(f, grads, end, u->elems);
+    for (uint32_t i = 0; !code && i < u->n_tensors; i++) {
+        if (!u->tensors[i].elems)
+            continue;
+        first = u->tensors[i].offset < first ? u->tensors[i].offset : first;
+        code = frame_zero_gap(f, unit, i);
+    }
+    return code ? code : fill_zero(f, grads, 0, first);
 }
 
 /* A tensor's gradient and the gap behind it. */

@@ -274,6 +274,16 @@ int zinf_model_set_range(struct zinf_model *m, uint32_t first, uint32_t end, con
     return graph_take_range(&m->part, &range);
 }
 
+void zinf_model_place_unit(struct zinf_model *m, uint32_t unit,
+                           const struct zinf_unit_places *places)
+{
+    struct zinf_unit *u = &m->graph->units[unit];
+    for (uint32_t i = 0; i < u->n_tensors; i++)
+        u->tensors[i].offset = places->offsets[i];
+    u->decay_elems = places->decay_elems;
+    u->elems = places->elems;
+}
+
 uint32_t zinf_model_layers(const struct zinf_model *m, uint32_t *first)
 {
     return graph_layers(m->graph, first);

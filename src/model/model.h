@@ -104,6 +104,14 @@ int zinf_model_set_shards(struct zinf_model *model, const struct zinf_shards *sh
 /* Of a pipeline: the graph becomes that of stages [first, end), once all else is chosen. flows
  * [n_values]: of which values a gradient is of use. zinf_model_stages goes on having all. */
 int zinf_model_set_range(struct zinf_model *model, uint32_t first, uint32_t end, const bool *flows);
+/* Other places for a unit's tensors in its flat buffer: offsets [its tensors], of which graph.h
+ * says what they must be. For all graphs, ranges included, that are made from then on. */
+struct zinf_unit_places {
+    const uint64_t *offsets;
+    uint64_t decay_elems, elems;
+};
+void zinf_model_place_unit(struct zinf_model *model, uint32_t unit,
+                           const struct zinf_unit_places *places);
 /* Layers, as people count them: the embedding, each block, what comes behind them. first
  * [n_stages + 1]: the stage that each begins with, and n_stages behind the last. Returns how many.
  */

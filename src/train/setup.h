@@ -116,6 +116,8 @@ struct setup {
     struct zinf_layout all_units;
     struct zinf_axis savers; /* ranks that bring units together for files: DATA, or that and PIPE */
     struct walk walk;        /* and what follows from it */
+    struct zinf_products products; /* that its stages make, each by which algorithm */
+    char products_by[400];         /* the GPU and the library that these are of */
     struct zinf_device *device;
     struct zinf_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
@@ -190,6 +192,8 @@ struct setup {
  * it. */
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only);
 void setup_fini(struct setup *s);
+/* Whether the device has several algorithms for a product, and the fastest is looked for. */
+bool setup_times_products(const struct setup *s);
 
 /* plan/cost.c: how the device's memory and its launches stand beside its products, by the speeds
  * that the options name, else by stated ones. */
@@ -256,10 +260,10 @@ static inline const struct zinf_layout *all_units(const struct setup *s)
     return is_piped(s) ? &s->all_units : &s->layout;
 }
 
-/* Whether each of several ranks has all state and makes all updates, as tensors are not cut. */
+/* Whether each of several ranks has all state and makes all updates, as units are not cut. */
 static inline bool whole_state(const struct setup *s)
 {
-    return data_axis(s)->net && s->grain != GRAIN_ELEMENTS;
+    return data_axis(s)->net && s->grain == GRAIN_TENSORS;
 }
 
 /* NULL: its stages are one rank's. */
@@ -340,6 +344,11 @@ int setup_own_threads(const struct setup *s);
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options);
 /* What was found of the machine becomes what every rank's machine has: plans are then alike. */
 int setup_agree(struct setup *s);
+/* setup_matrices.c: moves tensors in units, so that no matrix of an optimizer of matrices is cut
+ * between ranks; once it is known which these are. */
+int setup_place_matrices(struct setup *s);
+/* Of a unit's matrix, the rank along DATA whose slice it lies in, which makes its updates. */
+uint32_t setup_matrix_owner(const struct setup *s, uint32_t unit, uint32_t tensor, uint32_t piece);
 /* ---- setup_frozen.c: in this order, before the model is looked at ---- */
 
 int setup_quantize(struct setup *s);

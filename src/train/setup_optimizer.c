@@ -107,14 +107,14 @@ void setup_optimizers_text(const struct setup *s, char text[64])
         snprintf(text + at, 64 - (size_t)at, ".%016llx", (unsigned long long)sum);
 }
 
-/* What only ranks that have whole tensors can do, and what keeps the moments of whole units. */
+/* What only ranks that have whole units can do, and what keeps the moments of these. */
 int setup_check_optimizers(const struct setup *s)
 {
     const char *type = NULL;
     for (uint32_t i = 0; i < s->n_optimizers; i++)
         if (s->optimizers[i].rule->grain == s->grain)
             type = s->optimizers[i].rule->type;
-    if (s->grain != GRAIN_ELEMENTS && s->sliced)
+    if (s->grain == GRAIN_TENSORS && s->sliced)
         return zinf_fail(-ENOTSUP,
                          "optimizer %s needs whole tensors, and at "
                          "zero_optimization.stage 3 %u ranks have slices: set stage to 2, train on "

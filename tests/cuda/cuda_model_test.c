@@ -197,6 +197,15 @@ static void test_experts_fp32(void)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 40 + i);
 }
 
+/* Convolutions and scans, beside attention, experts and layers of one part. */
+static void test_mixers_fp32(void)
+{
+    static const char *const fixtures[] = {"qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a",
+                                           "nemotron_h_c"};
+    for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
+        step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 70 + i);
+}
+
 /* More rows than are made at a time, and a rest. */
 static void test_logits_in_chunks(void)
 {
@@ -218,6 +227,7 @@ int main(void)
     TAP_RUN(test_families_fp32);
     TAP_RUN(test_families_bf16);
     TAP_RUN(test_experts_fp32);
+    TAP_RUN(test_mixers_fp32);
     TAP_RUN(test_logits_in_chunks);
     return tap_done();
 }

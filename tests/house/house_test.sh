@@ -71,7 +71,7 @@ family='src/model/families/'
     words 'gpt-?j|rotary_dim"|fc_(in|out)\b' "${family}gptj\.c"
     words 'internlm|\bwqkv\b|tok_embeddings' "${family}internlm2\.c"
     words 'stablelm' "${family}stablelm\.c"
-    words 'nemotron' "${family}nemotron\.c"
+    words 'nemotron' "${family}nemotron(_h)?\.c"
     words 'gpt_?neox|embed_(in|out)\b|rotary_(pct|emb_base)' "${family}gpt_neox\.c"
     words 'star_?coder' "${family}(starcoder2|gpt_bigcode)\.c"
     words 'big_?code|santa_?coder' "${family}gpt_bigcode\.c"

@@ -177,6 +177,7 @@ static const struct {
     {"gpt_oss", "120b", 116829156672},
     {"qwen3_next", "80b-a3b", 79674391296},
     {"qwen3_5_text", "9b", 8953803264},
+    {"nemotron_h", "8b", 8100852736},
     {"qwen3_5_moe_text", "35b-a3b", 34660610688},
 };
 
@@ -246,7 +247,8 @@ static void test_smaller_shapes(void)
                                            "qwen3_next",
                                            "qwen3_5_text",
                                            "qwen3_5_moe_text",
-                                           "bamba"};
+                                           "bamba",
+                                           "nemotron_h"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -346,6 +348,10 @@ static void test_refused_switches(void)
         {"smollm3", "\"no_rope_layer_interval\": 0", "no_rope_layer_interval"},
         {"bamba", "\"z_loss_coefficient\": 0.1", "z_loss_coefficient"},
         {"qwen3_next", "\"full_attention_interval\": 0", "full_attention_interval"},
+        {"nemotron_h", "\"hybrid_override_pattern\": \"MX\"", "\"X\""},
+        {"nemotron_h", "\"layers_block_type\": [\"mamba\", \"conv\"]", "\"conv\""},
+        {"nemotron_h", "\"moe_latent_size\": 64", "moe_latent_size"},
+        {"nemotron_h", "\"time_step_min\": -1", "time_step_min"},
         {"qwen3_next", "\"linear_num_value_heads\": 24", "24 value heads"},
         {"qwen3_5_text", "\"linear_key_head_dim\": 512", "key heads of size 512"},
         {"qwen3_5_text", "\"linear_conv_kernel_dim\": 9", "width 9"},

@@ -114,6 +114,9 @@ static const char *const folders[] = {
     "gptj_b",
     "internlm2_a",
     "internlm2_b",
+    "nemotron_h_a",
+    "nemotron_h_b",
+    "nemotron_h_c",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -437,13 +437,14 @@ static void check_entry(const cJSON *entry)
     struct zinf_text texts[TEXTS];
     struct zinf_generate_speed speed;
     int n = cJSON_GetArraySize(prompts);
-    struct zinf_decode_shape shape = {.sequences = n, .capacity = 96, .rows = 13};
+    const int64_t whole = (int64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "length"));
+    struct zinf_decode_shape shape = {
+        .sequences = n, .capacity = whole > 96 ? whole : 96, .rows = 13};
     struct zinf_generate_options o = {.max_new_tokens =
                                           cJSON_GetArraySize(cJSON_GetArrayItem(wanted, 0))};
     copy_model(entry, folder);
-    CHECKF(!open_trainer(
-               &t, &config, folder, &(struct setting){0}, cached ? &shape : NULL,
-               cached ? 0 : (int64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "length"))),
+    CHECKF(!open_trainer(&t, &config, folder, &(struct setting){0}, cached ? &shape : NULL,
+                         cached ? 0 : whole),
            "%s", zinf_error());
     CHECK(n > 1 && n <= TEXTS && o.max_new_tokens >= 24);
     for (int i = 0; i < n; i++) {

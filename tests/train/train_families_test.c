@@ -28,7 +28,8 @@ static const char *const families[] = {"llama_b",        "mistral_a",
                                        "glm4_moe_a",     "granitemoe_a",
                                        "deepseek_v2_b",  "deepseek_v3_a",
                                        "qwen3_next_a",   "qwen3_next_b",
-                                       "qwen3_5_text_a", "granitemoehybrid_c"};
+                                       "qwen3_5_text_a", "granitemoehybrid_c",
+                                       "nemotron_h_a",   "nemotron_h_c"};
 
 /* ---- placements ---- */
 

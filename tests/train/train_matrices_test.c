@@ -90,12 +90,13 @@ static void check_splits(int number, const char *arch)
     struct outcome one, some;
     char name[80];
     trainings.shape.arch = arch;
+    trainings.shape.hidden = number / 2 % 2 ? 40 : 64; /* of 64 ranks may cut tensors in two */
     make_model(model, arch, &trainings.shape, 11);
     struct setting s = {.optimizer = optimizers[number],
                         .precision = precisions[number % 2],
                         .param = "none",
                         .state = states[number % 2],
-                        .stage = 1 + number % 2,
+                        .stage = 1 + (number / 2 + number) % 3,
                         .order = "layer-major",
                         .extra = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1",
                         .accumulation = MICROS,

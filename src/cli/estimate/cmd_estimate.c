@@ -40,11 +40,8 @@ static void *estimate_changes(void *argument)
         struct zinf_estimate other;
         if (c->counts && !zinf_estimate(&other, &c->options))
             c->seconds = other.step_seconds;
-        if (!c->is_more || (c->seconds > 0 && c->seconds <= c->before))
-            continue;
-        c->options.like = NULL; /* what was found is not the best with more: it is searched anew */
-        if (!zinf_estimate(&other, &c->options))
-            c->seconds = fmin(other.step_seconds, c->before);
+        if (c->is_more) /* what was found is not the best with more, or does not fit where it did */
+            c->seconds = c->seconds > 0 ? fmin(c->seconds, c->before) : c->before;
     }
     return NULL;
 }

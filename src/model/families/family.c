@@ -35,7 +35,7 @@ static const struct zinf_family *const families[] = {
     &zinf_family_bamba,         &zinf_family_gemma3,
     &zinf_family_mistral3,      &zinf_family_qwen3_5,
     &zinf_family_qwen3_5_moe,   &zinf_family_gptj,
-    &zinf_family_internlm2,
+    &zinf_family_internlm2,     &zinf_family_nemotron_h,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

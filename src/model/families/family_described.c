@@ -10,7 +10,8 @@ enum { NAME_BYTES = 64, NAMES = 48 };
 /* What a decoder borrows until its graph is made. */
 struct reading {
     struct decoder d;
-    struct family_list list, mixed; /* of blocks with attention, and with a mixer */
+    struct family_list list, mixed, alone; /* of blocks with attention, with a mixer, and of the
+                                            * feed-forward part alone */
     const struct described *of;
     bool qkv_bias, proj_bias, mlp_bias, head_norms, interleaved;
     struct rope_spec windowed_rope;
@@ -229,6 +230,8 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
     if (!code)
         code = rope_read(graph, source, &rope, &d->attention.rope, &d->context);
     d->attention.rope.interleaved = r->interleaved;
+    if (of->rotation == DESCRIBED_ROTATE_NONE)
+        d->attention.rope.rotary_dims = 0;
     return code || of->rotation != DESCRIBED_ROTATE_NAMED ? code : read_named(source, d);
 }
 
@@ -278,6 +281,17 @@ static void list_gate(struct reading *r)
         r->list.items[r->list.n - 1].order = DECODER_GATED;
 }
 
+static const char *proj_of(const struct reading *r)
+{
+    return r->of->proj ? r->of->proj : "o_proj";
+}
+
+/* Of a tensor in the module of attention. */
+static const char *attention_name(struct reading *r, const char *name)
+{
+    return name_of(r, r->of->attention ? r->of->attention : "self_attn", name);
+}
+
 static int list_attention(struct reading *r)
 {
     const struct described *of = r->of;
@@ -289,12 +303,13 @@ static int list_attention(struct reading *r)
     if (of->fused_qkv) {
         add_matrix(r, DECODER_QKV_W, of->fused_qkv, family_qkv_rows(d), h);
     } else {
-        add_matrix(r, DECODER_QKV_W, "self_attn.q_proj", d->attention.gated ? 2 * q : q, h);
+        add_matrix(r, DECODER_QKV_W, attention_name(r, "q_proj"), d->attention.gated ? 2 * q : q,
+                   h);
         list_gate(r);
-        add_matrix(r, DECODER_QKV_W, "self_attn.k_proj", kv, h);
-        add_matrix(r, DECODER_QKV_W, "self_attn.v_proj", kv, h);
+        add_matrix(r, DECODER_QKV_W, attention_name(r, "k_proj"), kv, h);
+        add_matrix(r, DECODER_QKV_W, attention_name(r, "v_proj"), kv, h);
     }
-    add_matrix(r, DECODER_PROJ_W, "self_attn.o_proj", h, q);
+    add_matrix(r, DECODER_PROJ_W, attention_name(r, proj_of(r)), h, q);
     return 0;
 }
 
@@ -338,13 +353,13 @@ static void list_attention_biases(struct reading *r)
     const struct attention_spec *a = &r->d.attention;
     const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
     if (r->qkv_bias && !r->of->latent) {
-        add_bias(r, DECODER_QKV_B, "self_attn.q_proj", a->gated ? 2 * q : q);
+        add_bias(r, DECODER_QKV_B, attention_name(r, "q_proj"), a->gated ? 2 * q : q);
         list_gate(r);
-        add_bias(r, DECODER_QKV_B, "self_attn.k_proj", kv);
-        add_bias(r, DECODER_QKV_B, "self_attn.v_proj", kv);
+        add_bias(r, DECODER_QKV_B, attention_name(r, "k_proj"), kv);
+        add_bias(r, DECODER_QKV_B, attention_name(r, "v_proj"), kv);
     }
     if (r->proj_bias)
-        add_bias(r, DECODER_PROJ_B, "self_attn.o_proj", r->d.hidden);
+        add_bias(r, DECODER_PROJ_B, attention_name(r, proj_of(r)), r->d.hidden);
 }
 
 static void list_mlp_biases(struct reading *r)
@@ -386,33 +401,65 @@ static int list_tensors(struct reading *r)
         [DESCRIBED_ORDER_NORMS_LAST] = {list_attention_biases, list_mlp_biases, list_heads,
                                         list_first_norm, list_other_norms},
     };
+    const bool alone = r->of->kinds != NULL;
     r->list.std = r->d.init_std;
     int code = list_attention(r);
     if (code)
         return code;
-    list_mlp(r);
+    if (!alone)
+        list_mlp(r);
     for (int i = 0; i < 5; i++)
-        orders[r->of->order][i](r);
+        if (!alone || (orders[r->of->order][i] != list_mlp_biases &&
+                       orders[r->of->order][i] != list_other_norms))
+            orders[r->of->order][i](r);
     return 0;
+}
+
+/* The feed-forward part of a layer that has no other, apart. */
+static void list_alone(struct reading *r)
+{
+    const struct family_list attention = r->list;
+    if (!r->of->kinds)
+        return;
+    r->list = (struct family_list){.std = r->d.init_std};
+    list_mlp(r);
+    list_other_norms(r);
+    list_mlp_biases(r);
+    r->alone = r->list;
+    r->list = attention;
+    r->d.mlp_tensors = r->alone.items;
+    r->d.n_mlp_tensors = r->alone.n;
 }
 
 /* The block of a mixer, apart. */
 static void list_mixed(struct reading *r)
 {
     const struct family_list attention = r->list;
+    const bool alone = r->of->kinds != NULL;
     if (!r->d.mixed)
         return;
     r->list = (struct family_list){.std = r->d.init_std};
     mixer_list(&r->list, r->of->mixer, &r->d, true);
-    list_mlp(r);
+    if (!alone)
+        list_mlp(r);
     mixer_list(&r->list, r->of->mixer, &r->d, false);
     list_first_norm(r);
-    list_mlp_biases(r);
-    list_other_norms(r);
+    if (!alone) {
+        list_mlp_biases(r);
+        list_other_norms(r);
+    }
     r->mixed = r->list;
     r->list = attention;
     r->d.mixed_tensors = r->mixed.items;
     r->d.n_mixed_tensors = r->mixed.n;
+}
+
+/* Where no layer has experts the model has none. */
+static void take_experts(struct decoder *d, const bool *in_layer)
+{
+    if (!in_layer)
+        d->experts = (struct decoder_experts){0};
+    d->experts.in_layer = in_layer;
 }
 
 int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
@@ -423,8 +470,11 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         .d = {.table = "embed_tokens.weight", .blocks = "layers", .final_w = "norm.weight"},
         .of = of,
     };
+    const bool *in_layer = NULL;
     int code;
-    if ((code = family_read_counts(source, &r.d)) || (code = read_switches(source, &r)) ||
+    if ((code = family_read_counts(source, &r.d)) ||
+        (of->kinds && (code = kinds_read(graph, source, of->kinds, &r.d, &in_layer))) ||
+        (code = read_switches(source, &r)) ||
         (code = family_read_norms(source, &r.d, of->norm,
                                   of->eps_key ? of->eps_key : "rms_norm_eps", of->eps)) ||
         (code = family_read_init(source, &r.d, "initializer_range",
@@ -436,6 +486,8 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = described_read_experts(graph, source, of->experts, &r.d)) ||
         (of->mixer && (code = mixer_read(graph, source, of->mixer, &r.d))))
         return code;
+    if (of->kinds)
+        take_experts(&r.d, in_layer);
     r.d.attention.gated = of->gated;
     r.d.experts.scale *= r.d.mlp.branch_scale;
     r.d.attention.norm.w_add = r.d.mlp.norm.w_add = of->norm_add;
@@ -444,6 +496,7 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         return code;
     if ((code = list_tensors(&r)))
         return code;
+    list_alone(&r);
     list_mixed(&r);
     return family_finish(graph, facts, source, &r.d, &r.list, of->end_of_text);
 }

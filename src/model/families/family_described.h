@@ -33,7 +33,8 @@ enum described_rotation {
     DESCRIBED_ROTATE_LISTED, /* layers whose number in "no_rope_layers" is 1; without that list all
                               * but every "no_rope_layer_interval"th */
     DESCRIBED_ROTATE_WINDOWED, /* layers with a window; all where the model has none */
-    DESCRIBED_ROTATE_NAMED,    /* none but where "position_embedding_type" is "rope" */
+    DESCRIBED_ROTATE_NONE,
+    DESCRIBED_ROTATE_NAMED, /* none but where "position_embedding_type" is "rope" */
 };
 /* In what order a unit has the vectors of a block. Checkpoints depend on it. */
 enum described_order {
@@ -104,7 +105,7 @@ enum mixer_name {
 };
 struct described_mixer {
     enum zinf_recurrence rule;
-    const char *types[2];     /* in "layer_types", either */
+    const char *types[2];     /* in "layer_types", either; not looked at where layers have kinds */
     const char *interval_key; /* NULL: there is none */
     int64_t interval;
     const char *attention_key; /* of the other list, of layers that have attention; NULL: none */
@@ -117,6 +118,10 @@ struct described_mixer {
     /* DECAY: of how many times as wide as the hidden rows its values are together, which value_dim
      * follows from where it is absent or a word; switches of biases. NULL: there are none. */
     const char *expand_key, *conv_bias_key, *bias_key;
+    /* DECAY: the key of the lowest step, which has no upper limit then, and where it is absent;
+     * NULL: "time_step_limit" has both. */
+    const char *lowest_key;
+    double lowest;
 };
 /* DECAY as most families' configurations have it. */
 #define MIXER_DECAY_KEYS                                                                           \
@@ -138,6 +143,17 @@ struct described_mixer {
               [MIXER_SKIP] = module ".D",                                                          \
               [MIXER_NORM] = module ".norm.weight"}
 
+/* Layers of one part each: by a list of words, one for each layer, or a text of letters. Without
+ * "num_hidden_layers" there are as many layers as words. Where there are more layers than words,
+ * as in a model that is looked at with more of them, the list begins again. */
+enum described_kind { KIND_MIXER, KIND_ATTENTION, KIND_MLP, KIND_EXPERTS, KINDS };
+struct described_kinds {
+    const char *list_key, *letters_key; /* the list comes first */
+    const char *words[KINDS][2];        /* either */
+    char letters[KINDS];
+    const char *usual; /* letters where there is neither key */
+};
+
 struct described {
     struct family_traits traits; /* first: the family's traits point here */
     enum zinf_norm_kind norm;
@@ -151,17 +167,19 @@ struct described {
     const char *before1, *after1, *before2, *after2;
     bool parallel; /* both parts read the first norm's rows, and their sum is added */
     enum described_norms head_norms;
-    const char *head_norms_key;  /* a switch, off where it is absent; NULL: always */
-    const char *q_norm, *k_norm; /* NULL: "q_norm", "k_norm" */
-    const char *fused_qkv;       /* the one tensor of q, k and v in the file; NULL: three */
-    bool fused_up;               /* gate and up are one */
-    bool plain_up;               /* there is no gate */
+    const char *head_norms_key;   /* a switch, off where it is absent; NULL: always */
+    const char *q_norm, *k_norm;  /* NULL: "q_norm", "k_norm" */
+    const char *attention, *proj; /* its module and last product; NULL: what most have */
+    const char *fused_qkv;        /* the one tensor of q, k and v in the file; NULL: three */
+    bool fused_up;                /* gate and up are one */
+    bool plain_up;                /* there is no gate */
     /* Tensors in the file, up where it is fused; NULL: what most have. */
     const char *gate, *up, *down;
     enum described_order order;
     const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
     const struct described_latent *latent;   /* NULL: queries, keys and values as usual */
     const struct described_mixer *mixer;     /* of some layers; NULL: of none */
+    const struct described_kinds *kinds;     /* NULL: layers have both parts */
     bool gated; /* heads have a gate, whose rows are in the tensor of queries, behind each head's */
     const struct described_experts *experts; /* in the place of the feed-forward part; NULL: none */
     bool sinks;                              /* of each head, which join its softmax */
@@ -202,6 +220,11 @@ int described_read_experts(struct zinf_graph *graph, const struct zinf_model_sou
 int latent_read(const struct zinf_model_source *source, const struct described_latent *of,
                 struct decoder *d);
 int latent_list(struct family_list *list, const struct decoder *d, bool biased);
+
+/* family_kinds.c: which parts layers have, and in how many, into d; in_layer: those of experts, or
+ * NULL, in memory of the graph. */
+int kinds_read(struct zinf_graph *graph, const struct zinf_model_source *source,
+               const struct described_kinds *of, struct decoder *d, const bool **in_layer);
 
 /* family_mixer.c: numbers and layers, into d; tensors between a block's norms, onto the list: those
  * that are matrices, then the others. */

@@ -151,7 +151,7 @@ int described_read_experts(struct zinf_graph *graph, const struct zinf_model_sou
     if (!e)
         return 0;
     d->experts = e->names;
-    if (!e->names.fused_up) {
+    if (!e->names.fused_up && !e->names.stacked_up) {
         d->experts.stacked_up = "mlp.experts.gate_up_proj";
         d->experts.stacked_down = "mlp.experts.down_proj";
     }

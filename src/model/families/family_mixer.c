@@ -63,12 +63,27 @@ static int read_layers(struct zinf_graph *graph, const struct zinf_model_source 
     return 0;
 }
 
+static int read_lowest(const struct zinf_model_source *source, const struct described_mixer *of,
+                       struct mixer_spec *m)
+{
+    double lowest = of->lowest;
+    int code = zinf_json_double(source->config, source->what, of->lowest_key, &lowest);
+    if (!code && !(lowest >= 0))
+        code = zinf_fail(-EINVAL, "%s: %s is %g; it must be at least 0", source->what,
+                         of->lowest_key, lowest);
+    m->step_low = (float)lowest;
+    return code;
+}
+
 /* DECAY: [low, high], where the latter may be infinity, as transformers writes it. */
-static int read_limits(const struct zinf_model_source *source, struct mixer_spec *m)
+static int read_limits(const struct zinf_model_source *source, const struct described_mixer *of,
+                       struct mixer_spec *m)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, limit_key);
     m->step_low = 0;
     m->step_high = INFINITY;
+    if (of->lowest_key)
+        return read_lowest(source, of, m);
     if (!list || cJSON_IsNull(list))
         return 0;
     const cJSON *low = cJSON_GetArrayItem(list, 0), *high = cJSON_GetArrayItem(list, 1);
@@ -125,7 +140,7 @@ static int read_numbers(const struct zinf_model_source *source, const struct des
 {
     int code = read_sizes(source, of, d, m);
     if (!code && of->rule == ZINF_RECURRENCE_DECAY)
-        code = read_limits(source, m);
+        code = read_limits(source, of, m);
     if (code)
         return code;
     const int64_t most = 1 << 16;
@@ -164,7 +179,7 @@ int mixer_read(struct zinf_graph *graph, const struct zinf_model_source *source,
 {
     struct mixer_spec *m = &d->mixer;
     const bool decay = of->rule == ZINF_RECURRENCE_DECAY;
-    int code = read_layers(graph, source, of, d);
+    int code = d->parts ? 0 : read_layers(graph, source, of, d);
     *m = of->absent;
     m->rule = of->rule;
     if (!code && d->mixed)
@@ -206,18 +221,18 @@ static void list_matrices(const struct listing *l)
     const struct mixer_spec *m = &l->d->mixer;
     const int64_t h = l->d->hidden, heads = m->value_heads;
     if (m->rule == ZINF_RECURRENCE_DECAY) {
-        add_matrix(l, DECODER_QKV_W, MIXER_IN, l->values + l->mixed + heads, h);
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN, l->values + l->mixed + heads, h);
     } else if (l->of->by_head) {
-        add_matrix(l, DECODER_QKV_W, MIXER_IN, l->mixed + l->values, h)->order =
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN, l->mixed + l->values, h)->order =
             DECODER_MIXED_GROUPS;
-        add_matrix(l, DECODER_QKV_W, MIXER_IN_B, 2 * heads, h)->order = DECODER_MIXED_NUMBERS;
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_B, 2 * heads, h)->order = DECODER_MIXED_NUMBERS;
     } else {
-        add_matrix(l, DECODER_QKV_W, MIXER_IN, l->mixed, h);
-        add_matrix(l, DECODER_QKV_W, MIXER_IN_GATE, l->values, h);
-        add_matrix(l, DECODER_QKV_W, MIXER_IN_B, heads, h);
-        add_matrix(l, DECODER_QKV_W, MIXER_IN_A, heads, h);
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN, l->mixed, h);
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_GATE, l->values, h);
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_B, heads, h);
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_A, heads, h);
     }
-    add_matrix(l, DECODER_PROJ_W, MIXER_OUT, h, l->values);
+    add_matrix(l, DECODER_MIXER_OUT_W, MIXER_OUT, h, l->values);
     add_matrix(l, DECODER_MIXER_CONV_W, MIXER_CONV, l->mixed, m->width)->order = DECODER_DEEP;
 }
 
@@ -237,8 +252,8 @@ static void list_vectors(const struct listing *l)
         add_vector(l, DECODER_MIXER_CONV_B, MIXER_CONV_BIAS, l->mixed, ZINF_INIT_ZERO);
     if (!l->d->mixer_biases)
         return;
-    add_vector(l, DECODER_QKV_B, MIXER_IN_BIAS, l->values + l->mixed + heads, ZINF_INIT_ZERO);
-    add_vector(l, DECODER_PROJ_B, MIXER_OUT_BIAS, h, ZINF_INIT_ZERO);
+    add_vector(l, DECODER_MIXER_IN_B, MIXER_IN_BIAS, l->values + l->mixed + heads, ZINF_INIT_ZERO);
+    add_vector(l, DECODER_MIXER_OUT_B, MIXER_OUT_BIAS, h, ZINF_INIT_ZERO);
 }
 
 void mixer_list(struct family_list *list, const struct described_mixer *of, const struct decoder *d,

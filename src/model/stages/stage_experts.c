@@ -1,10 +1,11 @@
 /*
- * stage_experts: out = x + for each expert, weight * down(act(gate(n)) * up(n)) of the rows n that
- * chose it. A visit is an expert; they come in the same order in every step, so that a row's sum
- * does. A row's weight is applied to the result in forward, and to the activation, which is as
- * good, in backward: then its gradient needs no second product with the expert's last matrix. Where
- * that has a bias the weight is of both, and the product is made again.
- * Nothing is kept: gate and up are made again from n while their weights are at hand.
+ * stage_experts: out = x + for each expert, weight * down(act(gate(n)) * up(n)), or without a gate
+ * weight * down(act(up(n))), of the rows n that chose it. A visit is an expert; they come in the
+ * same order in every step, so that a row's sum does. A row's weight is applied to the result in
+ * forward, and to the activation, which is as good, in backward: then its gradient needs no second
+ * product with the expert's last matrix. Where that has a bias the weight is of both, and the
+ * product is made again. Nothing is kept: gate and up are made again from n while their weights are
+ * at hand.
  */
 #include "model/stages/stages.h"
 
@@ -27,7 +28,7 @@ static struct visit start(struct zinf_frame *f)
         .row = (uint64_t)f->n_chosen * frame_width(f),
     };
     v.n = frame_scratch(f, v.row * (uint64_t)s->hidden);
-    v.gate_up = frame_scratch(f, 2 * v.row * (uint64_t)s->ffn);
+    v.gate_up = frame_scratch(f, (s->plain ? 1 : 2) * v.row * (uint64_t)s->ffn);
     v.act = frame_scratch(f, v.row * (uint64_t)s->ffn);
     return v;
 }
@@ -64,6 +65,11 @@ static struct zinf_gated gated_args(const struct zinf_frame *f, const struct vis
     };
 }
 
+static uint64_t act_elems(const struct zinf_frame *f, const struct visit *v)
+{
+    return (uint64_t)(f->n_chosen * v->s->ffn);
+}
+
 /* The rows that chose the expert, and its activation of them. */
 static int activate(struct zinf_frame *f, const struct visit *v)
 {
@@ -72,7 +78,9 @@ static int activate(struct zinf_frame *f, const struct visit *v)
     int code = frame_gather(f, &gather);
     if (!code)
         code = frame_linear(f, &v->up, v->n, v->gate_up);
-    return code ? code : frame_gated(f, &gated);
+    if (code || !v->s->plain)
+        return code ? code : frame_gated(f, &gated);
+    return frame_activation(f, v->s->activation, v->gate_up, v->act, act_elems(f, v));
 }
 
 static uint64_t x_bytes(const struct zinf_frame *f)
@@ -170,15 +178,18 @@ static int up_backward(struct zinf_frame *f, const struct visit *v, void *d_n, v
 {
     struct zinf_gated gated = gated_args(f, v);
     struct zinf_rows scatter = rows_args(f, d_n, f->d_in[1]);
+    void *d_up = v->s->plain ? d_act : v->gate_up;
     gated.dy = d_act;
-    gated.dx = v->gate_up;
+    gated.dx = d_up;
     scatter.y_dtype = ZINF_DTYPE_F32;
-    int code = frame_gated_backward(f, &gated);
+    int code = v->s->plain ? frame_activation_backward(f, v->s->activation, d_act, v->gate_up, d_up,
+                                                       NULL, act_elems(f, v))
+                           : frame_gated_backward(f, &gated);
     if (!code)
-        code = frame_linear_backward_weight(f, &v->up, v->gate_up, v->n);
+        code = frame_linear_backward_weight(f, &v->up, d_up, v->n);
     if (code || !f->d_in[1])
         return code;
-    code = frame_linear_backward_input(f, &v->up, v->gate_up, d_n);
+    code = frame_linear_backward_input(f, &v->up, d_up, d_n);
     return code ? code : frame_scatter(f, &scatter);
 }
 

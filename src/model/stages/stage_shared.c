@@ -17,16 +17,10 @@ struct made {
     float *logits, *weights; /* [rows][PAIR] */
 };
 
-static struct zinf_gated gated_args(const struct zinf_frame *f, const struct made *m)
+/* Its parts, as those of a feed-forward part. */
+static struct mlp_spec mlp_of(const struct shared_spec *s)
 {
-    return (struct zinf_gated){
-        .kind = m->s->activation,
-        .dtype = f->compute->dtype,
-        .rows = frame_rows(f),
-        .cols = m->s->ffn,
-        .x = m->gate_up,
-        .y = m->act,
-    };
+    return (struct mlp_spec){.ffn = s->ffn, .activation = s->activation, .gated = !s->plain};
 }
 
 static struct zinf_route route_args(const struct zinf_frame *f, const struct made *m)
@@ -52,6 +46,24 @@ static struct zinf_rows add_args(const struct zinf_frame *f, const void *x, void
         .x = x,
         .y = y,
     };
+}
+
+static bool is_scaled(const struct shared_spec *s)
+{
+    return s->gate_w < 0 && s->scale != 0 && s->scale != 1;
+}
+
+/* y = scale r, or scale r is added to y. */
+static int scale_rows(struct zinf_frame *f, const void *r, void *y, bool add)
+{
+    const struct shared_spec *s = f->stage->spec;
+    struct zinf_residual args = {.dtype = f->compute->dtype,
+                                 .n = frame_rows(f) * s->hidden,
+                                 .x = y,
+                                 .r = r,
+                                 .y = y,
+                                 .scale = s->scale};
+    return add ? frame_residual(f, &args) : frame_dropout(f, &args);
 }
 
 /* The rows' weights. */
@@ -85,14 +97,14 @@ static int make(struct zinf_frame *f, struct made *m)
     const uint64_t rows = (uint64_t)frame_rows(f), wide = rows * (uint64_t)s->ffn * frame_width(f);
     *m = (struct made){
         .s = s, .up = {.weight = s->up_w, .bias = -1}, .down = {.weight = s->down_w, .bias = -1}};
-    m->gate_up = frame_scratch(f, 2 * wide);
+    const struct mlp_spec mlp = mlp_of(s);
+    m->gate_up = frame_scratch(f, (s->plain ? 1 : 2) * wide);
     m->act = frame_scratch(f, wide);
     m->logits = frame_scratch(f, rows * PAIR * sizeof(float));
     m->weights = frame_scratch(f, rows * PAIR * sizeof(float));
-    struct zinf_gated gated = gated_args(f, m);
     int code = frame_linear(f, &m->up, f->in[1], m->gate_up);
     if (!code)
-        code = frame_gated(f, &gated);
+        code = mlp_activate(f, &mlp, m->gate_up, m->act);
     return code || s->gate_w < 0 ? code : weigh(f, m);
 }
 
@@ -106,6 +118,8 @@ static int forward(struct zinf_frame *f)
     int code = frame_copy(f, f->out[0], f->in[0], bytes);
     if (code || (code = make(f, &m)) || (code = frame_linear(f, &m.down, m.act, y)))
         return code;
+    if (is_scaled(s))
+        return scale_rows(f, y, f->out[0], true);
     add.scale = s->gate_w < 0 ? NULL : m.weights;
     add.scale_ld = PAIR;
     return frame_scatter(f, &add);
@@ -115,6 +129,9 @@ static int forward(struct zinf_frame *f)
  * weights, and of the last matrix. */
 static int down_backward(struct zinf_frame *f, const struct made *m, void *d_act, float *d_weights)
 {
+    const uint64_t bytes = (uint64_t)(frame_rows(f) * m->s->hidden) * frame_width(f);
+    void *scaled = is_scaled(m->s) ? frame_scratch(f, bytes) : NULL;
+    const void *d_out = is_scaled(m->s) ? scaled : f->d_out[0];
     struct zinf_weigh weigh = {
         .n = frame_rows(f),
         .cols = m->s->ffn,
@@ -127,28 +144,29 @@ static int down_backward(struct zinf_frame *f, const struct made *m, void *d_act
     };
     const bool weighed = m->s->gate_w >= 0;
     int code = weighed ? frame_zero(f, d_weights, (uint64_t)weigh.n * PAIR * sizeof(float)) : 0;
+    if (!code && is_scaled(m->s))
+        code = scale_rows(f, f->d_out[0], scaled, false);
     if (!code)
-        code = frame_linear_backward_input(f, &m->down, f->d_out[0], d_act);
+        code = frame_linear_backward_input(f, &m->down, d_out, d_act);
     if (!code && weighed)
         code = frame_weigh(f, &weigh);
-    return code ? code : frame_linear_backward_weight(f, &m->down, f->d_out[0], m->act);
+    return code ? code : frame_linear_backward_weight(f, &m->down, d_out, m->act);
 }
 
 /* And on to n. */
 static int up_backward(struct zinf_frame *f, const struct made *m, void *d_act)
 {
-    struct zinf_gated gated = gated_args(f, m);
-    gated.dy = d_act;
-    gated.dx = m->gate_up;
-    int code = frame_gated_backward(f, &gated);
+    const struct mlp_spec mlp = mlp_of(m->s);
+    void *d_up = m->s->plain ? d_act : m->gate_up, *act = m->s->plain ? NULL : d_act;
+    int code = mlp_activate_backward(f, &mlp, m->gate_up, d_up, act);
     if (!code)
-        code = frame_linear_backward_weight(f, &m->up, m->gate_up, f->in[1]);
+        code = frame_linear_backward_weight(f, &m->up, d_up, f->in[1]);
     if (code || !f->d_in[1])
         return code;
     void *d_n = frame_scratch(f, (uint64_t)(frame_rows(f) * m->s->hidden) * frame_width(f));
     struct zinf_rows add = add_args(f, d_n, f->d_in[1]);
     add.y_dtype = ZINF_DTYPE_F32;
-    code = frame_linear_backward_input(f, &m->up, m->gate_up, d_n);
+    code = frame_linear_backward_input(f, &m->up, d_up, d_n);
     return code ? code : frame_scatter(f, &add);
 }
 

@@ -7,6 +7,7 @@
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
  *           parts take x. in: x, positions where it rotates, segments where it has them; out: x
+ *   mlp     out = x + branch(mlp(norm(x))), the second part of a block by itself. in: x; out: x
  *   norm    in: x; out: dropout(its norm), whose gradient is fp32 in front of a head
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  *
@@ -51,9 +52,9 @@
 
 #include "model/frame.h"
 
-extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_norm,
-    zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared, zinf_stage_experts,
-    zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
+extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_mlp,
+    zinf_stage_norm, zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared,
+    zinf_stage_experts, zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
     zinf_stage_convolution, zinf_stage_project, zinf_stage_pool, zinf_stage_preference,
     zinf_stage_shards;
 
@@ -259,6 +260,7 @@ struct balance_spec {
 struct experts_spec {
     int64_t hidden, ffn;
     enum zinf_activation activation;
+    bool plain;       /* there is no gate: up_w is [ffn][hidden] */
     int up_w, down_w; /* of an expert: [2 ffn][hidden], gate, then up; [hidden][ffn] */
     int up_b, down_b; /* both or neither */
 };
@@ -266,7 +268,9 @@ struct experts_spec {
 struct shared_spec {
     int64_t hidden, ffn;
     enum zinf_activation activation;
-    int gate_w;       /* [1][hidden]: of the weight, its sigmoid; -1: it is 1 */
+    bool plain;       /* as in experts_spec */
+    int gate_w;       /* [1][hidden]: of the weight, its sigmoid; -1: it is `scale` */
+    float scale;      /* 0: 1 */
     int up_w, down_w; /* as in experts_spec */
 };
 

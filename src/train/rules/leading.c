@@ -10,8 +10,7 @@
 
 #include <math.h>
 
-#define SHORT_SIDE 256 /* up to there without iterating */
-#define MOST_ITERATIONS 30
+#define SHORT_SIDE 256    /* up to there without iterating */
 #define LEAST_GROWTH 1e-8 /* of the energy, whose error is the square of the vectors' */
 #define MOST_SWEEPS 30
 #define LEAST_REST 1e-26 /* of the squares beside the diagonal, of all */
@@ -141,7 +140,7 @@ static int iterate(struct space *s)
         int code = ops->matmul(s->of->queue, &along);
         const double before = found;
         found = energy(s);
-        if (code || i == MOST_ITERATIONS || !(found > before * (1 + LEAST_GROWTH)))
+        if (code || i == LEADING_MOST_ITERATIONS || !(found > before * (1 + LEAST_GROWTH)))
             return code;
         const struct zinf_matmul image = image_of(s);
         code = ops->matmul(s->of->queue, &image);

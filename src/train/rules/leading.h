@@ -7,6 +7,8 @@
 
 #include "train/rules/matrix.h"
 
+#define LEADING_MOST_ITERATIONS 30
+
 struct leading {
     const struct setup *setup;
     struct zinf_queue *queue;

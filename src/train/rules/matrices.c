@@ -104,6 +104,15 @@ static struct momentum momentum_of(const struct matrix *x)
     return m;
 }
 
+double rule_orthogonal_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
+                             const struct zinf_piece *piece)
+{
+    const double rows = (double)rule_matrix_rows(piece), cols = (double)tensor->cols;
+    const double side = rows < cols ? rows : cols;
+    (void)of;
+    return NEWTON_SCHULZ_STEPS * (4 * rows * cols * side + 2 * side * side * side);
+}
+
 /* ---- step ---- */
 
 /* The new momentum, and into x what is made orthogonal: by Nesterov a step further. */

@@ -10,7 +10,7 @@ uint64_t rule_matrix_at(const struct matrix *x, uint64_t i)
 {
     const struct zinf_row_map *map = &x->piece->rows;
     const uint64_t row = map->flat_first + i / map->rows * map->flat_stride + i % map->rows;
-    return x->tensor->offset + row * x->cols;
+    return x->tensor->offset + row * x->cols - x->step->segment.base;
 }
 
 /* ---- products ---- */
@@ -69,10 +69,9 @@ static int step_tensors(const struct rule_step *s, struct zinf_queue *queue,
     const struct zinf_unit *unit = &s->setup->graph->units[s->setup->layout.groups[s->group].unit];
     int code = 0;
     for (uint32_t i = 0; !code && i < unit->n_tensors; i++)
-        for (uint32_t k = 0; !code && rule_has_tensor(&s->segment, &unit->tensors[i]) &&
-                             k < unit->tensors[i].n_pieces;
-             k++)
-            code = step_matrix(s, queue, i, k, step);
+        for (uint32_t k = 0; !code && k < unit->tensors[i].n_pieces; k++)
+            if (rule_has_piece(&s->segment, &unit->tensors[i], k))
+                code = step_matrix(s, queue, i, k, step);
     return code;
 }
 

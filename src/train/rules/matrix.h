@@ -25,8 +25,7 @@ struct matrix {
  * has been changed. */
 int rule_each_matrix(const struct rule_step *s, int (*step)(struct matrix *x));
 
-uint64_t rule_matrix_rows(const struct zinf_piece *piece);
-/* Of the unit's flat buffer, where row i of the matrix begins. */
+/* Of the sub-group's elements, where row i of the matrix begins. */
 uint64_t rule_matrix_at(const struct matrix *x, uint64_t i);
 /* Memory for products, behind what the rule itself needs of its workspace. */
 void rule_matrix_products(const struct matrix *x, uint64_t own_bytes, uint64_t bytes);

@@ -75,6 +75,30 @@ uint64_t rule_apollo_kept(const struct optimizer *of, const struct zinf_tensor *
     return 2 * image_of_piece(of, tensor, piece).n + 1;
 }
 
+/* ---- operations ---- */
+
+static double image_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
+                          const struct zinf_piece *piece)
+{
+    const struct image m = image_of_piece(of, tensor, piece);
+    return 2 * (double)m.side * (double)m.n;
+}
+
+/* A search takes about as many iterations as it may, of two products each. */
+double rule_galore_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
+                         const struct zinf_piece *piece)
+{
+    const double image = image_flops(of, tensor, piece);
+    const double searches = LEADING_MOST_ITERATIONS / (double)of->keys->update_proj_gap;
+    return 2 * image * (1 + searches);
+}
+
+double rule_apollo_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
+                         const struct zinf_piece *piece)
+{
+    return image_flops(of, tensor, piece);
+}
+
 /* ---- workspace: x, y, the images, vectors, sums, and GaLore's search ---- */
 
 static uint64_t lines(uint64_t floats)

@@ -22,11 +22,12 @@ struct setup;
 /* What of a unit an update must see at once. */
 enum rule_grain {
     GRAIN_ELEMENTS, /* nothing: a unit is cut anywhere, between ranks too */
-    /* From here on a unit is one sub-group, and each rank of stages 0 to 2 has all state and makes
-     * all updates. */
-    GRAIN_MATRICES, /* a whole matrix; moments are an element's all the same. Vectors have none of
-                     * it: they are another rule's */
-    GRAIN_TENSORS,  /* all tensors of a unit, matrices and vectors, and a table in one unit */
+    /* From here on what a rank has of a unit is one sub-group. */
+    GRAIN_MATRICES, /* a whole matrix, which lies in one rank's slice (setup_matrices.c); moments
+                     * are an element's all the same. Vectors have none of it: they are another
+                     * rule's */
+    GRAIN_TENSORS,  /* all tensors of a unit, matrices and vectors, and a table in one unit. Each
+                     * rank of stages 0 to 2 has all state and makes all updates */
 };
 
 /* A rule with the numbers that it steps by. */
@@ -38,10 +39,11 @@ struct optimizer {
 };
 
 /* Elements of a sub-group, one behind the other, that are of one optimizer; where their moments
- * begin in its state, in bytes. The gap behind a tensor is the tensor's. */
+ * begin in its state, in bytes; and the element of the unit that the sub-group begins with. The gap
+ * behind a tensor is the tensor's. */
 struct rule_segment {
     const struct optimizer *of;
-    uint64_t first, n, at;
+    uint64_t first, n, at, base;
 };
 
 /* A segment's update. */
@@ -73,6 +75,9 @@ struct update_rule {
      * behind all moments (setup_kept_part). */
     uint64_t (*matrix_floats)(const struct optimizer *of, const struct zinf_tensor *tensor,
                               const struct zinf_piece *piece);
+    /* Of the same grain: operations of a matrix' products in a step, on average. */
+    double (*matrix_flops)(const struct optimizer *of, const struct zinf_tensor *tensor,
+                           const struct zinf_piece *piece);
     /* Of GRAIN_TENSORS instead: the moments of a unit. Of coarser grains than elements what the
      * update of a tensor needs beside them; NULL: nothing. */
     uint64_t (*unit_bytes)(const struct zinf_unit *unit);
@@ -95,8 +100,9 @@ bool rule_next_segment(const struct setup *s, uint32_t group, struct rule_segmen
 uint64_t rule_moment_at(const struct rule_segment *segment, int which);
 uint64_t rule_scales_at(const struct rule_segment *segment);
 uint64_t rule_scales_bytes(const struct rule_segment *segment);
-/* Whether the tensor is the segment's; what is kept of one of its matrices, in the state. */
-bool rule_has_tensor(const struct rule_segment *segment, const struct zinf_tensor *tensor);
+/* Whether the piece of a tensor is the segment's; what is kept of a matrix, in the state. */
+bool rule_has_piece(const struct rule_segment *segment, const struct zinf_tensor *tensor,
+                    uint32_t piece);
 uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit *unit,
                       uint32_t tensor, uint32_t piece);
 /* All of a sub-group's state, moments and masters. */
@@ -159,11 +165,15 @@ int rule_step_adam_on_device(const struct rule_step *s);
 int rule_check_blocks(const struct setup *s, const char *key);
 
 /* matrix.c */
-/* Whether it is made of whole matrices of the model's files. */
+/* Rows of the tensor that a matrix of the model's files makes up; whether all of it is made of
+ * whole ones. */
+uint64_t rule_matrix_rows(const struct zinf_piece *piece);
 bool rule_is_matrix(const struct zinf_tensor *tensor);
 int rule_check_matrices(const struct setup *s, const char *key);
 
-/* matrices.c */
+/* matrices.c: Muon and NorMuon */
+double rule_orthogonal_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
+                             const struct zinf_piece *piece);
 int rule_step_muon(const struct rule_step *s);
 int rule_step_normuon(const struct rule_step *s);
 uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
@@ -172,6 +182,10 @@ uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor 
                            const struct zinf_piece *piece);
 
 /* projected.c */
+double rule_galore_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
+                         const struct zinf_piece *piece);
+double rule_apollo_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
+                         const struct zinf_piece *piece);
 int rule_step_galore(const struct rule_step *s);
 int rule_step_apollo(const struct rule_step *s);
 uint64_t rule_galore_kept(const struct optimizer *of, const struct zinf_tensor *tensor,

@@ -19,9 +19,9 @@ struct stretch rule_stretch_at(const struct setup *s, uint32_t unit, uint64_t at
         begin = offset;
         rate = &s->rates[unit][i];
     }
-    for (uint32_t i = 0; rate && i < u->n_tensors; i++) {
+    for (uint32_t i = 0; s->rates && i < u->n_tensors; i++) {
         uint64_t offset = u->tensors[i].offset;
-        if (offset > at && offset - at < run.n && !same_rate(rate, &s->rates[unit][i]))
+        if (offset > at && offset - at < run.n && !(rate && same_rate(rate, &s->rates[unit][i])))
             run.n = offset - at;
     }
     if (!rate)
@@ -54,22 +54,24 @@ static uint64_t pages(uint64_t bytes)
     return zinf_align_up(bytes, ZINF_MEMORY_ALIGN);
 }
 
-bool rule_has_tensor(const struct rule_segment *segment, const struct zinf_tensor *t)
+bool rule_has_piece(const struct rule_segment *segment, const struct zinf_tensor *t, uint32_t piece)
 {
-    return t->n_pieces && t->offset >= segment->first && t->offset < segment->first + segment->n;
+    const uint64_t at = t->offset + t->pieces[piece].rows.flat_first * t->cols;
+    const uint64_t first = segment->base + segment->first;
+    return at >= first && at < first + segment->n;
 }
 
-/* Units of such rules are one sub-group, so that tensors' offsets are the sub-group's. */
 uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit *unit,
                       uint32_t tensor, uint32_t piece)
 {
     const struct optimizer *of = segment->of;
     uint64_t at = pages(rule_scales_at(segment) + rule_scales_bytes(segment));
     for (uint32_t i = 0; of->rule->matrix_floats && i < unit->n_tensors; i++)
-        for (uint32_t k = 0;
-             rule_has_tensor(segment, &unit->tensors[i]) && k < unit->tensors[i].n_pieces; k++) {
+        for (uint32_t k = 0; k < unit->tensors[i].n_pieces; k++) {
             if (i == tensor && k == piece)
                 return at;
+            if (!rule_has_piece(segment, &unit->tensors[i], k))
+                continue;
             at +=
                 sizeof(float) * zinf_align_up(of->rule->matrix_floats(of, &unit->tensors[i],
                                                                       &unit->tensors[i].pieces[k]),
@@ -96,7 +98,7 @@ static bool next_segment(const struct setup *s, uint32_t group, uint64_t begin,
     if (first >= g->n)
         return false;
     const struct optimizer *of = optimizer_at(s, g->unit, begin + first, g->n - first, &n);
-    *segment = (struct rule_segment){of, first, n, at};
+    *segment = (struct rule_segment){of, first, n, at, begin};
     return true;
 }
 

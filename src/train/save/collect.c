@@ -19,6 +19,7 @@ static const struct zinf_axis *savers(const struct source *s)
 struct wanted {
     int32_t part, code;
     uint32_t unit;
+    struct state_kept kept; /* of PART_KEPT */
     bool ends;
     char sentence[240]; /* of a failure */
 };
@@ -86,30 +87,39 @@ struct array {
 static uint64_t slice_bytes(const struct source *s, const struct wanted *w)
 {
     bool packed = w->part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;
+    if (!w->ends && w->part == PART_KEPT)
+        return w->kept.n * sizeof(float);
     uint64_t width = packed ? zinf_dtype_bytes(s->setup->dtype) : sizeof(float);
     return w->ends ? 0 : all_units(s->setup)->units[w->unit].slice_elems * width;
 }
 
 /* Whether a rank has something to give of the unit: its slice, if it has the unit's stages. What
- * all have whole comes from the first that has it. */
-static bool gives(const struct source *s, uint32_t rank, uint32_t unit)
+ * all have whole comes from the first that has it, what is kept of a matrix from its owner. */
+static bool gives(const struct source *s, uint32_t rank, const struct wanted *w)
 {
     const struct setup *setup = s->setup;
+    const struct state_kept *k = &w->kept;
     const uint32_t world = data_axis(setup)->world;
-    const bool owns = !is_piped(setup) || setup->owners[unit] == rank / world;
+    const bool owns = !is_piped(setup) || setup->owners[w->unit] == rank / world;
+    if (w->part == PART_KEPT)
+        return owns && rank % world == setup_matrix_owner(setup, k->unit, k->tensor, k->piece);
     return owns && (!whole_state(setup) || rank % world == 0);
 }
 
-/* Where in the unit a rank's slice is. */
-static uint64_t slice_place(const struct source *s, uint32_t rank, uint64_t bytes)
+/* Where in what is wanted a rank's slice is. */
+static uint64_t slice_place(const struct source *s, uint32_t rank, const struct wanted *w)
 {
-    return whole_state(s->setup) ? 0 : rank % data_axis(s->setup)->world * bytes;
+    return whole_state(s->setup) || w->part == PART_KEPT
+               ? 0
+               : rank % data_axis(s->setup)->world * slice_bytes(s, w);
 }
 
 static int read_own(const struct source *s, const struct wanted *w, char *memory)
 {
     if (w->part == PART_PARAM && !s->setup->sliced && data_axis(s->setup)->world > 1)
         return source_read_slice(s, w->unit, memory);
+    if (w->part == PART_KEPT)
+        return state_read_kept(s, &w->kept, (float *)(void *)memory);
     if (w->part >= PART_MASTER)
         return state_read(s, w->unit, w->part, (float *)(void *)memory);
     return source_read_unit(
@@ -128,10 +138,10 @@ static int read_all(const struct source *s, const struct wanted *all, void **out
         const struct wanted *w = &all[k];
         bool packed = w->part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;
         const uint64_t slice = slice_bytes(s, w);
-        bytes[k] = !w->ends && gives(s, rank, w->unit) ? slice : 0;
+        bytes[k] = !w->ends && gives(s, rank, w) ? slice : 0;
         out[k] = given;
         if (k == rank)
-            out[k] = (packed ? r.packed : (char *)r.unit) + slice_place(s, rank, slice);
+            out[k] = (packed ? r.packed : (char *)r.unit) + slice_place(s, rank, w);
         else
             given += bytes[k];
         if (bytes[k])
@@ -151,9 +161,9 @@ static int trade(const struct source *s, const struct wanted *all)
     for (uint32_t k = 0; !code && k < world; k++) {
         const struct wanted *own = &all[rank];
         const uint64_t slice = slice_bytes(s, own);
-        in_bytes[k] = !own->ends && gives(s, k, own->unit) ? slice : 0;
-        in[k] = (char *)out[rank] + (int64_t)slice_place(s, k, slice) -
-                (int64_t)slice_place(s, rank, slice);
+        in_bytes[k] = !own->ends && gives(s, k, own) ? slice : 0;
+        in[k] = (char *)out[rank] + (int64_t)slice_place(s, k, own) -
+                (int64_t)slice_place(s, rank, own);
     }
     if (!code)
         code = zinf_net_trade(s->net, &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
@@ -196,6 +206,12 @@ int collect_begin(struct source *s, struct collect *c)
 int collect_part(const struct source *s, uint32_t unit, int part)
 {
     struct wanted own = {.part = part, .unit = unit};
+    return s->collect->over ? zinf_fail(-ECANCELED, "%s", zinf_error()) : meet(s, &own);
+}
+
+int collect_kept(const struct source *s, const struct state_kept *kept)
+{
+    struct wanted own = {.part = PART_KEPT, .unit = kept->unit, .kept = *kept};
     return s->collect->over ? zinf_fail(-ECANCELED, "%s", zinf_error()) : meet(s, &own);
 }
 

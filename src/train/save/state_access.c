@@ -227,7 +227,7 @@ static uint64_t kept_at(const struct source *s, const struct state_kept *kept)
     const struct zinf_unit *unit = &s->setup->graph->units[kept->unit];
     struct rule_segment segment = {0};
     while (rule_next_segment(s->setup, s->setup->layout.units[kept->unit].first_group, &segment))
-        if (rule_has_tensor(&segment, &unit->tensors[kept->tensor]))
+        if (rule_has_piece(&segment, &unit->tensors[kept->tensor], kept->piece))
             break;
     return rule_kept_at(&segment, unit, kept->tensor, kept->piece) + kept->first * sizeof(float);
 }

@@ -53,6 +53,7 @@ int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_
 
 /* What of a unit is streamed; from 0 on as in state_read. */
 enum {
+    PART_KEPT = -3, /* not of units, but of a matrix, beside moments */
     PART_GRAD = -2,
     PART_PARAM = -1, /* in its own number type, then fp32 */
     PART_MASTER = 0,
@@ -124,6 +125,9 @@ int collect_begin(struct source *s, struct collect *c);
 /* One array of a unit, as transfer_save reads it, into the region: parameters in their number
  * type. */
 int collect_part(const struct source *s, uint32_t unit, int part);
+/* Numbers that a rule keeps of a matrix, no more than a rank's slice of the largest unit has, from
+ * the rank that owns it into the region's unit. */
+int collect_kept(const struct source *s, const struct state_kept *kept);
 int collect_end(struct source *s, int code);
 /* Outside of begin and end: 0, or the first failure of any rank. */
 int collect_agree(const struct source *s, int code);

@@ -19,7 +19,7 @@ static struct kept kept_of(const struct setup *s, const struct zinf_file_part *p
                      .tensor = tensor_axis(s)->net ? 0 : (uint32_t)(part->tensor - unit->tensors),
                      .piece = (uint32_t)(part->piece - part->tensor->pieces)};
     const struct optimizer *of = setup_optimizer_of(s, k.unit, k.tensor);
-    if (unit_trains(s, k.unit) && of->rule->matrix_floats)
+    if (unit_trains_anywhere(s, k.unit) && of->rule->matrix_floats)
         k.n = of->rule->matrix_floats(of, part->tensor, part->piece);
     return k;
 }
@@ -40,11 +40,13 @@ uint64_t transfer_kept_bytes(const struct setup *s)
     return n * sizeof(float);
 }
 
-/* Behind pages in the scratch, numbers in the unit. */
-static uint64_t chunk_elems(const struct region *r)
+/* Behind pages in the scratch, numbers in the unit, or in what one rank gives another. */
+static uint64_t chunk_elems(const struct source *s, const struct region *r)
 {
     const uint64_t n = r->scratch_elems - STATE_KEPT_PAGES;
-    return n < r->unit_elems ? n : r->unit_elems;
+    const struct zinf_layout *units = all_units(s->setup);
+    const uint64_t room = s->net ? units->max_unit_elems / units->world : r->unit_elems;
+    return n < room ? n : room;
 }
 
 /* ---- saving ---- */
@@ -52,12 +54,12 @@ static uint64_t chunk_elems(const struct region *r)
 static int append(const struct source *s, const struct kept *k, struct zinf_tensors_writer *writer)
 {
     struct region r = source_region(s);
-    const uint64_t most = chunk_elems(&r);
+    const uint64_t most = chunk_elems(s, &r);
     int code = 0;
     for (uint64_t at = 0, n; !code && at < k->n; at += n) {
         n = k->n - at < most ? k->n - at : most;
-        code =
-            state_read_kept(s, &(struct state_kept){k->unit, k->tensor, k->piece, at, n}, r.unit);
+        const struct state_kept kept = {k->unit, k->tensor, k->piece, at, n};
+        code = s->net ? collect_kept(s, &kept) : state_read_kept(s, &kept, r.unit);
         if (!code)
             code = zinf_tensors_writer_append(writer, r.unit, n * sizeof *r.unit);
     }
@@ -88,11 +90,17 @@ int transfer_stream_kept(const struct source *s, struct zinf_tensors_writer *wri
 
 /* ---- loading ---- */
 
+static bool is_own(const struct setup *s, const struct kept *k)
+{
+    return k->n && unit_trains(s, k->unit) &&
+           setup_matrix_owner(s, k->unit, k->tensor, k->piece) == data_axis(s)->rank;
+}
+
 static int load(const struct source *s, const struct kept *k, const struct zinf_tensors *file,
                 const struct zinf_tensor_info *info, uint64_t first)
 {
     struct region r = source_region(s);
-    const uint64_t most = chunk_elems(&r);
+    const uint64_t most = chunk_elems(s, &r);
     int code = 0;
     for (uint64_t at = 0, n; !code && at < k->n; at += n) {
         n = k->n - at < most ? k->n - at : most;
@@ -122,7 +130,7 @@ int transfer_load_kept(const struct source *s, const struct zinf_tensors *file)
         uint64_t first = 0;
         for (uint32_t p = 0; !code && p < t->n_parts; p++) {
             const struct kept k = kept_of(s->setup, &t->parts[p]);
-            code = load(s, &k, file, info, first);
+            code = is_own(s->setup, &k) ? load(s, &k, file, info, first) : 0;
             first += k.n;
         }
     }
