@@ -328,6 +328,9 @@ struct zinf_program {
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
 void zinf_program_fini(struct zinf_program *program);
+/* Memory that it takes once it is scheduled, about, and that scheduling needs beside it. */
+uint64_t zinf_program_bytes(const struct zinf_program *program);
+uint64_t zinf_program_scheduling_bytes(const struct zinf_program *program);
 /* A new resource. */
 int zinf_program_resource(struct zinf_program *program, zinf_resource *out);
 /* n_slots slots of stride bytes from base. in_order: buffers get their slots in the order in which

@@ -59,6 +59,25 @@ void zinf_program_fini(struct zinf_program *program)
     memset(program, 0, sizeof *program);
 }
 
+uint64_t zinf_program_bytes(const struct zinf_program *p)
+{
+    return p->n_ops * sizeof *p->ops + p->n_waits * sizeof *p->waits +
+           p->n_operands * sizeof *p->operands;
+}
+
+/* The builder, and the arrays of schedule.c and schedule_list.c: the operations in their new order,
+ * and a few numbers of each operation, resource and use of a buffer. */
+uint64_t zinf_program_scheduling_bytes(const struct zinf_program *p)
+{
+    const struct zinf_builder *b = p->builder;
+    const uint64_t each_op = sizeof *p->ops + 24 * sizeof(uint32_t);
+    uint64_t bytes = p->n_ops * each_op + p->n_waits * 2 * sizeof *p->waits;
+    if (b)
+        bytes += b->n_resources * (sizeof *b->resources + 8 * sizeof(uint32_t)) +
+                 b->n_touches * (sizeof *b->touches + sizeof(uint32_t));
+    return bytes;
+}
+
 int zinf_program_resource(struct zinf_program *program, zinf_resource *out)
 {
     struct zinf_builder *b = program->builder;

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -94,8 +95,14 @@ static bool hold_descriptors(void)
     return true;
 }
 
+/* Arrays of this size are mapped by themselves and go back to the system when they are freed. glibc
+ * raises its limit with the largest array that was freed: then what a search for a schedule has
+ * freed stays with the process, up to twice what its programs take. */
+#define MAPPED_BYTES (1 << 20)
+
 int main(int argc, char **argv)
 {
+    mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
     /* A reader that went away and a limit on files are errors of a write, which says so and lets a
      * training save; not the end of it. */
     signal(SIGPIPE, SIG_IGN);

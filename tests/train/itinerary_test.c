@@ -2,7 +2,7 @@
  * Itineraries: every stage is visited forward once and backward once by every micro-batch, in an
  * order that computes, and what is counted from the list is what a walk of it finds. So it is of
  * ranks that have a range of stages each, whose exchanges with their neighbours match and never
- * wait for each other in a circle; and of an order that no program has yet, chunks of a sequence.
+ * wait for each other in a circle.
  */
 #include "tap.h"
 
@@ -10,15 +10,15 @@
 
 #include <stdlib.h>
 
-enum { STAGES = 6, MOST_MICRO = 24, CHUNKS = 3, MOST_VISITS = 4 * MOST_MICRO * CHUNKS };
+enum { STAGES = 6, MOST_MICRO = 24 };
 
 static struct walk_stage stages[STAGES];
 static struct zinf_graph graph = {.n_stages = STAGES};
 static const struct walk walk = {.graph = &graph, .stages = stages};
 
-/* When a stage was visited by a chunk of a micro-batch, from 1; 0: never. */
+/* When a stage was visited by a micro-batch, from 1; 0: never. */
 struct times {
-    uint32_t forward[STAGES][MOST_MICRO][CHUNKS], backward[STAGES][MOST_MICRO][CHUNKS];
+    uint32_t forward[STAGES][MOST_MICRO], backward[STAGES][MOST_MICRO];
 };
 
 static bool go(struct times *t, const struct visit *v, uint32_t now)
@@ -29,8 +29,7 @@ static bool go(struct times *t, const struct visit *v, uint32_t now)
     for (uint32_t s = v->first; s < v->end; s++)
         for (int64_t m = v->micros.first; m < v->micros.end; m++) {
             bool mine = (v->direction == VISIT_LAST) == stages[s].runs_last;
-            uint32_t *when = v->direction == VISIT_FORWARD ? &t->forward[s][m][v->chunk]
-                                                           : &t->backward[s][m][v->chunk];
+            uint32_t *when = v->direction == VISIT_FORWARD ? &t->forward[s][m] : &t->backward[s][m];
             if (v->direction != VISIT_FORWARD && !mine)
                 continue;
             good = good && !*when;
@@ -39,23 +38,17 @@ static bool go(struct times *t, const struct visit *v, uint32_t now)
     return good;
 }
 
-/* A backward reads what its forward and the stage behind it have made; chunks go backward in
- * reverse, since a later one reads keys and values of the earlier. */
-static bool is_in_order(const struct times *t, uint32_t first, uint32_t end, int64_t m,
-                        uint32_t n_chunks)
+/* A backward reads what its forward and the stage behind it have made. */
+static bool is_in_order(const struct times *t, uint32_t first, uint32_t end, int64_t m)
 {
     bool good = true;
-    for (uint32_t s = first; s < end; s++)
-        for (uint32_t c = 0; c < n_chunks; c++) {
-            uint32_t forward = t->forward[s][m][c], backward = t->backward[s][m][c];
-            good = good && forward && backward > forward;
-            if (s > first) /* in one visit, or one after the other */
-                good = good && t->forward[s - 1][m][c] <= forward &&
-                       (t->backward[s - 1][m][c] >= backward || stages[s].runs_last);
-            if (c > 0)
-                good = good && t->forward[s][m][c - 1] < forward &&
-                       t->backward[s][m][c - 1] > backward;
-        }
+    for (uint32_t s = first; s < end; s++) {
+        uint32_t forward = t->forward[s][m], backward = t->backward[s][m];
+        good = good && forward && backward > forward;
+        if (s > first) /* in one visit, or one after the other */
+            good = good && t->forward[s - 1][m] <= forward &&
+                   (t->backward[s - 1][m] >= backward || stages[s].runs_last);
+    }
     return good;
 }
 
@@ -81,14 +74,14 @@ static int64_t most_live(const struct itinerary *it, int64_t n_micro)
 }
 
 static void check(const struct itinerary *it, uint32_t first, uint32_t end, int64_t n_micro,
-                  uint32_t n_chunks, int64_t live)
+                  int64_t live)
 {
     struct times *t = calloc(1, sizeof *t);
     bool good = t != NULL;
     for (uint32_t i = 0; good && i < it->n; i++)
         good = go(t, &it->visits[i], i + 1);
     for (int64_t m = 0; good && m < n_micro; m++)
-        good = is_in_order(t, first, end, m, n_chunks);
+        good = is_in_order(t, first, end, m);
     CHECKF(good, "%lld micro-batches", (long long)n_micro);
     CHECKF(it->live == live && live == most_live(it, n_micro), "%lld live of %lld, want %lld",
            (long long)it->live, (long long)n_micro, (long long)live);
@@ -103,20 +96,10 @@ static void test_orders_of_today(void)
             stages[0].runs_last = n_micro & 1;
             CHECK(!itinerary_make(&it, &walk, n_micro, together));
             CHECK(it.together == together);
-            check(&it, 0, STAGES, n_micro, 1, together);
+            check(&it, 0, STAGES, n_micro, together);
             itinerary_fini(&it);
         }
     stages[0].runs_last = false;
-}
-
-static void add(struct itinerary *it, enum direction direction, uint32_t first, uint32_t end,
-                int64_t micro, uint32_t chunk)
-{
-    it->visits[it->n++] = (struct visit){.direction = direction,
-                                         .first = first,
-                                         .end = end,
-                                         .micros = {micro, micro + 1},
-                                         .chunk = chunk};
 }
 
 /* ---- stages over ranks ---- */
@@ -201,7 +184,7 @@ static void test_one_forward_one_backward(void)
                     int64_t live = (most < groups ? most : groups) * together;
                     CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe));
                     CHECK(its[r].together == together && crosses_in_time(&its[r]));
-                    check(&its[r], 0, STAGES, n_micro, 1, live < n_micro ? live : n_micro);
+                    check(&its[r], 0, STAGES, n_micro, live < n_micro ? live : n_micro);
                 }
                 CHECKF(all_end(its, ranks), "%u ranks, %lld micro-batches, %lld together", ranks,
                        (long long)n_micro, (long long)together);
@@ -210,24 +193,9 @@ static void test_one_forward_one_backward(void)
             }
 }
 
-static void test_chunks_of_a_sequence(void)
-{
-    static struct visit visits[MOST_VISITS];
-    struct itinerary it = {.visits = visits};
-    for (int64_t m = 0; m < 4; m++) {
-        for (uint32_t c = 0; c < CHUNKS; c++)
-            add(&it, VISIT_FORWARD, 0, STAGES, m, c);
-        for (uint32_t c = CHUNKS; c-- > 0;)
-            add(&it, VISIT_BACKWARD, 0, STAGES, m, c);
-    }
-    CHECK(!itinerary_count(&it, 4));
-    check(&it, 0, STAGES, 4, CHUNKS, 1);
-}
-
 int main(void)
 {
     TAP_RUN(test_orders_of_today);
     TAP_RUN(test_one_forward_one_backward);
-    TAP_RUN(test_chunks_of_a_sequence);
     return tap_done();
 }

@@ -1,10 +1,11 @@
 /*
  * A plan is a function of its setup and its variant: made twice, with another in between, it is the
  * same to the last operation, and the one that a trainer takes the memory of is the same again but
- * for where its arenas begin.
+ * for where its arenas begin. Where a step has many operations, the plan has room for them.
  */
 #include "trainings.h"
 
+#include "train/plan/lines.h"
 #include "train/trainer.h"
 
 static const struct setting settings[] = {
@@ -151,6 +152,32 @@ static void test_a_trainer_takes_the_same(void)
     }
 }
 
+/* All programs of a step exist while the last one is put in order. */
+static void test_operations_have_a_line(void)
+{
+    const struct setting many = {.accumulation = 8, .extra = ", \"sequence_chunk\": 1"};
+    struct zinf_config *config = configure(&many);
+    struct zinf_trainer_options options = trainer_options(&many, config);
+    struct setup setup;
+    struct variant variant;
+    struct plan without;
+    CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
+    plan_search(&setup, &variant, NULL);
+    struct plan p = make(&setup, &variant);
+    CHECKF(!plan_lay_out(&without, &setup, &variant, 0), "%s", zinf_error());
+    CHECKF(!plan_schedules(&p, INFINITY), "%s", zinf_error());
+    const uint64_t line = zinf_ledger_total_bytes(p.ledger, ZINF_MEMORY_HOST) -
+                          zinf_ledger_total_bytes(without.ledger, ZINF_MEMORY_HOST);
+    const uint64_t taken = zinf_program_bytes(&p.gradients) + zinf_program_bytes(&p.drain) +
+                           zinf_program_bytes(&p.wait) + zinf_program_bytes(&p.speculate);
+    CHECKF(line > taken && line < 4 * taken, "a line of %llu bytes, programs of %llu",
+           (unsigned long long)line, (unsigned long long)taken);
+    plan_fini(&without);
+    plan_fini(&p);
+    setup_fini(&setup);
+    zinf_config_destroy(config);
+}
+
 int main(void)
 {
     begin_trainings("plan", &(struct trainings){.shape = {.arch = "gpt2",
@@ -164,6 +191,7 @@ int main(void)
                                                 .sub_group = 20000});
     TAP_RUN(test_twice_the_same);
     TAP_RUN(test_a_trainer_takes_the_same);
+    TAP_RUN(test_operations_have_a_line);
     remove_work();
     return tap_done();
 }

@@ -281,6 +281,38 @@ static void test_visits_of_values_that_leave(void)
     in_work(model, "model");
 }
 
+/* Adapters above a frozen model, and above one in 4 bits: with dropout in front of them,
+ * against the sequence in one piece, and with their base and its activations anywhere. */
+static void test_adapters_in_chunks(void)
+{
+    static const char *const extras[] = {
+        ", \"dropout\": 0.1, \"adapter\": {\"r\": 4, \"lora_dropout\": 0.25}",
+        ", \"adapter\": {\"r\": 4, \"lora_dropout\": 0.25}, \"quantize\": \"nf4\"",
+    };
+    char text[300];
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++) {
+        struct case_of c = {.seq = trainings.seq, .batch = 2, .trains = true, .extra = extras[i]};
+        struct setting s = {.accumulation = 2, .clip = 0.5, .extra = text};
+        struct outcome reference, other;
+        double whole[11] = {0}, cut[11] = {0};
+        memcpy(c.model, model, sizeof c.model);
+        ten_steps(&c, whole);
+        c.chunk = 5;
+        ten_steps(&c, cut);
+        for (int k = 0; k < 11; k++)
+            CHECKF(fabs(cut[k] / whole[k] - 1) < 1e-4, "%s, step %d: %.9g, not %.9g", extras[i], k,
+                   cut[k], whole[k]);
+        for (int k = 0; k < 3; k++) {
+            s.param = s.state = places[k];
+            snprintf(text, sizeof text, "%s, \"sequence_chunk\": 6, \"activation_device\": \"%s\"",
+                     extras[i], places[k]);
+            run(&s, k ? "other" : "reference", k ? &other : &reference);
+            if (k)
+                check_same(&reference, &other, text);
+        }
+    }
+}
+
 /* As little device memory as a plan can be made for. */
 static uint64_t least_memory(struct setting s, uint64_t from, bool *streams)
 {
@@ -368,6 +400,7 @@ int main(void)
     TAP_RUN(test_placements_give_the_same_bits);
     TAP_RUN(test_activations_give_the_same_bits);
     TAP_RUN(test_visits_of_values_that_leave);
+    TAP_RUN(test_adapters_in_chunks);
     TAP_RUN(test_streams_give_the_same_bits);
     remove_work();
     return tap_done();

@@ -3,7 +3,7 @@
  * micro-batches through some stages in one direction: all of them through a stage before the next
  * one. What builds programs walks the visits; how often a gradient is added to, and how many
  * micro-batches' activations exist at once, is counted from them. Another order (one forward, one
- * backward, of a range of stages; chunks of a sequence) is another way to fill the list.
+ * backward, of a range of stages) is another way to fill the list.
  */
 #ifndef ZINF_TRAIN_ITINERARY_H
 #define ZINF_TRAIN_ITINERARY_H
@@ -25,7 +25,6 @@ struct visit {
     enum direction direction;
     uint32_t first, end; /* stages [first, end) */
     struct range micros;
-    uint32_t chunk; /* of the sequences; a whole one is chunk 0 */
     /* Of VISIT_BORDER. next: the exchange is with the next rank, which is sent values and which
      * sends gradients back; else it is with the rank before, which sends values and is sent
      * gradients. gives, takes: the micro-batches that this rank sends and receives. */

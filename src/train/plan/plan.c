@@ -95,7 +95,7 @@ static int add_lines(struct plan *p)
 }
 
 /* What the process holds already, and what is taken outside of the arenas later. */
-static int add_process(struct plan *p)
+static int add_process(struct plan *p, uint64_t operation_bytes)
 {
     int code =
         zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "this program and its libraries", NULL,
@@ -103,6 +103,11 @@ static int add_process(struct plan *p)
     if (!code)
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "panels of the BLAS",
                                        "--threads", p->setup->walk.outside);
+    if (!code && operation_bytes)
+        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "operations of a step",
+                                       p->setup->n_chunks > 1 ? "zinf.sequence_chunk"
+                                                              : "gradient_accumulation_steps",
+                                       operation_bytes);
     if (!code && p->setup->mesh.all)
         code =
             zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "pieces of other ranks' gradients",
@@ -222,11 +227,11 @@ static int plan_tiers(struct plan *p)
                                                                            : add_x_extents(p);
 }
 
-static int plan_memory(struct plan *p)
+static int plan_memory(struct plan *p, uint64_t operation_bytes)
 {
     int code = zinf_ledger_create(&p->ledger);
     if (!code)
-        code = add_process(p);
+        code = add_process(p, operation_bytes);
     if (code)
         return code;
     code = add_file_extents(p);
@@ -247,7 +252,8 @@ static int plan_memory(struct plan *p)
     return code ? code : check_shared_ram(p);
 }
 
-int plan_make(struct plan *p, const struct setup *setup, const struct variant *variant)
+int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant *variant,
+                 uint64_t operation_bytes)
 {
     const bool all = plan_is_layer_major(setup, variant) || setup->n_chunks > 1;
     const int64_t together = is_piped(setup) ? setup->n_chunks : all ? setup->n_micro : 1;
@@ -267,7 +273,7 @@ int plan_make(struct plan *p, const struct setup *setup, const struct variant *v
     if (!code)
         code = take_store(p);
     if (!code)
-        code = plan_memory(p);
+        code = plan_memory(p, operation_bytes);
     if (code) {
         plan_fini(p);
         return code;

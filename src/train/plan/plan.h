@@ -160,7 +160,7 @@ struct plan {
  * (may be NULL) becomes its plan, with programs by these speeds, if one was made: its setup is set
  * then, and it is to be ended. */
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan);
-/* plan.c: all of a plan but its programs. Adds extents to the setup's store, if it has one: once.
+/* plan_operations.c: all of a plan but its programs. Adds extents to the setup's store, if it has one: once.
  * -ENOMEM where it does not fit: the message is the table and names the keys to change. After a
  * failure there is nothing to end. */
 int plan_make(struct plan *out, const struct setup *setup, const struct variant *variant);
