@@ -186,6 +186,10 @@ static int take_memory(struct zinf_trainer *t)
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
                                               t->setup.walk.workspace);
+    t->numbers = (struct zinf_numbers){
+        .memory = t->plan.amounts.numbers ? device_at(&t->plan, t->plan.at.d_numbers) : NULL,
+        .bytes = t->plan.amounts.numbers ? plan_numbers_bytes(&t->plan) : 0,
+    };
     code = products_settle(t);
     return code ? code : durable_open(t);
 }

@@ -75,6 +75,7 @@ struct zinf_trainer {
     float mean_scale;     /* of what is a mean over micro-batches: loss scale / those */
     struct zinf_shard_ranks shard_ranks; /* of compute, where there are such */
     struct frame_arrays *frame;
+    struct zinf_numbers numbers;   /* of quantised weights, for the lane DEVICE */
     int64_t logits_row, n_logits;  /* from which on, how many */
     struct zinf_decoding decoding; /* of compute, where it is */
     int64_t *first_new, *n_cached; /* [n_sequences]: its first row in this call, rows after it */
