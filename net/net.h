@@ -143,6 +143,7 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
 
 struct zinf_link;
 struct zinf_queue;
+struct zinf_event;
 
 /* One rank's GPU: the queue that a link enqueues on, and what it asks of that. */
 struct zinf_link_device {
@@ -155,6 +156,13 @@ struct zinf_link_device {
     int (*finish)(struct zinf_queue *queue);
     int (*add)(struct zinf_queue *queue, float *sum, const float *part, uint64_t n);
     int (*copy)(struct zinf_queue *queue, void *to, const void *from, uint64_t bytes);
+    /* Another queue of the GPU, for sums that are made while the next parts come; NULL: they are
+     * made in the first one. With it events, of which each half of the scratch has two: its parts
+     * have come, they are added; and what they are recorded and awaited by. */
+    struct zinf_queue *sums;
+    struct zinf_event *came[2], *added[2];
+    int (*record)(struct zinf_queue *queue, struct zinf_event *event);
+    int (*wait)(struct zinf_queue *queue, struct zinf_event *event);
     double seconds; /* for NCCL to begin, once all have come to it; 0: the net's limit */
 };
 /* Why there is no NCCL here that can be used, or NULL. */

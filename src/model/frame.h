@@ -116,6 +116,18 @@ enum zinf_caches {
     ZINF_CACHES,
 };
 
+/* Memory of the device in which what a unit has quantised stays as numbers from one call to the
+ * next, until another unit takes it: calls of all micro-batches of a layer find it made. Weights
+ * that are quantised never change. */
+struct zinf_numbers {
+    char *memory; /* NULL: every product makes them again, in scratch */
+    uint64_t bytes;
+    const struct zinf_unit *unit; /* whose they are */
+    uint64_t made;                /* its tensors that are there, as bits; further ones never are */
+};
+/* Where those of a tensor begin; of n_tensors: what all take. */
+uint64_t zinf_numbers_at(const struct zinf_unit *unit, uint32_t tensor, uint64_t width);
+
 struct zinf_frame {
     const struct zinf_compute *compute;
     struct zinf_queue *queue; /* NULL: measures, or leaves out what is of another part */
@@ -130,8 +142,10 @@ struct zinf_frame {
     void *const *d_in;     /* [in.n]; NULL: nothing flows back there */
     const bool *d_in_adds; /* [in.n]: a later stage has been there: add to it */
     const void *const *weights;
-    float *const *grads; /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
-    bool grads_add;      /* only with ops->adds: add to them instead */
+    float *const *grads;          /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
+    bool grads_add;               /* only with ops->adds: add to them instead */
+    struct zinf_numbers *numbers; /* or NULL */
+    const struct zinf_unit *numbers_of; /* the one unit of the call's that may be in it */
     /* Of a stage with a choice: the rows that chose this visit, on the device; while measuring, all
      * rows, but flops and bytes are those of the mean. */
     const int32_t *chosen;

@@ -1,9 +1,12 @@
 /*
  * frame_matrix: the weights of a linear layer as a product takes them. What is quantised becomes
  * numbers in scratch by each call that needs it, and is gone with the call's scratch: of all that a
- * unit has in 4 bits no more than one matrix is numbers at a time.
+ * unit has in 4 bits no more than one matrix is numbers at a time. Where a plan has room for a
+ * whole unit as numbers they are made once and stay there for all calls of the unit that follow.
  */
 #include "model/frame.h"
+
+enum { NUMBERS_ALIGN = 256 }; /* as all that a frame takes */
 
 /* All rows that a piece gives a tensor, which is made in scratch. */
 static int dequantize_piece(struct zinf_frame *f, uint32_t unit, const struct zinf_tensor *tensor,
@@ -25,6 +28,36 @@ static int dequantize_piece(struct zinf_frame *f, uint32_t unit, const struct zi
     return frame_dequantize(f, &args);
 }
 
+uint64_t zinf_numbers_at(const struct zinf_unit *unit, uint32_t tensor, uint64_t width)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < tensor; i++)
+        if (unit->tensors[i].form != ZINF_FORM_PLAIN)
+            at += zinf_align_up(unit->tensors[i].elems * width, NUMBERS_ALIGN);
+    return at;
+}
+
+/* Where a matrix stays; NULL: nowhere. Pointers into it are good until the call's end, since
+ * another unit of the call uses scratch. */
+static void *lasting(struct zinf_frame *f, uint32_t unit, uint32_t tensor, bool *made)
+{
+    const struct zinf_unit *u = frame_unit(f, unit);
+    struct zinf_numbers *n = f->numbers;
+    if (!n || !n->memory || !f->queue || tensor >= 64)
+        return NULL;
+    f->numbers_of = f->numbers_of ? f->numbers_of : u;
+    const uint64_t at = zinf_numbers_at(u, tensor, frame_width(f));
+    if (f->numbers_of != u || at + u->tensors[tensor].elems * frame_width(f) > n->bytes)
+        return NULL;
+    if (n->unit != u) {
+        n->unit = u;
+        n->made = 0;
+    }
+    *made = n->made >> tensor & 1;
+    n->made |= (uint64_t)1 << tensor;
+    return n->memory + at;
+}
+
 int frame_matrix(struct zinf_frame *f, uint32_t unit, int tensor, const void **out)
 {
     const struct zinf_tensor *t = &frame_unit(f, unit)->tensors[tensor];
@@ -33,8 +66,10 @@ int frame_matrix(struct zinf_frame *f, uint32_t unit, int tensor, const void **o
         *out = frame_weight(f, unit, tensor);
         return 0;
     }
-    void *w = frame_scratch(f, t->elems * frame_width(f));
-    for (uint32_t p = 0; !code && p < t->n_pieces; p++)
+    bool made = false;
+    void *w = lasting(f, unit, (uint32_t)tensor, &made);
+    w = w ? w : frame_scratch(f, t->elems * frame_width(f));
+    for (uint32_t p = 0; !made && !code && p < t->n_pieces; p++)
         code = dequantize_piece(f, unit, t, &t->pieces[p], w);
     *out = w;
     return code;

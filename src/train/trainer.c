@@ -72,19 +72,30 @@ static int open_queues(struct zinf_trainer *t)
     return code;
 }
 
-/* The lane NET enqueues and waits; its sums are made in its own queue. */
+/* The lane NET enqueues and waits; its sums are made in a queue of their own. */
 static int open_link(struct zinf_trainer *t)
 {
     struct zinf_axis *data = &t->setup.mesh.at[ZINF_DATA];
     const struct zinf_device_ops *ops = t->setup.device->ops;
+    struct zinf_device *of = t->setup.device;
+    int code = t->plan.variant.by_link ? ops->queue_create(of, ZINF_QUEUE_COMPUTE, &t->adds) : 0;
+    for (int i = 0; !code && t->adds && i < 4; i++)
+        code = ops->event_create(of, &t->sum_events[i]);
+    if (code || !t->adds)
+        return code;
     struct zinf_link_device device = {.queue = t->pull,
+                                      .sums = t->adds,
+                                      .came = {t->sum_events[0], t->sum_events[1]},
+                                      .added = {t->sum_events[2], t->sum_events[3]},
+                                      .record = ops->event_record,
+                                      .wait = ops->queue_wait,
                                       .stream = ops->queue_stream,
                                       .poll = ops->queue_poll,
                                       .finish = ops->queue_finish,
                                       .add = ops->add,
                                       .copy = ops->copy,
                                       .seconds = t->setup.config->timeout};
-    return t->plan.variant.by_link ? zinf_link_create(&data->link, data->net, &device) : 0;
+    return zinf_link_create(&data->link, data->net, &device);
 }
 
 /* ---- memory ---- */
@@ -176,6 +187,10 @@ static int take_memory(struct zinf_trainer *t)
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
                                               t->setup.walk.workspace);
+    t->numbers = (struct zinf_numbers){
+        .memory = t->plan.amounts.numbers ? device_at(&t->plan, t->plan.at.d_numbers) : NULL,
+        .bytes = t->plan.amounts.numbers ? plan_numbers_bytes(&t->plan) : 0,
+    };
     code = products_settle(t);
     return code ? code : durable_open(t);
 }
@@ -316,6 +331,11 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
             t->setup.device->ops->queue_destroy(t->queues[lane]);
     if (t->pull)
         t->setup.device->ops->queue_destroy(t->pull);
+    if (t->adds)
+        t->setup.device->ops->queue_destroy(t->adds);
+    for (int i = 0; i < 4; i++)
+        if (t->sum_events[i])
+            t->setup.device->ops->event_destroy(t->sum_events[i]);
     setup_fini(&t->setup);
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
     free(t->lent);

@@ -42,6 +42,8 @@ struct zinf_trainer {
     struct zinf_queue *queues[ZINF_LANES]; /* H2D, D2H, DEVICE */
     struct zinf_queue *pull;               /* what the lane NET copies by; NULL: it does not */
     const void **lent;                     /* [ranks], by that */
+    struct zinf_queue *adds;               /* and adds by beside that; NULL: it does not */
+    struct zinf_event *sum_events[4];      /* of both */
     struct zinf_link *link;                /* what it gathers by on the GPUs; NULL: it does not */
     uint64_t *slice_bytes;                 /* [ranks], of that */
     struct share_arrays {                  /* [ranks along PIPE] each; in_bytes behind out_bytes */
@@ -73,6 +75,7 @@ struct zinf_trainer {
     float mean_scale;     /* of what is a mean over micro-batches: loss scale / those */
     struct zinf_shard_ranks shard_ranks; /* of compute, where there are such */
     struct frame_arrays *frame;
+    struct zinf_numbers numbers;   /* of quantised weights, for the lane DEVICE */
     int64_t logits_row, n_logits;  /* from which on, how many */
     struct zinf_decoding decoding; /* of compute, where it is */
     int64_t *first_new, *n_cached; /* [n_sequences]: its first row in this call, rows after it */

@@ -123,6 +123,67 @@ static void test_bytes_are_those_of_the_form(void)
     zinf_config_destroy(config);
 }
 
+/* ---- numbers that stay ---- */
+
+static struct zinf_device_ops counting;
+static int (*dequantize)(struct zinf_queue *q, const struct zinf_dequantize *args);
+static uint64_t n_dequantized;
+
+static int count_dequantize(struct zinf_queue *q, const struct zinf_dequantize *args)
+{
+    n_dequantized++;
+    return dequantize(q, args);
+}
+
+/* Images that became numbers in a step of so many micro-batches, layer by layer; stay: the plan has
+ * room for those of a layer. */
+static uint64_t count_numbers(struct setting s, int64_t micros, bool stay, double *loss)
+{
+    s.accumulation = micros;
+    s.order = "layer-major";
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer *t = open_trainer(&s, config, model);
+    struct zinf_step_result r = {0};
+    if (!t)
+        return 0;
+    CHECKF(t->plan.amounts.numbers, "no room for %llu bytes",
+           (unsigned long long)plan_numbers_bytes(&t->plan));
+    if (!stay)
+        t->numbers.memory = NULL;
+    counting = *t->setup.device->ops;
+    dequantize = counting.dequantize;
+    counting.dequantize = count_dequantize;
+    t->setup.device->ops = &counting;
+    n_dequantized = 0;
+    for (uint64_t step = 0; step < 2; step++)
+        CHECKF(!next_step(t, &s, step, &r), "%s", zinf_error());
+    *loss = r.loss;
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return n_dequantized;
+}
+
+/* However many micro-batches a layer serves, it becomes numbers once a pass. */
+static void test_numbers_are_made_once_a_pass(void)
+{
+    static const char *const extras[] = {
+        ADAPTER("\"r\": 3") ", \"quantize\": \"nf4\", \"activation_checkpointing\": \"never\"",
+        ADAPTER("\"r\": 3") ", \"quantize\": \"nf4\", \"activation_checkpointing\": \"always\""};
+    double kept, made;
+    take_fixture("llama_b");
+    for (int i = 0; i < 2; i++) {
+        struct setting s = quantized(bf16, extras[i]);
+        uint64_t two = count_numbers(s, 2, true, &kept);
+        uint64_t four = count_numbers(s, 4, true, &kept);
+        uint64_t again = count_numbers(s, 4, false, &made);
+        CHECKF(two && four == two, "%llu for four micro-batches, %llu for two",
+               (unsigned long long)four, (unsigned long long)two);
+        CHECKF(again >= 4 * four, "%llu, and %llu where they stay", (unsigned long long)again,
+               (unsigned long long)four);
+        CHECKF(kept == made, "losses %.17g, %.17g", kept, made);
+    }
+}
+
 /* ---- folders ---- */
 
 /* What a folder of quantised weights computes is what its 16-bit original computes, quantised here.
@@ -328,6 +389,7 @@ int main(void)
     begin_fixtures("quantized");
     TAP_RUN(test_placements);
     TAP_RUN(test_schedules_and_orders);
+    TAP_RUN(test_numbers_are_made_once_a_pass);
     TAP_RUN(test_forms_differ);
     TAP_RUN(test_bytes_are_those_of_the_form);
     TAP_RUN(test_folders_of_bitsandbytes);

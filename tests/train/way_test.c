@@ -164,6 +164,12 @@ static void check_gradient(const struct travel *t, const struct zinf_home *home,
     expect(count(&l, ZINF_LANE_HOST, OP_NORM_PART) + count(&l, ZINF_LANE_DEVICE, OP_NORM_PART) ==
                turn.last,
            "one norm, of the whole sum", &l);
+    /* RAM is not read for what the device has: nobody else has added to it there */
+    const bool there = t->own_kernels && !t->reach[BY_CPU][ON_DEVICE] &&
+                       (!t->several || t->reach[BY_DEVICE][OTHERS_DEVICES]);
+    const bool alone = turn.first && turn.last;
+    if (there && turn.last && (alone || home->grad == ZINF_TIER_DEVICE))
+        expect(count(&l, ZINF_LANE_DEVICE, OP_SQUARES) == 1, "squares on the device", &l);
     expect(count(&l, ZINF_LANE_HOST, OP_PACK) ==
                (home->packs_grad ? count(&l, ZINF_LANE_WRITE, OP_WRITE) : 0),
            "packed as often as it is written", &l);

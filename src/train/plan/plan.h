@@ -30,17 +30,18 @@
 
 /* How much of each thing the budgets take. */
 struct amounts {
-    int look_ahead;    /* parameter slots on the device less one */
-    int grad_slots;    /* gradients on the device */
-    int state_slots;   /* sub-groups under way */
-    int n_kept;        /* recomputing stages, from the last, that keep their activations instead */
-    int n_own;         /* units that have a device slot of their own, in walk's own_order */
-    bool whole;        /* the last sweep's units all on the device: its visits are one call */
-    int n_host_params; /* units whose parameters the host budget takes, from unit 0 */
-    int n_host_states; /* units whose optimizer state it takes */
-    int n_host_grads;  /* layers whose kept gradients it takes */
-    int n_host_pairs;  /* layers whose state in RAM has two generations, */
-    bool all_pairs;    /* and whether that of all other units has */
+    int look_ahead;  /* parameter slots on the device less one */
+    int grad_slots;  /* gradients on the device */
+    int state_slots; /* sub-groups under way */
+    int n_kept;      /* recomputing stages, from the last, that keep their activations instead */
+    int n_own;       /* units that have a device slot of their own, in walk's own_order */
+    bool numbers; /* what one unit has quantised stays as numbers while its calls follow another */
+    bool whole;   /* the last sweep's units all on the device: its visits are one call */
+    int n_host_params;   /* units whose parameters the host budget takes, from unit 0 */
+    int n_host_states;   /* units whose optimizer state it takes */
+    int n_host_grads;    /* layers whose kept gradients it takes */
+    int n_host_pairs;    /* layers whose state in RAM has two generations, */
+    bool all_pairs;      /* and whether that of all other units has */
     int n_device_states; /* units whose state the device takes, from unit 0 */
     int n_device_grads; /* layers whose gradients stay on the device: the first, where they are sums
                          * of several micro-batches', else the last */
@@ -84,7 +85,7 @@ struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
-        d_carried_gradient;
+        d_carried_gradient, d_numbers;
     uint64_t h_carried, h_carried_gradient;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
@@ -246,6 +247,8 @@ static inline uint64_t plan_all_leaving_bytes(const struct plan *p)
     return w->all_leaving_bytes + (plan_gradients_leave(p) ? w->end_bytes + w->turn_bytes : 0);
 }
 /* Whether they do; and whether all do at once, one micro-batch that is alone too. */
+/* Of what the plan's quantised weights are as numbers, a unit at a time. */
+uint64_t plan_numbers_bytes(const struct plan *p);
 static inline bool goes_together(const struct plan *p)
 {
     return p->itinerary.together > 1;

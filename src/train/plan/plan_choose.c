@@ -190,6 +190,17 @@ static void choose_host(struct plan *p, struct amounts *c)
     p->filling = false;
 }
 
+/* Quantised weights become numbers once for all micro-batches of a layer, or for the two passes
+ * that a backward with recomputing is. */
+static void choose_numbers(struct plan *p, struct amounts *c)
+{
+    struct amounts with = *c;
+    with.numbers = has_backward(p->setup) && plan_numbers_bytes(p) > 0 &&
+                   (goes_together(p) || c->n_kept < (int)p->setup->walk.n_recompute);
+    if (with.numbers && plan_fits(p, &with))
+        *c = with;
+}
+
 static void choose_device(struct plan *p, struct amounts *c)
 {
     bool fetches = plan_fetches_beyond(p, 0);
@@ -204,12 +215,16 @@ static void choose_device(struct plan *p, struct amounts *c)
     if (fetches && c->n_device_grads && p->setup->n_micro == 1)
         grow(p, c, &c->n_own, (int)p->setup->n_units);
     choose_once(p, c, fetches);
+    if (goes_together(p)) /* each fetch then serves many products */
+        choose_numbers(p, c);
     if (fetches)
         grow(p, c, &c->n_own, (int)p->setup->n_units);
     if (p->setup->grad_tier == ZINF_TIER_DRIVE)
         grow(p, c, &c->grad_slots, 6);
     if (fetches && p->setup->config->look_ahead < 0)
         grow(p, c, &c->look_ahead, 4);
+    if (!c->numbers)
+        choose_numbers(p, c);
     if (setup_shares_updates(p->setup))
         grow(p, c, &c->n_device_states, (int)p->setup->n_units);
 }

@@ -108,6 +108,19 @@ static uint64_t row_bytes(const struct plan *p)
     return p->setup->compute.decoding ? rows_length(&p->setup->decoding) * sizeof(int32_t) : 0;
 }
 
+/* Of the largest unit that has quantised weights. */
+uint64_t plan_numbers_bytes(const struct plan *p)
+{
+    const struct zinf_graph *g = p->setup->graph;
+    const uint64_t width = zinf_dtype_bytes(p->setup->dtype);
+    uint64_t most = 0;
+    for (uint32_t u = 0; u < g->n_units; u++) {
+        const uint64_t bytes = zinf_numbers_at(&g->units[u], g->units[u].n_tensors, width);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static const char cache_hint[] = "--max-new-tokens, --batch";
 
 static int forward_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
@@ -126,6 +139,8 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
          backward ? w->working : w->working_of_any, &at->d_working},
         {"scratch of a stage", "train_micro_batch_size_per_gpu",
          whole ? w->scratch_whole : w->scratch, &at->d_scratch},
+        {"a layer's quantised weights as numbers", "zinf.device_memory",
+         c->numbers ? plan_numbers_bytes(p) : 0, &at->d_numbers},
         {"rows by expert", "--seq-len", (uint64_t)p->itinerary.live * w->all_list_bytes,
          &at->d_lists},
         {decodes ? "rows of logits" : "one row of logits", NULL,

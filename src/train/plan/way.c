@@ -212,12 +212,23 @@ static void write_sum(struct legs *l, const struct zinf_home *home)
     go(l, ZINF_LANE_WRITE, OP_WRITE, END(GRAD_HOME, ALONE));
 }
 
+/* A sum that is on the device is read there for its norm, where the CPU does not reach it: RAM is
+ * slower, and busy with updates. The rank's part of it, once ranks have added up theirs. */
+static bool has_norm_on_device(const struct travel *t, struct end grad)
+{
+    return t->own_kernels && (grad.place == GRAD_SLOT || grad.place == GRAD_SLOT_2) &&
+           grad.portion != WHOLE;
+}
+
 /* One contribution alone: kept, or used from where the CPU can read it. */
 static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf_home *home,
                        struct turn turn)
 {
     bool in_ram = sums_on(home, ZINF_TIER_HOST) && !turn.eager;
     bool written = sums_on(home, ZINF_TIER_DRIVE) && !turn.eager;
+    bool by_device = has_norm_on_device(t, l->end);
+    if (by_device)
+        norm_by_device(l);
     if (!in_ram || t->reach[BY_CPU][ON_DEVICE])
         to_host(l, t, ALONE, written && !home->packs_grad);
     struct end at_hand = l->end;
@@ -227,7 +238,8 @@ static void sum_of_one(struct legs *l, const struct travel *t, const struct zinf
         write_sum(l, home);
     if (!in_ram || t->reach[BY_CPU][ON_DEVICE])
         l->end = at_hand;
-    norm_by_cpu(l, ZINF_LANE_HOST);
+    if (!by_device)
+        norm_by_cpu(l, ZINF_LANE_HOST);
 }
 
 /* On the drive a sum is read, added to and written back; the first is only written, the last only
@@ -257,17 +269,21 @@ static void sum_on_drive(struct legs *l, const struct travel *t, const struct zi
 static void sum_in_ram(struct legs *l, const struct travel *t, struct turn turn)
 {
     struct end home = END(GRAD_HOME, ALONE), there = END(GRAD_SLOT_2, ALONE), grad = l->end;
+    bool by_device = false;
     if (turn.first && l->end.place != GRAD_HOME) {
         copy_out(l, home);
     } else if (!turn.first && t->device_adds && !t->reach[BY_CPU][ON_DEVICE] && !is_on_host(grad)) {
         leg(l, ZINF_LANE_H2D, OP_COPY_IN, home, there);
         leg(l, ZINF_LANE_DEVICE, add_kind(t, ZINF_LANE_DEVICE), grad, there);
+        by_device = turn.last && has_norm_on_device(t, there);
+        if (by_device)
+            norm_by_device(l);
         copy_out(l, home);
     } else if (!turn.first) {
         to_host(l, t, ALONE, false);
         go(l, ZINF_LANE_HOST, OP_GRAD_ADD, home);
     }
-    if (turn.last)
+    if (turn.last && !by_device)
         norm_by_cpu(l, ZINF_LANE_HOST);
 }
 
@@ -431,6 +447,9 @@ uint32_t way_waypoints(const struct travel *t, const struct zinf_home *home, boo
         if ((several || (of.first && of.last)) && !(several && of.first && of.last) &&
             (eager || !of.eager))
             places |= legs_waypoints(way_contribution(t, home, of));
+        if (several && of.first && of.last) /* there may be one alone after all */
+            places |= legs_waypoints(way_contribution(t, home, of)) &
+                      (1u << SQUARES | 1u << SQUARES_STAGING);
         if (home->grad_sums > 1 && !of.first && (eager || !of.eager))
             places |= legs_waypoints(way_fold(t, home, of));
     }

@@ -233,6 +233,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .weights = a->weights,
         .grads = a->grads,
         .grads_add = op->flags & OP_ADDS,
+        .numbers = &t->numbers,
         .loss_scale = t->gradient_scale,
         .mean_scale = t->mean_scale,
         .row = t->logits_row,
