@@ -240,8 +240,6 @@ static int open_model(struct setup *s)
     if (!code)
         code = setup_rates(s);
     if (!code)
-        code = setup_place_matrices(s);
-    if (!code)
         code = zinf_file_map_create(&s->files, s->whole);
     if (!code)
         code = choose_shape(s);
@@ -585,6 +583,7 @@ void setup_fini(struct setup *s)
     zinf_model_close(s->model);
     free(s->state_bytes);
     free(s->head_bytes);
+    free(s->group_flops);
     free(s->state_shares);
     *s = (struct setup){0};
 }
