@@ -408,6 +408,9 @@ int check_loss(const struct zinf_cross_entropy *a, bool tile, const char *operat
     if (!(a->z_loss >= 0.0f))
         return zinf_fail(-EINVAL, "%s: z-loss of %g: it must be at least 0", operation,
                          (double)a->z_loss);
+    if (!(a->max_z_loss >= 0.0f) || (a->max_z_loss != 0.0f && !a->max_at))
+        return zinf_fail(-EINVAL, "%s: loss of the largest logit of %g%s", operation,
+                         (double)a->max_z_loss, a->max_at ? "" : ", which is not kept");
     return check_cap(a->softcap, false, operation);
 }
 

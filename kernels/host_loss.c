@@ -57,6 +57,15 @@ static float capped_sum(const struct host_simd *simd, const struct zinf_cross_en
     return sum;
 }
 
+/* The first column that has the number; cols: none has. */
+static int64_t first_at(const float *logits, int64_t cols, float number)
+{
+    int64_t c = 0;
+    while (c < cols && logits[c] != number)
+        c++;
+    return c;
+}
+
 static void update_row(const struct host_simd *simd, const void *args, uint64_t i)
 {
     const struct zinf_cross_entropy *a = args;
@@ -67,6 +76,7 @@ static void update_row(const struct host_simd *simd, const void *args, uint64_t 
     if (target >= 0 && target < a->cols)
         a->target_logit[i] = logits[target];
     float top = simd->max(logits, (size_t)a->cols);
+    const int64_t top_at = a->max_z_loss != 0.0f ? first_at(logits, a->cols, top) : 0;
     float *total = a->smoothing != 0.0f ? &a->logit_sum[i] : NULL;
     if (a->softcap != 0.0f) { /* the largest stays the largest */
         if (target >= 0 && target < a->cols)
@@ -76,6 +86,8 @@ static void update_row(const struct host_simd *simd, const void *args, uint64_t 
     if (top > a->max[i]) {
         a->sum[i] *= expf(a->max[i] - top);
         a->max[i] = top;
+        if (a->max_z_loss != 0.0f)
+            a->max_at[i] = (int32_t)(a->first + top_at);
     }
     if (total && a->softcap == 0.0f)
         *total += simd->sum(logits, (size_t)a->cols);
@@ -96,8 +108,11 @@ static float loss_of(const struct zinf_cross_entropy *a, int64_t i)
     float wanted = a->target_logit[i];
     if (e != 0.0f)
         wanted = (1.0f - e) * wanted + e * (a->logit_sum[i] / (float)a->vocab);
-    const float loss = log_sum + (a->max[i] - wanted), z = log_sum + a->max[i];
-    return a->z_loss != 0.0f ? loss + a->z_loss * (z * z) : loss;
+    const float z = log_sum + a->max[i];
+    float loss = log_sum + (a->max[i] - wanted);
+    if (a->z_loss != 0.0f)
+        loss += a->z_loss * (z * z);
+    return a->max_z_loss != 0.0f ? loss + a->max_z_loss * (log_sum * log_sum) : loss;
 }
 
 int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entropy *args)
@@ -112,28 +127,42 @@ int host_cross_entropy_finish(struct zinf_queue *q, const struct zinf_cross_entr
 }
 
 /* A row's gradient at logit j is probability * exp(logit - max) - (j is the target) target -
- * each. */
+ * each - (j is the largest) largest. */
 struct slopes {
-    float probability, target, each;
+    float probability, target, each, largest;
 };
 
 static struct slopes slopes_of(const struct zinf_cross_entropy *a, int64_t i)
 {
     const float scale = a->row_scales ? a->scale * a->row_scales[i] : a->scale;
-    struct slopes s = {scale, scale * (1.0f - a->smoothing), 0.0f};
+    struct slopes s = {scale, scale * (1.0f - a->smoothing), 0.0f, 0.0f};
     if (a->smoothing != 0.0f)
         s.each = scale * a->smoothing / (float)a->vocab;
     if (a->z_loss != 0.0f)
         s.probability *= 1.0f + 2.0f * a->z_loss * (logf(a->sum[i]) + a->max[i]);
+    if (a->max_z_loss != 0.0f) {
+        s.largest = scale * (2.0f * a->max_z_loss * logf(a->sum[i]));
+        s.probability += s.largest;
+    }
     s.probability /= a->sum[i];
     return s;
 }
 
-/* What is wanted of n columns of which number `target`, if it is one, is the target's. */
-static void subtract_wanted(const struct slopes *s, float *logits, int64_t target, size_t n)
+/* The column of the tile that is the row's largest, or none of it. */
+static int64_t largest_of(const struct zinf_cross_entropy *a, int64_t i)
+{
+    return a->max_z_loss != 0.0f ? (int64_t)a->max_at[i] - a->first : -1;
+}
+
+/* What is wanted of n columns of which number `target`, if it is one, is the target's, and number
+ * `largest` the row's largest. */
+static void subtract_wanted(const struct slopes *s, float *logits, int64_t target, int64_t largest,
+                            size_t n)
 {
     if (target >= 0 && target < (int64_t)n)
         logits[target] -= s->target;
+    if (largest >= 0 && largest < (int64_t)n)
+        logits[largest] -= s->largest;
     for (size_t c = 0; s->each != 0.0f && c < n; c++)
         logits[c] -= s->each;
 }
@@ -144,12 +173,12 @@ static void capped_gradient(const struct host_simd *simd, const struct zinf_cros
 {
     float slope[HOST_CHUNK], *logits = a->logits + i * a->ld;
     const struct slopes s = slopes_of(a, i);
-    int64_t target = (int64_t)a->targets[i] - a->first;
-    for (int64_t c = 0; c < a->cols; c += HOST_CHUNK, target -= HOST_CHUNK) {
+    int64_t target = (int64_t)a->targets[i] - a->first, largest = largest_of(a, i);
+    for (int64_t c = 0; c < a->cols; c += HOST_CHUNK) {
         size_t n = a->cols - c < HOST_CHUNK ? (size_t)(a->cols - c) : HOST_CHUNK;
         simd->softcap(logits + c, slope, logits + c, a->softcap, n);
         simd->scale_exp(logits + c, a->max[i], s.probability, n);
-        subtract_wanted(&s, logits + c, target, n);
+        subtract_wanted(&s, logits + c, target - c, largest - c, n);
         simd->multiply(logits + c, logits + c, slope, n);
     }
 }
@@ -169,7 +198,7 @@ static void gradient_row(const struct host_simd *simd, const struct zinf_cross_e
     }
     const struct slopes s = slopes_of(a, i);
     simd->scale_exp(logits, a->max[i], s.probability, (size_t)a->cols);
-    subtract_wanted(&s, logits, target, (size_t)a->cols);
+    subtract_wanted(&s, logits, target, largest_of(a, i), (size_t)a->cols);
 }
 
 /* Gradients in another type, a chunk at a time: its room is taken from what was read before. */

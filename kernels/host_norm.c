@@ -1,12 +1,14 @@
 /*
  * host_norm: LayerNorm and RMSNorm. Two passes for the variance (mean first, then centred
  * squares), as one pass loses it when the mean is large. What is normalised by itself, a row or one
- * head of it, is a unit here; each slice of units sums its own dw and db in the workspace; slices
+ * head of it, is a unit here; each part of the units sums its own dw and db in the workspace; parts
  * are then added in order.
  */
 #include "kernels/host.h"
 
 #include <math.h>
+
+enum { MOST_SUM_PARTS = 16 };
 
 static size_t chunk_at(int64_t column, int64_t cols)
 {
@@ -97,9 +99,19 @@ int host_norm_forward(struct zinf_queue *q, const struct zinf_norm *args)
 
 /* ---- backward ---- */
 
+/* dw and db are summed in so many parts, whatever the number of threads: so are their bits. */
+static int sum_parts(const struct zinf_norm *args)
+{
+    const uint64_t n_units = unit_count(args);
+    if (n_units * (uint64_t)args->cols < HOST_PARALLEL_MIN)
+        return 1;
+    return n_units < MOST_SUM_PARTS ? (int)n_units : MOST_SUM_PARTS;
+}
+
 uint64_t host_norm_workspace(struct zinf_device *device, const struct zinf_norm *args)
 {
-    return (uint64_t)device->n_threads * 2 * (uint64_t)args->cols * sizeof(float);
+    (void)device;
+    return (uint64_t)sum_parts(args) * 2 * (uint64_t)args->cols * sizeof(float);
 }
 
 /* One chunk of a unit's inputs, converted where they are not fp32. */
@@ -157,11 +169,11 @@ int host_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
     if (code)
         return code;
     const uint64_t n_units = unit_count(args);
-    int n_slices = host_slices(q->device, n_units * cols);
-#pragma omp parallel for num_threads(n_slices) schedule(static)
-    for (int slice = 0; slice < n_slices; slice++) {
-        struct host_range range = host_slice(n_units, 1, slice, n_slices);
-        float *dw = partial + (size_t)slice * 2 * cols, *db = dw + cols;
+    const int n_parts = sum_parts(args), n_threads = host_slices(q->device, n_units * cols);
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int part = 0; part < n_parts; part++) {
+        struct host_range range = host_slice(n_units, 1, part, n_parts);
+        float *dw = partial + (size_t)part * 2 * cols, *db = dw + cols;
         memset(dw, 0, 2 * cols * sizeof *dw);
         for (uint64_t i = 0; i < range.count; i++)
             backward_unit(simd, args, (int64_t)(range.first + i), dw, db);
@@ -171,10 +183,10 @@ int host_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
     memcpy(args->dw, partial, cols * sizeof *args->dw);
     if (args->db)
         memcpy(args->db, partial + cols, cols * sizeof *args->db);
-    for (int slice = 1; slice < n_slices; slice++) {
-        simd->add(args->dw, partial + (size_t)slice * 2 * cols, cols);
+    for (int part = 1; part < n_parts; part++) {
+        simd->add(args->dw, partial + (size_t)part * 2 * cols, cols);
         if (args->db)
-            simd->add(args->db, partial + ((size_t)slice * 2 + 1) * cols, cols);
+            simd->add(args->db, partial + ((size_t)part * 2 + 1) * cols, cols);
     }
     return 0;
 }

@@ -26,6 +26,7 @@
 #include "kernels/float8.h"
 #include "kernels/loss.h"
 #include "kernels/magnitude.h"
+#include "kernels/products.h"
 #include "kernels/quantized.h"
 #include "kernels/recurrent.h"
 #include "kernels/route.h"
@@ -338,6 +339,17 @@ struct zinf_device_ops {
     void (*host_unregister)(struct zinf_device *device, void *base);
     /* Copies so far that waited because their host memory is not page-locked. */
     uint64_t (*pageable_copies)(const struct zinf_device *device);
+
+    /* Where there are several algorithms for a product, in this order; NULL where there is one.
+     * Until it is called again with NULL, matmul_workspace adds the product to list, once. */
+    void (*products_note)(struct zinf_device *device, struct zinf_products *list);
+    /* Times the algorithms of each product that has no choice and chooses the fastest. The queue
+     * has its workspace, nothing runs, and what is in the device's memory is lost. A product for
+     * which there is one algorithm, or no room, stays without a choice. */
+    int (*products_time)(struct zinf_queue *queue, struct zinf_products *list);
+    /* Products are made as list says from now on, others by the library's first proposal. Before
+     * the first product; the device copies the list. */
+    int (*products_use)(struct zinf_device *device, const struct zinf_products *list);
 };
 
 enum zinf_device_kind {
@@ -363,6 +375,9 @@ struct zinf_device {
      * their products are added to, whose rounding depends on it. Of the kind of device alone. */
     int64_t logit_rows;
     int n_threads;
+    /* What choices of algorithms are good for: the GPU and its library with their versions. NULL:
+     * there are none. */
+    const char *products_by;
 };
 struct zinf_device_options {
     enum zinf_device_kind kind;

@@ -34,6 +34,11 @@ struct zinf_cross_entropy {
     /* times (log(sum) + max)^2 is added to the loss, which keeps that near 0 (Chowdhery et al.,
      * arXiv 2204.02311). 0: nothing. */
     float z_loss;
+    /* times log(sum)^2, the square of the largest log-probability, is added to the loss: gdGPT's
+     * aux_max_z_loss. Of columns that are equally large the first counts, and is kept for it. 0:
+     * nothing. */
+    float max_z_loss;
+    int32_t *max_at; /* with max_z_loss: [rows], ids */
 };
 
 /* (x - label)^2 of a row, and its gradient by x times a scale: PyTorch's MSELoss but for the mean.

@@ -11,7 +11,7 @@ EXTRA_DIST += tests/check_san.sh tests/tsan.supp tests/lsan.supp
 script_tests += tests/house/house_test.sh
 
 # The whole command: bad input, its memory against the ledger, stopping and going on.
-script_tests += tests/cli/gradients_test.sh tests/cli/train_place_test.sh tests/cli/bad_input_test.sh tests/cli/memory_test.sh tests/cli/resume_test.sh
+script_tests += tests/cli/gradients_test.sh tests/cli/train_place_test.sh tests/cli/threads_test.sh tests/cli/bad_input_test.sh tests/cli/memory_test.sh tests/cli/resume_test.sh
 EXTRA_DIST += tests/run.sh tests/limited.sh tests/long.txt .ci/run
 
 # Real trainings, killed. ZINF_TEST_KILLS=200 by hand.

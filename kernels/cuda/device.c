@@ -24,6 +24,7 @@ static void cuda_destroy(struct zinf_device *device)
         cublasLtDestroy(cuda->blas);
     if (cuda->allocation)
         cudaFree(cuda->allocation);
+    free(cuda->ways.items);
     free(cuda);
 }
 
@@ -82,6 +83,9 @@ static const struct zinf_device_ops cuda_ops = {.destroy = cuda_destroy,
                                                 .host_register = cuda_host_register,
                                                 .host_unregister = cuda_host_unregister,
                                                 .pageable_copies = cuda_pageable_copies,
+                                                .products_note = cuda_products_note,
+                                                .products_time = cuda_products_time,
+                                                .products_use = cuda_products_use,
                                                 OPERATIONS(CUDA_ENTRY)};
 
 /* The oldest driver of each CUDA, of NVIDIA's table of minor version compatibility. */
@@ -171,6 +175,8 @@ static int open_gpu(struct cuda_device *cuda, int index, bool wants_tf32)
     cuda->device.free_bytes = bytes_free > DRIVER_MARGIN ? bytes_free - DRIVER_MARGIN : 0;
     snprintf(cuda->name, sizeof cuda->name, "%s (GPU %d, sm_%d)", properties.name, index,
              cuda->capability);
+    snprintf(cuda->products_by, sizeof cuda->products_by, "%s (sm_%d), cuBLASLt %llu",
+             properties.name, cuda->capability, (unsigned long long)cublasLtGetVersion());
     return 0;
 }
 
@@ -184,6 +190,7 @@ int cuda_device_create(struct zinf_device **out, const struct zinf_device_option
         .ops = &cuda_ops,
         .kind = ZINF_DEVICE_CUDA,
         .name = cuda->name,
+        .products_by = cuda->products_by,
         .needs_pinned = true,
         .node = -1,
         .rounds_operands = true,

@@ -20,9 +20,11 @@ struct cuda_device {
     bool tf32;                 /* fp32 products on tensor cores, where that is asked for */
     bool asked_bf16;           /* a workspace for a bf16 product was asked for */
     cublasLtHandle_t blas;
-    void *allocation; /* what the arena lies in */
+    struct zinf_products *noted; /* what matmul_workspace adds products to; NULL: nothing */
+    struct zinf_products ways;   /* that products_use was given */
+    void *allocation;            /* what the arena lies in */
     _Atomic uint64_t pageable_copies;
-    char name[320];
+    char name[320], products_by[400];
 };
 
 struct matmul_plan;
@@ -78,6 +80,9 @@ CUDA_OPERATION(sum_squares)
 CUDA_OPERATION(host_register)
 CUDA_OPERATION(host_unregister)
 CUDA_OPERATION(pageable_copies)
+CUDA_OPERATION(products_note)
+CUDA_OPERATION(products_time)
+CUDA_OPERATION(products_use)
 #undef CUDA_OPERATION
 
 void matmul_plans_destroy(struct matmul_plan *plans);

@@ -50,6 +50,20 @@ template <bool CAPPED> DEVICE float sum_seen(const loss_args &a, const float *lo
     return block_reduce<LOSS_WARPS>(total, true, shared);
 }
 
+/* The first column whose number the loss sees as `top`. Columns of a tile are exact as floats. */
+template <bool CAPPED>
+DEVICE int32_t first_at(const loss_args &a, const float *logits, float top, float *shared)
+{
+    float before = -INFINITY, slope, x[EACH];
+    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
+        load_each(x, logits + c, a.z.cols - c, a.vector);
+        UNROLL for (int k = 0; k < EACH;
+                    k++) if (c + k < a.z.cols && seen<CAPPED>(a, x[k], slope) == top &&
+                             -(float)(c + k) > before) before = -(float)(c + k);
+    }
+    return (int32_t)-block_reduce<LOSS_WARPS>(before, false, shared);
+}
+
 template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
 {
     __shared__ float shared[LOSS_WARPS];
@@ -72,10 +86,13 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
     }
     sum = block_reduce<LOSS_WARPS>(sum, true, shared);
     const float total = a.z.smoothing != 0.0f ? sum_seen<CAPPED>(a, logits, shared) : 0.0f;
+    const int32_t at = a.z.max_z_loss != 0.0f ? first_at<CAPPED>(a, logits, top, shared) : 0;
     if (threadIdx.x)
         return;
     if (a.z.smoothing != 0.0f)
         a.z.logit_sum[i] += total;
+    if (a.z.max_z_loss != 0.0f && after > before)
+        a.z.max_at[i] = (int32_t)a.z.first + at;
     int64_t target = (int64_t)a.z.targets[i] - a.z.first;
     if (target >= 0 && target < a.z.cols)
         a.z.target_logit[i] = seen<CAPPED>(a, logits[target], slope);
@@ -96,23 +113,29 @@ KERNEL(LOSS_THREADS) loss_finish_kernel(loss_args a)
     float loss = log_sum + (a.z.max[i] - wanted);
     if (a.z.z_loss != 0.0f)
         loss += a.z.z_loss * (z * z);
+    if (a.z.max_z_loss != 0.0f)
+        loss += a.z.max_z_loss * (log_sum * log_sum);
     a.z.loss[i] = a.z.targets[i] < 0 ? 0.0f : loss;
 }
 
-/* As in the host's: what multiplies exp(logit - max), and what is taken off, at the target and of
- * each. */
+/* As in the host's: what multiplies exp(logit - max), and what is taken off, at the target, of each
+ * and at the largest. */
 struct loss_slopes {
-    float probability, target, each;
+    float probability, target, each, largest;
 };
 
 DEVICE loss_slopes loss_slopes_of(const loss_args &a, int64_t i)
 {
     const float scale = a.z.row_scales ? a.z.scale * a.z.row_scales[i] : a.z.scale;
-    loss_slopes s = {scale, scale * (1.0f - a.z.smoothing), 0.0f};
+    loss_slopes s = {scale, scale * (1.0f - a.z.smoothing), 0.0f, 0.0f};
     if (a.z.smoothing != 0.0f)
         s.each = scale * a.z.smoothing / (float)a.z.vocab;
     if (a.z.z_loss != 0.0f)
         s.probability *= 1.0f + 2.0f * a.z.z_loss * (logf(a.z.sum[i]) + a.z.max[i]);
+    if (a.z.max_z_loss != 0.0f) {
+        s.largest = scale * (2.0f * a.z.max_z_loss * logf(a.z.sum[i]));
+        s.probability += s.largest;
+    }
     s.probability /= a.z.sum[i];
     return s;
 }
@@ -126,7 +149,9 @@ template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_a
     T *gradients = (T *)(void *)(a.z.logits + i * a.z.ld);
     const bool ignored = a.z.targets[i] < 0;
     const float max = ignored ? 0.0f : a.z.max[i];
-    const loss_slopes s = ignored ? loss_slopes{0.0f, 0.0f, 0.0f} : loss_slopes_of(a, i);
+    const loss_slopes s = ignored ? loss_slopes{0.0f, 0.0f, 0.0f, 0.0f} : loss_slopes_of(a, i);
+    const int64_t largest =
+        ignored || a.z.max_z_loss == 0.0f ? -1 : (int64_t)a.z.max_at[i] - a.z.first;
     for (int64_t turn = 0; turn < a.z.cols; turn += LOSS_THREADS * EACH) {
         const int64_t c = turn + threadIdx.x * EACH, count = a.z.cols - c; /* none: count < 1 */
         float x[EACH];
@@ -139,6 +164,8 @@ template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_a
             x[k] = ignored ? 0.0f : s.probability * expf(seen<CAPPED>(a, x[k], slope) - max);
             if (!ignored && c + k == target)
                 x[k] -= s.target;
+            if (c + k == largest)
+                x[k] -= s.largest;
             if (s.each != 0.0f)
                 x[k] -= s.each;
             if (CAPPED)

@@ -14,8 +14,7 @@
  * Floats of 8 bits are made in the workspace as well, both operands along k, which is the only way
  * that most generations multiply them; the library scales the result by what their scales point to.
  */
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/workspace.h"
+#include "kernels/cuda/matmul.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,25 +26,7 @@ static uint64_t blas_workspace(const struct cuda_device *device)
 
 /* ---- plans ---- */
 
-/* What decides an algorithm. Compared as bytes: no padding, all zero where unused. */
-struct plan_key {
-    int64_t m, n, k, lda, ldb, ldc;    /* column-major */
-    int64_t align_a, align_b, align_c; /* of the addresses, 16 to 256 */
-    int64_t workspace;
-    int32_t trans_a, trans_b, a_type, b_type, c_type, unused;
-    int32_t with_bias, with_beta;
-};
-
-struct matmul_plan {
-    struct plan_key key;
-    bool made;
-    bool unserved; /* the library has no algorithm for it */
-    cublasLtMatmulDesc_t operation;
-    cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulAlgo_t algorithm;
-};
-
-static void plan_clear(struct matmul_plan *plan)
+void plan_clear(struct matmul_plan *plan)
 {
     if (plan->operation)
         cublasLtMatmulDescDestroy(plan->operation);
@@ -79,12 +60,6 @@ static int64_t alignment_of(const void *pointer)
     return low == 0 || low > 256 ? 256 : (int64_t)low;
 }
 
-/* What an operation reads beside its operands, which no algorithm is chosen by; NULL: nothing. */
-struct beside {
-    const void *bias;
-    const float *a_scale, *b_scale; /* in the library's order */
-};
-
 static cublasStatus_t set_beside(cublasLtMatmulDesc_t operation, const struct beside *beside)
 {
     const struct {
@@ -103,15 +78,13 @@ static cublasStatus_t set_beside(cublasLtMatmulDesc_t operation, const struct be
     return status;
 }
 
-static cublasStatus_t make_operation(struct matmul_plan *plan, bool tf32,
-                                     const struct beside *beside)
+static cublasStatus_t make_operation(struct matmul_plan *plan, const struct beside *beside)
 {
     const struct plan_key *key = &plan->key;
     cublasOperation_t op_a = key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t op_b = key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    cublasComputeType_t compute =
-        tf32 && key->a_type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    cublasComputeType_t compute = key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasStatus_t status = cublasLtMatmulDescCreate(&plan->operation, compute, CUDA_R_32F);
     if (!status)
         status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a,
@@ -166,23 +139,50 @@ static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference,
     return status;
 }
 
-static cublasStatus_t choose_algorithm(struct cuda_device *device, struct matmul_plan *plan)
+cublasStatus_t plan_describe(struct matmul_plan *plan, const struct beside *beside)
+{
+    cublasStatus_t status = make_operation(plan, beside);
+    return status ? status : make_layouts(plan);
+}
+
+cublasStatus_t plan_ask(struct cuda_device *device, struct matmul_plan *plan,
+                        cublasLtMatmulHeuristicResult_t *found, int n, int *n_found)
 {
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found;
-    int n_found = 0;
     cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
+    *n_found = 0;
     if (!status)
         status = set_preference(preference, &plan->key);
     if (!status)
         status = cublasLtMatmulAlgoGetHeuristic(device->blas, plan->operation, plan->a, plan->b,
-                                                plan->c, plan->c, preference, 1, &found, &n_found);
-    if (!status && !n_found)
+                                                plan->c, plan->c, preference, n, found, n_found);
+    if (!status && !*n_found)
         status = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!status)
-        plan->algorithm = found.algo;
     if (preference)
         cublasLtMatmulPreferenceDestroy(preference);
+    return status;
+}
+
+/* The one that was given for it, if the library still has it; else the library's first. */
+static cublasStatus_t choose_algorithm(struct cuda_device *device, struct matmul_plan *plan)
+{
+    const cublasLtMatmulAlgo_t *chosen = chosen_algorithm(device, &plan->key);
+    cublasLtMatmulHeuristicResult_t found;
+    int n;
+    if (chosen) {
+        plan->algorithm = *chosen;
+        cublasStatus_t status = cublasLtMatmulAlgoCheck(device->blas, plan->operation, plan->a,
+                                                        plan->b, plan->c, plan->c, chosen, &found);
+        if (!status && found.workspaceSize <= (size_t)plan->key.workspace)
+            return status;
+        zinf_log_once(ZINF_LOG_WARN, "cuda algorithms",
+                      "%s does not know an algorithm that was chosen for a product of this "
+                      "training: its first proposal is taken, which may give other last bits",
+                      device->products_by);
+    }
+    cublasStatus_t status = plan_ask(device, plan, &found, 1, &n);
+    if (!status)
+        plan->algorithm = found.algo;
     return status;
 }
 
@@ -214,9 +214,7 @@ static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key
     plan = plan ? plan : &set[q->next_plan++ % MATMUL_WAYS];
     plan_clear(plan);
     plan->key = *key;
-    cublasStatus_t status = make_operation(plan, q->device->tf32, beside);
-    if (!status)
-        status = make_layouts(plan);
+    cublasStatus_t status = plan_describe(plan, beside);
     if (!status)
         status = choose_algorithm(q->device, plan);
     plan->unserved = status == CUBLAS_STATUS_NOT_SUPPORTED;
@@ -269,26 +267,17 @@ static struct product plan_product(const struct zinf_matmul *m)
     return p;
 }
 
-/* A plan asks for the workspace of every product before the memory is taken: what this GPU does not
- * multiply is remembered, and refused there instead of in the first step. */
-uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
+/* Row-major, the library's A is our B. */
+static struct beside beside_of(const struct zinf_matmul *m, const struct product *p)
 {
-    if (packed_product(args).a.dtype == ZINF_DTYPE_BF16)
-        ((struct cuda_device *)device)->asked_bf16 = true;
-    return matmul_workspace_bytes(((struct cuda_device *)device)->capability, args);
+    return (struct beside){p->bias == BIAS_INSIDE ? m->bias : NULL, p->b_scale, p->a_scale};
 }
 
-static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m,
-                               const struct product *p)
+static void make_key(const struct cuda_device *device, const struct zinf_matmul *m,
+                     const struct product *p, struct plan_key *key)
 {
-    /* row-major, its A is our B */
-    const struct beside beside = {p->bias == BIAS_INSIDE ? m->bias : NULL, p->b_scale, p->a_scale};
-    const float alpha = zinf_matmul_alpha(m);
-    const float beta = p->bias == BIAS_BEFORE ? 1.0f : m->beta;
-    struct plan_key key;
-    struct matmul_plan *plan;
-    memset(&key, 0, sizeof key);
-    key = (struct plan_key){
+    memset(key, 0, sizeof *key);
+    *key = (struct plan_key){
         .m = m->n,
         .n = m->m,
         .k = m->k,
@@ -298,16 +287,28 @@ static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m
         .align_a = alignment_of(p->b.base),
         .align_b = alignment_of(p->a.base),
         .align_c = alignment_of(p->c.base),
-        .workspace = (int64_t)blas_workspace(q->device),
+        .workspace = (int64_t)blas_workspace(device),
         .trans_a = p->trans_b,
         .trans_b = p->trans_a,
         .a_type = p->b_type,
         .b_type = p->a_type,
         .c_type = cuda_type(p->c.dtype),
+        .tf32 = device->tf32 && p->b_type == CUDA_R_32F,
         /* alignment decides, the address does not */
-        .with_bias = beside.bias ? (int32_t)alignment_of(beside.bias) : 0,
-        .with_beta = beta != 0.0f,
+        .with_bias = p->bias == BIAS_INSIDE ? (int32_t)alignment_of(m->bias) : 0,
+        .with_beta = p->bias == BIAS_BEFORE || m->beta != 0.0f,
     };
+}
+
+static cublasStatus_t multiply(struct zinf_queue *q, const struct zinf_matmul *m,
+                               const struct product *p)
+{
+    const struct beside beside = beside_of(m, p);
+    const float alpha = zinf_matmul_alpha(m);
+    const float beta = p->bias == BIAS_BEFORE ? 1.0f : m->beta;
+    struct plan_key key;
+    struct matmul_plan *plan;
+    make_key(q->device, m, p, &key);
     cublasStatus_t status = find_plan(q, &key, &beside, &plan);
     if (status)
         return status;
@@ -343,6 +344,15 @@ static cudaError_t convert_operands(struct zinf_queue *q, const struct zinf_matm
     return error;
 }
 
+/* Both operands lie along k then. */
+static void become_float8(const struct zinf_matmul *m, struct product *p)
+{
+    p->a.ld = p->b.ld = m->k;
+    p->trans_b = true;
+    p->a_type = m->float8 == ZINF_FLOAT8_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+    p->b_type = CUDA_R_8F_E4M3;
+}
+
 /* Makes the codes of both operands, which the product is of from here on. */
 static cudaError_t round_operands(struct zinf_queue *q, const struct zinf_matmul *m,
                                   struct product *p)
@@ -366,10 +376,7 @@ static cudaError_t round_operands(struct zinf_queue *q, const struct zinf_matmul
                               .codes = at + w.b,
                               .largest = (float *)(void *)(at + w.b_largest)};
     p->a.base = a.codes, p->b.base = b.codes;
-    p->a.ld = p->b.ld = m->k;
-    p->trans_b = true;
-    p->a_type = m->float8 == ZINF_FLOAT8_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
-    p->b_type = CUDA_R_8F_E4M3;
+    become_float8(m, p);
     p->a_scale = a.largest + FLOAT8_PARTS, p->b_scale = b.largest + FLOAT8_PARTS;
     cudaError_t error = launch_float8(q->stream, &a);
     return error == cudaSuccess ? launch_float8(q->stream, &b) : error;
@@ -508,4 +515,54 @@ int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
         return multiply_whole(q, args);
     code = cuda_matmul(q, &parts[0]); /* which may be odd in another way */
     return code ? code : cuda_matmul(q, &parts[1]);
+}
+
+/* ---- questions before there is memory ---- */
+
+/* Each part and, for a library without an epilogue for it, the same with its bias before. */
+static int keys_of_parts(struct cuda_device *device, const struct zinf_matmul *args,
+                         struct plan_key keys[MATMUL_PARTS], int n)
+{
+    struct zinf_matmul parts[] = {*args, *args};
+    if (n + 2 > MATMUL_PARTS)
+        return n;
+    if (cut_product(parts)) {
+        n = keys_of_parts(device, &parts[0], keys, n);
+        return keys_of_parts(device, &parts[1], keys, n);
+    }
+    struct product p = plan_product(args);
+    if (args->float8)
+        become_float8(args, &p);
+    make_key(device, args, &p, &keys[n]);
+    keys[n].align_a = keys[n].align_b = keys[n].align_c = BIAS_ALIGN;
+    if (!keys[n].with_bias)
+        return n + 1;
+    keys[n].with_bias = BIAS_ALIGN;
+    keys[n + 1] = keys[n];
+    keys[n + 1].with_bias = 0, keys[n + 1].with_beta = 1;
+    return n + 2;
+}
+
+int matmul_keys(struct cuda_device *device, const struct zinf_matmul *args,
+                struct plan_key keys[MATMUL_PARTS])
+{
+    struct zinf_matmul whole = *args; /* there is nothing at its operands' addresses yet */
+    whole.a = whole.b = NULL;
+    whole.c = NULL;
+    whole.bias = args->bias ? (const void *)(uintptr_t)BIAS_ALIGN : NULL;
+    return check_matmul(args) || !args->m || !args->n || !args->k
+               ? 0
+               : keys_of_parts(device, &whole, keys, 0);
+}
+
+/* A plan asks for the workspace of every product before the memory is taken: what this GPU does not
+ * multiply is remembered, and refused there instead of in the first step. */
+uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
+{
+    struct cuda_device *cuda = (struct cuda_device *)device;
+    if (packed_product(args).a.dtype == ZINF_DTYPE_BF16)
+        cuda->asked_bf16 = true;
+    if (cuda->noted)
+        note_product(cuda, args);
+    return matmul_workspace_bytes(cuda->capability, args);
 }

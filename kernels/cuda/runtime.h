@@ -8,13 +8,14 @@
  *   memory     cudaMalloc, cudaFree, cudaHostRegister, cudaHostUnregister
  *   streams    cudaStreamCreateWithFlags, cudaStreamDestroy, cudaStreamSynchronize,
  *              cudaStreamWaitEvent, cudaStreamQuery
- *   events     cudaEventCreateWithFlags, cudaEventDestroy, cudaEventRecord, cudaEventSynchronize
+ *   events     cudaEventCreateWithFlags, cudaEventDestroy, cudaEventRecord, cudaEventSynchronize,
+ *              cudaEventElapsedTime
  *   copies     cudaMemcpyAsync, cudaMemsetAsync, cudaMemcpy
  *   peers      cudaDeviceCanAccessPeer, cudaDeviceEnablePeerAccess, cudaMemcpyPeerAsync
  *   errors     cudaGetLastError, cudaGetErrorString, cudaGetErrorName
  *   kernels    cudaFuncGetAttributes; cudaFuncSetAttribute and a launch, in kernel.cuh alone
  *   cuBLASLt   create and destroy; descriptor, layout and preference with their set calls;
- *              heuristic and matmul; version
+ *              heuristic, check and matmul; version
  *   NVTX       nvtxRangePushA, nvtxRangePop
  *
  * Streams never order themselves with the legacy stream, and nothing here allocates in a step.

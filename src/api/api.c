@@ -15,10 +15,23 @@
 
 static const char *keep(struct zinf_session *s, const char *text)
 {
-    char *copy = strdup(text);
-    if (copy)
-        s->texts[s->n_texts++] = copy;
-    return copy;
+    char **grown = realloc(s->texts, (s->n_texts + 1) * sizeof *grown), *copy = strdup(text);
+    s->texts = grown ? grown : s->texts;
+    if (!grown || !copy) {
+        free(copy);
+        return NULL;
+    }
+    return s->texts[s->n_texts++] = copy;
+}
+
+static int note_given(struct zinf_session *s, const struct option *option)
+{
+    const struct option **grown = realloc(s->given, (s->n_given + 1) * sizeof *grown);
+    if (!grown)
+        return zinf_fail(-ENOMEM, "no memory for options");
+    s->given = grown;
+    s->given[s->n_given++] = option;
+    return 0;
 }
 
 /* Where two have a name, of trainings and
@@ -37,6 +50,8 @@ static int take(struct zinf_session *s, const struct zinf_setting *setting)
     text = keep(s, fixed ? fixed : text);
     if (!text)
         return zinf_fail(-ENOMEM, "no memory for options");
+    if (note_given(s, option))
+        return -ENOMEM;
     int code = option_read(option, group, text, option->flag, &s->job);
     if (code && (same = option_find(group + 1, setting->name, length, &other, &none)) &&
         !option_read(same, other, text, same->flag, &s->job))
@@ -44,14 +59,34 @@ static int take(struct zinf_session *s, const struct zinf_setting *setting)
     return code ? option_read(option, group, text, option->flag, &s->job) : 0;
 }
 
+/* Who has it on the command line, or had it from the file before, keeps that. */
+static int take_of_file(void *arg, const char *name, const char *text)
+{
+    struct zinf_session *s = arg;
+    const struct option_group *group;
+    const char *fixed;
+    const struct option *option = option_find(job_groups, name, strlen(name), &group, &fixed);
+    const struct zinf_setting setting = {.name = name, .text = text};
+    for (size_t i = 0; i < s->n_given; i++)
+        if (s->given[i] == option)
+            return 0;
+    if (!strcmp(name, "epochs") && s->job.steps >= 0)
+        return 0;
+    return take(s, &setting);
+}
+
+int session_take_file(struct zinf_session *s)
+{
+    int code = zinf_config_job(s->job.config, take_of_file, s);
+    return code ? zinf_fail_in(code, "%s", s->job.config) : 0;
+}
+
 int zinf_session_open(struct zinf_session **out, const struct zinf_setting *options, size_t n)
 {
     struct zinf_session *s = calloc(1, sizeof *s);
     *out = NULL;
-    if (!s || !(s->texts = calloc(n + 1, sizeof *s->texts))) {
-        free(s);
+    if (!s)
         return zinf_fail(-ENOMEM, "no memory for a session");
-    }
     if (n)
         option_spell_names(options[0].name[0] != '-');
     s->job.steps = -1;
@@ -80,6 +115,7 @@ void zinf_session_close(struct zinf_session *s)
             free(s->rows[i]);
         }
     free(s->texts);
+    free(s->given);
     free(s);
 }
 

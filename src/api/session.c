@@ -64,9 +64,8 @@ static int open_model(struct zinf_session *s)
     if (code || s->model)
         return code;
     s->device = c->device;
-    if (zinf_is_gguf(c->model))
-        code = zinf_gguf_as_folder(c->model, &s->snapshot);
-    else if (access(c->model, F_OK))
+    code = zinf_model_as_folder(c->model, &s->snapshot);
+    if (!code && !s->snapshot && access(c->model, F_OK))
         s->snapshot = job_hub_find(c->model);
     if (s->snapshot) {
         zinf_log(ZINF_LOG_INFO, "--model %s: %s", c->model, s->snapshot);

@@ -120,6 +120,8 @@ struct zinf_session {
     enum job_use use;
     char **texts; /* of options, copied */
     size_t n_texts;
+    const struct option **given; /* the options' rows */
+    size_t n_given;
     char *rows[2];              /* files of zinf_session_rows */
     bool keeps_rows;            /* a training stands on them, and may be resumed */
     volatile sig_atomic_t stop; /* by zinf_session_cancel */
@@ -187,6 +189,8 @@ struct zinf_session {
 
 /* -EINVAL: there is no option model. */
 int session_need_model(const struct zinf_session *s);
+/* Options that the configuration's file has (zinf_config_job) and that were not given. */
+int session_take_file(struct zinf_session *s);
 int session_need(const char *option, const void *value); /* -EINVAL: the option is missing */
 /* And its tokenizer. */
 int session_begin(struct zinf_session *s);

@@ -4,25 +4,15 @@
  */
 #include "api/speeds.h"
 
+#include "base/cache.h"
+
 #include <stdlib.h>
 
 #define MAX_CACHE_BYTES ((size_t)4 << 20)
 
 char *speeds_cache_path(bool make_folder)
 {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *root = NULL, *folder = NULL, *path = NULL;
-    if (base && *base)
-        root = strdup(base);
-    else if (home && *home)
-        root = zinf_path_join(home, ".cache");
-    if (root)
-        folder = zinf_path_join(root, "zinf");
-    if (folder && (!make_folder || !zinf_make_dirs(folder)))
-        path = zinf_path_join(folder, "bench.json");
-    free(folder);
-    free(root);
-    return path;
+    return zinf_cache_path("bench.json", make_folder);
 }
 
 cJSON *speeds_cache_load(void)

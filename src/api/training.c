@@ -245,7 +245,9 @@ static int train(struct zinf_session *s, const struct zinf_events *events)
 int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
 {
     const struct zinf_job *c = &s->job;
-    int code = job_train_check(c);
+    int code = session_take_file(s);
+    if (!code)
+        code = job_train_check(c);
     if (code)
         return code;
     session_end(s);

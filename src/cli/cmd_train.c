@@ -111,8 +111,10 @@ static const struct option_group groups[] = {
 
 static int check(struct cli_call *call)
 {
-    const struct zinf_session *s = call->session;
-    int code = job_train_check(&s->job);
+    struct zinf_session *s = call->session;
+    int code = session_take_file(s);
+    if (!code)
+        code = job_train_check(&s->job);
     if (!code)
         code = job_scores_check(s);
     return code || s->job.resume ? code : session_need_model(s);

@@ -110,7 +110,7 @@ void inspect_open(struct inspection *it, const char *path)
         add_problem(it, "%s: %s; give a model folder or a file of weights", path, strerror(errno));
         return;
     }
-    if (zinf_is_gguf(path) && zinf_gguf_as_folder(path, &it->folder))
+    if (zinf_model_as_folder(path, &it->folder))
         add_problem(it, "%s", zinf_error());
     if (it->folder)
         it->path = path = it->folder;

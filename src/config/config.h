@@ -154,6 +154,7 @@ struct zinf_config {
     char *durability;      /* "auto", "none" or "step": steps survive the process */
     bool durability_flush; /* and a power cut */
     char *pack;            /* "auto", "off", "state" or "all": what a drive has compressed */
+    bool time_products;    /* a GPU's algorithms for products are timed before the first step */
     bool async_save;       /* checkpoints are written while training goes on */
     char *activation_checkpointing; /* "auto" (default), "always", "never" */
     char *schedule;     /* "auto", "serial", "prefetch", "update-in-forward", "update-in-backward",
@@ -180,6 +181,7 @@ struct zinf_config {
     bool load_best_at_end;   /* the model that a run leaves is that of its best evaluation */
     double label_smoothing;  /* of cross-entropy; 0: none */
     double z_loss;           /* times the square of the logits' log-sum-exp; 0: none */
+    double max_z_loss;       /* times the square of the largest log-probability; 0: none */
     double embedding_scale;  /* of likeness in the loss of embeddings */
     double neftune_alpha;    /* of noise on embedded tokens; 0: none */
     char *preference;        /* "dpo", "ipo", "orpo", "simpo", "reward", "kto": the loss of
@@ -270,6 +272,11 @@ bool zinf_config_is_text(const char *path);
 /* What a file says of zinf.timeout, before the rest of it can be read; else *seconds stays as it
  * is. */
 void zinf_config_timeout(const char *path, double *seconds);
+/* What a file of gdGPT says that are options of the command and no keys of the configuration, such
+ * as its model_path, which is --model: take is given the option's name ("model") and its value, one
+ * after the other; what it returns, if not 0, ends that. Other files have none. */
+int zinf_config_job(const char *path, int (*take)(void *arg, const char *option, const char *text),
+                    void *arg);
 void zinf_config_destroy(struct zinf_config *config);
 /* Table: key, value, where it came from (file:line, command line, default, auto: rule). */
 int zinf_config_print(const struct zinf_config *config, FILE *out);

@@ -139,16 +139,16 @@ static int take_accelerate(struct foreign *f)
 
 /* ---- gdGPT ---- */
 
+/* What of a file is no key of the configuration: options of the command. */
 static const char *const gdgpt_options[][2] = {
-    {"model_path", "--model DIR says it"},
-    {"save_path", "--output DIR says it"},
-    {"data_path", "--data FILE says it"},
-    {"n_epoches", "--epochs N says it"},
-    {"max_seq_len", "--seq-len N says it"},
-    {"from_scratch", "--init says it where it is true"},
+    {"model_path", "model"}, {"save_path", "output"},    {"data_path", "data"},
+    {"n_epoches", "epochs"}, {"max_seq_len", "seq-len"}, {"from_scratch", "init"},
+};
+static const char *const gdgpt_idle[][2] = {
     {"use_grad_ckpt", "the plan decides it; zinf.activation_checkpointing says otherwise"},
     {"use_flash_attn", "attention is always computed in tiles"},
 };
+#define N_GDGPT_OPTIONS (sizeof gdgpt_options / sizeof *gdgpt_options)
 
 /* Regular expressions over names. Norms and biases have no decay here in any case; a plain word is
  * a rule. */
@@ -217,28 +217,64 @@ static int take_topology(struct foreign *f, const cJSON *topo)
     return code;
 }
 
-static int take_gdgpt_key(struct foreign *f, cJSON *item)
+/* The square of the largest log-probability of a token, in its loss. */
+static int take_max_z(struct foreign *f, const cJSON *item)
 {
     const cJSON *weight = cJSON_GetObjectItemCaseSensitive(item, "weight");
-    for (size_t i = 0; i < sizeof gdgpt_options / sizeof *gdgpt_options; i++)
-        if (!strcmp(item->string, gdgpt_options[i][0])) {
-            say(f, item->string, gdgpt_options[i][1]);
+    if (cJSON_IsNull(item))
+        return 0;
+    if (!cJSON_IsNumber(weight))
+        return zinf_fail(-EINVAL, "%s: aux_max_z_loss has no number \"weight\"", f->what);
+    return put(f, "zinf.max_z_loss", cJSON_Duplicate(weight, true));
+}
+
+/* DeepSpeed ignores what it does not know at the top; a word that is nearly one of these was meant to
+ * be it. */
+static int check_spelling(const struct foreign *f, const char *name)
+{
+    static const char *const names[] = {
+        "model_path",   "save_path",     "data_path",      "n_epoches",      "max_seq_len",
+        "from_scratch", "use_grad_ckpt", "use_flash_attn", "aux_max_z_loss", "model_topo"};
+    for (size_t i = 0; !zinf_config_key_find(name) && i < sizeof names / sizeof *names; i++)
+        if (zinf_config_edit_distance(name, names[i]) <= 2)
+            return zinf_fail(-EINVAL, "%s: unknown key \"%s\"; did you mean \"%s\"?", f->what, name,
+                             names[i]);
+    return 0;
+}
+
+/* The number of all steps follows from n_epoches and the data. */
+static int take_schedule(struct foreign *f, const cJSON *item)
+{
+    static const char steps[] = "total_num_steps";
+    const char *type = zinf_json_word(item, "type");
+    cJSON *copy = cJSON_Duplicate(item, true);
+    cJSON *params = cJSON_GetObjectItemCaseSensitive(copy, "params");
+    const bool ends = strstr(type, "Cosine") || strstr(type, "Decay");
+    if (ends && cJSON_IsObject(params) && !cJSON_HasObjectItem(params, steps))
+        cJSON_AddStringToObject(params, steps, "auto");
+    return put(f, "scheduler", copy);
+}
+
+static int take_gdgpt_key(struct foreign *f, cJSON *item)
+{
+    for (size_t i = 0; i < sizeof gdgpt_idle / sizeof *gdgpt_idle; i++)
+        if (!strcmp(item->string, gdgpt_idle[i][0])) {
+            say(f, item->string, gdgpt_idle[i][1]);
             return 0;
         }
+    for (size_t i = 0; i < N_GDGPT_OPTIONS; i++)
+        if (!strcmp(item->string, gdgpt_options[i][0]))
+            return 0; /* say_options */
     if (!strcmp(item->string, "model_topo"))
         return take_topology(f, item);
     if (!strcmp(item->string, "aux_max_z_loss"))
-        return !cJSON_IsNumber(weight) || weight->valuedouble == 0
-                   ? 0
-                   : zinf_fail(-EINVAL,
-                               "%s: aux_max_z_loss squares the largest log-probability, "
-                               "and zinf.z_loss the log-sum-exp of the logits: remove it, "
-                               "and write zinf.z_loss if that is meant",
-                               f->what);
+        return take_max_z(f, item);
+    if (!strcmp(item->string, "scheduler"))
+        return take_schedule(f, item);
     cJSON *copy = cJSON_Duplicate(item, true);
     const cJSON *names = cJSON_GetObjectItemCaseSensitive(item, "no_wd_kws");
-    int code = 0;
-    if (!strcmp(item->string, "optimizer") && cJSON_IsArray(names)) {
+    int code = check_spelling(f, item->string);
+    if (!code && !strcmp(item->string, "optimizer") && cJSON_IsArray(names)) {
         code = take_no_decay(f, names);
         cJSON_DeleteItemFromObjectCaseSensitive(copy, "no_wd_kws");
     }
@@ -247,9 +283,26 @@ static int take_gdgpt_key(struct foreign *f, cJSON *item)
     return code ? code : put(f, item->string, copy);
 }
 
+/* One line for all keys that are options (zinf_config_job). */
+static void say_options(const struct foreign *f)
+{
+    char keys[160] = "", options[160] = "";
+    size_t n = 0, m = 0;
+    for (size_t i = 0; i < N_GDGPT_OPTIONS; i++)
+        if (cJSON_HasObjectItem(f->from, gdgpt_options[i][0])) {
+            n += (size_t)snprintf(keys + n, sizeof keys - n, "%s\"%s\"", n ? ", " : "",
+                                  gdgpt_options[i][0]);
+            m += (size_t)snprintf(options + m, sizeof options - m, "%s--%s", m ? ", " : "",
+                                  gdgpt_options[i][1]);
+        }
+    if (n && !f->quiet)
+        zinf_log(ZINF_LOG_INFO, "%s: %s: options of 'zinf train' (%s)", f->what, keys, options);
+}
+
 static int take_gdgpt(struct foreign *f)
 {
     int code = 0;
+    say_options(f);
     for (cJSON *item = f->from->child; !code && item; item = item->next)
         code = take_gdgpt_key(f, item);
     return code;
@@ -265,18 +318,23 @@ static bool has_any(const cJSON *document, const char *const *names)
     return false;
 }
 
+static bool is_gdgpt(const cJSON *document)
+{
+    static const char *const names[] = {"model_topo", "n_epoches", "use_grad_ckpt",
+                                        "aux_max_z_loss", NULL};
+    return has_any(document, names);
+}
+
 int zinf_config_foreign(char **json, size_t *bytes, const char *what, bool quiet)
 {
     static const char *const accelerates[] = {"compute_environment", "deepspeed_config",
                                               "distributed_type", NULL};
-    static const char *const gdgpts[] = {"model_topo", "n_epoches", "use_grad_ckpt",
-                                         "aux_max_z_loss", NULL};
     struct foreign f = {.what = what, .quiet = quiet};
     int code = zinf_json_parse(*json, *bytes, what, ZINF_JSON_STRICT, &f.from);
     if (code)
         return code;
     const bool is_accelerate = has_any(f.from, accelerates);
-    if (is_accelerate || has_any(f.from, gdgpts)) {
+    if (is_accelerate || is_gdgpt(f.from)) {
         f.to = cJSON_CreateObject();
         code = is_accelerate ? take_accelerate(&f) : take_gdgpt(&f);
         char *text = code ? NULL : zinf_json_print(f.to);
@@ -291,5 +349,32 @@ int zinf_config_foreign(char **json, size_t *bytes, const char *what, bool quiet
     }
     cJSON_Delete(f.from);
     cJSON_Delete(f.to);
+    return code;
+}
+
+/* ---- what they say of the job ---- */
+
+static int give(const cJSON *item, const char *option,
+                int (*take)(void *arg, const char *option, const char *text), void *arg)
+{
+    char number[32];
+    const char *text = cJSON_GetStringValue(item);
+    if (cJSON_IsNumber(item)) {
+        snprintf(number, sizeof number, "%.15g", item->valuedouble);
+        text = number;
+    }
+    if (cJSON_IsBool(item))
+        text = cJSON_IsTrue(item) ? "true" : "false";
+    return text && *text ? take(arg, option, text) : 0;
+}
+
+int zinf_config_job_of(const cJSON *document,
+                       int (*take)(void *arg, const char *option, const char *text), void *arg)
+{
+    int code = 0;
+    for (size_t i = 0; !code && is_gdgpt(document) && i < N_GDGPT_OPTIONS; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, gdgpt_options[i][0]);
+        code = give(item, gdgpt_options[i][1], take, arg);
+    }
     return code;
 }

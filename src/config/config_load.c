@@ -127,6 +127,26 @@ void zinf_config_timeout(const char *path, double *seconds)
     free(text);
 }
 
+/* Files of others are YAML. A file that cannot be read has nothing: whoever loads it says why. */
+int zinf_config_job(const char *path, int (*take)(void *arg, const char *option, const char *text),
+                    void *arg)
+{
+    char *text = NULL, *json = NULL;
+    size_t bytes, json_bytes;
+    cJSON *document = NULL;
+    int code = 0;
+    if (path && !zinf_config_is_text(path) &&
+        !zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &text, &bytes) &&
+        zinf_config_is_yaml(text, bytes, path) &&
+        !zinf_config_yaml(text, bytes, path, &json, &json_bytes) &&
+        !zinf_json_parse(json, json_bytes, path, ZINF_JSON_STRICT, &document))
+        code = zinf_config_job_of(document, take, arg);
+    cJSON_Delete(document);
+    free(json);
+    free(text);
+    return code;
+}
+
 int zinf_config_parse(struct zinf_config **out, const char *text, size_t bytes, const char *what,
                       const struct zinf_config_context *context)
 {

@@ -171,6 +171,9 @@ int zinf_config_yaml(const char *text, size_t bytes, const char *what, char **ou
 /* config_foreign.c: *json, on the heap, becomes DeepSpeed's configuration where it is a file of
  * Accelerate or of gdGPT. quiet: what is left out is not said. */
 int zinf_config_foreign(char **json, size_t *bytes, const char *what, bool quiet);
+/* Options of the command that such a file has (zinf_config_job). */
+int zinf_config_job_of(const cJSON *document,
+                       int (*take)(void *arg, const char *option, const char *text), void *arg);
 
 /* config_hjson.c: text as plain JSON on the heap, each value in its line. */
 int zinf_config_hjson(const char *text, size_t bytes, const char *what, char **out,

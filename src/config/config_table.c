@@ -167,6 +167,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     NUMBER_KEY("fp16.min_loss_scale", fp16.min_loss_scale, 1, 0, INFINITY, .above_min = true,
         .rule = AUTO_DEFAULT)
     ACCEPT("fp16.auto_cast", KEY_BOOL)
+    ACCEPT("fp16.fused_optimizer", KEY_BOOL)
     REFUSE("fp16.fp16_master_weights_and_grads", KEY_BOOL, 0,
         "master weights are kept in fp32; remove it")
     BOOL_KEY("bf16.enabled", bf16, 0, .rule = AUTO_DTYPE)
@@ -400,6 +401,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("zinf.direct", direct, 1)
     BOOL_KEY("zinf.weights_in_place", weights_in_place, 1)
     TEXT_KEY("zinf.quantize", quantize, .choices = quantizations, .text = "none")
+    BOOL_KEY("zinf.time_products", time_products, 1)
     TEXT_KEY("zinf.matmul_type", matmul_type, .choices = matmul_types, .text = "same")
     TEXT_KEY("zinf.pad_to", pad_to, .choices = paddings, .text = "longest")
     BOOL_KEY("zinf.group_by_length", group_by_length, 0)
@@ -407,6 +409,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     BOOL_KEY("zinf.load_best_at_end", load_best_at_end, 0)
     NUMBER_KEY("zinf.label_smoothing", label_smoothing, 0, 0, 1, .below_max = true)
     NUMBER_KEY("zinf.z_loss", z_loss, 0, 0, 1e6)
+    NUMBER_KEY("zinf.max_z_loss", max_z_loss, 0, 0, 1e6)
     NUMBER_KEY("zinf.embedding_scale", embedding_scale, 20, 1e-3, 1e6)
     NUMBER_KEY("zinf.neftune_alpha", neftune_alpha, 0, 0, 1e6)
     TEXT_KEY("zinf.preference", preference, .choices = preferences, .text = "dpo")

@@ -68,9 +68,9 @@ struct zinf_tensors; /* the tensors of a file, or of all shards of a folder */
 /* path: a .safetensors file, one of torch.save (PyTorch 1.6 or later), a GGUF file (all tensors
  * are read as F32, under llama.cpp's names), or a folder with
  * model.safetensors, model.safetensors.index.json, pytorch_model.bin,
- * pytorch_model.bin.index.json, model.gguf.index.json or a checkpoint of DeepSpeed's; the first of
- * these that is there is read. Of a pickle nothing is run: what is not a dictionary of tensors is
- * refused by name. Tensors of such a file may share bytes. */
+ * pytorch_model.bin.index.json, model.gguf.index.json, model.layers.index.json or a checkpoint of
+ * DeepSpeed's; the first of these that is there is read. Of a pickle nothing is run: what is not a
+ * dictionary of tensors is refused by name. Tensors of such a file may share bytes. */
 int zinf_tensors_open(struct zinf_tensors **out, const char *path);
 void zinf_tensors_close(struct zinf_tensors *tensors);
 uint64_t zinf_tensors_count(const struct zinf_tensors *tensors);
@@ -214,6 +214,19 @@ int zinf_gguf_read_keys(struct cJSON **out, const char *path);
  * which of the model's: {"file": PATH, "weight_map": {OURS: {"tensor": THEIRS, "order": ORDER,
  * "head_rows": N, "add": X}}}; order, head_rows and add may be missing. */
 #define ZINF_GGUF_INDEX "model.gguf.index.json"
+
+/* ---- layers of a pipeline ---- */
+
+/* The file, in a folder that has no weights of its own, that says what the tensors of a pipeline's
+ * files (DeepSpeed's layer_NN-model_states.pt, in each of which names begin anew) are called in the
+ * model: {"folder": PATH, "weight_map": {FILE: {THEIRS: OURS}}}. Tensors without a name are left
+ * out. */
+#define ZINF_LAYERS_INDEX "model.layers.index.json"
+/* How many such files the folder has, numbered from 0 on; 0: none. -EINVAL: a number is missing.
+ * -ENOTSUP: their matrices are shared by several ranks. */
+int64_t zinf_layers_count(const char *folder);
+/* The name of a file of those, from 0 on, into buffer (returned). */
+const char *zinf_layers_file(const char *folder, int64_t number, char *buffer, size_t bytes);
 
 /* ---- folders ---- */
 

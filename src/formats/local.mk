@@ -9,7 +9,7 @@ libcore_la_SOURCES += src/formats/formats.h src/formats/file_dtype.c \
 	src/formats/zip.h src/formats/zip.c src/formats/pickle.h src/formats/pickle_machine.h \
 	src/formats/pickle.c src/formats/pickle_machine.c src/formats/pickle_ops.c \
 	src/formats/pickle_torch.c src/formats/torch_file.h src/formats/torch_file.c \
-	src/formats/deepspeed.h src/formats/deepspeed_folder.c src/formats/deepspeed_table.h src/formats/deepspeed_shards.c src/formats/deepspeed.c \
+	src/formats/deepspeed.h src/formats/deepspeed_folder.c src/formats/deepspeed_table.h src/formats/deepspeed_shards.c src/formats/deepspeed.c src/formats/layers_folder.c \
 	src/formats/npy_header.h src/formats/npy_header.c src/formats/token_file.c \
 	src/formats/gguf.h src/formats/gguf_file.c src/formats/gguf_values.c \
 	src/formats/gguf_pack_k.c src/formats/gguf_blocks.c src/formats/gguf_writer.c src/formats/folder.c
@@ -29,7 +29,7 @@ EXTRA_DIST += tests/fuzz/corpus/gguf
 tests_fuzz_torch_SOURCES = tests/fuzz/fuzz_torch.c tests/fuzz/driver.c
 tests_fuzz_torch_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"torch"'
 EXTRA_DIST += tests/fixtures/make_deepspeed.py tests/fixtures/deepspeed
-EXTRA_DIST += tests/fixtures/make_torch.py tests/fixtures/torch tests/fuzz/corpus/torch
+EXTRA_DIST += tests/fixtures/make_layers.py tests/fixtures/layers tests/fixtures/make_torch.py tests/fixtures/torch tests/fuzz/corpus/torch
 tests_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/driver.c
 tests_fuzz_safetensors_CPPFLAGS = $(TEST_CPPFLAGS) -DFUZZ_TARGET='"safetensors"'
 EXTRA_DIST += tests/fixtures/make_formats.py tests/fixtures/check_formats.py tests/fixtures/formats \

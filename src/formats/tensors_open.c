@@ -116,8 +116,9 @@ static int sort_names(struct zinf_tensors *tensors)
     return 0;
 }
 
-/* Takes ownership of the paths in paths[], also on failure. */
-static int open_files(struct zinf_tensors *tensors, char **paths, uint32_t n_files)
+/* Lists the tensors of files in their order. Takes ownership of the paths in paths[], also on
+ * failure. */
+static int list_files(struct zinf_tensors *tensors, char **paths, uint32_t n_files)
 {
     int code = 0;
     tensors->files = calloc(n_files, sizeof *tensors->files);
@@ -134,6 +135,12 @@ static int open_files(struct zinf_tensors *tensors, char **paths, uint32_t n_fil
         if (!code)
             code = take_tensors(tensors, i);
     }
+    return code;
+}
+
+static int open_files(struct zinf_tensors *tensors, char **paths, uint32_t n_files)
+{
+    int code = list_files(tensors, paths, n_files);
     return code ? code : sort_names(tensors);
 }
 
@@ -223,6 +230,78 @@ static int open_gguf(struct zinf_tensors *tensors, const char *folder, const cha
     return code;
 }
 
+/* ---- layers of a pipeline ---- */
+
+/* The tensors that the map names, under these names; the others are left out. */
+static int rename_all(struct zinf_tensors *tensors, const cJSON *map, const char *index_path)
+{
+    uint64_t n = 0;
+    tensors->names = calloc(tensors->count + 1, sizeof *tensors->names);
+    if (!tensors->names)
+        return zinf_fail(-ENOMEM, "no memory for the names of %s", index_path);
+    for (uint64_t i = 0; i < tensors->count; i++) {
+        const char *path = tensors->files[tensors->list[i].file].path;
+        const cJSON *file = cJSON_GetObjectItemCaseSensitive(map, strrchr(path, '/') + 1);
+        const char *name =
+            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(file, tensors->list[i].name));
+        if (!name)
+            continue;
+        if (!zinf_tensor_name_valid(name))
+            return zinf_fail(-EINVAL, "%s: %s gets a name that no tensor can have", index_path,
+                             tensors->list[i].name);
+        tensors->names[n] = strdup(name);
+        if (!tensors->names[n])
+            return zinf_fail(-ENOMEM, "no memory for the names of %s", index_path);
+        tensors->list[n] = tensors->list[i];
+        tensors->list[n].name = tensors->names[n];
+        tensors->n_names = ++n;
+    }
+    tensors->count = n;
+    return 0;
+}
+
+static int list_layers(struct zinf_tensors *tensors, const char *folder, const cJSON *map)
+{
+    const int n = cJSON_GetArraySize(map);
+    char **paths = calloc((size_t)n + 1, sizeof *paths);
+    int code = paths ? 0 : zinf_fail(-ENOMEM, "no memory for %d files", n), i = 0;
+    for (const cJSON *file = map ? map->child : NULL; !code && file; file = file->next) {
+        if (!*file->string || strchr(file->string, '/') || file->string[0] == '.')
+            code = zinf_fail(-EINVAL, "%s: '%s' is no file of that folder", folder, file->string);
+        else if (!(paths[i++] = zinf_path_join(folder, file->string)))
+            code = -ENOMEM;
+    }
+    if (!code)
+        code = list_files(tensors, paths, (uint32_t)n);
+    else
+        while (i > 0)
+            free(paths[--i]);
+    free(paths);
+    return code;
+}
+
+/* Where the files lie the index says: they stay where they are. */
+static int open_layers(struct zinf_tensors *tensors, const char *folder, const char *index_path)
+{
+    cJSON *index = NULL;
+    const char *from = NULL;
+    int code = zinf_json_read_file(index_path, MOST_INDEX_BYTES, ZINF_JSON_STRICT, &index);
+    (void)folder;
+    if (!code)
+        code = zinf_json_string(index, index_path, "folder", &from);
+    const cJSON *map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
+    if (!code && (!from || !cJSON_IsObject(map) || !map->child))
+        code = zinf_fail(-EINVAL, "%s names no folder, or no files there", index_path);
+    if (!code)
+        code = list_layers(tensors, from, map);
+    if (!code)
+        code = rename_all(tensors, map, index_path);
+    if (!code)
+        code = sort_names(tensors);
+    cJSON_Delete(index);
+    return code;
+}
+
 /* In Hugging Face's order: safetensors win, and a whole file over an index. */
 static const struct {
     const char *name;
@@ -230,7 +309,7 @@ static const struct {
 } sources[] = {
     {ZINF_TENSORS_SINGLE, open_single}, {ZINF_TENSORS_INDEX, open_sharded},
     {ZINF_TENSORS_TORCH, open_single},  {ZINF_TENSORS_TORCH_INDEX, open_sharded},
-    {ZINF_GGUF_INDEX, open_gguf},
+    {ZINF_GGUF_INDEX, open_gguf},       {ZINF_LAYERS_INDEX, open_layers},
 };
 #define N_SOURCES (sizeof sources / sizeof *sources)
 
@@ -340,6 +419,9 @@ void zinf_tensors_close(struct zinf_tensors *tensors)
         zinf_gguf_file_fini(&tensors->files[i].gguf);
         free(tensors->files[i].path);
     }
+    for (uint64_t i = 0; i < tensors->n_names; i++)
+        free(tensors->names[i]);
+    free(tensors->names);
     free(tensors->by_name);
     free(tensors->list);
     free(tensors->files);

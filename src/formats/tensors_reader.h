@@ -27,6 +27,8 @@ struct zinf_tensors {
     struct zinf_tensor_info *list; /* by file, then by place in it */
     uint64_t count;
     const struct zinf_tensor_info **by_name;
+    char **names; /* [n_names]: those that an index gives to tensors of several files */
+    uint64_t n_names;
     struct zinf_deepspeed_table *deepspeed; /* what the tensors of such a checkpoint stand on */
     struct tensors_sum *sums;               /* [count]; NULL: what is read is not summed */
 };

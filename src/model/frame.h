@@ -36,6 +36,7 @@ struct zinf_decoding {
 struct zinf_objective {
     float smoothing, z_loss;
     float noise_alpha; /* only where compute trains */
+    float max_z_loss;
 };
 /* What else a kernel's time follows from than products at the device's full rate, in flops of these
  * (frame_cost.c). All zero: nothing else. */

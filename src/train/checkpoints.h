@@ -96,6 +96,15 @@ int zinf_gguf_export(const struct zinf_gguf_options *options);
 int zinf_gguf_as_folder(const char *path, char **folder);
 /* Whether a path is of such a file: by its first bytes. */
 bool zinf_is_gguf(const char *path);
+/* The same for a folder with the layers of a pipeline: DeepSpeed's layer_NN-model_states.pt, as
+ * gdGPT has them, beside config.json and the tokenizer. The weights are read where they are, by
+ * ranges, under the names that transformers has for the model. */
+int zinf_layers_as_folder(const char *path, char **folder);
+/* Whether a folder has such layers, and no weights in another form. */
+bool zinf_is_layers(const char *path);
+/* A model folder for a path that is none itself, of either kind; *folder NULL: it is none of them.
+ */
+int zinf_model_as_folder(const char *path, char **folder);
 /* } not installed */
 /* Writes a model folder with the adapter added to the base's weights, W + scale B A in fp32, in
  * bounded memory. */

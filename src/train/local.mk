@@ -17,11 +17,11 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/plan/estimated.c src/train/save/durable.c src/train/save/copies.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
 	src/train/save/transfer.c src/train/save/transfer.h src/train/save/weights.c src/train/save/transfer_load.c src/train/save/transfer_save.c src/train/save/transfer_carried.c \
-	src/train/save/transfer_new.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/changes.h src/train/save/changes.c src/train/save/identity.h src/train/save/identity.c src/train/save/identity_file.c src/train/save/inputs.h src/train/save/inputs.c src/train/save/merge_base.c src/train/save/merge_module.c src/train/save/join.c src/train/save/transfer_factors.c src/train/save/transfer_kept.c src/train/save/state_access.c \
+	src/train/save/transfer_new.c src/train/save/transfer_magnitude.c src/train/setup_rates.h src/train/setup_rates.c src/train/save/merge.h src/train/save/merge.c src/train/save/changes.h src/train/save/changes.c src/train/save/identity.h src/train/save/identity.c src/train/save/identity_file.c src/train/save/products.c src/train/save/inputs.h src/train/save/inputs.c src/train/save/merge_base.c src/train/save/merge_module.c src/train/save/join.c src/train/save/transfer_factors.c src/train/save/transfer_kept.c src/train/save/state_access.c \
 	src/train/save/checkpoint.h src/train/save/checkpoint_state.c src/train/save/checkpoint_files.c \
 	src/train/save/checkpoint_save.c src/train/save/checkpoint_background.c \
 	src/train/save/checkpoint_load.c src/train/save/checkpoint_foreign.c src/train/save/gguf.h \
-	src/train/save/gguf_family.c src/train/save/gguf_vocab.c src/train/save/gguf_export.c src/train/save/gguf_import.c src/train/save/gguf_tokenizer.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
+	src/train/save/gguf_family.c src/train/save/gguf_vocab.c src/train/save/gguf_export.c src/train/save/gguf_import.c src/train/save/layers_import.c src/train/save/gguf_tokenizer.c src/train/save/checkpoint_export.c src/train/save/checkpoint_list.c \
 	src/train/save/output.h src/train/save/output.c src/train/run/run.h src/train/run/run.c \
 	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_identity.c src/train/run/run_steps.c src/train/run/run_prompts.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
@@ -89,7 +89,7 @@ script_tests += tests/ranks/ranks_quantized_test.sh tests/ranks/eval_ranks_test.
 # Seats of one process.
 program_tests += tests/train/train_seats_test
 script_tests += tests/ranks/seats_test.sh
-script_tests += tests/ranks/tensor_test.sh
+script_tests += tests/ranks/tensor_test.sh tests/ranks/gdgpt_test.sh
 
 # Two ranks against PyTorch's.
 script_tests += tests/ranks/ddp_test.sh

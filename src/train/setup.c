@@ -190,16 +190,25 @@ static int choose_shape(struct setup *s)
 
 /* ---- model and device ---- */
 
+/* The first key that adds something to cross-entropy; NULL: none does. */
+static const char *has_more_loss(const struct zinf_config *c)
+{
+    return c->label_smoothing > 0 ? "zinf.label_smoothing"
+           : c->z_loss > 0        ? "zinf.z_loss"
+           : c->max_z_loss > 0    ? "zinf.max_z_loss"
+                                  : NULL;
+}
+
 /* A number has no labels to smooth. */
 static int check_objective(const struct setup *s)
 {
     const struct zinf_config *c = s->config;
     const bool number = s->graph->values[s->graph->targets].element == ZINF_ELEMENT_F32;
-    if (!number || !trains(s) || (c->label_smoothing == 0 && c->z_loss == 0))
+    if (!number || !trains(s) || !has_more_loss(c))
         return 0;
-    return zinf_fail(
-        -EINVAL, "%s is of the loss of tokens and classes, and %s learns a number: set it to 0",
-        c->label_smoothing > 0 ? "zinf.label_smoothing" : "zinf.z_loss", s->options.model_path);
+    return zinf_fail(-EINVAL,
+                     "%s is of the loss of tokens and classes, and %s learns a number: set it to 0",
+                     has_more_loss(c), s->options.model_path);
 }
 
 static int open_model(struct setup *s)
@@ -257,7 +266,7 @@ static int open_model(struct setup *s)
         .train = trains(s),
         .seed = s->options.seed,
         .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,
-                      (float)s->config->neftune_alpha},
+                      (float)s->config->neftune_alpha, (float)s->config->max_z_loss},
         .decoding = s->decoding.n_sequences ? &s->decoding : NULL,
     };
     return code;
@@ -309,6 +318,11 @@ static int check_float8(const struct setup *s)
     return 0;
 }
 
+bool setup_times_products(const struct setup *s)
+{
+    return trains(s) && s->config->time_products && s->device->products_by;
+}
+
 /* What the model's stages take, on this device. */
 static int walk_model(struct setup *s)
 {
@@ -319,7 +333,11 @@ static int walk_model(struct setup *s)
         code = setup_cut_stages(s);
     if (code)
         return code;
+    if (setup_times_products(s))
+        s->device->ops->products_note(s->device, &s->products);
     code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
+    if (setup_times_products(s))
+        s->device->ops->products_note(s->device, NULL);
     if (!code && s->decoding.n_sequences && s->walk.row == WALK_NONE)
         code =
             zinf_fail(-ENOTSUP, "%s makes no logits to continue a text by", s->options.model_path);
@@ -579,6 +597,7 @@ void setup_fini(struct setup *s)
     setup_free_rates(s);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);
+    free(s->products.items);
     zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
     free(s->state_bytes);

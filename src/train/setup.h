@@ -116,6 +116,8 @@ struct setup {
     struct zinf_layout all_units;
     struct zinf_axis savers; /* ranks that bring units together for files: DATA, or that and PIPE */
     struct walk walk;        /* and what follows from it */
+    struct zinf_products products; /* that its stages make, each by which algorithm */
+    char products_by[400];         /* the GPU and the library that these are of */
     struct zinf_device *device;
     struct zinf_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
@@ -192,6 +194,8 @@ struct setup {
  * it. */
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only);
 void setup_fini(struct setup *s);
+/* Whether the device has several algorithms for a product, and the fastest is looked for. */
+bool setup_times_products(const struct setup *s);
 
 /* plan/cost.c: how the device's memory and its launches stand beside its products, by the speeds
  * that the options name, else by stated ones. */

@@ -105,9 +105,10 @@ int setup_pairs(struct setup *s)
         return 0;
     if (preference.kind == ZINF_PREFERENCE_REWARD) {
         preference.beta = 1; /* scores are told as they are */
-        if (trains(s) && (c->label_smoothing > 0 || c->z_loss > 0))
-            return zinf_fail(-EINVAL, "zinf.label_smoothing and zinf.z_loss have no part in the "
-                                      "loss of scores (zinf.preference \"reward\"): set them to 0");
+        if (trains(s) && (c->label_smoothing > 0 || c->z_loss > 0 || c->max_z_loss > 0))
+            return zinf_fail(-EINVAL,
+                             "zinf.label_smoothing, zinf.z_loss and zinf.max_z_loss have no part "
+                             "in the loss of scores (zinf.preference \"reward\"): set them to 0");
         preference.smoothing = 0;
     }
     return zinf_model_set_preference(s->model, &preference);

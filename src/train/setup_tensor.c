@@ -19,6 +19,11 @@ static int check_parts(const struct setup *s, int64_t parts, int64_t ranks)
                          "zinf.tensor_parts %lld: optimizer %s needs whole matrices, which are cut "
                          "into parts; use AdamW",
                          (long long)parts, s->config->optimizer.type);
+    if (s->config->max_z_loss > 0)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.tensor_parts %lld: no part of the vocabulary knows the largest "
+                         "logit of all, which zinf.max_z_loss needs; set that to 0",
+                         (long long)parts);
     if (ranks > 1 && s->n_optimizers > 1)
         return zinf_fail(-ENOTSUP,
                          "zinf.mesh.tensor %lld: zinf.learning_rates names a second "

@@ -101,6 +101,9 @@ struct zinf_trainer_options {
      * with it. */
     const uint8_t *run;
     bool anew; /* steps of that name are removed instead */
+    /* A checkpoint or a run's output folder, in which the training that this one goes on from has
+     * said by which algorithms its GPU multiplied. NULL: none. */
+    const char *products;
     /* What is known of the machine when the plan is made, for what it leaves open, or NULL. */
     const struct zinf_speeds *speeds;
     /* For an estimate: a machine to plan for instead of this one. NULL: this one. */

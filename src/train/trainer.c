@@ -175,7 +175,8 @@ static int take_memory(struct zinf_trainer *t)
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
                                               t->setup.walk.workspace);
-    return durable_open(t);
+    code = products_settle(t);
+    return code ? code : durable_open(t);
 }
 
 /* ---- the executor ---- */

@@ -196,6 +196,82 @@ static void test_odd_extents_are_cut(void)
     twin_close(&t);
 }
 
+/* ---- one of several algorithms ---- */
+
+/* A product's result, made by a GPU on which the algorithms are as fast as speeds says, with the
+ * choice of list; NULL: with none. Returns the milliseconds that it took. */
+static double made(uint64_t speeds, struct zinf_products *list, bool times, float *out)
+{
+    enum { M = 24, N = 16, K = 300 };
+    struct zinf_matmul a = {.m = M, .n = N, .k = K, .lda = K, .ldb = K, .ldc = N, .trans_b = true};
+    struct standin_products before, after;
+    struct twin t;
+    machine = (struct standin_options){.capability = 80, .algorithms = 6, .speeds = speeds};
+    open_machine(&t);
+    const struct zinf_device_ops *ops = t.cuda->ops;
+    if (times) {
+        ops->products_note(t.cuda, list);
+        ops->matmul_workspace(t.cuda, &a);
+        ops->matmul_workspace(t.cuda, &a);
+        ops->products_note(t.cuda, NULL);
+        CHECKF(list->n == 1 && !list->items[0].chosen, "%u products", list->n);
+        CHECKF(!ops->products_time(t.q, list), "%s", zinf_error());
+        CHECK(list->items[0].chosen);
+    }
+    if (list)
+        CHECKF(!ops->products_use(t.cuda, list), "%s", zinf_error());
+    struct pair pa = pair_shifted(&t, tensor_random(ZINF_DTYPE_F32, M * K, 1, 1.0f), 0);
+    struct pair pb = pair_shifted(&t, tensor_random(ZINF_DTYPE_F32, N * K, 2, 1.0f), 0);
+    struct pair pc = pair_shifted(&t, tensor_random(ZINF_DTYPE_F32, M * N, 3, 1.0f), 0);
+    a.a = pa.device, a.b = pb.device, a.c = pc.device;
+    CHECK(!ops->queue_synchronize(t.q));
+    standin_products(&before);
+    CHECKF(!ops->matmul(t.q, &a), "%s", zinf_error());
+    CHECK(!ops->copy_to_host(t.q, out, pc.device, M * N * sizeof *out));
+    CHECK(!ops->queue_synchronize(t.q));
+    standin_products(&after);
+    pair_free(&pa);
+    pair_free(&pb);
+    pair_free(&pc);
+    twin_close(&t);
+    return after.milliseconds - before.milliseconds;
+}
+
+/* The fastest is taken, and another GPU that is given the choice makes the same bits. */
+static void test_the_fastest_algorithm(void)
+{
+    enum { ELEMS = 24 * 16, SPEEDS = 12 };
+    static float first[ELEMS], own[ELEMS], given[ELEMS];
+    double gained = 0.0;
+    int other = 0;
+    for (uint64_t speeds = 1; speeds <= SPEEDS; speeds++) {
+        struct zinf_products list = {0};
+        double slow = made(speeds, NULL, false, first), fast = made(speeds, &list, true, own);
+        CHECKF(fast <= slow, "%g ms, the first proposal %g ms", fast, slow);
+        gained += slow - fast;
+        other += memcmp(first, own, sizeof own) != 0;
+        made(speeds + 100, &list, false, given);
+        CHECK(!memcmp(own, given, sizeof own));
+        free(list.items);
+    }
+    CHECKF(gained > 0.1 * SPEEDS && other > SPEEDS / 2, "%g ms gained, %d of other bits", gained,
+           other);
+}
+
+/* One that the library does not know is not tried: products are made by its first proposal. */
+static void test_an_unknown_algorithm(void)
+{
+    static float plain[24 * 16], unknown[24 * 16];
+    struct zinf_products list = {0};
+    made(3, &list, true, unknown);
+    for (int i = 0; i < 8; i++)
+        list.items[0].way[i] ^= 0x55;
+    made(3, NULL, false, plain);
+    made(3, &list, false, unknown);
+    CHECK(!memcmp(plain, unknown, sizeof plain));
+    free(list.items);
+}
+
 /* bf16 is refused before the memory is taken, not in the first step. */
 static void test_bf16_on_sm_75(void)
 {
@@ -237,6 +313,8 @@ int main(void)
     TAP_RUN(test_no_algorithms);
     TAP_RUN(test_algorithms_are_kept);
     TAP_RUN(test_odd_extents_are_cut);
+    TAP_RUN(test_the_fastest_algorithm);
+    TAP_RUN(test_an_unknown_algorithm);
     TAP_RUN(test_bf16_on_sm_75);
 #endif
     return tap_done();

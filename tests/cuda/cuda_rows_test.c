@@ -178,10 +178,10 @@ static void embeddings(struct twin *t)
 /* ---- loss ---- */
 
 struct loss_pairs {
-    struct pair logits, targets, max, sum, target_logit, loss, logit_sum, row_scales;
+    struct pair logits, targets, max, sum, target_logit, loss, logit_sum, row_scales, max_at;
 };
 
-/* Labels are smoothed, there is a z-loss, and rows are weighed. */
+/* Labels are smoothed, there are a z-loss and one of the largest logit, and rows are weighed. */
 static bool has_more;
 
 static void loss_side(struct zinf_cross_entropy *a, const struct loss_pairs *p, int side)
@@ -193,6 +193,7 @@ static void loss_side(struct zinf_cross_entropy *a, const struct loss_pairs *p, 
     a->target_logit = at(&p->target_logit, side);
     a->loss = at(&p->loss, side);
     a->logit_sum = has_more ? at(&p->logit_sum, side) : NULL;
+    a->max_at = has_more ? at(&p->max_at, side) : NULL;
     a->row_scales = has_more ? at(&p->row_scales, side) : NULL;
 }
 
@@ -226,9 +227,10 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
         .loss = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 5, 1.0f)),
         .logit_sum = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 6, 1.0f)),
         .row_scales = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 7, 1.0f)),
+        .max_at = pair_of(t, tensor_random(ZINF_DTYPE_F32, r, 8, 1.0f)),
     };
-    struct pair *all[] = {&p.logits,       &p.targets, &p.max,       &p.sum,
-                          &p.target_logit, &p.loss,    &p.logit_sum, &p.row_scales};
+    struct pair *all[] = {&p.logits, &p.targets,   &p.max,        &p.sum,   &p.target_logit,
+                          &p.loss,   &p.logit_sum, &p.row_scales, &p.max_at};
     for (size_t i = 0; i < r; i++) /* some ignored, one that no tile holds */
         ((int32_t *)p.targets.host.data)[i] = i % 5 == 4 ? -100
                                               : i == 3   ? (int32_t)vocabulary
@@ -242,6 +244,7 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
     a.vocab = vocabulary;
     a.smoothing = has_more ? 0.2f : 0.0f;
     a.z_loss = has_more ? 1e-3f : 0.0f;
+    a.max_z_loss = has_more ? 0.05f : 0.0f;
     ON_BOTH(t, (a.first = 0, loss_side(&a, &p, side), ops->cross_entropy_start(q, &a)));
     for (int pass = 0; pass < 2; pass++) {
         for (a.first = 0; a.first < vocabulary; a.first += tile) {

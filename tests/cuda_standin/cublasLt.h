@@ -59,6 +59,7 @@ typedef struct {
 typedef struct {
     cublasLtMatmulAlgo_t algo;
     size_t workspaceSize;
+    cublasStatus_t state;
 } cublasLtMatmulHeuristicResult_t;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out);
@@ -84,6 +85,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulPreference_t preference, int n_wanted,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *n_results);
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result);
+size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                               const void *alpha, const void *a_data, cublasLtMatrixLayout_t a,
                               const void *b_data, cublasLtMatrixLayout_t b, const void *beta,

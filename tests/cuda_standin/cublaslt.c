@@ -26,7 +26,7 @@ struct standin_preference {
 struct answer {
     uint64_t workspace;
     uint32_t align[4];
-    uint64_t shape, types;
+    uint64_t shape, types, index; /* of several for one product */
 };
 
 static void *object(size_t bytes)
@@ -229,6 +229,22 @@ static struct answer answer_for(const struct standin_operation *op, const struct
     return answer;
 }
 
+static uint64_t n_algorithms(void)
+{
+    const int n = standin_options()->algorithms;
+    return n > 1 ? (uint64_t)n : 1;
+}
+
+/* Between 1 and 2, by shape, algorithm and GPU. */
+static double milliseconds_of(const struct answer *answer)
+{
+    uint64_t x = answer->shape * 0x9e3779b97f4a7c15u + answer->index * 0xd1b54a32d192ed03u +
+                 (uint64_t)standin_gpu() * 77 + standin_options()->speeds;
+    x ^= x >> 31;
+    x *= 0xbf58476d1ce4e5b9u;
+    return 1.0 + (double)(x >> 40) / (double)(1u << 24);
+}
+
 /* Of three algorithms one wants half the workspace that it may have, one all, one none. */
 static uint64_t workspace_of(const struct answer *answer, uint64_t most)
 {
@@ -263,12 +279,43 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
     struct answer answer = answer_for(operation, a, b, c);
     answer.workspace = workspace_of(&answer, preference->workspace);
     memcpy(answer.align, preference->align, sizeof answer.align);
-    memset(&results[0], 0, sizeof results[0]);
-    memcpy(&results[0].algo, &answer, sizeof answer);
-    _Static_assert(sizeof answer <= sizeof results[0].algo, "an answer fits an algorithm");
-    results[0].workspaceSize = (size_t)answer.workspace;
-    *n_results = 1;
+    for (; *n_results < n_wanted && answer.index < n_algorithms(); answer.index++) {
+        cublasLtMatmulHeuristicResult_t *result = &results[(*n_results)++];
+        memset(result, 0, sizeof *result);
+        memcpy(&result->algo, &answer, sizeof answer);
+        _Static_assert(sizeof answer <= sizeof result->algo, "an answer fits an algorithm");
+        result->workspaceSize = (size_t)answer.workspace;
+        /* one proposal is none */
+        result->state = answer.index == 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_,
+                                       cublasLtMatrixLayout_t a_, cublasLtMatrixLayout_t b_,
+                                       cublasLtMatrixLayout_t c_, cublasLtMatrixLayout_t d_,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    STANDIN_CALL;
+    struct answer answer,
+        expected = answer_for((const struct standin_operation *)operation_,
+                              (const struct standin_layout *)a_, (const struct standin_layout *)b_,
+                              (const struct standin_layout *)c_);
+    memcpy(&answer, algo, sizeof answer);
+    if (!handle || c_ != d_)
+        return refuse("layouts that do not fit each other");
+    if (answer.shape != expected.shape || answer.types != expected.types ||
+        answer.index >= n_algorithms() || answer.index == 2)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->workspaceSize = (size_t)answer.workspace;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void)
+{
+    const uint64_t version = standin_options()->blas_version;
+    return version ? (size_t)version : 130000;
 }
 
 /* ---- multiplying ---- */
@@ -328,24 +375,27 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     const struct standin_layout *a = (const struct standin_layout *)a_;
     const struct standin_layout *b = (const struct standin_layout *)b_;
     const struct standin_layout *c = (const struct standin_layout *)c_;
-    struct product p = {*operation,
-                        *a,
-                        *b,
-                        *c,
-                        {0, 0, 0},
-                        a_data,
-                        b_data,
-                        d_data,
-                        workspace,
-                        workspace_bytes,
-                        *(const float *)alpha,
-                        *(const float *)beta};
+    struct product p = {
+        .op = *operation,
+        .a = *a,
+        .b = *b,
+        .c = *c,
+        .a_data = a_data,
+        .b_data = b_data,
+        .c_data = d_data,
+        .workspace = workspace,
+        .workspace_bytes = workspace_bytes,
+        .alpha = *(const float *)alpha,
+        .beta = *(const float *)beta,
+    };
     struct answer answer, expected = answer_for(operation, a, b, c);
     memcpy(&answer, algo, sizeof answer);
     if (!handle || c_data != d_data || c_ != d_ || !shape_of(operation, a, b, c, &p.shape))
         return refuse("a product of layouts that do not fit each other");
     if (answer.shape != expected.shape || answer.types != expected.types)
         return refuse("an algorithm chosen for another product");
+    if (answer.index >= n_algorithms() || (answer.index == 2 && n_algorithms() > 2))
+        return refuse("an algorithm that there is not");
     if (answer.workspace > workspace_bytes || !aligned(workspace, 256))
         return refuse("less workspace than the algorithm was chosen for");
     if (!aligned(a_data, answer.align[0]) || !aligned(b_data, answer.align[1]) ||
@@ -358,6 +408,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         return CUBLAS_STATUS_SUCCESS; /* the library does not see it: the kernel faults */
     }
     p.workspace_bytes = answer.workspace;
+    p.algorithm = answer.index;
+    p.milliseconds = milliseconds_of(&answer);
     if (!places_are_good(&p))
         return refuse("operands outside device memory");
     count_product(&p);

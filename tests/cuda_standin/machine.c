@@ -169,6 +169,16 @@ void standin_count_product(uint64_t read_bytes, uint64_t written_bytes, bool odd
     products.odd += odd;
 }
 
+void standin_pass(double milliseconds)
+{
+    products.milliseconds += milliseconds;
+}
+
+double standin_now(void)
+{
+    return products.milliseconds;
+}
+
 void standin_count_question(void)
 {
     products.questions++;

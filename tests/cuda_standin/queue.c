@@ -39,7 +39,8 @@ struct CUstream_st {
 struct CUevent_st {
     struct CUevent_st *next;
     uint64_t recorded, reached;
-    bool alive;
+    double at; /* when it was reached */
+    bool alive, timed;
     int gpu;
     void *token; /* of the last record */
 };
@@ -124,8 +125,10 @@ static void run_first(struct CUstream_st *stream)
         order_wait(stream->order, w->event->token);
     else if (w->event->reached < w->version)
         w->event->reached = w->version;
-    if (w->records)
+    if (w->records) {
+        w->event->at = standin_now();
         order_record(stream->order, &w->event->token);
+    }
     order_give(w);
 }
 
@@ -334,7 +337,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     STANDIN_CALL;
     struct CUevent_st *e = calloc(1, sizeof *e);
-    (void)flags;
+    e->timed = !(flags & cudaEventDisableTiming);
     e->alive = true;
     e->gpu = standin_gpu();
     e->next = events;
@@ -409,4 +412,17 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     run_until(NULL, event, event->recorded);
     order_wait_host(event->token);
     return standin_wait_fails() ? standin_set_error(cudaErrorIllegalAddress) : cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
+{
+    STANDIN_CALL;
+    if (!begin->alive || !end->alive || !begin->timed || !end->timed)
+        return standin_fault(cudaErrorInvalidResourceHandle, "the time of an event without one");
+    if (!begin->recorded || !end->recorded)
+        return standin_fault(cudaErrorInvalidResourceHandle, "the time of what was not recorded");
+    if (begin->reached < begin->recorded || end->reached < end->recorded)
+        return standin_set_error(cudaErrorNotReady);
+    *milliseconds = (float)(end->at - begin->at);
+    return cudaSuccess;
 }

@@ -34,6 +34,9 @@ struct standin_options {
     size_t pin_call, pin_all; /* most bytes that it takes at once, and together; 0: any */
     bool no_epilogues;        /* cuBLASLt finds no algorithm for a product with a bias */
     bool no_algorithms;       /* nor for any other */
+    int algorithms;           /* that it has for a product, each with bits of its own; 0: 1 */
+    uint64_t speeds;          /* seed of how fast each of them is, on each GPU */
+    uint64_t blas_version;    /* 0: 130000 */
     unsigned dawdle_us;       /* before a wait for an event, at most */
     bool at_once;         /* under the thread sanitizer: nothing runs late, and what no event orders
                            * is reported as a race (order.h) */
@@ -60,8 +63,9 @@ uint64_t standin_kernels(void); /* kernels run so far */
  * added to. */
 struct standin_products {
     uint64_t launches, read_bytes, written_bytes;
-    uint64_t questions; /* for algorithms */
-    uint64_t odd;       /* of 1 GFLOP and more on 16 bits, whose rows are no multiple of 16 bytes */
+    uint64_t questions;  /* for algorithms */
+    double milliseconds; /* that those which have run took, by the speeds of their algorithms */
+    uint64_t odd; /* of 1 GFLOP and more on 16 bits, whose rows are no multiple of 16 bytes */
 };
 void standin_products(struct standin_products *out);
 
@@ -134,6 +138,9 @@ cudaError_t standin_check_loaded(const void *kernel, const char *name);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);
 void standin_count_question(void);
+/* So many milliseconds of a product have passed; what an event's time is counted in. */
+void standin_pass(double milliseconds);
+double standin_now(void);
 void standin_count_product(uint64_t read_bytes, uint64_t written_bytes, bool odd);
 size_t standin_shared_limit(void); /* bytes of shared memory a block may have */
 /* Where another process finds device memory of this one, and how far into it; false: it is none

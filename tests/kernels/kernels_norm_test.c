@@ -208,6 +208,29 @@ static void test_norm_backward_over_slices_and_in_place(void)
     for_each_device(norm_slices);
 }
 
+/* The bits of dw and db, and of all else, are those of one thread. */
+static void test_threads_change_no_bit(void)
+{
+    struct tensor dw = {0}, db = {0};
+    for (int n_threads = 1; n_threads <= 7; n_threads++) {
+        struct fixture f;
+        struct norm_problem p;
+        fixture_open(&f, zinf_isa(), n_threads);
+        norm_open(&p, ZINF_NORM_LAYER, ZINF_DTYPE_F32, 333, 120, true, 0.0f);
+        CHECK(!f.ops->norm_forward(f.q, &p.args) && !f.ops->norm_backward(f.q, &p.args));
+        if (n_threads == 1) {
+            dw = tensor_copy(&p.dw);
+            db = tensor_copy(&p.db);
+        }
+        CHECKF(tensor_same_bits(&p.dw, &dw) && tensor_same_bits(&p.db, &db), "%d threads",
+               n_threads);
+        norm_close(&p);
+        fixture_close(&f);
+    }
+    tensor_free(&dw);
+    tensor_free(&db);
+}
+
 static void test_large_mean_keeps_the_variance(void)
 {
     struct fixture f;
@@ -338,6 +361,7 @@ int main(void)
 {
     TAP_RUN(test_norms_and_their_gradients);
     TAP_RUN(test_norm_backward_over_slices_and_in_place);
+    TAP_RUN(test_threads_change_no_bit);
     TAP_RUN(test_large_mean_keeps_the_variance);
     TAP_RUN(test_heads_of_a_row_have_the_bits_of_rows);
     TAP_RUN(test_norm_refuses_bad_arguments);

@@ -76,7 +76,8 @@ enum { LOSS_ROWS = 70, VOCABULARY = 1301 }; /* columns of more than one chunk */
 struct loss_problem {
     int32_t targets[LOSS_ROWS];
     float max[LOSS_ROWS], sum[LOSS_ROWS], target_logit[LOSS_ROWS], loss[LOSS_ROWS];
-    float softcap, smoothing, z_loss, logit_sum[LOSS_ROWS], row_scales[LOSS_ROWS];
+    float softcap, smoothing, z_loss, max_z_loss, logit_sum[LOSS_ROWS], row_scales[LOSS_ROWS];
+    int32_t max_at[LOSS_ROWS];
     bool weighed;
     struct tensor logits; /* [LOSS_ROWS][VOCABULARY], becomes the gradient */
 };
@@ -101,7 +102,9 @@ static void run_loss(struct fixture *f, struct loss_problem *p, int64_t tile_col
                                    .smoothing = p->smoothing,
                                    .vocab = VOCABULARY,
                                    .logit_sum = p->logit_sum,
-                                   .z_loss = p->z_loss};
+                                   .z_loss = p->z_loss,
+                                   .max_z_loss = p->max_z_loss,
+                                   .max_at = p->max_at};
     CHECK(!f->ops->cross_entropy_start(f->q, &a));
     for (int pass = 0; pass < 2; pass++) {
         for (a.first = 0; a.first < VOCABULARY; a.first += tile_cols) {
@@ -140,6 +143,7 @@ static void loss_open(struct loss_problem *p, float softcap)
 static double loss_row(const struct loss_problem *p, const double *logits, int32_t target)
 {
     const double cap = (double)p->softcap, e = (double)p->smoothing, z = (double)p->z_loss;
+    const double largest = (double)p->max_z_loss;
     double capped[VOCABULARY], max = -INFINITY, sum = 0.0, spread = 0.0;
     for (int j = 0; j < VOCABULARY; j++) {
         capped[j] = cap > 0.0 ? cap * tanh(logits[j] / cap) : logits[j];
@@ -150,7 +154,9 @@ static double loss_row(const struct loss_problem *p, const double *logits, int32
     const double all = log(sum) + max;
     for (int j = 0; j < VOCABULARY; j++)
         spread += (all - capped[j]) / VOCABULARY;
-    return target < 0 ? 0.0 : (1 - e) * (all - capped[target]) + e * spread + z * all * all;
+    return target < 0 ? 0.0
+                      : (1 - e) * (all - capped[target]) + e * spread + z * all * all +
+                            largest * (max - all) * (max - all);
 }
 
 /* The gradient of row i at column j, by central differences of the loss. */
@@ -167,7 +173,8 @@ static void check_slope(struct fixture *f, const struct loss_problem *p, double 
            slope);
 }
 
-static void cross_entropy_of(struct fixture *f, float softcap, float smoothing, float z_loss)
+static void cross_entropy_of(struct fixture *f, float softcap, float smoothing, float z_loss,
+                             float max_z_loss)
 {
     static const int64_t tiles[] = {VOCABULARY, 200, 64, 33};
     for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++) {
@@ -175,6 +182,7 @@ static void cross_entropy_of(struct fixture *f, float softcap, float smoothing, 
         loss_open(&p, softcap);
         p.smoothing = smoothing;
         p.z_loss = z_loss;
+        p.max_z_loss = max_z_loss;
         p.weighed = z_loss > 0;
         double *logits = tensor_doubles(&p.logits);
         run_loss(f, &p, tiles[t]);
@@ -195,14 +203,16 @@ static void cross_entropy_of(struct fixture *f, float softcap, float smoothing, 
 
 static void cross_entropy(struct fixture *f)
 {
-    cross_entropy_of(f, 0.0f, 0.0f, 0.0f);
-    cross_entropy_of(f, 10.0f, 0.0f, 0.0f);
+    cross_entropy_of(f, 0.0f, 0.0f, 0.0f, 0.0f);
+    cross_entropy_of(f, 10.0f, 0.0f, 0.0f, 0.0f);
 }
 
 static void cross_entropy_and_more(struct fixture *f)
 {
-    cross_entropy_of(f, 0.0f, 0.1f, 0.0f);
-    cross_entropy_of(f, 10.0f, 0.1f, 0.01f);
+    cross_entropy_of(f, 0.0f, 0.1f, 0.0f, 0.0f);
+    cross_entropy_of(f, 10.0f, 0.1f, 0.01f, 0.0f);
+    cross_entropy_of(f, 0.0f, 0.0f, 0.0f, 0.03f);
+    cross_entropy_of(f, 10.0f, 0.1f, 0.01f, 0.2f);
 }
 
 /* What leaves the device is capped by itself. */
@@ -469,6 +479,38 @@ static void test_smoothed_labels_as_transformers_has_them(void)
     fixture_close(&f);
 }
 
+/* Of columns that are equally large the first has all of the largest's gradient: sums over rows
+ * stay 0. */
+static void test_the_first_of_largest_logits_counts(void)
+{
+    struct fixture f;
+    float logits[] = {1, 3, 3, 0}, max, sum, target, loss, step = 0.5f;
+    int32_t at = -1;
+    const int32_t targets[] = {3};
+    struct zinf_cross_entropy a = {.rows = 1,
+                                   .cols = 4,
+                                   .ld = 4,
+                                   .targets = targets,
+                                   .logits = logits,
+                                   .max = &max,
+                                   .sum = &sum,
+                                   .target_logit = &target,
+                                   .loss = &loss,
+                                   .scale = 1,
+                                   .max_z_loss = step};
+    fixture_open(&f, zinf_isa(), 1);
+    CHECK(f.ops->cross_entropy_start(f.q, &a) == -EINVAL && strstr(zinf_error(), "is not kept"));
+    a.max_at = &at;
+    CHECK(!f.ops->cross_entropy_start(f.q, &a) && !f.ops->cross_entropy_update(f.q, &a));
+    CHECK(!f.ops->cross_entropy_finish(f.q, &a) && at == 1);
+    const double all = log(sum), other = exp(0.0) / (double)sum * (1 + all);
+    CHECK(fabs((double)loss - (all + 3 + 0.5 * all * all)) < 1e-6);
+    CHECK(!f.ops->cross_entropy_backward(f.q, &a));
+    CHECK(fabs((double)logits[2] - other) < 1e-6 && fabs((double)logits[1] - (other - all)) < 1e-6);
+    CHECK(fabs((double)(logits[0] + logits[1] + logits[2] + logits[3])) < 1e-6);
+    fixture_close(&f);
+}
+
 static void test_cross_entropy_gradient_sums_to_zero_and_ignores(void)
 {
     struct fixture f;
@@ -517,6 +559,7 @@ int main(void)
     TAP_RUN(test_cross_entropy_of_narrow_gradients);
     TAP_RUN(test_cross_entropy_of_smoothed_labels_and_z_loss);
     TAP_RUN(test_smoothed_labels_as_transformers_has_them);
+    TAP_RUN(test_the_first_of_largest_logits_counts);
     TAP_RUN(test_softcap);
     TAP_RUN(test_sinks_and_their_gradients);
     TAP_RUN(test_columns_of_heads);

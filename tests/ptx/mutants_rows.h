@@ -43,6 +43,8 @@ static int losses_of(struct setup *s, float softcap, enum zinf_dtype d_dtype)
     a.loss = take(s, (size_t)rows, ZINF_DTYPE_F32);
     a.logit_sum = take(s, (size_t)rows, ZINF_DTYPE_F32);
     a.smoothing = softcap == 0.0f ? 0.1f : 0.0f, a.vocab = cols, a.z_loss = 0.01f;
+    a.max_at = (int32_t *)(void *)take(s, (size_t)rows, ZINF_DTYPE_F32);
+    a.max_z_loss = softcap == 0.0f ? 0.3f : 0.0f;
     int code = s->ops->copy(s->q, a.logits, s->in[6], (uint64_t)(rows * ld) * sizeof(float));
     code = code ? code : s->ops->copy(s->q, a.sum, s->in[7], rows * sizeof(float));
     code = code ? code : s->ops->cross_entropy_start(s->q, &a);

@@ -155,16 +155,30 @@ fi
 
 # ---- DeepSpeed's configuration ----
 
-cat >autotp.json <<EOF
-{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
- "train_batch_size": "auto", "bf16": {"enabled": true},
- "zero_optimization": {"stage": 1, "gather_16bit_weights_on_model_save": true},
- "tensor_parallel": {"autotp_size": 4}}
+autotp() { # stage, size
+    cat >autotp.json <<EOF
+{"bf16": {"enabled": "auto"},
+ "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+                                           "weight_decay": "auto"}},
+ "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
+               "warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
+ "zero_optimization": {"stage": $1, "gather_16bit_weights_on_model_save": true},
+ "tensor_parallel": {"autotp_size": $2},
+ "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "steps_per_print": 1,
+ "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+ "wall_clock_breakdown": false}
 EOF
-check "AutoTP's configuration" run 0 train llama autotp --config autotp.json --seats 4 \
-    --micro-batch 2
-holds autotp/log.jsonl '"tokens": 32,'
-verdict $? "two samples a step, not eight"
+}
+for stage in 1 2; do
+    for size in 2 4; do
+        autotp $stage $size
+        check "AutoTP's configuration, stage $stage, size $size" run 0 train llama \
+            "autotp.$stage.$size" --config autotp.json --seats 4 --micro-batch 2 --bf16
+        holds "autotp.$stage.$size/log.jsonl" "\"tokens\": $((128 / size)),"
+        verdict $? "has two samples a step of each $size ranks"
+    done
+done
+stage=3
 check "with one rank" fails train llama bad --config autotp.json --micro-batch 2
 check "names what is missing" complains "tensor_parallel.autotp_size is 4, and this run has 1 rank"
 check "three seats" fails train llama bad --config shares.json --seats 3 --tensor-parallel 3

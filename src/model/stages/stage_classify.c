@@ -12,6 +12,7 @@ struct kept {
     float *logits;                   /* [batch][classes] */
     float *max, *sum, *target_logit; /* [batch] */
     float *logit_sum;                /* [batch], where labels are smoothed */
+    int32_t *max_at;                 /* where the largest logit has a loss of its own */
 };
 
 static int64_t hidden_of(const struct zinf_frame *f)
@@ -54,6 +55,8 @@ static struct kept keep(struct zinf_frame *f)
     k.target_logit = take(f, bytes);
     if (f->compute->objective.smoothing > 0)
         k.logit_sum = take(f, bytes);
+    if (f->compute->objective.max_z_loss > 0)
+        k.max_at = take(f, bytes);
     return k;
 }
 
@@ -171,6 +174,8 @@ static struct zinf_cross_entropy loss_of(const struct zinf_frame *f, const struc
         .vocab = s->n_classes,
         .logit_sum = k->logit_sum,
         .z_loss = f->compute->objective.z_loss,
+        .max_z_loss = f->compute->objective.max_z_loss,
+        .max_at = k->max_at,
     };
 }
 

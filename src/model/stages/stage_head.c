@@ -58,6 +58,8 @@ static struct head make_head(struct zinf_frame *f)
         h.objective = f->compute->objective;
     if (h.objective.smoothing > 0)
         h.logit_sum = take(f, bytes);
+    if (h.objective.max_z_loss > 0)
+        h.max_at = take(f, bytes);
     if (is_cut(f))
         head_take_shards(f, &h, take);
     h.logits = frame_scratch(f, tiles * tile_elems(f, &h) * sizeof(float));

@@ -17,6 +17,7 @@ struct head {
     float scale;                     /* of the logits; 0: 1 */
     float *max, *sum, *target_logit; /* [rows] */
     float *logit_sum;                /* [rows], where labels are smoothed */
+    int32_t *max_at;                 /* [rows], where the largest logit has a loss of its own */
     /* Of each of the graph's shards by itself: [shards][rows]; NULL while measuring, and where the
      * model is not cut. */
     struct {
@@ -40,6 +41,10 @@ struct chunk {
 
 /* An offset into an array that is not there while measuring. */
 static inline float *head_at(float *array, int64_t index)
+{
+    return array ? array + index : NULL;
+}
+static inline int32_t *head_id_at(int32_t *array, int64_t index)
 {
     return array ? array + index : NULL;
 }

@@ -37,6 +37,8 @@ struct zinf_cross_entropy head_loss_args(const struct zinf_frame *f, const struc
         .vocab = f->graph->vocab,
         .logit_sum = head_at(h->logit_sum, k->first),
         .z_loss = h->objective.z_loss,
+        .max_z_loss = h->objective.max_z_loss,
+        .max_at = head_id_at(h->max_at, k->first),
     };
 }
 

@@ -312,12 +312,16 @@ int zinf_dataset_mix(struct zinf_dataset **out, const struct zinf_dataset_part *
     }
     pthread_mutex_init(&dataset->lock, NULL);
     dataset->parts = own;
+    int code = 0;
     for (; dataset->n_parts < n; dataset->n_parts++) {
+        const char *name = parts[dataset->n_parts].name;
         own[dataset->n_parts] = parts[dataset->n_parts];
-        if (own[dataset->n_parts].name)
-            own[dataset->n_parts].name = strdup(own[dataset->n_parts].name);
+        own[dataset->n_parts].name = name ? strdup(name) : NULL;
+        if (name && !own[dataset->n_parts].name)
+            code = zinf_fail(-ENOMEM, "no memory for the names of data sets");
     }
-    int code = mix_parts(dataset, together);
+    if (!code)
+        code = mix_parts(dataset, together);
     if (code)
         zinf_dataset_close(dataset);
     else

@@ -290,6 +290,7 @@ static int open_trainer(struct run *run)
         trainer.model_path = run->options->resume;
         trainer.init = trainer.new_head = false;
     }
+    trainer.products = run->recovers ? run->options->output : run->options->resume;
     trainer.run = run->named ? run->own_id : NULL;
     trainer.anew = !run->recovers;
     return code ? code : zinf_trainer_create(&run->trainer, &trainer);
@@ -334,6 +335,8 @@ static int prepare(struct run *run)
         code = zinf_config_write(run->config, resolved);
     if (!code)
         code = write_ledger(run);
+    if (!code)
+        code = products_write(&run->trainer->setup, o->output);
     if (!code)
         code =
             run_batch_init(&run->batch, run->trainer, o->data, setup_samples(&run->trainer->setup));

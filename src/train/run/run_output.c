@@ -6,6 +6,7 @@
 #include "base/apart.h"
 #include "train/save/output.h"
 #include "train/run/run.h"
+#include "train/save/save.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -149,8 +150,8 @@ static int check_checkpoints(const struct zinf_run_options *o, const struct zinf
 
 static int check_files(const struct zinf_run_options *o, const struct zinf_origins *origins)
 {
-    static const char *const names[] = {"log.jsonl", "ledger.txt", "latest", "run-id",
-                                        "inputs.json"};
+    static const char *const names[] = {"log.jsonl", "ledger.txt",  "latest",
+                                        "run-id",    "inputs.json", PRODUCTS_FILE};
     const char *trace = o->trainer.config->trace;
     int code = zinf_apart_check("--log", o->log_path, ZINF_WRITTEN_FILE, origins);
     if (!code)

@@ -122,18 +122,16 @@ static int write_rest(const struct export *e, const struct zinf_model *model, co
     return code ? code : zinf_folder_copy_companions(e->folder, output, ZINF_COMPANIONS_ALL);
 }
 
-static int export_from(const struct checkpoint *c, const char *folder,
+/* masters: their file; NULL: the model's own, which may lie in several. Its list of tensors is read
+ * twice then. */
+static int export_from(const struct checkpoint *c, const char *folder, const char *masters,
                        const struct zinf_export_options *options)
 {
-    char name[64];
     struct export e = {.folder = folder, .dtype = options->as_saved ? c->dtype : options->dtype};
     struct zinf_tensors_writer_options writer = {.path = options->output,
                                                  .max_shard_bytes = options->max_shard_bytes};
     struct zinf_model *model = NULL;
-    checkpoint_part_name(c, PART_MASTER, name);
-    /* In fp32 the model is the master, and may lie in several files; its list of tensors is read
-     * twice then. */
-    char *path = c->dtype == ZINF_DTYPE_F32 ? strdup(folder) : zinf_path_join(folder, name);
+    char *path = masters ? zinf_path_join(folder, masters) : strdup(folder);
     bool foreign = c->foreign;
     e.block = malloc(BLOCK_ELEMS * sizeof *e.block);
     e.packed = malloc(BLOCK_ELEMS * sizeof(float));
@@ -173,10 +171,32 @@ static int check_output(const char *folder, const struct zinf_export_options *op
     return code ? code : zinf_folder_check_new("--output", options->output);
 }
 
+/* Layers of a pipeline are a model and no more. */
+static int export_layers(const struct zinf_export_options *options)
+{
+    struct checkpoint c = {.dtype = ZINF_DTYPE_F32};
+    struct zinf_model *model = NULL;
+    char *folder = NULL;
+    int code = zinf_layers_as_folder(options->checkpoint, &folder);
+    if (!code)
+        code = zinf_model_open(&model, folder);
+    if (!code) {
+        c.dtype = zinf_model_facts(model)->file_dtype;
+        code = check_output(options->checkpoint, options);
+    }
+    if (!code)
+        code = export_from(&c, folder, NULL, options);
+    zinf_model_close(model);
+    free(folder);
+    return code;
+}
+
 int zinf_checkpoint_export(const struct zinf_export_options *options)
 {
     struct checkpoint c;
-    char *folder;
+    char *folder, masters[64];
+    if (zinf_is_layers(options->checkpoint))
+        return export_layers(options);
     int code = zinf_checkpoint_find(options->checkpoint, &folder);
     if (code)
         return code;
@@ -188,9 +208,10 @@ int zinf_checkpoint_export(const struct zinf_export_options *options)
                          folder);
         checkpoint_fini(&c);
     } else if (!code) {
+        checkpoint_part_name(&c, PART_MASTER, masters);
         code = check_output(folder, options);
         if (!code)
-            code = export_from(&c, folder, options);
+            code = export_from(&c, folder, c.dtype == ZINF_DTYPE_F32 ? NULL : masters, options);
         checkpoint_fini(&c);
     }
     free(folder);

@@ -111,6 +111,8 @@ static int write_beside(const struct source *s, struct checkpoint *c, const char
     if (!code)
         code = transfer_write_rest(s, folder, checkpoint_adapter_sum(c));
     if (!code)
+        code = products_write(s->setup, folder);
+    if (!code)
         code = checkpoint_add_others(c, folder, "");
     if (!code)
         code = checkpoint_write_state(c, folder);

@@ -3,6 +3,7 @@
  * else that reads models then needs to know of folders alone: config.json and the tokenizer are
  * made of the file's keys, and an index says which of its tensors is which of the model's.
  */
+#include "base/folder.h"
 #include "train/checkpoints.h"
 #include "train/save/gguf.h"
 
@@ -263,7 +264,6 @@ static int write_index(const struct importing *im)
 /* By the file's place, size and time, so that another file never meets a folder that is stale. */
 static int name_folder(struct importing *im)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     const char *slash = strrchr(im->path, '/'), *name = slash ? slash + 1 : im->path;
     char *whole = realpath(im->path, NULL);
     struct stat info;
@@ -274,18 +274,7 @@ static int name_folder(struct importing *im)
     const int64_t of[] = {info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
     uint64_t sum = XXH3_64bits_withSeed(of, sizeof of, XXH3_64bits(whole, strlen(whole)));
     free(whole);
-    bool own = cache && *cache;
-    if (!own && !(home && *home))
-        return zinf_fail(-ENOENT,
-                         "--model %s: its configuration is kept in a cache: set XDG_CACHE_HOME to "
-                         "a folder that can be written",
-                         im->path);
-    if (asprintf(&im->folder, "%s%s/zinf/gguf/%.*s-%016llx", own ? cache : home,
-                 own ? "" : "/.cache", 80, name, (unsigned long long)sum) < 0) {
-        im->folder = NULL;
-        return zinf_fail(-ENOMEM, "no memory to open %s", im->path);
-    }
-    return zinf_make_dirs(im->folder);
+    return zinf_cache_folder(&im->folder, "gguf", name, sum);
 }
 
 static int write_folder(struct importing *im)
@@ -326,6 +315,14 @@ int zinf_gguf_as_folder(const char *path, char **folder)
     cJSON_Delete(im.map);
     free(im.folder);
     return code;
+}
+
+int zinf_model_as_folder(const char *path, char **folder)
+{
+    *folder = NULL;
+    return zinf_is_gguf(path)     ? zinf_gguf_as_folder(path, folder)
+           : zinf_is_layers(path) ? zinf_layers_as_folder(path, folder)
+                                  : 0;
 }
 
 bool zinf_is_gguf(const char *path)

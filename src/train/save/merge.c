@@ -207,8 +207,8 @@ int merge_find_base(const char *folder, const cJSON *config, const char *named, 
         code = zinf_json_string(config, folder, "base_model_name_or_path", &named);
     if (code)
         return code;
-    if (named && zinf_is_gguf(named))
-        return zinf_gguf_as_folder(named, base);
+    if (named && ((code = zinf_model_as_folder(named, base)) || *base))
+        return code;
     if (!named || stat(named, &info) || !S_ISDIR(info.st_mode))
         return zinf_fail(-ENOENT, "%s: its base %s is no folder here: name it with --model DIR",
                          folder, named ? named : "is not named and");

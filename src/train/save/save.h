@@ -46,6 +46,15 @@ uint64_t source_memory_bytes(const struct setup *setup);
 /* And where drives have sub-groups packed. */
 uint64_t source_packed_bytes(const struct setup *setup);
 
+/* ---- products.c ---- */
+
+#define PRODUCTS_FILE "products.json"
+/* After memory is taken and before anything is in it: by which algorithms the device multiplies,
+ * from the files and the GPU of rank 0. */
+int products_settle(struct zinf_trainer *t);
+/* The list as folder/PRODUCTS_FILE, if there is anything in it. */
+int products_write(const struct setup *s, const char *folder);
+
 /* ---- transfer_load.c ---- */
 
 int trainer_load(struct zinf_trainer *t);

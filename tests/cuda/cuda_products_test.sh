@@ -1,0 +1,72 @@
+#!/bin/sh
+# cuda_products: of several algorithms for a product the fastest is taken, and stays with the run: a
+# GPU on which others are faster goes on with the same bits, on one rank or two. On the stand-in for
+# CUDA, whose algorithms have sums of different last bits.
+. "$SRCDIR/tests/support/command.sh"
+cd "$work" || exit 99
+module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
+[ -f "$module" ] || { skip "algorithms of the CUDA device" "no stand-in here"; finish; }
+ZINF_CUDA_MODULE=$module ZINF_STANDIN_ALGORITHMS=5 ZINF_STANDIN_SPEEDS=1
+XDG_CACHE_HOME=$work/cache
+export ZINF_CUDA_MODULE ZINF_STANDIN_ALGORITHMS ZINF_STANDIN_SPEEDS XDG_CACHE_HOME
+"$zinf" init --arch gpt2 --size small --layers 1 --hidden 32 --heads 2 --context 64 --vocab 257 \
+    --tokenizer bytes --output model >/dev/null 2>&1 || exit 99
+make_text text.txt 20
+train() { # output, options...
+    output=$1
+    shift
+    run 0 "$zinf" train --model model --data text.txt --seq-len 32 --micro-batch 2 --lr 1e-3 \
+        --threads 1 --dropout 0 --progress none --device cuda --output "$output" "$@"
+}
+losses() { # output, least step
+    sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1/log.jsonl" |
+        awk -v least="$2" '$1 >= least'
+}
+alike() { # output, output, least step
+    losses "$1" "$3" >a && losses "$2" "$3" >b && [ -s a ] && cmp -s a b
+}
+unlike() { ! alike "$@"; }
+other_speeds() { # without what is known of this machine
+    rm -rf cache
+    ZINF_STANDIN_SPEEDS=$1
+}
+
+echo '{"zinf": {"time_products": false}}' >off.json
+check "first proposals" train first --steps 4 --config off.json
+[ ! -e first/products.json ] && [ ! -e cache ]
+verdict $? "leave no file"
+check "timed ones" train one --steps 4 --save-every 2
+[ -s one/products.json ] && cmp -s one/products.json one/checkpoint-2/products.json
+verdict $? "are in the run's folder and its checkpoint's"
+check "have other bits" unlike first one 1
+check "another run of this machine" train two --steps 4
+check "has the same bits" alike one two 1
+other_speeds 2
+check "on a GPU with other speeds" train three --steps 4
+check "a new run has other bits" unlike one three 1
+other_speeds 2
+cp -r one/checkpoint-2 kept
+check "one that goes on" train on --steps 4 --resume=kept
+check "keeps them" alike one on 3
+other_speeds 3
+ZINF_STANDIN_GPUS=2
+export ZINF_STANDIN_GPUS
+check "two ranks" train ranks --steps 4 --seats 2 --micro-batch 1 --save-every 2
+cp -r ranks/checkpoint-2 kept-ranks
+unset ZINF_STANDIN_GPUS
+other_speeds 4
+check "on other GPUs" train both --steps 4 --micro-batch 1 --accumulate 2 --resume=kept-ranks
+check "one rank goes on with the same bits" alike ranks both 3
+other_speeds 2
+ZINF_STANDIN_BLAS_VERSION=140000
+export ZINF_STANDIN_BLAS_VERSION
+check "another library" train library --steps 4 --resume=kept
+complains "kept/products.json" "cuBLASLt 130000" "cuBLASLt 140000" "chosen anew"
+verdict $? "is named"
+check "chooses anew" unlike one library 3
+unset ZINF_STANDIN_BLAS_VERSION
+echo '{"format": 1, "by": "' >kept/products.json
+"$zinf" train --model model --data text.txt --resume=kept --output broken --device cuda --steps 4 >said.out 2>said.err
+[ $? -ne 0 ]
+verdict $? "a damaged file is refused"
+finish
