@@ -562,6 +562,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = open_device(s, plan_only);
     if (!code) {
         s->compute.pace = setup_pace(s);
+        s->bytes_a_flop = setup_bytes_a_flop(s);
         code = walk_model(s);
     }
     if (code)

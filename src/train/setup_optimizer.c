@@ -209,7 +209,6 @@ int setup_state_bytes(struct setup *s)
     s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
     s->head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->head_bytes);
     s->group_flops = calloc(s->layout.n_groups + 1, sizeof *s->group_flops);
-    s->bytes_a_flop = setup_bytes_a_flop(s);
     if (!s->state_bytes || !s->state_shares || !s->head_bytes || !s->group_flops)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
