@@ -171,6 +171,8 @@ void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
     out->link_bytes = link_of(&r, device, out->device_bytes);
     out->optimizer_bytes =
         number_of(take(&r, "optim", optim_key, SPEED_OPTIMIZER, SPEED_OPTIMIZER), "bytes");
+    speeds_device_key(device_key, ZINF_DEVICE_HOST, ZINF_DTYPE_F32);
+    out->host_flops = number_of(take(&r, "gemm", device_key, SPEED_UPDATE, SPEED_UPDATE), "flops");
     take_gpus(&r, device, out);
     take_drives(&r, config, out);
     cJSON_Delete(r.cache);

@@ -17,6 +17,7 @@ enum speed_rate {
     SPEED_BANDWIDTH,
     SPEED_LINK,
     SPEED_OPTIMIZER,
+    SPEED_UPDATE, /* products of updates, on the CPU */
     SPEED_READ,
     SPEED_WRITE,
     SPEED_MIXED,

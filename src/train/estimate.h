@@ -20,7 +20,8 @@ struct zinf_speeds {
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
     double optimizer_bytes;                     /* that an update reads and writes */
-    double net_bytes;                           /* of a host's network, each way */
+    double host_flops; /* of the CPU's products in fp32, which updates of matrices make */
+    double net_bytes;  /* of a host's network, each way */
     double root_bytes; /* between a host's RAM and all of its devices at once, each way */
     /* From a GPU to others of its host and back at once, while all do so; 0: they have no fast way
      * to each other. */
@@ -80,6 +81,7 @@ struct zinf_estimate {
     double drive_seconds;      /* while the drive reads or writes */
     double model_flops;        /* a step's forward and backward, nothing computed twice */
     double matrix_flops;       /* a second, of matrix products by the rates */
+    double update_flops;       /* of a step's updates, on this rank's CPU */
     struct zinf_speeds speeds; /* known ones and assumed ones; not those of given rates */
     char schedule[32], device[96];
     /* Of ranks in a pipeline: how many, and how long the slowest waits in a step for values and

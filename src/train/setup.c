@@ -276,8 +276,6 @@ static int open_model(struct setup *s)
     if (!code)
         code = setup_rates(s);
     if (!code)
-        code = setup_place_matrices(s);
-    if (!code)
         code = zinf_file_map_create(&s->files, s->whole);
     if (!code)
         code = choose_shape(s);
@@ -575,6 +573,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = open_device(s, plan_only);
     if (!code) {
         s->compute.pace = setup_pace(s);
+        s->bytes_a_flop = setup_bytes_a_flop(s);
         code = walk_model(s);
     }
     if (code)
@@ -615,6 +614,7 @@ void setup_fini(struct setup *s)
     zinf_model_close(s->model);
     free(s->state_bytes);
     free(s->head_bytes);
+    free(s->group_flops);
     free(s->state_shares);
     *s = (struct setup){0};
 }

@@ -162,6 +162,8 @@ struct setup {
     uint64_t *state_bytes;         /* [n_groups] */
     uint64_t *head_bytes;          /* [n_groups]: of it, room for what is packed in RAM */
     double *state_shares;          /* [n_groups]: estimated fraction of it after packing */
+    double *group_flops;           /* [n_groups]: of the products of an update, the ranks' mean */
+    double bytes_a_flop;           /* what these cost beside what an update moves */
     uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
     uint64_t update_bytes;                   /* workspace of the optimizer */
     uint8_t generations;                     /* of what can be taken back */
@@ -198,6 +200,8 @@ bool setup_times_products(const struct setup *s);
 /* plan/cost.c: how the device's memory and its launches stand beside its products, by the speeds
  * that the options name, else by stated ones. */
 struct zinf_pace setup_pace(const struct setup *s);
+/* Bytes of state that an update moves in the time of an operation of its products. */
+double setup_bytes_a_flop(const struct setup *s);
 
 static inline bool trains(const struct setup *s)
 {

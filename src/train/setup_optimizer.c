@@ -187,6 +187,20 @@ static uint64_t head_bytes(const struct setup *s, uint32_t group)
     return head < s->state_bytes[group] ? head : s->state_bytes[group];
 }
 
+/* Ranks have other matrices of each unit, and of all units about as many: so they plan alike. */
+static double group_flops(const struct setup *s, uint32_t group)
+{
+    const uint32_t u = s->layout.groups[group].unit;
+    double flops = 0;
+    for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
+        const struct optimizer *of = setup_optimizer_of(s, u, i);
+        const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
+        for (uint32_t k = 0; of->rule->matrix_flops && k < t->n_pieces; k++)
+            flops += of->rule->matrix_flops(of, t, &t->pieces[k]);
+    }
+    return flops / data_axis(s)->world;
+}
+
 int setup_state_bytes(struct setup *s)
 {
     if (trains(s) && s->grain == GRAIN_MATRICES && open_cpu(s))
@@ -194,13 +208,15 @@ int setup_state_bytes(struct setup *s)
     s->state_bytes = calloc(s->layout.n_groups + 1, sizeof *s->state_bytes);
     s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
     s->head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->head_bytes);
-    if (!s->state_bytes || !s->state_shares || !s->head_bytes)
+    s->group_flops = calloc(s->layout.n_groups + 1, sizeof *s->group_flops);
+    if (!s->state_bytes || !s->state_shares || !s->head_bytes || !s->group_flops)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         const bool trained = unit_trains(s, s->layout.groups[g].unit);
         s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
         s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
         s->head_bytes[g] = head_bytes(s, g);
+        s->group_flops[g] = trained ? group_flops(s, g) : 0;
         if (trained)
             find_packable(s, g);
     }

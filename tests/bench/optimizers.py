@@ -4,8 +4,9 @@ models of 7, 13 and 70 billion parameters on a card of 24 GB, 64 GB of RAM and o
 a step, bf16. Nothing is trained, no weights are needed.
 
 State is the room for masters' other halves and moments: where a step may be taken back, or outlives the
-process, that is two generations, twice what the optimizer keeps. The estimate's times leave out the products that
-optimizers of whole matrices make on the CPU; the last column counts them, by their formulas.
+process, that is two generations, twice what the optimizer keeps. Times count the products that optimizers of
+whole matrices make on the CPU, by a rate for each of its threads (zinf-estimate(1)); the last column says how
+many these are.
 
 usage: optimizers.py [ZINF]
 """
@@ -44,24 +45,6 @@ MODELS = {
 }
 
 
-def matrices(model):
-    """[(rows, columns)] of one layer, and how many layers there are."""
-    if "n_embd" in model:
-        h = model["n_embd"]
-        return [(h, 3 * h), (h, h), (h, 4 * h), (4 * h, h)], model["n_layer"]
-    h, i = model["hidden_size"], model["intermediate_size"]
-    kv = h // model["num_attention_heads"] * model["num_key_value_heads"]
-    return [(h, h), (kv, h), (kv, h), (h, h), (i, h), (i, h), (h, i)], model["num_hidden_layers"]
-
-
-def products(model, optimizer):
-    """Operations of a step on the CPU."""
-    shapes, layers = matrices(model)
-    if optimizer == "Muon":
-        return layers * sum(5 * (4 * min(s) ** 2 * max(s) + 2 * min(s) ** 3) for s in shapes)
-    return layers * sum(2 * m * n * 256 for m, n in shapes) if optimizer == "APOLLO" else 0
-
-
 def estimate(zinf, folder, model, kind, *more):
     place = {"device": "nvme", "nvme_path": "/tmp"}
     (folder / "config.json").write_text(json.dumps(model))
@@ -92,7 +75,7 @@ def main():
                 text = estimate(zinf, pathlib.Path(work), model, kind)
                 lanes, step = found["lane_bytes"], found["step_seconds"]
                 written = found["written_per_day"]
-                flops = products(model, kind[1]) / 1e12
+                flops = found.get("update_flops", 0) / 1e12
                 cells = [name, kind[0], f"{state_bytes(text) / found['parameters']:.1f}",
                          f"{(lanes['read'] + lanes['write']) / 1e9:.0f}", f"{step:.1f}",
                          f"{86400 / step:.0f}", f"{600e12 / written:.1f}" if written else "-",

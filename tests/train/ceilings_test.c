@@ -2,7 +2,7 @@
  * Nothing beats a ceiling: 500 random trainings on random machines, of each of which the step that
  * is predicted takes at least as long as every lane needs for its bytes, as the device needs for
  * its products, as it needs to read the weights once forward and once backward in each
- * micro-batch, and as the host needs for its updates.
+ * micro-batch, and as the host needs for its updates, the products of Muon's included.
  */
 #include "train_support.h"
 
@@ -34,7 +34,7 @@ struct shape {
     int64_t width, inner, layers, heads, vocab, seq, micro, accumulation, rank;
     uint32_t seats;
     int place; /* of parameters and state: device, RAM, drive */
-    bool four_bits;
+    bool four_bits, muon;
 };
 
 static struct shape draw_shape(struct draw *d)
@@ -51,6 +51,7 @@ static struct shape draw_shape(struct draw *d)
     s.width = 64 * s.heads;
     s.inner = 64 + below(d, 4000);
     s.four_bits = s.rank && below(d, 2) && s.inner % 64 == 0;
+    s.muon = !s.rank && s.place > 0 && !below(d, 3);
     return s;
 }
 
@@ -78,12 +79,13 @@ static struct zinf_config *config_of(const struct shape *s)
                  s->four_bits ? ", \"quantize\": \"nf4\"" : "");
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": %lld, \"gradient_accumulation_steps\": %lld, "
-             "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, "
+             "\"bf16\": {\"enabled\": true}, \"optimizer\": {\"type\": \"%s\"}, "
+             "\"zero_optimization\": {\"stage\": 3, "
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}, "
              "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}}, "
              "\"zinf\": {\"durability\": \"none\", \"placement\": \"exact\"%s}}",
-             (long long)s->micro, (long long)s->accumulation, places[s->place],
-             in_work(path, "drive"), places[s->place], path, adapter);
+             (long long)s->micro, (long long)s->accumulation, s->muon ? "Muon" : "AdamW",
+             places[s->place], in_work(path, "drive"), places[s->place], path, adapter);
     struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
     context.world_size = s->seats;
     context.no_training = context.quiet = true;
@@ -101,6 +103,7 @@ static struct zinf_speeds draw_speeds(struct draw *d)
         .drive_read_bytes = between(d, 5e8, 3e10),
         .drive_write_bytes = between(d, 5e8, 3e10),
         .optimizer_bytes = between(d, 1e10, 4e11),
+        .host_flops = between(d, 1e9, 1e13),
         .peer_bytes = between(d, 1e10, 9e11),
     };
 }
@@ -113,6 +116,16 @@ static double weight_bytes(const struct shape *s)
     double layer = 4 * width * width + 3 * width * (double)s->inner;
     double head = width * (double)s->vocab;
     return layer * (2 * layers - 1) * (s->four_bits ? 0.5 : 2) + 2 * head * 2;
+}
+
+/* Five times X X^T, its square, and both by X: of each layer's matrices, by one of the ranks. */
+static double muon_flops(const struct shape *s)
+{
+    const double width = (double)s->width, inner = (double)s->inner;
+    const double least = fmin(width, inner), most = fmax(width, inner);
+    const double square = 6 * width * width * width;
+    const double wide = 4 * least * least * most + 2 * least * least * least;
+    return s->muon ? 5 * (double)s->layers * (4 * square + 3 * wide) / s->seats : 0;
 }
 
 static void check_case(uint64_t number)
@@ -150,14 +163,21 @@ static void check_case(uint64_t number)
                e.step_seconds, (double)e.lane_bytes[lane], lane);
     /* AdamW reads a master, two moments and a gradient of each number in fp32, and writes all but
      * the gradient. A seat has its share of the numbers and of the host's rate. */
-    double updated = s.place > 0 && !s.rank ? (double)e.params / s.seats : 0;
+    double updated = s.place > 0 && !s.rank && !s.muon ? (double)e.params / s.seats : 0;
     double update = updated * 7 * sizeof(float) / e.speeds.optimizer_bytes;
     double products = e.model_flops / e.speeds.device_flops;
+    double matrices = muon_flops(&s);
     double reads = weight_bytes(&s) * (double)s.accumulation / e.speeds.device_bytes;
     CHECKF(code || e.step_seconds >= 0.999 * products, "case %llu: %g s, products alone take %g",
            (unsigned long long)number, e.step_seconds, products);
     CHECKF(code || e.step_seconds >= 0.999 * update, "case %llu: %g s, updates alone take %g",
            (unsigned long long)number, e.step_seconds, update);
+    CHECKF(code || fabs(e.update_flops / matrices - 1) < 1e-9 || (!s.muon && !e.update_flops),
+           "case %llu: %g operations of updates, not %g", (unsigned long long)number,
+           e.update_flops, matrices);
+    CHECKF(code || e.step_seconds >= 0.999 * matrices / e.speeds.host_flops,
+           "case %llu: %g s, updates' products alone take %g", (unsigned long long)number,
+           e.step_seconds, matrices / e.speeds.host_flops);
     CHECKF(code || e.step_seconds >= 0.999 * reads, "case %llu: %g s, reading weights takes %g",
            (unsigned long long)number, e.step_seconds, reads);
     zinf_config_destroy(config);

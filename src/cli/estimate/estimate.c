@@ -317,6 +317,8 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "drive_free_bytes", (double)e->drive_free);
     add_length(root, e);
     cJSON_AddNumberToObject(root, "model_flops", n->model_flops);
+    if (n->update_flops > 0)
+        cJSON_AddNumberToObject(root, "update_flops", n->update_flops);
     cJSON_AddNumberToObject(root, "flops_utilisation", estimate_utilisation(e));
     add_changes(root, e);
     if (e->machine)

@@ -24,6 +24,7 @@ static const struct figure {
     [MACHINE_LINK] = {"link", "link", "GB/s", 1e9, 0},
     [MACHINE_RAM] = {"ram", "RAM", "GiB", 0, 0x1p36},
     [MACHINE_THREADS] = {"threads", "CPU threads", "", 1, 16},
+    [MACHINE_CPU] = {"cpu-fp32", "CPU products fp32", "TFLOP/s", 1e12, 0},
     [MACHINE_OPTIMIZER] = {"optim", "optimizer", "GB/s", 1e9, 3e10},
     [MACHINE_DRIVE_READ] = {"nvme-read", "drive reads", "GB/s", 1e9, 3e9},
     [MACHINE_DRIVE_WRITE] = {"nvme-write", "drive writes", "GB/s", 1e9, 2e9},
@@ -114,6 +115,14 @@ static int take_name(struct machine *m, const char *name)
                      name, machine_card_names(names, sizeof names));
 }
 
+/* Of the CPU. */
+static void assume_products(struct machine *m, enum machine_figure figure)
+{
+    if (!(m->figures[figure].value > 0))
+        machine_set(m, figure, THREAD_FLOPS * m->figures[MACHINE_THREADS].value,
+                    "assumed: 60 GFLOP/s a thread");
+}
+
 /* What a described GPU must have, and what else is taken for granted. */
 static int complete(struct machine *m)
 {
@@ -126,10 +135,9 @@ static int complete(struct machine *m)
     for (int i = 0; i < MACHINE_FIGURES; i++)
         if (!(m->figures[i].value > 0) && table[i].assumed > 0)
             machine_set(m, (enum machine_figure)i, table[i].assumed, "assumed, as nobody says");
-    for (int i = MACHINE_BF16; i <= MACHINE_FP32; i++)
-        if (!m->has_gpu && !(m->figures[i].value > 0))
-            machine_set(m, (enum machine_figure)i, THREAD_FLOPS * m->figures[MACHINE_THREADS].value,
-                        "assumed: 60 GFLOP/s a thread");
+    assume_products(m, MACHINE_CPU);
+    for (int i = MACHINE_BF16; !m->has_gpu && i <= MACHINE_FP32; i++)
+        assume_products(m, (enum machine_figure)i);
     return 0;
 }
 
@@ -181,6 +189,7 @@ void machine_speeds(const struct machine *m, enum zinf_dtype dtype, struct zinf_
         .drive_read_bytes = m->figures[MACHINE_DRIVE_READ].value,
         .drive_write_bytes = m->figures[MACHINE_DRIVE_WRITE].value,
         .drive_mixed_bytes = m->figures[MACHINE_DRIVE_MIXED].value,
+        .host_flops = m->figures[MACHINE_CPU].value,
         .optimizer_bytes = m->figures[MACHINE_OPTIMIZER].value,
         .root_bytes = m->figures[MACHINE_ROOT].value,
         .peer_bytes = m->figures[MACHINE_PEER].value,

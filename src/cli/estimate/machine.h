@@ -19,6 +19,7 @@ enum machine_figure {
     MACHINE_LINK,      /* bytes a second between RAM and GPU, each way, both at once */
     MACHINE_RAM,       /* bytes */
     MACHINE_THREADS,
+    MACHINE_CPU,        /* flops a second of the CPU's products in fp32 */
     MACHINE_OPTIMIZER,  /* bytes a second that an update on the CPU reads and writes */
     MACHINE_DRIVE_READ, /* bytes a second; several drives add up */
     MACHINE_DRIVE_WRITE,

@@ -129,10 +129,11 @@ static int read_root(struct machine *m, const char *path, const cJSON *root)
                                       {"power", MACHINE_POWER, false},
                                       {"root_rate", MACHINE_ROOT, false}};
     static const struct key cpu_keys[] = {{"threads", MACHINE_THREADS, false},
-                                          {"optimizer_rate", MACHINE_OPTIMIZER, false}};
+                                          {"optimizer_rate", MACHINE_OPTIMIZER, false},
+                                          {"fp32_flops", MACHINE_CPU, false}};
     static const char *const others[] = {"name", "gpus", "cpu", "drives", NULL};
     static const char *const none[] = {NULL};
-    const struct object object = {keys, 3, others}, cpu_object = {cpu_keys, 2, none};
+    const struct object object = {keys, 3, others}, cpu_object = {cpu_keys, 3, none};
     const cJSON *gpus = cJSON_GetObjectItemCaseSensitive(root, "gpus");
     const cJSON *cpu = cJSON_GetObjectItemCaseSensitive(root, "cpu");
     const cJSON *drives = cJSON_GetObjectItemCaseSensitive(root, "drives");

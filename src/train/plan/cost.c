@@ -38,6 +38,8 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
     const uint32_t group = (uint32_t)op->arg;
+    if (op->kind == OP_UPDATE)
+        work += p->setup->group_flops[group] * p->setup->bytes_a_flop;
     if (op->kind == OP_UPDATE && p->homes[op->unit].headed) /* packed, then copied */
         work += 2 * (double)p->setup->head_bytes[group];
     if (op->where.head) /* what it has room for is what is expected */
@@ -141,6 +143,7 @@ static void share(const struct plan *p, struct zinf_speeds *used)
         return;
     used->root_bytes = known_or(used->root_bytes, used->optimizer_bytes);
     used->optimizer_bytes /= n;
+    used->host_flops /= n;
     used->drive_read_bytes /= n;
     used->drive_write_bytes /= n;
     used->link_bytes = fmin(used->link_bytes, used->root_bytes / n);
@@ -201,6 +204,7 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         .device_bytes = known_or(s->device_bytes, host_device ? MEMORY_BYTES : CUDA_BYTES),
         .link_bytes = known_or(s->link_bytes, host_device ? MEMORY_BYTES : LINK_BYTES),
         .optimizer_bytes = known_or(s->optimizer_bytes, MEMORY_BYTES),
+        .host_flops = known_or(s->host_flops, HOST_FLOPS_A_THREAD * threads_of(p)),
         .drive_read_bytes = known_or(s->drive_read_bytes, DRIVE_BYTES),
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
         .net_bytes = known_or(s->net_bytes, NET_BYTES),
@@ -225,6 +229,15 @@ struct zinf_pace setup_pace(const struct setup *s)
         pace.wave = WAVE;
     }
     return pace;
+}
+
+double setup_bytes_a_flop(const struct setup *s)
+{
+    static const struct zinf_speeds unknown;
+    const struct plan p = {.setup = s};
+    struct zinf_speeds used;
+    plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
+    return used.optimizer_bytes / used.host_flops;
 }
 
 /* Reads and writes at once get the half of a mix each. */

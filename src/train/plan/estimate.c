@@ -37,6 +37,14 @@ static double matrix_flops(const struct plan *p)
     return 1 / p->rates.seconds[stage_kind(w->stages[most].kind, ZINF_PASS_FORWARD)];
 }
 
+static double update_flops(const struct setup *s)
+{
+    double flops = 0;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++)
+        flops += s->group_flops[g];
+    return flops;
+}
+
 /* Of a kind of operation, alone on the machine. */
 static double seconds_of(const struct plan *p, const struct zinf_program *const *programs, int n,
                          int kind)
@@ -92,6 +100,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         .drive_seconds = step.drive_seconds,
         .model_flops = model_flops(p),
         .matrix_flops = matrix_flops(p),
+        .update_flops = update_flops(p->setup),
         .bottleneck = ZINF_LANE_DEVICE,
     };
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
