@@ -82,7 +82,7 @@ static void close_packed(struct packed *p)
 
 static const char *const families[] = {
     "gpt2_a", "llama_b",      "mistral_a",          "bloom_a",       "gemma2_a",
-    "opt_a",  "qwen3_next_a", "granitemoehybrid_c", "gemma4_text_a", "nemotron_h_a"};
+    "opt_a",  "qwen3_next_a", "granitemoehybrid_c", "gemma4_text_c", "nemotron_h_a"};
 
 static void check_losses(const char *family)
 {
