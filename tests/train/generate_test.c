@@ -28,13 +28,13 @@ static const char *const folders[] = {
     "olmoe_a",       "olmoe_b",       "gpt_oss_a",       "gpt_oss_b",
     "glm4_moe_a",    "glm4_moe_b",    "glm4_moe_lite_a", "deepseek_v2_a",
     "deepseek_v2_b", "deepseek_v3_a", "deepseek_v3_b",   "granitemoe_a",
-    "gemma4_text_a", "gemma4_text_b", "gemma4_text_c",   "gemma4_text_d",
+    "gemma4_text_a", "gemma4_text_b", "gemma4_text_c",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 
 /* ---- logits ---- */
 
-enum { MOST_TOKENS = 128, MOST_VOCAB = 300 };
+enum { MOST_TOKENS = 160, MOST_VOCAB = 300 };
 
 static int32_t token_at(int64_t sequence, int64_t position, int64_t vocab)
 {
