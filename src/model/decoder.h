@@ -150,7 +150,6 @@ struct decoder {
      * attention's. [n_layers]; NULL: none. */
     const bool *mixed;
     struct mixer_spec mixer;
-    bool mixer_biases; /* of its two products */
     /* Kinds of blocks with other attention, sizes and tensors, and which of them a layer is
      * [n_layers]; NULL: all are as said here. */
     const struct decoder_kind *kinds;
@@ -160,6 +159,12 @@ struct decoder {
     const int64_t *keys_of;
     struct decoder_side side; /* what layers add of a table of their own */
     const char *block_scale;  /* as in block_spec: the file's tensor of one number; NULL: none */
+    bool mixer_in_bias, mixer_out_bias; /* of its two products */
+    bool mixer_norm;                    /* it has one */
+    /* It stands beside attention, with factors of its own; its tensors are among the block's. */
+    bool mixer_beside;
+    float mixer_branch_scale;
+    struct scales_spec mixer_scales;
     const struct decoder_tensor *mixed_tensors;
     size_t n_mixed_tensors;
     /* Layers of one part, and the tensors of those without attention, filled in as the others.

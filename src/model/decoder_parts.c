@@ -37,7 +37,7 @@ static void place_latent(struct attention_spec *a, const int at[DECODER_PLACES])
 
 bool decoder_is_mixed(const struct decoder *d, int64_t layer)
 {
-    return d->mixed && d->mixed[layer];
+    return d->mixed && d->mixed[layer] && !d->mixer_beside;
 }
 
 static const struct decoder_kind *kind_of(const struct decoder *d, int64_t layer)
@@ -96,12 +96,29 @@ static void share_keys(const struct decoder *d, int64_t layer, struct attention_
         a->gives |= d->keys_of[i] == layer;
 }
 
+/* Behind the norm of attention, whose places it has among what the stage takes. */
+static struct attention_spec place_beside(const struct decoder *d, const struct attention_spec *a,
+                                          const int at[DECODER_PLACES])
+{
+    struct attention_spec beside = *a;
+    place_mixer(d, &beside, at);
+    beside.norm.w = beside.norm.b = beside.q_norm.w = beside.k_norm.w = beside.after.w = -1;
+    beside.branch_scale = d->mixer_branch_scale;
+    beside.scales = d->mixer_scales;
+    return beside;
+}
+
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES])
 {
     const struct decoder_kind *kind = kind_of(d, layer);
-    struct block_spec spec = {kind ? kind->attention : d->attention, d->mlp, d->parallel,
-                              d->one_norm, d->block_scale && !d->side.cols};
+    struct block_spec spec = {
+        .attention = kind ? kind->attention : d->attention,
+        .mlp = d->mlp,
+        .parallel = d->parallel,
+        .one_norm = d->one_norm,
+        .scaled = d->block_scale && !d->side.cols,
+    };
     struct attention_spec *a = &spec.attention;
     struct mlp_spec *m = &spec.mlp;
     a->hidden = m->hidden = d->hidden;
@@ -136,6 +153,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         a->segments = a->rope.rotary_dims ? 2 : 1;
     if (d->keys_of)
         share_keys(d, layer, a);
+    if (d->mixer_beside)
+        spec.beside = place_beside(d, a, at);
     m->norm.w = at[DECODER_NORM2_W];
     m->norm.b = at[DECODER_NORM2_B];
     m->after = m->norm;

@@ -202,7 +202,7 @@ static void test_experts_fp32(void)
 static void test_mixers_fp32(void)
 {
     static const char *const fixtures[] = {"qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a",
-                                           "nemotron_h_c"};
+                                           "nemotron_h_c", "falcon_h1_a",        "falcon_h1_c"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 70 + i);
 }

@@ -79,7 +79,7 @@ family='src/model/families/'
     words '\bopt_|word_embed_proj|do_layer_norm' "${family}opt\.c"
     words 'embed_positions' "${family}(opt|bart|gptj)\.c"
     words '\bbart|blenderbot|encoder_attn|final_logits' "${family}(bart|blenderbot)\.[ch]"
-    words 'falcon|ln_(attn|mlp)' "${family}falcon\.c"
+    words 'falcon|ln_(attn|mlp)' "${family}falcon(_h1)?\.c"
     words 'chatglm|multi_query_(att|group)|kv_channels' "${family}chatglm\.c"
     words 'bloom|word_embeddings_layernorm' "${family}bloom\.c"
     words 'baichuan|w_pack|z_loss_weight' "${family}baichuan\.c"

@@ -179,6 +179,7 @@ static const struct {
     {"qwen3_next", "80b-a3b", 79674391296},
     {"qwen3_5_text", "9b", 8953803264},
     {"nemotron_h", "8b", 8100852736},
+    {"falcon_h1", "0.5b", 521411104},
     {"qwen3_5_moe_text", "35b-a3b", 34660610688},
 };
 
@@ -224,7 +225,8 @@ static void test_smaller_shapes(void)
                                            "gpt_bigcode",   "granitemoehybrid",
                                            "ministral3",    "qwen3_next",
                                            "qwen3_5_text",  "qwen3_5_moe_text",
-                                           "bamba",         "nemotron_h"};
+                                           "bamba",         "nemotron_h",
+                                           "falcon_h1"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -328,6 +330,10 @@ static void test_refused_switches(void)
         {"nemotron_h", "\"layers_block_type\": [\"mamba\", \"conv\"]", "\"conv\""},
         {"nemotron_h", "\"moe_latent_size\": 64", "moe_latent_size"},
         {"nemotron_h", "\"time_step_min\": -1", "time_step_min"},
+        {"falcon_h1", "\"mamba_d_ssm\": 1000", "mamba_d_ssm, 1000"},
+        {"falcon_h1", "\"key_multiplier\": 0", "key_multiplier"},
+        {"falcon_h1", "\"ssm_multipliers\": [1, 1]", "ssm_multipliers"},
+        {"falcon_h1", "\"ssm_in_multiplier\": 2, \"mamba_proj_bias\": true", "mamba_proj_bias"},
         {"qwen3_next", "\"linear_num_value_heads\": 24", "24 value heads"},
         {"qwen3_5_text", "\"linear_key_head_dim\": 512", "key heads of size 512"},
         {"qwen3_5_text", "\"linear_conv_kernel_dim\": 9", "width 9"},

@@ -122,6 +122,9 @@ static const char *const folders[] = {
     "nemotron_h_a",
     "nemotron_h_b",
     "nemotron_h_c",
+    "falcon_h1_a",
+    "falcon_h1_b",
+    "falcon_h1_c",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

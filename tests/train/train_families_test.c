@@ -31,7 +31,8 @@ static const char *const families[] = {"llama_b",        "mistral_a",
                                        "qwen3_5_text_a", "granitemoehybrid_c",
                                        "nemotron_h_a",   "nemotron_h_c",
                                        "gemma4_text_a",  "gemma4_text_b",
-                                       "gemma4_text_c",  "gemma4_text_d"};
+                                       "falcon_h1_a",    "gemma4_text_c",
+                                       "gemma4_text_d"};
 
 /* ---- placements ---- */
 

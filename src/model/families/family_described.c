@@ -509,6 +509,11 @@ static void list_mixed(struct reading *r)
     const bool alone = r->of->kinds != NULL;
     if (!r->d.mixed)
         return;
+    if (r->d.mixer_beside) {
+        mixer_list(&r->list, r->of->mixer, &r->d, true);
+        mixer_list(&r->list, r->of->mixer, &r->d, false);
+        return;
+    }
     r->list = (struct family_list){.std = r->d.init_std};
     mixer_list(&r->list, r->of->mixer, &r->d, true);
     if (!alone)
@@ -640,6 +645,7 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         return code;
     if (of->kinds)
         take_experts(&r.d, in_layer);
+    r.d.mixer_beside = of->mixer_beside;
     r.d.attention.gated = of->gated;
     r.d.attention.value_norms = of->value_norms;
     r.d.block_scale = of->block_scale;

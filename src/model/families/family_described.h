@@ -118,6 +118,11 @@ struct described_mixer {
     /* DECAY: of how many times as wide as the hidden rows its values are together, which value_dim
      * follows from where it is absent or a word; switches of biases. NULL: there are none. */
     const char *expand_key, *conv_bias_key, *bias_key;
+    const char *out_bias_key;   /* of the last product; NULL: bias_key is of both */
+    const char *width_key;      /* of the values' width itself, which goes before expand_key */
+    int64_t usual_width;        /* where it is absent; null: expand_key */
+    const char *norm_key;       /* a switch, off where it is absent; NULL: there always is a norm */
+    const char *norm_first_key; /* the norm is before the gate, as it is where this is absent */
     /* DECAY: the key of the lowest step, which has no upper limit then, and where it is absent;
      * NULL: "time_step_limit" has both. */
     const char *lowest_key;
@@ -198,7 +203,8 @@ struct described {
     const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
     const struct described_latent *latent;   /* NULL: queries, keys and values as usual */
     const struct described_mixer *mixer;     /* of some layers; NULL: of none */
-    const struct described_kinds *kinds;     /* NULL: layers have both parts */
+    bool mixer_beside;                   /* in all layers, beside attention and not in its place */
+    const struct described_kinds *kinds; /* NULL: layers have both parts */
     const struct described_unwindowed *unwindowed; /* NULL: attention of all layers is the same */
     bool value_norms;                              /* of each value head, without weights */
     const char *block_scale; /* the tensor of one number that a block's result is multiplied by */

@@ -144,7 +144,10 @@ struct part_entry attention_entry(const struct attention_spec *s, const struct a
         .kept = kept->norm,
         .hidden = s->hidden,
         .n = 1,
-        .products = {{{.weight = s->qkv_w, .bias = s->qkv_b}, kept->qkv}},
+        .products = {{{.weight = s->qkv_w, .bias = s->qkv_b},
+                      kept->qkv,
+                      &s->scales,
+                      (int64_t)entry_cols(s)}},
     };
 }
 

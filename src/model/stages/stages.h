@@ -6,16 +6,17 @@
  *           the table, then the others. in: ids, and of the others what there is; out: x
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
- *           parts take x. Where the spec says so, out is that times a number of the layer. in: x,
- *           positions where it rotates, segments where it has them, keys and values where it takes
- *           those of another layer; out: x, and keys and values where others take its own
+ *           parts take x; a mixer beside attention is a third branch. Where the spec says so,
+ *           out is that times a number of the layer. in: x, positions where it rotates, segments
+ *           where it has them, keys and values where it takes those of another layer; out: x, and
+ *           keys and values where others take its own
  *   side    out = x + norm(W_out (act(W_gate x) * p)): what a layer adds of rows p of its own.
- * Where the spec says so, out is that times a number of the layer. in: x, p; out: x sides   those
- * rows of all layers: (norm(W x) + t) / sqrt(2), t rows of a table with a part for each layer. in:
- * t, x; out: p of each layer mlp     out = x + branch(mlp(norm(x))), the second part of a block by
- * itself. in: x; out: x norm    in: x; out: dropout(its norm), whose gradient is fp32 in front of a
- * head head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out:
- * loss
+ *           Where the spec says so, out is that times a number of the layer. in: x, p; out: x
+ *   sides   these rows of all layers, (norm(W x) + t) / sqrt(2), of rows t of a table with a part
+ *           for each layer. in: t, x; out: p of each layer
+ *   mlp     out = x + branch(mlp(norm(x))), the second part of a block by itself. in: x; out: x
+ *   norm    in: x; out: dropout(its norm), whose gradient is fp32 in front of a head
+ *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  *
  * A block whose feed-forward part is a mixture of experts is three stages:
  *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: as a block's
@@ -167,6 +168,15 @@ struct mixer_spec {
     bool gate_first;       /* the gate is applied before the norm; else after it */
 };
 
+/* Factors of the columns of a part's first product, in ranges from the first column on. */
+struct scales_spec {
+    int n; /* 0: none */
+    struct {
+        int64_t cols;
+        float factor;
+    } ranges[5];
+};
+
 struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     bool both_ways; /* keys behind a query count, too */
@@ -205,8 +215,9 @@ struct attention_spec {
     int source, source_segments;
     int kv_w, kv_b;
     float dropout, residual_dropout;
-    float branch_scale; /* of what is added to x; 0: 1 */
-    uint32_t site;      /* and the next one: probabilities, then the branch */
+    float branch_scale;        /* of what is added to x; 0: 1 */
+    struct scales_spec scales; /* of qkv, or of a mixer's product */
+    uint32_t site;             /* and the next one: probabilities, then the branch */
 };
 
 struct mlp_spec {
@@ -218,7 +229,8 @@ struct mlp_spec {
     int down_w, down_b;
     struct norm_spec after; /* of what down gives */
     float residual_dropout;
-    float branch_scale; /* as in attention_spec */
+    float branch_scale;        /* as in attention_spec */
+    struct scales_spec scales; /* of up */
     uint32_t site;
     float dropout; /* of what down takes */
     uint32_t inner_site;
@@ -230,6 +242,9 @@ struct block_spec {
     bool parallel; /* out = x + branch(attention(norm(x))) + branch(mlp(norm(x))) */
     bool one_norm; /* parallel: the attention's norm is mlp's, too, which has none of its own */
     bool scaled;   /* out is multiplied by the second unit's one number, which is frozen */
+    /* A mixer that reads what attention reads, and whose branch is added as well; value_heads 0:
+     * there is none. */
+    struct attention_spec beside;
 };
 
 struct side_spec {
@@ -354,11 +369,13 @@ struct part_entry {
     const struct norm_spec *norm;
     struct norm_kept kept;
     int64_t hidden;
-    uint32_t n; /* products: two where parts share a norm */
+    uint32_t n; /* products: several where parts share a norm */
     struct {
         struct frame_linear linear;
-        void *y; /* the product, or in backward its gradient */
-    } products[2];
+        void *y;                          /* the product, or in backward its gradient */
+        const struct scales_spec *scales; /* NULL: none */
+        int64_t cols;                     /* of the product */
+    } products[3];
 };
 /* What the products take: in scratch where it is not x itself; and from its gradient d_rows the
  * gradient at x, which is added to d_x. */
