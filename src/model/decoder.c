@@ -24,6 +24,14 @@ static int check_heads(const struct decoder *d, const struct attention_spec *a)
     return 0;
 }
 
+static int check_kinds(const struct decoder *d)
+{
+    int code = 0;
+    for (int64_t i = 0; !code && i < d->n_layers; i++)
+        code = check_heads(d, &d->kinds[d->kind[i]].attention);
+    return code;
+}
+
 int decoder_check_numbers(const struct decoder *d)
 {
     int code;
@@ -34,7 +42,7 @@ int decoder_check_numbers(const struct decoder *d)
         (code = check_range(d, "the context length", d->context, 1 << 24)))
         return code;
     const struct attention_spec *a = &d->attention;
-    if ((code = check_heads(d, a)) || (d->unwindowed && (code = check_heads(d, d->unwindowed))))
+    if ((code = check_heads(d, a)) || (d->kinds && (code = check_kinds(d))))
         return code;
     const struct decoder_experts *e = &d->experts;
     if (e->n && ((code = check_range(d, "the number of experts", e->n, ZINF_ROUTE_MAX_COLS)) ||
@@ -134,19 +142,6 @@ void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
         add_table(graph, d, stage, v->types, &(struct side_table){"type.0", d->types, d->n_types});
 }
 
-/* The number that scales a block is not trained: a unit of its own. */
-static uint32_t add_block_scale(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
-                                const char *prefix)
-{
-    const struct decoder_tensor one = {DECODER_NORM1_W, d->block_scale, 1, 0,
-                                       DECODER_ROWS,    ZINF_INIT_ONE,  0};
-    const struct decoder_tensors tensors = {.prefix = prefix, .list = &one, .n = 1};
-    int at[DECODER_PLACES];
-    uint32_t unit = zinf_graph_add_unit(graph, false, "scale.%lld", (long long)layer);
-    decoder_add_tensors(graph, unit, d, &tensors, at);
-    return unit;
-}
-
 /* What runs a layer: a block, or one of its parts alone. */
 struct runner {
     const struct zinf_stage_ops *ops;
@@ -166,6 +161,17 @@ static struct runner runner_of(const struct decoder *d, int64_t layer,
                            sizeof *spec};
 }
 
+/* Keys and values that later layers take. */
+static uint32_t add_keys(struct zinf_graph *graph, const struct decoder *d,
+                         const struct decoder_values *v, int64_t layer,
+                         const struct attention_spec *a)
+{
+    char name[24];
+    snprintf(name, sizeof name, "kv.%lld", (long long)layer);
+    v->kv[layer] = decoder_add_columns(graph, d, name, 2 * a->n_kv_heads * a->head_dim);
+    return v->kv[layer];
+}
+
 /* The number of its output. */
 static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
                           const struct decoder_values *v, int64_t layer)
@@ -173,12 +179,12 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     char prefix[48], name[24];
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
-    snprintf(name, sizeof name, "x.%lld", (long long)layer + 1);
+    snprintf(name, sizeof name, d->side.cols ? "x_mid.%lld" : "x.%lld", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
     const struct decoder_tensors tensors = decoder_list(d, layer, prefix);
     (d->shards.of ? decoder_add_shards : decoder_add_tensors)(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
-    uint32_t scale = spec.scaled ? add_block_scale(graph, d, layer, prefix) : 0;
+    uint32_t scale = spec.scaled ? decoder_add_scale(graph, d, layer, prefix) : 0;
     uint32_t out = decoder_add_hidden(graph, d, name);
     const struct runner r = runner_of(d, layer, &spec);
     uint32_t stage =
@@ -187,11 +193,16 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
     else
         decoder_append_inputs(graph, stage, &spec.attention, v);
+    if (spec.attention.taken)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->kv[d->keys_of[layer]]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+    if (spec.attention.gives)
+        zinf_stage_append(graph, stage, ZINF_STAGE_OUT,
+                          add_keys(graph, d, v, layer, &spec.attention));
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
     if (spec.scaled)
         zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, scale);
-    return out;
+    return d->side.cols ? decoder_add_side(graph, d, v, layer, out) : out;
 }
 
 void decoder_add_norm(struct zinf_graph *graph, const struct decoder *d,
@@ -314,6 +325,11 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
     decoder_add_lookup(graph, d, &v, tiles, graph->n_units - tiles);
     if (d->embedding_w)
         v.x = add_embedding_norm(graph, d, v.x);
+    v.kv = d->keys_of ? zinf_graph_take(graph, (size_t)d->n_layers * sizeof *v.kv) : NULL;
+    if (d->keys_of && !v.kv)
+        return zinf_fail(-ENOMEM, "no memory for the layers of %s", d->what);
+    if (d->side.cols)
+        decoder_add_sides(graph, d, &v);
     for (int64_t layer = 0; layer < d->n_layers; layer++)
         v.x = decoder_has_experts(d, layer) ? decoder_add_experts(graph, d, &v, layer)
                                             : add_block(graph, d, &v, layer);

@@ -115,6 +115,21 @@ struct decoder_experts {
     int64_t shared_ffn;
 };
 
+/* As those of a decoder, of some of its layers. */
+struct decoder_kind {
+    struct attention_spec attention;
+    int64_t ffn;
+    const struct decoder_tensor *tensors;
+    size_t n_tensors;
+};
+
+/* A table of tokens beside that of the model, with a part for each layer; cols 0: none. */
+struct decoder_side {
+    int64_t cols;                         /* of a part */
+    const char *table, *w, *norm_w;       /* behind the family's prefix */
+    const char *gate_w, *out_w, *after_w; /* behind a layer's */
+};
+
 struct decoder {
     const char *what; /* names the configuration in messages */
     int64_t n_layers, hidden, ffn, vocab, context;
@@ -135,12 +150,15 @@ struct decoder {
      * attention's. [n_layers]; NULL: none. */
     const bool *mixed;
     struct mixer_spec mixer;
-    /* Attention of layers without a window where it differs from that of the others, and the
-     * tensors of their blocks; NULL: it does not. */
-    const struct attention_spec *unwindowed;
-    const struct decoder_tensor *unwindowed_tensors;
-    size_t n_unwindowed_tensors;
-    const char *block_scale; /* as in block_spec: the file's tensor of one number; NULL: none */
+    /* Kinds of blocks with other attention, sizes and tensors, and which of them a layer is
+     * [n_layers]; NULL: all are as said here. */
+    const struct decoder_kind *kinds;
+    const uint8_t *kind;
+    /* [n_layers]: the layer whose keys and values a layer takes, or itself; NULL: all have their
+     * own. */
+    const int64_t *keys_of;
+    struct decoder_side side; /* what layers add of a table of their own */
+    const char *block_scale;  /* as in block_spec: the file's tensor of one number; NULL: none */
     bool mixer_in_bias, mixer_out_bias; /* of its two products */
     bool mixer_norm;                    /* it has one */
     /* It stands beside attention, with factors of its own; its tensors are among the block's. */

@@ -40,10 +40,9 @@ bool decoder_is_mixed(const struct decoder *d, int64_t layer)
     return d->mixed && d->mixed[layer] && !d->mixer_beside;
 }
 
-/* Whether attention is the one of its own that layers without a window have. */
-static bool is_unwindowed(const struct decoder *d, int64_t layer)
+static const struct decoder_kind *kind_of(const struct decoder *d, int64_t layer)
 {
-    return d->unwindowed && d->windowed && !d->windowed[layer];
+    return d->kinds ? &d->kinds[d->kind[layer]] : NULL;
 }
 
 enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer)
@@ -60,9 +59,9 @@ struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, cons
     } else if (decoder_is_mixed(d, layer)) {
         tensors.list = d->mixed_tensors;
         tensors.n = d->n_mixed_tensors;
-    } else if (is_unwindowed(d, layer)) {
-        tensors.list = d->unwindowed_tensors;
-        tensors.n = d->n_unwindowed_tensors;
+    } else if (kind_of(d, layer)) {
+        tensors.list = kind_of(d, layer)->tensors;
+        tensors.n = kind_of(d, layer)->n_tensors;
     }
     return tensors;
 }
@@ -88,6 +87,15 @@ static void place_mixer(const struct decoder *d, struct attention_spec *a,
     a->rope.rotary_dims = 0;
 }
 
+/* Whose keys and values it takes, and whether others take its own. */
+static void share_keys(const struct decoder *d, int64_t layer, struct attention_spec *a)
+{
+    if (d->keys_of[layer] != layer)
+        a->taken = 1 + (a->rope.rotary_dims > 0) + (a->segments > 0);
+    for (int64_t i = layer + 1; i < d->n_layers; i++)
+        a->gives |= d->keys_of[i] == layer;
+}
+
 /* Behind the norm of attention, whose places it has among what the stage takes. */
 static struct attention_spec place_beside(const struct decoder *d, const struct attention_spec *a,
                                           const int at[DECODER_PLACES])
@@ -103,17 +111,18 @@ static struct attention_spec place_beside(const struct decoder *d, const struct 
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES])
 {
+    const struct decoder_kind *kind = kind_of(d, layer);
     struct block_spec spec = {
-        .attention = is_unwindowed(d, layer) ? *d->unwindowed : d->attention,
+        .attention = kind ? kind->attention : d->attention,
         .mlp = d->mlp,
         .parallel = d->parallel,
         .one_norm = d->one_norm,
-        .scaled = d->block_scale != NULL,
+        .scaled = d->block_scale && !d->side.cols,
     };
     struct attention_spec *a = &spec.attention;
     struct mlp_spec *m = &spec.mlp;
     a->hidden = m->hidden = d->hidden;
-    m->ffn = d->ffn;
+    m->ffn = kind ? kind->ffn : d->ffn;
     if (d->scale_by_inverse_layer)
         a->scale /= (float)(layer + 1);
     if (d->windowed && !d->windowed[layer])
@@ -142,6 +151,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         place_mixer(d, a, at);
     if (d->packed)
         a->segments = a->rope.rotary_dims ? 2 : 1;
+    if (d->keys_of)
+        share_keys(d, layer, a);
     if (d->mixer_beside)
         spec.beside = place_beside(d, a, at);
     m->norm.w = at[DECODER_NORM2_W];
@@ -166,4 +177,17 @@ void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struc
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
     if (s->segments)
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->segments);
+}
+
+/* The number that scales a block is not trained: a unit of its own. */
+uint32_t decoder_add_scale(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                           const char *prefix)
+{
+    const struct decoder_tensor one = {DECODER_NORM1_W, d->block_scale, 1, 0,
+                                       DECODER_ROWS,    ZINF_INIT_ONE,  0};
+    const struct decoder_tensors tensors = {.prefix = prefix, .list = &one, .n = 1};
+    int at[DECODER_PLACES];
+    uint32_t unit = zinf_graph_add_unit(graph, false, "scale.%lld", (long long)layer);
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    return unit;
 }

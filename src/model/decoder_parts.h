@@ -9,6 +9,8 @@ struct decoder_values {
     uint32_t ids, positions, types, segments, targets, x;
     uint32_t pooled, pulls, losses; /* of embeddings */
     uint32_t shares, n_shares;      /* what experts have had so far, in how many layers */
+    uint32_t *kv;                   /* [n_layers]: keys and values that other layers take */
+    uint32_t side; /* rows of layer 0's side table, which those of the others follow */
 };
 
 uint32_t decoder_add_input(struct zinf_graph *graph, const struct decoder *d, const char *name,
@@ -44,6 +46,10 @@ bool decoder_is_mixed(const struct decoder *d, int64_t layer);
 enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer);
 struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, const char *prefix);
 
+/* The unit of the number that scales a layer. */
+uint32_t decoder_add_scale(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                           const char *prefix);
+
 /* What attention by this spec takes, to the stage's list. */
 void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struct attention_spec *s,
                            const struct decoder_values *v);
@@ -63,6 +69,12 @@ struct decoder_classifier {
 void decoder_add_classifier(struct zinf_graph *graph, const struct decoder_classifier *classifier);
 /* A decoder's head for classes: one product of the last token's row of `normed`. */
 void decoder_add_classes(struct zinf_graph *graph, const struct decoder *d, uint32_t normed);
+
+/* decoder_sides.c: rows of the tables of layers, from the embedded v->x: v->side and those behind
+ * it. What a layer adds of its own to x; the number of the sum. */
+void decoder_add_sides(struct zinf_graph *graph, const struct decoder *d, struct decoder_values *v);
+uint32_t decoder_add_side(struct zinf_graph *graph, const struct decoder *d,
+                          const struct decoder_values *v, int64_t layer, uint32_t x);
 
 /* decoder_embeds.c: samples that become embeddings: v's inputs for that, and the stage that takes
  * them and rows x to the graph's loss. */

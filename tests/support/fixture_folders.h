@@ -111,6 +111,8 @@ static const char *const folders[] = {
     "mistral3_a",
     "gemma4_text_a",
     "gemma4_text_b",
+    "gemma4_text_c",
+    "gemma4_text_d",
     "gemma4_a",
     "qwen3_5_a",
     "gptj_a",

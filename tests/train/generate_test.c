@@ -90,12 +90,13 @@ static const char *const folders[] = {
     "falcon_h1_a",
     "gemma4_text_a",
     "gemma4_text_b",
+    "gemma4_text_c",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 
 /* ---- logits ---- */
 
-enum { MOST_TOKENS = 128, MOST_VOCAB = 300 };
+enum { MOST_TOKENS = 160, MOST_VOCAB = 300 };
 
 static int32_t token_at(int64_t sequence, int64_t position, int64_t vocab)
 {

@@ -5,15 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_BYTES = 64, NAMES = 64 };
+enum { NAME_BYTES = 64, NAMES = 224 };
+/* Kinds of blocks, by bits. */
+enum { UNWINDOWED = 1, TAKES_KEYS = 2, BLOCK_KINDS = 4 };
 
 /* What a decoder borrows until its graph is made. */
 struct reading {
     struct decoder d;
-    /* Of blocks with attention, with a mixer, of the feed-forward part alone, and with the
-     * attention of layers without a window where that is another. */
-    struct family_list list, mixed, alone, unwindowed;
-    struct attention_spec other; /* the latter's numbers */
+    /* Of blocks with attention, with a mixer, of the feed-forward part alone, and of the kinds of
+     * blocks where there are such. */
+    struct family_list list, mixed, alone, lists[BLOCK_KINDS];
+    struct decoder_kind block_kinds[BLOCK_KINDS];
+    struct attention_spec other; /* numbers of layers without a window */
+    bool takes;                  /* what is listed takes keys and values of another layer */
     const struct described *of;
     bool qkv_bias, proj_bias, mlp_bias, head_norms, interleaved;
     struct rope_spec windowed_rope;
@@ -376,8 +380,9 @@ static int list_attention(struct reading *r)
         add_matrix(r, DECODER_QKV_W, attention_name(r, "q_proj"), d->attention.gated ? 2 * q : q,
                    h);
         list_gate(r);
-        add_matrix(r, DECODER_QKV_W, attention_name(r, "k_proj"), kv, h);
-        if (!a->keys_are_values)
+        if (!r->takes)
+            add_matrix(r, DECODER_QKV_W, attention_name(r, "k_proj"), kv, h);
+        if (!r->takes && !a->keys_are_values)
             add_matrix(r, DECODER_QKV_W, attention_name(r, "v_proj"), kv, h);
     }
     add_matrix(r, DECODER_PROJ_W, attention_name(r, proj_of(r)), h, q);
@@ -426,8 +431,9 @@ static void list_attention_biases(struct reading *r)
     if (r->qkv_bias && !r->of->latent) {
         add_bias(r, DECODER_QKV_B, attention_name(r, "q_proj"), a->gated ? 2 * q : q);
         list_gate(r);
-        add_bias(r, DECODER_QKV_B, attention_name(r, "k_proj"), kv);
-        if (!a->keys_are_values)
+        if (!r->takes)
+            add_bias(r, DECODER_QKV_B, attention_name(r, "k_proj"), kv);
+        if (!r->takes && !a->keys_are_values)
             add_bias(r, DECODER_QKV_B, attention_name(r, "v_proj"), kv);
     }
     if (r->proj_bias)
@@ -453,8 +459,9 @@ static void list_heads(struct reading *r)
     if (of->head_norms != DESCRIBED_NO_NORMS && r->head_norms) {
         add_norm_weight(r, DECODER_Q_NORM, of->q_norm ? of->q_norm : "self_attn.q_norm",
                         a->whole_norms ? a->n_heads * dim : dim);
-        add_norm_weight(r, DECODER_K_NORM, of->k_norm ? of->k_norm : "self_attn.k_norm",
-                        a->whole_norms ? a->n_kv_heads * dim : dim);
+        if (!r->takes)
+            add_norm_weight(r, DECODER_K_NORM, of->k_norm ? of->k_norm : "self_attn.k_norm",
+                            a->whole_norms ? a->n_kv_heads * dim : dim);
     }
     if (of->sinks)
         family_add_vector(&r->list, DECODER_SINKS, "self_attn.sinks", a->n_heads, ZINF_INIT_ZERO);
@@ -543,26 +550,84 @@ static void list_mixed(struct reading *r)
     r->d.n_mixed_tensors = r->mixed.n;
 }
 
-/* The block of layers without a window, whose attention has other numbers, apart. */
-static int list_unwindowed(struct reading *r)
+/* Whether a layer takes keys and values of another one: of the last one in front of the first such
+ * layer that has a window if it has. */
+static int share_keys(struct zinf_graph *graph, const struct zinf_model_source *source,
+                      struct reading *r, int64_t first)
 {
-    const struct family_list others = r->list;
-    const struct attention_spec attention = r->d.attention;
-    if (!r->of->unwindowed || !r->d.windowed)
-        return 0;
-    r->d.attention.n_kv_heads = r->other.n_kv_heads;
-    r->d.attention.head_dim = r->other.head_dim;
-    r->d.attention.keys_are_values = r->other.keys_are_values;
-    r->other = r->d.attention;
+    const struct decoder *d = &r->d;
+    int64_t *keys_of = zinf_graph_take(graph, (size_t)d->n_layers * sizeof *keys_of);
+    if (!keys_of)
+        return zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
+    for (int64_t i = 0; i < d->n_layers; i++) {
+        keys_of[i] = i < first ? i : first - 1;
+        while (keys_of[i] >= 0 && d->windowed[keys_of[i]] != d->windowed[i])
+            keys_of[i]--;
+        if (keys_of[i] < 0)
+            return zinf_fail(-EINVAL,
+                             "%s: %s leaves no layer whose keys and values layer %lld could take",
+                             source->what, r->of->unwindowed->takers_key, (long long)i);
+    }
+    r->d.keys_of = keys_of;
+    return 0;
+}
+
+/* Blocks of one kind, apart. */
+static int list_kind(struct reading *r, int number, bool wide)
+{
+    const struct family_list usual = r->list;
+    struct decoder *d = &r->d;
+    const struct attention_spec attention = d->attention;
+    const int64_t ffn = d->ffn;
+    struct decoder_kind *kind = &r->block_kinds[number];
+    r->takes = number & TAKES_KEYS;
+    if (number & UNWINDOWED) {
+        d->attention.n_kv_heads = r->other.n_kv_heads;
+        d->attention.head_dim = r->other.head_dim;
+        d->attention.keys_are_values = r->other.keys_are_values && !r->takes;
+    }
+    if (r->takes && wide)
+        d->ffn *= 2;
     r->list = (struct family_list){0};
     int code = list_tensors(r);
-    r->unwindowed = r->list;
-    r->list = others;
-    r->d.attention = attention;
-    r->d.unwindowed = &r->other;
-    r->d.unwindowed_tensors = r->unwindowed.items;
-    r->d.n_unwindowed_tensors = r->unwindowed.n;
+    r->lists[number] = r->list;
+    *kind = (struct decoder_kind){d->attention, d->ffn, r->lists[number].items, r->list.n};
+    r->list = usual;
+    d->attention = attention;
+    d->ffn = ffn;
+    r->takes = false;
     return code;
+}
+
+/* Layers with a window and without one, those that take keys and values of others and those that
+ * have their own. */
+static int list_kinds(struct zinf_graph *graph, const struct zinf_model_source *source,
+                      struct reading *r)
+{
+    const struct described_unwindowed *of = r->of->unwindowed;
+    struct decoder *d = &r->d;
+    int64_t n = 0;
+    bool wide = false;
+    int code;
+    if (!of)
+        return 0;
+    uint8_t *kind = zinf_graph_take(graph, (size_t)d->n_layers);
+    if (!kind)
+        return zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
+    if ((code = zinf_json_int(source->config, source->what, of->takers_key, &n)) ||
+        (code = zinf_json_bool(source->config, source->what, of->wide_key, &wide)))
+        return code;
+    if (n < 0 || n >= d->n_layers)
+        return zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 0 and below %lld layers",
+                         source->what, of->takers_key, (long long)n, (long long)d->n_layers);
+    for (int64_t i = 0; i < d->n_layers; i++)
+        kind[i] =
+            (uint8_t)((d->windowed[i] ? 0 : UNWINDOWED) | (i < d->n_layers - n ? 0 : TAKES_KEYS));
+    for (int number = 0; !code && number < BLOCK_KINDS; number++)
+        code = list_kind(r, number, wide);
+    d->kind = kind;
+    d->kinds = r->block_kinds;
+    return code || !n ? code : share_keys(graph, source, r, d->n_layers - n);
 }
 
 /* Where no layer has experts the model has none. */
@@ -609,7 +674,7 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
     r.d.final_b = of->norm_bias ? "norm.bias" : NULL;
     if (of->read_more && (code = of->read_more(source, &r.d)))
         return code;
-    if ((code = list_tensors(&r)) || (code = list_unwindowed(&r)))
+    if ((code = list_tensors(&r)) || (code = list_kinds(graph, source, &r)))
         return code;
     list_alone(&r);
     list_mixed(&r);

@@ -176,6 +176,10 @@ struct described_unwindowed {
     const char *rope_kind; /* of the rotation, where no key says it */
     double partial;
     bool last; /* the last layer is one of these in any case */
+    /* How many layers, the last ones, take the keys and values of the last layer in front of them
+     * that has a window as they have, and a switch of a feed-forward part of twice the size in
+     * these. */
+    const char *takers_key, *wide_key;
 };
 
 /* Layers of one part each: by a list of words, one for each layer, or a text of letters. Without

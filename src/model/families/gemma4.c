@@ -2,25 +2,42 @@
  * gemma4: the text models of Gemma 4 (Google DeepMind, 2026). Norms have plain weights and stand in
  * front of the parts and behind them; queries, keys and values are normalised by head and scores
  * are not scaled. Layers without a window have wider heads, of which a part turns, and in the
- * larger models take their keys for values. The file scales what each block gives.
+ * larger models take their keys for values. The smaller models' last layers take keys and values of
+ * earlier ones, and each layer adds what a table of its own has for a token. The file scales what
+ * each block gives.
  */
 #include "model/families/family_composite.h"
 
 #include <math.h>
 
+static int read_side(const struct zinf_model_source *source, struct decoder *d)
+{
+    int64_t cols = 256, vocab = 262144;
+    int code = zinf_json_int(source->config, source->what, "hidden_size_per_layer_input", &cols);
+    if (!code)
+        code = zinf_json_int(source->config, source->what, "vocab_size_per_layer_input", &vocab);
+    if (code || !cols)
+        return code;
+    if (cols < 0 || vocab != d->vocab)
+        return zinf_fail(-ENOTSUP,
+                         "%s: hidden_size_per_layer_input %lld with vocab_size_per_layer_input "
+                         "%lld is not supported; the latter must be vocab_size %lld",
+                         source->what, (long long)cols, (long long)vocab, (long long)d->vocab);
+    d->side = (struct decoder_side){.cols = cols,
+                                    .table = "embed_tokens_per_layer.weight",
+                                    .w = "per_layer_model_projection.weight",
+                                    .norm_w = "per_layer_projection_norm.weight",
+                                    .gate_w = "per_layer_input_gate.weight",
+                                    .out_w = "per_layer_projection.weight",
+                                    .after_w = "post_per_layer_input_norm.weight"};
+    return 0;
+}
+
 static int read_more(const struct zinf_model_source *source, struct decoder *d)
 {
-    static const char *const without[] = {"hidden_size_per_layer_input", "num_kv_shared_layers"};
     bool experts = false;
     double cap = 0;
     int code = zinf_json_bool(source->config, source->what, "enable_moe_block", &experts);
-    for (size_t i = 0; !code && i < sizeof without / sizeof *without; i++) {
-        int64_t n = i ? 0 : 256;
-        code = zinf_json_int(source->config, source->what, without[i], &n);
-        if (!code && n)
-            code = zinf_fail(-ENOTSUP, "%s: %s %lld is not supported; it must be 0", source->what,
-                             without[i], (long long)n);
-    }
     if (!code && experts)
         code = zinf_fail(-ENOTSUP, "%s: enable_moe_block is not supported; it must be false",
                          source->what);
@@ -32,7 +49,7 @@ static int read_more(const struct zinf_model_source *source, struct decoder *d)
     d->head_softcap = (float)cap;
     d->embedding_scale = sqrtf((float)d->hidden);
     d->attention.scale = 1;
-    return code;
+    return code ? code : read_side(source, d);
 }
 
 static const struct described_unwindowed global = {
@@ -44,6 +61,8 @@ static const struct described_unwindowed global = {
     .rope_kind = "proportional",
     .partial = 0.25,
     .last = true,
+    .takers_key = "num_kv_shared_layers",
+    .wide_key = "use_double_wide_mlp",
 };
 static const struct family_size sizes[] = {
     {"31b", {60, 5376, 32, 16, 256, 21504, 262144, 262144}, NULL},
@@ -90,6 +109,9 @@ static const struct described gemma4 = {
     .read_more = read_more,
 };
 
+/* Old files have in layers that take keys and values what would make their own. */
+#define TAKEN "layers.*.self_attn.[kv]_proj.weight", "layers.*.self_attn.[kv]_norm.weight"
+
 /* With other heads all layers have as many keys and values. */
 static int make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape)
@@ -107,5 +129,15 @@ const struct zinf_family zinf_family_gemma4_text = {.model_type = "gemma4_text",
                                                     .traits = &gemma4.traits,
                                                     .build = described_build,
                                                     .make_config = make_config,
-                                                    .ignored = {DESCRIBED_IGNORED}};
-COMPOSITE_FAMILY(gemma4, "gemma4", "Gemma4ForConditionalGeneration", &zinf_family_gemma4_text);
+                                                    .ignored = {DESCRIBED_IGNORED, TAKEN}};
+
+static const struct zinf_family *const texts[] = {&zinf_family_gemma4_text, NULL};
+const struct zinf_family zinf_family_gemma4 = {.model_type = "gemma4",
+                                               .architecture = "Gemma4ForConditionalGeneration",
+                                               .prefix = COMPOSITE_PREFIX,
+                                               .layers_key = DESCRIBED_LAYERS_KEY,
+                                               .traits = texts,
+                                               .no_classes = true,
+                                               .build = composite_build,
+                                               .make_config = composite_make_config,
+                                               .ignored = {DESCRIBED_IGNORED, TAKEN}};

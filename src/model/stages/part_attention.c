@@ -54,14 +54,15 @@ static struct norm_spec head_norm_spec(const struct attention_spec *s, enum head
     if (of == VALUES) {
         spec.w = spec.b = -1;
         spec.w_add = 0;
-        spec.plain = s->value_norms;
+        spec.plain = s->value_norms && !s->taken;
     }
     return spec;
 }
 
 static bool has_head_norms(const struct attention_spec *s)
 {
-    return norm_is_there(&s->q_norm) || norm_is_there(&s->k_norm) || s->value_norms;
+    const struct norm_spec values = head_norm_spec(s, VALUES);
+    return norm_is_there(&s->q_norm) || norm_is_there(&s->k_norm) || norm_is_there(&values);
 }
 
 static int64_t heads_of(const struct attention_spec *s, enum heads of)
@@ -72,7 +73,7 @@ static int64_t heads_of(const struct attention_spec *s, enum heads of)
 /* What attention takes is a copy of the entry's product with other columns. */
 static bool is_copied(const struct attention_spec *s)
 {
-    return s->gated || s->keys_are_values;
+    return s->gated || s->keys_are_values || s->taken;
 }
 
 static bool is_latent(const struct attention_spec *s)
@@ -86,6 +87,8 @@ static uint64_t entry_cols(const struct attention_spec *s)
         return (uint64_t)mixer_entry_cols(s);
     if (is_latent(s))
         return (uint64_t)latent_entry_cols(s);
+    if (s->taken)
+        return qkv_cols(s) - kv_cols(s);
     return qkv_cols(s) + (s->gated ? (uint64_t)(s->n_heads * s->head_dim) : 0) -
            (s->keys_are_values ? kv_cols(s) / 2 : 0);
 }
@@ -211,7 +214,7 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
     struct zinf_rope args = {
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),
-        .n_heads = s->n_heads + s->n_kv_heads,
+        .n_heads = s->n_heads + (s->taken ? 0 : s->n_kv_heads),
         .head_dim = s->head_dim,
         .ld = (int64_t)qkv_cols(s),
         .rotary_dims = s->rope.rotary_dims,
@@ -248,6 +251,62 @@ static int sum_keys_and_values(struct zinf_frame *f, const struct attention_spec
     return code;
 }
 
+/* ---- keys and values that layers share ---- */
+
+/* Copies those of rows of qkv to rows of their own, or the other way. */
+static int copy_kv(struct zinf_frame *f, const struct attention_spec *s, void *qkv, void *kv,
+                   bool back)
+{
+    void *there = heads_at(f, s, KEYS, qkv);
+    const struct zinf_heads args = {.dtype = f->compute->dtype,
+                                    .rows = frame_rows(f),
+                                    .n_heads = 1,
+                                    .cols = (int64_t)kv_cols(s),
+                                    .x = back ? kv : there,
+                                    .x_ld = (int64_t)(back ? kv_cols(s) : qkv_cols(s)),
+                                    .y = back ? there : kv,
+                                    .y_ld = (int64_t)(back ? qkv_cols(s) : kv_cols(s))};
+    return frame_heads(f, &args);
+}
+
+static int add_kv(struct zinf_frame *f, const struct attention_spec *s, const void *r, void *y)
+{
+    const struct zinf_residual args = {.dtype = f->compute->dtype,
+                                       .n = frame_rows(f) * (int64_t)kv_cols(s),
+                                       .x = y,
+                                       .r = r,
+                                       .y = y};
+    return frame_residual(f, &args);
+}
+
+static void *scratch_kv(struct zinf_frame *f, const struct attention_spec *s)
+{
+    return frame_scratch(f, (uint64_t)frame_rows(f) * kv_cols(s) * frame_width(f));
+}
+
+/* The gradient of those that were taken goes to the layer that gave them. */
+static int taken_backward(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
+{
+    const bool adds = f->d_in[s->taken] && f->d_in_adds[s->taken];
+    void *share = adds ? scratch_kv(f, s) : f->d_in[s->taken];
+    if (!f->d_in[s->taken])
+        return 0;
+    int code = copy_kv(f, s, d_qkv, share, false);
+    return code || !adds ? code : add_kv(f, s, share, f->d_in[s->taken]);
+}
+
+/* What layers that took these leave is added to the layer's own gradient. */
+static int given_backward(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
+{
+    void *sum = scratch_kv(f, s);
+    int code = copy_kv(f, s, d_qkv, sum, false);
+    if (!code)
+        code = add_kv(f, s, f->d_out[1], sum);
+    return code ? code : copy_kv(f, s, d_qkv, sum, true);
+}
+
+/* ---- columns ---- */
+
 /* Columns of the entry's product without those of the gate, and with the keys' once more, or the
  * gradient of the former to that of the latter. */
 static int copy_columns(struct zinf_frame *f, const struct attention_spec *s, void *entry,
@@ -257,7 +316,7 @@ static int copy_columns(struct zinf_frame *f, const struct attention_spec *s, vo
     const int64_t all = (int64_t)entry_cols(s), k = s->gated ? 2 * q : q;
     const int64_t half = s->keys_are_values ? kv / 2 : kv;
     const int64_t counts[] = {q, half, half}, from[] = {0, k, k}, to[] = {0, q, q + half};
-    const int n = !s->keys_are_values ? 2 : back ? 1 : 3;
+    const int n = s->taken ? 1 : !s->keys_are_values ? 2 : back ? 1 : 3;
     int code = 0;
     for (int i = 0; !code && i < n; i++) {
         void *there = column(f, entry, from[i]), *here = column(f, qkv, to[i]);
@@ -271,7 +330,12 @@ static int copy_columns(struct zinf_frame *f, const struct attention_spec *s, vo
                                   .y_ld = back ? all : (int64_t)qkv_cols(s)};
         code = frame_heads(f, &args);
     }
-    return code || !back || !s->keys_are_values ? code : sum_keys_and_values(f, s, qkv, entry);
+    if (code)
+        return code;
+    if (s->taken)
+        return back ? taken_backward(f, s, qkv)
+                    : copy_kv(f, s, qkv, (void *)(uintptr_t)f->in[s->taken], true);
+    return back && s->keys_are_values ? sum_keys_and_values(f, s, qkv, entry) : 0;
 }
 
 /* What attention's queries, keys and values are made of: the kept product, or a copy of its columns
@@ -454,6 +518,20 @@ static int source_backward(struct zinf_frame *f, const struct attention_spec *s,
     return code ? code : frame_residual(f, &sum);
 }
 
+static bool shares_keys(const struct attention_spec *s)
+{
+    return s->gives || s->taken;
+}
+
+static int refuse_chunks(const struct zinf_frame *f)
+{
+    return zinf_fail(
+        -ENOTSUP,
+        "zinf.sequence_chunk: stage %s shares keys and values with other layers, which "
+        "chunks do not yet; remove the key",
+        f->stage->name);
+}
+
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept)
 {
@@ -463,6 +541,8 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
     void *ready;
     if (mixer_is_there(s))
         return mixer_attend(f, s, kept); /* which refuses chunks */
+    if (shares_keys(s))
+        return refuse_chunks(f);
     int code = part_enter(f, &entry, f->in[0]);
     if (!code)
         code = take_columns(f, s, kept, &taken);
@@ -481,9 +561,13 @@ int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
     void *ready;
     if (mixer_is_there(s))
         return mixer_attend(f, s, kept);
+    if (f->compute->chunk.whole && shares_keys(s))
+        return refuse_chunks(f);
     int code = take_columns(f, s, kept, &taken);
     if (!code)
         code = prepare(f, s, &taken, true, &ready);
+    if (!code && s->gives && f->pass != ZINF_PASS_RECOMPUTE)
+        code = copy_kv(f, s, ready, f->out[1], false);
     if (!code)
         code = read_source(f, s, kept);
     if (!code)
@@ -601,6 +685,8 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
         code = source_backward(f, s, attention.d_kv);
     if (!apart)
         frame_release(f, start);
+    if (!code && s->gives)
+        code = given_backward(f, s, d_qkv);
     if (!code)
         code = prepare_backward(f, s, &taken, d_qkv, d_entry);
     if (!code && is_copied(s))

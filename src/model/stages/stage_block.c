@@ -48,39 +48,6 @@ static struct entries enter(const struct block_spec *s, const struct kept *kept)
     return e;
 }
 
-/* Rows times the number of the second unit, in place: out, or its gradient. */
-static int scale_rows(struct zinf_frame *f, const struct block_spec *s, void *x)
-{
-    const int64_t cols = s->attention.hidden;
-    const uint64_t start = frame_mark(f);
-    if (!s->scaled)
-        return 0;
-    float *one = frame_scratch(f, sizeof *one);
-    float *gain = frame_scratch(f, (uint64_t)cols * sizeof *gain);
-    const struct zinf_heads spread = {.dtype = ZINF_DTYPE_F32,
-                                      .rows = 1,
-                                      .n_heads = cols,
-                                      .cols = 1,
-                                      .x = one,
-                                      .x_ld = 1,
-                                      .y = gain,
-                                      .y_ld = cols,
-                                      .y_step = 1};
-    const struct zinf_column_scale args = {.dtype = f->compute->dtype,
-                                           .rows = frame_rows(f),
-                                           .cols = cols,
-                                           .x = x,
-                                           .gain = gain,
-                                           .y = x};
-    int code = frame_convert(f, one, ZINF_DTYPE_F32, frame_weight(f, 1, 0), f->compute->dtype, 1);
-    if (!code)
-        code = frame_heads(f, &spread);
-    if (!code)
-        code = frame_scale_columns(f, &args);
-    frame_release(f, start);
-    return code;
-}
-
 /* ---- forward ---- */
 
 static int forward_parallel(struct zinf_frame *f, const struct block_spec *s,
@@ -121,7 +88,9 @@ static int forward(struct zinf_frame *f)
     const struct block_spec *s = f->stage->spec;
     struct kept kept = keep(f, s);
     int code = (s->parallel ? forward_parallel : forward_sequential)(f, s, &kept);
-    return code || f->pass == ZINF_PASS_RECOMPUTE ? code : scale_rows(f, s, f->out[0]);
+    if (code || f->pass == ZINF_PASS_RECOMPUTE || !s->scaled)
+        return code;
+    return part_scale(f, s->attention.hidden, f->out[0]);
 }
 
 /* ---- backward ---- */
@@ -180,7 +149,8 @@ static int backward(struct zinf_frame *f)
     void *d_x;
     int code;
     if ((code = part_start_gradient(f, s->attention.hidden, &d_x)) ||
-        (code = scale_rows(f, s, d_x)) || (code = frame_zero_gaps(f, 0)) ||
+        (s->scaled && (code = part_scale(f, s->attention.hidden, d_x))) ||
+        (code = frame_zero_gaps(f, 0)) ||
         (code = (s->parallel ? backward_parallel : backward_sequential)(f, s, &kept, d_x)))
         return code;
     return part_finish_gradient(f, s->attention.hidden, d_x);

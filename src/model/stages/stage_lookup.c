@@ -78,7 +78,7 @@ static int add_noise(struct zinf_frame *f)
         .magnitude = f->compute->objective.noise_alpha / sqrtf((float)whole),
         .random = frame_dropout_at(f, 0, NOISE_SITE + s->site, per_sample),
     };
-    return f->compute->train && args.magnitude > 0 ? frame_noise(f, &args) : 0;
+    return f->compute->train && args.magnitude > 0 && !s->quiet ? frame_noise(f, &args) : 0;
 }
 
 /* Of a table of tokens that is cut, rows that other ranks have are zero, and theirs are added: a

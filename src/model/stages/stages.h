@@ -8,7 +8,12 @@
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
  *           parts take x; a mixer beside attention is a third branch. Where the spec says so,
  *           out is that times a number of the layer. in: x, positions where it rotates, segments
- *           where it has them; out: x
+ *           where it has them, keys and values where it takes those of another layer; out: x, and
+ *           keys and values where others take its own
+ *   side    out = x + norm(W_out (act(W_gate x) * p)): what a layer adds of rows p of its own.
+ *           Where the spec says so, out is that times a number of the layer. in: x, p; out: x
+ *   sides   these rows of all layers, (norm(W x) + t) / sqrt(2), of rows t of a table with a part
+ *           for each layer. in: t, x; out: p of each layer
  *   mlp     out = x + branch(mlp(norm(x))), the second part of a block by itself. in: x; out: x
  *   norm    in: x; out: dropout(its norm), whose gradient is fp32 in front of a head
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
@@ -54,11 +59,11 @@
 
 #include "model/frame.h"
 
-extern const struct zinf_stage_ops zinf_stage_lookup, zinf_stage_block, zinf_stage_mlp,
-    zinf_stage_norm, zinf_stage_head, zinf_stage_attention, zinf_stage_router, zinf_stage_shared,
-    zinf_stage_experts, zinf_stage_balance, zinf_stage_layer, zinf_stage_rows, zinf_stage_classify,
-    zinf_stage_convolution, zinf_stage_project, zinf_stage_pool, zinf_stage_preference,
-    zinf_stage_shards;
+extern const struct zinf_stage_ops zinf_stage_side, zinf_stage_sides, zinf_stage_lookup,
+    zinf_stage_block, zinf_stage_mlp, zinf_stage_norm, zinf_stage_head, zinf_stage_attention,
+    zinf_stage_router, zinf_stage_shared, zinf_stage_experts, zinf_stage_balance, zinf_stage_layer,
+    zinf_stage_rows, zinf_stage_classify, zinf_stage_convolution, zinf_stage_project,
+    zinf_stage_pool, zinf_stage_preference, zinf_stage_shards;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -68,6 +73,7 @@ struct lookup_spec {
     float scale;     /* of the table's rows; 0: 1 */
     float dropout;
     uint32_t site;
+    bool quiet; /* noise is for another table */
 };
 
 struct norm_spec {
@@ -200,6 +206,11 @@ struct attention_spec {
     bool gated;
     /* Keys before their norm and rotation are the values, too: qkv_w has rows q, k. */
     bool keys_are_values;
+    /* Keys and values [rows][2 n_kv_heads head_dim], as attention takes them, that layers share:
+     * out[1] is this layer's; or those of another layer are at this place among what the stage
+     * takes, and qkv_w has rows q alone. 0: its own. */
+    bool gives;
+    int taken;
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
@@ -238,6 +249,20 @@ struct block_spec {
     /* A mixer that reads what attention reads, and whose branch is added as well; value_heads 0:
      * there is none. */
     struct attention_spec beside;
+};
+
+struct side_spec {
+    int64_t hidden, cols; /* of x; of p */
+    enum zinf_activation activation;
+    int gate_w, out_w; /* [cols][hidden], [hidden][cols] */
+    struct norm_spec after;
+    bool scaled; /* as in block_spec */
+};
+
+struct sides_spec {
+    int64_t hidden, cols, n; /* of x; of a layer's rows; layers */
+    int w;                   /* [n cols][hidden] */
+    struct norm_spec norm;   /* of each layer's columns */
 };
 
 struct convolution_spec {
@@ -387,6 +412,9 @@ int part_add_branch(struct zinf_frame *f, const struct part_exit *exit, const vo
 /* *out: the gradient at linear's result: d_y itself, or in scratch. */
 int part_leave_backward(struct zinf_frame *f, const struct part_exit *exit, const void *d_y,
                         const void **out);
+
+/* Rows of hidden columns, or their gradient, times the one number of the second unit, in place. */
+int part_scale(struct zinf_frame *f, int64_t hidden, void *x);
 
 /* Of a stage out = in[0] + branches: where d_x is worked on, holding the gradient of out. That is
  * out's own, unless a later stage has left something in that of in[0] or it is apart; then finish
