@@ -5,6 +5,10 @@ them, the manual pages, and the shared libraries that all of these need beside g
 where neither a compiler nor those libraries are. It is built by scripts/build.sh of the checkout, in
 its folder build-wheel; the environment variable ZINF_WHEEL_BUILD names a build folder that is taken
 as it is.
+
+Only what is installed is compiled. Where nvcc is, kernels are compiled for the GPUs that nvidia-smi
+names; where it names none, for compute capabilities 7.5 and 8.0, whose PTX the driver compiles for
+any later GPU at the first run. ZINF_CUDA_ARCH has others: "90 120", or "all".
 """
 
 import base64
@@ -35,8 +39,53 @@ def _build():
     script = os.path.join(ROOT, "scripts", "build.sh")
     if not os.path.exists(script):
         raise RuntimeError(f"{HERE} is not in a checkout of zinf: pip install ./python of one")
-    subprocess.run(["sh", script, build], check=True)
+    environment = {**os.environ, "ZINF_TARGET": "installed"}
+    # Symbols for debuggers take time, and no wheel has them.
+    flags = [f"{name}=-O2" for name in ("CFLAGS", "CXXFLAGS") if name not in os.environ]
+    subprocess.run(["sh", script, build, *flags, *_cuda_flags()], check=True, env=environment)
     return build
+
+
+_EVERYWHERE = "75 80"
+
+
+def _architectures(wanted, cards, known):
+    """For which GPUs: as ZINF_CUDA_ARCH says, or the capabilities of cards where the compiler knows
+    all of them. None: all that the compiler knows.
+
+    >>> _architectures(None, "9.0\\n8.9\\n9.0\\n", "compute_80\\ncompute_89\\ncompute_90\\n")
+    '89 90'
+    >>> _architectures(None, "", "compute_80\\n"), _architectures("all", "9.0", "")
+    ('75 80', None)
+    """
+    if wanted:
+        return None if wanted == "all" else wanted
+    found = {card.strip().replace(".", "") for card in cards.splitlines() if card.strip()}
+    found = sorted(found, key=lambda card: (len(card), card))
+    is_known = found and all(re.search(rf"compute_{card}$", known, re.M) for card in found)
+    return " ".join(found) if is_known else _EVERYWHERE
+
+
+def _said(*words):
+    """What a program prints; nothing where it is not there, or fails."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return "" if done.returncode else done.stdout
+
+
+def _cuda_flags():
+    """Arguments of configure. What they mean is printed; pip shows it with -v."""
+    nvcc = shutil.which("nvcc", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
+    if not nvcc:
+        print("zinf: there is no nvcc: the wheel has no CUDA module, and computes on the CPU", flush=True)
+        return []
+    cards = _said("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
+    known = _said(nvcc, "--list-gpu-arch")
+    chosen = _architectures(os.environ.get("ZINF_CUDA_ARCH"), cards, known)
+    print(f"zinf: kernels are compiled for compute capabilities {chosen or 'of all kinds'}", flush=True)
+    return [f"--with-cuda-arch={chosen}"] if chosen else []
 
 
 # ---- what a wheel has ----

@@ -82,7 +82,7 @@ def chosen(suite, words):
 def main():
     build, work, *words = sys.argv[1:]
     faulthandler.enable()
-    faulthandler.dump_traceback_later(int(os.environ.get("ZINF_TEST_SECONDS", 150)), exit=True)
+    faulthandler.dump_traceback_later(int(os.environ.get("ZINF_TEST_SECONDS", 600)), exit=True)
     os.environ["ZINF_TEST_BUILD"], os.environ["ZINF_TEST_WORK"] = build, work
     # fmt: off
     subprocess.run(

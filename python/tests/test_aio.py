@@ -1,6 +1,7 @@
 """Files by the words of deepspeed.ops.aio: aligned or not, whole pages or not."""
 
 import mmap
+import gc
 import os
 import subprocess
 import sys
@@ -64,6 +65,24 @@ class Aio(Case):
         self.assertFalse(handle.free_cpu_locked_tensor(locked))
         with self.assertRaisesRegex(zinf.OptionError, "in one piece"):
             handle.sync_pwrite(made.view(50, 100).t(), self.path("file"))
+
+    def test_a_handle_that_is_gone_leaves_no_descriptors(self):
+        with open(self.path("file"), "wb") as file:
+            file.write(bytes(1 << 20))
+        handle = zinf.aio.Handle()  # what the library opens once is open
+        handle.sync_pread(bytearray(8192), self.path("file"))
+        del handle
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
+        for i in range(5):
+            handle = zinf.aio.Handle()
+            handle.async_pread(bytearray(1 << 20), self.path("file"))
+            handle.async_pwrite(bytearray(5000), self.path(f"other-{i}"))
+            with self.assertRaises(zinf.OptionError):
+                handle.async_pread(bytearray(2 << 20), self.path("file"))
+            del handle
+            gc.collect()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
 
     @unittest.skipIf(torch is None, "torch is not installed")
     def test_the_examples_of_deepnvme(self):

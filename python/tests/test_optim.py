@@ -167,6 +167,39 @@ class Optimizers(Case):
             optimizer.step()
             self.assertTrue(torch.allclose(some.detach(), torch.full((5,), 0.5)))
 
+    def test_gradients_that_are_not_reduced_yet(self):
+        """Under DistributedDataParallel, of one process and of two."""
+        script = """
+import sys, torch, zinf
+from torch import distributed
+distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]),
+                               world_size=int(sys.argv[3]))
+model = torch.nn.Linear(3, 2)
+try:
+    optimizer = zinf.AdamW(model.parameters(), in_backward=1)
+    if sys.argv[3] == "1":
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()  # nothing reduces there
+        optimizer = zinf.AdamW(model.parameters(), in_backward=1)
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        model(torch.ones(1, 3)).sum().backward()
+except zinf.UnsupportedError as error:
+    print(error)
+zinf.AdamW(model.parameters()).step()
+"""
+        for world in (1, 2):
+            words = [sys.executable, "-c", script, self.path(f"meeting-{world}")]
+            runs = [
+                subprocess.Popen(
+                    [*words, str(rank), str(world)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                )
+                for rank in range(world)
+            ]
+            for run in runs:
+                said, failed = run.communicate(timeout=120)
+                self.assertEqual(run.returncode, 0, failed)
+                self.assertIn("before it is reduced over the processes: leave in_backward out", said)
+
     def test_moments_of_8_bits(self):
         for dtype in (torch.float32, torch.bfloat16):
             model = self.model(dtype)

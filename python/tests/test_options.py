@@ -27,7 +27,8 @@ class Options(Case):
 
     def test_signatures_are_the_rows(self):
         rows = {row.name: row for row in zinf.options()}
-        for call in (zinf.train, zinf.plan, zinf.evaluate, zinf.generate, zinf.Trainer.__init__):
+        calls = (zinf.train, zinf.plan, zinf.evaluate, zinf.generate, zinf.embed, zinf.Trainer.__init__)
+        for call in calls:
             parameters = inspect.signature(call).parameters
             self.assertFalse(set(rows) - set(parameters) - {"data"}, call.__qualname__)
             for name, parameter in parameters.items():

@@ -1,5 +1,6 @@
 """Trainings from Python: the command's bits, rows, callbacks, Ctrl-C, threads and forks."""
 
+import ctypes
 import gc
 import json
 import math
@@ -282,3 +283,30 @@ class Steps(Case):
         with self.trainer(data=ROWS, format="text") as trainer:
             loss, norm = trainer.gradients(self.path("gradients.safetensors"))
         self.assertTrue(loss > 0 and norm > 0 and os.path.exists(self.path("gradients.safetensors")))
+
+
+class Embeddings(Case):
+    def test_the_commands_embeddings(self):
+        texts = [r["text"] for r in ROWS[:7]] + ["word"]
+        data = self.path("rows.jsonl")
+        with open(data, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+        words = ["--device=host", "--pooling=mean", "--seq-len=32", "--dtype=fp32"]
+        lines = command("embed", "--model", MODEL, "--data", data, *words).splitlines()
+        wanted = [json.loads(line)["embedding"] for line in lines]
+        options = {"device": "host", "pooling": "mean", "seq_len": 32, "dtype": "fp32"}
+        for found in (zinf.embed(MODEL, texts, **options), zinf.embed(MODEL, data=data, **options)):
+            self.assertEqual(found.tolist(), [[_single(x) for x in row] for row in wanted])
+        one = zinf.embed(MODEL, texts[0], **options)
+        self.assertEqual(list(one), [_single(x) for x in wanted[0]])
+        with self.assertRaisesRegex(zinf.OptionError, "give one of them"):
+            zinf.embed(MODEL)
+
+    def test_a_trainer_goes_on_after_it(self):
+        with zinf.Trainer(MODEL, ROWS, output=self.path("out"), steps=1, format="text", **SMALL) as t:
+            self.assertEqual(t.embed().shape[0], len(ROWS))
+            self.assertEqual(t.train().steps[-1].step, 1)
+
+
+def _single(x):
+    return ctypes.c_float(x).value

@@ -45,6 +45,16 @@ class Wheel(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
+    def test_kernels_are_for_the_cards_that_are_there(self):
+        found = backend()._architectures
+        known = "".join(f"compute_{arch}\n" for arch in (75, 80, 89, 90, 120))
+        self.assertEqual(found(None, "9.0\n8.9\n9.0\n", known), "89 90")
+        self.assertEqual(found(None, "12.0\n9.0\n", known), "90 120")
+        self.assertEqual(found(None, "", known), "75 80")
+        self.assertEqual(found(None, "10.3\n9.0\n", known), "75 80")  # nvcc does not know one
+        self.assertEqual(found("90", "8.0\n", known), "90")
+        self.assertIsNone(found("all", "8.0\n", known))
+
     def test_the_record_is_true(self):
         with zipfile.ZipFile(self.wheel) as wheel:
             names = set(wheel.namelist())

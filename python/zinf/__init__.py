@@ -25,6 +25,7 @@ from . import aio
 from ._calls import (
     Checkpoint,
     checkpoints,
+    embed,
     evaluate,
     export,
     generate,
@@ -74,6 +75,7 @@ __all__ = [
     "__version__",
     "aio",
     "checkpoints",
+    "embed",
     "evaluate",
     "export",
     "generate",

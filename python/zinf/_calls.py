@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import byref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _library as z
 from ._options import takes_options
@@ -98,6 +98,37 @@ def generate(
     """
     with Reader(model, config=config, **options) as reader:
         return reader.generate(prompts, stream=stream)
+
+
+@takes_options
+def embed(
+    model: Path,
+    texts: Union[str, Iterable, None] = None,
+    *,
+    data: Union[Path, Sequence[Path], None] = None,
+    config: Union[Path, Dict, None] = None,
+    **options: Any,
+) -> Any:
+    """Embeddings [texts][columns] of texts, or of the rows of the files data, as `zinf embed` makes
+    them: fp32, an array of numpy's where that is installed, else a memoryview with the same
+    indices. Of a single text its row alone. A model folder of sentence-transformers says how
+    embeddings are made; options pooling, normalize and prompt_name say it otherwise.
+
+    >>> rows = embed(model, ["so it goes", "another"], device="host", pooling="mean", seq_len=16)
+    >>> [len(row) for row in rows.tolist()]
+    [32, 32]
+    """
+    if (texts is None) == (data is None):
+        raise z.OptionError("embed takes texts, or files as data: give one of them")
+    single = isinstance(texts, str)
+    rows: Any = data
+    if texts is not None:
+        rows = ({"text": t} if isinstance(t, str) else t for t in ([texts] if single else texts))
+    with Reader(model, rows, config=config, **options) as reader:
+        found = reader.embed()
+    if not single:
+        return found
+    return found.tolist()[0] if isinstance(found, memoryview) else found[0]
 
 
 # ---- checkpoints and adapters ----

@@ -252,6 +252,19 @@ class JoinedAdapter(Structure):
     _fields_ = [("folder", c_char_p), ("weight", c_double)]
 
 
+BEGIN_EMBEDDINGS = CFUNCTYPE(c_int, c_void_p, c_uint64, c_int64)
+EMBEDDED = CFUNCTYPE(c_int, c_void_p, c_uint64, POINTER(c_float), c_int64)
+
+
+class Embeddings(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("begin", BEGIN_EMBEDDINGS),
+        ("row", EMBEDDED),
+        ("arg", c_void_p),
+    ]
+
+
 SINK = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 
 # Result and arguments of each call; no result is an int that may be -errno.
@@ -278,6 +291,7 @@ _CALLS = {
         c_int,
         [c_void_p, POINTER(c_char_p), c_size_t, POINTER(TextEvents), c_void_p],
     ),
+    "zinf_session_embed": (c_int, [c_void_p, POINTER(Embeddings)]),
     "zinf_session_save": (c_int, [c_void_p, c_char_p]),
     "zinf_session_plan": (c_int, [c_void_p, POINTER(PlanStruct)]),
     "zinf_checkpoint_list": (c_int, [c_char_p, SEE_CHECKPOINT, c_void_p]),

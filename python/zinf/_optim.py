@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import gc
 import os
 import threading
 import weakref
@@ -225,6 +226,28 @@ class _Arrivals:
         return found
 
 
+# ---- gradients that are not the sum of all processes yet ----
+
+
+def _refuse_reduced(seen: bool) -> None:
+    """Updates in the backward pass take a gradient as soon as it is made, which is before wrappers
+    such as DistributedDataParallel have reduced it. seen: a model has been through a backward pass,
+    so that its wrapper is there."""
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return
+    wrapped = distributed.get_world_size() > 1
+    if seen and not wrapped:
+        parallel = torch.nn.parallel.DistributedDataParallel
+        wrapped = any(type(found) is parallel for found in gc.get_objects())
+    if wrapped:
+        raise z.UnsupportedError(
+            "in_backward with torch.distributed (DistributedDataParallel, FSDP and others): a "
+            "gradient would be used before it is reduced over the processes: leave in_backward out"
+        )
+
+
 # ---- the optimizers ----
 
 
@@ -242,10 +265,13 @@ class _Optimizer(torch.optim.Optimizer):
             raise z.OptionError('state="nvme" needs path: a folder on the drive, or a list of them')
         if in_backward < 0:
             raise z.OptionError(f"in_backward is {in_backward}: the backward passes of a step, or 0")
+        if in_backward:
+            _refuse_reduced(seen=False)
         paths = [path] if isinstance(path, (str, os.PathLike)) else list(path or ())
         self._paths = [z.path_bytes(p) for p in paths] if state == "nvme" else []
         self._buffer_bytes, self._passes = buffer_bytes, int(in_backward)
         self._drive: Optional[Drive] = None
+        self._looked = False  # for what would reduce gradients
         self._worker: Optional[_Worker] = None
         self._arrivals: Optional[_Arrivals] = None
         self._due: Dict[Any, _Due] = {}
@@ -343,6 +369,9 @@ class _Optimizer(torch.optim.Optimizer):
         if self._worker is not None and (self._worker.is_ending or not self._worker.has_begun):
             self._end_worker()
         if self._worker is None:
+            if not self._looked:
+                _refuse_reduced(seen=True)
+                self._looked = True
             if self._paths:
                 self._opened_drive()
             self._arrivals = _Arrivals(self._drive)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import errno
 import os
 import shutil
 import tempfile
@@ -416,6 +417,34 @@ class Trainer:
                 z.lib.zinf_session_gradients(handle, z.path_bytes(file), byref(loss), byref(norm))
             )
         return loss.value, norm.value
+
+    def embed(self) -> Any:
+        """Embeddings [rows][columns] of data's rows, fp32: an array of numpy's where that is
+        installed, else a memoryview, which has the same indices."""
+        found: Dict[str, Any] = {"room": ctypes.create_string_buffer(0), "columns": 0}
+
+        def begin(_arg, n: int, columns: int) -> int:
+            try:
+                found.update(room=(ctypes.c_float * (n * columns))(), columns=columns)
+                return 0
+            except MemoryError:
+                return -errno.ENOMEM
+
+        def row(_arg, index: int, embedding, columns: int) -> int:
+            at = ctypes.addressof(found["room"]) + index * columns * ctypes.sizeof(ctypes.c_float)
+            ctypes.memmove(at, embedding, columns * ctypes.sizeof(ctypes.c_float))
+            return 0
+
+        to = z.Embeddings(begin=z.BEGIN_EMBEDDINGS(begin), row=z.EMBEDDED(row))
+        with self._use() as handle:
+            self._give_rows(handle, True)
+            z.check(z.lib.zinf_session_embed(handle, byref(to)))
+        shape = [len(found["room"]) // found["columns"], found["columns"]]
+        try:
+            import numpy
+        except ImportError:
+            return memoryview(found["room"]).cast("B").cast("f", shape)
+        return numpy.frombuffer(found["room"], dtype=numpy.float32).reshape(shape)
 
     def save(self, folder: Union[str, os.PathLike]) -> None:
         """Writes the weights after the steps made so far as a model folder of Hugging Face's

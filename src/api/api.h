@@ -188,6 +188,18 @@ struct zinf_text_speed {
 /* Continues n prompts; option batch says how many are computed at once. */
 int zinf_session_texts(struct zinf_session *session, const char *const *prompts, size_t n,
                        const struct zinf_text_events *events, struct zinf_text_speed *speed);
+/* Where embeddings go. Both functions may return < 0, which ends the work with that failure. */
+struct zinf_embeddings {
+    size_t size;
+    /* Called once, before row: n embeddings of so many columns follow. NULL: not called. */
+    int (*begin)(void *arg, uint64_t n, int64_t columns);
+    /* Called for each row of the data, in order; embedding is valid during the call only. */
+    int (*row)(void *arg, uint64_t index, const float *embedding, int64_t columns);
+    void *arg;
+};
+/* Makes an embedding of each row of option data, as `zinf embed` does: of its text, by the model
+ * folder's rules or options pooling, normalize and prompt-name. */
+int zinf_session_embed(struct zinf_session *session, const struct zinf_embeddings *to);
 /* Saves the weights after the steps made so far as a Hugging Face model folder; adapters are saved
  * as a PEFT folder. */
 int zinf_session_save(struct zinf_session *session, const char *folder);

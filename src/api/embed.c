@@ -44,3 +44,18 @@ int job_embed(struct zinf_session *s, struct job_embeddings *out)
     free(rows);
     return code;
 }
+
+int zinf_session_embed(struct zinf_session *s, const struct zinf_embeddings *to)
+{
+    struct job_embeddings all = {.begin = to->begin, .row = to->row, .arg = to->arg};
+    int code = session_need("--data FILE", s->job.data.n ? s : NULL);
+    if (code)
+        return code;
+    const char *task = s->job.task.name;
+    session_end(s); /* what is open is for another task, and so is what comes after */
+    s->job.task.name = zinf_task_name(ZINF_TASK_EMBEDDING);
+    code = job_embed(s, &all);
+    session_end(s);
+    s->job.task.name = task;
+    return code;
+}

@@ -90,9 +90,14 @@ def _span(buffer: Any) -> Tuple[int, int, Any]:
     return ctypes.addressof(view), ctypes.sizeof(view), view
 
 
-def _destroy(owner: int, queue: int) -> None:
-    if os.getpid() == owner:
-        _lib.zinf_aio_queue_destroy(queue)
+def _destroy(owner: int, queue: int, transfers: List[_Transfer]) -> None:
+    """Of a handle that is gone, also in the midst of its transfers: the queue waits for them."""
+    if os.getpid() != owner:
+        return
+    _lib.zinf_aio_queue_destroy(queue)
+    for transfer in transfers:
+        transfer.close()
+    transfers.clear()
 
 
 class _Transfer:
@@ -229,7 +234,7 @@ class Handle(PinHandle):
         z.check(_lib.zinf_aio_queue_create(byref(self._queue), byref(options)))
         self._transfers: List[_Transfer] = []
         self._in_flight: Set[int] = set()  # the addresses of requests that are not reaped yet
-        weakref.finalize(self, _destroy, os.getpid(), self._queue.value)
+        weakref.finalize(self, _destroy, os.getpid(), self._queue.value, self._transfers)
 
     def get_block_size(self) -> int:
         return self._options[0]
@@ -291,7 +296,7 @@ class Handle(PinHandle):
             if not found:
                 raise z.Error("a transfer was lost")
             self._in_flight.discard(found)
-        transfers, self._transfers = self._transfers, []
+        transfers = list(self._transfers)
         try:
             for transfer in transfers:
                 if transfer.request is not None and transfer.request.result < 0:
@@ -300,6 +305,7 @@ class Handle(PinHandle):
         finally:
             for transfer in transfers:
                 transfer.close()
+            self._transfers.clear()
         return len(transfers)
 
     def _fail(self, code: int) -> None:
