@@ -111,6 +111,7 @@ struct zinf_cache {
 };
 enum zinf_caches {
     ZINF_CACHE_SEQUENCES,
+    ZINF_CACHE_STATES, /* of sequences, too: one slot, for a mixer beside attention */
     ZINF_CACHE_SOURCES,
     ZINF_CACHES,
 };

@@ -21,7 +21,7 @@ libcore_la_SOURCES += src/model/families/family_decoder.h src/model/families/fam
 libcore_la_SOURCES += src/model/families/phi3.c
 libcore_la_SOURCES += src/model/families/gpt_neox.c
 libcore_la_SOURCES += src/model/families/starcoder2.c
-libcore_la_SOURCES += src/model/families/family_described.h src/model/families/family_described.c src/model/families/family_latent.c src/model/families/family_mixer.c src/model/families/family_kinds.c src/model/families/nemotron_h.c src/model/families/qwen3_next.c src/model/families/bamba.c src/model/families/deepseek.c \
+libcore_la_SOURCES += src/model/families/family_described.h src/model/families/family_described.c src/model/families/family_latent.c src/model/families/family_mixer.c src/model/families/family_kinds.c src/model/families/nemotron_h.c src/model/families/falcon_h1.c src/model/families/qwen3_next.c src/model/families/bamba.c src/model/families/deepseek.c \
 	src/model/families/olmo2.c src/model/families/smollm3.c src/model/families/granite.c \
 	src/model/families/seed_oss.c src/model/families/exaone4.c src/model/families/glm4.c \
 	src/model/families/cohere.c src/model/families/ernie4_5.c src/model/families/hunyuan_dense.c \
@@ -31,7 +31,7 @@ libcore_la_SOURCES += src/model/families/falcon.c src/model/families/gptj.c src/
 libcore_la_SOURCES += src/model/families/chatglm.c
 libcore_la_SOURCES += src/model/families/bloom.c
 libcore_la_SOURCES += src/model/families/baichuan.c
-libcore_la_SOURCES += src/model/families/gemma.c src/model/composite.h src/model/families/family_composite.h \
+libcore_la_SOURCES += src/model/families/gemma.c src/model/families/gemma4.c src/model/composite.h src/model/families/family_composite.h \
 	src/model/families/family_composite.c
 libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_classes.c src/model/decoder_experts.c \
 	src/model/frame_choice.c src/model/stages/stage_attention.c src/model/stages/stage_mlp.c src/model/stages/stage_router.c src/model/stages/stage_experts.c \

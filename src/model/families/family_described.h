@@ -118,6 +118,11 @@ struct described_mixer {
     /* DECAY: of how many times as wide as the hidden rows its values are together, which value_dim
      * follows from where it is absent or a word; switches of biases. NULL: there are none. */
     const char *expand_key, *conv_bias_key, *bias_key;
+    const char *out_bias_key;   /* of the last product; NULL: bias_key is of both */
+    const char *width_key;      /* of the values' width itself, which goes before expand_key */
+    int64_t usual_width;        /* where it is absent; null: expand_key */
+    const char *norm_key;       /* a switch, off where it is absent; NULL: there always is a norm */
+    const char *norm_first_key; /* the norm is before the gate, as it is where this is absent */
     /* DECAY: the key of the lowest step, which has no upper limit then, and where it is absent;
      * NULL: "time_step_limit" has both. */
     const char *lowest_key;
@@ -142,6 +147,21 @@ struct described_mixer {
               [MIXER_A_LOG] = module ".A_log",                                                     \
               [MIXER_SKIP] = module ".D",                                                          \
               [MIXER_NORM] = module ".norm.weight"}
+
+/* Attention of layers without a window, where it differs from that of the others: keys of
+ * config.json, and what holds where they are absent. */
+struct described_unwindowed {
+    const char *head_dim_key;
+    int64_t head_dim;
+    const char *same_key;     /* a switch: keys are the values, too */
+    const char *kv_heads_key; /* counts where that switch is on; without it as in other layers */
+    /* Of an object that has, by number, for each of these layers an object with "head_dim" and
+     * "num_key_value_heads" in the place of those keys. */
+    const char *layers_key;
+    const char *rope_kind; /* of the rotation, where no key says it */
+    double partial;
+    bool last; /* the last layer is one of these in any case */
+};
 
 /* Layers of one part each: by a list of words, one for each layer, or a text of letters. Without
  * "num_hidden_layers" there are as many layers as words. Where there are more layers than words,
@@ -179,7 +199,11 @@ struct described {
     const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
     const struct described_latent *latent;   /* NULL: queries, keys and values as usual */
     const struct described_mixer *mixer;     /* of some layers; NULL: of none */
-    const struct described_kinds *kinds;     /* NULL: layers have both parts */
+    bool mixer_beside;                   /* in all layers, beside attention and not in its place */
+    const struct described_kinds *kinds; /* NULL: layers have both parts */
+    const struct described_unwindowed *unwindowed; /* NULL: attention of all layers is the same */
+    bool value_norms;                              /* of each value head, without weights */
+    const char *block_scale; /* the tensor of one number that a block's result is multiplied by */
     bool gated; /* heads have a gate, whose rows are in the tensor of queries, behind each head's */
     const struct described_experts *experts; /* in the place of the feed-forward part; NULL: none */
     bool sinks;                              /* of each head, which join its softmax */

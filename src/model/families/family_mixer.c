@@ -105,18 +105,28 @@ static int read_expansion(const struct zinf_model_source *source, const struct d
 {
     const cJSON *size = cJSON_GetObjectItemCaseSensitive(source->config, of->keys.value_dim);
     double expand = 2;
+    int64_t given = of->usual_width;
     int code = zinf_json_double(source->config, source->what, of->expand_key, &expand);
+    if (!code && of->width_key)
+        code = zinf_json_int(source->config, source->what, of->width_key, &given);
+    if (of->width_key &&
+        cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(source->config, of->width_key)))
+        given = 0;
     if (!code && cJSON_IsNumber(size))
         code = zinf_json_int(source->config, source->what, of->keys.value_dim, &m->value_dim);
     if (code)
         return code;
     /* In double: a file's numbers may be such that integers overflow. */
-    const double all = trunc(expand * (double)d->hidden);
+    const double all = given ? (double)given : trunc(expand * (double)d->hidden);
     const int64_t heads = m->value_heads;
     if (!cJSON_IsNumber(size) && heads > 0 && fabs(all) < 1e9)
         m->value_dim = (int64_t)all / heads;
     if (heads > 0 && (double)heads * (double)m->value_dim == all)
         return 0;
+    if (given)
+        return zinf_fail(-EINVAL, "%s: %lld heads of size %lld must be %s, %lld, together",
+                         source->what, (long long)heads, (long long)m->value_dim, of->width_key,
+                         (long long)given);
     return zinf_fail(-EINVAL, "%s: %lld heads of size %lld must be %s, %g, times hidden_size, %lld",
                      source->what, (long long)heads, (long long)m->value_dim, of->expand_key,
                      expand, (long long)d->hidden);
@@ -159,18 +169,34 @@ static int read_numbers(const struct zinf_model_source *source, const struct des
     return 0;
 }
 
-/* Biases are there where their numbers are not -1; list_* give them others. */
+/* Biases and the norm are there where their numbers are not -1; list_* give them others. */
 static int read_biases(const struct zinf_model_source *source, const struct described_mixer *of,
                        struct decoder *d)
 {
-    bool convolution = true, products = false;
+    bool convolution = true, in = false, out = false;
     int code = 0;
     if (of->conv_bias_key)
         code = zinf_json_bool(source->config, source->what, of->conv_bias_key, &convolution);
     if (!code && of->bias_key)
-        code = zinf_json_bool(source->config, source->what, of->bias_key, &products);
+        code = zinf_json_bool(source->config, source->what, of->bias_key, &in);
+    if (!code && of->out_bias_key)
+        code = zinf_json_bool(source->config, source->what, of->out_bias_key, &out);
     d->mixer.conv_b = of->conv_bias_key && convolution ? 0 : -1;
-    d->mixer_biases = of->bias_key && products;
+    d->mixer_in_bias = in;
+    d->mixer_out_bias = of->out_bias_key ? out : in;
+    return code;
+}
+
+/* Whether there is one, and on which side of the gate. */
+static int read_norm(const struct zinf_model_source *source, const struct described_mixer *of,
+                     struct decoder *d)
+{
+    bool first = true;
+    d->mixer_norm = false;
+    int code = zinf_json_bool(source->config, source->what, of->norm_key, &d->mixer_norm);
+    if (!code)
+        code = zinf_json_bool(source->config, source->what, of->norm_first_key, &first);
+    d->mixer.gate_first = !first;
     return code;
 }
 
@@ -189,7 +215,8 @@ int mixer_read(struct zinf_graph *graph, const struct zinf_model_source *source,
     m->norm = (struct norm_spec){.kind = ZINF_NORM_RMS, .eps = d->attention.norm.eps};
     m->norm_groups = decay ? m->key_heads : m->value_heads;
     m->gate_first = m->weights_by_group = decay;
-    return code;
+    d->mixer_norm = true;
+    return code || !of->norm_key ? code : read_norm(source, of, d);
 }
 
 /* ---- tensors ---- */
@@ -247,13 +274,16 @@ static void list_vectors(const struct listing *l)
         ->std = 16;
     if (decay)
         add_vector(l, DECODER_MIXER_SKIP, MIXER_SKIP, heads, ZINF_INIT_ONE);
-    add_vector(l, DECODER_MIXER_NORM, MIXER_NORM, decay ? l->values : m->value_dim, ZINF_INIT_ONE);
+    if (l->d->mixer_norm)
+        add_vector(l, DECODER_MIXER_NORM, MIXER_NORM, decay ? l->values : m->value_dim,
+                   ZINF_INIT_ONE);
     if (m->conv_b >= 0)
         add_vector(l, DECODER_MIXER_CONV_B, MIXER_CONV_BIAS, l->mixed, ZINF_INIT_ZERO);
-    if (!l->d->mixer_biases)
-        return;
-    add_vector(l, DECODER_MIXER_IN_B, MIXER_IN_BIAS, l->values + l->mixed + heads, ZINF_INIT_ZERO);
-    add_vector(l, DECODER_MIXER_OUT_B, MIXER_OUT_BIAS, h, ZINF_INIT_ZERO);
+    if (l->d->mixer_in_bias)
+        add_vector(l, DECODER_MIXER_IN_B, MIXER_IN_BIAS, l->values + l->mixed + heads,
+                   ZINF_INIT_ZERO);
+    if (l->d->mixer_out_bias)
+        add_vector(l, DECODER_MIXER_OUT_B, MIXER_OUT_BIAS, h, ZINF_INIT_ZERO);
 }
 
 void mixer_list(struct family_list *list, const struct described_mixer *of, const struct decoder *d,

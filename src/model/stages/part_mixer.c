@@ -127,7 +127,7 @@ static struct memory memory_of(struct zinf_frame *f, const struct attention_spec
     const uint64_t rows = (uint64_t)((m->width - 1) * columns_of(s).mixed) * frame_width(f);
     const struct zinf_cache shape = {
         .planes = 1, .slots = 1, .row_bytes = zinf_align_up(state + rows, 256)};
-    char *at = frame_cache(f, ZINF_CACHE_SEQUENCES, &shape);
+    char *at = frame_cache(f, ZINF_CACHE_STATES, &shape);
     const struct zinf_remembered first = {.sequences = d->sequences,
                                           .positions = d->positions,
                                           .state = at,

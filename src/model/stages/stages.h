@@ -6,7 +6,9 @@
  *           the table, then the others. in: ids, and of the others what there is; out: x
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
- *           parts take x. in: x, positions where it rotates, segments where it has them; out: x
+ *           parts take x; a mixer beside attention is a third branch. Where the spec says so,
+ *           out is that times a number of the layer. in: x, positions where it rotates, segments
+ *           where it has them; out: x
  *   mlp     out = x + branch(mlp(norm(x))), the second part of a block by itself. in: x; out: x
  *   norm    in: x; out: dropout(its norm), whose gradient is fp32 in front of a head
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
@@ -72,8 +74,13 @@ struct norm_spec {
     enum zinf_norm_kind kind;
     float eps;
     float w_add; /* the weight is w_add + w */
-    int w, b;    /* w -1: there is no norm */
+    int w, b;    /* w -1: there is no norm, unless it is plain */
+    bool plain;  /* it has no weights */
 };
+static inline bool norm_is_there(const struct norm_spec *s)
+{
+    return s->w >= 0 || s->plain;
+}
 
 struct norm_stage_spec {
     struct norm_spec norm;
@@ -155,6 +162,15 @@ struct mixer_spec {
     bool gate_first;       /* the gate is applied before the norm; else after it */
 };
 
+/* Factors of the columns of a part's first product, in ranges from the first column on. */
+struct scales_spec {
+    int n; /* 0: none */
+    struct {
+        int64_t cols;
+        float factor;
+    } ranges[5];
+};
+
 struct attention_spec {
     int64_t hidden, n_heads, n_kv_heads, head_dim;
     bool both_ways; /* keys behind a query count, too */
@@ -170,6 +186,7 @@ struct attention_spec {
     int sinks; /* [n_heads]: of each head, what joins its softmax (kernels/attention.h) */
     struct norm_spec after; /* of what proj gives */
     struct norm_spec q_norm, k_norm;
+    bool value_norms;          /* values are normalised as queries are, but without weights */
     bool whole_norms;          /* these are over all heads of a row, not over each */
     bool norms_after_rotation; /* else before it */
     struct latent_spec latent;
@@ -177,6 +194,8 @@ struct attention_spec {
     /* The heads' results are multiplied by the sigmoid of a gate with as many columns. The gate's
      * rows of qkv_w follow those of the queries. */
     bool gated;
+    /* Keys before their norm and rotation are the values, too: qkv_w has rows q, k. */
+    bool keys_are_values;
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
@@ -185,8 +204,9 @@ struct attention_spec {
     int source, source_segments;
     int kv_w, kv_b;
     float dropout, residual_dropout;
-    float branch_scale; /* of what is added to x; 0: 1 */
-    uint32_t site;      /* and the next one: probabilities, then the branch */
+    float branch_scale;        /* of what is added to x; 0: 1 */
+    struct scales_spec scales; /* of qkv, or of a mixer's product */
+    uint32_t site;             /* and the next one: probabilities, then the branch */
 };
 
 struct mlp_spec {
@@ -198,7 +218,8 @@ struct mlp_spec {
     int down_w, down_b;
     struct norm_spec after; /* of what down gives */
     float residual_dropout;
-    float branch_scale; /* as in attention_spec */
+    float branch_scale;        /* as in attention_spec */
+    struct scales_spec scales; /* of up */
     uint32_t site;
     float dropout; /* of what down takes */
     uint32_t inner_site;
@@ -209,6 +230,10 @@ struct block_spec {
     struct mlp_spec mlp;
     bool parallel; /* out = x + branch(attention(norm(x))) + branch(mlp(norm(x))) */
     bool one_norm; /* parallel: the attention's norm is mlp's, too, which has none of its own */
+    bool scaled;   /* out is multiplied by the second unit's one number, which is frozen */
+    /* A mixer that reads what attention reads, and whose branch is added as well; value_heads 0:
+     * there is none. */
+    struct attention_spec beside;
 };
 
 struct convolution_spec {
@@ -319,11 +344,13 @@ struct part_entry {
     const struct norm_spec *norm;
     struct norm_kept kept;
     int64_t hidden;
-    uint32_t n; /* products: two where parts share a norm */
+    uint32_t n; /* products: several where parts share a norm */
     struct {
         struct frame_linear linear;
-        void *y; /* the product, or in backward its gradient */
-    } products[2];
+        void *y;                          /* the product, or in backward its gradient */
+        const struct scales_spec *scales; /* NULL: none */
+        int64_t cols;                     /* of the product */
+    } products[3];
 };
 /* What the products take: in scratch where it is not x itself; and from its gradient d_rows the
  * gradient at x, which is added to d_x. */
@@ -371,7 +398,7 @@ struct attention_kept {
     void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
     void *out;  /* [rows][n_heads head_dim], before a gate; of a mixer its scan's result */
-    struct norm_kept norm, q_norm, k_norm, after;
+    struct norm_kept norm, q_norm, k_norm, v_norm, after;
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
