@@ -65,7 +65,9 @@ int zinf_mesh_init(struct zinf_mesh *mesh, struct zinf_net *all, const uint32_t 
     for (int i = ZINF_AXES; !code && i-- > 0;) {
         struct zinf_axis *axis = &mesh->at[order[i]];
         axis->rank = at.rank / stride % axis->world;
-        if (axis->world == at.world)
+        /* Sums over tensors are made by a thread of their own, beside what else all ranks do. */
+        const bool beside = order[i] == ZINF_TENSOR && axis->world > 1;
+        if (axis->world == at.world && (!beside || zinf_net_is_described(all)))
             axis->net = mesh->all;
         else if (axis->world > 1 && zinf_net_is_described(all))
             code = describe(&at, stride, axis);

@@ -450,8 +450,6 @@ static const char *hindrance(const struct setup *s, bool asked)
         return "a part of the optimizer state is on the device (offload_optimizer.ratio)";
     if (!s->config->checksums)
         return "zinf.checksums is false";
-    if (tensor_axis(s)->world > 1)
-        return "ranks share tensors (zinf.mesh.tensor)";
     if (s->in_place)
         return "zinf.schedule updates in place";
     if (!asked && s->param_tier != ZINF_TIER_DRIVE)

@@ -256,7 +256,8 @@ static int find_shared(struct setup *s, const struct deal *d)
     return 0;
 }
 
-/* Sums that go from rank to rank are in host memory, and those of GPUs are not yet brought there. */
+/* Sums that go from rank to rank are in host memory, and those of GPUs are not yet brought there.
+ */
 static int check_shared(const struct setup *s)
 {
     if (!s->n_shared || !device_is_far(s) || !trains(s) || s->grad_tier == ZINF_TIER_DRIVE ||
@@ -327,6 +328,8 @@ static int lay_out_all(struct setup *s)
     int code = elems ? 0 : zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
     for (uint32_t u = 0; !code && u < s->n_units; u++)
         elems[u] = s->stages->units[u].elems;
+    if (!code) /* parts of the vocabulary differ by a row: slices are cut alike on all */
+        code = setup_agree_elems(s, elems);
     for (uint32_t u = 0; !code && u < s->n_units && whole_state(s); u++)
         elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data_axis(s)->world);
     memcpy(all.at, s->mesh.at, sizeof all.at);

@@ -103,6 +103,13 @@ for model in gpt2 llama; do
     shares $model 4 2 3 nvme
     shares $model 4 4 3 nvme
 done
+# The vocabulary of 257 is cut unevenly: slices of files are those of the largest part.
+stage=2
+config shares.json 4
+stage=3
+check "two by two by two" run 0 train llama llama.cube --config shares.json --seats 8 \
+    --tensor-parallel 2 --pipeline-parallel 2
+check "have the bits of one" same_result llama.ram llama.cube
 bf16='"bf16": {"enabled": true},'
 config bf16.json 4
 check "four seats share tensors in bf16" run 0 train llama llama.bf16.4 --config bf16.json \
@@ -204,6 +211,60 @@ else
     check "and two with two seats each" run 0 mpi_train 2 mpi4 --seats 2 --tensor-parallel 4
     check "with the bits of one" same_result llama.ram mpi4
 fi
+
+# ---- steps that outlive the process, and a rank that is killed ----
+
+stage=3 places=nvme
+config lasting.json 4
+sed -i 's/"durability": "none"/"durability": "step"/' lasting.json
+lasting="--model begun/model --data text.txt --seq-len 16 --device host --seed 3 --steps 20 \
+    --progress none --config lasting.json"
+# shellcheck disable=SC2086
+check "one rank to the end" run 0 "$zinf" train $lasting --output last.one
+wait_for() { # a text in a log
+    tries=0
+    while ! grep -q "$1" "$2" 2>/dev/null && [ $tries -lt 300 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+}
+for pipe in 1 2; do
+    "$zinf" train $lasting --output last.$pipe --seats 4 --tensor-parallel 2 \
+        --pipeline-parallel $pipe >other.out 2>other.err </dev/null &
+    first=$!
+    wait_for '"step": 5,' last.$pipe/log.jsonl
+    kill -KILL $first
+    wait $first
+    [ $? -eq 137 ]
+    verdict $? "four seats are killed, $pipe in a pipeline"
+    check "they go on" run 0 "$zinf" train $lasting --output last.$pipe --seats 4 \
+        --tensor-parallel 2 --pipeline-parallel $pipe --resume
+    check "to the same weights" cmp last.one/model/model.safetensors \
+        last.$pipe/model/model.safetensors
+done
+stage=3 places=$nowhere
+config shares.json 4 ', "timeout": 20'
+port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
+rank() { # rank
+    RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ OMP_NUM_THREADS=1
+    export RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT \
+        TORCHELASTIC_RESTART_COUNT TORCHELASTIC_RUN_ID OMP_NUM_THREADS
+    exec "$zinf" train --model llama --init --data text.txt --seq-len 16 --device host --seed 3 \
+        --progress none --config shares.json --output killed --steps 100000 --tensor-parallel 2
+}
+(rank 1) >other.out 2>other.err </dev/null &
+other=$!
+(rank 0) >said.out 2>said.err </dev/null &
+first=$!
+wait_for '"step": 2,' killed/log.jsonl
+kill -KILL $other
+wait $first
+[ $? -eq 1 ]
+verdict $? "a rank that is killed ends the other, which shares its tensors"
+check "which names it" complains "rank 1"
+dropout=0.1
+config shares.json 4
 
 # ---- DeepSpeed's configuration ----
 
