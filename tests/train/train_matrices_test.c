@@ -6,6 +6,8 @@
  */
 #include "trained_ranks.h"
 
+#include "train/setup_rates.h"
+
 enum { STEPS = 5, MICROS = 4 };
 
 #define OPTIMIZER(type, params)                                                                    \
@@ -90,7 +92,7 @@ static void check_splits(int number, const char *arch)
     struct outcome one, some;
     char name[80];
     trainings.shape.arch = arch;
-    trainings.shape.hidden = number / 2 % 2 ? 40 : 64; /* of 64 ranks may cut tensors in two */
+    trainings.shape.hidden = number % 4 ? 40 : 128; /* of which tensors are cut in two */
     make_model(model, arch, &trainings.shape, 11);
     struct setting s = {.optimizer = optimizers[number],
                         .precision = precisions[number % 2],
@@ -118,6 +120,73 @@ static void test_ranks_and_seats(void)
         check_splits(i, i % 2 ? "gpt2" : "llama");
 }
 
+/* ---- owners ---- */
+
+static int n_cut; /* tensors that have matrices of two ranks */
+
+static void check_owners(const struct setup *s, uint32_t world, const char *what)
+{
+    double flops[MOST_RANKS] = {0}, all = 0, most = 0;
+    for (uint32_t u = 0; u < s->n_units; u++)
+        for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
+            const struct optimizer *of = setup_optimizer_of(s, u, i);
+            for (uint32_t k = 0; of->rule->matrix_flops && k < t->n_pieces; k++) {
+                const uint32_t owner = setup_matrix_owner(s, u, i, k);
+                const uint64_t slice = s->layout.units[u].slice_elems;
+                const uint64_t first = t->offset + t->pieces[k].rows.flat_first * t->cols;
+                const uint64_t end = first + rule_matrix_rows(&t->pieces[k]) * t->cols;
+                CHECKF(owner < world && first >= owner * slice && end <= (owner + 1) * slice,
+                       "%s: %s is cut", what, t->pieces[k].name);
+                n_cut += owner != setup_matrix_owner(s, u, i, 0);
+                flops[owner % MOST_RANKS] += of->rule->matrix_flops(of, t, &t->pieces[k]);
+            }
+        }
+    for (uint32_t r = 0; r < world; r++) {
+        all += flops[r];
+        most = flops[r] > most ? flops[r] : most;
+    }
+    CHECKF(most <= 1.25 * all / world, "%s: %g operations of %g", what, most, all);
+}
+
+/* Over 15 layers no rank has more than a quarter beyond its share of products. */
+static void test_owners(void)
+{
+    static const char *const archs[] = {"gpt2", "llama"};
+    const struct zinf_model_shape shape = trainings.shape;
+    trainings.shape.hidden = 128;
+    trainings.shape.layers = 15;
+    n_cut = 0;
+    for (int i = 0; i < 2; i++)
+        for (uint32_t world = 2; world <= 5; world++) {
+            struct zinf_net *net = NULL;
+            struct setup s;
+            char what[40];
+            trainings.shape.arch = archs[i];
+            make_model(model, "owners", &trainings.shape, 11);
+            snprintf(what, sizeof what, "%s, %u ranks", archs[i], world);
+            struct setting with = {.optimizer = optimizers[0],
+                                   .param = "cpu",
+                                   .state = "cpu",
+                                   .stage = 3,
+                                   .order = "layer-major",
+                                   .accumulation = 2};
+            struct zinf_config *config = configure_of(&with, world);
+            struct zinf_trainer_options options = trainer_options(&with, config);
+            CHECKF(!zinf_net_describe(&net, world, world, 1), "%s", zinf_error());
+            options.net = net;
+            int code = setup_init(&s, &options, true);
+            CHECKF(!code, "%s: %s", what, zinf_error());
+            if (!code)
+                check_owners(&s, world, what);
+            setup_fini(&s);
+            zinf_net_close(net);
+            zinf_config_destroy(config);
+        }
+    CHECK(n_cut > 0);
+    trainings.shape = shape;
+}
+
 int main(void)
 {
     begin_trainings("matrices", &(struct trainings){.shape = {.arch = "gpt2",
@@ -130,6 +199,7 @@ int main(void)
                                                     .seq = 16,
                                                     .batch = 1,
                                                     .sub_group = 8192});
+    TAP_RUN(test_owners);
     TAP_RUN(test_places);
     TAP_RUN(test_optimizers_differ);
     TAP_RUN(test_ranks_and_seats);

@@ -20,6 +20,8 @@
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
+/* Of each element of a matrix, read and written between an update's products. */
+#define MATRIX_BYTES 64
 /* Of a GPU. Kernels that are enqueued one behind the other start no faster than the CPU can launch
  * them, 4 to 6 microseconds each (pegainfer's "From Launch Overhead to CUDA Graph"), and about one
  * passes between the end of one and the next (3.8 for one of 2.9: A. Gray, "Getting Started with
@@ -38,8 +40,9 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
     const uint32_t group = (uint32_t)op->arg;
-    if (op->kind == OP_UPDATE)
-        work += p->setup->group_flops[group] * p->setup->bytes_a_flop;
+    if (op->kind == OP_UPDATE && p->setup->group_flops[group] > 0)
+        work += p->setup->group_flops[group] * p->setup->bytes_a_flop +
+                MATRIX_BYTES * (double)p->setup->layout.groups[group].n;
     if (op->kind == OP_UPDATE && p->homes[op->unit].headed) /* packed, then copied */
         work += 2 * (double)p->setup->head_bytes[group];
     if (op->where.head) /* what it has room for is what is expected */
