@@ -145,7 +145,7 @@ struct zinf_rope {
     float scale;              /* 1, or what a scaled embedding (YaRN) asks for */
     void *x;                  /* [rows][ld] */
 };
-#define ZINF_ROPE_MAX_PAIRS 128 /* what a GPU takes as a kernel's argument */
+#define ZINF_ROPE_MAX_PAIRS 256 /* what a GPU takes as a kernel's argument */
 
 /* Rows beside their neighbours, for a convolution along the sequence as one product:
  * y[i][c width + s] = x[i + s - width / 2][c], and 0 where that is not a row of the same sample and

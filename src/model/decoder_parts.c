@@ -40,6 +40,12 @@ bool decoder_is_mixed(const struct decoder *d, int64_t layer)
     return d->mixed && d->mixed[layer] && !d->mixer_beside;
 }
 
+/* Whether attention is the one of its own that layers without a window have. */
+static bool is_unwindowed(const struct decoder *d, int64_t layer)
+{
+    return d->unwindowed && d->windowed && !d->windowed[layer];
+}
+
 enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer)
 {
     return d->parts ? d->parts[layer] : DECODER_BOTH_PARTS;
@@ -54,6 +60,9 @@ struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, cons
     } else if (decoder_is_mixed(d, layer)) {
         tensors.list = d->mixed_tensors;
         tensors.n = d->n_mixed_tensors;
+    } else if (is_unwindowed(d, layer)) {
+        tensors.list = d->unwindowed_tensors;
+        tensors.n = d->n_unwindowed_tensors;
     }
     return tensors;
 }
@@ -94,7 +103,13 @@ static struct attention_spec place_beside(const struct decoder *d, const struct 
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES])
 {
-    struct block_spec spec = {d->attention, d->mlp, d->parallel, d->one_norm, {0}};
+    struct block_spec spec = {
+        .attention = is_unwindowed(d, layer) ? *d->unwindowed : d->attention,
+        .mlp = d->mlp,
+        .parallel = d->parallel,
+        .one_norm = d->one_norm,
+        .scaled = d->block_scale != NULL,
+    };
     struct attention_spec *a = &spec.attention;
     struct mlp_spec *m = &spec.mlp;
     a->hidden = m->hidden = d->hidden;

@@ -37,6 +37,8 @@ static const char *not_cut(const struct decoder *d)
         {d->mixed, "recurrent mixers"},
         {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
+        {d->unwindowed, "two kinds of attention"},
+        {d->block_scale, "blocks with a scale of their own"},
         {has_place(d, DECODER_SINKS), "sinks of heads"},
         {has_place(d, DECODER_Q_NORM) || has_place(d, DECODER_K_NORM), "norms of queries and keys"},
         {has_place(d, DECODER_AFTER1_W) || has_place(d, DECODER_AFTER2_W), "norms behind parts"},

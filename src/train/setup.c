@@ -211,7 +211,8 @@ static int check_objective(const struct setup *s)
                      has_more_loss(c), s->options.model_path);
 }
 
-static int open_model(struct setup *s)
+/* The model as it is to be trained. */
+static int read_model(struct setup *s)
 {
     int code = zinf_model_open(&s->model, s->options.model_path);
     if (!code && s->options.n_layers)
@@ -234,8 +235,12 @@ static int open_model(struct setup *s)
         code = setup_adapt(s);
     if (!code)
         code = setup_freeze(s);
-    if (!code)
-        code = setup_pairs(s);
+    return code ? code : setup_pairs(s);
+}
+
+static int open_model(struct setup *s)
+{
+    int code = read_model(s);
     if (code)
         return code;
     s->dtype = s->config->dtype;

@@ -174,7 +174,8 @@ static void test_families_fp32(void)
         "gpt_neox_a",   "chatglm_a",  "gemma2_a",   "gemma3_text_a",
         "olmo2_a",      "opt_a",      "baichuan_b", "phi3_c",
         "starcoder2_a", "smollm3_a",  "granite_a",  "hunyuan_v1_dense_a",
-        "cohere_a",     "stablelm_a", "nemotron_a", "gpt_bigcode_a"};
+        "cohere_a",     "stablelm_a", "nemotron_a", "gpt_bigcode_a",
+        "gemma4_text_a"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 10 + i);
 }

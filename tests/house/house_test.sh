@@ -86,6 +86,7 @@ family='src/model/families/'
     words 'baichuan|w_pack|z_loss_weight' "${family}baichuan\.c"
     words 'gemma' "${family}gemma[a-z0-9_]*\.[ch]"
     words 'logit_softcapping|query_pre_attn' "${family}gemma[a-z0-9_]*\.[ch]"
+    words 'layer_scalar|attention_k_eq_v|kv_shared' "${family}gemma4\.c"
     words '\bt5\b|t5_|SelfAttention|DenseReluDense|EncDecAttention' "${family}t5\.c"
     words '\broberta' "${family}(bert|roberta)\.[ch]"
     words 'deberta_v2|rel_embeddings|position_buckets|share_att_key' "${family}deberta_v2\.c"

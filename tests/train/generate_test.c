@@ -88,6 +88,8 @@ static const char *const folders[] = {
     "granitemoehybrid_c",
     "nemotron_h_c",
     "falcon_h1_a",
+    "gemma4_text_a",
+    "gemma4_text_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -293,7 +293,6 @@ static void test_merge_is_that_of_peft(void)
                                           {"peft_mb", "qwen3_next_a"},
                                           {"peft_mc", "falcon_h1_a"},
                                           {"peft_md", "lfm2_b"},
-                                          {"peft_me", "olmo_hybrid_a"},
                                           {"peft_e", "qwen3_a"}};
     char adapter[600], base[600], output[600], expected[700];
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {

@@ -163,6 +163,21 @@ struct described_mixer {
               [MIXER_SKIP] = module ".D",                                                          \
               [MIXER_NORM] = module ".norm.weight"}
 
+/* Attention of layers without a window, where it differs from that of the others: keys of
+ * config.json, and what holds where they are absent. */
+struct described_unwindowed {
+    const char *head_dim_key;
+    int64_t head_dim;
+    const char *same_key;     /* a switch: keys are the values, too */
+    const char *kv_heads_key; /* counts where that switch is on; without it as in other layers */
+    /* Of an object that has, by number, for each of these layers an object with "head_dim" and
+     * "num_key_value_heads" in the place of those keys. */
+    const char *layers_key;
+    const char *rope_kind; /* of the rotation, where no key says it */
+    double partial;
+    bool last; /* the last layer is one of these in any case */
+};
+
 /* Layers of one part each: by a list of words, one for each layer, or a text of letters. Without
  * "num_hidden_layers" there are as many layers as words. Where there are more layers than words,
  * as in a model that is looked at with more of them, the list begins again. */
@@ -201,6 +216,9 @@ struct described {
     const struct described_mixer *mixer;     /* of some layers; NULL: of none */
     bool mixer_beside;                   /* in all layers, beside attention and not in its place */
     const struct described_kinds *kinds; /* NULL: layers have both parts */
+    const struct described_unwindowed *unwindowed; /* NULL: attention of all layers is the same */
+    bool value_norms;                              /* of each value head, without weights */
+    const char *block_scale; /* the tensor of one number that a block's result is multiplied by */
     bool gated; /* heads have a gate, whose rows are in the tensor of queries, behind each head's */
     const struct described_experts *experts; /* in the place of the feed-forward part; NULL: none */
     bool sinks;                              /* of each head, which join its softmax */

@@ -24,7 +24,7 @@ struct norm_kept part_norm_keep(struct zinf_frame *f, const struct norm_spec *s,
 {
     uint64_t bytes = (uint64_t)frame_rows(f) * (uint64_t)heads * sizeof(float);
     struct norm_kept kept = {NULL, NULL};
-    if (s->w < 0)
+    if (!norm_is_there(s))
         return kept;
     if (s->kind == ZINF_NORM_LAYER)
         kept.mean = frame_keep(f, bytes);

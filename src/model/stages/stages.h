@@ -6,11 +6,12 @@
  *           the table, then the others. in: ids, and of the others what there is; out: x
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
- *           parts take x; a mixer beside attention is a third branch. in: x, positions where it
- * rotates, segments where it has them; out: x mlp     out = x + branch(mlp(norm(x))), the second
- * part of a block by itself. in: x; out: x norm    in: x; out: dropout(its norm), whose gradient is
- * fp32 in front of a head head    logits = norm table^T and their loss; sweeps over tiles. in:
- * norm, targets; out: loss
+ *           parts take x; a mixer beside attention is a third branch. Where the spec says so,
+ *           out is that times a number of the layer. in: x, positions where it rotates, segments
+ *           where it has them; out: x
+ *   mlp     out = x + branch(mlp(norm(x))), the second part of a block by itself. in: x; out: x
+ *   norm    in: x; out: dropout(its norm), whose gradient is fp32 in front of a head
+ *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
  *
  * A block whose feed-forward part is a mixture of experts is three stages:
  *   attention  x_mid = x + dropout(proj(attention(norm(x)))). in: as a block's
@@ -73,8 +74,13 @@ struct norm_spec {
     enum zinf_norm_kind kind;
     float eps;
     float w_add; /* the weight is w_add + w */
-    int w, b;    /* w -1: there is no norm */
+    int w, b;    /* w -1: there is no norm, unless it is plain */
+    bool plain;  /* it has no weights */
 };
+static inline bool norm_is_there(const struct norm_spec *s)
+{
+    return s->w >= 0 || s->plain;
+}
 
 struct norm_stage_spec {
     struct norm_spec norm;
@@ -184,6 +190,7 @@ struct attention_spec {
     int sinks; /* [n_heads]: of each head, what joins its softmax (kernels/attention.h) */
     struct norm_spec after; /* of what proj gives */
     struct norm_spec q_norm, k_norm;
+    bool value_norms;          /* values are normalised as queries are, but without weights */
     bool whole_norms;          /* these are over all heads of a row, not over each */
     bool norms_after_rotation; /* else before it */
     struct latent_spec latent;
@@ -191,6 +198,8 @@ struct attention_spec {
     /* The heads' results are multiplied by the sigmoid of a gate with as many columns. The gate's
      * rows of qkv_w follow those of the queries. */
     bool gated;
+    /* Keys before their norm and rotation are the values, too: qkv_w has rows q, k. */
+    bool keys_are_values;
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
@@ -225,6 +234,7 @@ struct block_spec {
     struct mlp_spec mlp;
     bool parallel; /* out = x + branch(attention(norm(x))) + branch(mlp(norm(x))) */
     bool one_norm; /* parallel: the attention's norm is mlp's, too, which has none of its own */
+    bool scaled;   /* out is multiplied by the second unit's one number, which is frozen */
     /* A mixer that reads what attention reads, and whose branch is added as well; value_heads 0:
      * there is none. */
     struct attention_spec beside;
@@ -392,7 +402,7 @@ struct attention_kept {
     void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
     void *out;  /* [rows][n_heads head_dim], before a gate; of a mixer its scan's result */
-    struct norm_kept norm, q_norm, k_norm, after;
+    struct norm_kept norm, q_norm, k_norm, v_norm, after;
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
