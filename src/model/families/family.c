@@ -57,7 +57,10 @@ const struct zinf_family *zinf_family_default(void)
 
 const char *zinf_family_bare_name(const struct zinf_family *family, const char *name)
 {
-    size_t prefix = strlen(family->prefix);
+    const size_t prefix = strlen(family->prefix);
+    const size_t module = family->module_prefix ? strlen(family->module_prefix) : 0;
+    if (module && !strncmp(name, family->module_prefix, module))
+        return name + module;
     return strncmp(name, family->prefix, prefix) ? zinf_composite_bare_name(family, name)
                                                  : name + prefix;
 }
