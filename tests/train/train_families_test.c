@@ -32,7 +32,7 @@ static const char *const families[] = {"llama_b",        "mistral_a",
                                        "nemotron_h_a",   "nemotron_h_c",
                                        "gemma4_text_a",  "gemma4_text_b",
                                        "falcon_h1_a",    "gemma4_text_c",
-                                       "gemma4_text_d"};
+                                       "gemma4_text_d",  "llama4_text_a"};
 
 /* ---- placements ---- */
 
