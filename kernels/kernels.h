@@ -99,7 +99,8 @@ enum zinf_activation {
     ZINF_ACTIVATION_RELU_SQUARED, /* max(x, 0)^2 (So et al., arXiv 2109.08668) */
     /* c sigmoid(1.702 c) with c = min(x, 7) (OpenAI, arXiv 2508.10925). */
     ZINF_ACTIVATION_CLAMPED_SWISH,
-    ZINF_ACTIVATION_SIGMOID, /* 1 / (1 + exp(-x)) */
+    ZINF_ACTIVATION_SIGMOID,  /* 1 / (1 + exp(-x)) */
+    ZINF_ACTIVATION_IDENTITY, /* x: a gated unit is a product */
     ZINF_ACTIVATIONS,
 };
 #define ZINF_CLAMPED_SWISH_LIMIT 7.0f

@@ -216,6 +216,7 @@ static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decod
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
         const int at = add_tensor(graph, unit, &(struct source){&turned, 1}, i, rows);
         first = first < 0 ? at : first;
+        zinf_unit_turn(graph, unit, (uint32_t)at);
         decoder_add_piece(graph, unit, &turned, tensors,
                           (struct zinf_row_map){.file_first = i * rows, .rows = rows, .count = 1});
     }

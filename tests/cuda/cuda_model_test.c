@@ -201,8 +201,9 @@ static void test_experts_fp32(void)
 /* Convolutions and scans, beside attention, experts and layers of one part. */
 static void test_mixers_fp32(void)
 {
-    static const char *const fixtures[] = {"qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a",
-                                           "nemotron_h_c", "falcon_h1_a",        "falcon_h1_c"};
+    static const char *const fixtures[] = {
+        "qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a",  "nemotron_h_c", "falcon_h1_a",
+        "falcon_h1_c",  "granitemoehybrid_e", "olmo_hybrid_a", "lfm2_a",       "lfm2_b"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 70 + i);
 }

@@ -138,6 +138,7 @@ static const struct {
     {"smollm3", "3b", 3075098624},
     {"granite", "2b", 2533531648},
     {"granitemoehybrid", "4.0-micro", 3402836480},
+    {"granitemoehybrid", "4.0-h-tiny", 6939037248},
     {"ministral3", "3b", 3429006336},
     {"ministral3", "8b", 8489553920},
     {"ministral3", "14b", 13506073600},
@@ -181,6 +182,9 @@ static const struct {
     {"qwen3_5_text", "9b", 8953803264},
     {"nemotron_h", "8b", 8100852736},
     {"falcon_h1", "0.5b", 521411104},
+    {"lfm2", "350m", 354483968},
+    {"lfm2", "1.2b", 1170340608},
+    {"olmo_hybrid", "7b", 7430870688},
     {"qwen3_5_moe_text", "35b-a3b", 34660610688},
 };
 
@@ -203,6 +207,7 @@ static void test_smaller_shapes(void)
 {
     static const char *const families[] = {"gpt2",
                                            "llama",
+                                           "llama4_text",
                                            "mistral",
                                            "qwen2",
                                            "qwen3",
@@ -217,7 +222,6 @@ static void test_smaller_shapes(void)
                                            "baichuan",
                                            "gemma",
                                            "gemma2",
-                                           "llama4_text",
                                            "gemma3_text",
                                            "gemma4_text",
                                            "mixtral",
@@ -254,7 +258,9 @@ static void test_smaller_shapes(void)
                                            "qwen3_5_moe_text",
                                            "bamba",
                                            "nemotron_h",
-                                           "falcon_h1"};
+                                           "falcon_h1",
+                                           "olmo_hybrid",
+                                           "lfm2"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         struct zinf_model *model = model_of(&(struct zinf_model_shape){.arch = families[i],
                                                                        .layers = 3,
@@ -343,7 +349,7 @@ static void test_refused_switches(void)
         {"olmo2", "\"clip_qkv\": 8", "clip_qkv"},
         {"olmo3", "\"sliding_window\": 0", "sliding_window is 0"},
         {"smollm3", "\"no_rope_layers\": [1]", "no_rope_layers"},
-        {"granitemoehybrid", "\"num_local_experts\": 4", "num_local_experts"},
+        {"granitemoehybrid", "\"num_experts_per_tok\": 9", "experts of a token is 9"},
         {"granitemoehybrid",
          "\"num_local_experts\": 0, \"layer_types\": [\"mamba\", \"attention\"]", "layer_types"},
         {"granitemoehybrid", "\"num_local_experts\": 0, \"mamba_n_heads\": 60", "60 heads"},
@@ -359,6 +365,10 @@ static void test_refused_switches(void)
         {"nemotron_h", "\"moe_latent_size\": 64", "moe_latent_size"},
         {"nemotron_h", "\"time_step_min\": -1", "time_step_min"},
         {"falcon_h1", "\"mamba_d_ssm\": 1000", "mamba_d_ssm, 1000"},
+        {"lfm2", "\"layer_types\": [\"conv\", \"full_attention\"]", "layer_types"},
+        {"lfm2", "\"full_attn_idxs\": [0], \"conv_L_cache\": 9", "conv_L_cache"},
+        {"lfm2", "\"block_multiple_of\": 0", "block_multiple_of"},
+        {"olmo_hybrid", "\"linear_num_value_heads\": 45", "45 value heads"},
         {"falcon_h1", "\"key_multiplier\": 0", "key_multiplier"},
         {"falcon_h1", "\"ssm_multipliers\": [1, 1]", "ssm_multipliers"},
         {"falcon_h1", "\"ssm_in_multiplier\": 2, \"mamba_proj_bias\": true", "mamba_proj_bias"},

@@ -127,6 +127,11 @@ static const char *const folders[] = {
     "falcon_h1_a",
     "falcon_h1_b",
     "falcon_h1_c",
+    "granitemoehybrid_e",
+    "olmo_hybrid_a",
+    "olmo_hybrid_b",
+    "lfm2_a",
+    "lfm2_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -31,8 +31,10 @@ static const char *const families[] = {"llama_b",        "mistral_a",
                                        "qwen3_5_text_a", "granitemoehybrid_c",
                                        "nemotron_h_a",   "nemotron_h_c",
                                        "gemma4_text_a",  "gemma4_text_b",
-                                       "falcon_h1_a",    "gemma4_text_c",
-                                       "gemma4_text_d",  "llama4_text_a"};
+                                       "falcon_h1_a",    "granitemoehybrid_e",
+                                       "olmo_hybrid_a",  "lfm2_a",
+                                       "gemma4_text_c",  "gemma4_text_d",
+                                       "llama4_text_a"};
 
 /* ---- placements ---- */
 

@@ -265,6 +265,12 @@ static int read_named(const struct zinf_model_source *source, struct decoder *d)
     return code;
 }
 
+static bool has_null_base(const struct zinf_model_source *source)
+{
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(source->config, "rope_parameters");
+    return cJSON_IsNull(rope) || cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(rope, "rope_theta"));
+}
+
 static int read_rotation(struct zinf_graph *graph, const struct zinf_model_source *source,
                          struct reading *r)
 {
@@ -293,6 +299,8 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
         code = read_rotated_list(graph, source, d);
     if (of->rotation == DESCRIBED_ROTATE_WINDOWED)
         d->rotated = d->windowed;
+    if (of->rotation == DESCRIBED_ROTATE_GIVEN && has_null_base(source))
+        return code;
     if (!code)
         code = rope_read(graph, source, &rope, &d->attention.rope, &d->context);
     d->attention.rope.interleaved = r->interleaved;
@@ -502,6 +510,22 @@ static void list_alone(struct reading *r)
     r->d.n_mlp_tensors = r->alone.n;
 }
 
+static void list_mixed_norms(struct reading *r, bool alone)
+{
+    const struct described_mixer *m = r->of->mixer;
+    if (m->before1)
+        add_norm(r, DECODER_NORM1_W, m->before1);
+    else
+        list_first_norm(r);
+    if (alone)
+        return;
+    list_mlp_biases(r);
+    if (m->before2)
+        add_norm(r, DECODER_NORM2_W, m->before2);
+    else
+        list_other_norms(r);
+}
+
 /* The block of a mixer, apart. */
 static void list_mixed(struct reading *r)
 {
@@ -519,11 +543,7 @@ static void list_mixed(struct reading *r)
     if (!alone)
         list_mlp(r);
     mixer_list(&r->list, r->of->mixer, &r->d, false);
-    list_first_norm(r);
-    if (!alone) {
-        list_mlp_biases(r);
-        list_other_norms(r);
-    }
+    list_mixed_norms(r, alone);
     r->mixed = r->list;
     r->list = attention;
     r->d.mixed_tensors = r->mixed.items;

@@ -34,6 +34,7 @@ enum described_rotation {
                               * but every "no_rope_layer_interval"th */
     DESCRIBED_ROTATE_WINDOWED, /* layers with a window; all where the model has none */
     DESCRIBED_ROTATE_NONE,
+    DESCRIBED_ROTATE_GIVEN, /* all, but none where the base is null */
     DESCRIBED_ROTATE_NAMED, /* none but where "position_embedding_type" is "rope" */
 };
 /* In what order a unit has the vectors of a block. Checkpoints depend on it. */
@@ -55,6 +56,7 @@ struct described_switch {
  * the class has where a key is absent. */
 struct described_experts {
     const char *n_keys[2]; /* either */
+    bool may_be_none;      /* they may be 0 */
     const char *ffn_key;   /* NULL: intermediate_size */
     struct {
         int64_t n, n_chosen, ffn;
@@ -88,14 +90,18 @@ struct described_latent {
  * Without that list all but every `interval`th, or all; and not those of another list. Keys of
  * config.json, and what holds without them. */
 enum mixer_name {
-    MIXER_IN, /* the first product; with DELTA of all, or of q, k and v, then the next three */
+    MIXER_IN,   /* the first product; with DELTA of all, or of q, k and v, then the next three */
+    MIXER_IN_K, /* where these two are there, MIXER_IN is of q alone */
+    MIXER_IN_V,
     MIXER_IN_GATE,
     MIXER_IN_B,
     MIXER_IN_A,
     MIXER_OUT,
     MIXER_IN_BIAS,
     MIXER_OUT_BIAS,
-    MIXER_CONV,
+    MIXER_CONV, /* of all, or, where the next two are there, of q */
+    MIXER_CONV_K,
+    MIXER_CONV_V,
     MIXER_CONV_BIAS,
     MIXER_STEP_BIAS,
     MIXER_A_LOG,
@@ -127,6 +133,15 @@ struct described_mixer {
      * NULL: "time_step_limit" has both. */
     const char *lowest_key;
     double lowest;
+    /* A convolution between gates, as wide as the hidden rows (mixer_spec). Without either list no
+     * layer has one; nor a bias where its key is absent. */
+    bool gates;
+    /* DELTA: key heads and value heads, where their keys are absent or null, are as many as those
+     * of attention; a key has 3/4 of the hidden rows' columns for a head, a value twice as many. */
+    bool follows_heads;
+    const char *doubled_key;       /* DELTA: a switch, on where it is absent: strength is 2 */
+    double norm_eps;               /* of its norm; 0: that of the others */
+    const char *before1, *before2; /* the block's norms; NULL: as in blocks with attention */
 };
 /* DECAY as most families' configurations have it. */
 #define MIXER_DECAY_KEYS                                                                           \

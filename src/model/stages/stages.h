@@ -154,13 +154,17 @@ struct latent_spec {
 /* A recurrent mixer in place of attention (part_mixer.c; kernels/recurrent.h): a convolution, a
  * scan, and a norm of the scan's result, with a gate. With DELTA qkv_w has rows for q, k and v of
  * kernels/recurrent.h, then for the gate [value_heads value_dim], then for b and a [value_heads].
- * With DECAY it has rows for the gate, v, k, q and a, in this order. */
+ * With DECAY it has rows for the gate, v, k, q and a, in this order.
+ *
+ * Or a convolution alone, between two gates (part_gates.c): qkv_w has rows for B, C and x, and what
+ * proj takes is C conv(B x). value_dim is the width of each then, and value_heads 1. */
 struct mixer_spec {
     enum zinf_recurrence rule;
+    bool gates;                                         /* a convolution alone */
     int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: attention, no mixer */
     int64_t width;                                      /* of the convolution */
-    float step_low, step_high;
-    int conv_w, conv_b; /* [columns of q, k, v][width] */
+    float step_low, step_high, strength;                /* of the scan; strength 0: 1 */
+    int conv_w, conv_b;                                 /* [columns of q, k, v][width] */
     int a_log, step_bias, skip;
     struct norm_spec norm;
     int64_t norm_groups;   /* groups of a row, each normalised by itself */
@@ -500,9 +504,23 @@ int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
 int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_result, void *d_out,
                           void *d_entry);
+/* part_gates.c: the same four of a convolution between gates. */
+int gates_attend(struct zinf_frame *f, const struct attention_spec *s,
+                 const struct attention_kept *kept);
+int gates_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_out, void *d_entry);
+int gates_result(struct zinf_frame *f, const struct attention_spec *s,
+                 const struct attention_kept *kept, void *result);
+int gates_result_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_result, void *d_out,
+                          void *d_entry);
 /* part_cached.c: while decoding, from qkv and the source's kv to kept's out. */
 int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept, const void *qkv);
+/* What a mixer remembers of a sequence: a state of so many bytes, and behind it the last rows in
+ * front of its convolution, of `cols` columns. Of these, or, rows true, of the rows. */
+struct zinf_remembered mixer_memory(struct zinf_frame *f, const struct attention_spec *s,
+                                    uint64_t state, int64_t cols, bool rows);
 
 /* With relative positions: up to qkv and the table's rows, in the places of part_enter. */
 int relative_enter(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *qkv);

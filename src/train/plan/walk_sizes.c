@@ -28,6 +28,7 @@ static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s
     size->bytes /= visits;
     size->work /= visits;
     w->workspace = most(w->workspace, size->workspace);
+    w->shared = most(w->shared, size->shared);
     w->outside = most(w->outside, size->outside);
     if (pass == ZINF_PASS_WHOLE)
         w->scratch_whole = most(w->scratch_whole, size->scratch);
