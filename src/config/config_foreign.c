@@ -228,8 +228,8 @@ static int take_max_z(struct foreign *f, const cJSON *item)
     return put(f, "zinf.max_z_loss", cJSON_Duplicate(weight, true));
 }
 
-/* DeepSpeed ignores what it does not know at the top; a word that is nearly one of these was meant to
- * be it. */
+/* DeepSpeed ignores what it does not know at the top; a word that is nearly one of these was meant
+ * to be it. */
 static int check_spelling(const struct foreign *f, const char *name)
 {
     static const char *const names[] = {
@@ -365,6 +365,9 @@ static int give(const cJSON *item, const char *option,
     }
     if (cJSON_IsBool(item))
         text = cJSON_IsTrue(item) ? "true" : "false";
+    if (cJSON_IsArray(item) || cJSON_IsObject(item))
+        return zinf_fail(-EINVAL, "\"%s\" must be one word: --%s takes several", item->string,
+                         option);
     return text && *text ? take(arg, option, text) : 0;
 }
 

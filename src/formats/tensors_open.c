@@ -290,7 +290,7 @@ static int open_layers(struct zinf_tensors *tensors, const char *folder, const c
     if (!code)
         code = zinf_json_string(index, index_path, "folder", &from);
     const cJSON *map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
-    if (!code && (!from || !cJSON_IsObject(map) || !map->child))
+    if (!code && (!from || *from != '/' || !cJSON_IsObject(map) || !map->child))
         code = zinf_fail(-EINVAL, "%s names no folder, or no files there", index_path);
     if (!code)
         code = list_layers(tensors, from, map);

@@ -88,5 +88,11 @@ check "lengths" refuses "sorts all samples" --data rows.jsonl --streaming --step
 check "weights" refuses "leave the weights or --streaming out" --data rows.jsonl:2 text.txt:1 \
     --streaming --steps 2
 check "plain text" refuses "an object a line: give .jsonl" --data text.txt --streaming --steps 2
+echo '{"text": ""}' >empty.jsonl
+check "rows without a text" refuses "no row has anything to train on" --data empty.jsonl \
+    --streaming --steps 2
+echo '{"words": "of another column"}' >bad.jsonl
+check "bad rows that are left out" refuses "no row has anything to train on" --data bad.jsonl \
+    --streaming --steps 2 --text-column text --skip-bad-rows
 check "a buffer alone" refuses "is of --streaming" --data rows.jsonl --steps 2 --shuffle-buffer 9
 finish

@@ -311,6 +311,18 @@ static void test_refused_configurations(void)
     check_refused("{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": []}",
                   "layer_types");
     check_refused("{\"model_type\": \"mistral\", \"sliding_window\": -1}", "sliding_window");
+    check_refused("{\"model_type\": \"lfm2\", \"layer_types\": [\"short_conv\"]}",
+                  "\"short_conv\", which is no kind of layer; words are conv");
+    check_refused("{\"model_type\": \"olmo_hybrid\", \"layer_types\": [null]}",
+                  "null, which is no");
+    check_refused("{\"model_type\": \"lfm2\", \"full_attn_idxs\": 2}", "numbers of layers");
+    check_refused("{\"model_type\": \"lfm2\", \"full_attn_idxs\": [1, -2]}", "numbers of layers");
+    check_refused("{\"model_type\": \"nemotron_h\", \"layers_block_type\": \"ME*-\"}",
+                  "layers_block_type must be a list");
+    check_refused("{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": [\"M\"]}",
+                  "hybrid_override_pattern must be a text");
+    check_refused("{\"model_type\": \"falcon_h1\", \"mamba_d_head\": \"all\"}",
+                  "mamba_d_head must be a number or \"auto\"");
     check_refused("{\"model_type\": \"gpt2\", \"n_head\": 7}", "n_head");
     check_refused("{\"model_type\": \"gpt2\", \"tie_word_embeddings\": false}",
                   "tie_word_embeddings");

@@ -91,6 +91,9 @@ verdict $? "with the loss of the largest logits"
 sed 's/^n_epoches/n_epoch/' one.yml >wrong.yml
 check "an unknown key" fails "$zinf" train --config wrong.yml
 check "is one clear error" complains 'unknown key "n_epoch"' '"n_epoches"'
+sed 's/^data_path.*/data_path: [a.json, b.json]/' one.yml >several.yml
+check "an option that is a list" fails "$zinf" train --config several.yml
+check "is not left out" complains '"data_path" must be one word: --data takes several'
 mkdir none
 check "tensor parts" fails "$zinf" train --config one.yml --device host --seats 2 \
     --tensor-parallel 2 --output none

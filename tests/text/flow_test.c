@@ -1,5 +1,6 @@
 /* flow: windows of rows that are taken as they are needed: the same as those of a file, made again
  * from any mark, of rows without an end, and never far ahead. */
+#include "base/pulse.h"
 #include "tap.h"
 #include "text/samples/flow.h"
 
@@ -14,6 +15,7 @@ struct source {
     uint64_t n, at, taken; /* rows of a pass; the next; all that were given */
     bool once;             /* there is no second pass */
     uint64_t fails_at;     /* row, from 1; 0: none */
+    bool empty;            /* no row has a text */
     char text[700];
 };
 
@@ -35,7 +37,8 @@ static int next(void *arg, const char **row)
         return 0;
     if (s->fails_at && s->taken + 1 == s->fails_at)
         return zinf_fail(-EIO, "the source is gone");
-    make_row(s->at++, s->text);
+    make_row(s->empty ? 0 : s->at, s->text);
+    s->at++;
     s->taken++;
     *row = s->text;
     return 1;
@@ -188,6 +191,57 @@ static void test_rows_that_end_or_fail(void)
     zinf_dataset_close(flow);
 }
 
+static int open_nothing(void *arg, const char *path, uint64_t first_row, uint64_t seed,
+                        struct zinf_dataset **out)
+{
+    (void)arg;
+    (void)path;
+    (void)first_row;
+    (void)seed;
+    *out = NULL;
+    return 0;
+}
+
+static void test_rows_without_a_text(void)
+{
+    struct source source = {.n = 4, .empty = true};
+    struct zinf_dataset *flow = flow_of(&source, 0);
+    struct window w;
+    CHECK(zinf_dataset_window(flow, 0, w.ids, w.targets) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "no row has anything to train on"), "%s", zinf_error());
+    zinf_dataset_close(flow);
+
+    /* Samples: nothing is left of any group. */
+    char path[] = "flow-test-rows.jsonl";
+    const struct zinf_flow_options options = {.rows = {next, skip, &source},
+                                              .name = "the rows",
+                                              .step = STEP,
+                                              .limit = UINT64_MAX,
+                                              .group = 3,
+                                              .open = open_nothing,
+                                              .path = path};
+    source.at = 0;
+    CHECKF(!zinf_flow_open(&flow, &options), "%s", zinf_error());
+    CHECK(zinf_dataset_reaches(flow, 1) == -EINVAL);
+    zinf_dataset_close(flow);
+    CHECK(access(path, F_OK) != 0);
+}
+
+/* Of rows that never have a text and never end, too. */
+static void test_who_stops_is_heard(void)
+{
+    struct source source = {.n = UINT64_MAX, .empty = true};
+    struct zinf_dataset *flow = flow_of(&source, 0);
+    struct zinf_pulse pulse;
+    struct window w;
+    zinf_pulse_init(&pulse, NULL);
+    zinf_pulse_end(&pulse, -EINTR, "stop");
+    zinf_pulse_set(&pulse);
+    CHECK(zinf_dataset_window(flow, 0, w.ids, w.targets) == -EINTR);
+    zinf_pulse_set(NULL);
+    zinf_dataset_close(flow);
+}
+
 static void test_another_row_at_a_mark(void)
 {
     struct source source = {.n = 9};
@@ -206,6 +260,8 @@ int main(void)
     TAP_RUN(test_a_mark_makes_the_windows_again);
     TAP_RUN(test_rows_are_taken_as_they_are_needed);
     TAP_RUN(test_rows_that_end_or_fail);
+    TAP_RUN(test_rows_without_a_text);
+    TAP_RUN(test_who_stops_is_heard);
     TAP_RUN(test_another_row_at_a_mark);
     zinf_tokenizer_close(tokenizer);
     return tap_done();

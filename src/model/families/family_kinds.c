@@ -58,11 +58,28 @@ static int refuse(const struct zinf_model_source *source, const struct naming *n
                      n->of->letters[KIND_MLP], n->of->letters[KIND_EXPERTS]);
 }
 
+/* A list of another type would be the usual layers. */
+static int check_types(const struct zinf_model_source *source, const struct described_kinds *of)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, of->list_key);
+    const cJSON *text = cJSON_GetObjectItemCaseSensitive(source->config, of->letters_key);
+    if (list && !cJSON_IsNull(list) && !cJSON_IsArray(list))
+        return zinf_fail(-EINVAL, "%s: %s must be a list of words, one for each layer",
+                         source->what, of->list_key);
+    if (text && !cJSON_IsNull(text) && !cJSON_IsString(text))
+        return zinf_fail(-EINVAL, "%s: %s must be a text, a letter for each layer", source->what,
+                         of->letters_key);
+    return 0;
+}
+
 int kinds_read(struct zinf_graph *graph, const struct zinf_model_source *source,
                const struct described_kinds *of, struct decoder *d, const bool **in_layer)
 {
     const struct family_traits *t = source->family->traits;
     const struct naming n = find_naming(source, of);
+    int code = check_types(source, of);
+    if (code)
+        return code;
     if (n.n < 1 || n.n > 4096)
         return zinf_fail(-EINVAL, "%s: %s has %lld layers; it must have between 1 and 4096",
                          source->what, n.key, (long long)n.n);

@@ -20,6 +20,28 @@ static bool is_type(const struct described_mixer *of, const cJSON *item)
     return is;
 }
 
+/* Every layer has a mixer or attention. */
+static int check_words(const struct zinf_model_source *source, const struct described_mixer *of,
+                       const cJSON *list)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *word = cJSON_GetStringValue(item);
+        if (is_type(of, item) ||
+            (word && (!strcmp(word, "full_attention") || !strcmp(word, "attention"))))
+            continue;
+        char *has = cJSON_PrintUnformatted(item);
+        const int code = zinf_fail(-EINVAL,
+                                   "%s: %s has %.60s, which is no kind of layer; words are %s and "
+                                   "full_attention",
+                                   source->what, types_key, has ? has : "", of->types[0]);
+        cJSON_free(has);
+        return code;
+    }
+    return 0;
+}
+
 /* Longer where a model is looked at with fewer layers; with more where all are of one kind. */
 static bool fits(const struct described_mixer *of, const cJSON *list, int64_t n_layers)
 {
@@ -29,14 +51,23 @@ static bool fits(const struct described_mixer *of, const cJSON *list, int64_t n_
     return uniform || (cJSON_IsArray(list) && cJSON_GetArraySize(list) >= n_layers);
 }
 
-/* Layers that a list of numbers names have attention. */
-static void leave_out(const struct zinf_model_source *source, const char *key, bool *mixed,
-                      int64_t n_layers)
+/* Layers that a list of numbers names have attention: of all layers of the model, which may be
+ * looked at with fewer. */
+static int leave_out(const struct zinf_model_source *source, const char *key, bool *mixed,
+                     int64_t n_layers)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, key), *item;
-    cJSON_ArrayForEach(item, list) if (cJSON_IsNumber(item) && item->valuedouble >= 0 &&
-                                       item->valuedouble < (double)n_layers)
-        mixed[(int64_t)item->valuedouble] = false;
+    bool valid = !list || cJSON_IsNull(list) || cJSON_IsArray(list);
+    cJSON_ArrayForEach(item, list)
+    {
+        const double layer = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        valid &= layer >= 0 && layer == trunc(layer);
+        if (valid && layer < (double)n_layers)
+            mixed[(int64_t)layer] = false;
+    }
+    return valid ? 0
+                 : zinf_fail(-EINVAL, "%s: %s must be a list of numbers of layers, from 0 on",
+                             source->what, key);
 }
 
 static int read_layers(struct zinf_graph *graph, const struct zinf_model_source *source,
@@ -57,6 +88,8 @@ static int read_layers(struct zinf_graph *graph, const struct zinf_model_source 
     if (given && !fits(of, list, d->n_layers))
         return zinf_fail(-EINVAL, "%s: %s must have a word for each of %lld layers", source->what,
                          types_key, (long long)d->n_layers);
+    if (given && (code = check_words(source, of, list)))
+        return code;
     const cJSON *item = given ? list->child : NULL;
     for (int64_t i = 0; i < d->n_layers; i++) {
         mixed[i] = given ? is_type(of, item) : !interval || (i + 1) % interval != 0;
@@ -64,8 +97,9 @@ static int read_layers(struct zinf_graph *graph, const struct zinf_model_source 
     }
     if (!given && interval && !of->interval_key && d->n_layers < interval)
         mixed[d->n_layers - 1] = false;
-    if (!given && of->attention_key)
-        leave_out(source, of->attention_key, mixed, d->n_layers);
+    if (!given && of->attention_key &&
+        (code = leave_out(source, of->attention_key, mixed, d->n_layers)))
+        return code;
     const bool none = !given && of->gates && lacks(source, of->attention_key);
     for (int64_t i = 0; !none && i < d->n_layers; i++)
         d->mixed = mixed[i] ? mixed : d->mixed;
@@ -121,6 +155,10 @@ static int read_expansion(const struct zinf_model_source *source, const struct d
     if (of->width_key &&
         cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(source->config, of->width_key)))
         given = 0;
+    if (!code && size && !cJSON_IsNumber(size) && !cJSON_IsNull(size) &&
+        (!cJSON_IsString(size) || strcmp(size->valuestring, "auto")))
+        code = zinf_fail(-EINVAL, "%s: %s must be a number or \"auto\"", source->what,
+                         of->keys.value_dim);
     if (!code && cJSON_IsNumber(size))
         code = zinf_json_int(source->config, source->what, of->keys.value_dim, &m->value_dim);
     if (code)

@@ -20,7 +20,7 @@ static const struct described_mixer mixer = {
               [MIXER_CONV_BIAS] = "conv.conv.bias"},
 };
 
-/* Two thirds of it, times a factor, up to a multiple. */
+/* Two thirds of it, and unless the factor is null times that, up to a multiple. */
 static int adjust_ffn(const struct zinf_model_source *source, struct decoder *d)
 {
     static const char factor_key[] = "block_ffn_dim_multiplier", of_key[] = "block_multiple_of";
@@ -35,7 +35,10 @@ static int adjust_ffn(const struct zinf_model_source *source, struct decoder *d)
     if (!(factor > 0 && factor < 1e6) || of < 1 || of > 1 << 20 || d->ffn > 1 << 22)
         return zinf_fail(-EINVAL, "%s: %s is %g and %s %lld; both must be above 0", source->what,
                          factor_key, factor, of_key, (long long)of);
-    d->ffn = (int64_t)(factor * (double)(2 * d->ffn / 3));
+    d->ffn = 2 * d->ffn / 3;
+    if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(source->config, factor_key)))
+        return 0;
+    d->ffn = (int64_t)(factor * (double)d->ffn);
     d->ffn = (d->ffn + of - 1) / of * of;
     return 0;
 }

@@ -110,7 +110,7 @@ static void *make_groups(void *arg)
         flow->ended = !code && !data;
         if (data)
             code = append(flow, data, &end);
-        note(flow, code);
+        note(flow, flow->quits ? 0 : code);
         pthread_cond_broadcast(&flow->changed);
     }
     pthread_cond_broadcast(&flow->changed);
@@ -245,6 +245,7 @@ static void stop(void *arg)
     pthread_mutex_lock(&flow->lock);
     const bool runs = flow->started && !flow->quits;
     flow->quits = true;
+    flow_maker_quit(flow->maker);
     pthread_cond_broadcast(&flow->changed);
     pthread_mutex_unlock(&flow->lock);
     if (runs)

@@ -5,6 +5,7 @@
  */
 #include "text/samples/flow_private.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,9 +21,11 @@ struct row_begin {
 
 struct flow_maker {
     struct zinf_flow_options options;
-    bool done;     /* there are no more rows */
-    uint64_t pass; /* over the rows, and rows of it that were taken */
+    atomic_bool quits; /* by flow_maker_quit */
+    bool done;         /* there are no more rows */
+    uint64_t pass;     /* over the rows, and rows of it that were taken */
     uint64_t row;
+    uint64_t fruitful; /* the last pass that had a token, or a sample */
 
     /* Of a stream. */
     struct text_stream stream;
@@ -56,9 +59,22 @@ static int begin_pass(struct flow_maker *m)
 static int next_row(struct flow_maker *m, const char **row)
 {
     const struct zinf_row_feed *rows = &m->options.rows;
+    if (atomic_load(&m->quits))
+        return zinf_fail(-ECANCELED, "no more rows are asked for");
     int more = m->done ? 0 : rows->next(rows->arg, row);
     m->row += more > 0;
     return more || m->done ? more : begin_pass(m);
+}
+
+/* Whether a whole pass over the rows had nothing to train on: so would all that follow. */
+static int check_fruitful(const struct flow_maker *m)
+{
+    return m->pass < m->fruitful + 2
+               ? 0
+               : zinf_fail(-EINVAL,
+                           "%s: no row has anything to train on: mend them, or name the column "
+                           "that has their text (--text-column)",
+                           m->options.name);
 }
 
 /* n rows are left out; who cannot skip them reads them. */
@@ -83,7 +99,7 @@ static struct zinf_flow_mark mark_here(const struct flow_maker *m)
 int flow_maker_go_to(struct flow_maker *m, const struct zinf_flow_mark *mark)
 {
     int code = mark->row ? skip_rows(m, mark->row) : 0;
-    m->pass = mark->pass;
+    m->pass = m->fruitful = mark->pass;
     m->row = mark->row;
     m->leave_out = mark->token;
     m->stream.after_document = mark->joined;
@@ -96,6 +112,7 @@ static int put_ids(void *arg, const int32_t *ids, size_t n)
 {
     struct flow_maker *m = arg;
     const size_t out = m->leave_out < n ? (size_t)m->leave_out : n;
+    m->fruitful = n ? m->pass : m->fruitful;
     m->leave_out -= out;
     n -= out;
     if (m->used > m->n / 2) { /* moved once for each time that they double, at most */
@@ -118,8 +135,14 @@ static int put_ids(void *arg, const int32_t *ids, size_t n)
     return 0;
 }
 
+/* Rows without a token leave no place of their own. */
 static int note_begin(struct flow_maker *m, struct zinf_flow_mark mark)
 {
+    const struct row_begin begin = {.at = m->base + m->n, .mark = mark};
+    if (m->n_begins && m->begins[m->n_begins - 1].at == begin.at) {
+        m->begins[m->n_begins - 1] = begin;
+        return 0;
+    }
     if (m->n_begins == m->begins_capacity) {
         const size_t capacity = 2 * m->begins_capacity + 16;
         struct row_begin *grown = realloc(m->begins, capacity * sizeof *grown);
@@ -128,7 +151,7 @@ static int note_begin(struct flow_maker *m, struct zinf_flow_mark mark)
         m->begins = grown;
         m->begins_capacity = capacity;
     }
-    m->begins[m->n_begins++] = (struct row_begin){.at = m->base + m->n, .mark = mark};
+    m->begins[m->n_begins++] = begin;
     return 0;
 }
 
@@ -143,6 +166,8 @@ static int take_text(struct flow_maker *m)
         mark = mark_here(m);
         mark.token = m->leave_out;
         code = next_row(m, &row);
+        if (!code)
+            code = check_fruitful(m);
     } while (!code && !m->done);
     if (code <= 0)
         return code;
@@ -243,7 +268,8 @@ static int next_samples(struct flow_maker *m, struct zinf_dataset **out, struct 
             return code;
         code = m->options.open(m->options.arg, m->options.path, begin.row,
                                seed_of(m->options.stream.seed, &begin), out);
-        if (code)
+        m->fruitful = *out ? m->pass : m->fruitful;
+        if (code || (code = check_fruitful(m)))
             return code;
     }
     *end = mark_here(m);
@@ -283,6 +309,11 @@ void flow_maker_destroy(struct flow_maker *m)
     free(m->ids);
     free(m->begins);
     free(m);
+}
+
+void flow_maker_quit(struct flow_maker *m)
+{
+    atomic_store(&m->quits, true);
 }
 
 int flow_maker_next(struct flow_maker *m, struct zinf_dataset **out, struct zinf_flow_mark *end)

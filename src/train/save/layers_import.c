@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-    struct importing {
+struct importing {
     const char *path;
     char *folder;
     int64_t n_layers;
