@@ -98,6 +98,7 @@ struct decoder_experts {
     float scale;
     int64_t n_groups, n_groups_chosen;
     int group_top;
+    bool weighs_rows; /* a weight is of the rows that an expert is given, not of its result */
     const char *list; /* tensors of expert 3 begin with list, then "3." */
     /* Behind the layer's prefix, what transformers has of all experts at once; NULL: fused_up and
      * fused_down. */
@@ -158,6 +159,7 @@ struct decoder {
      * own. */
     const int64_t *keys_of;
     struct decoder_side side; /* what layers add of a table of their own */
+    bool plain_head_norms;    /* queries and keys that rotate are normalised, without weights */
     const char *block_scale;  /* as in block_spec: the file's tensor of one number; NULL: none */
     bool mixer_in_bias, mixer_out_bias; /* of its two products */
     bool mixer_norm;                    /* it has one */

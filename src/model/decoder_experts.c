@@ -302,6 +302,7 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
     spec.down_w = at[DECODER_DOWN_W];
     spec.up_b = at[DECODER_UP_B];
     spec.down_b = at[DECODER_DOWN_B];
+    spec.weighs_rows = d->experts.weighs_rows;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_experts, &spec, sizeof spec,
                                           "experts.%lld", (long long)layer);
     for (int i = 0; i < 3; i++)

@@ -108,6 +108,18 @@ static struct attention_spec place_beside(const struct decoder *d, const struct 
     return beside;
 }
 
+/* Those of heads and behind the part, which are as the first one is. */
+static void place_norms(const struct decoder *d, struct attention_spec *a,
+                        const int at[DECODER_PLACES])
+{
+    a->q_norm = a->k_norm = a->after = a->norm;
+    a->q_norm.w = at[DECODER_Q_NORM];
+    a->k_norm.w = at[DECODER_K_NORM];
+    a->after.w = at[DECODER_AFTER1_W];
+    a->q_norm.b = a->k_norm.b = a->after.b = -1;
+    a->q_norm.plain = a->k_norm.plain = d->plain_head_norms && a->rope.rotary_dims;
+}
+
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES])
 {
@@ -140,11 +152,7 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
     a->proj_w = at[DECODER_PROJ_W];
     a->proj_b = at[DECODER_PROJ_B];
     a->sinks = at[DECODER_SINKS];
-    a->q_norm = a->k_norm = a->after = a->norm;
-    a->q_norm.w = at[DECODER_Q_NORM];
-    a->k_norm.w = at[DECODER_K_NORM];
-    a->after.w = at[DECODER_AFTER1_W];
-    a->q_norm.b = a->k_norm.b = a->after.b = -1;
+    place_norms(d, a, at);
     if (a->latent.kv_rank)
         place_latent(a, at);
     if (decoder_is_mixed(d, layer))

@@ -38,6 +38,7 @@ static const char *not_cut(const struct decoder *d)
         {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
         {d->kinds, "several kinds of blocks"},
+        {d->plain_head_norms, "norms of queries and keys"},
         {d->side.cols, "tables of layers"},
         {d->block_scale, "blocks with a scale of their own"},
         {has_place(d, DECODER_SINKS), "sinks of heads"},

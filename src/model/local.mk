@@ -31,7 +31,7 @@ libcore_la_SOURCES += src/model/families/falcon.c src/model/families/gptj.c src/
 libcore_la_SOURCES += src/model/families/chatglm.c
 libcore_la_SOURCES += src/model/families/bloom.c
 libcore_la_SOURCES += src/model/families/baichuan.c
-libcore_la_SOURCES += src/model/families/gemma.c src/model/families/gemma4.c src/model/composite.h src/model/families/family_composite.h \
+libcore_la_SOURCES += src/model/families/gemma.c src/model/families/gemma4.c src/model/families/llama4.c src/model/composite.h src/model/families/family_composite.h \
 	src/model/families/family_composite.c
 libcore_la_SOURCES += src/model/decoder_parts.h src/model/decoder_parts.c src/model/decoder_classes.c src/model/decoder_experts.c \
 	src/model/frame_choice.c src/model/stages/stage_attention.c src/model/stages/stage_mlp.c src/model/stages/stage_side.c src/model/stages/stage_sides.c src/model/decoder_sides.c src/model/stages/stage_router.c src/model/stages/stage_experts.c \

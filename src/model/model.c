@@ -103,7 +103,9 @@ static int build_one(struct zinf_model *m, const char *what, struct zinf_shards 
     if (!code && m->quantize.form != ZINF_FORM_PLAIN)
         code = zinf_graph_finish(graph);
     if (!code && m->adapter)
-        code = adapter_attach(graph, m->adapter, m->family->prefix);
+        code =
+            adapter_attach(graph, m->adapter,
+                           m->family->module_prefix ? m->family->module_prefix : m->family->prefix);
     else if (!code && m->freeze)
         code = freeze_graph(graph, m->freeze, m->family->prefix);
     if (!code && m->has_pairs)

@@ -58,12 +58,13 @@ struct zinf_model_shape {
 };
 struct zinf_family {
     const char *model_type;
-    const char *architecture; /* in "architectures" */
-    const char *prefix;       /* that transformers puts before names */
-    const char *layers_key;   /* of the configuration: the number of blocks */
-    const void *traits;       /* what build and make_config look up, where families share them */
-    bool no_classes;          /* a decoder that has no published head for classes of samples */
-    bool masks;               /* an encoder with a head for masked tokens */
+    const char *architecture;  /* in "architectures" */
+    const char *prefix;        /* that transformers puts before names */
+    const char *module_prefix; /* in names of adapters, which are the class's; NULL: prefix */
+    const char *layers_key;    /* of the configuration: the number of blocks */
+    const void *traits;        /* what build and make_config look up, where families share them */
+    bool no_classes;           /* a decoder that has no published head for classes of samples */
+    bool masks;                /* an encoder with a head for masked tokens */
     /* Appends all of the model to the graph; fills facts but family and file_dtype. */
     int (*build)(struct zinf_graph *graph, struct zinf_model_facts *facts,
                  const struct zinf_model_source *source);

@@ -94,7 +94,7 @@ static double llama3_frequency(const struct scaling *s, double inv)
     double turns = (double)s->original * inv / (2 * M_PI); /* over the original length */
     if (turns < s->low)
         return inv / s->factor;
-    if (turns > s->high)
+    if (turns > s->high || s->high == s->low)
         return inv;
     double ramp = (turns - s->low) / (s->high - s->low);
     return (1 - ramp) * inv / s->factor + ramp * inv;
@@ -218,9 +218,9 @@ static int check_scaling(const struct zinf_model_source *source, const struct sc
         return zinf_fail(-EINVAL,
                          "%s: rope_type %s with factor %g of %lld positions is out of range",
                          source->what, s->kind, s->factor, (long long)s->original);
-    if (kind == KIND_BANDS && !(s->low > 0 && s->high > s->low))
+    if (kind == KIND_BANDS && !(s->low > 0 && s->high >= s->low))
         return zinf_fail(-EINVAL,
-                         "%s: low_freq_factor %g must be above 0 and below high_freq_factor %g",
+                         "%s: low_freq_factor %g must be above 0 and at most high_freq_factor %g",
                          source->what, s->low, s->high);
     if (kind == KIND_LONG)
         return check_divisors(source, s, dims);

@@ -191,9 +191,9 @@ static void test_families_bf16(void)
 static void test_experts_fp32(void)
 {
     static const char *const fixtures[] = {
-        "mixtral_a",     "mixtral_c",     "qwen2_moe_a",   "qwen3_moe_a",    "olmoe_a",
-        "gpt_oss_a",     "gpt_oss_b",     "glm4_moe_a",    "glm4_moe_b",     "granitemoe_a",
-        "deepseek_v2_a", "deepseek_v2_b", "deepseek_v3_a", "glm4_moe_lite_a"};
+        "mixtral_a",     "mixtral_c",     "qwen2_moe_a",   "qwen3_moe_a",     "olmoe_a",
+        "gpt_oss_a",     "gpt_oss_b",     "glm4_moe_a",    "glm4_moe_b",      "granitemoe_a",
+        "deepseek_v2_a", "deepseek_v2_b", "deepseek_v3_a", "glm4_moe_lite_a", "llama4_text_a"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 40 + i);
 }

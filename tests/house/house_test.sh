@@ -50,12 +50,12 @@ family='src/model/families/'
     words '\bc_(fc|proj)\b' "${family}(gpt2|gpt_bigcode|starcoder2)\.c"
     words '\bln_f\b' "${family}(gpt2|gpt_bigcode|gptj|falcon|bloom)\.c"
     words '[a-z]*_pdrop' "${family}(gpt2|gpt_bigcode|gptj|phi3)\.c"
-    words '\bllama(_|\b)|_llama' "${family}(llama|mistral)\.c" # "llama_4_scaling_beta"; "llama3" is also a kind of RoPE
+    words '\bllama(_|\b)|_llama' "${family}(llama4?|mistral)\.c" # "llama_4_scaling_beta"; "llama3" is also a kind of RoPE
     words 'mistral' "${family}mistral\.c"
     words 'qwen-?2' "${family}qwen2(_moe)?\.c"
     words 'qwen-?3' "${family}qwen3(_moe|_next)?\.c"
     words 'phi-?3|qkv_proj' "${family}phi3\.c"
-    words 'gate_up_proj' "${family}(phi3|family_described|family_experts|granite|gpt_oss)\.c"
+    words 'gate_up_proj' "${family}(phi3|family_described|family_experts|granite|gpt_oss|llama4)\.c"
     words 'smollm' "${family}smollm3\.c"
     words 'ministral' "${family}mistral\.c"
     words 'bamba' "${family}bamba\.c"

@@ -114,6 +114,8 @@ static const char *const folders[] = {
     "gemma4_text_c",
     "gemma4_text_d",
     "gemma4_a",
+    "llama4_text_a",
+    "llama4_text_b",
     "qwen3_5_a",
     "gptj_a",
     "gptj_b",

@@ -91,6 +91,7 @@ static const char *const folders[] = {
     "gemma4_text_a",
     "gemma4_text_b",
     "gemma4_text_c",
+    "llama4_text_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

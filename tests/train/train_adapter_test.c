@@ -273,13 +273,27 @@ static double compare_merged(const char *folder, const char *expected)
 
 static void test_merge_is_that_of_peft(void)
 {
-    static const char *const list[][2] = {
-        {"peft_a", "gpt2_a"},     {"peft_b", "llama_b"},     {"peft_c", "llama_b"},
-        {"peft_d", "gpt2_d"},     {"peft_f", "bloom_a"},     {"peft_g", "phi3_a"},
-        {"peft_h", "gpt_neox_a"}, {"peft_m", "gpt2_a"},      {"peft_n", "llama_b"},
-        {"peft_o", "bloom_a"},    {"peft_p", "gpt2_d"},      {"peft_q", "llama_a"},
-        {"peft_w", "gpt_oss_a"},  {"peft_x", "qwen3_moe_a"}, {"peft_y", "granitemoe_a"},
-        {"peft_z", "mixtral_a"},  {"peft_e", "qwen3_a"}};
+    static const char *const list[][2] = {{"peft_a", "gpt2_a"},
+                                          {"peft_b", "llama_b"},
+                                          {"peft_c", "llama_b"},
+                                          {"peft_d", "gpt2_d"},
+                                          {"peft_f", "bloom_a"},
+                                          {"peft_g", "phi3_a"},
+                                          {"peft_h", "gpt_neox_a"},
+                                          {"peft_m", "gpt2_a"},
+                                          {"peft_n", "llama_b"},
+                                          {"peft_o", "bloom_a"},
+                                          {"peft_p", "gpt2_d"},
+                                          {"peft_q", "llama_a"},
+                                          {"peft_w", "gpt_oss_a"},
+                                          {"peft_x", "qwen3_moe_a"},
+                                          {"peft_y", "granitemoe_a"},
+                                          {"peft_z", "mixtral_a"},
+                                          {"peft_ma", "granitemoehybrid_c"},
+                                          {"peft_mb", "qwen3_next_a"},
+                                          {"peft_mc", "falcon_h1_a"},
+                                          {"peft_md", "lfm2_b"},
+                                          {"peft_e", "qwen3_a"}};
     char adapter[600], base[600], output[600], expected[700];
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(adapter, sizeof adapter, "%s/tests/fixtures/%s", getenv("SRCDIR"), list[i][0]);

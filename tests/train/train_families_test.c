@@ -33,7 +33,8 @@ static const char *const families[] = {"llama_b",        "mistral_a",
                                        "gemma4_text_a",  "gemma4_text_b",
                                        "falcon_h1_a",    "granitemoehybrid_e",
                                        "olmo_hybrid_a",  "lfm2_a",
-                                       "gemma4_text_c",  "gemma4_text_d"};
+                                       "gemma4_text_c",  "gemma4_text_d",
+                                       "llama4_text_a"};
 
 /* ---- placements ---- */
 

@@ -8,9 +8,10 @@
 
 /* By PEFT, above models of the others. */
 static const char *const adapters[] = {
-    "peft_a", "peft_b", "peft_c", "peft_d", "peft_e", "peft_f",  "peft_g", "peft_h", "peft_i",
-    "peft_j", "peft_k", "peft_l", "peft_m", "peft_n", "peft_o",  "peft_p", "peft_q", "peft_r",
-    "peft_t", "peft_u", "peft_v", "peft_w", "peft_x", "peft_xq", "peft_y", "peft_z"};
+    "peft_a", "peft_b", "peft_c",  "peft_d",  "peft_e",  "peft_f",  "peft_g",  "peft_h",
+    "peft_i", "peft_j", "peft_k",  "peft_l",  "peft_m",  "peft_n",  "peft_o",  "peft_p",
+    "peft_q", "peft_r", "peft_t",  "peft_u",  "peft_v",  "peft_w",  "peft_x",  "peft_xq",
+    "peft_y", "peft_z", "peft_ma", "peft_mb", "peft_mc", "peft_md", "peft_me", "peft_mq"};
 enum { N_ALL = N_FOLDERS + sizeof adapters / sizeof *adapters };
 
 static const char *fixture_at(size_t i)

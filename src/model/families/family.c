@@ -38,7 +38,8 @@ static const struct zinf_family *const families[] = {
     &zinf_family_internlm2,     &zinf_family_nemotron_h,
     &zinf_family_gemma4_text,   &zinf_family_gemma4,
     &zinf_family_falcon_h1,     &zinf_family_olmo_hybrid,
-    &zinf_family_lfm2,
+    &zinf_family_lfm2,          &zinf_family_llama4_text,
+    &zinf_family_llama4,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
@@ -57,7 +58,10 @@ const struct zinf_family *zinf_family_default(void)
 
 const char *zinf_family_bare_name(const struct zinf_family *family, const char *name)
 {
-    size_t prefix = strlen(family->prefix);
+    const size_t prefix = strlen(family->prefix);
+    const size_t module = family->module_prefix ? strlen(family->module_prefix) : 0;
+    if (module && !strncmp(name, family->module_prefix, module))
+        return name + module;
     return strncmp(name, family->prefix, prefix) ? zinf_composite_bare_name(family, name)
                                                  : name + prefix;
 }

@@ -114,6 +114,7 @@ const struct zinf_family zinf_family_nemotron_h = {
     .model_type = "nemotron_h",
     .architecture = "NemotronHForCausalLM",
     .prefix = "backbone.",
+    .module_prefix = DESCRIBED_PREFIX,
     .layers_key = DESCRIBED_LAYERS_KEY,
     .traits = &nemotron_h.traits,
     .build = described_build,

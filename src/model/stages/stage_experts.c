@@ -4,7 +4,8 @@
  * same order in every step, so that a row's sum does. A row's weight is applied to the result in
  * forward, and to the activation, which is as good, in backward: then its gradient needs no second
  * product with the expert's last matrix. Where that has a bias the weight is of both, and the
- * product is made again. Nothing is kept: gate and up are made again from n while their weights are
+ * product is made again. Where weights are of the rows themselves, these are gathered once more for
+ * the weights' gradient. Nothing is kept: gate and up are made again from n while their weights are
  * at hand.
  */
 #include "model/stages/stages.h"
@@ -15,6 +16,7 @@ struct visit {
     struct frame_linear up, down;
     uint64_t row; /* bytes of a column */
     void *n, *gate_up, *act;
+    void *rows; /* as n, where weights are of the rows: these without them */
 };
 
 static struct visit start(struct zinf_frame *f)
@@ -30,6 +32,7 @@ static struct visit start(struct zinf_frame *f)
     v.n = frame_scratch(f, v.row * (uint64_t)s->hidden);
     v.gate_up = frame_scratch(f, (s->plain ? 1 : 2) * v.row * (uint64_t)s->ffn);
     v.act = frame_scratch(f, v.row * (uint64_t)s->ffn);
+    v.rows = s->weighs_rows ? frame_scratch(f, v.row * (uint64_t)s->hidden) : NULL;
     return v;
 }
 
@@ -70,12 +73,42 @@ static uint64_t act_elems(const struct zinf_frame *f, const struct visit *v)
     return (uint64_t)(f->n_chosen * v->s->ffn);
 }
 
+/* The weights of rows, whose result b was before they were applied, and whose gradient a is without
+ * them. */
+static struct zinf_weigh weigh_args(const struct zinf_frame *f)
+{
+    return (struct zinf_weigh){
+        .n = f->n_chosen,
+        .ld = f->n_visits,
+        .rows = f->chosen,
+        .dtype = f->compute->dtype,
+        .weights = column(f, f->in[2]),
+        .d_weights = column(f, f->d_in[2]),
+    };
+}
+
+/* Rows x of n, or their gradient, times their weights, and the gradient of these (NULL: it is not
+ * wanted). */
+static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, float *d_weights)
+{
+    const struct zinf_rows gather = rows_args(f, f->in[1], v->rows);
+    struct zinf_weigh weigh = weigh_args(f);
+    weigh.cols = v->s->hidden;
+    weigh.a = x;
+    weigh.b = v->rows;
+    weigh.d_weights = d_weights;
+    int code = frame_gather(f, &gather);
+    return code ? code : frame_weigh(f, &weigh);
+}
+
 /* The rows that chose the expert, and its activation of them. */
 static int activate(struct zinf_frame *f, const struct visit *v)
 {
     struct zinf_rows gather = rows_args(f, f->in[1], v->n);
     struct zinf_gated gated = gated_args(f, v);
     int code = frame_gather(f, &gather);
+    if (!code && v->s->weighs_rows)
+        code = weigh_rows(f, v, v->n, NULL);
     if (!code)
         code = frame_linear(f, &v->up, v->n, v->gate_up);
     if (code || !v->s->plain)
@@ -96,8 +129,10 @@ static int forward(struct zinf_frame *f)
         return code;
     struct visit v = start(f);
     struct zinf_rows scatter = rows_args(f, v.n, f->out[0]);
-    scatter.scale = column(f, f->in[2]);
-    scatter.scale_ld = f->n_visits;
+    if (!v.s->weighs_rows) {
+        scatter.scale = column(f, f->in[2]);
+        scatter.scale_ld = f->n_visits;
+    }
     if ((code = activate(f, &v)) || (code = frame_linear(f, &v.down, v.act, v.n)))
         return code;
     return frame_scatter(f, &scatter);
@@ -121,20 +156,6 @@ static int start_gradients(struct zinf_frame *f)
     if (f->d_in_adds[0])
         return frame_residual(f, &add);
     return frame_copy(f, f->d_in[0], f->d_out[0], x_bytes(f));
-}
-
-/* The weights of rows, whose result b was before they were applied, and whose gradient a is without
- * them. */
-static struct zinf_weigh weigh_args(const struct zinf_frame *f)
-{
-    return (struct zinf_weigh){
-        .n = f->n_chosen,
-        .ld = f->n_visits,
-        .rows = f->chosen,
-        .dtype = f->compute->dtype,
-        .weights = column(f, f->in[2]),
-        .d_weights = column(f, f->d_in[2]),
-    };
 }
 
 /* As below, with a bias. */
@@ -168,7 +189,7 @@ static int down_backward(struct zinf_frame *f, const struct visit *v, void *d_y,
     int code = frame_gather(f, &gather);
     if (!code)
         code = frame_linear_backward_input(f, &v->down, d_y, d_act);
-    if (!code)
+    if (!code && !v->s->weighs_rows)
         code = frame_weigh(f, &weigh);
     return code ? code : frame_linear_backward_weight(f, &v->down, d_y, v->act);
 }
@@ -190,6 +211,8 @@ static int up_backward(struct zinf_frame *f, const struct visit *v, void *d_n, v
     if (code || !f->d_in[1])
         return code;
     code = frame_linear_backward_input(f, &v->up, d_up, d_n);
+    if (!code && v->s->weighs_rows)
+        code = weigh_rows(f, v, d_n, column(f, f->d_in[2]));
     return code ? code : frame_scatter(f, &scatter);
 }
 

@@ -317,6 +317,7 @@ struct experts_spec {
     bool plain;       /* there is no gate: up_w is [ffn][hidden] */
     int up_w, down_w; /* of an expert: [2 ffn][hidden], gate, then up; [hidden][ffn] */
     int up_b, down_b; /* both or neither */
+    bool weighs_rows; /* a weight is of the rows, not of the result; without biases */
 };
 
 struct shared_spec {

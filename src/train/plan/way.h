@@ -10,8 +10,8 @@
  * places that the same legs touch. A new way is a few legs here, and one entry of `reach`.
  *
  * Weights in 4 bits become numbers on no leg: a stage unpacks a matrix at a time just before it
- * multiplies with it, so that the device never has a unit's plain size; as a leg this would take
- * that room in every slot.
+ * multiplies with it; as a leg this would take a unit's plain size in every slot. Where the device
+ * has room for that size once, matrices stay there while calls of one unit follow each other.
  */
 #ifndef ZINF_TRAIN_WAY_H
 #define ZINF_TRAIN_WAY_H
