@@ -279,6 +279,8 @@ static int open_model(struct setup *s)
         code = zinf_file_map_create(&s->files, s->whole);
     if (!code)
         code = choose_shape(s);
+    if (!code) /* chunks have sums that are those of any number of ranks */
+        code = setup_place_matrices(s);
     set_compute(s);
     return code;
 }

@@ -349,7 +349,8 @@ void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options
 /* What was found of the machine becomes what every rank's machine has: plans are then alike. */
 int setup_agree(struct setup *s);
 /* setup_matrices.c: moves tensors in units, so that no matrix of an optimizer of matrices is cut
- * between ranks; once it is known which these are. */
+ * between ranks; once it is known which these are, and whether sums are those of any number of
+ * ranks. */
 int setup_place_matrices(struct setup *s);
 /* Of a unit's matrix, the rank along DATA whose slice it lies in, which makes its updates. */
 uint32_t setup_matrix_owner(const struct setup *s, uint32_t unit, uint32_t tensor, uint32_t piece);

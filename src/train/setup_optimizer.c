@@ -97,9 +97,9 @@ void setup_optimizers_text(const struct setup *s, char text[64])
     int at = snprintf(text, 64, "%s", s->optimizers[0].rule->type);
     for (uint32_t i = 1; i < s->n_optimizers; i++)
         at += snprintf(text + at, 64 - (size_t)at, "+%s", s->optimizers[i].rule->type);
-    for (uint32_t u = 0; s->n_optimizers > 1 && u < s->n_units; u++)
-        for (uint32_t i = 0; unit_trains(s, u) && i < s->graph->units[u].n_tensors; i++) {
-            const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
+    for (uint32_t u = 0; s->n_optimizers > 1 && u < s->n_units; u++) /* of all ranks' stages */
+        for (uint32_t i = 0; unit_trains_anywhere(s, u) && i < s->stages->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s->stages->units[u].tensors[i];
             const char *name = t->n_pieces ? t->pieces[0].name : "";
             sum = XXH3_64bits_withSeed(name, strlen(name), sum + s->rates[u][i].optimizer);
         }

@@ -299,7 +299,7 @@ int setup_rates(struct setup *s)
         if (s->optimizers[i].rule->check_rates)
             code = s->optimizers[i].rule->check_rates(s, text ? key : "zinf.layer_decay");
     cJSON_Delete(rules);
-    return code ? code : setup_place_matrices(s);
+    return code;
 }
 
 void setup_free_rates(struct setup *s)

@@ -21,8 +21,7 @@ static inline const struct optimizer *setup_optimizer_of(const struct setup *s, 
 {
     return &s->optimizers[s->rates ? s->rates[unit][tensor].optimizer : 0];
 }
-/* From zinf.learning_rates and zinf.layer_decay; -EINVAL or -ENOTSUP names what cannot be. Then
- * tensors have the places that their optimizers need. */
+/* From zinf.learning_rates and zinf.layer_decay; -EINVAL or -ENOTSUP names what cannot be. */
 int setup_rates(struct setup *s);
 void setup_free_rates(struct setup *s);
 

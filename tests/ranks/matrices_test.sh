@@ -1,7 +1,8 @@
 #!/bin/sh
 # Optimizers of whole matrices over ranks: each matrix is one rank's, at every stage. Checkpoints of
 # two are those of one, byte for byte, what is kept of matrices beside moments too, and another
-# number of ranks goes on from them, within a period of a projection.
+# number of ranks goes on from them, within a period of a projection. So do ranks in a pipeline, which
+# have other layers each.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/ranks.sh"
 
@@ -16,10 +17,10 @@ options="$options --steps 5"
 # shellcheck disable=SC2086 # options are words
 train() { "$zinf" train $options "$@"; }
 
-goes_on() { # folder, seats, configuration
+goes_on() { # folder, seats, configuration, ranks in a pipeline
     mkdir "$work/$1" && cp -r "$two/checkpoint-2" "$work/$1/"
     check "$type: $2 go on from two's checkpoint" run 0 train --config "$3" --seats "$2" \
-        --resume="$work/$1/checkpoint-2" --output "$work/$1"
+        --pipeline-parallel "${4:-1}" --resume="$work/$1/checkpoint-2" --output "$work/$1"
     check "$type: to the same weights" cmp "$one/model/model.safetensors" \
         "$work/$1/model/model.safetensors"
     check "$type: and the same state" cmp "$one/checkpoint-5/optimizer/$last" \
@@ -48,6 +49,7 @@ for type in Muon NorMuon GaLoreAdamW APOLLO; do
     [ -f "$one/checkpoint-2/optimizer/$last" ] || same=1
     verdict $same "$type: and the same checkpoint"
     goes_on "$type-4" 4 "$work/four.json"
+    [ "$type" != NorMuon ] || goes_on "$type-pipe" 4 "$two.json" 2
     [ "$type" = Muon ] || goes_on "$type-5" 1 "$one.json"
 done
 

@@ -187,6 +187,33 @@ static void test_owners(void)
     trainings.shape = shape;
 }
 
+/* Sequences in chunks have the bits of any number of ranks without a key that asks for them: one
+ * rank has its tensors at the blocks of squares where several have them. */
+static void test_places_of_chunks(void)
+{
+    struct setting with = {.optimizer = optimizers[0],
+                           .param = "cpu",
+                           .state = "cpu",
+                           .extra = ", \"sequence_chunk\": 4",
+                           .accumulation = 2};
+    struct setup s;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "chunks", &trainings.shape, 11);
+    struct zinf_config *config = configure(&with);
+    struct zinf_trainer_options options = trainer_options(&with, config);
+    int code = setup_init(&s, &options, true);
+    CHECKF(!code && s.exact, "%s", zinf_error());
+    for (uint32_t u = 0; !code && u < s.n_units; u++)
+        for (uint32_t i = 0; i < s.graph->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s.graph->units[u].tensors[i];
+            if (setup_optimizer_of(&s, u, i)->rule->grain == GRAIN_MATRICES)
+                CHECKF(t->offset % ZINF_SUM_BLOCK == 0, "%s begins at %llu", t->pieces[0].name,
+                       (unsigned long long)t->offset);
+        }
+    setup_fini(&s);
+    zinf_config_destroy(config);
+}
+
 int main(void)
 {
     begin_trainings("matrices", &(struct trainings){.shape = {.arch = "gpt2",
@@ -200,6 +227,7 @@ int main(void)
                                                     .batch = 1,
                                                     .sub_group = 8192});
     TAP_RUN(test_owners);
+    TAP_RUN(test_places_of_chunks);
     TAP_RUN(test_places);
     TAP_RUN(test_optimizers_differ);
     TAP_RUN(test_ranks_and_seats);

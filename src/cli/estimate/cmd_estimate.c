@@ -1,6 +1,7 @@
 /* estimate: what a training will take, before it starts: from shapes alone, no weights. */
 #include "cli/estimate/estimate.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -334,6 +335,16 @@ static int check_ranks(struct options *o, struct zinf_job *c)
     return code ? code : read_network(o);
 }
 
+/* A machine that is described has nothing of this process in it: what the programs of one plan have
+ * freed stays for those of the next, which else would be mapped page by page (main.c). */
+static void keep_freed(const struct options *o)
+{
+    if (!o->machine && !o->compare)
+        return;
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that glibc takes */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
 static int check(struct cli_call *call)
 {
     struct options *o = call->options;
@@ -352,6 +363,7 @@ static int check(struct cli_call *call)
         return zinf_fail(-EINVAL, "--compare has one price for all machines: leave out --price");
     if (o->trace && o->compare)
         return zinf_fail(-EINVAL, "--trace is of one machine: leave it out with --compare");
+    keep_freed(o);
     return session_need_model(call->session);
 }
 
