@@ -22,7 +22,7 @@ bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
     /* A choice by budgets must not show in the sums. */
     bool better = moves && !variant->micro_major && !s->walk.order_counts;
-    bool asked = s->order == ORDER_LAYER_MAJOR && !(s->order_is_open && variant->micro_major);
+    bool asked = s->order == ORDER_LAYER_MAJOR;
     return possible && (asked || (s->order == ORDER_AUTO && better));
 }
 

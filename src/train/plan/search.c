@@ -103,7 +103,7 @@ static void try_orders(struct search *s)
 {
     struct variant other = s->best;
     bool layer_major = plan_is_layer_major(s->setup, &s->best);
-    bool free = layer_major && (s->setup->order == ORDER_AUTO || s->setup->order_is_open);
+    bool free = layer_major && s->setup->order == ORDER_AUTO;
     other.micro_major = free;
     if (free)
         try(s, other, "micro-batches one after the other");
