@@ -45,6 +45,20 @@ for rate in 1 10 25 100 400; do
     before=$seconds
 done
 
+# The other order of micro-batches rounds sums over ranks otherwise.
+in_words() {
+    ZINF_LOG=debug
+    export ZINF_LOG
+    estimate "$@"
+    unset ZINF_LOG
+}
+in_words --seats 2 --accumulate 4
+complains "would take" && ! grep -q "micro-batches one after the other" said.err
+verdict $? "micro-batches of several GPUs have one order"
+in_words --accumulate 4
+complains "micro-batches one after the other"
+verdict $? "those of one GPU have the faster one"
+
 # ---- ranks in a pipeline ----
 
 for m in 4 16; do
