@@ -80,7 +80,9 @@ static void test_adapters_stand_beside_their_units(void)
                 CHECK(a->first_row + a->rows <= w->rows && a->scale == 4.0f);
             }
         }
-        CHECKF(n == g->n_adapted && n >= 8, "%s: %u adapters", family->model_type, n);
+        /* Two layers, each of two parts of at least two modules, or of one part. */
+        const uint32_t least = strcmp(family->model_type, "nemotron_h") ? 8 : 4;
+        CHECKF(n == g->n_adapted && n >= least, "%s: %u adapters", family->model_type, n);
         printf("# %s: %u modules a block\n", family->model_type, n / 2);
         zinf_model_close(model);
     }

@@ -168,6 +168,16 @@ static void test_rows_are_taken_as_they_are_needed(void)
     zinf_dataset_close(flow);
 }
 
+/* A buffer that is larger than the data has one pass of them, and goes on from any mark. */
+static void test_a_group_ends_with_a_pass(void)
+{
+    struct source source = {.n = 25};
+    struct zinf_dataset *flow = flow_of(&source, 1 << 30);
+    window_at(flow, 0);
+    CHECKF(source.taken < 5 * source.n, "%llu rows", (unsigned long long)source.taken);
+    zinf_dataset_close(flow);
+}
+
 static void test_rows_that_end_or_fail(void)
 {
     struct source source = {.n = 25, .once = true};
@@ -259,6 +269,7 @@ int main(void)
     TAP_RUN(test_a_file_has_the_same_windows);
     TAP_RUN(test_a_mark_makes_the_windows_again);
     TAP_RUN(test_rows_are_taken_as_they_are_needed);
+    TAP_RUN(test_a_group_ends_with_a_pass);
     TAP_RUN(test_rows_that_end_or_fail);
     TAP_RUN(test_rows_without_a_text);
     TAP_RUN(test_who_stops_is_heard);

@@ -209,12 +209,16 @@ static uint64_t group_of(const struct flow_maker *m)
     return m->options.group ? m->options.group : m->options.step ? m->options.step : 1;
 }
 
+/* A group ends with the pass over the rows that it began in: a buffer that is larger than the data
+ * would be filled with them again and again. */
 static int next_texts(struct flow_maker *m, struct zinf_dataset **out, struct zinf_flow_mark *end)
 {
     struct zinf_dataset_options options = m->options.stream;
     const uint64_t length = options.seq_len, wanted = group_of(m) * length + 1;
+    const uint64_t pass = m->n_begins ? mark_of_next(m).pass : m->pass;
     int more = 1;
-    while (m->n - m->used < wanted && (more = take_text(m)) > 0)
+    while (m->n - m->used < wanted && !(m->pass > pass && m->n - m->used > length) &&
+           (more = take_text(m)) > 0)
         continue;
     if (more < 0)
         return more;
