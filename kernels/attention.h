@@ -134,7 +134,8 @@ struct zinf_sinks {
 /* Columns of heads, from one layout of rows to another: y[r y_ld + h y_step + c] =
  * x[r x_ld + h x_step + c]. Without x they become 0. With an x_step of 0 all heads get the same
  * columns; with a y_step of 0 and several heads, y gets the sum over them, added in their order in
- * fp32 and rounded once. y is none of x's memory. */
+ * fp32 and rounded once. Where columns are scaled, which those of a sum are not, they are rounded
+ * once and y may be x; else y is none of x's memory. */
 struct zinf_heads {
     enum zinf_dtype dtype;
     int64_t rows, n_heads, cols; /* cols of a sum: at most ZINF_HEADS_MAX_SUM */
@@ -142,8 +143,13 @@ struct zinf_heads {
     int64_t x_ld, x_step;
     void *y;
     int64_t y_ld, y_step;
+    float scale; /* of what is copied; 0: 1 */
 };
 #define ZINF_HEADS_MAX_SUM 256
+static inline bool zinf_heads_scaled(const struct zinf_heads *args)
+{
+    return args->scale != 0.0f && args->scale != 1.0f;
+}
 static inline bool zinf_heads_sum(const struct zinf_heads *args)
 {
     return args->n_heads > 1 && !args->y_step;

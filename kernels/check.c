@@ -215,8 +215,11 @@ int check_heads(const struct zinf_heads *a)
     const int64_t y = (a->n_heads - 1) * a->y_step + a->cols;
     const int64_t x = a->x ? (a->n_heads - 1) * a->x_step + a->cols : 0;
     if (a->rows >= 0 && a->n_heads >= 1 && a->cols >= 1 && a->y_ld >= y && a->x_ld >= x &&
-        (!zinf_heads_sum(a) || (a->x && a->cols <= ZINF_HEADS_MAX_SUM)))
+        (!zinf_heads_sum(a) || (a->x && a->cols <= ZINF_HEADS_MAX_SUM && !zinf_heads_scaled(a))))
         return 0;
+    if (zinf_heads_sum(a) && zinf_heads_scaled(a))
+        return zinf_fail(-EINVAL, "copy_heads: a sum over %lld heads cannot be scaled",
+                         (ll)a->n_heads);
     return zinf_fail(-EINVAL,
                      "copy_heads: %lld rows of %lld heads of %lld columns, %lld and %lld elements "
                      "from row to row",

@@ -26,6 +26,22 @@ static void sum_row(const struct host_simd *simd, const struct zinf_heads *a, ui
     host_write(simd, y, a->y, a->dtype, to, cols);
 }
 
+static void scale_head(const struct host_simd *simd, const struct zinf_heads *a, uint64_t from,
+                       uint64_t to)
+{
+    float buffer[HOST_CHUNK];
+    for (int64_t done = 0; done < a->cols; done += HOST_CHUNK) {
+        const int64_t left = a->cols - done;
+        const size_t n = left < HOST_CHUNK ? (size_t)left : (size_t)HOST_CHUNK;
+        const uint64_t at = to + (uint64_t)done;
+        const float *x = host_read(simd, buffer, a->x, a->dtype, from + (uint64_t)done, n);
+        float *y = host_target(buffer, a->y, a->dtype, at);
+        for (size_t i = 0; i < n; i++)
+            y[i] = a->scale * x[i];
+        host_write(simd, y, a->y, a->dtype, at, n);
+    }
+}
+
 static void move_row(const struct host_simd *simd, const void *args, uint64_t row)
 {
     const struct zinf_heads *a = args;
@@ -37,7 +53,9 @@ static void move_row(const struct host_simd *simd, const void *args, uint64_t ro
     for (int64_t h = 0; h < a->n_heads; h++) {
         const uint64_t to = row * (uint64_t)a->y_ld + (uint64_t)(h * a->y_step);
         const uint64_t from = row * (uint64_t)a->x_ld + (uint64_t)(h * a->x_step);
-        if (a->x)
+        if (a->x && zinf_heads_scaled(a))
+            scale_head(simd, a, from, to);
+        else if (a->x)
             memcpy((char *)a->y + to * width, (const char *)a->x + from * width, bytes);
         else
             memset((char *)a->y + to * width, 0, bytes);

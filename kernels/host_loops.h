@@ -106,6 +106,12 @@ static inline float silu_f32(float x, float *slope)
     return x * s;
 }
 
+static inline float identity_f32(float x, float *slope)
+{
+    *slope = 1.0f;
+    return x;
+}
+
 static inline float relu_f32(float x, float *slope)
 {
     *slope = x > 0.0f ? 1.0f : 0.0f;
@@ -214,6 +220,7 @@ ACTIVATION_LOOPS(bounded, plain_up_f32)
 ACTIVATION_LOOPS(relu_squared, plain_up_f32)
 ACTIVATION_LOOPS(clamped_swish, clamped_up_f32)
 ACTIVATION_LOOPS(logistic, plain_up_f32)
+ACTIVATION_LOOPS(identity, plain_up_f32)
 
 static void loop_activation(enum zinf_activation kind, float *y, const float *x, size_t n)
 {
@@ -226,6 +233,7 @@ static void loop_activation(enum zinf_activation kind, float *y, const float *x,
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_loop,
         [ZINF_ACTIVATION_SIGMOID] = logistic_loop,
+        [ZINF_ACTIVATION_IDENTITY] = identity_loop,
     };
     loops[kind](y, x, n);
 }
@@ -242,6 +250,7 @@ static void loop_activation_gradient(enum zinf_activation kind, float *dx, float
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gradient_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gradient_loop,
         [ZINF_ACTIVATION_SIGMOID] = logistic_gradient_loop,
+        [ZINF_ACTIVATION_IDENTITY] = identity_gradient_loop,
     };
     static void (*const both[])(float *, float *, const float *, const float *, size_t) = {
         [ZINF_ACTIVATION_GELU_TANH] = gelu_tanh_both_loop,
@@ -252,6 +261,7 @@ static void loop_activation_gradient(enum zinf_activation kind, float *dx, float
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_both_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_both_loop,
         [ZINF_ACTIVATION_SIGMOID] = logistic_both_loop,
+        [ZINF_ACTIVATION_IDENTITY] = identity_both_loop,
     };
     if (y)
         both[kind](dx, y, dy, x, n);
@@ -271,6 +281,7 @@ static void loop_gated(enum zinf_activation kind, float *y, const float *gate, c
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gated_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gated_loop,
         [ZINF_ACTIVATION_SIGMOID] = logistic_gated_loop,
+        [ZINF_ACTIVATION_IDENTITY] = identity_gated_loop,
     };
     loops[kind](y, gate, up, n);
 }
@@ -286,6 +297,7 @@ static void loop_gated_gradient(enum zinf_activation kind, const struct host_gat
         [ZINF_ACTIVATION_RELU_SQUARED] = relu_squared_gated_gradient_loop,
         [ZINF_ACTIVATION_CLAMPED_SWISH] = clamped_swish_gated_gradient_loop,
         [ZINF_ACTIVATION_SIGMOID] = logistic_gated_gradient_loop,
+        [ZINF_ACTIVATION_IDENTITY] = identity_gated_gradient_loop,
     };
     loops[kind](g, n);
 }

@@ -57,7 +57,7 @@ static void make_numbers(const struct host_simd *simd, const void *args, uint64_
         for (int64_t i = 0; i < n; i++) {
             const float step = softplus(x.a[i] + x.step_bias[i]);
             const bool delta = a->rule == ZINF_RECURRENCE_DELTA;
-            strength[i] = delta ? sigmoid(x.b[i]) : kept_step(a, step);
+            strength[i] = delta ? zinf_scan_strength(a) * sigmoid(x.b[i]) : kept_step(a, step);
             decay[i] = -expf(x.a_log[i]) * (delta ? step : strength[i]);
         }
     }
@@ -88,7 +88,7 @@ static void row_gradients(const struct host_simd *simd, const struct host_scan *
         const bool free = delta || (step >= a->step_low && step <= a->step_high);
         const float d_step = (delta ? 0.0f : d) - d_decay * expf(x.a_log[i]);
         da[i] = free ? d_step * sigmoid(argument) : 0.0f;
-        db[i] = d * strength * (1.0f - strength);
+        db[i] = d * strength * (1.0f - strength / zinf_scan_strength(a));
         sums->a_log[i] += d_decay * decay;
         sums->step_bias[i] += da[i];
         sums->skip[i] += delta ? 0.0f : s->with.d_skip[at + (int64_t)i];

@@ -99,7 +99,8 @@ enum zinf_activation {
     ZINF_ACTIVATION_RELU_SQUARED, /* max(x, 0)^2 (So et al., arXiv 2109.08668) */
     /* c sigmoid(1.702 c) with c = min(x, 7) (OpenAI, arXiv 2508.10925). */
     ZINF_ACTIVATION_CLAMPED_SWISH,
-    ZINF_ACTIVATION_SIGMOID, /* 1 / (1 + exp(-x)) */
+    ZINF_ACTIVATION_SIGMOID,  /* 1 / (1 + exp(-x)) */
+    ZINF_ACTIVATION_IDENTITY, /* x: a gated unit is a product */
     ZINF_ACTIVATIONS,
 };
 #define ZINF_CLAMPED_SWISH_LIMIT 7.0f
@@ -144,7 +145,7 @@ struct zinf_rope {
     float scale;              /* 1, or what a scaled embedding (YaRN) asks for */
     void *x;                  /* [rows][ld] */
 };
-#define ZINF_ROPE_MAX_PAIRS 128 /* what a GPU takes as a kernel's argument */
+#define ZINF_ROPE_MAX_PAIRS 256 /* what a GPU takes as a kernel's argument */
 
 /* Rows beside their neighbours, for a convolution along the sequence as one product:
  * y[i][c width + s] = x[i + s - width / 2][c], and 0 where that is not a row of the same sample and

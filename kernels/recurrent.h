@@ -47,8 +47,8 @@ struct zinf_convolution {
  * of a document.
  *     S = exp(g) S;  S += k w^T;  y = S^T q
  * DELTA (gated delta rule; Yang et al., arXiv 2412.06464): keys and queries are scaled to length 1,
- * and queries are then divided by sqrt(key_dim); w = s (v - S^T k) with s = sigmoid(b), and
- * g = -exp(a_log) softplus(a + step_bias).
+ * and queries are then divided by sqrt(key_dim); w = s (v - S^T k) with s = strength sigmoid(b),
+ * and g = -exp(a_log) softplus(a + step_bias).
  *
  * DECAY (Mamba-2; Dao and Gu, arXiv 2405.21060): w = s v with s = softplus(a + step_bias) clamped
  * to [step_low, step_high], g = -exp(a_log) s, and y += skip v. */
@@ -68,6 +68,7 @@ struct zinf_scan {
     int64_t key_dim, value_dim;     /* each at most ZINF_SCAN_MAX_DIM */
     bool backward;
     float step_low, step_high; /* only DECAY */
+    float strength;            /* only DELTA, at most 2; 0: 1 */
     const int32_t *segments;   /* as in zinf_attention: [batch][seq], or NULL */
     /* Columns in rows of ld elements: q and k are [key_heads][key_dim] in a row, v is
      * [value_heads][value_dim]. */
@@ -86,6 +87,10 @@ struct zinf_scan {
     void *da, *db;                         /* as a, b; overwritten */
     float *d_a_log, *d_step_bias, *d_skip; /* [value_heads] fp32, overwritten; NULL: not wanted */
 };
+static inline float zinf_scan_strength(const struct zinf_scan *args)
+{
+    return args->strength != 0.0f ? args->strength : 1.0f;
+}
 #define ZINF_SCAN_CHUNK 64
 #define ZINF_SCAN_MAX_DIM 256
 #define ZINF_SCAN_KEY_EPS 1e-6f /* added to the sum of squares of a key or query of DELTA */

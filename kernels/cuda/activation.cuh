@@ -43,6 +43,10 @@ template <int KIND, bool NEAR> DEVICE float activate(float x, float &slope)
         slope = s * s * e;
         return s;
     }
+    if (KIND == ZINF_ACTIVATION_IDENTITY) {
+        slope = 1.0f;
+        return x;
+    }
     if (KIND == ZINF_ACTIVATION_TANH)
         return softcap_of(x, 1.0f, 1.0f, slope);
     if (KIND == ZINF_ACTIVATION_CLAMPED_SWISH) {

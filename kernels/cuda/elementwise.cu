@@ -188,6 +188,7 @@ static cudaError_t activation_typed(cudaStream_t stream, enum zinf_activation ki
         known<activation_kernel<T, ZINF_ACTIVATION_RELU_SQUARED>>(),
         known<activation_kernel<T, ZINF_ACTIVATION_CLAMPED_SWISH>>(),
         known<activation_kernel<T, ZINF_ACTIVATION_SIGMOID>>(),
+        known<activation_kernel<T, ZINF_ACTIVATION_IDENTITY>>(),
     };
     return launch(kernels[kind], flat_grid(n), dim3(THREADS), 0, stream, args);
 }

@@ -56,6 +56,7 @@ static cudaError_t gated_typed(cudaStream_t stream, const struct zinf_gated *z, 
         known<gated_kernel<T, ZINF_ACTIVATION_RELU_SQUARED>>(),
         known<gated_kernel<T, ZINF_ACTIVATION_CLAMPED_SWISH>>(),
         known<gated_kernel<T, ZINF_ACTIVATION_SIGMOID>>(),
+        known<gated_kernel<T, ZINF_ACTIVATION_IDENTITY>>(),
     };
     gated_args<T> a = {};
     const bool apart = z->gate_ld != 0;

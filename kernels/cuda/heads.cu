@@ -11,6 +11,7 @@ template <class T> struct heads_args {
     T *y;
     int64_t x_ld, x_step, y_ld, y_step;
     int n_heads, cols;
+    float scale; /* 1: copies keep their bits */
 };
 
 template <class T> KERNEL(HEADS_THREADS) heads_copy_kernel(heads_args<T> a)
@@ -20,7 +21,9 @@ template <class T> KERNEL(HEADS_THREADS) heads_copy_kernel(heads_args<T> a)
     T *y = a.y + row * a.y_ld;
     for (int i = threadIdx.x; i < a.n_heads * a.cols; i += HEADS_THREADS) {
         const int head = i / a.cols, c = i % a.cols;
-        if (x)
+        if (x && a.scale != 1.0f)
+            from_float(y[head * a.y_step + c], a.scale * to_float(x[head * a.x_step + c]));
+        else if (x)
             y[head * a.y_step + c] = x[head * a.x_step + c];
         else
             from_float(y[head * a.y_step + c], 0.0f);
@@ -41,7 +44,8 @@ template <class T> KERNEL(HEADS_THREADS) heads_sum_kernel(heads_args<T> a)
 template <class T> static cudaError_t heads_typed(cudaStream_t stream, const struct zinf_heads *z)
 {
     const heads_args<T> a = {(const T *)z->x, (T *)z->y, z->x_ld,         z->x_step,
-                             z->y_ld,         z->y_step, (int)z->n_heads, (int)z->cols};
+                             z->y_ld,         z->y_step, (int)z->n_heads, (int)z->cols,
+                             zinf_heads_scaled(z) ? z->scale : 1.0f};
     return launch(zinf_heads_sum(z) ? known<heads_sum_kernel<T>>() : known<heads_copy_kernel<T>>(),
                   dim3((unsigned)z->rows), dim3(HEADS_THREADS), 0, stream, a);
 }

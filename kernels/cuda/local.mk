@@ -1,6 +1,6 @@
 # The CUDA device is a module of its own, so that libzinf links to no CUDA library.
 cuda_host_sources = kernels/cuda/workspace.h kernels/cuda/runtime.h kernels/cuda/device.h kernels/cuda/launch.h \
-	kernels/cuda/context.c kernels/cuda/pinned.c kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.h kernels/cuda/matmul.c kernels/cuda/products.c kernels/cuda/operations.c \
+	kernels/cuda/context.c kernels/cuda/pinned.c kernels/cuda/device.c kernels/cuda/queue.c kernels/cuda/matmul.h kernels/cuda/matmul.c kernels/cuda/product_list.c kernels/cuda/products.c kernels/cuda/operations.c \
 	kernels/cuda/operations_relative.c
 cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/base/dtype.c \
 	src/base/size.c

@@ -519,6 +519,8 @@ int cuda_matmul(struct zinf_queue *q, const struct zinf_matmul *args)
 
 /* ---- questions before there is memory ---- */
 
+enum { MATMUL_PARTS = 8 };
+
 /* Each part and, for a library without an epilogue for it, the same with its bias before. */
 static int keys_of_parts(struct cuda_device *device, const struct zinf_matmul *args,
                          struct plan_key keys[MATMUL_PARTS], int n)
@@ -543,8 +545,9 @@ static int keys_of_parts(struct cuda_device *device, const struct zinf_matmul *a
     return n + 2;
 }
 
-int matmul_keys(struct cuda_device *device, const struct zinf_matmul *args,
-                struct plan_key keys[MATMUL_PARTS])
+/* The keys of the products that args is made as, as if all operands were aligned to 16 bytes. */
+static int matmul_keys(struct cuda_device *device, const struct zinf_matmul *args,
+                       struct plan_key keys[MATMUL_PARTS])
 {
     struct zinf_matmul whole = *args; /* there is nothing at its operands' addresses yet */
     whole.a = whole.b = NULL;
@@ -555,6 +558,15 @@ int matmul_keys(struct cuda_device *device, const struct zinf_matmul *args,
                : keys_of_parts(device, &whole, keys, 0);
 }
 
+/* What is not noted, as where there is no memory, is made by the library's first proposal. */
+static void note_products(struct cuda_device *device, const struct zinf_matmul *args)
+{
+    struct plan_key keys[MATMUL_PARTS];
+    int n = matmul_keys(device, args, keys);
+    for (int i = 0; i < n && !note_product(device, &keys[i]);)
+        i++;
+}
+
 /* A plan asks for the workspace of every product before the memory is taken: what this GPU does not
  * multiply is remembered, and refused there instead of in the first step. */
 uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)
@@ -563,6 +575,6 @@ uint64_t cuda_matmul_workspace(struct zinf_device *device, const struct zinf_mat
     if (packed_product(args).a.dtype == ZINF_DTYPE_BF16)
         cuda->asked_bf16 = true;
     if (cuda->noted)
-        note_product(cuda, args);
+        note_products(cuda, args);
     return matmul_workspace_bytes(cuda->capability, args);
 }

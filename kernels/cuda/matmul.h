@@ -37,15 +37,10 @@ cublasStatus_t plan_ask(struct cuda_device *device, struct matmul_plan *plan,
                         cublasLtMatmulHeuristicResult_t *found, int n, int *n_found);
 void plan_clear(struct matmul_plan *plan);
 
-/* The keys of the products that args is made as, as if all operands were aligned to 16 bytes; at
- * most MATMUL_PARTS. */
-enum { MATMUL_PARTS = 8 };
-int matmul_keys(struct cuda_device *device, const struct zinf_matmul *args,
-                struct plan_key keys[MATMUL_PARTS]);
-/* The algorithm that products_use has given for a product; NULL: none. */
+/* product_list.c: the algorithm that products_use has given for a product; NULL: none. */
 const cublasLtMatmulAlgo_t *chosen_algorithm(const struct cuda_device *device,
                                              const struct plan_key *key);
-/* Adds it to the list that products_note has named. */
-void note_product(struct cuda_device *device, const struct zinf_matmul *args);
+/* Adds it to the list that products_note has named, once. */
+int note_product(const struct cuda_device *device, const struct plan_key *key);
 
 #endif

@@ -11,88 +11,11 @@
 enum {
     CANDIDATES = 8, /* cuBLASLt's order is a good one: later ones are rarely faster */
     RUNS = 3,
-    /* An address that is a multiple of it is as good as any to the library's fast kernels. */
-    WELL_ALIGNED = 16,
     PLACE_ALIGN = 256,
     SMALL_NUMBER = 0x3c, /* as each byte of a number: 0.011 in fp32 and bf16, about 1 in the rest */
 };
 /* A proposal that is faster by less than that is as fast: times vary. */
 #define WORTH_CHANGING 0.97
-
-_Static_assert(sizeof(struct plan_key) <= sizeof((struct zinf_product *)0)->key &&
-                   sizeof(cublasLtMatmulAlgo_t) == sizeof((struct zinf_product *)0)->way,
-               "a product's numbers hold a key and an algorithm");
-
-static struct zinf_product *find(const struct zinf_products *list, const struct plan_key *key)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        if (!memcmp(list->items[i].key, key, sizeof *key))
-            return &list->items[i];
-    return NULL;
-}
-
-/* ---- the list ---- */
-
-void cuda_products_note(struct zinf_device *device, struct zinf_products *list)
-{
-    ((struct cuda_device *)device)->noted = list;
-}
-
-static int add(struct zinf_products *list, const struct plan_key *key)
-{
-    if (find(list, key))
-        return 0;
-    if (list->n == list->room) {
-        uint32_t room = list->room ? 2 * list->room : 32;
-        struct zinf_product *items = realloc(list->items, room * sizeof *items);
-        if (!items)
-            return -ENOMEM;
-        list->items = items;
-        list->room = room;
-    }
-    struct zinf_product *item = &list->items[list->n++];
-    memset(item, 0, sizeof *item);
-    memcpy(item->key, key, sizeof *key);
-    return 0;
-}
-
-/* What is not noted, as where there is no memory, is made by the library's first proposal. */
-void note_product(struct cuda_device *device, const struct zinf_matmul *args)
-{
-    struct plan_key keys[MATMUL_PARTS];
-    int n = matmul_keys(device, args, keys);
-    for (int i = 0; i < n && !add(device->noted, &keys[i]);)
-        i++;
-}
-
-int cuda_products_use(struct zinf_device *device, const struct zinf_products *list)
-{
-    struct cuda_device *cuda = (struct cuda_device *)device;
-    const size_t bytes = list->n * sizeof *list->items;
-    free(cuda->ways.items);
-    cuda->ways = (struct zinf_products){.items = malloc(bytes + 1), .n = list->n, .room = list->n};
-    if (!cuda->ways.items) {
-        cuda->ways.n = 0;
-        return zinf_fail(-ENOMEM, "no memory for %u algorithms", list->n);
-    }
-    if (bytes)
-        memcpy(cuda->ways.items, list->items, bytes);
-    return 0;
-}
-
-const cublasLtMatmulAlgo_t *chosen_algorithm(const struct cuda_device *device,
-                                             const struct plan_key *key)
-{
-    struct plan_key asked = *key;
-    int64_t *const aligns[] = {&asked.align_a, &asked.align_b, &asked.align_c};
-    for (int i = 0; i < 3; i++)
-        *aligns[i] = *aligns[i] < WELL_ALIGNED ? *aligns[i] : WELL_ALIGNED;
-    asked.with_bias = asked.with_bias < WELL_ALIGNED ? asked.with_bias : WELL_ALIGNED;
-    const struct zinf_product *found = find(&device->ways, &asked);
-    return found && found->chosen ? (const void *)found->way : NULL;
-}
-
-/* ---- timing ---- */
 
 /* Operands of one product, in the arena around the queue's workspace. */
 struct places {

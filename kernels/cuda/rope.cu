@@ -5,7 +5,7 @@
  */
 #include "kernels/cuda/kernel.cuh"
 
-enum { ROPE_THREADS = 128 }; /* at least ZINF_ROPE_MAX_PAIRS */
+enum { ROPE_THREADS = 128 };
 
 template <class T> struct rope_args {
     T *x;
@@ -46,10 +46,10 @@ template <class T, bool INTERLEAVED> KERNEL(ROPE_THREADS) rope_kernel(rope_args<
     __shared__ float cosine[ZINF_ROPE_MAX_PAIRS], sine[ZINF_ROPE_MAX_PAIRS];
     const int64_t row = blockIdx.x;
     const int t = threadIdx.x, groups = (a.n_pairs + EACH - 1) / EACH;
-    if (t < a.n_pairs) {
-        const float angle = (float)a.positions[row] * a.inv_freq[t];
-        cosine[t] = cosf(angle) * a.cos_scale;
-        sine[t] = sinf(angle) * a.sin_scale;
+    for (int pair = t; pair < a.n_pairs; pair += ROPE_THREADS) {
+        const float angle = (float)a.positions[row] * a.inv_freq[pair];
+        cosine[pair] = cosf(angle) * a.cos_scale;
+        sine[pair] = sinf(angle) * a.sin_scale;
     }
     sync_block();
     for (int unit = t; unit < a.n_heads * groups; unit += ROPE_THREADS)

@@ -34,7 +34,8 @@ template <class T> KERNEL(SCAN_THREADS) scan_numbers_kernel(scan_args<T> a)
         return;
     const float step = scan_step_of(a, row, head);
     const float low = step < a.low ? a.low : step, kept = low > a.high ? a.high : low;
-    const float strength = a.delta ? logistic(to_float(a.b[row * a.gate_ld + head])) : kept;
+    const float strength =
+        a.delta ? a.most * logistic(to_float(a.b[row * a.gate_ld + head])) : kept;
     a.with.strength[e] = strength;
     a.with.decay[e] = -expf(to_float(a.a_log[head])) * (a.delta ? step : strength);
 }
@@ -55,7 +56,7 @@ template <class T> KERNEL(SCAN_THREADS) scan_number_gradients_kernel(scan_args<T
         const float strength = a.with.strength[at];
         from_float(a.da[gate], da);
         if (a.delta)
-            from_float(a.db[gate], d * strength * (1.0f - strength));
+            from_float(a.db[gate], d * strength * (1.0f - strength / a.most));
         sum[0] += d_decay * a.with.decay[at];
         sum[1] += da;
         sum[2] += a.delta ? 0.0f : a.with.d_skip[at];
@@ -547,6 +548,7 @@ template <class T> static scan_args<T> scan_args_of(const struct zinf_scan *z, v
     a.slices = (z->value_dim + SCAN_SLICE - 1) / SCAN_SLICE;
     a.low = z->step_low;
     a.high = z->step_high;
+    a.most = zinf_scan_strength(z);
     a.delta = z->rule == ZINF_RECURRENCE_DELTA;
     a.backward = z->backward;
     return a;

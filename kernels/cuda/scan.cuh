@@ -21,7 +21,7 @@ template <class T> struct scan_args {
     float *d_a_log, *d_step_bias, *d_skip, *scratch;
     zinf_scan_arrays with;
     int64_t rows, seq, ld, gate_ld, key_heads, value_heads, key, value, slots, slices, items;
-    float low, high;
+    float low, high, most; /* most: what s of DELTA is below */
     bool delta, backward;
 };
 

@@ -28,7 +28,7 @@ class Training(Case):
         options = {**SMALL, "steps": 4, "save_every": 2, "format": "text"}
         command("train", "--model", MODEL, "--data", data, "--output", self.path("c"), *flags(options))
         run = zinf.train(MODEL, data, output=self.path("python"), **options)
-        of_rows = zinf.train(MODEL, iter(ROWS), output=self.path("rows"), **options)
+        of_rows = zinf.train(MODEL, iter(ROWS), streaming=False, output=self.path("rows"), **options)
         for output in (run.output, of_rows.output):
             for part in ("model", "checkpoint-2", "checkpoint-4"):
                 found, wanted = sums(os.path.join(output, part)), sums(os.path.join(self.path("c"), part))
@@ -121,7 +121,7 @@ class Training(Case):
         first = self.train(steps=6, callbacks=stops)
         self.assertEqual(first.steps[-1].step, 3)
         counted = Counted()
-        rest = self.train(counted, steps=6, resume=True)
+        rest = self.train(counted, steps=6, resume=True, streaming=False)
         self.assertEqual(counted.skipped, len(ROWS))
         self.assertEqual(
             [(s.step, s.loss) for s in first.steps + rest.steps],

@@ -1,19 +1,25 @@
-"""Data of Python's: any iterable of dicts, given row by row to the library, which keeps them in a
-file. One row at a time is in memory. A training that is resumed goes on behind the rows that the
-earlier one has taken: a sequence by its index, what has `skip` (of `datasets`) by that, and
-anything else by reading them again.
+"""Data of Python's: any iterable of dicts, given row by row to the library. One row at a time is in
+memory. The library keeps the rows in a file before the training begins, or takes them while the
+training needs them (option streaming). A training that is resumed goes on behind the rows that the
+earlier one has taken: data with `state_dict` and `load_state_dict` by that, a sequence by its
+index, what has `skip` (of `datasets`) by that, and anything else by reading them again.
 """
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import errno
+import hashlib
 import json
 import os
-from typing import Any, Iterable, Iterator, List, Optional, Tuple
+import time
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from ._library import NEXT_ROW, SKIP_ROWS, OptionError, RowSource
+from ._library import NEXT_ROW, SKIP_ROWS, OptionError, RowSource, log
 
-_FAILED = -5  # -EIO; the exception that was kept says more
+_FAILED = -errno.EIO  # the exception that was kept says more
+_GONE = -errno.ESPIPE  # an iterator does not go back
 
 
 def _is_path(item: Any) -> bool:
@@ -80,14 +86,92 @@ def row_text(row: Any) -> bytes:
     return json.dumps(dict(row), ensure_ascii=False, default=_plain).encode("utf-8")
 
 
+def is_iterator(data: Any) -> bool:
+    """Whether its rows can be read once alone."""
+    return hasattr(type(data), "__next__")
+
+
+def is_sized(data: Any) -> bool:
+    """Whether all rows are at hand, so that they can be counted, shuffled and read again."""
+    return hasattr(data, "__len__") and hasattr(data, "__getitem__")
+
+
+class _States:
+    """Where data of the kind of `datasets.IterableDataset` stood behind some of the rows, kept in a
+    file beside the training's rows, so that a resumed training need not read all rows again. The
+    sum of the row that comes next tells whether the data go on there as they did."""
+
+    EVERY = 1000  # rows
+    SECONDS = 1.0  # or so long, at least that many rows
+    LEAST = 20
+    MOST = 64  # places; then every second one is left out
+
+    def __init__(self, data: Any, path: Optional[str]):
+        self.data, self.path = data, path
+        self.works = bool(path) and hasattr(data, "state_dict") and hasattr(data, "load_state_dict")
+        self.places: List[Dict[str, Any]] = []
+        self.open: Optional[Dict[str, Any]] = None  # the sum of its next row is not known yet
+        self.last_row, self.last_time = 0, time.monotonic()
+        self.begin: Any = copy.deepcopy(data.state_dict()) if self.works else None
+        self.has_moved = False  # by load_state_dict
+
+    def saw(self, row: int, text: bytes) -> None:
+        """Row number `row`, from 1, was taken."""
+        if not self.works:
+            return
+        if self.open is not None:
+            self.open["sum"] = hashlib.sha256(text).hexdigest()
+            self.places = [p for p in self.places if p["row"] < self.open["row"]] + [self.open]
+            self.open = None
+            if len(self.places) > self.MOST:
+                self.places = self.places[1::2]
+            self._write()
+        late = time.monotonic() - self.last_time > self.SECONDS
+        if row - self.last_row >= (self.LEAST if late else self.EVERY) or row < self.last_row:
+            self.last_row, self.last_time = row, time.monotonic()
+            self.open = {"row": row, "state": self.data.state_dict()}
+
+    def _write(self) -> None:
+        assert self.path
+        try:
+            text = json.dumps(self.places)
+        except TypeError:  # a state that is none of JSON's: rows are read again instead
+            self.works = False
+            return
+        with open(self.path + ".partial", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(self.path + ".partial", self.path)
+
+    def rewind(self) -> None:
+        """The data begin anew, wherever they were told to go on."""
+        if self.has_moved:
+            self.data.load_state_dict(copy.deepcopy(self.begin))
+
+    def go_near(self, n: int) -> Optional[Tuple[Dict[str, Any], Iterator]]:
+        """The last place at or before row n, and the data's rows behind it; None: there is none."""
+        if not self.works or not os.path.exists(self.path or ""):
+            return None
+        with open(self.path or "", encoding="utf-8") as file:
+            self.places = [place for place in json.load(file) if place["row"] <= n]
+        if not self.places:
+            return None
+        self.last_row = self.places[-1]["row"]
+        self.has_moved = True
+        self.data.load_state_dict(copy.deepcopy(self.places[-1]["state"]))
+        return self.places[-1], iter(self.data)
+
+
 class Source:
     """A struct zinf_row_source of an iterable; `failure` keeps what the iterable has raised."""
 
-    def __init__(self, data: Iterable):
+    def __init__(self, data: Iterable, states: Optional[str] = None):
         self.data = data
         self.rows: Optional[Iterator] = None
+        self.taken = 0  # rows of this pass over the data
+        self.waiting: List[Any] = []  # a row that was looked at
         self.current = b""
         self.failure: Optional[BaseException] = None
+        self.states = _States(data, states)
         self.struct = RowSource(next=NEXT_ROW(self._next), skip=SKIP_ROWS(self._skip))
 
     def _next(self, _arg, row) -> int:
@@ -95,10 +179,12 @@ class Source:
             if self.rows is None:
                 self.rows = iter(self.data)
             try:
-                found = next(self.rows)
+                found = self.waiting.pop() if self.waiting else next(self.rows)
             except StopIteration:
                 return 0
             self.current = row_text(found)
+            self.taken += 1
+            self.states.saw(self.taken, self.current)
             row[0] = self.current
             return 1
         except BaseException as failure:  # nothing may be raised through the library's frames
@@ -107,21 +193,61 @@ class Source:
 
     def _skip(self, _arg, n: int) -> int:
         try:
-            data = self.data
-            if hasattr(data, "skip"):
-                self.rows = iter(data.skip(n))
-            elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-                self._check_length(n, len(data))
-                self.rows = (data[i] for i in range(n, len(data)))
-            else:
-                self.rows = iter(data)
-                for i in range(n):
-                    if next(self.rows, self) is self:
-                        self._check_length(n, i)
+            if is_iterator(self.data) and n < self.taken:
+                return _GONE
+            self._go_to(n)
+            self.taken = n
             return 0
         except BaseException as failure:
             self.failure = failure
             return _FAILED
+
+    def _go_to(self, n: int) -> None:
+        data = self.data
+        self.waiting.clear()
+        if is_iterator(data):  # it cannot begin anew
+            self.rows = data
+            self._read_on(self.taken, n)
+        elif not n:
+            self.states.rewind()
+            self.rows = iter(data)
+        elif self._goes_on_near(n):
+            pass
+        elif hasattr(data, "skip"):
+            self.rows = iter(data.skip(n))
+        elif is_sized(data):
+            self._check_length(n, len(data))
+            self.rows = (data[i] for i in range(n, len(data)))
+        else:
+            self.rows = iter(data)
+            self._read_on(0, n)
+
+    def _goes_on_near(self, n: int) -> bool:
+        found = self.states.go_near(n)
+        if found is None:
+            return False
+        place, self.rows = found
+        row = next(self.rows, self)
+        if row is self or hashlib.sha256(row_text(row)).hexdigest() != place["sum"]:
+            log.warning(
+                "the data do not go on from their own state as they did (rows that a shuffle held "
+                "are lost there): the rows are read again from the first one"
+            )
+            self.states.rewind()
+            self.rows = iter(self.data)
+            self._read_on(0, n)
+            return True
+        if place["row"] == n:
+            self.waiting = [row]
+        else:
+            self._read_on(place["row"] + 1, n)
+        return True
+
+    def _read_on(self, i: int, n: int) -> None:
+        assert self.rows is not None
+        for k in range(i, n):
+            if next(self.rows, self) is self:
+                self._check_length(n, k)
 
     @staticmethod
     def _check_length(n: int, there: int) -> None:

@@ -17,7 +17,7 @@ from . import _library as z
 from ._interrupt import SavedOnInterrupt
 from ._options import lora_settings, settings_of, takes_options
 from ._results import Answer, Measure, Plan, Run, Step
-from ._rows import Source, files_or_rows
+from ._rows import Source, files_or_rows, is_sized
 
 _ROWS_OF_TRAINING, _ROWS_OF_EVALUATION = 0, 1
 _NO_LOSS = -1  # a target that does not count
@@ -146,9 +146,13 @@ class Trainer:
     continues texts, plans and saves. Nothing is opened before the first call that needs it.
 
     data and eval_data are files (as of the command, a pattern too), or any iterable of dicts, a
-    row each; of a list of texts each is a row. data={"a.txt": 3, "b.txt": 1} mixes files by weight;
-    eval_data={"a": "a.txt", "b": "b.txt"} are several sets, each evaluated by itself. config is the path of a configuration of DeepSpeed's
-    kind, or a dict of one. lora=16 or lora={"r": 16, "lora_alpha": 32} trains adapters. Callbacks
+    row each; of a list of texts each is a row. Rows of a sequence are written to a file first and
+    shuffled. Rows of anything without a length, such as a generator, are taken while `train` needs
+    them, in their order or shuffled by shuffle_buffer: they may have no end, and steps says how
+    long the training is (streaming=False: written to a file, too). A thread of the library's calls
+    the iterable. data={"a.txt": 3, "b.txt": 1} mixes files by weight;
+    eval_data={"a": "a.txt", "b": "b.txt"} are several sets, each evaluated by itself. config is the
+    path of a configuration of DeepSpeed's kind, or a dict of one. lora=16 or lora={"r": 16, "lora_alpha": 32} trains adapters. Callbacks
     are called with each `Step`, or have any of on_step(step), on_evaluation(step, measure) and
     on_checkpoint(step, folder).
 
@@ -179,6 +183,8 @@ class Trainer:
         if lora is not None:
             given.update(lora_settings(lora))
         given.update(options)
+        self._source: Optional[Source] = None
+        self._streams = self._decide_streaming(given)
         rows = self._data is not None or self._eval_data is not None
         self._folder: Optional[str] = None  # rows of a caller who names none and does not train
         self._names_output = any(k.replace("-", "_") in ("output", "output_dir") for k in options)
@@ -193,6 +199,18 @@ class Trainer:
 
     def _trains(self) -> bool:
         return True
+
+    def _decide_streaming(self, given: Dict[str, Any]) -> bool:
+        """Rows that cannot be counted are taken while the training needs them."""
+        if given.get("streaming") is None and self._trains() and self._data is not None:
+            given["streaming"] = not is_sized(self._data)
+            names = {"steps", "max_steps", "max-steps"}
+            if given["streaming"] and not any(given.get(name) is not None for name in names):
+                raise z.OptionError(
+                    f"data is {type(self._data).__name__}, whose rows cannot be counted: give "
+                    "steps=N, or streaming=False, which writes all rows to a file first"
+                )
+        return bool(given.get("streaming"))
 
     def _open(self, settings: List[Tuple[str, str]]) -> None:
         pairs = (z.Setting * len(settings))(
@@ -239,7 +257,10 @@ class Trainer:
     def _give_rows(self, handle: int, training: bool) -> None:
         if training and self._data is not None:
             rows, self._data = self._data, None
-            z.check(Source(rows).give(z.lib.zinf_session_rows, handle, _ROWS_OF_TRAINING))
+            self._source = Source(rows, os.path.join(self.output, "cache", "rows-state.json"))
+            z.check(self._source.give(z.lib.zinf_session_rows, handle, _ROWS_OF_TRAINING))
+            if not self._streams:  # the library has them all
+                self._source = None
         if self._eval_data is not None:
             rows, self._eval_data = self._eval_data, None
             z.check(Source(rows).give(z.lib.zinf_session_rows, handle, _ROWS_OF_EVALUATION))
@@ -259,6 +280,8 @@ class Trainer:
             watch.close()
             if watch.failure is not None and not isinstance(watch.failure, Stop):
                 raise watch.failure
+            if failure is not None and self._source and self._source.failure is not None:
+                raise self._source.failure
             if failure is not None:
                 raise failure
             if interrupt.heard:

@@ -197,8 +197,13 @@ int zinf_session_rows(struct zinf_session *s, enum zinf_row_kind which,
                       const struct zinf_row_source *rows)
 {
     struct zinf_words *words = which ? &s->job.eval_data : &s->job.data;
-    if (s->rows[which])
+    if (s->rows[which] || (!which && s->job.given.next))
         return zinf_fail(-EEXIST, "rows were given already");
+    if (!which && s->job.streaming) {
+        s->job.given = (struct zinf_row_source){.size = sizeof s->job.given};
+        session_give(&s->job.given, rows, sizeof *rows);
+        return 0;
+    }
     if (words->n == ZINF_MOST_WORDS)
         return zinf_fail(-EINVAL, "there are more than %d files", ZINF_MOST_WORDS);
     char *folder = zinf_path_join(s->job.output, "cache");

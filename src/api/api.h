@@ -67,7 +67,13 @@ void zinf_session_close(struct zinf_session *session);
 /* Gives rows of data in addition to the data files. A row is a JSON object, as on one line of a
  * .jsonl file; one row at a time is in memory. The rows are copied to a file in the folder of
  * option output. A training keeps this file: with option resume, rows that the earlier run copied
- * are read from it, and the caller gives only the rows after them. */
+ * are read from it, and the caller gives only the rows after them.
+ *
+ * With option streaming, rows of training are not copied, and there must be no data files: next and
+ * skip are called while the session trains, by a thread of the library's, one call at a time, until
+ * the training is over. With option resume, skip is called with the number of rows that the
+ * earlier run has used. When the rows end before the training does, skip is called with 0, and the
+ * rows begin again; -ESPIPE from it ends the training after the last whole step. */
 enum zinf_row_kind {
     ZINF_ROWS_OF_TRAINING,
     ZINF_ROWS_OF_EVALUATION,
@@ -77,8 +83,8 @@ struct zinf_row_source {
     /* Returns 1 and a row, which is borrowed until the next call; 0 at the end; < 0 for failure. */
     int (*next)(void *arg, const char **row);
     /* Skips the first n rows, which an earlier run has copied: the following call of next gives row
-     * n + 1. Returns 0, or < 0 for failure. NULL: next is called for all rows, and the first n are
-     * dropped. */
+     * n + 1. Returns 0, or < 0 for failure; -ESPIPE: these rows are gone. NULL: next is called for
+     * all rows, and the first n are dropped. */
     int (*skip)(void *arg, uint64_t n);
     void *arg;
 };

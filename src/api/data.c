@@ -90,20 +90,12 @@ static int open_stream(struct zinf_session *s, const struct zinf_samples_options
 {
     const struct zinf_job *c = &s->job;
     struct zinf_masking masking;
-    struct zinf_dataset_options options = {
-        .files = given->files,
-        .n_files = given->n_files,
-        .text_column = c->text_column,
-        .skip_bad_rows = c->skip_bad_rows,
-        .tokenizer = given->tokenizer,
-        .why_no_tokenizer = job_task_no_tokenizer,
-        .open_token_file = open_token_file,
-        .cache_folder = given->cache_folder,
-        .seq_len = (uint32_t)s->seq_len,
-        .vocab = (uint32_t)zinf_model_facts(s->model)->vocab,
-        .shuffle = given->shuffle,
-        .seed = (uint64_t)c->seed,
-    };
+    struct zinf_dataset_options options = job_rows_stream(s, given->tokenizer);
+    options.files = given->files;
+    options.n_files = given->n_files;
+    options.open_token_file = open_token_file;
+    options.cache_folder = given->cache_folder;
+    options.shuffle = given->shuffle;
     if (c->pack)
         return zinf_fail(-EINVAL,
                          "--pack: %s is a stream of text, whose windows are full already: --format "
@@ -117,8 +109,6 @@ static int open_stream(struct zinf_session *s, const struct zinf_samples_options
 static int open_files(struct zinf_session *s, const glob_t *paths, const char *cache_folder,
                       bool shuffle, struct zinf_dataset **out)
 {
-    const struct zinf_job *c = &s->job;
-    bool foreign = !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !job_task_has_bytes(s);
     enum zinf_format format = ZINF_FORMAT_TEXT;
     int code = s->task == ZINF_TASK_EMBEDDING ? job_embedding_columns(s, paths->gl_pathv[0]) : 0;
     if (!code)
@@ -126,14 +116,14 @@ static int open_files(struct zinf_session *s, const glob_t *paths, const char *c
     const uint64_t group = group_of(s, shuffle);
     if (!code && group) {
         const bool texts = s->task == ZINF_TASK_CAUSAL || s->task == ZINF_TASK_MASKED;
-        code = check_group(c, format, texts || job_has_pairs(s->task), paths->gl_pathv[0]);
+        code = check_group(&s->job, format, texts || job_has_pairs(s->task), paths->gl_pathv[0]);
     }
     if (code)
         return code;
     const struct zinf_samples_options samples = {
         .files = (const char *const *)paths->gl_pathv,
         .n_files = (int)paths->gl_pathc,
-        .tokenizer = foreign ? NULL : s->tokenizer,
+        .tokenizer = job_rows_tokenizer(s),
         .cache_folder = cache_folder,
         .shuffle = shuffle,
         .group = group,
@@ -225,6 +215,8 @@ int session_data(struct zinf_session *s, const char *cache_folder, bool shuffle)
 {
     struct job_sets *sets = &s->data_sets;
     int code = job_sets_read("--data", &s->job.data, JOB_SETS_BY_WEIGHT, sets);
+    if (!code && s->job.streaming)
+        return job_flow_open(s, &s->data);
     if (!code)
         code = add_origins(s, "--data", sets);
     if (!code && sets->n > 1)

@@ -75,9 +75,13 @@ const struct option job_device[] = {
 const struct option job_seats[] = {
     OPTION("--seats", INTEGER, AT(seats), "N", "devices of this process", .min = 1, .max = 1024,
      .otherwise = "visible GPUs, or 1"),
+    OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
+    END
+};
+
+const struct option job_tensor[] = {
     OPTION("--tensor-parallel", INTEGER, SETS("zinf.mesh.tensor"), "N",
      "ranks that share each matrix, heads and vocabulary", .min = 1, .max = 64, .otherwise = "1"),
-    OPTION("--devices", TEXT, AT(devices), "LIST", "GPUs by number, such as 0,2"),
     END
 };
 
@@ -338,6 +342,11 @@ const struct option job_eval[] = {
 
 const struct option job_shuffle[] = {
     OPTION("--no-shuffle", FLAG, AT(no_shuffle), NULL, "take the data in the order of the files"),
+    OPTION("--streaming", FLAG, AT(streaming), NULL,
+     "take rows while the training needs them, in their order, without reading all of them first"),
+    OPTION("--shuffle-buffer", INTEGER, AT(shuffle_buffer), "N",
+     "of --streaming: shuffle among N rows, or N sequences of a stream of text", .min = 1, .max = 1e9,
+     .aliases = "shuffle_buffer_size"),
     END
 };
 
@@ -452,7 +461,7 @@ const struct option_group job_groups[] = {
     {.rows = job_epochs},  {.rows = job_step},
     {.rows = job_pairs},   {.rows = job_dtype},
     {.rows = job_device},  {.rows = job_seats},
-    {.rows = job_pipeline},
+    {.rows = job_tensor},  {.rows = job_pipeline},
     {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = generate_least, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = generate_beams, .at = offsetof(struct zinf_job, texts.settings)},

@@ -6,6 +6,27 @@
 
 #include <stdlib.h>
 
+struct zinf_dataset_options job_rows_stream(const struct zinf_session *s,
+                                            const struct zinf_tokenizer *tokenizer)
+{
+    return (struct zinf_dataset_options){
+        .text_column = s->job.text_column,
+        .skip_bad_rows = s->job.skip_bad_rows,
+        .tokenizer = tokenizer,
+        .why_no_tokenizer = job_task_no_tokenizer,
+        .seq_len = (uint32_t)s->seq_len,
+        .vocab = (uint32_t)zinf_model_facts(s->model)->vocab,
+        .seed = (uint64_t)s->job.seed,
+    };
+}
+
+const struct zinf_tokenizer *job_rows_tokenizer(const struct zinf_session *s)
+{
+    const bool foreign =
+        !strcmp(zinf_tokenizer_kind(s->tokenizer), "bytes") && !job_task_has_bytes(s);
+    return foreign ? NULL : s->tokenizer;
+}
+
 int job_samples_tell(const struct zinf_job *c, const char *const *files, int n,
                      enum zinf_format *out)
 {
@@ -84,11 +105,22 @@ static uint32_t rotation_of(const struct zinf_config *c)
     return !c ? 0 : (uint32_t)(c->micro_batch > 1 ? c->micro_batch : c->train_batch_size);
 }
 
-/* Rows without a token to learn are kept where others of their batch have some. */
-static int fail_uncounted(struct zinf_samples *samples, const char *file)
+/* As a data set. Rows without a token to learn are kept where others of their batch have some. */
+static int give_samples(struct zinf_samples *samples, const struct zinf_samples_options *given,
+                        bool scores, struct zinf_dataset **out)
 {
-    zinf_samples_close(samples);
-    return zinf_fail(-EINVAL, "%s: no row has a label that counts: all are -100", file);
+    const struct zinf_samples_facts *facts = zinf_samples_facts(samples);
+    *out = NULL;
+    if (!facts->n_samples) {
+        zinf_samples_close(samples);
+        return 0;
+    }
+    if (!facts->n_counted && !scores && !given->may_be_empty) {
+        zinf_samples_close(samples);
+        return zinf_fail(-EINVAL, "%s: no row has a label that counts: all are -100",
+                         given->files[0]);
+    }
+    return zinf_dataset_of_samples(out, samples);
 }
 
 int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *given,
@@ -106,7 +138,8 @@ int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *
         code = job_task_need_tokenizer(s);
     if (!code)
         code = open_chat(c, format, given->tokenizer, &chat);
-    s->chats |= format == ZINF_FORMAT_SHAREGPT || format == ZINF_FORMAT_MESSAGES;
+    if (!given->may_be_empty) /* groups of rows are opened beside the training, which knows it */
+        s->chats |= format == ZINF_FORMAT_SHAREGPT || format == ZINF_FORMAT_MESSAGES;
     const struct zinf_format_options form = {
         .format = format,
         .chat = chat,
@@ -131,17 +164,15 @@ int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *
         options.packed = c->pack;
         /* Scores see the last token, too; others' batches have rows that were masked as a whole. */
         options.unlabelled = scores || (format == ZINF_FORMAT_IDS && !c->pack);
-        options.seed = (uint64_t)c->seed;
+        options.seed = given->may_be_empty ? given->seed : (uint64_t)c->seed;
         options.likelihood = s->config && !strcmp(s->config->preference, "orpo");
         options.rotate = rotation_of(s->config);
         options.rotates_files = s->config && job_gives_references(s);
         options.pad = end < 0 || (uint32_t)end >= options.vocab ? 0 : end;
         code = zinf_samples_open(&samples, &options);
     }
-    if (!code && !zinf_samples_facts(samples)->n_counted && !scores)
-        code = fail_uncounted(samples, given->files[0]);
     if (!code)
-        code = zinf_dataset_of_samples(out, samples);
+        code = give_samples(samples, given, scores, out);
     zinf_format_close(recipe);
     zinf_chat_close(chat);
     return code;

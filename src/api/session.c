@@ -291,6 +291,7 @@ void session_end(struct zinf_session *s)
 {
     session_drop_trainers(s);
     zinf_dataset_close(s->data);
+    job_flow_close(s->flow);
     zinf_dataset_close(s->eval_data);
     job_choices_close(s);
     free(s->measures);

@@ -80,6 +80,9 @@ struct zinf_job {
     int64_t sample_every;
     double epochs; /* 0: as steps say */
     bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
+    bool streaming; /* rows are taken while a training needs them */
+    int64_t shuffle_buffer;
+    struct zinf_row_source given; /* with streaming: the caller's rows; next NULL: none */
 };
 
 /* How a model's folder and options make embeddings (embedding.c). */
@@ -137,6 +140,7 @@ struct zinf_session {
     struct zinf_tokenizer *tokenizer;
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
+    struct job_flow *flow;         /* that data takes its rows from, or NULL */
     struct zinf_measure *measures; /* of the last evaluation, one of each set; or NULL */
     struct zinf_trainer *trainer, *generator;
     char *config_text; /* its file, read once: a training begins by what stood there then */
@@ -227,6 +231,14 @@ int session_data(struct zinf_session *s, const char *cache_folder, bool shuffle)
 int session_eval_data(struct zinf_session *s, const struct zinf_words *files,
                       const char *cache_folder);
 
+/* ---- flow.c ---- */
+
+struct job_flow; /* rows on their way, of option streaming */
+/* As session_data, of rows that are taken as they are needed: those of option data or the caller's.
+ */
+int job_flow_open(struct zinf_session *s, struct zinf_dataset **out);
+void job_flow_close(struct job_flow *flow); /* after the data set */
+
 /* ---- sets.c ---- */
 
 enum job_sets_by {
@@ -240,13 +252,18 @@ void job_sets_free(struct job_sets *sets);
 
 /* ---- samples.c ---- */
 
+/* What a stream of text is cut by, but for its files. */
+struct zinf_dataset_options job_rows_stream(const struct zinf_session *s,
+                                            const struct zinf_tokenizer *tokenizer);
+/* The session's tokenizer, or NULL: the folder has none that is the model's. */
+const struct zinf_tokenizer *job_rows_tokenizer(const struct zinf_session *s);
 /* Which of files hold samples and in what form: told by their first rows, unless option format or
  * text-column says. All are of one. */
 int job_samples_tell(const struct zinf_job *c, const char *const *files, int n,
                      enum zinf_format *out);
 /* Whether they are what the task is for; file names them. */
 int job_samples_check(const struct zinf_session *s, const char *file, enum zinf_format format);
-/* As session_data, of samples. */
+/* As session_data, of samples. *out NULL, with given->may_be_empty: no sample is left. */
 int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *given,
                      enum zinf_format format, struct zinf_dataset **out);
 /* A model that was trained by option chat-template says so in its folder, unless that does already.

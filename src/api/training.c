@@ -8,10 +8,13 @@
 
 int job_train_check(const struct zinf_job *c)
 {
-    if (!c->data.n)
+    if (!c->data.n && !c->given.next)
         return zinf_fail(-EINVAL, "--data FILE is missing");
     if (c->epochs > 0 && c->steps >= 0)
         return zinf_fail(-EINVAL, "--epochs and --steps both say how long: give one of them");
+    if (c->shuffle_buffer && !c->streaming)
+        return zinf_fail(-EINVAL, "--shuffle-buffer is of --streaming; without it all data are "
+                                  "shuffled");
     if (c->overwrite && c->resume)
         return zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
     if (c->texts.metrics.n && !c->eval_data.n)
@@ -97,7 +100,7 @@ static int open_all(struct zinf_session *s)
         zinf_fail_in(code, "--output");
     if (!code)
         code = session_data(s, cache, !c->no_shuffle);
-    s->shuffled = !c->no_shuffle;
+    s->shuffled = c->streaming ? c->shuffle_buffer > 0 : !c->no_shuffle;
     if (!code && c->eval_data.n)
         code = session_eval_data(s, &c->eval_data, cache);
     if (!code)
@@ -236,6 +239,7 @@ static int train(struct zinf_session *s, const struct zinf_events *events)
     if (s->opened && (code = session_tell(s, s->opened(s->opened_arg))))
         return code;
     code = zinf_run_train(&s->run);
+    zinf_dataset_stop(s->data); /* whose caller may be gone */
     s->is_broken = code != 0;
     if (!code && job_ranks_is_first(s->net))
         keep_template(s);

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 char *zinf_cache_path(const char *name, bool make_folder)
@@ -20,4 +21,20 @@ char *zinf_cache_path(const char *name, bool make_folder)
     free(folder);
     free(root);
     return path;
+}
+
+int zinf_cache_folder(char **out, const char *kind, const char *name, uint64_t sum)
+{
+    char *root = zinf_cache_path(kind, false);
+    int n = root ? asprintf(out, "%s/%.80s-%016llx", root, name, (unsigned long long)sum) : -1;
+    const bool known = root;
+    free(root);
+    if (n >= 0)
+        return zinf_make_dirs(*out);
+    *out = NULL;
+    return known ? zinf_fail(-ENOMEM, "no memory to open %s", name)
+                 : zinf_fail(-ENOENT,
+                             "%s: its configuration is kept in a cache: set XDG_CACHE_HOME to a "
+                             "folder that can be written",
+                             name);
 }

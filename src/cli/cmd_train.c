@@ -104,6 +104,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_best),
     {.rows = job_device, .door = true, .title = "Where and how"},
     CLI_DOOR(job_seats),
+    CLI_DOOR(job_tensor),
     CLI_DOOR(job_pipeline),
     CLI_NO_GROUP
 };

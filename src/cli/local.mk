@@ -57,7 +57,7 @@ script_tests += tests/cli/bench_nvme_test.sh tests/cli/estimate_test.sh \
 
 script_tests += tests/cli/generate_cli_test.sh
 
-script_tests += tests/cli/sample_prompts_test.sh tests/cli/chunks_test.sh tests/cli/sets_test.sh tests/cli/micro_test.sh tests/cli/lengths_test.sh tests/cli/chat_cli_test.sh
+script_tests += tests/cli/sample_prompts_test.sh tests/cli/chunks_test.sh tests/cli/sets_test.sh tests/cli/streaming_test.sh tests/cli/micro_test.sh tests/cli/lengths_test.sh tests/cli/chat_cli_test.sh
 
 script_tests += tests/cli/scores_test.sh tests/cli/choices_test.sh tests/cli/manual_test.sh
 

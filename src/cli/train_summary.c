@@ -36,7 +36,10 @@ static double windows_a_step(const struct train_show *s)
 
 double train_summary_epochs(const struct train_show *s, uint64_t steps)
 {
-    return (double)steps * windows_a_step(s) / (double)zinf_dataset_n_windows(s->session->data);
+    struct zinf_dataset *data = s->session->data;
+    return zinf_dataset_flows(data) /* whose end is not known */
+               ? 0
+               : (double)steps * windows_a_step(s) / (double)zinf_dataset_n_windows(data);
 }
 
 /* "1 step", "200 steps" */
@@ -58,7 +61,10 @@ static void say_files(const struct train_show *s, const char *label, struct zinf
 {
     char tokens[32], windows[32], cut[32];
     uint64_t n = zinf_dataset_n_windows(data), T = (uint64_t)s->session->seq_len;
-    if (zinf_dataset_samples(data)) {
+    if (zinf_dataset_flows(data)) {
+        line(label, "rows as they are needed, in windows of %llu, %s", (unsigned long long)T,
+             s->session->shuffled ? "shuffled in groups" : "in their order");
+    } else if (zinf_dataset_samples(data)) {
         char text[512], of[64];
         snprintf(of, sizeof of, " of %llu, %s", (unsigned long long)T, order_of(s->session));
         data_show_rows(text, zinf_dataset_samples(data), of);
@@ -149,6 +155,11 @@ static void say_length(const struct train_show *s)
                                          : "windows",
          (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",
          cli_count(each, batch));
+    if (zinf_dataset_flows(data)) {
+        line("length", "%s steps, up to %s tokens", cli_count(steps, s->session->run.steps),
+             cli_count(tokens, batch * s->session->run.steps));
+        return;
+    }
     const double epochs = train_summary_epochs(s, s->session->run.steps);
     const uint64_t all = samples ? tokens_of(data, epochs * (double)zinf_dataset_n_windows(data))
                                  : batch * s->session->run.steps;
@@ -337,8 +348,9 @@ static void say_trained(const struct train_show *s)
     if (s->last_step > s->n_steps)
         snprintf(all, sizeof all, "; with earlier ones %s", steps_text(steps, s->last_step));
     size_t used = strlen(all);
-    snprintf(all + used, sizeof all - used, "%s%.3g epochs", used ? ", " : "; ",
-             train_summary_epochs(s, s->last_step));
+    if (!zinf_dataset_flows(s->session->data))
+        snprintf(all + used, sizeof all - used, "%s%.3g epochs", used ? ", " : "; ",
+                 train_summary_epochs(s, s->last_step));
     line("trained", "%s in %s: %s tokens, %s a second%s%s", steps_text(steps, s->n_steps),
          cli_duration(wall, seconds), cli_count(tokens, s->tokens),
          cli_count(rate, (uint64_t)(seconds > 0 ? (double)s->tokens / seconds : 0)), all,

@@ -238,6 +238,12 @@ void zinf_unit_count_elsewhere(struct zinf_graph *graph, uint32_t unit, uint32_t
         graph->units[unit].tensors[tensor].counted_elsewhere = true;
 }
 
+void zinf_unit_turn(struct zinf_graph *graph, uint32_t unit, uint32_t tensor)
+{
+    if (graph->n_units && graph->units[unit].n_tensors)
+        graph->units[unit].tensors[tensor].turned = true;
+}
+
 void zinf_unit_set_shard(struct zinf_graph *graph, uint32_t unit, uint32_t shard)
 {
     const struct zinf_unit *u = graph->n_units ? &graph->units[unit] : NULL;

@@ -28,6 +28,7 @@ uint32_t zinf_graph_add_tensor(struct zinf_graph *graph, uint32_t unit,
 /* The vector is exact (graph.h): it has three times the rows. Before the graph is finished. */
 void zinf_unit_keep_exact(struct zinf_graph *graph, uint32_t unit, uint32_t tensor);
 /* Another rank counts the tensor (graph.h). */
+void zinf_unit_turn(struct zinf_graph *graph, uint32_t unit, uint32_t tensor);
 void zinf_unit_count_elsewhere(struct zinf_graph *graph, uint32_t unit, uint32_t tensor);
 /* The unit's last tensor is this shard's, where the graph is cut. */
 void zinf_unit_set_shard(struct zinf_graph *graph, uint32_t unit, uint32_t shard);

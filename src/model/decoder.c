@@ -11,6 +11,19 @@ static int check_range(const struct decoder *d, const char *name, int64_t value,
                      (long long)value, (long long)most);
 }
 
+static int check_heads(const struct decoder *d, const struct attention_spec *a)
+{
+    int code;
+    if ((code = check_range(d, "the number of heads", a->n_heads, 1 << 16)) ||
+        (code = check_range(d, "the number of key and value heads", a->n_kv_heads, a->n_heads)) ||
+        (code = check_range(d, "the size of a head", a->head_dim, 1 << 16)))
+        return code;
+    if (a->n_heads % a->n_kv_heads)
+        return zinf_fail(-EINVAL, "%s: %lld heads cannot share %lld key and value heads evenly",
+                         d->what, (long long)a->n_heads, (long long)a->n_kv_heads);
+    return 0;
+}
+
 int decoder_check_numbers(const struct decoder *d)
 {
     int code;
@@ -21,13 +34,8 @@ int decoder_check_numbers(const struct decoder *d)
         (code = check_range(d, "the context length", d->context, 1 << 24)))
         return code;
     const struct attention_spec *a = &d->attention;
-    if ((code = check_range(d, "the number of heads", a->n_heads, 1 << 16)) ||
-        (code = check_range(d, "the number of key and value heads", a->n_kv_heads, a->n_heads)) ||
-        (code = check_range(d, "the size of a head", a->head_dim, 1 << 16)))
+    if ((code = check_heads(d, a)) || (d->unwindowed && (code = check_heads(d, d->unwindowed))))
         return code;
-    if (a->n_heads % a->n_kv_heads)
-        return zinf_fail(-EINVAL, "%s: %lld heads cannot share %lld key and value heads evenly",
-                         d->what, (long long)a->n_heads, (long long)a->n_kv_heads);
     const struct decoder_experts *e = &d->experts;
     if (e->n && ((code = check_range(d, "the number of experts", e->n, ZINF_ROUTE_MAX_COLS)) ||
                  (code = check_range(d, "the number of experts of a token", e->n_chosen, e->n)) ||
@@ -126,6 +134,19 @@ void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
         add_table(graph, d, stage, v->types, &(struct side_table){"type.0", d->types, d->n_types});
 }
 
+/* The number that scales a block is not trained: a unit of its own. */
+static uint32_t add_block_scale(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                                const char *prefix)
+{
+    const struct decoder_tensor one = {DECODER_NORM1_W, d->block_scale, 1, 0,
+                                       DECODER_ROWS,    ZINF_INIT_ONE,  0};
+    const struct decoder_tensors tensors = {.prefix = prefix, .list = &one, .n = 1};
+    int at[DECODER_PLACES];
+    uint32_t unit = zinf_graph_add_unit(graph, false, "scale.%lld", (long long)layer);
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    return unit;
+}
+
 /* What runs a layer: a block, or one of its parts alone. */
 struct runner {
     const struct zinf_stage_ops *ops;
@@ -157,6 +178,7 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     const struct decoder_tensors tensors = decoder_list(d, layer, prefix);
     (d->shards.of ? decoder_add_shards : decoder_add_tensors)(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
+    uint32_t scale = spec.scaled ? add_block_scale(graph, d, layer, prefix) : 0;
     uint32_t out = decoder_add_hidden(graph, d, name);
     const struct runner r = runner_of(d, layer, &spec);
     uint32_t stage =
@@ -167,6 +189,8 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
         decoder_append_inputs(graph, stage, &spec.attention, v);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    if (spec.scaled)
+        zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, scale);
     return out;
 }
 

@@ -135,7 +135,18 @@ struct decoder {
      * attention's. [n_layers]; NULL: none. */
     const bool *mixed;
     struct mixer_spec mixer;
-    bool mixer_biases; /* of its two products */
+    /* Attention of layers without a window where it differs from that of the others, and the
+     * tensors of their blocks; NULL: it does not. */
+    const struct attention_spec *unwindowed;
+    const struct decoder_tensor *unwindowed_tensors;
+    size_t n_unwindowed_tensors;
+    const char *block_scale; /* as in block_spec: the file's tensor of one number; NULL: none */
+    bool mixer_in_bias, mixer_out_bias; /* of its two products */
+    bool mixer_norm;                    /* it has one */
+    /* It stands beside attention, with factors of its own; its tensors are among the block's. */
+    bool mixer_beside;
+    float mixer_branch_scale;
+    struct scales_spec mixer_scales;
     const struct decoder_tensor *mixed_tensors;
     size_t n_mixed_tensors;
     /* Layers of one part, and the tensors of those without attention, filled in as the others.

@@ -37,7 +37,13 @@ static void place_latent(struct attention_spec *a, const int at[DECODER_PLACES])
 
 bool decoder_is_mixed(const struct decoder *d, int64_t layer)
 {
-    return d->mixed && d->mixed[layer];
+    return d->mixed && d->mixed[layer] && !d->mixer_beside;
+}
+
+/* Whether attention is the one of its own that layers without a window have. */
+static bool is_unwindowed(const struct decoder *d, int64_t layer)
+{
+    return d->unwindowed && d->windowed && !d->windowed[layer];
 }
 
 enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer)
@@ -54,6 +60,9 @@ struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, cons
     } else if (decoder_is_mixed(d, layer)) {
         tensors.list = d->mixed_tensors;
         tensors.n = d->n_mixed_tensors;
+    } else if (is_unwindowed(d, layer)) {
+        tensors.list = d->unwindowed_tensors;
+        tensors.n = d->n_unwindowed_tensors;
     }
     return tensors;
 }
@@ -79,10 +88,28 @@ static void place_mixer(const struct decoder *d, struct attention_spec *a,
     a->rope.rotary_dims = 0;
 }
 
+/* Behind the norm of attention, whose places it has among what the stage takes. */
+static struct attention_spec place_beside(const struct decoder *d, const struct attention_spec *a,
+                                          const int at[DECODER_PLACES])
+{
+    struct attention_spec beside = *a;
+    place_mixer(d, &beside, at);
+    beside.norm.w = beside.norm.b = beside.q_norm.w = beside.k_norm.w = beside.after.w = -1;
+    beside.branch_scale = d->mixer_branch_scale;
+    beside.scales = d->mixer_scales;
+    return beside;
+}
+
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES])
 {
-    struct block_spec spec = {d->attention, d->mlp, d->parallel, d->one_norm};
+    struct block_spec spec = {
+        .attention = is_unwindowed(d, layer) ? *d->unwindowed : d->attention,
+        .mlp = d->mlp,
+        .parallel = d->parallel,
+        .one_norm = d->one_norm,
+        .scaled = d->block_scale != NULL,
+    };
     struct attention_spec *a = &spec.attention;
     struct mlp_spec *m = &spec.mlp;
     a->hidden = m->hidden = d->hidden;
@@ -115,6 +142,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         place_mixer(d, a, at);
     if (d->packed)
         a->segments = a->rope.rotary_dims ? 2 : 1;
+    if (d->mixer_beside)
+        spec.beside = place_beside(d, a, at);
     m->norm.w = at[DECODER_NORM2_W];
     m->norm.b = at[DECODER_NORM2_B];
     m->after = m->norm;

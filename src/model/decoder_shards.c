@@ -37,6 +37,8 @@ static const char *not_cut(const struct decoder *d)
         {d->mixed, "recurrent mixers"},
         {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
+        {d->unwindowed, "two kinds of attention"},
+        {d->block_scale, "blocks with a scale of their own"},
         {has_place(d, DECODER_SINKS), "sinks of heads"},
         {has_place(d, DECODER_Q_NORM) || has_place(d, DECODER_K_NORM), "norms of queries and keys"},
         {has_place(d, DECODER_AFTER1_W) || has_place(d, DECODER_AFTER2_W), "norms behind parts"},
@@ -212,6 +214,7 @@ static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decod
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
         const int at = add_tensor(graph, unit, &(struct source){&turned, 1}, i, rows);
         first = first < 0 ? at : first;
+        zinf_unit_turn(graph, unit, (uint32_t)at);
         decoder_add_piece(graph, unit, &turned, tensors,
                           (struct zinf_row_map){.file_first = i * rows, .rows = rows, .count = 1});
     }

@@ -326,6 +326,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->scratch, f.scratch.peak);
     widen(&size->workspace, f.workspace);
     widen(&size->outside, f.outside);
+    widen(&size->shared, f.shared);
     memcpy(size->cache, f.cached, sizeof f.cached);
     widen(&size->carried_elems, f.carried_elems);
     size->carried_reach = f.carried_reach;
@@ -333,6 +334,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
         size->flops += f.flops * share;
         size->bytes += f.bytes * share;
         size->work += f.work;
+        size->crossed += f.crossed;
     }
     return code;
 }

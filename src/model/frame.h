@@ -45,8 +45,8 @@ struct zinf_pace {
     double shortest, between; /* the least that a kernel takes; from one to the next */
     double wave;              /* outputs that a GPU's cores make at once; 0: a CPU */
 };
-/* The ranks that have the other shards of a model, which only a device of the CPU's memory can
- * have: calls meet in the order of the device's operations. */
+/* The ranks that have the other shards of a model: calls meet in the order of the device's
+ * operations. */
 struct zinf_shard_ranks {
     void *context;
     /* x becomes the sum over all ranks by the tree, or over those that share a key and value head
@@ -111,6 +111,7 @@ struct zinf_cache {
 };
 enum zinf_caches {
     ZINF_CACHE_SEQUENCES,
+    ZINF_CACHE_STATES, /* of sequences, too: one slot, for a mixer beside attention */
     ZINF_CACHE_SOURCES,
     ZINF_CACHES,
 };
@@ -149,6 +150,8 @@ struct zinf_frame {
     uint64_t workspace;        /* most that one operation needs on the device */
     uint64_t outside;          /* most that a library takes outside of all arenas, of host memory */
     double flops, bytes, work; /* as of struct zinf_stage_size */
+    uint64_t shared;           /* most bytes that ranks with other shards bring together at once */
+    double crossed;            /* and of all such calls */
     double rows_share;         /* of a stage with a choice: of the rows, in the mean; 0: all */
     void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
     void *seer;
@@ -160,9 +163,11 @@ struct zinf_frame {
 /* What a call takes, by running its code without a queue. */
 struct zinf_stage_size {
     uint64_t kept, scratch, workspace, outside;
-    double flops; /* of matrix products and attention */
-    double bytes; /* that the other operations read and write */
-    double work;  /* flops of products that take as long as all of it, by compute's pace */
+    double flops;    /* of matrix products and attention */
+    double bytes;    /* that the other operations read and write */
+    double work;     /* flops of products that take as long as all of it, by compute's pace */
+    uint64_t shared; /* most bytes that ranks with other shards bring together at once */
+    double crossed;  /* and of all such calls: sums and lists */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t carried_elems; /* of a row, for later chunks */
     int64_t carried_reach;  /* a row sees itself and so many before it, less one; 0: all */

@@ -1,4 +1,4 @@
-/* frame_shards: a shard's products, and sums over shards. */
+/* frame_shards: a shard's products, with what adapters add to them. */
 #include "model/frame_adapter.h"
 #include "model/shards.h"
 
@@ -8,9 +8,37 @@ static const struct zinf_tensor *tensor_of(const struct zinf_frame *f,
     return &frame_unit(f, 0)->tensors[p->weight];
 }
 
-static const void *weight_of(const struct zinf_frame *f, const struct shard_product *p)
+/* A part of a quantised matrix's columns: all of it becomes numbers, [out][in]. */
+static int take_columns(struct zinf_frame *f, const struct zinf_tensor *t, struct zinf_matmul *args)
 {
-    return frame_weight(f, 0, p->weight);
+    const struct zinf_piece *piece = &t->pieces[0];
+    const struct zinf_quantized as = zinf_piece_quantized(t, piece);
+    void *whole = frame_scratch(f, as.rows * as.cols * frame_width(f));
+    const struct zinf_dequantize call = {
+        .quantized = as,
+        .image = f->queue ? (const char *)f->weights[0] + piece->image_at : NULL,
+        .rows = (int64_t)as.rows,
+        .count = 1,
+        .dtype = f->compute->dtype,
+        .w = whole,
+    };
+    args->b = shard_at(f, whole, piece->rows.file_first * frame_width(f));
+    args->trans_b = !args->trans_b;
+    args->ldb = (int64_t)as.cols;
+    return frame_dequantize(f, &call);
+}
+
+/* With the shard's weight as b. */
+static int multiply(struct zinf_frame *f, const struct shard_product *p, struct zinf_matmul *args)
+{
+    const struct zinf_tensor *t = tensor_of(f, p);
+    const uint64_t mark = frame_mark(f);
+    int code = t->form != ZINF_FORM_PLAIN && t->turned ? take_columns(f, t, args)
+                                                       : frame_matrix(f, 0, p->weight, &args->b);
+    if (!code)
+        code = frame_matmul(f, args);
+    frame_release(f, mark);
+    return code;
 }
 
 /* ---- products with the shard's rows W of a weight [rows][cols] ---- */
@@ -24,12 +52,11 @@ static int transposed(struct zinf_frame *f, const struct shard_product *p, const
     args.n = p->rows;
     args.k = args.lda = args.ldb = (int64_t)tensor_of(f, p)->cols;
     args.a = x;
-    args.b = weight_of(f, p);
     args.c = y;
     args.bias = bias;
     args.trans_b = true;
     args.ldc = p->ld;
-    return frame_matmul(f, &args);
+    return multiply(f, p, &args);
 }
 
 /* y [.][cols] = beta y + x W + bias, fp32; x has ld elements from row to row */
@@ -41,13 +68,12 @@ static int straight(struct zinf_frame *f, const struct shard_product *p, const v
     args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
     args.k = p->rows;
     args.a = x;
-    args.b = weight_of(f, p);
     args.c = y;
     args.c_dtype = ZINF_DTYPE_F32;
     args.bias = bias;
     args.lda = p->ld;
     args.beta = beta;
-    return frame_matmul(f, &args);
+    return multiply(f, p, &args);
 }
 
 /* dw [rows][cols] = a^T b, fp32; a has ld elements from row to row */
@@ -69,9 +95,18 @@ static int gradient(struct zinf_frame *f, const struct shard_product *p, const v
 
 /* ---- outputs are cut ---- */
 
+/* For whoever asks which tensors products are made with. */
+static void tell(const struct zinf_frame *f, const struct shard_product *p)
+{
+    if (f->see_linear)
+        f->see_linear(f->seer, 0, p->weight);
+}
+
 int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y)
 {
-    return transposed(f, p, x, frame_weight(f, 0, p->bias), y);
+    tell(f, p);
+    int code = transposed(f, p, x, frame_weight(f, 0, p->bias), y);
+    return code ? code : shard_columns_adapt(f, p, x, y);
 }
 
 int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, const void *dy,
@@ -83,89 +118,29 @@ int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, co
 int shard_columns_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
                         float *dx, float beta)
 {
-    return straight(f, p, dy, NULL, dx, beta);
+    int code = straight(f, p, dy, NULL, dx, beta);
+    return code ? code : shard_columns_adapt_input(f, p, dy, dx);
 }
 
 /* ---- the depth is cut ---- */
 
 int shard_depth(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y)
 {
-    return straight(f, p, x, frame_weight(f, 0, p->bias), y, 0);
+    tell(f, p);
+    int code = straight(f, p, x, frame_weight(f, 0, p->bias), y, 0);
+    return code ? code : shard_depth_adapt(f, p, x, y);
 }
 
 int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const void *dy, void *dx)
 {
-    return transposed(f, p, dy, NULL, dx);
+    int code = transposed(f, p, dy, NULL, dx);
+    return code ? code : shard_depth_adapt_input(f, p, dy, dx);
 }
 
 int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
                        const void *dy)
 {
     float *grad = frame_grad(f, 0, p->weight);
-    return grad ? gradient(f, p, x, dy, grad) : 0;
-}
-
-/* ---- sums ---- */
-
-/* dst += src */
-static int add(struct zinf_frame *f, float *dst, const float *src, uint64_t elems)
-{
-    const struct zinf_residual args = {
-        .dtype = ZINF_DTYPE_F32, .n = (int64_t)elems, .x = dst, .r = src, .y = dst};
-    return frame_residual(f, &args);
-}
-
-int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
-                   float *out)
-{
-    const uint64_t mark = frame_mark(f);
-    const uint32_t half = n / 2;
-    if (n == 1)
-        return sum->make(f, sum->call, first, out);
-    int code = shard_sum_some(f, sum, first, half, out);
-    float *other = frame_scratch(f, sum->elems * sizeof *other);
-    if (!code)
-        code = shard_sum_some(f, sum, first + half, n - half, other);
-    if (!code)
-        code = add(f, out, other, sum->elems);
-    frame_release(f, mark);
-    return code;
-}
-
-int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out)
-{
-    int code = shard_sum_some(f, sum, 0, f->graph->shards.n, out);
-    return code ? code : shard_sum_ranks(f, out, sum->elems);
-}
-
-/* ---- ranks ---- */
-
-int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems)
-{
-    const struct zinf_shard_ranks *ranks = f->compute->ranks;
-    return ranks && f->queue ? ranks->sum(ranks->context, x, elems, false) : 0;
-}
-
-int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
-                     float *out)
-{
-    const struct zinf_shard_ranks *ranks = f->compute->ranks;
-    int code = shard_sum_some(f, sum, first, n, out);
-    return !code && ranks && f->queue ? ranks->sum(ranks->context, out, sum->elems, true) : code;
-}
-
-int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes)
-{
-    const struct zinf_shard_ranks *ranks = f->compute->ranks;
-    return ranks && f->queue ? ranks->gather(ranks->context, whole, bytes) : 0;
-}
-
-int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out)
-{
-    const enum zinf_dtype dtype = f->compute->dtype;
-    *out = (void *)(uintptr_t)in;
-    if (dtype == ZINF_DTYPE_F32)
-        return 0;
-    *out = frame_scratch(f, elems * frame_width(f));
-    return frame_convert(f, *out, dtype, in, ZINF_DTYPE_F32, elems);
+    int code = grad ? gradient(f, p, x, dy, grad) : 0;
+    return code ? code : shard_depth_adapt_weight(f, p, x, dy);
 }

@@ -159,6 +159,8 @@ struct zinf_tensor {
      * it; else all ranks have it. Of what several have, one counts it in norms. */
     bool cut, counted_elsewhere;
     uint32_t shard;
+    /* Of a cut tensor: rows are inputs, [in][out], of which this shard has some; else outputs. */
+    bool turned;
     /* For a unit that is one of many that a stage visits, such as an expert: the name, without the
      * family's prefix, of the one parameter in which transformers has this tensor of all visits.
      * NULL: there is none. Owned by the graph; all visits have the same pointer. */
@@ -313,11 +315,14 @@ static inline uint64_t zinf_choice_length(const struct zinf_stage *stage, uint64
     return stage->choice.n ? stage->sweep.n + 1 + rows * stage->choice.n : 0;
 }
 
-/* How the file's tensor that a piece of a quantised tensor is of lies in its image. */
+/* How the file's tensor that a piece of a quantised tensor is of lies in its image: whole, [out][in],
+ * however a shard has its part of it. */
 static inline struct zinf_quantized zinf_piece_quantized(const struct zinf_tensor *tensor,
                                                          const struct zinf_piece *piece)
 {
-    return zinf_quantized_of(tensor->form, piece->shape[piece->transposed ? 1 : 0], tensor->cols);
+    const uint64_t whole = piece->shape[piece->transposed ? 1 : 0];
+    return tensor->turned ? zinf_quantized_of(tensor->form, tensor->cols, whole)
+                          : zinf_quantized_of(tensor->form, whole, tensor->cols);
 }
 
 /* Rows of a tensor that pieces give. */

@@ -67,12 +67,11 @@ static int read_file_dtype(struct zinf_model *m, const char *what)
 /* What is done to a finished graph does not know of shards. */
 static int check_shards(const struct zinf_model *m, const struct zinf_graph *graph)
 {
-    const char *what = m->adapter                            ? "adapters"
-                       : m->freeze                           ? "frozen tensors (zinf.freeze)"
-                       : m->quantize.form != ZINF_FORM_PLAIN ? "quantised weights"
-                       : m->has_pairs                        ? "losses of pairs"
-                       : graph->shards.of != m->shards.of    ? "this family of models"
-                                                             : NULL;
+    const char *what = m->adapter && adapter_not_cut(m->adapter) ? adapter_not_cut(m->adapter)
+                       : m->freeze                               ? "frozen tensors (zinf.freeze)"
+                       : m->has_pairs                            ? "losses of pairs"
+                       : graph->shards.of != m->shards.of        ? "this family of models"
+                                                                 : NULL;
     return what ? zinf_fail(-ENOTSUP,
                             "zinf.tensor_parts %u: %s cannot be cut into parts; remove the key",
                             m->shards.of, what)

@@ -147,7 +147,7 @@ static int quantize_tensor(const struct quantizing *p, const struct zinf_unit *u
                          t->pieces[0].name, remedy);
     for (uint32_t i = 0; i < t->n_pieces; i++) {
         n_skipped += is_skipped(p, &t->pieces[i]);
-        if (!has_whole(unit, &t->pieces[i]))
+        if (!t->cut && !has_whole(unit, &t->pieces[i]))
             return zinf_fail(-ENOTSUP, "%s is in several units: it cannot be quantised",
                              t->pieces[i].name);
     }

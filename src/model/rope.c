@@ -2,7 +2,8 @@
  * rope: inv_freq[i] = base^(-2i/r), and what scaling makes of it: linear and dynamic (the "NTK"
  * growth of the base), llama3 (slow frequencies divided by the factor, a ramp between), YaRN (Peng
  * et al., arXiv 2309.00071) and LongRoPE (Ding et al., arXiv 2402.13753: a divisor for each pair,
- * of one list for short sequences and another for long ones). In double, rounded once.
+ * of one list for short sequences and another for long ones). In proportional ones (Barbero et al.,
+ * arXiv 2410.06205) only the fast pairs of a head turn. In double, rounded once.
  */
 #include "model/rope.h"
 
@@ -152,6 +153,7 @@ enum kind {
     KIND_BANDS,
     KIND_YARN,
     KIND_LONG,
+    KIND_PROPORTIONAL, /* slower pairs do not turn; the others as if all did */
     KINDS,
 };
 
@@ -159,8 +161,8 @@ enum kind {
 static int find_kind(const struct zinf_model_source *source, const struct rope_source *of,
                      struct scaling *s, enum kind *out)
 {
-    static const char *const names[KINDS] = {"default", "linear", "dynamic",
-                                             "llama3",  "yarn",   "longrope"};
+    static const char *const names[KINDS] = {"default", "linear",   "dynamic",     "llama3",
+                                             "yarn",    "longrope", "proportional"};
     int kind = 0;
     if (of->original && (!strcmp(s->kind, "su") || !strcmp(s->kind, "yarn")))
         s->kind = names[KIND_LONG];
@@ -178,7 +180,7 @@ static int find_kind(const struct zinf_model_source *source, const struct rope_s
         return 0;
     return zinf_fail(-ENOTSUP,
                      "%s: rope_type \"%s\" is not supported; use default, linear, dynamic, llama3, "
-                     "yarn or longrope",
+                     "yarn, longrope or proportional",
                      source->what, s->kind);
 }
 
@@ -228,19 +230,19 @@ static int check_scaling(const struct zinf_model_source *source, const struct sc
     return 0;
 }
 
-/* Frequencies in the graph's memory. divisors: longrope's. */
+/* Frequencies in the graph's memory. divisors: longrope's; turning: pairs that turn. */
 static const float *make(struct zinf_graph *graph, const struct scaling *s, enum kind kind,
-                         int64_t dims, const cJSON *divisors)
+                         int64_t dims, int64_t turning, const cJSON *divisors)
 {
     const cJSON *divisor = kind == KIND_LONG ? divisors->child : NULL;
     float *inv_freq = zinf_graph_take(graph, (size_t)dims / 2 * sizeof *inv_freq);
-    for (int64_t i = 0; inv_freq && i < dims / 2; i++) {
+    for (int64_t i = 0; inv_freq && i < turning; i++) {
         double inv = frequency(s->theta, i, dims);
         if (divisor) {
             inv /= divisor->valuedouble;
             divisor = divisor->next;
         }
-        if (kind == KIND_LINEAR)
+        if (kind == KIND_LINEAR || kind == KIND_PROPORTIONAL)
             inv /= s->factor;
         else if (kind == KIND_BANDS)
             inv = llama3_frequency(s, inv);
@@ -254,7 +256,7 @@ static const float *make(struct zinf_graph *graph, const struct scaling *s, enum
 int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
               const struct rope_source *of, struct rope_spec *out, int64_t *context)
 {
-    struct scaling s = {.kind = "default",
+    struct scaling s = {.kind = of->kind ? of->kind : "default",
                         .theta = of->theta,
                         .partial = of->partial > 0 ? of->partial : 1,
                         .factor = 1,
@@ -268,8 +270,11 @@ int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
     int code = read_scaling(source, of, &s);
     if (!code)
         code = find_kind(source, of, &s, &kind);
-    int64_t dims =
-        s.partial > 0 && s.partial <= 1 ? (int64_t)((double)of->head_dim * s.partial) : 0;
+    const bool valid = s.partial > 0 && s.partial <= 1;
+    const double share = valid ? (double)of->head_dim * s.partial : 0;
+    const bool whole = valid && kind == KIND_PROPORTIONAL;
+    const int64_t dims = whole ? of->head_dim : (int64_t)share;
+    const int64_t turning = whole ? (int64_t)(share / 2) : dims / 2;
     if (!code)
         code = check_scaling(source, &s, kind, dims);
     if (code)
@@ -283,16 +288,17 @@ int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
         .scale = kind == KIND_YARN   ? (float)yarn_scale(&s)
                  : kind == KIND_LONG ? (float)long_scale(&s)
                                      : 1,
-        .inv_freq = make(graph, &s, kind, dims, s.divisors[0]),
-        .long_inv_freq = kind == KIND_LONG ? make(graph, &s, kind, dims, s.divisors[1]) : NULL,
+        .inv_freq = make(graph, &s, kind, dims, turning, s.divisors[0]),
+        .long_inv_freq =
+            kind == KIND_LONG ? make(graph, &s, kind, dims, turning, s.divisors[1]) : NULL,
         .base = s.theta,
         .factor = kind == KIND_DYNAMIC ? s.factor : 0,
         .positions = kind == KIND_LONG ? s.original : of->positions,
     };
     double longest = (double)s.original * s.factor;
     *context = of->positions;
-    if (kind != KIND_DEFAULT && kind != KIND_LONG && longest > (double)of->positions &&
-        longest < 1 << 24)
+    if (kind != KIND_DEFAULT && kind != KIND_LONG && kind != KIND_PROPORTIONAL &&
+        longest > (double)of->positions && longest < 1 << 24)
         *context = (int64_t)longest;
     return 0;
 }

@@ -17,14 +17,15 @@ struct rope_source {
     const char *theta_key, *partial_key; /* further keys of version 4; NULL: none */
     const char *layers; /* the object in rope_parameters of the layers that are meant, where it has
                          * one for each kind of layer; NULL: it must not */
+    const char *kind;   /* where the configuration says none; NULL: "default" */
     bool unscaled;      /* kind default alone is supported */
     bool has_alpha;     /* kind dynamic with "alpha" is a fixed, larger base */
     /* Where it is not 0 kinds default and longrope alone are supported, the latter under the names
      * su and yarn, too; it is the length that longrope goes out from where no key has it. */
     int64_t original;
 };
-/* Kinds default, linear, dynamic, llama3, yarn and longrope. *context: how long sequences may get.
- */
+/* Kinds default, linear, dynamic, llama3, yarn, longrope and proportional. *context: how long
+ * sequences may get. */
 int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
               const struct rope_source *of, struct rope_spec *out, int64_t *context);
 

@@ -33,6 +33,37 @@ int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const
 int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
                        const void *dy);
 
+/* ---- adapters (frame_shard_adapters.c) ----
+ *
+ * The calls above have their part in products. Gradients of what is one shard's own are made beside
+ * those of the weight; of what all shards have, by a call for all of them. */
+
+/* Of a product whose outputs are cut: y += scale x~ A^T B^T, dx += mask(scale dy B A). */
+int shard_columns_adapt(struct zinf_frame *f, const struct shard_product *p, const void *x,
+                        void *y);
+int shard_columns_adapt_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
+                              float *dx);
+/* Of one whose depth is cut; y is fp32, dx of the parameters' type. */
+int shard_depth_adapt(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y);
+int shard_depth_adapt_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
+                            void *dx);
+int shard_depth_adapt_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
+                             const void *dy);
+/* All shards of the graph: their products, each one's gradient and its input. */
+struct shard_adapters {
+    const struct shard_product *p; /* [shards] */
+    const void *const *dy;         /* [shards] of outputs that are cut; else all are dy[0] */
+    const void *x;                 /* of outputs that are cut */
+    /* Of a depth that is cut: the shard's input, which may be made in scratch. */
+    int (*input)(struct zinf_frame *f, const void *call, uint32_t shard, const void **x);
+    const void *call;
+    uint32_t per_weight; /* shards that have a weight in common */
+    bool shares;         /* other ranks may have it, too */
+};
+/* A, which all have, and B of each weight; of a depth that is cut, B, which all have. */
+int shard_columns_adapt_weights(struct zinf_frame *f, const struct shard_adapters *all);
+int shard_depth_adapt_weights(struct zinf_frame *f, const struct shard_adapters *all);
+
 /* A sum over shards of what `make` makes of each, fp32. */
 struct shard_sum {
     int (*make)(struct zinf_frame *f, const void *call, uint32_t shard, float *out);

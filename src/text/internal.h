@@ -271,8 +271,29 @@ struct text_sink {
  * (tests make it small); 0: the default. */
 int text_documents_read(struct text_source *source, const char *column, size_t first,
                         struct text_sink *sink);
+/* The one document that a line of JSON is, the number `line` of path, to the sink. */
+int text_document_read(const char *json, const char *path, const char *column, long line,
+                       struct text_sink *sink);
 /* All rows of a file to sink->row. */
 int text_rows_read(const char *path, struct text_sink *sink);
+
+/* ---- stream.c ---- */
+
+/* Documents as one stream of ids, with an end-of-text token between two of them. */
+struct text_stream {
+    const struct zinf_tokenizer *tokenizer;
+    int (*put)(void *arg, const int32_t *ids, size_t n); /* takes the ids in their order */
+    void *arg;
+    int32_t separator; /* -1: none */
+    bool after_document, in_document;
+    struct text_encoder encoder;
+    struct zinf_tokens tokens;
+};
+int text_stream_init(struct text_stream *stream, const struct zinf_tokenizer *tokenizer);
+void text_stream_fini(struct text_stream *stream);
+/* For sinks: handle is the stream. */
+int text_stream_feed(void *handle, const char *text, size_t begin, size_t end, bool last,
+                     size_t *consumed);
 
 /* ---- token_cache.c ---- */
 
@@ -326,6 +347,27 @@ uint32_t text_mixture_at(const struct text_mixture *mixture, uint64_t *position)
 uint64_t text_mixture_sum(const struct text_mixture *mixture); /* of the order of turns */
 
 /* ---- dataset.c ---- */
+
+/* n ids, at least one window and the token after it, are copied; options->files[0] names them. */
+int text_dataset_of_ids(struct zinf_dataset **out, const struct zinf_dataset_options *options,
+                        const int32_t *ids, uint64_t n);
+
+struct zinf_window_rows; /* samples/samples.h */
+/* Windows that are made as they are asked for (flow.c). */
+struct text_flow {
+    void (*stop)(void *arg);  /* no more rows are asked for; waits for one that was */
+    void (*close)(void *arg); /* after stop */
+    int (*fill)(void *arg, uint64_t position, const struct zinf_window *window);
+    /* Zeros where that window cannot be had: filling it says why. */
+    struct zinf_window_rows (*rows)(void *arg, uint64_t position);
+    void (*go_on)(void *arg, const struct zinf_flow_mark *mark);
+    struct zinf_flow_mark (*mark)(void *arg, uint64_t position);
+    int (*reaches)(void *arg, uint64_t end);
+    uint64_t order;
+    bool has_samples;
+    void *arg; /* NULL: there is no flow */
+};
+int text_dataset_of_flow(struct zinf_dataset **out, const struct text_flow *flow); /* owns arg */
 
 /* Which window stands at a position of a training: epoch = position / n; within an epoch in an
  * order keyed by (seed, epoch), or in their own without shuffle. */

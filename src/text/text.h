@@ -162,6 +162,30 @@ const char *zinf_dataset_part_name(const struct zinf_dataset *dataset,
 /* Of all windows, in the long run. */
 double zinf_dataset_part_share(const struct zinf_dataset *dataset, uint32_t index);
 
+/* ---- data that come as they are needed ---- */
+
+/* Windows of rows that are read as a training needs them (samples/flow.h). It has no number of
+ * windows (UINT64_MAX); windows are asked for in rising order, and those of the last two steps are
+ * kept. */
+bool zinf_dataset_flows(const struct zinf_dataset *dataset);
+/* A place from which windows can be made again: `first` is the number of the first of them, which
+ * begins with this row of this pass over the rows, after so many tokens of it. */
+struct zinf_flow_mark {
+    uint64_t first;
+    uint64_t pass, row, token;
+    bool joined; /* there was text in front of that row */
+};
+/* Before the first window is asked for. Without a call of it: from the first row on. */
+void zinf_dataset_go_on(struct zinf_dataset *dataset, const struct zinf_flow_mark *mark);
+/* From where the window at a position, the next one that a training takes, can be made again.
+ * Zeros: all windows are there at any time. */
+struct zinf_flow_mark zinf_dataset_mark(struct zinf_dataset *dataset, uint64_t position);
+/* 1: there are windows up to position end; 0: there are not so many, since the rows have ended.
+ * Waits for the rows. */
+int zinf_dataset_reaches(struct zinf_dataset *dataset, uint64_t end);
+/* No more rows are asked for. Waits for one that was. */
+void zinf_dataset_stop(struct zinf_dataset *dataset);
+
 /* What windows are made of: the files in their order, each with a sum of all its tokens, marks and
  * labels, and one of what decides how these become windows, and in which order. */
 struct zinf_lines;

@@ -86,6 +86,10 @@ struct zinf_estimate {
      * gradients of the others, which is in step_seconds; bytes are the most of any. */
     uint32_t pipe_ranks;
     double bubble_seconds;
+    /* Of ranks that share matrices: how many, and what of a step is theirs: bytes that this rank
+     * adds up with the others, and the time of that, which is the device's, too. */
+    uint32_t tensor_ranks;
+    double tensor_bytes, tensor_seconds;
     /* A step's, of units that seats copy from RAM, or that devices give each other's slices of. */
     double pull_seconds, link_seconds;
     int found[8]; /* what was searched, for `like` */

@@ -211,7 +211,30 @@ static int check_objective(const struct setup *s)
                      has_more_loss(c), s->options.model_path);
 }
 
-static int open_model(struct setup *s)
+/* What calls of stages are told, of a chunk in the middle. */
+static void set_compute(struct setup *s)
+{
+    s->compute = (struct zinf_compute){
+        .dtype = s->dtype,
+        .float8 = !strcmp(s->config->matmul_type, "fp8"),
+        .batch = s->batch,
+        .seq = s->chunk_seq,
+        .source_seq = s->source_seq,
+        .chunk = {.whole = s->n_chunks > 1 ? s->seq : 0,
+                  .first = s->n_chunks / 2 * s->chunk_seq, /* the mean of all */
+                  .near_end = (s->n_chunks / 2 + 1) * s->chunk_seq,
+                  .begins = true,
+                  .ends = true},
+        .train = trains(s),
+        .seed = s->options.seed,
+        .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,
+                      (float)s->config->neftune_alpha, (float)s->config->max_z_loss},
+        .decoding = s->decoding.n_sequences ? &s->decoding : NULL,
+    };
+}
+
+/* The model as it is to be trained. */
+static int read_model(struct setup *s)
 {
     int code = zinf_model_open(&s->model, s->options.model_path);
     if (!code && s->options.n_layers)
@@ -234,8 +257,12 @@ static int open_model(struct setup *s)
         code = setup_adapt(s);
     if (!code)
         code = setup_freeze(s);
-    if (!code)
-        code = setup_pairs(s);
+    return code ? code : setup_pairs(s);
+}
+
+static int open_model(struct setup *s)
+{
+    int code = read_model(s);
     if (code)
         return code;
     s->dtype = s->config->dtype;
@@ -254,23 +281,7 @@ static int open_model(struct setup *s)
         code = zinf_file_map_create(&s->files, s->whole);
     if (!code)
         code = choose_shape(s);
-    s->compute = (struct zinf_compute){
-        .dtype = s->dtype,
-        .float8 = !strcmp(s->config->matmul_type, "fp8"),
-        .batch = s->batch,
-        .seq = s->chunk_seq,
-        .source_seq = s->source_seq,
-        .chunk = {.whole = s->n_chunks > 1 ? s->seq : 0,
-                  .first = s->n_chunks / 2 * s->chunk_seq, /* the mean of all */
-                  .near_end = (s->n_chunks / 2 + 1) * s->chunk_seq,
-                  .begins = true,
-                  .ends = true},
-        .train = trains(s),
-        .seed = s->options.seed,
-        .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,
-                      (float)s->config->neftune_alpha, (float)s->config->max_z_loss},
-        .decoding = s->decoding.n_sequences ? &s->decoding : NULL,
-    };
+    set_compute(s);
     return code;
 }
 

@@ -185,14 +185,11 @@ static int find_neighbours(struct setup *s)
 static int check_pipe(const struct setup *s)
 {
     const uint32_t ranks = pipe_axis(s)->world;
-    const bool described = zinf_net_is_described(s->mesh.all);
-    const char *what =
-        s->device->kind != ZINF_DEVICE_HOST && !described
-            ? "pipeline stages on GPUs cannot exchange activations yet (--device host can)"
-        : s->options.decode.sequences ? "a rank that makes texts needs all layers"
-        : s->stages->embeddings       ? "the loss of embeddings compares embeddings of all samples"
-        : s->options.pairs            ? "losses of pairs need the whole model"
-                                      : NULL;
+    const char *what = s->options.decode.sequences ? "a rank that makes texts needs all layers"
+                       : s->stages->embeddings
+                           ? "the loss of embeddings compares embeddings of all samples"
+                       : s->options.pairs ? "losses of pairs need the whole model"
+                                          : NULL;
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
         if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
             what = "a reference model needs all layers";
@@ -259,6 +256,19 @@ static int find_shared(struct setup *s, const struct deal *d)
     return 0;
 }
 
+/* Sums that go from rank to rank are in host memory, and those of GPUs are not yet brought there. */
+static int check_shared(const struct setup *s)
+{
+    if (!s->n_shared || !device_is_far(s) || !trains(s) || s->grad_tier == ZINF_TIER_DRIVE ||
+        zinf_net_is_described(s->mesh.all))
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "zinf.mesh.pipe is %u: %s is of stages of several GPUs, and its gradient can "
+                     "only go between them by the drive: set "
+                     "zero_optimization.offload_optimizer.device to \"nvme\"",
+                     pipe_axis(s)->world, s->stages->units[s->shared[0].unit].name);
+}
+
 static int cut(struct setup *s, const struct deal *d)
 {
     const uint32_t rank = pipe_axis(s)->rank;
@@ -273,6 +283,8 @@ static int cut(struct setup *s, const struct deal *d)
     if (!code) {
         find_owners(s, d);
         code = find_shared(s, d);
+        if (!code)
+            code = check_shared(s);
     }
     s->graph = zinf_model_graph(s->model);
     free(flows);

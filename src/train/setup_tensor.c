@@ -82,7 +82,7 @@ static int agree_sizes(struct setup *s)
 {
     enum { NUMBERS = sizeof(struct zinf_stage_size) / sizeof(int64_t) };
     struct walk *w = &s->walk;
-    uint64_t *all[] = {&w->scratch, &w->scratch_whole, &w->workspace, &w->outside};
+    uint64_t *all[] = {&w->scratch, &w->scratch_whole, &w->workspace, &w->outside, &w->shared};
     int code = take_most(s, &w->flops, 1);
     for (size_t i = 0; !code && i < sizeof all / sizeof *all; i++)
         code = take_most(s, all[i], 1);
@@ -93,7 +93,9 @@ static int agree_sizes(struct setup *s)
 
 int setup_agree_elems(const struct setup *s, uint64_t *elems)
 {
-    return tensor_axis(s)->net ? take_most(s, elems, s->n_units) : 0;
+    return tensor_axis(s)->net && !zinf_net_is_described(s->mesh.all)
+               ? take_most(s, elems, s->n_units)
+               : 0;
 }
 
 int setup_check_tensor(struct setup *s)
@@ -105,21 +107,14 @@ int setup_check_tensor(struct setup *s)
             s->max_whole_elems = s->whole->units[u].elems;
     if (axis->world < 2)
         return 0;
-    if (zinf_net_is_described(axis->net))
-        return zinf_fail(-ENOTSUP,
-                         "zinf.mesh.tensor %u: an estimate of ranks that share tensors "
-                         "is not possible yet; set it to 1",
-                         axis->world);
-    if (s->device->kind != ZINF_DEVICE_HOST)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.mesh.tensor %u: GPUs cannot share tensors yet, the host "
-                         "device can (--device host); set it to 1",
-                         axis->world);
     if (hidden % axis->world)
         return zinf_fail(-EINVAL,
                          "zinf.mesh.tensor is %u, which the hidden size %lld is no "
                          "multiple of",
                          axis->world, (long long)hidden);
+    if (zinf_net_is_described(
+            s->mesh.all)) /* the first has as much as any, but for rows of tiles */
+        return 0;
     int code = agree_sizes(s);
     return code ? code : split_sharing(s);
 }

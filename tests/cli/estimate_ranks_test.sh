@@ -62,6 +62,28 @@ check "are two plans" run 0 "$zinf" estimate --model model/config.json --config 
 check "of which both are shown" says "the lines below are those of rank 1 of the pipeline" \
     "the slowest waits for the others for"
 
+# ---- ranks that share tensors ----
+
+for n in 2 4; do
+    check "$n share tensors" estimate --ranks $n --tensor-parallel $n
+    [ "$(top tokens_per_step)" = $((512 * 4)) ] && [ "$(top tensor_ranks)" = $n ]
+    verdict $? "have the same samples"
+    # Four sums of tokens times width a block, and one each of the table and the head; the least that
+    # is not in it are statistics of the vocabulary.
+    awk -v bytes="$(top tensor_bytes)" 'BEGIN {
+        wanted = (12 * 4 + 2) * 4 * 512 * 768 * 4; print "# " bytes / wanted
+        exit !(bytes >= wanted && bytes < 1.02 * wanted) }'
+    verdict $? "add up what the formula says"
+done
+check "on two hosts" estimate --ranks 4 --gpus-per-host 2 --tensor-parallel 4 --network 10Gbit/s
+slow=$(top tensor_seconds)
+check "with a faster network" estimate --ranks 4 --gpus-per-host 2 --tensor-parallel 4 --network 100Gbit/s
+awk -v a="$(top tensor_seconds)" -v b="$slow" 'BEGIN { print "# " a " " b; exit !(a < b / 2 && a > 0) }'
+verdict $? "sums take less"
+check "tensor, pipe and data" estimate --ranks 8 --tensor-parallel 2 --pipeline-parallel 2 --accumulate 4
+[ "$(top tokens_per_step)" = $((512 * 4 * 2 * 4)) ]
+verdict $? "are two pipelines of two by two"
+
 # ---- seats: GPUs of one process ----
 
 seconds() { # options...: of a step, on seats

@@ -174,7 +174,8 @@ static void test_families_fp32(void)
         "gpt_neox_a",   "chatglm_a",  "gemma2_a",   "gemma3_text_a",
         "olmo2_a",      "opt_a",      "baichuan_b", "phi3_c",
         "starcoder2_a", "smollm3_a",  "granite_a",  "hunyuan_v1_dense_a",
-        "cohere_a",     "stablelm_a", "nemotron_a", "gpt_bigcode_a"};
+        "cohere_a",     "stablelm_a", "nemotron_a", "gpt_bigcode_a",
+        "gemma4_text_a"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 10 + i);
 }
@@ -200,8 +201,9 @@ static void test_experts_fp32(void)
 /* Convolutions and scans, beside attention, experts and layers of one part. */
 static void test_mixers_fp32(void)
 {
-    static const char *const fixtures[] = {"qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a",
-                                           "nemotron_h_c"};
+    static const char *const fixtures[] = {
+        "qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a",  "nemotron_h_c", "falcon_h1_a",
+        "falcon_h1_c",  "granitemoehybrid_e", "olmo_hybrid_a", "lfm2_a",       "lfm2_b"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 70 + i);
 }

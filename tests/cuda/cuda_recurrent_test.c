@@ -157,6 +157,7 @@ static struct zinf_scan scan_side(const struct scan_case *c, const struct scan_p
         .value_dim = c->value_dim,
         .step_low = 0.05f,
         .step_high = 1.5f,
+        .strength = c->packed ? 2 : 0,
         .segments = c->packed ? at(&p->segments, side) : NULL,
         .q = at(&p->x, side),
         .k = shift(c, at(&p->x, side), keys),

@@ -45,9 +45,9 @@ static void rope_case(struct twin *t, struct shape s, int variant, enum zinf_dty
 static void rotations(struct twin *t)
 {
     static const struct shape shapes[] = {
-        {1, 1, 2, 2, 0},      {7, 5, 64, 64, 0}, {6, 3, 80, 32, 8},
-        {5, 40, 128, 128, 0}, {4, 3, 96, 96, 3}, {9, 2, 100, 60, 5},
-        {3, 2, 256, 256, 0},  {4, 2, 24, 20, 0}, {5, 9, 72, 18, 128},
+        {1, 1, 2, 2, 0},     {7, 5, 64, 64, 0},   {6, 3, 80, 32, 8},   {5, 40, 128, 128, 0},
+        {4, 3, 96, 96, 3},   {9, 2, 100, 60, 5},  {3, 2, 256, 256, 0}, {4, 2, 24, 20, 0},
+        {5, 9, 72, 18, 128}, {2, 2, 512, 512, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int variant = 0; variant < 8; variant++)

@@ -416,6 +416,9 @@ static void heads(struct twin *t)
                                .y_step = 72};
         heads_case(t, a, false);
         heads_case(t, a, true);
+        a.scale = 0.3f;
+        heads_case(t, a, false);
+        a.scale = 0;
         a.x_step = 0;
         heads_case(t, a, false);
         a.x_step = 96, a.y_step = 0;

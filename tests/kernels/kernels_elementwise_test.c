@@ -184,6 +184,8 @@ static double activation(enum zinf_activation kind, double x)
         return x / (1.0 + exp(-1.702 * x));
     case ZINF_ACTIVATION_SIGMOID:
         return 1.0 / (1.0 + exp(-x));
+    case ZINF_ACTIVATION_IDENTITY:
+        return x;
     case ZINF_ACTIVATIONS:
         break;
     }

@@ -54,6 +54,7 @@ static struct problem problem_new(enum zinf_recurrence rule, enum zinf_dtype dty
         .value_dim = vd,
         .step_low = 0.05f,
         .step_high = 1.5f,
+        .strength = vh > kh ? 1.9f : 0,
         .ld = cols,
         .gate_ld = gates,
         .q = p.x.data,
@@ -106,7 +107,7 @@ static void reference_row(const struct problem *p, const struct doubles *d, int6
     const double *v = x + 2 * p->keys + head * vd;
     double step = log1p(exp(gate[head] + d->step_bias[head])), strength = step, unit[2][64];
     if (a->rule == ZINF_RECURRENCE_DELTA) {
-        strength = 1 / (1 + exp(-gate[vh + head]));
+        strength = (double)zinf_scan_strength(a) / (1 + exp(-gate[vh + head]));
         unit_row(q, kd, 1 / sqrt((double)kd), unit[0]);
         unit_row(k, kd, 1, unit[1]);
         q = unit[0];

@@ -67,8 +67,8 @@ static bool rest_untouched(const struct zinf_rope *a, const struct tensor *x,
 
 static void shapes(struct fixture *f)
 {
-    static const int64_t sizes[][2] = {{2, 2},   {64, 64},   {80, 32},
-                                       {96, 96}, {128, 128}, {256, 256}};
+    static const int64_t sizes[][2] = {{2, 2},     {64, 64},   {80, 32},  {96, 96},
+                                       {128, 128}, {256, 256}, {512, 512}};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int variant = 0; variant < 12; variant++) {
             struct rope_problem p;

@@ -329,7 +329,9 @@ static void heads_case(struct fixture *f, struct zinf_heads a, bool zeros)
         for (int64_t c = 0; c < a.cols; c++) {
             double sum = 0;
             for (int64_t h = 0; h < a.n_heads; h++) {
-                const double value = zeros ? 0 : get(&x, (size_t)(r * a.x_ld + h * a.x_step + c));
+                const double scale = zinf_heads_scaled(&a) ? (double)a.scale : 1;
+                const double value =
+                    zeros ? 0 : scale * get(&x, (size_t)(r * a.x_ld + h * a.x_step + c));
                 sum = zinf_heads_sum(&a) ? sum + value : value;
                 want[r * a.y_ld + h * a.y_step + c] = sum;
             }
@@ -337,7 +339,8 @@ static void heads_case(struct fixture *f, struct zinf_heads a, bool zeros)
     a.x = zeros ? NULL : x.data;
     a.y = y.data;
     CHECKF(!f->ops->copy_heads(f->q, &a), "%s", zinf_error());
-    const double relative = zinf_heads_sum(&a) ? 1.01 * dtype_epsilon(a.dtype) + 1e-6 : 0;
+    const bool rounds = zinf_heads_sum(&a) || zinf_heads_scaled(&a);
+    const double relative = rounds ? 1.01 * dtype_epsilon(a.dtype) + 1e-6 : 0;
     CHECK_NEAR(f, &y, want, relative, relative);
     free(want);
     tensor_free(&x);
@@ -357,6 +360,9 @@ static void heads(struct fixture *f)
                                .y_step = 9};
         heads_case(f, a, false);
         heads_case(f, a, true);
+        a.scale = -1.7f;
+        heads_case(f, a, false);
+        a.scale = 0;
         a.x_step = 0; /* to all heads alike */
         heads_case(f, a, false);
         a.x_step = 11, a.y_step = 0; /* and their sum */
@@ -379,7 +385,9 @@ static void heads(struct fixture *f)
                              .y = &bad,
                              .y_ld = 600};
     CHECK(f->ops->copy_heads(f->q, &bad) == -EINVAL && strstr(zinf_error(), "257"));
-    bad.cols = 10, bad.x_ld = 309;
+    bad.cols = 10, bad.scale = 2;
+    CHECK(f->ops->copy_heads(f->q, &bad) == -EINVAL && strstr(zinf_error(), "scaled"));
+    bad.scale = 0, bad.x_ld = 309;
     CHECK(f->ops->copy_heads(f->q, &bad) == -EINVAL && strstr(zinf_error(), "309"));
 }
 

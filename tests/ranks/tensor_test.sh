@@ -119,6 +119,58 @@ check "two evaluate" run 0 "$zinf" eval --model llama.ram/model --data text.txt 
 says_loss | cmp - loss1
 verdict $? "with the same loss"
 
+# ---- adapters: parts of a module have parts of its factors ----
+
+check "weights" run 0 "$zinf" train --model llama --init --data text.txt --seq-len 16 --device host \
+    --lr 0 --steps 1 --progress none --output begun
+adapt() { # output, options...
+    output=$1
+    shift
+    "$zinf" train --model begun/model --lora-rank 4 --data text.txt --seq-len 16 --device host \
+        --seed 3 --steps 3 --progress none --output "$output" --lr 2e-2 "$@"
+}
+same_adapter() { # two outputs
+    losses "$1" >adapted && losses "$2" | cmp - adapted &&
+        cmp "$1/model/adapter_model.safetensors" "$2/model/adapter_model.safetensors" &&
+        cmp "$1/model/adapter_config.json" "$2/model/adapter_config.json"
+}
+for form in "" "--quantize nf4"; do
+    label=adapt${form##* }
+    dropout=0
+    config low.json 1
+    check "adapters, one part $form" run 0 adapt "$label.1" --config low.json $form
+    config low.json 4
+    check "in four" run 0 adapt "$label.4" --config low.json $form
+    check "are close" close_to "$label.4" "$label.1"
+    stage=2 places=nvme
+    config low.json 4
+    stage=3 places=$nowhere
+    check "over four seats" run 0 adapt "$label.4.4" --config low.json --seats 4 \
+        --tensor-parallel 4 $form
+    check "have the bits of one" same_adapter "$label.4" "$label.4.4"
+    dropout=0.1
+    bf16='"bf16": {"enabled": true},'
+    config low.json 4
+    check "in bf16, with dropout" run 0 adapt "$label.b" --config low.json --lora-dropout 0.2 $form
+    check "two by two in a pipeline" run 0 adapt "$label.b.4" --config low.json --lora-dropout 0.2 \
+        --seats 4 --tensor-parallel 2 --pipeline-parallel 2 $form
+    check "have the bits of one" same_adapter "$label.b" "$label.b.4"
+    bf16=
+done
+config low.json 4
+check "keys and values alone" run 0 adapt keys --config low.json --lora-targets k_proj,v_proj
+check "over two seats" run 0 adapt keys.2 --config low.json --lora-targets k_proj,v_proj --seats 2 \
+    --tensor-parallel 2
+check "have the bits of one" same_adapter keys keys.2
+check "one goes on from a checkpoint of two" run 0 adapt keys.2 --config low.json --steps 5 \
+    --lora-targets k_proj,v_proj --resume
+check "and one from its own" run 0 adapt keys --config low.json --lora-targets k_proj,v_proj \
+    --steps 5 --resume
+check "to the same adapter" same_adapter keys keys.2
+check "all of GPT-2" fails "$zinf" train --model gpt2 --init --lora-rank 4 --data text.txt \
+    --seq-len 16 --config low.json --output bad
+check "has queries, keys and values in one" complains "c_attn has queries, keys and values in one"
+
 # ---- checkpoints go from mesh to mesh ----
 
 check "four seats save" run 0 train llama saves --config shares.json --seats 4 --tensor-parallel 4 \

@@ -109,6 +109,9 @@ static const char *const folders[] = {
     "qwen3_5_moe_text_a",
     "gemma3_a",
     "mistral3_a",
+    "gemma4_text_a",
+    "gemma4_text_b",
+    "gemma4_a",
     "qwen3_5_a",
     "gptj_a",
     "gptj_b",
@@ -117,6 +120,14 @@ static const char *const folders[] = {
     "nemotron_h_a",
     "nemotron_h_b",
     "nemotron_h_c",
+    "falcon_h1_a",
+    "falcon_h1_b",
+    "falcon_h1_c",
+    "granitemoehybrid_e",
+    "olmo_hybrid_a",
+    "olmo_hybrid_b",
+    "lfm2_a",
+    "lfm2_b",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -360,7 +360,12 @@ static inline void add_mixture(struct growing *g)
                                  .norm = {.kind = ZINF_NORM_RMS, .eps = 1e-5f, .b = -1},
                                  .gate_w = 1,
                                  .gate_b = -1};
-    struct experts_spec experts = {g->cols, ffn, ZINF_ACTIVATION_SILU, 0, 1, -1, -1};
+    struct experts_spec experts = {.hidden = g->cols,
+                                   .ffn = ffn,
+                                   .activation = ZINF_ACTIVATION_SILU,
+                                   .down_w = 1,
+                                   .up_b = -1,
+                                   .down_b = -1};
     uint32_t in =
         chance(g->dice, 3) ? g->made[draw(g->dice, g->n_made)] : g->open[draw(g->dice, g->n_open)];
     uint32_t normed =

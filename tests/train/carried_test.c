@@ -106,6 +106,7 @@ static void test_other_parts_are_carried(void)
 {
     check_folders("gemma3_a");
     check_folders("mistral3_a");
+    check_folders("gemma4_a");
     check_folders("qwen3_5_a");
 }
 

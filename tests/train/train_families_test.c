@@ -29,7 +29,10 @@ static const char *const families[] = {"llama_b",        "mistral_a",
                                        "deepseek_v2_b",  "deepseek_v3_a",
                                        "qwen3_next_a",   "qwen3_next_b",
                                        "qwen3_5_text_a", "granitemoehybrid_c",
-                                       "nemotron_h_a",   "nemotron_h_c"};
+                                       "nemotron_h_a",   "nemotron_h_c",
+                                       "gemma4_text_a",  "gemma4_text_b",
+                                       "falcon_h1_a",    "granitemoehybrid_e",
+                                       "olmo_hybrid_a",  "lfm2_a"};
 
 /* ---- placements ---- */
 

@@ -80,9 +80,10 @@ static void close_packed(struct packed *p)
 
 /* ---- against the documents one by one ---- */
 
-static const char *const families[] = {"gpt2_a",   "llama_b", "mistral_a",    "bloom_a",
-                                       "gemma2_a", "opt_a",   "qwen3_next_a", "granitemoehybrid_c",
-                                       "nemotron_h_a"};
+static const char *const families[] = {
+    "gpt2_a",        "llama_b",      "mistral_a",          "bloom_a",      "gemma2_a",
+    "opt_a",         "qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a", "falcon_h1_a",
+    "olmo_hybrid_a", "lfm2_a",       "gemma4_text_a"};
 
 static void check_losses(const char *family)
 {

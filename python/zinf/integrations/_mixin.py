@@ -303,6 +303,8 @@ class TrainsHere:
         options.setdefault("seq_len", self._sequence())
         batch = args.train_batch_size * args.gradient_accumulation_steps
         rows = _Rows(loader, batch, schedule.steps)
+        # Rows of a set without a length may be more than a drive holds.
+        options.setdefault("streaming", not hasattr(self.train_dataset, "__len__"))
         if resume_from_checkpoint:
             options["resume"] = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else True
         else:

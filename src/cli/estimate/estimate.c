@@ -67,6 +67,13 @@ static void print_step(const struct estimate *e)
     snprintf(text, sizeof text, "%.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)",
              100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
     cli_print_field(stdout, "utilisation", LABEL, text);
+    if (n->tensor_ranks > 1) {
+        snprintf(text, sizeof text,
+                 "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it",
+                 n->tensor_ranks, n->tensor_bytes * 1e-9,
+                 100 * n->tensor_seconds / n->step_seconds);
+        cli_print_field(stdout, "tensors", LABEL, text);
+    }
     if (n->pipe_ranks < 2)
         return;
     snprintf(text, sizeof text,
@@ -285,6 +292,11 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
     }
     add_seats(root, e);
+    if (n->tensor_ranks > 1) {
+        cJSON_AddNumberToObject(root, "tensor_ranks", n->tensor_ranks);
+        cJSON_AddNumberToObject(root, "tensor_bytes", n->tensor_bytes);
+        cJSON_AddNumberToObject(root, "tensor_seconds", n->tensor_seconds);
+    }
     if (n->pipe_ranks > 1) {
         cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);
         cJSON_AddNumberToObject(root, "bubble_seconds", n->bubble_seconds);

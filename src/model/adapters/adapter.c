@@ -195,6 +195,10 @@ static int adapt_tensor(struct attaching *at, uint32_t unit, uint32_t tensor)
         code = adapter_choose(at->choice, m.path, &m.how);
         if (code || !m.how.wanted)
             continue;
+        if (t->cut) {
+            code = attach_shard(at, unit, tensor, p, m.path, &m.how);
+            continue;
+        }
         code = find_rows(at, &m);
         if (!code)
             code = check_module(at, &m);

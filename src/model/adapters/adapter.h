@@ -81,6 +81,11 @@ bool adapter_is_saved(const struct adapter_choice *choice, const char *path);
  * unit at hand, and a rank above the sides of its matrix. */
 int adapter_attach(struct zinf_graph *graph, struct adapter_choice *choice, const char *prefix);
 
+/* ---- adapter_shards.c ---- */
+
+/* What of the choice is not there for models that are cut into parts; NULL: nothing. */
+const char *adapter_not_cut(const struct adapter_choice *choice);
+
 /* ---- adapter_describe.c ---- */
 
 /* What PEFT would write for the graph's adapters; caller frees. base: the model's folder. */

@@ -16,6 +16,7 @@ struct attaching {
     bool **linear;            /* [n_base][its tensors] */
     struct companions second; /* units of adapters */
     const struct zinf_stage *seen;
+    uint32_t n_cut; /* modules of cut tensors so far */
 };
 
 /* ---- adapter_parts.c ---- */
@@ -28,6 +29,13 @@ uint32_t attach_add_a(struct attaching *at, uint32_t unit, uint64_t rows, uint64
 uint32_t attach_add_b(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols);
 /* Appends it to the graph's; those of one unit follow each other. */
 int attach_note(struct attaching *at, const struct zinf_adapted *adapted);
+
+/* ---- adapter_shards.c ---- */
+
+/* The part that a shard's tensor has of the module at path. -ENOTSUP: the module's rows are of
+ * several kinds of tensors. */
+int attach_shard(struct attaching *at, uint32_t unit, uint32_t tensor, uint32_t piece,
+                 const char *path, const struct adapter_module *how);
 
 /* ---- adapter_stack.c ---- */
 

@@ -76,11 +76,14 @@ int zinf_model_compare_adapter(const struct zinf_model *model, const cJSON *conf
                                const char *what)
 {
     struct zinf_model *other = NULL;
+    const struct zinf_shards *cut = &zinf_model_stages(model)->shards;
     int code = zinf_model_from_json(&other, zinf_model_config(model), what);
+    if (!code && cut->of)
+        code = zinf_model_set_shards(other, cut);
     if (!code)
         code = zinf_model_adapt(other, config, what);
     if (!code)
-        code = compare(zinf_model_graph(model), zinf_model_graph(other), what);
+        code = compare(zinf_model_stages(model), zinf_model_stages(other), what);
     zinf_model_close(other);
     return code;
 }

@@ -133,7 +133,8 @@ static bool is_transposed(const struct zinf_graph *graph)
     const struct zinf_adapted *first = &graph->adapted[0];
     while (first->stacked && first + 1 < graph->adapted + graph->n_adapted)
         first++;
-    return !first->stacked && graph->units[first->unit].tensors[first->tensor].pieces[0].transposed;
+    const struct zinf_tensor *t = &graph->units[first->unit].tensors[first->tensor];
+    return !first->stacked && t->pieces[0].transposed != t->turned;
 }
 
 static cJSON *init_of(const struct adapter_choice *choice)

@@ -36,6 +36,9 @@ static const struct zinf_family *const families[] = {
     &zinf_family_mistral3,      &zinf_family_qwen3_5,
     &zinf_family_qwen3_5_moe,   &zinf_family_gptj,
     &zinf_family_internlm2,     &zinf_family_nemotron_h,
+    &zinf_family_gemma4_text,   &zinf_family_gemma4,
+    &zinf_family_falcon_h1,     &zinf_family_olmo_hybrid,
+    &zinf_family_lfm2,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

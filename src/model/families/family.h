@@ -23,7 +23,8 @@ extern const struct zinf_family zinf_family_gpt2, zinf_family_llama, zinf_family
     zinf_family_ministral3, zinf_family_qwen3_next, zinf_family_qwen3_5_text,
     zinf_family_qwen3_5_moe_text, zinf_family_xlm_roberta, zinf_family_camembert, zinf_family_bamba,
     zinf_family_gemma3, zinf_family_mistral3, zinf_family_qwen3_5, zinf_family_qwen3_5_moe,
-    zinf_family_gptj, zinf_family_internlm2, zinf_family_nemotron_h;
+    zinf_family_gptj, zinf_family_internlm2, zinf_family_nemotron_h, zinf_family_gemma4_text,
+    zinf_family_gemma4, zinf_family_falcon_h1, zinf_family_olmo_hybrid, zinf_family_lfm2;
 
 /* Integers of config.json; key NULL ends a list. Absent ones keep what *out has. */
 struct family_int {

@@ -147,7 +147,7 @@ int family_read_window(const struct zinf_model_source *source, struct decoder *d
 }
 
 int family_read_layer_types(struct zinf_graph *graph, const struct zinf_model_source *source,
-                            struct decoder *d, int64_t pattern)
+                            struct decoder *d, int64_t pattern, bool whole_last)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, "layer_types");
     bool *windowed = zinf_graph_take(graph, (size_t)d->n_layers);
@@ -171,6 +171,8 @@ int family_read_layer_types(struct zinf_graph *graph, const struct zinf_model_so
                              source->what, name);
         item = item ? item->next : NULL;
     }
+    if (whole_last)
+        windowed[d->n_layers - 1] = false;
     d->windowed = windowed;
     return 0;
 }

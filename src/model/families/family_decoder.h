@@ -60,9 +60,10 @@ int family_read_dropout(const struct zinf_model_source *source, const char *key,
 int family_read_padding(const struct zinf_model_source *source, struct decoder *d, int64_t usual);
 /* attention.window from "sliding_window"; null: none. */
 int family_read_window(const struct zinf_model_source *source, struct decoder *d, int64_t usual);
-/* d->windowed by "layer_types"; without the key, all but every `pattern`th layer has a window. */
+/* d->windowed by "layer_types"; without the key, all but every `pattern`th layer has a window.
+ * whole_last: the last one has none in any case. */
 int family_read_layer_types(struct zinf_graph *graph, const struct zinf_model_source *source,
-                            struct decoder *d, int64_t pattern);
+                            struct decoder *d, int64_t pattern, bool whole_last);
 /* attention.slopes of ALiBi, times scale. */
 int family_make_slopes(struct zinf_graph *graph, struct decoder *d, double scale);
 

@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_BYTES = 64, NAMES = 48 };
+enum { NAME_BYTES = 64, NAMES = 64 };
 
 /* What a decoder borrows until its graph is made. */
 struct reading {
     struct decoder d;
-    struct family_list list, mixed, alone; /* of blocks with attention, with a mixer, and of the
-                                            * feed-forward part alone */
+    /* Of blocks with attention, with a mixer, of the feed-forward part alone, and with the
+     * attention of layers without a window where that is another. */
+    struct family_list list, mixed, alone, unwindowed;
+    struct attention_spec other; /* the latter's numbers */
     const struct described *of;
     bool qkv_bias, proj_bias, mlp_bias, head_norms, interleaved;
     struct rope_spec windowed_rope;
@@ -138,7 +140,62 @@ static int read_windows(struct zinf_graph *graph, const struct zinf_model_source
         return read_upper_windows(graph, source, r);
     if (!listed)
         code = zinf_json_int(source->config, source->what, "sliding_window_pattern", &pattern);
-    return code ? code : family_read_layer_types(graph, source, &r->d, pattern);
+    return code ? code
+                : family_read_layer_types(graph, source, &r->d, pattern,
+                                          of->unwindowed && of->unwindowed->last);
+}
+
+/* What the object of a layer has in place of the numbers of all of them, which must be the same in
+ * all layers without a window and is in no other. */
+static int read_layer_numbers(const struct zinf_model_source *source, struct reading *r)
+{
+    const char *key = r->of->unwindowed->layers_key;
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(source->config, key), *first = NULL;
+    int code = 0;
+    for (int64_t i = 0; i < r->d.n_layers; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "%lld", (long long)i);
+        const cJSON *one = cJSON_GetObjectItemCaseSensitive(all, name);
+        const bool windowed = !r->d.windowed || r->d.windowed[i];
+        if (!windowed && !first)
+            first = one;
+        if (windowed ? one != NULL : !one || !cJSON_Compare(one, first, true))
+            return zinf_fail(-ENOTSUP,
+                             "%s: %s: layer %lld differs from others of its kind; it must have "
+                             "numbers for all layers without a window, the same ones, and for no "
+                             "other",
+                             source->what, key, (long long)i);
+    }
+    if (first) {
+        r->other.n_kv_heads = r->d.attention.n_kv_heads;
+        r->other.head_dim = r->d.attention.head_dim;
+        code = zinf_json_int(first, source->what, "head_dim", &r->other.head_dim);
+        if (!code)
+            code = zinf_json_int(first, source->what, "num_key_value_heads", &r->other.n_kv_heads);
+    }
+    return code;
+}
+
+static int read_unwindowed(const struct zinf_model_source *source, struct reading *r)
+{
+    const struct described_unwindowed *of = r->of->unwindowed;
+    struct attention_spec *a = &r->other;
+    int64_t kv_heads = 0;
+    int code;
+    if (!of)
+        return 0;
+    a->n_kv_heads = r->d.attention.n_kv_heads;
+    a->head_dim = of->head_dim;
+    if ((code = zinf_json_bool(source->config, source->what, of->same_key, &a->keys_are_values)))
+        return code;
+    if (zinf_json_has(source->config, of->layers_key))
+        return read_layer_numbers(source, r);
+    if (zinf_json_has(source->config, of->kv_heads_key))
+        code = zinf_json_int(source->config, source->what, of->kv_heads_key, &kv_heads);
+    if (a->keys_are_values && kv_heads)
+        a->n_kv_heads = kv_heads;
+    return code ? code
+                : zinf_json_int(source->config, source->what, of->head_dim_key, &a->head_dim);
 }
 
 /* "no_rope_layers": a number a layer; longer where a model is looked at with fewer layers. */
@@ -204,6 +261,12 @@ static int read_named(const struct zinf_model_source *source, struct decoder *d)
     return code;
 }
 
+static bool has_null_base(const struct zinf_model_source *source)
+{
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(source->config, "rope_parameters");
+    return cJSON_IsNull(rope) || cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(rope, "rope_theta"));
+}
+
 static int read_rotation(struct zinf_graph *graph, const struct zinf_model_source *source,
                          struct reading *r)
 {
@@ -223,10 +286,17 @@ static int read_rotation(struct zinf_graph *graph, const struct zinf_model_sourc
         d->windowed_rope = d->windowed ? &r->windowed_rope : NULL;
         rope.layers = "full_attention";
     }
+    if (of->unwindowed) {
+        rope.head_dim = r->other.head_dim;
+        rope.kind = of->unwindowed->rope_kind;
+        rope.partial = of->unwindowed->partial;
+    }
     if (!code && of->rotation == DESCRIBED_ROTATE_LISTED)
         code = read_rotated_list(graph, source, d);
     if (of->rotation == DESCRIBED_ROTATE_WINDOWED)
         d->rotated = d->windowed;
+    if (of->rotation == DESCRIBED_ROTATE_GIVEN && has_null_base(source))
+        return code;
     if (!code)
         code = rope_read(graph, source, &rope, &d->attention.rope, &d->context);
     d->attention.rope.interleaved = r->interleaved;
@@ -307,7 +377,8 @@ static int list_attention(struct reading *r)
                    h);
         list_gate(r);
         add_matrix(r, DECODER_QKV_W, attention_name(r, "k_proj"), kv, h);
-        add_matrix(r, DECODER_QKV_W, attention_name(r, "v_proj"), kv, h);
+        if (!a->keys_are_values)
+            add_matrix(r, DECODER_QKV_W, attention_name(r, "v_proj"), kv, h);
     }
     add_matrix(r, DECODER_PROJ_W, attention_name(r, proj_of(r)), h, q);
     return 0;
@@ -356,7 +427,8 @@ static void list_attention_biases(struct reading *r)
         add_bias(r, DECODER_QKV_B, attention_name(r, "q_proj"), a->gated ? 2 * q : q);
         list_gate(r);
         add_bias(r, DECODER_QKV_B, attention_name(r, "k_proj"), kv);
-        add_bias(r, DECODER_QKV_B, attention_name(r, "v_proj"), kv);
+        if (!a->keys_are_values)
+            add_bias(r, DECODER_QKV_B, attention_name(r, "v_proj"), kv);
     }
     if (r->proj_bias)
         add_bias(r, DECODER_PROJ_B, attention_name(r, proj_of(r)), r->d.hidden);
@@ -431,6 +503,22 @@ static void list_alone(struct reading *r)
     r->d.n_mlp_tensors = r->alone.n;
 }
 
+static void list_mixed_norms(struct reading *r, bool alone)
+{
+    const struct described_mixer *m = r->of->mixer;
+    if (m->before1)
+        add_norm(r, DECODER_NORM1_W, m->before1);
+    else
+        list_first_norm(r);
+    if (alone)
+        return;
+    list_mlp_biases(r);
+    if (m->before2)
+        add_norm(r, DECODER_NORM2_W, m->before2);
+    else
+        list_other_norms(r);
+}
+
 /* The block of a mixer, apart. */
 static void list_mixed(struct reading *r)
 {
@@ -438,20 +526,43 @@ static void list_mixed(struct reading *r)
     const bool alone = r->of->kinds != NULL;
     if (!r->d.mixed)
         return;
+    if (r->d.mixer_beside) {
+        mixer_list(&r->list, r->of->mixer, &r->d, true);
+        mixer_list(&r->list, r->of->mixer, &r->d, false);
+        return;
+    }
     r->list = (struct family_list){.std = r->d.init_std};
     mixer_list(&r->list, r->of->mixer, &r->d, true);
     if (!alone)
         list_mlp(r);
     mixer_list(&r->list, r->of->mixer, &r->d, false);
-    list_first_norm(r);
-    if (!alone) {
-        list_mlp_biases(r);
-        list_other_norms(r);
-    }
+    list_mixed_norms(r, alone);
     r->mixed = r->list;
     r->list = attention;
     r->d.mixed_tensors = r->mixed.items;
     r->d.n_mixed_tensors = r->mixed.n;
+}
+
+/* The block of layers without a window, whose attention has other numbers, apart. */
+static int list_unwindowed(struct reading *r)
+{
+    const struct family_list others = r->list;
+    const struct attention_spec attention = r->d.attention;
+    if (!r->of->unwindowed || !r->d.windowed)
+        return 0;
+    r->d.attention.n_kv_heads = r->other.n_kv_heads;
+    r->d.attention.head_dim = r->other.head_dim;
+    r->d.attention.keys_are_values = r->other.keys_are_values;
+    r->other = r->d.attention;
+    r->list = (struct family_list){0};
+    int code = list_tensors(r);
+    r->unwindowed = r->list;
+    r->list = others;
+    r->d.attention = attention;
+    r->d.unwindowed = &r->other;
+    r->d.unwindowed_tensors = r->unwindowed.items;
+    r->d.n_unwindowed_tensors = r->unwindowed.n;
+    return code;
 }
 
 /* Where no layer has experts the model has none. */
@@ -482,19 +593,23 @@ int described_build(struct zinf_graph *graph, struct zinf_model_facts *facts,
         (code = family_read_padding(source, &r.d, of->padding)) ||
         (of->latent && (code = latent_read(source, of->latent, &r.d))) ||
         (code = read_factors(source, &r)) || (code = read_dropouts(source, &r)) ||
-        (code = read_windows(graph, source, &r)) || (code = read_rotation(graph, source, &r)) ||
+        (code = read_windows(graph, source, &r)) || (code = read_unwindowed(source, &r)) ||
+        (code = read_rotation(graph, source, &r)) ||
         (code = described_read_experts(graph, source, of->experts, &r.d)) ||
         (of->mixer && (code = mixer_read(graph, source, of->mixer, &r.d))))
         return code;
     if (of->kinds)
         take_experts(&r.d, in_layer);
+    r.d.mixer_beside = of->mixer_beside;
     r.d.attention.gated = of->gated;
+    r.d.attention.value_norms = of->value_norms;
+    r.d.block_scale = of->block_scale;
     r.d.experts.scale *= r.d.mlp.branch_scale;
     r.d.attention.norm.w_add = r.d.mlp.norm.w_add = of->norm_add;
     r.d.final_b = of->norm_bias ? "norm.bias" : NULL;
     if (of->read_more && (code = of->read_more(source, &r.d)))
         return code;
-    if ((code = list_tensors(&r)))
+    if ((code = list_tensors(&r)) || (code = list_unwindowed(&r)))
         return code;
     list_alone(&r);
     list_mixed(&r);

@@ -34,6 +34,7 @@ enum described_rotation {
                               * but every "no_rope_layer_interval"th */
     DESCRIBED_ROTATE_WINDOWED, /* layers with a window; all where the model has none */
     DESCRIBED_ROTATE_NONE,
+    DESCRIBED_ROTATE_GIVEN, /* all, but none where the base is null */
     DESCRIBED_ROTATE_NAMED, /* none but where "position_embedding_type" is "rope" */
 };
 /* In what order a unit has the vectors of a block. Checkpoints depend on it. */
@@ -55,6 +56,7 @@ struct described_switch {
  * the class has where a key is absent. */
 struct described_experts {
     const char *n_keys[2]; /* either */
+    bool may_be_none;      /* they may be 0 */
     const char *ffn_key;   /* NULL: intermediate_size */
     struct {
         int64_t n, n_chosen, ffn;
@@ -88,14 +90,18 @@ struct described_latent {
  * Without that list all but every `interval`th, or all; and not those of another list. Keys of
  * config.json, and what holds without them. */
 enum mixer_name {
-    MIXER_IN, /* the first product; with DELTA of all, or of q, k and v, then the next three */
+    MIXER_IN,   /* the first product; with DELTA of all, or of q, k and v, then the next three */
+    MIXER_IN_K, /* where these two are there, MIXER_IN is of q alone */
+    MIXER_IN_V,
     MIXER_IN_GATE,
     MIXER_IN_B,
     MIXER_IN_A,
     MIXER_OUT,
     MIXER_IN_BIAS,
     MIXER_OUT_BIAS,
-    MIXER_CONV,
+    MIXER_CONV, /* of all, or, where the next two are there, of q */
+    MIXER_CONV_K,
+    MIXER_CONV_V,
     MIXER_CONV_BIAS,
     MIXER_STEP_BIAS,
     MIXER_A_LOG,
@@ -118,10 +124,24 @@ struct described_mixer {
     /* DECAY: of how many times as wide as the hidden rows its values are together, which value_dim
      * follows from where it is absent or a word; switches of biases. NULL: there are none. */
     const char *expand_key, *conv_bias_key, *bias_key;
+    const char *out_bias_key;   /* of the last product; NULL: bias_key is of both */
+    const char *width_key;      /* of the values' width itself, which goes before expand_key */
+    int64_t usual_width;        /* where it is absent; null: expand_key */
+    const char *norm_key;       /* a switch, off where it is absent; NULL: there always is a norm */
+    const char *norm_first_key; /* the norm is before the gate, as it is where this is absent */
     /* DECAY: the key of the lowest step, which has no upper limit then, and where it is absent;
      * NULL: "time_step_limit" has both. */
     const char *lowest_key;
     double lowest;
+    /* A convolution between gates, as wide as the hidden rows (mixer_spec). Without either list no
+     * layer has one; nor a bias where its key is absent. */
+    bool gates;
+    /* DELTA: key heads and value heads, where their keys are absent or null, are as many as those
+     * of attention; a key has 3/4 of the hidden rows' columns for a head, a value twice as many. */
+    bool follows_heads;
+    const char *doubled_key;       /* DELTA: a switch, on where it is absent: strength is 2 */
+    double norm_eps;               /* of its norm; 0: that of the others */
+    const char *before1, *before2; /* the block's norms; NULL: as in blocks with attention */
 };
 /* DECAY as most families' configurations have it. */
 #define MIXER_DECAY_KEYS                                                                           \
@@ -142,6 +162,21 @@ struct described_mixer {
               [MIXER_A_LOG] = module ".A_log",                                                     \
               [MIXER_SKIP] = module ".D",                                                          \
               [MIXER_NORM] = module ".norm.weight"}
+
+/* Attention of layers without a window, where it differs from that of the others: keys of
+ * config.json, and what holds where they are absent. */
+struct described_unwindowed {
+    const char *head_dim_key;
+    int64_t head_dim;
+    const char *same_key;     /* a switch: keys are the values, too */
+    const char *kv_heads_key; /* counts where that switch is on; without it as in other layers */
+    /* Of an object that has, by number, for each of these layers an object with "head_dim" and
+     * "num_key_value_heads" in the place of those keys. */
+    const char *layers_key;
+    const char *rope_kind; /* of the rotation, where no key says it */
+    double partial;
+    bool last; /* the last layer is one of these in any case */
+};
 
 /* Layers of one part each: by a list of words, one for each layer, or a text of letters. Without
  * "num_hidden_layers" there are as many layers as words. Where there are more layers than words,
@@ -179,7 +214,11 @@ struct described {
     const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
     const struct described_latent *latent;   /* NULL: queries, keys and values as usual */
     const struct described_mixer *mixer;     /* of some layers; NULL: of none */
-    const struct described_kinds *kinds;     /* NULL: layers have both parts */
+    bool mixer_beside;                   /* in all layers, beside attention and not in its place */
+    const struct described_kinds *kinds; /* NULL: layers have both parts */
+    const struct described_unwindowed *unwindowed; /* NULL: attention of all layers is the same */
+    bool value_norms;                              /* of each value head, without weights */
+    const char *block_scale; /* the tensor of one number that a block's result is multiplied by */
     bool gated; /* heads have a gate, whose rows are in the tensor of queries, behind each head's */
     const struct described_experts *experts; /* in the place of the feed-forward part; NULL: none */
     bool sinks;                              /* of each head, which join its softmax */

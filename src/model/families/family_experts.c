@@ -49,7 +49,7 @@ static int read_numbers(const struct zinf_model_source *source, const struct des
         code = family_read_ints(source, shared);
     if (e->shared_counts)
         x->shared_ffn *= x->ffn;
-    if (!code && x->n < (e->in_some_layers ? 0 : 1))
+    if (!code && x->n < (e->in_some_layers || e->may_be_none ? 0 : 1))
         code = zinf_fail(-EINVAL, "%s: %s is %lld; it must be at least 1", source->what,
                          e->n_keys[0], (long long)x->n);
     return code;

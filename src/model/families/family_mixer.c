@@ -6,6 +6,12 @@
 
 static const char types_key[] = "layer_types", limit_key[] = "time_step_limit";
 
+static bool lacks(const struct zinf_model_source *source, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(source->config, key);
+    return !item || cJSON_IsNull(item);
+}
+
 static bool is_type(const struct described_mixer *of, const cJSON *item)
 {
     bool is = false;
@@ -53,12 +59,15 @@ static int read_layers(struct zinf_graph *graph, const struct zinf_model_source 
                          types_key, (long long)d->n_layers);
     const cJSON *item = given ? list->child : NULL;
     for (int64_t i = 0; i < d->n_layers; i++) {
-        mixed[i] = given ? is_type(of, item) : !of->interval_key || (i + 1) % interval != 0;
+        mixed[i] = given ? is_type(of, item) : !interval || (i + 1) % interval != 0;
         item = item && item->next ? item->next : item;
     }
+    if (!given && interval && !of->interval_key && d->n_layers < interval)
+        mixed[d->n_layers - 1] = false;
     if (!given && of->attention_key)
         leave_out(source, of->attention_key, mixed, d->n_layers);
-    for (int64_t i = 0; i < d->n_layers; i++)
+    const bool none = !given && of->gates && lacks(source, of->attention_key);
+    for (int64_t i = 0; !none && i < d->n_layers; i++)
         d->mixed = mixed[i] ? mixed : d->mixed;
     return 0;
 }
@@ -105,40 +114,77 @@ static int read_expansion(const struct zinf_model_source *source, const struct d
 {
     const cJSON *size = cJSON_GetObjectItemCaseSensitive(source->config, of->keys.value_dim);
     double expand = 2;
+    int64_t given = of->usual_width;
     int code = zinf_json_double(source->config, source->what, of->expand_key, &expand);
+    if (!code && of->width_key)
+        code = zinf_json_int(source->config, source->what, of->width_key, &given);
+    if (of->width_key &&
+        cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(source->config, of->width_key)))
+        given = 0;
     if (!code && cJSON_IsNumber(size))
         code = zinf_json_int(source->config, source->what, of->keys.value_dim, &m->value_dim);
     if (code)
         return code;
     /* In double: a file's numbers may be such that integers overflow. */
-    const double all = trunc(expand * (double)d->hidden);
+    const double all = given ? (double)given : trunc(expand * (double)d->hidden);
     const int64_t heads = m->value_heads;
     if (!cJSON_IsNumber(size) && heads > 0 && fabs(all) < 1e9)
         m->value_dim = (int64_t)all / heads;
     if (heads > 0 && (double)heads * (double)m->value_dim == all)
         return 0;
+    if (given)
+        return zinf_fail(-EINVAL, "%s: %lld heads of size %lld must be %s, %lld, together",
+                         source->what, (long long)heads, (long long)m->value_dim, of->width_key,
+                         (long long)given);
     return zinf_fail(-EINVAL, "%s: %lld heads of size %lld must be %s, %g, times hidden_size, %lld",
                      source->what, (long long)heads, (long long)m->value_dim, of->expand_key,
                      expand, (long long)d->hidden);
+}
+
+/* What holds where the keys are absent. */
+static void follow_heads(const struct zinf_model_source *source, const struct described_mixer *of,
+                         const struct decoder *d, struct mixer_spec *m)
+{
+    int64_t heads = d->attention.n_heads, dim = 0;
+    m->key_heads = m->value_heads = heads;
+    if (!lacks(source, of->keys.key_heads) &&
+        zinf_json_int(source->config, source->what, of->keys.key_heads, &heads))
+        return; /* is refused when it is read */
+    m->key_dim = heads > 0 ? (int64_t)(0.75 * (double)d->hidden / (double)heads) : 0;
+    dim = m->key_dim;
+    if (!lacks(source, of->keys.key_dim) &&
+        zinf_json_int(source->config, source->what, of->keys.key_dim, &dim))
+        return;
+    m->value_dim = 2 * dim;
 }
 
 static int read_sizes(const struct zinf_model_source *source, const struct described_mixer *of,
                       const struct decoder *d, struct mixer_spec *m)
 {
     const char *value_dim = of->expand_key ? NULL : of->keys.value_dim;
+    if (of->follows_heads)
+        follow_heads(source, of, d, m);
     const struct family_int list[] = {
         {of->keys.key_heads, &m->key_heads}, {of->keys.value_heads, &m->value_heads},
         {of->keys.key_dim, &m->key_dim},     {of->keys.width, &m->width},
         {value_dim, &m->value_dim},          {NULL, NULL},
     };
-    int code = family_read_ints(source, list);
+    int code = 0;
+    for (int i = 0; !code && i < 5; i++)
+        if (list[i].key && !(of->follows_heads && lacks(source, list[i].key)))
+            code = zinf_json_int(source->config, source->what, list[i].key, list[i].out);
     return code || !of->expand_key ? code : read_expansion(source, of, d, m);
 }
 
 static int read_numbers(const struct zinf_model_source *source, const struct described_mixer *of,
                         const struct decoder *d, struct mixer_spec *m)
 {
+    bool doubled = true;
     int code = read_sizes(source, of, d, m);
+    if (!code && of->doubled_key) {
+        code = zinf_json_bool(source->config, source->what, of->doubled_key, &doubled);
+        m->strength = doubled ? 2 : 1;
+    }
     if (!code && of->rule == ZINF_RECURRENCE_DECAY)
         code = read_limits(source, of, m);
     if (code)
@@ -159,18 +205,48 @@ static int read_numbers(const struct zinf_model_source *source, const struct des
     return 0;
 }
 
-/* Biases are there where their numbers are not -1; list_* give them others. */
+/* A convolution alone. */
+static int read_gates(const struct zinf_model_source *source, const struct described_mixer *of,
+                      const struct decoder *d, struct mixer_spec *m)
+{
+    int code = zinf_json_int(source->config, source->what, of->keys.width, &m->width);
+    m->gates = true;
+    m->value_heads = m->key_heads = 1;
+    m->value_dim = d->hidden;
+    if (code || (m->width >= 1 && m->width <= ZINF_CONVOLUTION_MAX_WIDTH))
+        return code;
+    return zinf_fail(-EINVAL, "%s: %s is %lld; it must be between 1 and %d", source->what,
+                     of->keys.width, (long long)m->width, ZINF_CONVOLUTION_MAX_WIDTH);
+}
+
+/* Biases and the norm are there where their numbers are not -1; list_* give them others. */
 static int read_biases(const struct zinf_model_source *source, const struct described_mixer *of,
                        struct decoder *d)
 {
-    bool convolution = true, products = false;
+    bool convolution = !of->gates, in = false, out = false;
     int code = 0;
     if (of->conv_bias_key)
         code = zinf_json_bool(source->config, source->what, of->conv_bias_key, &convolution);
     if (!code && of->bias_key)
-        code = zinf_json_bool(source->config, source->what, of->bias_key, &products);
+        code = zinf_json_bool(source->config, source->what, of->bias_key, &in);
+    if (!code && of->out_bias_key)
+        code = zinf_json_bool(source->config, source->what, of->out_bias_key, &out);
     d->mixer.conv_b = of->conv_bias_key && convolution ? 0 : -1;
-    d->mixer_biases = of->bias_key && products;
+    d->mixer_in_bias = in;
+    d->mixer_out_bias = of->out_bias_key ? out : in;
+    return code;
+}
+
+/* Whether there is one, and on which side of the gate. */
+static int read_norm(const struct zinf_model_source *source, const struct described_mixer *of,
+                     struct decoder *d)
+{
+    bool first = true;
+    d->mixer_norm = false;
+    int code = zinf_json_bool(source->config, source->what, of->norm_key, &d->mixer_norm);
+    if (!code)
+        code = zinf_json_bool(source->config, source->what, of->norm_first_key, &first);
+    d->mixer.gate_first = !first;
     return code;
 }
 
@@ -183,13 +259,16 @@ int mixer_read(struct zinf_graph *graph, const struct zinf_model_source *source,
     *m = of->absent;
     m->rule = of->rule;
     if (!code && d->mixed)
-        code = read_numbers(source, of, d, m);
+        code = (of->gates ? read_gates : read_numbers)(source, of, d, m);
     if (!code)
         code = read_biases(source, of, d);
-    m->norm = (struct norm_spec){.kind = ZINF_NORM_RMS, .eps = d->attention.norm.eps};
+    m->norm =
+        (struct norm_spec){.kind = ZINF_NORM_RMS,
+                           .eps = of->norm_eps > 0 ? (float)of->norm_eps : d->attention.norm.eps};
     m->norm_groups = decay ? m->key_heads : m->value_heads;
     m->gate_first = m->weights_by_group = decay;
-    return code;
+    d->mixer_norm = !of->gates;
+    return code || !of->norm_key ? code : read_norm(source, of, d);
 }
 
 /* ---- tensors ---- */
@@ -220,20 +299,34 @@ static void list_matrices(const struct listing *l)
 {
     const struct mixer_spec *m = &l->d->mixer;
     const int64_t h = l->d->hidden, heads = m->value_heads;
-    if (m->rule == ZINF_RECURRENCE_DECAY) {
+    const int64_t keys = m->key_heads * m->key_dim;
+    if (m->gates) {
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN, 3 * h, h);
+    } else if (m->rule == ZINF_RECURRENCE_DECAY) {
         add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN, l->values + l->mixed + heads, h);
     } else if (l->of->by_head) {
         add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN, l->mixed + l->values, h)->order =
             DECODER_MIXED_GROUPS;
         add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_B, 2 * heads, h)->order = DECODER_MIXED_NUMBERS;
     } else {
-        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN, l->mixed, h);
+        const bool apart = l->of->names[MIXER_IN_K] != NULL;
+        add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN, apart ? keys : l->mixed, h);
+        if (apart) {
+            add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_K, keys, h);
+            add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_V, l->values, h);
+        }
         add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_GATE, l->values, h);
         add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_B, heads, h);
         add_matrix(l, DECODER_MIXER_IN_W, MIXER_IN_A, heads, h);
     }
     add_matrix(l, DECODER_MIXER_OUT_W, MIXER_OUT, h, l->values);
-    add_matrix(l, DECODER_MIXER_CONV_W, MIXER_CONV, l->mixed, m->width)->order = DECODER_DEEP;
+    const bool apart = l->of->names[MIXER_CONV_K] != NULL;
+    add_matrix(l, DECODER_MIXER_CONV_W, MIXER_CONV, apart ? keys : l->mixed, m->width)->order =
+        DECODER_DEEP;
+    if (!apart)
+        return;
+    add_matrix(l, DECODER_MIXER_CONV_W, MIXER_CONV_K, keys, m->width)->order = DECODER_DEEP;
+    add_matrix(l, DECODER_MIXER_CONV_W, MIXER_CONV_V, l->values, m->width)->order = DECODER_DEEP;
 }
 
 static void list_vectors(const struct listing *l)
@@ -241,19 +334,24 @@ static void list_vectors(const struct listing *l)
     const struct mixer_spec *m = &l->d->mixer;
     const int64_t heads = m->value_heads, h = l->d->hidden;
     const bool decay = m->rule == ZINF_RECURRENCE_DECAY;
-    add_vector(l, DECODER_MIXER_STEP_BIAS, MIXER_STEP_BIAS, heads, ZINF_INIT_ONE);
-    add_vector(l, DECODER_MIXER_A_LOG, MIXER_A_LOG, heads,
-               decay ? ZINF_INIT_LOG_COUNT : ZINF_INIT_LOG_UNIFORM)
-        ->std = 16;
+    if (!m->gates) {
+        add_vector(l, DECODER_MIXER_STEP_BIAS, MIXER_STEP_BIAS, heads, ZINF_INIT_ONE);
+        add_vector(l, DECODER_MIXER_A_LOG, MIXER_A_LOG, heads,
+                   decay ? ZINF_INIT_LOG_COUNT : ZINF_INIT_LOG_UNIFORM)
+            ->std = 16;
+    }
     if (decay)
         add_vector(l, DECODER_MIXER_SKIP, MIXER_SKIP, heads, ZINF_INIT_ONE);
-    add_vector(l, DECODER_MIXER_NORM, MIXER_NORM, decay ? l->values : m->value_dim, ZINF_INIT_ONE);
+    if (l->d->mixer_norm)
+        add_vector(l, DECODER_MIXER_NORM, MIXER_NORM, decay ? l->values : m->value_dim,
+                   ZINF_INIT_ONE);
     if (m->conv_b >= 0)
         add_vector(l, DECODER_MIXER_CONV_B, MIXER_CONV_BIAS, l->mixed, ZINF_INIT_ZERO);
-    if (!l->d->mixer_biases)
-        return;
-    add_vector(l, DECODER_MIXER_IN_B, MIXER_IN_BIAS, l->values + l->mixed + heads, ZINF_INIT_ZERO);
-    add_vector(l, DECODER_MIXER_OUT_B, MIXER_OUT_BIAS, h, ZINF_INIT_ZERO);
+    if (l->d->mixer_in_bias)
+        add_vector(l, DECODER_MIXER_IN_B, MIXER_IN_BIAS,
+                   m->gates ? 3 * h : l->values + l->mixed + heads, ZINF_INIT_ZERO);
+    if (l->d->mixer_out_bias)
+        add_vector(l, DECODER_MIXER_OUT_B, MIXER_OUT_BIAS, h, ZINF_INIT_ZERO);
 }
 
 void mixer_list(struct family_list *list, const struct described_mixer *of, const struct decoder *d,
@@ -262,6 +360,6 @@ void mixer_list(struct family_list *list, const struct described_mixer *of, cons
     const struct mixer_spec *m = &d->mixer;
     struct listing l = {.list = list, .of = of, .d = d};
     l.values = m->value_heads * m->value_dim;
-    l.mixed = 2 * m->key_heads * m->key_dim + l.values;
+    l.mixed = 2 * m->key_heads * m->key_dim + l.values; /* of gates: the hidden rows' */
     (matrices ? list_matrices : list_vectors)(&l);
 }

@@ -1,6 +1,7 @@
 /* granite: Granite 3 (IBM, 2024): factors for embeddings, scores, branches and logits; the same
- * with experts, whose tensors files have a layer at a time; and Granite 4 (2025) without experts,
- * most of whose layers may be recurrent (Dao and Gu, arXiv 2405.21060). */
+ * with experts, whose tensors files have a layer at a time; and Granite 4 (2025), most of whose
+ * layers may be recurrent (Dao and Gu, arXiv 2405.21060), and which may have experts beside its
+ * feed-forward part. */
 #include "model/families/family_described.h"
 
 #include <string.h>
@@ -40,17 +41,16 @@ static const struct family_size expert_sizes[] = {
      {32, 1536, 24, 8, 0, 512, 49155, 4096},
      "{\"num_local_experts\": 40, \"attention_multiplier\": 0.015625, \"logits_scaling\": 6.0}"},
 };
+#define EXPERT_NAMES                                                                               \
+    .gate = "block_sparse_moe.router.layer.weight",                                                \
+    .stacked_up = "block_sparse_moe.experts.gate_up_proj",                                         \
+    .stacked_down = "block_sparse_moe.experts.down_proj",                                          \
+    .fused_up = "block_sparse_moe.input_linear.weight",                                            \
+    .fused_down = "block_sparse_moe.output_linear.weight"
 static const struct described_experts experts = {
     .n_keys = {"num_local_experts", "num_experts"},
     .usual = {8, 2, 11008, 0},
-    .names =
-        {
-            .gate = "block_sparse_moe.router.layer.weight",
-            .stacked_up = "block_sparse_moe.experts.gate_up_proj",
-            .stacked_down = "block_sparse_moe.experts.down_proj",
-            .fused_up = "block_sparse_moe.input_linear.weight",
-            .fused_down = "block_sparse_moe.output_linear.weight",
-        },
+    .names = {EXPERT_NAMES},
 };
 static const struct described granitemoe = {
     DESCRIBED_TRAITS(expert_sizes),
@@ -75,21 +75,28 @@ static const struct family_size sizes4[] = {
      "\"mamba_d_state\": 128, \"mamba_d_conv\": 4, \"mamba_expand\": 2, "
      "\"mamba_conv_bias\": true, \"mamba_proj_bias\": false, \"logits_scaling\": 8.0, "
      "\"position_embedding_type\": \"nope\"}"},
+    {"4.0-h-tiny",
+     {40, 1536, 12, 4, 0, 1024, 100352, 131072},
+     "{\"mamba_n_heads\": 48, \"mamba_d_head\": \"auto\", \"mamba_n_groups\": 1, "
+     "\"mamba_d_state\": 128, \"mamba_d_conv\": 4, \"mamba_expand\": 2, "
+     "\"mamba_conv_bias\": true, \"mamba_proj_bias\": false, \"logits_scaling\": 6.0, "
+     "\"attention_multiplier\": 0.0078125, \"num_local_experts\": 64, "
+     "\"num_experts_per_tok\": 6, \"intermediate_size\": 512, "
+     "\"position_embedding_type\": \"nope\"}"},
 };
 
 static const char types_key[] = "layer_types";
 
-/* Absent, there are 8 experts. */
-static int check_experts(const struct zinf_model_source *source, struct decoder *d)
-{
-    int64_t n_experts = 8;
-    int code = zinf_json_int(source->config, source->what, "num_local_experts", &n_experts);
-    (void)d;
-    return code || !n_experts
-               ? code
-               : zinf_fail(-ENOTSUP, "%s: num_local_experts is %lld, and only 0 is supported",
-                           source->what, (long long)n_experts);
-}
+/* The part that all tokens have is a shared expert to them. */
+static const struct described_experts experts4 = {
+    .n_keys = {"num_local_experts", "num_experts"},
+    .may_be_none = true,
+    .ffn_key = "intermediate_size",
+    .shared_key = "shared_intermediate_size",
+    .usual = {8, 2, 11008, 1024},
+    .names = {EXPERT_NAMES, .shared = "shared_mlp.", .shared_up = "input_linear.weight",
+              .shared_down = "output_linear.weight"},
+};
 
 /* Every tenth layer from the sixth on has attention, where any is recurrent. */
 static int make_config(cJSON *config, const struct zinf_family *family,
@@ -128,7 +135,7 @@ static const struct described granite4 = {
     .up = "shared_mlp.input_linear",
     .down = "shared_mlp.output_linear",
     .mixer = &mixer,
-    .read_more = check_experts,
+    .experts = &experts4,
 };
 const struct zinf_family zinf_family_granite4 = {
     .model_type = "granitemoehybrid",

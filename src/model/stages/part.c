@@ -24,7 +24,7 @@ struct norm_kept part_norm_keep(struct zinf_frame *f, const struct norm_spec *s,
 {
     uint64_t bytes = (uint64_t)frame_rows(f) * (uint64_t)heads * sizeof(float);
     struct norm_kept kept = {NULL, NULL};
-    if (s->w < 0)
+    if (!norm_is_there(s))
         return kept;
     if (s->kind == ZINF_NORM_LAYER)
         kept.mean = frame_keep(f, bytes);
@@ -109,6 +109,30 @@ int part_rows_backward(struct zinf_frame *f, const struct part_entry *e, const v
                                           d_rows, d_x, 1);
 }
 
+/* In place: columns of product i, or of its gradient, by their factors. */
+static int scale_columns(struct zinf_frame *f, const struct part_entry *e, uint32_t i)
+{
+    const struct scales_spec *s = e->products[i].scales;
+    char *y = e->products[i].y;
+    int code = 0;
+    for (int k = 0; s && !code && k < s->n; k++) {
+        struct zinf_heads args = {.dtype = f->compute->dtype,
+                                  .rows = frame_rows(f),
+                                  .n_heads = 1,
+                                  .cols = s->ranges[k].cols,
+                                  .x = y,
+                                  .x_ld = e->products[i].cols,
+                                  .y = y,
+                                  .y_ld = e->products[i].cols,
+                                  .scale = s->ranges[k].factor};
+        if (zinf_heads_scaled(&args))
+            code = frame_heads(f, &args);
+        if (y) /* else only measuring */
+            y += (uint64_t)args.cols * frame_width(f);
+    }
+    return code;
+}
+
 int part_enter(struct zinf_frame *f, const struct part_entry *e, const void *x)
 {
     uint64_t start = frame_mark(f);
@@ -116,6 +140,8 @@ int part_enter(struct zinf_frame *f, const struct part_entry *e, const void *x)
     int code = part_rows(f, e, x, &rows);
     for (uint32_t i = 0; !code && i < e->n; i++)
         code = frame_linear(f, &e->products[i].linear, rows, e->products[i].y);
+    for (uint32_t i = 0; !code && i < e->n; i++)
+        code = scale_columns(f, e, i);
     frame_release(f, start);
     return code;
 }
@@ -130,7 +156,8 @@ int part_enter_backward(struct zinf_frame *f, const struct part_entry *e, const 
     for (uint32_t i = 0; !code && i < e->n; i++) {
         const struct frame_linear *linear = &e->products[i].linear;
         void *d_y = e->products[i].y;
-        if ((code = frame_linear_backward_weight(f, linear, d_y, rows)) ||
+        if ((code = scale_columns(f, e, i)) ||
+            (code = frame_linear_backward_weight(f, linear, d_y, rows)) ||
             (code = frame_linear_backward_input(f, linear, d_y, i ? share : d_rows)))
             break;
         code = i ? add(f, e->hidden, d_rows, share, d_rows) : 0;

@@ -9,7 +9,8 @@
  *
  * A sink of each head joins its softmax behind attention, which knows nothing of it. With a gate
  * the entry's product has its columns between queries and keys; what attention takes is a copy
- * without them, and what proj takes is made again in backward.
+ * without them, and what proj takes is made again in backward. Where keys are the values, too, it
+ * is a copy that has them twice.
  *
  * A recurrent mixer (part_mixer.c) stands between the same two products.
  *
@@ -44,9 +45,34 @@ static struct frame_linear kv_linear(const struct zinf_frame *f, const struct at
     return (struct frame_linear){0, s->kv_w, s->kv_b, source_rows(f), false};
 }
 
+/* What is normalised by head. */
+enum heads { QUERIES, KEYS, VALUES, HEADS };
+
+static struct norm_spec head_norm_spec(const struct attention_spec *s, enum heads of)
+{
+    struct norm_spec spec = of == KEYS ? s->k_norm : s->q_norm;
+    if (of == VALUES) {
+        spec.w = spec.b = -1;
+        spec.w_add = 0;
+        spec.plain = s->value_norms;
+    }
+    return spec;
+}
+
 static bool has_head_norms(const struct attention_spec *s)
 {
-    return s->q_norm.w >= 0 || s->k_norm.w >= 0;
+    return norm_is_there(&s->q_norm) || norm_is_there(&s->k_norm) || s->value_norms;
+}
+
+static int64_t heads_of(const struct attention_spec *s, enum heads of)
+{
+    return of == QUERIES ? s->n_heads : s->n_kv_heads;
+}
+
+/* What attention takes is a copy of the entry's product with other columns. */
+static bool is_copied(const struct attention_spec *s)
+{
+    return s->gated || s->keys_are_values;
 }
 
 static bool is_latent(const struct attention_spec *s)
@@ -60,7 +86,8 @@ static uint64_t entry_cols(const struct attention_spec *s)
         return (uint64_t)mixer_entry_cols(s);
     if (is_latent(s))
         return (uint64_t)latent_entry_cols(s);
-    return qkv_cols(s) + (s->gated ? (uint64_t)(s->n_heads * s->head_dim) : 0);
+    return qkv_cols(s) + (s->gated ? (uint64_t)(s->n_heads * s->head_dim) : 0) -
+           (s->keys_are_values ? kv_cols(s) / 2 : 0);
 }
 
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s)
@@ -99,8 +126,10 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
         kept.q_norm = latent_keep_q(f, s);
         kept.k_norm = part_norm_keep(f, &s->latent.kv_norm, 1);
     } else {
+        const struct norm_spec values = head_norm_spec(s, VALUES);
         kept.q_norm = part_norm_keep(f, &s->q_norm, s->whole_norms ? 1 : s->n_heads);
         kept.k_norm = part_norm_keep(f, &s->k_norm, s->whole_norms ? 1 : s->n_kv_heads);
+        kept.v_norm = part_norm_keep(f, &values, s->n_kv_heads);
     }
     return kept;
 }
@@ -112,7 +141,10 @@ struct part_entry attention_entry(const struct attention_spec *s, const struct a
         .kept = kept->norm,
         .hidden = s->hidden,
         .n = 1,
-        .products = {{{.weight = s->qkv_w, .bias = s->qkv_b}, kept->qkv}},
+        .products = {{{.weight = s->qkv_w, .bias = s->qkv_b},
+                      kept->qkv,
+                      &s->scales,
+                      (int64_t)entry_cols(s)}},
     };
 }
 
@@ -138,24 +170,27 @@ static void *column(const struct zinf_frame *f, void *rows, int64_t first)
     return rows ? (char *)rows + (uint64_t)first * frame_width(f) : NULL;
 }
 
-/* The keys of a row whose queries begin at qkv. */
-static void *keys_at(const struct zinf_frame *f, const struct attention_spec *s, void *qkv)
+/* The queries, keys or values of a row whose queries begin at qkv. */
+static void *heads_at(const struct zinf_frame *f, const struct attention_spec *s, enum heads of,
+                      void *qkv)
 {
-    return column(f, qkv, s->n_heads * s->head_dim);
+    const int64_t before[HEADS] = {0, s->n_heads, s->n_heads + s->n_kv_heads};
+    return column(f, qkv, before[of] * s->head_dim);
 }
 
-/* The norm of the queries (or keys) of raw, into y. */
+/* Their norm, from kept's into y. */
 static struct zinf_norm head_norm(const struct zinf_frame *f, const struct attention_spec *s,
-                                  const struct attention_kept *kept, bool keys, void *y)
+                                  const struct attention_kept *kept, enum heads of, void *y)
 {
-    const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
-    int64_t heads = keys ? s->n_kv_heads : s->n_heads;
-    void *raw = keys ? keys_at(f, s, kept->qkv) : kept->qkv;
-    struct zinf_norm args = part_norm(f, spec, s->whole_norms ? heads * s->head_dim : s->head_dim,
-                                      raw, keys ? kept->k_norm : kept->q_norm);
-    args.heads = s->whole_norms ? 1 : heads;
+    const struct norm_spec spec = head_norm_spec(s, of);
+    const struct norm_kept left[HEADS] = {kept->q_norm, kept->k_norm, kept->v_norm};
+    const bool whole = s->whole_norms && of != VALUES;
+    const int64_t heads = heads_of(s, of);
+    struct zinf_norm args = part_norm(f, &spec, whole ? heads * s->head_dim : s->head_dim,
+                                      heads_at(f, s, of, kept->qkv), left[of]);
+    args.heads = whole ? 1 : heads;
     args.ld = (int64_t)qkv_cols(s);
-    args.y = keys ? keys_at(f, s, y) : y;
+    args.y = heads_at(f, s, of, y);
     return args;
 }
 
@@ -190,15 +225,41 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
     return frame_rope(f, &args);
 }
 
-/* Columns of the entry's product without those of the gate, or the gradient of the former to that
- * of the latter. */
-static int copy_ungated(struct zinf_frame *f, const struct attention_spec *s, void *entry,
+/* The gradient of keys that are the values, too: the sum of both, in pieces that an operation
+ * takes. */
+static int sum_keys_and_values(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv,
+                               void *d_entry)
+{
+    const int64_t cols = (int64_t)kv_cols(s) / 2, before = (int64_t)entry_cols(s) - cols;
+    int code = 0;
+    for (int64_t at = 0; !code && at < cols; at += ZINF_HEADS_MAX_SUM) {
+        const int64_t left = cols - at;
+        struct zinf_heads args = {.dtype = f->compute->dtype,
+                                  .rows = frame_rows(f),
+                                  .n_heads = 2,
+                                  .cols = left < ZINF_HEADS_MAX_SUM ? left : ZINF_HEADS_MAX_SUM,
+                                  .x = column(f, heads_at(f, s, KEYS, d_qkv), at),
+                                  .x_ld = (int64_t)qkv_cols(s),
+                                  .x_step = cols,
+                                  .y = column(f, d_entry, before + at),
+                                  .y_ld = (int64_t)entry_cols(s)};
+        code = frame_heads(f, &args);
+    }
+    return code;
+}
+
+/* Columns of the entry's product without those of the gate, and with the keys' once more, or the
+ * gradient of the former to that of the latter. */
+static int copy_columns(struct zinf_frame *f, const struct attention_spec *s, void *entry,
                         void *qkv, bool back)
 {
-    const int64_t cols = s->n_heads * s->head_dim, all = (int64_t)entry_cols(s);
-    const int64_t counts[] = {cols, (int64_t)kv_cols(s)}, from[] = {0, 2 * cols}, to[] = {0, cols};
+    const int64_t q = s->n_heads * s->head_dim, kv = (int64_t)kv_cols(s);
+    const int64_t all = (int64_t)entry_cols(s), k = s->gated ? 2 * q : q;
+    const int64_t half = s->keys_are_values ? kv / 2 : kv;
+    const int64_t counts[] = {q, half, half}, from[] = {0, k, k}, to[] = {0, q, q + half};
+    const int n = !s->keys_are_values ? 2 : back ? 1 : 3;
     int code = 0;
-    for (int i = 0; !code && i < 2; i++) {
+    for (int i = 0; !code && i < n; i++) {
         void *there = column(f, entry, from[i]), *here = column(f, qkv, to[i]);
         struct zinf_heads args = {.dtype = f->compute->dtype,
                                   .rows = frame_rows(f),
@@ -210,19 +271,19 @@ static int copy_ungated(struct zinf_frame *f, const struct attention_spec *s, vo
                                   .y_ld = back ? all : (int64_t)qkv_cols(s)};
         code = frame_heads(f, &args);
     }
-    return code;
+    return code || !back || !s->keys_are_values ? code : sum_keys_and_values(f, s, qkv, entry);
 }
 
-/* What attention's queries, keys and values are made of: the kept product, or its columns without
- * the gate's, in scratch. */
-static int take_ungated(struct zinf_frame *f, const struct attention_spec *s,
+/* What attention's queries, keys and values are made of: the kept product, or a copy of its columns
+ * in scratch. */
+static int take_columns(struct zinf_frame *f, const struct attention_spec *s,
                         const struct attention_kept *kept, struct attention_kept *out)
 {
     *out = *kept;
-    if (!s->gated)
+    if (!is_copied(s))
         return 0;
     out->qkv = frame_scratch(f, (uint64_t)frame_rows(f) * qkv_cols(s) * frame_width(f));
-    return copy_ungated(f, s, kept->qkv, out->qkv, false);
+    return copy_columns(f, s, kept->qkv, out->qkv, false);
 }
 
 /* The gate of the columns behind the queries'. */
@@ -253,15 +314,16 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
         code = latent_prepare(f, s, kept, qkv);
         return code ? code : rotate(f, s, *qkv, false);
     }
-    if ((fresh || s->gated) && (!has_head_norms(s) || s->norms_after_rotation))
+    if ((fresh || is_copied(s)) && (!has_head_norms(s) || s->norms_after_rotation))
         code = rotate(f, s, kept->qkv, false);
     if (code || !has_head_norms(s))
         return code;
     *qkv = frame_scratch(f, bytes);
     code = frame_copy(f, *qkv, kept->qkv, bytes);
-    for (int keys = 0; !code && keys < 2; keys++) {
-        struct zinf_norm norm = head_norm(f, s, kept, keys, *qkv);
-        if ((keys ? s->k_norm.w : s->q_norm.w) >= 0)
+    for (enum heads of = 0; !code && of < HEADS; of++) {
+        const struct norm_spec spec = head_norm_spec(s, of);
+        struct zinf_norm norm = head_norm(f, s, kept, of, *qkv);
+        if (norm_is_there(&spec))
             code = frame_norm(f, &norm);
     }
     return code || s->norms_after_rotation ? code : rotate(f, s, *qkv, false);
@@ -275,14 +337,14 @@ static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s
     int code = s->norms_after_rotation ? 0 : rotate(f, s, d_qkv, true);
     if (!code && is_latent(s))
         code = latent_prepare_backward(f, s, kept, d_qkv, d_entry);
-    for (int keys = 0; !code && keys < 2; keys++) {
-        const struct norm_spec *spec = keys ? &s->k_norm : &s->q_norm;
-        if (spec->w < 0)
+    for (enum heads of = 0; !code && of < HEADS; of++) {
+        const struct norm_spec spec = head_norm_spec(s, of);
+        if (!norm_is_there(&spec))
             continue;
-        struct zinf_norm norm = head_norm(f, s, kept, keys, NULL);
-        norm.dy = norm.dx = keys ? keys_at(f, s, d_qkv) : d_qkv;
-        norm.dw = frame_grad(f, 0, spec->w);
-        norm.db = frame_grad(f, 0, spec->b);
+        struct zinf_norm norm = head_norm(f, s, kept, of, NULL);
+        norm.dy = norm.dx = heads_at(f, s, of, d_qkv);
+        norm.dw = frame_grad(f, 0, spec.w);
+        norm.db = frame_grad(f, 0, spec.b);
         code = frame_norm_backward(f, &norm);
     }
     return code || !s->norms_after_rotation ? code : rotate(f, s, d_qkv, true);
@@ -397,15 +459,15 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
 {
     const struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
-    struct attention_kept ungated;
+    struct attention_kept taken;
     void *ready;
     if (mixer_is_there(s))
         return mixer_attend(f, s, kept); /* which refuses chunks */
     int code = part_enter(f, &entry, f->in[0]);
     if (!code)
-        code = take_ungated(f, s, kept, &ungated);
+        code = take_columns(f, s, kept, &taken);
     if (!code)
-        code = prepare(f, s, &ungated, true, &ready);
+        code = prepare(f, s, &taken, true, &ready);
     if (!code)
         code = attention_chunk_append(f, s, ready);
     frame_release(f, start);
@@ -415,13 +477,13 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
 int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept)
 {
-    struct attention_kept ungated;
+    struct attention_kept taken;
     void *ready;
     if (mixer_is_there(s))
         return mixer_attend(f, s, kept);
-    int code = take_ungated(f, s, kept, &ungated);
+    int code = take_columns(f, s, kept, &taken);
     if (!code)
-        code = prepare(f, s, &ungated, true, &ready);
+        code = prepare(f, s, &taken, true, &ready);
     if (!code)
         code = read_source(f, s, kept);
     if (!code)
@@ -509,16 +571,16 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
                               uint64_t start)
 {
     const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f);
-    const bool apart = is_latent(s) || s->gated;
-    struct attention_kept ungated;
+    const bool apart = is_latent(s) || is_copied(s);
+    struct attention_kept taken;
     void *ready, *d_entry = d_qkv;
     if (mixer_is_there(s)) {
         const int result = mixer_attend_backward(f, s, kept, d_out, d_entry);
         frame_release(f, start);
         return result;
     }
-    int code = take_ungated(f, s, kept, &ungated);
-    if (code || (code = prepare(f, s, &ungated, false, &ready)))
+    int code = take_columns(f, s, kept, &taken);
+    if (code || (code = prepare(f, s, &taken, false, &ready)))
         return code;
     if (apart)
         d_qkv = frame_scratch(f, row * qkv_cols(s));
@@ -540,9 +602,9 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
     if (!apart)
         frame_release(f, start);
     if (!code)
-        code = prepare_backward(f, s, &ungated, d_qkv, d_entry);
-    if (!code && s->gated)
-        code = copy_ungated(f, s, d_entry, d_qkv, true);
+        code = prepare_backward(f, s, &taken, d_qkv, d_entry);
+    if (!code && is_copied(s))
+        code = copy_columns(f, s, d_entry, d_qkv, true);
     frame_release(f, start);
     return code;
 }

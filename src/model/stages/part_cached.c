@@ -1,7 +1,7 @@
 /*
  * part_cached: attention of new rows of sequences that are continued, over what the stage
  * remembers: keys and values of the tokens before them, or those of the source that a sequence
- * reads, which are made once, when the source comes.
+ * reads, which are made once, when the source comes. And where a mixer remembers its state.
  */
 #include "model/stages/stages.h"
 
@@ -100,4 +100,20 @@ int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept, const void *qkv)
 {
     return (s->source ? attend_source : attend_own)(f, s, kept, qkv);
+}
+
+struct zinf_remembered mixer_memory(struct zinf_frame *f, const struct attention_spec *s,
+                                    uint64_t state, int64_t cols, bool rows)
+{
+    const struct zinf_decoding *d = frame_decoding(f);
+    const uint64_t bytes = (uint64_t)((s->mixer.width - 1) * cols) * frame_width(f);
+    const struct zinf_cache shape = {
+        .planes = 1, .slots = 1, .row_bytes = zinf_align_up(state + bytes, 256)};
+    char *at = frame_cache(f, ZINF_CACHE_STATES, &shape);
+    if (at && rows) /* NULL: measuring */
+        at += state;
+    return (struct zinf_remembered){.sequences = d->sequences,
+                                    .positions = d->positions,
+                                    .state = at,
+                                    .bytes = shape.row_bytes};
 }

@@ -41,7 +41,7 @@ static struct columns columns_of(const struct attention_spec *s)
 
 int64_t mixer_entry_cols(const struct attention_spec *s)
 {
-    return columns_of(s).all;
+    return s->mixer.gates ? 3 * s->mixer.value_dim : columns_of(s).all;
 }
 
 int64_t mixer_result_cols(const struct attention_spec *s)
@@ -98,6 +98,7 @@ static struct zinf_scan scan_args(const struct zinf_frame *f, const struct atten
         .value_dim = m->value_dim,
         .step_low = m->step_low,
         .step_high = m->step_high,
+        .strength = m->strength,
         .segments = s->segments ? f->in[s->segments] : NULL,
         .q = column(f, mixed, c.q),
         .k = column(f, mixed, c.k),
@@ -115,26 +116,12 @@ static struct zinf_scan scan_args(const struct zinf_frame *f, const struct atten
 
 /* ---- what is remembered ---- */
 
-struct memory {
-    struct zinf_remembered state, rows;
-};
-
-static struct memory memory_of(struct zinf_frame *f, const struct attention_spec *s)
+static struct zinf_remembered memory_of(struct zinf_frame *f, const struct attention_spec *s,
+                                        bool rows)
 {
     const struct mixer_spec *m = &s->mixer;
-    const struct zinf_decoding *d = frame_decoding(f);
     const uint64_t state = (uint64_t)(m->value_heads * m->key_dim * m->value_dim) * sizeof(float);
-    const uint64_t rows = (uint64_t)((m->width - 1) * columns_of(s).mixed) * frame_width(f);
-    const struct zinf_cache shape = {
-        .planes = 1, .slots = 1, .row_bytes = zinf_align_up(state + rows, 256)};
-    char *at = frame_cache(f, ZINF_CACHE_SEQUENCES, &shape);
-    const struct zinf_remembered first = {.sequences = d->sequences,
-                                          .positions = d->positions,
-                                          .state = at,
-                                          .bytes = shape.row_bytes};
-    struct memory memory = {first, first};
-    memory.rows.state = at ? at + state : NULL; /* NULL: measuring */
-    return memory;
+    return mixer_memory(f, s, state, columns_of(s).mixed, rows);
 }
 
 /* ---- forward ---- */
@@ -143,20 +130,23 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept)
 {
     const uint64_t start = frame_mark(f);
-    void *mixed = take_rows(f, columns_of(s).mixed);
-    struct zinf_convolution convolution = convolution_args(f, s, kept);
-    struct zinf_scan scan = scan_args(f, s, kept, mixed);
-    struct memory memory;
-    convolution.y = mixed;
     if (f->compute->chunk.whole)
         return zinf_fail(-ENOTSUP,
                          "zinf.sequence_chunk: stage %s has a recurrent mixer, whose state chunks "
                          "of a sequence cannot hand over yet: set the key to 0",
                          f->stage->name);
+    if (s->mixer.gates)
+        return gates_attend(f, s, kept);
+    void *mixed = take_rows(f, columns_of(s).mixed);
+    struct zinf_convolution convolution = convolution_args(f, s, kept);
+    struct zinf_scan scan = scan_args(f, s, kept, mixed);
+    struct zinf_remembered state, rows;
+    convolution.y = mixed;
     if (frame_decoding(f)) {
-        memory = memory_of(f, s);
-        convolution.remembered = &memory.rows;
-        scan.remembered = &memory.state;
+        state = memory_of(f, s, false);
+        rows = memory_of(f, s, true);
+        convolution.remembered = &rows;
+        scan.remembered = &state;
         convolution.segments = scan.segments = NULL;
     }
     int code = frame_convolution(f, &convolution);
@@ -245,6 +235,8 @@ int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
 {
     const bool gate_first = s->mixer.gate_first, normed = s->mixer.norm.w >= 0;
     const uint64_t start = frame_mark(f);
+    if (s->mixer.gates)
+        return gates_result(f, s, kept, result);
     const struct norms norms = norms_of(f, s);
     struct zinf_gated gate = gate_args(f, s, kept->qkv, gate_first || !normed ? kept->out : result);
     gate.y = result;
@@ -299,6 +291,8 @@ int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,
                           void *d_entry)
 {
     const uint64_t start = frame_mark(f);
+    if (s->mixer.gates)
+        return gates_result_backward(f, s, kept, d_result, d_out, d_entry);
     struct zinf_gated gate = gate_args(f, s, kept->qkv, NULL);
     gate.dx = column(f, d_entry, columns_of(s).gate);
     gate.d_up = d_out;
@@ -314,6 +308,8 @@ int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
     const struct mixer_spec *m = &s->mixer;
     const struct columns c = columns_of(s);
     const uint64_t start = frame_mark(f);
+    if (m->gates)
+        return gates_attend_backward(f, s, kept, d_out, d_entry);
     void *mixed = take_rows(f, c.mixed), *d_mixed = take_rows(f, c.mixed);
     struct zinf_convolution convolution = convolution_args(f, s, kept);
     struct zinf_scan scan = scan_args(f, s, kept, mixed);

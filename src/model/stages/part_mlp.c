@@ -35,7 +35,8 @@ struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kep
         .kept = kept->norm,
         .hidden = s->hidden,
         .n = 1,
-        .products = {{{.weight = s->up_w, .bias = s->up_b}, kept->up}},
+        .products =
+            {{{.weight = s->up_w, .bias = s->up_b}, kept->up, &s->scales, (int64_t)up_cols(s)}},
     };
 }
 

@@ -1,13 +1,14 @@
 /*
  * stage_block: one transformer block, attention then feed-forward, or both beside each other:
  *   x_mid = x + attention branch; out = x_mid + feed-forward branch of x_mid, or of x (parallel)
+ * A mixer beside attention is one more branch of x_mid, behind the same norm.
  * What it keeps can be made again from x: recomputation stops where kept is complete. In a parallel
- * block the sum is made in the place of out.
+ * block the sum is made in the place of out. A number of the layer's may scale the sum in place.
  */
 #include "model/stages/stages.h"
 
 struct kept {
-    struct attention_kept attention;
+    struct attention_kept attention, beside;
     void *x_mid; /* [rows][hidden]; not kept where the parts are parallel */
     struct mlp_kept mlp;
 };
@@ -19,8 +20,10 @@ static uint64_t x_bytes(const struct zinf_frame *f, const struct block_spec *s)
 
 static struct kept keep(struct zinf_frame *f, const struct block_spec *s)
 {
-    struct kept kept;
+    struct kept kept = {0};
     kept.attention = attention_keep(f, &s->attention);
+    if (mixer_is_there(&s->beside))
+        kept.beside = attention_keep(f, &s->beside);
     kept.x_mid = s->parallel ? NULL : frame_keep(f, x_bytes(f, s));
     kept.mlp = mlp_keep(f, &s->mlp);
     return kept;
@@ -36,11 +39,46 @@ static struct entries enter(const struct block_spec *s, const struct kept *kept)
 {
     struct entries e = {
         {attention_entry(&s->attention, &kept->attention), mlp_entry(&s->mlp, &kept->mlp)}, 2};
+    if (mixer_is_there(&s->beside))
+        e.list[0].products[e.list[0].n++] = attention_entry(&s->beside, &kept->beside).products[0];
     if (s->one_norm) {
         e.list[0].products[e.list[0].n++] = e.list[1].products[0];
         e.n = 1;
     }
     return e;
+}
+
+/* Rows times the number of the second unit, in place: out, or its gradient. */
+static int scale_rows(struct zinf_frame *f, const struct block_spec *s, void *x)
+{
+    const int64_t cols = s->attention.hidden;
+    const uint64_t start = frame_mark(f);
+    if (!s->scaled)
+        return 0;
+    float *one = frame_scratch(f, sizeof *one);
+    float *gain = frame_scratch(f, (uint64_t)cols * sizeof *gain);
+    const struct zinf_heads spread = {.dtype = ZINF_DTYPE_F32,
+                                      .rows = 1,
+                                      .n_heads = cols,
+                                      .cols = 1,
+                                      .x = one,
+                                      .x_ld = 1,
+                                      .y = gain,
+                                      .y_ld = cols,
+                                      .y_step = 1};
+    const struct zinf_column_scale args = {.dtype = f->compute->dtype,
+                                           .rows = frame_rows(f),
+                                           .cols = cols,
+                                           .x = x,
+                                           .gain = gain,
+                                           .y = x};
+    int code = frame_convert(f, one, ZINF_DTYPE_F32, frame_weight(f, 1, 0), f->compute->dtype, 1);
+    if (!code)
+        code = frame_heads(f, &spread);
+    if (!code)
+        code = frame_scale_columns(f, &args);
+    frame_release(f, start);
+    return code;
 }
 
 /* ---- forward ---- */
@@ -60,22 +98,30 @@ static int forward_parallel(struct zinf_frame *f, const struct block_spec *s,
     return code ? code : mlp_forward(f, &s->mlp, &kept->mlp, out, out, again);
 }
 
+static int forward_sequential(struct zinf_frame *f, const struct block_spec *s,
+                              const struct kept *kept)
+{
+    struct entries e = enter(s, kept);
+    bool again = f->pass == ZINF_PASS_RECOMPUTE;
+    void *out = again ? NULL : f->out[0];
+    int code;
+    if ((code = part_enter(f, &e.list[0], f->in[0])) ||
+        (code =
+             attention_forward(f, &s->attention, &kept->attention, f->in[0], kept->x_mid, false)) ||
+        (mixer_is_there(&s->beside) &&
+         (code =
+              attention_forward(f, &s->beside, &kept->beside, kept->x_mid, kept->x_mid, false))) ||
+        (code = part_enter(f, &e.list[1], kept->x_mid)))
+        return code;
+    return mlp_forward(f, &s->mlp, &kept->mlp, kept->x_mid, out, again);
+}
+
 static int forward(struct zinf_frame *f)
 {
     const struct block_spec *s = f->stage->spec;
     struct kept kept = keep(f, s);
-    struct entries e = enter(s, &kept);
-    bool again = f->pass == ZINF_PASS_RECOMPUTE;
-    void *out = again ? NULL : f->out[0];
-    int code;
-    if (s->parallel)
-        return forward_parallel(f, s, &kept);
-    if ((code = part_enter(f, &e.list[0], f->in[0])) ||
-        (code =
-             attention_forward(f, &s->attention, &kept.attention, f->in[0], kept.x_mid, false)) ||
-        (code = part_enter(f, &e.list[1], kept.x_mid)))
-        return code;
-    return mlp_forward(f, &s->mlp, &kept.mlp, kept.x_mid, out, again);
+    int code = (s->parallel ? forward_parallel : forward_sequential)(f, s, &kept);
+    return code || f->pass == ZINF_PASS_RECOMPUTE ? code : scale_rows(f, s, f->out[0]);
 }
 
 /* ---- backward ---- */
@@ -113,9 +159,14 @@ static int backward_sequential(struct zinf_frame *f, const struct block_spec *s,
         (code = part_enter_backward(f, &e.list[1], kept->x_mid, d_x)))
         return code;
     frame_release(f, start);
+    const bool beside = mixer_is_there(&s->beside);
     void *d_qkv = e.list[0].products[0].y =
         frame_scratch(f, attention_entry_bytes(f, &s->attention));
+    void *d_beside = beside ? frame_scratch(f, attention_entry_bytes(f, &s->beside)) : NULL;
+    if (beside)
+        e.list[0].products[1].y = d_beside;
     if ((code = attention_backward(f, &s->attention, &kept->attention, d_x, d_qkv)) ||
+        (beside && (code = attention_backward(f, &s->beside, &kept->beside, d_x, d_beside))) ||
         (code = part_enter_backward(f, &e.list[0], f->in[0], d_x)))
         return code;
     frame_release(f, start);
@@ -129,7 +180,7 @@ static int backward(struct zinf_frame *f)
     void *d_x;
     int code;
     if ((code = part_start_gradient(f, s->attention.hidden, &d_x)) ||
-        (code = frame_zero_gaps(f, 0)) ||
+        (code = scale_rows(f, s, d_x)) || (code = frame_zero_gaps(f, 0)) ||
         (code = (s->parallel ? backward_parallel : backward_sequential)(f, s, &kept, d_x)))
         return code;
     return part_finish_gradient(f, s->attention.hidden, d_x);
@@ -139,7 +190,9 @@ static int carry(struct zinf_frame *f)
 {
     const struct block_spec *s = f->stage->spec;
     const struct kept kept = keep(f, s);
-    return attention_carry(f, &s->attention, &kept.attention);
+    const int code = attention_carry(f, &s->attention, &kept.attention);
+    return code || !mixer_is_there(&s->beside) ? code
+                                               : attention_carry(f, &s->beside, &kept.beside);
 }
 
 const struct zinf_stage_ops zinf_stage_block = {

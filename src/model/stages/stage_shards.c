@@ -270,6 +270,33 @@ static int make_up_input(struct zinf_frame *f, const void *call, uint32_t shard,
     return shard_columns_input(f, &p, c->gradients[shard], out, 0);
 }
 
+/* A shard's input of down, made again. */
+static int down_input(struct zinf_frame *f, const void *call, uint32_t shard, const void **x)
+{
+    const struct call *c = call;
+    const struct mlp_spec part = mlp_of(f, c->s);
+    void *act = frame_scratch(f, (uint64_t)(frame_rows(f) * part.ffn) * frame_width(f));
+    *x = act;
+    return mlp_activate(f, &part, c->kept->mlp[shard].up, act);
+}
+
+/* Adapters of up and down, in what all shards have. */
+static int mlp_adapters(struct zinf_frame *f, const struct call *c, const void *rows,
+                        const void *d_y)
+{
+    const struct mlp_spec part = mlp_of(f, c->s);
+    struct shard_product p[ZINF_MOST_SHARDS];
+    for (uint32_t i = 0; i < f->graph->shards.n; i++)
+        p[i] = up(c, &part, i);
+    const struct shard_adapters ups = {
+        .p = p, .dy = (const void *const *)c->gradients, .x = rows, .per_weight = 1};
+    int code = shard_columns_adapt_weights(f, &ups);
+    for (uint32_t i = 0; i < f->graph->shards.n; i++)
+        p[i] = down(f, c, &part, i);
+    const struct shard_adapters downs = {.p = p, .dy = &d_y, .input = down_input, .call = c};
+    return code ? code : shard_depth_adapt_weights(f, &downs);
+}
+
 /* Gradients of a shard's rows of up, from those of its product. */
 static int up_weight(struct zinf_frame *f, const struct call *c, uint32_t shard, const void *rows)
 {
@@ -322,6 +349,8 @@ static int backward_mlp(struct zinf_frame *f, const struct call *call, void *d_x
         code = part_rows(f, &e, call->kept->x_mid, &rows);
     for (uint32_t i = 0; !code && i < n; i++)
         code = up_weight(f, &c, i, rows);
+    if (!code)
+        code = mlp_adapters(f, &c, rows, d_y);
     if (!code)
         code = enter_backward(f, &e, &sum, call->kept->x_mid, d_x);
     frame_release(f, mark);
@@ -415,6 +444,42 @@ static int key_gradients(struct zinf_frame *f, const struct key_call *k, uint32_
     return code || !db ? code : shard_sum_shared(f, &bias, group * n, n, db);
 }
 
+static int projection_input(struct zinf_frame *f, const void *call, uint32_t shard, const void **x)
+{
+    const struct call *c = call;
+    (void)f;
+    *x = c->kept->attention[shard].out;
+    return 0;
+}
+
+/* Adapters of queries, of keys and values, and of the projection. */
+static int attention_adapters(struct zinf_frame *f, const struct call *c, const void *rows,
+                              const void *d_y)
+{
+    const struct shard_groups groups =
+        shard_groups_of(&f->graph->shards, c->s->attention.n_kv_heads);
+    struct shard_product q[ZINF_MOST_SHARDS], kv[ZINF_MOST_SHARDS], p[ZINF_MOST_SHARDS];
+    const void *d_kv[ZINF_MOST_SHARDS];
+    const uint32_t n = f->graph->shards.n;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct attention_spec part = attention_of(f, c->s, i);
+        uint64_t at;
+        q[i] = query(c, &part, i);
+        kv[i] = key_value(f, c, &part, i, &at);
+        d_kv[i] = shard_at(f, c->gradients[i], at);
+        p[i] = project(f, c, &part, i);
+    }
+    const struct shard_adapters queries = {
+        .p = q, .dy = (const void *const *)c->gradients, .x = rows, .per_weight = 1};
+    const struct shard_adapters keys = {
+        .p = kv, .dy = d_kv, .x = rows, .per_weight = n / groups.n, .shares = true};
+    const struct shard_adapters out = {.p = p, .dy = &d_y, .input = projection_input, .call = c};
+    int code = shard_columns_adapt_weights(f, &queries);
+    if (!code)
+        code = shard_columns_adapt_weights(f, &keys);
+    return code ? code : shard_depth_adapt_weights(f, &out);
+}
+
 static int backward_attention(struct zinf_frame *f, const struct call *call, void *d_x)
 {
     const struct block_spec *s = call->s;
@@ -442,6 +507,8 @@ static int backward_attention(struct zinf_frame *f, const struct call *call, voi
         code = query_weight(f, &c, i, k.rows);
     for (uint32_t i = 0; !code && i < groups.n; i++)
         code = key_gradients(f, &k, i);
+    if (!code)
+        code = attention_adapters(f, &c, k.rows, d_y);
     if (!code)
         code = enter_backward(f, &e, &sum, f->in[0], d_x);
     frame_release(f, mark);

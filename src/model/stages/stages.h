@@ -6,7 +6,9 @@
  *           the table, then the others. in: ids, and of the others what there is; out: x
  *   block   x_mid = x + branch(attention(norm(x))); out = x_mid + branch(mlp(norm(x_mid))), where a
  *           branch ends with a product, a norm where the spec has one, and dropout; parallel: both
- *           parts take x. in: x, positions where it rotates, segments where it has them; out: x
+ *           parts take x; a mixer beside attention is a third branch. Where the spec says so,
+ *           out is that times a number of the layer. in: x, positions where it rotates, segments
+ *           where it has them; out: x
  *   mlp     out = x + branch(mlp(norm(x))), the second part of a block by itself. in: x; out: x
  *   norm    in: x; out: dropout(its norm), whose gradient is fp32 in front of a head
  *   head    logits = norm table^T and their loss; sweeps over tiles. in: norm, targets; out: loss
@@ -72,8 +74,13 @@ struct norm_spec {
     enum zinf_norm_kind kind;
     float eps;
     float w_add; /* the weight is w_add + w */
-    int w, b;    /* w -1: there is no norm */
+    int w, b;    /* w -1: there is no norm, unless it is plain */
+    bool plain;  /* it has no weights */
 };
+static inline bool norm_is_there(const struct norm_spec *s)
+{
+    return s->w >= 0 || s->plain;
+}
 
 struct norm_stage_spec {
     struct norm_spec norm;
@@ -141,18 +148,31 @@ struct latent_spec {
 /* A recurrent mixer in place of attention (part_mixer.c; kernels/recurrent.h): a convolution, a
  * scan, and a norm of the scan's result, with a gate. With DELTA qkv_w has rows for q, k and v of
  * kernels/recurrent.h, then for the gate [value_heads value_dim], then for b and a [value_heads].
- * With DECAY it has rows for the gate, v, k, q and a, in this order. */
+ * With DECAY it has rows for the gate, v, k, q and a, in this order.
+ *
+ * Or a convolution alone, between two gates (part_gates.c): qkv_w has rows for B, C and x, and what
+ * proj takes is C conv(B x). value_dim is the width of each then, and value_heads 1. */
 struct mixer_spec {
     enum zinf_recurrence rule;
+    bool gates;                                         /* a convolution alone */
     int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: attention, no mixer */
     int64_t width;                                      /* of the convolution */
-    float step_low, step_high;
-    int conv_w, conv_b; /* [columns of q, k, v][width] */
+    float step_low, step_high, strength;                /* of the scan; strength 0: 1 */
+    int conv_w, conv_b;                                 /* [columns of q, k, v][width] */
     int a_log, step_bias, skip;
     struct norm_spec norm;
     int64_t norm_groups;   /* groups of a row, each normalised by itself */
     bool weights_by_group; /* each group has its own norm weights; else all have the same */
     bool gate_first;       /* the gate is applied before the norm; else after it */
+};
+
+/* Factors of the columns of a part's first product, in ranges from the first column on. */
+struct scales_spec {
+    int n; /* 0: none */
+    struct {
+        int64_t cols;
+        float factor;
+    } ranges[5];
 };
 
 struct attention_spec {
@@ -170,6 +190,7 @@ struct attention_spec {
     int sinks; /* [n_heads]: of each head, what joins its softmax (kernels/attention.h) */
     struct norm_spec after; /* of what proj gives */
     struct norm_spec q_norm, k_norm;
+    bool value_norms;          /* values are normalised as queries are, but without weights */
     bool whole_norms;          /* these are over all heads of a row, not over each */
     bool norms_after_rotation; /* else before it */
     struct latent_spec latent;
@@ -177,6 +198,8 @@ struct attention_spec {
     /* The heads' results are multiplied by the sigmoid of a gate with as many columns. The gate's
      * rows of qkv_w follow those of the queries. */
     bool gated;
+    /* Keys before their norm and rotation are the values, too: qkv_w has rows q, k. */
+    bool keys_are_values;
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
@@ -185,8 +208,9 @@ struct attention_spec {
     int source, source_segments;
     int kv_w, kv_b;
     float dropout, residual_dropout;
-    float branch_scale; /* of what is added to x; 0: 1 */
-    uint32_t site;      /* and the next one: probabilities, then the branch */
+    float branch_scale;        /* of what is added to x; 0: 1 */
+    struct scales_spec scales; /* of qkv, or of a mixer's product */
+    uint32_t site;             /* and the next one: probabilities, then the branch */
 };
 
 struct mlp_spec {
@@ -198,7 +222,8 @@ struct mlp_spec {
     int down_w, down_b;
     struct norm_spec after; /* of what down gives */
     float residual_dropout;
-    float branch_scale; /* as in attention_spec */
+    float branch_scale;        /* as in attention_spec */
+    struct scales_spec scales; /* of up */
     uint32_t site;
     float dropout; /* of what down takes */
     uint32_t inner_site;
@@ -209,6 +234,10 @@ struct block_spec {
     struct mlp_spec mlp;
     bool parallel; /* out = x + branch(attention(norm(x))) + branch(mlp(norm(x))) */
     bool one_norm; /* parallel: the attention's norm is mlp's, too, which has none of its own */
+    bool scaled;   /* out is multiplied by the second unit's one number, which is frozen */
+    /* A mixer that reads what attention reads, and whose branch is added as well; value_heads 0:
+     * there is none. */
+    struct attention_spec beside;
 };
 
 struct convolution_spec {
@@ -319,11 +348,13 @@ struct part_entry {
     const struct norm_spec *norm;
     struct norm_kept kept;
     int64_t hidden;
-    uint32_t n; /* products: two where parts share a norm */
+    uint32_t n; /* products: several where parts share a norm */
     struct {
         struct frame_linear linear;
-        void *y; /* the product, or in backward its gradient */
-    } products[2];
+        void *y;                          /* the product, or in backward its gradient */
+        const struct scales_spec *scales; /* NULL: none */
+        int64_t cols;                     /* of the product */
+    } products[3];
 };
 /* What the products take: in scratch where it is not x itself; and from its gradient d_rows the
  * gradient at x, which is added to d_x. */
@@ -371,7 +402,7 @@ struct attention_kept {
     void *kv;   /* [rows of the source][2 n_kv_heads head_dim] */
     float *lse; /* [batch][n_heads][seq] */
     void *out;  /* [rows][n_heads head_dim], before a gate; of a mixer its scan's result */
-    struct norm_kept norm, q_norm, k_norm, after;
+    struct norm_kept norm, q_norm, k_norm, v_norm, after;
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
@@ -444,9 +475,23 @@ int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
 int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_result, void *d_out,
                           void *d_entry);
+/* part_gates.c: the same four of a convolution between gates. */
+int gates_attend(struct zinf_frame *f, const struct attention_spec *s,
+                 const struct attention_kept *kept);
+int gates_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_out, void *d_entry);
+int gates_result(struct zinf_frame *f, const struct attention_spec *s,
+                 const struct attention_kept *kept, void *result);
+int gates_result_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct attention_kept *kept, const void *d_result, void *d_out,
+                          void *d_entry);
 /* part_cached.c: while decoding, from qkv and the source's kv to kept's out. */
 int attention_cached(struct zinf_frame *f, const struct attention_spec *s,
                      const struct attention_kept *kept, const void *qkv);
+/* What a mixer remembers of a sequence: a state of so many bytes, and behind it the last rows in
+ * front of its convolution, of `cols` columns. Of these, or, rows true, of the rows. */
+struct zinf_remembered mixer_memory(struct zinf_frame *f, const struct attention_spec *s,
+                                    uint64_t state, int64_t cols, bool rows);
 
 /* With relative positions: up to qkv and the table's rows, in the places of part_enter. */
 int relative_enter(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *qkv);

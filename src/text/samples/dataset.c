@@ -2,7 +2,9 @@
  * dataset: files of text or tokens as one stream of ids, cut into windows. The stream is a row of
  * segments (a file's tokens, or one end-of-text token between two files of documents); a window's
  * place is computed, not stored, so that any position can be had at once and nothing grows with
- * the data but the number of files.
+ * the data but the number of files. Ids that are in memory already are a segment, too, and rows
+ * that are taken as they are needed (flow.c) stand beside all this: their groups are such data
+ * sets.
  */
 #include "text/internal.h"
 #include "text/samples/samples_store.h"
@@ -15,12 +17,13 @@
 #include <xxhash.h>
 
 struct segment {
-    enum { FROM_CACHE, FROM_TOKEN_FILE, SEPARATOR } kind;
+    enum { FROM_CACHE, FROM_TOKEN_FILE, FROM_MEMORY, SEPARATOR } kind;
     char *path;
     uint64_t first, count; /* in the stream */
     bool documents;        /* a row of them: an end-of-text token parts it from its neighbours */
     struct text_token_cache cache;
     struct zinf_token_source source;
+    int32_t *ids; /* [count], of FROM_MEMORY */
 };
 
 struct zinf_dataset {
@@ -40,6 +43,7 @@ struct zinf_dataset {
     struct zinf_dataset_part *parts; /* [n_parts], with names of its own; NULL: there are none */
     uint32_t n_parts;
     struct text_mixture *mixture; /* of parts */
+    struct text_flow flow;        /* arg NULL: all windows are there; else all above is unused */
 };
 
 /* By its first bytes; raw 16-bit ids have none of their own, so there the name has to say it. */
@@ -206,19 +210,28 @@ static int begin_masking(struct zinf_dataset *dataset, const struct zinf_dataset
     return zinf_tokenizer_frame(options->tokenizer, &nothing, NULL, &dataset->frame, NULL);
 }
 
-int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options)
+/* Without data. NULL: there is no memory. */
+static struct zinf_dataset *make_empty(const struct zinf_dataset_options *options)
 {
-    int code = check_options(options);
-    if (code)
-        return code;
     struct zinf_dataset *dataset = calloc(1, sizeof *dataset);
-    if (!dataset)
-        return zinf_fail(-ENOMEM, "no memory for a data set");
+    if (!dataset) {
+        zinf_fail(-ENOMEM, "no memory for a data set");
+        return NULL;
+    }
     pthread_mutex_init(&dataset->lock, NULL);
     dataset->seq_len = options->seq_len;
     dataset->vocab = options->vocab;
     dataset->shuffle = options->shuffle;
     dataset->seed = options->seed;
+    return dataset;
+}
+
+int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options)
+{
+    int code = check_options(options);
+    struct zinf_dataset *dataset = code ? NULL : make_empty(options);
+    if (!dataset)
+        return code ? code : -ENOMEM;
     code = open_files(dataset, options);
     if (!code && options->masking)
         code = begin_masking(dataset, options);
@@ -226,6 +239,47 @@ int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_optio
         zinf_dataset_close(dataset);
         return code;
     }
+    *out = dataset;
+    return 0;
+}
+
+int text_dataset_of_ids(struct zinf_dataset **out, const struct zinf_dataset_options *options,
+                        const int32_t *ids, uint64_t n)
+{
+    struct zinf_dataset *dataset = make_empty(options);
+    struct segment *segment = dataset ? calloc(1, sizeof *segment) : NULL;
+    if (!segment) {
+        zinf_dataset_close(dataset);
+        return zinf_fail(-ENOMEM, "no memory for a data set");
+    }
+    dataset->segments = segment;
+    dataset->n_segments = 1;
+    *segment = (struct segment){.kind = FROM_MEMORY, .count = n};
+    segment->cache.fd = -1;
+    segment->path = strdup(options->files[0]);
+    segment->ids = malloc(n * sizeof *segment->ids);
+    dataset->window = malloc(((size_t)dataset->seq_len + 1) * sizeof *dataset->window);
+    if (!segment->path || !segment->ids || !dataset->window) {
+        zinf_dataset_close(dataset);
+        return zinf_fail(-ENOMEM, "no memory for %llu tokens", (unsigned long long)n);
+    }
+    memcpy(segment->ids, ids, n * sizeof *ids);
+    dataset->n_tokens = n;
+    dataset->n_windows = (n - 1) / dataset->seq_len;
+    *out = dataset;
+    return 0;
+}
+
+int text_dataset_of_flow(struct zinf_dataset **out, const struct text_flow *flow)
+{
+    const struct zinf_dataset_options none = {0};
+    struct zinf_dataset *dataset = make_empty(&none);
+    if (!dataset) {
+        flow->close(flow->arg);
+        return -ENOMEM;
+    }
+    dataset->flow = *flow;
+    dataset->n_windows = UINT64_MAX;
     *out = dataset;
     return 0;
 }
@@ -248,12 +302,17 @@ void zinf_dataset_close(struct zinf_dataset *dataset)
         text_token_cache_close(&segment->cache);
         if (segment->source.close)
             segment->source.close(segment->source.handle);
+        free(segment->ids);
         free(segment->path);
     }
     free(dataset->segments);
     free(dataset->window);
     zinf_tokens_free(&dataset->frame);
     zinf_samples_close(dataset->samples);
+    if (dataset->flow.arg) {
+        dataset->flow.stop(dataset->flow.arg);
+        dataset->flow.close(dataset->flow.arg);
+    }
     text_mixture_destroy(dataset->mixture);
     free_parts(dataset->parts, dataset->n_parts);
     pthread_mutex_destroy(&dataset->lock);
@@ -365,7 +424,7 @@ struct zinf_samples *zinf_dataset_samples(const struct zinf_dataset *dataset)
 
 bool zinf_dataset_has_samples(const struct zinf_dataset *dataset)
 {
-    bool any = dataset->samples != NULL;
+    bool any = dataset->samples || dataset->flow.has_samples;
     for (uint32_t k = 0; k < dataset->n_parts; k++)
         any = any || dataset->parts[k].data->samples;
     return any;
@@ -384,6 +443,34 @@ uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset)
 uint32_t zinf_dataset_window_tokens(const struct zinf_dataset *dataset)
 {
     return dataset->seq_len;
+}
+
+bool zinf_dataset_flows(const struct zinf_dataset *dataset)
+{
+    return dataset->flow.arg != NULL;
+}
+
+void zinf_dataset_go_on(struct zinf_dataset *dataset, const struct zinf_flow_mark *mark)
+{
+    if (dataset->flow.arg)
+        dataset->flow.go_on(dataset->flow.arg, mark);
+}
+
+struct zinf_flow_mark zinf_dataset_mark(struct zinf_dataset *dataset, uint64_t position)
+{
+    return dataset->flow.arg ? dataset->flow.mark(dataset->flow.arg, position)
+                             : (struct zinf_flow_mark){0};
+}
+
+int zinf_dataset_reaches(struct zinf_dataset *dataset, uint64_t end)
+{
+    return dataset->flow.arg ? dataset->flow.reaches(dataset->flow.arg, end) : 1;
+}
+
+void zinf_dataset_stop(struct zinf_dataset *dataset)
+{
+    if (dataset->flow.arg)
+        dataset->flow.stop(dataset->flow.arg);
 }
 
 /* ---- what it is made of ---- */
@@ -487,6 +574,8 @@ uint64_t zinf_dataset_order(const struct zinf_dataset *dataset)
                                 (uint64_t)dataset->separator};
     if (dataset->parts)
         return order_of_parts(dataset);
+    if (dataset->flow.arg)
+        return dataset->flow.order;
     return dataset->samples
                ? samples_order(dataset->samples)
                : zinf_masking_key(&dataset->masking, XXH3_64bits(numbers, sizeof numbers));
@@ -516,6 +605,8 @@ static int read_segment(const struct zinf_dataset *dataset, const struct segment
         out[0] = dataset->separator;
     else if (segment->kind == FROM_CACHE)
         code = text_token_cache_read(&segment->cache, first, n, out);
+    else if (segment->kind == FROM_MEMORY)
+        memcpy(out, segment->ids + first, n * sizeof *out);
     else
         code = segment->source.read(segment->source.handle, first, n, out);
     if (code)
@@ -528,7 +619,7 @@ static int read_segment(const struct zinf_dataset *dataset, const struct segment
 
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out)
 {
-    if (dataset->samples || dataset->parts)
+    if (dataset->samples || dataset->parts || dataset->flow.arg)
         return zinf_fail(-ENOTSUP, "a store of samples is no stream of tokens");
     if (first > dataset->n_tokens || n > dataset->n_tokens - first)
         return zinf_fail(-EINVAL, "tokens %llu to %llu are beyond the data's %llu",
@@ -552,6 +643,10 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
                         int32_t *targets)
 {
     dataset = part_at(dataset, &position);
+    if (dataset->flow.arg) {
+        const struct zinf_window window = {.ids = inputs, .targets = targets};
+        return dataset->flow.fill(dataset->flow.arg, position, &window);
+    }
     if (dataset->samples) {
         struct zinf_window window = {.ids = inputs, .targets = targets};
         return zinf_samples_window(dataset->samples, position, &window);
@@ -600,6 +695,8 @@ static int fill_masked(struct zinf_dataset *dataset, uint64_t position, const st
 struct zinf_window_rows zinf_dataset_window_rows(struct zinf_dataset *dataset, uint64_t position)
 {
     dataset = part_at(dataset, &position);
+    if (dataset->flow.arg)
+        return dataset->flow.rows(dataset->flow.arg, position);
     return dataset->samples ? zinf_samples_window_rows(dataset->samples, position)
                             : (struct zinf_window_rows){rows_of(dataset), 0};
 }
@@ -607,6 +704,8 @@ struct zinf_window_rows zinf_dataset_window_rows(struct zinf_dataset *dataset, u
 int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position, const struct zinf_window *w)
 {
     dataset = part_at(dataset, &position);
+    if (dataset->flow.arg)
+        return dataset->flow.fill(dataset->flow.arg, position, w);
     const uint32_t length = rows_of(dataset);
     if (dataset->samples)
         return zinf_samples_window(dataset->samples, position, w);

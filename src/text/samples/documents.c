@@ -178,6 +178,22 @@ static int take_document(struct text_input *input, long line)
     return code;
 }
 
+int text_document_read(const char *json, const char *path, const char *column, long line,
+                       struct text_sink *sink)
+{
+    const size_t bytes = strlen(json);
+    struct text_input input = {
+        .path = path, .column = column ? column : "text", .line = line, .sink = sink};
+    input.document = malloc(bytes + 1);
+    if (!input.document)
+        return zinf_fail(-ENOMEM, "%s: no memory for a row of %zu bytes", path, bytes);
+    memcpy(input.document, json, bytes + 1);
+    input.document_bytes = bytes;
+    int code = take_document(&input, line);
+    free(input.document);
+    return code;
+}
+
 static bool is_blank(int c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';

@@ -211,11 +211,12 @@ int zinf_samples_open(struct zinf_samples **out, const struct zinf_samples_optio
         code = zinf_fail(-ENOMEM, "no memory for a store of %d files", options->n_files);
     for (int i = 0; !code && i < options->n_files; i++)
         code = open_file(s, options, i);
-    if (!code && !s->facts.n_samples)
+    const bool any = s->facts.n_samples > 0;
+    if (!code && !any && !options->may_be_empty)
         code = fail_empty(s, options->files[0]);
-    if (!code && options->packed)
+    if (!code && options->packed && any)
         code = pack(s);
-    if (!code && options->group)
+    if (!code && options->group && any)
         code = samples_begin_groups(s);
     if (code) {
         zinf_samples_close(s);

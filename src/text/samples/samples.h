@@ -110,6 +110,8 @@ struct zinf_samples_options {
      * frame. At most ZINF_SAMPLES_MOST_FRONT. */
     uint32_t front, source_front;
     bool skip_bad_rows; /* counted; without it the first broken row is an error */
+    bool may_be_empty;  /* it is no error that no sample is left */
+    uint64_t first_row; /* rows before the files, for their numbers in messages */
     bool unlabelled;    /* samples without a token that counts are kept: a label is learned */
     bool packed;        /* as many samples in a window as there is room for */
     bool shuffle;

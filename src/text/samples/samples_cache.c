@@ -99,12 +99,17 @@ static int put_sample(struct maker *m, const struct zinf_sample *s)
     return code ? code : append_place(m, s);
 }
 
+/* Of the row at hand, among all rows. */
+static unsigned long long number_of(const struct maker *m)
+{
+    return m->options->first_row + m->rows.n_rows;
+}
+
 /* The message says why, and of rows that are no JSON also where. */
 static int is_bad(struct maker *m, bool is_json, long line)
 {
     if (is_json)
-        zinf_fail_in(-EINVAL, "%s: row %llu (line %ld)", m->path,
-                     (unsigned long long)m->rows.n_rows, line);
+        zinf_fail_in(-EINVAL, "%s: row %llu (line %ld)", m->path, number_of(m), line);
     if (m->options->skip_bad_rows) {
         if (!m->rows.n_bad++)
             snprintf(m->rows.first_bad, sizeof m->rows.first_bad, "%s", zinf_error());
@@ -130,9 +135,7 @@ static int take_row(void *handle, const cJSON *row, long line)
         return is_bad(m, row, line);
     for (uint32_t i = 0; !code && i < n; i++)
         code = put_sample(m, &m->samples[i]);
-    return code ? zinf_fail_in(code, "%s: row %llu (line %ld)", m->path,
-                               (unsigned long long)m->rows.n_rows, line)
-                : 0;
+    return code ? zinf_fail_in(code, "%s: row %llu (line %ld)", m->path, number_of(m), line) : 0;
 }
 
 /* Numbers that are no ids. */

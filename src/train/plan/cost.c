@@ -52,10 +52,42 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
     return work;
 }
 
+double plan_crossed_bytes(const struct plan *p, const struct zinf_op *op)
+{
+    if (op->kind < OP_STAGES || tensor_axis(p->setup)->world < 2)
+        return 0;
+    const struct zinf_stage_size *size = p->setup->walk.stages[op->stage].size;
+    const struct zinf_stage *stage = &p->setup->walk.graph->stages[op->stage];
+    const double again = op->flags & OP_RECOMPUTES ? size[ZINF_PASS_FORWARD].crossed / 2 : 0;
+    return (size[kind_pass(op->kind)].crossed + again) / zinf_stage_visits(stage);
+}
+
+/* A sum is scattered and gathered: what a rank has of the others crosses twice, and that of GPUs
+ * goes to the host and back before. Ranks of one host add in its memory, all at once. */
+double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op)
+{
+    static const struct zinf_speeds unknown;
+    const struct setup *s = p->setup;
+    const double bytes = plan_crossed_bytes(p, op);
+    struct zinf_speeds used;
+    if (bytes == 0 || !zinf_net_is_described(s->mesh.all))
+        return 0;
+    plan_speeds_of(p, s->options.speeds ? s->options.speeds : &unknown, &used);
+    const struct zinf_net_place at = zinf_net_place(tensor_axis(s)->net),
+                                all = zinf_net_place(s->mesh.all);
+    const bool near = at.local_world == at.world;
+    const double share = 2 * (at.world - 1.0) / at.world;
+    const double beside =
+        (double)all.local_world / at.local_world; /* that cross at the same time */
+    const double each = near ? 3 / used.optimizer_bytes : beside / used.net_bytes;
+    return bytes * (share * each + (device_is_far(s) ? 2 / used.link_bytes : 0));
+}
+
 void plan_cost(const struct plan *p, struct zinf_op *op)
 {
     bool host_device = p->setup->device->host_addressable;
-    op->seconds = p->rates.seconds[op->kind] * plan_work(p, op) * (1 - op->left_out);
+    op->seconds = p->rates.seconds[op->kind] * plan_work(p, op) * (1 - op->left_out) +
+                  plan_crossed_seconds(p, op);
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(p));
     else if (op->lane == ZINF_LANE_HOST)

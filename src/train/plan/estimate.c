@@ -63,6 +63,18 @@ static uint64_t packed_away(const struct plan *p, const struct zinf_program *con
     return (uint64_t)bytes;
 }
 
+/* What ranks that share tensors add up in a step. */
+static void add_sums(struct zinf_estimate *out, const struct plan *p,
+                     const struct zinf_program *const *programs, int n)
+{
+    out->tensor_ranks = tensor_axis(p->setup)->world;
+    for (int i = 0; i < n; i++)
+        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
+            out->tensor_bytes += plan_crossed_bytes(p, &programs[i]->ops[k]);
+            out->tensor_seconds += plan_crossed_seconds(p, &programs[i]->ops[k]);
+        }
+}
+
 static int fill(struct zinf_estimate *out, const struct plan *p)
 {
     const struct zinf_program *programs[2];
@@ -89,6 +101,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
     out->host_limit = p->setup->fills ? p->setup->fill_bytes : out->budget[ZINF_MEMORY_HOST];
     out->pull_seconds = seconds_of(p, programs, n, OP_PULL);
     out->link_seconds = seconds_of(p, programs, n, OP_LINK_GATHER);
+    add_sums(out, p, programs, n);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = step.busy_seconds[lane];
         out->lane_bytes[lane] = step.bytes[lane] - packed_away(p, programs, n, lane);

@@ -89,7 +89,7 @@ struct places {
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
         h_param_staging, h_files, h_packed, h_packed_grads, h_grad_staging, h_tiles, h_transfer,
-        h_background, h_squares, h_lists, h_choice;
+        h_background, h_squares, h_lists, h_choice, h_shared, h_border;
 };
 
 struct trainer_sizes {
@@ -101,6 +101,7 @@ struct trainer_sizes {
     uint64_t tile_state, tile_grad; /* offsets in it */
     uint64_t tile_most;             /* its size where it has a gradient */
     uint64_t link;                  /* others' parts of a gradient, where GPUs are linked */
+    uint64_t border;                /* of the largest value that goes to another rank */
     uint64_t transfer;              /* what loading and saving need on the host */
 };
 
@@ -381,6 +382,10 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 
 /* cost.c: op->seconds and op->cpu */
 void plan_cost(const struct plan *p, struct zinf_op *op);
+/* Bytes that an operation of a stage brings together with ranks that share its tensors, and how long
+ * that takes, where these ranks are only thought of: rates that are measured have it in them. */
+double plan_crossed_bytes(const struct plan *p, const struct zinf_op *op);
+double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op);
 /* The same for operations that are scheduled already. */
 void plan_cost_again(const struct plan *p, struct zinf_program *program);
 /* Known speeds, and what is assumed for the others. */

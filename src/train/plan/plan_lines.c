@@ -179,6 +179,25 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
                : 0;
 }
 
+/* Of a value or gradient that a rank of a pipeline gives to its neighbour. */
+static uint64_t border_bytes(const struct plan *p)
+{
+    const struct zinf_graph *g = p->setup->graph;
+    const struct zinf_compute *compute = &p->setup->compute;
+    uint64_t most = 0;
+    for (int side = 0; side < 2; side++) {
+        const struct zinf_ids *values = side ? &g->to_next : &g->from_before;
+        for (uint32_t i = 0; i < values->n; i++) {
+            const struct zinf_value *v = &g->values[values->at[i]];
+            const uint64_t own = zinf_value_bytes(compute, v);
+            const uint64_t back = zinf_value_gradient_bytes(compute, v);
+            most = own > most ? own : most;
+            most = back > most ? back : most;
+        }
+    }
+    return zinf_align_up(most, ZINF_MEMORY_ALIGN);
+}
+
 /* Staging comes last and is contiguous: loading and saving use it as one region. */
 static int staging_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
@@ -188,7 +207,12 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
     bool values = has_backward(p->setup) && has_waypoint(legs_waypoints(value), VALUE_STAGING);
     s->grad_staging = zinf_align_up(plan_grad_staging_bytes(p), ZINF_MEMORY_ALIGN);
     s->tile = has_waypoint(p->waypoints, GRAD_TILE) ? s->tile_most : s->tile_grad;
+    s->border = device_is_far(p->setup) ? border_bytes(p) : 0;
     const struct want wants[] = {
+        {"sums over ranks on their way", "zinf.mesh.tensor",
+         device_is_far(p->setup) && tensor_axis(p->setup)->world > 1 ? p->setup->walk.shared : 0,
+         &at->h_shared},
+        {"values between ranks on their way", "zinf.mesh.pipe", 2 * s->border, &at->h_border},
         {"activations on their way", "zinf.activation_device",
          values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
         {"parameter staging", "zinf.look_ahead",

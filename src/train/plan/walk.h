@@ -101,6 +101,7 @@ struct walk {
     uint64_t working_of_any;
     uint64_t scratch, scratch_whole; /* the second with the sweep whole */
     uint64_t workspace, outside;
+    uint64_t shared; /* most that ranks that share tensors bring together at once */
     uint64_t cache_bytes, largest_cache; /* of all stages; of one */
     uint64_t carried_elems;              /* the most of one, of a row */
     double flops;                        /* forward, of one micro-batch */

@@ -28,6 +28,7 @@ static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s
     size->bytes /= visits;
     size->work /= visits;
     w->workspace = most(w->workspace, size->workspace);
+    w->shared = most(w->shared, size->shared);
     w->outside = most(w->outside, size->outside);
     if (pass == ZINF_PASS_WHOLE)
         w->scratch_whole = most(w->scratch_whole, size->scratch);
@@ -40,7 +41,9 @@ static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s
 static void measure_cache(struct walk *w, const struct zinf_compute *c, struct walk_stage *info)
 {
     const struct zinf_decoding *d = c->decoding;
-    const uint64_t numbers[] = {[ZINF_CACHE_SEQUENCES] = d ? (uint64_t)d->n_sequences : 0,
+    const uint64_t sequences = d ? (uint64_t)d->n_sequences : 0;
+    const uint64_t numbers[] = {[ZINF_CACHE_SEQUENCES] = sequences,
+                                [ZINF_CACHE_STATES] = sequences,
                                 [ZINF_CACHE_SOURCES] = d ? (uint64_t)d->n_sources : 0};
     for (int i = 0; i < ZINF_CACHES; i++) {
         const struct zinf_cache *cache = &info->size[ZINF_PASS_FORWARD].cache[i];

@@ -215,6 +215,25 @@ static int log_step(struct run *run, const struct zinf_step_result *result, bool
     return code;
 }
 
+/* Whether there are windows for another step. Of rows that are taken as they are needed nobody
+ * knows before. */
+static int look_ahead(struct run *run, uint64_t step, bool *ends)
+{
+    const struct setup *s = &run->trainer->setup;
+    const uint64_t all = (uint64_t)setup_samples(s) * data_axis(s)->world;
+    struct zinf_dataset *data = run->options->data;
+    const int there = zinf_dataset_reaches(data, run->position + all);
+    *ends = !there;
+    if (!there && !step)
+        return zinf_fail(-EINVAL, "the rows ended before there were the %llu windows of a step",
+                         (unsigned long long)all);
+    if (!there)
+        zinf_log(ZINF_LOG_WARN,
+                 "the rows ended after step %llu of %llu, and the training with them",
+                 (unsigned long long)step, (unsigned long long)run->options->steps);
+    return there < 0 ? there : 0;
+}
+
 static int one_step(struct run *run, uint64_t step, bool *last)
 {
     const struct zinf_run_options *o = run->options;
@@ -238,7 +257,10 @@ static int one_step(struct run *run, uint64_t step, bool *last)
     if ((code = run_look_at_signals(run))) /* behind the caller, who may ask for an end */
         return code;
     run->stops = step == o->steps ? 0 : run->stops; /* it is done all the same */
-    *last = step == o->steps || run->stops;
+    bool ends = false;
+    if (step != o->steps && !run->stops && (code = look_ahead(run, step, &ends)))
+        return code;
+    *last = step == o->steps || run->stops || ends;
     /* who stops a run does not wait for an evaluation at its end */
     const bool looks = o->eval_data && ((*last && !run->stops) || due(step, o->eval_every));
     if (looks)
@@ -429,6 +451,8 @@ int run_rank(const struct zinf_run_options *options)
     if (!code && run.recovers && !run_has_checkpoint(&run))
         save_if_due(&run, run.from.step, last);
     if (!code && last)
+        code = save_model(&run, run.from.step);
+    if (!code && !last && (code = look_ahead(&run, run.from.step, &last)) == 0 && last)
         code = save_model(&run, run.from.step);
     for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);

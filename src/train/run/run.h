@@ -116,6 +116,12 @@ int run_resume(struct run *run);
 void run_note_unsaved(struct run *run, int code);
 int run_fail_unsaved(const struct run *run);
 int run_save_checkpoint(struct run *run, uint64_t step, bool last);
+/* Where the data stand now. */
+static inline void run_mark_data(const struct run *run, struct checkpoint_data *data)
+{
+    data->position = run->position;
+    data->mark = zinf_dataset_mark(run->options->data, run->position);
+}
 /* Before a step: ends a save in the background that is done or stands in its way. now: waits. */
 void run_end_saving(struct run *run, bool now);
 /* What lies beside the weights is copied from --model, or, where that was a checkpoint that is gone

@@ -31,6 +31,11 @@ static int identify_data(struct run *run)
     int64_t seq = zinf_trainer_seq_len(run->trainer);
     uint64_t sums[3] = {0};
     int code = 0;
+    if (zinf_dataset_flows(data)) { /* rows are read once */
+        run->data =
+            (struct checkpoint_data){.fingerprint = zinf_dataset_order(data), .seq_len = seq};
+        return 0;
+    }
     for (int i = 0; !code && i < 3; i++) {
         code = run_batch_take(&run->batch, data, places[i], 0);
         if (!code)
@@ -86,6 +91,7 @@ int run_resume(struct run *run)
     if (code)
         return code;
     run->position = run->from.data.position;
+    zinf_dataset_go_on(run->options->data, &run->from.data.mark);
     run->best = run->from.best;
     if (!run->from.foreign && run->options->trainer.seed != run->from.seed)
         zinf_log(ZINF_LOG_WARN, "%s was saved with --seed %llu: dropout takes other numbers now",
@@ -162,7 +168,7 @@ int run_save_checkpoint(struct run *run, uint64_t step, bool last)
                       run->net && !o->trainer.save_net
                           ? "ranks of several processes have one way to each other"
                           : "not all parameters and state have two generations on a drive");
-    c.data.position = run->position;
+    run_mark_data(run, &c.data);
     c.best = run->best;
     c.config = cJSON_Duplicate(run->resolved, true);
     c.stands_on = cJSON_Duplicate(run->identity, true);

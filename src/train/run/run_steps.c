@@ -270,7 +270,7 @@ int run_commit_step(struct run *run)
     if (!run->trainer->durable.steps)
         return 0;
     struct source source = trainer_source(run->trainer);
-    c.data.position = run->position;
+    run_mark_data(run, &c.data);
     c.best = run->best;
     checkpoint_take_counters(&source, &c);
     char *text = scalars_text(run, &c);

@@ -24,6 +24,7 @@ struct checkpoint_data {
     uint64_t position; /* windows given out */
     uint64_t windows, tokens, fingerprint;
     int64_t seq_len;
+    struct zinf_flow_mark mark; /* of rows that are taken as they are needed; else zeros */
 };
 
 /* The best evaluation so far, and how many have come since. */

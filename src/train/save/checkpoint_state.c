@@ -42,13 +42,24 @@ static bool add_loss_scale(cJSON *root, const struct zinf_loss_scale *s)
            cJSON_AddNumberToObject(o, "last_overflow", (double)s->last_overflow);
 }
 
+/* Only of rows that are taken as they are needed. */
+static bool add_mark(cJSON *data, const struct zinf_flow_mark *mark)
+{
+    if (!mark->first && !mark->pass && !mark->row && !mark->token)
+        return true;
+    cJSON *o = cJSON_AddObjectToObject(data, "rows");
+    return o && add_number(o, "first", mark->first) && add_number(o, "pass", mark->pass) &&
+           add_number(o, "row", mark->row) && add_number(o, "token", mark->token) &&
+           cJSON_AddBoolToObject(o, "joined", mark->joined);
+}
+
 static bool add_data(cJSON *root, const struct checkpoint_data *data)
 {
     cJSON *o = cJSON_AddObjectToObject(root, "data");
     return o && add_number(o, "position", data->position) &&
            add_number(o, "windows", data->windows) && add_number(o, "tokens", data->tokens) &&
            add_number(o, "seq_len", (uint64_t)data->seq_len) &&
-           zinf_json_add_hex(o, "fingerprint", data->fingerprint);
+           zinf_json_add_hex(o, "fingerprint", data->fingerprint) && add_mark(o, &data->mark);
 }
 
 static bool add_best(cJSON *root, const struct checkpoint_best *best)
@@ -198,6 +209,21 @@ static int read_loss_scale(const cJSON *root, const char *path, struct zinf_loss
     return code ? code : zinf_json_int(o, path, "last_overflow", &s->last_overflow);
 }
 
+static int read_mark(const cJSON *data, const char *path, struct zinf_flow_mark *mark)
+{
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(data, "rows");
+    if (!o)
+        return 0;
+    int code = read_number(o, path, "first", &mark->first);
+    if (!code)
+        code = read_number(o, path, "pass", &mark->pass);
+    if (!code)
+        code = read_number(o, path, "row", &mark->row);
+    if (!code)
+        code = read_number(o, path, "token", &mark->token);
+    return code ? code : zinf_json_bool(o, path, "joined", &mark->joined);
+}
+
 static int read_data(const cJSON *root, const char *path, struct checkpoint_data *data)
 {
     const cJSON *o = cJSON_GetObjectItemCaseSensitive(root, "data");
@@ -210,6 +236,8 @@ static int read_data(const cJSON *root, const char *path, struct checkpoint_data
     if (!code)
         code = read_number(o, path, "seq_len", &seq_len);
     data->seq_len = (int64_t)seq_len;
+    if (!code)
+        code = read_mark(o, path, &data->mark);
     return code ? code : read_hex(o, path, "fingerprint", &data->fingerprint);
 }
 

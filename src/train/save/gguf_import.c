@@ -3,7 +3,7 @@
  * else that reads models then needs to know of folders alone: config.json and the tokenizer are
  * made of the file's keys, and an index says which of its tensors is which of the model's.
  */
-#include "base/folder.h"
+#include "base/cache.h"
 #include "train/checkpoints.h"
 #include "train/save/gguf.h"
 

@@ -5,6 +5,7 @@
  * last layer is the one whose name ends alike; one of the last layer whose name the first has, too,
  * is what is left of its shape, and if nothing is, the first's.
  */
+#include "base/cache.h"
 #include "base/folder.h"
 #include "model/model.h"
 #include "model/tensors.h"
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-struct importing {
+    struct importing {
     const char *path;
     char *folder;
     int64_t n_layers;

@@ -36,7 +36,8 @@ static uint64_t state_elems(const struct setup *s)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; trains(s) && i < s->n_optimizers; i++) {
-        struct rule_segment largest = {&s->optimizers[i], 0, s->layout.max_group_elems, 0};
+        const struct rule_segment largest = {.of = &s->optimizers[i],
+                                             .n = s->layout.max_group_elems};
         bytes = most(bytes, zinf_align_up(rule_scales_bytes(&largest), ZINF_MEMORY_ALIGN));
     }
     const uint64_t least = trains(s) && setup_kept_part(s) ? 2 * STATE_KEPT_PAGES : 0;

@@ -250,13 +250,20 @@ static bool notes_base(const struct setup *s, uint32_t unit)
     return !is_piped(s) || s->owners[unit] == pipe_axis(s)->rank;
 }
 
-/* What is frozen, so that a checkpoint knows it again: folded in the order of units. */
-static void note_base(struct zinf_trainer *t, const struct source *s, uint32_t unit)
+/* What is frozen, so that a checkpoint knows it again: folded in the order of units. Ranks that
+ * share tensors fold whole ones. */
+static int note_base(struct zinf_trainer *t, const struct source *s, uint32_t unit)
 {
-    const struct zinf_unit *u = &t->setup.graph->units[unit];
-    if (has_backward(&t->setup) && !u->trained && notes_base(&t->setup, unit))
-        t->base_sum =
-            XXH3_64bits_withSeed(source_region(s).unit, u->elems * sizeof(float), t->base_sum);
+    const struct region r = source_region(s);
+    const bool shares = tensor_axis(&t->setup)->world > 1;
+    const struct zinf_graph *graph = shares ? t->setup.whole : t->setup.graph;
+    if (!has_backward(&t->setup) || graph->units[unit].trained || !notes_base(&t->setup, unit))
+        return 0;
+    int code = shares ? whole_unit(s, unit, r.unit, r.whole) : 0;
+    if (!code)
+        t->base_sum = XXH3_64bits_withSeed(shares ? r.whole : r.unit,
+                                           graph->units[unit].elems * sizeof(float), t->base_sum);
+    return code;
 }
 
 static int quantize_images(struct zinf_trainer *t, const struct source *s,
@@ -283,7 +290,9 @@ static int load_unit(struct zinf_trainer *t, const struct source *s,
     if (code)
         return code;
     transfer_put_norms(s, u);
-    note_base(t, s, u);
+    code = note_base(t, s, u);
+    if (code)
+        return code;
     return t->plan.homes[u].in_files ? 0 : place_unit(s, u);
 }
 

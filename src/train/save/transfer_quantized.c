@@ -48,6 +48,8 @@ static int quantize_transposed(const struct quantizing *p, const struct zinf_gat
     struct zinf_piece piece = *p->piece;
     struct zinf_gather rest = *gather;
     tensor.rows = p->as.rows;
+    tensor.cols = p->as.cols;
+    piece.transposed = true;
     piece.rows = (struct zinf_row_map){.rows = p->as.rows, .count = 1};
     rest.scratch.base = scales + p->as.n_blocks;
     rest.scratch.elems = p->r.scratch_elems - p->as.n_blocks;
@@ -60,7 +62,8 @@ static int quantize_transposed(const struct quantizing *p, const struct zinf_gat
 static int quantize(const struct quantizing *p, const struct zinf_gather *gather)
 {
     float *scales = p->r.scratch;
-    int code = (p->piece->transposed ? quantize_transposed : quantize_rows)(p, gather, scales);
+    const bool transposed = p->piece->transposed != p->tensor->turned;
+    int code = (transposed ? quantize_transposed : quantize_rows)(p, gather, scales);
     if (!code)
         zinf_quantize_finish(&p->as, p->r.image, scales);
     return code;

@@ -29,6 +29,8 @@ int whole_unit(const struct source *s, uint32_t unit, const float *own, float *w
     memset(whole, 0, all->elems * sizeof *whole);
     for (uint32_t i = 0; !code && i < all->n_tensors; i++) {
         const struct zinf_tensor *t = &all->tensors[i];
+        if (t->form != ZINF_FORM_PLAIN || t->moved) /* it is not in the flat buffer */
+            continue;
         const struct zinf_tensor *mine = find_own(&setup->stages->units[unit], t);
         const uint64_t bytes = t->elems * sizeof *whole;
         if (mine)

@@ -38,36 +38,52 @@ static int copy_sources(struct zinf_trainer *t, const struct zinf_op *op, bool c
     return code;
 }
 
-/* What sequences with new rows had before, and what they read. */
-int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op)
+/* What sequences with new rows had before. */
+static int copy_used(struct zinf_trainer *t, const struct zinf_op *op, enum zinf_caches which)
 {
-    const struct zinf_cache *c = t->setup.walk.stages[op->stage].cache;
-    uint64_t slots = c[ZINF_CACHE_SEQUENCES].slots;
+    const uint64_t slots = t->setup.walk.stages[op->stage].cache[which].slots;
     int code = 0;
-    for (int64_t s = 0; !code && s < t->decoding.n_sequences; s++) {
+    for (int64_t s = 0; slots && !code && s < t->decoding.n_sequences; s++) {
         uint64_t before = (uint64_t)t->first_new[s];
         const uint64_t used[2] = {0, before < slots ? before : slots};
         if (t->n_cached[s] > t->first_new[s])
-            code = copy_slots(t, op, ZINF_CACHE_SEQUENCES, s, used);
+            code = copy_slots(t, op, which, s, used);
     }
+    return code;
+}
+
+/* And what they read. */
+int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    int code = copy_used(t, op, ZINF_CACHE_SEQUENCES);
+    if (!code)
+        code = copy_used(t, op, ZINF_CACHE_STATES);
     return code ? code : copy_sources(t, op, false);
 }
 
 /* Their new rows, or all slots where there are fewer: two runs where these go beyond the last slot.
- * And sources that have come. */
-int trainer_cache_out(struct zinf_trainer *t, const struct zinf_op *op)
+ */
+static int copy_new(struct zinf_trainer *t, const struct zinf_op *op, enum zinf_caches which)
 {
-    const struct zinf_cache *c = t->setup.walk.stages[op->stage].cache;
-    uint64_t slots = c[ZINF_CACHE_SEQUENCES].slots;
+    const uint64_t slots = t->setup.walk.stages[op->stage].cache[which].slots;
     int code = 0;
-    for (int64_t s = 0; !code && s < t->decoding.n_sequences; s++) {
+    for (int64_t s = 0; slots && !code && s < t->decoding.n_sequences; s++) {
         uint64_t first = (uint64_t)t->first_new[s] % slots;
         uint64_t rows = (uint64_t)(t->n_cached[s] - t->first_new[s]),
                  n = rows < slots ? rows : slots;
         uint64_t end = first + n < slots ? first + n : slots;
         const uint64_t runs[2][2] = {{first, end - first}, {0, n - (end - first)}};
         for (int i = 0; !code && i < 2; i++)
-            code = copy_slots(t, op, ZINF_CACHE_SEQUENCES, s, runs[i]);
+            code = copy_slots(t, op, which, s, runs[i]);
     }
+    return code;
+}
+
+/* And sources that have come. */
+int trainer_cache_out(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    int code = copy_new(t, op, ZINF_CACHE_SEQUENCES);
+    if (!code)
+        code = copy_new(t, op, ZINF_CACHE_STATES);
     return code ? code : copy_sources(t, op, true);
 }

@@ -189,16 +189,18 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
 
 /* The slots of one that are in use, of every plane of a stage. What it reads is remembered apart.
  */
-static int copy_cache(struct zinf_trainer *t, uint32_t stage, int64_t to, int64_t from)
+static int copy_cache(struct zinf_trainer *t, uint32_t stage, enum zinf_caches which, int64_t to,
+                      int64_t from)
 {
     const struct walk_stage *info = &t->setup.walk.stages[stage];
-    const struct zinf_cache *c = &info->cache[ZINF_CACHE_SEQUENCES];
+    const struct zinf_cache *c = &info->cache[which];
     const struct zinf_device_ops *ops = t->setup.device->ops;
     uint64_t used = (uint64_t)t->n_cached[from], n = used < c->slots ? used : c->slots;
     bool in_host = t->plan.amounts.host_cache;
     char *base = in_host ? host_at(&t->plan, t->plan.at.h_cache + info->cache_before)
                          : device_at(&t->plan, t->plan.at.d_cache + info->cache_before);
     int code = 0;
+    base += info->cache_at[which];
     for (uint64_t plane = 0; !code && n && plane < c->planes; plane++) {
         uint64_t slots = c->slots * c->row_bytes, bytes = n * c->row_bytes;
         char *dst = base + ((uint64_t)to * c->planes + plane) * slots;
@@ -219,8 +221,11 @@ int zinf_trainer_copy_sequence(struct zinf_trainer *t, int64_t to, int64_t from)
                          (long long)from, (long long)to, (long long)n);
     int code = 0;
     for (uint32_t s = 0; !code && s < t->setup.walk.graph->n_stages; s++)
-        if (t->setup.walk.stages[s].cache_bytes)
-            code = copy_cache(t, s, to, from);
+        if (t->setup.walk.stages[s].cache_bytes) {
+            code = copy_cache(t, s, ZINF_CACHE_SEQUENCES, to, from);
+            if (!code)
+                code = copy_cache(t, s, ZINF_CACHE_STATES, to, from);
+        }
     if (!code)
         code = t->setup.device->ops->queue_synchronize(t->queues[ZINF_LANE_DEVICE]);
     if (!code)

@@ -203,6 +203,28 @@ static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- borders between ranks' stages ---- */
 
+/* Memory of the host in place of that of a device that the CPU does not reach: number `which` of
+ * two, filled with so many bytes. */
+static int lend_host(struct zinf_trainer *t, void **memory, uint64_t bytes, uint32_t which)
+{
+    const struct zinf_device_ops *ops = t->setup.device->ops;
+    if (!device_is_far(&t->setup))
+        return 0;
+    void *device = *memory;
+    *memory = host_at(&t->plan, t->plan.at.h_border + which * t->plan.sizes.border);
+    int code = bytes ? ops->copy_to_host(t->pull, *memory, device, bytes) : 0;
+    return code || !bytes ? code : ops->queue_synchronize(t->pull);
+}
+
+static int take_back(struct zinf_trainer *t, void *device, const void *memory, uint64_t bytes)
+{
+    const struct zinf_device_ops *ops = t->setup.device->ops;
+    if (device == memory || !bytes)
+        return 0;
+    int code = ops->copy_to_device(t->pull, device, memory, bytes);
+    return code ? code : ops->queue_synchronize(t->pull);
+}
+
 /* Rows that the step's samples have. */
 static int run_border(struct zinf_trainer *t, const struct zinf_op *op)
 {
@@ -212,12 +234,18 @@ static int run_border(struct zinf_trainer *t, const struct zinf_op *op)
     const uint64_t back = zinf_value_gradient_bytes(&t->compute, value);
     const uint64_t gives = op->kind == OP_TAKE ? 0 : next ? own : back;
     const uint64_t takes = op->kind == OP_GIVE ? 0 : next ? back : own;
-    void *const out[2] = {at(op, 0), at(op, 0)}, *const in[2] = {at(op, 1), at(op, 1)};
+    void *given = at(op, 0), *taken = at(op, 1);
+    int code = lend_host(t, &given, gives, 0);
+    if (!code)
+        lend_host(t, &taken, 0, 1);
+    void *const out[2] = {given, given}, *const in[2] = {taken, taken};
     uint64_t out_bytes[2] = {0}, in_bytes[2] = {0};
     out_bytes[next] = gives; /* of the two ranks the one with later stages is number 1 */
     in_bytes[next] = takes;
-    return zinf_net_trade(t->setup.borders[next],
-                          &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
+    if (!code)
+        code = zinf_net_trade(t->setup.borders[next],
+                              &(struct zinf_net_trade){out, in, out_bytes, in_bytes});
+    return code ? code : take_back(t, at(op, 1), taken, takes);
 }
 
 /* Of the ranks that have the unit one gives to the next, or the last to all. */

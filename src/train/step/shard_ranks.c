@@ -1,31 +1,68 @@
 /*
  * shard_ranks: sums and statistics between ranks that share each matrix, in the middle of a stage:
  * the thread of the lane DEVICE meets the other ranks' there, in the order of its operations, which
- * is the same on all (agree.c). Parts are added by who receives, in the tree over the ranks.
+ * is the same on all (agree.c). Parts are added by who receives, in the tree over the ranks. What
+ * lies in a GPU's memory goes by the host's, behind what the queue has before it, and comes back in
+ * front of what follows: the next call waits for the queue before it touches that memory again.
  */
 #include "train/trainer.h"
 
-static int sum(void *context, float *x, uint64_t elems, bool sharing)
+static struct zinf_queue *queue_of(const struct zinf_trainer *t)
 {
-    const struct setup *s = &((struct zinf_trainer *)context)->setup;
+    return t->queues[ZINF_LANE_DEVICE];
+}
+
+/* *memory: where the CPU reaches the device's bytes from `at` on; n of them are there. */
+static int bring(struct zinf_trainer *t, char *device, uint64_t at, uint64_t n, char **memory)
+{
+    const struct zinf_device_ops *ops = t->setup.device->ops;
+    *memory = device;
+    if (!device_is_far(&t->setup))
+        return 0;
+    *memory = host_at(&t->plan, t->plan.at.h_shared);
+    int code = ops->copy_to_host(queue_of(t), *memory + at, device + at, n);
+    return code ? code : ops->queue_synchronize(queue_of(t));
+}
+
+static int take_back(struct zinf_trainer *t, char *device, const char *memory, uint64_t n)
+{
+    return memory == device ? 0
+                            : t->setup.device->ops->copy_to_device(queue_of(t), device, memory, n);
+}
+
+static int sum(void *context, float *device, uint64_t elems, bool sharing)
+{
+    struct zinf_trainer *t = context;
+    const struct setup *s = &t->setup;
     struct zinf_net *net = sharing ? s->sharing : tensor_axis(s)->net;
+    char *memory;
     if (!net)
         return 0;
     const struct zinf_net_place at = zinf_net_place(net);
-    const uint64_t slice = elems / at.world;
+    const uint64_t slice = elems / at.world, bytes = elems * sizeof *device;
     if (elems % at.world)
         return zinf_fail(-ENOTSUP, "zinf.mesh.tensor: %u ranks cannot share a sum of %llu numbers",
                          at.world, (unsigned long long)elems);
-    float *own = x + at.rank * slice;
-    int code = zinf_net_scatter_sum(net, x, own, slice);
-    return code ? code : zinf_net_gather(net, own, x, slice * sizeof *x);
+    int code = bring(t, (char *)device, 0, bytes, &memory);
+    float *x = (float *)(void *)memory, *own = x + at.rank * slice;
+    if (!code)
+        code = zinf_net_scatter_sum(net, x, own, slice);
+    if (!code)
+        code = zinf_net_gather(net, own, x, slice * sizeof *x);
+    return code ? code : take_back(t, (char *)device, memory, bytes);
 }
 
-static int gather(void *context, void *whole, uint64_t bytes)
+static int gather(void *context, void *device, uint64_t bytes)
 {
-    const struct zinf_axis *axis = tensor_axis(&((struct zinf_trainer *)context)->setup);
-    return axis->net ? zinf_net_gather(axis->net, (char *)whole + axis->rank * bytes, whole, bytes)
-                     : 0;
+    struct zinf_trainer *t = context;
+    const struct zinf_axis *axis = tensor_axis(&t->setup);
+    char *memory;
+    if (!axis->net)
+        return 0;
+    int code = bring(t, device, axis->rank * bytes, bytes, &memory);
+    if (!code)
+        code = zinf_net_gather(axis->net, memory + axis->rank * bytes, memory, bytes);
+    return code ? code : take_back(t, device, memory, axis->world * bytes);
 }
 
 void trainer_open_shards(struct zinf_trainer *t)

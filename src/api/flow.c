@@ -1,0 +1,275 @@
+/*
+ * flow: data of option streaming: rows of files, or of the door's caller, that are taken while a
+ * training needs them. The first row is taken when the data are opened, since it tells the format.
+ */
+#include "api/session.h"
+
+#include "text/samples/flow.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define PACKED_ROWS 1024 /* that are packed together where no buffer is asked for */
+
+struct job_flow {
+    struct zinf_session *s;
+    struct zinf_row_files *files; /* NULL: the caller gives the rows */
+    struct zinf_row_feed from;
+    char *first; /* the first row, as long as nobody has had it */
+    char *had;   /* the same, once it was given out */
+    uint64_t taken;
+    char *path; /* of a group of samples */
+    enum zinf_format format;
+};
+
+/* ---- rows ---- */
+
+static int take(struct job_flow *f, const char **row)
+{
+    int more = f->from.next(f->from.arg, row);
+    if (more < 0)
+        return f->files ? more : zinf_fail(more, "the caller's rows ended early");
+    if (more && strpbrk(*row, "\r\n"))
+        return zinf_fail(-EINVAL, "row %llu has an end of a line in it: give a JSON object in one",
+                         (unsigned long long)f->taken + 1);
+    f->taken += more > 0;
+    return more;
+}
+
+static int next(void *arg, const char **row)
+{
+    struct job_flow *f = arg;
+    free(f->had);
+    f->had = f->first;
+    f->first = NULL;
+    *row = f->had;
+    return f->had ? 1 : take(f, row);
+}
+
+/* Who cannot skip reads on. */
+static int skip(void *arg, uint64_t n)
+{
+    struct job_flow *f = arg;
+    const char *row;
+    int more = 1;
+    if (f->first && !n)
+        return 0;
+    free(f->first);
+    f->first = NULL;
+    if (f->from.skip) {
+        f->taken = n;
+        return f->from.skip(f->from.arg, n);
+    }
+    if (n < f->taken)
+        return zinf_fail(-ESPIPE, "rows before row %llu are gone", (unsigned long long)f->taken);
+    while (f->taken < n && (more = take(f, &row)) > 0)
+        continue;
+    return more > 0 ? 0
+           : more   ? more
+                    : zinf_fail(-EINVAL,
+                                "there are %llu rows, but the run that is resumed has used "
+                                  "%llu",
+                                (unsigned long long)f->taken, (unsigned long long)n);
+}
+
+static int take_first(struct job_flow *f)
+{
+    const char *row;
+    int more = take(f, &row);
+    if (more <= 0)
+        return more ? more : zinf_fail(-EINVAL, "there are no rows to train on");
+    f->first = strdup(row);
+    return f->first ? 0 : zinf_fail(-ENOMEM, "no memory for a row");
+}
+
+/* By the first row, as if it stood in a file. */
+static int tell_format(struct job_flow *f)
+{
+    char *line = malloc(strlen(f->first) + 2);
+    const char *const path = f->path;
+    int code = line ? 0 : zinf_fail(-ENOMEM, "no memory for a row");
+    if (!code) {
+        const int n = sprintf(line, "%s\n", f->first);
+        code = zinf_file_write_atomic(path, line, (size_t)n);
+    }
+    if (!code)
+        code = job_samples_tell(&f->s->job, &path, 1, &f->format);
+    if (!code)
+        code = job_samples_check(f->s, path, f->format);
+    unlink(path);
+    free(line);
+    return code;
+}
+
+/* ---- what cannot be streamed ---- */
+
+static int check_length(const struct zinf_session *s)
+{
+    const struct zinf_job *c = &s->job;
+    if (c->epochs > 0)
+        return zinf_fail(-EINVAL,
+                         "--streaming: --epochs counts passes over all rows, whose number is not "
+                         "known: give --steps N, or leave --streaming out");
+    if (s->use == JOB_TRAINS && c->steps < 0)
+        return zinf_fail(-EINVAL,
+                         "--streaming: the number of rows is not known, so that nothing says how "
+                         "long the training is: give --steps N, or leave --streaming out");
+    return 0;
+}
+
+static int check(const struct zinf_session *s)
+{
+    const struct zinf_job *c = &s->job;
+    const struct job_sets *sets = &s->data_sets;
+    if (s->task != ZINF_TASK_CAUSAL)
+        return zinf_fail(-ENOTSUP,
+                         "--streaming: --task %s looks at all rows before the first step: leave "
+                         "--streaming out",
+                         zinf_task_name(s->task));
+    if (s->config && s->config->group_by_length)
+        return zinf_fail(-EINVAL,
+                         "--streaming: zinf.group_by_length (--group-by-length) sorts all samples: "
+                         "leave one of them out");
+    if (sets->n > 1)
+        return zinf_fail(-EINVAL, "--streaming takes one set of rows, and --data names several "
+                                  "with weights: leave the weights or --streaming out");
+    if (c->given.next && c->data.n)
+        return zinf_fail(-EINVAL, "--streaming takes rows of files or of the caller, not of both");
+    for (size_t i = 0; sets->n && s->net && i < sets->of->files.gl_pathc; i++)
+        if (!strcmp(sets->of->files.gl_pathv[i], "-"))
+            return zinf_fail(-EINVAL, "--data -: standard input belongs to one process, and this "
+                                      "training has several: give a file");
+    return check_length(s);
+}
+
+/* ---- groups of samples ---- */
+
+static int open_group(void *arg, const char *path, uint64_t first_row, uint64_t seed,
+                      struct zinf_dataset **out)
+{
+    const struct job_flow *f = arg;
+    const struct zinf_samples_options given = {
+        .files = &path,
+        .n_files = 1,
+        .tokenizer = job_rows_tokenizer(f->s),
+        .shuffle = f->s->job.shuffle_buffer > 0,
+        .seed = seed,
+        .may_be_empty = true,
+        .first_row = first_row,
+    };
+    return job_samples_open(f->s, &given, f->format, out);
+}
+
+/* ---- open and close ---- */
+
+static uint64_t key_of(const struct job_flow *f)
+{
+    const struct zinf_job *c = &f->s->job;
+    const char *const words[] = {c->text_column, c->chat_template};
+    const uint64_t numbers[] = {f->format,
+                                (uint64_t)f->s->seq_len,
+                                c->truncate,
+                                (uint64_t)c->min_tokens,
+                                c->pack,
+                                c->train_on_prompt,
+                                c->skip_bad_rows,
+                                (uint64_t)c->shuffle_buffer,
+                                c->shuffle_buffer ? (uint64_t)c->seed : 0};
+    uint64_t key = XXH3_64bits(numbers, sizeof numbers);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        key = XXH3_64bits_withSeed(words[i] ? words[i] : "", words[i] ? strlen(words[i]) : 0, key);
+    return key;
+}
+
+static int open_rows(struct job_flow *f)
+{
+    const struct job_sets *sets = &f->s->data_sets;
+    const struct zinf_row_source *given = &f->s->job.given;
+    if (given->next) {
+        f->from = (struct zinf_row_feed){given->next, given->skip, given->arg};
+        return 0;
+    }
+    const glob_t *files = &sets->of->files;
+    int code =
+        zinf_row_files_open(&f->files, (const char *const *)files->gl_pathv, (int)files->gl_pathc);
+    for (size_t i = 0; !code && i < files->gl_pathc; i++)
+        code = zinf_origins_add(&f->s->origins, "--data", files->gl_pathv[i]);
+    if (!code)
+        f->from = zinf_row_files_rows(f->files);
+    return code;
+}
+
+/* Its name has the process, since several may have one folder. */
+static int name_group(struct job_flow *f)
+{
+    char name[48];
+    snprintf(name, sizeof name, "rows-%ld.jsonl", (long)getpid());
+    char *folder = zinf_path_join(f->s->job.output, "cache");
+    int code = folder ? zinf_make_dirs(folder) : -ENOMEM;
+    f->path = code ? NULL : zinf_path_join(folder, name);
+    free(folder);
+    return code ? code : f->path ? 0 : -ENOMEM;
+}
+
+static int open_flow(struct job_flow *f, struct zinf_dataset **out)
+{
+    const struct zinf_session *s = f->s;
+    const struct zinf_job *c = &s->job;
+    const struct zinf_tokenizer *tokenizer = job_rows_tokenizer(s);
+    const bool stream = f->format == ZINF_FORMAT_STREAM;
+    const uint64_t step = (uint64_t)job_windows(s, s->config->train_batch_size);
+    struct zinf_flow_options options = {
+        .rows = {next, skip, f},
+        .name = "the rows",
+        .step = step,
+        .limit = c->steps >= 0 ? (uint64_t)c->steps * step : UINT64_MAX,
+        .group = c->shuffle_buffer ? (uint64_t)c->shuffle_buffer
+                 : c->pack         ? PACKED_ROWS
+                                   : 0,
+        .key = key_of(f),
+        .stream = job_rows_stream(s, tokenizer),
+        .open = stream ? NULL : open_group,
+        .arg = f,
+        .path = f->path,
+    };
+    options.stream.shuffle = c->shuffle_buffer > 0;
+    if (stream && c->pack)
+        return zinf_fail(-EINVAL, "--pack: the rows are a stream of text, whose windows are full "
+                                  "already: --format text makes a sample of each row");
+    if (stream && !tokenizer)
+        return zinf_fail(-EINVAL, "the rows have text, which needs a tokenizer: %s",
+                         job_task_no_tokenizer);
+    return zinf_flow_open(out, &options);
+}
+
+int job_flow_open(struct zinf_session *s, struct zinf_dataset **out)
+{
+    int code = check(s);
+    struct job_flow *f = code ? NULL : calloc(1, sizeof *f);
+    if (!f)
+        return code ? code : zinf_fail(-ENOMEM, "no memory for a data set");
+    s->flow = f;
+    f->s = s;
+    code = open_rows(f);
+    if (!code)
+        code = name_group(f);
+    if (!code)
+        code = take_first(f);
+    if (!code)
+        code = tell_format(f);
+    s->chats |= f->format == ZINF_FORMAT_SHAREGPT || f->format == ZINF_FORMAT_MESSAGES;
+    return code ? code : open_flow(f, out);
+}
+
+void job_flow_close(struct job_flow *f)
+{
+    if (!f)
+        return;
+    zinf_row_files_close(f->files);
+    free(f->first);
+    free(f->had);
+    free(f->path);
+    free(f);
+}

@@ -1,0 +1,78 @@
+/* frame_shard_sums: sums over shards, those of this rank and of the others. */
+#include "model/shards.h"
+
+/* dst += src */
+static int add(struct zinf_frame *f, float *dst, const float *src, uint64_t elems)
+{
+    const struct zinf_residual args = {
+        .dtype = ZINF_DTYPE_F32, .n = (int64_t)elems, .x = dst, .r = src, .y = dst};
+    return frame_residual(f, &args);
+}
+
+int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
+                   float *out)
+{
+    const uint64_t mark = frame_mark(f);
+    const uint32_t half = n / 2;
+    if (n == 1)
+        return sum->make(f, sum->call, first, out);
+    int code = shard_sum_some(f, sum, first, half, out);
+    float *other = frame_scratch(f, sum->elems * sizeof *other);
+    if (!code)
+        code = shard_sum_some(f, sum, first + half, n - half, other);
+    if (!code)
+        code = add(f, out, other, sum->elems);
+    frame_release(f, mark);
+    return code;
+}
+
+int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out)
+{
+    int code = shard_sum_some(f, sum, 0, f->graph->shards.n, out);
+    return code ? code : shard_sum_ranks(f, out, sum->elems);
+}
+
+/* ---- ranks ---- */
+
+/* While measuring: what is brought together with other ranks. */
+static void count(struct zinf_frame *f, uint64_t bytes)
+{
+    if (f->queue || f->graph->shards.n == f->graph->shards.of)
+        return;
+    f->shared = bytes > f->shared ? bytes : f->shared;
+    f->crossed += (double)bytes;
+}
+
+int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems)
+{
+    const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    count(f, elems * sizeof *x);
+    return ranks && f->queue ? ranks->sum(ranks->context, x, elems, false) : 0;
+}
+
+int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
+                     float *out)
+{
+    const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    int code = shard_sum_some(f, sum, first, n, out);
+    if (f->graph->shards.group > f->graph->shards.n)
+        count(f, sum->elems * sizeof *out);
+    return !code && ranks && f->queue ? ranks->sum(ranks->context, out, sum->elems, true) : code;
+}
+
+int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes)
+{
+    const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    count(f, bytes * (f->graph->shards.of / f->graph->shards.n));
+    return ranks && f->queue ? ranks->gather(ranks->context, whole, bytes) : 0;
+}
+
+int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out)
+{
+    const enum zinf_dtype dtype = f->compute->dtype;
+    *out = (void *)(uintptr_t)in;
+    if (dtype == ZINF_DTYPE_F32)
+        return 0;
+    *out = frame_scratch(f, elems * frame_width(f));
+    return frame_convert(f, *out, dtype, in, ZINF_DTYPE_F32, elems);
+}
