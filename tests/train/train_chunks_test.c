@@ -125,6 +125,18 @@ static bool same_gradients(struct case_of *c, const char *name)
     return possible;
 }
 
+/* What has no chunks yet is refused by its name, and nothing else is. */
+static bool is_expected(const char *refusal)
+{
+    static const char *const known[] = {"recurrent mixer", "losses of whole samples",
+                                        "losses that balance experts", "an encoder",
+                                        "attention to later tokens"};
+    bool expected = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        expected |= strstr(refusal, known[i]) != NULL;
+    return expected;
+}
+
 static void test_families_in_chunks(void)
 {
     int n_refused = 0;
@@ -134,9 +146,10 @@ static void test_families_in_chunks(void)
             continue;
         n_refused++;
         printf("# %s: %s\n", folders[i], zinf_error());
+        CHECKF(is_expected(zinf_error()), "%s is refused", folders[i]);
     }
     printf("# %d of %d models are refused\n", n_refused, (int)N_FOLDERS);
-    CHECK(n_refused < 20);
+    CHECK(n_refused < (int)N_FOLDERS / 2);
 }
 
 static void test_documents_in_chunks(void)
