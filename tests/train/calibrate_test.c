@@ -46,8 +46,10 @@ static void begin(struct zinf_trainer *t, struct zinf_device *device)
     memset(t, 0, sizeof *t);
     *device = (struct zinf_device){.host_addressable = true, .n_threads = 2};
     static struct zinf_home home;
+    static double no_products;
     t->plan.setup = &t->setup;
     t->plan.homes = &home;
+    t->setup.group_flops = &no_products;
     t->setup.device = device;
     t->plan.schedule = SCHEDULE_PREFETCH;
     t->n_calibrated = 2;
