@@ -195,10 +195,11 @@ static void test_bad_arguments_are_refused(void)
         CHECK(f.ops->rope(f.q, &p.args) == -EINVAL);
         CHECK(strstr(zinf_error(), "rotary dimensions") != NULL);
     }
-    p.args.head_dim = 300;
-    p.args.rotary_dims = 258;
-    p.args.ld = 900;
+    p.args.rotary_dims = 2 * ZINF_ROPE_MAX_PAIRS + 2;
+    p.args.head_dim = p.args.rotary_dims + 2;
+    p.args.ld = 3 * p.args.head_dim;
     CHECK(f.ops->rope(f.q, &p.args) == -EINVAL);
+    p.args.head_dim = 300;
     p.args.rotary_dims = 64;
     p.args.ld = 899;
     CHECK(f.ops->rope(f.q, &p.args) == -EINVAL);

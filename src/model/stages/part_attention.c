@@ -528,7 +528,7 @@ static int refuse_chunks(const struct zinf_frame *f)
     return zinf_fail(
         -ENOTSUP,
         "zinf.sequence_chunk: stage %s shares keys and values with other layers, which "
-        "chunks do not yet; remove the key",
+        "cannot be computed in chunks yet: remove the key",
         f->stage->name);
 }
 
