@@ -4,15 +4,15 @@
 
 #include "api/options.h"
 
-extern const struct option job_device[];     /* where and how */
-extern const char *const job_device_words[]; /* enum zinf_device_kind */
-extern const struct option job_seats[];      /* how many devices */
-extern const struct option job_tensor[];     /* whether they share matrices, */
-extern const struct option job_pipeline[];   /* or have layers of their own */
-extern const struct option job_rows[];       /* --data and what its rows are */
-extern const struct option job_template[];   /* --chat-template alone */
-extern const struct option job_task[];       /* what a model is for */
-extern const struct option job_embedding[];  /* how embeddings are made */
+extern const struct option job_device[];                         /* where and how */
+extern const char *const job_device_words[];                     /* enum zinf_device_kind */
+extern const struct option job_seats[];                          /* how many devices */
+extern const struct option job_tensor[];                         /* whether they share matrices, */
+extern const struct option job_pipeline[];                       /* or have layers of their own */
+extern const struct option job_rows[];                           /* --data and what its rows are */
+extern const struct option job_template[];                       /* --chat-template alone */
+extern const struct option job_task[];                           /* what a model is for */
+extern const struct option job_embedding[];                      /* how embeddings are made */
 extern const struct option job_plain_texts[], job_prompt_name[]; /* and of what */
 extern const struct option job_head[];                           /* of classes */
 extern const struct option job_step[];                           /* what decides a step */

@@ -315,8 +315,8 @@ static inline uint64_t zinf_choice_length(const struct zinf_stage *stage, uint64
     return stage->choice.n ? stage->sweep.n + 1 + rows * stage->choice.n : 0;
 }
 
-/* How the file's tensor that a piece of a quantised tensor is of lies in its image: whole, [out][in],
- * however a shard has its part of it. */
+/* How the file's tensor that a piece of a quantised tensor is of lies in its image: whole,
+ * [out][in], however a shard has its part of it. */
 static inline struct zinf_quantized zinf_piece_quantized(const struct zinf_tensor *tensor,
                                                          const struct zinf_piece *piece)
 {

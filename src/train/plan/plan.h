@@ -161,9 +161,9 @@ struct plan {
  * (may be NULL) becomes its plan, with programs by these speeds, if one was made: its setup is set
  * then, and it is to be ended. */
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan);
-/* plan_operations.c: all of a plan but its programs. Adds extents to the setup's store, if it has one: once.
- * -ENOMEM where it does not fit: the message is the table and names the keys to change. After a
- * failure there is nothing to end. */
+/* plan_operations.c: all of a plan but its programs. Adds extents to the setup's store, if it has
+ * one: once. -ENOMEM where it does not fit: the message is the table and names the keys to change.
+ * After a failure there is nothing to end. */
 int plan_make(struct plan *out, const struct setup *setup, const struct variant *variant);
 void plan_fini(struct plan *p);
 /* Of the first step, which runs one operation at a time. */
@@ -385,8 +385,9 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 
 /* cost.c: op->seconds and op->cpu */
 void plan_cost(const struct plan *p, struct zinf_op *op);
-/* Bytes that an operation of a stage brings together with ranks that share its tensors, and how long
- * that takes, where these ranks are only thought of: rates that are measured have it in them. */
+/* Bytes that an operation of a stage brings together with ranks that share its tensors, and how
+ * long that takes, where these ranks are only thought of: rates that are measured have it in them.
+ */
 double plan_crossed_bytes(const struct plan *p, const struct zinf_op *op);
 double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op);
 /* The same for operations that are scheduled already. */
