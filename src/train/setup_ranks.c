@@ -158,13 +158,16 @@ int setup_lay_out(struct setup *s)
 /* ---- what there is no way for ---- */
 
 /* Sums in a tree take the parts of a gradient one after the other, layer by layer. The other order
- * adds ranks before micro-batches, which rounds otherwise: only who asks for it gets it. */
+ * adds ranks before micro-batches, which rounds otherwise: it is taken where one asks for it, or
+ * where nothing else fits. */
 static int check_order(struct setup *s)
 {
     if (!s->exact || s->n_micro < 2 || is_piped(s))
         return 0;
-    if (s->order == ORDER_AUTO)
+    if (s->order == ORDER_AUTO) {
         s->order = ORDER_LAYER_MAJOR;
+        s->order_is_open = s->mesh.all != NULL && s->n_chunks == 1;
+    }
     if (s->order == ORDER_LAYER_MAJOR && s->n_micro / s->n_chunks > MAX_LAYER_MAJOR)
         return zinf_fail(
             -ENOTSUP,

@@ -236,7 +236,8 @@ int plan_choose(struct plan *p)
     choose_cache(p, c);
     choose_activations(p, c);
     choose_least(p, c);
-    bool open = p->setup->n_chunks == 1 && p->setup->order == ORDER_AUTO;
+    bool open =
+        p->setup->n_chunks == 1 && (p->setup->order == ORDER_AUTO || p->setup->order_is_open);
     if (goes_together(p) && open && !is_piped(p->setup) && !plan_fits(p, c)) {
         itinerary_fini(&p->itinerary);
         int code = itinerary_make(&p->itinerary, &p->setup->walk, p->setup->n_micro, 1);
