@@ -247,8 +247,8 @@ static void test_activations_give_the_same_bits(void)
         ", \"sequence_chunk\": 6, \"activation_checkpointing\": \"always\"",
         ", \"sequence_chunk\": 6, \"activation_device\": \"cpu\"",
         ", \"sequence_chunk\": 6, \"activation_device\": \"nvme\"",
-        ", \"sequence_chunk\": 6, \"activation_device\": \"nvme\", "
-        "\"activation_checkpointing\": \"always\"",
+        (", \"sequence_chunk\": 6, \"activation_device\": \"nvme\", "
+         "\"activation_checkpointing\": \"always\""),
     };
     struct setting s = {
         .param = "nvme", .state = "nvme", .accumulation = 3, .clip = 0.5, .extra = extras[0]};
