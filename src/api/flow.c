@@ -66,12 +66,7 @@ static int skip(void *arg, uint64_t n)
         return zinf_fail(-ESPIPE, "rows before row %llu are gone", (unsigned long long)f->taken);
     while (f->taken < n && (more = take(f, &row)) > 0)
         continue;
-    return more > 0 ? 0
-           : more   ? more
-                    : zinf_fail(-EINVAL,
-                                "there are %llu rows, but the run that is resumed has used "
-                                  "%llu",
-                                (unsigned long long)f->taken, (unsigned long long)n);
+    return zinf_rows_skipped(more, f->taken, n);
 }
 
 static int take_first(struct job_flow *f)

@@ -145,8 +145,7 @@ struct setup {
     bool reach[ACTORS][MEMORIES]; /* who uses which memory itself; plan/way.h decides by it */
     bool offers_updates;          /* the device may update what it has room for */
     enum accumulation_order order;
-    bool
-        order_is_open; /* LAYER_MAJOR, which nobody asked for: the other one where it has no room */
+    bool order_is_open; /* it is LAYER_MAJOR, but the other one where that has no room */
     enum expert_fetch expert_fetch;
     enum recompute recompute;
     enum schedule wanted;

@@ -56,6 +56,10 @@ int zinf_flow_open(struct zinf_dataset **out, const struct zinf_flow_options *op
 
 /* ---- rows of files ---- */
 
+/* How skipping to row n by reading ends: 0, more (what the last call of next returned) where that
+ * is an error, or -EINVAL: there are only `taken` rows. */
+int zinf_rows_skipped(int more, uint64_t taken, uint64_t n);
+
 struct zinf_row_files;
 /* Files of JSON, an object a line, one file after the other; "-" is standard input, of which no row
  * can be read twice. The names are copied. */

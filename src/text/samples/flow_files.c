@@ -83,6 +83,14 @@ static int next(void *arg, const char **row)
     return more;
 }
 
+int zinf_rows_skipped(int more, uint64_t taken, uint64_t n)
+{
+    if (more)
+        return more > 0 ? 0 : more;
+    return zinf_fail(-EINVAL, "there are %llu rows, but the run that is resumed has used %llu",
+                     (unsigned long long)taken, (unsigned long long)n);
+}
+
 /* What lies behind is read again from the first file on. */
 static int skip(void *arg, uint64_t n)
 {
@@ -99,12 +107,7 @@ static int skip(void *arg, uint64_t n)
     }
     while (f->taken < n && (more = next(f, &row)) > 0)
         continue;
-    return more > 0 ? 0
-           : more   ? more
-                    : zinf_fail(-EINVAL,
-                                "there are %llu rows, but the run that is resumed has used "
-                                  "%llu",
-                                (unsigned long long)f->taken, (unsigned long long)n);
+    return zinf_rows_skipped(more, f->taken, n);
 }
 
 int zinf_row_files_open(struct zinf_row_files **out, const char *const *files, int n)
