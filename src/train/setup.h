@@ -281,13 +281,6 @@ static inline int64_t setup_input(const struct setup *s, int64_t micro)
 {
     return setup_sample(s, micro) * s->n_chunks + setup_chunk(s, micro);
 }
-/* How many contributions to a gradient a stage makes one after the other: of parts, one for each
- * sample, which is summed over ranks before it is added to others. */
-static inline int64_t setup_turns(const struct setup *s)
-{
-    return in_parts(s) ? s->n_micro / s->own_chunks : 1;
-}
-
 static inline const struct zinf_axis *pipe_axis(const struct setup *s)
 {
     return &s->mesh.at[ZINF_PIPE];
@@ -297,6 +290,14 @@ static inline bool is_piped(const struct setup *s)
 {
     return pipe_axis(s)->world > 1;
 }
+/* How many contributions to a gradient a stage makes one after the other: of parts, one for each
+ * sample, which is summed over ranks before it is added to others. A pipeline has a visit for each.
+ */
+static inline int64_t setup_turns(const struct setup *s)
+{
+    return in_parts(s) && !is_piped(s) ? s->n_micro / s->own_chunks : 1;
+}
+
 /* The number of a rank's micro-batch, or of a sample that is visited in chunks, among those of all
  * ranks: ranks have as many neighbours each, or, where gradients are summed over ranks one
  * micro-batch at a time, take them in turn. So both sums are subtrees of one tree. */
@@ -382,6 +383,8 @@ int setup_check_context(const struct setup *s);
 int setup_take_net(struct setup *s);
 /* Cuts units into the rank's slice, and that into sub-groups. */
 int setup_lay_out(struct setup *s);
+/* The axes along which it does. */
+void setup_cuts(const struct setup *s, struct zinf_axis at[ZINF_AXES]);
 /* setup_tensor.c: cuts the model into this rank's parts; what cannot be is refused by name. */
 int setup_cut_model(struct setup *s);
 int setup_check_tensor(struct setup *s);

@@ -43,15 +43,9 @@ int setup_check_context(const struct setup *s)
                          "zinf.context_parts %lld: a sequence of %lld tokens is too short for two "
                          "pieces a part; lower the key, or raise --seq-len",
                          (long long)s->n_parts, (long long)s->seq);
-    if (is_piped(s))
-        return refuse(s, "stages of a pipeline cannot hand over parts of sequences yet",
-                      "set zinf.mesh.pipe to 1");
     if (tensor_axis(s)->world > 1 || g->shards.of)
         return refuse(s, "tensors that are split cannot be combined with parts of sequences yet",
                       "set zinf.mesh.tensor and zinf.tensor_parts to 1");
-    if (trains(s) && s->grain != GRAIN_ELEMENTS)
-        return refuse(s, "optimizers of whole matrices or tensors are not possible with it yet",
-                      "use AdamW");
     for (uint32_t i = 0; i < g->n_stages; i++)
         if (g->stages[i].choice.n)
             return refuse(s, "experts cannot be combined with parts of sequences yet",

@@ -115,14 +115,21 @@ static bool is_whole(const struct setup *s, uint32_t unit)
     return whole;
 }
 
+void setup_cuts(const struct setup *s, struct zinf_axis at[ZINF_AXES])
+{
+    memcpy(at, s->mesh.at, sizeof s->mesh.at);
+    at[ZINF_CONTEXT] = (struct zinf_axis){.world = 1}; /* along DATA they have slices */
+    if (whole_state(s))
+        at[ZINF_DATA] = (struct zinf_axis){.world = 1};
+}
+
 static int lay_out(struct setup *s, uint64_t *elems, bool *whole)
 {
     struct zinf_layout_options options = {.unit_elems = elems,
                                           .whole = whole,
                                           .n_units = s->n_units,
                                           .group_elems = (uint64_t)s->config->sub_group_size};
-    memcpy(options.at, s->mesh.at, sizeof options.at);
-    options.at[ZINF_CONTEXT] = (struct zinf_axis){.world = 1}; /* along DATA they have slices */
+    setup_cuts(s, options.at);
     if (options.group_elems > MAX_GROUP_ELEMS)
         options.group_elems = MAX_GROUP_ELEMS;
     for (uint32_t u = 0; u < s->n_units; u++)
@@ -135,8 +142,6 @@ static int lay_out(struct setup *s, uint64_t *elems, bool *whole)
         if (whole_state(s)) /* gradients are summed in slices, and brought together again */
             elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data_axis(s)->world);
     }
-    if (whole_state(s))
-        options.at[ZINF_DATA] = (struct zinf_axis){.rank = 0, .world = 1};
     return zinf_layout_init(&s->layout, &options);
 }
 

@@ -75,6 +75,15 @@ for model in gpt2 llama; do
     shares $model 4 4 3 nvme
 done
 
+config shares.json 4
+check "a pipeline of two" run 0 train gpt2 cube --config shares.json --seats 8 --context-parallel 2 \
+    --pipeline-parallel 2
+check "has the bits of one" same_result gpt2.ram cube
+check "matrices of Muon" run 0 train gpt2 muon1 --config shares.json --optimizer Muon
+check "over four seats" run 0 train gpt2 muon4 --config shares.json --optimizer Muon --seats 4 \
+    --context-parallel 2
+check "have the bits of one" same_result muon1 muon4
+
 bf16='"bf16": {"enabled": true},'
 config bf16.json 2 ', "sequence_chunk": 3'
 check "parts of several chunks, in bf16" run 0 train llama llama.bf16 --config bf16.json
@@ -145,7 +154,5 @@ refuses() { # sentence, options...
 }
 refuses "zinf.mesh.context is 8" --seats 8 --context-parallel 8
 refuses "this run has 3 ranks" --seats 3 --context-parallel 2
-refuses "set zinf.mesh.pipe to 1" --seats 4 --context-parallel 2 --pipeline-parallel 2
 refuses "set zinf.mesh.tensor" --seats 4 --context-parallel 2 --tensor-parallel 2
-refuses "use AdamW" --seats 2 --context-parallel 2 --optimizer Muon
 finish

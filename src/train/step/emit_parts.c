@@ -91,17 +91,22 @@ static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_
 }
 
 /* A sample is a turn: ranks add up its gradient before it is added to others', so that neither how
- * samples nor how parts are dealt to ranks shows. */
+ * samples nor how parts are dealt to ranks shows. The visits of a pipeline are turns already. */
 void emit_backward_parts(struct emitter *e, uint32_t s, struct range micros)
 {
-    const int64_t own = e->p->setup->own_chunks;
+    const int64_t own = e->p->setup->own_chunks, n = (micros.end - micros.first) / own;
     const uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
-    e->n_turns = (micros.end - micros.first) / own;
     for (uint32_t v = 0; v < visits; v++)
-        for (e->turn = 0; e->turn < e->n_turns; e->turn++) {
-            const struct call c = emit_sample(e, s, v, micros.first + e->turn * own);
+        for (int64_t sample = 0; sample < n; sample++) {
+            const struct call c = emit_sample(e, s, v, micros.first + sample * own);
+            if (!e->crossing) {
+                e->turn = sample;
+                e->n_turns = n;
+            }
             call_end(e, &c, v + 1 == visits);
         }
-    e->turn = 0;
-    e->n_turns = 1;
+    if (!e->crossing) {
+        e->turn = 0;
+        e->n_turns = 1;
+    }
 }

@@ -88,9 +88,12 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
         return trainer_likeness(t, n_windows, sum, count);
     *count = trainer_count_targets(t, batch, n_windows);
     if (in_parts(&t->setup))
-        return add_parts(t, n_windows, sum);
-    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
-           trainer_other_losses(t, n_windows) * (double)*count;
+        code = add_parts(t, n_windows, sum);
+    else
+        *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
+               trainer_other_losses(t, n_windows) * (double)*count;
+    if (code)
+        return code;
     return is_piped(&t->setup) ? share_losses(t, n_windows, sum) : 0;
 }
 

@@ -46,7 +46,7 @@ static void emit_visit(struct emitter *e, const struct visit *v)
     e->range += v->direction == VISIT_FORWARD;
     e->turn = tree ? v->micros.first / together : 0;
     e->n_turns = tree ? (e->p->setup->n_micro + together - 1) / together : 1;
-    if (!in_parts(e->p->setup)) /* of these a visit makes all turns */
+    if (e->crossing || !in_parts(e->p->setup)) /* a visit makes all turns of parts */
         memset(e->turns_seen, 0, e->p->setup->n_units * sizeof *e->turns_seen);
     if (v->direction == VISIT_BORDER)
         emit_border(e, v);
