@@ -185,6 +185,8 @@ static int choose_shape(struct setup *s)
 {
     int code = s->options.decode.sequences ? set_decoding(s) : set_shape(s);
     setup_cut_sequences(s);
+    if (!code)
+        code = setup_check_context(s);
     return code ? code : setup_check_chunks(s);
 }
 
@@ -224,7 +226,9 @@ static void set_compute(struct setup *s)
                   .first = s->n_chunks / 2 * s->chunk_seq, /* the mean of all */
                   .near_end = (s->n_chunks / 2 + 1) * s->chunk_seq,
                   .begins = true,
-                  .ends = true},
+                  .ends = true,
+                  .n = s->n_chunks,
+                  .parts = s->n_parts},
         .train = trains(s),
         .seed = s->options.seed,
         .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,

@@ -332,9 +332,7 @@ static int lay_out_all(struct setup *s)
         code = setup_agree_elems(s, elems);
     for (uint32_t u = 0; !code && u < s->n_units && whole_state(s); u++)
         elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data_axis(s)->world);
-    memcpy(all.at, s->mesh.at, sizeof all.at);
-    if (whole_state(s))
-        all.at[ZINF_DATA] = (struct zinf_axis){.rank = 0, .world = 1};
+    setup_cuts(s, all.at);
     all.unit_elems = elems;
     if (!code)
         code = zinf_layout_init(&s->all_units, &all);

@@ -33,6 +33,13 @@ static int carry(struct zinf_frame *f)
     return attention_carry(f, s, &kept);
 }
 
+static int carry_backward(struct zinf_frame *f)
+{
+    const struct attention_spec *s = f->stage->spec;
+    const struct attention_kept kept = attention_keep(f, s);
+    return attention_carry_backward(f, s, &kept);
+}
+
 const struct zinf_stage_ops zinf_stage_attention = {
     .name = "attention",
     .recomputes = true,
@@ -40,4 +47,5 @@ const struct zinf_stage_ops zinf_stage_attention = {
     .forward = forward,
     .backward = backward,
     .carry = carry,
+    .carry_backward = carry_backward,
 };

@@ -450,6 +450,9 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
 /* The pass ZINF_PASS_CARRY: computes keys and values for later chunks from the stage's input. */
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept);
+/* ZINF_PASS_CARRY_BACK, with the gradients of all else in the stage's units zero. */
+int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
+                             const struct attention_kept *kept);
 /* part_chunk.c. append: copies the keys and values of qkv, which is as attention takes it, to what
  * the stage carries. The others: attention of the chunk's rows, with the arguments that a whole
  * sequence would have, and its gradients. */
@@ -458,6 +461,9 @@ int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
                     const struct zinf_attention *args);
 int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct zinf_attention *args);
+/* Of chunks that are dealt in parts: d_qkv of the chunk's keys and values, with zeros for its
+ * queries, from the gradients that the stage has at hand. */
+int attention_chunk_own(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);

@@ -197,6 +197,12 @@ static inline uint64_t carried_group_bytes(const struct plan *p, bool gradient)
     return (uint64_t)carried_span(p) *
            carried_chunk_bytes(p, p->setup->walk.carried_elems, gradient);
 }
+/* Of all that a slot has: of gradients, a group's for each part that this rank has. */
+static inline uint64_t carried_slot_bytes(const struct plan *p, bool gradient)
+{
+    const int64_t parts = gradient ? setup_own_parts(p->setup) : 1;
+    return (uint64_t)parts * carried_group_bytes(p, gradient);
+}
 /* How many chunks before its own a chunk of the stage looks at; the groups that it looks at are
  * [first, own]. */
 static inline int64_t carried_back(const struct plan *p, uint32_t stage)
@@ -256,6 +262,13 @@ static inline bool goes_together(const struct plan *p)
 static inline bool goes_once(const struct plan *p)
 {
     return p->itinerary.together == p->setup->n_micro;
+}
+/* Contributions that a step makes to a unit's gradient, each a sum over all turns. */
+static inline uint32_t plan_grad_turns(const struct plan *p, uint32_t unit)
+{
+    const struct walk_unit *u = &p->setup->walk.units[unit];
+    const uint32_t turns = setup_turns(p->setup) > 1 ? u->uses : u->turns;
+    return turns ? turns : 1;
 }
 /* Memory that unpacking a sub-group's state, parameters or gradient needs. */
 static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packable what)

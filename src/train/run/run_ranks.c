@@ -183,15 +183,17 @@ static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *
 }
 
 /* Batches are dealt to ranks in turn, and their sums added in the order of the windows: as one rank
- * does. Who has none left computes with the others, for they need its slices. */
+ * does; ranks that share sequences have the same one. Who has none left computes with the others,
+ * for they need its slices. */
 int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
                    uint64_t *first, struct zinf_evaluation *out)
 {
     struct zinf_net *net = data_axis(&t->setup)->net;
-    uint64_t rank = data_axis(&t->setup)->rank, ranks = data_axis(&t->setup)->world;
+    const uint64_t sharing = context_axis(&t->setup)->world, ranks = setup_sharers(&t->setup);
+    const uint64_t rank = data_axis(&t->setup)->rank / sharing;
     uint64_t batch = (uint64_t)t->setup.batch, windows = zinf_dataset_n_windows(data);
     uint64_t own = *first + rank * batch;
-    struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
+    struct part mine = {.there = own < windows}, *all = calloc(ranks * sharing, sizeof *all);
     uint64_t left = mine.there ? windows - own : 1;
     int64_t n = (int64_t)(left < batch ? left : batch);
     int code = all ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
@@ -207,7 +209,7 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
         code = zinf_net_gather(net, &mine, all, sizeof mine);
     else if (!code)
         all[0] = mine;
-    for (uint64_t r = 0; !code && r < ranks; r++)
+    for (uint64_t r = 0; !code && r < ranks * sharing; r += sharing)
         if (all[r].there)
             add_part(out, &all[r].sums);
     *first += ranks * batch;

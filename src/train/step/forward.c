@@ -55,6 +55,18 @@ static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
     return code ? code : zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
 }
 
+/* Ranks that share sequences have the losses of some of their rows. */
+static int add_parts(struct zinf_trainer *t, int64_t n_windows, double *sum)
+{
+    struct exact_sum exact = {0};
+    trainer_add_loss(t, t->setup.graph->loss, n_windows, &exact);
+    struct zinf_net *net = context_axis(&t->setup)->net;
+    const int code =
+        net ? zinf_net_add(net, (int64_t *)(void *)&exact, sizeof exact / sizeof(int64_t)) : 0;
+    *sum = exact_value(&exact);
+    return code;
+}
+
 /* Whoever is to see logits has the last stage. */
 static int check_stages(const struct zinf_trainer *t)
 {
@@ -75,8 +87,13 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
     if (t->setup.graph->embeddings)
         return trainer_likeness(t, n_windows, sum, count);
     *count = trainer_count_targets(t, batch, n_windows);
-    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
-           trainer_other_losses(t, n_windows) * (double)*count;
+    if (in_parts(&t->setup))
+        code = add_parts(t, n_windows, sum);
+    else
+        *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
+               trainer_other_losses(t, n_windows) * (double)*count;
+    if (code)
+        return code;
     return is_piped(&t->setup) ? share_losses(t, n_windows, sum) : 0;
 }
 
