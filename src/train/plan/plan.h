@@ -369,6 +369,19 @@ static inline uint64_t logits_rows(const struct plan *p)
     return d ? (uint64_t)d->n_sequences : of_samples ? (uint64_t)p->setup->batch : 1;
 }
 
+/* Logits of all visits in host memory; of ranks that share tensors each has a part of them, and all
+ * parts are in the order of the ranks. */
+static inline uint64_t logits_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    const uint64_t visits = w->row == WALK_NONE ? 0 : zinf_stage_visits(&w->graph->stages[w->row]);
+    return visits * logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float);
+}
+static inline uint64_t logits_at(const struct plan *p)
+{
+    return p->at.h_row + tensor_axis(p->setup)->rank * logits_bytes(p);
+}
+
 /* What a decoding call is told of its rows, one list behind the other: of each row its sequence,
  * its position and its source; the lengths of sources; of each new token of one whose it is, and
  * which. */

@@ -79,11 +79,12 @@ struct emitter {
     int code; /* first failure; later calls do nothing */
     uint64_t clock;
     int16_t micro;
-    uint32_t position; /* of the next computation */
-    uint32_t deadline; /* of what is emitted now */
-    uint16_t flags;    /* of what is emitted now */
-    bool makes_rows;   /* for logits alone: no loss, and no reference for it */
-    bool speculates;   /* gradients are used for an update as soon as they are complete */
+    uint32_t position;    /* of the next computation */
+    uint32_t deadline;    /* of what is emitted now */
+    uint16_t flags;       /* of what is emitted now */
+    bool makes_rows;      /* for logits alone: no loss, and no reference for it */
+    bool without_sources; /* of sources nothing new comes */
+    bool speculates;      /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs, carried, d_carried;
     uint32_t *carried_filled;    /* [carried.n]: end of the chunks that are in the slot */
