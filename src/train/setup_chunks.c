@@ -52,10 +52,9 @@ static int check_graph(const struct setup *s)
             return refuse("losses that compare with a reference model", none);
         if (value->rows_of == ZINF_ROWS_OF_SOURCE)
             return refuse("models with an encoder", none);
-        if (value->rows_of == ZINF_ROWS_OF_SAMPLE)
+        if (value->rows_of == ZINF_ROWS_OF_SAMPLE &&
+            (v == g->loss || value->kind == ZINF_VALUE_INPUT))
             return refuse("losses of whole samples", none);
-        if (value->kind == ZINF_VALUE_LOSS && v != g->loss)
-            return refuse("losses that balance experts over a sequence", none);
     }
     return 0;
 }

@@ -64,7 +64,7 @@ int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s,
     void *own = frame_carried(f, kv_cols(s), f->compute->chunk.first);
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
-    f->carried_reach = s->window < f->compute->chunk.whole ? s->window : 0;
+    frame_reach(f, s->window);
     return code ? code : frame_heads(f, &kv);
 }
 
@@ -210,7 +210,7 @@ int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *
     const uint64_t start = frame_mark(f);
     const struct zinf_chunk *c = &f->compute->chunk;
     const uint64_t at_hand = (uint64_t)((c->near_end - c->near) / f->compute->seq) *
-                             zinf_carried_stride(f->compute, kv_cols(s), sizeof(float));
+                             zinf_carried_stride(f->compute, kv_cols(s), sizeof(float), 0);
     int code = check(f, s);
     frame_part_begin(f);
     if (!code && c->fresh)

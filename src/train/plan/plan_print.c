@@ -168,7 +168,7 @@ static void print_chunks(const struct plan *p, FILE *out)
     fprintf(out, "plan: sequences of %lld tokens in %lld chunks of %lld\n", (long long)s->seq,
             (long long)s->n_chunks, (long long)s->chunk_seq);
     if (carried_groups(p) > 1)
-        fprintf(out, "plan: keys and values of chunks in groups of %lld, %u on the device\n",
+        fprintf(out, "plan: %s in groups of %lld, %u on the device\n", plan_carried_name(p),
                 (long long)carried_span(p), carried_slots(p));
 }
 

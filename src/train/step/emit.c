@@ -165,7 +165,7 @@ struct groups {
 static struct groups groups_of(const struct emitter *e, uint32_t s, int64_t micro)
 {
     const uint32_t chunk = chunk_of(e, micro);
-    if (!e->walk->stages[s].carried_elems)
+    if (!e->walk->stages[s].carried[0])
         return (struct groups){0, 1};
     return (struct groups){carried_first(e->p, s, chunk), chunk / (uint32_t)carried_span(e->p) + 1};
 }
@@ -201,8 +201,11 @@ static struct zinf_operand add_carried(struct emitter *e, struct call *c, bool m
     return at;
 }
 
+/* Nothing of a stage that has no keys and values. */
 static struct zinf_operand add_d_carried(struct emitter *e, struct call *c)
 {
+    if (!c->info->carried[1])
+        return (struct zinf_operand){0};
     const uint32_t s = (uint32_t)c->op.stage, group = (uint32_t)c->op.arg;
     const bool fresh = carried_last(e->p, s, group) == chunk_of(e, e->micro);
     const struct zinf_operand at = emit_d_carried(e, s, carried_number(e, s, e->micro), group,
@@ -216,7 +219,8 @@ static void end_d_carried(struct emitter *e, const struct call *c, struct zinf_o
 {
     struct span_of chunks = chunks_of(e, c);
     chunks.end -= has_own(e, c);
-    emit_d_carried_made(e, (uint32_t)c->op.stage, chunks, at);
+    if (c->info->carried[1])
+        emit_d_carried_made(e, (uint32_t)c->op.stage, chunks, at);
 }
 
 /* ---- forward ---- */
@@ -284,19 +288,19 @@ static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_
         struct zinf_operand cache = {0}, carried = {0};
         if (c.info->cache_bytes)
             add_operand(e, &c, cache = emit_cache(e, s, &c.uses));
-        if (c.info->carried_elems)
+        if (c.info->carried[0])
             carried = add_carried(e, &c, true);
         compute(e, &c.op, &c.uses);
         if (c.info->cache_bytes)
             emit_cache_made(e, s, cache);
-        if (c.info->carried_elems && g + 1 == groups.end)
+        if (c.info->carried[0] && g + 1 == groups.end)
             emit_carried_made(e, s, chunk_of(e, m), carried);
         if (g + 1 == groups.end)
             end_values(e, &c, micros, last, out);
         if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
             e->working = number_of(e, s, m);
     }
-    if (e->walk->stages[s].carried_elems)
+    if (e->walk->stages[s].carried[0])
         e->carrying = carried_number(e, s, m);
 }
 
@@ -467,7 +471,7 @@ static void add_gradients(struct emitter *e, struct call *c, bool begins)
 static void end_gradients(struct emitter *e, const struct call *c)
 {
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
-    const uint32_t behind = c->info->carried_elems ? 2 : 0;
+    const uint32_t behind = walk_n_carried(c->info, true);
     const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n - behind;
     for (uint32_t i = 0; i < in->n; i++)
         if (has_gradient(e, in->at[i]))
@@ -493,25 +497,35 @@ static bool recomputes(const struct emitter *e, uint32_t s, int64_t micro)
            e->working != number_of(e, s, micro);
 }
 
+/* One chunk's, in a part more where it begins a group and is handed something. */
+static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
+{
+    const struct groups groups = {carried_needs(e->p, s, chunk_of(e, m)), groups_of(e, s, m).end};
+    for (uint32_t g = groups.first; g < groups.end; g++) {
+        struct call c = call_of(e, s, ZINF_PASS_CARRY, 0, m);
+        set_group(&c, groups, g);
+        add_units(e, &c, false);
+        add_inputs(e, &c);
+        const struct zinf_operand carried = add_carried(e, &c, true);
+        compute(e, &c.op, &c.uses);
+        if (g + 1 == groups.end)
+            emit_carried_made(e, s, chunk_of(e, m), carried);
+    }
+    e->working = UINT64_MAX;
+}
+
 /* Before the last chunk of a sample, with which backward begins: what the stage carries of all of
  * them. That of the last one comes with its recomputation where it stays. */
 static void emit_carry(struct emitter *e, uint32_t s, int64_t last)
 {
     const int64_t first = last + 1 - e->p->setup->n_chunks;
     const bool holds = e->carrying == carried_number(e, s, last);
-    const bool all = stage_is_kept(e->p, s) || carried_groups(e->p) > 1;
-    if (!e->walk->stages[s].carried_elems || holds)
+    const bool kept = e->walk->stages[s].ordinal == WALK_NONE || stage_is_kept(e->p, s);
+    const bool all = kept || carried_groups(e->p) > 1;
+    if (!e->walk->stages[s].carried[0] || holds)
         return;
-    for (int64_t m = first; m < last + all; m++) {
-        struct call c = call_of(e, s, ZINF_PASS_CARRY, 0, m);
-        c.op.arg = (int32_t)groups_of(e, s, m).end - 1;
-        add_units(e, &c, false);
-        add_inputs(e, &c);
-        const struct zinf_operand carried = add_carried(e, &c, true);
-        compute(e, &c.op, &c.uses);
-        emit_carried_made(e, s, chunk_of(e, m), carried);
-        e->working = UINT64_MAX;
-    }
+    for (int64_t m = first; m < last + all; m++)
+        emit_carry_chunk(e, s, m);
     e->carrying = carried_number(e, s, last);
 }
 
@@ -550,7 +564,7 @@ static struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v
                                        bool first)
 {
     const struct groups groups = groups_of(e, s, m);
-    const bool in_parts = e->walk->stages[s].carried_elems && carried_groups(e->p) > 1;
+    const bool in_parts = e->walk->stages[s].carried[0] && carried_groups(e->p) > 1;
     const bool leave = plan_gradients_leave(e->p);
     struct call c = {0};
     if (in_parts && recomputes(e, s, m))
@@ -573,12 +587,12 @@ static struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v
             add_same_contributions(e, &c);
         if (leave)
             add_gradients(e, &c, g == groups.first);
-        if (c.info->carried_elems) {
+        if (c.info->carried[0]) {
             add_carried(e, &c, c.op.flags & OP_RECOMPUTES);
             d_carried = add_d_carried(e, &c);
         }
         compute(e, &c.op, &c.uses);
-        if (c.info->carried_elems)
+        if (c.info->carried[0])
             end_d_carried(e, &c, d_carried);
     }
     if (leave)
