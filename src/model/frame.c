@@ -108,9 +108,11 @@ uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, u
 static uint64_t carried_at(const struct zinf_frame *f, int64_t row, uint64_t width, uint64_t handed)
 {
     const struct zinf_compute *c = f->compute;
-    const uint64_t behind = (uint64_t)(row - c->chunk.near), step = (uint64_t)c->seq;
-    return behind / step * zinf_carried_stride(c, f->carried_elems, width, handed) +
-           behind % step * f->carried_elems * width;
+    const int64_t n = c->chunk.n, parts = c->chunk.parts, step = c->seq;
+    const int64_t place =
+        parts > 1 ? zinf_chunk_place(row / step, n, parts) : (row - c->chunk.near) / step;
+    return (uint64_t)place * zinf_carried_stride(c, f->carried_elems, width, handed) +
+           (uint64_t)(row % step) * f->carried_elems * width;
 }
 
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
@@ -149,6 +151,13 @@ float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
     return f->d_handed ? f->d_handed + behind / sizeof(float) : NULL;
 }
 
+uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const int64_t n = c->parts > 1 ? c->n : (c->near_end - c->near) / f->compute->seq;
+    return (uint64_t)n * zinf_carried_stride(f->compute, row_elems, sizeof(float), 0);
+}
+
 void frame_part_begin(struct zinf_frame *f)
 {
     f->queue = f->given;
@@ -157,6 +166,16 @@ void frame_part_begin(struct zinf_frame *f)
 void frame_part_end(struct zinf_frame *f)
 {
     f->queue = f->compute->chunk.ends ? f->given : NULL;
+}
+
+int frame_refuse_chunks(const struct zinf_frame *f, const char *what)
+{
+    const bool parts = f->compute->chunk.parts > 1;
+    return zinf_fail(-ENOTSUP,
+                     "%s: stage %s has %s, which is not possible in %s of a sequence yet: set %s",
+                     parts ? "zinf.context_parts" : "zinf.sequence_chunk", f->stage->name, what,
+                     parts ? "parts" : "chunks",
+                     parts ? "zinf.mesh.context and zinf.context_parts to 1" : "the key to 0");
 }
 
 int64_t frame_whole_length(const struct zinf_frame *f)
@@ -276,6 +295,7 @@ int zinf_stage_run(struct zinf_frame *f)
         [ZINF_PASS_WHOLE] = ops->whole,
         [ZINF_PASS_ROW] = ops->row,
         [ZINF_PASS_CARRY] = ops->carry,
+        [ZINF_PASS_CARRY_BACK] = ops->carry_backward,
         [ZINF_PASS_RECOMPUTE] = ops->recomputes ? ops->forward : NULL,
     };
     if ((unsigned)f->pass >= sizeof calls / sizeof *calls || !calls[f->pass])
@@ -372,7 +392,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
         size->flops += f.flops * share;
         size->bytes += f.bytes * share;
         size->work += f.work;
-        size->crossed += f.crossed;
+        size->crossed += f.crossed * share;
     }
     return code;
 }

@@ -93,7 +93,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         return code;
     *out = (struct zinf_estimate){
         .params = (uint64_t)zinf_model_n_params(p->setup->model),
-        .tokens = setup_step_rows(p->setup) * data_axis(p->setup)->world,
+        .tokens = setup_step_rows(p->setup) * setup_sharers(p->setup),
         .pinned = p->host_bytes - p->at.h_transfer,
         .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
         .step_seconds = step.seconds,
