@@ -354,7 +354,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
         size->flops += f.flops * share;
         size->bytes += f.bytes * share;
         size->work += f.work;
-        size->crossed += f.crossed;
+        size->crossed += f.crossed * share;
     }
     return code;
 }

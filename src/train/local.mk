@@ -89,7 +89,9 @@ script_tests += tests/ranks/ranks_quantized_test.sh tests/ranks/eval_ranks_test.
 # Seats of one process.
 program_tests += tests/train/train_seats_test
 script_tests += tests/ranks/seats_test.sh
-script_tests += tests/ranks/tensor_test.sh tests/ranks/context_test.sh tests/ranks/gdgpt_test.sh tests/ranks/gpus_test.sh
+script_tests += tests/ranks/tensor_test.sh tests/ranks/context_test.sh tests/ranks/gdgpt_test.sh \
+	tests/ranks/gpus_test.sh tests/ranks/tensor_kinds_test.sh tests/ranks/product_test.sh \
+	tests/ranks/mesh_texts_test.sh
 
 # Two ranks against PyTorch's.
 script_tests += tests/ranks/ddp_test.sh

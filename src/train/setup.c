@@ -340,6 +340,15 @@ bool setup_times_products(const struct setup *s)
     return trains(s) && s->config->time_products && s->device->products_by;
 }
 
+/* Of ranks with stages of the model the last has the one. */
+static bool makes_logits(const struct zinf_graph *stages)
+{
+    bool makes = false;
+    for (uint32_t i = 0; i < stages->n_stages; i++)
+        makes |= stages->stages[i].ops->row != NULL;
+    return makes;
+}
+
 /* What the model's stages take, on this device. */
 static int walk_model(struct setup *s)
 {
@@ -355,7 +364,7 @@ static int walk_model(struct setup *s)
     code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
     if (setup_times_products(s))
         s->device->ops->products_note(s->device, NULL);
-    if (!code && s->decoding.n_sequences && s->walk.row == WALK_NONE)
+    if (!code && s->decoding.n_sequences && !makes_logits(s->stages))
         code =
             zinf_fail(-ENOTSUP, "%s makes no logits to continue a text by", s->options.model_path);
     if (!code && s->walk.n_kinds > MAX_STAGE_SORTS)
@@ -618,6 +627,7 @@ void setup_fini(struct setup *s)
     zinf_model_close(s->model);
     free(s->state_bytes);
     free(s->head_bytes);
+    free(s->param_head_bytes);
     free(s->group_flops);
     free(s->state_shares);
     *s = (struct setup){0};

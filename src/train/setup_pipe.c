@@ -185,11 +185,9 @@ static int find_neighbours(struct setup *s)
 static int check_pipe(const struct setup *s)
 {
     const uint32_t ranks = pipe_axis(s)->world;
-    const char *what = s->options.decode.sequences ? "a rank that makes texts needs all layers"
-                       : s->stages->embeddings
+    const char *what = s->stages->embeddings
                            ? "the loss of embeddings compares embeddings of all samples"
-                       : s->options.pairs ? "losses of pairs need the whole model"
-                                          : NULL;
+                           : NULL;
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
         if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
             what = "a reference model needs all layers";

@@ -496,7 +496,9 @@ static int read_source(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept)
 {
     const struct frame_linear linear = kv_linear(f, s);
-    return s->source && source_rows(f) ? frame_linear(f, &linear, f->in[s->source], kept->kv) : 0;
+    return s->source && s->kv_w >= 0 && source_rows(f)
+               ? frame_linear(f, &linear, f->in[s->source], kept->kv)
+               : 0;
 }
 
 /* The gradients of that product's weights, and at the other sequence. */
@@ -716,7 +718,9 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     attention.d_out = d_out;
     attention.d_qkv = d_qkv;
-    attention.d_kv = s->source ? frame_scratch(f, kv_bytes(f, s)) : NULL;
+    attention.d_kv = !s->source     ? NULL
+                     : s->kv_w >= 0 ? frame_scratch(f, kv_bytes(f, s))
+                                    : column(f, d_qkv, frame_rows(f) * (int64_t)entry_cols(s));
     const struct zinf_relative relative = relative_args(f, s, ready, d_qkv);
     attention.relative = s->relative.half ? &relative : NULL;
     if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
@@ -726,7 +730,7 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
                                         : frame_attention_backward(f, &attention)) ||
         (code = distance_bias_backward(f, s, &attention)))
         return code;
-    if (s->source)
+    if (s->source && s->kv_w >= 0)
         code = source_backward(f, s, attention.d_kv);
     if (!apart)
         frame_release(f, start);

@@ -70,7 +70,9 @@ static uint64_t packed_away(const struct plan *p, const struct zinf_program *con
     for (int i = 0; i < n; i++)
         for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
             const struct zinf_op *op = &programs[i]->ops[k];
-            if ((int)op->lane == lane && (op->kind == OP_READ || op->kind == OP_WRITE))
+            const bool stored =
+                op->kind == OP_READ || op->kind == OP_WRITE || op->kind == OP_PACKED_IN;
+            if ((int)op->lane == lane && stored)
                 bytes += (double)op->bytes - plan_work(p, op);
         }
     return (uint64_t)bytes;

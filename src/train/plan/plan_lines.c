@@ -131,6 +131,12 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
     bool whole = c->whole && w->scratch_whole > w->scratch, backward = has_backward(p->setup);
     bool decodes = p->setup->compute.decoding;
     const struct want wants[] = {
+        {"packed parameters on their way", "zinf.pack",
+         has_waypoint(p->waypoints, PACKED_SLOT)
+             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
+             : 0,
+         &at->d_packed},
+        {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
         {"inputs of the step", "gradient_accumulation_steps",
          (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->d_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->d_losses},
@@ -279,15 +285,14 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
     uint64_t micros = (uint64_t)p->setup->n_micro;
-    uint64_t visits = w->row == WALK_NONE ? 0 : zinf_stage_visits(&w->graph->stages[w->row]);
     bool backward = has_backward(p->setup);
     const struct want wants[] = {
         {"inputs of the step", "gradient_accumulation_steps",
          (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->h_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->h_losses},
+        {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->h_damage},
         {"norms", NULL, p->setup->layout.n_groups * sizeof(double), &at->h_scalars},
-        {"logits", NULL, visits * logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float),
-         &at->h_row},
+        {"logits", NULL, tensor_axis(p->setup)->world * logits_bytes(p), &at->h_row},
         {"rows of a call", NULL, row_bytes(p), &at->h_rows},
         {"keys and values", cache_hint, c->host_cache ? w->cache_bytes : 0, &at->h_cache},
         {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},

@@ -119,7 +119,7 @@ int run_compare_data(struct run *run)
     return run->net ? zinf_net_compare(run->net, facts, 2) : 0;
 }
 
-int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data)
+static int compare(const struct zinf_trainer_options *options, struct zinf_net_fact more)
 {
     if (!options->net)
         return 0;
@@ -131,9 +131,20 @@ int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dat
         {"--seq-len or other option", XXH3_64bits(numbers, sizeof numbers)},
         {"model (--model)", model_sum(options->model_path)},
         {"adapter (--adapter)", adapter_sum(options->adapter)},
-        {"data (--data)", data_sum(data)},
+        more,
     };
     return zinf_net_compare(options->net, facts, sizeof facts / sizeof *facts);
+}
+
+int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data)
+{
+    return compare(options, (struct zinf_net_fact){"data (--data)", data_sum(data)});
+}
+
+int zinf_run_compare_texts(const struct zinf_trainer_options *options, uint64_t sum)
+{
+    return compare(options,
+                   (struct zinf_net_fact){"prompts (--prompt), or how texts are made", sum});
 }
 
 /* ---- in a step ---- */
@@ -204,7 +215,7 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
     if (!code)
         code = zinf_trainer_loss(t, &given, n, &mine.sums.loss, &mine.sums.tokens);
     if (!code)
-        trainer_sum_rewards(t, n, &mine.sums.rewards);
+        code = trainer_sum_rewards(t, n, &mine.sums.rewards);
     if (!code && net)
         code = zinf_net_gather(net, &mine, all, sizeof mine);
     else if (!code)

@@ -364,6 +364,16 @@ void call_contributions(struct emitter *e, struct call *c, bool first)
     }
 }
 
+/* Adapters of a matrix's parts have one of their factors in common, which is joined once. */
+static bool comes_before(const struct zinf_graph *g, const struct zinf_unit *swept, uint32_t number,
+                         struct zinf_span span, int b)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < number; i++)
+        found |= zinf_adapted_span(g, &g->adapted[swept->first_adapted + i], b).first == span.first;
+    return found;
+}
+
 /* What the visit has made of the unit beside it: of each of its adapters A and B. */
 static void join_shares(struct emitter *e, const struct call *c, uint32_t unit,
                         const struct made_grad sum[2])
@@ -371,9 +381,12 @@ static void join_shares(struct emitter *e, const struct call *c, uint32_t unit,
     const struct zinf_graph *g = e->walk->graph;
     const struct zinf_unit *swept = &g->units[c->stage->sweep.at[c->op.visit]];
     for (uint32_t i = 0; i < swept->n_adapted; i++)
-        for (int b = 0; b < 2; b++)
-            emit_grad_join(e, unit, sum[0], sum[1],
-                           zinf_adapted_span(g, &g->adapted[swept->first_adapted + i], b));
+        for (int b = 0; b < 2; b++) {
+            const struct zinf_span span =
+                zinf_adapted_span(g, &g->adapted[swept->first_adapted + i], b);
+            if (!comes_before(g, swept, i, span, b))
+                emit_grad_join(e, unit, sum[0], sum[1], span);
+        }
 }
 
 void call_join(struct emitter *e, const struct call *c, uint32_t i, uint32_t sum, uint32_t part)
@@ -665,7 +678,7 @@ void emit_row(struct emitter *e, uint32_t s)
         uses_write(&c.uses, e->logits);
         emit_compute(e, &c.op, &c.uses);
         uses_read(&out, e->logits);
-        emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, p->at.h_row + v * bytes)),
+        emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, logits_at(p) + v * bytes)),
                   zinf_at(device_at(p, p->at.d_row)), bytes, &out);
     }
 }

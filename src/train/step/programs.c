@@ -17,14 +17,19 @@ static void emit_inputs(struct emitter *e)
               (uint64_t)setup_n_inputs(p->setup) * e->walk->input_bytes, &uses);
 }
 
+/* And whatever the device has found damaged of what it has unpacked. */
 static void emit_losses(struct emitter *e)
 {
     struct plan *p = e->p;
-    struct uses uses = {0};
+    struct uses uses = {0}, marks = {0};
     uses_read(&uses, e->losses);
     emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_losses)),
               zinf_at(device_at(p, p->at.d_losses)),
               (uint64_t)p->setup->n_micro * e->walk->loss_bytes, &uses);
+    uses_write(&marks, e->unpacked);
+    if (plan_damage_bytes(p))
+        emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_damage)),
+                  zinf_at(device_at(p, p->at.d_damage)), plan_damage_bytes(p), &marks);
 }
 
 /* A sweep that runs whole goes forward and backward at once. */
@@ -207,19 +212,30 @@ static bool is_of_source(const struct zinf_graph *g, uint32_t stage)
     return g->values[g->stages[stage].out.at[0]].rows_of == ZINF_ROWS_OF_SOURCE;
 }
 
+/* All stages up to the one that makes logits, which of a pipeline's ranks the last has. */
+static void emit_to_logits(struct emitter *e, bool sources)
+{
+    const struct range one = {0, 1};
+    const struct walk *w = e->walk;
+    e->makes_rows = true;
+    e->without_sources = !sources;
+    emit_border(e, &(struct visit){.takes = one});
+    for (uint32_t s = 0; s < (w->row == WALK_NONE ? w->graph->n_stages : w->row); s++)
+        if (sources || !is_of_source(w->graph, s))
+            emit_forward(e, s, one);
+    emit_border(e, &(struct visit){.next = true, .gives = one});
+    if (w->row != WALK_NONE)
+        emit_row(e, w->row);
+}
+
 static int emit_decoding(struct plan *p, struct zinf_program *program, const char *name,
                          bool sources)
 {
     struct emitter e;
-    struct range one = {0, 1};
     if (!emitter_init(&e, p, program, name)) {
-        e.makes_rows = true;
         emit_inputs(&e);
         emit_rows(&e);
-        for (uint32_t s = 0; s < e.walk->row; s++)
-            if (sources || !is_of_source(e.walk->graph, s))
-                emit_forward(&e, s, one);
-        emit_row(&e, e.walk->row);
+        emit_to_logits(&e, sources);
     }
     return emitter_finish(&e);
 }
@@ -237,15 +253,12 @@ int program_decode_sources(struct plan *p)
 int program_logits(struct plan *p)
 {
     struct emitter e;
-    struct range one = {0, 1};
     /* else forward.c refuses */
-    const bool possible = p->setup->n_chunks == 1 && !is_piped(p->setup);
-    if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE && possible) {
-        e.makes_rows = true;
+    const bool possible = p->setup->n_chunks == 1;
+    if (!emitter_init(&e, p, &p->logits, "logits") && possible &&
+        (e.walk->row != WALK_NONE || is_piped(p->setup))) {
         emit_inputs(&e);
-        for (uint32_t s = 0; s < e.walk->row; s++)
-            emit_forward(&e, s, one);
-        emit_row(&e, e.walk->row);
+        emit_to_logits(&e, true);
     }
     return emitter_finish(&e);
 }
