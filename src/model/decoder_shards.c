@@ -39,6 +39,7 @@ static const char *not_cut(const struct decoder *d)
         {a->gated, "a gate of what heads give"},
         {d->kinds, "several kinds of blocks"},
         {d->plain_head_norms, "norms of queries and keys"},
+        {d->mlp.xielu, "an activation with trained numbers"},
         {d->side.cols, "tables of layers"},
         {d->block_scale, "blocks with a scale of their own"},
         {has_place(d, DECODER_SINKS), "sinks of heads"},
