@@ -86,7 +86,7 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     uint32_t unit = zinf_graph_add_unit(graph, true, "attention.%lld", (long long)layer);
     const struct decoder_tensors tensors = {
         .prefix = prefix, .list = list, .n = pick(d, layer, is_attention, list)};
-    decoder_add_tensors(graph, unit, d, &tensors, at);
+    decoder_add_parts(graph, unit, d, &tensors, at);
     struct attention_spec spec = decoder_make_block(d, layer, at).attention;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_attention, &spec, sizeof spec,
                                           "attention.%lld", (long long)layer);
@@ -288,7 +288,7 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
         zinf_graph_add_unit(graph, true, "expert.%lld.%lld", (long long)layer, (long long)expert);
     const struct decoder_tensors tensors = {prefix, list, n, e->fused_up ? (uint64_t)e->n : 0,
                                             e->fused_up ? (uint64_t)expert : 0};
-    decoder_add_tensors(graph, unit, d, &tensors, at);
+    decoder_add_parts(graph, unit, d, &tensors, at);
     return unit;
 }
 
@@ -354,15 +354,18 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
         const uint32_t unit = add_expert(graph, d, layer, e, at);
         spec.factor = add_factor(graph, d, layer, e, unit);
     }
-    name_stacks(graph, d, layer, first, at);
+    if (!d->shards.of) /* parts of a matrix are no stack */
+        name_stacks(graph, d, layer, first, at);
     spec.up_w = at[DECODER_UP_W];
     spec.down_w = at[DECODER_DOWN_W];
     spec.up_b = at[DECODER_UP_B];
     spec.down_b = at[DECODER_DOWN_B];
     spec.weighs_rows = d->experts.weighs_rows;
-    uint32_t stage =
-        zinf_graph_add_stage(graph, spec.alone ? &zinf_stage_experts_alone : &zinf_stage_experts,
-                             &spec, sizeof spec, "experts.%lld", (long long)layer);
+    uint32_t stage = zinf_graph_add_stage(graph,
+                                          d->shards.of ? &zinf_stage_expert_shards
+                                          : spec.alone ? &zinf_stage_experts_alone
+                                                       : &zinf_stage_experts,
+                                          &spec, sizeof spec, "experts.%lld", (long long)layer);
     for (uint32_t i = left; i < 3; i++)
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
