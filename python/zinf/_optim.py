@@ -154,7 +154,8 @@ class _Worker:
 
     def __init__(self, optimizer: _Optimizer):
         self.feed, self.failure = Feed(), None
-        self.has_begun, self.is_ending, self.done = False, False, threading.Event()
+        self.is_beginning, self.has_begun, self.is_ending = False, False, False
+        self.done = threading.Event()
         self._owner, self._ident = os.getpid(), 0
         self._drive: Optional[Drive] = optimizer._drive
         self._optimizer = weakref.ref(optimizer)
@@ -163,6 +164,7 @@ class _Worker:
     def begin(self) -> None:
         """Not by threading.Thread, whose start an interrupt may leave half done. If one comes here,
         the thread may run, but is never fed."""
+        self.is_beginning = True
         _thread.start_new_thread(self._run, ())
         self.has_begun = True
 
@@ -196,8 +198,10 @@ class _Worker:
         self._finalizer.detach()
         self.feed.end()
         # A process that was forked does not have the thread.
-        if self.has_begun and os.getpid() == self._owner and self._ident != threading.get_ident():
-            self.done.wait()
+        if os.getpid() != self._owner or self._ident == threading.get_ident():
+            return
+        if self.is_beginning:  # an interrupt may hide whether it runs
+            self.done.wait(None if self.has_begun else 0.2)
 
 
 class _Arrivals:

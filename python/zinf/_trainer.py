@@ -32,7 +32,7 @@ class Stop(Exception):
 _left: List[Source] = []
 
 
-def _close(handle: int, owner: int, folder: Optional[str], sources: List[Source]) -> None:
+def _close(handle: ctypes.c_void_p, owner: int, folder: Optional[str], sources: List[Source]) -> None:
     # A process that was forked has none of the session's threads, and must not wait for them.
     if os.getpid() != owner:
         return
@@ -223,17 +223,17 @@ class Trainer:
             *(z.Setting(n.encode(), os.fsencode(t)) for n, t in settings)
         )
         handle = ctypes.c_void_p()
+        self._sources: List[Source] = []  # that are streamed
+        # Before the session is there: an interrupt behind its making would leave it to nobody.
+        self._finalizer = weakref.finalize(
+            self, _close, handle, os.getpid(), self._folder, self._sources
+        )
         code = z.lib.zinf_session_open(byref(handle), pairs, len(settings))
         if code:
             failure = z.error(code)
-            if self._folder:
-                shutil.rmtree(self._folder, ignore_errors=True)
+            self._finalizer()
             raise failure
         self._handle: Optional[int] = handle.value
-        self._sources: List[Source] = []  # that are streamed
-        self._finalizer = weakref.finalize(
-            self, _close, handle.value, os.getpid(), self._folder, self._sources
-        )
 
     # ---- lifetime ----
 
