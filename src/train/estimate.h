@@ -37,7 +37,7 @@ struct zinf_described_machine {
 };
 /* Seconds a unit of work of each kind of operation, and the speed of reads and writes beside each
  * other as a share of theirs alone. Measured ones belong to a machine and a number type. */
-#define ZINF_RATE_KINDS 128
+#define ZINF_RATE_KINDS 160
 struct zinf_rates {
     double seconds[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;

@@ -32,7 +32,10 @@ enum op_cost {
 /* Kind, name, function of step/ops.c, cost; operands at[]. READ and WRITE are the executor's own.
  *   COPY_IN, COPY_OUT     H2D, D2H: at[0] <- at[1], bytes
  *   ASSEMBLE              HOST: at[0] the unit's flat buffer <- at[1] what its files have
- *   UNPACK, PACK          HOST: at[0] a sub-group's numbers <- at[1] them packed; the reverse
+ *   UNPACK, PACK          HOST: at[0] a sub-group's numbers <- at[1] them packed; the reverse. Of
+ *                         parameters that are packed in RAM at[2] has the head, at[1] the rest
+ *   PACKED_IN             H2D: at[0] <- the same as it is stored; at[1], at[2] as of UNPACK
+ *   DEVICE_UNPACK         DEVICE: at[0] a sub-group's numbers <- at[1] what PACKED_IN brought
  *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
@@ -55,6 +58,9 @@ enum op_cost {
  *   SHARE                 NET: of a unit that ranks along PIPE have in common, in their order:
  *                         round `visit` is from that number to the next, the last to all others;
  *                         at[0] what this rank gives, at[1] what it takes
+ *   GATHER_KEYS           NET: at[0] what the stage carries of all chunks, of which this rank's
+ *                         place among those along CONTEXT is made, from all of them
+ *   SUM_KEYS              NET: at[0] its gradients: in this rank's place the sum of all ranks'
  *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
  *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
  *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
@@ -64,6 +70,8 @@ enum op_cost {
     ROW(OP_ASSEMBLE, "assemble", run_assemble, COST_HOST_ADD)                                      \
     ROW(OP_UNPACK, "unpack", run_unpack, COST_OPTIMIZER)                                           \
     ROW(OP_PACK, "pack", run_pack, COST_OPTIMIZER)                                                 \
+    ROW(OP_PACKED_IN, "fetch packed", run_packed_in, COST_LINK)                                    \
+    ROW(OP_DEVICE_UNPACK, "device unpack", run_device_unpack, COST_DEVICE_ADD)                     \
     ROW(OP_COPY_OUT, "return", run_copy_out, COST_LINK)                                            \
     ROW(OP_CACHE_IN, "fetch cache", trainer_cache_in, COST_LINK)                                   \
     ROW(OP_CACHE_OUT, "return cache", trainer_cache_out, COST_LINK)                                \
@@ -85,6 +93,8 @@ enum op_cost {
     ROW(OP_TAKE, "take", run_border, COST_CROSS)                                                   \
     ROW(OP_TRADE, "trade", run_border, COST_CROSS)                                                 \
     ROW(OP_SHARE, "share", run_share, COST_CROSS)                                                  \
+    ROW(OP_GATHER_KEYS, "gather", run_gather_keys, COST_GATHER)                                    \
+    ROW(OP_SUM_KEYS, "reduce-scatter", run_sum_keys, COST_SUM)                                     \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \

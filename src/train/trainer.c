@@ -59,7 +59,8 @@ static int open_queues(struct zinf_trainer *t)
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
     if (!code &&
-        (way_stages_slices(&t->plan.travel) || (device_is_far(&t->setup) && is_piped(&t->setup))))
+        (way_stages_slices(&t->plan.travel) ||
+         (device_is_far(&t->setup) && (is_piped(&t->setup) || context_axis(&t->setup)->world > 1))))
         code = device->ops->queue_create(device, ZINF_QUEUE_TO_DEVICE, &t->pull);
     t->lent = calloc(world, sizeof *t->lent);
     t->slice_bytes = calloc(world, sizeof *t->slice_bytes);
@@ -167,6 +168,18 @@ static void ready_memory(struct zinf_trainer *t)
         zinf_memory_touch(t->plan.device_base, t->setup.device->memory_bytes);
 }
 
+/* Of damage: none has been found. */
+static int clear_marks(struct zinf_trainer *t)
+{
+    const struct zinf_device_ops *ops = t->setup.device->ops;
+    const uint64_t bytes = plan_damage_bytes(&t->plan);
+    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
+    if (!bytes)
+        return 0;
+    int code = ops->fill_zero(queue, device_at(&t->plan, t->plan.at.d_damage), bytes);
+    return code ? code : ops->queue_synchronize(queue);
+}
+
 static int take_memory(struct zinf_trainer *t)
 {
     uint64_t device = zinf_ledger_arena_bytes(t->plan.ledger, ZINF_MEMORY_DEVICE);
@@ -187,6 +200,9 @@ static int take_memory(struct zinf_trainer *t)
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
                                               t->setup.walk.workspace);
+    code = clear_marks(t);
+    if (code)
+        return code;
     t->numbers = (struct zinf_numbers){
         .memory = t->plan.amounts.numbers ? device_at(&t->plan, t->plan.at.d_numbers) : NULL,
         .bytes = t->plan.amounts.numbers ? plan_numbers_bytes(&t->plan) : 0,

@@ -65,7 +65,9 @@ static uint64_t packed_away(const struct plan *p, const struct zinf_program *con
     for (int i = 0; i < n; i++)
         for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
             const struct zinf_op *op = &programs[i]->ops[k];
-            if ((int)op->lane == lane && (op->kind == OP_READ || op->kind == OP_WRITE))
+            const bool stored =
+                op->kind == OP_READ || op->kind == OP_WRITE || op->kind == OP_PACKED_IN;
+            if ((int)op->lane == lane && stored)
                 bytes += (double)op->bytes - plan_work(p, op);
         }
     return (uint64_t)bytes;
@@ -93,7 +95,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         return code;
     *out = (struct zinf_estimate){
         .params = (uint64_t)zinf_model_n_params(p->setup->model),
-        .tokens = setup_step_rows(p->setup) * data_axis(p->setup)->world,
+        .tokens = setup_step_rows(p->setup) * setup_sharers(p->setup),
         .pinned = p->host_bytes - p->at.h_transfer,
         .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
         .step_seconds = step.seconds,

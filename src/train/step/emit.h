@@ -48,8 +48,9 @@ struct made_grad {
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
 /* Sums that wait at once: one for each level of a tree of MAX_LAYER_MAJOR leaves, one for a leaf
- * that is being made, and one for the part that comes next. */
-#define MAX_PARTIAL_SUMS 12
+ * that is being made, and one for the part that comes next; or one for each part of a sequence that
+ * a rank may have, and one more. */
+#define MAX_PARTIAL_SUMS 33
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
@@ -78,17 +79,18 @@ struct emitter {
     int code; /* first failure; later calls do nothing */
     uint64_t clock;
     int16_t micro;
-    uint32_t position; /* of the next computation */
-    uint32_t deadline; /* of what is emitted now */
-    uint16_t flags;    /* of what is emitted now */
-    bool makes_rows;   /* for logits alone: no loss, and no reference for it */
-    bool speculates;   /* gradients are used for an update as soon as they are complete */
+    uint32_t position;    /* of the next computation */
+    uint32_t deadline;    /* of what is emitted now */
+    uint16_t flags;       /* of what is emitted now */
+    bool makes_rows;      /* for logits alone: no loss, and no reference for it */
+    bool without_sources; /* of sources nothing new comes */
+    bool speculates;      /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs, carried, d_carried;
     uint32_t *carried_filled;    /* [carried.n]: end of the chunks that are in the slot */
     zinf_resource *carried_home; /* [2][n_chunks] */
-    zinf_pool files, packed, packed_grads, staging, grads, beside_grads, host_grads, tiles,
-        x_staging, caches;
+    zinf_pool files, packed, packed_slots, packed_grads, staging, grads, beside_grads, host_grads,
+        tiles, x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
@@ -99,6 +101,7 @@ struct emitter {
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
     zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
+    zinf_resource unpacked; /* marks of damage, of what the device unpacks */
     zinf_resource sequence; /* of computations */
     /* Of a pipeline; NULL without one. crossing [live]: the values and gradients of a micro-batch,
      * which are computed here or exchanged with a neighbour. wire: keeps exchanges with neighbours
@@ -164,6 +167,8 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
 /* emit.c: the operations of a stage, for micro-batches [first, end) where it says so. */
 void emit_forward(struct emitter *e, uint32_t stage, struct range micros);
 void emit_backward(struct emitter *e, uint32_t stage, struct range micros);
+/* emit_parts.c: the same of sequences whose chunks are dealt in parts. */
+void emit_backward_parts(struct emitter *e, uint32_t stage, struct range micros);
 /* All micro-batches add to one place, in their order: one contribution. */
 void emit_backward_last(struct emitter *e, uint32_t stage, struct range micros);
 /* Forward and backward of a sweep that is at hand whole. */
@@ -206,6 +211,11 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t s
                                    struct uses *uses);
 void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
                          struct zinf_operand slot);
+/* Of sequences in parts, of the sample that micro-batch `first` begins: what the stage carries,
+ * from ranks that share it to all; the sum of its gradients over all parts, to the rank that has
+ * made what they are of. */
+void emit_gather_keys(struct emitter *e, uint32_t stage, int64_t first);
+void emit_sum_keys(struct emitter *e, uint32_t stage, int64_t first);
 
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */
@@ -249,9 +259,10 @@ void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first
 /* emit_way.c: a way's legs, one after the other; or one of them. */
 void emit_way(struct emitter *e, struct trip *trip, const struct legs *legs);
 void emit_leg(struct emitter *e, struct trip *trip, const struct leg *leg);
-/* Two legs by way of PACKED_STAGING or GRAD_PACKED, a sub-group at a time, so that the drive works
- * while others are packed or unpacked. */
-void emit_packed(struct emitter *e, struct trip *trip, const struct leg legs[2]);
+/* Two legs by way of PACKED_STAGING or GRAD_PACKED, or three by way of PACKED_SLOT besides, a
+ * sub-group at a time, so that the drive works while others are packed or unpacked. How many they
+ * are. */
+int emit_packed(struct emitter *e, struct trip *trip, const struct leg *legs);
 /* Of a fetch, the legs that bring the unit off the drive to where it is whole or the rank's slice.
  * How many they are. */
 int emit_off_drive(struct emitter *e, struct trip *trip, const struct legs *legs);

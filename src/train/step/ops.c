@@ -29,11 +29,45 @@ static struct zinf_packed *packed_of(struct zinf_trainer *t, const struct zinf_o
                              zinf_location_generation(&op->where));
 }
 
+/* Where what is stored in so many bytes, 0: as it is, lies as a whole: where RAM has all of it,
+ * there; else its head joins what was read. */
+static const void *stored_at(const struct zinf_op *op, uint64_t bytes)
+{
+    const uint64_t head = op->where.head;
+    if (head && bytes && bytes <= head)
+        return at(op, 2);
+    if (head)
+        memcpy(at(op, 1), at(op, 2), head);
+    return at(op, 1);
+}
+
 static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
-    return rule_unpack(&thing, at(op, 0), at(op, 1),
-                       (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN);
+    const uint64_t bytes = (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN;
+    return rule_unpack(&thing, at(op, 0), stored_at(op, bytes), bytes);
+}
+
+/* The device goes by the table, which the CPU looks at before. */
+static int run_packed_in(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const uint64_t bytes = (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN;
+    const void *from = stored_at(op, bytes);
+    int code = bytes ? rule_check_packed(&thing, from, bytes) : 0;
+    return code ? code
+                : t->setup.device->ops->copy_to_device(t->queues[ZINF_LANE_H2D], at(op, 0), from,
+                                                       trainer_moved(t, op));
+}
+
+static int run_device_unpack(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
+    uint32_t *marks = (uint32_t *)(void *)device_at(&t->plan, t->plan.at.d_damage);
+    return packed_of(t, op)->read_pages
+               ? rule_device_unpack(&thing, queue, at(op, 0), at(op, 1), marks + op->arg)
+               : t->setup.device->ops->copy(queue, at(op, 0), at(op, 1), rule_plain_bytes(&thing));
 }
 
 /* Only gradients, which no restart reads: the rest of their room is nobody's. */
@@ -273,6 +307,41 @@ static int run_share(struct zinf_trainer *t, const struct zinf_op *op)
                           &(struct zinf_net_trade){a->out, a->in, a->out_bytes, a->in_bytes});
 }
 
+/* ---- keys and values of ranks that share sequences ---- */
+
+/* Bytes of what one rank has of it. */
+static uint64_t share_of(const struct zinf_trainer *t, const struct zinf_op *op, bool gradient)
+{
+    const struct setup *s = &t->setup;
+    return (uint64_t)s->own_chunks *
+           carried_chunk_bytes(&t->plan, s->walk.stages[op->stage].carried_elems, gradient);
+}
+
+static int run_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_axis *axis = axis_of(t, op);
+    const uint64_t bytes = share_of(t, op, false);
+    void *own = (char *)at(op, 0) + axis->rank * bytes, *whole = at(op, 0);
+    int code = lend_host(t, &own, bytes, 0);
+    if (!code)
+        code = lend_host(t, &whole, 0, 1);
+    if (!code)
+        code = zinf_net_gather(axis->net, own, whole, bytes);
+    return code ? code : take_back(t, at(op, 0), whole, axis->world * bytes);
+}
+
+static int run_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_axis *axis = axis_of(t, op);
+    const uint64_t bytes = share_of(t, op, true), behind = axis->rank * bytes;
+    void *whole = at(op, 0);
+    int code = lend_host(t, &whole, axis->world * bytes, 0);
+    if (!code)
+        code = zinf_net_scatter_sum(axis->net, whole, (void *)((char *)whole + behind),
+                                    bytes / sizeof(float));
+    return code ? code : take_back(t, (char *)at(op, 0) + behind, (char *)whole + behind, bytes);
+}
+
 /* ---- choices ---- */
 
 /* Writes `chosen` without a lock: operations that are left out by it wait for this one, and the
@@ -348,7 +417,8 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     const struct zinf_trainer *t = context;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
         return true;
-    if (op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
+    const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
+    if (moves && op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
         return true;
     if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;
@@ -390,6 +460,7 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
         [ZINF_PASS_WHOLE] = "forward+backward",
         [ZINF_PASS_ROW] = "row",
         [ZINF_PASS_CARRY] = "carry",
+        [ZINF_PASS_CARRY_BACK] = "carry backward",
     };
     const struct zinf_graph *graph = setup->walk.graph;
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE ||
