@@ -4,8 +4,6 @@
 
 #include <stdatomic.h>
 
-#define HEAD_BYTES 64u
-#define GROUP 64u          /* blocks that share a checksum */
 #define GROUPS_A_THREAD 8u /* fewer are not worth a thread */
 #define FORMAT_VERSION 1u
 static const char magic[8] = "zinfpack";
@@ -14,7 +12,7 @@ struct head {
     char magic[8];
     uint32_t version, dtype;
     uint64_t n, bytes, sum;
-    char zeros[HEAD_BYTES - 40];
+    char zeros[PACK_HEAD - 40];
 };
 
 /* An image and its array; of one that is read nothing is written. */
@@ -31,22 +29,12 @@ struct image {
 
 /* ---- the image's parts ---- */
 
-static uint64_t sums_at(uint64_t n_blocks)
-{
-    return zinf_align_up(HEAD_BYTES + n_blocks * sizeof(uint32_t), sizeof(uint64_t));
-}
-
-static uint64_t payload_at(uint64_t n_blocks)
-{
-    uint64_t n_groups = (n_blocks + GROUP - 1) / GROUP;
-    return zinf_align_up(sums_at(n_blocks) + n_groups * sizeof(uint64_t), 64);
-}
-
 uint64_t zinf_pack_bound(enum zinf_dtype dtype, uint64_t n)
 {
     if (n > UINT64_MAX / 16)
         return 0;
-    return payload_at((n + PACK_BLOCK - 1) / PACK_BLOCK) + n * (dtype == ZINF_DTYPE_F32 ? 4 : 2);
+    return pack_payload_at((n + PACK_BLOCK - 1) / PACK_BLOCK) +
+           n * (dtype == ZINF_DTYPE_F32 ? 4 : 2);
 }
 
 static struct image image_of(const struct pack_ops *ops, const struct zinf_pack_array *array,
@@ -57,10 +45,10 @@ static struct image image_of(const struct pack_ops *ops, const struct zinf_pack_
                           .wide = array->dtype == ZINF_DTYPE_F32,
                           .n_blocks = (array->n + PACK_BLOCK - 1) / PACK_BLOCK,
                           .start = (char *)start}; /* the caller's const says what is written */
-    image.n_groups = (image.n_blocks + GROUP - 1) / GROUP;
-    image.table = (uint32_t *)(void *)(image.start + HEAD_BYTES);
-    image.sums = (uint64_t *)(void *)(image.start + sums_at(image.n_blocks));
-    image.payload = image.start + payload_at(image.n_blocks);
+    image.n_groups = (image.n_blocks + PACK_GROUP - 1) / PACK_GROUP;
+    image.table = (uint32_t *)(void *)(image.start + PACK_HEAD);
+    image.sums = (uint64_t *)(void *)(image.start + pack_sums_at(image.n_blocks));
+    image.payload = image.start + pack_payload_at(image.n_blocks);
     return image;
 }
 
@@ -92,35 +80,13 @@ static uint32_t entry_of(const struct pack_block *block)
            (uint32_t)block->exceptions << 23;
 }
 
-static struct pack_block block_of(uint32_t entry)
-{
-    return (struct pack_block){.base = entry & 0x7fff,
-                               .sign = entry >> 15 & 1,
-                               .width = entry >> 16 & 31,
-                               .low = entry >> 21 & 1,
-                               .zero = entry >> 22 & 1,
-                               .exceptions = entry >> 23 & 63};
-}
-
-/* Bytes of a block's upper halves: as they are, or as codes and exceptions. */
-static uint64_t half_bytes(const struct pack_block *block, uint32_t n)
-{
-    if (block->width == PACK_PLAIN)
-        return 2 * (uint64_t)n;
-    return block->width * 2 * PACK_ROW + block->exceptions * sizeof(struct pack_exception);
-}
-
-static uint64_t block_bytes(const struct pack_block *block, uint32_t n)
-{
-    return half_bytes(block, n) + (block->low ? 2 * (uint64_t)n : 0);
-}
-
 static uint64_t group_bytes(const struct image *image, uint64_t group)
 {
     uint64_t bytes = 0;
-    for (uint64_t b = group * GROUP; b < smaller((group + 1) * GROUP, image->n_blocks); b++) {
-        struct pack_block block = block_of(image->table[b]);
-        bytes += block_bytes(&block, elements_of(image, b));
+    for (uint64_t b = group * PACK_GROUP; b < smaller((group + 1) * PACK_GROUP, image->n_blocks);
+         b++) {
+        struct pack_block block = pack_block_of(image->table[b]);
+        bytes += pack_block_bytes(&block, elements_of(image, b));
     }
     return bytes;
 }
@@ -165,7 +131,7 @@ static void load(const struct image *image, uint64_t b, struct halves *h)
 static struct pack_block choose(const struct image *image, const struct halves *h, uint32_t n)
 {
     struct pack_block block = image->ops->choose(h->high);
-    if (block.width >= PACK_PLAIN || half_bytes(&block, n) >= 2 * (uint64_t)n)
+    if (block.width >= PACK_PLAIN || pack_half_bytes(&block, n) >= 2 * (uint64_t)n)
         block = (struct pack_block){.width = PACK_PLAIN};
     block.low = h->any_low;
     return block;
@@ -181,7 +147,7 @@ static char *store(const struct image *image, const struct halves *h,
         memcpy(out, h->high, 2 * (size_t)n);
     else
         image->ops->encode(out, h->high, block);
-    return out + half_bytes(block, n);
+    return out + pack_half_bytes(block, n);
 }
 
 /* Fills the table, of some groups, and the payload unless out is NULL. */
@@ -191,12 +157,14 @@ static char *pack_groups(const struct image *image, uint64_t begin, uint64_t end
     struct halves h;
     for (uint64_t group = begin; group < end; group++) {
         char *first = out;
-        for (uint64_t b = group * GROUP; b < smaller((group + 1) * GROUP, image->n_blocks); b++) {
+        for (uint64_t b = group * PACK_GROUP;
+             b < smaller((group + 1) * PACK_GROUP, image->n_blocks); b++) {
             uint32_t n = elements_of(image, b);
-            bool low = out && n == PACK_BLOCK && (!chosen || block_of(image->table[b]).low);
+            bool low = out && n == PACK_BLOCK && (!chosen || pack_block_of(image->table[b]).low);
             h.low = low ? (uint16_t *)(void *)out : h.low_room;
             load(image, b, &h);
-            struct pack_block block = chosen ? block_of(image->table[b]) : choose(image, &h, n);
+            struct pack_block block =
+                chosen ? pack_block_of(image->table[b]) : choose(image, &h, n);
             image->table[b] = entry_of(&block);
             if (out)
                 out = store(image, &h, &block, n, out);
@@ -268,7 +236,7 @@ static int damaged(const char *what)
 /* Whether packing can have made such an entry; what it leads to lies within the payload then. */
 static bool valid_entry(const struct image *image, uint32_t entry)
 {
-    struct pack_block block = block_of(entry);
+    struct pack_block block = pack_block_of(entry);
     if (entry >> 29 || (block.low && !image->wide))
         return false;
     if (block.width >= PACK_PLAIN)
@@ -353,15 +321,15 @@ static bool unpack_short(const struct image *image, char *x, uint32_t n,
 
 static bool unpack_group(const struct image *image, uint64_t group, const char *in)
 {
-    uint64_t end = smaller((group + 1) * GROUP, image->n_blocks);
+    uint64_t end = smaller((group + 1) * PACK_GROUP, image->n_blocks);
     bool good = true;
-    for (uint64_t b = group * GROUP; good && b < end; b++) {
-        struct pack_block block = block_of(image->table[b]);
+    for (uint64_t b = group * PACK_GROUP; good && b < end; b++) {
+        struct pack_block block = pack_block_of(image->table[b]);
         uint32_t n = elements_of(image, b);
         char *x = (char *)image->array.x + b * PACK_BLOCK * (image->wide ? 4u : 2u);
         good = n == PACK_BLOCK ? unpack_block(image, x, &block, in)
                                : unpack_short(image, x, n, &block, in);
-        in += block_bytes(&block, n);
+        in += pack_block_bytes(&block, n);
     }
     return good;
 }
@@ -392,6 +360,24 @@ int64_t unpack_with(const struct pack_ops *ops, const struct zinf_pack_array *ar
     if (atomic_load_explicit(&image.damaged, memory_order_relaxed))
         return damaged("its numbers have another checksum");
     return image.payload - image.start + (int64_t)group_at(&image, image.n_groups);
+}
+
+int64_t zinf_pack_check(const struct zinf_pack_array *array, const void *in, uint64_t in_bytes)
+{
+    if ((unsigned)array->dtype >= ZINF_DTYPE_COUNT || !zinf_pack_bound(array->dtype, array->n) ||
+        !in || (uintptr_t)in % 64)
+        return zinf_fail(-EINVAL, "pack: an image that is not on a multiple of 64, or a dtype or "
+                                  "length that there is not");
+    const struct image image = image_of(pack_ops_of(zinf_isa()), array, in);
+    int code = check(&image, in_bytes);
+    const char *at = image.payload;
+    for (uint64_t group = 0; !code && group < image.n_groups; group++) {
+        const uint64_t bytes = group_bytes(&image, group);
+        if (bytes <= PACK_SHORT_SUM && image.ops->sum(at, bytes) != image.sums[group])
+            code = damaged("its numbers have another checksum");
+        at += bytes;
+    }
+    return code ? code : at - image.start;
 }
 
 int64_t zinf_unpack(const struct zinf_pack_array *array, const void *in, uint64_t in_bytes,

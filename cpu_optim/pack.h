@@ -62,6 +62,10 @@ uint64_t zinf_pack_bound(enum zinf_dtype dtype, uint64_t n);
  * zinf_pack_bound(). -EINVAL: it has not. The ranges may not overlap. */
 int64_t zinf_pack(void *out, uint64_t out_bytes, const struct zinf_pack_array *array,
                   int n_threads);
+/* Looks at the head and the table of the image at in, a multiple of 64, and at what of its payload
+ * has a checksum over no more than 240 bytes: for a device that unpacks it and looks at the rest.
+ * Bytes of the image, or as zinf_unpack; array->x is not used. */
+int64_t zinf_pack_check(const struct zinf_pack_array *array, const void *in, uint64_t in_bytes);
 /* Bytes of the image at in, a multiple of 64; other bytes may follow it. -EBADMSG: it is damaged,
  * cut off or of another array, and what array->x holds then is not defined. Reads and writes
  * nothing outside of the two ranges, whatever in holds. */

@@ -7,30 +7,10 @@
 
 #include "build-config.h"
 
+#include "base/packed.h"
 #include "cpu_optim/pack.h"
 
-#define PACK_BLOCK 512u
-#define PACK_ROWS 16u
-#define PACK_ROW 32u /* lanes */
-#define PACK_PLAIN 16u
 #define PACK_EXCEPTIONS 63u
-
-/* An entry of the table. */
-struct pack_block {
-    uint16_t base;
-    uint8_t width, exceptions;
-    bool sign, zero, low;
-};
-
-struct pack_exception {
-    uint16_t element, half;
-};
-
-/* The largest distance that the codes of a block can hold. */
-static inline uint16_t pack_largest(const struct pack_block *block)
-{
-    return (uint16_t)((1u << (block->width - block->sign)) - 1);
-}
 
 /* All take whole blocks of PACK_BLOCK elements. */
 struct pack_ops {

@@ -93,15 +93,6 @@ static uint16_t code_of(uint16_t half, const struct pack_block *block)
     return code & (uint16_t)((1u << block->width) - 1);
 }
 
-static uint16_t half_of(uint16_t code, const struct pack_block *block)
-{
-    uint16_t sign = block->sign ? (uint16_t)(code << 15) : 0;
-    uint16_t away = (uint16_t)(code >> block->sign);
-    if (block->zero && away == pack_largest(block))
-        return sign;
-    return ((uint16_t)(block->base - away) & 0x7fff) | sign;
-}
-
 static void encode(void *out, const uint16_t *halves, const struct pack_block *block)
 {
     struct pack_exception *list = (void *)((char *)out + block->width * 2 * PACK_ROW);
@@ -118,19 +109,6 @@ static void encode(void *out, const uint16_t *halves, const struct pack_block *b
             *list++ = (struct pack_exception){(uint16_t)i, halves[i]};
 }
 
-static void decode(uint16_t *halves, const void *in, const struct pack_block *block)
-{
-    for (uint32_t i = 0; i < PACK_BLOCK; i++) {
-        uint32_t bit = i / PACK_ROW * block->width, code = 0;
-        const uint16_t *words = (const uint16_t *)in + bit / 16 * PACK_ROW + i % PACK_ROW;
-        if (block->width)
-            code = (uint32_t)words[0] >> bit % 16;
-        if (bit % 16 + block->width > 16)
-            code |= (uint32_t)words[PACK_ROW] << (16 - bit % 16);
-        halves[i] = half_of((uint16_t)(code & ((1u << block->width) - 1)), block);
-    }
-}
-
 static uint64_t sum(const void *data, size_t bytes)
 {
     return XXH3_64bits(data, bytes);
@@ -141,6 +119,6 @@ const struct pack_ops pack_ops_scalar = {
     .join = join,
     .choose = choose,
     .encode = encode,
-    .decode = decode,
+    .decode = pack_decode,
     .sum = sum,
 };

@@ -35,6 +35,7 @@ int check_activation(enum zinf_activation kind);
 int check_gated(const struct zinf_gated *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
 int check_dequantize(const struct zinf_dequantize *args);
+int check_unpack(const struct zinf_packed_array *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
 int check_unfold(const struct zinf_unfold *args, const char *operation);
 int check_convolution(const struct zinf_convolution *args, const char *operation);

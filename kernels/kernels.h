@@ -27,6 +27,7 @@
 #include "kernels/loss.h"
 #include "kernels/magnitude.h"
 #include "kernels/products.h"
+#include "kernels/packed.h"
 #include "kernels/quantized.h"
 #include "kernels/recurrent.h"
 #include "kernels/route.h"
@@ -289,6 +290,7 @@ struct zinf_device_ops {
     int (*gated_backward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*rope)(struct zinf_queue *q, const struct zinf_rope *args);
     int (*dequantize)(struct zinf_queue *q, const struct zinf_dequantize *args);
+    int (*unpack)(struct zinf_queue *q, const struct zinf_packed_array *args);
     int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
     /* y = scale * dropout mask * r / (1-p); x is not used. */
     int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);

@@ -12,7 +12,7 @@ program_tests += tests/kernels/kernels_recurrent_test tests/kernels/kernels_piec
 
 # Packed weights: what a product and a sum are rounded to is the bytes of files and the bits of
 # every device, so nothing is fused.
-libcore_la_SOURCES += kernels/quantized.h kernels/host_quantized.h
+libcore_la_SOURCES += kernels/quantized.h kernels/host_quantized.h kernels/packed.h kernels/host_packed.c
 noinst_LTLIBRARIES += libkernels_quantized.la
 libkernels_quantized_la_SOURCES = kernels/quantized.c kernels/host_quantized.c
 libkernels_quantized_la_CFLAGS = $(AM_CFLAGS) -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math

@@ -120,6 +120,9 @@ struct zinf_home {
     /* State is on HOST, where each sub-group has room for its head, as many bytes as it is expected
      * to have when it is packed; what is beyond lies on the drive. One generation. */
     bool headed;
+    /* The same of parameters: they are on HOST, once; what is beyond a head has as many generations
+     * on the drive as the state has. */
+    bool param_headed;
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
     bool packed, packs_grad, packs_copy;
@@ -139,15 +142,16 @@ struct zinf_tiers_options {
     const struct zinf_layout *layout;
     enum zinf_dtype dtype; /* of parameters */
     enum zinf_state_form form;
-    int n_moments;                  /* fp32 moments of the optimizer; < 0: no state */
-    const uint64_t *state_bytes;    /* [n_groups], multiples of ZINF_MEMORY_ALIGN, borrowed, where
-                                     * state is other than that; NULL: zinf_state_bytes */
-    const uint64_t *head_bytes;     /* [n_groups], multiples of ZINF_AIO_ALIGN, borrowed: of those
-                                     * whose unit is headed; NULL: none is */
-    bool param_copies;              /* behind a group's state lie its parameters once more */
-    bool sliced;                    /* of parameters there is the rank's slice alone */
-    const struct zinf_home *places; /* [n_units], copied */
-    struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
+    int n_moments;                    /* fp32 moments of the optimizer; < 0: no state */
+    const uint64_t *state_bytes;      /* [n_groups], multiples of ZINF_MEMORY_ALIGN, borrowed, where
+                                       * state is other than that; NULL: zinf_state_bytes */
+    const uint64_t *head_bytes;       /* [n_groups], multiples of ZINF_AIO_ALIGN, borrowed: of those
+                                       * whose unit is headed; NULL: none is */
+    const uint64_t *param_head_bytes; /* the same where parameters are */
+    bool param_copies;                /* behind a group's state lie its parameters once more */
+    bool sliced;                      /* of parameters there is the rank's slice alone */
+    const struct zinf_home *places;   /* [n_units], copied */
+    struct zinf_store *store;         /* where a tier is DRIVE; borrowed */
 };
 /* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
  * is *live, or the other one if relative is 1. A thing on HOST with a head has so many bytes in
@@ -198,15 +202,18 @@ uint8_t *zinf_tiers_live(struct zinf_tiers *tiers, uint32_t unit);
 uint64_t zinf_state_bytes(enum zinf_state_form form, int n_moments, uint64_t n);
 /* The unit's parameters, whole or the slice, or the files that it is made of; the range of a
  * group's parameters; a group's state. relative as in zinf_location; with one generation it changes
- * nothing. */
+ * nothing. Parameters with heads lie group by group: of their unit's location the bytes alone are
+ * true. */
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *tiers, uint32_t unit,
                                       uint8_t relative);
 struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
-/* What of a group's state is beyond its head, on the drive. */
+/* What of a group's state, or parameters, is beyond its head, on the drive. */
 struct zinf_location zinf_tiers_group_tail(const struct zinf_tiers *tiers, uint32_t group);
+struct zinf_location zinf_tiers_group_param_tail(const struct zinf_tiers *tiers, uint32_t group,
+                                                 uint8_t relative);
 /* The copy on the drive of a group's parameters, whose unit is backed. */
 struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *tiers, uint32_t group,
                                               uint8_t relative);

@@ -18,6 +18,7 @@ struct zinf_tiers {
     struct thing *params, *grads; /* [n_units] */
     struct thing *backings;       /* [n_units]: of those that are backed */
     struct thing *states, *tails; /* [n_groups]: the second of those that have a head */
+    struct thing *param_tails;    /* [n_groups]: the same of parameters */
     struct zinf_packed *packed;   /* [n_packed()] */
     uint8_t *live;                /* [n_units] */
     char *device_base, *host_base;
@@ -96,6 +97,39 @@ static uint64_t param_bytes(const struct zinf_tiers *t, uint32_t unit)
                              : zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
 }
 
+/* 0: the group has all of its parameters in one place. */
+static uint64_t param_head_of(const struct zinf_tiers *t, uint32_t group)
+{
+    const bool headed = t->places[t->options.layout->groups[group].unit].param_headed;
+    return headed ? t->options.param_head_bytes[group] : 0;
+}
+
+static uint64_t group_param_bytes(const struct zinf_tiers *t, uint32_t group)
+{
+    return t->options.layout->groups[group].n * zinf_dtype_bytes(t->options.dtype);
+}
+
+/* Heads of a unit's groups before this one, which lie one behind the other. */
+static uint64_t heads_before(const struct zinf_tiers *t, uint32_t unit, uint32_t group)
+{
+    uint64_t bytes = 0;
+    for (uint32_t g = t->options.layout->units[unit].first_group; g < group; g++)
+        bytes += t->options.param_head_bytes[g];
+    return bytes;
+}
+
+/* Heads in RAM, and what is beyond them. */
+static int plan_param_heads(struct zinf_tiers *t, struct kind *kind, uint32_t unit)
+{
+    const struct zinf_layout_unit *u = &t->options.layout->units[unit];
+    const uint32_t end = u->first_group + u->n_groups;
+    int code = kind_add(t, kind, ZINF_TIER_HOST, heads_before(t, unit, end), 1, &t->params[unit]);
+    for (uint32_t g = u->first_group; !code && g < end; g++)
+        code = kind_add(t, kind, ZINF_TIER_DRIVE, group_param_bytes(t, g) - param_head_of(t, g),
+                        t->places[unit].generations, &t->param_tails[g]);
+    return code;
+}
+
 static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
@@ -107,8 +141,9 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
             t->params[u].offset = place->files;
             continue;
         }
-        code = kind_add(t, &kind, place->param, param_bytes(t, u), zinf_home_copies(place),
-                        &t->params[u]);
+        code = place->param_headed ? plan_param_heads(t, &kind, u)
+                                   : kind_add(t, &kind, place->param, param_bytes(t, u),
+                                              zinf_home_copies(place), &t->params[u]);
         if (!code && place->backed)
             code = kind_add(t, &kind, ZINF_TIER_DRIVE, param_bytes(t, u), place->generations,
                             &t->backings[u]);
@@ -195,8 +230,8 @@ static size_t n_packed(const struct zinf_layout *layout)
 
 static bool has_all(const struct zinf_tiers *t)
 {
-    return t->params && t->grads && t->backings && t->states && t->tails && t->places &&
-           t->packed && t->live;
+    return t->params && t->grads && t->backings && t->states && t->tails && t->param_tails &&
+           t->places && t->packed && t->live;
 }
 
 int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *options,
@@ -212,6 +247,7 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
     t->backings = calloc(layout->n_units + 1, sizeof *t->backings);
     t->states = calloc(layout->n_groups + 1, sizeof *t->states);
     t->tails = calloc(layout->n_groups + 1, sizeof *t->tails);
+    t->param_tails = calloc(layout->n_groups + 1, sizeof *t->param_tails);
     t->places = calloc(layout->n_units + 1, sizeof *t->places);
     t->packed = calloc(n_packed(layout) + 1, sizeof *t->packed);
     t->live = calloc(layout->n_units + 1, sizeof *t->live);
@@ -245,6 +281,7 @@ void zinf_tiers_destroy(struct zinf_tiers *t)
     free(t->backings);
     free(t->states);
     free(t->tails);
+    free(t->param_tails);
     free(t->places);
     free(t->packed);
     free(t->live);
@@ -266,7 +303,7 @@ static void read_copies(struct zinf_tiers *view)
         view->params[u] = view->backings[u];
         place->param = ZINF_TIER_DRIVE;
         place->packed = place->packs_copy;
-        place->backed = place->overwritten = place->packs_copy = false;
+        place->backed = place->overwritten = place->packs_copy = place->param_headed = false;
     }
 }
 
@@ -282,6 +319,7 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
     t->backings = copy_of(tiers->backings, layout->n_units, sizeof *t->backings);
     t->states = copy_of(tiers->states, layout->n_groups, sizeof *t->states);
     t->tails = copy_of(tiers->tails, layout->n_groups, sizeof *t->tails);
+    t->param_tails = copy_of(tiers->param_tails, layout->n_groups, sizeof *t->param_tails);
     t->places = copy_of(tiers->places, layout->n_units, sizeof *t->places);
     t->packed = copy_of(tiers->packed, n_packed(layout), sizeof *t->packed);
     t->live = copy_of(tiers->live, layout->n_units, sizeof *t->live);
@@ -357,7 +395,27 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t
                                             uint8_t relative)
 {
     uint32_t unit = t->options.layout->groups[group].unit;
-    return part_of_group(t, zinf_tiers_param(t, unit, relative), group);
+    struct zinf_location where = part_of_group(t, zinf_tiers_param(t, unit, relative), group);
+    where.head = param_head_of(t, group);
+    if (!where.head)
+        return where;
+    const struct zinf_location tail = zinf_tiers_group_param_tail(t, group, relative);
+    where.memory = t->host_base + t->params[unit].offset + heads_before(t, unit, group);
+    where.extent = tail.extent;
+    where.live = tail.live; /* the head exists once, and is of the generation that was last made */
+    where.relative = tail.relative;
+    return where;
+}
+
+struct zinf_location zinf_tiers_group_param_tail(const struct zinf_tiers *t, uint32_t group,
+                                                 uint8_t relative)
+{
+    const uint64_t head = param_head_of(t, group);
+    struct zinf_location where =
+        locate(t, ZINF_TIER_DRIVE, &t->param_tails[group], group_param_bytes(t, group) - head);
+    set_generation(t, &where, t->options.layout->groups[group].unit, relative);
+    where.head = head;
+    return where;
 }
 
 struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *t, uint32_t group,
@@ -466,9 +524,11 @@ int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *dev
     const struct halves h = halves_of(where, offset, bytes);
     if (where->tier == ZINF_TIER_HOST) {
         memcpy(memory, from, h.in_head);
-        return !h.beyond ? 0
-                         : zinf_store_read(t->options.store, where->extent, h.beyond_at,
-                                           (char *)memory + h.in_head, h.beyond);
+        return !h.beyond
+                   ? 0
+                   : zinf_store_read_generation(t->options.store, where->extent,
+                                                (uint8_t)zinf_location_generation(where),
+                                                h.beyond_at, (char *)memory + h.in_head, h.beyond);
     }
     code = device->ops->copy_to_host(queue, memory, from, bytes);
     return code ? code : device->ops->queue_synchronize(queue);
@@ -491,8 +551,10 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
     if (where->tier == ZINF_TIER_HOST) {
         memcpy(to, memory, h.in_head);
         return !h.beyond ? 0
-                         : zinf_store_write(t->options.store, where->extent, h.beyond_at,
-                                            (const char *)memory + h.in_head, h.beyond);
+                         : zinf_store_write_generation(t->options.store, where->extent,
+                                                       (uint8_t)zinf_location_generation(where),
+                                                       h.beyond_at,
+                                                       (const char *)memory + h.in_head, h.beyond);
     }
     code = device->ops->copy_to_device(queue, to, memory, bytes);
     return code ? code : device->ops->queue_synchronize(queue);

@@ -38,6 +38,8 @@ cudaError_t launch_gated(cudaStream_t stream, const struct zinf_gated *args, boo
 cudaError_t launch_rope(cudaStream_t stream, const struct zinf_rope *args);
 /* ---- quantized.cu ---- */
 cudaError_t launch_dequantize(cudaStream_t stream, const struct zinf_dequantize *args);
+/* ---- packed.cu ---- */
+cudaError_t launch_unpack(cudaStream_t stream, const struct zinf_packed_array *args);
 /* ---- rectangle.cu: a matrix whose rows lie apart ---- */
 struct rectangle {
     void *base;

@@ -7,7 +7,7 @@ cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
 	kernels/cuda/gated.cu kernels/cuda/loss.cu kernels/cuda/squared_error.cu \
 	kernels/cuda/preference.cu kernels/cuda/noise.cu kernels/cuda/norm.cu kernels/cuda/rectangle.cu \
-	kernels/cuda/rope.cu kernels/cuda/quantized.cu kernels/cuda/update.cu kernels/cuda/route.cu \
+	kernels/cuda/rope.cu kernels/cuda/quantized.cu kernels/cuda/packed.cu kernels/cuda/update.cu kernels/cuda/route.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_mma_distance.cu kernels/cuda/attention_distance.cu \
 	kernels/cuda/attention_cached.cu kernels/cuda/attention_relative.cu kernels/cuda/unfold.cu \
@@ -44,7 +44,7 @@ SUFFIXES = .cu
 endif
 
 # The device against a stand-in for CUDA, on any machine: see tests/cuda_standin/standin.h.
-cuda_tests = tests/cuda/cuda_recurrent_test tests/cuda/cuda_float8_test tests/cuda/cuda_quantized_test tests/cuda/cuda_route_test tests/cuda/cuda_rope_test tests/cuda/cuda_update_test tests/cuda/cuda_train_test tests/cuda/cuda_elementwise_test tests/cuda/cuda_rows_test tests/cuda/cuda_matmul_test \
+cuda_tests = tests/cuda/cuda_recurrent_test tests/cuda/cuda_float8_test tests/cuda/cuda_quantized_test tests/cuda/cuda_packed_test tests/cuda/cuda_route_test tests/cuda/cuda_rope_test tests/cuda/cuda_update_test tests/cuda/cuda_train_test tests/cuda/cuda_elementwise_test tests/cuda/cuda_rows_test tests/cuda/cuda_matmul_test \
 	tests/cuda/cuda_attention_test tests/cuda/cuda_relative_test tests/cuda/cuda_magnitude_test tests/cuda/cuda_queues_test tests/cuda/cuda_model_test
 EXTRA_DIST += tests/bench/gpu.sh tests/bench/gpus.sh tests/bench/gpu_common.sh \
 	tests/bench/torch_gpt2_gpu.py scripts/bundle.sh \
@@ -83,7 +83,7 @@ tests_zinf_cuda_standin_la_CFLAGS = $(AM_CFLAGS)
 tests_zinf_cuda_standin_la_LIBADD = libcuda_standin.la -lstdc++
 tests_zinf_cuda_standin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
 
-standin_tests = tests/cuda/cuda_standin_float8_test tests/cuda/cuda_standin_quantized_test tests/cuda/cuda_standin_route_test tests/cuda/cuda_standin_rope_test tests/cuda/cuda_standin_update_test tests/cuda/cuda_standin_elementwise_test tests/cuda/cuda_standin_rows_test \
+standin_tests = tests/cuda/cuda_standin_float8_test tests/cuda/cuda_standin_quantized_test tests/cuda/cuda_standin_packed_test tests/cuda/cuda_standin_route_test tests/cuda/cuda_standin_rope_test tests/cuda/cuda_standin_update_test tests/cuda/cuda_standin_elementwise_test tests/cuda/cuda_standin_rows_test \
 	tests/cuda/cuda_standin_matmul_test tests/cuda/cuda_standin_attention_test tests/cuda/cuda_standin_relative_test tests/cuda/cuda_standin_magnitude_test \
 	tests/cuda/cuda_standin_queues_test tests/cuda/cuda_standin_races_test tests/cuda/cuda_standin_model_test \
 	tests/cuda/cuda_standin_train_test
@@ -106,6 +106,9 @@ tests_cuda_cuda_standin_rows_test_LDADD = $(standin_LDADD)
 tests_cuda_cuda_standin_quantized_test_SOURCES = tests/cuda/cuda_quantized_test.c
 tests_cuda_cuda_standin_quantized_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_cuda_standin_quantized_test_LDADD = $(standin_LDADD)
+tests_cuda_cuda_standin_packed_test_SOURCES = tests/cuda/cuda_packed_test.c
+tests_cuda_cuda_standin_packed_test_CPPFLAGS = $(standin_CPPFLAGS)
+tests_cuda_cuda_standin_packed_test_LDADD = $(standin_LDADD)
 tests_cuda_cuda_standin_float8_test_SOURCES = tests/cuda/cuda_float8_test.c
 tests_cuda_cuda_standin_float8_test_CPPFLAGS = $(standin_CPPFLAGS)
 tests_cuda_cuda_standin_float8_test_LDADD = $(standin_LDADD)

@@ -32,7 +32,10 @@ enum op_cost {
 /* Kind, name, function of step/ops.c, cost; operands at[]. READ and WRITE are the executor's own.
  *   COPY_IN, COPY_OUT     H2D, D2H: at[0] <- at[1], bytes
  *   ASSEMBLE              HOST: at[0] the unit's flat buffer <- at[1] what its files have
- *   UNPACK, PACK          HOST: at[0] a sub-group's numbers <- at[1] them packed; the reverse
+ *   UNPACK, PACK          HOST: at[0] a sub-group's numbers <- at[1] them packed; the reverse. Of
+ *                         parameters that are packed in RAM at[2] has the head, at[1] the rest
+ *   PACKED_IN             H2D: at[0] <- the same as it is stored; at[1], at[2] as of UNPACK
+ *   DEVICE_UNPACK         DEVICE: at[0] a sub-group's numbers <- at[1] what PACKED_IN brought
  *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
@@ -67,6 +70,8 @@ enum op_cost {
     ROW(OP_ASSEMBLE, "assemble", run_assemble, COST_HOST_ADD)                                      \
     ROW(OP_UNPACK, "unpack", run_unpack, COST_OPTIMIZER)                                           \
     ROW(OP_PACK, "pack", run_pack, COST_OPTIMIZER)                                                 \
+    ROW(OP_PACKED_IN, "fetch packed", run_packed_in, COST_LINK)                                    \
+    ROW(OP_DEVICE_UNPACK, "device unpack", run_device_unpack, COST_DEVICE_ADD)                     \
     ROW(OP_COPY_OUT, "return", run_copy_out, COST_LINK)                                            \
     ROW(OP_CACHE_IN, "fetch cache", trainer_cache_in, COST_LINK)                                   \
     ROW(OP_CACHE_OUT, "return cache", trainer_cache_out, COST_LINK)                                \

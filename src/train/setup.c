@@ -627,6 +627,7 @@ void setup_fini(struct setup *s)
     zinf_model_close(s->model);
     free(s->state_bytes);
     free(s->head_bytes);
+    free(s->param_head_bytes);
     free(s->group_flops);
     free(s->state_shares);
     *s = (struct setup){0};

@@ -163,7 +163,8 @@ struct setup {
     struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
     uint64_t *state_bytes;         /* [n_groups] */
-    uint64_t *head_bytes;          /* [n_groups]: of it, room for what is packed in RAM */
+    uint64_t *head_bytes;          /* [n_groups]: of it, room for what is packed in RAM; */
+    uint64_t *param_head_bytes;    /* [n_groups]: the same of parameters */
     double *state_shares;          /* [n_groups]: estimated fraction of it after packing */
     double *group_flops;           /* [n_groups]: of the products of an update, the ranks' mean */
     double bytes_a_flop;           /* what these cost beside what an update moves */
@@ -354,6 +355,11 @@ static inline bool is_adapted(const struct setup *s)
     return s->graph->n_adapted;
 }
 
+/* Of a sub-group's parameters, as they are. */
+static inline uint64_t setup_group_param_bytes(const struct setup *s, uint32_t group)
+{
+    return s->layout.groups[group].n * zinf_dtype_bytes(s->dtype);
+}
 static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
 {
     return s->durable_copies ? n * zinf_dtype_bytes(s->dtype) : 0;
@@ -456,5 +462,8 @@ uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what);
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
 uint64_t setup_unit_head_bytes(const struct setup *s, uint32_t unit);
 bool setup_can_head(const struct setup *s, uint32_t unit);
+/* The last two of its parameters. */
+uint64_t setup_unit_param_head_bytes(const struct setup *s, uint32_t unit);
+bool setup_can_head_params(const struct setup *s, uint32_t unit);
 
 #endif

@@ -179,12 +179,12 @@ static void find_packable(struct setup *s, uint32_t group)
  * drive. */
 #define HEAD_MARGIN 1.02
 
-static uint64_t head_bytes(const struct setup *s, uint32_t group)
+static uint64_t head_bytes(const struct setup *s, double share, uint64_t plain)
 {
     const double margin = s->options.head_margin > 0 ? s->options.head_margin : HEAD_MARGIN;
-    double bytes = margin * s->state_shares[group] * (double)s->state_bytes[group];
-    uint64_t head = zinf_align_up((uint64_t)bytes, ZINF_AIO_ALIGN);
-    return head < s->state_bytes[group] ? head : s->state_bytes[group];
+    const double bytes = margin * share * (double)plain;
+    const uint64_t head = zinf_align_up((uint64_t)bytes, ZINF_AIO_ALIGN);
+    return head < plain ? head : plain;
 }
 
 /* Ranks have other matrices of each unit, and of all units about as many: so they plan alike. */
@@ -208,14 +208,18 @@ int setup_state_bytes(struct setup *s)
     s->state_bytes = calloc(s->layout.n_groups + 1, sizeof *s->state_bytes);
     s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
     s->head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->head_bytes);
+    s->param_head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->param_head_bytes);
     s->group_flops = calloc(s->layout.n_groups + 1, sizeof *s->group_flops);
-    if (!s->state_bytes || !s->state_shares || !s->head_bytes || !s->group_flops)
+    if (!s->state_bytes || !s->state_shares || !s->head_bytes || !s->param_head_bytes ||
+        !s->group_flops)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         const bool trained = unit_trains(s, s->layout.groups[g].unit);
         s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
         s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
-        s->head_bytes[g] = head_bytes(s, g);
+        s->head_bytes[g] = head_bytes(s, s->state_shares[g], s->state_bytes[g]);
+        s->param_head_bytes[g] =
+            head_bytes(s, trained ? rule_param_share(s) : 1, setup_group_param_bytes(s, g));
         s->group_flops[g] = trained ? group_flops(s, g) : 0;
         if (trained)
             find_packable(s, g);
@@ -255,5 +259,19 @@ bool setup_can_head(const struct setup *s, uint32_t unit)
     bool can = unit_trains(s, unit);
     for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
         can = can && s->head_bytes[g] < s->state_bytes[g];
+    return can;
+}
+
+uint64_t setup_unit_param_head_bytes(const struct setup *s, uint32_t unit)
+{
+    return sum_of_unit(s, unit, s->param_head_bytes);
+}
+
+bool setup_can_head_params(const struct setup *s, uint32_t unit)
+{
+    const struct zinf_layout_unit *u = &s->layout.units[unit];
+    bool can = unit_trains(s, unit) && !u->front_bytes;
+    for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
+        can = can && s->param_head_bytes[g] < setup_group_param_bytes(s, g);
     return can;
 }

@@ -114,7 +114,8 @@ struct zinf_trainer_options {
     struct zinf_aio_around around;
     uint32_t delay_us;
     bool changes_schedule; /* after every step, and how many layers' updates wait */
-    double head_margin;    /* of what state packed in RAM is expected to take, its room; 0: usual */
+    double head_margin;    /* of what is expected to be packed in RAM, its room; 0: usual */
+    bool packs_fronts;     /* parameters in RAM are packed, though a step gets longer by it */
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);

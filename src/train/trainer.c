@@ -168,6 +168,18 @@ static void ready_memory(struct zinf_trainer *t)
         zinf_memory_touch(t->plan.device_base, t->setup.device->memory_bytes);
 }
 
+/* Of damage: none has been found. */
+static int clear_marks(struct zinf_trainer *t)
+{
+    const struct zinf_device_ops *ops = t->setup.device->ops;
+    const uint64_t bytes = plan_damage_bytes(&t->plan);
+    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
+    if (!bytes)
+        return 0;
+    int code = ops->fill_zero(queue, device_at(&t->plan, t->plan.at.d_damage), bytes);
+    return code ? code : ops->queue_synchronize(queue);
+}
+
 static int take_memory(struct zinf_trainer *t)
 {
     uint64_t device = zinf_ledger_arena_bytes(t->plan.ledger, ZINF_MEMORY_DEVICE);
@@ -188,6 +200,9 @@ static int take_memory(struct zinf_trainer *t)
     t->setup.device->ops->queue_set_workspace(t->queues[ZINF_LANE_DEVICE],
                                               device_at(&t->plan, t->plan.at.d_workspace),
                                               t->setup.walk.workspace);
+    code = clear_marks(t);
+    if (code)
+        return code;
     t->numbers = (struct zinf_numbers){
         .memory = t->plan.amounts.numbers ? device_at(&t->plan, t->plan.at.d_numbers) : NULL,
         .bytes = t->plan.amounts.numbers ? plan_numbers_bytes(&t->plan) : 0,

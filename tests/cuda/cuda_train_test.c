@@ -7,6 +7,7 @@
  * at once instead, and a wait that is left out is a race. Without the stand-in it is the machine's
  * own GPU.
  */
+#include "train/trainer.h"
 #include "trainings.h"
 
 #include <dlfcn.h>
@@ -555,6 +556,109 @@ static void look_forward(const struct setting *s, double *loss, float *logits)
     zinf_config_destroy(config);
 }
 
+/* Link and drive are slow enough that whatever spares them is worth it. */
+static const struct zinf_speeds slow_link = {.device_flops = 1e12,
+                                             .device_bytes = 1e11,
+                                             .link_bytes = 3e5,
+                                             .optimizer_bytes = 1e11,
+                                             .drive_read_bytes = 1e6,
+                                             .drive_write_bytes = 1e6};
+
+/* Parameters that the device unpacks: from the drive, from RAM, and from both where RAM has half
+ * the room that they need. */
+static void test_packed_parameters(void)
+{
+    static const char *const precisions[] = {bf16, "", "\"fp16\": {\"enabled\": true},"};
+    int n_there = 0, n_fronts = 0;
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    for (uint64_t p = 0; p < 3; p++) {
+        struct setting s = plain_setting();
+        struct outcome reference, other;
+        s.clip = 4;
+        s.sparse = true;
+        s.precision = precisions[p];
+        run_here(&s, "reference", &reference);
+        s.speeds = &slow_link;
+        s.extra = ", \"pack\": \"all\"";
+        s.state = "nvme";
+        s.asks_fronts = true;
+        for (uint64_t i = 0; i < 4; i++) {
+            char what[100];
+            seed = 50 + 4 * p + i;
+            s.param = i % 2 ? "cpu" : "nvme";
+            s.schedule = i < 2 ? "update-in-backward" : "update-in-forward";
+            s.head_margin = i == 3 ? 0.5 : 0;
+            s.host_memory = i % 2 ? zinf_memory_resident() + ((uint64_t)10 << 20) : 0;
+            snprintf(what, sizeof what, "packed parameters, %d, %d", (int)p, (int)i);
+            run_here(&s, "other", &other);
+            check_same(&reference, &other, what);
+            n_there += other.unpacks_there;
+            n_fronts += other.unpacks_there && other.packs_fronts;
+        }
+        s.param = "nvme";
+        s.schedule = "prefetch";
+        s.host_memory = 0;
+        s.clip = 0;
+        seed = 70 + p;
+        run_here(&s, "other", &other);
+        s.extra = ", \"pack\": \"state\"";
+        run_here(&s, "reference", &reference);
+        check_same(&reference, &other, "fewer bytes");
+        CHECKF(other.fetched < reference.fetched && other.unpacks_there,
+               "%llu bytes to the device, unpacked %llu", (unsigned long long)other.fetched,
+               (unsigned long long)reference.fetched);
+    }
+    CHECKF(n_there > 8 && n_fronts > 2, "%d plans unpack on the device, %d from RAM", n_there,
+           n_fronts);
+}
+
+/* A bit that falls over in RAM, in what has no checksum on a drive: the sub-group is named, whoever
+ * unpacks it, and the step does not count. */
+static void check_damage(bool on_gpu)
+{
+    struct setting s = plain_setting();
+    s.on_gpu = on_gpu;
+    s.precision = bf16;
+    s.speeds = &slow_link;
+    s.extra = ", \"pack\": \"all\"";
+    s.state = "nvme";
+    s.host_memory = zinf_memory_resident() + ((uint64_t)10 << 20);
+    s.asks_fronts = true;
+    if (on_gpu)
+        begin_gpu();
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer_options options = trainer_options(&s, config);
+    struct zinf_trainer *t = NULL;
+    struct zinf_step_result r;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    if (t) {
+        CHECK(plan_says(t, "parameters in RAM are packed"));
+        CHECK(!on_gpu || plan_says(t, "device as they are, which unpacks them"));
+        for (uint64_t step = 0; step < 2; step++)
+            CHECKF(!next_step(t, &s, step, &r), "%s", zinf_error());
+        CHECK(!trainer_settle(t));
+        const struct zinf_location where = zinf_tiers_group_param(t->plan.tiers, 0, 0);
+        const struct zinf_packed *packed = zinf_tiers_packed(t->plan.tiers, ZINF_PACKABLE_PARAM, 0,
+                                                             zinf_location_generation(&where));
+        CHECK(where.head && packed->read_pages && packed->read_pages * 4096ull <= where.head);
+        where.memory[packed->read_pages * 2048ull] ^= 16; /* in the middle: a number */
+        CHECK(next_step(t, &s, 2, &r) == -EBADMSG);
+        CHECKF(strstr(zinf_error(), "packed parameters of sub-group 0 is damaged"), "%s",
+               zinf_error());
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    if (on_gpu)
+        end_gpu();
+}
+
+static void test_damage_in_ram(void)
+{
+    for (int on_gpu = 0; on_gpu < 2; on_gpu++)
+        check_damage(on_gpu);
+}
+
 static void test_forward_alone(void)
 {
     struct setting s = plain_setting();
@@ -660,6 +764,8 @@ int main(void)
     TAP_RUN(test_sums_of_gradients);
     TAP_RUN(test_sums_come_to_the_device);
     TAP_RUN(test_gradients_that_wait);
+    TAP_RUN(test_packed_parameters);
+    TAP_RUN(test_damage_in_ram);
     TAP_RUN(test_forward_alone);
 #ifdef CUDA_STANDIN
     TAP_RUN(test_pinning_has_limits);

@@ -14,6 +14,7 @@
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/preference.cu"
 #include "kernels/cuda/quantized.cu"
+#include "kernels/cuda/packed.cu"
 #include "kernels/cuda/rectangle.cu"
 #include "kernels/cuda/rope.cu"
 #include "kernels/cuda/route.cu"

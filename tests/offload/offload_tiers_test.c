@@ -17,6 +17,7 @@ struct machine {
     char *memory, *back;
     uint64_t capacity;
     uint8_t generations, param_copies;
+    bool param_headed;
 };
 
 static void move_location(const struct machine *m, struct zinf_location where, uint32_t seed,
@@ -41,7 +42,8 @@ static void move_all(const struct machine *m, const struct zinf_layout *layout)
     for (int write = 1; write >= 0; write--) {
         uint32_t seed = 0;
         for (uint32_t u = 0; u < layout->n_units; u++) {
-            for (uint8_t generation = 0; generation < m->param_copies; generation++)
+            for (uint8_t generation = 0; generation < m->param_copies && !m->param_headed;
+                 generation++)
                 move_location(m, zinf_tiers_param(m->tiers, u, generation), seed++, write);
             move_location(m, zinf_tiers_unit_grad(m->tiers, u), seed++, write);
         }
@@ -78,7 +80,8 @@ static void look_at_copies(const struct machine *m, const struct zinf_layout *la
     for (uint32_t u = 0; u < layout->n_units; u++) {
         CHECK(!zinf_tiers_param(m->tiers, u, 0).live);
         *zinf_tiers_live(m->tiers, u) ^= 1;
-        move_location(m, zinf_tiers_param(m->tiers, u, 0), 3000 + u, true);
+        if (!m->param_headed)
+            move_location(m, zinf_tiers_param(m->tiers, u, 0), 3000 + u, true);
     }
     for (uint32_t g = 0; g < layout->n_groups; g++) {
         move_location(&view, zinf_tiers_group_param(view.tiers, g, 0), 2 * g, false);
@@ -87,29 +90,46 @@ static void look_at_copies(const struct machine *m, const struct zinf_layout *la
     zinf_tiers_destroy(view.tiers);
 }
 
-/* Ranges of state that lie before, across and behind the end of its head are those of the whole. */
-static void look_at_heads(const struct machine *m, const struct zinf_layout *layout)
+/* Ranges of what has a head that lie before, across and behind its end are those of the whole. */
+static void look_at_head(const struct machine *m, struct zinf_location all,
+                         struct zinf_location tail, uint32_t seed)
 {
-    for (uint32_t g = 0; g < layout->n_groups; g++) {
-        const struct zinf_location all = zinf_tiers_group_state(m->tiers, g, 0);
-        const struct zinf_location tail = zinf_tiers_group_tail(m->tiers, g);
-        const struct zinf_location parts[] = {all, tail};
-        CHECK(all.head && tail.head == all.head && tail.bytes == all.bytes - all.head);
-        move_location(m, all, g, true);
-        for (int beyond = 0; beyond < 2; beyond++)
-            for (uint64_t at = 0; at < parts[beyond].bytes; at += 4096) {
-                const uint64_t left = parts[beyond].bytes - at, n = left < 12288 ? left : 12288;
-                CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &parts[beyond], at,
-                                          m->back, n));
-                CHECK(!memcmp(m->back, m->memory + at + (beyond ? all.head : 0), n));
-            }
-        for (uint64_t at = 0; at < all.bytes; at += 8192) {
-            const uint64_t left = all.bytes - at, n = left < 8192 ? left : 8192;
-            fill(m->memory + at, n, 4000 + g);
-            CHECK(!zinf_location_write(m->tiers, m->device, m->queue, &all, at, m->memory + at, n));
+    const struct zinf_location parts[] = {all, tail};
+    CHECK(all.head && tail.head == all.head && tail.bytes == all.bytes - all.head);
+    move_location(m, all, seed, true);
+    for (int beyond = 0; beyond < 2; beyond++)
+        for (uint64_t at = 0; at < parts[beyond].bytes; at += 4096) {
+            const uint64_t left = parts[beyond].bytes - at, n = left < 12288 ? left : 12288;
+            CHECK(
+                !zinf_location_read(m->tiers, m->device, m->queue, &parts[beyond], at, m->back, n));
+            CHECK(!memcmp(m->back, m->memory + at + (beyond ? all.head : 0), n));
         }
-        CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &all, 0, m->back, all.bytes));
-        CHECK(!memcmp(m->back, m->memory, all.bytes));
+    fill(m->memory, all.bytes, 4000 + seed);
+    for (uint64_t at = 0; at < all.bytes; at += 8192) {
+        const uint64_t left = all.bytes - at, n = left < 8192 ? left : 8192;
+        CHECK(!zinf_location_write(m->tiers, m->device, m->queue, &all, at, m->memory + at, n));
+    }
+    CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &all, 0, m->back, all.bytes));
+    CHECK(!memcmp(m->back, m->memory, all.bytes));
+}
+
+/* Of parameters both generations of what is beyond the head: that is once in RAM. */
+static void look_at_heads(const struct machine *m, const struct zinf_layout *layout, bool state)
+{
+    const uint8_t n = state ? 1 : m->generations;
+    for (uint32_t g = 0; g < layout->n_groups; g++)
+        for (uint8_t other = 0; other < n; other++)
+            look_at_head(m,
+                         state ? zinf_tiers_group_state(m->tiers, g, 0)
+                               : zinf_tiers_group_param(m->tiers, g, other),
+                         state ? zinf_tiers_group_tail(m->tiers, g)
+                               : zinf_tiers_group_param_tail(m->tiers, g, other),
+                         2 * g + other);
+    for (uint32_t g = 0; g < layout->n_groups && n > 1; g++) {
+        const struct zinf_location tail = zinf_tiers_group_param_tail(m->tiers, g, 0);
+        CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &tail, 0, m->back, tail.bytes));
+        fill(m->memory, tail.head + tail.bytes, 4000 + 2 * g);
+        CHECK(tail.live && !memcmp(m->back, m->memory + tail.head, tail.bytes));
     }
 }
 
@@ -123,10 +143,12 @@ static void try_tiers(struct zinf_home home)
     struct zinf_arena host = {0}, scratch = {0};
     struct machine m = {.capacity = 1 << 20,
                         .generations = home.generations,
-                        .param_copies = home.overwritten ? 1 : home.generations};
+                        .param_copies = home.overwritten ? 1 : home.generations,
+                        .param_headed = home.param_headed};
     home.keeps_grad = true;
     const struct zinf_home homes[] = {home, home, home};
     const uint64_t heads[] = {4096, 8192, 4096, 4096, 4096, 4096, 16384, 8192};
+    const uint64_t param_heads[] = {4096, 8192, 4096, 8192, 4096, 8192, 4096, 4096};
     const char *path = work;
     struct zinf_store_options store_options = {
         .paths = &path, .n_paths = 1, .label = "tiers", .allow_memory_fs = true};
@@ -138,6 +160,7 @@ static void try_tiers(struct zinf_home home)
                                          .form = ZINF_STATE_SPLIT,
                                          .n_moments = 2,
                                          .head_bytes = heads,
+                                         .param_head_bytes = param_heads,
                                          .places = homes,
                                          .store = store};
     CHECKF(!zinf_tiers_plan(&m.tiers, &options, ledger), "%s", zinf_error());
@@ -153,7 +176,9 @@ static void try_tiers(struct zinf_home home)
     zinf_tiers_place(m.tiers, m.device->memory, host.base);
     move_all(&m, &layout);
     if (home.headed)
-        look_at_heads(&m, &layout);
+        look_at_heads(&m, &layout, true);
+    if (home.param_headed)
+        look_at_heads(&m, &layout, false);
     if (home.overwritten)
         look_at_copies(&m, &layout);
     zinf_tiers_destroy(m.tiers);
@@ -177,8 +202,13 @@ static void test_every_location_of_every_tier(void)
     try_tiers(pair);
     pair.backed = pair.overwritten = true;
     try_tiers(pair);
-    try_tiers((struct zinf_home){ZINF_TIER_HOST, ZINF_TIER_HOST, ZINF_TIER_HOST, .generations = 1,
-                                 .headed = true});
+    pair.param_headed = pair.packs_copy = true;
+    try_tiers(pair);
+    struct zinf_home in_ram = {ZINF_TIER_HOST, ZINF_TIER_HOST, ZINF_TIER_HOST, .generations = 1,
+                               .headed = true};
+    try_tiers(in_ram);
+    in_ram.param_headed = true;
+    try_tiers(in_ram);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #define PTX_MUTANTS_H
 
 #include "tests/cuda_standin/standin.h"
+#include "cpu_optim/pack.h"
 #include "cuda_twin.h"
 
 #include "ptx.h"

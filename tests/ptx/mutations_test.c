@@ -139,6 +139,8 @@ static void test_mutants(void)
         {"dequantize", eight_bits, ZINF_DTYPE_F32, false},
         {"dequantize", four_bits_of_floats, ZINF_DTYPE_BF16, false},
         {"dequantize", floats_of_eight_bits, ZINF_DTYPE_F16, false},
+        {"unpack_kernel", unpacked, ZINF_DTYPE_BF16, false},
+        {"unpack_kernel", unpacked, ZINF_DTYPE_F32, false},
         {"float8_largest", floats_multiplied, ZINF_DTYPE_BF16, true},
         {"13float8_kernel", floats_multiplied, ZINF_DTYPE_BF16, true},
         {"float8_turned", floats_multiplied, ZINF_DTYPE_BF16, true},

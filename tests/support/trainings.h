@@ -31,6 +31,7 @@ struct setting {
     bool copies;        /* not direct */
     double clip;        /* 0: off */
     double head_margin; /* 0: the usual */
+    bool asks_fronts;   /* parameters in RAM are packed, whatever that costs */
     double on_device;   /* of the optimizer's state */
     bool sparse;        /* odd steps have one target a sequence: their gradient is large */
     bool may_fail, changes_schedule;
@@ -50,7 +51,10 @@ struct outcome {
     unsigned n_far;            /* units that a GPU updates */
     bool grads_there;          /* some gradients are kept on the device, some not */
     bool adds_there;           /* sums in RAM are added to there */
-    bool packs_ram;            /* optimizer state in RAM is packed */
+    bool packs_ram;            /* optimizer state in RAM is packed; */
+    bool packs_fronts;         /* parameters there are */
+    bool unpacks_there;        /* the device unpacks parameters */
+    uint64_t fetched;          /* bytes to the device in the last step */
     bool overwrites;           /* parameters in RAM are there once, their state on the drive */
     uint64_t n_redone, device_bytes, drive_bytes;
     int n_skipped;
@@ -135,6 +139,7 @@ static inline struct zinf_trainer_options trainer_options(const struct setting *
                                          .around = AIO_FAULTS(s->faults),
                                          .delay_us = s->delay_us,
                                          .head_margin = s->head_margin,
+                                         .packs_fronts = s->asks_fronts,
                                          .speeds = s->speeds,
                                          .changes_schedule = s->changes_schedule};
 }
@@ -177,6 +182,7 @@ static inline void note_step(struct outcome *out, int step, const struct zinf_st
     out->n_skipped += r->skipped;
     out->n_redone = r->n_redone;
     out->read[step] = r->lane_bytes[0];
+    out->fetched = r->lane_bytes[2];
     out->returned = r->lane_bytes[3];
     out->pageable += r->pageable_copies;
     if (rank_of(r->schedule) > rank_of(out->schedule))
@@ -225,6 +231,8 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         out->grads_there = plan_says(t, "gradients on device and ");
         out->adds_there = plan_says(t, "the device adds to the sums");
         out->packs_ram = plan_says(t, "optimizer state in RAM is packed");
+        out->packs_fronts = plan_says(t, "parameters in RAM are packed");
+        out->unpacks_there = plan_says(t, "device as they are, which unpacks them");
         out->overwrites = plan_says(t, "of parameters in RAM have one generation there");
         out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
         out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);

@@ -429,6 +429,41 @@ static void test_state_packed_in_ram(void)
     CHECKF(n_packed > 5, "%d plans pack state in RAM", n_packed);
 }
 
+/* Parameters in RAM, packed: where updates cannot be taken back, and where a copy on the drive has
+ * the older ones; some or all are there. */
+static void test_parameters_packed_in_ram(void)
+{
+    const char *const precisions[] = {bf16, NULL, "\"fp16\": {\"enabled\": true},"};
+    int n_packed = 0, n_beyond = 0, n_taken_back = 0;
+    for (int i = 0; i < 3; i++) {
+        struct setting s = {
+            .clip = 7, .sparse = true, .precision = precisions[i], .asks_fronts = true};
+        struct outcome reference, other;
+        run_on_device(s, &reference);
+        s.speeds = &slow_drive;
+        s.state = "nvme";
+        s.extra = ", \"pack\": \"all\"";
+        for (uint64_t more = 0; more < 10; more++) {
+            char what[64];
+            s.schedule = schedules[more % 4];
+            s.copies = more % 2;
+            s.param = more % 3 ? "cpu" : "nvme";
+            s.changes_schedule = more % 5 == 4;
+            s.head_margin = more % 4 == 3 ? 0.5 : 0; /* half as much room as is needed */
+            s.host_memory = zinf_memory_resident() + (((uint64_t)40 + more) << 18);
+            snprintf(what, sizeof what, "packed in RAM, %d, +%llu", i, (unsigned long long)more);
+            run(&s, "other", &other);
+            check_same(&reference, &other, what);
+            n_packed += other.packs_fronts;
+            n_beyond += other.packs_fronts && s.head_margin > 0;
+            n_taken_back += other.packs_fronts && other.overwrites && other.n_redone;
+        }
+    }
+    CHECKF(n_packed > 15 && n_beyond > 3 && n_taken_back > 3,
+           "%d plans pack parameters in RAM, %d without room for all, %d take updates back",
+           n_packed, n_beyond, n_taken_back);
+}
+
 static void test_state_packed_in_ram_is_saved(void)
 {
     struct setting s = {.param = "none", .state = "none", .precision = bf16};
@@ -488,6 +523,7 @@ int main(void)
     TAP_RUN(test_updates_in_ram_are_taken_back);
     TAP_RUN(test_overwritten_parameters_are_taken_back);
     TAP_RUN(test_state_packed_in_ram);
+    TAP_RUN(test_parameters_packed_in_ram);
     TAP_RUN(test_state_packed_in_ram_is_saved);
     TAP_RUN(test_late_and_short_transfers_and_lanes);
     remove_work();

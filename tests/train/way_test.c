@@ -43,8 +43,10 @@ static enum zinf_tier tier_of(enum waypoint place, const struct zinf_home *home)
         return home->grad;
     case PARAM_BACKING:
     case STATE_TAIL:
+    case PARAM_TAIL:
         return ZINF_TIER_DRIVE;
     case PARAM_SLOT:
+    case PACKED_SLOT:
     case GRAD_SLOT:
     case GRAD_SLOT_2:
     case SQUARES:
@@ -95,6 +97,7 @@ static void check_legs(const struct travel *t, const struct zinf_home *home, con
 {
     uint32_t known = 1u << begin | 1u << PARAM_HOME | 1u << STATE_HOME | 1u << GRAD_HOME;
     known |= home->headed ? 1u << STATE_TAIL : 0;
+    known |= home->param_headed ? 1u << PARAM_TAIL : 0;
     n_ways++;
     expect(l->n <= MAX_LEGS, "too many legs", l);
     for (int i = 0; i < l->n; i++) {
@@ -124,7 +127,10 @@ static void check_params(const struct travel *t, const struct zinf_home *home)
     else
         expect(fetch.end.place == PARAM_SLOT && fetch.end.portion == WHOLE, "is not there", &fetch);
     expect(count(&fetch, ZINF_LANE_NET, -1) == t->sliced, "slices meet once", &fetch);
-    expect(count(&fetch, ZINF_LANE_HOST, OP_UNPACK) == home->packed, "unpacked once", &fetch);
+    expect(count(&fetch, ZINF_LANE_HOST, OP_UNPACK) +
+                   count(&fetch, ZINF_LANE_DEVICE, OP_DEVICE_UNPACK) ==
+               (home->packed || home->param_headed),
+           "unpacked once", &fetch);
     if (fetch.by_cpu.place != NOWHERE)
         expect(reaches(t, BY_CPU, tier_of(fetch.by_cpu.place, home)), "CPU reads", &fetch);
     expect(count(&spread, ZINF_LANE_NET, -1) == (t->several && !t->sliced && !t->for_all),
@@ -142,8 +148,8 @@ static void check_update(const struct travel *t, const struct zinf_home *home, s
         updates += l.leg[i].kind == OP_UPDATE || l.leg[i].kind == OP_DEVICE_UPDATE;
     expect(updates == 1, "one update", &l);
     expect(count(&l, ZINF_LANE_WRITE, OP_WRITE) ==
-               (home->state == ZINF_TIER_DRIVE || home->headed) + (home->param == ZINF_TIER_DRIVE) +
-                   home->backed,
+               (home->state == ZINF_TIER_DRIVE || home->headed) +
+                   (home->param == ZINF_TIER_DRIVE || home->param_headed) + home->backed,
            "what is on the drive is written", &l);
     for (int i = 0; i < l.n; i++)
         if (l.leg[i].to.place == PARAM_BACKING)
@@ -210,7 +216,7 @@ static void check_home(const struct travel *t, const struct zinf_home *home)
 
 static void check_homes(const struct travel *t)
 {
-    for (int i = 0; i < 3456; i++) {
+    for (int i = 0; i < 6912; i++) {
         struct zinf_home home = {.param = i % 3,
                                  .state = i / 3 % 3,
                                  .grad = i / 9 % 3,
@@ -220,7 +226,8 @@ static void check_homes(const struct travel *t)
                                  .packed = i / 216 % 2,
                                  .packs_grad = i / 432 % 2,
                                  .packs_copy = i / 864 % 2,
-                                 .headed = i / 1728};
+                                 .headed = i / 1728 % 2,
+                                 .param_headed = i / 3456};
         bool by_device = home.state == ZINF_TIER_DEVICE;
         if (home.in_files && (home.param != ZINF_TIER_DRIVE || t->sliced))
             continue;
@@ -233,6 +240,10 @@ static void check_homes(const struct travel *t)
         if (home.packed && (home.param != ZINF_TIER_DRIVE || home.in_files || by_device))
             continue;
         if (home.packs_grad && (home.grad != ZINF_TIER_DRIVE || !home.keeps_grad || by_device))
+            continue;
+        /* in RAM, for the same; a copy is what is there */
+        if (home.param_headed && (home.param != ZINF_TIER_HOST || by_device ||
+                                  home.backed != home.packs_copy || (t->several && !t->sliced)))
             continue;
         /* a GPU updates what it has */
         if (t->own_kernels && by_device && (home.param || home.grad))
@@ -269,6 +280,7 @@ static struct travel travel_by(int bits)
     t.own_kernels = !(bits & 2) && bits & 128;
     t.reads_params = bits & 256;
     t.device_adds = bits & 512;
+    t.device_unpacks = t.own_kernels && bits & 512;
     t.for_all = ranks && !t.sliced && bits & 1024 && !t.reach[BY_DEVICE][OTHERS_DEVICES];
     return t;
 }

@@ -43,9 +43,13 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
     if (op->kind == OP_UPDATE && p->setup->group_flops[group] > 0)
         work += p->setup->group_flops[group] * p->setup->bytes_a_flop +
                 MATRIX_BYTES * (double)p->setup->layout.groups[group].n;
-    if (op->kind == OP_UPDATE && p->homes[op->unit].headed) /* packed, then copied */
+    const struct zinf_home *home = op->unit < 0 ? NULL : &p->homes[op->unit];
+    if (op->kind == OP_UPDATE && home->headed) /* packed, then copied */
         work += 2 * (double)p->setup->head_bytes[group];
-    if (op->where.head) /* what it has room for is what is expected */
+    if (op->kind == OP_UPDATE && home->param_headed)
+        work += 2 * (double)p->setup->param_head_bytes[group];
+    const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
+    if (moves && op->where.head) /* what it has room for is what is expected */
         return 0;
     const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
     for (int what = 0; what < ZINF_PACKABLES; what++) {

@@ -221,6 +221,7 @@ static int plan_tiers(struct plan *p)
         .n_moments = trains(p->setup) ? setup_n_moments(p->setup) : -1,
         .state_bytes = p->setup->state_bytes,
         .head_bytes = p->setup->head_bytes,
+        .param_head_bytes = p->setup->param_head_bytes,
         .param_copies = p->setup->durable_copies,
         .sliced = p->setup->sliced,
         .places = p->homes,
@@ -264,7 +265,7 @@ int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,
-        .travel = travel_of(setup, variant->by_link, variant->device_adds),
+        .travel = travel_of(setup, variant->by_link, variant->device_adds, variant->device_unpacks),
         .x_tier = setup->x_tier,
         .schedule = plan_first_schedule(setup),
     };

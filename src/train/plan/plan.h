@@ -58,7 +58,9 @@ struct variant {
     /* Parameters in RAM whose state is on the drive exist once, with a copy on the drive: fewer
      * bytes of RAM for more that are written. */
     bool overwrites;
-    bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state */
+    bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state, */
+    bool packs_fronts;   /* parameters */
+    bool device_unpacks; /* and packed parameters are unpacked by a device that is not the CPU */
     enum packing packs;  /* what of the drive is packed */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
@@ -82,6 +84,7 @@ struct way {
 
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
+    uint64_t d_packed, d_damage, h_damage; /* of parameters that the device unpacks */
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
@@ -283,6 +286,15 @@ static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packabl
 {
     return p->variant.packs >= packing_of(what) ? setup_packed_bytes(p->setup, what) : 0;
 }
+/* A mark for each sub-group, whether the device has found it damaged; 0: it unpacks none. */
+static inline uint64_t plan_damage_bytes(const struct plan *p)
+{
+    return p->waypoints >> PACKED_SLOT & 1
+               ? zinf_align_up(p->setup->layout.n_groups * sizeof(uint32_t), ZINF_MEMORY_ALIGN)
+               : 0;
+}
+/* What of a unit's parameters one generation takes at its home. */
+uint64_t plan_param_bytes(const struct plan *p, uint32_t unit);
 /* Offset at which that part is unpacked for an update; the three follow each other.
  * ZINF_PACKABLES: the size of all three. */
 static inline uint64_t plan_unpacked_at(const struct plan *p, enum zinf_packable what)

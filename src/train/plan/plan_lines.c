@@ -131,6 +131,12 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
     bool whole = c->whole && w->scratch_whole > w->scratch, backward = has_backward(p->setup);
     bool decodes = p->setup->compute.decoding;
     const struct want wants[] = {
+        {"packed parameters on their way", "zinf.pack",
+         has_waypoint(p->waypoints, PACKED_SLOT)
+             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
+             : 0,
+         &at->d_packed},
+        {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
         {"inputs of the step", "gradient_accumulation_steps",
          (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->d_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->d_losses},
@@ -284,6 +290,7 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
         {"inputs of the step", "gradient_accumulation_steps",
          (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->h_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->h_losses},
+        {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->h_damage},
         {"norms", NULL, p->setup->layout.n_groups * sizeof(double), &at->h_scalars},
         {"logits", NULL, tensor_axis(p->setup)->world * logits_bytes(p), &at->h_row},
         {"rows of a call", NULL, row_bytes(p), &at->h_rows},

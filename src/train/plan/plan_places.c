@@ -211,6 +211,19 @@ static bool is_headed(const struct plan *p, uint32_t unit)
            home->generations == 1 && setup_can_head(p->setup, unit);
 }
 
+/* Parameters in RAM in one generation; a copy of them on the drive is packed too. Ranks that have
+ * whole units would have to tell each other what they packed. */
+static bool is_param_headed(const struct plan *p, uint32_t unit)
+{
+    const struct setup *s = p->setup;
+    const struct zinf_home *home = &p->homes[unit];
+    const bool drive = s->state_tier == ZINF_TIER_DRIVE || s->param_tier == ZINF_TIER_DRIVE;
+    return p->variant.packs_fronts && p->variant.packs == PACK_ALL && trains(s) && drive &&
+           !s->durable && home->param == ZINF_TIER_HOST && home->state != ZINF_TIER_DEVICE &&
+           zinf_home_copies(home) == 1 && setup_can_head_params(s, unit) &&
+           (p->travel.sliced || !p->travel.several);
+}
+
 /* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
  * does so micro-batch by micro-batch in either order. */
 static bool has_several(const struct plan *p, uint32_t unit)
@@ -285,7 +298,8 @@ static void set_way(struct plan *p, uint32_t unit)
     uint32_t sort = (uint32_t)home->param | (uint32_t)home->state << 2 | (uint32_t)home->grad << 4;
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
                        eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
-                       home->packs_copy << 8 | home->headed << 9 | (home->grad_sums > 1) << 10)
+                       home->packs_copy << 8 | home->headed << 9 | (home->grad_sums > 1) << 10 |
+                       home->param_headed << 11)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -332,6 +346,7 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->overwritten = is_overwritten(p, home);
         home->backed = home->overwritten && !p->setup->durable_copies;
         home->packs_copy = home->backed && p->variant.packs == PACK_ALL;
+        home->param_headed = is_param_headed(p, u);
         home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
@@ -345,16 +360,28 @@ void plan_set_places(struct plan *p, const struct amounts *c)
     }
 }
 
+static uint64_t plain_param_bytes(const struct plan *p, uint32_t unit)
+{
+    const struct zinf_layout *layout = &p->setup->layout;
+    return p->travel.sliced ? layout->units[unit].slice_elems * zinf_dtype_bytes(p->setup->dtype)
+                            : zinf_layout_unit_bytes(layout, unit, p->setup->dtype);
+}
+
+uint64_t plan_param_bytes(const struct plan *p, uint32_t unit)
+{
+    return p->homes[unit].param_headed ? setup_unit_param_head_bytes(p->setup, unit)
+                                       : plain_param_bytes(p, unit);
+}
+
 void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
 {
     for (uint32_t u = 0; u < p->setup->n_units; u++) {
         const struct zinf_home *home = &p->homes[u];
         uint64_t n = p->setup->layout.units[u].slice_elems;
         uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
-        uint64_t params = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
-        if (p->travel.sliced)
-            params = n * zinf_dtype_bytes(p->setup->dtype);
-        bytes[home->param] += home->in_files ? 0 : params * zinf_home_copies(home);
+        const uint64_t params = plain_param_bytes(p, u), here = plan_param_bytes(p, u);
+        bytes[home->param] += home->in_files ? 0 : here * zinf_home_copies(home);
+        bytes[ZINF_MEMORY_DRIVE] += (params - here) * home->generations;
         bytes[ZINF_MEMORY_DRIVE] += home->backed ? params * home->generations : 0;
         uint64_t state = setup_unit_state_bytes(p->setup, u) + copy;
         uint64_t head = home->headed ? setup_unit_head_bytes(p->setup, u) : state;

@@ -123,7 +123,16 @@ static uint64_t overwritten_bytes(const struct plan *p)
 {
     uint64_t bytes = 0;
     for (uint32_t u = 0; u < p->setup->n_units; u++)
-        bytes += p->homes[u].overwritten ? zinf_tiers_param(p->tiers, u, 0).bytes : 0;
+        bytes += p->homes[u].overwritten ? plan_param_bytes(p, u) : 0;
+    return bytes;
+}
+
+/* Of parameters that are packed in RAM. */
+static uint64_t headed_bytes(const struct plan *p)
+{
+    uint64_t bytes = 0;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        bytes += p->homes[u].param_headed ? plan_param_bytes(p, u) : 0;
     return bytes;
 }
 
@@ -135,7 +144,7 @@ const char *plan_filled_text(const struct plan *p, char text[static 256])
     for (uint32_t u = 0; u < s->n_units; u++) {
         const struct zinf_home *home = &p->homes[u];
         if (home->param == ZINF_TIER_HOST && s->param_tier == ZINF_TIER_DRIVE)
-            params += zinf_tiers_param(p->tiers, u, 0).bytes * zinf_home_copies(home);
+            params += plan_param_bytes(p, u) * zinf_home_copies(home);
         if (home->state == ZINF_TIER_HOST && s->state_tier == ZINF_TIER_DRIVE)
             states += home->headed ? setup_unit_head_bytes(s, u)
                                    : setup_unit_state_bytes(s, u) * home->generations;
@@ -175,6 +184,26 @@ static void print_chunks(const struct plan *p, FILE *out)
                 (long long)carried_span(p), carried_slots(p));
 }
 
+static void print_packing(const struct plan *p, FILE *out)
+{
+    char size[16];
+    if (p->variant.packs)
+        fprintf(out, "plan: %s on the drive %s packed\n",
+                p->variant.packs == PACK_ALL ? "parameters, gradients and optimizer state"
+                                             : "optimizer state",
+                p->variant.packs == PACK_ALL ? "are" : "is");
+    if (p->variant.packs_ram)
+        fputs("plan: optimizer state in RAM is packed; what does not fit there is on the drive\n",
+              out);
+    if (p->variant.device_unpacks)
+        fputs("plan: packed parameters go to the device as they are, which unpacks them\n", out);
+    if (headed_bytes(p))
+        fprintf(out,
+                "plan: parameters in RAM are packed, in %s; what does not fit there is on the "
+                "drive\n",
+                zinf_size_format(size, sizeof size, headed_bytes(p)));
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     char filled[256];
@@ -201,14 +230,7 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out,
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
                 c->look_ahead, n_fetched(p, c->n_own), n_fetched(p, (int)s->n_units));
-    if (p->variant.packs)
-        fprintf(out, "plan: %s on the drive %s packed\n",
-                p->variant.packs == PACK_ALL ? "parameters, gradients and optimizer state"
-                                             : "optimizer state",
-                p->variant.packs == PACK_ALL ? "are" : "is");
-    if (p->variant.packs_ram)
-        fputs("plan: optimizer state in RAM is packed; what does not fit there is on the drive\n",
-              out);
+    print_packing(p, out);
     if (n_device_updates(p) > 0)
         fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
                 s->n_units);

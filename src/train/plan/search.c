@@ -12,6 +12,7 @@
 #define CLEARLY 0.98  /* of the time of the best so far */
 #define AT_ALL 0.995  /* the same where not being slower is the point */
 #define SOMEWHAT 0.99 /* and of what takes more memory elsewhere */
+#define ANYWAY 1e9    /* and of what is asked for */
 #define HALF 4        /* steps of a quarter of an octave */
 
 struct search {
@@ -29,7 +30,9 @@ static bool is_same(const struct plan *a, const struct plan *b)
            a->variant.by_link == b->variant.by_link && a->variant.packs == b->variant.packs &&
            a->variant.device_adds == b->variant.device_adds &&
            a->variant.overwrites == b->variant.overwrites &&
-           a->variant.packs_ram == b->variant.packs_ram;
+           a->variant.packs_ram == b->variant.packs_ram &&
+           a->variant.packs_fronts == b->variant.packs_fronts &&
+           a->variant.device_unpacks == b->variant.device_unpacks;
 }
 
 /* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
@@ -288,6 +291,35 @@ static void try_packed_ram(struct search *s)
         try_for(s, other, AT_ALL, "optimizer state packed in RAM");
 }
 
+/* And parameters, which then take one generation: where an update may be taken back, the older one
+ * is read from the drive. Fetches are more work. */
+static void try_packed_fronts(struct search *s)
+{
+    const struct setup *setup = s->setup;
+    const bool drive = setup->state_tier == ZINF_TIER_DRIVE || setup->param_tier == ZINF_TIER_DRIVE;
+    const double share = setup->options.packs_fronts ? ANYWAY : AT_ALL;
+    struct variant other = s->best;
+    other.packs_fronts = true;
+    other.device_unpacks = device_is_far(setup);
+    if (!trains(setup) || s->best.packs != PACK_ALL || setup->durable || !setup->fills || !drive)
+        return;
+    try_for(s, other, share, "parameters packed in RAM");
+    other.overwrites = setup->generations == 2 && setup->state_tier == ZINF_TIER_DRIVE;
+    if (other.overwrites && !s->best.overwrites)
+        try_for(s, other, share, "one generation of parameters packed in RAM");
+}
+
+/* Fewer bytes of the link and less work of the CPU; but what the CPU has not unpacked it reads once
+ * more for updates. */
+static void try_device_unpacking(struct search *s)
+{
+    struct variant other = s->best;
+    other.device_unpacks = true;
+    if (trains(s->setup) && s->best.packs == PACK_ALL && device_is_far(s->setup) &&
+        !s->best.device_unpacks)
+        try_for(s, other, AT_ALL, "packed parameters unpacked by the device");
+}
+
 void plan_settle_durability(struct setup *setup)
 {
     const struct variant usual = {.by_link = setup->must_link,
@@ -339,6 +371,8 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         try_packing(&s, PACK_STATE);
         try_packing(&s, PACK_ALL);
         try_packed_ram(&s);
+        try_packed_fronts(&s);
+        try_device_unpacking(&s);
     }
     *best = s.best;
     if (plan)

@@ -25,7 +25,7 @@ static void copy_out(struct legs *l, struct end to)
     go(l, ZINF_LANE_D2H, OP_COPY_OUT, to);
 }
 
-struct travel travel_of(const struct setup *s, bool by_link, bool device_adds)
+struct travel travel_of(const struct setup *s, bool by_link, bool device_adds, bool device_unpacks)
 {
     struct travel t = {
         .backward = has_backward(s),
@@ -37,6 +37,7 @@ struct travel travel_of(const struct setup *s, bool by_link, bool device_adds)
         .own_kernels = device_is_far(s),
         .reads_params = s->form != ZINF_STATE_WHOLE,
         .device_adds = device_adds,
+        .device_unpacks = device_unpacks && device_is_far(s),
     };
     memcpy(t.reach, s->reach, sizeof t.reach);
     t.reach[BY_DEVICE][OTHERS_DEVICES] = by_link;
@@ -45,13 +46,27 @@ struct travel travel_of(const struct setup *s, bool by_link, bool device_adds)
 
 /* ---- parameters to the device ---- */
 
-/* Off the drive to `to`; what the model's folder has, or the drive in fewer bytes, by the CPU. */
+/* Whether parameters are unpacked before use. */
+static bool unpacks(const struct zinf_home *home)
+{
+    return home->packed || home->param_headed;
+}
+
+/* Whether a drive has them, or may have some of them. */
+static bool is_read(const struct zinf_home *home)
+{
+    return home->param == ZINF_TIER_DRIVE || home->param_headed;
+}
+
+/* Off the drive to `to`; what the model's folder has, or what is there in fewer bytes, by the CPU.
+ * Of what RAM has in fewer bytes the rest is read. */
 static void read_in(struct legs *l, const struct zinf_home *home, struct end to)
 {
     if (home->in_files) {
         go(l, ZINF_LANE_READ, OP_READ, END(FILE_STAGING, WHOLE));
         go(l, ZINF_LANE_HOST, OP_ASSEMBLE, to);
-    } else if (home->packed) {
+    } else if (unpacks(home)) {
+        l->end.place = home->param_headed ? PARAM_TAIL : PARAM_HOME;
         go(l, ZINF_LANE_READ, OP_READ, END(PACKED_STAGING, to.portion));
         go(l, ZINF_LANE_HOST, OP_UNPACK, to);
     } else {
@@ -59,12 +74,25 @@ static void read_in(struct legs *l, const struct zinf_home *home, struct end to)
     }
 }
 
+/* As they are stored, to be unpacked there: fewer bytes of the link, and no work of the CPU. */
+static void fetch_packed(struct legs *l, const struct zinf_home *home)
+{
+    l->end.place = home->param_headed ? PARAM_TAIL : PARAM_HOME;
+    go(l, ZINF_LANE_READ, OP_READ, END(PACKED_STAGING, WHOLE));
+    go(l, ZINF_LANE_H2D, OP_PACKED_IN, END(PACKED_SLOT, WHOLE));
+    go(l, ZINF_LANE_DEVICE, OP_DEVICE_UNPACK, END(PARAM_SLOT, WHOLE));
+}
+
 /* Units that this rank has whole. */
 static void fetch_whole(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
-    enum actor writer = home->in_files || home->packed ? BY_CPU : BY_DRIVE;
+    if (t->device_unpacks && unpacks(home)) {
+        fetch_packed(l, home);
+        return;
+    }
+    enum actor writer = home->in_files || unpacks(home) ? BY_CPU : BY_DRIVE;
     enum waypoint to = t->reach[writer][ON_DEVICE] ? PARAM_SLOT : PARAM_STAGING;
-    if (home->param == ZINF_TIER_DRIVE)
+    if (is_read(home))
         read_in(l, home, END(to, WHOLE));
     if (l->end.place != PARAM_SLOT)
         copy_in(l, END(PARAM_SLOT, WHOLE));
@@ -73,7 +101,7 @@ static void fetch_whole(struct legs *l, const struct travel *t, const struct zin
 /* This rank's slice to its place in the whole on the device, then the others' beside it. */
 static void fetch_by_devices(struct legs *l, const struct zinf_home *home)
 {
-    if (home->param == ZINF_TIER_DRIVE)
+    if (is_read(home))
         read_in(l, home, END(PARAM_STAGING, ALONE));
     if (home->param != ZINF_TIER_DEVICE)
         copy_in(l, END(PARAM_SLOT, SLICE));
@@ -83,7 +111,7 @@ static void fetch_by_devices(struct legs *l, const struct zinf_home *home)
 /* The device copies each slice from where its rank has it. */
 static void fetch_by_pull(struct legs *l, const struct zinf_home *home)
 {
-    if (home->param == ZINF_TIER_DRIVE)
+    if (is_read(home))
         read_in(l, home, END(PARAM_STAGING, ALONE));
     go(l, ZINF_LANE_NET, OP_PULL, END(PARAM_SLOT, WHOLE));
 }
@@ -91,11 +119,10 @@ static void fetch_by_pull(struct legs *l, const struct zinf_home *home)
 /* Slices meet in memory that the CPU writes. */
 static void fetch_by_cpu(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
-    bool on_drive = home->param == ZINF_TIER_DRIVE;
-    bool there =
-        t->reach[BY_CPU][ON_DEVICE] && (!on_drive || home->packed || t->reach[BY_DRIVE][ON_DEVICE]);
+    bool there = t->reach[BY_CPU][ON_DEVICE] &&
+                 (!is_read(home) || unpacks(home) || t->reach[BY_DRIVE][ON_DEVICE]);
     enum waypoint to = there ? PARAM_SLOT : PARAM_STAGING;
-    if (on_drive)
+    if (is_read(home))
         read_in(l, home, END(to, SLICE));
     go(l, ZINF_LANE_NET, OP_GATHER, END(to, WHOLE));
     if (!there)
@@ -104,8 +131,9 @@ static void fetch_by_cpu(struct legs *l, const struct travel *t, const struct zi
 
 static bool stays(const struct travel *t, const struct zinf_home *home)
 {
-    return !t->sliced && (home->param == ZINF_TIER_DEVICE ||
-                          (home->param == ZINF_TIER_HOST && t->reach[BY_DEVICE][ON_HOST]));
+    return !t->sliced && !home->param_headed &&
+           (home->param == ZINF_TIER_DEVICE ||
+            (home->param == ZINF_TIER_HOST && t->reach[BY_DEVICE][ON_HOST]));
 }
 
 struct legs way_fetch(const struct travel *t, const struct zinf_home *home)
@@ -342,9 +370,10 @@ struct legs way_update(const struct travel *t, const struct zinf_home *home, str
     const bool by_cpu = home->state != ZINF_TIER_DEVICE;
     const bool reaches = t->reach[BY_CPU][ON_DEVICE] || !by_cpu;
     const bool state_on_drive = home->state == ZINF_TIER_DRIVE || home->headed;
-    const bool param_on_drive = home->param == ZINF_TIER_DRIVE;
+    const bool param_on_drive = is_read(home);
     const bool param_far = home->param == ZINF_TIER_DEVICE && !reaches;
-    const struct end param[2] = {{PARAM_HOME, ALONE}, {PARAM_TILE, ALONE}};
+    const struct end param[2] = {{home->param_headed ? PARAM_TAIL : PARAM_HOME, ALONE},
+                                 {PARAM_TILE, ALONE}};
     const struct end state[2] = {{home->headed ? STATE_TAIL : STATE_HOME, ALONE},
                                  {STATE_TILE, ALONE}};
     const bool late = grad.place == GRAD_HOME;

@@ -25,7 +25,9 @@ enum waypoint {
     PARAM_SLOT,     /* on the device, where stages read them */
     PARAM_STAGING,  /* in host memory, on the way there or to other ranks */
     FILE_STAGING,   /* as the model's folder has them */
-    PACKED_STAGING, /* as the drive has them packed, a sub-group at a time */
+    PACKED_STAGING, /* as the drive has them packed, a sub-group at a time, */
+    PACKED_SLOT,    /* and on the device */
+    PARAM_TAIL,     /* what RAM has no room for of parameters that are packed there, on the drive */
     PARAM_BACKING,  /* a copy on the drive, which no step reads unless it is taken back */
     PARAM_TILE,     /* host memory of a sub-group's update, in three parts */
     COPY_TILE,      /* there, a copy of parameters as it is packed */
@@ -86,8 +88,10 @@ struct travel {
     bool own_kernels;       /* the device updates, adds and takes norms by kernels of its own */
     bool reads_params;      /* updates do: they are the masters, or half of them */
     bool device_adds;       /* sums that are kept in RAM are added to on the device */
+    bool device_unpacks;    /* parameters come to it packed; by a kernel of its own */
 };
-struct travel travel_of(const struct setup *setup, bool by_link, bool device_adds);
+struct travel travel_of(const struct setup *setup, bool by_link, bool device_adds,
+                        bool device_unpacks);
 
 /* Which of its contributions a gradient is, in a step. */
 struct turn {

@@ -146,8 +146,13 @@ double rule_packed_share(const struct rule_thing *t)
         return 1;
     if (t->what == ZINF_PACKABLE_GRAD)
         return SHARE_GRAD;
-    return t->what == ZINF_PACKABLE_PARAM ? param_shares[t->setup->dtype]
+    return t->what == ZINF_PACKABLE_PARAM ? rule_param_share(t->setup)
                                           : t->setup->state_shares[t->group];
+}
+
+double rule_param_share(const struct setup *s)
+{
+    return param_shares[s->dtype];
 }
 
 /* Factored moments have readers of their own (save/transfer_factors.c), so they stay as they are.
@@ -227,7 +232,7 @@ int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_
     return 0;
 }
 
-static int damaged(const struct rule_thing *t)
+int rule_damaged(const struct rule_thing *t)
 {
     return zinf_fail(-EBADMSG, "the packed %s of sub-group %u is damaged", names[t->what],
                      t->group);
@@ -242,7 +247,7 @@ int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *by
         return 0;
     if (head.sum != head_sum(head) || head.group != t->group || !head.bytes ||
         head.bytes % ZINF_AIO_ALIGN || head.bytes >= rule_plain_bytes(t))
-        return damaged(t);
+        return rule_damaged(t);
     if (head.version != HEAD_VERSION)
         return zinf_fail(-ENOTSUP,
                          "the packed %s of sub-group %u was written by another zinf (version %u, "
@@ -269,6 +274,27 @@ static int64_t take_array(const struct setup *s, const struct array *a, char *pl
     return zinf_unpack(&array, from, left, s->device->n_threads);
 }
 
+int rule_check_packed(const struct rule_thing *t, const void *slot, uint64_t bytes)
+{
+    const struct zinf_pack_array array = {NULL, dtype_of(t), t->setup->layout.groups[t->group].n};
+    uint64_t said = 0;
+    int code = bytes < ZINF_AIO_ALIGN ? 0 : rule_packed_bytes(t, slot, &said);
+    if (code)
+        return code;
+    if (!said || said != bytes ||
+        zinf_pack_check(&array, (const char *)slot + HEAD_BYTES, bytes - HEAD_BYTES) < 0)
+        return rule_damaged(t);
+    return 0;
+}
+
+int rule_device_unpack(const struct rule_thing *t, struct zinf_queue *queue, void *plain,
+                       const void *slot, uint32_t *damaged)
+{
+    const struct zinf_packed_array array = {plain, dtype_of(t), t->setup->layout.groups[t->group].n,
+                                            (const char *)slot + HEAD_BYTES, damaged};
+    return t->setup->device->ops->unpack(queue, &array);
+}
+
 int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint64_t bytes)
 {
     struct arrays w = {.thing = t};
@@ -282,13 +308,13 @@ int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint6
     if (code)
         return code;
     if (!said || said != bytes)
-        return damaged(t);
+        return rule_damaged(t);
     while (next_array(&w, &a)) {
         int64_t took =
             used > bytes ? -EBADMSG
                          : take_array(t->setup, &a, plain, (const char *)slot + used, bytes - used);
         if (took < 0)
-            return took == -EBADMSG ? damaged(t) : (int)took;
+            return took == -EBADMSG ? rule_damaged(t) : (int)took;
         used += lines((uint64_t)took);
     }
     return 0;

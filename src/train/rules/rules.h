@@ -123,8 +123,10 @@ struct rule_thing {
 bool rule_packs(const struct rule_thing *t);
 /* Estimated fraction of its bytes after packing; rule_plain_bytes: its bytes before. */
 double rule_packed_share(const struct rule_thing *t);
-/* The same of a sub-group's state where it may be packed, for setup.state_shares. */
+/* The same of a sub-group's state where it may be packed, for setup.state_shares; of parameters
+ * where they may be. */
 double rule_state_share(const struct setup *s, uint32_t group);
+double rule_param_share(const struct setup *s);
 uint64_t rule_plain_bytes(const struct rule_thing *t);
 /* Memory that packing needs: more than as it is where all of it is one image. */
 uint64_t rule_slot_bytes(const struct rule_thing *t);
@@ -133,6 +135,14 @@ uint64_t rule_slot_bytes(const struct rule_thing *t);
 int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_t *bytes);
 /* Unpacks; bytes 0: copies. -EBADMSG: the slot's bytes are not packed data of this thing. */
 int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint64_t bytes);
+/* The same of parameters by the device, in two steps: the CPU looks at the slot's head and tables,
+ * -EBADMSG; then the device unpacks a copy of it, and makes *damaged, in its memory, 1 if its
+ * numbers are damaged. */
+int rule_check_packed(const struct rule_thing *t, const void *slot, uint64_t bytes);
+int rule_device_unpack(const struct rule_thing *t, struct zinf_queue *queue, void *plain,
+                       const void *slot, uint32_t *damaged);
+/* -EBADMSG: by a sentence that names the thing. */
+int rule_damaged(const struct rule_thing *t);
 /* *bytes: as rule_pack gave it for a slot, from its first page; 0: the data is unpacked. */
 int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *bytes);
 

@@ -31,12 +31,27 @@ static struct copy copy_of(const struct zinf_trainer *t, uint32_t group)
     return c;
 }
 
+/* Parameters that RAM has as the copy is are moved as they are stored. */
+static int move_image(struct zinf_trainer *t, uint32_t group, bool out)
+{
+    struct source s = trainer_source(t);
+    struct region r = source_region(&s);
+    const struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
+    const struct copy c = copy_of(t, group);
+    const uint64_t packed = c.packed ? (uint64_t)c.packed->read_pages * ZINF_AIO_ALIGN : 0;
+    const uint64_t bytes = packed ? packed : param.bytes;
+    int code = source_read(&s, out ? &param : &c.where, 0, r.slot, bytes);
+    return code ? code : source_write(&s, out ? &c.where : &param, 0, r.slot, bytes);
+}
+
 static int write_copy(struct zinf_trainer *t, uint32_t group)
 {
     struct source s = trainer_source(t);
     void *memory = source_region(&s).unit;
     const struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
     const struct copy c = copy_of(t, group);
+    if (param.head)
+        return move_image(t, group, true);
     if (c.packed)
         *c.packed = (struct zinf_packed){.whole = c.packed->whole};
     int code = source_read(&s, &param, 0, memory, param.bytes);
@@ -51,6 +66,8 @@ static int read_copy(struct zinf_trainer *t, uint32_t group)
     const struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);
     const struct copy c = copy_of(t, group);
     const uint64_t bytes = c.packed ? (uint64_t)c.packed->read_pages * ZINF_AIO_ALIGN : 0;
+    if (param.head)
+        return move_image(t, group, false);
     int code = bytes ? source_read(&s, &c.where, 0, r.slot, bytes)
                      : source_read(&s, &c.where, c.at, r.unit, param.bytes);
     if (!code && bytes)

@@ -32,7 +32,7 @@ static struct part part_of(const struct source *s, uint32_t group)
 
 static bool has_packed_param(const struct source *s, const struct part *p)
 {
-    return p->param.tier == ZINF_TIER_DRIVE &&
+    return (p->param.tier == ZINF_TIER_DRIVE || p->param.head) &&
            zinf_tiers_packed(s->tiers, ZINF_PACKABLE_PARAM, p->group,
                              zinf_location_generation(&p->param))
                    ->read_pages > 0;

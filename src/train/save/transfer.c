@@ -187,12 +187,18 @@ static struct zinf_packed *packed_of(const struct source *s, uint32_t group,
     return zinf_tiers_packed(s->tiers, what, group, zinf_location_generation(&where));
 }
 
+/* In RAM what has a head is. */
+static bool may_be_packed(const struct zinf_location *where)
+{
+    return where->tier == ZINF_TIER_DRIVE || where->head;
+}
+
 int source_read_group(const struct source *s, uint32_t group, enum zinf_packable what, void *memory)
 {
     const struct rule_thing thing = {s->setup, what, group};
     const struct zinf_location where = group_at(s, group, what);
     uint64_t bytes = (uint64_t)packed_of(s, group, what)->read_pages * ZINF_AIO_ALIGN;
-    if (!bytes || where.tier != ZINF_TIER_DRIVE)
+    if (!bytes || !may_be_packed(&where))
         return source_read(s, &where, 0, memory, where.bytes);
     char *slot = source_region(s).slot;
     int code = source_read(s, &where, 0, slot, bytes);
@@ -207,7 +213,7 @@ int source_read_unit(const struct source *s, uint32_t unit, enum zinf_packable w
     const struct zinf_location where =
         grad ? zinf_tiers_unit_grad(s->tiers, unit) : zinf_tiers_param(s->tiers, unit, 0);
     int code = 0;
-    if (!(grad ? home->packs_grad : home->packed))
+    if (!(grad ? home->packs_grad : home->packed || home->param_headed))
         return source_read(s, &where, 0, memory, where.bytes);
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++)
         code = source_read_group(s, g, what, (char *)memory + group_at(s, g, what).offset);
@@ -227,9 +233,25 @@ int source_read_slice(const struct source *s, uint32_t unit, void *memory)
 void source_forget_packed(const struct source *s, uint32_t group)
 {
     struct zinf_packed *packed = packed_of(s, group, ZINF_PACKABLE_PARAM);
-    if (group_at(s, group, ZINF_PACKABLE_PARAM).tier != ZINF_TIER_DRIVE)
-        return;
-    *packed = (struct zinf_packed){.whole = packed->whole};
+    const struct zinf_location where = group_at(s, group, ZINF_PACKABLE_PARAM);
+    if (may_be_packed(&where))
+        *packed = (struct zinf_packed){.whole = packed->whole};
+}
+
+/* What of that range of the unit's bytes lies in sub-groups, to each of them. */
+static int write_groups(const struct source *s, uint32_t unit, uint64_t at, const char *memory,
+                        uint64_t bytes)
+{
+    const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
+    int code = 0;
+    for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
+        const struct zinf_location where = zinf_tiers_group_param(s->tiers, g, 0);
+        const uint64_t from = most(at, where.offset);
+        const uint64_t to = least(at + bytes, where.offset + where.bytes);
+        if (from < to)
+            code = source_write(s, &where, from - where.offset, memory + (from - at), to - from);
+    }
+    return code;
 }
 
 int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const void *memory,
@@ -248,7 +270,11 @@ int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const 
     }
     for (uint32_t g = 0; g < setup->layout.units[unit].n_groups; g++)
         source_forget_packed(s, setup->layout.units[unit].first_group + g);
-    return source_write(s, &where, at + skipped - slice, (const char *)memory + skipped, bytes);
+    const char *from = (const char *)memory + skipped;
+    at += skipped - slice;
+    return zinf_tiers_options(s->tiers)->places[unit].param_headed
+               ? write_groups(s, unit, at, from, bytes)
+               : source_write(s, &where, at, from, bytes);
 }
 
 /* ---- tensors of files ---- */

@@ -364,7 +364,9 @@ static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op 
 {
     const struct zinf_packed *p = zinf_tiers_packed(
         t->plan.tiers, op_packable(op), (uint32_t)op->arg, zinf_location_generation(&op->where));
-    uint64_t pages = op->kind == OP_READ ? p->read_pages : p->write_pages;
+    uint64_t pages = op->kind == OP_WRITE ? p->write_pages : p->read_pages;
+    if (op->kind == OP_PACKED_IN)
+        return pages ? pages * ZINF_AIO_ALIGN : op->bytes;
     uint64_t bytes = pages ? pages * ZINF_AIO_ALIGN : op->bytes + op->where.head;
     return bytes > op->where.head ? bytes - op->where.head : 0;
 }
@@ -372,7 +374,8 @@ static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op 
 uint64_t trainer_moved(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
-    if (op->flags & OP_ANY_PACKED && (op->kind == OP_READ || op->kind == OP_WRITE))
+    const bool stored = op->kind == OP_READ || op->kind == OP_WRITE || op->kind == OP_PACKED_IN;
+    if (op->flags & OP_ANY_PACKED && stored)
         return packed_bytes(t, op);
     if (!(op->flags & OP_VALUE))
         return op->bytes;

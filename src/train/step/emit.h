@@ -89,8 +89,8 @@ struct emitter {
     struct ring slots, xs, carried, d_carried;
     uint32_t *carried_filled;    /* [carried.n]: end of the chunks that are in the slot */
     zinf_resource *carried_home; /* [2][n_chunks] */
-    zinf_pool files, packed, packed_grads, staging, grads, beside_grads, host_grads, tiles,
-        x_staging, caches;
+    zinf_pool files, packed, packed_slots, packed_grads, staging, grads, beside_grads, host_grads,
+        tiles, x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
@@ -101,6 +101,7 @@ struct emitter {
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
     zinf_resource *x; /* [plan_n_leaving live]: values and gradients in their tier */
     zinf_resource inputs, losses, logits, whole_grads;
+    zinf_resource unpacked; /* marks of damage, of what the device unpacks */
     zinf_resource sequence; /* of computations */
     /* Of a pipeline; NULL without one. crossing [live]: the values and gradients of a micro-batch,
      * which are computed here or exchanged with a neighbour. wire: keeps exchanges with neighbours
@@ -258,9 +259,10 @@ void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first
 /* emit_way.c: a way's legs, one after the other; or one of them. */
 void emit_way(struct emitter *e, struct trip *trip, const struct legs *legs);
 void emit_leg(struct emitter *e, struct trip *trip, const struct leg *leg);
-/* Two legs by way of PACKED_STAGING or GRAD_PACKED, a sub-group at a time, so that the drive works
- * while others are packed or unpacked. */
-void emit_packed(struct emitter *e, struct trip *trip, const struct leg legs[2]);
+/* Two legs by way of PACKED_STAGING or GRAD_PACKED, or three by way of PACKED_SLOT besides, a
+ * sub-group at a time, so that the drive works while others are packed or unpacked. How many they
+ * are. */
+int emit_packed(struct emitter *e, struct trip *trip, const struct leg *legs);
 /* Of a fetch, the legs that bring the unit off the drive to where it is whole or the rank's slice.
  * How many they are. */
 int emit_off_drive(struct emitter *e, struct trip *trip, const struct legs *legs);

@@ -17,7 +17,8 @@ struct group {
     uint32_t number, unit;
     uint64_t n;
     struct zinf_location state[2], param[2]; /* now, and after the update */
-    struct zinf_location tail;               /* of the state; it follows the head in the tile */
+    struct zinf_location tail; /* of the state; it follows the head in the tile; of parameters: */
+    struct zinf_location param_tail[2]; /* now, and after the update */
     struct zinf_location grad_home;
     zinf_buffer tile;               /* ZINF_NO_BUFFER: none is needed */
     bool tile_ready;                /* something has been put there */
@@ -34,6 +35,7 @@ static struct group group_at(struct emitter *e, uint32_t number)
     for (uint8_t relative = 0; relative < 2; relative++) {
         group.state[relative] = zinf_tiers_group_state(p->tiers, number, relative);
         group.param[relative] = zinf_tiers_group_param(p->tiers, number, relative);
+        group.param_tail[relative] = zinf_tiers_group_param_tail(p->tiers, number, relative);
     }
     group.tail = zinf_tiers_group_tail(p->tiers, number);
     group.grad_home = zinf_tiers_group_grad(p->tiers, number);
@@ -71,7 +73,8 @@ static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool
     const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number};
     const struct zinf_home *home = &e->p->homes[g->unit];
     return (uint16_t)((state && rule_packs(&t) ? OP_PACKED : 0) |
-                      (param && (home->packed || home->packs_copy) ? OP_PARAM : 0));
+                      (param && (home->packed || home->packs_copy || home->param_headed) ? OP_PARAM
+                                                                                         : 0));
 }
 
 /* Of one with a gradient that comes from its home. */
@@ -85,17 +88,19 @@ static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
 {
     const bool tail = leg->from.place == STATE_TAIL, grad = leg->from.place == GRAD_HOME;
     const bool state = tail || leg->from.place == STATE_HOME;
-    const struct zinf_location *where = tail    ? &g->tail
-                                        : state ? &g->state[0]
-                                        : grad  ? &g->grad_home
-                                                : &g->param[0];
+    const bool param_tail = leg->from.place == PARAM_TAIL;
+    const struct zinf_location *where = tail         ? &g->tail
+                                        : state      ? &g->state[0]
+                                        : grad       ? &g->grad_home
+                                        : param_tail ? &g->param_tail[0]
+                                                     : &g->param[0];
     struct uses uses = {0};
-    const uint64_t at = tile_at(e->p, leg->to.place) + (tail ? g->tail.head : 0);
+    const uint64_t at = tile_at(e->p, leg->to.place) + (tail || param_tail ? where->head : 0);
     struct zinf_operand to = into_tile(e, g, at, &uses);
     uses_read(&uses, state ? e->done[g->unit] : grad ? e->grad[g->unit] : e->param[g->unit]);
     e->flags |= grad && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     if (leg->lane == ZINF_LANE_READ)
-        e->flags |= packed_flag(e, g, state, leg->from.place == PARAM_HOME) | grad_flag(e, g, grad);
+        e->flags |= packed_flag(e, g, state, !state && !grad) | grad_flag(e, g, grad);
     if (leg->lane == ZINF_LANE_READ)
         emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, to, &uses);
     else
@@ -108,14 +113,15 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
 {
     const struct zinf_location backing = zinf_tiers_group_backing(e->p->tiers, g->number, 1);
     const bool tail = leg->to.place == STATE_TAIL, state = tail || leg->to.place == STATE_HOME;
+    const bool param_tail = leg->to.place == PARAM_TAIL;
     const struct zinf_location *where = tail                             ? &g->tail
                                         : state                          ? &g->state[1]
+                                        : param_tail                     ? &g->param_tail[1]
                                         : leg->to.place == PARAM_BACKING ? &backing
                                                                          : &g->param[1];
+    const uint64_t at = tile_at(e->p, leg->from.place) + (tail || param_tail ? where->head : 0);
     struct zinf_operand from =
-        leg->from.place == PARAM_HOME
-            ? zinf_of(&g->param[1])
-            : zinf_in(g->tile, tile_at(e->p, leg->from.place) + (tail ? g->tail.head : 0));
+        leg->from.place == PARAM_HOME ? zinf_of(&g->param[1]) : zinf_in(g->tile, at);
     struct uses uses = {0};
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
@@ -129,6 +135,13 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
     }
 }
 
+/* Whether it packs parameters that RAM has as they are; if RAM has them packed, the copy is that.
+ */
+static bool makes_copy(const struct zinf_home *home)
+{
+    return home->packs_copy && !home->param_headed;
+}
+
 /* at: the update's operands by op.h. */
 static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                       const struct zinf_operand at[MOST_OPERANDS])
@@ -138,7 +151,7 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                          .unit = (int32_t)g->unit,
                          .arg = (int32_t)g->number,
                          .at = at,
-                         .n_at = e->p->homes[g->unit].packs_copy ? 6 : 5,
+                         .n_at = makes_copy(&e->p->homes[g->unit]) ? 6 : 5,
                          .bytes =
                              2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};

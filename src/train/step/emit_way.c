@@ -114,11 +114,13 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
 struct packed_part {
     uint32_t group;
     uint16_t flag;
-    const struct leg *by_cpu; /* packs or unpacks */
+    const struct leg *coder; /* packs or unpacks */
     struct stop *home, *plain;
-    struct zinf_operand at; /* in plain */
-    struct zinf_location where;
+    struct zinf_operand at;     /* in plain */
+    struct zinf_operand head;   /* what RAM has of it; without memory: nothing */
+    struct zinf_location where; /* what the drive has */
     zinf_buffer buffer;
+    zinf_buffer there; /* on the device, where that unpacks; or buffer itself */
 };
 
 static void emit_moved(struct emitter *e, const struct trip *t, const struct packed_part *p,
@@ -135,26 +137,47 @@ static void emit_moved(struct emitter *e, const struct trip *t, const struct pac
         uses_write(&uses, p->home->resource);
     }
     e->flags |= p->flag;
-    emit_drive(e, lane, (int32_t)t->unit, (int32_t)p->group, &p->where, zinf_in(p->buffer, 0),
-               &uses);
+    emit_drive(e, lane, (int32_t)t->unit, (int32_t)p->group, &p->where,
+               zinf_in(p->buffer, p->where.head), &uses);
     e->flags &= (uint16_t)~p->flag;
 }
 
-/* Packing changes what is known of the home's length: not while somebody reads there. */
-static void emit_by_cpu(struct emitter *e, const struct trip *t, const struct packed_part *p)
+/* To the device as it is. */
+static void emit_packed_in(struct emitter *e, const struct trip *t, const struct packed_part *p)
 {
-    const bool packs = p->by_cpu->kind == OP_PACK;
-    const struct zinf_operand packed = zinf_in(p->buffer, 0);
-    const struct zinf_operand at[2] = {packs ? packed : p->at, packs ? p->at : packed};
-    struct zinf_op op = {.lane = p->by_cpu->lane,
-                         .kind = p->by_cpu->kind,
+    const struct zinf_operand at[] = {zinf_in(p->there, 0), zinf_in(p->buffer, 0), p->head};
+    struct zinf_op op = {.lane = ZINF_LANE_H2D,
+                         .kind = OP_PACKED_IN,
                          .flags = p->flag,
                          .unit = (int32_t)t->unit,
                          .arg = (int32_t)p->group,
                          .at = at,
-                         .n_at = 2,
+                         .n_at = p->where.head ? 3 : 2,
                          .where = p->where,
-                         .bytes = p->where.bytes};
+                         .bytes = p->where.head + p->where.bytes};
+    struct uses uses = {0};
+    emit_choice_awaits(e, t->unit, &uses);
+    uses_read(&uses, p->home->resource);
+    uses_read(&uses, p->buffer);
+    uses_write(&uses, p->there);
+    emit(e, &op, &uses);
+}
+
+/* Packing changes what is known of the home's length: not while somebody reads there. */
+static void emit_coder(struct emitter *e, const struct trip *t, const struct packed_part *p)
+{
+    const bool packs = p->coder->kind == OP_PACK;
+    const struct zinf_operand packed = zinf_in(p->there, 0);
+    const struct zinf_operand at[] = {packs ? packed : p->at, packs ? p->at : packed, p->head};
+    struct zinf_op op = {.lane = p->coder->lane,
+                         .kind = p->coder->kind,
+                         .flags = p->flag,
+                         .unit = (int32_t)t->unit,
+                         .arg = (int32_t)p->group,
+                         .at = at,
+                         .n_at = p->where.head ? 3 : 2,
+                         .where = p->where,
+                         .bytes = p->where.head + p->where.bytes};
     struct uses uses = {0};
     if (t->is_fetch)
         emit_choice_awaits(e, t->unit, &uses);
@@ -163,46 +186,53 @@ static void emit_by_cpu(struct emitter *e, const struct trip *t, const struct pa
         uses_write(&uses, p->home->resource);
         uses_write(&uses, p->buffer);
     } else {
+        if (p->there != p->buffer)
+            uses_read(&uses, e->unpacked);
         uses_read(&uses, p->home->resource);
-        uses_read(&uses, p->buffer);
+        uses_read(&uses, p->there);
         uses_write(&uses, p->plain->resource);
     }
     emit(e, &op, &uses);
 }
 
-void emit_packed(struct emitter *e, struct trip *t, const struct leg legs[2])
+int emit_packed(struct emitter *e, struct trip *t, const struct leg *legs)
 {
     const struct setup *s = e->p->setup;
     const struct zinf_layout_unit *u = &s->layout.units[t->unit];
     const bool in = legs[0].lane == ZINF_LANE_READ, grad = legs[0].to.place == GRAD_PACKED;
-    const struct end plain = in ? legs[1].to : legs[0].from;
+    const bool far = in && legs[1].kind == OP_PACKED_IN;
+    const struct end plain = in ? legs[1 + far].to : legs[0].from;
     struct packed_part p = {
         .flag = grad ? OP_GRAD : OP_PARAM,
-        .by_cpu = &legs[in],
+        .coder = &legs[in + far],
         .home = stop_at(e, t, in ? legs[0].from.place : legs[1].to.place),
         .plain = stop_at(e, t, plain.place),
     };
     const uint64_t width = grad ? sizeof(float) : zinf_dtype_bytes(s->dtype);
     for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++) {
         p.group = g;
-        p.where = grad ? zinf_tiers_group_grad(e->p->tiers, g)
-                       : zinf_tiers_group_param(e->p->tiers, g, 0);
+        const struct zinf_location home = grad ? zinf_tiers_group_grad(e->p->tiers, g)
+                                               : zinf_tiers_group_param(e->p->tiers, g, 0);
+        p.where = home.head ? zinf_tiers_group_param_tail(e->p->tiers, g, 0) : home;
+        p.head = zinf_of(&home);
         p.buffer = emit_buffer(e, grad ? e->packed_grads : e->packed);
+        p.there = far ? emit_buffer(e, e->packed_slots) : p.buffer;
         p.at = zinf_beyond(operand_of(t, p.plain, plain), s->layout.groups[g].first * width);
         if (in)
             emit_moved(e, t, &p, ZINF_LANE_READ);
-        emit_by_cpu(e, t, &p);
+        if (far)
+            emit_packed_in(e, t, &p);
+        emit_coder(e, t, &p);
         if (!in)
             emit_moved(e, t, &p, ZINF_LANE_WRITE);
     }
+    return far ? 3 : 2;
 }
 
 int emit_off_drive(struct emitter *e, struct trip *t, const struct legs *legs)
 {
-    if (legs->leg[0].to.place == PACKED_STAGING) {
-        emit_packed(e, t, legs->leg);
-        return 2;
-    }
+    if (legs->leg[0].to.place == PACKED_STAGING)
+        return emit_packed(e, t, legs->leg);
     emit_leg(e, t, &legs->leg[0]);
     return 1;
 }
@@ -222,7 +252,8 @@ struct trip trip_of_params(const struct emitter *e, uint32_t unit)
                      .whole_bytes = zinf_layout_unit_bytes(&s->layout, unit, s->dtype),
                      .slice_bytes = zinf_layout_slice_bytes(&s->layout, unit, s->dtype),
                      .slice_at = zinf_layout_slice_at(&s->layout, unit, s->dtype)};
-    t.stops[PARAM_HOME] = (struct stop){zinf_of(&t.home), e->param[unit], true};
+    t.stops[PARAM_HOME] = t.stops[PARAM_TAIL] =
+        (struct stop){zinf_of(&t.home), e->param[unit], true};
     return t;
 }
 

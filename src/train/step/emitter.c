@@ -80,6 +80,9 @@ static void make_pools(struct emitter *e)
          FILE_STAGINGS, true, &e->files);
     pool(e, "packed parameters on their way", host_at(p, p->at.h_packed),
          setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true, &e->packed);
+    pool(e, "packed parameters on the device", device_at(p, p->at.d_packed),
+         setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true,
+         &e->packed_slots);
     pool(e, "packed gradients on their way", host_at(p, p->at.h_packed_grads),
          setup_packed_bytes(p->setup, ZINF_PACKABLE_GRAD), PACKED_STAGINGS, true, &e->packed_grads);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
@@ -142,6 +145,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     for (uint32_t u = 0; !e->code && u < n; u++)
         e->fetched[u].here = !has_backward(p->setup) && program != &p->fill && unit_has_own(p, u);
     resource(e, &e->inputs);
+    resource(e, &e->unpacked);
     resource(e, &e->losses);
     resource(e, &e->logits);
     resource(e, &e->whole_grads);

@@ -29,11 +29,45 @@ static struct zinf_packed *packed_of(struct zinf_trainer *t, const struct zinf_o
                              zinf_location_generation(&op->where));
 }
 
+/* Where what is stored in so many bytes, 0: as it is, lies as a whole: where RAM has all of it,
+ * there; else its head joins what was read. */
+static const void *stored_at(const struct zinf_op *op, uint64_t bytes)
+{
+    const uint64_t head = op->where.head;
+    if (head && bytes && bytes <= head)
+        return at(op, 2);
+    if (head)
+        memcpy(at(op, 1), at(op, 2), head);
+    return at(op, 1);
+}
+
 static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
-    return rule_unpack(&thing, at(op, 0), at(op, 1),
-                       (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN);
+    const uint64_t bytes = (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN;
+    return rule_unpack(&thing, at(op, 0), stored_at(op, bytes), bytes);
+}
+
+/* The device goes by the table, which the CPU looks at before. */
+static int run_packed_in(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const uint64_t bytes = (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN;
+    const void *from = stored_at(op, bytes);
+    int code = bytes ? rule_check_packed(&thing, from, bytes) : 0;
+    return code ? code
+                : t->setup.device->ops->copy_to_device(t->queues[ZINF_LANE_H2D], at(op, 0), from,
+                                                       trainer_moved(t, op));
+}
+
+static int run_device_unpack(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
+    uint32_t *marks = (uint32_t *)(void *)device_at(&t->plan, t->plan.at.d_damage);
+    return packed_of(t, op)->read_pages
+               ? rule_device_unpack(&thing, queue, at(op, 0), at(op, 1), marks + op->arg)
+               : t->setup.device->ops->copy(queue, at(op, 0), at(op, 1), rule_plain_bytes(&thing));
 }
 
 /* Only gradients, which no restart reads: the rest of their room is nobody's. */
@@ -382,7 +416,8 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     const struct zinf_trainer *t = context;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
         return true;
-    if (op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
+    const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
+    if (moves && op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
         return true;
     if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;

@@ -3,6 +3,7 @@
  * overflow are decided exactly, by the norm of the whole gradient: an update waits for it, or goes
  * ahead into the other generation and counts only if the step neither clips nor overflows.
  */
+#include "train/rules/rules.h"
 #include "train/trainer.h"
 
 #include <float.h>
@@ -151,6 +152,18 @@ static double speculation_limit(const struct zinf_trainer *t)
     return limit > 0 ? limit * limit : DBL_MAX;
 }
 
+/* A program with gradients. The device finds damage in numbers while they are used: what has come
+ * of them is not to count. */
+static int run_program(struct zinf_trainer *t, const struct zinf_program *program)
+{
+    const uint32_t *marks = (const void *)host_at(&t->plan, t->plan.at.h_damage);
+    int code = zinf_executor_run(t->executor, program);
+    for (uint32_t g = 0; !code && plan_damage_bytes(&t->plan) && g < t->setup.layout.n_groups; g++)
+        if (marks[g])
+            code = rule_damaged(&(struct rule_thing){&t->setup, ZINF_PACKABLE_PARAM, g});
+    return code;
+}
+
 /* Part of the step's updates are made and part are not. */
 static int fail_in_place(const struct zinf_trainer *t)
 {
@@ -173,7 +186,7 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
         return code;
     t->eager = scalars_of(t, 1);
     t->partial_limit = speculation_limit(t);
-    code = zinf_executor_run(t->executor, &t->plan.speculate);
+    code = run_program(t, &t->plan.speculate);
     if (!code)
         code = grad_norm(t, norm);
     if (code)
@@ -198,7 +211,7 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
         return code;
     t->n_redone++;
     t->partial_limit = INFINITY;
-    code = zinf_executor_run(t->executor, &t->plan.gradients);
+    code = run_program(t, &t->plan.gradients);
     if (!code)
         leave_pending(t, scalars_of(t, clip_of(t, *norm)));
     return code;
@@ -210,7 +223,7 @@ static int run_waiting(struct zinf_trainer *t, double *norm)
          steady = apart || all_pending(t, false);
     int code = apart ? trainer_settle(t) : 0; /* of another schedule */
     if (!code)
-        code = zinf_executor_run(t->executor, apart ? &t->plan.gradients : &t->plan.wait);
+        code = run_program(t, apart ? &t->plan.gradients : &t->plan.wait);
     if (!code)
         code = grad_norm(t, norm);
     if (code)

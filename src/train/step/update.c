@@ -103,33 +103,43 @@ static int pack_copy(struct zinf_trainer *t, const struct zinf_op *op,
     return 0;
 }
 
-/* Of state that is stored now. */
-static uint64_t stored_bytes(const struct zinf_trainer *t, const struct rule_thing *thing)
+/* Of state or parameters that are stored now, or, with relative 1, after the update. */
+static uint64_t stored_bytes(const struct zinf_trainer *t, const struct rule_thing *thing,
+                             uint8_t relative)
 {
-    const uint64_t pages = packed_of(t, thing, 0)->read_pages;
+    const uint64_t pages = packed_of(t, thing, relative)->read_pages;
     return pages ? pages * ZINF_AIO_ALIGN : rule_plain_bytes(thing);
 }
 
-/* Where state is, as it is stored: where RAM has all of it, there; else whole in its tile. */
-static const void *state_in(const struct zinf_trainer *t, const struct zinf_op *op,
-                            const struct rule_thing *thing)
+static struct zinf_location home_of(const struct zinf_trainer *t, const struct rule_thing *thing)
 {
-    const struct zinf_location home = zinf_tiers_group_state(t->plan.tiers, thing->group, 0);
-    if (home.head && stored_bytes(t, thing) <= home.head)
-        return home.memory;
-    if (home.head)
-        memcpy(at(op, 0), home.memory, home.head);
-    return at(op, 0);
+    return thing->what == ZINF_PACKABLE_STATE
+               ? zinf_tiers_group_state(t->plan.tiers, thing->group, 0)
+               : zinf_tiers_group_param(t->plan.tiers, thing->group, 0);
 }
 
-/* Of new state in its tile, what RAM has of it; the rest is written from there. */
-static void keep_head(const struct zinf_trainer *t, const struct zinf_op *op,
-                      const struct rule_thing *thing)
+/* Where state, or parameters, are as they are stored: where RAM has all of it, there; else whole at
+ * the operand, in the tile. */
+static const void *stored_in(const struct zinf_trainer *t, const struct zinf_op *op,
+                             const struct rule_thing *thing, int operand)
 {
-    const struct zinf_location home = zinf_tiers_group_state(t->plan.tiers, thing->group, 0);
-    const uint64_t bytes = stored_bytes(t, thing);
+    const struct zinf_location home = home_of(t, thing);
+    if (home.head && stored_bytes(t, thing, 0) <= home.head)
+        return home.memory;
     if (home.head)
-        memcpy(home.memory, at(op, 1), bytes < home.head ? bytes : home.head);
+        memcpy(at(op, operand), home.memory, home.head);
+    return at(op, operand);
+}
+
+/* Of what is new at the operand, in the tile, what RAM has of it; the rest is written from there.
+ */
+static void keep_head(const struct zinf_trainer *t, const struct zinf_op *op,
+                      const struct rule_thing *thing, int operand)
+{
+    const struct zinf_location home = home_of(t, thing);
+    const uint64_t bytes = stored_bytes(t, thing, 1);
+    if (home.head)
+        memcpy(home.memory, at(op, operand), bytes < home.head ? bytes : home.head);
 }
 
 /* Where the update is to work, with what is there now. The old parameters are in the tile as the
@@ -139,7 +149,7 @@ static int begin(struct zinf_trainer *t, const struct zinf_op *op, const struct 
 {
     const int in = thing->what == ZINF_PACKABLE_STATE ? 0 : 2;
     const bool param = in == 2, needed = !param || t->setup.form != ZINF_STATE_WHOLE;
-    const void *from = param ? at(op, in) : state_in(t, op, thing);
+    const void *from = needed ? stored_in(t, op, thing, in) : NULL;
     *place = packs ? unpacked_at(t, thing->what) : at(op, in + 1);
     if (needed && packs && (!param || at(op, 2) == at(op, 3)))
         return unpack(t, thing, *place, from);
@@ -186,9 +196,11 @@ int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
     if (!code && packs_state)
         code = pack(t, &state_of, at(op, 1), state, &end);
     if (!code)
-        keep_head(t, op, &state_of);
+        keep_head(t, op, &state_of, 1);
     if (!code && packs_param)
         code = pack(t, &param_of, at(op, 3), param, &param_end);
+    if (!code)
+        keep_head(t, op, &param_of, 3);
     if (!code && copies)
         code = pack_copy(t, op, &param_of, param);
     if (!code)
