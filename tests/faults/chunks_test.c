@@ -56,14 +56,20 @@ static bool can_be_planned(const struct fault_setting *s, uint64_t bytes, bool *
     return !code;
 }
 
+/* As little as a plan can be made for, about. */
 static void use_little_memory(const struct fault_setting *s)
 {
     bool in_groups = false;
-    uint64_t bytes = 4 << 20;
-    while (bytes > 65536 && can_be_planned(s, bytes - bytes / 8, &in_groups))
-        bytes -= bytes / 8;
-    CHECKF(in_groups, "with %llu bytes all chunks are on the device", (unsigned long long)bytes);
-    set_memory(bytes);
+    uint64_t few = 0, enough = 8 << 20;
+    while (enough - few > enough / 64) {
+        const uint64_t between = few + (enough - few) / 2;
+        if (can_be_planned(s, between, &in_groups))
+            enough = between;
+        else
+            few = between;
+    }
+    CHECKF(in_groups, "with %llu bytes all chunks are on the device", (unsigned long long)enough);
+    set_memory(enough);
     faults_write_config(s);
 }
 
