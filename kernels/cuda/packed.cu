@@ -189,12 +189,15 @@ DEVICE uint64_t folded(uint64_t a, uint64_t b)
 /* Number l % 8 at first. */
 DEVICE uint64_t begun(uint32_t word)
 {
-    const uint64_t primes[STRIPE_WORDS] = {
-        0xc2b2ae3du,           PRIME_64_1,  0xc2b2ae3d27d4eb4full, 0x165667b19e3779f9ull,
-        0x85ebca77c2b2ae63ull, 0x85ebca77u, 0x27d4eb2f165667c5ull, PRIME_32_1};
-    uint64_t prime = 0;
-    UNROLL for (uint32_t k = 0; k < STRIPE_WORDS; k++) prime = k == word ? primes[k] : prime;
-    return prime;
+    const uint64_t low = word == 0   ? 0xc2b2ae3du
+                         : word == 1 ? PRIME_64_1
+                         : word == 2 ? 0xc2b2ae3d27d4eb4full
+                                     : 0x165667b19e3779f9ull;
+    const uint64_t high = word == 4   ? 0x85ebca77c2b2ae63ull
+                          : word == 5 ? 0x85ebca77u
+                          : word == 6 ? 0x27d4eb2f165667c5ull
+                                      : PRIME_32_1;
+    return word < 4 ? low : high;
 }
 
 /* By a whole warp, of more than 240 bytes; in lane 0. Four stripes at a time: lane 8 s + w has word
