@@ -80,6 +80,26 @@ int zinf_mesh_init(struct zinf_mesh *mesh, struct zinf_net *all, const uint32_t 
     return code;
 }
 
+int zinf_mesh_share(struct zinf_mesh *mesh, uint32_t n)
+{
+    const struct zinf_axis *data = &mesh->at[ZINF_DATA];
+    struct zinf_axis *context = &mesh->at[ZINF_CONTEXT];
+    if (n < 2)
+        return 0;
+    if (data->world % n)
+        return zinf_fail(-EINVAL, "%u ranks along axis data are no multiple of %u along context",
+                         data->world, n);
+    context->rank = data->rank % n;
+    context->world = n;
+    if (zinf_net_is_described(data->net)) {
+        const struct zinf_net_place at = zinf_net_place(data->net);
+        return describe(&at, 1, context);
+    }
+    const uint32_t stride = mesh->at[ZINF_TENSOR].world;
+    const uint32_t first = zinf_net_place(mesh->all).rank - context->rank * stride;
+    return zinf_net_split(mesh->all, first, context->rank, &context->net);
+}
+
 void zinf_mesh_fini(struct zinf_mesh *mesh)
 {
     for (int a = 0; a < ZINF_AXES; a++) {

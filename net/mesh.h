@@ -30,6 +30,10 @@ struct zinf_mesh {
  * of DATA as many as are left; NULL: all 0. By all ranks together, as fini is; -EINVAL where there
  * are not so many. */
 int zinf_mesh_init(struct zinf_mesh *mesh, struct zinf_net *all, const uint32_t worlds[ZINF_AXES]);
+/* Cuts the ranks along DATA into groups of n neighbours, which become those along CONTEXT: they
+ * share samples, and go on having slices of their own along DATA. By all ranks together, once;
+ * -EINVAL where they cannot be cut so. */
+int zinf_mesh_share(struct zinf_mesh *mesh, uint32_t n);
 void zinf_mesh_fini(struct zinf_mesh *mesh);
 
 #endif

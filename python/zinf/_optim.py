@@ -82,6 +82,10 @@ _lib = z.declare(
     }
 )
 _threads = _lib.zinf_cpu_count()
+_HUGE_PAGE, _MADV_HUGEPAGE = 2 << 20, 14
+_madvise = getattr(ctypes.CDLL(None), "madvise", None)
+if _madvise is not None:
+    _madvise.argtypes = [c_void_p, ctypes.c_size_t, c_int]
 
 
 class _Due(NamedTuple):
@@ -143,6 +147,16 @@ class _Part(NamedTuple):
 
 def _is_here(p) -> bool:
     return p.is_cpu and p.is_contiguous()
+
+
+def _large_pages(array: torch.Tensor) -> torch.Tensor:
+    """Asks for pages of 2 MiB where array fills them, before anything is written to it: an update
+    reads and writes state from one end to the other. A hint, which a system may not take."""
+    begin = -(-array.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
+    end = (array.data_ptr() + array.numel() * array.element_size()) // _HUGE_PAGE * _HUGE_PAGE
+    if end > begin and _madvise is not None:
+        _madvise(begin, end - begin, _MADV_HUGEPAGE)
+    return array
 
 
 # ---- updates while the backward pass goes on ----
@@ -275,6 +289,7 @@ class _Optimizer(torch.optim.Optimizer):
         self._worker: Optional[_Worker] = None
         self._arrivals: Optional[_Arrivals] = None
         self._due: Dict[Any, _Due] = {}
+        self._last: Tuple[Any, Any] = None, None  # what the last update was made of, as a struct
         super().__init__(params, defaults)
 
     @staticmethod
@@ -283,11 +298,15 @@ class _Optimizer(torch.optim.Optimizer):
             raise z.UnsupportedError(f"a parameter is of {p.dtype}: fp32, bf16 and fp16 are updated")
 
     def _hyper(self, group: Dict[str, Any], step: int) -> _Hyper:
+        """That of a group's parameters, which mostly are at the same step, is made once."""
         beta1, beta2 = group.get("betas", (group.get("momentum", 0.0), 0.0))
-        return _Hyper(
+        values = (
             self._kind, float(group["lr"]), beta1, beta2, group.get("eps", 1e-8),
             group["weight_decay"], group.get("bias_correction", True), step,
-        )
+        )  # fmt: skip
+        if self._last[0] != values:
+            self._last = values, _Hyper(*values)
+        return self._last[1]
 
     def _held(self, p) -> Tuple[Plane, ...]:
         """The state of a parameter; its master is itself where it is in fp32."""
@@ -323,12 +342,15 @@ class _Optimizer(torch.optim.Optimizer):
     def _take(self, p, group: Dict[str, Any]) -> Any:
         """Notes that p is updated by the gradient that it has now."""
         self._check(p)
-        if p.grad.is_sparse:
+        grad = p.grad
+        if grad.is_sparse:
             raise z.UnsupportedError("a gradient is sparse: dense ones are updated")
-        state = self.state[p]
-        state["step"] = state.get("step", torch.tensor(0.0)) + 1
+        step = self.state[p].get("step")
+        if step is None:
+            step = self.state[p]["step"] = torch.tensor(0.0)
+        step += 1
         made = torch.cuda.current_stream(p.device).record_event() if p.is_cuda else None
-        self._due[p] = _Due(self._hyper(group, int(state["step"])), p.grad.detach(), [p.numel()], made)
+        self._due[p] = _Due(self._hyper(group, int(step)), grad.detach(), [p.numel()], made)
         return p
 
     def _take_gradients(self) -> List[Any]:
@@ -427,10 +449,11 @@ class _Optimizer(torch.optim.Optimizer):
                 if not value.is_cpu:  # frames move what they load to the parameters' device
                     state[plane.name] = value.to("cpu")
             elif plane is _MASTER:
-                state["master"] = p.detach().to("cpu", torch.float32, copy=True).contiguous()
+                state["master"] = _large_pages(torch.empty(p.shape, dtype=torch.float32)).copy_(p)
             else:
                 shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
-                state[plane.name] = torch.full(shape, self._first(plane.name, p), dtype=plane.dtype)
+                value = _large_pages(torch.empty(shape, dtype=plane.dtype))
+                state[plane.name] = value.fill_(self._first(plane.name, p))
         return [state[plane.name].data_ptr() for plane in planes]
 
     def _parts(self, p, slot, at: int, n: int) -> List[torch.Tensor]:

@@ -91,6 +91,12 @@ const struct option job_pipeline[] = {
     END
 };
 
+const struct option job_context[] = {
+    OPTION("--context-parallel", INTEGER, SETS("zinf.mesh.context"), "N",
+     "ranks that share each sequence", .min = 1, .max = 64, .otherwise = "1"),
+    END
+};
+
 const struct option job_rows[] = {
     OPTION("--data", TEXTS, AT(data), "FILE...",
      "text, .jsonl, .json, .csv, .tsv, also as .gz or .zst, tokens (.bin, .npy), a quoted pattern, "
@@ -461,7 +467,7 @@ const struct option_group job_groups[] = {
     {.rows = job_epochs},  {.rows = job_step},
     {.rows = job_pairs},   {.rows = job_dtype},
     {.rows = job_device},  {.rows = job_seats},
-    {.rows = job_tensor},  {.rows = job_pipeline},
+    {.rows = job_tensor},  {.rows = job_context},  {.rows = job_pipeline},
     {.rows = job_best},    {.rows = generate_rows, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = generate_least, .at = offsetof(struct zinf_job, texts.settings)},
     {.rows = generate_beams, .at = offsetof(struct zinf_job, texts.settings)},

@@ -8,6 +8,7 @@ extern const struct option job_device[];                         /* where and ho
 extern const char *const job_device_words[];                     /* enum zinf_device_kind */
 extern const struct option job_seats[];                          /* how many devices */
 extern const struct option job_tensor[];                         /* whether they share matrices, */
+extern const struct option job_context[];                        /* or each sequence, */
 extern const struct option job_pipeline[];                       /* or have layers of their own */
 extern const struct option job_rows[];                           /* --data and what its rows are */
 extern const struct option job_template[];                       /* --chat-template alone */

@@ -114,7 +114,7 @@ struct zinf_config_context session_context(const struct zinf_session *s)
     context.steps = c->steps < 0 && !trains ? 1 : c->steps; /* schedules may ask */
     context.lenient = c->lenient;
     context.no_training = !trains;
-    context.no_steps = s->use == JOB_EVALUATES;
+    context.no_steps = s->use == JOB_EVALUATES || s->use == JOB_GENERATES;
     context.finds_micro_batch = trains || s->use == JOB_LOOKS;
     return context;
 }
@@ -132,7 +132,7 @@ static int add_usual(const struct zinf_session *s, struct zinf_config_settings *
     static const char micro[] = "train_micro_batch_size_per_gpu";
     static const struct zinf_config_setting reward = {.key = "zinf.preference", .text = "reward"};
     int code = 0;
-    if (s->use == JOB_TEXTS)
+    if (s->use == JOB_TEXTS || s->use == JOB_GENERATES)
         code = add_number(settings, micro, 1);
     const bool several = job_has_pairs(s->task) || s->task == ZINF_TASK_CHOICE;
     if (s->use == JOB_EVALUATES && several && !s->job.config)
@@ -177,15 +177,15 @@ int session_config(struct zinf_session *s, bool quiet)
 
 static int get_ready(struct zinf_session *s)
 {
-    const bool shared = s->use == JOB_EVALUATES || s->use == JOB_TRAINS;
-    int code = shared ? job_ranks_find(s) : 0;
-    if (!code && s->use == JOB_EVALUATES) /* a training finds them when it begins */
+    const bool together = s->use == JOB_EVALUATES || s->use == JOB_GENERATES;
+    int code = together || s->use == JOB_TRAINS ? job_ranks_find(s) : 0;
+    if (!code && together) /* a training finds seats when it begins */
         code = job_seats_find(s);
     if (!code)
         code = s->use == JOB_LOOKS ? open_model(s) : session_begin(s);
     if (!code)
         code = session_config(s, false);
-    if (!code && s->use == JOB_EVALUATES && job_seats_leave_one(s))
+    if (!code && together && job_seats_leave_one(s))
         code = session_config(s, false);
     return code;
 }

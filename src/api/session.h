@@ -99,6 +99,7 @@ enum job_use {
     JOB_LOOKS,     /* at shapes alone */
     JOB_GRADIENTS, /* of one batch, without an update */
     JOB_TEXTS,     /* sequences are gone on with, one at a time where nobody says more */
+    JOB_GENERATES, /* as TEXTS, by all ranks and seats together */
     JOB_EVALUATES, /* of a batch its micro batch alone counts */
     JOB_TRAINS,    /* and does all the others too */
 };
@@ -378,6 +379,8 @@ bool job_ranks_is_first(const struct zinf_net *net);
 /* For what one process does alone (`what`: "texts are made"): true for the first of those that a
  * launcher started, which says so, and where there are no others. */
 bool job_ranks_works_alone(const char *what);
+/* Texts are made by several seats or ranks together, which share tensors or layers. */
+bool texts_are_shared(const struct zinf_session *session);
 /* How many devices it drives, and which: asked for by options seats or devices or zinf.seats; where
  * nobody asks, all GPUs that are visible, shared by the processes of a host, and of host devices
  * one. Sets what a configuration is told of both. -EINVAL, a wrong use, with a sentence. */

@@ -240,13 +240,10 @@ static bool covers(const struct zinf_decode_shape *has, const struct zinf_decode
            has->sources >= wants->sources && has->source_capacity >= wants->source_capacity;
 }
 
-/* Weights that steps have changed are those of the trainer that made them. */
-int text_need_trainer(struct zinf_session *s, const struct zinf_decode_shape *shape,
+int text_make_trainer(const struct zinf_session *s, const struct text_trainer *wanted,
                       struct zinf_trainer **out)
 {
-    *out = s->trains ? s->trainer : s->generator;
-    if (s->trains || (s->generator && covers(zinf_trainer_decode_shape(s->generator), shape)))
-        return 0;
+    const struct zinf_decode_shape *shape = wanted->shape;
     struct zinf_trainer_options options = {
         .mode = ZINF_TRAINER_FORWARD,
         .model_path = s->job.model,
@@ -255,16 +252,28 @@ int text_need_trainer(struct zinf_session *s, const struct zinf_decode_shape *sh
         .config = s->config,
         .device = s->device,
         .decode = *shape,
+        .net = wanted->net,
+        .gpu = wanted->gpu,
     };
+    int code = zinf_trainer_create(out, &options);
+    if (code != -ENOTSUP)
+        return code;
+    zinf_log(ZINF_LOG_WARN, "every token computes its whole text again: %s", zinf_error());
+    options.decode = (struct zinf_decode_shape){0};
+    options.seq_len = s->seq_len < shape->capacity ? s->seq_len : shape->capacity;
+    options.source_len = shape->source_capacity;
+    return zinf_trainer_create(out, &options);
+}
+
+/* Weights that steps have changed are those of the trainer that made them. */
+int text_need_trainer(struct zinf_session *s, const struct zinf_decode_shape *shape,
+                      struct zinf_trainer **out)
+{
+    *out = s->trains ? s->trainer : s->generator;
+    if (s->trains || (s->generator && covers(zinf_trainer_decode_shape(s->generator), shape)))
+        return 0;
     session_drop_trainers(s);
-    int code = zinf_trainer_create(&s->generator, &options);
-    if (code == -ENOTSUP) {
-        zinf_log(ZINF_LOG_WARN, "every token computes its whole text again: %s", zinf_error());
-        options.decode = (struct zinf_decode_shape){0};
-        options.seq_len = s->seq_len < shape->capacity ? s->seq_len : shape->capacity;
-        options.source_len = shape->source_capacity;
-        code = zinf_trainer_create(&s->generator, &options);
-    }
+    int code = text_make_trainer(s, &(struct text_trainer){.shape = shape}, &s->generator);
     *out = s->generator;
     return code;
 }

@@ -1,9 +1,14 @@
 /*
- * texts: prompts continued, several at once, and one of them shown as it grows.
+ * texts: prompts continued, several at once, and one of them shown as it grows. Where ranks share
+ * the model's tensors or layers, each of them makes all texts, of the same logits, and the first
+ * one shows them.
  */
 #include "api/texts.h"
 
+#include "train/seats.h"
+
 #include <stdlib.h>
+#include <xxhash.h>
 
 struct texts {
     struct text_setup setup;
@@ -90,14 +95,10 @@ static struct zinf_decode_shape shape_of(const struct texts *o)
     return shape;
 }
 
-/* ---- the door ---- */
-
 static int prepare(struct texts *o, struct zinf_session *s)
 {
     struct generate_settings *settings = &o->setup.settings;
-    int code = session_ready(s, JOB_TEXTS);
-    if (!code)
-        code = job_task_need_texts(s);
+    int code = job_task_need_texts(s);
     if (!code)
         code = job_task_need_tokenizer(s);
     if (!code && s->job.texts.chats)
@@ -161,21 +162,15 @@ static int make_all(struct texts *o, struct zinf_trainer *trainer,
     return code;
 }
 
-static int make(struct texts *o, struct zinf_text_speed *result)
+static int make(struct texts *o, struct zinf_trainer *trainer, struct zinf_text_speed *result)
 {
-    struct zinf_session *s = o->setup.s;
-    const struct zinf_job *c = &s->job;
-    const struct zinf_decode_shape shape = shape_of(o);
+    const struct zinf_job *c = &o->setup.s->job;
     struct zinf_generate_speed speed;
-    struct zinf_trainer *trainer;
-    int code = text_need_trainer(s, &shape, &trainer);
-    if (code)
-        return code;
     struct zinf_generate_options options = generate_options(&o->setup.settings, (uint64_t)c->seed);
     options.n_ends = c->texts.ignores_ends ? 0 : options.n_ends;
     options.made = made;
     options.arg = o;
-    code = make_all(o, trainer, &options, &speed);
+    int code = make_all(o, trainer, &options, &speed);
     if (!code)
         code = tell_all(o);
     const struct zinf_text_speed found = {.prompt_tokens = speed.prompt_tokens,
@@ -188,22 +183,119 @@ static int make(struct texts *o, struct zinf_text_speed *result)
     return code;
 }
 
+static int make_alone(struct texts *o, struct zinf_text_speed *result)
+{
+    const struct zinf_decode_shape shape = shape_of(o);
+    struct zinf_trainer *trainer;
+    int code = text_need_trainer(o->setup.s, &shape, &trainer);
+    return code ? code : make(o, trainer, result);
+}
+
+/* ---- by several ranks ---- */
+
+struct together {
+    struct texts *seats; /* each seat's own */
+    struct zinf_text_speed *speed;
+};
+
+/* Of prompts and of what decides their texts. */
+static uint64_t sum_of(const struct texts *o)
+{
+    const struct generate_settings settings = o->setup.settings;
+    uint64_t sum = (uint64_t)o->setup.s->job.seed;
+    for (int64_t i = 0; i < o->n; i++) {
+        const struct zinf_text *text = &o->at[i].made;
+        const uint64_t numbers[] = {
+            sum, XXH3_64bits(text->ids, (size_t)text->n_prompt * sizeof *text->ids),
+            (uint64_t)settings.max_new_tokens};
+        sum = XXH3_64bits(numbers, sizeof numbers);
+    }
+    return sum;
+}
+
+static int make_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
+{
+    struct together *t = arg;
+    struct texts *o = &t->seats[seat];
+    const struct zinf_session *s = o->setup.s;
+    const int *gpus = job_seats_gpus(s);
+    const struct zinf_decode_shape shape = shape_of(o);
+    const struct text_trainer wanted = {&shape, net, gpus ? &gpus[seat] : NULL};
+    struct zinf_trainer_options options = session_trainer_options(s, ZINF_TRAINER_FORWARD);
+    struct zinf_trainer *trainer = NULL;
+    options.net = net;
+    int code = zinf_run_compare_texts(&options, sum_of(o));
+    if (!code)
+        code = text_make_trainer(s, &wanted, &trainer);
+    if (!code)
+        code = make(o, trainer, seat ? NULL : t->speed);
+    zinf_trainer_destroy(trainer);
+    if (code && net)
+        zinf_net_tell(net, zinf_error());
+    return code;
+}
+
+static bool is_above_one(const struct zinf_session *s, const char *key)
+{
+    const struct zinf_config_setting *asked = zinf_config_settings_find(&s->job.settings, key);
+    return asked && (asked->text ? strtod(asked->text, NULL) : asked->number) > 1;
+}
+
+bool texts_are_shared(const struct zinf_session *s)
+{
+    return s->job.seats > 1 || s->job.devices || is_above_one(s, "zinf.mesh.tensor") ||
+           is_above_one(s, "zinf.mesh.pipe");
+}
+
+/* ---- the door ---- */
+
+static int open_texts(struct texts *o, struct zinf_session *s, const struct texts *like)
+{
+    *o = *like;
+    o->setup =
+        (struct text_setup){.s = s, .settings = s->job.texts.settings, .stops = s->job.texts.stops};
+    o->at = calloc((size_t)o->n, sizeof *o->at);
+    o->made = calloc((size_t)o->n, sizeof *o->made);
+    return o->at && o->made ? prepare(o, s)
+                            : zinf_fail(-ENOMEM, "no memory for %lld prompts", (long long)o->n);
+}
+
+static void close_texts(struct texts *o)
+{
+    for (int64_t i = 0; o->at && i < o->n; i++)
+        text_free(&o->at[i]);
+    free(o->at);
+    free(o->made);
+    zinf_chat_close(o->chat);
+}
+
 int zinf_session_texts(struct zinf_session *s, const char *const *prompts, size_t n,
                        const struct zinf_text_events *events, struct zinf_text_speed *speed)
 {
-    struct texts o = {.prompts = prompts, .events = events, .n = (int64_t)n};
-    o.setup =
-        (struct text_setup){.s = s, .settings = s->job.texts.settings, .stops = s->job.texts.stops};
-    o.at = calloc(n, sizeof *o.at);
-    o.made = calloc(n, sizeof *o.made);
-    int code = o.at && o.made ? prepare(&o, s) : zinf_fail(-ENOMEM, "no memory for %zu prompts", n);
+    static const struct zinf_text_events quiet = {.size = sizeof quiet};
+    int code = session_ready(s, texts_are_shared(s) ? JOB_GENERATES : JOB_TEXTS);
+    if (code)
+        return code;
+    const bool shared = s->use == JOB_GENERATES;
+    const uint32_t n_seats = shared ? (uint32_t)s->config->seats : 1;
+    struct texts *seats = calloc(n_seats, sizeof *seats);
+    struct together all = {.seats = seats, .speed = speed};
+    if (!seats)
+        return zinf_fail(-ENOMEM, "no memory for %u seats", n_seats);
+    for (uint32_t i = 0; !code && i < n_seats; i++) {
+        const bool shows = !i && (!shared || job_ranks_is_first(s->net));
+        const struct texts like = {
+            .prompts = prompts, .events = shows ? events : &quiet, .n = (int64_t)n};
+        code = open_texts(&seats[i], s, &like);
+    }
+    if (!code && shared)
+        session_drop_trainers(s);
     if (!code)
-        code = make(&o, speed);
-    for (size_t i = 0; o.at && i < n; i++)
-        text_free(&o.at[i]);
-    free(o.at);
-    free(o.made);
-    zinf_chat_close(o.chat);
+        code = shared ? zinf_run_on_seats(n_seats, s->net, make_on_seat, &all, s->run.stuck)
+                      : make_alone(&seats[0], speed);
+    for (uint32_t i = 0; i < n_seats; i++)
+        close_texts(&seats[i]);
+    free(seats);
     return code;
 }
 

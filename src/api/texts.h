@@ -52,7 +52,16 @@ static inline size_t text_new(const struct text *text)
 }
 
 /* A trainer that remembers so much, or one that computes every text again for each token, where
- * that cannot be remembered. It is the session's. */
+ * that cannot be remembered: one of a net's ranks (NULL: it is alone), with a GPU of its own (NULL:
+ * whichever there is). */
+struct text_trainer {
+    const struct zinf_decode_shape *shape;
+    struct zinf_net *net;
+    const int *gpu;
+};
+int text_make_trainer(const struct zinf_session *s, const struct text_trainer *wanted,
+                      struct zinf_trainer **out);
+/* The session's, which is alone, and made where it is not there or remembers less. */
 int text_need_trainer(struct zinf_session *s, const struct zinf_decode_shape *shape,
                       struct zinf_trainer **out);
 /* New tokens of a call: where parameters are fetched, every call fetches them, and prompts go

@@ -159,7 +159,7 @@ static int emulate(struct rank *r)
     if (code)
         return code;
     *out = (struct zinf_emulation){
-        .tokens = setup_step_rows(&e->setup) * data_axis(&e->setup)->world,
+        .tokens = setup_step_rows(&e->setup) * setup_sharers(&e->setup),
         .floor_seconds = floor_of(&e->plan, programs, n),
         .predicted_seconds = step.seconds,
         .n_ops = programs[0]->n_ops + (n > 1 ? programs[1]->n_ops : 0),

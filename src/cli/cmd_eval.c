@@ -141,6 +141,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_device),
     CLI_DOOR(job_seats),
     CLI_DOOR(job_tensor),
+    CLI_DOOR(job_context),
     CLI_DOOR(job_pipeline),
     CLI_NO_GROUP
 };

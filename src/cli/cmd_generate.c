@@ -132,7 +132,7 @@ static int make(struct cli_call *call)
     int code = zinf_session_texts(call->session, prompts, n, &events, &speed);
     free(prompts);
     code = code ? code : printed;
-    if (!code)
+    if (!code && job_ranks_is_first(call->session->net))
         print_speed(&speed);
     return code;
 }
@@ -170,6 +170,9 @@ static const struct option_group groups[] = {
     CLI_DOOR(job_texts_seed),
     CLI_DOOR(job_dtype),
     CLI_DOOR(job_device),
+    CLI_DOOR(job_seats),
+    CLI_DOOR(job_tensor),
+    CLI_DOOR(job_pipeline),
     CLI_NO_GROUP
 };
 /* clang-format on */
@@ -192,7 +195,7 @@ static int check(struct cli_call *call)
 static int work(struct cli_call *call)
 {
     struct options *o = call->options;
-    if (!job_ranks_works_alone("texts are made"))
+    if (!texts_are_shared(call->session) && !job_ranks_works_alone("texts are made"))
         return 0;
     int code = cli_adapters_open(&o->adapters, &call->session->job.adapter);
     if (!code && o->prompts_file)

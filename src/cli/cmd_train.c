@@ -105,6 +105,7 @@ static const struct option_group groups[] = {
     {.rows = job_device, .door = true, .title = "Where and how"},
     CLI_DOOR(job_seats),
     CLI_DOOR(job_tensor),
+    CLI_DOOR(job_context),
     CLI_DOOR(job_pipeline),
     CLI_NO_GROUP
 };

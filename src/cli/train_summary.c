@@ -145,6 +145,9 @@ static void say_length(const struct train_show *s)
     if (c->mesh[1] > 1) /* those have the same samples */
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld that share tensors",
                  (long long)c->mesh[1]);
+    if (c->mesh[3] > 1)
+        snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks),
+                 " / %lld that share sequences", (long long)c->mesh[3]);
     if (c->mesh[2] > 1)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld in a pipeline",
                  (long long)c->mesh[2]);

@@ -145,6 +145,7 @@ struct zinf_config {
     int64_t threads;                     /* 0: what is there */
     int64_t seats;                       /* devices that one process drives; 0: those there are */
     int64_t tensor_parts;                /* that matrices are cut into; 1: they are not cut */
+    int64_t context_parts;               /* that sequences are cut into; 1: they are not cut */
     int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
     bool checksums;                      /* of extents; default true */
@@ -166,6 +167,7 @@ struct zinf_config {
     char *gather;             /* "auto", "host", "device": where ranks' slices become units */
     /* DeepSpeed's names of mesh[1] */
     int64_t autotp_size, tp_size;
+    int64_t sequence_parallel_size; /* and of mesh[3] */
     int64_t mesh[4];         /* ranks along data (0: as many as are left), tensor, pipe, context */
     char *placement;         /* "auto": given budgets are filled; "exact": none; "fill": all */
     int64_t sequence_chunk;  /* tokens that are computed at once; 0: all; -1: by their number */

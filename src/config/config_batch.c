@@ -236,31 +236,65 @@ static int resolve_tensor(struct config_loader *loader)
     return code;
 }
 
-/* Ranks that have stages one after the other have the same samples, too. */
-static int resolve_pipe(struct config_loader *loader)
+/* Ranks along an axis, by zinf's name of their number or another one, which says `said`: *key is
+ * the one that said it. */
+static int find_ranks(struct config_loader *loader, int axis, const char *other, int64_t said,
+                      const char **key)
 {
     struct zinf_config *config = loader->config;
-    const int64_t stages = config->pipeline_stages;
-    const char *key = "zinf.mesh.pipe";
-    const bool asked = from_command_line(loader, key);
-    if (stages > 1 && config->mesh[2] > 1 && stages != config->mesh[2])
+    int64_t *ranks = &config->mesh[axis];
+    const bool asked = from_command_line(loader, *key);
+    if (said > 1 && *ranks > 1 && said != *ranks)
         return zinf_fail(-EINVAL, "%s is %lld, but %s is %lld: keep one",
-                         zinf_config_where(config, "pipeline.stages"), (long long)stages, key,
-                         (long long)config->mesh[2]);
-    if (stages > 1 && config->mesh[2] < 2) {
-        config->mesh[2] = stages;
-        key = "pipeline.stages";
+                         zinf_config_where(config, other), (long long)said, *key,
+                         (long long)*ranks);
+    if (said > 1 && *ranks < 2) {
+        *ranks = said;
+        *key = other;
     }
-    config->mesh[2] += !config->mesh[2];
+    *ranks += !*ranks;
     if (loader->context->no_training && config->world_size == 1 && !asked)
-        config->mesh[2] = 1; /* one rank has all stages, and is enough to look at a model */
-    const long long ranks = config->mesh[2], world = config->world_size / config->mesh[1];
+        *ranks = 1; /* one rank has all of it, and is enough to look at a model */
+    return 0;
+}
+
+static int check_ranks(const struct config_loader *loader, const char *key, int64_t ranks,
+                       int64_t world)
+{
     if (world % ranks == 0)
         return 0;
     return zinf_fail(-EINVAL,
                      "%s is %lld, and this run has %lld rank%s, which is no multiple of it: "
                      "start a multiple of it, as with --seats %lld",
-                     zinf_config_where(config, key), ranks, world, world == 1 ? "" : "s", ranks);
+                     zinf_config_where(loader->config, key), (long long)ranks, (long long)world,
+                     world == 1 ? "" : "s", (long long)ranks);
+}
+
+/* Ranks that have stages one after the other have the same samples, too. */
+static int resolve_pipe(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    const char *key = "zinf.mesh.pipe";
+    const int code = find_ranks(loader, 2, "pipeline.stages", config->pipeline_stages, &key);
+    return code ? code
+                : check_ranks(loader, key, config->mesh[2], config->world_size / config->mesh[1]);
+}
+
+/* And those that share each sequence. A result has the bits of as many parts as there are such
+ * ranks, unless it says how many. */
+static int resolve_context(struct config_loader *loader)
+{
+    struct zinf_config *config = loader->config;
+    const char *key = "zinf.mesh.context";
+    int code =
+        find_ranks(loader, 3, "sequence_parallel_size", config->sequence_parallel_size, &key);
+    if (!code && !config->context_parts) {
+        config->context_parts = config->mesh[3];
+        code = mark(loader, "zinf.context_parts", "as many as zinf.mesh.context");
+    }
+    return code ? code
+                : check_ranks(loader, key, config->mesh[3],
+                              config->world_size / config->mesh[1] / config->mesh[2]);
 }
 
 static bool asks_auto(const struct config_loader *loader, const char *key)
@@ -324,13 +358,16 @@ int zinf_config_resolve_batch(struct config_loader *loader)
         ranks = resolve_tensor(loader);
     if (!ranks)
         ranks = resolve_pipe(loader);
+    if (!ranks)
+        ranks = resolve_context(loader);
     if (ranks)
         return ranks;
     bool train_given = is_given(loader, TRAIN);
     struct triple t = {.train = train_given ? config->train_batch_size : 0,
                        .micro = is_given(loader, MICRO) ? config->micro_batch : 0,
                        .accumulation = is_given(loader, ACCUMULATION) ? config->accumulation : 0,
-                       .world = config->world_size / config->mesh[1] / config->mesh[2]};
+                       .world = config->world_size / config->mesh[1] / config->mesh[2] /
+                                config->mesh[3]};
     int64_t whole;
     give_way(loader, &t);
     if (loader->context->no_steps && t.micro)

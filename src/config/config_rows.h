@@ -38,10 +38,6 @@
 #define WARN(path_, type_, number_, why_) \
     {.path = path_, .type = type_, .use = KEY_UNSUPPORTED, .warns = true, .number = number_, \
      .min = -INFINITY, .max = INFINITY, .second = number_, .why = why_},
-/* Degrees of parallelism: 0 and 1 both mean none. */
-#define REFUSE_PARALLEL(path_, why_) \
-    {.path = path_, .type = KEY_INT, .use = KEY_UNSUPPORTED, .number = 0, .second = 1, \
-     .min = -INFINITY, .max = INFINITY, .why = why_},
 /* clang-format on */
 
 #endif

@@ -342,7 +342,7 @@ const struct zinf_config_key zinf_config_keys[] = {
      .why = "matrices are cut as the models' own tp_plan says: QKV, gate and up by column, o_proj "
             "and down_proj by row; remove it"},
     ACCEPT("tensor_parallel.*", KEY_ANY)
-    REFUSE_PARALLEL("sequence_parallel_size", "there is no sequence parallelism here; remove it")
+    INT_KEY("sequence_parallel_size", sequence_parallel_size, 0, 0, 64)
     REFUSE("elasticity.enabled", KEY_BOOL, 0,
         "elastic training would own the batch sizes; remove it and set them")
     ACCEPT("elasticity.*", KEY_ANY)
@@ -391,7 +391,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     INT_KEY("zinf.mesh.tensor", mesh[1], 1, 0, 64)
     INT_KEY("zinf.mesh.pipe", mesh[2], 1, 0, 1 << 20)
     {.path = "zinf.pipeline_parts", .type = KEY_JSON, .list = true, .offset = AT(pipeline_parts)},
-    INT_KEY("zinf.mesh.context", mesh[3], 1, 1, 1 << 20)
+    INT_KEY("zinf.mesh.context", mesh[3], 1, 0, 64)
+    INT_KEY("zinf.context_parts", context_parts, 0, 0, 64)
     TEXT_KEY("zinf.expert_fetch", expert_fetch, .choices = fetches, .text = "auto")
     TEXT_KEY("zinf.placement", placement, .choices = placements, .text = "auto")
     INT_KEY("zinf.sequence_chunk", sequence_chunk, 0, 0, 1 << 24, .rule = AUTO_CHUNK)

@@ -182,7 +182,7 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     snprintf(name, sizeof name, d->side.cols ? "x_mid.%lld" : "x.%lld", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
     const struct decoder_tensors tensors = decoder_list(d, layer, prefix);
-    (d->shards.of ? decoder_add_shards : decoder_add_tensors)(graph, unit, d, &tensors, at);
+    decoder_add_parts(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
     uint32_t scale = spec.scaled ? decoder_add_scale(graph, d, layer, prefix) : 0;
     uint32_t out = decoder_add_hidden(graph, d, name);
@@ -314,12 +314,9 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
 {
     int code = decoder_check_numbers(d);
     if (!code)
-        code = decoder_check_shards(d);
+        code = decoder_cut(graph, d);
     if (code)
         return code;
-    graph->shards = d->shards;
-    if (d->shards.of)
-        graph->shards.group = decoder_shards_of_group(d);
     struct decoder_values v = add_inputs(graph, d);
     uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
     decoder_add_lookup(graph, d, &v, tiles, graph->n_units - tiles);

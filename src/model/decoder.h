@@ -39,6 +39,8 @@ enum decoder_place {
     DECODER_CROSS_KV_B,
     DECODER_CROSS_PROJ_W,
     DECODER_CROSS_PROJ_B,
+    DECODER_KV_W, /* of a block that is cut: keys and values, apart from queries */
+    DECODER_KV_B,
     DECODER_RELATIVE_W, /* queries and keys of relative positions */
     DECODER_RELATIVE_B,
     DECODER_MIXER_IN_W, /* of a recurrent mixer */

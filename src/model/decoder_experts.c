@@ -72,7 +72,7 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     uint32_t unit = zinf_graph_add_unit(graph, true, "attention.%lld", (long long)layer);
     const struct decoder_tensors tensors = {
         .prefix = prefix, .list = list, .n = pick(d, layer, is_attention, list)};
-    decoder_add_tensors(graph, unit, d, &tensors, at);
+    decoder_add_parts(graph, unit, d, &tensors, at);
     struct attention_spec spec = decoder_make_block(d, layer, at).attention;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_attention, &spec, sizeof spec,
                                           "attention.%lld", (long long)layer);
@@ -255,7 +255,7 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
         zinf_graph_add_unit(graph, true, "expert.%lld.%lld", (long long)layer, (long long)expert);
     const struct decoder_tensors tensors = {prefix, list, n, e->fused_up ? (uint64_t)e->n : 0,
                                             e->fused_up ? (uint64_t)expert : 0};
-    decoder_add_tensors(graph, unit, d, &tensors, at);
+    decoder_add_parts(graph, unit, d, &tensors, at);
     return unit;
 }
 
@@ -297,14 +297,16 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
     uint32_t first = graph->n_units;
     for (int64_t e = 0; e < d->experts.n; e++)
         add_expert(graph, d, layer, e, at);
-    name_stacks(graph, d, layer, first, at);
+    if (!d->shards.of) /* parts of a matrix are no stack */
+        name_stacks(graph, d, layer, first, at);
     spec.up_w = at[DECODER_UP_W];
     spec.down_w = at[DECODER_DOWN_W];
     spec.up_b = at[DECODER_UP_B];
     spec.down_b = at[DECODER_DOWN_B];
     spec.weighs_rows = d->experts.weighs_rows;
-    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_experts, &spec, sizeof spec,
-                                          "experts.%lld", (long long)layer);
+    uint32_t stage =
+        zinf_graph_add_stage(graph, d->shards.of ? &zinf_stage_expert_shards : &zinf_stage_experts,
+                             &spec, sizeof spec, "experts.%lld", (long long)layer);
     for (int i = 0; i < 3; i++)
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);

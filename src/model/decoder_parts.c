@@ -147,8 +147,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
     a->norm.b = at[DECODER_NORM1_B];
     a->qkv_w = at[DECODER_QKV_W];
     a->qkv_b = at[DECODER_QKV_B];
-    a->kv_w = at[DECODER_CROSS_KV_W]; /* of a block: where it is cut */
-    a->kv_b = at[DECODER_CROSS_KV_B];
+    a->kv_w = at[DECODER_KV_W];
+    a->kv_b = at[DECODER_KV_B];
     a->proj_w = at[DECODER_PROJ_W];
     a->proj_b = at[DECODER_PROJ_B];
     a->sinks = at[DECODER_SINKS];

@@ -81,12 +81,11 @@ uint32_t decoder_add_side(struct zinf_graph *graph, const struct decoder *d,
 void decoder_add_pulls(struct zinf_graph *graph, const struct decoder *d, struct decoder_values *v);
 void decoder_add_pool(struct zinf_graph *graph, const struct decoder_values *v, uint32_t x);
 
-/* decoder_shards.c: a decoder that is cut. -ENOTSUP, -EINVAL: it cannot be, and why. A block's
- * tensors; keys and values are those of the places of attention to another sequence. */
-int decoder_check_shards(const struct decoder *d);
-uint32_t decoder_shards_of_group(const struct decoder *d);
-void decoder_add_shards(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                        const struct decoder_tensors *tensors, int at[DECODER_PLACES]);
+/* decoder_shards.c: a decoder that is cut; nothing where it is not. -ENOTSUP, -EINVAL: it cannot
+ * be, and why; else the graph gets to know it. A unit's tensors, cut where the decoder is. */
+int decoder_cut(struct zinf_graph *graph, const struct decoder *d);
+void decoder_add_parts(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                       const struct decoder_tensors *tensors, int at[DECODER_PLACES]);
 
 /* decoder_experts.c: a layer with experts; the number of its output. */
 static inline bool decoder_has_experts(const struct decoder *d, int64_t layer)

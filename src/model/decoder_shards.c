@@ -31,7 +31,11 @@ static const char *not_cut(const struct decoder *d)
         bool is_there;
         const char *what;
     } list[] = {
-        {d->experts.n, "experts"},
+        {d->experts.fused_up_b, "biases of experts"},
+        {d->experts.weighs_rows, "experts whose rows are weighed"},
+        {d->experts.fused_order == DECODER_ROWS_BY_TURNS ||
+             d->experts.fused_order == DECODER_COLUMNS_BY_TURNS,
+         "experts with gate and up by turns"},
         {d->parallel, "parallel blocks"},
         {a->latent.kv_rank, "latent attention"},
         {d->mixed, "recurrent mixers"},
@@ -66,20 +70,22 @@ static int check_divides(const struct decoder *d, const char *name, int64_t valu
                                       (long long)n, name, (long long)value, d->what);
 }
 
-int decoder_check_shards(const struct decoder *d)
+static bool has_dense_layers(const struct decoder *d)
 {
-    const char *what = not_cut(d);
+    bool has = false;
+    for (int64_t i = 0; i < d->n_layers; i++)
+        has |= !decoder_has_experts(d, i);
+    return has;
+}
+
+static int check_sizes(const struct decoder *d)
+{
     const int64_t kv = d->attention.n_kv_heads, n = d->shards.of;
-    if (!n)
-        return 0;
-    if (what)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.tensor_parts %lld: %s has %s, which is not cut into parts; remove "
-                         "the key",
-                         (long long)n, d->what, what);
     int code = check_divides(d, "the number of heads", d->attention.n_heads);
-    if (!code)
+    if (!code && has_dense_layers(d))
         code = check_divides(d, "the feed-forward size", d->ffn);
+    if (!code && d->experts.n)
+        code = check_divides(d, "the size of an expert", d->experts.ffn);
     if (!code && kv % n && n % kv)
         code = zinf_fail(-EINVAL,
                          "zinf.tensor_parts %lld: %lld key and value heads can neither be dealt to "
@@ -88,9 +94,20 @@ int decoder_check_shards(const struct decoder *d)
     return code;
 }
 
-uint32_t decoder_shards_of_group(const struct decoder *d)
+int decoder_cut(struct zinf_graph *graph, const struct decoder *d)
 {
-    return shard_groups_of(&d->shards, d->attention.n_kv_heads).shards;
+    const char *what = not_cut(d);
+    const int64_t n = d->shards.of;
+    if (!n)
+        return 0;
+    if (what)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.tensor_parts %lld: %s has %s, which is not cut into parts; remove "
+                         "the key",
+                         (long long)n, d->what, what);
+    graph->shards = d->shards;
+    graph->shards.group = shard_groups_of(&d->shards, d->attention.n_kv_heads).shards;
+    return check_sizes(d);
 }
 
 /* ---- tensors ---- */
@@ -100,6 +117,14 @@ struct source {
     const struct decoder_tensor *first;
     size_t n;
 };
+
+static uint64_t rows_of(const struct source *s)
+{
+    uint64_t rows = 0;
+    for (size_t i = 0; i < s->n; i++)
+        rows += s->first[i].rows;
+    return rows;
+}
 
 static struct source source_of(const struct decoder_tensors *tensors, enum decoder_place place)
 {
@@ -154,15 +179,15 @@ static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct dec
     return first;
 }
 
-/* Of each group the keys, then the values. */
+/* Of each group the keys, then the values: the last rows of the source. */
 static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                     const struct decoder_tensors *tensors, const struct source *s)
 {
     const struct attention_spec *a = &d->attention;
     const struct shard_groups groups = shard_groups_of(&d->shards, a->n_kv_heads);
     const uint64_t rows = (uint64_t)(groups.heads * a->head_dim);
-    const uint64_t keys = (uint64_t)(a->n_heads * a->head_dim);
-    const uint64_t values = keys + (uint64_t)(a->n_kv_heads * a->head_dim);
+    const uint64_t all = (uint64_t)(a->n_kv_heads * a->head_dim);
+    const uint64_t values = rows_of(s) - all, keys = values - all;
     int first = -1;
     for (uint32_t g = groups.first; g < groups.first + groups.n; g++) {
         const int at = add_tensor(graph, unit, s, g * groups.shards, 2 * rows);
@@ -183,7 +208,7 @@ static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder 
                   const struct decoder_tensors *tensors, const struct source *s)
 {
     const struct zinf_shards *c = &d->shards;
-    const uint64_t ffn = (uint64_t)d->ffn, rows = ffn / c->of, kinds = d->mlp.gated ? 2 : 1;
+    const uint64_t kinds = d->mlp.gated ? 2 : 1, ffn = rows_of(s) / kinds, rows = ffn / c->of;
     int first = -1;
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
         const int at = add_tensor(graph, unit, s, i, kinds * rows);
@@ -238,26 +263,51 @@ static int add_whole(struct zinf_graph *graph, uint32_t unit, const struct decod
     return at;
 }
 
-void decoder_add_shards(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                        const struct decoder_tensors *tensors, int at[DECODER_PLACES])
+/* The number of the first tensor of a place; keys and values beside queries get theirs. */
+static int add_place(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                     const struct decoder_tensors *tensors, enum decoder_place place,
+                     int at[DECODER_PLACES])
+{
+    const struct source s = source_of(tensors, place);
+    switch (place) {
+    case DECODER_QKV_W:
+    case DECODER_QKV_B:
+        at[place] = add_queries(graph, unit, d, tensors, &s);
+        at[place == DECODER_QKV_W ? DECODER_KV_W : DECODER_KV_B] =
+            add_keys(graph, unit, d, tensors, &s);
+        return at[place];
+    case DECODER_CROSS_Q_W:
+    case DECODER_CROSS_Q_B:
+        return add_queries(graph, unit, d, tensors, &s);
+    case DECODER_CROSS_KV_W:
+    case DECODER_CROSS_KV_B:
+        return add_keys(graph, unit, d, tensors, &s);
+    case DECODER_UP_W:
+    case DECODER_UP_B:
+        return add_up(graph, unit, d, tensors, &s);
+    case DECODER_PROJ_W:
+    case DECODER_CROSS_PROJ_W:
+    case DECODER_DOWN_W:
+        return add_depth(graph, unit, d, tensors, &s);
+    default:
+        return add_whole(graph, unit, tensors, &s);
+    }
+}
+
+static void add_shards(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                       const struct decoder_tensors *tensors, int at[DECODER_PLACES])
 {
     for (int place = 0; place < DECODER_PLACES; place++)
         at[place] = -1;
     for (size_t i = 0; i < tensors->n; i++) {
         const enum decoder_place place = tensors->list[i].place;
-        const struct source s = source_of(tensors, place);
-        if (at[place] >= 0)
-            continue;
-        if (place == DECODER_QKV_W || place == DECODER_QKV_B) {
-            at[place] = add_queries(graph, unit, d, tensors, &s);
-            at[place == DECODER_QKV_W ? DECODER_CROSS_KV_W : DECODER_CROSS_KV_B] =
-                add_keys(graph, unit, d, tensors, &s);
-        } else if (place == DECODER_UP_W || place == DECODER_UP_B) {
-            at[place] = add_up(graph, unit, d, tensors, &s);
-        } else if (place == DECODER_PROJ_W || place == DECODER_DOWN_W) {
-            at[place] = add_depth(graph, unit, d, tensors, &s);
-        } else {
-            at[place] = add_whole(graph, unit, tensors, &s);
-        }
+        if (at[place] < 0)
+            at[place] = add_place(graph, unit, d, tensors, place, at);
     }
+}
+
+void decoder_add_parts(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                       const struct decoder_tensors *tensors, int at[DECODER_PLACES])
+{
+    (d->shards.of ? add_shards : decoder_add_tensors)(graph, unit, d, tensors, at);
 }

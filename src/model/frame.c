@@ -102,9 +102,11 @@ static uint64_t carried_at(const struct zinf_frame *f, uint64_t row_elems, int64
                            uint64_t width)
 {
     const struct zinf_compute *c = f->compute;
-    const uint64_t behind = (uint64_t)(row - c->chunk.near), step = (uint64_t)c->seq;
-    return behind / step * zinf_carried_stride(c, row_elems, width) +
-           behind % step * row_elems * width;
+    const int64_t n = c->chunk.n, parts = c->chunk.parts, step = c->seq;
+    const int64_t place =
+        parts > 1 ? zinf_chunk_place(row / step, n, parts) : (row - c->chunk.near) / step;
+    return (uint64_t)place * zinf_carried_stride(c, row_elems, width) +
+           (uint64_t)(row % step) * row_elems * width;
 }
 
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
@@ -120,6 +122,13 @@ float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
     return f->d_carried ? f->d_carried + behind / sizeof(float) : NULL;
 }
 
+uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const int64_t n = c->parts > 1 ? c->n : (c->near_end - c->near) / f->compute->seq;
+    return (uint64_t)n * zinf_carried_stride(f->compute, row_elems, sizeof(float));
+}
+
 void frame_part_begin(struct zinf_frame *f)
 {
     f->queue = f->given;
@@ -128,6 +137,16 @@ void frame_part_begin(struct zinf_frame *f)
 void frame_part_end(struct zinf_frame *f)
 {
     f->queue = f->compute->chunk.ends ? f->given : NULL;
+}
+
+int frame_refuse_chunks(const struct zinf_frame *f, const char *what)
+{
+    const bool parts = f->compute->chunk.parts > 1;
+    return zinf_fail(-ENOTSUP,
+                     "%s: stage %s has %s, which is not possible in %s of a sequence yet: set %s",
+                     parts ? "zinf.context_parts" : "zinf.sequence_chunk", f->stage->name, what,
+                     parts ? "parts" : "chunks",
+                     parts ? "zinf.mesh.context and zinf.context_parts to 1" : "the key to 0");
 }
 
 int64_t frame_whole_length(const struct zinf_frame *f)
@@ -240,6 +259,7 @@ int zinf_stage_run(struct zinf_frame *f)
         [ZINF_PASS_WHOLE] = ops->whole,
         [ZINF_PASS_ROW] = ops->row,
         [ZINF_PASS_CARRY] = ops->carry,
+        [ZINF_PASS_CARRY_BACK] = ops->carry_backward,
         [ZINF_PASS_RECOMPUTE] = ops->recomputes ? ops->forward : NULL,
     };
     if ((unsigned)f->pass >= sizeof calls / sizeof *calls || !calls[f->pass])
@@ -334,7 +354,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
         size->flops += f.flops * share;
         size->bytes += f.bytes * share;
         size->work += f.work;
-        size->crossed += f.crossed;
+        size->crossed += f.crossed * share;
     }
     return code;
 }

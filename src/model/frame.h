@@ -71,7 +71,27 @@ struct zinf_chunk {
     int64_t near, near_end;
     bool begins, ends;
     bool fresh; /* nothing is in the gradients of the rows at hand yet */
+    /* Of a sequence whose n chunks are dealt in `parts` parts: the carried rows of all chunks are
+     * at hand, in the order of zinf_chunk_place. Forward finds them made. Backward adds to
+     * gradients of the part that the chunk is of, and leaves the chunk's own keys to
+     * PASS_CARRY_BACK, when these gradients are sums over all parts. parts < 2: chunks are in
+     * order. */
+    int64_t n, parts;
 };
+/* A part has as many chunks from the front of the sequence as from its end, so that all parts see
+ * about as many keys: with n / (2 parts) = 1, part i has chunks i and n - 1 - i. Where a chunk's
+ * rows lie: part by part, those from the front first; and which chunk lies in a place. */
+static inline int64_t zinf_chunk_place(int64_t chunk, int64_t n, int64_t parts)
+{
+    const int64_t each = n / (2 * parts), piece = chunk / each;
+    const int64_t first = piece < parts ? 2 * piece : 2 * (2 * parts - 1 - piece) + 1;
+    return first * each + chunk % each;
+}
+static inline int64_t zinf_chunk_at(int64_t place, int64_t n, int64_t parts)
+{
+    const int64_t each = n / (2 * parts), part = place / (2 * each), within = place % (2 * each);
+    return within < each ? part * each + within : (2 * parts - 1 - part) * each + within - each;
+}
 /* Who computes: one micro-batch. */
 struct zinf_compute {
     const struct zinf_device *device;
@@ -215,9 +235,12 @@ const struct zinf_decoding *frame_decoding(const struct zinf_frame *f);
 /* While decoding: the stage's cache, of this shape; each once in a call. */
 void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zinf_cache *shape);
 /* Of chunks: the stage carries so many elements a row. Where those of the sequence's row begin, one
- * of those at hand, and their gradients. */
+ * of those at hand, and their gradients. And the bytes of all such gradients that are at hand. */
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
 float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
+uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems);
+/* -ENOTSUP: what the stage has cannot be computed in chunks; named are the keys that ask for it. */
+int frame_refuse_chunks(const struct zinf_frame *f, const char *what);
 /* What follows is of this part; of the part that ends. */
 void frame_part_begin(struct zinf_frame *f);
 void frame_part_end(struct zinf_frame *f);

@@ -20,7 +20,7 @@ struct part {
 
 static uint32_t count_parts(const struct zinf_frame *f, const struct shard_product *p)
 {
-    const struct zinf_unit *u = frame_unit(f, 0);
+    const struct zinf_unit *u = frame_unit(f, p->unit);
     uint32_t n = 0;
     for (uint32_t i = 0; !f->compute->reference && i < u->n_adapted; i++)
         n += (int)f->graph->adapted[u->first_adapted + i].tensor == p->weight;
@@ -29,14 +29,14 @@ static uint32_t count_parts(const struct zinf_frame *f, const struct shard_produ
 
 static struct part part_of(const struct zinf_frame *f, const struct shard_product *p, uint32_t k)
 {
-    const struct zinf_unit *u = frame_unit(f, 0);
+    const struct zinf_unit *u = frame_unit(f, p->unit);
     const struct zinf_adapted *spec = &f->graph->adapted[u->first_adapted];
     for (;; spec++)
         if ((int)spec->tensor == p->weight && k-- == 0)
             break;
     const struct zinf_tensor *w = &u->tensors[p->weight];
     struct part a = {.spec = spec,
-                     .rows = frame_rows(f),
+                     .rows = shard_rows(f, p),
                      .rank = spec->rank,
                      .in = (int64_t)(w->turned ? w->rows : w->cols),
                      .out = spec->rows,

@@ -76,3 +76,41 @@ int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **o
     *out = frame_scratch(f, elems * frame_width(f));
     return frame_convert(f, *out, dtype, in, ZINF_DTYPE_F32, elems);
 }
+
+/* ---- around parts ---- */
+
+int shard_add_branch(struct zinf_frame *f, const struct part_exit *leave,
+                     const struct shard_sum *sum, const void *x, void *y)
+{
+    const uint64_t mark = frame_mark(f);
+    float *total = frame_scratch(f, sum->elems * sizeof *total);
+    void *branch;
+    int code = shard_sum(f, sum, total);
+    if (!code)
+        code = shard_narrow(f, total, sum->elems, &branch);
+    if (!code)
+        code = part_add_branch(f, leave, branch, x, y);
+    frame_release(f, mark);
+    return code;
+}
+
+int shard_enter_backward(struct zinf_frame *f, const struct part_entry *e,
+                         const struct shard_sum *sum, const void *x, void *d_x)
+{
+    const uint64_t mark = frame_mark(f);
+    float *total = frame_scratch(f, sum->elems * sizeof *total);
+    void *d_rows;
+    int code = shard_sum(f, sum, total);
+    if (!code)
+        code = shard_narrow(f, total, sum->elems, &d_rows);
+    if (!code)
+        code = part_rows_backward(f, e, x, d_rows, d_x);
+    frame_release(f, mark);
+    return code;
+}
+
+int shard_bias_gradient(struct zinf_frame *f, int bias, int64_t hidden, const void *dy)
+{
+    float *db = frame_grad(f, 0, bias);
+    return db ? frame_column_sum(f, db, dy, f->compute->dtype, frame_rows(f), hidden) : 0;
+}

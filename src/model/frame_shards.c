@@ -5,18 +5,20 @@
 static const struct zinf_tensor *tensor_of(const struct zinf_frame *f,
                                            const struct shard_product *p)
 {
-    return &frame_unit(f, 0)->tensors[p->weight];
+    return &frame_unit(f, p->unit)->tensors[p->weight];
 }
 
 /* A part of a quantised matrix's columns: all of it becomes numbers, [out][in]. */
-static int take_columns(struct zinf_frame *f, const struct zinf_tensor *t, struct zinf_matmul *args)
+static int take_columns(struct zinf_frame *f, const struct shard_product *p,
+                        struct zinf_matmul *args)
 {
+    const struct zinf_tensor *t = tensor_of(f, p);
     const struct zinf_piece *piece = &t->pieces[0];
     const struct zinf_quantized as = zinf_piece_quantized(t, piece);
     void *whole = frame_scratch(f, as.rows * as.cols * frame_width(f));
     const struct zinf_dequantize call = {
         .quantized = as,
-        .image = f->queue ? (const char *)f->weights[0] + piece->image_at : NULL,
+        .image = f->queue ? (const char *)f->weights[p->unit] + piece->image_at : NULL,
         .rows = (int64_t)as.rows,
         .count = 1,
         .dtype = f->compute->dtype,
@@ -33,8 +35,9 @@ static int multiply(struct zinf_frame *f, const struct shard_product *p, struct 
 {
     const struct zinf_tensor *t = tensor_of(f, p);
     const uint64_t mark = frame_mark(f);
-    int code = t->form != ZINF_FORM_PLAIN && t->turned ? take_columns(f, t, args)
-                                                       : frame_matrix(f, 0, p->weight, &args->b);
+    int code = t->form != ZINF_FORM_PLAIN && t->turned
+                   ? take_columns(f, p, args)
+                   : frame_matrix(f, p->unit, p->weight, &args->b);
     if (!code)
         code = frame_matmul(f, args);
     frame_release(f, mark);
@@ -48,7 +51,7 @@ static int transposed(struct zinf_frame *f, const struct shard_product *p, const
                       const void *bias, void *y)
 {
     struct zinf_matmul args = frame_product(f);
-    args.m = frame_rows(f);
+    args.m = shard_rows(f, p);
     args.n = p->rows;
     args.k = args.lda = args.ldb = (int64_t)tensor_of(f, p)->cols;
     args.a = x;
@@ -64,7 +67,7 @@ static int straight(struct zinf_frame *f, const struct shard_product *p, const v
                     const void *bias, float *y, float beta)
 {
     struct zinf_matmul args = frame_product(f);
-    args.m = frame_rows(f);
+    args.m = shard_rows(f, p);
     args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
     args.k = p->rows;
     args.a = x;
@@ -83,7 +86,7 @@ static int gradient(struct zinf_frame *f, const struct shard_product *p, const v
     struct zinf_matmul args = frame_product(f);
     args.m = p->rows;
     args.n = args.ldb = args.ldc = (int64_t)tensor_of(f, p)->cols;
-    args.k = frame_rows(f);
+    args.k = shard_rows(f, p);
     args.a = a;
     args.b = b;
     args.c = dw;
@@ -99,13 +102,13 @@ static int gradient(struct zinf_frame *f, const struct shard_product *p, const v
 static void tell(const struct zinf_frame *f, const struct shard_product *p)
 {
     if (f->see_linear)
-        f->see_linear(f->seer, 0, p->weight);
+        f->see_linear(f->seer, p->unit, p->weight);
 }
 
 int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y)
 {
     tell(f, p);
-    int code = transposed(f, p, x, frame_weight(f, 0, p->bias), y);
+    int code = transposed(f, p, x, frame_weight(f, p->unit, p->bias), y);
     return code ? code : shard_columns_adapt(f, p, x, y);
 }
 
@@ -127,7 +130,7 @@ int shard_columns_input(struct zinf_frame *f, const struct shard_product *p, con
 int shard_depth(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y)
 {
     tell(f, p);
-    int code = straight(f, p, x, frame_weight(f, 0, p->bias), y, 0);
+    int code = straight(f, p, x, frame_weight(f, p->unit, p->bias), y, 0);
     return code ? code : shard_depth_adapt(f, p, x, y);
 }
 
@@ -140,7 +143,7 @@ int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const
 int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
                        const void *dy)
 {
-    float *grad = frame_grad(f, 0, p->weight);
+    float *grad = frame_grad(f, p->unit, p->weight);
     int code = grad ? gradient(f, p, x, dy, grad) : 0;
     return code ? code : shard_depth_adapt_weight(f, p, x, dy);
 }

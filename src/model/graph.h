@@ -224,6 +224,9 @@ enum zinf_pass {
     ZINF_PASS_ROW,      /* the stage's result for one row alone: logits */
     /* What later chunks of a sequence see of this one (frame.h), once more, and nothing else. */
     ZINF_PASS_CARRY,
+    /* Backward of that, of chunks that are dealt in parts: from the gradient at what the chunk has
+     * carried to those of weights, and added to that of the stage's input. */
+    ZINF_PASS_CARRY_BACK,
     ZINF_PASSES,
     ZINF_PASS_RECOMPUTE, /* what forward keeps, once more, and nothing else */
 };
@@ -246,6 +249,7 @@ struct zinf_stage_ops {
     int (*whole)(struct zinf_frame *f); /* NULL: none */
     int (*row)(struct zinf_frame *f);   /* NULL: none */
     int (*carry)(struct zinf_frame *f); /* NULL: no row sees another one, or chunks are refused */
+    int (*carry_backward)(struct zinf_frame *f);
 };
 /* A sweep of which every row of in[of] takes n visits: those in whose column that value, fp32
  * [rows][visits], is not negative. A visit computes with the rows that chose it; its unit is no

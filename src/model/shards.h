@@ -1,6 +1,6 @@
 /*
- * shards: products of a model that is cut for tensor parallel (zinf_shards in graph.h). Inside
- * src/model only.
+ * shards: products and parts of a model that is cut for tensor parallel (zinf_shards in graph.h).
+ * Inside src/model only.
  *
  * Each shard has tensors of its own. A matrix whose outputs are cut (queries, keys and values; up)
  * is [out][in] as ever. One whose depth is cut (the projection; down) is stored as [in][out], so
@@ -14,12 +14,20 @@
 
 #include "model/stages/stages.h"
 
-/* A shard's tensors of unit 0 in a product, and how its operand or result lies. */
+/* A shard's tensors in a product, and how its operand or result lies. */
 struct shard_product {
-    int weight, bias; /* bias -1: none */
+    int weight, bias; /* of the unit; bias -1: none */
     int64_t rows;     /* of the weight, and of the bias where outputs are cut */
     int64_t ld;       /* of y, or of x where the depth is cut: elements from row to row */
+    uint32_t unit;    /* its place at hand */
+    int64_t count;    /* rows of x and y; 0: those of the call, or that chose the visit */
 };
+/* Rows of x and y. */
+static inline int64_t shard_rows(const struct zinf_frame *f, const struct shard_product *p)
+{
+    const int64_t of_call = f->stage->choice.n ? f->n_chosen : frame_rows(f);
+    return p->count ? p->count : of_call;
+}
 /* Outputs are cut: y = x W^T + bias; dw = dy^T x, [rows][cols]; dx = beta dx + dy W. */
 int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y);
 int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, const void *dy,
@@ -90,6 +98,54 @@ static inline void *shard_at(const struct zinf_frame *f, const void *array, uint
 {
     return (char *)(uintptr_t)array + (f->queue ? bytes : 0);
 }
+
+/* y = x + the branch behind a sum over shards. */
+int shard_add_branch(struct zinf_frame *f, const struct part_exit *leave,
+                     const struct shard_sum *sum, const void *x, void *y);
+/* From the sum over shards of gradients at the rows that products take to that at x, which is added
+ * to d_x. */
+int shard_enter_backward(struct zinf_frame *f, const struct part_entry *entry,
+                         const struct shard_sum *sum, const void *x, void *d_x);
+/* Of unit 0's bias behind a sum, which is of whole rows; -1: there is none. */
+int shard_bias_gradient(struct zinf_frame *f, int bias, int64_t hidden, const void *dy);
+/* The tensor of a shard, or of a group, of those that begin with `first`; -1: there is none. */
+static inline int shard_tensor(int first, uint32_t number)
+{
+    return first < 0 ? -1 : first + (int)number;
+}
+
+/* ---- parts of blocks ---- */
+
+/* From a shard's places of dropout to those of the next one: beyond those of layers, below those of
+ * noise. */
+#define SHARD_SITES ((uint32_t)1 << 16)
+
+/* What forward leaves for backward, in the order of attention_keep and mlp_keep. */
+struct attention_shards {
+    const struct attention_spec *s; /* of all shards */
+    struct norm_kept norm;
+    struct attention_kept of[ZINF_MOST_SHARDS];
+    /* While decoding, instead: of all the graph's shards together, which have one cache. */
+    struct attention_kept cached;
+};
+struct mlp_shards {
+    const struct mlp_spec *s; /* of all shards */
+    struct norm_kept norm;
+    struct mlp_kept of[ZINF_MOST_SHARDS];
+};
+void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
+                           struct attention_shards *kept);
+void mlp_shards_keep(struct zinf_frame *f, const struct mlp_spec *s, struct mlp_shards *kept);
+/* y = x + branch. again: only what is kept is made. */
+int attention_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
+                             const void *x, void *y, bool again);
+int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x, void *y,
+                       bool again);
+/* d_x: from the gradient at y to that at x. */
+int attention_shards_backward(struct zinf_frame *f, const struct attention_shards *kept,
+                              const void *x, void *d_x);
+int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                        void *d_x);
 
 /* ---- heads ---- */
 

@@ -85,7 +85,7 @@ void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct sta
     uint32_t unit = zinf_graph_add_unit(graph, true, "%s.%lld", kind, (long long)layer);
     const struct decoder_tensors tensors = {
         .prefix = prefix, .list = d->tensors, .n = d->n_tensors};
-    decoder_add_tensors(graph, unit, d, &tensors, at);
+    decoder_add_parts(graph, unit, d, &tensors, at);
     if (!layer && stack_has_table(k))
         v->table = stack_add_table(graph, k);
     struct layer_spec spec = make_layer(k, layer, v->crosses, at);
@@ -199,13 +199,29 @@ static struct pair_inputs add_inputs(struct zinf_graph *graph, const struct deco
     return v;
 }
 
+static int check_cut(const struct stack *k)
+{
+    const char *what = k->relative.half       ? "relative positions in its scores"
+                       : k->convolution.width ? "a convolution"
+                       : k->projection        ? "a projection behind its table"
+                                              : NULL;
+    return what && k->d.shards.of
+               ? zinf_fail(-ENOTSUP,
+                           "zinf.tensor_parts %u: %s has %s, which is not cut into parts; remove "
+                           "the key",
+                           k->d.shards.of, k->d.what, what)
+               : 0;
+}
+
 int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stack *target)
 {
     struct decoder *s = &source->d, *t = &target->d;
     int code;
     s->source = true;
     t->first_site = s->first_site + STACK_SITES + STACK_LAYER_SITES * (uint32_t)s->n_layers;
-    if ((code = decoder_check_numbers(s)) || (code = decoder_check_numbers(t)))
+    if ((code = decoder_check_numbers(s)) || (code = decoder_check_numbers(t)) ||
+        (code = check_cut(source)) || (code = check_cut(target)) ||
+        (code = decoder_cut(graph, s)) || (code = decoder_cut(graph, t)))
         return code;
     struct pair_inputs v = add_inputs(graph, s, t);
     uint32_t tiles = decoder_add_tiles(graph, t, "table", t->table);

@@ -37,7 +37,7 @@ struct zinf_described_machine {
 };
 /* Seconds a unit of work of each kind of operation, and the speed of reads and writes beside each
  * other as a share of theirs alone. Measured ones belong to a machine and a number type. */
-#define ZINF_RATE_KINDS 128
+#define ZINF_RATE_KINDS 160
 struct zinf_rates {
     double seconds[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;
@@ -92,6 +92,10 @@ struct zinf_estimate {
      * adds up with the others, and the time of that, which is the device's, too. */
     uint32_t tensor_ranks;
     double tensor_bytes, tensor_seconds;
+    /* Of ranks that share sequences: how many, and the bytes of keys, values and their gradients
+     * that come from the others in a step, with the time of that. */
+    uint32_t context_ranks;
+    double context_bytes, context_seconds;
     /* A step's, of units that seats copy from RAM, or that devices give each other's slices of. */
     double pull_seconds, link_seconds;
     int found[8]; /* what was searched, for `like` */

@@ -58,6 +58,9 @@ enum op_cost {
  *   SHARE                 NET: of a unit that ranks along PIPE have in common, in their order:
  *                         round `visit` is from that number to the next, the last to all others;
  *                         at[0] what this rank gives, at[1] what it takes
+ *   GATHER_KEYS           NET: at[0] what the stage carries of all chunks, of which this rank's
+ *                         place among those along CONTEXT is made, from all of them
+ *   SUM_KEYS              NET: at[0] its gradients: in this rank's place the sum of all ranks'
  *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
  *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
  *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
@@ -90,6 +93,8 @@ enum op_cost {
     ROW(OP_TAKE, "take", run_border, COST_CROSS)                                                   \
     ROW(OP_TRADE, "trade", run_border, COST_CROSS)                                                 \
     ROW(OP_SHARE, "share", run_share, COST_CROSS)                                                  \
+    ROW(OP_GATHER_KEYS, "gather", run_gather_keys, COST_GATHER)                                    \
+    ROW(OP_SUM_KEYS, "reduce-scatter", run_sum_keys, COST_SUM)                                     \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \

@@ -32,6 +32,8 @@ int zinf_run_on_seats(uint32_t n, struct zinf_net *between, zinf_seat_run *run, 
 /* Before ranks evaluate together: -EINVAL where one has another program, configuration, model or
  * data, which the message names. Nothing to do without the options' net. */
 int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data);
+/* The same before they make texts together, of which the caller has made a hash. */
+int zinf_run_compare_texts(const struct zinf_trainer_options *options, uint64_t sum);
 
 #ifdef __cplusplus
 }

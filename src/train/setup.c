@@ -185,6 +185,8 @@ static int choose_shape(struct setup *s)
 {
     int code = s->options.decode.sequences ? set_decoding(s) : set_shape(s);
     setup_cut_sequences(s);
+    if (!code)
+        code = setup_check_context(s);
     return code ? code : setup_check_chunks(s);
 }
 
@@ -224,7 +226,9 @@ static void set_compute(struct setup *s)
                   .first = s->n_chunks / 2 * s->chunk_seq, /* the mean of all */
                   .near_end = (s->n_chunks / 2 + 1) * s->chunk_seq,
                   .begins = true,
-                  .ends = true},
+                  .ends = true,
+                  .n = s->n_chunks,
+                  .parts = s->n_parts},
         .train = trains(s),
         .seed = s->options.seed,
         .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,
@@ -336,6 +340,15 @@ bool setup_times_products(const struct setup *s)
     return trains(s) && s->config->time_products && s->device->products_by;
 }
 
+/* Of ranks with stages of the model the last has the one. */
+static bool makes_logits(const struct zinf_graph *stages)
+{
+    bool makes = false;
+    for (uint32_t i = 0; i < stages->n_stages; i++)
+        makes |= stages->stages[i].ops->row != NULL;
+    return makes;
+}
+
 /* What the model's stages take, on this device. */
 static int walk_model(struct setup *s)
 {
@@ -351,7 +364,7 @@ static int walk_model(struct setup *s)
     code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
     if (setup_times_products(s))
         s->device->ops->products_note(s->device, NULL);
-    if (!code && s->decoding.n_sequences && s->walk.row == WALK_NONE)
+    if (!code && s->decoding.n_sequences && !makes_logits(s->stages))
         code =
             zinf_fail(-ENOTSUP, "%s makes no logits to continue a text by", s->options.model_path);
     if (!code && s->walk.n_kinds > MAX_STAGE_SORTS)

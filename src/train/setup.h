@@ -124,9 +124,12 @@ struct setup {
     struct zinf_decoding decoding; /* of compute, where sequences are continued */
     /* Samples of a micro-batch, tokens of a sequence, and micro-batches of a step. A sequence may
      * be visited in n_chunks of chunk_seq rows, the last of which may be rows of nobody: then each
-     * chunk of each sample is a micro-batch, number sample * n_chunks + chunk. */
+     * chunk of each sample is a micro-batch, number sample * n_chunks + chunk. Chunks may be dealt
+     * in n_parts parts (setup_context.c), as many to each rank along CONTEXT, which has own_chunks
+     * of them: then a micro-batch is number sample * own_chunks + the chunk's place among these. */
     int64_t batch, seq, n_micro;
     int64_t n_chunks, chunk_seq;
+    int64_t n_parts, own_chunks;
     int64_t source_seq; /* of what an encoder reads for a decoder */
     uint64_t rows;      /* of a micro-batch */
     uint32_t n_units;
@@ -223,7 +226,7 @@ static inline bool device_is_far(const struct setup *s)
 /* Samples of a step that are this rank's. */
 static inline int64_t setup_samples(const struct setup *s)
 {
-    return s->n_micro / s->n_chunks * s->batch;
+    return s->n_micro / s->own_chunks * s->batch;
 }
 /* Rows that there are places for in a step. */
 static inline uint64_t setup_step_rows(const struct setup *s)
@@ -241,6 +244,44 @@ static inline const struct zinf_axis *data_axis(const struct setup *s)
     return &s->mesh.at[ZINF_DATA];
 }
 
+/* Along which ranks share a sequence. They are neighbours along DATA, too. */
+static inline const struct zinf_axis *context_axis(const struct setup *s)
+{
+    return &s->mesh.at[ZINF_CONTEXT];
+}
+/* Groups of ranks that have samples of their own. */
+static inline uint32_t setup_sharers(const struct setup *s)
+{
+    return data_axis(s)->world / context_axis(s)->world;
+}
+/* Whether chunks of a sequence are dealt in parts; how many parts are this rank's. */
+static inline bool in_parts(const struct setup *s)
+{
+    return s->n_parts > 1;
+}
+static inline int64_t setup_own_parts(const struct setup *s)
+{
+    return s->n_parts / context_axis(s)->world;
+}
+/* The sample of a micro-batch that is a chunk, and which of its sequence's chunks it is. */
+static inline int64_t setup_sample(const struct setup *s, int64_t micro)
+{
+    return micro / s->own_chunks;
+}
+static inline int64_t setup_chunk(const struct setup *s, int64_t micro)
+{
+    const int64_t own = micro % s->own_chunks, place = context_axis(s)->rank * s->own_chunks + own;
+    return in_parts(s) ? zinf_chunk_at(place, s->n_chunks, s->n_parts) : own;
+}
+/* Inputs are there of all chunks of the rank's samples. Which are those of a micro-batch. */
+static inline int64_t setup_n_inputs(const struct setup *s)
+{
+    return s->n_micro / s->own_chunks * s->n_chunks;
+}
+static inline int64_t setup_input(const struct setup *s, int64_t micro)
+{
+    return setup_sample(s, micro) * s->n_chunks + setup_chunk(s, micro);
+}
 static inline const struct zinf_axis *pipe_axis(const struct setup *s)
 {
     return &s->mesh.at[ZINF_PIPE];
@@ -250,14 +291,23 @@ static inline bool is_piped(const struct setup *s)
 {
     return pipe_axis(s)->world > 1;
 }
+/* How many contributions to a gradient a stage makes one after the other: of parts, one for each
+ * sample, which is summed over ranks before it is added to others. A pipeline has a visit for each.
+ */
+static inline int64_t setup_turns(const struct setup *s)
+{
+    return in_parts(s) && !is_piped(s) ? s->n_micro / s->own_chunks : 1;
+}
+
 /* The number of a rank's micro-batch, or of a sample that is visited in chunks, among those of all
  * ranks: ranks have as many neighbours each, or, where gradients are summed over ranks one
  * micro-batch at a time, take them in turn. So both sums are subtrees of one tree. */
 static inline uint64_t setup_micro(const struct setup *s, int64_t micro)
 {
-    const struct zinf_axis *data = data_axis(s);
-    return is_piped(s) ? (uint64_t)micro * data->world + data->rank
-                       : (uint64_t)(s->n_micro / s->n_chunks * data->rank + micro);
+    const uint64_t ranks = setup_sharers(s), rank = data_axis(s)->rank / context_axis(s)->world;
+    return is_piped(s) || in_parts(s)
+               ? (uint64_t)micro * ranks + rank
+               : (uint64_t)(s->n_micro / s->own_chunks) * rank + (uint64_t)micro;
 }
 /* All units, those of other ranks' stages too, as ranks along DATA cut them. */
 static inline const struct zinf_layout *all_units(const struct setup *s)
@@ -328,12 +378,19 @@ void setup_cut_sequences(struct setup *s);
 /* Tokens of a chunk of a sequence of so many; the sequence's own: it is not cut. */
 int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq);
 int setup_check_chunks(const struct setup *s);
+/* ---- setup_context.c: sequences that ranks share ---- */
+
+/* Ranks along CONTEXT; then, once the shape of a step is known, what they cannot do is refused. */
+int setup_take_context(struct setup *s);
+int setup_check_context(const struct setup *s);
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
 /* The mesh; first of all. */
 int setup_take_net(struct setup *s);
 /* Cuts units into the rank's slice, and that into sub-groups. */
 int setup_lay_out(struct setup *s);
+/* The axes along which it does. */
+void setup_cuts(const struct setup *s, struct zinf_axis at[ZINF_AXES]);
 /* setup_tensor.c: cuts the model into this rank's parts; what cannot be is refused by name. */
 int setup_cut_model(struct setup *s);
 int setup_check_tensor(struct setup *s);

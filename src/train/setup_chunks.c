@@ -20,24 +20,38 @@ int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq)
     return wanted && wanted < seq ? wanted : seq;
 }
 
+static int64_t divided(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
 void setup_cut_sequences(struct setup *s)
 {
     const int64_t wanted = setup_chunk_of(s->config, s->seq);
-    s->n_chunks = 1;
+    s->n_parts = s->decoding.n_sequences ? 1 : s->config->context_parts;
+    s->n_chunks = s->own_chunks = 1;
     s->chunk_seq = s->seq;
-    if (wanted == s->seq || s->decoding.n_sequences)
+    if ((wanted == s->seq && !in_parts(s)) || s->decoding.n_sequences)
         return;
-    s->chunk_seq = wanted;
-    s->n_chunks = (s->seq + wanted - 1) / wanted;
-    s->n_micro *= s->n_chunks * (has_backward(s) ? s->batch : 1);
+    const int64_t pieces = in_parts(s) ? 2 * s->n_parts : 1, piece = divided(s->seq, pieces);
+    s->chunk_seq = wanted < piece ? wanted : piece;
+    s->n_chunks = divided(divided(s->seq, s->chunk_seq), pieces) * pieces;
+    s->own_chunks = s->n_chunks / context_axis(s)->world;
+    s->n_micro *= s->own_chunks * (has_backward(s) ? s->batch : 1);
     s->batch = 1;
-    s->rows = (uint64_t)wanted;
+    s->rows = (uint64_t)s->chunk_seq;
     s->exact = true;
 }
 
-static int refuse(const char *what, const char *remedy)
+static int refuse(const struct setup *s, const char *what, const char *remedy)
 {
-    return zinf_fail(-ENOTSUP, "%s: %s cannot be computed in chunks yet: %s", key, what, remedy);
+    return in_parts(s)
+               ? zinf_fail(-ENOTSUP,
+                           "zinf.context_parts %lld: %s cannot be computed in parts of a sequence "
+                           "yet: set zinf.mesh.context and zinf.context_parts to 1",
+                           (long long)s->n_parts, what)
+               : zinf_fail(-ENOTSUP, "%s: %s cannot be computed in chunks yet: %s", key, what,
+                           remedy);
 }
 
 /* What is not of one decoder's tokens alone. Stages refuse by themselves what they cannot hand over
@@ -49,13 +63,13 @@ static int check_graph(const struct setup *s)
     for (uint32_t v = 0; v < g->n_values; v++) {
         const struct zinf_value *value = &g->values[v];
         if (value->kind == ZINF_VALUE_REFERENCE)
-            return refuse("losses that compare with a reference model", none);
+            return refuse(s, "losses that compare with a reference model", none);
         if (value->rows_of == ZINF_ROWS_OF_SOURCE)
-            return refuse("models with an encoder", none);
+            return refuse(s, "models with an encoder", none);
         if (value->rows_of == ZINF_ROWS_OF_SAMPLE)
-            return refuse("losses of whole samples", none);
+            return refuse(s, "losses of whole samples", none);
         if (value->kind == ZINF_VALUE_LOSS && v != g->loss)
-            return refuse("losses that balance experts over a sequence", none);
+            return refuse(s, "losses that balance experts over a sequence", none);
     }
     return 0;
 }
@@ -71,10 +85,10 @@ int setup_check_chunks(const struct setup *s)
             "possible: make chunks longer, or lower gradient_accumulation_steps",
             key, (long long)s->n_chunks, (long long)s->n_micro, MOST_CHUNKS, INT16_MAX);
     if (tensor_axis(s)->world > 1 || s->graph->shards.of)
-        return refuse("tensors that are split into parts",
+        return refuse(s, "tensors that are split into parts",
                       "set zinf.mesh.tensor and zinf.tensor_parts to 1");
     if (s->order == ORDER_MICRO_MAJOR)
-        return refuse("a step that goes micro-batch by micro-batch",
+        return refuse(s, "a step that goes micro-batch by micro-batch",
                       "set zinf.accumulation_order to auto");
     return check_graph(s);
 }

@@ -185,11 +185,9 @@ static int find_neighbours(struct setup *s)
 static int check_pipe(const struct setup *s)
 {
     const uint32_t ranks = pipe_axis(s)->world;
-    const char *what = s->options.decode.sequences ? "a rank that makes texts needs all layers"
-                       : s->stages->embeddings
+    const char *what = s->stages->embeddings
                            ? "the loss of embeddings compares embeddings of all samples"
-                       : s->options.pairs ? "losses of pairs need the whole model"
-                                          : NULL;
+                           : NULL;
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
         if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
             what = "a reference model needs all layers";
@@ -332,9 +330,7 @@ static int lay_out_all(struct setup *s)
         code = setup_agree_elems(s, elems);
     for (uint32_t u = 0; !code && u < s->n_units && whole_state(s); u++)
         elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data_axis(s)->world);
-    memcpy(all.at, s->mesh.at, sizeof all.at);
-    if (whole_state(s))
-        all.at[ZINF_DATA] = (struct zinf_axis){.rank = 0, .world = 1};
+    setup_cuts(s, all.at);
     all.unit_elems = elems;
     if (!code)
         code = zinf_layout_init(&s->all_units, &all);

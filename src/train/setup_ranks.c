@@ -15,16 +15,13 @@
 static int take_mesh(struct setup *s)
 {
     uint32_t worlds[ZINF_AXES];
-    for (int a = 0; a < ZINF_AXES; a++) {
+    for (int a = 0; a < ZINF_AXES; a++)
         worlds[a] = (uint32_t)s->config->mesh[a];
-        if (a == ZINF_CONTEXT && worlds[a] > 1)
-            return zinf_fail(-ENOTSUP,
-                             "zinf.mesh.%s is %u: ranks share samples and slices (zinf.mesh.data), "
-                             "tensors (zinf.mesh.tensor) and stages (zinf.mesh.pipe), and nothing "
-                             "else yet; set it to 1",
-                             zinf_axis_name((enum zinf_axis_kind)a), worlds[a]);
-    }
+    worlds[ZINF_DATA] *= worlds[ZINF_CONTEXT];
+    worlds[ZINF_CONTEXT] = 1; /* these are ranks along DATA, too */
     int code = zinf_mesh_init(&s->mesh, s->options.net, worlds);
+    if (!code)
+        code = setup_take_context(s);
     if (!code && s->mesh.all && zinf_net_is_described(s->mesh.all))
         s->mesh.at[ZINF_PIPE].rank = s->options.pipe_rank;
     return code;
@@ -118,13 +115,21 @@ static bool is_whole(const struct setup *s, uint32_t unit)
     return whole;
 }
 
+void setup_cuts(const struct setup *s, struct zinf_axis at[ZINF_AXES])
+{
+    memcpy(at, s->mesh.at, sizeof s->mesh.at);
+    at[ZINF_CONTEXT] = (struct zinf_axis){.world = 1}; /* along DATA they have slices */
+    if (whole_state(s))
+        at[ZINF_DATA] = (struct zinf_axis){.world = 1};
+}
+
 static int lay_out(struct setup *s, uint64_t *elems, bool *whole)
 {
     struct zinf_layout_options options = {.unit_elems = elems,
                                           .whole = whole,
                                           .n_units = s->n_units,
                                           .group_elems = (uint64_t)s->config->sub_group_size};
-    memcpy(options.at, s->mesh.at, sizeof options.at);
+    setup_cuts(s, options.at);
     if (options.group_elems > MAX_GROUP_ELEMS)
         options.group_elems = MAX_GROUP_ELEMS;
     for (uint32_t u = 0; u < s->n_units; u++)
@@ -137,8 +142,6 @@ static int lay_out(struct setup *s, uint64_t *elems, bool *whole)
         if (whole_state(s)) /* gradients are summed in slices, and brought together again */
             elems[u] = zinf_align_up(elems[u], (uint64_t)ZINF_LAYOUT_ALIGN * data_axis(s)->world);
     }
-    if (whole_state(s))
-        options.at[ZINF_DATA] = (struct zinf_axis){.rank = 0, .world = 1};
     return zinf_layout_init(&s->layout, &options);
 }
 
@@ -168,13 +171,13 @@ static int check_order(struct setup *s)
         s->order = ORDER_LAYER_MAJOR;
         s->order_is_open = s->mesh.all != NULL && s->n_chunks == 1;
     }
-    if (s->order == ORDER_LAYER_MAJOR && s->n_micro / s->n_chunks > MAX_LAYER_MAJOR)
+    if (s->order == ORDER_LAYER_MAJOR && s->n_micro / s->own_chunks > MAX_LAYER_MAJOR)
         return zinf_fail(
             -ENOTSUP,
             "gradient_accumulation_steps %lld: with several ranks, or zinf.gradient_sum "
             "\"tree\", at most %d are possible; raise train_micro_batch_size_per_gpu, or "
             "set zinf.accumulation_order to micro-major and zinf.gradient_sum to auto",
-            (long long)(s->n_micro / s->n_chunks), MAX_LAYER_MAJOR);
+            (long long)(s->n_micro / s->own_chunks), MAX_LAYER_MAJOR);
     if (s->order == ORDER_MICRO_MAJOR && !s->mesh.all && s->n_micro > 2)
         return zinf_fail(
             -ENOTSUP,

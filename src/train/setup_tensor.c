@@ -39,13 +39,7 @@ int setup_cut_model(struct setup *s)
     const struct zinf_shards cut = {.of = (uint32_t)parts,
                                     .first = (uint32_t)parts / ranks * tensor_axis(s)->rank,
                                     .n = (uint32_t)parts / ranks};
-    if (ranks > 1 && s->options.decode.sequences)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.mesh.tensor %u: texts are made by ranks that have whole "
-                         "tensors; set it to 1 for that",
-                         ranks);
-    /* What continues texts has blocks as they are: it has no sums over parts to agree with. */
-    if (parts == 1 || s->options.decode.sequences)
+    if (parts == 1)
         return 0;
     int code = check_parts(s, parts, ranks);
     return code ? code : zinf_model_set_shards(s->model, &cut);

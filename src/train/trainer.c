@@ -59,7 +59,8 @@ static int open_queues(struct zinf_trainer *t)
     for (int lane = ZINF_LANE_H2D; !code && lane <= ZINF_LANE_DEVICE; lane++)
         code = device->ops->queue_create(device, kinds[lane], &t->queues[lane]);
     if (!code &&
-        (way_stages_slices(&t->plan.travel) || (device_is_far(&t->setup) && is_piped(&t->setup))))
+        (way_stages_slices(&t->plan.travel) ||
+         (device_is_far(&t->setup) && (is_piped(&t->setup) || context_axis(&t->setup)->world > 1))))
         code = device->ops->queue_create(device, ZINF_QUEUE_TO_DEVICE, &t->pull);
     t->lent = calloc(world, sizeof *t->lent);
     t->slice_bytes = calloc(world, sizeof *t->slice_bytes);

@@ -198,12 +198,15 @@ for loss in dpo kto; do
     (whole $loss.one $given) && (whole $loss.seats $given --seats 2)
     verdict $? "$loss of a whole model on two seats"
     # shellcheck disable=SC2086
+    (whole $loss.pipe $given --seats 2 --pipeline-parallel 2)
+    verdict $? "and on two stages of a pipeline"
+    # shellcheck disable=SC2086
     (rank 0 $loss.ranks $given --seats 2) &
     # shellcheck disable=SC2086
     (rank 1 $loss.ranks $given --seats 2) && wait $!
     verdict $? "and on two ranks of two seats"
     alike=0
-    for out in seats ranks; do
+    for out in seats pipe ranks; do
         for of in one $out; do
             { sed 's/"loss_scale".*//' $loss.$of/log.jsonl; grep -o '"eval_[^,}]*' $loss.$of/log.jsonl; } >$of.log
         done

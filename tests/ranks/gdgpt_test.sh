@@ -85,6 +85,63 @@ else
         --progress none
     check "have the bits of one" same_result one mpi
 fi
+
+# ---- without a pipeline: stage 3 of ZeRO, parameters on the devices ----
+
+zero_file() { # output
+    cat <<END
+train_batch_size: 4
+train_micro_batch_size_per_gpu: 1
+dataloader_drop_last: true
+steps_per_print: 20
+optimizer:
+  type: AdamW
+  params: {lr: 1.0e-3, betas: [0.9, 0.999], eps: 1.0e-8, weight_decay: 4.0e-5}
+scheduler:
+  type: WarmupCosineLR
+  params: {warmup_num_steps: 2, warmup_min_ratio: 0.02, cos_min_ratio: 0.2}
+bf16: {enabled: false}
+fp16:
+  enabled: true
+  auto_cast: false
+  loss_scale: 0
+  initial_scale_power: 16
+  loss_scale_window: 1000
+  hysteresis: 2
+  min_loss_scale: 1
+zero_allow_untested_optimizer: true
+zero_force_ds_cpu_optimizer: false
+zero_optimization:
+  stage: 3
+  memory_efficient_linear: false
+  contiguous_gradients: true
+  overlap_comm: true
+  reduce_scatter: true
+  reduce_bucket_size: 10000000
+zinf: {gradient_sum: tree}
+from_scratch: false
+model_path: ./${model:-bloom}/
+save_path: ./$1
+n_epoches: 1
+max_seq_len: 320
+data_path: ./rows.json
+use_grad_ckpt: false
+END
+}
+zero_file zero1 >zero.yml
+check "the file of ZeRO on one rank" trains zero.yml
+zero_file zero2 >zero.yml
+check "on two seats" trains zero.yml --seats 2
+check "has the bits of one" same_result zero1 zero2
+if [ -n "$no_mpi" ]; then
+    skip "processes with the file of ZeRO" "$no_mpi"
+else
+    zero_file zero4 >zero.yml
+    check "on two processes of two seats" run 0 ranks 2 "$zinf" train --config zero.yml --device host \
+        --threads 1 --progress none --seats 2
+    check "has the bits of one" same_result zero1 zero4
+fi
+
 check "other commands take the file, too" run 0 "$zinf" config --config one.yml
 grep -q "^zinf.max_z_loss  *0.02 " said.out
 verdict $? "with the loss of the largest logits"

@@ -206,6 +206,10 @@ says_loss >loss1
 check "four evaluate" evaluate --seats 4 --pipeline-parallel 2
 says_loss | cmp - loss1
 verdict $? "with the same loss"
+config pipes.json 3 nvme
+check "two from a drive" evaluate --seats 2 --pipeline-parallel 2
+says_loss | cmp - loss1
+verdict $? "with the same loss"
 
 number=0
 while [ $number -lt 6 ]; do
@@ -303,9 +307,6 @@ check "one rank" fails train llama bad --config pipes.json --pipeline-parallel 2
 check "is too few" complains "zinf.mesh.pipe is 2, and this run has 1 rank"
 check "six of five layers" fails train llama bad --config pipes.json --seats 6 --pipeline-parallel 6
 check "are too many" complains "the model has 5 layers"
-check "texts on the way" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2 \
-    --sample-prompts a
-check "are refused" complains "zinf.mesh.pipe is 2, and --sample-prompts makes texts"
 config pipes.json 3 none ', "pipeline_parts": [3, 3]'
 check "parts of six" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2
 check "are refused" complains "zinf.pipeline_parts is [3" "5 in all"

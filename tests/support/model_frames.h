@@ -46,7 +46,8 @@ static inline struct zinf_stage_size frames_measure(const struct frames *w, uint
     for (enum zinf_pass pass = 0; pass < ZINF_PASSES; pass++) {
         struct zinf_stage_size size;
         if ((pass == ZINF_PASS_WHOLE && !ops->whole) || (pass == ZINF_PASS_ROW && !ops->row) ||
-            (pass == ZINF_PASS_CARRY && !w->compute.chunk.whole))
+            (pass == ZINF_PASS_CARRY && !w->compute.chunk.whole) ||
+            (pass == ZINF_PASS_CARRY_BACK && w->compute.chunk.parts < 2))
             continue;
         CHECKF(!zinf_stage_measure(&size, &w->compute, w->graph, stage, pass), "%s", zinf_error());
         uint64_t *to[] = {&most.kept, &most.scratch, &most.workspace};

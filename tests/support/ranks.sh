@@ -35,3 +35,13 @@ fails() { # command...: with any status
     "$@" >"$work/said.out" 2>"$work/said.err" </dev/null
     [ $? -ne 0 ]
 }
+close_to() { # two outputs: losses and norms within 1e-6 of each other
+    losses "$1" >"$work/close1"
+    losses "$2" | paste - "$work/close1" | awk 'function far(a, b) { d = a - b; return d * d > 1e-12 * b * b }
+        NF != 4 || far($1, $3) || far($2, $4) { bad = 1; print "# " $0 } END { exit bad || !NR }'
+}
+small_model() { # folder, arch, size, width: of llama with two key and value heads
+    "$zinf" init --arch "$2" --size "$3" --layers 2 --hidden "$4" --heads 4 --tokenizer bytes \
+        --context 32 --config-only --output "$1" || return
+    [ "$2" != llama ] || sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/' "$1/config.json"
+}

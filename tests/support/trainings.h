@@ -27,12 +27,13 @@ struct setting {
     const char *extra;                /* further keys of "zinf", each after a comma */
     int steps, accumulation, threads; /* 0: all steps, 1, 1 */
     int stage;                        /* of ZeRO; 0: 3 */
-    bool copies;                      /* not direct */
-    double clip;                      /* 0: off */
-    double head_margin;               /* 0: the usual */
-    bool asks_fronts;                 /* parameters in RAM are packed, whatever that costs */
-    double on_device;                 /* of the optimizer's state */
-    bool sparse; /* odd steps have one target a sequence: their gradient is large */
+    int sharing;        /* ranks that have the same samples; 0: they have no parts of sequences */
+    bool copies;        /* not direct */
+    double clip;        /* 0: off */
+    double head_margin; /* 0: the usual */
+    bool asks_fronts;   /* parameters in RAM are packed, whatever that costs */
+    double on_device;   /* of the optimizer's state */
+    bool sparse;        /* odd steps have one target a sequence: their gradient is large */
     bool may_fail, changes_schedule;
     uint64_t host_memory, device_memory; /* 0: not given */
     const struct zinf_aio_faults *faults;

@@ -275,6 +275,51 @@ static void test_formulas(void)
     check_traffic(s, 3, "bf16, drive, 3 ranks");
 }
 
+/* Ranks that share sequences bring together keys and values of 2 x 64 numbers a token and layer, in
+ * forward and in backward, and in backward their gradients in fp32: beside what goes between ranks
+ * with samples of their own. Each chunk, here of one token, fills pages. */
+static void check_shared(uint64_t width, const char *precision)
+{
+    struct setting s = {.param = "cpu",
+                        .state = "cpu",
+                        .look_ahead = "8",
+                        .accumulation = 1,
+                        .sharing = 1,
+                        .precision = precision,
+                        .extra = ", \"context_parts\": 4"};
+    const uint64_t samples = 4, chunks = 8, numbers = 2 * 64, layers = 2;
+    struct zinf_estimate estimate = {0};
+    struct outcome apart, shared;
+    run_ranks(&s, 4, "apart", &apart);
+    s.accumulation = 2; /* of as many samples a rank as the ranks that share have */
+    run_ranks(&s, 4, "more", &shared);
+    const uint64_t bytes = net_bytes;
+    s.sharing = 2;
+    s.extra = ", \"context_parts\": 4, \"mesh\": {\"context\": 2}";
+    struct zinf_config *config = configure_of(&s, 4);
+    struct zinf_estimate_options options = {
+        .trainer = trainer_options(&s, config), .ranks = 4, .local_ranks = 4};
+    run_ranks(&s, 4, "shared", &shared);
+    check_same(&apart, &shared, "ranks that share sequences");
+    CHECKF(!zinf_estimate(&estimate, &options), "%s", zinf_error());
+    CHECKF(net_bytes == estimate.lane_bytes[ZINF_LANE_NET], "%llu bytes, %llu estimated",
+           (unsigned long long)net_bytes, (unsigned long long)estimate.lane_bytes[ZINF_LANE_NET]);
+    const uint64_t own = zinf_align_up(numbers * width, ZINF_MEMORY_ALIGN) * chunks / 2;
+    const uint64_t sums = zinf_align_up(numbers * sizeof(float), ZINF_MEMORY_ALIGN) * chunks / 2;
+    const uint64_t keys = samples * layers * (2 * own + sums);
+    CHECKF(net_bytes == bytes + keys, "%llu bytes, %llu without keys, not %llu more",
+           (unsigned long long)net_bytes, (unsigned long long)bytes, (unsigned long long)keys);
+    zinf_config_destroy(config);
+}
+
+static void test_shared_sequences(void)
+{
+    trainings.shape.arch = "gpt2";
+    make_model(model, "shared", &trainings.shape, 11);
+    check_shared(4, NULL);
+    check_shared(2, bf16);
+}
+
 /* ---- failures ---- */
 
 static void test_refusals(void)
@@ -293,11 +338,11 @@ static void test_refusals(void)
     CHECKF(out.failed && strstr(zinf_error(), "gradient_sum"), "%s", zinf_error());
 }
 
-/* The key names all axes; along one of them nothing is shared yet. */
+/* The key names all axes. */
 static void test_mesh(void)
 {
     static const char *const refused[][2] = {
-        {", \"mesh\": {\"context\": 2}", "zinf.mesh.context is 2"},
+        {", \"context_parts\": 3", "use a power of two"},
         {", \"mesh\": {\"data\": 3}", "set zinf.mesh.data to 0"}};
     struct setting s = {.param = "cpu", .state = "cpu"};
     struct outcome plain, named;
@@ -334,6 +379,7 @@ int main(void)
     TAP_RUN(test_kinds);
     TAP_RUN(test_traffic);
     TAP_RUN(test_formulas);
+    TAP_RUN(test_shared_sequences);
     TAP_RUN(test_refusals);
     TAP_RUN(test_mesh);
     remove_work();

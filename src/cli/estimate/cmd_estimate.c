@@ -422,6 +422,7 @@ static const struct option_group groups[] = {
     CLI_DOOR(own_seats),
     {.rows = own_ranks},
     CLI_DOOR(job_tensor),
+    CLI_DOOR(job_context),
     CLI_DOOR(job_pipeline),
     {.rows = cli_json, IN(json)},
     CLI_DOOR(job_step),

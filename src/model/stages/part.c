@@ -274,3 +274,11 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x)
     bool apart = f->d_in[0] && f->d_in[0] != d_x;
     return apart ? add(f, hidden, f->d_in[0], d_x, f->d_in[0]) : 0;
 }
+
+int part_pass_gradient(struct zinf_frame *f, int64_t hidden)
+{
+    if (!f->d_in[0] || f->d_in[0] == f->d_out[0])
+        return 0;
+    return f->d_in_adds[0] ? add(f, hidden, f->d_in[0], f->d_out[0], f->d_in[0])
+                           : frame_copy(f, f->d_in[0], f->d_out[0], row_bytes(f, hidden));
+}

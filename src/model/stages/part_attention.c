@@ -496,7 +496,9 @@ static int read_source(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept)
 {
     const struct frame_linear linear = kv_linear(f, s);
-    return s->source && source_rows(f) ? frame_linear(f, &linear, f->in[s->source], kept->kv) : 0;
+    return s->source && s->kv_w >= 0 && source_rows(f)
+               ? frame_linear(f, &linear, f->in[s->source], kept->kv)
+               : 0;
 }
 
 /* The gradients of that product's weights, and at the other sequence. */
@@ -525,11 +527,7 @@ static bool shares_keys(const struct attention_spec *s)
 
 static int refuse_chunks(const struct zinf_frame *f)
 {
-    return zinf_fail(
-        -ENOTSUP,
-        "zinf.sequence_chunk: stage %s shares keys and values with other layers, which "
-        "cannot be computed in chunks yet: remove the key",
-        f->stage->name);
+    return frame_refuse_chunks(f, "keys and values with other layers in common");
 }
 
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
@@ -550,6 +548,55 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
         code = prepare(f, s, &taken, true, &ready);
     if (!code)
         code = attention_chunk_append(f, s, ready);
+    frame_release(f, start);
+    return code;
+}
+
+/* From what attention took back to the stage's input: keys and values alone have a gradient. */
+static int carry_back(struct zinf_frame *f, const struct attention_spec *s,
+                      const struct attention_kept *taken, struct part_entry *entry)
+{
+    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f);
+    const uint64_t x_bytes = row * (uint64_t)s->hidden;
+    void *d_qkv = frame_scratch(f, row * qkv_cols(s)), *d_entry = d_qkv;
+    void *nobodys = frame_scratch(f, x_bytes), *d_x = f->d_in[0] ? f->d_in[0] : nobodys;
+    int code = attention_chunk_own(f, s, d_qkv);
+    if (is_latent(s) || is_copied(s))
+        d_entry = frame_scratch(f, attention_entry_bytes(f, s));
+    if (!code && d_entry != d_qkv)
+        code = frame_zero(f, d_entry, attention_entry_bytes(f, s));
+    if (!code)
+        code = prepare_backward(f, s, taken, d_qkv, d_entry);
+    if (!code && is_copied(s))
+        code = copy_columns(f, s, d_entry, d_qkv, true);
+    if (!code && d_x == nobodys)
+        code = frame_zero(f, nobodys, x_bytes);
+    entry->products[0].y = d_entry;
+    return code ? code : part_enter_backward(f, entry, f->in[0], d_x);
+}
+
+int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
+                             const struct attention_kept *kept)
+{
+    struct part_entry entry = attention_entry(s, kept);
+    const uint64_t start = frame_mark(f);
+    struct attention_kept taken;
+    void *ready;
+    int code = 0;
+    if (mixer_is_there(s))
+        return mixer_attend(f, s, kept); /* which refuses chunks */
+    if (shares_keys(s))
+        return refuse_chunks(f);
+    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
+        code = frame_zero_grads(f, u);
+    if (!code)
+        code = part_enter(f, &entry, f->in[0]);
+    if (!code)
+        code = take_columns(f, s, kept, &taken);
+    if (!code)
+        code = prepare(f, s, &taken, true, &ready);
+    if (!code)
+        code = carry_back(f, s, &taken, &entry);
     frame_release(f, start);
     return code;
 }
@@ -671,7 +718,9 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     attention.d_out = d_out;
     attention.d_qkv = d_qkv;
-    attention.d_kv = s->source ? frame_scratch(f, kv_bytes(f, s)) : NULL;
+    attention.d_kv = !s->source     ? NULL
+                     : s->kv_w >= 0 ? frame_scratch(f, kv_bytes(f, s))
+                                    : column(f, d_qkv, frame_rows(f) * (int64_t)entry_cols(s));
     const struct zinf_relative relative = relative_args(f, s, ready, d_qkv);
     attention.relative = s->relative.half ? &relative : NULL;
     if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
@@ -681,7 +730,7 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
                                         : frame_attention_backward(f, &attention)) ||
         (code = distance_bias_backward(f, s, &attention)))
         return code;
-    if (s->source)
+    if (s->source && s->kv_w >= 0)
         code = source_backward(f, s, attention.d_kv);
     if (!apart)
         frame_release(f, start);

@@ -41,7 +41,8 @@ static int take_cached_bias(struct zinf_frame *f, const struct attention_spec *s
     args.n_keys = 1;
     attention->bias = args.bias =
         frame_scratch(f, (uint64_t)(s->n_heads * zinf_distances(&args)) * sizeof(float));
-    return frame_distance_bias(f, &args);
+    int code = distance_table(f, s, &args);
+    return code ? code : frame_distance_bias(f, &args);
 }
 
 /* Of new rows, over what the stage remembers of their sequences. With a window it need not

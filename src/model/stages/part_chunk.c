@@ -3,6 +3,9 @@
  * the stage carries from chunk to chunk: a row of them for each token. Backward adds the gradients
  * at those of the chunks before to what later chunks have left there, in fp32; those of the chunk's
  * own are complete then, since no chunk before it sees them.
+ *
+ * Where chunks are dealt in parts, a chunk's own keys and values are complete only when all parts
+ * have been added up: attention leaves them out, and a pass of its own goes back through them.
  */
 #include "model/stages/stages.h"
 
@@ -24,11 +27,7 @@ static int check(const struct zinf_frame *f, const struct attention_spec *s)
                        : s->distance.n_buckets ? "a bias by distance"
                        : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
-    return what ? zinf_fail(-ENOTSUP,
-                            "zinf.sequence_chunk: stage %s has %s, which is not possible in "
-                            "chunks of a sequence yet: set the key to 0",
-                            f->stage->name, what)
-                : 0;
+    return what ? frame_refuse_chunks(f, what) : 0;
 }
 
 /* Columns of qkv, or of its gradient, from those behind `first`, to rows of their own. */
@@ -204,22 +203,35 @@ static int attend_backward(struct zinf_frame *f, const struct attention_spec *s,
     return code || !f->compute->chunk.ends ? code : frame_heads(f, &back);
 }
 
+static int clear_rows(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
+{
+    const uint64_t cols = (uint64_t)query_cols(s) + kv_cols(s);
+    return frame_zero(f, d_qkv, (uint64_t)frame_rows(f) * cols * frame_width(f));
+}
+
 int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct zinf_attention *args)
 {
     const uint64_t start = frame_mark(f);
     const struct zinf_chunk *c = &f->compute->chunk;
-    const uint64_t at_hand = (uint64_t)((c->near_end - c->near) / f->compute->seq) *
-                             zinf_carried_stride(f->compute, kv_cols(s), sizeof(float));
     int code = check(f, s);
     frame_part_begin(f);
-    if (!code && c->fresh)
-        code = frame_zero(f, frame_d_carried(f, kv_cols(s), c->near), at_hand);
+    if (!code && c->fresh) /* the first row at hand is where all of them begin */
+        code = frame_zero(f, frame_d_carried(f, kv_cols(s), c->near),
+                          frame_d_carried_bytes(f, kv_cols(s)));
+    if (!code && c->parts > 1)
+        code = clear_rows(f, s, args->d_qkv);
     if (!code)
         code = attend_backward(f, s, args);
-    if (!code && c->ends)
+    if (!code && c->ends && c->parts < 2)
         code = take_own(f, s, args->d_qkv);
     frame_part_end(f);
     frame_release(f, start);
     return code;
+}
+
+int attention_chunk_own(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
+{
+    const int code = clear_rows(f, s, d_qkv);
+    return code ? code : take_own(f, s, d_qkv);
 }

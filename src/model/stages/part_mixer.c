@@ -131,10 +131,7 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
 {
     const uint64_t start = frame_mark(f);
     if (f->compute->chunk.whole)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.sequence_chunk: stage %s has a recurrent mixer, whose state chunks "
-                         "of a sequence cannot hand over yet: set the key to 0",
-                         f->stage->name);
+        return frame_refuse_chunks(f, "a recurrent mixer, whose state is not handed over");
     if (s->mixer.gates)
         return gates_attend(f, s, kept);
     void *mixed = take_rows(f, columns_of(s).mixed);

@@ -70,8 +70,7 @@ int mlp_activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
     return frame_activation(f, s->activation, up, act, (uint64_t)(rows * s->ffn));
 }
 
-/* In place: what down takes, or its gradient, times the dropout's mask. */
-static int mask(struct zinf_frame *f, const struct mlp_spec *s, void *act)
+int mlp_mask(struct zinf_frame *f, const struct mlp_spec *s, void *act)
 {
     return frame_mask(f, act, s->dropout, s->inner_site, frame_length(f) * s->ffn);
 }
@@ -86,7 +85,7 @@ int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp
     void *act = frame_scratch(f, row * (uint64_t)s->ffn);
     int code = mlp_activate(f, s, kept->up, act);
     if (!code)
-        code = mask(f, s, act);
+        code = mlp_mask(f, s, act);
     if (!code)
         code = part_leave(f, &leave, act, x, y, again);
     frame_release(f, start);
@@ -124,8 +123,8 @@ int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct ml
     void *d_act = s->gated ? act : d_up;
     int code = part_leave_backward(f, &leave, d_y, &d_out);
     if (code || (code = frame_linear_backward_input(f, &leave.linear, d_out, d_act)) ||
-        (code = mask(f, s, d_act)) || (code = mlp_activate_backward(f, s, kept->up, d_up, act)) ||
-        (code = mask(f, s, act)) ||
+        (code = mlp_mask(f, s, d_act)) ||
+        (code = mlp_activate_backward(f, s, kept->up, d_up, act)) || (code = mlp_mask(f, s, act)) ||
         (code = frame_linear_backward_weight(f, &leave.linear, d_out, act)))
         return code;
     frame_release(f, start);

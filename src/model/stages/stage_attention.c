@@ -1,9 +1,19 @@
-/* stage_attention: the attention part of a block by itself: x_mid = x + branch. What it keeps can
- * be made again from x. */
-#include "model/stages/stages.h"
+/* stage_attention: the attention part of a block by itself: x_mid = x + branch, shard by shard
+ * where the model is cut. What it keeps can be made again from x. */
+#include "model/shards.h"
+
+static int forward_shards(struct zinf_frame *f)
+{
+    const bool again = f->pass == ZINF_PASS_RECOMPUTE;
+    struct attention_shards kept;
+    attention_shards_keep(f, f->stage->spec, &kept);
+    return attention_shards_forward(f, &kept, f->in[0], again ? NULL : f->out[0], again);
+}
 
 static int forward(struct zinf_frame *f)
 {
+    if (f->graph->shards.of)
+        return forward_shards(f);
     const struct attention_spec *s = f->stage->spec;
     struct attention_kept kept = attention_keep(f, s);
     struct part_entry entry = attention_entry(s, &kept);
@@ -12,8 +22,24 @@ static int forward(struct zinf_frame *f)
     return code ? code : attention_forward(f, s, &kept, f->in[0], again ? NULL : f->out[0], again);
 }
 
+static int backward_shards(struct zinf_frame *f)
+{
+    const struct attention_spec *s = f->stage->spec;
+    struct attention_shards kept;
+    void *d_x;
+    attention_shards_keep(f, s, &kept);
+    int code = part_start_gradient(f, s->hidden, &d_x);
+    if (!code)
+        code = frame_zero_gaps(f, 0);
+    if (!code)
+        code = attention_shards_backward(f, &kept, f->in[0], d_x);
+    return code ? code : part_finish_gradient(f, s->hidden, d_x);
+}
+
 static int backward(struct zinf_frame *f)
 {
+    if (f->graph->shards.of)
+        return backward_shards(f);
     const struct attention_spec *s = f->stage->spec;
     struct attention_kept kept = attention_keep(f, s);
     struct part_entry entry = attention_entry(s, &kept);
@@ -33,6 +59,13 @@ static int carry(struct zinf_frame *f)
     return attention_carry(f, s, &kept);
 }
 
+static int carry_backward(struct zinf_frame *f)
+{
+    const struct attention_spec *s = f->stage->spec;
+    const struct attention_kept kept = attention_keep(f, s);
+    return attention_carry_backward(f, s, &kept);
+}
+
 const struct zinf_stage_ops zinf_stage_attention = {
     .name = "attention",
     .recomputes = true,
@@ -40,4 +73,5 @@ const struct zinf_stage_ops zinf_stage_attention = {
     .forward = forward,
     .backward = backward,
     .carry = carry,
+    .carry_backward = carry_backward,
 };

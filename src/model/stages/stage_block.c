@@ -165,6 +165,14 @@ static int carry(struct zinf_frame *f)
                                                : attention_carry(f, &s->beside, &kept.beside);
 }
 
+/* Mixers beside attention are refused before. */
+static int carry_backward(struct zinf_frame *f)
+{
+    const struct block_spec *s = f->stage->spec;
+    const struct kept kept = keep(f, s);
+    return attention_carry_backward(f, &s->attention, &kept.attention);
+}
+
 const struct zinf_stage_ops zinf_stage_block = {
     .name = "block",
     .recomputes = true,
@@ -172,4 +180,5 @@ const struct zinf_stage_ops zinf_stage_block = {
     .forward = forward,
     .backward = backward,
     .carry = carry,
+    .carry_backward = carry_backward,
 };

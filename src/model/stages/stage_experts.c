@@ -36,7 +36,7 @@ static struct visit start(struct zinf_frame *f)
     return v;
 }
 
-static struct zinf_rows rows_args(const struct zinf_frame *f, const void *x, void *y)
+struct zinf_rows experts_rows(const struct zinf_frame *f, const void *x, void *y)
 {
     const struct experts_spec *s = f->stage->spec;
     return (struct zinf_rows){
@@ -91,7 +91,7 @@ static struct zinf_weigh weigh_args(const struct zinf_frame *f)
  * wanted). */
 static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, float *d_weights)
 {
-    const struct zinf_rows gather = rows_args(f, f->in[1], v->rows);
+    const struct zinf_rows gather = experts_rows(f, f->in[1], v->rows);
     struct zinf_weigh weigh = weigh_args(f);
     weigh.cols = v->s->hidden;
     weigh.a = x;
@@ -104,7 +104,7 @@ static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, floa
 /* The rows that chose the expert, and its activation of them. */
 static int activate(struct zinf_frame *f, const struct visit *v)
 {
-    struct zinf_rows gather = rows_args(f, f->in[1], v->n);
+    struct zinf_rows gather = experts_rows(f, f->in[1], v->n);
     struct zinf_gated gated = gated_args(f, v);
     int code = frame_gather(f, &gather);
     if (!code && v->s->weighs_rows)
@@ -128,7 +128,7 @@ static int forward(struct zinf_frame *f)
     if (code || !f->n_chosen)
         return code;
     struct visit v = start(f);
-    struct zinf_rows scatter = rows_args(f, v.n, f->out[0]);
+    struct zinf_rows scatter = experts_rows(f, v.n, f->out[0]);
     if (!v.s->weighs_rows) {
         scatter.scale = column(f, f->in[2]);
         scatter.scale_ld = f->n_visits;
@@ -142,26 +142,15 @@ static int forward(struct zinf_frame *f)
 static int start_gradients(struct zinf_frame *f)
 {
     const struct experts_spec *s = f->stage->spec;
-    struct zinf_residual add = {
-        .dtype = f->compute->dtype,
-        .n = frame_rows(f) * s->hidden,
-        .x = f->d_in[0],
-        .r = f->d_out[0],
-        .y = f->d_in[0],
-    };
-    uint64_t bytes = (uint64_t)add.n * sizeof(float);
+    const uint64_t bytes = (uint64_t)(frame_rows(f) * s->hidden) * sizeof(float);
     int code = f->d_in[1] && !f->d_in_adds[1] ? frame_zero(f, f->d_in[1], bytes) : 0;
-    if (code || !f->d_in[0] || f->d_in[0] == f->d_out[0])
-        return code;
-    if (f->d_in_adds[0])
-        return frame_residual(f, &add);
-    return frame_copy(f, f->d_in[0], f->d_out[0], x_bytes(f));
+    return code ? code : part_pass_gradient(f, s->hidden);
 }
 
 /* As below, with a bias. */
 static int biased_down_backward(struct zinf_frame *f, const struct visit *v, void *d_y, void *d_act)
 {
-    struct zinf_rows gather = rows_args(f, f->d_out[0], d_y);
+    struct zinf_rows gather = experts_rows(f, f->d_out[0], d_y);
     struct zinf_weigh weigh = weigh_args(f);
     void *y = frame_scratch(f, v->row * (uint64_t)v->s->hidden);
     weigh.cols = v->s->hidden;
@@ -181,7 +170,7 @@ static int biased_down_backward(struct zinf_frame *f, const struct visit *v, voi
  * the last matrix. d_y is [n_chosen][hidden], d_act [n_chosen][ffn]. */
 static int down_backward(struct zinf_frame *f, const struct visit *v, void *d_y, void *d_act)
 {
-    struct zinf_rows gather = rows_args(f, f->d_out[0], d_y);
+    struct zinf_rows gather = experts_rows(f, f->d_out[0], d_y);
     struct zinf_weigh weigh = weigh_args(f);
     weigh.cols = v->s->ffn;
     weigh.a = d_act;
@@ -198,7 +187,7 @@ static int down_backward(struct zinf_frame *f, const struct visit *v, void *d_y,
 static int up_backward(struct zinf_frame *f, const struct visit *v, void *d_n, void *d_act)
 {
     struct zinf_gated gated = gated_args(f, v);
-    struct zinf_rows scatter = rows_args(f, d_n, f->d_in[1]);
+    struct zinf_rows scatter = experts_rows(f, d_n, f->d_in[1]);
     void *d_up = v->s->plain ? d_act : v->gate_up;
     gated.dy = d_act;
     gated.dx = d_up;

@@ -5,11 +5,14 @@
  * What is kept can be made again from the layer's inputs; sums that are normalised are kept, their
  * norms are made again.
  */
-#include "model/stages/stages.h"
+#include "model/shards.h"
 
 struct kept {
     struct attention_kept attention[2]; /* LAYER_ATTENTION, LAYER_CROSS */
     struct mlp_kept mlp;
+    /* Instead, where the model is cut. */
+    struct attention_shards attention_shards[2];
+    struct mlp_shards mlp_shards;
     void *sum[LAYER_PARTS]; /* [rows][hidden]; the last one's where it is normalised */
     struct norm_kept joined[LAYER_PARTS];
 };
@@ -29,21 +32,33 @@ static uint64_t x_bytes(const struct zinf_frame *f, const struct layer_spec *s)
     return (uint64_t)frame_rows(f) * (uint64_t)s->attention[0].hidden * frame_width(f);
 }
 
-static struct kept keep(struct zinf_frame *f, const struct layer_spec *s)
+static bool is_cut(const struct zinf_frame *f)
 {
-    struct kept kept = {0};
+    return f->graph->shards.of;
+}
+
+static void keep_part(struct zinf_frame *f, const struct layer_spec *s, int part, struct kept *kept)
+{
+    if (part == LAYER_MLP && is_cut(f))
+        mlp_shards_keep(f, &s->mlp, &kept->mlp_shards);
+    else if (part == LAYER_MLP)
+        kept->mlp = mlp_keep(f, &s->mlp);
+    else if (is_cut(f))
+        attention_shards_keep(f, &s->attention[part], &kept->attention_shards[part]);
+    else
+        kept->attention[part] = attention_keep(f, &s->attention[part]);
+}
+
+static void keep(struct zinf_frame *f, const struct layer_spec *s, struct kept *kept)
+{
     for (int part = 0; part < LAYER_PARTS; part++) {
         if (!has_part(s, part))
             continue;
-        if (part == LAYER_MLP)
-            kept.mlp = mlp_keep(f, &s->mlp);
-        else
-            kept.attention[part] = attention_keep(f, &s->attention[part]);
+        keep_part(f, s, part, kept);
         if (part != LAYER_MLP || joins(s, part))
-            kept.sum[part] = frame_keep(f, x_bytes(f, s));
-        kept.joined[part] = part_norm_keep(f, &s->joined[part], 1);
+            kept->sum[part] = frame_keep(f, x_bytes(f, s));
+        kept->joined[part] = part_norm_keep(f, &s->joined[part], 1);
     }
-    return kept;
 }
 
 static struct part_entry entry_of(const struct layer_spec *s, const struct kept *kept, int part)
@@ -54,12 +69,22 @@ static struct part_entry entry_of(const struct layer_spec *s, const struct kept 
 
 /* ---- forward ---- */
 
+static int run_shards(struct zinf_frame *f, const struct kept *kept, int part, const void *x,
+                      void *y, bool again)
+{
+    return part == LAYER_MLP
+               ? mlp_shards_forward(f, &kept->mlp_shards, x, y, again)
+               : attention_shards_forward(f, &kept->attention_shards[part], x, y, again);
+}
+
 /* y = x + branch. again: only what is kept is made, and y is not. */
 static int run_part(struct zinf_frame *f, const struct kept *kept, int part, const void *x, void *y,
                     bool again)
 {
     const struct layer_spec *s = f->stage->spec;
     const struct attention_spec *attention = part == LAYER_MLP ? NULL : &s->attention[part];
+    if (is_cut(f))
+        return run_shards(f, kept, part, x, y, again);
     struct part_entry entry = entry_of(s, kept, part);
     int code = attention && attention->relative.half
                    ? relative_enter(f, attention, x, kept->attention[part].qkv)
@@ -75,9 +100,10 @@ static int forward(struct zinf_frame *f)
 {
     const struct layer_spec *s = f->stage->spec;
     const bool again = f->pass == ZINF_PASS_RECOMPUTE;
-    struct kept kept = keep(f, s);
+    struct kept kept;
     const void *x = f->in[0];
     int code = 0;
+    keep(f, s, &kept);
     for (int part = 0; !code && part < LAYER_PARTS; part++) {
         const bool last = part == LAYER_MLP, ends = last && !joins(s, part);
         void *out = last && !again ? f->out[0] : NULL;
@@ -116,27 +142,40 @@ static int input_of(struct zinf_frame *f, const struct kept *kept, int part, con
     return code;
 }
 
+/* As part_backward, from x + branch on. */
+static int branch_backward(struct zinf_frame *f, const struct kept *kept, int part, const void *x,
+                           void *d_x)
+{
+    const struct layer_spec *s = f->stage->spec;
+    if (is_cut(f))
+        return part == LAYER_MLP
+                   ? mlp_shards_backward(f, &kept->mlp_shards, x, d_x)
+                   : attention_shards_backward(f, &kept->attention_shards[part], x, d_x);
+    struct part_entry entry = entry_of(s, kept, part);
+    const uint64_t bytes = part == LAYER_MLP ? mlp_entry_bytes(f, &s->mlp)
+                                             : attention_entry_bytes(f, &s->attention[part]);
+    void *d_y = entry.products[0].y = frame_scratch(f, bytes);
+    int code = part == LAYER_MLP
+                   ? mlp_backward(f, &s->mlp, &kept->mlp, d_x, d_y)
+                   : attention_backward(f, &s->attention[part], &kept->attention[part], d_x, d_y);
+    if (code)
+        return code;
+    return part != LAYER_MLP && s->attention[part].relative.half
+               ? relative_enter_backward(f, &s->attention[part], x, d_y, d_x)
+               : part_enter_backward(f, &entry, x, d_x);
+}
+
 /* d_x: from the gradient of what the part makes to that of what it takes. */
 static int part_backward(struct zinf_frame *f, const struct kept *kept, int part, void *d_x)
 {
     const struct layer_spec *s = f->stage->spec;
-    struct part_entry entry = entry_of(s, kept, part);
     const uint64_t start = frame_mark(f);
     const void *x;
     int code = input_of(f, kept, part, &x);
     if (!code && joins(s, part))
         code = part_join_backward(f, &s->joined[part], kept->joined[part], kept->sum[part], d_x);
-    const uint64_t bytes = part == LAYER_MLP ? mlp_entry_bytes(f, &s->mlp)
-                                             : attention_entry_bytes(f, &s->attention[part]);
-    void *d_y = entry.products[0].y = frame_scratch(f, bytes);
     if (!code)
-        code = part == LAYER_MLP
-                   ? mlp_backward(f, &s->mlp, &kept->mlp, d_x, d_y)
-                   : attention_backward(f, &s->attention[part], &kept->attention[part], d_x, d_y);
-    if (!code)
-        code = part != LAYER_MLP && s->attention[part].relative.half
-                   ? relative_enter_backward(f, &s->attention[part], x, d_y, d_x)
-                   : part_enter_backward(f, &entry, x, d_x);
+        code = branch_backward(f, kept, part, x, d_x);
     frame_release(f, start);
     return code;
 }
@@ -144,8 +183,9 @@ static int part_backward(struct zinf_frame *f, const struct kept *kept, int part
 static int backward(struct zinf_frame *f)
 {
     const struct layer_spec *s = f->stage->spec;
-    struct kept kept = keep(f, s);
+    struct kept kept;
     void *d_x;
+    keep(f, s, &kept);
     int code = part_start_gradient(f, s->attention[0].hidden, &d_x);
     for (uint32_t unit = 0; !code && unit < f->stage->units.n; unit++)
         code = frame_zero_gaps(f, unit);

@@ -35,6 +35,9 @@
  * In a model that is cut for tensor parallel (zinf_shards) the place of a block has
  *   shards  the same sums, shard by shard: heads and feed-forward columns of a shard by themselves,
  *           and the products behind them as a sum over shards. in, out: as a block's
+ * the place of experts
+ *   expert_shards  each expert so. in, out, sweep: as those of experts
+ * and attention and layer (below) do the same; a router and the expert of all rows are whole.
  *
  * Encoders, and decoders that read one:
  *   layer   attention that may look both ways, perhaps attention to another sequence, feed-forward;
@@ -63,7 +66,7 @@ extern const struct zinf_stage_ops zinf_stage_side, zinf_stage_sides, zinf_stage
     zinf_stage_block, zinf_stage_mlp, zinf_stage_norm, zinf_stage_head, zinf_stage_attention,
     zinf_stage_router, zinf_stage_shared, zinf_stage_experts, zinf_stage_balance, zinf_stage_layer,
     zinf_stage_rows, zinf_stage_classify, zinf_stage_convolution, zinf_stage_project,
-    zinf_stage_pool, zinf_stage_preference, zinf_stage_shards;
+    zinf_stage_pool, zinf_stage_preference, zinf_stage_shards, zinf_stage_expert_shards;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -121,6 +124,11 @@ struct distance_spec {
     const int32_t *starts; /* [n_buckets], memory of the graph */
     uint32_t unit;         /* its place at hand */
     int table;             /* [n_buckets or twice as many][n_heads] */
+    /* Of a shard's heads, in one call: the column of the first one, of all_heads in the table, and
+     * where the gradient of theirs goes, [rows of the table][n_heads] fp32; NULL: it is not wanted.
+     * all_heads 0: there is no more than n_heads. */
+    int64_t first_head, all_heads;
+    float *d_table;
 };
 
 /* Relative positions that scores look at (kernels/attention.h), from a table that layers share:
@@ -214,8 +222,8 @@ struct attention_spec {
     struct rope_spec rope;
     int segments; /* their place among what the stage takes; 0: a sample is one document */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
-     * segments: places among what the stage takes. qkv is q alone then; kv has rows k, v. 0: none.
-     */
+     * segments: places among what the stage takes. qkv is q alone then; kv has rows k, v, and with
+     * kv_w -1 it is made elsewhere, and its gradient is left behind that of qkv. 0: none. */
     int source, source_segments;
     int kv_w, kv_b;
     float dropout, residual_dropout;
@@ -422,6 +430,11 @@ int part_scale(struct zinf_frame *f, int64_t hidden, void *x);
  * adds it there. */
 int part_start_gradient(struct zinf_frame *f, int64_t hidden, void **d_x);
 int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
+/* Of one whose sweep adds branches to what in[0] is: the gradient of out goes to in[0]. */
+int part_pass_gradient(struct zinf_frame *f, int64_t hidden);
+
+/* stage_experts.c: of hidden columns, the rows that chose the visit among others. */
+struct zinf_rows experts_rows(const struct zinf_frame *f, const void *x, void *y);
 
 /* ---- parts of a block ---- */
 
@@ -450,6 +463,9 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
 /* The pass ZINF_PASS_CARRY: computes keys and values for later chunks from the stage's input. */
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept);
+/* ZINF_PASS_CARRY_BACK, with the gradients of all else in the stage's units zero. */
+int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
+                             const struct attention_kept *kept);
 /* part_chunk.c. append: copies the keys and values of qkv, which is as attention takes it, to what
  * the stage carries. The others: attention of the chunk's rows, with the arguments that a whole
  * sequence would have, and its gradients. */
@@ -458,6 +474,9 @@ int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
                     const struct zinf_attention *args);
 int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct zinf_attention *args);
+/* Of chunks that are dealt in parts: d_qkv of the chunk's keys and values, with zeros for its
+ * queries, from the gradients that the stage has at hand. */
+int attention_chunk_own(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);
@@ -468,6 +487,9 @@ uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attentio
 /* part_distance.c: the bias of the stage's own rows, where the spec has one. Made in scratch, for
  * attention to take; with a gradient wanted, room for it; the gradient of its table. */
 struct zinf_distance_bias distance_args(const struct zinf_frame *f, const struct attention_spec *s);
+/* Of a shard's heads the table's columns, in scratch, take the table's place. */
+int distance_table(struct zinf_frame *f, const struct attention_spec *s,
+                   struct zinf_distance_bias *args);
 int distance_bias(struct zinf_frame *f, const struct attention_spec *s,
                   struct zinf_attention *attention, bool backward);
 int distance_bias_backward(struct zinf_frame *f, const struct attention_spec *s,
@@ -552,6 +574,8 @@ struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
 int mlp_activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up, void *act);
 int mlp_activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
                           void *d_up, void *act);
+/* In place: what the last product takes, or its gradient, times the dropout's mask. */
+int mlp_mask(struct zinf_frame *f, const struct mlp_spec *s, void *act);
 uint64_t mlp_entry_bytes(const struct zinf_frame *f, const struct mlp_spec *s);
 
 #endif

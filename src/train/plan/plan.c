@@ -18,7 +18,7 @@
 
 bool plan_is_layer_major(const struct setup *s, const struct variant *variant)
 {
-    bool possible = s->n_micro > 1 && s->n_micro / s->n_chunks <= MAX_LAYER_MAJOR && !is_piped(s);
+    bool possible = s->n_micro > 1 && s->n_micro / s->own_chunks <= MAX_LAYER_MAJOR && !is_piped(s);
     bool moves = s->param_tier != ZINF_TIER_DEVICE || s->grad_tier != ZINF_TIER_DEVICE;
     /* A choice by budgets must not show in the sums. */
     bool better = moves && !variant->micro_major && !s->walk.order_counts;
@@ -112,6 +112,10 @@ static int add_process(struct plan *p, uint64_t operation_bytes)
         code =
             zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "pieces of other ranks' gradients",
                                     NULL, zinf_net_memory_bytes(data_axis(p->setup)->world));
+    if (!code && context_axis(p->setup)->world > 1)
+        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST,
+                                       "pieces of other ranks' gradients of keys", NULL,
+                                       zinf_net_memory_bytes(context_axis(p->setup)->world));
     if (!code && has_backward(p->setup))
         /* one to write, and one to compare what was written */
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: blocks of files", NULL,
@@ -257,7 +261,7 @@ int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant
                  uint64_t operation_bytes)
 {
     const bool all = plan_is_layer_major(setup, variant) || setup->n_chunks > 1;
-    const int64_t together = is_piped(setup) ? setup->n_chunks : all ? setup->n_micro : 1;
+    const int64_t together = is_piped(setup) ? setup->own_chunks : all ? setup->n_micro : 1;
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,

@@ -200,6 +200,12 @@ static inline uint64_t carried_group_bytes(const struct plan *p, bool gradient)
     return (uint64_t)carried_span(p) *
            carried_chunk_bytes(p, p->setup->walk.carried_elems, gradient);
 }
+/* Of all that a slot has: of gradients, a group's for each part that this rank has. */
+static inline uint64_t carried_slot_bytes(const struct plan *p, bool gradient)
+{
+    const int64_t parts = gradient ? setup_own_parts(p->setup) : 1;
+    return (uint64_t)parts * carried_group_bytes(p, gradient);
+}
 /* How many chunks before its own a chunk of the stage looks at; the groups that it looks at are
  * [first, own]. */
 static inline int64_t carried_back(const struct plan *p, uint32_t stage)
@@ -259,6 +265,13 @@ static inline bool goes_together(const struct plan *p)
 static inline bool goes_once(const struct plan *p)
 {
     return p->itinerary.together == p->setup->n_micro;
+}
+/* Contributions that a step makes to a unit's gradient, each a sum over all turns. */
+static inline uint32_t plan_grad_turns(const struct plan *p, uint32_t unit)
+{
+    const struct walk_unit *u = &p->setup->walk.units[unit];
+    const uint32_t turns = setup_turns(p->setup) > 1 ? u->uses : u->turns;
+    return turns ? turns : 1;
 }
 /* Memory that unpacking a sub-group's state, parameters or gradient needs. */
 static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packable what)
@@ -366,6 +379,19 @@ static inline uint64_t logits_rows(const struct plan *p)
     const struct zinf_decoding *d = p->setup->compute.decoding;
     const bool of_samples = g->values[g->loss].rows_of == ZINF_ROWS_OF_SAMPLE;
     return d ? (uint64_t)d->n_sequences : of_samples ? (uint64_t)p->setup->batch : 1;
+}
+
+/* Logits of all visits in host memory; of ranks that share tensors each has a part of them, and all
+ * parts are in the order of the ranks. */
+static inline uint64_t logits_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    const uint64_t visits = w->row == WALK_NONE ? 0 : zinf_stage_visits(&w->graph->stages[w->row]);
+    return visits * logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float);
+}
+static inline uint64_t logits_at(const struct plan *p)
+{
+    return p->at.h_row + tensor_axis(p->setup)->rank * logits_bytes(p);
 }
 
 /* What a decoding call is told of its rows, one list behind the other: of each row its sequence,

@@ -61,7 +61,7 @@ static uint64_t activation_bytes(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
     if (!has_backward(p->setup))
-        return (uint64_t)p->setup->n_chunks * w->n_slots * w->slot_bytes;
+        return (uint64_t)p->setup->own_chunks * w->n_slots * w->slot_bytes;
     return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
                                          : x_slots(p) * plan_leaving_bytes(p);
 }
@@ -93,7 +93,7 @@ static int want_lines(struct plan_lines *l, enum zinf_memory_tier tier, const st
  * it lives if not all is there. */
 static uint64_t carried_bytes(const struct plan *p, bool gradient)
 {
-    return p->setup->n_chunks > 1 ? carried_slots(p) * carried_group_bytes(p, gradient) : 0;
+    return p->setup->n_chunks > 1 ? carried_slots(p) * carried_slot_bytes(p, gradient) : 0;
 }
 static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
@@ -137,8 +137,8 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
              : 0,
          &at->d_packed},
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
-        {"inputs of the step", "gradient_accumulation_steps", micros * w->input_bytes,
-         &at->d_inputs},
+        {"inputs of the step", "gradient_accumulation_steps",
+         (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->d_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->d_losses},
         {"activations between stages", "zinf.activation_device", activation_bytes(p), &at->d_x},
         {"activations of the working stage", "train_micro_batch_size_per_gpu",
@@ -219,6 +219,17 @@ static uint64_t border_bytes(const struct plan *p)
     return zinf_align_up(most, ZINF_MEMORY_ALIGN);
 }
 
+/* Of keys, values and their gradients that ranks along CONTEXT bring together. */
+static uint64_t shared_keys_bytes(const struct plan *p)
+{
+    return context_axis(p->setup)->world > 1 ? carried_group_bytes(p, true) : 0;
+}
+
+static uint64_t most_of(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Staging comes last and is contiguous: loading and saving use it as one region. */
 static int staging_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
@@ -228,12 +239,13 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
     bool values = has_backward(p->setup) && has_waypoint(legs_waypoints(value), VALUE_STAGING);
     s->grad_staging = zinf_align_up(plan_grad_staging_bytes(p), ZINF_MEMORY_ALIGN);
     s->tile = has_waypoint(p->waypoints, GRAD_TILE) ? s->tile_most : s->tile_grad;
-    s->border = device_is_far(p->setup) ? border_bytes(p) : 0;
+    s->border = device_is_far(p->setup) ? most_of(border_bytes(p), shared_keys_bytes(p)) : 0;
     const struct want wants[] = {
         {"sums over ranks on their way", "zinf.mesh.tensor",
          device_is_far(p->setup) && tensor_axis(p->setup)->world > 1 ? p->setup->walk.shared : 0,
          &at->h_shared},
-        {"values between ranks on their way", "zinf.mesh.pipe", 2 * s->border, &at->h_border},
+        {"values between ranks on their way", shared_keys_bytes(p) ? "--seq-len" : "zinf.mesh.pipe",
+         2 * s->border, &at->h_border},
         {"activations on their way", "zinf.activation_device",
          values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
         {"parameter staging", "zinf.look_ahead",
@@ -273,16 +285,14 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
     uint64_t micros = (uint64_t)p->setup->n_micro;
-    uint64_t visits = w->row == WALK_NONE ? 0 : zinf_stage_visits(&w->graph->stages[w->row]);
     bool backward = has_backward(p->setup);
     const struct want wants[] = {
-        {"inputs of the step", "gradient_accumulation_steps", micros * w->input_bytes,
-         &at->h_inputs},
+        {"inputs of the step", "gradient_accumulation_steps",
+         (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->h_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->h_losses},
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->h_damage},
         {"norms", NULL, p->setup->layout.n_groups * sizeof(double), &at->h_scalars},
-        {"logits", NULL, visits * logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float),
-         &at->h_row},
+        {"logits", NULL, tensor_axis(p->setup)->world * logits_bytes(p), &at->h_row},
         {"rows of a call", NULL, row_bytes(p), &at->h_rows},
         {"keys and values", cache_hint, c->host_cache ? w->cache_bytes : 0, &at->h_cache},
         {"workspace of the optimizer", "optimizer.type", p->setup->update_bytes, &at->h_update},

@@ -39,7 +39,9 @@ uint64_t param_slots(const struct plan *p, const struct amounts *c)
 static uint64_t grads_at_once(const struct plan *p)
 {
     uint64_t n = goes_together(p) || p->variant.device_adds ? 2 : 1;
-    const int64_t leaves = p->setup->n_micro / p->setup->n_chunks;
+    const int64_t leaves = p->setup->n_micro / p->setup->own_chunks;
+    if (in_parts(p->setup)) /* parts are gone through twice before they are added up */
+        return (uint64_t)setup_own_parts(p->setup) + 1;
     for (int64_t left = leaves; p->setup->exact && goes_together(p) && left > 3; left /= 2)
         n++;
     return n + (p->setup->n_chunks > 1 && leaves > 1); /* a leaf is a sum itself */
@@ -227,7 +229,8 @@ static bool is_param_headed(const struct plan *p, uint32_t unit)
 static bool has_several(const struct plan *p, uint32_t unit)
 {
     const struct walk *w = &p->setup->walk;
-    if (w->units[unit].uses > 1 || !goes_once(p) || unit_shared(p->setup, unit))
+    if (w->units[unit].uses > 1 || !goes_once(p) || unit_shared(p->setup, unit) ||
+        setup_turns(p->setup) > 1)
         return true;
     if (p->setup->n_micro == 1 || w->whole == WALK_NONE)
         return false;
@@ -255,13 +258,14 @@ static bool keeps_grad(const struct plan *p, uint32_t unit)
 static uint16_t sums_of(const struct plan *p, uint32_t unit)
 {
     const int64_t together = p->itinerary.together, n = p->setup->n_micro;
+    const int64_t turns =
+        is_piped(p->setup) ? (n + together - 1) / together : setup_turns(p->setup);
     int most = 1;
-    for (int64_t there = 1; is_piped(p->setup) && there * together < n; there++) {
+    for (int64_t there = 1; there < turns; there++) {
         const int bits = __builtin_popcountll((unsigned long long)there);
         most = bits > most ? bits : most;
     }
-    const uint32_t turns = p->setup->walk.units[unit].turns;
-    return (uint16_t)(most * (int)(turns ? turns : 1));
+    return (uint16_t)(most * (int)plan_grad_turns(p, unit));
 }
 
 /* Whether a layer is one of n whose gradients stay on the device. Sums of several contributions are

@@ -176,6 +176,9 @@ static void print_chunks(const struct plan *p, FILE *out)
         return;
     fprintf(out, "plan: sequences of %lld tokens in %lld chunks of %lld\n", (long long)s->seq,
             (long long)s->n_chunks, (long long)s->chunk_seq);
+    if (in_parts(s))
+        fprintf(out, "plan: sequences in %lld parts, of which each of %u ranks has %lld\n",
+                (long long)s->n_parts, context_axis(s)->world, (long long)setup_own_parts(s));
     if (carried_groups(p) > 1)
         fprintf(out, "plan: keys and values of chunks in groups of %lld, %u on the device\n",
                 (long long)carried_span(p), carried_slots(p));

@@ -77,6 +77,8 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
         code = measure_pass(w, c, s, ZINF_PASS_ROW);
     if (!code && c->chunk.whole && stage->ops->carry)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY);
+    if (!code && c->chunk.parts > 1 && stage->ops->carry && info->differentiates)
+        code = measure_pass(w, c, s, ZINF_PASS_CARRY_BACK);
     info->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
     info->carried_reach = info->size[ZINF_PASS_FORWARD].carried_reach;
     w->carried_elems = most(w->carried_elems, info->carried_elems);

@@ -35,22 +35,20 @@ static int take(struct zinf_trainer *t, struct zinf_dataset *data, struct run_ba
     return 0;
 }
 
-/* A batch of each rank, dealt as those of an evaluation: who has none left computes with the
- * others, for they need its slices. all: [ranks][batch], mine is a part of it. */
+/* A batch of each rank that has data of its own, dealt as those of an evaluation: who has none left
+ * computes with the others, for they need its slices. all: [ranks][batch], mine is a part of it. */
 static int take_round(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
                       uint64_t first, float *all, float *references)
 {
-    struct zinf_net *net = t->setup.options.net;
-    const struct zinf_net_place at =
-        net ? zinf_net_place(net) : (struct zinf_net_place){.world = 1};
+    const struct zinf_axis *at = data_axis(&t->setup);
     const uint64_t n = zinf_dataset_n_windows(data), batch = (uint64_t)t->setup.batch;
-    const uint64_t own = first + at.rank * batch, from = own < n ? own : 0;
+    const uint64_t own = first + at->rank * batch, from = own < n ? own : 0;
     const uint64_t left = own < n ? n - own : 1;
-    float *mine = all + at.rank * batch;
+    float *mine = all + at->rank * batch;
     int code = take(t, data, arrays, from, (int64_t)(left < batch ? left : batch), mine);
-    if (!code && net)
-        code = zinf_net_gather(net, mine, all, batch * sizeof *all);
-    for (uint64_t i = 0; !code && i < at.world * batch && first + i < n; i++)
+    if (!code && at->net)
+        code = zinf_net_gather(at->net, mine, all, batch * sizeof *all);
+    for (uint64_t i = 0; !code && i < at->world * batch && first + i < n; i++)
         references[zinf_samples_number(zinf_dataset_samples(data), first + i)] = all[i];
     return code;
 }
@@ -70,7 +68,7 @@ static int measure(struct zinf_trainer *t, struct zinf_dataset *data)
 {
     struct zinf_net *net = t->setup.options.net;
     const uint64_t n = zinf_dataset_n_windows(data);
-    const uint64_t round = (net ? zinf_net_place(net).world : 1) * (uint64_t)t->setup.batch;
+    const uint64_t round = data_axis(&t->setup)->world * (uint64_t)t->setup.batch;
     float *references = calloc(n, sizeof *references), *all = calloc(round, sizeof *all);
     struct run_batch arrays;
     int code = run_batch_init(&arrays, t, data, t->setup.batch);

@@ -162,7 +162,7 @@ static int next_batch(struct run *run)
 {
     const struct setup *s = &run->trainer->setup;
     const int64_t windows = setup_samples(s);
-    const uint64_t all = (uint64_t)windows * data_axis(s)->world;
+    const uint64_t all = (uint64_t)windows * setup_sharers(s);
     int code = 0;
     run_batch_fit(&run->batch, run->options->data, run->position, all);
     for (int64_t i = 0; !code && i < windows; i++) {
@@ -220,7 +220,7 @@ static int log_step(struct run *run, const struct zinf_step_result *result, bool
 static int look_ahead(struct run *run, uint64_t step, bool *ends)
 {
     const struct setup *s = &run->trainer->setup;
-    const uint64_t all = (uint64_t)setup_samples(s) * data_axis(s)->world;
+    const uint64_t all = (uint64_t)setup_samples(s) * setup_sharers(s);
     struct zinf_dataset *data = run->options->data;
     const int there = zinf_dataset_reaches(data, run->position + all);
     *ends = !there;
@@ -396,12 +396,10 @@ static int end(struct run *run, int code)
     return code;
 }
 
-/* Whoever makes texts has whole tensors and sequences. */
+/* Whoever makes texts has whole sequences; whoever compares labels has the last stage. */
 static int check_texts(const struct zinf_run_options *o)
 {
-    const int64_t *mesh = o->trainer.config->mesh;
-    const bool piped = mesh[ZINF_PIPE] > 1;
-    const long long ranks = piped ? mesh[ZINF_PIPE] : mesh[ZINF_TENSOR];
+    const long long ranks = o->trainer.config->mesh[ZINF_PIPE];
     const int64_t seq = o->trainer.seq_len;
     const char *what = o->prompts  ? "--sample-prompts makes texts"
                        : o->scores ? "--metric makes texts or compares labels"
@@ -412,12 +410,17 @@ static int check_texts(const struct zinf_run_options *o)
             "zinf.sequence_chunk (--sequence-chunk) computes sequences in chunks, but "
             "%s, which needs whole sequences: leave that option out, or set the key to 0",
             what);
-    return ranks > 1 && what
+    if (what && o->trainer.config->context_parts > 1)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.context_parts is %lld, but %s, which needs whole sequences: leave "
+                         "that option out, or set zinf.mesh.context and zinf.context_parts to 1",
+                         (long long)o->trainer.config->context_parts, what);
+    return ranks > 1 && o->scores && o->scores->of != ZINF_SCORED_TEXTS
                ? zinf_fail(-ENOTSUP,
-                           "zinf.mesh.%s is %lld, and %s, which ranks that %s cannot do yet: "
-                           "leave that option out, or set the key to 1",
-                           piped ? "pipe" : "tensor", ranks, what,
-                           piped ? "are pipeline stages" : "share tensors")
+                           "zinf.mesh.pipe is %lld, and --metric compares labels, which ranks that "
+                           "are pipeline stages cannot do yet: leave that option out, or set the "
+                           "key to 1",
+                           ranks)
                : 0;
 }
 

@@ -119,7 +119,7 @@ int run_compare_data(struct run *run)
     return run->net ? zinf_net_compare(run->net, facts, 2) : 0;
 }
 
-int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data)
+static int compare(const struct zinf_trainer_options *options, struct zinf_net_fact more)
 {
     if (!options->net)
         return 0;
@@ -131,9 +131,20 @@ int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dat
         {"--seq-len or other option", XXH3_64bits(numbers, sizeof numbers)},
         {"model (--model)", model_sum(options->model_path)},
         {"adapter (--adapter)", adapter_sum(options->adapter)},
-        {"data (--data)", data_sum(data)},
+        more,
     };
     return zinf_net_compare(options->net, facts, sizeof facts / sizeof *facts);
+}
+
+int zinf_run_compare(const struct zinf_trainer_options *options, struct zinf_dataset *data)
+{
+    return compare(options, (struct zinf_net_fact){"data (--data)", data_sum(data)});
+}
+
+int zinf_run_compare_texts(const struct zinf_trainer_options *options, uint64_t sum)
+{
+    return compare(options,
+                   (struct zinf_net_fact){"prompts (--prompt), or how texts are made", sum});
 }
 
 /* ---- in a step ---- */
@@ -183,15 +194,17 @@ static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *
 }
 
 /* Batches are dealt to ranks in turn, and their sums added in the order of the windows: as one rank
- * does. Who has none left computes with the others, for they need its slices. */
+ * does; ranks that share sequences have the same one. Who has none left computes with the others,
+ * for they need its slices. */
 int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
                    uint64_t *first, struct zinf_evaluation *out)
 {
     struct zinf_net *net = data_axis(&t->setup)->net;
-    uint64_t rank = data_axis(&t->setup)->rank, ranks = data_axis(&t->setup)->world;
+    const uint64_t sharing = context_axis(&t->setup)->world, ranks = setup_sharers(&t->setup);
+    const uint64_t rank = data_axis(&t->setup)->rank / sharing;
     uint64_t batch = (uint64_t)t->setup.batch, windows = zinf_dataset_n_windows(data);
     uint64_t own = *first + rank * batch;
-    struct part mine = {.there = own < windows}, *all = calloc(ranks, sizeof *all);
+    struct part mine = {.there = own < windows}, *all = calloc(ranks * sharing, sizeof *all);
     uint64_t left = mine.there ? windows - own : 1;
     int64_t n = (int64_t)(left < batch ? left : batch);
     int code = all ? 0 : zinf_fail(-ENOMEM, "no memory for an evaluation");
@@ -202,12 +215,12 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
     if (!code)
         code = zinf_trainer_loss(t, &given, n, &mine.sums.loss, &mine.sums.tokens);
     if (!code)
-        trainer_sum_rewards(t, n, &mine.sums.rewards);
+        code = trainer_sum_rewards(t, n, &mine.sums.rewards);
     if (!code && net)
         code = zinf_net_gather(net, &mine, all, sizeof mine);
     else if (!code)
         all[0] = mine;
-    for (uint64_t r = 0; !code && r < ranks; r++)
+    for (uint64_t r = 0; !code && r < ranks * sharing; r += sharing)
         if (all[r].there)
             add_part(out, &all[r].sums);
     *first += ranks * batch;

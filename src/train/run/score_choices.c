@@ -215,6 +215,11 @@ int zinf_score_continuations(struct zinf_trainer *trainer, const struct zinf_con
                            .encodes = has_encoder(s->graph),
                            .seq = s->seq,
                            .source_seq = s->source_seq};
+    if (in_parts(s))
+        return zinf_fail(-ENOTSUP,
+                         "zinf.context_parts %lld: texts are compared by ranks that have whole "
+                         "sequences: set zinf.mesh.context and zinf.context_parts to 1",
+                         (long long)s->n_parts);
     int code = compare_ranks(&c);
     for (uint64_t i = 0; !code && i < n; i++)
         if (items[i].n_target > (uint64_t)c.seq || !items[i].n_target || !items[i].n_context)

@@ -10,7 +10,9 @@ int agree_count(const struct zinf_trainer *t, uint64_t *count)
     const int64_t seq = c->chunk.whole ? c->chunk.whole : c->seq;
     const int64_t own[] = {seq, c->source_seq}, ranks = data_axis(&t->setup)->world;
     struct zinf_net *net = data_axis(&t->setup)->net;
-    int64_t sums[] = {(int64_t)*count, own[0], own[1]};
+    const int64_t mine =
+        context_axis(&t->setup)->rank ? 0 : (int64_t)*count; /* all have the same */
+    int64_t sums[] = {mine, own[0], own[1]};
     int code = net ? zinf_net_add(net, sums, 3) : 0;
     *count = (uint64_t)sums[0];
     if (!code && net && (sums[1] != ranks * own[0] || sums[2] != ranks * own[1]))

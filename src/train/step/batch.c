@@ -195,7 +195,7 @@ static void set_chunks(const struct zinf_trainer *t, uint32_t v, void *place, co
     const struct zinf_value *value = &t->setup.graph->values[v];
     const uint64_t chunk = (uint64_t)t->setup.chunk_seq, seq = (uint64_t)whole_seq(t);
     int32_t *to = place;
-    for (uint64_t m = 0; m < (uint64_t)t->setup.n_micro; m++, to += chunk) {
+    for (uint64_t m = 0; m < (uint64_t)setup_n_inputs(&t->setup); m++, to += chunk) {
         const uint64_t sample = m / (uint64_t)t->setup.n_chunks;
         const uint64_t first = m % (uint64_t)t->setup.n_chunks * chunk;
         const uint64_t left = sample < samples && first < seq ? seq - first : 0;
@@ -225,7 +225,8 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                       const float *class_weights)
 {
     const struct walk *w = &t->setup.walk;
-    const uint64_t micros = (uint64_t)t->setup.n_micro, all = (uint64_t)setup_samples(&t->setup);
+    const uint64_t micros = (uint64_t)setup_n_inputs(&t->setup);
+    const uint64_t all = (uint64_t)setup_samples(&t->setup);
     for (uint32_t v = 0; v < w->graph->n_values; v++) {
         const struct zinf_value *value = &w->graph->values[v];
         if (value->kind != ZINF_VALUE_INPUT)
@@ -306,7 +307,7 @@ const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int
 /* Of the first samples of a step, those of a micro-batch. */
 static int64_t samples_of(const struct zinf_trainer *t, int64_t samples, int64_t micro)
 {
-    const int64_t left = samples - micro / t->setup.n_chunks * t->setup.batch;
+    const int64_t left = samples - setup_sample(&t->setup, micro) * t->setup.batch;
     return left < 0 ? 0 : left < t->setup.batch ? left : t->setup.batch;
 }
 

@@ -152,20 +152,6 @@ static int set_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows)
     return trainer_set_batch(t, &batch, 1, NULL);
 }
 
-/* From [visit][row][row_cols]. */
-static void gather_logits(const struct zinf_trainer *t, int64_t n, float *logits)
-{
-    const struct zinf_graph *g = t->setup.walk.graph;
-    const float *from = (const float *)(void *)host_at(&t->plan, t->plan.at.h_row);
-    for (int64_t r = 0; r < n; r++)
-        for (int64_t first = 0; first < g->vocab; first += g->row_cols) {
-            int64_t left = g->vocab - first, visit = first / g->row_cols;
-            int64_t row = visit * (int64_t)logits_rows(&t->plan) + r;
-            memcpy(logits + r * g->vocab + first, from + row * g->row_cols,
-                   (size_t)(left < g->row_cols ? left : g->row_cols) * sizeof *logits);
-        }
-}
-
 int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *rows, float *logits)
 {
     int code = note_rows(t, rows);
@@ -180,9 +166,7 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
     t->logits_row = rows->n - t->n_logits;
     code =
         zinf_executor_run(t->executor, rows->n_source ? &t->plan.decode_sources : &t->plan.decode);
-    if (!code)
-        gather_logits(t, rows->n_logits, logits);
-    return code;
+    return code ? code : trainer_take_logits(t, rows->n_logits, logits);
 }
 
 /* ---- a sequence twice ---- */

@@ -3,10 +3,9 @@
  * hand whole, one row of logits. Each for a range of micro-batches, so that what was fetched serves
  * all of them.
  */
-#include "train/step/emit.h"
+#include "train/step/emit_call.h"
 
-/* Computations share scratch and the activations at hand: each comes after the one before. */
-static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
+void emit_compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
 {
     op->lane = ZINF_LANE_DEVICE;
     e->deadline = e->position++;
@@ -19,16 +18,8 @@ static void compute(struct emitter *e, struct zinf_op *op, struct uses *uses)
 
 /* ---- one operation of a stage ---- */
 
-/* Operands in the order in which run_stage takes them: weights, values, gradients. */
-struct call {
-    const struct zinf_stage *stage;
-    const struct walk_stage *info;
-    struct zinf_op op;
-    struct uses uses;
-};
-
-static struct call call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, uint32_t visit,
-                           int64_t micro)
+struct call emit_call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, uint32_t visit,
+                         int64_t micro)
 {
     const struct walk_stage *info = &e->walk->stages[s];
     const struct zinf_stage_size *size = &info->size[pass];
@@ -53,7 +44,7 @@ static struct call call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, u
     };
 }
 
-static void add_operand(struct emitter *e, struct call *c, struct zinf_operand operand)
+void call_operand(struct emitter *e, struct call *c, struct zinf_operand operand)
 {
     if (c->op.n_at < e->walk->most_operands)
         e->operands[c->op.n_at++] = operand;
@@ -61,28 +52,28 @@ static void add_operand(struct emitter *e, struct call *c, struct zinf_operand o
         c->uses.overflow = true;
 }
 
-/* Weights; whole: of all visits. What is at hand is there for every visit. */
-static void add_units(struct emitter *e, struct call *c, bool whole)
+void call_units(struct emitter *e, struct call *c, bool whole)
 {
     const struct zinf_ids *sweep = &c->stage->sweep;
     const bool only_chosen = e->only_chosen;
     e->only_chosen = false;
     for (uint32_t i = 0; i < c->stage->units.n; i++)
-        add_operand(e, c, emit_fetch(e, c->stage->units.at[i], &c->uses));
+        call_operand(e, c, emit_fetch(e, c->stage->units.at[i], &c->uses));
     e->only_chosen = only_chosen;
     for (uint32_t i = 0; whole && i < sweep->n; i++)
-        add_operand(e, c, emit_fetch(e, sweep->at[i], &c->uses));
+        call_operand(e, c, emit_fetch(e, sweep->at[i], &c->uses));
     if (!whole && sweep->n)
-        add_operand(e, c, emit_fetch(e, sweep->at[c->op.visit], &c->uses));
+        call_operand(e, c, emit_fetch(e, sweep->at[c->op.visit], &c->uses));
 }
 
 static struct zinf_operand input_at(const struct emitter *e, uint32_t value, int64_t micro)
 {
     const struct plan *p = e->p;
     const struct walk_value *v = &e->walk->values[value];
-    uint64_t n = (uint64_t)p->setup->n_micro;
-    uint64_t offset = n * v->bytes_before + (uint64_t)micro * v->bytes;
-    bool loss = zinf_value_is_told(e->walk->graph->values[value].kind);
+    const bool loss = zinf_value_is_told(e->walk->graph->values[value].kind);
+    const int64_t n = loss ? p->setup->n_micro : setup_n_inputs(p->setup);
+    const int64_t number = loss ? micro : setup_input(p->setup, micro);
+    const uint64_t offset = (uint64_t)n * v->bytes_before + (uint64_t)number * v->bytes;
     return zinf_at(device_at(p, (loss ? p->at.d_losses : p->at.d_inputs) + offset));
 }
 
@@ -97,18 +88,18 @@ static struct zinf_operand reference_at(const struct emitter *e, uint32_t value,
                                     (copy * w->n_slots + w->values[value].slot) * w->slot_bytes));
 }
 
-static void add_inputs(struct emitter *e, struct call *c)
+void call_inputs(struct emitter *e, struct call *c)
 {
     for (uint32_t i = 0; i < c->stage->in.n; i++) {
         uint32_t v = c->stage->in.at[i];
         const struct zinf_value *value = &e->walk->graph->values[v];
         if (value->kind == ZINF_VALUE_INPUT) {
             uses_read(&c->uses, e->inputs);
-            add_operand(e, c, input_at(e, v, e->micro));
+            call_operand(e, c, input_at(e, v, e->micro));
         } else if (value->kind == ZINF_VALUE_REFERENCE) {
-            add_operand(e, c, reference_at(e, value->of, e->micro));
+            call_operand(e, c, reference_at(e, value->of, e->micro));
         } else {
-            add_operand(e, c, emit_value(e, v, e->micro, &c->uses));
+            call_operand(e, c, emit_value(e, v, e->micro, &c->uses));
         }
     }
     if (c->stage->choice.n)
@@ -134,7 +125,7 @@ static void add_outputs(struct emitter *e, struct call *c, bool begins, bool bac
             if (!begins && at.tenant)
                 uses_write(&c->uses, zinf_operand_buffer(&at));
         }
-        add_operand(e, c, at);
+        call_operand(e, c, at);
     }
 }
 
@@ -146,12 +137,12 @@ static uint64_t number_of(const struct emitter *e, uint32_t s, int64_t micro)
 /* The same of a sample that is visited in chunks. */
 static uint64_t carried_number(const struct emitter *e, uint32_t s, int64_t micro)
 {
-    return number_of(e, s, micro / e->p->setup->n_chunks);
+    return number_of(e, s, setup_sample(e->p->setup, micro));
 }
 
 static uint32_t chunk_of(const struct emitter *e, int64_t micro)
 {
-    return (uint32_t)(micro % e->p->setup->n_chunks);
+    return (uint32_t)setup_chunk(e->p->setup, micro);
 }
 
 /* ---- what a stage carries from chunk to chunk ---- */
@@ -190,24 +181,25 @@ static bool has_own(const struct emitter *e, const struct call *c)
     return (uint32_t)c->op.arg == chunk_of(e, e->micro) / (uint32_t)carried_span(e->p);
 }
 
-/* makes: of the chunk's own rows. */
-static struct zinf_operand add_carried(struct emitter *e, struct call *c, bool makes)
+struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes)
 {
     const uint32_t s = (uint32_t)c->op.stage, end = chunks_of(e, c).end;
-    const struct span_of made = {end - (makes && has_own(e, c)), end};
+    const bool all = in_parts(e->p->setup); /* whoever makes them */
+    const struct span_of made = {all ? 0 : end - (makes && has_own(e, c)), end};
     const struct zinf_operand at =
         emit_carried(e, s, carried_number(e, s, e->micro), (uint32_t)c->op.arg, made, &c->uses);
-    add_operand(e, c, at);
+    call_operand(e, c, at);
     return at;
 }
 
-static struct zinf_operand add_d_carried(struct emitter *e, struct call *c)
+struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t part)
 {
     const uint32_t s = (uint32_t)c->op.stage, group = (uint32_t)c->op.arg;
-    const bool fresh = carried_last(e->p, s, group) == chunk_of(e, e->micro);
+    const bool fresh =
+        in_parts(e->p->setup) || carried_last(e->p, s, group) == chunk_of(e, e->micro);
     const struct zinf_operand at = emit_d_carried(e, s, carried_number(e, s, e->micro), group,
                                                   chunks_of(e, c), fresh, &c->uses);
-    add_operand(e, c, at);
+    call_operand(e, c, zinf_beyond(at, part * carried_group_bytes(e->p, true)));
     return at;
 }
 
@@ -251,19 +243,19 @@ static void end_values(struct emitter *e, const struct call *c, struct range mic
 /* The same call for a reference, in front of the other, which may leave something at hand. */
 static void emit_reference(struct emitter *e, uint32_t s, uint32_t v, int64_t m)
 {
-    struct call c = call_of(e, s, ZINF_PASS_FORWARD, v, m);
+    struct call c = emit_call_of(e, s, ZINF_PASS_FORWARD, v, m);
     c.op.flags = OP_REFERENCE;
-    add_units(e, &c, false);
+    call_units(e, &c, false);
     for (uint32_t i = 0; i < c.stage->in.n; i++) {
         uint32_t value = c.stage->in.at[i];
         bool input = e->walk->graph->values[value].kind == ZINF_VALUE_INPUT;
         if (input)
             uses_read(&c.uses, e->inputs);
-        add_operand(e, &c, input ? input_at(e, value, m) : reference_at(e, value, m));
+        call_operand(e, &c, input ? input_at(e, value, m) : reference_at(e, value, m));
     }
     for (uint32_t i = 0; i < c.stage->out.n; i++)
-        add_operand(e, &c, reference_at(e, c.stage->out.at[i], m));
-    compute(e, &c.op, &c.uses);
+        call_operand(e, &c, reference_at(e, c.stage->out.at[i], m));
+    emit_compute(e, &c.op, &c.uses);
     if (c.info->ordinal != WALK_NONE)
         e->working = UINT64_MAX;
 }
@@ -275,18 +267,18 @@ static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_
     const struct groups groups = groups_of(e, s, m);
     const bool last = v + 1 == zinf_stage_visits(&e->walk->graph->stages[s]);
     for (uint32_t g = groups.first; g < groups.end; g++) {
-        struct call c = call_of(e, s, ZINF_PASS_FORWARD, v, m);
+        struct call c = emit_call_of(e, s, ZINF_PASS_FORWARD, v, m);
         set_group(&c, groups, g);
-        add_units(e, &c, false);
-        add_inputs(e, &c);
+        call_units(e, &c, false);
+        call_inputs(e, &c);
         add_outputs(e, &c, v == 0 && g == groups.first, false);
         const struct zinf_operand *out = e->operands + c.op.n_at - c.stage->out.n;
         struct zinf_operand cache = {0}, carried = {0};
         if (c.info->cache_bytes)
-            add_operand(e, &c, cache = emit_cache(e, s, &c.uses));
+            call_operand(e, &c, cache = emit_cache(e, s, &c.uses));
         if (c.info->carried_elems)
-            carried = add_carried(e, &c, true);
-        compute(e, &c.op, &c.uses);
+            carried = call_carried(e, &c, true);
+        emit_compute(e, &c.op, &c.uses);
         if (c.info->cache_bytes)
             emit_cache_made(e, s, cache);
         if (c.info->carried_elems && g + 1 == groups.end)
@@ -308,19 +300,27 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
         for (int64_t m = micros.first; m < micros.end; m++) {
             if (referenced)
                 emit_reference(e, s, v, m);
+            if (in_parts(e->p->setup) && m % e->p->setup->own_chunks == 0)
+                emit_carry(e, s, m);
             emit_forward_visit(e, s, v, m, micros);
         }
 }
 
 /* ---- backward ---- */
 
-/* The unit of a call, in the order of its operands. */
-static uint32_t unit_of(const struct call *c, uint32_t i)
+/* Of this rank's parts the one that the micro-batch's chunk is of. */
+static uint32_t part_of(const struct emitter *e, int64_t micro)
+{
+    const struct setup *s = e->p->setup;
+    return (uint32_t)(micro % s->own_chunks * setup_own_parts(s) / s->own_chunks);
+}
+
+uint32_t call_unit(const struct call *c, uint32_t i)
 {
     return i < c->stage->units.n ? c->stage->units.at[i] : c->stage->sweep.at[c->op.visit];
 }
 
-static uint32_t n_units_of(const struct call *c)
+uint32_t call_n_units(const struct call *c)
 {
     return c->stage->units.n + (c->stage->sweep.n > 0);
 }
@@ -334,9 +334,9 @@ static bool is_trained(const struct emitter *e, uint32_t unit)
 static void add_units_back(struct emitter *e, struct call *c)
 {
     if (!c->stage->ops->backward_without_weights)
-        add_units(e, c, false);
-    for (uint32_t i = c->op.n_at; i < n_units_of(c); i++)
-        add_operand(e, c, (struct zinf_operand){0});
+        call_units(e, c, false);
+    for (uint32_t i = c->op.n_at; i < call_n_units(c); i++)
+        call_operand(e, c, (struct zinf_operand){0});
 }
 
 /* Of a unit beside a sweep that rows choose each visit makes its own part of the gradient: all of
@@ -346,12 +346,11 @@ static bool is_shared(const struct call *c, uint32_t i)
     return c->stage->choice.n && i < c->stage->units.n;
 }
 
-/* first: micro-batch of the range. */
-static void add_contributions(struct emitter *e, struct call *c, bool first)
+void call_contributions(struct emitter *e, struct call *c, bool first)
 {
-    for (uint32_t i = 0; i < n_units_of(c); i++) {
+    for (uint32_t i = 0; i < call_n_units(c); i++) {
         struct contribution *of = &e->contributions[i];
-        uint32_t unit = unit_of(c, i);
+        uint32_t unit = call_unit(c, i);
         struct zinf_operand at = {0};
         if (first && of->n_sums) {
             uses_write(&c->uses, of->sums[0].resource);
@@ -361,8 +360,18 @@ static void add_contributions(struct emitter *e, struct call *c, bool first)
                                               : emit_grad_target(e, unit, &c->uses);
             at = of->sums[of->n_sums++].at;
         }
-        add_operand(e, c, at);
+        call_operand(e, c, at);
     }
+}
+
+/* Adapters of a matrix's parts have one of their factors in common, which is joined once. */
+static bool comes_before(const struct zinf_graph *g, const struct zinf_unit *swept, uint32_t number,
+                         struct zinf_span span, int b)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < number; i++)
+        found |= zinf_adapted_span(g, &g->adapted[swept->first_adapted + i], b).first == span.first;
+    return found;
 }
 
 /* What the visit has made of the unit beside it: of each of its adapters A and B. */
@@ -372,26 +381,33 @@ static void join_shares(struct emitter *e, const struct call *c, uint32_t unit,
     const struct zinf_graph *g = e->walk->graph;
     const struct zinf_unit *swept = &g->units[c->stage->sweep.at[c->op.visit]];
     for (uint32_t i = 0; i < swept->n_adapted; i++)
-        for (int b = 0; b < 2; b++)
-            emit_grad_join(e, unit, sum[0], sum[1],
-                           zinf_adapted_span(g, &g->adapted[swept->first_adapted + i], b));
+        for (int b = 0; b < 2; b++) {
+            const struct zinf_span span =
+                zinf_adapted_span(g, &g->adapted[swept->first_adapted + i], b);
+            if (!comes_before(g, swept, i, span, b))
+                emit_grad_join(e, unit, sum[0], sum[1], span);
+        }
+}
+
+void call_join(struct emitter *e, const struct call *c, uint32_t i, uint32_t sum, uint32_t part)
+{
+    const struct made_grad both[2] = {e->contributions[i].sums[sum],
+                                      e->contributions[i].sums[part]};
+    const uint32_t unit = call_unit(c, i);
+    e->deadline = e->position + 1;
+    if (is_shared(c, i))
+        join_shares(e, c, unit, both);
+    else
+        emit_grad_join(e, unit, both[0], both[1], (struct zinf_span){0});
+    e->deadline = INHERITED;
 }
 
 /* Adds the last of the partial sums to the one before it until there are `left`. */
 static void join_sums(struct emitter *e, const struct call *c, uint32_t i, uint32_t left)
 {
     struct contribution *of = &e->contributions[i];
-    const uint32_t unit = unit_of(c, i);
-    while (of->n_sums > left) {
-        struct made_grad *sum = &of->sums[of->n_sums - 2];
-        e->deadline = e->position + 1;
-        if (is_shared(c, i))
-            join_shares(e, c, unit, sum);
-        else
-            emit_grad_join(e, unit, sum[0], sum[1], (struct zinf_span){0});
-        e->deadline = INHERITED;
-        of->n_sums--;
-    }
+    for (; of->n_sums > left; of->n_sums--)
+        call_join(e, c, i, of->n_sums - 2, of->n_sums - 1);
 }
 
 /* Partial sums that are there after the first n micro-batches: one for each level of the tree that
@@ -407,26 +423,25 @@ static uint32_t n_partial_sums(const struct emitter *e, int64_t n)
 /* n: micro-batches of the range so far, of all its. */
 static void join_contributions(struct emitter *e, const struct call *c, int64_t n, int64_t all)
 {
-    for (uint32_t i = 0; i < n_units_of(c); i++)
-        if (is_trained(e, unit_of(c, i)))
+    for (uint32_t i = 0; i < call_n_units(c); i++)
+        if (is_trained(e, call_unit(c, i)))
             join_sums(e, c, i, n < all ? n_partial_sums(e, n) : 1);
 }
 
-/* A visit's units have their contributions of this range; those beside it, after the last one. */
-static void end_contributions(struct emitter *e, const struct call *c, bool last)
+void call_end(struct emitter *e, const struct call *c, bool last)
 {
-    for (uint32_t i = 0; i < n_units_of(c); i++) {
+    for (uint32_t i = 0; i < call_n_units(c); i++) {
         if (is_shared(c, i) && !last)
             continue;
-        if (is_trained(e, unit_of(c, i)))
-            emit_grad_made(e, unit_of(c, i), e->contributions[i].sums[0]);
+        if (is_trained(e, call_unit(c, i)))
+            emit_grad_made(e, call_unit(c, i), e->contributions[i].sums[0]);
         e->contributions[i] = (struct contribution){0};
     }
 }
 
 /* ---- gradients of values that leave ---- */
 
-static bool has_gradient(const struct emitter *e, uint32_t value)
+bool emit_has_gradient(const struct emitter *e, uint32_t value)
 {
     const struct walk_value *v = &e->walk->values[value];
     return v->flows && v->place != WALK_NONE;
@@ -451,13 +466,13 @@ static void add_gradients(struct emitter *e, struct call *c, bool begins)
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
     const uint32_t first = c->op.n_at;
     for (uint32_t i = 0; i < in->n + out->n; i++)
-        add_operand(e, c, (struct zinf_operand){0});
+        call_operand(e, c, (struct zinf_operand){0});
     for (uint32_t i = 0; i < out->n && !c->uses.overflow; i++)
-        if (has_gradient(e, out->at[i]))
+        if (emit_has_gradient(e, out->at[i]))
             e->operands[first + in->n + i] =
                 emit_gradient(e, out->at[i], e->micro, false, &c->uses);
     for (uint32_t i = 0; i < in->n && !c->uses.overflow; i++)
-        if (has_gradient(e, in->at[i]))
+        if (emit_has_gradient(e, in->at[i]))
             e->operands[first + i] =
                 emit_gradient(e, in->at[i], e->micro, begins && is_fresh(e, c, i), &c->uses);
 }
@@ -470,11 +485,11 @@ static void end_gradients(struct emitter *e, const struct call *c)
     const uint32_t behind = c->info->carried_elems ? 2 : 0;
     const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n - behind;
     for (uint32_t i = 0; i < in->n; i++)
-        if (has_gradient(e, in->at[i]))
+        if (emit_has_gradient(e, in->at[i]))
             emit_gradient_made(e, in->at[i], e->micro, at[i]);
     const bool again = (uint32_t)c->op.visit + 1 < zinf_stage_visits(c->stage);
     for (uint32_t i = 0; again && i < out->n; i++)
-        if (has_gradient(e, out->at[i]))
+        if (emit_has_gradient(e, out->at[i]))
             emit_gradient_made(e, out->at[i], e->micro, at[in->n + i]);
 }
 
@@ -493,26 +508,27 @@ static bool recomputes(const struct emitter *e, uint32_t s, int64_t micro)
            e->working != number_of(e, s, micro);
 }
 
-/* Before the last chunk of a sample, with which backward begins: what the stage carries of all of
- * them. That of the last one comes with its recomputation where it stays. */
-static void emit_carry(struct emitter *e, uint32_t s, int64_t last)
+void emit_carry(struct emitter *e, uint32_t s, int64_t first)
 {
-    const int64_t first = last + 1 - e->p->setup->n_chunks;
-    const bool holds = e->carrying == carried_number(e, s, last);
-    const bool all = stage_is_kept(e->p, s) || carried_groups(e->p) > 1;
+    const struct setup *setup = e->p->setup;
+    const int64_t last = first + setup->own_chunks - 1;
+    const bool holds = e->carrying == carried_number(e, s, first);
+    const bool all = stage_is_kept(e->p, s) || carried_groups(e->p) > 1 || in_parts(setup);
     if (!e->walk->stages[s].carried_elems || holds)
         return;
     for (int64_t m = first; m < last + all; m++) {
-        struct call c = call_of(e, s, ZINF_PASS_CARRY, 0, m);
+        struct call c = emit_call_of(e, s, ZINF_PASS_CARRY, 0, m);
         c.op.arg = (int32_t)groups_of(e, s, m).end - 1;
-        add_units(e, &c, false);
-        add_inputs(e, &c);
-        const struct zinf_operand carried = add_carried(e, &c, true);
-        compute(e, &c.op, &c.uses);
+        call_units(e, &c, false);
+        call_inputs(e, &c);
+        const struct zinf_operand carried = call_carried(e, &c, true);
+        emit_compute(e, &c.op, &c.uses);
         emit_carried_made(e, s, chunk_of(e, m), carried);
         e->working = UINT64_MAX;
     }
-    e->carrying = carried_number(e, s, last);
+    if (in_parts(setup))
+        emit_gather_keys(e, s, first);
+    e->carrying = carried_number(e, s, first);
 }
 
 /* What backward reads, in parts of its own. */
@@ -520,13 +536,13 @@ static void emit_recompute(struct emitter *e, uint32_t s, int64_t m)
 {
     const struct groups groups = groups_of(e, s, m);
     for (uint32_t g = groups.first; g < groups.end; g++) {
-        struct call c = call_of(e, s, ZINF_PASS_FORWARD, 0, m);
+        struct call c = emit_call_of(e, s, ZINF_PASS_FORWARD, 0, m);
         c.op.flags = OP_RECOMPUTES;
         set_group(&c, groups, g);
-        add_units(e, &c, false);
-        add_inputs(e, &c);
-        add_carried(e, &c, true);
-        compute(e, &c.op, &c.uses);
+        call_units(e, &c, false);
+        call_inputs(e, &c);
+        call_carried(e, &c, true);
+        emit_compute(e, &c.op, &c.uses);
     }
     e->working = number_of(e, s, m);
 }
@@ -534,20 +550,18 @@ static void emit_recompute(struct emitter *e, uint32_t s, int64_t m)
 /* The places that the call's part before had. */
 static void add_same_contributions(struct emitter *e, struct call *c)
 {
-    for (uint32_t i = 0; i < n_units_of(c); i++) {
+    for (uint32_t i = 0; i < call_n_units(c); i++) {
         struct contribution *of = &e->contributions[i];
         struct zinf_operand at = {0};
         if (of->n_sums) {
             uses_write(&c->uses, of->sums[of->n_sums - 1].resource);
             at = of->sums[of->n_sums - 1].at;
         }
-        add_operand(e, c, at);
+        call_operand(e, c, at);
     }
 }
 
-/* One micro-batch through one visit; first: of the range. Returns the last part's call. */
-static struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_t m,
-                                       bool first)
+struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_t m, bool first)
 {
     const struct groups groups = groups_of(e, s, m);
     const bool in_parts = e->walk->stages[s].carried_elems && carried_groups(e->p) > 1;
@@ -557,7 +571,7 @@ static struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v
         emit_recompute(e, s, m);
     for (uint32_t g = groups.first; g < groups.end; g++) {
         struct zinf_operand d_carried = {0};
-        c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
+        c = emit_call_of(e, s, ZINF_PASS_BACKWARD, v, m);
         if (recomputes(e, s, m)) {
             c.op.flags = OP_RECOMPUTES;
             c.op.flops += c.info->size[ZINF_PASS_FORWARD].work;
@@ -565,19 +579,19 @@ static struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v
         }
         set_group(&c, groups, g);
         add_units_back(e, &c);
-        add_inputs(e, &c);
+        call_inputs(e, &c);
         add_outputs(e, &c, false, true);
         if (g == groups.first)
-            add_contributions(e, &c, first);
+            call_contributions(e, &c, first);
         else
             add_same_contributions(e, &c);
         if (leave)
             add_gradients(e, &c, g == groups.first);
         if (c.info->carried_elems) {
-            add_carried(e, &c, c.op.flags & OP_RECOMPUTES);
-            d_carried = add_d_carried(e, &c);
+            call_carried(e, &c, c.op.flags & OP_RECOMPUTES);
+            d_carried = call_d_carried(e, &c, part_of(e, m));
         }
-        compute(e, &c.op, &c.uses);
+        emit_compute(e, &c.op, &c.uses);
         if (c.info->carried_elems)
             end_d_carried(e, &c, d_carried);
     }
@@ -595,11 +609,11 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
         for (int64_t n = 0; n < n_micros; n++) {
             const int64_t m = backward_micro(e, micros, n);
             if (n % e->p->setup->n_chunks == 0)
-                emit_carry(e, s, m);
+                emit_carry(e, s, m + 1 - e->p->setup->n_chunks);
             c = emit_backward_visit(e, s, v, m, n == 0);
             join_contributions(e, &c, n + 1, n_micros);
         }
-        end_contributions(e, &c, v + 1 == visits);
+        call_end(e, &c, v + 1 == visits);
     }
 }
 
@@ -615,36 +629,36 @@ void emit_backward_last(struct emitter *e, uint32_t s, struct range micros)
         struct call c = {0};
         for (int64_t m = micros.first; m < micros.end; m++) {
             bool adds = m > micros.first;
-            c = call_of(e, s, ZINF_PASS_BACKWARD, v, m);
+            c = emit_call_of(e, s, ZINF_PASS_BACKWARD, v, m);
             c.op.flags = adds ? OP_ADDS : 0;
             add_units_back(e, &c);
-            add_inputs(e, &c);
+            call_inputs(e, &c);
             add_outputs(e, &c, false, true);
-            for (uint32_t i = 0; i < n_units_of(&c) && adds; i++) {
-                if (is_trained(e, unit_of(&c, i)))
+            for (uint32_t i = 0; i < call_n_units(&c) && adds; i++) {
+                if (is_trained(e, call_unit(&c, i)))
                     uses_write(&c.uses, e->contributions[i].sums[0].resource);
-                add_operand(e, &c, e->contributions[i].sums[0].at);
+                call_operand(e, &c, e->contributions[i].sums[0].at);
             }
             if (!adds)
-                add_contributions(e, &c, true);
-            compute(e, &c.op, &c.uses);
+                call_contributions(e, &c, true);
+            emit_compute(e, &c.op, &c.uses);
         }
-        end_contributions(e, &c, v + 1 == visits);
+        call_end(e, &c, v + 1 == visits);
     }
 }
 
 void emit_whole(struct emitter *e, uint32_t s, struct range micros)
 {
     for (int64_t m = micros.first; m < micros.end; m++) {
-        struct call c = call_of(e, s, ZINF_PASS_WHOLE, 0, m);
+        struct call c = emit_call_of(e, s, ZINF_PASS_WHOLE, 0, m);
         const struct zinf_ids *sweep = &c.stage->sweep;
-        add_units(e, &c, true);
-        add_inputs(e, &c);
+        call_units(e, &c, true);
+        call_inputs(e, &c);
         add_outputs(e, &c, false, true);
         emit_swept_targets(e, sweep, m == micros.first, &c.uses);
         for (uint32_t i = 0; i < sweep->n; i++)
-            add_operand(e, &c, e->swept[i].at);
-        compute(e, &c.op, &c.uses);
+            call_operand(e, &c, e->swept[i].at);
+        emit_compute(e, &c.op, &c.uses);
         emit_swept_made(e, sweep, m == micros.first, m + 1 == micros.end);
     }
 }
@@ -656,15 +670,15 @@ void emit_row(struct emitter *e, uint32_t s)
     struct plan *p = e->p;
     uint64_t bytes = logits_rows(p) * (uint64_t)e->walk->graph->row_cols * sizeof(float);
     for (uint32_t v = 0; v < zinf_stage_visits(&e->walk->graph->stages[s]); v++) {
-        struct call c = call_of(e, s, ZINF_PASS_ROW, v, 0);
+        struct call c = emit_call_of(e, s, ZINF_PASS_ROW, v, 0);
         struct uses out = {0};
-        add_units(e, &c, false);
-        add_inputs(e, &c);
-        add_operand(e, &c, zinf_at(device_at(p, p->at.d_row)));
+        call_units(e, &c, false);
+        call_inputs(e, &c);
+        call_operand(e, &c, zinf_at(device_at(p, p->at.d_row)));
         uses_write(&c.uses, e->logits);
-        compute(e, &c.op, &c.uses);
+        emit_compute(e, &c.op, &c.uses);
         uses_read(&out, e->logits);
-        emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, p->at.h_row + v * bytes)),
+        emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, logits_at(p) + v * bytes)),
                   zinf_at(device_at(p, p->at.d_row)), bytes, &out);
     }
 }

@@ -48,8 +48,9 @@ struct made_grad {
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
 /* Sums that wait at once: one for each level of a tree of MAX_LAYER_MAJOR leaves, one for a leaf
- * that is being made, and one for the part that comes next. */
-#define MAX_PARTIAL_SUMS 12
+ * that is being made, and one for the part that comes next; or one for each part of a sequence that
+ * a rank may have, and one more. */
+#define MAX_PARTIAL_SUMS 33
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
@@ -78,11 +79,12 @@ struct emitter {
     int code; /* first failure; later calls do nothing */
     uint64_t clock;
     int16_t micro;
-    uint32_t position; /* of the next computation */
-    uint32_t deadline; /* of what is emitted now */
-    uint16_t flags;    /* of what is emitted now */
-    bool makes_rows;   /* for logits alone: no loss, and no reference for it */
-    bool speculates;   /* gradients are used for an update as soon as they are complete */
+    uint32_t position;    /* of the next computation */
+    uint32_t deadline;    /* of what is emitted now */
+    uint16_t flags;       /* of what is emitted now */
+    bool makes_rows;      /* for logits alone: no loss, and no reference for it */
+    bool without_sources; /* of sources nothing new comes */
+    bool speculates;      /* gradients are used for an update as soon as they are complete */
 
     struct ring slots, xs, carried, d_carried;
     uint32_t *carried_filled;    /* [carried.n]: end of the chunks that are in the slot */
@@ -165,6 +167,8 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
 /* emit.c: the operations of a stage, for micro-batches [first, end) where it says so. */
 void emit_forward(struct emitter *e, uint32_t stage, struct range micros);
 void emit_backward(struct emitter *e, uint32_t stage, struct range micros);
+/* emit_parts.c: the same of sequences whose chunks are dealt in parts. */
+void emit_backward_parts(struct emitter *e, uint32_t stage, struct range micros);
 /* All micro-batches add to one place, in their order: one contribution. */
 void emit_backward_last(struct emitter *e, uint32_t stage, struct range micros);
 /* Forward and backward of a sweep that is at hand whole. */
@@ -207,6 +211,11 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t s
                                    struct uses *uses);
 void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
                          struct zinf_operand slot);
+/* Of sequences in parts, of the sample that micro-batch `first` begins: what the stage carries,
+ * from ranks that share it to all; the sum of its gradients over all parts, to the rank that has
+ * made what they are of. */
+void emit_gather_keys(struct emitter *e, uint32_t stage, int64_t first);
+void emit_sum_keys(struct emitter *e, uint32_t stage, int64_t first);
 
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */

@@ -90,6 +90,8 @@ void emit_border(struct emitter *e, const struct visit *b)
     const int64_t gives = b->gives.end - b->gives.first, takes = b->takes.end - b->takes.first;
     for (int64_t i = 0; i < gives || i < takes; i++)
         for (uint32_t v = 0; v < values->n; v++) {
+            if (e->without_sources && g->values[values->at[v]].rows_of == ZINF_ROWS_OF_SOURCE)
+                continue;
             const struct crossing c = {.value = values->at[v],
                                        .gives = i < gives ? b->gives.first + i : -1,
                                        .takes = i < takes ? b->takes.first + i : -1};

@@ -3,7 +3,8 @@
  * in groups of chunks, each in a slot on the device while a stage looks at it. Where there is a
  * slot for all of it that is all; else its chunks live where block inputs do, and come and go one
  * by one. A home has one stage's and sample's at a time: forward makes it chunk by chunk, and
- * backward begins with making it again.
+ * backward begins with making it again. Of sequences that ranks share it is on the device of each,
+ * and comes from all of them.
  */
 #include "train/step/emit.h"
 
@@ -91,4 +92,78 @@ void emit_d_carried_made(struct emitter *e, uint32_t s, struct span_of chunks,
 {
     for (uint32_t chunk = chunks.first; carried_groups(e->p) > 1 && chunk < chunks.end; chunk++)
         move(e, s, chunk, true, slot, true);
+}
+
+/* ---- sequences that ranks share ---- */
+
+/* Where the carried rows of the sample at hand are, or their gradients. */
+static struct zinf_operand slot_of(struct emitter *e, uint32_t s, int64_t first, bool gradient,
+                                   struct uses *uses)
+{
+    struct ring *ring = gradient ? &e->d_carried : &e->carried;
+    bool hit;
+    const uint64_t sample =
+        (uint64_t)s * (uint64_t)e->p->setup->n_micro + (uint64_t)setup_sample(e->p->setup, first);
+    const uint32_t at = ring_find(e, ring, sample, &hit);
+    uses_write(uses, ring->buffer[at]);
+    return zinf_in(ring->buffer[at], 0);
+}
+
+/* Bytes of what a rank has of it. */
+static uint64_t own_bytes(const struct emitter *e, uint32_t s, bool gradient)
+{
+    return (uint64_t)e->p->setup->own_chunks *
+           carried_chunk_bytes(e->p, e->walk->stages[s].carried_elems, gradient);
+}
+
+/* Between ranks that share sequences. Counted is what comes from others. */
+static void emit_meeting(struct emitter *e, uint32_t s, int64_t first, bool gradient)
+{
+    const struct zinf_axis *context = context_axis(e->p->setup);
+    struct uses uses = {0};
+    const struct zinf_operand at = slot_of(e, s, first, gradient, &uses);
+    struct zinf_op op = {.lane = ZINF_LANE_NET,
+                         .kind = gradient ? OP_SUM_KEYS : OP_GATHER_KEYS,
+                         .axis = ZINF_CONTEXT,
+                         .flags = OP_CARRIED,
+                         .unit = -1,
+                         .stage = (int32_t)s,
+                         .at = &at,
+                         .n_at = 1,
+                         .bytes = (context->world - 1) * own_bytes(e, s, gradient)};
+    e->micro = (int16_t)first;
+    if (context->world > 1)
+        emit(e, &op, &uses);
+}
+
+void emit_gather_keys(struct emitter *e, uint32_t s, int64_t first)
+{
+    emit_meeting(e, s, first, false);
+}
+
+/* This rank's parts to the first one, then over ranks. */
+void emit_sum_keys(struct emitter *e, uint32_t s, int64_t first)
+{
+    const uint64_t part_bytes = carried_group_bytes(e->p, true);
+    const uint64_t bytes = own_bytes(e, s, true) * context_axis(e->p->setup)->world;
+    const int64_t parts = setup_own_parts(e->p->setup);
+    const struct leg join = way_join(&e->p->travel);
+    e->micro = (int16_t)first;
+    for (int64_t step = 1; step < parts; step *= 2)
+        for (int64_t i = 0; i + step < parts; i += 2 * step) {
+            struct uses uses = {0};
+            const struct zinf_operand at = slot_of(e, s, first, true, &uses);
+            const struct zinf_operand both[2] = {
+                zinf_beyond(at, (uint64_t)i * part_bytes),
+                zinf_beyond(at, (uint64_t)(i + step) * part_bytes)};
+            struct zinf_op op = {.lane = join.lane,
+                                 .kind = join.kind,
+                                 .flags = OP_CARRIED,
+                                 .unit = -1,
+                                 .at = both,
+                                 .n_at = 2,
+                                 .bytes = bytes};
+            emit(e, &op, &uses);
+        }
+    emit_meeting(e, s, first, true);
 }

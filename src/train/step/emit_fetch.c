@@ -74,8 +74,9 @@ struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *us
 
 void emit_own_slots(struct emitter *e)
 {
-    for (uint32_t u = 0; u < e->p->setup->n_units; u++)
-        if (e->p->ways[u].fetched && unit_has_own(e->p, u))
+    const struct setup *s = e->p->setup;
+    for (uint32_t u = 0; u < s->n_units; u++) /* units of other ranks' stages are empty */
+        if (e->p->ways[u].fetched && s->graph->units[u].n_tensors && unit_has_own(e->p, u))
             fetch(e, u, zinf_at(own_slot(e->p, u)), e->own[u]);
 }
 

@@ -112,8 +112,8 @@ static bool follows(const struct emitter *e, uint32_t unit)
 
 uint32_t emit_grad_base(const struct emitter *e, uint32_t unit, uint32_t turn)
 {
-    const uint32_t turns = e->walk->units[unit].turns;
-    const uint32_t sums = e->p->homes[unit].grad_sums / (turns ? turns : 1);
+    const uint32_t turns = plan_grad_turns(e->p, unit);
+    const uint32_t sums = e->p->homes[unit].grad_sums / turns;
     return (follows(e, unit) ? turns - 1 - turn : turn) * sums;
 }
 
@@ -144,11 +144,22 @@ static void add_leaf(struct emitter *e, uint32_t unit, uint32_t base, struct tur
         emit_grad_add(e, unit, 0, turn, c);
 }
 
+/* Where a contribution's sums begin. A pipeline's visit has one turn; of parts it has all. */
+static uint32_t base_of(struct emitter *e, uint32_t unit)
+{
+    if (!e->crossing && !in_parts(e->p->setup))
+        return 0;
+    const bool ends = e->crossing || e->turn + 1 == e->n_turns;
+    const uint32_t number = e->turns_seen[unit];
+    e->turns_seen[unit] += ends;
+    return emit_grad_base(e, unit, number);
+}
+
 void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
 {
     const struct shared_unit *shared = unit_shared(e->p->setup, unit);
     const uint32_t seen = ++e->grads_seen[unit];
-    const uint32_t base = e->crossing ? emit_grad_base(e, unit, e->turns_seen[unit]++) : 0;
+    const uint32_t base = base_of(e, unit);
     struct turn turn = {.first = seen == 1 || (follows(e, unit) && e->n_turns == 1),
                         .last = seen == e->grads_total[unit] && !shared,
                         .eager = emit_grad_is_eager(e, unit),

@@ -102,7 +102,7 @@ static void make_pools(struct emitter *e)
     pool(e, "keys and values of chunks", device_at(p, p->at.d_carried),
          carried_group_bytes(p, false), (int)carried_slots(p), true, &e->carried.pool);
     pool(e, "gradients of keys and values", device_at(p, p->at.d_carried_gradient),
-         carried_group_bytes(p, true), (int)carried_slots(p), true, &e->d_carried.pool);
+         carried_slot_bytes(p, true), (int)carried_slots(p), true, &e->d_carried.pool);
     ring_init(e, &e->carried, carried_slots(p));
     ring_init(e, &e->d_carried, carried_slots(p));
     ring_init(e, &e->slots, (uint32_t)slots);

@@ -55,7 +55,19 @@ static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
     return code ? code : zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
 }
 
-/* Whoever is to see logits has the last stage. */
+/* Ranks that share sequences have the losses of some of their rows. */
+static int add_parts(struct zinf_trainer *t, int64_t n_windows, double *sum)
+{
+    struct exact_sum exact = {0};
+    trainer_add_loss(t, t->setup.graph->loss, n_windows, &exact);
+    struct zinf_net *net = context_axis(&t->setup)->net;
+    const int code =
+        net ? zinf_net_add(net, (int64_t *)(void *)&exact, sizeof exact / sizeof(int64_t)) : 0;
+    *sum = exact_value(&exact);
+    return code;
+}
+
+/* Whoever is to see the logits of classes has the last stage. */
 static int check_stages(const struct zinf_trainer *t)
 {
     const uint32_t ranks = pipe_axis(&t->setup)->world;
@@ -75,8 +87,13 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
     if (t->setup.graph->embeddings)
         return trainer_likeness(t, n_windows, sum, count);
     *count = trainer_count_targets(t, batch, n_windows);
-    *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
-           trainer_other_losses(t, n_windows) * (double)*count;
+    if (in_parts(&t->setup))
+        code = add_parts(t, n_windows, sum);
+    else
+        *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
+               trainer_other_losses(t, n_windows) * (double)*count;
+    if (code)
+        return code;
     return is_piped(&t->setup) ? share_losses(t, n_windows, sum) : 0;
 }
 
@@ -110,6 +127,44 @@ int zinf_trainer_embed(struct zinf_trainer *t, const struct zinf_batch *batch, i
     return code;
 }
 
+/* What a rank of those that share tensors has of rows' logits: of each tile of the vocabulary its
+ * shards, one row behind the other. */
+static void place_logits(const struct zinf_trainer *t, uint32_t rank, int64_t n, float *logits)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const struct zinf_shards whole = {.of = 1, .n = 1}, *c = g->shards.of ? &g->shards : &whole;
+    const float *from =
+        (const float *)(void *)host_at(&t->plan, t->plan.at.h_row + rank * logits_bytes(&t->plan));
+    for (int64_t first = 0; first < g->vocab; first += g->row_cols) {
+        const int64_t left = g->vocab - first, visit = first / g->row_cols;
+        const uint64_t tile = (uint64_t)(left < g->row_cols ? left : g->row_cols);
+        const uint64_t begin = zinf_shard_row(c, tile, rank * c->n);
+        const uint64_t end = zinf_shard_row(c, tile, (rank + 1) * c->n);
+        for (int64_t r = 0; r < n; r++)
+            memcpy(logits + r * g->vocab + first + begin,
+                   from + (visit * (int64_t)logits_rows(&t->plan) + r) * g->row_cols,
+                   (end - begin) * sizeof *logits);
+    }
+}
+
+int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits)
+{
+    const struct zinf_axis *tensor = tensor_axis(&t->setup), *pipe = pipe_axis(&t->setup);
+    const bool has_head = t->setup.walk.row != WALK_NONE;
+    const uint64_t bytes = (uint64_t)(n * t->setup.graph->vocab) * sizeof *logits;
+    int code = 0;
+    if (!n)
+        return 0;
+    if (has_head && tensor->net)
+        code = zinf_net_gather(tensor->net, host_at(&t->plan, logits_at(&t->plan)),
+                               host_at(&t->plan, t->plan.at.h_row), logits_bytes(&t->plan));
+    for (uint32_t rank = 0; !code && has_head && rank < tensor->world; rank++)
+        place_logits(t, rank, n, logits);
+    if (code || !is_piped(&t->setup))
+        return code;
+    return zinf_net_broadcast(pipe->net, pipe->world - 1, logits, bytes);
+}
+
 int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, float *logits)
 {
     const struct zinf_batch batch = {.inputs = {[ZINF_INPUT_IDS] = ids}};
@@ -119,7 +174,6 @@ int zinf_trainer_logits(struct zinf_trainer *t, const int32_t *ids, int64_t n, f
 int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *sample, int64_t n,
                                float *logits)
 {
-    const struct zinf_graph *g = t->setup.walk.graph;
     struct zinf_batch batch = *sample;
     static const int32_t no_label = -1;
     batch.inputs[ZINF_INPUT_TARGETS] = batch.inputs[ZINF_INPUT_IDS]; /* their loss is not used */
@@ -127,18 +181,11 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
-    if (tensor_axis(&t->setup)->net)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.mesh.tensor is %u: texts are made by ranks that have "
-                         "whole tensors; set it to 1 for that",
-                         tensor_axis(&t->setup)->world);
     if (t->setup.n_chunks > 1)
         return zinf_fail(-ENOTSUP,
                          "making texts needs whole sequences: set zinf.sequence_chunk to 0");
     batch.seq_len = n;
-    int code = check_stages(t);
-    if (!code)
-        code = begin(t, &batch, 1);
+    int code = begin(t, &batch, 1);
     if (code)
         return code;
     struct zinf_compute whole = t->compute;
@@ -148,6 +195,5 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     t->n_logits = 1;
     code = zinf_executor_run(t->executor, &t->plan.logits);
     t->compute = whole;
-    memcpy(logits, host_at(&t->plan, t->plan.at.h_row), (uint64_t)g->vocab * sizeof *logits);
-    return code;
+    return code ? code : trainer_take_logits(t, 1, logits);
 }

@@ -307,6 +307,41 @@ static int run_share(struct zinf_trainer *t, const struct zinf_op *op)
                           &(struct zinf_net_trade){a->out, a->in, a->out_bytes, a->in_bytes});
 }
 
+/* ---- keys and values of ranks that share sequences ---- */
+
+/* Bytes of what one rank has of it. */
+static uint64_t share_of(const struct zinf_trainer *t, const struct zinf_op *op, bool gradient)
+{
+    const struct setup *s = &t->setup;
+    return (uint64_t)s->own_chunks *
+           carried_chunk_bytes(&t->plan, s->walk.stages[op->stage].carried_elems, gradient);
+}
+
+static int run_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_axis *axis = axis_of(t, op);
+    const uint64_t bytes = share_of(t, op, false);
+    void *own = (char *)at(op, 0) + axis->rank * bytes, *whole = at(op, 0);
+    int code = lend_host(t, &own, bytes, 0);
+    if (!code)
+        code = lend_host(t, &whole, 0, 1);
+    if (!code)
+        code = zinf_net_gather(axis->net, own, whole, bytes);
+    return code ? code : take_back(t, at(op, 0), whole, axis->world * bytes);
+}
+
+static int run_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_axis *axis = axis_of(t, op);
+    const uint64_t bytes = share_of(t, op, true), behind = axis->rank * bytes;
+    void *whole = at(op, 0);
+    int code = lend_host(t, &whole, axis->world * bytes, 0);
+    if (!code)
+        code = zinf_net_scatter_sum(axis->net, whole, (void *)((char *)whole + behind),
+                                    bytes / sizeof(float));
+    return code ? code : take_back(t, (char *)at(op, 0) + behind, (char *)whole + behind, bytes);
+}
+
 /* ---- choices ---- */
 
 /* Writes `chosen` without a lock: operations that are left out by it wait for this one, and the
@@ -425,6 +460,7 @@ const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, ch
         [ZINF_PASS_WHOLE] = "forward+backward",
         [ZINF_PASS_ROW] = "row",
         [ZINF_PASS_CARRY] = "carry",
+        [ZINF_PASS_CARRY_BACK] = "carry backward",
     };
     const struct zinf_graph *graph = setup->walk.graph;
     bool moves = op->kind == OP_READ || op->kind == OP_WRITE ||

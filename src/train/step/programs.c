@@ -14,7 +14,7 @@ static void emit_inputs(struct emitter *e)
     uses_write(&uses, e->inputs);
     emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_inputs)),
               zinf_at(host_at(p, p->at.h_inputs)),
-              (uint64_t)p->setup->n_micro * e->walk->input_bytes, &uses);
+              (uint64_t)setup_n_inputs(p->setup) * e->walk->input_bytes, &uses);
 }
 
 /* And whatever the device has found damaged of what it has unpacked. */
@@ -51,7 +51,8 @@ static void emit_visit(struct emitter *e, const struct visit *v)
     e->range += v->direction == VISIT_FORWARD;
     e->turn = tree ? v->micros.first / together : 0;
     e->n_turns = tree ? (e->p->setup->n_micro + together - 1) / together : 1;
-    memset(e->turns_seen, 0, e->p->setup->n_units * sizeof *e->turns_seen);
+    if (e->crossing || !in_parts(e->p->setup)) /* a visit makes all turns of parts */
+        memset(e->turns_seen, 0, e->p->setup->n_units * sizeof *e->turns_seen);
     if (v->direction == VISIT_BORDER)
         emit_border(e, v);
     for (uint32_t s = v->first; v->direction == VISIT_FORWARD && s < v->end; s++)
@@ -60,7 +61,9 @@ static void emit_visit(struct emitter *e, const struct visit *v)
         else
             emit_forward(e, s, v->micros);
     for (uint32_t s = v->end; v->direction != VISIT_FORWARD && s-- > v->first;)
-        if (v->direction == VISIT_LAST)
+        if (in_parts(e->p->setup) && (v->direction == VISIT_LAST || goes_back(e, s)))
+            emit_backward_parts(e, s, v->micros);
+        else if (v->direction == VISIT_LAST)
             emit_backward_last(e, s, v->micros);
         else if (goes_back(e, s))
             emit_backward(e, s, v->micros);
@@ -82,7 +85,8 @@ static void count_contributions(struct emitter *e)
     for (uint32_t i = 0; i < it->n; i++)
         for (uint32_t s = it->visits[i].first; s < it->visits[i].end; s++) {
             const struct zinf_stage *stage = &e->walk->graph->stages[s];
-            uint32_t times = contributions_of(e, &it->visits[i], s);
+            const uint32_t turns = (uint32_t)setup_turns(e->p->setup);
+            const uint32_t times = contributions_of(e, &it->visits[i], s) * turns;
             for (uint32_t k = 0; k < stage->units.n; k++)
                 e->grads_total[stage->units.at[k]] +=
                     times * (stage->choice.n ? 1 : zinf_stage_visits(stage));
@@ -166,7 +170,7 @@ static void emit_forward_alone(struct emitter *e, uint32_t s, struct range micro
 int program_forward(struct plan *p)
 {
     struct emitter e;
-    const struct range micros = {0, p->setup->n_chunks};
+    const struct range micros = {0, p->setup->own_chunks};
     if (!emitter_init(&e, p, &p->forward, "forward")) {
         emit_inputs(&e);
         emit_border(&e, &(struct visit){.takes = micros});
@@ -208,19 +212,30 @@ static bool is_of_source(const struct zinf_graph *g, uint32_t stage)
     return g->values[g->stages[stage].out.at[0]].rows_of == ZINF_ROWS_OF_SOURCE;
 }
 
+/* All stages up to the one that makes logits, which of a pipeline's ranks the last has. */
+static void emit_to_logits(struct emitter *e, bool sources)
+{
+    const struct range one = {0, 1};
+    const struct walk *w = e->walk;
+    e->makes_rows = true;
+    e->without_sources = !sources;
+    emit_border(e, &(struct visit){.takes = one});
+    for (uint32_t s = 0; s < (w->row == WALK_NONE ? w->graph->n_stages : w->row); s++)
+        if (sources || !is_of_source(w->graph, s))
+            emit_forward(e, s, one);
+    emit_border(e, &(struct visit){.next = true, .gives = one});
+    if (w->row != WALK_NONE)
+        emit_row(e, w->row);
+}
+
 static int emit_decoding(struct plan *p, struct zinf_program *program, const char *name,
                          bool sources)
 {
     struct emitter e;
-    struct range one = {0, 1};
     if (!emitter_init(&e, p, program, name)) {
-        e.makes_rows = true;
         emit_inputs(&e);
         emit_rows(&e);
-        for (uint32_t s = 0; s < e.walk->row; s++)
-            if (sources || !is_of_source(e.walk->graph, s))
-                emit_forward(&e, s, one);
-        emit_row(&e, e.walk->row);
+        emit_to_logits(&e, sources);
     }
     return emitter_finish(&e);
 }
@@ -238,15 +253,12 @@ int program_decode_sources(struct plan *p)
 int program_logits(struct plan *p)
 {
     struct emitter e;
-    struct range one = {0, 1};
     /* else forward.c refuses */
-    const bool possible = p->setup->n_chunks == 1 && !is_piped(p->setup);
-    if (!emitter_init(&e, p, &p->logits, "logits") && e.walk->row != WALK_NONE && possible) {
-        e.makes_rows = true;
+    const bool possible = p->setup->n_chunks == 1;
+    if (!emitter_init(&e, p, &p->logits, "logits") && possible &&
+        (e.walk->row != WALK_NONE || is_piped(p->setup))) {
         emit_inputs(&e);
-        for (uint32_t s = 0; s < e.walk->row; s++)
-            emit_forward(&e, s, one);
-        emit_row(&e, e.walk->row);
+        emit_to_logits(&e, true);
     }
     return emitter_finish(&e);
 }

@@ -57,6 +57,8 @@ static bool take_pairs(const struct zinf_trainer *t, int64_t samples, struct num
     *n = (struct numbers){.n = 0};
     if (value == g->n_values || !preference)
         return false;
+    if (g->values[value].away)
+        return true;
     const float *rewards = trainer_losses_of(t, value, 0, samples, &count);
     const int32_t *labels = labels_of(t);
     for (uint64_t i = 0; i + 1 < count; i += 2)
@@ -80,12 +82,21 @@ static struct zinf_rewards sums_of(const struct zinf_trainer *t, const struct nu
     };
 }
 
-void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums)
+static int add_over(const struct zinf_axis *axis, struct numbers *n)
+{
+    return axis->net ? zinf_net_add(axis->net, (int64_t *)(void *)n, sizeof *n / sizeof(int64_t))
+                     : 0;
+}
+
+int trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums)
 {
     struct numbers n;
     *sums = (struct zinf_rewards){0};
-    if (take_pairs(t, samples, &n))
-        *sums = sums_of(t, &n);
+    if (!take_pairs(t, samples, &n))
+        return 0;
+    int code = add_over(pipe_axis(&t->setup), &n);
+    *sums = sums_of(t, &n);
+    return code;
 }
 
 void rewards_to_means(struct zinf_rewards *r)
@@ -102,10 +113,9 @@ int agree_rewards(struct zinf_trainer *t)
     struct numbers n;
     if (!take_pairs(t, setup_samples(&t->setup), &n))
         return 0;
-    int code = data_axis(&t->setup)->net
-                   ? zinf_net_add(data_axis(&t->setup)->net, (int64_t *)(void *)&n,
-                                  sizeof n / sizeof(int64_t))
-                   : 0;
+    int code = add_over(data_axis(&t->setup), &n);
+    if (!code) /* the last stage alone has some */
+        code = add_over(pipe_axis(&t->setup), &n);
     t->sums.rewards = sums_of(t, &n);
     rewards_to_means(&t->sums.rewards);
     return code;

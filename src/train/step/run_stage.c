@@ -41,6 +41,11 @@ void trainer_release_frame(struct zinf_trainer *t)
     t->frame = NULL;
 }
 
+static bool is_backward(enum zinf_pass pass)
+{
+    return pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE || pass == ZINF_PASS_CARRY_BACK;
+}
+
 /* Operands behind all others: what the stage carries from chunk to chunk, and its gradient. */
 static uint32_t n_carried(const struct setup *s, const struct zinf_op *op, bool back)
 {
@@ -125,12 +130,13 @@ static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
 {
     uint32_t swept = pass == ZINF_PASS_WHOLE ? stage->sweep.n : stage->sweep.n > 0;
     uint32_t n = stage->units.n + swept, at = 0;
-    bool grads = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
+    const bool grads = is_backward(pass);
     for (uint32_t i = 0; i < n; i++)
         a->weights[i] = zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < stage->in.n; i++)
         a->in[i] = zinf_address(&op->at[at++]);
-    const bool makes_nothing = pass == ZINF_PASS_CARRY || pass == ZINF_PASS_RECOMPUTE;
+    const bool makes_nothing =
+        pass == ZINF_PASS_CARRY || pass == ZINF_PASS_CARRY_BACK || pass == ZINF_PASS_RECOMPUTE;
     for (uint32_t i = 0; i < (pass == ZINF_PASS_ROW ? 1 : stage->out.n); i++)
         a->out[i] = makes_nothing ? NULL : zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < n; i++)
@@ -170,9 +176,11 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
 {
     const struct setup *s = p->setup;
     const uint32_t stage = (uint32_t)op->stage;
-    const int64_t own = op->micro % s->n_chunks, span = carried_span(p);
+    const int64_t own = setup_chunk(s, op->micro), span = carried_span(p);
+    const int64_t each = s->own_chunks / setup_own_parts(s); /* chunks of a part */
     const bool carries = s->walk.stages[stage].carried_elems;
-    const bool parts = carries && kind_pass(op->kind) != ZINF_PASS_CARRY;
+    const bool parts = carries && kind_pass(op->kind) != ZINF_PASS_CARRY &&
+                       kind_pass(op->kind) != ZINF_PASS_CARRY_BACK;
     const int64_t group = carries ? op->arg : own / span;
     const int64_t end = (group + 1) * span < own + 1 ? (group + 1) * span : own + 1;
     chunk->first = own * s->chunk_seq;
@@ -180,7 +188,8 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
     chunk->near_end = end * s->chunk_seq;
     chunk->begins = !parts || group == carried_first(p, stage, own);
     chunk->ends = !parts || group == own / span;
-    chunk->fresh = carries && carried_last(p, stage, (uint32_t)group) == own;
+    chunk->fresh = carries && (in_parts(s) ? op->micro % each == each - 1
+                                           : carried_last(p, stage, (uint32_t)group) == own);
 }
 
 /* What backward of chunks reads is made again by operations of its own. */
@@ -195,7 +204,7 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
                       struct zinf_compute *compute)
 {
     const struct setup *s = &t->setup;
-    compute->first_sample = setup_micro(s, op->micro / s->n_chunks) * (uint64_t)s->batch;
+    compute->first_sample = setup_micro(s, setup_sample(s, op->micro)) * (uint64_t)s->batch;
     if (s->n_chunks > 1)
         set_chunk(&t->plan, op, &compute->chunk);
 }
@@ -215,7 +224,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     }
     set_place(t, op, &compute);
     uint32_t n = unpack(a, op, stage, pass);
-    bool back = pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE;
+    const bool back = is_backward(pass);
     find_gradients(p, op, stage, a, back);
     struct zinf_frame f = {
         .compute = &compute,

@@ -320,7 +320,7 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
 static uint64_t rows_of_step(const struct zinf_trainer *t)
 {
     const int64_t seq = t->compute.chunk.whole ? t->compute.chunk.whole : t->compute.seq;
-    return (uint64_t)(setup_samples(&t->setup) * seq) * data_axis(&t->setup)->world;
+    return (uint64_t)(setup_samples(&t->setup) * seq) * setup_sharers(&t->setup);
 }
 
 /* Of a model that makes embeddings: all of the step's come before what they lose together. */

@@ -74,7 +74,7 @@ double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t sa
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
                       struct exact_sum *sum);
 /* Sums over the pairs among them that count, accuracy too; and the means of such sums. */
-void trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums);
+int trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums);
 void rewards_to_means(struct zinf_rewards *sums);
 /* The sum of all losses but the graph's own: what balances experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
@@ -112,6 +112,8 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
 /* forward.c: fills the device slots that units have of their own, before the first program without
  * a backward; parameters do not change there. */
 int trainer_fill(struct zinf_trainer *t);
+/* forward.c: logits [n][vocab] of the rows that a program has made some of, on all ranks. */
+int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits);
 /* decode.c: before the first call, and at the end */
 int trainer_begin_decoding(struct zinf_trainer *t);
 void trainer_end_decoding(struct zinf_trainer *t);

@@ -1,0 +1,329 @@
+/*
+ * stage_expert_shards: stage_experts.c, each expert cut as tensor parallel cuts a feed-forward
+ * part: out = x + for each expert, weight * sum over shards of act(n Wup_s^T) Wd_s of the rows n
+ * that chose it, and backward a sum over shards in front of the rows' product. A row's weight is
+ * applied to the sum in forward and to the activations in backward; its gradient is then a sum over
+ * the expert's columns, and that of shards one of their parts. Rows choose by numbers that all
+ * ranks have, so that all make the same sums.
+ */
+#include "model/shards.h"
+
+/* What a visit works on. */
+struct visit {
+    const struct experts_spec *s;
+    uint32_t unit;
+    int64_t ffn, up_cols; /* of a shard */
+    void *n;              /* [n_chosen][hidden] */
+    void *up[ZINF_MOST_SHARDS], *act[ZINF_MOST_SHARDS];
+    /* backward */
+    const void *d_y;   /* [n_chosen][hidden] */
+    void *d_act;       /* [n_chosen][ffn], of one shard at a time */
+    float *weights;    /* [n_chosen] */
+    float *of_weights; /* their gradient, or a shard's part; [n_chosen] and a gap */
+};
+
+static uint64_t row_bytes(const struct zinf_frame *f, int64_t cols)
+{
+    return (uint64_t)(f->n_chosen * cols) * frame_width(f);
+}
+
+static struct visit start(struct zinf_frame *f)
+{
+    const struct experts_spec *s = f->stage->spec;
+    struct visit v = {
+        .s = s, .unit = f->stage->units.n, .ffn = s->ffn / (int64_t)f->graph->shards.of};
+    v.up_cols = s->plain ? v.ffn : 2 * v.ffn;
+    v.n = frame_scratch(f, row_bytes(f, s->hidden));
+    for (uint32_t i = 0; i < f->graph->shards.n; i++) {
+        v.up[i] = frame_scratch(f, row_bytes(f, v.up_cols));
+        v.act[i] = frame_scratch(f, row_bytes(f, v.ffn));
+    }
+    return v;
+}
+
+/* With a shard's part of a matrix, of so many rows. */
+static struct shard_product product(const struct visit *v, int first, uint32_t shard, int64_t rows)
+{
+    return (struct shard_product){
+        .weight = first + (int)shard, .bias = -1, .rows = rows, .ld = rows, .unit = v->unit};
+}
+
+static struct shard_product up(const struct visit *v, uint32_t shard)
+{
+    return product(v, v->s->up_w, shard, v->up_cols);
+}
+
+static struct shard_product down(const struct visit *v, uint32_t shard)
+{
+    return product(v, v->s->down_w, shard, v->ffn);
+}
+
+/* ---- a shard's activation ---- */
+
+static struct zinf_gated gated_args(const struct zinf_frame *f, const struct visit *v,
+                                    uint32_t shard)
+{
+    return (struct zinf_gated){
+        .kind = v->s->activation,
+        .dtype = f->compute->dtype,
+        .rows = f->n_chosen,
+        .cols = v->ffn,
+        .x = v->up[shard],
+        .y = v->act[shard],
+    };
+}
+
+static int activate(struct zinf_frame *f, const struct visit *v, uint32_t shard)
+{
+    const struct zinf_gated gated = gated_args(f, v, shard);
+    const struct shard_product p = up(v, shard);
+    int code = shard_columns(f, &p, v->n, v->up[shard]);
+    if (code || !v->s->plain)
+        return code ? code : frame_gated(f, &gated);
+    return frame_activation(f, v->s->activation, v->up[shard], v->act[shard],
+                            (uint64_t)(f->n_chosen * v->ffn));
+}
+
+/* The rows that chose the expert, and all shards' activations of them. */
+static int activate_all(struct zinf_frame *f, const struct visit *v)
+{
+    const struct zinf_rows gather = experts_rows(f, f->in[1], v->n);
+    int code = frame_gather(f, &gather);
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
+        code = activate(f, v, i);
+    return code;
+}
+
+/* ---- forward ---- */
+
+static int make_down(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+{
+    const struct visit *v = call;
+    const struct shard_product p = down(v, shard);
+    return shard_depth(f, &p, v->act[shard], out);
+}
+
+static uint64_t x_bytes(const struct zinf_frame *f)
+{
+    const struct experts_spec *s = f->stage->spec;
+    return (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f);
+}
+
+/* This visit's column of the weights. */
+static float *column(const struct zinf_frame *f, const void *values)
+{
+    return (float *)(uintptr_t)values + (f->queue ? f->visit : 0);
+}
+
+static int forward(struct zinf_frame *f)
+{
+    int code = f->visit ? 0 : frame_copy(f, f->out[0], f->in[0], x_bytes(f));
+    if (code || !f->n_chosen)
+        return code;
+    const struct visit v = start(f);
+    const struct shard_sum sum = {make_down, &v, (uint64_t)(f->n_chosen * v.s->hidden)};
+    float *total = frame_scratch(f, sum.elems * sizeof *total);
+    struct zinf_rows scatter = experts_rows(f, NULL, f->out[0]);
+    void *y;
+    scatter.scale = column(f, f->in[2]);
+    scatter.scale_ld = f->n_visits;
+    if ((code = activate_all(f, &v)) || (code = shard_sum(f, &sum, total)) ||
+        (code = shard_narrow(f, total, sum.elems, &y)))
+        return code;
+    scatter.x = y;
+    return frame_scatter(f, &scatter);
+}
+
+/* ---- backward ---- */
+
+/* Room for one number a row, which ranks can share evenly. */
+static uint64_t weight_elems(const struct zinf_frame *f)
+{
+    return zinf_align_up((uint64_t)f->n_chosen, ZINF_MOST_SHARDS);
+}
+
+/* Of all visits' weights of the rows that chose this one, this one's. */
+static int take_weights(struct zinf_frame *f, const struct visit *v)
+{
+    const uint64_t mark = frame_mark(f), all = (uint64_t)(f->n_chosen * f->n_visits);
+    float *rows = frame_scratch(f, all * sizeof *rows);
+    struct zinf_rows gather = experts_rows(f, f->in[2], rows);
+    gather.cols = f->n_visits;
+    gather.x_dtype = gather.y_dtype = ZINF_DTYPE_F32;
+    const struct zinf_heads pick = {.dtype = ZINF_DTYPE_F32,
+                                    .rows = f->n_chosen,
+                                    .n_heads = 1,
+                                    .cols = 1,
+                                    .x = column(f, rows),
+                                    .x_ld = f->n_visits,
+                                    .y = v->weights,
+                                    .y_ld = 1};
+    int code = frame_gather(f, &gather);
+    if (!code)
+        code = frame_heads(f, &pick);
+    frame_release(f, mark);
+    return code;
+}
+
+/* And their gradient to its place. */
+static int put_weights(struct zinf_frame *f, const float *gradient)
+{
+    const uint64_t mark = frame_mark(f);
+    const uint64_t bytes = (uint64_t)(f->n_chosen * f->n_visits) * sizeof(float);
+    float *rows = frame_scratch(f, bytes);
+    struct zinf_rows scatter = experts_rows(f, rows, f->d_in[2]);
+    scatter.cols = f->n_visits;
+    scatter.x_dtype = scatter.y_dtype = ZINF_DTYPE_F32;
+    const struct zinf_heads spread = {.dtype = ZINF_DTYPE_F32,
+                                      .rows = f->n_chosen,
+                                      .n_heads = 1,
+                                      .cols = 1,
+                                      .x = gradient,
+                                      .x_ld = 1,
+                                      .y = column(f, rows),
+                                      .y_ld = f->n_visits};
+    int code = frame_zero(f, rows, bytes);
+    if (!code)
+        code = frame_heads(f, &spread);
+    if (!code)
+        code = frame_scatter(f, &scatter);
+    frame_release(f, mark);
+    return code;
+}
+
+/* A shard's d_up, in the place of up where there is a gate, and its part of the weights' gradient;
+ * act becomes the weighed activation. */
+static int leave(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+{
+    const struct visit *v = call;
+    const struct shard_product p = down(v, shard);
+    struct zinf_gated gated = gated_args(f, v, shard);
+    void *d_up = v->up[shard];
+    const struct zinf_weigh weigh = {.n = f->n_chosen,
+                                     .cols = v->ffn,
+                                     .ld = 1,
+                                     .dtype = f->compute->dtype,
+                                     .a = v->d_act,
+                                     .b = v->act[shard],
+                                     .weights = v->weights,
+                                     .d_weights = out};
+    gated.dy = v->d_act;
+    gated.dx = d_up;
+    int code = frame_zero(f, out, weight_elems(f) * sizeof *out);
+    if (!code)
+        code = shard_depth_input(f, &p, v->d_y, v->d_act);
+    if (!code)
+        code = frame_weigh(f, &weigh);
+    if (!code)
+        code = shard_depth_weight(f, &p, v->act[shard], v->d_y);
+    if (code || !v->s->plain)
+        return code ? code : frame_gated_backward(f, &gated);
+    return frame_activation_backward(f, v->s->activation, v->d_act, v->up[shard], d_up, NULL,
+                                     (uint64_t)(f->n_chosen * v->ffn));
+}
+
+static int make_input(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+{
+    const struct visit *v = call;
+    const struct shard_product p = up(v, shard);
+    return shard_columns_input(f, &p, v->up[shard], out, 0);
+}
+
+static int up_weight(struct zinf_frame *f, const struct visit *v, uint32_t shard)
+{
+    const struct shard_product p = up(v, shard);
+    float *dw = frame_grad(f, p.unit, p.weight);
+    return dw ? shard_columns_weight(f, &p, v->up[shard], v->n, dw) : 0;
+}
+
+static int activation(struct zinf_frame *f, const void *call, uint32_t shard, const void **x)
+{
+    const struct visit *v = call;
+    (void)f;
+    *x = v->act[shard];
+    return 0;
+}
+
+/* Adapters of the expert, in what all shards have. */
+static int adapters(struct zinf_frame *f, const struct visit *v)
+{
+    struct shard_product ups[ZINF_MOST_SHARDS], downs[ZINF_MOST_SHARDS];
+    for (uint32_t i = 0; i < f->graph->shards.n; i++) {
+        ups[i] = up(v, i);
+        downs[i] = down(v, i);
+    }
+    const struct shard_adapters in = {
+        .p = ups, .dy = (const void *const *)v->up, .x = v->n, .per_weight = 1};
+    const struct shard_adapters out = {.p = downs, .dy = &v->d_y, .input = activation, .call = v};
+    int code = shard_columns_adapt_weights(f, &in);
+    return code ? code : shard_depth_adapt_weights(f, &out);
+}
+
+/* x goes to out as it is; what experts add to begins as zero. */
+static int start_gradients(struct zinf_frame *f)
+{
+    const struct experts_spec *s = f->stage->spec;
+    const uint64_t rows = (uint64_t)frame_rows(f) * sizeof(float);
+    const bool fresh[] = {f->d_in[1] && !f->d_in_adds[1], f->d_in[2] && !f->d_in_adds[2]};
+    const uint64_t cols[] = {(uint64_t)s->hidden, f->n_visits};
+    int code = 0;
+    for (int i = 0; !code && i < 2; i++)
+        code = fresh[i] ? frame_zero(f, f->d_in[1 + i], rows * cols[i]) : 0;
+    return code ? code : part_pass_gradient(f, s->hidden);
+}
+
+/* To the rows of n. */
+static int enter_backward(struct zinf_frame *f, const struct visit *v)
+{
+    const struct shard_sum sum = {make_input, v, (uint64_t)(f->n_chosen * v->s->hidden)};
+    float *total = frame_scratch(f, sum.elems * sizeof *total);
+    struct zinf_rows scatter = experts_rows(f, total, f->d_in[1]);
+    scatter.x_dtype = scatter.y_dtype = ZINF_DTYPE_F32;
+    int code = f->d_in[1] ? shard_sum(f, &sum, total) : 0;
+    return code || !f->d_in[1] ? code : frame_scatter(f, &scatter);
+}
+
+static int visit_backward(struct zinf_frame *f)
+{
+    struct visit v = start(f);
+    void *d_y = frame_scratch(f, row_bytes(f, v.s->hidden));
+    const uint64_t numbers = weight_elems(f) * sizeof(float);
+    const struct zinf_rows gather = experts_rows(f, f->d_out[0], d_y);
+    const struct shard_sum sum = {leave, &v, weight_elems(f)};
+    v.d_y = d_y;
+    v.d_act = frame_scratch(f, row_bytes(f, v.ffn));
+    v.weights = frame_scratch(f, numbers);
+    v.of_weights = frame_scratch(f, numbers);
+    int code = activate_all(f, &v);
+    if (!code)
+        code = frame_gather(f, &gather);
+    if (!code)
+        code = take_weights(f, &v);
+    if (!code)
+        code = shard_sum(f, &sum, v.of_weights);
+    if (!code && f->d_in[2])
+        code = put_weights(f, v.of_weights);
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
+        code = up_weight(f, &v, i);
+    if (!code)
+        code = adapters(f, &v);
+    return code ? code : enter_backward(f, &v);
+}
+
+static int backward(struct zinf_frame *f)
+{
+    const uint32_t unit = f->stage->units.n;
+    int code = f->visit ? 0 : start_gradients(f);
+    if (!code)
+        code = f->n_chosen ? frame_zero_gaps(f, unit) : frame_zero_grads(f, unit);
+    if (!code && !f->n_chosen)
+        code = frame_zero_adapters(f, unit);
+    return code || !f->n_chosen ? code : visit_backward(f);
+}
+
+const struct zinf_stage_ops zinf_stage_expert_shards = {
+    .name = "expert_shards",
+    .passes = true,
+    .forward = forward,
+    .backward = backward,
+};

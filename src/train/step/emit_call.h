@@ -1,0 +1,50 @@
+/*
+ * emit_call: an operation of a stage while it is made, for the files that emit stages (emit.c,
+ * emit_parts.c).
+ */
+#ifndef ZINF_TRAIN_EMIT_CALL_H
+#define ZINF_TRAIN_EMIT_CALL_H
+
+#include "train/step/emit.h"
+
+/* Operands in the order in which run_stage takes them: weights, values, gradients. */
+struct call {
+    const struct zinf_stage *stage;
+    const struct walk_stage *info;
+    struct zinf_op op;
+    struct uses uses;
+};
+
+struct call emit_call_of(struct emitter *e, uint32_t stage, enum zinf_pass pass, uint32_t visit,
+                         int64_t micro);
+/* Computations share scratch and the activations at hand: each comes after the one before. */
+void emit_compute(struct emitter *e, struct zinf_op *op, struct uses *uses);
+void call_operand(struct emitter *e, struct call *c, struct zinf_operand operand);
+/* Weights; whole: of all visits. What is at hand is there for every visit. */
+void call_units(struct emitter *e, struct call *c, bool whole);
+void call_inputs(struct emitter *e, struct call *c);
+/* What the stage carries; makes: of the chunk's own rows. Its gradient, of a part of this rank's.
+ */
+struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes);
+struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t part);
+/* Units of the call, in the order of their operands; unit number i. */
+uint32_t call_n_units(const struct call *c);
+uint32_t call_unit(const struct call *c, uint32_t i);
+/* Places for the units' gradients, each a sum more of e->contributions; first: the call is the
+ * range's first, and may go on with a sum. */
+void call_contributions(struct emitter *e, struct call *c, bool first);
+/* Adds part to sum: numbers of unit i's sums. */
+void call_join(struct emitter *e, const struct call *c, uint32_t i, uint32_t sum, uint32_t part);
+/* A visit's units have their contributions of this range; those beside it, after the last one. */
+void call_end(struct emitter *e, const struct call *c, bool last);
+bool emit_has_gradient(const struct emitter *e, uint32_t value);
+
+/* One micro-batch through one visit; first: of the range. Returns the last part's call. */
+struct call emit_backward_visit(struct emitter *e, uint32_t stage, uint32_t visit, int64_t micro,
+                                bool first);
+/* What the stage carries of all chunks of a sample, from its first micro-batch on: in front of
+ * backward, which begins with the last chunk, and of forward where ranks share sequences. That of
+ * the last chunk comes with its recomputation where it stays. */
+void emit_carry(struct emitter *e, uint32_t stage, int64_t first);
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * emit_parts: backward of sequences whose chunks are dealt in parts, to ranks along CONTEXT. A part
+ * is to sums what a micro-batch is: its chunks are added in the order of backward, parts in the
+ * tree over all of them, of which a rank's parts are a subtree.
+ *
+ * What a stage has carried is complete only when all parts have looked at it. So backward of a
+ * sample comes in two phases: of all chunks without their own keys and values, then, with the sums
+ * of gradients at these, through what has made them.
+ */
+#include "train/step/emit_call.h"
+
+/* The gradient at the stage's first input, to which it adds; nothing else of values. */
+static struct zinf_operand add_gradient(struct emitter *e, struct call *c)
+{
+    const uint32_t value = c->stage->in.at[0];
+    struct zinf_operand at = {0};
+    if (!plan_gradients_leave(e->p))
+        return at;
+    if (emit_has_gradient(e, value))
+        at = emit_gradient(e, value, e->micro, false, &c->uses);
+    call_operand(e, c, at);
+    for (uint32_t i = 1; i < c->stage->in.n + c->stage->out.n; i++)
+        call_operand(e, c, (struct zinf_operand){0});
+    return at;
+}
+
+/* The second phase of a chunk. */
+static struct call emit_carry_back(struct emitter *e, uint32_t s, int64_t m)
+{
+    struct call c = emit_call_of(e, s, ZINF_PASS_CARRY_BACK, 0, m);
+    call_units(e, &c, false);
+    call_inputs(e, &c);
+    call_contributions(e, &c, false);
+    const struct zinf_operand d_in = add_gradient(e, &c);
+    call_carried(e, &c, false);
+    call_d_carried(e, &c, 0);
+    emit_compute(e, &c.op, &c.uses);
+    if (plan_gradients_leave(e->p) && emit_has_gradient(e, c.stage->in.at[0]))
+        emit_gradient_made(e, c.stage->in.at[0], m, d_in);
+    e->working = UINT64_MAX;
+    return c;
+}
+
+/* A call's gradients to the sum of a part, which may begin with them. */
+static void join_part(struct emitter *e, const struct call *c, uint32_t part)
+{
+    for (uint32_t i = 0; i < call_n_units(c); i++) {
+        struct contribution *of = &e->contributions[i];
+        if (!unit_trains(e->p->setup, call_unit(c, i)) || of->n_sums == part + 1)
+            continue;
+        call_join(e, c, i, part, of->n_sums - 1);
+        of->n_sums--;
+    }
+}
+
+static void join_parts(struct emitter *e, const struct call *c)
+{
+    const uint32_t parts = (uint32_t)setup_own_parts(e->p->setup);
+    for (uint32_t i = 0; i < call_n_units(c); i++) {
+        if (!unit_trains(e->p->setup, call_unit(c, i)))
+            continue;
+        for (uint32_t step = 1; step < parts; step *= 2)
+            for (uint32_t k = 0; k + step < parts; k += 2 * step)
+                call_join(e, c, i, k, k + step);
+        e->contributions[i].n_sums = 1;
+    }
+}
+
+/* One visit of a sample's chunks, from micro-batch `first` on. */
+static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_t first)
+{
+    const uint32_t parts = (uint32_t)setup_own_parts(e->p->setup);
+    const int64_t each = e->p->setup->own_chunks / parts;
+    const bool carries = e->walk->stages[s].carried_elems;
+    struct call c = {0};
+    emit_carry(e, s, first);
+    for (uint32_t part = 0; part < parts; part++)
+        for (int64_t i = each; i-- > 0;) {
+            c = emit_backward_visit(e, s, v, first + part * each + i, false);
+            join_part(e, &c, part);
+        }
+    if (carries)
+        emit_sum_keys(e, s, first);
+    for (uint32_t part = 0; carries && part < parts; part++)
+        for (int64_t i = each; i-- > 0;) {
+            c = emit_carry_back(e, s, first + part * each + i);
+            join_part(e, &c, part);
+        }
+    join_parts(e, &c);
+    return c;
+}
+
+/* A sample is a turn: ranks add up its gradient before it is added to others', so that neither how
+ * samples nor how parts are dealt to ranks shows. The visits of a pipeline are turns already. */
+void emit_backward_parts(struct emitter *e, uint32_t s, struct range micros)
+{
+    const int64_t own = e->p->setup->own_chunks, n = (micros.end - micros.first) / own;
+    const uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
+    for (uint32_t v = 0; v < visits; v++)
+        for (int64_t sample = 0; sample < n; sample++) {
+            const struct call c = emit_sample(e, s, v, micros.first + sample * own);
+            if (!e->crossing) {
+                e->turn = sample;
+                e->n_turns = n;
+            }
+            call_end(e, &c, v + 1 == visits);
+        }
+    if (!e->crossing) {
+        e->turn = 0;
+        e->n_turns = 1;
+    }
+}

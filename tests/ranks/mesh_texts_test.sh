@@ -1,0 +1,85 @@
+#!/bin/sh
+# Texts of ranks that share tensors and layers: those of one rank with as many parts, by 'zinf generate',
+# by metrics and on the way of a training.
+. "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/mpirun.sh"
+cd "$work" || exit 99
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+make_text text.txt 30
+awk 'BEGIN { print "source,target"; for (i = 0; i < 9; i++) print "say " i "," i " and " i }' >rows.csv
+echo '{"zinf": {"tensor_parts": 4, "threads": 1, "placement": "exact"}}' >parts.json
+
+new_model() { # arch, size: with weights
+    "$zinf" init --arch "$1" --size "$2" --layers 2 --hidden 32 --heads 4 --tokenizer bytes \
+        --config-only --output "$1" || return
+    sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/;
+        s/"num_local_experts":[^,]*/"num_local_experts": 4/' "$1/config.json"
+    [ "$1" = t5 ] && data="--data rows.csv --seq-len 12" || data="--data text.txt --seq-len 16"
+    "$zinf" train --model "$1" --init $data --device host --threads 1 --lr 3e-2 --steps 4 \
+        --progress none --output "$1.out" && mv "$1.out/model" "$1.model"
+}
+generate() { # model, options...
+    model=$1
+    shift
+    "$zinf" generate --model "$model.model" --config parts.json --device host --json \
+        --max-new-tokens 6 --prompt "line 3 of" "say" "a" "$@"
+}
+texts() { # model, options of one rank and of all
+    model=$1
+    shift
+    check "$model: texts of one rank" run 0 generate "$model" "$@"
+    cp said.out "$model.one"
+    for mesh in "--seats 2 --tensor-parallel 2" "--seats 4 --tensor-parallel 4" \
+        "--seats 2 --pipeline-parallel 2" "--seats 4 --tensor-parallel 2 --pipeline-parallel 2"; do
+        # shellcheck disable=SC2086 # options are words
+        check "$mesh" run 0 generate "$model" "$@" $mesh
+        cmp said.out "$model.one"
+        verdict $? "make the same"
+    done
+}
+check "a LLaMA" run 0 new_model llama 7b
+check "a GPT-2" run 0 new_model gpt2 small
+check "a Mixtral" run 0 new_model mixtral 8x7b
+check "a T5" run 0 new_model t5 small
+texts llama
+texts gpt2 --num-beams 2
+texts mixtral
+texts t5
+check "texts that are drawn" run 0 generate llama --temperature 0.8 --seed 5 --seats 2 \
+    --tensor-parallel 2
+cp said.out drawn
+check "drawn by one rank" run 0 generate llama --temperature 0.8 --seed 5
+check "the same" cmp said.out drawn
+if [ -n "$no_mpi" ]; then
+    skip "processes of an MPI" "$no_mpi"
+else
+    check "two processes" run 0 ranks 2 "$zinf" generate --model mixtral.model --config parts.json \
+        --device host --json --max-new-tokens 6 --prompt "line 3 of" "say" "a" --tensor-parallel 2
+    check "make the same" cmp said.out mixtral.one
+fi
+
+# ---- metrics, and texts on the way ----
+
+score() { # output, options...
+    output=$1
+    shift
+    "$zinf" eval --model t5.model --data rows.csv --config parts.json --device host --metric rouge1 \
+        --micro-batch 1 --max-new-tokens 6 --predictions "$output" "$@"
+}
+check "a metric of one rank" run 0 score one
+check "of four" run 0 score four --seats 4 --tensor-parallel 2 --pipeline-parallel 2
+check "with the same texts" cmp one four
+sed 's/^{/{"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, /; s/"zinf": {/&"gradient_sum": "tree", /' \
+    parts.json >way.json
+tells() { # output, options...
+    output=$1
+    shift
+    "$zinf" train --model llama.model --data text.txt --seq-len 16 --config way.json --device host \
+        --steps 2 --lr 1e-2 --progress none --output "$output" \
+        --sample-prompts "line 3" --sample-every 1 "$@" && grep -o '"text":.*' "$output/log.jsonl" >"$output.texts"
+}
+check "texts on the way of one rank" run 0 tells way1
+check "of four" run 0 tells way4 --seats 4 --tensor-parallel 2 --pipeline-parallel 2
+check "are the same" cmp way1.texts way4.texts
+finish
