@@ -482,8 +482,8 @@ int check_dequantize(const struct zinf_dequantize *a)
 
 int check_unpack(const struct zinf_packed_array *a)
 {
-    /* blocks of elements are counted in 32 bits */
-    if (!a->n || (a->n >> 40 == 0 && a->x && a->image && (uintptr_t)a->image % 64 == 0))
+    /* words of 4 bytes are counted in 32 bits */
+    if (!a->n || (a->n >> 32 == 0 && a->x && a->image && (uintptr_t)a->image % 64 == 0))
         return 0;
     return zinf_fail(-EINVAL, "unpack: %llu elements, or an image that is not on a multiple of 64",
                      (unsigned long long)a->n);
