@@ -210,11 +210,22 @@ static int gated(struct setup *s)
     return code ? code : s->ops->gated_backward(s->q, &a);
 }
 
+static int curved(struct setup *s)
+{
+    struct zinf_xielu a = {.dtype = s->dtype, .rows = 5, .cols = 45, .alphas = s->in[2]};
+    a.constants = s->in[3], a.x = s->in[0], a.dy = s->in[1];
+    a.y = take(s, 5 * 45, s->dtype), a.dx = take(s, 5 * 45, s->dtype);
+    a.sums = take(s, 10, ZINF_DTYPE_F32);
+    return s->ops->xielu_backward(s->q, &a);
+}
+
 static int rotations(struct setup *s)
 {
     static const float inv_freq[8] = {1.0f, 0.5f, 0.25f, 0.1f, 0.05f, 0.02f, 0.01f, 0.001f};
     struct zinf_rope a = {.dtype = s->dtype, .rows = 9, .n_heads = 2, .head_dim = 20, .ld = 40};
     a.rotary_dims = 16, a.inv_freq = inv_freq, a.scale = 1.0f;
+    if (s->dtype == ZINF_DTYPE_F32)
+        a.head_dim = 16, a.growth = 0.3f, a.growth_every = 3, a.growth_ahead = 1;
     a.positions = (const int32_t *)(void *)s->in[10], a.x = take(s, 9 * 40, s->dtype);
     int code = s->ops->copy(s->q, a.x, s->in[0], 9 * 40 * zinf_dtype_bytes(s->dtype));
     return code ? code : s->ops->rope(s->q, &a);

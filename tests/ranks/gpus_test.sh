@@ -1,6 +1,6 @@
 #!/bin/sh
-# GPUs that share tensors, and GPUs in a pipeline, on the stand-in for CUDA: the bits of one GPU with
-# as many parts, whatever the mesh, the stage of ZeRO and the place of things.
+# GPUs that share tensors or sequences, and GPUs in a pipeline, on the stand-in for CUDA: the bits of
+# one GPU with as many parts, whatever the mesh, the stage of ZeRO and the place of things.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/ranks.sh"
 ZINF_CUDA_MODULE=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
@@ -75,4 +75,17 @@ check "adapters over 4 bits on one GPU" run 0 adapt low.one
 check "over four" run 0 adapt low.4 --seats 4 --tensor-parallel 2 --pipeline-parallel 2
 check "have the same bits" cmp low.one/model/adapter_model.safetensors \
     low.4/model/adapter_model.safetensors
+
+# ---- GPUs that share sequences ----
+
+share() { # output, stage, place, options...
+    output=$1
+    config "$2" "$3"
+    sed -i 's/"tensor_parts"/"context_parts"/' config.json
+    shift 3
+    train llama "$output" "$@"
+}
+check "four parts of sequences on one GPU" run 0 share parts.one 3 cpu
+check "over four" run 0 share parts.4 2 nvme --seats 4 --context-parallel 2 --pipeline-parallel 2
+check "have the bits of one" same_result parts.one parts.4
 finish
