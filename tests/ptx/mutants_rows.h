@@ -292,11 +292,10 @@ static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)
     return code;
 }
 
-/* Of 16 bits two groups of blocks, the second a short block: normal numbers, with exceptions. */
+/* Two groups of blocks, the second a short block: normal numbers, with exceptions. */
 static int unpacked(struct setup *s)
 {
-    const size_t n = (s->dtype == ZINF_DTYPE_F32 ? 3 : 64) * 512 + 77;
-    struct tensor values = tensor_random(s->dtype, n, 5, 1.0f);
+    struct tensor values = tensor_random(s->dtype, 64 * 512 + 77, 5, 1.0f);
     const struct zinf_pack_array array = {values.data, s->dtype, values.n};
     const uint64_t room = zinf_align_up(zinf_pack_bound(s->dtype, values.n), 64);
     void *image = aligned_alloc(64, room);
@@ -304,7 +303,7 @@ static int unpacked(struct setup *s)
     struct zinf_packed_array a = {.dtype = s->dtype, .n = values.n};
     a.damaged = take(s, 16, ZINF_DTYPE_F32);
     a.x = take(s, values.n, s->dtype);
-    char *to = take(s, room / 4 + 16, ZINF_DTYPE_F32);
+    char *to = take(s, (size_t)bytes / 4 + 17, ZINF_DTYPE_F32);
     to += 64 - (uintptr_t)to % 64;
     a.image = to;
     int code = bytes < 0 ? -EINVAL : s->ops->copy_to_device(s->q, to, image, (uint64_t)bytes);

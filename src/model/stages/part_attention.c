@@ -120,8 +120,10 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
     if (s->after.w >= 0)
         kept.product = frame_keep(f, rows * (uint64_t)s->hidden * width);
     kept.out = frame_keep(f, out_bytes(f, s));
-    if (mixer_is_there(s))
+    if (mixer_is_there(s)) {
+        kept.handed = handed_keep(f, s);
         return kept;
+    }
     if (s->source)
         kept.kv = frame_keep(f, kv_bytes(f, s));
     kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
@@ -547,17 +549,15 @@ static int refuse_chunks(const struct zinf_frame *f)
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept)
 {
-    const struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
     struct attention_kept taken;
     void *ready;
     if (mixer_is_there(s))
-        return mixer_attend(f, s, kept); /* which refuses chunks */
+        return mixer_attend(f, s, kept);
     if (shares_keys(s))
         return refuse_chunks(f);
-    int code = part_enter(f, &entry, f->in[0]);
-    if (!code)
-        code = take_columns(f, s, kept, &taken);
+    frame_part_end(f); /* which has the chunk's own rows at hand */
+    int code = take_columns(f, s, kept, &taken);
     if (!code)
         code = prepare(f, s, &taken, true, &ready);
     if (!code)
@@ -598,7 +598,7 @@ int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *
     void *ready;
     int code = 0;
     if (mixer_is_there(s))
-        return mixer_attend(f, s, kept); /* which refuses chunks */
+        return frame_refuse_chunks(f, "a recurrent mixer");
     if (shares_keys(s))
         return refuse_chunks(f);
     for (uint32_t u = 0; !code && u < f->stage->units.n; u++)

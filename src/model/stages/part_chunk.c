@@ -64,7 +64,7 @@ int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s,
     void *own = frame_carried(f, kv_cols(s), f->compute->chunk.first);
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
-    f->carried_reach = s->window < f->compute->chunk.whole ? s->window : 0;
+    frame_reach(f, s->window);
     return code ? code : frame_heads(f, &kv);
 }
 

@@ -75,16 +75,20 @@ static const float *shares_gradient(const struct zinf_frame *f)
 static int share(struct zinf_frame *f, const float *logits)
 {
     const struct router_spec *s = f->stage->spec;
+    const uint64_t bytes = (uint64_t)(f->compute->batch * 2 * s->n_experts) * sizeof(float);
     struct zinf_shares args = {
         .samples = f->compute->batch,
-        .seq = f->compute->seq,
+        .seq = frame_own_rows(f),
         .cols = s->n_experts,
         .logits = logits,
         .weights = f->out[1],
         .before = f->stage->in.n > 1 ? f->in[1] : NULL,
         .shares = s->balanced ? f->out[2] : NULL,
     };
-    return s->balanced ? frame_shares(f, &args) : 0;
+    if (!s->balanced || args.seq)
+        return s->balanced ? frame_shares(f, &args) : 0;
+    return args.before ? frame_copy(f, args.shares, args.before, bytes)
+                       : frame_zero(f, args.shares, bytes);
 }
 
 /* The gradient of what the layers before have had is that of the sum. */
@@ -202,6 +206,24 @@ static int norm_backward(struct zinf_frame *f, const struct norm_spec *s, struct
     return code;
 }
 
+/* The loss that balances is of no rows beyond a sequence's end. */
+static int choose_backward(struct zinf_frame *f, const struct zinf_route *route)
+{
+    const int64_t own = f->compute->batch * frame_own_rows(f), at = own * route->cols;
+    struct zinf_route first = *route, rest = *route;
+    if (!route->d_probs || own == route->rows)
+        return frame_route_backward(f, route);
+    first.rows = own;
+    rest.rows -= own;
+    rest.logits += at;
+    rest.weights += at;
+    rest.d_weights += at;
+    rest.d_logits += at;
+    rest.d_probs = NULL;
+    const int code = own ? frame_route_backward(f, &first) : 0;
+    return code ? code : frame_route_backward(f, &rest);
+}
+
 static int backward(struct zinf_frame *f)
 {
     const struct router_spec *s = f->stage->spec;
@@ -218,7 +240,7 @@ static int backward(struct zinf_frame *f)
     if (code)
         return code;
     struct zinf_route route;
-    if ((code = choose(f, made.logits, &route)) || (code = frame_route_backward(f, &route)) ||
+    if ((code = choose(f, made.logits, &route)) || (code = choose_backward(f, &route)) ||
         (code = gate_backward(f, &made, d_rows)) ||
         (code = norm_backward(f, &s->norm, made.norm, f->d_out[0], f->d_in_adds[0])) || !apart)
         return code;

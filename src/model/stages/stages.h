@@ -472,6 +472,10 @@ struct zinf_rows experts_rows(const struct zinf_frame *f, const void *x, void *y
 
 /* ---- parts of a block ---- */
 
+/* part_handed.c: what the chunk before has handed over, so many bytes, if there is one; what comes
+ * behind this call is of the part that ends, which has the chunk's own at hand. */
+int part_take_handed(struct zinf_frame *f, void *to, uint64_t bytes);
+
 /* What forward leaves for backward. */
 struct attention_kept {
     void *qkv;  /* the entry's product, also a mixer's, and the table's rows behind it */
@@ -480,6 +484,7 @@ struct attention_kept {
     void *out;  /* [rows][n_heads head_dim], before a gate; of a mixer its scan's result */
     struct norm_kept norm, q_norm, k_norm, v_norm, after;
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
+    void *handed;  /* of a mixer in chunks: what the chunk before has handed over */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
 /* Up to qkv, where there are no relative positions. */
@@ -494,7 +499,8 @@ int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
 int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                               const struct attention_kept *kept, const void *d_out, void *d_qkv,
                               uint64_t mark);
-/* The pass ZINF_PASS_CARRY: computes keys and values for later chunks from the stage's input. */
+/* The pass ZINF_PASS_CARRY: computes for later chunks keys and values, or what a mixer hands over,
+ * from the entry's product. */
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept);
 /* ZINF_PASS_CARRY_BACK, with the gradients of all else in the stage's units zero. */
@@ -553,6 +559,26 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept);
 int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_out, void *d_entry);
+/* And of a mixer: what it hands over from chunk to chunk of a sequence: a state of so many
+ * floats, and the last rows of so many columns in front of its convolution. keep: memory for what
+ * the chunk before has handed over, which take copies there, in forward. The ends of the chunk's
+ * rows as the convolution and the scan take them: forward leaves what the chunk hands over,
+ * backward has gradients. */
+struct handed {
+    uint64_t floats;
+    int64_t cols;
+};
+struct handed_ends {
+    struct zinf_ends state, rows;
+};
+void *handed_keep(struct zinf_frame *f, const struct attention_spec *s);
+int handed_take(struct zinf_frame *f, const struct attention_spec *s,
+                const struct attention_kept *kept);
+struct handed_ends handed_forward(struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept);
+struct handed_ends handed_backward(struct zinf_frame *f, const struct attention_spec *s,
+                                   const struct attention_kept *kept);
+struct handed mixer_handed(const struct attention_spec *s);
 /* result [rows][result_cols]: kept->out after norm and gate. Backward goes from the gradient of the
  * result to that of kept->out and of the gate's columns of the entry's product. */
 int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
