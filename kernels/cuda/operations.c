@@ -130,7 +130,7 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 
 /* ---- attention ---- */
 
-enum { MAX_HEAD_DIM = 256 };
+enum { MAX_HEAD_DIM = 512 };
 
 static int too_long_a_head(const char *operation, int64_t head_dim)
 {
