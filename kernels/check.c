@@ -182,6 +182,11 @@ int check_attention_cached(const struct zinf_attention_cached *a)
         return zinf_fail(-EINVAL,
                          "attention_cached: %lld sequences of %lld slots for a window of %lld",
                          (ll)a->n_sequences, (ll)a->capacity, (ll)a->window);
+    if (a->piece < 0 || (a->piece && (a->window || a->source)))
+        return zinf_fail(-EINVAL,
+                         "attention_cached: pieces of %lld positions; it must be 0 or more, and 0 "
+                         "beside a window or a source",
+                         (ll)a->piece);
     if (a->bias && (a->window || a->softcap != 0.0f || a->slopes || a->source))
         return zinf_fail(-EINVAL, "attention_cached: a bias by distance beside a window, a soft "
                                   "cap, slopes or a source");
@@ -309,11 +314,23 @@ int check_scan(const struct zinf_scan *a, const char *operation)
         a->remembered ? ", remembered" : "", a->ends ? ", a piece of a sequence" : "");
 }
 
+int check_xielu(const struct zinf_xielu *a, const char *operation)
+{
+    if (a->rows >= 0 && a->cols >= 1)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (ll)a->rows, (ll)a->cols);
+}
+
 int check_rope(const struct zinf_rope *a)
 {
     if (a->rows < 0 || a->n_heads < 1 || a->head_dim < 1 || a->ld < a->n_heads * a->head_dim)
         return zinf_fail(-EINVAL, "rope: %lld rows %lld apart of %lld heads of size %lld",
                          (ll)a->rows, (ll)a->ld, (ll)a->n_heads, (ll)a->head_dim);
+    if (a->growth != 0 &&
+        (a->growth_every < 1 || a->growth_ahead < 0 || a->rotary_dims != a->head_dim))
+        return zinf_fail(
+            -EINVAL, "rope: growth every %lld positions, %lld ahead, of %lld of %lld dimensions",
+            (ll)a->growth_every, (ll)a->growth_ahead, (ll)a->rotary_dims, (ll)a->head_dim);
     if (a->rotary_dims < 2 || a->rotary_dims % 2 || a->rotary_dims > a->head_dim ||
         a->rotary_dims / 2 > ZINF_ROPE_MAX_PAIRS)
         return zinf_fail(-EINVAL,
@@ -465,8 +482,8 @@ int check_dequantize(const struct zinf_dequantize *a)
 
 int check_unpack(const struct zinf_packed_array *a)
 {
-    /* blocks of elements are counted in 32 bits */
-    if (!a->n || (a->n >> 40 == 0 && a->x && a->image && (uintptr_t)a->image % 64 == 0))
+    /* words of 4 bytes are counted in 32 bits */
+    if (!a->n || (a->n >> 32 == 0 && a->x && a->image && (uintptr_t)a->image % 64 == 0))
         return 0;
     return zinf_fail(-EINVAL, "unpack: %llu elements, or an image that is not on a multiple of 64",
                      (unsigned long long)a->n);

@@ -33,6 +33,7 @@ int check_attention_cached(const struct zinf_attention_cached *args);
 int check_distance_bias(const struct zinf_distance_bias *args, const char *operation);
 int check_activation(enum zinf_activation kind);
 int check_gated(const struct zinf_gated *args, const char *operation);
+int check_xielu(const struct zinf_xielu *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
 int check_dequantize(const struct zinf_dequantize *args);
 int check_unpack(const struct zinf_packed_array *args);

@@ -78,7 +78,7 @@ libcore_la_SOURCES += kernels/loss.h kernels/host_preference.c
 program_tests += tests/kernels/kernels_preference_test
 
 # Direction and magnitude of weights apart.
-libcore_la_SOURCES += kernels/magnitude.h kernels/host_magnitude.c
+libcore_la_SOURCES += kernels/magnitude.h kernels/host_magnitude.c kernels/host_xielu.c
 program_tests += tests/kernels/kernels_magnitude_test
 
 program_tests += tests/kernels/kernels_relative_test

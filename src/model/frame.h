@@ -314,6 +314,8 @@ int frame_gated(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args);
 int frame_row_norms(struct zinf_frame *f, const struct zinf_magnitude *args);
+int frame_xielu(struct zinf_frame *f, const struct zinf_xielu *args);
+int frame_xielu_backward(struct zinf_frame *f, const struct zinf_xielu *args);
 int frame_scale_columns(struct zinf_frame *f, const struct zinf_column_scale *args);
 int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args);
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args);

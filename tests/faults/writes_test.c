@@ -25,14 +25,15 @@ static const char *const kinds[] = {"lost",   "misplaced", "torn",      "short",
                                     "enospc", "read-eio",  "read-flip", "sync-eio"};
 #define KINDS (sizeof kinds / sizeof *kinds)
 
-/* How the bytes go to the drive. */
+/* How the bytes go to the drive, and what of them is packed. */
 static const struct way {
     const char *name, *engine;
     int paths;
-} ways[] = {{"threads", "threads", 1},
-            {"uring", "uring", 1},
-            {"threads, striped", "threads", 2},
-            {"uring, striped", "uring", 2}};
+    const char *pack;
+} ways[] = {{"threads", "threads", 1, "off"},
+            {"uring", "uring", 1, "all"},
+            {"threads, striped", "threads", 2, "all"},
+            {"uring, striped", "uring", 2, "off"}};
 #define WAYS (sizeof ways / sizeof *ways)
 static int table[KINDS][OUTCOMES]; /* of this way */
 
@@ -105,6 +106,7 @@ static void go(const struct way *way)
     s.saves = true;
     s.engine = way->engine;
     s.paths = way->paths;
+    s.pack = way->pack;
     s.sub_group = 10000;
     memset(table, 0, sizeof table);
     faults_write_config(&s);

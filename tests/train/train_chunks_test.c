@@ -4,6 +4,7 @@
  * bits in all placements. Mixers hand states over from chunk to chunk.
  */
 #include "fixture_folders.h"
+#include "model/frame.h"
 #include "trainings.h"
 
 enum { MOST_TOKENS = 4096 };
@@ -119,9 +120,10 @@ static const struct {
 /* What has no chunks yet, or no parts, is refused by its name, and nothing else is. */
 static bool is_expected(const char *refusal, bool parts)
 {
-    static const char *const known[] = {"losses of whole samples", "an encoder",
-                                        "attention to later tokens",
-                                        "keys and values with other layers", "experts cannot"};
+    static const char *const known[] = {
+        "losses of whole samples",   "an encoder",
+        "attention to later tokens", "keys and values with other layers",
+        "attention within pieces",   "experts cannot"};
     static const char *const in_parts[] = {"recurrent mixer", "losses that balance experts"};
     bool expected = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -155,6 +157,24 @@ static bool same_gradients(struct case_of *c, const char *name)
                c->parts, worst);
     }
     return true;
+}
+
+/* Parts have neighbouring places, and as many chunks from the front as from the end. */
+static void test_places_of_chunks(void)
+{
+    static const int64_t first[] = {0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7};
+    for (int64_t parts = 2; parts <= 64; parts *= 2)
+        for (int64_t n = 2 * parts; n <= 8 * parts; n += 2 * parts)
+            for (int64_t place = 0; place < n; place++) {
+                const int64_t chunk = zinf_chunk_at(place, n, parts), each = n / (2 * parts);
+                const int64_t piece = chunk / each, part = place / (2 * each);
+                CHECKF(zinf_chunk_place(chunk, n, parts) == place, "place %d of %d in %d parts",
+                       (int)place, (int)n, (int)parts);
+                CHECKF(piece == part || piece == 2 * parts - 1 - part, "chunk %d of %d is of %d",
+                       (int)chunk, (int)n, (int)part);
+            }
+    for (int64_t place = 0; place < 12; place++)
+        CHECK(zinf_chunk_at(place, 12, 3) == first[place]);
 }
 
 static void test_families_in_chunks(void)
@@ -446,6 +466,7 @@ int main(void)
                                                   .seq = 16,
                                                   .batch = 2,
                                                   .sub_group = 4096});
+    TAP_RUN(test_places_of_chunks);
     TAP_RUN(test_families_in_chunks);
     TAP_RUN(test_documents_in_chunks);
     TAP_RUN(test_ten_steps_in_chunks);

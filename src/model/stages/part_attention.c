@@ -199,6 +199,7 @@ static struct zinf_norm head_norm(const struct zinf_frame *f, const struct atten
     return args;
 }
 
+/* Queries and keys in one call, or, where queries grow by their position, in two. */
 static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
 {
     float memory[ZINF_ROPE_MAX_PAIRS];
@@ -213,10 +214,14 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
                          "\"%s\" change with the length, and remembered keys do not hold",
                          (long long)length, (long long)s->rope.positions,
                          s->rope.long_inv_freq ? "longrope" : "dynamic");
+    const int64_t keys = s->taken || s->rope.still ? 0 : s->n_kv_heads;
+    const bool grows = rope_grows(&s->rope, length);
+    if (s->rope.still && !grows)
+        return 0;
     struct zinf_rope args = {
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),
-        .n_heads = s->n_heads + (s->taken ? 0 : s->n_kv_heads),
+        .n_heads = s->n_heads + (grows ? 0 : keys),
         .head_dim = s->head_dim,
         .ld = (int64_t)qkv_cols(s),
         .rotary_dims = s->rope.rotary_dims,
@@ -225,8 +230,17 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
         .positions = f->in[1],
         .inv_freq = rope_frequencies(&s->rope, length, memory),
         .scale = s->rope.scale,
+        .growth = grows ? s->rope.growth : 0,
+        .growth_every = s->rope.growth_every,
+        .growth_ahead = s->rope.growth_ahead,
         .x = qkv,
     };
+    int code = frame_rope(f, &args);
+    if (code || !grows || !keys)
+        return code;
+    args.n_heads = keys;
+    args.growth = 0;
+    args.x = heads_at(f, s, KEYS, qkv);
     return frame_rope(f, &args);
 }
 

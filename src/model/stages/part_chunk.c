@@ -25,6 +25,7 @@ static int check(const struct zinf_frame *f, const struct attention_spec *s)
                        : s->source             ? "attention to another sequence"
                        : s->relative.half      ? "relative positions"
                        : s->distance.n_buckets ? "a bias by distance"
+                       : s->piece              ? "attention within pieces of a document"
                        : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
     return what ? frame_refuse_chunks(f, what) : 0;
