@@ -180,7 +180,7 @@ struct zinf_rope {
 /* Scores that grow with the logarithm of a query's position (Nakanishi, arXiv 2501.19399), in steps
  * of `every` positions. */
 #define zinf_rope_growth(growth, position, ahead, every)                                           \
-    (1.0f + (growth)*log1pf((float)(((position) + (ahead)) / (every))))
+    (1.0f + (growth)*logf((float)(1 + ((position) + (ahead)) / (every))))
 #define ZINF_ROPE_MAX_PAIRS 256 /* what a GPU takes as a kernel's argument */
 
 /* Rows beside their neighbours, for a convolution along the sequence as one product:

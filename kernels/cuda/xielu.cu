@@ -15,7 +15,7 @@ template <class T> struct xielu_args {
 
 DEVICE float smooth_relu(float x)
 {
-    return x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x));
+    return (x > 0.0f ? x : 0.0f) + logf(1.0f + expf(-fabsf(x)));
 }
 
 /* The row's sum of a number's terms, times the slope of softplus at the number. */

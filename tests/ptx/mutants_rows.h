@@ -221,10 +221,11 @@ static int gated(struct setup *s)
 
 static int curved(struct setup *s)
 {
-    struct zinf_xielu a = {.dtype = s->dtype, .rows = 5, .cols = 45, .alphas = s->in[2]};
+    enum { ROWS = 3, COLS = 2083, N = ROWS * COLS }; /* work for all warps */
+    struct zinf_xielu a = {.dtype = s->dtype, .rows = ROWS, .cols = COLS, .alphas = s->in[2]};
     a.constants = s->in[3], a.x = s->in[0], a.dy = s->in[1];
-    a.y = take(s, 5 * 45, s->dtype), a.dx = take(s, 5 * 45, s->dtype);
-    a.sums = take(s, 10, ZINF_DTYPE_F32);
+    a.y = take(s, N, s->dtype), a.dx = take(s, N, s->dtype);
+    a.sums = take(s, 2 * (size_t)ROWS, ZINF_DTYPE_F32);
     return s->ops->xielu_backward(s->q, &a);
 }
 

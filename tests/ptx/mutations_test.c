@@ -178,7 +178,7 @@ static void test_mutants(void)
         {"add_kernel", flat, ZINF_DTYPE_F32, false},
         {"sum_squares", flat, ZINF_DTYPE_F32, false},
         {"gated", gated, ZINF_DTYPE_BF16, false},
-        {"xielu", curved, ZINF_DTYPE_F32, false},
+        {"xielu", curved, ZINF_DTYPE_F32, true},
         {"rope", rotations, ZINF_DTYPE_F16, false},
         {"rope", rotations, ZINF_DTYPE_F32, false},
         {"adam", optimizer, ZINF_DTYPE_BF16, false},
