@@ -252,6 +252,14 @@ int check_activation(enum zinf_activation kind)
     return zinf_fail(-EINVAL, "unknown activation %d", (int)kind);
 }
 
+int check_activation_sums(const struct zinf_activation_sums *a)
+{
+    if (a->rows < 0 || a->cols < 0)
+        return zinf_fail(-EINVAL, "activation_sums: %lld rows of %lld columns", (ll)a->rows,
+                         (ll)a->cols);
+    return check_activation(a->kind);
+}
+
 int check_gated(const struct zinf_gated *a, const char *operation)
 {
     if (a->rows < 0 || a->cols < 1 || (a->gate_ld && a->gate_ld < a->cols))

@@ -32,6 +32,7 @@ int check_attention(const struct zinf_attention *args, const char *operation);
 int check_attention_cached(const struct zinf_attention_cached *args);
 int check_distance_bias(const struct zinf_distance_bias *args, const char *operation);
 int check_activation(enum zinf_activation kind);
+int check_activation_sums(const struct zinf_activation_sums *a);
 int check_gated(const struct zinf_gated *args, const char *operation);
 int check_xielu(const struct zinf_xielu *args, const char *operation);
 int check_rope(const struct zinf_rope *args);

@@ -69,6 +69,15 @@ int host_activation_backward(struct zinf_queue *q, enum zinf_activation kind, en
     return 0;
 }
 
+int host_activation_sums(struct zinf_queue *q, const struct zinf_activation_sums *a)
+{
+    int code = check_activation_sums(a);
+    if (!code)
+        code = host_activation_backward(q, a->kind, a->dtype, a->dx, a->dy, a->x, a->y_out,
+                                        (uint64_t)(a->rows * a->cols));
+    return code ? code : host_column_sum(q, a->sums, a->dx, a->dtype, a->rows, a->cols);
+}
+
 /* ---- gated units ---- */
 
 typedef void gated_chunk(const struct host_simd *simd, const struct zinf_gated *a, int64_t row,

@@ -107,6 +107,19 @@ enum zinf_activation {
 #define ZINF_CLAMPED_SWISH_LIMIT 7.0f
 #define ZINF_CLAMPED_SWISH_ALPHA 1.702f
 
+/* Backward of an activation behind a linear layer, and with it the gradient of the layer's bias:
+ * dx = dy f'(x), sums = column_sum of dx as it is stored; the bits of both operations after each
+ * other. */
+struct zinf_activation_sums {
+    enum zinf_activation kind; /* f */
+    enum zinf_dtype dtype;     /* of x, dy, dx, y_out */
+    int64_t rows, cols;
+    const void *x, *dy; /* [rows][cols] */
+    void *dx;           /* [rows][cols]; may be dy */
+    void *y_out;        /* [rows][cols] or NULL: receives f(x) again */
+    float *sums;        /* [cols], overwritten */
+};
+
 /* y = f(gate) up: the gated units of feed-forward parts (Shazeer, arXiv 2002.05202; SwiGLU with
  * SILU). Backward: d_gate = dy up f'(gate), d_up = dy f(gate). With CLAMPED_SWISH the factor is
  * 1 + up instead, with up kept within -7 and 7; what is kept so gets no gradient. */
@@ -308,6 +321,8 @@ struct zinf_device_ops {
     int (*activation_backward)(struct zinf_queue *q, enum zinf_activation kind,
                                enum zinf_dtype dtype, void *dx, const void *dy, const void *x,
                                void *y_out, uint64_t n);
+    /* Takes what column_sum takes of the workspace. */
+    int (*activation_sums)(struct zinf_queue *q, const struct zinf_activation_sums *args);
     int (*gated_forward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*gated_backward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*xielu_forward)(struct zinf_queue *q, const struct zinf_xielu *args);

@@ -123,19 +123,20 @@ DEVICE void add_keys(const cached_args<T> &a, const cached_query<T, PARTS> &w, i
 template <class T>
 DEVICE void store_joined(T *out, float *lse, const float *sums, const float *parts, int d)
 {
-    float top = -INFINITY, total = 0.0f, value = 0.0f;
-    if ((int)threadIdx.x >= d)
-        return;
+    float top = -INFINITY;
     for (int w = 0; w < CACHED_WARPS; w++)
         top = sums[2 * w] > top ? sums[2 * w] : top;
-    for (int w = 0; w < CACHED_WARPS; w++) {
-        const float shrink = exp_of(sums[2 * w] - top);
-        total += shrink * sums[2 * w + 1];
-        value += shrink * parts[w * d + threadIdx.x];
+    for (int c = threadIdx.x; c < d; c += CACHED_THREADS) {
+        float total = 0.0f, value = 0.0f;
+        for (int w = 0; w < CACHED_WARPS; w++) {
+            const float shrink = exp_of(sums[2 * w] - top);
+            total += shrink * sums[2 * w + 1];
+            value += shrink * parts[w * d + c];
+        }
+        from_float(out[c], value / total);
+        if (lse && c == 0)
+            *lse = top + logf(total);
     }
-    from_float(out[threadIdx.x], value / total);
-    if (lse && threadIdx.x == 0)
-        *lse = top + logf(total);
 }
 
 template <class T, int PARTS> KERNEL(CACHED_THREADS) attention_cached_kernel(cached_args<T> a)
@@ -209,7 +210,8 @@ static cudaError_t cached_typed(cudaStream_t stream, const struct zinf_attention
         z->head_dim <= 32    ? known<attention_cached_kernel<T, 1>>()
         : z->head_dim <= 64  ? known<attention_cached_kernel<T, 2>>()
         : z->head_dim <= 128 ? known<attention_cached_kernel<T, 4>>()
-                             : known<attention_cached_kernel<T, 8>>();
+        : z->head_dim <= 256 ? known<attention_cached_kernel<T, 8>>()
+                             : known<attention_cached_kernel<T, 16>>();
     const int64_t n_fresh = z->source ? z->source->rows : z->rows;
     const dim3 fresh_grid((unsigned)(n_fresh * 2 * z->n_kv_heads));
     cudaError_t error =

@@ -45,7 +45,8 @@ template <class ARGS> static cudaError_t distance_gradient(cudaStream_t stream, 
 {
     const kernel_of<ARGS> kernels[] = {known<attention_distance_kernel<32, ARGS>>(),
                                        known<attention_distance_kernel<16, ARGS>>(),
-                                       known<attention_distance_kernel<8, ARGS>>()};
+                                       known<attention_distance_kernel<8, ARGS>>(),
+                                       known<attention_distance_kernel<4, ARGS>>()};
     const plain_shape shape = {4, 2, args.z.n_heads, zinf_attention_distances(&args.z),
                                args.z.batch};
     return launch_plain(stream, kernels, shape, args);

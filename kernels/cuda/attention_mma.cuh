@@ -1,8 +1,8 @@
 /*
  * attention_mma: what the tensor-core attention kernels share. Tiles of rows lie in shared memory
  * in their 16-bit type, [rows][D + 8]: 16 bytes more than a power of two, so that the 8 rows of a
- * matrix fall on different banks. D is the head size rounded up to 32, 64, 128 or 256; what is
- * beyond the head size, and beyond the sequence, is zero and so adds nothing.
+ * matrix fall on different banks. D is the head size rounded up to 32, 64, 128, 256 or 512; what
+ * is beyond the head size, and beyond the sequence, is zero and so adds nothing.
  *
  * Tiles that a loop walks have two places where shared memory has room: the next one's copies are
  * on their way while the tensor cores have this one. A step of such a loop waits for its own
@@ -14,6 +14,15 @@
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
+
+/* Rows of a warp, 16 each: with two of them, what is loaded of keys and values meets twice as many
+ * rows. Wider heads, and scores that are more than scaled, leave no registers for that. */
+template <int D, class ARGS> struct warp_halves {
+    static const int n = 1;
+};
+template <int D> struct warp_halves<D, attention_args> {
+    static const int n = D <= 64 ? 2 : 1;
+};
 
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
@@ -45,14 +54,17 @@ template <class T, int D, int ROWS, int THREADS_>
 DEVICE void fetch_head(const struct zinf_attention &z, T *tile, head_rows<const T> from,
                        int64_t first)
 {
-    const T *base = from.base + first * from.stride;
-    const int rows = from.rows - first < ROWS ? (int)(from.rows - first) : ROWS;
-    UNROLL for (int k = 0; k < ROWS * (D / 8); k += THREADS_)
+    const int AT_ONCE = THREADS_ / (D / 8), pitch = tile_of<T, D>::pitch;
+    static_assert(ROWS % AT_ONCE == 0, "no thread goes beyond the tile");
+    const int row = threadIdx.x / (D / 8), col = threadIdx.x % (D / 8) * 8;
+    const int left = from.rows - first < ROWS ? (int)(from.rows - first) : ROWS;
+    const int rows = col < z.head_dim ? left - row : 0; /* in this thread's columns */
+    const T *at = from.base + (first + row) * from.stride + col;
+    UNROLL for (int k = 0; k < ROWS; k += AT_ONCE)
     {
-        int e = k + threadIdx.x, row = e / (D / 8), col = e % (D / 8) * 8;
-        bool wanted = row < rows && col < z.head_dim;
-        copy_async<16>(tile + row * tile_of<T, D>::pitch + col,
-                       wanted ? base + row * from.stride + col : base, wanted);
+        const bool wanted = k < rows;
+        copy_async<16>(tile + (row + k) * pitch + col, wanted ? at : from.base, wanted);
+        at += AT_ONCE * from.stride;
     }
 }
 
@@ -96,6 +108,18 @@ template <int N> DEVICE void clear(float (&c)[N][4])
     UNROLL for (int n = 0; n < N; n++)
         UNROLL for (int e = 0; e < 4; e++)
             c[n][e] = 0.0f;
+}
+
+template <int H, int N> DEVICE void clear(float (&c)[H][N][4])
+{
+    UNROLL for (int h = 0; h < H; h++)
+        clear(c[h]);
+}
+
+/* Whether rows before `end` see nothing of the keys from j on, since these are ahead of them. */
+template <class ARGS> DEVICE bool is_ahead(const ARGS &a, int64_t end, int64_t j)
+{
+    return a.z.causal && j >= end + ahead_of(a);
 }
 
 /* Whether some of the rows i.. do not see some of the keys j... */
@@ -243,6 +267,21 @@ DEVICE void mask_documents(const shaped_args &a, float (&s)[N][4], const int32_t
             s[n][e] = theirs[n * 8 + e % 2] == mine[e / 2] ? s[n][e] : -INFINITY;
 }
 
+/* All of the tile's keys that the rows of a warp, from mine on in the block, do not see: their
+ * scores become -infinity. */
+template <int H, int N, class ARGS>
+DEVICE void mask_keys(const ARGS &a, float (&s)[H][N][4], const int32_t *own,
+                      const int32_t *documents, int mine, int64_t i, int64_t j)
+{
+    if (has_unseen(a, i + mine, 16 * H, j, 8 * N) | has_documents(a))
+        UNROLL for (int h = 0; h < H; h++)
+        {
+            const int row = mine + 16 * h + lane_id() / 4;
+            mask_scores(a, s[h], i + row, j);
+            mask_documents(a, s[h], own + row, documents);
+        }
+}
+
 /* The score, before any mask, of s = q.k beside which there is so much. slope: its derivative by
  * scale s. */
 DEVICE float shape_score(const shaped_args &a, float s, float bias, float &slope)
@@ -289,8 +328,9 @@ DEVICE void make_mask(const ARGS &a, uint32_t *mask, int64_t b, int64_t head, in
 {
     const int words = words_of(KEYS);
     for (int e = threadIdx.x; e < ROWS_ * words; e += THREADS_) {
-        const int64_t row = i + e / words, key = j + e % words * 32;
-        mask[e] = dropout_word(a.rule, dropout_place(a, b, head, row, key));
+        const int row = e % ROWS_, word = e / ROWS_, keys = KEYS - 32 * word;
+        mask[row * words + word] = dropout_word(
+            a.rule, dropout_place(a, b, head, i + row, j + 32 * word), keys < 32 ? keys : 32);
     }
 }
 template <int KEYS>
@@ -322,8 +362,11 @@ DEVICE float mask_factor(const attention_args &a, const uint32_t *mask, int row,
     } else if ((z)->head_dim <= 128) {                                                             \
         const int D = 128;                                                                         \
         __VA_ARGS__;                                                                               \
-    } else {                                                                                       \
+    } else if ((z)->head_dim <= 256) {                                                             \
         const int D = 256;                                                                         \
+        __VA_ARGS__;                                                                               \
+    } else {                                                                                       \
+        const int D = 512;                                                                         \
         __VA_ARGS__;                                                                               \
     }
 

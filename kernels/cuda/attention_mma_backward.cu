@@ -11,11 +11,17 @@
  */
 #include "kernels/cuda/attention_mma_gradient.cuh"
 
-enum { DKV_KEYS = 64, DQ_ROWS = 64, DQ_THREADS = 128 };
+enum { DQ_THREADS = 128 };
 
-/* A head of 256 has too many sums for one warp: two warps share 16 keys, half the columns each. */
+/* A head of 256 has too many sums for one warp: two warps share 16 keys, half the columns each. Of
+ * one of 512 it is four, and shared memory has room for 16 keys. */
 template <int D> struct dkv_tile {
-    static const int split = D <= 128 ? 1 : 2, rows = D <= 128 ? 32 : 16, threads = 128 * split;
+    static const int split = D <= 128 ? 1 : D <= 256 ? 2 : 4, rows = D <= 128 ? 32 : 16;
+    static const int key_warps = D <= 256 ? 4 : 1, keys = 16 * key_warps;
+    static const int threads = 32 * key_warps * split;
+    /* Keys and values that are held in registers leave their tiles to the steps' queries. */
+    static const bool held = D <= 64;
+    static const int walked = held ? 0 : 2 * keys; /* where steps begin, in rows */
 };
 
 /* Blocks beside each other: scores that are more than scaled take more registers. */
@@ -27,8 +33,16 @@ template <class T, int D> struct dkv_blocks<T, D, attention_args> {
 };
 
 /* Tiles of 32 keys of 256 would leave sm_86 no shared memory for the mask. */
-template <int D> struct dq_tile {
-    static const int keys = D <= 128 ? 32 : 16;
+template <int D, class ARGS> struct dq_tile {
+    static const int keys = D <= 128 ? 32 : 16, halves = warp_halves<D, ARGS>::n;
+    static const int row_warps = D <= 256 ? 4 : 1, split = 4 / row_warps;
+    static const int rows = 16 * halves * row_warps, places = D <= 128 ? 2 : 1;
+    static const int blocks = D <= 64 ? (halves == 1 ? 3 : 2) : 1; /* beside each other */
+    /* Rows that are held in registers leave their tiles to keys. */
+    static const bool held = D <= 64;
+    static const int walked = held ? 0 : 2 * rows; /* where keys begin, in rows */
+    static const int ends = walked + 2 * places * keys;
+    static const int shared_rows = ends > 2 * rows ? ends : 2 * rows;
 };
 
 /* ---- dK and dV ---- */
@@ -75,11 +89,11 @@ DEVICE void mask_rows(const ARGS &a, float (&s)[N][4], int64_t i, int64_t key)
 }
 
 /* All that the tile's rows do not see of a warp's keys: key is the lane's first in the block. */
-template <int N, class ARGS>
+template <int KEYS, int N, class ARGS>
 DEVICE void mask_queries(const ARGS &a, float (&s)[N][4], const int32_t *own,
                          const int32_t *documents, int key, int64_t i, int64_t j)
 {
-    if (has_unseen(a, i, 8 * N, j, DKV_KEYS) | has_documents(a)) {
+    if (has_unseen(a, i, 8 * N, j, KEYS) | has_documents(a)) {
         mask_rows(a, s, i, j + key);
         mask_documents(a, s, own + key, documents);
     }
@@ -95,7 +109,7 @@ DEVICE void dkv_gradients_of(const ARGS &a, const dkv_step<T, D> &step, const wa
         UNROLL for (int e = 0; e < 4; e++)
         {
             int row = n * 8 + 2 * t + e % 2, k = part.first + g + e / 2 * 8;
-            float factor = DROPS ? mask_factor<DKV_KEYS>(a, part.mask, row, k) : 1.0f;
+            float factor = DROPS ? mask_factor<dkv_tile<D>::keys>(a, part.mask, row, k) : 1.0f;
             score_row at = {step.lse[row] * LOG2_E, step.delta[row], factor};
             const float beside = bias_beside(a, part.bias, e / 2 * 8 - n * 8 - e % 2);
             gradient(a, beside, at, s[n][e], dp[n][e]);
@@ -151,10 +165,11 @@ template <class T, int D, int N, class ARGS>
 DEVICE void finish_keys(const ARGS &a, T *key, const float (&d_key)[N][4],
                         const float (&d_value)[N][4], const keys_place &at, int mine, int column)
 {
-    const int THREADS_ = dkv_tile<D>::threads, pitch = tile_of<T, D>::pitch;
+    const int KEYS = dkv_tile<D>::keys, THREADS_ = dkv_tile<D>::threads;
+    const int pitch = tile_of<T, D>::pitch;
     const struct zinf_attention &z = a.z;
     const int64_t kv_value = at.kv + z.n_kv_heads;
-    T *value = key + DKV_KEYS * pitch;
+    T *value = key + KEYS * pitch;
     if (adds_sums(a)) {
         add_results(z, d_key, z.scale, sum_rows(a, at.b, at.kv), at.j + mine, column);
         add_results(z, d_value, 1.0f, sum_rows(a, at.b, kv_value), at.j + mine, column);
@@ -164,18 +179,24 @@ DEVICE void finish_keys(const ARGS &a, T *key, const float (&d_key)[N][4],
     put_results(key + mine * pitch + column, pitch, d_key, z.scale, z.scale);
     put_results(value + mine * pitch + column, pitch, d_value, 1.0f, 1.0f);
     sync_block();
-    store_head<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<T>(a, d_keys_in(a), at.b, at.kv), at.j);
-    store_head<T, D, DKV_KEYS, THREADS_>(z, value, key_rows<T>(a, d_keys_in(a), at.b, kv_value),
-                                         at.j);
+    store_head<T, D, KEYS, THREADS_>(z, key, key_rows<T>(a, d_keys_in(a), at.b, at.kv), at.j);
+    store_head<T, D, KEYS, THREADS_>(z, value, key_rows<T>(a, d_keys_in(a), at.b, kv_value), at.j);
 }
 
-/* Steps of the walk over queries, each of which divides by those of a head: in 64 bits that takes
- * sm_120's code more registers than it has, in 32 that of sm_89. */
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 1200
-typedef int walk_step;
-#else
-typedef int64_t walk_step;
-#endif
+/* A step of the walk over queries: a query head and its first row of the tile. */
+struct query_step {
+    int head;
+    int64_t i;
+};
+/* To the next rows of a head, or to the first ones of the next head. */
+DEVICE void go_on(query_step &step, int rows, int64_t first, int64_t end)
+{
+    step.i += rows;
+    if (step.i >= end) {
+        step.i = first;
+        step.head++;
+    }
+}
 
 template <class T, int D, bool DROPS, class ARGS>
 KERNEL_BESIDE(dkv_tile<D>::threads, (dkv_blocks<T, D, ARGS>::n))
@@ -184,125 +205,123 @@ attention_mma_dkv_kernel(ARGS a)
     if (!compiles<T>(D))
         return;
     SHARED_MEMORY(memory);
-    const int ROWS_ = dkv_tile<D>::rows, N = ROWS_ / 8, COLUMNS = D / dkv_tile<D>::split;
-    const int THREADS_ = dkv_tile<D>::threads, pitch = tile_of<T, D>::pitch;
+    typedef dkv_tile<D> tile;
+    const int ROWS_ = tile::rows, N = ROWS_ / 8, COLUMNS = D / tile::split, KEYS = tile::keys;
+    const int THREADS_ = tile::threads, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
-    __shared__ uint32_t mask[DROPS ? ROWS_ * words_of(DKV_KEYS) : 1];
-    __shared__ beside_tile<ARGS, ROWS_, DKV_KEYS, THREADS_> beside[2];
+    __shared__ uint32_t mask[DROPS ? ROWS_ * words_of(KEYS) : 1];
+    __shared__ beside_tile<ARGS, ROWS_, KEYS, THREADS_> beside[2];
     __shared__ int32_t own[THREADS_];
     const struct zinf_attention &z = a.z;
-    T *key = (T *)memory, *value = key + DKV_KEYS * pitch;
-    dkv_step<T, D> *steps = (dkv_step<T, D> *)(value + DKV_KEYS * pitch);
-    const int64_t j = (int64_t)blockIdx.x * DKV_KEYS, kv = blockIdx.y, b = blockIdx.z;
-    const int64_t group = z.n_heads / z.n_kv_heads, first = first_row(a, j);
-    const int64_t end = end_of_rows(a, j + DKV_KEYS - 1), kv_value = kv + z.n_kv_heads;
-    const walk_step per_head = (walk_step)((end - first + ROWS_ - 1) / ROWS_);
-    const walk_step n_steps = (walk_step)group * per_head;
-    const int warp = threadIdx.x / 32, column = warp / 4 * COLUMNS, mine = warp % 4 * 16;
-    float d_key[COLUMNS / 8][4], d_value[COLUMNS / 8][4];
-    left_rows<D, (D <= 64)> keys, values;
-    auto fetch = [&](walk_step n) {
-        const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
-        fetch_queries<T, D>(a, steps + n % PLACES, b, head, i);
-        fetch_beside(a, beside[n % 2], queries_from(z, b, i), head, i, j);
+    T *key = (T *)memory, *value = key + KEYS * pitch;
+    dkv_step<T, D> *steps = (dkv_step<T, D> *)(key + tile::walked * pitch);
+    const int64_t j = (int64_t)blockIdx.x * KEYS, kv = blockIdx.y, b = blockIdx.z;
+    const int group = (int)(z.n_heads / z.n_kv_heads);
+    const int64_t first = first_row(a, j), end = end_of_rows(a, j + KEYS - 1);
+    const int64_t n_steps = group * ((end - first + ROWS_ - 1) / ROWS_);
+    const int64_t kv_value = kv + z.n_kv_heads;
+    const int warp = threadIdx.x / 32, column = warp / tile::key_warps * COLUMNS;
+    const int mine = warp % tile::key_warps * 16;
+    float d_key[1][COLUMNS / 8][4] = {}, d_value[1][COLUMNS / 8][4] = {};
+    left_rows<D, tile::held> keys[1], values[1];
+    query_step now = {(int)kv * group, first}, next = now;
+    auto fetch = [&](int64_t n) {
+        fetch_queries<T, D>(a, steps + n % PLACES, b, next.head, next.i);
+        fetch_beside(a, beside[n % 2], queries_from(z, b, next.i), next.head, next.i, j);
+        go_on(next, ROWS_, first, end);
     };
-    clear(d_key);
-    clear(d_value);
-    fetch_pair<T, D, DKV_KEYS, THREADS_>(z, key, key_rows<const T>(a, keys_in(a), b, kv),
+    fetch_pair<T, D, KEYS, THREADS_>(z, key, key_rows<const T>(a, keys_in(a), b, kv),
                                          key_rows<const T>(a, keys_in(a), b, kv_value), j);
     fetch_documents(a, own, keys_from(a, b, j));
     wait_copies();
     sync_block();
-    hold(keys, key + mine * pitch, pitch);
-    hold(values, value + mine * pitch, pitch);
+    hold(keys[0], key + mine * pitch, pitch);
+    hold(values[0], value + mine * pitch, pitch);
+    if (tile::held) /* by every warp: their tiles are the steps' */
+        sync_block();
     if (PLACES == 2 && n_steps > 0)
         fetch(0);
-    for (walk_step n = 0; n < n_steps; n++) {
-        const int64_t head = kv * group + n / per_head, i = first + n % per_head * ROWS_;
+    for (int64_t n = 0; n < n_steps; n++, go_on(now, ROWS_, first, end)) {
         const dkv_step<T, D> &step = steps[n % PLACES];
-        float s[N][4], dp[N][4];
-        clear(s);
-        clear(dp);
+        const int64_t i = now.i;
+        float s[1][N][4] = {}, dp[1][N][4] = {};
         begin_step<PLACES>(n, n_steps, fetch);
-        if (drops<DROPS>(a)) {
-            make_mask<ROWS_, DKV_KEYS, THREADS_>(a, mask, b, head, i, j);
-            sync_block();
-        }
-        multiply_rows<N>(s, keys, key + mine * pitch, step.query, pitch);
-        multiply_rows<N>(dp, values, value + mine * pitch, step.d_out, pitch);
+        begin_mask<DROPS, ROWS_, KEYS, THREADS_>(a, mask, b, now.head, i, j);
+        multiply_rows(s, keys, key + mine * pitch, step.query, pitch);
+        multiply_rows(dp, values, value + mine * pitch, step.d_out, pitch);
         const int lane_key = mine + lane_id() / 4;
-        mask_queries(a, s, own, beside[n % 2].documents, lane_key, i, j);
+        mask_queries<KEYS>(a, s[0], own, beside[n % 2].documents, lane_key, i, j);
         const float *bias = bias_at<ROWS_>(beside[n % 2], lane_key, 2 * (lane_id() % 4));
-        dkv_gradients<DROPS>(a, step, {mask, mine, bias}, s, dp);
-        multiply_results<COLUMNS / 8>(d_value, s, step.d_out + column, pitch);
-        multiply_results<COLUMNS / 8>(d_key, dp, step.query + column, pitch);
+        dkv_gradients<DROPS>(a, step, {mask, mine, bias}, s[0], dp[0]);
+        multiply_results(d_value, s, step.d_out + column, pitch);
+        multiply_results(d_key, dp, step.query + column, pitch);
     }
-    finish_keys<T, D>(a, key, d_key, d_value, {b, kv, j}, mine, column);
+    finish_keys<T, D>(a, key, d_key[0], d_value[0], {b, kv, j}, mine, column);
 }
 
 /* ---- dQ ---- */
 
 template <class T, int D, bool DROPS, class ARGS>
-KERNEL_BESIDE(DQ_THREADS, (tile_of<T, D>::blocks))
+KERNEL_BESIDE(DQ_THREADS, (dq_tile<D, ARGS>::blocks))
 attention_mma_dq_kernel(ARGS a)
 {
     if (!compiles<T>(D))
         return;
     SHARED_MEMORY(memory);
-    const int KEYS = dq_tile<D>::keys, N = KEYS / 8, pitch = tile_of<T, D>::pitch;
-    const int PLACES = tile_of<T, D>::places;
-    __shared__ uint32_t mask[DROPS ? DQ_ROWS * words_of(KEYS) : 1];
-    __shared__ beside_tile<ARGS, DQ_ROWS, KEYS, DQ_THREADS> beside[2];
+    typedef dq_tile<D, ARGS> tile;
+    const int KEYS = tile::keys, N = KEYS / 8, pitch = tile_of<T, D>::pitch;
+    const int PLACES = tile::places, ROWS_ = tile::rows, H = tile::halves;
+    __shared__ uint32_t mask[DROPS ? ROWS_ * words_of(KEYS) : 1];
+    __shared__ beside_tile<ARGS, ROWS_, KEYS, DQ_THREADS> beside[2];
     __shared__ int32_t own[DQ_THREADS];
     const struct zinf_attention &z = a.z;
-    T *query = (T *)memory, *d_out = query + DQ_ROWS * pitch, *tiles = d_out + DQ_ROWS * pitch;
+    T *query = (T *)memory, *d_out = query + ROWS_ * pitch, *tiles = query + tile::walked * pitch;
     const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-    const int64_t i = block * DQ_ROWS, head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
-    const int64_t n_steps = (end_of_keys(a, i + DQ_ROWS) + KEYS - 1) / KEYS;
+    const int64_t i = block * ROWS_, head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
+    const int64_t n_steps = (end_of_keys(a, i + ROWS_) + KEYS - 1) / KEYS;
     const int64_t begin = first_key(a, i) / KEYS;
     const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
     const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
-    const int mine = threadIdx.x / 32 * 16, row = mine + lane_id() / 4;
-    float d_query[D / 8][4];
-    left_rows<D, (D <= 64)> queries, d_outs;
+    const int warp = threadIdx.x / 32, column = warp / tile::row_warps * (D / tile::split);
+    const int mine = warp % tile::row_warps * 16 * H;
+    float d_query[H][D / tile::split / 8][4] = {};
+    left_rows<D, tile::held> queries[H], d_outs[H];
+    row_stats stats[H];
     auto fetch = [&](int64_t n) {
         T *key = tiles + n % PLACES * 2 * KEYS * pitch;
         fetch_pair<T, D, KEYS, DQ_THREADS>(z, key, keys, values, n * KEYS);
         fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
-    clear(d_query);
-    fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
-    fetch_head<T, D, DQ_ROWS, DQ_THREADS>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
+    fetch_head<T, D, ROWS_, DQ_THREADS>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
+    fetch_head<T, D, ROWS_, DQ_THREADS>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
     fetch_documents(a, own, queries_from(z, b, i));
-    const row_stats stats = load_stats(a, b, head, i + row);
     wait_copies();
     sync_block();
     hold(queries, query + mine * pitch, pitch);
     hold(d_outs, d_out + mine * pitch, pitch);
+    load_stats(a, b, head, i + mine, stats);
+    if (tile::held) /* by every warp: their tiles are the keys' */
+        sync_block();
     if (PLACES == 2 && begin < n_steps)
         fetch(begin);
     for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
         const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
-        float s[N][4], dp[N][4];
-        clear(s);
-        clear(dp);
+        float s[H][N][4] = {}, dp[H][N][4] = {};
         begin_step<PLACES>(n, n_steps, fetch);
-        if (drops<DROPS>(a)) {
-            make_mask<DQ_ROWS, KEYS, DQ_THREADS>(a, mask, b, head, i, j);
-            sync_block();
-        }
-        multiply_rows<N>(s, queries, query + mine * pitch, key, pitch);
-        multiply_rows<N>(dp, d_outs, d_out + mine * pitch, value, pitch);
-        mask_keys<DQ_ROWS>(a, s, own, beside[n % 2].documents, row, i, j);
-        const float *bias = bias_at<DQ_ROWS>(beside[n % 2], 2 * (lane_id() % 4), row);
-        dq_gradients<DROPS>(a, stats, {mask, mine, bias}, s, dp);
-        multiply_results<D / 8>(d_query, dp, key, pitch);
+        begin_mask<DROPS, ROWS_, KEYS, DQ_THREADS>(a, mask, b, head, i, j);
+        if (is_ahead(a, i + mine + 16 * H, j)) /* of all rows of the warp */
+            continue;
+        multiply_rows(s, queries, query + mine * pitch, key, pitch);
+        multiply_rows(dp, d_outs, d_out + mine * pitch, value, pitch);
+        mask_keys(a, s, own, beside[n % 2].documents, mine, i, j);
+        warp_gradients<DROPS, ROWS_>(a, stats, mask, mine, beside[n % 2], s, dp);
+        multiply_results(d_query, dp, key + column, pitch);
     }
     sync_block();
-    put_results(query + mine * pitch, pitch, d_query, z.scale, z.scale);
+    put_scaled(query + mine * pitch + column, pitch, d_query, z.scale);
     sync_block();
-    store_head<T, D, DQ_ROWS, DQ_THREADS>(z, query, query_rows<T>(a, z.d_qkv, b, head), i);
+    store_head<T, D, ROWS_, DQ_THREADS>(z, query, query_rows<T>(a, z.d_qkv, b, head), i);
 }
 
 /* ---- launches ---- */
@@ -310,17 +329,20 @@ attention_mma_dq_kernel(ARGS a)
 template <class T, int D, bool DROPS, class ARGS>
 static cudaError_t backward_of(cudaStream_t stream, const ARGS &args)
 {
-    const size_t row_bytes = tile_of<T, D>::bytes_per_row, places = tile_of<T, D>::places;
+    typedef dq_tile<D, ARGS> tile;
+    const size_t row_bytes = tile_of<T, D>::bytes_per_row, keys = 2 * dkv_tile<D>::keys * row_bytes;
+    const size_t walked = dkv_tile<D>::walked * row_bytes +
+                          tile_of<T, D>::places * sizeof(dkv_step<T, D>);
     const struct zinf_attention *z = &args.z;
-    cudaError_t error = launch(
-        known<attention_mma_dkv_kernel<T, D, DROPS, ARGS>>(),
-        head_grid(z, z->n_kv_heads, zinf_attention_keys(z), DKV_KEYS), dim3(dkv_tile<D>::threads),
-        2 * DKV_KEYS * row_bytes + places * sizeof(dkv_step<T, D>), stream, args);
+    const dim3 blocks = head_grid(z, z->n_kv_heads, zinf_attention_keys(z), dkv_tile<D>::keys);
+    cudaError_t error = launch(known<attention_mma_dkv_kernel<T, D, DROPS, ARGS>>(), blocks,
+                               dim3(dkv_tile<D>::threads), walked > keys ? walked : keys, stream,
+                               args);
     if (error != cudaSuccess)
         return error;
     return launch(known<attention_mma_dq_kernel<T, D, DROPS, ARGS>>(),
-                  head_grid(z, z->n_heads, z->seq, DQ_ROWS), dim3(DQ_THREADS),
-                  2 * (DQ_ROWS + places * dq_tile<D>::keys) * row_bytes, stream, args);
+                  head_grid(z, z->n_heads, z->seq, tile::rows), dim3(DQ_THREADS),
+                  (size_t)tile::shared_rows * row_bytes, stream, args);
 }
 
 static cudaError_t backward_by_dropout(cudaStream_t stream, const attention_args &args)

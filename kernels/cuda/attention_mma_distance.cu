@@ -64,9 +64,9 @@ attention_mma_distance_kernel(by_diagonal a)
     clear(sums);
     for (int64_t i = behind < 0 ? -behind : 0; i < z.seq && i + behind < a.keys; i += ROWS_) {
         const int64_t j = i + behind;
-        const left_rows<D, false> left = {};
-        float s[N][4], dp[N][4];
-            clear(s);
+        const left_rows<D, false> left[1] = {};
+        float s[1][N][4], dp[1][N][4];
+        clear(s);
         clear(dp);
         sync_block(); /* every warp is done with the tiles before */
         fetch_head<T, D, ROWS_, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
@@ -81,14 +81,14 @@ attention_mma_distance_kernel(by_diagonal a)
             make_mask<ROWS_, ROWS_, THREADS_>(a, mask, b, head, i, j);
         wait_copies();
         sync_block();
-        multiply_rows<N>(s, left, query + mine * pitch, key, pitch);
-        multiply_rows<N>(dp, left, d_out + mine * pitch, value, pitch);
-        mask_keys<ROWS_>(a, s, own, beside.documents, row, i, j);
+        multiply_rows(s, left, query + mine * pitch, key, pitch);
+        multiply_rows(dp, left, d_out + mine * pitch, value, pitch);
+        mask_keys(a, s, own, beside.documents, mine, i, j);
         const float *bias = bias_at<ROWS_>(beside, 2 * (lane_id() % 4), row);
-        dq_gradients<true>(a, stats, {mask, mine, bias}, s, dp);
+        dq_gradients<true>(a, stats, {mask, mine, bias}, s[0], dp[0]);
         UNROLL for (int n = 0; n < N; n++)
             UNROLL for (int e = 0; e < 4; e++)
-                sums[n][e] += dp[n][e];
+                sums[n][e] += dp[0][n][e];
     }
     sync_block();
     put_square((float *)(void *)memory, sums, row);
@@ -147,5 +147,5 @@ cudaError_t launch_attention_mma_distance(cudaStream_t stream, const float *delt
     by_diagonal args = {};
     static_cast<shaped_args &>(args) = shaped_args_of(z, delta);
     args.parts = parts;
-    BY_HEAD(z, return (distance_of<T, D>(stream, args)));
+    BY_HEAD(z, return (distance_of<T, (D < 512 ? D : 256)>(stream, args)));
 }

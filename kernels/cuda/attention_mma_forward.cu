@@ -1,32 +1,39 @@
 /*
  * attention_mma_forward: attention on tensor cores. A block has 64 query rows of a head, 16 a
- * warp, and walks tiles of keys with a running maximum and sum a row (base 2: log2 e is folded
- * into the scale). Probabilities go from one product's result to the next one's operand in
- * registers. Causal: tiles above the diagonal are not visited, and long rows begin first.
+ * warp, or twice as many, and walks tiles of keys with a running maximum and sum a row (base 2:
+ * log2 e is folded into the scale). Probabilities go from one product's result to the next one's
+ * operand in registers. Causal: tiles above the diagonal are not visited, and long rows begin
+ * first.
  */
 #include "kernels/cuda/attention_mma.cuh"
 
-enum { FORWARD_ROWS = 64 };
-
-/* A head of 256 has too many sums for one warp: two warps share 16 rows, half the columns each. */
-template <int D> struct forward_tile {
-    static const int keys = D <= 128 ? 64 : 32, split = D <= 128 ? 1 : 2, threads = 128 * split;
+/* A head of 256 has too many sums for one warp: two warps share 16 rows, half the columns each. Of
+ * one of 512 shared memory has room for 32 rows, and 16 keys and values. More than 48 keys beside 32
+ * rows of 64 would spill. */
+template <int D, class ARGS> struct forward_tile {
+    static const int halves = warp_halves<D, ARGS>::n, row_warps = D <= 256 ? 4 : 2;
+    static const int keys = halves > 1 && D > 32 ? 48 : D <= 128 ? 64 : D <= 256 ? 32 : 16;
+    static const int split = D <= 128 ? 1 : 2;
+    static const int rows = 16 * halves * row_warps, threads = 32 * row_warps * split;
+    static const int blocks = D <= 64 ? (halves == 1 ? 3 : 2) : 1; /* beside each other */
     /* Queries that are held in registers leave their tile to the second place of keys. */
     static const bool held = D <= 128;
-    static const int rows = held ? 4 * keys : FORWARD_ROWS + 2 * keys;
+    static const int begins = held && rows < 2 * keys ? 2 * keys : rows; /* the first place */
+    static const int shared_rows = begins + 2 * keys;
 };
 
 /* Where the nth step's keys and values lie. The first one's are not where the queries are, which
  * other warps may still read then. */
-template <class T, int D> DEVICE T *step_place(T *query, int64_t n)
+template <class T, int D, class ARGS> DEVICE T *step_place(T *query, int64_t n)
 {
-    const int second = (int)(n + 1) % 2 * 2 * forward_tile<D>::keys;
-    return query + (forward_tile<D>::held ? second : FORWARD_ROWS) * tile_of<T, D>::pitch;
+    typedef forward_tile<D, ARGS> tile;
+    const bool second = tile::held && n % 2;
+    return query + (second ? 0 : tile::begins) * tile_of<T, D>::pitch;
 }
 
 /* What a lane keeps of its two rows: the maximum in base 2, the sum of what this lane saw. */
 struct running {
-    float max[2], sum[2];
+    float max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 };
 
 /* Scores become exp2(score scale - max); out follows the new maximum. */
@@ -72,17 +79,16 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
     }
 }
 
-/* q.k of the tile's rows becomes scores, -infinity where a key is not seen; row is the lane's first
- * in the tile. */
-template <int N, class ARGS, class BESIDE>
-DEVICE void finish_scores(const ARGS &a, float (&s)[N][4], const BESIDE &beside, const int32_t *own,
-                          int row, int64_t i, int64_t j)
+/* q.k of a warp's rows, from mine on in the tile, becomes scores, -infinity where a key is not
+ * seen. */
+template <int ROWS_, int H, int N, class ARGS, class BESIDE>
+DEVICE void finish_scores(const ARGS &a, float (&s)[H][N][4], const BESIDE &beside,
+                          const int32_t *own, int mine, int64_t i, int64_t j)
 {
-    shape_scores(a, s, beside.bias + 2 * (lane_id() % 4) - row + FORWARD_ROWS - 1);
-    if (has_unseen(a, i, FORWARD_ROWS, j, 8 * N) | has_documents(a)) {
-        mask_scores(a, s, i + row, j);
-        mask_documents(a, s, own + row, beside.documents);
-    }
+    const int row = mine + lane_id() / 4;
+    UNROLL for (int h = 0; h < H; h++)
+        shape_scores(a, s[h], beside.bias + 2 * (lane_id() % 4) - (row + 16 * h) + ROWS_ - 1);
+    mask_keys(a, s, own, beside.documents, mine, i, j);
 }
 
 /* Where any are dropped; row is the warp's row of this lane in the tile. */
@@ -96,39 +102,67 @@ DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
         mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
 
+/* Scores of a warp's rows become probabilities, and out follows. */
+template <int KEYS, int H, int M, class ARGS>
+DEVICE void make_probabilities(const ARGS &a, float (&s)[H][KEYS / 8][4], float (&out)[H][M][4],
+                               running (&rows)[H], const uint32_t *mask, int row)
+{
+    UNROLL for (int h = 0; h < H; h++)
+    {
+        softmax_tile(s[h], out[h], rows[h], scale_left(a));
+        drop_probabilities<KEYS>(a, s[h], mask, row + 16 * h);
+    }
+}
+
+/* A warp's rows, from i + mine on, and columns from column on go into the tile; the first of the
+ * warps that share rows writes their lse. */
+template <int H, int N, class T>
+DEVICE void put_rows(const struct zinf_attention &z, T *tile, int pitch, float (&out)[H][N][4],
+                     running (&rows)[H], int64_t b, int64_t head, int64_t i, int mine, int column)
+{
+    UNROLL for (int h = 0; h < H; h++)
+    {
+        const int row = mine + 16 * h;
+        finish_rows(z, rows[h], b, head, i + row + lane_id() / 4,
+                    column == 0 && lane_id() % 4 == 0);
+        put_results(tile + row * pitch + column, pitch, out[h], quotient_of(1.0f, rows[h].sum[0]),
+                    quotient_of(1.0f, rows[h].sum[1]));
+    }
+}
+
 template <class T, int D, class ARGS>
-KERNEL_BESIDE(forward_tile<D>::threads, (tile_of<T, D>::blocks))
+KERNEL_BESIDE((forward_tile<D, ARGS>::threads), (forward_tile<D, ARGS>::blocks))
 attention_mma_forward_kernel(ARGS a)
 {
     if (!compiles<T>(D))
         return;
     SHARED_MEMORY(memory);
-    const int KEYS = forward_tile<D>::keys, THREADS_ = forward_tile<D>::threads;
-    const int COLUMNS = D / forward_tile<D>::split, pitch = tile_of<T, D>::pitch;
+    typedef forward_tile<D, ARGS> tile;
+    const int KEYS = tile::keys, THREADS_ = tile::threads, ROWS_ = tile::rows, H = tile::halves;
+    const int COLUMNS = D / tile::split, pitch = tile_of<T, D>::pitch;
     const int PLACES = tile_of<T, D>::places;
-    __shared__ uint32_t mask[FORWARD_ROWS * words_of(KEYS)];
-    __shared__ beside_tile<ARGS, FORWARD_ROWS, KEYS, THREADS_> beside[2];
+    __shared__ uint32_t mask[ROWS_ * words_of(KEYS)];
+    __shared__ beside_tile<ARGS, ROWS_, KEYS, THREADS_> beside[2];
     __shared__ int32_t own[THREADS_];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory;
-    const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)FORWARD_ROWS;
+    const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)ROWS_;
     const int64_t head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
-    const int64_t n_steps = (end_of_keys(a, i + FORWARD_ROWS) + KEYS - 1) / KEYS;
+    const int64_t n_steps = (end_of_keys(a, i + ROWS_) + KEYS - 1) / KEYS;
     const int64_t begin = first_key(a, i) / KEYS;
     const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
     const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
-    const int warp = threadIdx.x / 32, mine = warp % 4 * 16, column = warp / 4 * COLUMNS;
-    const int row = mine + lane_id() / 4;
-    running rows = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
-    left_rows<D, forward_tile<D>::held> left;
-    float out[COLUMNS / 8][4];
+    const int warp = threadIdx.x / 32, column = warp / tile::row_warps * COLUMNS;
+    const int mine = warp % tile::row_warps * 16 * H, row = mine + lane_id() / 4;
+    running rows[H];
+    left_rows<D, tile::held> left[H];
+    float out[H][COLUMNS / 8][4] = {};
     auto fetch = [&](int64_t n) {
-        T *key = step_place<T, D>(query, n - begin);
+        T *key = step_place<T, D, ARGS>(query, n - begin);
         fetch_pair<T, D, KEYS, THREADS_>(z, key, keys, values, n * KEYS);
         fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
-    clear(out);
-    fetch_head<T, D, FORWARD_ROWS, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
+    fetch_head<T, D, ROWS_, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
     fetch_documents(a, own, queries_from(z, b, i));
     wait_copies();
     sync_block();
@@ -137,35 +171,34 @@ attention_mma_forward_kernel(ARGS a)
         fetch(begin);
     for (int64_t n = begin; n < n_steps; n++) {
         const int64_t j = n * KEYS;
-        const T *key = step_place<T, D>(query, n - begin), *value = key + KEYS * pitch;
-        float s[KEYS / 8][4];
-        clear(s);
+        const T *key = step_place<T, D, ARGS>(query, n - begin), *value = key + KEYS * pitch;
+        float s[H][KEYS / 8][4] = {};
         begin_step<PLACES>(n, n_steps, fetch);
         if (a.drops) {
-            make_mask<FORWARD_ROWS, KEYS, THREADS_>(a, mask, b, head, i, j);
+            make_mask<ROWS_, KEYS, THREADS_>(a, mask, b, head, i, j);
             sync_block();
         }
-        multiply_rows<KEYS / 8>(s, left, query + mine * pitch, key, pitch);
-        finish_scores(a, s, beside[n % 2], own, row, i, j);
-        softmax_tile(s, out, rows, scale_left(a));
-        drop_probabilities<KEYS>(a, s, mask, row);
-        multiply_results<COLUMNS / 8>(out, s, value + column, pitch);
+        if (is_ahead(a, i + mine + 16 * H, j)) /* of all rows of the warp */
+            continue;
+        multiply_rows(s, left, query + mine * pitch, key, pitch);
+        finish_scores<ROWS_>(a, s, beside[n % 2], own, mine, i, j);
+        make_probabilities<KEYS>(a, s, out, rows, mask, row);
+        multiply_results(out, s, value + column, pitch);
     }
-    finish_rows(z, rows, b, head, i + row, warp < 4 && lane_id() % 4 == 0);
     sync_block(); /* every warp is done with the tiles */
-    put_results(query + mine * pitch + column, pitch, out, quotient_of(1.0f, rows.sum[0]),
-                quotient_of(1.0f, rows.sum[1]));
+    put_rows(z, query, pitch, out, rows, b, head, i, mine, column);
     sync_block();
-    store_head<T, D, FORWARD_ROWS, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
+    store_head<T, D, ROWS_, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
 }
 
 template <class T, int D, class ARGS>
 static cudaError_t forward_of(cudaStream_t stream, const ARGS &args)
 {
-    const size_t bytes = (size_t)forward_tile<D>::rows * tile_of<T, D>::bytes_per_row;
+    typedef forward_tile<D, ARGS> tile;
+    const size_t bytes = (size_t)tile::shared_rows * tile_of<T, D>::bytes_per_row;
     return launch(known<attention_mma_forward_kernel<T, D, ARGS>>(),
-                  head_grid(&args.z, args.z.n_heads, args.z.seq, FORWARD_ROWS),
-                  dim3(forward_tile<D>::threads), bytes, stream, args);
+                  head_grid(&args.z, args.z.n_heads, args.z.seq, tile::rows), dim3(tile::threads),
+                  bytes, stream, args);
 }
 
 cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_attention *z)
@@ -173,13 +206,14 @@ cudaError_t launch_attention_mma_forward(cudaStream_t stream, const struct zinf_
     BY_SHAPE(z, NULL, BY_HEAD(z, return (forward_of<T, D>(stream, args))));
 }
 
-/* sm_75 has fp16 alone, and too little shared memory and too few registers for wide heads. Rows
- * are read 16 bytes at a time. The largest score is the largest scaled one. */
+/* sm_75 has fp16 alone, and too little shared memory and too few registers for wide heads; no
+ * generation has enough for biases of heads of more than 256. Rows are read 16 bytes at a time. The
+ * largest score is the largest scaled one. */
 bool attention_mma_serves(const struct zinf_attention *z, int capability)
 {
-    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || !(z->scale > 0.0f) || !aligned16(z->qkv) ||
-        !aligned16(z->kv) || !aligned16(z->out) || !aligned16(z->d_out) || !aligned16(z->d_qkv) ||
-        !aligned16(z->d_kv))
+    if (z->dtype == ZINF_DTYPE_F32 || z->head_dim % 8 || (z->bias && z->head_dim > 256) ||
+        !(z->scale > 0.0f) || !aligned16(z->qkv) || !aligned16(z->kv) || !aligned16(z->out) ||
+        !aligned16(z->d_out) || !aligned16(z->d_qkv) || !aligned16(z->d_kv))
         return false;
     return capability >= 80 ||
            (capability >= 75 && z->dtype == ZINF_DTYPE_F16 && z->head_dim <= 64);

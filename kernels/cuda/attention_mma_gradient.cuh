@@ -92,6 +92,22 @@ DEVICE row_stats load_stats(const attention_args &a, int64_t b, int64_t head, in
     return stats;
 }
 
+/* Of a warp's rows from i on. */
+template <int H>
+DEVICE void load_stats(const attention_args &a, int64_t b, int64_t head, int64_t i,
+                       row_stats (&stats)[H])
+{
+    UNROLL for (int h = 0; h < H; h++)
+        stats[h] = load_stats(a, b, head, i + 16 * h + lane_id() / 4);
+}
+
+template <int H, int N, class T>
+DEVICE void put_scaled(T *tile, int pitch, const float (&c)[H][N][4], float scale)
+{
+    UNROLL for (int h = 0; h < H; h++)
+        put_results(tile + 16 * h * pitch, pitch, c[h], scale, scale);
+}
+
 /* What a warp's scores and dp become. */
 template <bool DROPS, int N, class ARGS>
 DEVICE void dq_gradients_of(const ARGS &a, const row_stats &stats, const warp_part &part,
@@ -118,15 +134,27 @@ DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part 
         dq_gradients_of<false>(a, stats, part, s, dp);
 }
 
-/* All of the tile's keys that a warp's rows do not see, of ROWS_ from i on: row is the lane's first
- * in the block. */
-template <int ROWS_, int N, class ARGS>
-DEVICE void mask_keys(const ARGS &a, float (&s)[N][4], const int32_t *own, const int32_t *documents,
-                      int row, int64_t i, int64_t j)
+/* Of all rows of a warp, from mine on in a tile of ROWS_. */
+template <bool DROPS, int ROWS_, int H, int N, class ARGS, class BESIDE>
+DEVICE void warp_gradients(const ARGS &a, const row_stats (&stats)[H], const uint32_t *mask,
+                           int mine, const BESIDE &beside, float (&s)[H][N][4],
+                           float (&dp)[H][N][4])
 {
-    if (has_unseen(a, i, ROWS_, j, 8 * N) | has_documents(a)) {
-        mask_scores(a, s, i + row, j);
-        mask_documents(a, s, own + row, documents);
+    UNROLL for (int h = 0; h < H; h++)
+    {
+        const int first = mine + 16 * h;
+        const float *bias =
+            bias_at<ROWS_>(beside, 2 * (lane_id() % 4), first + lane_id() / 4);
+        dq_gradients<DROPS>(a, stats[h], {mask, first, bias}, s[h], dp[h]);
+    }
+}
+
+template <bool DROPS, int ROWS_, int KEYS, int THREADS_, class ARGS>
+DEVICE void begin_mask(const ARGS &a, uint32_t *mask, int64_t b, int64_t head, int64_t i, int64_t j)
+{
+    if (drops<DROPS>(a)) {
+        make_mask<ROWS_, KEYS, THREADS_>(a, mask, b, head, i, j);
+        sync_block();
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * attention_plain: attention on CUDA cores in fp32, for any type and head size up to 256: the
+ * attention_plain: attention on CUDA cores in fp32, for any type and head size up to 512: the
  * plain form of what attention_mma.cuh does on tensor cores. A block keeps a tile of rows in
  * shared memory and walks the tiles of the other side; T x T never exists. Tiles shrink as heads
  * grow, so that 8 sums a thread hold a tile's result.
@@ -178,7 +178,8 @@ template <class ARGS> static cudaError_t plain_forward(cudaStream_t stream, cons
 {
     const kernel_of<ARGS> kernels[] = {known<attention_plain_forward_kernel<32, ARGS>>(),
                                        known<attention_plain_forward_kernel<16, ARGS>>(),
-                                       known<attention_plain_forward_kernel<8, ARGS>>()};
+                                       known<attention_plain_forward_kernel<8, ARGS>>(),
+                                       known<attention_plain_forward_kernel<4, ARGS>>()};
     const plain_shape shape = {3, 1, args.z.n_heads, args.z.seq, args.z.batch};
     return launch_plain(stream, kernels, shape, args);
 }
@@ -187,10 +188,12 @@ template <class ARGS> static cudaError_t plain_backward(cudaStream_t stream, con
 {
     const kernel_of<ARGS> dkv[] = {known<attention_plain_dkv_kernel<32, ARGS>>(),
                                    known<attention_plain_dkv_kernel<16, ARGS>>(),
-                                   known<attention_plain_dkv_kernel<8, ARGS>>()};
+                                   known<attention_plain_dkv_kernel<8, ARGS>>(),
+                                   known<attention_plain_dkv_kernel<4, ARGS>>()};
     const kernel_of<ARGS> dq[] = {known<attention_plain_dq_kernel<32, ARGS>>(),
                                   known<attention_plain_dq_kernel<16, ARGS>>(),
-                                  known<attention_plain_dq_kernel<8, ARGS>>()};
+                                  known<attention_plain_dq_kernel<8, ARGS>>(),
+                                  known<attention_plain_dq_kernel<4, ARGS>>()};
     const plain_shape by_key = {4, 2, args.z.n_kv_heads, zinf_attention_keys(&args.z),
                                 args.z.batch};
     const plain_shape by_query = {4, 2, args.z.n_heads, args.z.seq, args.z.batch};

@@ -308,10 +308,11 @@ DEVICE void gradient_tile(const ARGS &a, const backward_tiles &t, int64_t b, con
 
 /* ---- launches ---- */
 
-/* SUMS * PLAIN_THREADS elements of a result: 32 rows of 64, 16 of 128, 8 of 256. */
-static int plain_tile(const struct zinf_attention &z)
+/* SUMS * PLAIN_THREADS elements of a result: 32 rows of 64, 16 of 128, 8 of 256, 4 of 512. */
+enum { PLAIN_SIZES = 4 };
+static int plain_size(const struct zinf_attention &z)
 {
-    return z.head_dim <= 64 ? 32 : z.head_dim <= 128 ? 16 : 8;
+    return z.head_dim <= 64 ? 0 : z.head_dim <= 128 ? 1 : z.head_dim <= 256 ? 2 : 3;
 }
 
 /* tiles [tile][head_dim] and squares [tile][tile] in shared memory; heads by tiles of rows
@@ -321,17 +322,16 @@ struct plain_shape {
     int64_t heads, rows, samples;
 };
 template <class ARGS>
-static cudaError_t launch_plain(cudaStream_t stream, const kernel_of<ARGS> (&kernels)[3],
+static cudaError_t launch_plain(cudaStream_t stream, const kernel_of<ARGS> (&kernels)[PLAIN_SIZES],
                                 const plain_shape &shape, const ARGS &args)
 {
-    const int tile = plain_tile(args.z);
+    const int size = plain_size(args.z), tile = 32 >> size;
     const int tiles = (shape.tiles + ARGS::tiles_of_rows) * tile;
     const size_t floats = (size_t)tiles * (size_t)(args.z.head_dim + 1) +
                           (size_t)(shape.squares * tile * (tile + 1));
     dim3 grid(blocks_for((uint64_t)shape.rows, (uint64_t)tile), (unsigned)shape.heads,
               (unsigned)shape.samples);
-    return launch(kernels[tile == 32 ? 0 : tile == 16 ? 1 : 2], grid, dim3(PLAIN_THREADS),
-                  floats * sizeof(float), stream, args);
+    return launch(kernels[size], grid, dim3(PLAIN_THREADS), floats * sizeof(float), stream, args);
 }
 
 #endif

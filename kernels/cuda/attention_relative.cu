@@ -141,7 +141,8 @@ cudaError_t launch_relative_table(cudaStream_t stream, const struct relative_gra
 {
     const kernel_of<distance_args> kernels[] = {known<relative_distance_kernel<32>>(),
                                                 known<relative_distance_kernel<16>>(),
-                                                known<relative_distance_kernel<8>>()};
+                                                known<relative_distance_kernel<8>>(),
+                                                known<relative_distance_kernel<4>>()};
     distance_args args = {};
     static_cast<relative_args &>(args) = relative_args_of(z, g->delta, g->at);
     args.by_distance = g->by_distance;

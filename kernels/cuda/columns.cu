@@ -1,8 +1,10 @@
 /*
- * columns: sums down the columns of a matrix, for bias gradients and for dw and db of a norm.
+ * columns: sums down the columns of a matrix, for bias gradients, with the matrix itself where that
+ * is the gradient of an activation, and for dw and db of a norm.
  * Deterministic without atomics: rows are cut into slabs by the shape alone, a block sums 256
  * columns of a slab (8 threads down, added in order), and a second kernel adds the slabs in order.
  */
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/workspace.h"
 
@@ -88,23 +90,37 @@ KERNEL(FINISH_THREADS) finish_kernel(finish_args a)
     to[col] = sum;
 }
 
+static cudaError_t finish_columns(cudaStream_t stream, const finish_args &args)
+{
+    return launch(known<finish_kernel>(),
+                  dim3(blocks_for((uint64_t)args.cols, FINISH_THREADS), (unsigned)args.n_sums),
+                  dim3(FINISH_THREADS), 0, stream, args);
+}
+
+static dim3 columns_grid(int64_t rows, int64_t cols)
+{
+    return dim3(blocks_for((uint64_t)cols, LANES * EACH), (unsigned)column_slabs(rows));
+}
+
+static int64_t slab_rows_of(int64_t rows)
+{
+    const int64_t slabs = column_slabs(rows);
+    return (rows + slabs - 1) / slabs;
+}
+
 template <class T, bool NORM>
 static cudaError_t columns_typed(cudaStream_t stream, columns_args<T> args, float *first,
                                  float *second)
 {
-    int64_t slabs = column_slabs(args.rows);
-    args.slab_rows = (args.rows + slabs - 1) / slabs;
+    args.slab_rows = slab_rows_of(args.rows);
     args.vector = args.cols % EACH == 0 && args.split.ld % EACH == 0 && aligned16(args.dy) &&
                   aligned16(args.x);
-    dim3 grid(blocks_for((uint64_t)args.cols, LANES * EACH), (unsigned)slabs);
-    cudaError_t error =
-        launch(known<columns_kernel<T, NORM>>(), grid, dim3(LANES, DOWN), 0, stream, args);
-    if (error != cudaSuccess)
-        return error;
-    finish_args finish = {args.sums, {first, second}, args.cols, slabs, args.n_sums};
-    return launch(known<finish_kernel>(),
-                  dim3(blocks_for((uint64_t)args.cols, FINISH_THREADS), (unsigned)args.n_sums),
-                  dim3(FINISH_THREADS), 0, stream, finish);
+    cudaError_t error = launch(known<columns_kernel<T, NORM>>(),
+                               columns_grid(args.rows, args.cols), dim3(LANES, DOWN), 0, stream,
+                               args);
+    finish_args finish = {args.sums, {first, second}, args.cols, column_slabs(args.rows),
+                          args.n_sums};
+    return error == cudaSuccess ? finish_columns(stream, finish) : error;
 }
 
 template <class T>
@@ -148,4 +164,104 @@ static cudaError_t norm_columns_typed(cudaStream_t stream, void *workspace,
 cudaError_t launch_norm_columns(cudaStream_t stream, void *workspace, const struct zinf_norm *args)
 {
     BY_DTYPE(args->dtype, return norm_columns_typed<T>(stream, workspace, args));
+}
+
+/* ---- of an activation's gradient ---- */
+
+template <class T> struct activation_columns_args {
+    const T *x, *dy;
+    T *dx, *y;   /* y or NULL */
+    float *sums; /* [slabs][cols] */
+    int64_t rows, cols, slab_rows;
+    bool vector;
+};
+
+/* x as a number of the type that it is stored in. */
+template <class T> DEVICE float as_stored(float x, const T *)
+{
+    T stored;
+    from_number(stored, x);
+    return to_float(stored);
+}
+DEVICE float as_stored(float x, const float *)
+{
+    return x;
+}
+
+/* In the order of columns_kernel. */
+template <class T, int KIND>
+KERNEL(LANES *DOWN) activation_columns_kernel(activation_columns_args<T> a)
+{
+    __shared__ float shared[DOWN * LANES * EACH];
+    int64_t col = ((int64_t)blockIdx.x * LANES + threadIdx.x) * EACH, left = a.cols - col;
+    int64_t row = (int64_t)blockIdx.y * a.slab_rows, end = row + a.slab_rows;
+    float sum[EACH] = {}, x[EACH], dx[EACH];
+    if (end > a.rows)
+        end = a.rows;
+    for (row += threadIdx.y; row < end && left > 0; row += DOWN) {
+        const int64_t at = row * a.cols + col;
+        load_each(x, a.x + at, left, a.vector);
+        load_each(dx, a.dy + at, left, a.vector);
+        UNROLL for (int k = 0; k < EACH; k++)
+        {
+            float slope, value = activate<KIND, sizeof(T) == 2>(x[k], slope);
+            dx[k] = product(dx[k], slope); /* what is added is what is stored */
+            x[k] = value;
+        }
+        store_each(a.dx + at, dx, left, a.vector);
+        if (a.y)
+            store_each(a.y + at, x, left, a.vector);
+        UNROLL for (int k = 0; k < EACH; k++)
+            sum[k] += as_stored(dx[k], a.dx);
+    }
+    add_down(sum, shared);
+    if (threadIdx.y == 0)
+        store_each(a.sums + (int64_t)blockIdx.y * a.cols + col, sum, left, false);
+}
+
+template <class T>
+static kernel_of<activation_columns_args<T>> kernel_for(enum zinf_activation kind)
+{
+    if (kind == ZINF_ACTIVATION_GELU_TANH)
+        return known<activation_columns_kernel<T, ZINF_ACTIVATION_GELU_TANH>>();
+    if (kind == ZINF_ACTIVATION_GELU_ERF)
+        return known<activation_columns_kernel<T, ZINF_ACTIVATION_GELU_ERF>>();
+    return known<activation_columns_kernel<T, ZINF_ACTIVATION_RELU>>();
+}
+
+template <class T>
+static cudaError_t activation_sums_typed(cudaStream_t stream, void *workspace,
+                                         const struct zinf_activation_sums *z)
+{
+    const bool vector = z->cols % EACH == 0 && aligned16(z->x) && aligned16(z->dy) &&
+                        aligned16(z->dx) && aligned16(z->y_out);
+    const activation_columns_args<T> args = {(const T *)z->x,
+                                             (const T *)z->dy,
+                                             (T *)z->dx,
+                                             (T *)z->y_out,
+                                             (float *)workspace,
+                                             z->rows,
+                                             z->cols,
+                                             slab_rows_of(z->rows),
+                                             vector};
+    cudaError_t error = launch(kernel_for<T>(z->kind), columns_grid(z->rows, z->cols),
+                               dim3(LANES, DOWN), 0, stream, args);
+    const finish_args finish = {args.sums, {z->sums, NULL}, z->cols, column_slabs(z->rows), 1};
+    return error == cudaSuccess ? finish_columns(stream, finish) : error;
+}
+
+cudaError_t launch_activation_sums(cudaStream_t stream, void *workspace,
+                                   const struct zinf_activation_sums *z)
+{
+    const bool at_once = z->kind == ZINF_ACTIVATION_GELU_TANH ||
+                         z->kind == ZINF_ACTIVATION_GELU_ERF || z->kind == ZINF_ACTIVATION_RELU;
+    if (at_once)
+        BY_DTYPE(z->dtype, return activation_sums_typed<T>(stream, workspace, z));
+    const uint64_t n = (uint64_t)(z->rows * z->cols);
+    cudaError_t error = n ? launch_activation_backward(stream, z->kind, z->dtype, z->dx, z->dy,
+                                                       z->x, z->y_out, n)
+                          : cudaSuccess;
+    return error == cudaSuccess
+               ? launch_column_sum(stream, workspace, z->sums, z->dx, z->dtype, z->rows, z->cols)
+               : error;
 }

@@ -71,6 +71,9 @@ cudaError_t launch_scan(cudaStream_t stream, void *workspace, const struct zinf_
 /* ---- columns.cu ---- */
 cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, const void *x,
                               enum zinf_dtype dtype, int64_t rows, int64_t cols);
+/* In one pass, for activations that a layer with a bias has; else in two. */
+cudaError_t launch_activation_sums(cudaStream_t stream, void *workspace,
+                                   const struct zinf_activation_sums *args);
 /* dw and db of a norm: column sums of dy * normal(x) and of dy */
 cudaError_t launch_norm_columns(cudaStream_t stream, void *workspace, const struct zinf_norm *args);
 /* ---- norm.cu ---- */

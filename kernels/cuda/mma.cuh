@@ -130,40 +130,56 @@ DEVICE void hold(left_rows<DEPTH, HELD> &rows, const T *a, int pitch)
         load_matrices<false>(rows.held[HELD ? k / 16 : 0], row_of_a(a + k, pitch));
 }
 
-/* c[N][4] (16 x 8 N) += A B^T over DEPTH: rows of a at a[16][pitch], of b at b[8 N][pitch]. */
-template <int N, int DEPTH, bool HELD, class T>
-DEVICE void multiply_rows(float (&c)[N][4], const left_rows<DEPTH, HELD> &rows, const T *a,
+template <int DEPTH, bool HELD, int H, class T>
+DEVICE void hold(left_rows<DEPTH, HELD> (&rows)[H], const T *a, int pitch)
+{
+    UNROLL for (int h = 0; h < H; h++)
+        hold(rows[h], a + h * 16 * pitch, pitch);
+}
+
+/* c += A B^T over DEPTH, H times 16 x 8 N: rows of a at a[16 H][pitch], of b at b[8 N][pitch]. What
+ * is loaded of b meets all rows of a. */
+template <int H, int N, int DEPTH, bool HELD, class T>
+DEVICE void multiply_rows(float (&c)[H][N][4], const left_rows<DEPTH, HELD> (&rows)[H], const T *a,
                           const T *b, int pitch)
 {
     UNROLL for (int k = 0; k < DEPTH; k += 16)
     {
-        uint32_t left[4], right[4];
-        if (HELD)
-            memcpy(left, rows.held[HELD ? k / 16 : 0], sizeof left);
-        else
-            load_matrices<false>(left, row_of_a(a + k, pitch));
+        uint32_t left[H][4], right[4];
+        UNROLL for (int h = 0; h < H; h++)
+            if (HELD)
+                memcpy(left[h], rows[h].held[HELD ? k / 16 : 0], sizeof left[h]);
+            else
+                load_matrices<false>(left[h], row_of_a(a + h * 16 * pitch + k, pitch));
         UNROLL for (int n = 0; n < N; n += 2)
         {
             load_matrices<false>(right, row_of_b(b + n * 8 * pitch + k, pitch));
-            multiply(c[n], left, right[0], right[1], T());
-            multiply(c[n + 1], left, right[2], right[3], T());
+            UNROLL for (int h = 0; h < H; h++)
+            {
+                multiply(c[h][n], left[h], right[0], right[1], T());
+                multiply(c[h][n + 1], left[h], right[2], right[3], T());
+            }
         }
     }
 }
 
-/* c[N][4] += P B: P (16 x 8 K) from results p[K][4], B at b[8 K][pitch] with 8 N columns. */
-template <int N, int K, class T>
-DEVICE void multiply_results(float (&c)[N][4], const float (&p)[K][4], const T *b, int pitch)
+/* c += P B, H times 16 x 8 N: P (16 x 8 K) from results p[K][4], B at b[8 K][pitch]. */
+template <int H, int N, int K, class T>
+DEVICE void multiply_results(float (&c)[H][N][4], const float (&p)[H][K][4], const T *b, int pitch)
 {
     UNROLL for (int k = 0; k < K; k += 2)
     {
-        uint32_t left[4], right[4];
-        pack_a<T>(left, p[k], p[k + 1]);
+        uint32_t left[H][4], right[4];
+        UNROLL for (int h = 0; h < H; h++)
+            pack_a<T>(left[h], p[h][k], p[h][k + 1]);
         UNROLL for (int n = 0; n < N; n += 2)
         {
             load_matrices<true>(right, row_of_a(b + k * 8 * pitch + n * 8, pitch));
-            multiply(c[n], left, right[0], right[1], T());
-            multiply(c[n + 1], left, right[2], right[3], T());
+            UNROLL for (int h = 0; h < H; h++)
+            {
+                multiply(c[h][n], left[h], right[0], right[1], T());
+                multiply(c[h][n + 1], left[h], right[2], right[3], T());
+            }
         }
     }
 }

@@ -98,6 +98,18 @@ int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_d
     return queue_leave(q, launch_column_sum(q->stream, q->workspace, sum, x, dtype, rows, cols));
 }
 
+int cuda_activation_sums(struct zinf_queue *q, const struct zinf_activation_sums *args)
+{
+    const uint64_t needed = column_sum_bytes(args->rows, args->cols);
+    int code = check_activation_sums(args);
+    if (!code)
+        code = check_workspace(q->workspace_bytes, needed, "activation_sums");
+    if (code || !args->cols)
+        return code;
+    queue_enter(q, "activation_sums");
+    return queue_leave(q, launch_activation_sums(q->stream, q->workspace, args));
+}
+
 ONE_KERNEL(norm_forward, zinf_norm, check_norm(args, "norm_forward"), !args->rows,
            launch_norm_forward(q->stream, args));
 
@@ -118,7 +130,7 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 
 /* ---- attention ---- */
 
-enum { MAX_HEAD_DIM = 256 };
+enum { MAX_HEAD_DIM = 512 };
 
 static int too_long_a_head(const char *operation, int64_t head_dim)
 {

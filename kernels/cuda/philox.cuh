@@ -75,11 +75,11 @@ DEVICE void dropout_factors(float (&factors)[N], const dropout_rule &rule, uint6
     }
 }
 
-/* Whether elements first .. first + 31 are kept, a bit each. */
-DEVICE uint32_t dropout_word(const dropout_rule &rule, uint64_t first)
+/* Whether elements first .. first + n - 1 are kept, a bit each; n is a multiple of 4, at most 32. */
+DEVICE uint32_t dropout_word(const dropout_rule &rule, uint64_t first, int n)
 {
     uint64_t e = rule.first + first, wide = 0;
-    NO_UNROLL for (int block = 0; block < 9; block++) wide |=
+    NO_UNROLL for (int block = 0; block <= n / 4; block++) wide |=
         (uint64_t)dropout_bits(rule, e / 4 + block) << (4 * block);
     return (uint32_t)(wide >> e % 4);
 }

@@ -310,6 +310,7 @@ int frame_activation(struct zinf_frame *f, enum zinf_activation kind, const void
                      uint64_t n);
 int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, const void *dy,
                               const void *x, void *dx, void *y_out, uint64_t n);
+int frame_activation_sums(struct zinf_frame *f, const struct zinf_activation_sums *args);
 int frame_gated(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args);

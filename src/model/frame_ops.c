@@ -212,6 +212,14 @@ int frame_activation_backward(struct zinf_frame *f, enum zinf_activation kind, c
     return ops_of(f)->activation_backward(f->queue, kind, f->compute->dtype, dx, dy, x, y_out, n);
 }
 
+int frame_activation_sums(struct zinf_frame *f, const struct zinf_activation_sums *args)
+{
+    if (!frame_counts(f, (args->y_out ? 4 : 3) * values(f, args->rows * args->cols)))
+        return ops_of(f)->activation_sums(f->queue, args);
+    widen(&f->workspace, ops_of(f)->column_sum_workspace(device_of(f), args->rows, args->cols));
+    return 0;
+}
+
 ONE_OPERATION(gated, gated_forward, zinf_gated, 3 * values(f, args->rows * args->cols));
 ONE_OPERATION(gated_backward, gated_backward, zinf_gated,
               (args->y_out ? 6 : 5) * values(f, args->rows * args->cols));

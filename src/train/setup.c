@@ -335,9 +335,9 @@ static int check_float8(const struct setup *s)
     return 0;
 }
 
-bool setup_times_products(const struct setup *s)
+bool setup_lists_products(const struct setup *s)
 {
-    return trains(s) && s->config->time_products && s->device->products_by;
+    return trains(s) && s->device->products_by;
 }
 
 /* Of ranks with stages of the model the last has the one. */
@@ -359,10 +359,10 @@ static int walk_model(struct setup *s)
         code = setup_cut_stages(s);
     if (code)
         return code;
-    if (setup_times_products(s))
+    if (setup_lists_products(s))
         s->device->ops->products_note(s->device, &s->products);
     code = walk_init(&s->walk, s->graph, &s->compute, has_backward(s));
-    if (setup_times_products(s))
+    if (setup_lists_products(s))
         s->device->ops->products_note(s->device, NULL);
     if (!code && s->decoding.n_sequences && !makes_logits(s->stages))
         code =

@@ -198,8 +198,8 @@ struct setup {
  * it. */
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only);
 void setup_fini(struct setup *s);
-/* Whether the device has several algorithms for a product, and the fastest is looked for. */
-bool setup_times_products(const struct setup *s);
+/* Whether the device has several algorithms for a product, of which a training keeps a list. */
+bool setup_lists_products(const struct setup *s);
 
 /* plan/cost.c: how the device's memory and its launches stand beside its products, by the speeds
  * that the options name, else by stated ones. */

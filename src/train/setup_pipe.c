@@ -185,9 +185,8 @@ static int find_neighbours(struct setup *s)
 static int check_pipe(const struct setup *s)
 {
     const uint32_t ranks = pipe_axis(s)->world;
-    const char *what = s->stages->embeddings
-                           ? "the loss of embeddings compares embeddings of all samples"
-                           : NULL;
+    const char *what =
+        s->stages->embeddings ? "the loss of embeddings compares embeddings of all samples" : NULL;
     for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
         if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
             what = "a reference model needs all layers";

@@ -126,6 +126,51 @@ static void activation_case(struct twin *t, enum zinf_activation kind, enum zinf
     twin_reset(t);
 }
 
+/* In one pass or in two: the bits of both operations after each other, and in place of dy. */
+static void sums_case(struct twin *t, enum zinf_activation kind, enum zinf_dtype dtype,
+                      int64_t rows, int64_t cols)
+{
+    const size_t n = (size_t)(rows * cols);
+    struct pair x = pair_of(t, tensor_random(dtype, n, 1, 4.0f));
+    struct pair dy = pair_of(t, tensor_random(dtype, n, 2, 1.0f));
+    struct pair dx = pair_of(t, tensor_new(dtype, n)), y = pair_of(t, tensor_new(dtype, n));
+    struct pair sums = pair_of(t, tensor_random(ZINF_DTYPE_F32, (size_t)cols, 3, 1.0f));
+    struct zinf_activation_sums a = {.kind = kind, .dtype = dtype, .rows = rows, .cols = cols};
+    struct pair *all[] = {&x, &dy, &dx, &y, &sums};
+    ON_BOTH(t, (a.x = at(&x, side), a.dy = at(&dy, side), a.dx = at(&dx, side),
+                a.y_out = at(&y, side), a.sums = at(&sums, side), ops->activation_sums(q, &a)));
+    PAIR_CHECK(t, &dx, 2e-6, 2.0 * dtype_epsilon(dtype) + 1e-6);
+    PAIR_CHECK(t, &sums, 1e-5 + dtype_epsilon(dtype) * (double)rows, 1e-5);
+    struct tensor made = pair_download(t, &sums), gradient = pair_download(t, &dx);
+    CHECK(!t->cuda->ops->activation_backward(t->q, kind, dtype, dx.device, dy.device, x.device,
+                                             y.device, n));
+    CHECK(!t->cuda->ops->column_sum(t->q, sums.device, dx.device, dtype, rows, cols));
+    struct tensor apart = pair_download(t, &sums), alone = pair_download(t, &dx);
+    CHECK(tensor_same_bits(&made, &apart) && tensor_same_bits(&gradient, &alone));
+    a.dx = dy.device, a.dy = dy.device, a.x = x.device, a.y_out = NULL, a.sums = sums.device;
+    CHECK(!t->cuda->ops->activation_sums(t->q, &a));
+    struct tensor again = pair_download(t, &sums), in_place = pair_download(t, &dy);
+    CHECK(tensor_same_bits(&made, &again) && tensor_same_bits(&gradient, &in_place));
+    struct tensor *copies[] = {&made, &gradient, &apart, &alone, &again, &in_place};
+    for (int i = 0; i < 6; i++)
+        tensor_free(copies[i]);
+    for (int i = 0; i < 5; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void sums(struct twin *t)
+{
+    static const enum zinf_activation kinds[] = {ZINF_ACTIVATION_GELU_TANH,
+                                                 ZINF_ACTIVATION_GELU_ERF, ZINF_ACTIVATION_RELU,
+                                                 ZINF_ACTIVATION_SILU};
+    for (int i = 0; i < 4; i++)
+        for (int d = 0; d < 3; d++) {
+            sums_case(t, kinds[i], all_dtypes[d], 70, 264);
+            sums_case(t, kinds[i], all_dtypes[d], i + 3, 37);
+        }
+}
+
 static void activations(struct twin *t)
 {
     for (int kind = ZINF_ACTIVATION_GELU_TANH; kind < ZINF_ACTIVATIONS; kind++)
@@ -345,6 +390,7 @@ CASE(special_values)
 CASE(additions)
 CASE(residuals)
 CASE(activations)
+CASE(sums)
 CASE(gated)
 CASE(xielu)
 CASE(column_sums)
@@ -360,6 +406,7 @@ int main(void)
     TAP_RUN(test_additions);
     TAP_RUN(test_residuals);
     TAP_RUN(test_activations);
+    TAP_RUN(test_sums);
     TAP_RUN(test_gated);
     TAP_RUN(test_xielu);
     TAP_RUN(test_column_sums);

@@ -48,6 +48,13 @@ other_speeds 2
 cp -r one/checkpoint-2 kept
 check "one that goes on" train on --steps 4 --resume=kept
 check "keeps them" alike one on 3
+check "one that goes on and may not time" train untimed --steps 4 --resume=kept --config off.json
+check "keeps them, too" alike one untimed 3
+check "one without choices" train plain --steps 4 --save-every 2 --config off.json
+cp -r plain/checkpoint-2 kept-plain
+check "that goes on and may time" train later --steps 4 --resume=kept-plain
+[ ! -e later/products.json ] && alike first later 3
+verdict $? "keeps the first proposals"
 other_speeds 3
 ZINF_STANDIN_GPUS=2
 export ZINF_STANDIN_GPUS
@@ -67,6 +74,6 @@ check "chooses anew" unlike one library 3
 unset ZINF_STANDIN_BLAS_VERSION
 echo '{"format": 1, "by": "' >kept/products.json
 "$zinf" train --model model --data text.txt --resume=kept --output broken --device cuda --steps 4 >said.out 2>said.err
-[ $? -ne 0 ]
-verdict $? "a damaged file is refused"
+[ $? -ne 0 ] && grep -q "kept/products.json.*copy products.json" said.err
+verdict $? "a damaged file is refused with a remedy"
 finish

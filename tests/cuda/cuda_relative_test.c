@@ -92,6 +92,7 @@ static const struct shape shapes[] = {
     {2, 33, 1, 70, 16, true, false, true, true, 0.0f},
     {2, 20, 2, 8, 300, false, true, false, false, 0.2f},
     {1, 17, 1, 130, 6, true, true, true, false, 0.0f},
+    {1, 6, 1, 300, 4, true, true, true, false, 0.0f},
 };
 
 static void attention(struct twin *t)

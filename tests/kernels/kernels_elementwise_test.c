@@ -256,6 +256,40 @@ static void activation_case(struct fixture *f, enum zinf_activation kind, enum z
     tensor_free(&again);
 }
 
+/* The bits of both operations after each other. */
+static void activation_sums(struct fixture *f)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 1000}, {200, 333}, {0, 5}};
+    for (int i = 0; i < 12; i++) {
+        const enum zinf_dtype dtype = all_dtypes[i % 3];
+        struct zinf_activation_sums a = {.kind = (enum zinf_activation)(i % ZINF_ACTIVATIONS),
+                                         .dtype = dtype,
+                                         .rows = shapes[i / 3][0],
+                                         .cols = shapes[i / 3][1]};
+        const size_t n = (size_t)(a.rows * a.cols), cols = (size_t)a.cols;
+        struct tensor x = tensor_random(dtype, n, 7, 3.0f), dy = tensor_random(dtype, n, 8, 1.0f);
+        struct tensor dx = tensor_new(dtype, n), y = tensor_new(dtype, n);
+        struct tensor sums = tensor_random(ZINF_DTYPE_F32, cols, 9, 1.0f);
+        struct tensor want = tensor_new(ZINF_DTYPE_F32, cols), want_y = tensor_new(dtype, n);
+        a.x = x.data, a.dy = dy.data, a.dx = dx.data, a.y_out = y.data, a.sums = sums.data;
+        CHECK(!f->ops->activation_sums(f->q, &a));
+        CHECK(!f->ops->activation_backward(f->q, a.kind, dtype, dy.data, dy.data, x.data,
+                                           want_y.data, n));
+        CHECK(!f->ops->column_sum(f->q, want.data, dy.data, dtype, a.rows, a.cols));
+        CHECK(tensor_same_bits(&dx, &dy) && tensor_same_bits(&y, &want_y));
+        CHECK(tensor_same_bits(&sums, &want));
+        struct tensor *all[] = {&x, &dy, &dx, &y, &sums, &want, &want_y};
+        for (int k = 0; k < 7; k++)
+            tensor_free(all[k]);
+    }
+    CHECK(f->ops->activation_sums(f->q, &(struct zinf_activation_sums){.rows = -1}) == -EINVAL);
+}
+
+static void test_activations_with_sums(void)
+{
+    for_each_device(activation_sums);
+}
+
 static void activations(struct fixture *f)
 {
     for (int kind = ZINF_ACTIVATION_GELU_TANH; kind < ZINF_ACTIVATIONS; kind++)
@@ -513,6 +547,7 @@ int main(void)
     TAP_RUN(test_dropout_off_is_exact_and_bad_rates_are_refused);
     TAP_RUN(test_gelu_golden_values);
     TAP_RUN(test_activations_and_their_gradients);
+    TAP_RUN(test_activations_with_sums);
     TAP_RUN(test_activations_far_out_and_nan);
     TAP_RUN(test_gated_units_and_their_gradients);
     TAP_RUN(test_trained_activation_and_its_gradients);

@@ -200,6 +200,15 @@ static int flat(struct setup *s)
                                       n * 2);
 }
 
+static int activation_sums(struct setup *s)
+{
+    struct zinf_activation_sums a = {.dtype = s->dtype, .rows = 37, .cols = 45};
+    a.x = s->in[0], a.dy = s->in[1];
+    a.dx = take(s, 37 * 45, s->dtype), a.y_out = take(s, 37 * 45, s->dtype);
+    a.sums = take(s, 45, ZINF_DTYPE_F32);
+    return s->ops->activation_sums(s->q, &a);
+}
+
 static int gated(struct setup *s)
 {
     struct zinf_gated a = {.dtype = s->dtype, .rows = 5, .cols = 45};

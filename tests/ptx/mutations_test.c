@@ -89,7 +89,7 @@ static void test_mutants(void)
     static const struct mutant_case cases[] = {
         {"norm_forward", norms, ZINF_DTYPE_BF16, false},
         {"norm_dx", norms, ZINF_DTYPE_F32, false},
-        {"columns_kernel", norms, ZINF_DTYPE_F16, true},
+        {"14columns_kernel", norms, ZINF_DTYPE_F16, true},
         {"finish", norms, ZINF_DTYPE_F32, false},
         {"attention_mma_forward", attention, ZINF_DTYPE_BF16, false},
         {"attention_mma_forward", attention_with_dropout, ZINF_DTYPE_F16, false},
@@ -172,7 +172,8 @@ static void test_mutants(void)
         {"attention_merge", merges, ZINF_DTYPE_BF16, false},
         {"softcap", softcaps, ZINF_DTYPE_F32, false},
         {"residual", flat, ZINF_DTYPE_F16, false},
-        {"activation", flat, ZINF_DTYPE_BF16, false},
+        {"17activation_kernel", flat, ZINF_DTYPE_BF16, false},
+        {"activation_columns", activation_sums, ZINF_DTYPE_BF16, true},
         {"convert", flat, ZINF_DTYPE_BF16, false},
         {"add_kernel", flat, ZINF_DTYPE_F32, false},
         {"sum_squares", flat, ZINF_DTYPE_F32, false},

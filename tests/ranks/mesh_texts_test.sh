@@ -28,8 +28,13 @@ generate() { # model, options...
 texts() { # model, options of one rank and of all
     model=$1
     shift
-    check "$model: texts of one rank" run 0 generate "$model" "$@"
+    check "$model: texts without parts" run 0 "$zinf" generate --model "$model.model" --device host \
+        --threads 1 --json --max-new-tokens 6 --prompt "line 3 of" "say" "a" "$@"
+    cp said.out "$model.whole"
+    check "of one rank" run 0 generate "$model" "$@"
     cp said.out "$model.one"
+    cmp "$model.one" "$model.whole"
+    verdict $? "are the same"
     for mesh in "--seats 2 --tensor-parallel 2" "--seats 4 --tensor-parallel 4" \
         "--seats 2 --pipeline-parallel 2" "--seats 4 --tensor-parallel 2 --pipeline-parallel 2"; do
         # shellcheck disable=SC2086 # options are words

@@ -177,7 +177,7 @@ static const struct option own[] = {
      .otherwise = "25; on the host 12"),
     OPTION("--kv-heads", INTEGER, AT(kv_heads), "N", "heads of keys and values", .min = 1,
      .max = 65535, .otherwise = "as many"),
-    OPTION("--head-dim", INTEGER, AT(head_dim), "N", "elements of a head", .min = 1, .max = 256,
+    OPTION("--head-dim", INTEGER, AT(head_dim), "N", "elements of a head", .min = 1, .max = 512,
      .otherwise = "64"),
     OPTION("--dropout", NUMBER, AT(dropout), "P", "of the probabilities", .max = 0.99,
      .usual = "0"),

@@ -155,9 +155,11 @@ int part_enter_backward(struct zinf_frame *f, const struct part_entry *e, const 
     void *share = e->n > 1 ? frame_scratch(f, row_bytes(f, e->hidden)) : NULL;
     for (uint32_t i = 0; !code && i < e->n; i++) {
         const struct frame_linear *linear = &e->products[i].linear;
+        struct frame_linear weight = *linear;
         void *d_y = e->products[i].y;
+        weight.bias = e->products[i].bias_is_summed ? -1 : weight.bias;
         if ((code = scale_columns(f, e, i)) ||
-            (code = frame_linear_backward_weight(f, linear, d_y, rows)) ||
+            (code = frame_linear_backward_weight(f, &weight, d_y, rows)) ||
             (code = frame_linear_backward_input(f, linear, d_y, i ? share : d_rows)))
             break;
         code = i ? add(f, e->hidden, d_rows, share, d_rows) : 0;

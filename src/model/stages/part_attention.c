@@ -149,7 +149,8 @@ struct part_entry attention_entry(const struct attention_spec *s, const struct a
         .products = {{{.weight = s->qkv_w, .bias = s->qkv_b},
                       kept->qkv,
                       &s->scales,
-                      (int64_t)entry_cols(s)}},
+                      (int64_t)entry_cols(s),
+                      false}},
     };
 }
 

@@ -349,7 +349,7 @@ static int source_backward(struct zinf_frame *f, const struct call *c)
     const uint64_t mark = frame_mark(f);
     struct zinf_residual add = {.dtype = f->compute->dtype, .n = n, .x = d_source, .y = d_source};
     float *total = frame_scratch(f, sum.elems * sizeof *total);
-    void *share;
+    void *share = NULL;
     int code = shard_sum(f, &sum, total);
     if (!code)
         code = shard_narrow(f, total, sum.elems, &share);

@@ -28,6 +28,13 @@ struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s)
     return kept;
 }
 
+/* Whether the gradient of up's bias is made with that of the activation: no kernel then reads that
+ * of up once more. */
+static bool sums_bias(const struct mlp_spec *s)
+{
+    return !s->gated && !s->scales.n && s->up_b >= 0;
+}
+
 struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kept)
 {
     return (struct part_entry){
@@ -35,8 +42,11 @@ struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kep
         .kept = kept->norm,
         .hidden = s->hidden,
         .n = 1,
-        .products =
-            {{{.weight = s->up_w, .bias = s->up_b}, kept->up, &s->scales, (int64_t)up_cols(s)}},
+        .products = {{{.weight = s->up_w, .bias = s->up_b},
+                      kept->up,
+                      &s->scales,
+                      (int64_t)up_cols(s),
+                      sums_bias(s)}},
     };
 }
 
@@ -125,9 +135,20 @@ int mlp_forward(struct zinf_frame *f, const struct mlp_spec *s, const struct mlp
 }
 
 int mlp_activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
-                          void *d_up, void *act)
+                          void *d_up, void *act, float *sums)
 {
     int64_t rows = frame_rows(f);
+    const struct zinf_activation_sums summed = {
+        .kind = s->activation,
+        .dtype = f->compute->dtype,
+        .rows = rows,
+        .cols = s->ffn,
+        .x = up,
+        .dy = d_up,
+        .dx = d_up,
+        .y_out = act,
+        .sums = sums,
+    };
     struct zinf_gated args = {
         .kind = s->activation,
         .dtype = f->compute->dtype,
@@ -142,6 +163,8 @@ int mlp_activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const 
         return xielu_backward(f, s, up, d_up, act);
     if (s->gated)
         return frame_gated_backward(f, &args);
+    if (sums)
+        return frame_activation_sums(f, &summed);
     return frame_activation_backward(f, s->activation, d_up, up, d_up, act,
                                      (uint64_t)(rows * s->ffn));
 }
@@ -155,10 +178,12 @@ int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct ml
     void *act = frame_scratch(f, row * (uint64_t)s->ffn);
     /* The gradient of the activation is made where its gradient (no gate) or it (gate) will be. */
     void *d_act = s->gated ? act : d_up;
+    float *sums = sums_bias(s) ? frame_grad(f, 0, s->up_b) : NULL;
     int code = part_leave_backward(f, &leave, d_y, &d_out);
     if (code || (code = frame_linear_backward_input(f, &leave.linear, d_out, d_act)) ||
         (code = mlp_mask(f, s, d_act)) ||
-        (code = mlp_activate_backward(f, s, kept->up, d_up, act)) || (code = mlp_mask(f, s, act)) ||
+        (code = mlp_activate_backward(f, s, kept->up, d_up, act, sums)) ||
+        (code = mlp_mask(f, s, act)) ||
         (code = frame_linear_backward_weight(f, &leave.linear, d_out, act)))
         return code;
     frame_release(f, start);

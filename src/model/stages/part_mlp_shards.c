@@ -127,7 +127,7 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
     if (!code)
         code = mlp_mask(f, &part, d_act);
     if (!code)
-        code = mlp_activate_backward(f, &part, c->kept->of[shard].up, d_up, act);
+        code = mlp_activate_backward(f, &part, c->kept->of[shard].up, d_up, act, NULL);
     if (!code)
         code = mlp_mask(f, &part, act);
     if (!code)

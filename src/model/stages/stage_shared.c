@@ -158,7 +158,7 @@ static int up_backward(struct zinf_frame *f, const struct made *m, void *d_act)
 {
     const struct mlp_spec mlp = mlp_of(m->s);
     void *d_up = m->s->plain ? d_act : m->gate_up, *act = m->s->plain ? NULL : d_act;
-    int code = mlp_activate_backward(f, &mlp, m->gate_up, d_up, act);
+    int code = mlp_activate_backward(f, &mlp, m->gate_up, d_up, act, NULL);
     if (!code)
         code = frame_linear_backward_weight(f, &m->up, d_up, f->in[1]);
     if (code || !f->d_in[1])

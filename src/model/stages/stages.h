@@ -419,6 +419,7 @@ struct part_entry {
         void *y;                          /* the product, or in backward its gradient */
         const struct scales_spec *scales; /* NULL: none */
         int64_t cols;                     /* of the product */
+        bool bias_is_summed;              /* the bias's gradient is made where y's is */
     } products[3];
 };
 /* What the products take: in scratch where it is not x itself; and from its gradient d_rows the
@@ -630,10 +631,11 @@ int mlp_backward(struct zinf_frame *f, const struct mlp_spec *s, const struct ml
                  const void *d_y, void *d_up);
 struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept);
 /* What the last product takes, from up. Backward: d_up from the gradient of that, which is in act,
- * or in d_up where there is no gate; act receives the activation again. */
+ * or in d_up where there is no gate; act receives the activation again. sums, where there is no
+ * gate, or NULL: [ffn], the sums of d_up over rows. */
 int mlp_activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up, void *act);
 int mlp_activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
-                          void *d_up, void *act);
+                          void *d_up, void *act, float *sums);
 /* In place: what the last product takes, or its gradient, times the dropout's mask. */
 int mlp_mask(struct zinf_frame *f, const struct mlp_spec *s, void *act);
 uint64_t mlp_entry_bytes(const struct zinf_frame *f, const struct mlp_spec *s);

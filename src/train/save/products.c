@@ -164,20 +164,35 @@ static void take_over(struct zinf_products *list, const struct zinf_products *kn
     }
 }
 
-/* What the training that this one goes on from had, whichever stages this rank has. */
-static int take_run(struct setup *s, const char *own)
+static int refuse_list(int code)
+{
+    return zinf_fail(code,
+                     "%s: copy " PRODUCTS_FILE " of the output folder or of another checkpoint of "
+                     "the same training over it; without the file the library's first proposals "
+                     "are taken, and results have other last bits from here on",
+                     zinf_error());
+}
+
+/* What the training that this one goes on from had, whichever stages this rank has. One that had no
+ * list goes on with the library's first proposals: then nothing is timed. */
+static int take_run(struct setup *s, const char *own, bool *times)
 {
     struct zinf_products known = {0};
     char by[BY_BYTES] = "";
     const char *folder = s->options.products;
     char *path = folder ? zinf_path_join(folder, PRODUCTS_FILE) : NULL;
     int code = path ? read_list(path, own, &known, by) : 0;
+    if (code == -ENOENT && *times)
+        zinf_log(ZINF_LOG_INFO,
+                 "the training that goes on has no " PRODUCTS_FILE ": products are made by the "
+                 "library's first proposals, as before");
+    *times = *times && code != -ENOENT;
     if (code == 1)
         zinf_log(ZINF_LOG_WARN,
                  "the algorithms in %s were chosen for %s, and this is %s: they are chosen anew, "
                  "so results have other last bits from here on",
                  path, by, own);
-    code = code == 1 || code == -ENOENT ? 0 : code;
+    code = code == 1 || code == -ENOENT ? 0 : code ? refuse_list(code) : 0;
     take_over(&s->products, &known);
     for (uint32_t i = 0; !code && i < known.n; i++)
         if (!find(&s->products, &known.items[i]))
@@ -221,11 +236,13 @@ static int choose(struct zinf_trainer *t, const char *own)
 {
     struct setup *s = &t->setup;
     struct zinf_products cached = {0};
-    int code = take_run(s, own);
+    bool times = s->config->time_products;
+    int code = take_run(s, own, &times);
+    if (code || !times)
+        return code;
     read_cache(own, &cached);
     take_over(&s->products, &cached);
-    if (!code)
-        code = s->device->ops->products_time(t->queues[ZINF_LANE_DEVICE], &s->products);
+    code = s->device->ops->products_time(t->queues[ZINF_LANE_DEVICE], &s->products);
     if (!code)
         write_cache(&cached, &s->products, own);
     free(cached.items);
@@ -279,7 +296,7 @@ int products_settle(struct zinf_trainer *t)
 {
     struct setup *s = &t->setup;
     const struct zinf_device *device = s->device;
-    if (!setup_times_products(s))
+    if (!setup_lists_products(s))
         return 0;
     snprintf(s->products_by, sizeof s->products_by, "%s", device->products_by);
     int code = unite(s);
