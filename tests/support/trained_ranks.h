@@ -56,6 +56,7 @@ static inline void train_as(struct rank *rank)
     for (uint32_t u = 0; t && u < t->setup.n_units; u++)
         rank->elems += t->setup.layout.units[u].padded_elems;
     rank->first_elems = t ? t->setup.layout.units[0].padded_elems : 0;
+    rank->out.packs_fronts = t && plan_says(t, "parameters in RAM are packed");
     if (!rank->code)
         rank->code = zinf_trainer_save(t, rank->folder);
     if (rank->code)

@@ -130,6 +130,33 @@ static void test_seats_lend(void)
     }
 }
 
+/* Slices in RAM that are packed there: each seat unpacks its own before all gather them. */
+static void test_slices_packed_in_ram(void)
+{
+    struct outcome one, some;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "packed", &trainings.shape, 11);
+    for (int i = 0; i < 2; i++) {
+        struct setting s = {.param = "cpu",
+                            .state = "nvme",
+                            .precision = i ? NULL : bf16,
+                            .order = "layer-major",
+                            .accumulation = 4,
+                            .clip = 0.7,
+                            .extra = tree};
+        run(&s, "packed-1", &one);
+        s.accumulation = 2;
+        s.copies = i;
+        s.schedule = "update-in-forward"; /* in one generation, wherever their state is */
+        s.asks_fronts = true;
+        s.extra = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1, \"pack\": \"all\"";
+        s.host_memory = zinf_memory_resident() + ((uint64_t)64 << 20);
+        run_seats(&s, 1, 2, "packed-2", &some);
+        check_same(&one, &some, "packed in RAM");
+        CHECK(some.packs_fronts);
+    }
+}
+
 int main(void)
 {
     begin_rank_trainings("seats", STEPS);
@@ -137,6 +164,7 @@ int main(void)
     TAP_RUN(test_llama);
     TAP_RUN(test_drives_are_read_once);
     TAP_RUN(test_seats_lend);
+    TAP_RUN(test_slices_packed_in_ram);
     remove_work();
     return tap_done();
 }
