@@ -179,6 +179,8 @@ struct zinf_attention_cached {
     int64_t rows, n_heads, n_kv_heads, head_dim;
     int64_t n_sequences, capacity; /* slots of one sequence */
     int64_t window;                /* as in zinf_attention; 0: all */
+    int64_t piece; /* a row sees no key in front of the last multiple of this; without a window; 0:
+                    * all */
     float scale;
     float softcap;       /* scores become softcap tanh(score / softcap); 0: none */
     const float *slopes; /* [n_heads] in the caller's memory, read before the call
@@ -195,6 +197,12 @@ struct zinf_attention_cached {
     void *out;   /* [rows][n_heads head_dim] */
     float *lse;  /* [rows][n_heads]: log-sum-exp of the scores; NULL: not wanted */
 };
+
+/* The first position that the row at `position` sees. */
+#define zinf_cached_first(piece, window, position)                                                 \
+    ((piece)                              ? (position) - (position) % (piece)                      \
+     : (window) && (position) >= (window) ? (position) + 1 - (window)                              \
+                                          : 0)
 
 /* A bias of scores by how far a key is from its query, from a table of buckets (Raffel et al.,
  * arXiv 1910.10683): distances near 0 have a bucket each, those further away share one with their

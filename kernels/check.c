@@ -182,6 +182,11 @@ int check_attention_cached(const struct zinf_attention_cached *a)
         return zinf_fail(-EINVAL,
                          "attention_cached: %lld sequences of %lld slots for a window of %lld",
                          (ll)a->n_sequences, (ll)a->capacity, (ll)a->window);
+    if (a->piece < 0 || (a->piece && (a->window || a->source)))
+        return zinf_fail(-EINVAL,
+                         "attention_cached: pieces of %lld positions; it must be 0 or more, and 0 "
+                         "beside a window or a source",
+                         (ll)a->piece);
     if (a->bias && (a->window || a->softcap != 0.0f || a->slopes || a->source))
         return zinf_fail(-EINVAL, "attention_cached: a bias by distance beside a window, a soft "
                                   "cap, slopes or a source");
@@ -275,16 +280,25 @@ int check_unfold(const struct zinf_unfold *a, const char *operation)
                      ZINF_UNFOLD_MAX_WIDTH, (double)a->beta_dx);
 }
 
+/* Of operations whose rows go on from rows of other calls. */
+static bool may_go_on(int64_t batch, const struct zinf_remembered *remembered,
+                      const struct zinf_ends *ends)
+{
+    const bool whole = !ends || (ends->rows >= 0 && (!ends->rows || ends->before));
+    return (!remembered && !ends) || (batch == 1 && !(remembered && ends) && whole);
+}
+
 int check_convolution(const struct zinf_convolution *a, const char *operation)
 {
     if (a->batch >= 0 && a->seq >= 1 && a->cols >= 1 && a->ld >= a->cols && a->width >= 1 &&
-        a->width <= ZINF_CONVOLUTION_MAX_WIDTH && (!a->remembered || a->batch == 1))
+        a->width <= ZINF_CONVOLUTION_MAX_WIDTH && may_go_on(a->batch, a->remembered, a->ends))
         return 0;
     return zinf_fail(-EINVAL,
                      "%s: batch %lld, seq %lld, %lld columns of %lld, %lld rows in view (at most "
-                     "%d)%s",
+                     "%d)%s%s",
                      operation, (ll)a->batch, (ll)a->seq, (ll)a->cols, (ll)a->ld, (ll)a->width,
-                     ZINF_CONVOLUTION_MAX_WIDTH, a->remembered ? ", remembered" : "");
+                     ZINF_CONVOLUTION_MAX_WIDTH, a->remembered ? ", remembered" : "",
+                     a->ends ? ", a piece of a sequence" : "");
 }
 
 int check_scan(const struct zinf_scan *a, const char *operation)
@@ -296,16 +310,23 @@ int check_scan(const struct zinf_scan *a, const char *operation)
                                ? a->key_heads * a->key_dim
                                : a->value_heads * a->value_dim;
     if (shaped && a->batch >= 0 && a->seq >= 1 && a->ld >= widest && a->gate_ld >= a->value_heads &&
-        (unsigned)a->rule <= ZINF_RECURRENCE_DECAY &&
-        (!a->remembered || (a->batch == 1 && !a->backward)))
+        (unsigned)a->rule <= ZINF_RECURRENCE_DECAY && may_go_on(a->batch, a->remembered, a->ends) &&
+        !(a->remembered && a->backward))
         return 0;
     return zinf_fail(
         -EINVAL,
         "%s: batch %lld, seq %lld, %lld key heads of size %lld and %lld value heads of "
-        "size %lld (each at most %d), rows %lld and %lld apart%s",
+        "size %lld (each at most %d), rows %lld and %lld apart%s%s",
         operation, (ll)a->batch, (ll)a->seq, (ll)a->key_heads, (ll)a->key_dim, (ll)a->value_heads,
         (ll)a->value_dim, ZINF_SCAN_MAX_DIM, (ll)a->ld, (ll)a->gate_ld,
-        a->remembered ? ", remembered" : "");
+        a->remembered ? ", remembered" : "", a->ends ? ", a piece of a sequence" : "");
+}
+
+int check_xielu(const struct zinf_xielu *a, const char *operation)
+{
+    if (a->rows >= 0 && a->cols >= 1)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: %lld rows of %lld columns", operation, (ll)a->rows, (ll)a->cols);
 }
 
 int check_rope(const struct zinf_rope *a)
@@ -313,6 +334,11 @@ int check_rope(const struct zinf_rope *a)
     if (a->rows < 0 || a->n_heads < 1 || a->head_dim < 1 || a->ld < a->n_heads * a->head_dim)
         return zinf_fail(-EINVAL, "rope: %lld rows %lld apart of %lld heads of size %lld",
                          (ll)a->rows, (ll)a->ld, (ll)a->n_heads, (ll)a->head_dim);
+    if (a->growth != 0 &&
+        (a->growth_every < 1 || a->growth_ahead < 0 || a->rotary_dims != a->head_dim))
+        return zinf_fail(
+            -EINVAL, "rope: growth every %lld positions, %lld ahead, of %lld of %lld dimensions",
+            (ll)a->growth_every, (ll)a->growth_ahead, (ll)a->rotary_dims, (ll)a->head_dim);
     if (a->rotary_dims < 2 || a->rotary_dims % 2 || a->rotary_dims > a->head_dim ||
         a->rotary_dims / 2 > ZINF_ROPE_MAX_PAIRS)
         return zinf_fail(-EINVAL,
@@ -464,8 +490,8 @@ int check_dequantize(const struct zinf_dequantize *a)
 
 int check_unpack(const struct zinf_packed_array *a)
 {
-    /* blocks of elements are counted in 32 bits */
-    if (!a->n || (a->n >> 40 == 0 && a->x && a->image && (uintptr_t)a->image % 64 == 0))
+    /* words of 4 bytes are counted in 32 bits */
+    if (!a->n || (a->n >> 32 == 0 && a->x && a->image && (uintptr_t)a->image % 64 == 0))
         return 0;
     return zinf_fail(-EINVAL, "unpack: %llu elements, or an image that is not on a multiple of 64",
                      (unsigned long long)a->n);

@@ -34,6 +34,7 @@ int check_distance_bias(const struct zinf_distance_bias *args, const char *opera
 int check_activation(enum zinf_activation kind);
 int check_activation_sums(const struct zinf_activation_sums *a);
 int check_gated(const struct zinf_gated *args, const char *operation);
+int check_xielu(const struct zinf_xielu *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
 int check_dequantize(const struct zinf_dequantize *args);
 int check_unpack(const struct zinf_packed_array *args);

@@ -74,7 +74,7 @@ static void cached_mask(const struct cached_queries *w, int64_t q, int64_t first
 {
     const struct zinf_attention_cached *a = w->args;
     const int64_t position = w->position + w->step * (q / w->group);
-    const int64_t oldest = a->window ? position + 1 - a->window : 0;
+    const int64_t oldest = zinf_cached_first(a->piece, a->window, position);
     float *scores = w->scores + q * HOST_TILE_KEYS;
     if (a->softcap > 0.0f)
         for (int64_t j = 0; j < n; j++)
@@ -173,7 +173,7 @@ static void cached_attention(const struct zinf_attention_cached *a, int64_t row,
         .query = scratch,
     };
     const int64_t last = w.position + w.step * (n_rows - 1);
-    int64_t first = a->window && w.position >= a->window ? w.position + 1 - a->window : 0;
+    int64_t first = zinf_cached_first(a->piece, a->window, w.position);
     w.out = w.query + n * dim;
     w.scores = w.out + n * dim;
     w.max = w.scores + n * HOST_TILE_KEYS;

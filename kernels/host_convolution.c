@@ -1,5 +1,6 @@
 /* host_convolution: a short convolution of every column along the sequence, and its gradients. A
- * thread has some columns of all rows, and adds up the gradient of their weights row by row. */
+ * thread has some columns of all rows, and adds up the gradient of their weights row by row. Rows
+ * in front of a piece of a sequence have negative numbers. */
 #include "kernels/host.h"
 
 enum { MOST = ZINF_CONVOLUTION_MAX_WIDTH };
@@ -12,7 +13,7 @@ struct strip {
     size_t n;
     float w[MOST][HOST_COLUMNS], b[HOST_COLUMNS];
     float dw[MOST][HOST_COLUMNS], db[HOST_COLUMNS];
-    float dx[MOST][HOST_COLUMNS]; /* of rows that are not complete, by row modulo MOST */
+    float dx[MOST][HOST_COLUMNS]; /* of rows that are not complete: at_ring */
     float zeros[HOST_COLUMNS];
 };
 
@@ -38,7 +39,8 @@ static void begin_strip(struct strip *s, const struct host_simd *simd,
 static int64_t rows_before(const struct zinf_convolution *a, int64_t row)
 {
     const int32_t *segment = a->segments ? a->segments + row : NULL;
-    int64_t n = row % a->seq < a->width - 1 ? row % a->seq : a->width - 1, same = 0;
+    const int64_t there = row % a->seq + (a->ends ? a->ends->rows : 0);
+    int64_t n = there < a->width - 1 ? there : a->width - 1, same = 0;
     if (!segment)
         return n;
     if (*segment < 1)
@@ -48,9 +50,18 @@ static int64_t rows_before(const struct zinf_convolution *a, int64_t row)
     return same;
 }
 
+/* Where the strip's columns of a row in a state at the ends begin. */
+static uint64_t end_at(const struct strip *s, int64_t row)
+{
+    return (uint64_t)(row * s->a->cols) + s->first;
+}
+
 static const float *read_x(const struct strip *s, float *buffer, int64_t row)
 {
     const struct zinf_convolution *a = s->a;
+    if (row < 0)
+        return host_read(s->simd, buffer, a->ends->before, a->dtype, end_at(s, row + a->width - 1),
+                         s->n);
     return host_read(s->simd, buffer, a->x, a->dtype, (uint64_t)(row * a->ld) + s->first, s->n);
 }
 
@@ -73,6 +84,19 @@ static void write_y(const struct strip *s, int64_t row, float *sum)
     s->simd->from_f32((char *)a->y + at * zinf_dtype_bytes(a->dtype), a->dtype, sum, s->n);
 }
 
+/* The last rows of x, to the state behind the piece. */
+static void leave_rows(const struct strip *s)
+{
+    const struct zinf_convolution *a = s->a;
+    float buffer[HOST_COLUMNS];
+    for (int64_t t = 0; t < a->width - 1; t++) {
+        const int64_t row = a->seq - (a->width - 1) + t;
+        const bool there = row >= 0 || a->ends->rows;
+        s->simd->from_f32((char *)a->ends->behind + end_at(s, t) * zinf_dtype_bytes(a->dtype),
+                          a->dtype, there ? read_x(s, buffer, row) : s->zeros, s->n);
+    }
+}
+
 static void forward_columns(const struct host_simd *simd, const void *args,
                             struct host_range columns)
 {
@@ -91,6 +115,8 @@ static void forward_columns(const struct host_simd *simd, const void *args,
         convolve(&s, row, before, sum);
         write_y(&s, row, sum);
     }
+    if (a->ends && a->ends->behind)
+        leave_rows(&s);
 }
 
 /* A row of a sequence that is continued: the state's rows move up, and its own becomes the last. */
@@ -138,13 +164,25 @@ int host_convolution_forward(struct zinf_queue *q, const struct zinf_convolution
 
 /* ---- backward ---- */
 
+static float *at_ring(struct strip *s, int64_t row)
+{
+    return s->dx[(row + MOST) % MOST];
+}
+
 /* The gradient at a row of x, complete, from the ring to its place. */
 static void write_dx(struct strip *s, int64_t row)
 {
     const struct zinf_convolution *a = s->a;
-    float *sum = s->dx[row % MOST];
+    const struct zinf_ends *ends = a->ends;
+    const int64_t in_behind = row - a->seq + a->width - 1;
+    float *sum = at_ring(s, row);
     const uint64_t at = (uint64_t)(row * a->ld) + s->first;
-    s->simd->from_f32((char *)a->dx + at * zinf_dtype_bytes(a->dtype), a->dtype, sum, s->n);
+    if (ends && ends->d_behind && in_behind >= 0)
+        s->simd->add(sum, ends->d_behind + end_at(s, in_behind), s->n);
+    if (row >= 0)
+        s->simd->from_f32((char *)a->dx + at * zinf_dtype_bytes(a->dtype), a->dtype, sum, s->n);
+    else
+        memcpy(ends->d_before + end_at(s, row + a->width - 1), sum, s->n * sizeof *sum);
     memset(sum, 0, s->n * sizeof *sum);
 }
 
@@ -162,7 +200,7 @@ static void backward_row(struct strip *s, int64_t row, int64_t before)
     s->simd->add(s->db, dy, s->n);
     for (int64_t back = before; back >= 0; back--) {
         const int64_t t = a->width - 1 - back;
-        float *dx = s->dx[(row - back) % MOST];
+        float *dx = at_ring(s, row - back);
         s->simd->multiply_add(dx, dx, s->w[t], dy, s->n);
         s->simd->multiply_add(s->dw[t], s->dw[t], read_x(s, buffer, row - back), dy, s->n);
     }
@@ -173,13 +211,14 @@ static void backward_columns(const struct host_simd *simd, const void *args,
 {
     const struct zinf_convolution *a = args;
     const int64_t rows = a->batch * a->seq, width = a->width;
+    const int64_t first = a->ends && a->ends->rows ? 1 - width : 0;
     struct strip s;
     begin_strip(&s, simd, a, columns);
     for (int64_t row = 0; row < rows + width - 1; row++) {
         const int64_t before = row < rows ? rows_before(a, row) : -1;
         if (before >= 0)
             backward_row(&s, row, before);
-        if (row >= width - 1)
+        if (row - width + 1 >= first)
             write_dx(&s, row - width + 1);
     }
     for (size_t c = 0; a->dw && c < s.n; c++)

@@ -329,11 +329,15 @@ static void loop_rope_row(const struct zinf_rope *a, int64_t row)
 {
     float cos[ZINF_ROPE_MAX_PAIRS], sin[ZINF_ROPE_MAX_PAIRS], buffer[2 * ZINF_ROPE_MAX_PAIRS];
     const size_t n_pairs = (size_t)a->rotary_dims / 2, width = zinf_dtype_bytes(a->dtype);
-    const float position = (float)a->positions[row], sin_scale = a->backward ? -a->scale : a->scale;
+    const float position = (float)a->positions[row];
+    const float grown = a->growth != 0 ? zinf_rope_growth(a->growth, a->positions[row],
+                                                          a->growth_ahead, a->growth_every)
+                                       : 1;
+    const float scale = a->scale * grown, sin_scale = a->backward ? -scale : scale;
 #pragma omp simd
     for (size_t i = 0; i < n_pairs; i++) {
         sin_cos_f32(position * a->inv_freq[i], &sin[i], &cos[i]);
-        cos[i] *= a->scale;
+        cos[i] *= scale;
         sin[i] *= sin_scale;
     }
     char *head = (char *)a->x + (size_t)(row * a->ld) * width;

@@ -65,7 +65,7 @@ static void make_numbers(const struct host_simd *simd, const void *args, uint64_
 
 /* Sums over rows of some heads. */
 struct sums {
-    float a_log[HEADS], step_bias[HEADS], skip[HEADS];
+    double a_log[HEADS], step_bias[HEADS], skip[HEADS];
 };
 
 /* Gradients at a and b of one row, from those at its numbers. */
@@ -89,13 +89,20 @@ static void row_gradients(const struct host_simd *simd, const struct host_scan *
         const float d_step = (delta ? 0.0f : d) - d_decay * expf(x.a_log[i]);
         da[i] = free ? d_step * sigmoid(argument) : 0.0f;
         db[i] = d * strength * (1.0f - strength / zinf_scan_strength(a));
-        sums->a_log[i] += d_decay * decay;
-        sums->step_bias[i] += da[i];
-        sums->skip[i] += delta ? 0.0f : s->with.d_skip[at + (int64_t)i];
+        sums->a_log[i] += (double)(d_decay * decay);
+        sums->step_bias[i] += (double)da[i];
+        sums->skip[i] += delta ? 0 : (double)s->with.d_skip[at + (int64_t)i];
     }
     simd->from_f32((char *)a->da + (uint64_t)gate * width, a->dtype, da, n);
     if (delta)
         simd->from_f32((char *)a->db + (uint64_t)gate * width, a->dtype, db, n);
+}
+
+/* to NULL: not wanted. */
+static void write_sums(float *to, uint64_t head, const double *sums, size_t n)
+{
+    for (size_t i = 0; to && i < n; i++)
+        to[head + i] = (float)sums[i];
 }
 
 static void number_gradients(const struct host_simd *simd, const void *args,
@@ -109,12 +116,9 @@ static void number_gradients(const struct host_simd *simd, const void *args,
         struct sums sums = {0};
         for (int64_t row = 0; row < a->batch * a->seq; row++)
             row_gradients(simd, s, row, (int64_t)head, n, &sums);
-        if (a->d_a_log)
-            memcpy(a->d_a_log + head, sums.a_log, n * sizeof(float));
-        if (a->d_step_bias)
-            memcpy(a->d_step_bias + head, sums.step_bias, n * sizeof(float));
-        if (a->d_skip)
-            memcpy(a->d_skip + head, sums.skip, n * sizeof(float));
+        write_sums(a->d_a_log, head, sums.a_log, n);
+        write_sums(a->d_step_bias, head, sums.step_bias, n);
+        write_sums(a->d_skip, head, sums.skip, n);
     }
 }
 
@@ -195,6 +199,7 @@ static int begin(struct zinf_queue *q, struct host_scan *s, const char *operatio
         return code;
     *pass = (struct pass){.q = q, .s = s, .scratch = q->workspace};
     pass->scratch += zinf_scan_place(a, &s->with, q->workspace);
+    host_scan_place(s);
     return host_each_row(q, a->batch * a->seq, a->batch * a->seq * a->value_heads, make_numbers, s);
 }
 

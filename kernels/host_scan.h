@@ -16,23 +16,42 @@ struct host_scan {
 /* Rows [first, first + count) of all, of one document. */
 struct host_chunk {
     int64_t first, count;
-    bool carried, continues; /* its document has rows before it, and behind */
+    bool carried, continues; /* there is a state before it; the one behind it is of use */
 };
 
-/* The slot of a row that a chunk with a state in front of it begins with. */
+/* The slot of a row that a chunk with a state in front of it begins with; with ends also that of
+ * the row behind the last. */
 static inline float *host_scan_slot(const struct host_scan *s, float *states, int64_t head,
                                     int64_t row)
 {
     const struct zinf_scan *a = s->args;
-    const int64_t sample = row / a->seq, slot = row % a->seq / ZINF_SCAN_CHUNK - 1;
-    const int64_t at = (sample * a->value_heads + head) * zinf_scan_slots(a) + slot;
+    const int64_t slots = zinf_scan_slots(a);
+    const int64_t sample = a->ends ? 0 : row / a->seq, in_sample = row - sample * a->seq;
+    const int64_t slot = !a->ends              ? in_sample / ZINF_SCAN_CHUNK - 1
+                         : in_sample == a->seq ? slots - 1
+                                               : in_sample / ZINF_SCAN_CHUNK;
+    const int64_t at = (sample * a->value_heads + head) * slots + slot;
     return states + (uint64_t)at * zinf_scan_state_floats(a);
 }
 
 /* Whether two neighbours, of which `row` is the second, are of one document. */
 static inline bool host_scan_joined(const struct zinf_scan *a, int64_t row)
 {
-    return row % a->seq && (!a->segments || a->segments[row] == a->segments[row - 1]);
+    if (row % a->seq == 0 && !(a->ends && a->ends->rows))
+        return false;
+    return !a->segments || a->segments[row] == a->segments[row - 1];
+}
+
+/* Whether the state behind the rows up to `end`, of one sample, is of use: to further rows, or to
+ * the sequence's next piece. */
+static inline bool host_scan_continues(const struct zinf_scan *a, int64_t end)
+{
+    const struct zinf_ends *ends = a->ends;
+    if (end % a->seq)
+        return host_scan_joined(a, end);
+    if (!ends || !a->backward)
+        return ends && ends->behind;
+    return ends->d_behind && (!a->segments || a->segments[end] == a->segments[end - 1]);
 }
 
 static inline bool host_scan_padding(const struct zinf_scan *a, int64_t row)
@@ -47,19 +66,19 @@ static inline struct host_chunk host_scan_chunk(const struct zinf_scan *a, int64
     struct host_chunk c = {.first = row, .count = 1, .carried = host_scan_joined(a, row)};
     while (c.count < ZINF_SCAN_CHUNK && row + c.count < end && host_scan_joined(a, row + c.count))
         c.count++;
-    c.continues = row + c.count < end && host_scan_joined(a, row + c.count);
+    c.continues = host_scan_continues(a, row + c.count);
     return c;
 }
 
-/* How far a row is behind the beginning of its document. */
-static inline int64_t host_scan_behind(const struct zinf_scan *a, int64_t row)
+/* The places of all rows, in one pass over them. */
+static inline void host_scan_place(const struct host_scan *s)
 {
-    int64_t n = 0;
-    if (!a->segments)
-        return row % a->seq;
-    while (host_scan_joined(a, row - n))
-        n++;
-    return n;
+    const struct zinf_scan *a = s->args;
+    for (int64_t row = 0; row < a->batch * a->seq; row++) {
+        const bool first = row % a->seq == 0 || !host_scan_joined(a, row);
+        uint8_t *place = &s->with.places[row];
+        *place = first ? 0 : (uint8_t)((place[-1] + 1) % ZINF_SCAN_CHUNK);
+    }
 }
 
 /* Floats of scratch of a thread, for any pass. */
@@ -70,7 +89,7 @@ static inline uint64_t host_scan_scratch_floats(const struct zinf_scan *args)
     const uint64_t most = key > value ? key : value;
     /* Rows of keys: q, k, k across, dq, dk; of values: v, w, w across, dy, dw; products; states;
      * pairs of rows; numbers of a row */
-    return n * (5 * key + 5 * value + most) + 2 * key * value + 4 * n * n + 8 * n;
+    return n * (5 * key + 5 * value + most) + 2 * key * value + 4 * n * n + 9 * n;
 }
 
 #endif

@@ -47,5 +47,9 @@ static size_t make_halves(float *y, const uint8_t *codes, const float *map, floa
 
 #include "kernels/host_cached.h"
 #include "kernels/host_quantized.h"
+#include "kernels/host_scan_tile.h"
+
 #include "kernels/host_scan_loops.h"
+
+#include "kernels/host_scan_gradients.h"
 #include "kernels/host_table.h"

@@ -140,12 +140,28 @@ struct zinf_gated {
     void *d_up;     /* the same, overwritten; may be up or dy */
 };
 
+/* xIELU (Huang and Schlag, arXiv 2411.13010), an activation with two numbers that are trained: with
+ * p = softplus(alphas[0]) and m = beta + softplus(alphas[1]),
+ *     y = p x^2 + beta x where x > 0, else m (expm1(min(x, eps)) - x) + beta x
+ * Backward: dx = dy y', and of each row the gradients at alphas[0] and alphas[1]. */
+struct zinf_xielu {
+    enum zinf_dtype dtype; /* of all but the sums */
+    int64_t rows, cols;
+    const void *alphas, *constants; /* [2]; beta, eps */
+    const void *x;                  /* [rows][cols] */
+    void *y;                        /* [rows][cols]; may be x; in backward NULL, or y again */
+    /* backward only */
+    const void *dy;
+    void *dx;    /* may be dy */
+    float *sums; /* [rows][2], overwritten */
+};
+
 /* Rotary position embedding in place (Su et al., arXiv 2104.09864). The first rotary_dims elements
  * of a head are rotary_dims / 2 pairs; pair i of row r turns by positions[r] * inv_freq[i]:
  *     (a, b) becomes scale * (a cos - b sin, b cos + a sin)
  * in fp32, angle and all. The elements behind them stay as they are. Queries and keys, next to
  * each other in a row of qkv, are turned by one call. Backward is the transpose: the same with
- * -sin. */
+ * -sin. With growth, scale is times zinf_rope_growth of the row's position. */
 struct zinf_rope {
     enum zinf_dtype dtype;
     int64_t rows, n_heads, head_dim;
@@ -157,8 +173,14 @@ struct zinf_rope {
     const float *inv_freq;    /* [rotary_dims / 2] in the caller's memory on every device, read
                                * before the call returns */
     float scale;              /* 1, or what a scaled embedding (YaRN) asks for */
-    void *x;                  /* [rows][ld] */
+    float growth;             /* 0: none; needs as many rotary dimensions as a head has */
+    int64_t growth_every, growth_ahead;
+    void *x; /* [rows][ld] */
 };
+/* Scores that grow with the logarithm of a query's position (Nakanishi, arXiv 2501.19399), in steps
+ * of `every` positions. */
+#define zinf_rope_growth(growth, position, ahead, every)                                           \
+    (1.0f + (growth)*log1pf((float)(((position) + (ahead)) / (every))))
 #define ZINF_ROPE_MAX_PAIRS 256 /* what a GPU takes as a kernel's argument */
 
 /* Rows beside their neighbours, for a convolution along the sequence as one product:
@@ -303,6 +325,8 @@ struct zinf_device_ops {
     int (*activation_sums)(struct zinf_queue *q, const struct zinf_activation_sums *args);
     int (*gated_forward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*gated_backward)(struct zinf_queue *q, const struct zinf_gated *args);
+    int (*xielu_forward)(struct zinf_queue *q, const struct zinf_xielu *args);
+    int (*xielu_backward)(struct zinf_queue *q, const struct zinf_xielu *args);
     int (*rope)(struct zinf_queue *q, const struct zinf_rope *args);
     int (*dequantize)(struct zinf_queue *q, const struct zinf_dequantize *args);
     int (*unpack)(struct zinf_queue *q, const struct zinf_packed_array *args);

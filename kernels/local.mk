@@ -7,8 +7,8 @@ libcore_la_SOURCES += kernels/kernels.h kernels/products.h kernels/route.h kerne
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
 libcore_la_SOURCES += kernels/attention.h kernels/float8.h kernels/host_tiles_product.h
-libcore_la_SOURCES += kernels/recurrent.h kernels/host_scan.h kernels/host_scan_loops.h kernels/host_scan.c kernels/host_convolution.c
-program_tests += tests/kernels/kernels_recurrent_test
+libcore_la_SOURCES += kernels/recurrent.h kernels/host_scan.h kernels/host_scan_tile.h kernels/host_scan_loops.h kernels/host_scan_gradients.h kernels/host_scan.c kernels/host_convolution.c
+program_tests += tests/kernels/kernels_recurrent_test tests/kernels/kernels_pieces_test
 
 # Packed weights: what a product and a sum are rounded to is the bytes of files and the bits of
 # every device, so nothing is fused.
@@ -78,7 +78,7 @@ libcore_la_SOURCES += kernels/loss.h kernels/host_preference.c
 program_tests += tests/kernels/kernels_preference_test
 
 # Direction and magnitude of weights apart.
-libcore_la_SOURCES += kernels/magnitude.h kernels/host_magnitude.c
+libcore_la_SOURCES += kernels/magnitude.h kernels/host_magnitude.c kernels/host_xielu.c
 program_tests += tests/kernels/kernels_magnitude_test
 
 program_tests += tests/kernels/kernels_relative_test

@@ -17,8 +17,8 @@
     X(attention_merge) \
     X(sinks_forward) X(sinks_backward) X(distance_bias) X(distance_bias_backward) \
     X(activation_forward) X(activation_backward) X(activation_sums) X(gated_forward) \
-    X(gated_backward) X(rope) X(dequantize) X(unpack) X(residual_add) X(dropout) X(column_sum) \
-    X(embedding_forward) \
+    X(gated_backward) X(xielu_forward) X(xielu_backward) X(rope) \
+    X(dequantize) X(unpack) X(residual_add) X(dropout) X(column_sum) X(embedding_forward) \
     X(embedding_backward) X(unfold) X(unfold_backward) X(convolution_forward) \
     X(convolution_backward) X(scan_forward) X(scan_backward) X(route_forward) X(route_backward) \
     X(route_shares) X(route_balance) X(gather_rows) X(scatter_rows) X(weigh_rows) X(magnitude) \

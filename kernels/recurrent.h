@@ -4,8 +4,8 @@
  * kernels.h for memory, threads and errors hold here, too.
  *
  * Both operations start without a past at the first token of each document, and so at the first
- * token of each sample. Rows of padding have no influence on other rows, and other rows have none
- * on them.
+ * token of each sample, unless that goes on from rows of another call. Rows of padding have no
+ * influence on other rows, and other rows have none on them.
  */
 #ifndef ZINF_KERNELS_RECURRENT_H
 #define ZINF_KERNELS_RECURRENT_H
@@ -19,6 +19,22 @@ struct zinf_remembered {
     const int32_t *sequences, *positions; /* [rows] on the device */
     void *state;                          /* the state of sequence 0 */
     uint64_t bytes;                       /* from one sequence's state to the next one's */
+};
+
+/* The ends of a sample (batch is 1) that is a piece of a longer sequence, whose pieces are computed
+ * by calls of their own: what they hand over to each other. The segments of the row in front of the
+ * piece, and in backward with d_behind of the row behind it, are in memory beside those of the
+ * piece; they say whether its first and last document have rows there. */
+struct zinf_ends {
+    int64_t rows; /* of the sequence in front of the piece; 0: it is the first */
+    /* The state in front of the piece, with rows > 0, and the one behind it, which forward
+     * overwrites; NULL: not wanted. */
+    const void *before;
+    void *behind;
+    /* backward: the gradient at the state behind, NULL: 0, and at the one in front, which is
+     * overwritten with rows > 0. They must not overlap. */
+    const float *d_behind;
+    float *d_before;
 };
 
 /* y[r][c] = f(b[c] + sum over t of w[c][t] x[r - width + 1 + t][c]), each column by itself, over
@@ -36,6 +52,7 @@ struct zinf_convolution {
     /* For forward with batch 1, or NULL. A sequence's state is [width - 1][cols] in dtype: the last
      * rows of x before its next token. */
     const struct zinf_remembered *remembered;
+    const struct zinf_ends *ends; /* or NULL; the state is as remembered, its gradient is fp32 */
     /* backward only */
     const void *dy; /* as y */
     void *dx;       /* as x, the first cols overwritten; must not overlap dy */
@@ -57,9 +74,9 @@ enum zinf_recurrence {
     ZINF_RECURRENCE_DECAY,
 };
 /* The scan is computed in fp32, by matrix products over chunks of at most ZINF_SCAN_CHUNK rows. The
- * first chunk of a document begins at the document's first row. So the order of sums depends on the
- * document alone, and not on its place in the sample. Value heads h with the same
- * h / (value_heads / key_heads) have the same key head. */
+ * first chunk of a document begins at the document's first row, or at the first row of the call. So
+ * the order of sums depends on the document alone, and not on its place in the sample. Value heads
+ * h with the same h / (value_heads / key_heads) have the same key head. */
 struct zinf_scan {
     enum zinf_recurrence rule;
     enum zinf_dtype dtype; /* of all arrays of type void */
@@ -77,10 +94,12 @@ struct zinf_scan {
     const void *a, *b; /* [value_heads] in rows of gate_ld elements; b: only DELTA */
     int64_t gate_ld;
     const void *a_log, *step_bias, *skip; /* [value_heads]; skip: only DECAY */
-    void *y; /* [batch seq][value_heads value_dim]; backward ignores it */
+    /* [batch seq][value_heads value_dim]; backward ignores it. NULL: only the state behind. */
+    void *y;
     /* For forward with batch 1, or NULL. A sequence's state is fp32
      * [value_heads][key_dim][value_dim]. The scan then goes row by row, without chunks. */
     const struct zinf_remembered *remembered;
+    const struct zinf_ends *ends; /* or NULL; states and gradients are such arrays */
     /* backward only */
     const void *dy;                        /* as y */
     void *dq, *dk, *dv;                    /* as q, k, v; overwritten */
@@ -95,12 +114,13 @@ static inline float zinf_scan_strength(const struct zinf_scan *args)
 #define ZINF_SCAN_MAX_DIM 256
 #define ZINF_SCAN_KEY_EPS 1e-6f /* added to the sum of squares of a key or query of DELTA */
 
-/* Number of chunks of a sample that can have a state before them, from an earlier chunk of their
- * document. Such a chunk begins at least ZINF_SCAN_CHUNK rows after the beginning of its document,
- * so no two of them begin within the same ZINF_SCAN_CHUNK rows. */
+/* Number of rows of a sample that can have a state before them which is kept: those that a chunk
+ * begins with whose document has an earlier chunk. Such a chunk begins at least ZINF_SCAN_CHUNK
+ * rows after the beginning of its document, so no two of them begin within the same ZINF_SCAN_CHUNK
+ * rows. With ends these are also the first row of the sample and the one behind its last. */
 static inline int64_t zinf_scan_slots(const struct zinf_scan *args)
 {
-    return (args->seq - 1) / ZINF_SCAN_CHUNK;
+    return (args->seq - 1) / ZINF_SCAN_CHUNK + (args->ends ? 2 : 0);
 }
 
 /* Scratch of a scan, which one of its passes writes and the next one reads. Forward uses only the
@@ -113,6 +133,7 @@ struct zinf_scan_arrays {
     float *states, *d_states;   /* [batch][value_heads][slots]: the state before a chunk and its
                                  * gradient, each [value_dim][key_dim] with both dimensions
                                  * padded by zinf_scan_cols */
+    uint8_t *places;            /* [rows]: a row's number in its chunk */
 };
 static inline int64_t zinf_scan_cols(int64_t dim)
 {
@@ -141,7 +162,8 @@ static inline uint64_t zinf_scan_place(const struct zinf_scan *args, struct zinf
         *arrays[i] = base ? base + at : NULL;
         at += zinf_align_up(floats[i], 64);
     }
-    return at;
+    out->places = base ? (uint8_t *)(base + at) : NULL;
+    return at + zinf_align_up(rows, 256) / sizeof(float);
 }
 
 #endif

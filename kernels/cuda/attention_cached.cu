@@ -24,7 +24,7 @@ template <class T> struct cached_args {
     const T *fresh;                     /* keys and values that go into the cache: of row r at */
     int64_t fresh_row;                  /* fresh + r fresh_row */
     const int32_t *fresh_to, *fresh_at; /* sequences and positions */
-    int n_heads, n_kv_heads, head_dim, capacity, window;
+    int n_heads, n_kv_heads, head_dim, capacity, window, piece;
     bool has_slopes;
     float scale, softcap, inverse_cap;
     float slopes[ZINF_ATTENTION_MAX_SLOPES];
@@ -149,7 +149,7 @@ template <class T, int PARTS> KERNEL(CACHED_THREADS) attention_cached_kernel(cac
     cached_query<T, PARTS> w;
     w.head = (int)blockIdx.x % a.n_heads;
     w.position = a.lengths ? a.lengths[a.sequences[row]] - 1 : a.positions[row];
-    w.first = a.window && w.position >= a.window ? w.position + 1 - a.window : 0;
+    w.first = zinf_cached_first(a.piece, a.window, w.position);
     w.keys = plane_of(a, a.sequences[row], w.head / (a.n_heads / a.n_kv_heads));
     w.values = w.keys + (int64_t)a.n_kv_heads * a.capacity * d;
     load_parts<T, PARTS>(w.query, a.qkv + (row * all + w.head) * d, d, true);
@@ -190,6 +190,7 @@ template <class T> static cached_args<T> cached_args_of(const struct zinf_attent
     a.head_dim = (int)z->head_dim;
     a.capacity = (int)z->capacity;
     a.window = (int)z->window;
+    a.piece = (int)z->piece;
     a.has_slopes = z->slopes != NULL;
     a.scale = z->scale;
     a.softcap = z->softcap;

@@ -17,12 +17,25 @@ template <class T> struct convolution_args {
     uint64_t state_bytes;
     int64_t rows, seq, cols, ld, width;
     bool silu;
+    /* The ends of a piece of a sequence: [width - 1][cols] each. */
+    int64_t ends_rows;
+    const T *ends_before;
+    T *ends_behind;
+    const float *ends_d_behind;
+    float *ends_d_before;
 };
+
+/* x, whose rows in front of a piece of a sequence have negative numbers. */
+template <class T> DEVICE float x_at(const convolution_args<T> &a, int64_t row, int64_t col)
+{
+    return to_float(row < 0 ? a.ends_before[(row + a.width - 1) * a.cols + col]
+                            : a.x[row * a.ld + col]);
+}
 
 /* Rows before this one that its window shows: of its document; -1: padding. */
 template <class T> DEVICE int64_t rows_before(const convolution_args<T> &a, int64_t row)
 {
-    const int64_t in_sample = row % a.seq, most = in_sample < a.width ? in_sample : a.width - 1;
+    const int64_t there = row % a.seq + a.ends_rows, most = there < a.width ? there : a.width - 1;
     int64_t same = 0;
     if (!a.segments)
         return most;
@@ -39,8 +52,7 @@ DEVICE float convolved(const convolution_args<T> &a, int64_t row, int64_t col, i
 {
     float sum = a.b ? to_float(a.b[col]) : 0.0f;
     for (int64_t back = before; back >= 0; back--)
-        sum += to_float(a.w[col * a.width + a.width - 1 - back]) *
-               to_float(a.x[(row - back) * a.ld + col]);
+        sum += to_float(a.w[col * a.width + a.width - 1 - back]) * x_at(a, row - back, col);
     return sum;
 }
 
@@ -64,7 +76,10 @@ DEVICE float d_convolved(const convolution_args<T> &a, int64_t row, int64_t col,
 template <class T> KERNEL(CONVOLUTION_THREADS) convolution_kernel(convolution_args<T> a)
 {
     const int64_t e = (int64_t)blockIdx.x * CONVOLUTION_THREADS + threadIdx.x;
-    const int64_t row = e / a.cols, col = e % a.cols;
+    const int64_t row = e / a.cols, col = e % a.cols, last = row - a.width + 1;
+    if (a.ends_behind && row >= a.rows && last < a.rows)
+        from_float(a.ends_behind[(row - a.rows) * a.cols + col],
+                   last < 0 && !a.ends_rows ? 0.0f : x_at(a, last, col));
     if (row >= a.rows)
         return;
     const int64_t before = rows_before(a, row);
@@ -98,18 +113,24 @@ template <class T> KERNEL(CONVOLUTION_THREADS) convolution_continue_kernel(convo
 template <class T> KERNEL(CONVOLUTION_THREADS) convolution_dx_kernel(convolution_args<T> a)
 {
     const int64_t e = (int64_t)blockIdx.x * CONVOLUTION_THREADS + threadIdx.x;
-    const int64_t row = e / a.cols, col = e % a.cols;
+    const int64_t row = e / a.cols - (a.ends_rows ? a.width - 1 : 0), col = e % a.cols;
+    const int64_t in_behind = row - a.rows + a.width - 1;
     float sum = 0.0f;
     if (row >= a.rows)
         return;
     /* rows whose window shows this one */
-    for (int64_t back = 0; back < a.width && row + back < a.rows; back++) {
+    for (int64_t back = row < 0 ? -row : 0; back < a.width && row + back < a.rows; back++) {
         const int64_t before = rows_before(a, row + back);
         if (before >= back)
             sum += to_float(a.w[col * a.width + a.width - 1 - back]) *
                    d_convolved(a, row + back, col, before);
     }
-    from_float(a.dx[row * a.ld + col], sum);
+    if (a.ends_d_behind && in_behind >= 0)
+        sum += a.ends_d_behind[in_behind * a.cols + col];
+    if (row >= 0)
+        from_float(a.dx[row * a.ld + col], sum);
+    else
+        a.ends_d_before[(row + a.width - 1) * a.cols + col] = sum;
 }
 
 template <class T> KERNEL(STRIP *DEEP) convolution_dw_kernel(convolution_args<T> a)
@@ -125,7 +146,7 @@ template <class T> KERNEL(STRIP *DEEP) convolution_dw_kernel(convolution_args<T>
             continue;
         const float d = d_convolved(a, row, col, before);
         UNROLL for (int back = 0; back < WIDEST; back++) if (back <= before) sum[back] +=
-            d * to_float(a.x[(row - back) * a.ld + col]);
+            d * x_at(a, row - back, col);
         sum[WIDEST] += d;
     }
     UNROLL for (int i = 0; i <= WIDEST; i++) sums[(deep * (WIDEST + 1) + i) * STRIP + lane] =
@@ -166,6 +187,13 @@ template <class T> static convolution_args<T> convolution_args_of(const struct z
         a.state = (unsigned char *)z->remembered->state;
         a.state_bytes = z->remembered->bytes;
     }
+    if (z->ends) {
+        a.ends_rows = z->ends->rows;
+        a.ends_before = (const T *)z->ends->before;
+        a.ends_behind = (T *)z->ends->behind;
+        a.ends_d_behind = z->ends->d_behind;
+        a.ends_d_before = z->ends->d_before;
+    }
     return a;
 }
 
@@ -173,7 +201,8 @@ template <class T>
 static cudaError_t convolution_typed(cudaStream_t stream, const struct zinf_convolution *z)
 {
     const convolution_args<T> a = convolution_args_of<T>(z);
-    const uint64_t n = (uint64_t)(z->remembered ? a.cols : a.rows * a.cols);
+    const int64_t rows = a.rows + (a.ends_behind ? a.width - 1 : 0);
+    const uint64_t n = (uint64_t)(z->remembered ? a.cols : rows * a.cols);
     return launch(
         z->remembered ? known<convolution_continue_kernel<T>>() : known<convolution_kernel<T>>(),
         dim3(blocks_for(n, CONVOLUTION_THREADS)), dim3(CONVOLUTION_THREADS), 0, stream, a);
@@ -183,8 +212,9 @@ template <class T>
 static cudaError_t convolution_backward_typed(cudaStream_t stream, const struct zinf_convolution *z)
 {
     const convolution_args<T> a = convolution_args_of<T>(z);
+    const int64_t rows = a.rows + (a.ends_rows ? a.width - 1 : 0);
     cudaError_t error = launch(known<convolution_dx_kernel<T>>(),
-                               dim3(blocks_for((uint64_t)(a.rows * a.cols), CONVOLUTION_THREADS)),
+                               dim3(blocks_for((uint64_t)(rows * a.cols), CONVOLUTION_THREADS)),
                                dim3(CONVOLUTION_THREADS), 0, stream, a);
     if (error != cudaSuccess || (!a.dw && !a.db))
         return error;

@@ -103,6 +103,9 @@ cudaError_t launch_sinks(cudaStream_t stream, const struct zinf_sinks *args, boo
 
 cudaError_t launch_squared_error(cudaStream_t stream, const struct zinf_squared_error *args);
 
+/* ---- xielu.cu ---- */
+cudaError_t launch_xielu(cudaStream_t stream, const struct zinf_xielu *args, bool backward);
+
 /* ---- preference.cu, noise.cu ---- */
 
 cudaError_t launch_preference(cudaStream_t stream, const struct zinf_preference *args);

@@ -278,6 +278,10 @@ ONE_KERNEL(sinks_forward, zinf_sinks, check_sinks(args, "sinks_forward"), !args-
 /* No samples: the gradients are zeros all the same. */
 ONE_KERNEL(sinks_backward, zinf_sinks, check_sinks(args, "sinks_backward"), false,
            launch_sinks(q->stream, args, true));
+ONE_KERNEL(xielu_forward, zinf_xielu, check_xielu(args, "xielu_forward"), !args->rows,
+           launch_xielu(q->stream, args, false));
+ONE_KERNEL(xielu_backward, zinf_xielu, check_xielu(args, "xielu_backward"), !args->rows,
+           launch_xielu(q->stream, args, true));
 ONE_KERNEL(squared_error, zinf_squared_error, check_squared_error(args), !args->rows,
            launch_squared_error(q->stream, args));
 ONE_KERNEL(preference, zinf_preference, check_preference(args), !args->pairs,

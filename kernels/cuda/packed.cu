@@ -62,28 +62,36 @@ DEVICE uint32_t bytes_of(uint32_t entry, uint32_t n)
     return (width_of(entry) == PACK_PLAIN ? 2 * n : codes) + (has_low(entry) ? 2 * n : 0);
 }
 
-/* Exact below 2^53. */
-DEVICE double sum_of_warp(double x)
+DEVICE uint32_t sum_of_warp(uint32_t x)
 {
-    UNROLL for (int mask = 16; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+    UNROLL for (int mask = 16; mask > 0; mask /= 2)
+    {
+        float bits;
+        uint32_t other;
+        memcpy(&bits, &x, sizeof bits);
+        bits = shuffle_xor(bits, mask);
+        memcpy(&other, &bits, sizeof other);
+        x += other;
+    }
     return x;
 }
 
-/* Bytes of the payload in front of the block of threads' own, the same in every thread. */
-DEVICE uint64_t bytes_before(const unpack_args &a, uint32_t first, double *shared)
+/* Bytes of the payload in front of the block of threads' own, the same in every thread: added up in
+ * words of 4, of which whole blocks are made. */
+DEVICE uint64_t bytes_before(const unpack_args &a, uint32_t first, uint32_t *shared)
 {
-    uint64_t bytes = 0;
+    uint32_t words = 0;
     NO_UNROLL for (uint32_t b = threadIdx.x; b < first; b += UNPACK_THREADS)
     {
-        bytes += bytes_of(a.table[b], PACK_BLOCK);
+        words += bytes_of(a.table[b], PACK_BLOCK) / 4;
     }
-    const double warp = sum_of_warp((double)bytes);
+    words = sum_of_warp(words);
     if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = warp;
+        shared[threadIdx.x / 32] = words;
     sync_block();
-    double all = 0;
+    uint32_t all = 0;
     UNROLL for (int k = 0; k < ALL_WARPS; k++) all += shared[k];
-    return (uint64_t)all;
+    return 4 * (uint64_t)all;
 }
 
 DEVICE uint32_t half_of(uint32_t code, uint32_t entry)
@@ -189,12 +197,15 @@ DEVICE uint64_t folded(uint64_t a, uint64_t b)
 /* Number l % 8 at first. */
 DEVICE uint64_t begun(uint32_t word)
 {
-    const uint64_t primes[STRIPE_WORDS] = {
-        0xc2b2ae3du,           PRIME_64_1,  0xc2b2ae3d27d4eb4full, 0x165667b19e3779f9ull,
-        0x85ebca77c2b2ae63ull, 0x85ebca77u, 0x27d4eb2f165667c5ull, PRIME_32_1};
-    uint64_t prime = 0;
-    UNROLL for (uint32_t k = 0; k < STRIPE_WORDS; k++) prime = k == word ? primes[k] : prime;
-    return prime;
+    const uint64_t low = word == 0   ? 0xc2b2ae3du
+                         : word == 1 ? PRIME_64_1
+                         : word == 2 ? 0xc2b2ae3d27d4eb4full
+                                     : 0x165667b19e3779f9ull;
+    const uint64_t high = word == 4   ? 0x85ebca77c2b2ae63ull
+                          : word == 5 ? 0x85ebca77u
+                          : word == 6 ? 0x27d4eb2f165667c5ull
+                                      : PRIME_32_1;
+    return word < 4 ? low : high;
 }
 
 /* By a whole warp, of more than 240 bytes; in lane 0. Four stripes at a time: lane 8 s + w has word
@@ -232,7 +243,7 @@ DEVICE uint64_t sum_of(const char *data, uint32_t bytes, const uint64_t *secret)
 
 template <bool WIDE> KERNEL(UNPACK_THREADS) unpack_kernel(unpack_args a)
 {
-    __shared__ double parts[ALL_WARPS];
+    __shared__ uint32_t parts[ALL_WARPS];
     __shared__ uint32_t bytes[PACK_GROUP];
     __shared__ uint64_t secret[ALL_SECRETS];
     const uint32_t first = blockIdx.x * PACK_GROUP, lane = threadIdx.x % 32;
@@ -248,12 +259,11 @@ template <bool WIDE> KERNEL(UNPACK_THREADS) unpack_kernel(unpack_args a)
                    b += UNPACK_WARPS)
     {
         const uint32_t mine = (lane < b ? bytes[lane] : 0) + (lane + 32 < b ? bytes[lane + 32] : 0);
-        const uint32_t before = (uint32_t)warp_sum((float)mine); /* below 2^24: exact */
-        unpack_block<WIDE>(a, first + b, group + before);
+        unpack_block<WIDE>(a, first + b, group + sum_of_warp(mine));
     }
     if (threadIdx.x < 32 * UNPACK_WARPS || !a.damaged)
         return;
-    const uint32_t all = (uint32_t)warp_sum((float)(bytes[lane] + bytes[lane + 32]));
+    const uint32_t all = sum_of_warp(bytes[lane] + bytes[lane + 32]);
     if (all > PACK_SHORT_SUM && sum_of(group, all, secret) != a.sums[blockIdx.x] && lane == 0)
         *a.damaged = 1;
 }

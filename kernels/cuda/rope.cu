@@ -12,7 +12,8 @@ template <class T> struct rope_args {
     const int32_t *positions;
     int64_t head_dim, ld;
     int n_heads, n_pairs;
-    float cos_scale, sin_scale;
+    float cos_scale, sin_scale, growth;
+    int growth_every, growth_ahead;
     bool vector;
     float inv_freq[ZINF_ROPE_MAX_PAIRS];
 };
@@ -46,10 +47,13 @@ template <class T, bool INTERLEAVED> KERNEL(ROPE_THREADS) rope_kernel(rope_args<
     __shared__ float cosine[ZINF_ROPE_MAX_PAIRS], sine[ZINF_ROPE_MAX_PAIRS];
     const int64_t row = blockIdx.x;
     const int t = threadIdx.x, groups = (a.n_pairs + EACH - 1) / EACH;
+    const float grown = a.growth != 0.0f ? zinf_rope_growth(a.growth, a.positions[row],
+                                                            a.growth_ahead, a.growth_every)
+                                         : 1.0f;
     for (int pair = t; pair < a.n_pairs; pair += ROPE_THREADS) {
         const float angle = (float)a.positions[row] * a.inv_freq[pair];
-        cosine[pair] = cosf(angle) * a.cos_scale;
-        sine[pair] = sinf(angle) * a.sin_scale;
+        cosine[pair] = cosf(angle) * (a.cos_scale * grown);
+        sine[pair] = sinf(angle) * (a.sin_scale * grown);
     }
     sync_block();
     for (int unit = t; unit < a.n_heads * groups; unit += ROPE_THREADS)
@@ -68,6 +72,9 @@ template <class T> static cudaError_t rope_typed(cudaStream_t stream, const stru
     a.n_pairs = (int)(z->rotary_dims / 2);
     a.cos_scale = z->scale;
     a.sin_scale = z->backward ? -z->scale : z->scale;
+    a.growth = z->growth;
+    a.growth_every = (int)z->growth_every;
+    a.growth_ahead = (int)z->growth_ahead;
     a.vector = aligned16(z->x) && z->ld % EACH == 0 && z->head_dim % EACH == 0 &&
                (z->interleaved || a.n_pairs % EACH == 0);
     memcpy(a.inv_freq, z->inv_freq, (size_t)a.n_pairs * sizeof *a.inv_freq);

@@ -122,6 +122,32 @@ DEVICE void scan_leave_state(const scan_args<T> &a, const scan_tile &t, float *t
     sync_block();
 }
 
+/* And from there. */
+template <class T>
+DEVICE void scan_take_state(const scan_args<T> &a, const scan_tile &t, float *to, const float *from)
+{
+    for (int64_t e = threadIdx.x; e < t.key * t.value; e += SCAN_THREADS)
+        to[e] = from[e / t.value * a.value + t.column + e % t.value];
+    sync_block();
+}
+
+/* A state at the ends, or 0. */
+template <class T>
+DEVICE void scan_give_end(const scan_args<T> &a, const scan_tile &t, int64_t head, float *to,
+                          float *state, bool there)
+{
+    for (int64_t e = threadIdx.x; e < t.key * t.value && !there; e += SCAN_THREADS)
+        state[e] = 0.0f;
+    sync_block();
+    scan_leave_state(a, t, to + head * a.key * a.value, state);
+}
+
+/* Whether the first row of a piece goes on from rows in front of it. */
+template <class T> DEVICE bool scan_goes_on(const scan_args<T> &a)
+{
+    return a.ends && scan_joined(a, 0) && !scan_padding(a, 0);
+}
+
 template <class T> DEVICE void scan_advance(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
     const float decay = t.before[t.n - 1];
@@ -144,7 +170,7 @@ DEVICE void scan_forward_chunk(const scan_args<T> &a, const scan_tile &t, int64_
     scan_make_written(t, a.delta);
     if (a.backward)
         scan_write(t, a.with.written, column, scan_value_ld(a), t.w, t.value);
-    else
+    else if (a.y)
         scan_make_output(a, t, head);
     if (t.continues)
         scan_advance(a, t, head);
@@ -158,23 +184,38 @@ template <class T> DEVICE scan_tile scan_slice(const scan_args<T> &a, int64_t it
     return scan_tile_at(a.scratch + blockIdx.x * a.scratch_floats, a.key, value, first);
 }
 
+template <class T>
+DEVICE void scan_begin_forward(const scan_args<T> &a, const scan_tile &t, int64_t head)
+{
+    if (!scan_goes_on(a))
+        return;
+    scan_take_state(a, t, t.state, a.ends_before + head * a.key * a.value);
+    if (a.backward)
+        scan_leave_state(a, t, scan_slot(a, a.with.states, head, 0), t.state);
+}
+
 template <class T> KERNEL(SCAN_THREADS) scan_forward_kernel(scan_args<T> a)
 {
     for (int64_t item = blockIdx.x; item < a.items; item += gridDim.x) {
         scan_tile t = scan_slice(a, item);
         const int64_t head = item / a.slices % a.value_heads;
         const int64_t begin = item / a.slices / a.value_heads * a.seq;
+        scan_begin_forward(a, t, head);
         for (int64_t row = begin; row < begin + a.seq; row += t.n) {
             scan_chunk_at(a, t, row);
             if (!scan_padding(a, row)) {
                 scan_forward_chunk(a, t, head);
+                if (item % (a.slices * a.value_heads) == 0 && (int)threadIdx.x < t.n)
+                    a.with.places[row + threadIdx.x] = (uint8_t)threadIdx.x;
                 continue;
             }
             t.n = 1;
-            if (!a.backward && (int64_t)threadIdx.x < t.value)
+            if (!a.backward && a.y && (int64_t)threadIdx.x < t.value)
                 from_float(a.y[row * scan_value_ld(a) + head * a.value + t.column + threadIdx.x],
                            0.0f);
         }
+        if (a.ends_behind && !a.backward)
+            scan_give_end(a, t, head, a.ends_behind, t.state, !scan_padding(a, begin + a.seq - 1));
     }
 }
 
@@ -218,24 +259,33 @@ DEVICE void scan_backward_chunk(const scan_args<T> &a, const scan_tile &t, int64
     scan_leave_state(a, t, scan_slot(a, a.with.d_states, head, t.first), t.d_state);
 }
 
+template <class T>
+DEVICE void scan_begin_backward(const scan_args<T> &a, const scan_tile &t, int64_t head)
+{
+    if (!a.ends || scan_padding(a, a.seq - 1) || !scan_continues(a, a.seq))
+        return;
+    scan_take_state(a, t, t.d_state, a.ends_d_behind + head * a.key * a.value);
+    scan_leave_state(a, t, scan_slot(a, a.with.d_states, head, a.seq), t.d_state);
+}
+
 template <class T> KERNEL(SCAN_THREADS) scan_backward_kernel(scan_args<T> a)
 {
     for (int64_t item = blockIdx.x; item < a.items; item += gridDim.x) {
         scan_tile t = scan_slice(a, item);
         const int64_t head = item / a.slices % a.value_heads;
         const int64_t begin = item / a.slices / a.value_heads * a.seq;
-        int64_t document = begin + a.seq; /* where that of the last chunk begins */
+        scan_begin_backward(a, t, head);
         for (int64_t end = begin + a.seq; end > begin;) {
             if (scan_padding(a, end - 1)) {
                 end--;
                 continue;
             }
-            if (end <= document)
-                document = end - 1 - scan_behind(a, end - 1);
-            scan_chunk_at(a, t, document + (end - 1 - document) / CHUNK * CHUNK);
+            scan_chunk_at(a, t, end - 1 - a.with.places[end - 1]);
             scan_backward_chunk(a, t, head);
             end = t.first;
         }
+        if (a.ends_rows)
+            scan_give_end(a, t, head, a.ends_d_before, t.d_state, scan_goes_on(a));
     }
 }
 
@@ -454,7 +504,7 @@ template <class T> KERNEL(SCAN_THREADS) scan_gradients_kernel(scan_args<T> a)
                 scan_clear_gradients(a, row++, key_head);
                 continue;
             }
-            scan_chunk_at(a, t, row - scan_behind(a, row) % CHUNK);
+            scan_chunk_at(a, t, row - a.with.places[row]);
             if (t.first >= first)
                 scan_chunk_gradients(a, t, key_head);
             row = t.first + t.n;
@@ -530,6 +580,14 @@ template <class T> static scan_args<T> scan_args_of(const struct zinf_scan *z, v
         a.positions = z->remembered->positions;
         a.state = (unsigned char *)z->remembered->state;
         a.state_bytes = z->remembered->bytes;
+    }
+    a.ends = z->ends != NULL;
+    if (z->ends) {
+        a.ends_rows = z->ends->rows;
+        a.ends_before = (const float *)z->ends->before;
+        a.ends_behind = (float *)z->ends->behind;
+        a.ends_d_behind = z->ends->d_behind;
+        a.ends_d_before = z->ends->d_before;
     }
     a.d_a_log = z->d_a_log;
     a.d_step_bias = z->d_step_bias;

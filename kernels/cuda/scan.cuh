@@ -23,6 +23,11 @@ template <class T> struct scan_args {
     int64_t rows, seq, ld, gate_ld, key_heads, value_heads, key, value, slots, slices, items;
     float low, high, most; /* most: what s of DELTA is below */
     bool delta, backward;
+    /* The ends of a piece of a sequence: [value_heads][key][value] each. */
+    bool ends;
+    int64_t ends_rows;
+    const float *ends_before, *ends_d_behind;
+    float *ends_behind, *ends_d_before;
 };
 
 /* Rows [first, first + n), of one document; columns [column, column + value) of the head's. */
@@ -79,7 +84,19 @@ DEVICE scan_tile scan_tile_at(float *at, int64_t key, int64_t value, int64_t col
 
 template <class T> DEVICE bool scan_joined(const scan_args<T> &a, int64_t row)
 {
-    return row % a.seq && (!a.segments || a.segments[row] == a.segments[row - 1]);
+    if (row % a.seq == 0 && !a.ends_rows)
+        return false;
+    return !a.segments || a.segments[row] == a.segments[row - 1];
+}
+
+/* Whether the state behind the rows up to `end` is of use. */
+template <class T> DEVICE bool scan_continues(const scan_args<T> &a, int64_t end)
+{
+    if (end % a.seq)
+        return scan_joined(a, end);
+    if (!a.backward)
+        return a.ends_behind != NULL;
+    return a.ends_d_behind && (!a.segments || a.segments[end] == a.segments[end - 1]);
 }
 
 template <class T> DEVICE bool scan_padding(const scan_args<T> &a, int64_t row)
@@ -95,25 +112,17 @@ template <class T> DEVICE void scan_chunk_at(const scan_args<T> &a, scan_tile &t
     while (t.n < CHUNK && row + t.n < end && scan_joined(a, row + t.n))
         t.n++;
     t.carried = scan_joined(a, row);
-    t.continues = row + t.n < end && scan_joined(a, row + t.n);
+    t.continues = scan_continues(a, row + t.n);
 }
 
-template <class T> DEVICE int64_t scan_behind(const scan_args<T> &a, int64_t row)
-{
-    int64_t n = 0;
-    if (!a.segments)
-        return row % a.seq;
-    while (scan_joined(a, row - n))
-        n++;
-    return n;
-}
-
-/* The state in front of the chunk that begins with a row, or its gradient: [key][value]. */
+/* The state in front of the chunk that begins with a row, or its gradient: [key][value]. With ends
+ * there is one of the row behind the last, too. */
 template <class T>
 DEVICE float *scan_slot(const scan_args<T> &a, float *states, int64_t head, int64_t row)
 {
-    const int64_t slot = row % a.seq / CHUNK - 1;
-    return states + ((row / a.seq * a.value_heads + head) * a.slots + slot) * a.key * a.value;
+    const int64_t sample = a.ends ? 0 : row / a.seq, own = row - sample * a.seq;
+    const int64_t slot = !a.ends ? own / CHUNK - 1 : own == a.seq ? a.slots - 1 : own / CHUNK;
+    return states + ((sample * a.value_heads + head) * a.slots + slot) * a.key * a.value;
 }
 
 /* ---- what all threads of a block do together; a barrier ends each ---- */

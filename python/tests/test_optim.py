@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 import unittest
+from unittest import mock
 
 import zinf
 from common import Case
@@ -321,7 +322,8 @@ zinf.AdamW(model.parameters()).step()
                     finally:
                         signal.setitimer(signal.ITIMER_REAL, 0)
                     if i % 20 == 7:  # workers are forked while gradients wait for their update
-                        optimizer.step()  # of a backward pass that was interrupted
+                        optimizer.step()  # of the backward pass that was interrupted
+                        optimizer.zero_grad()
                         model(torch.arange(8).view(1, 8)).square().mean().backward()
                         loader = torch.utils.data.DataLoader(numbers, num_workers=2)
                         self.assertEqual(sum(x.item() for (x,) in loader), 6)
@@ -409,6 +411,42 @@ zinf.AdamW(model.parameters()).step()
                 optimizer.step()
             results.append(weight.detach())
         self.assertLess((results[0] - results[1]).abs().max().item(), 1e-5)
+
+    def test_parameters_on_a_gpu(self):
+        """A stand-in says that it is on one: they go through copies, each after the event of the
+        gradient, and are there before the next kernel."""
+
+        class OnGpu(torch.nn.Parameter):
+            is_cpu, is_cuda = property(lambda _: False), property(lambda _: True)
+
+        calls = []
+        stream, event = mock.Mock(), mock.Mock()
+        stream.record_event.side_effect = lambda: calls.append("made") or event
+        event.synchronize.side_effect = lambda: calls.append("wait")
+        stream.synchronize.side_effect = lambda: calls.append("back")
+        for dtype in (torch.float32, torch.bfloat16):
+            results = []
+            for kind in (torch.nn.Parameter, OnGpu):
+                for more in ({}, {"in_backward": 1}, self.drive(), self.drive(in_backward=1)):
+                    weights = [kind(torch.linspace(-1, 1, n).to(dtype)) for n in (5, 30_000)]
+                    calls.clear()
+                    with mock.patch("torch.cuda.current_stream", return_value=stream):
+                        optimizer = zinf.AdamW(weights, lr=0.1, **more)
+                        for _ in range(3):
+                            sum((w * w).sum() for w in weights).backward()
+                            optimizer.step()
+                            optimizer.zero_grad()
+                    results.append(torch.cat([w.detach() for w in weights]))
+                    if kind is OnGpu:
+                        self.assertEqual(calls.count("made"), 6)
+                        self.assertGreaterEqual(calls.count("wait"), 6)
+                        self.assertGreaterEqual(calls.count("back"), 6)
+                        self.assertEqual((calls[0], calls[-1]), ("made", "back"))
+                    else:
+                        self.assertEqual(calls, [])
+            self.assertTrue(all(torch.equal(results[0], found) for found in results))
+        with self.assertRaisesRegex(zinf.UnsupportedError, "device meta.*load the weights"):
+            zinf.AdamW([torch.nn.Parameter(torch.ones(3, device="meta"))])
 
     def test_folders_go_and_errors_are_said(self):
         model = self.model()

@@ -4,6 +4,8 @@ row, states of data sets, and what ends early or fails."""
 import itertools
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 
@@ -163,6 +165,146 @@ zinf.train({MODEL!r}, map(row, itertools.count()), output={self.path("out")!r}, 
         self.assertTrue(os.path.exists(self.path("out/checkpoint-8")))
         run = self.train(rows(), output="short", steps=3, format="text")
         self.assertEqual(run.steps[-1].step, 3)
+
+    def run_script(self, text):
+        script = f"""
+import gc, itertools, os, signal, sys, threading, time, zinf
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from test_streaming import row
+model, output, options = {MODEL!r}, {self.path("out")!r}, {SMALL!r}
+later = threading.Event()
+def rows(n, then):
+    yield from map(row, range(n))
+    threading.Timer(0.2, then).start()
+    later.wait()
+def hit():
+    os.kill(os.getpid(), signal.SIGINT)
+{text}"""
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", script], capture_output=True, text=True, timeout=100
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout, done.stderr
+
+    def test_a_source_that_blocks_for_ever(self):
+        said, _ = self.run_script("""
+for n in (0, 1, 40):
+    began = time.monotonic()
+    try:
+        zinf.train(model, rows(n, hit), output=output, overwrite=True, steps=900, format="text",
+                   progress=False, **options)
+    except KeyboardInterrupt:
+        steps = [c.step for c in zinf.checkpoints(output)] if n > 1 else []
+        print(n, len(steps), time.monotonic() - began < 30)
+later.set()  # the threads come back, to what must still be there
+time.sleep(0.3)
+gc.collect()
+print(len(zinf._trainer._left), all(source.is_done for source in zinf._trainer._left))
+""")
+        self.assertEqual(said, "0 0 True\n1 0 True\n40 1 True\n3 True\n")
+
+    def test_cancel_ends_a_source_that_blocks(self):
+        said, _ = self.run_script("""
+for n in (0, 40):
+    trainer = zinf.Trainer(model, rows(n, lambda: trainer.cancel()), output=output, overwrite=True,
+                           steps=900, format="text", progress=False, **options)
+    try:
+        print(n, len(trainer.train().steps) > 2)
+    except zinf.Error as error:
+        print(n, error)
+    del trainer
+    gc.collect()
+""")
+        self.assertEqual(
+            said, "0 the training was cancelled before its first step\n40 True\n", said
+        )
+
+    def test_signals_are_as_in_the_main_thread(self):
+        masks = []
+
+        def rows():  # what it forks inherits them
+            for i in itertools.count():
+                masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+                yield row(i)
+
+        self.train(rows(), steps=2, format="text", shuffle_buffer=5)
+        self.assertEqual(set(map(frozenset, masks)), {frozenset()})
+
+    def test_a_source_keeps_its_own_reason(self):
+        class Gone:
+            def __iter__(self):
+                return map(row, itertools.count())
+
+            def skip(self, n):
+                raise OSError(f"row {n} is gone")
+
+        self.train(Gone(), steps=4, save_every=2, format="text")
+        with self.assertRaisesRegex(OSError, "is gone"):
+            self.train(Gone(), steps=6, format="text", resume=True)
+
+    def test_states_that_are_damaged(self):
+        path = self.path("states.json")
+        place = {"row": 5, "state": {"at": 5}, "sum": "0"}
+        for text, said in (
+            ("[{", "no JSON"),
+            ("{}", "no list of places"),
+            (json.dumps([{**place, "row": "5"}]), "place 0 has no 'row'"),
+            (json.dumps([place, {"row": 6, "sum": ""}]), "place 1 has no 'state'"),
+            (json.dumps([{"row": 6, "state": {}}]), "place 0 has no 'sum'"),
+            (json.dumps([{**place, "state": {"to": 5}}]), "do not take the state of row 5"),
+        ):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            source = zinf._rows.Source(Stateful(), path)
+            self.assertLess(source._skip(None, 9), 0)
+            self.assertIsInstance(source.failure, zinf.OptionError)
+            self.assertRegex(str(source.failure), f"{path}: .*{said}.*Remove it")
+
+    def ranks(self, data, **more):
+        """Two processes, as torchrun starts them; `data` is an expression of rank's rows. Their texts."""
+        options = {**SMALL, "format": "text", "steps": 6, "progress": False, **more}
+        script = f"""
+import itertools, os, sys, zinf
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from test_streaming import Stateful, row
+rank = int(os.environ["RANK"])
+try:
+    run = zinf.train({MODEL!r}, {data}, output={self.path("ranks")!r}, **{options!r})
+    print(run.steps and [step.loss for step in run.steps])
+except zinf.Error as error:
+    print(error)
+"""
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        children = [
+            subprocess.Popen(
+                [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True,
+                env={
+                    **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
+                    "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                    "TORCHELASTIC_RUN_ID": f"rows-{port}", "TORCHELASTIC_RESTART_COUNT": "1",
+                },
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+        return [child.communicate(timeout=100)[0] for child in children]
+
+    def test_two_processes_share_the_rows(self):
+        whole = self.train(map(row, itertools.count()), steps=6, format="text", accumulate=2)
+        self.ranks("Stateful()", save_every=3)
+        said = self.ranks("Stateful()", resume=f"{self.path('ranks')}/checkpoint-3")
+        self.assertEqual(said[1], "[]\n")  # the first one tells
+        losses = json.loads(said[0])
+        self.assertEqual(len(losses), 3)
+        for found, step in zip(losses, whole.steps[3:]):
+            self.assertAlmostEqual(found, step.loss, delta=1e-6)
+        listed = self.ranks("[row(i) for i in range(60)]", overwrite=True, steps=2)
+        self.assertEqual(len(json.loads(listed[0])), 2)
+        caches = os.listdir(self.path("ranks/cache"))
+        self.assertTrue({"rows.jsonl", "rows-1.jsonl"} <= set(caches), caches)
+        for said in self.ranks("map(row, itertools.count(rank))", overwrite=True):
+            self.assertIn("the ranks have different rows", said)
 
     def test_what_is_refused(self):
         with self.assertRaisesRegex(zinf.OptionError, "cannot be counted: give steps=N, or streaming=False"):

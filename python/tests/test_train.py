@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import zinf
 from common import MODEL, ROWS, SMALL, Case, command, sums
@@ -161,6 +162,23 @@ except KeyboardInterrupt:
         steps = [c.step for c in zinf.checkpoints(self.path("out"))]
         self.assertEqual(len(steps), 1)
         self.assertLess(steps[0], 10)
+
+    def test_ctrl_c_while_rows_are_copied(self):
+        """It is raised, and no training goes on with the rows that were there by then."""
+
+        def rows(blocks):
+            yield from ROWS[:5]
+            if blocks:
+                threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+                time.sleep(60)
+            for row in ROWS:
+                os.kill(os.getpid(), signal.SIGINT)
+                yield row
+
+        for blocks in (False, True):
+            with self.assertRaises(KeyboardInterrupt):
+                self.train(rows(blocks), steps=1, streaming=False)
+            self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
     def test_a_second_ctrl_c_ends_at_once(self):
         script = f"""

@@ -8,6 +8,7 @@ from ctypes import byref
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _library as z
+from ._interrupt import NotedInterrupt
 from ._options import takes_options
 from ._results import Answer, Measure, Plan, Run
 from ._trainer import Reader, Trainer
@@ -134,6 +135,11 @@ def embed(
 # ---- checkpoints and adapters ----
 
 
+def _call(call: Callable[..., int], *args: Any) -> None:
+    with NotedInterrupt():
+        z.check(call(*args))
+
+
 class Checkpoint(NamedTuple):
     """A checkpoint in an output folder, its checksums verified."""
 
@@ -153,7 +159,7 @@ def checkpoints(output: Path) -> List[Checkpoint]:
         problem = i.problem.decode("utf-8", "replace") if i.problem else None
         found.append(Checkpoint(os.fsdecode(i.folder), i.step, i.bytes, i.latest, problem))
 
-    z.check(z.lib.zinf_checkpoint_list(z.path_bytes(output), z.SEE_CHECKPOINT(see), None))
+    _call(z.lib.zinf_checkpoint_list, z.path_bytes(output), z.SEE_CHECKPOINT(see), None)
     return found
 
 
@@ -195,22 +201,23 @@ def export(
     shard = _size(max_shard_size)
     if merge:
         base = z.path_bytes(model) if model is not None else None
-        code = z.lib.zinf_adapter_merge(
+        _call(
+            z.lib.zinf_adapter_merge,
             byref(
                 z.MergeOptions(
                     z.path_bytes(checkpoint), base, z.path_bytes(output), _dtype(dtype),
                     dtype is None, shard,
                 )
-            )
+            ),
         )
     else:
         folder = z.path_bytes(checkpoint)
-        code = z.lib.zinf_checkpoint_export(
+        _call(
+            z.lib.zinf_checkpoint_export,
             byref(
                 z.ExportOptions(folder, z.path_bytes(output), _dtype(dtype), dtype is None, shard)
-            )
+            ),
         )
-    z.check(code)
     return os.fspath(output)
 
 
@@ -224,5 +231,5 @@ def join_adapters(
     joined = (z.JoinedAdapter * len(pairs))(
         *(z.JoinedAdapter(z.path_bytes(folder), weight) for folder, weight in pairs)
     )
-    z.check(z.lib.zinf_adapter_join(joined, len(pairs), z.path_bytes(output)))
+    _call(z.lib.zinf_adapter_join, joined, len(pairs), z.path_bytes(output))
     return os.fspath(output)

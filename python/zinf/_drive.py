@@ -162,7 +162,7 @@ class _Transfers:
         self.in_flight.clear()
 
 
-def _destroy(owner: int, store: int) -> None:
+def _destroy(owner: int, store: c_void_p) -> None:
     if os.getpid() == owner:
         _lib.zinf_store_destroy(store)
 
@@ -193,9 +193,9 @@ class Drive:
         names = (c_char_p * len(paths))(*paths)
         store = c_void_p()
         options = _StoreOptions(paths=names, n_paths=len(paths), label=b"optim")
+        weakref.finalize(self, _destroy, os.getpid(), store)  # before it is there: see Trainer
         z.check(_lib.zinf_store_create(byref(store), byref(options)))
         self._store = store.value
-        weakref.finalize(self, _destroy, os.getpid(), self._store)
 
     def _add(self, p) -> None:
         at, n = 0, p.numel()

@@ -13,10 +13,53 @@ import signal
 import sys
 import threading
 import time
-from typing import Callable
+from typing import Any, Callable
 
 _TWICE_SECONDS = 0.5  # what comes within it is the first one, told twice
 _END = b"\0"
+
+
+class NotedInterrupt:
+    """A context in which Ctrl-C raises nothing, as nothing may be raised through the library's
+    frames: an exception there is lost, and whatever the callback should have done, too. It is raised
+    at the end, or at once where may_raise says that only Python's code is at work. Does nothing
+    outside of the main thread."""
+
+    def __init__(self, may_raise: Callable[[], bool] = lambda: False):
+        self.may_raise = may_raise
+        self.heard = False
+        self.before: Any = None  # the handler outside
+        self.real: Any = None  # that of who has no context
+
+    def __enter__(self) -> NotedInterrupt:
+        if threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+            if callable(before):  # it is one of Python's
+                outer = getattr(before, "__self__", None)
+                self.real = outer.real if isinstance(outer, NotedInterrupt) else before
+                self.before = before
+                signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        if self.before is None:
+            return
+        before, self.before = self.before, None
+        signal.signal(signal.SIGINT, before)
+        if self.heard:
+            self.real(signal.SIGINT, None)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self.may_raise():
+            self.real(number, frame)
+        else:
+            self.heard = True
+
+    def raise_heard(self) -> None:
+        """In a callback, whose exceptions are caught there."""
+        if self.heard and self.before is not None:
+            self.heard = False
+            self.real(signal.SIGINT, None)
 
 
 class SavedOnInterrupt:

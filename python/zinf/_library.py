@@ -115,10 +115,17 @@ class Setting(Structure):
 
 NEXT_ROW = CFUNCTYPE(c_int, c_void_p, POINTER(c_char_p))
 SKIP_ROWS = CFUNCTYPE(c_int, c_void_p, c_uint64)
+DONE_ROWS = CFUNCTYPE(None, c_void_p)
 
 
 class RowSource(Sized):
-    _fields_ = [("size", c_size_t), ("next", NEXT_ROW), ("skip", SKIP_ROWS), ("arg", c_void_p)]
+    _fields_ = [
+        ("size", c_size_t),
+        ("next", NEXT_ROW),
+        ("skip", SKIP_ROWS),
+        ("arg", c_void_p),
+        ("done", DONE_ROWS),
+    ]
 
 
 class StepStruct(Sized):

@@ -168,7 +168,8 @@ class _Worker:
 
     def __init__(self, optimizer: _Optimizer):
         self.feed, self.failure = Feed(), None
-        self.has_begun, self.is_ending, self.done = False, False, threading.Event()
+        self.is_beginning, self.has_begun, self.is_ending = False, False, False
+        self.done = threading.Event()
         self._owner, self._ident = os.getpid(), 0
         self._drive: Optional[Drive] = optimizer._drive
         self._optimizer = weakref.ref(optimizer)
@@ -177,6 +178,7 @@ class _Worker:
     def begin(self) -> None:
         """Not by threading.Thread, whose start an interrupt may leave half done. If one comes here,
         the thread may run, but is never fed."""
+        self.is_beginning = True
         _thread.start_new_thread(self._run, ())
         self.has_begun = True
 
@@ -210,8 +212,10 @@ class _Worker:
         self._finalizer.detach()
         self.feed.end()
         # A process that was forked does not have the thread.
-        if self.has_begun and os.getpid() == self._owner and self._ident != threading.get_ident():
-            self.done.wait()
+        if os.getpid() != self._owner or self._ident == threading.get_ident():
+            return
+        if self.is_beginning:  # an interrupt may hide whether it runs
+            self.done.wait(None if self.has_begun else 0.2)
 
 
 class _Arrivals:
@@ -292,8 +296,17 @@ class _Optimizer(torch.optim.Optimizer):
         self._last: Tuple[Any, Any] = None, None  # what the last update was made of, as a struct
         super().__init__(params, defaults)
 
-    @staticmethod
-    def _check(p) -> None:
+    def _check(self, p) -> None:
+        if p.is_meta:
+            raise z.UnsupportedError(
+                "a parameter is on the device meta, where it has no values: load the weights before the "
+                "optimizer is made"
+            )
+        if self._passes and not p.is_cpu and not p.is_cuda:
+            raise z.UnsupportedError(
+                f"in_backward: a parameter is on {p.device}, and gradients are waited for on the CPU and "
+                "on CUDA alone: leave in_backward out"
+            )
         if p.dtype not in _DTYPES:
             raise z.UnsupportedError(f"a parameter is of {p.dtype}: fp32, bf16 and fp16 are updated")
 
@@ -449,6 +462,7 @@ class _Optimizer(torch.optim.Optimizer):
                 if not value.is_cpu:  # frames move what they load to the parameters' device
                     state[plane.name] = value.to("cpu")
             elif plane is _MASTER:
+                self._wait_for(p)
                 state["master"] = _large_pages(torch.empty(p.shape, dtype=torch.float32)).copy_(p)
             else:
                 shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
@@ -470,7 +484,10 @@ class _Optimizer(torch.optim.Optimizer):
         """All at once, but of those that must be copied one after the other: copies take room."""
         together = [p for p in params if _is_here(p)]
         for some in (together, *([p] for p in params if not _is_here(p))):
-            self._update(_Part(p, self._due.pop(p), 0, p.numel(), self._in_ram(p)) for p in some)
+            state = [self._in_ram(p) for p in some]
+            self._update(
+                _Part(p, self._due.pop(p), 0, p.numel(), there) for p, there in zip(some, state)
+            )
 
     def _update_piece(self, piece: Piece, slot) -> None:
         parts = [
@@ -490,9 +507,16 @@ class _Optimizer(torch.optim.Optimizer):
         for p, at, n, to in piece.parts:
             for part, plane in zip(self._parts(p, slot, to, n), self._held(p)):
                 if plane is _MASTER:
+                    self._wait_for(p)
                     part.copy_(p.detach().reshape(-1)[at : at + n])
                 else:
                     part.fill_(self._first(plane.name, p))
+
+    def _wait_for(self, p) -> None:
+        """On a GPU what makes its gradient, and so what made its values before."""
+        due = self._due.get(p)
+        if due is not None and due.made is not None:
+            due.made.synchronize()
 
     def _opened_drive(self) -> Drive:
         if self._drive is None:

@@ -16,7 +16,8 @@ import os
 import time
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from ._library import NEXT_ROW, SKIP_ROWS, OptionError, RowSource, log
+from ._interrupt import NotedInterrupt
+from ._library import DONE_ROWS, NEXT_ROW, SKIP_ROWS, Error, OptionError, RowSource, log
 
 _FAILED = -errno.EIO  # the exception that was kept says more
 _GONE = -errno.ESPIPE  # an iterator does not go back
@@ -138,9 +139,30 @@ class _States:
         except TypeError:  # a state that is none of JSON's: rows are read again instead
             self.works = False
             return
-        with open(self.path + ".partial", "w", encoding="utf-8") as file:
+        partial = f"{self.path}.{os.getpid()}.partial"  # processes of one training have one folder
+        with open(partial, "w", encoding="utf-8") as file:
             file.write(text)
-        os.replace(self.path + ".partial", self.path)
+        os.replace(partial, self.path)
+
+    def _damaged(self, what: str) -> Error:
+        return OptionError(
+            f"{self.path}: {what}: the file is damaged, or of other data. Remove it: the rows are then "
+            "read again from the first one"
+        )
+
+    def _read(self) -> List[Dict[str, Any]]:
+        try:
+            with open(self.path or "", encoding="utf-8") as file:
+                places = json.load(file)
+        except ValueError as failure:
+            raise self._damaged(f"no JSON ({failure})") from failure
+        if not isinstance(places, list):
+            raise self._damaged("no list of places")
+        for i, place in enumerate(places):
+            for key, kind in (("row", int), ("state", object), ("sum", str)):
+                if not isinstance(place, dict) or key not in place or not isinstance(place[key], kind):
+                    raise self._damaged(f"place {i} has no {key!r}")
+        return places
 
     def rewind(self) -> None:
         """The data begin anew, wherever they were told to go on."""
@@ -151,13 +173,15 @@ class _States:
         """The last place at or before row n, and the data's rows behind it; None: there is none."""
         if not self.works or not os.path.exists(self.path or ""):
             return None
-        with open(self.path or "", encoding="utf-8") as file:
-            self.places = [place for place in json.load(file) if place["row"] <= n]
+        self.places = [place for place in self._read() if place["row"] <= n]
         if not self.places:
             return None
         self.last_row = self.places[-1]["row"]
         self.has_moved = True
-        self.data.load_state_dict(copy.deepcopy(self.places[-1]["state"]))
+        try:
+            self.data.load_state_dict(copy.deepcopy(self.places[-1]["state"]))
+        except Exception as failure:
+            raise self._damaged(f"the data do not take the state of row {self.last_row}") from failure
         return self.places[-1], iter(self.data)
 
 
@@ -172,30 +196,54 @@ class Source:
         self.current = b""
         self.failure: Optional[BaseException] = None
         self.states = _States(data, states)
-        self.struct = RowSource(next=NEXT_ROW(self._next), skip=SKIP_ROWS(self._skip))
+        self.is_done = False  # the library calls no more
+        self.is_asking = False  # the iterable, whose code may be interrupted
+        self.interrupt = NotedInterrupt()
+        self.struct = RowSource(
+            next=NEXT_ROW(self._next), skip=SKIP_ROWS(self._skip), done=DONE_ROWS(self._done)
+        )
 
     def _next(self, _arg, row) -> int:
         try:
-            if self.rows is None:
-                self.rows = iter(self.data)
-            try:
-                found = self.waiting.pop() if self.waiting else next(self.rows)
-            except StopIteration:
+            text = self._take()
+            if text is None:
                 return 0
-            self.current = row_text(found)
-            self.taken += 1
-            self.states.saw(self.taken, self.current)
-            row[0] = self.current
+            self.current = text
+            row[0] = text
             return 1
         except BaseException as failure:  # nothing may be raised through the library's frames
             self.failure = failure
             return _FAILED
 
+    def _take(self) -> Optional[bytes]:
+        """The next row; None: there is none."""
+        self.interrupt.raise_heard()
+        try:
+            self.is_asking = True
+            if self.rows is None:
+                self.rows = iter(self.data)
+            found = self.waiting.pop() if self.waiting else next(self.rows, self)
+        finally:
+            self.is_asking = False
+        if found is self:
+            return None
+        text = row_text(found)
+        self.taken += 1
+        self.states.saw(self.taken, text)
+        return text
+
+    def _done(self, _arg) -> None:
+        self.is_done = True
+
     def _skip(self, _arg, n: int) -> int:
         try:
             if is_iterator(self.data) and n < self.taken:
                 return _GONE
-            self._go_to(n)
+            try:
+                self.is_asking = True
+                self._go_to(n)
+            finally:
+                self.is_asking = False
             self.taken = n
             return 0
         except BaseException as failure:
@@ -255,8 +303,11 @@ class Source:
             raise OptionError(f"data has {there} rows, but the run that is resumed has taken {n}")
 
     def give(self, call, session: ctypes.c_void_p, which: int) -> int:
-        """Calls zinf_session_rows; what the iterable has raised is raised here."""
-        code = call(session, which, ctypes.byref(self.struct))
+        """Calls zinf_session_rows, which copies the rows unless they are streamed; what the iterable
+        has raised is raised here."""
+        self.interrupt = NotedInterrupt(lambda: self.is_asking)
+        with self.interrupt:
+            code = call(session, which, ctypes.byref(self.struct))
         if self.failure is not None:
             raise self.failure
         return code

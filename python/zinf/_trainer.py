@@ -15,7 +15,7 @@ from ctypes import byref
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from . import _library as z
-from ._interrupt import SavedOnInterrupt
+from ._interrupt import NotedInterrupt, SavedOnInterrupt
 from ._options import lora_settings, settings_of, takes_options
 from ._results import Answer, Measure, Plan, Run, Step
 from ._rows import Source, files_or_rows, is_sized
@@ -28,11 +28,16 @@ class Stop(Exception):
     """Raised by a callback: the training ends after this step, saved, without an error."""
 
 
-def _close(handle: int, owner: int, folder: Optional[str]) -> None:
+# Sources that a thread of the library's still waits for: it must find them when it comes back.
+_left: List[Source] = []
+
+
+def _close(handle: ctypes.c_void_p, owner: int, folder: Optional[str], sources: List[Source]) -> None:
     # A process that was forked has none of the session's threads, and must not wait for them.
     if os.getpid() != owner:
         return
     z.lib.zinf_session_close(handle)
+    _left.extend(source for source in sources if not source.is_done)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -218,14 +223,17 @@ class Trainer:
             *(z.Setting(n.encode(), os.fsencode(t)) for n, t in settings)
         )
         handle = ctypes.c_void_p()
+        self._sources: List[Source] = []  # that are streamed
+        # Before the session is there: an interrupt behind its making would leave it to nobody.
+        self._finalizer = weakref.finalize(
+            self, _close, handle, os.getpid(), self._folder, self._sources
+        )
         code = z.lib.zinf_session_open(byref(handle), pairs, len(settings))
         if code:
             failure = z.error(code)
-            if self._folder:
-                shutil.rmtree(self._folder, ignore_errors=True)
+            self._finalizer()
             raise failure
         self._handle: Optional[int] = handle.value
-        self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid(), self._folder)
 
     # ---- lifetime ----
 
@@ -244,21 +252,25 @@ class Trainer:
     @contextlib.contextmanager
     def _use(self):
         """The session, of which only one call may be at work."""
-        if not self._lock.acquire(blocking=False):
-            raise z.Error("this Trainer is at work: a call of it has not returned yet")
-        try:
-            if self._handle is None:
-                raise z.Error("this Trainer is closed")
-            if self._finalizer.peek() and self._finalizer.peek()[2][1] != os.getpid():
-                raise z.Error("this Trainer belongs to the process that was forked: make another")
-            yield self._handle
-        finally:
-            self._lock.release()
+        with NotedInterrupt() as interrupt:
+            if not self._lock.acquire(blocking=False):
+                raise z.Error("this Trainer is at work: a call of it has not returned yet")
+            try:
+                if self._handle is None:
+                    raise z.Error("this Trainer is closed")
+                if self._finalizer.peek() and self._finalizer.peek()[2][1] != os.getpid():
+                    raise z.Error("this Trainer belongs to the process that was forked: make another")
+                self._interrupt = interrupt
+                yield self._handle
+            finally:
+                self._lock.release()
 
     def _give_rows(self, handle: int, training: bool) -> None:
         if training and self._data is not None:
             rows, self._data = self._data, None
             self._source = Source(rows, os.path.join(self.output, "cache", "rows-state.json"))
+            if self._streams:
+                self._sources.append(self._source)
             z.check(self._source.give(z.lib.zinf_session_rows, handle, _ROWS_OF_TRAINING))
             if not self._streams:  # the library has them all
                 self._source = None
@@ -281,6 +293,8 @@ class Trainer:
             watch.close()
             if watch.failure is not None and not isinstance(watch.failure, Stop):
                 raise watch.failure
+            if interrupt.heard and (failure is None or failure.errno == errno.EINTR):
+                raise KeyboardInterrupt
             if failure is not None and self._source and self._source.failure is not None:
                 raise self._source.failure
             if failure is not None:
@@ -290,7 +304,8 @@ class Trainer:
             return run
 
     def cancel(self) -> None:
-        """Makes `train` end after the current step, saved. Any thread may call it."""
+        """Makes `train` end after the current step, saved, also where its rows do not come. Any thread
+        may call it."""
         handle = self._handle
         if handle is not None:
             z.lib.zinf_session_cancel(handle)
@@ -433,7 +448,7 @@ class Trainer:
         def row(_arg, index: int, embedding, columns: int) -> int:
             at = ctypes.addressof(found["room"]) + index * columns * ctypes.sizeof(ctypes.c_float)
             ctypes.memmove(at, embedding, columns * ctypes.sizeof(ctypes.c_float))
-            return 0
+            return -errno.EINTR if self._interrupt.heard else 0
 
         to = z.Embeddings(begin=z.BEGIN_EMBEDDINGS(begin), row=z.EMBEDDED(row))
         with self._use() as handle:

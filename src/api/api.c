@@ -106,6 +106,7 @@ void zinf_session_close(struct zinf_session *s)
     if (!s)
         return;
     session_end(s);
+    job_given_close(s->job.given);
     for (size_t i = 0; i < s->n_texts; i++)
         free(s->texts[i]);
     for (int i = 0; i < 2; i++)
@@ -193,22 +194,34 @@ static int fill_file(struct zinf_session *s, const struct zinf_row_source *rows,
     return code;
 }
 
+/* Processes that a launcher started may have one folder, and copy rows at the same time: each has a
+ * file of its own. */
+static char *rows_path(const char *folder, enum zinf_row_kind which)
+{
+    uint32_t rank = 0, world;
+    char name[64], of_rank[16] = "";
+    if (zinf_net_launched_as(&rank, &world) && rank)
+        snprintf(of_rank, sizeof of_rank, "-%u", rank);
+    snprintf(name, sizeof name, "%s%s.jsonl", which ? "eval-rows" : "rows", of_rank);
+    return zinf_path_join(folder, name);
+}
+
 int zinf_session_rows(struct zinf_session *s, enum zinf_row_kind which,
                       const struct zinf_row_source *rows)
 {
     struct zinf_words *words = which ? &s->job.eval_data : &s->job.data;
-    if (s->rows[which] || (!which && s->job.given.next))
+    if (s->rows[which] || (!which && s->job.given))
         return zinf_fail(-EEXIST, "rows were given already");
     if (!which && s->job.streaming) {
-        s->job.given = (struct zinf_row_source){.size = sizeof s->job.given};
-        session_give(&s->job.given, rows, sizeof *rows);
-        return 0;
+        struct zinf_row_source known = ZINF_SIZED(struct zinf_row_source);
+        session_give(&known, rows, rows->size < sizeof known ? rows->size : sizeof known);
+        return job_given_create(&s->job.given, &known);
     }
     if (words->n == ZINF_MOST_WORDS)
         return zinf_fail(-EINVAL, "there are more than %d files", ZINF_MOST_WORDS);
     char *folder = zinf_path_join(s->job.output, "cache");
     int code = folder ? zinf_make_dirs(folder) : -ENOMEM;
-    char *path = code ? NULL : zinf_path_join(folder, which ? "eval-rows.jsonl" : "rows.jsonl");
+    char *path = code ? NULL : rows_path(folder, which);
     if (!code)
         code = path ? fill_file(s, rows, path) : -ENOMEM;
     free(folder);

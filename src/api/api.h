@@ -73,7 +73,11 @@ void zinf_session_close(struct zinf_session *session);
  * skip are called while the session trains, by a thread of the library's, one call at a time, until
  * the training is over. With option resume, skip is called with the number of rows that the
  * earlier run has used. When the rows end before the training does, skip is called with 0, and the
- * rows begin again; -ESPIPE from it ends the training after the last whole step. */
+ * rows begin again; -ESPIPE from it ends the training after the last whole step.
+ *
+ * A call that does not return keeps nobody from ending: zinf_session_cancel ends the training, and
+ * zinf_session_close leaves the thread waiting after a second. So arg must stay valid until done is
+ * called. */
 enum zinf_row_kind {
     ZINF_ROWS_OF_TRAINING,
     ZINF_ROWS_OF_EVALUATION,
@@ -87,6 +91,10 @@ struct zinf_row_source {
      * all rows, and the first n are dropped. */
     int (*skip)(void *arg, uint64_t n);
     void *arg;
+    /* With option streaming: called once, when next and skip will not be called any more: in
+     * zinf_session_close, or, where one of them has not returned by then, when it does, in its own
+     * thread. May be NULL. */
+    void (*done)(void *arg);
 };
 int zinf_session_rows(struct zinf_session *session, enum zinf_row_kind which,
                       const struct zinf_row_source *rows);
@@ -129,7 +137,8 @@ struct zinf_events {
 /* Runs the whole training, as `zinf train` does, and writes to the folder of option output. events
  * may be NULL: then no function is called. */
 int zinf_session_train(struct zinf_session *session, const struct zinf_events *events);
-/* Makes zinf_session_train finish the current step, save a checkpoint and return. */
+/* Makes zinf_session_train finish the current step, save a checkpoint and return. Where it still
+ * waits for the first row, it returns -EINTR. */
 void zinf_session_cancel(struct zinf_session *session);
 
 /* samples: how many samples this process computes in a step (micro-batch size times gradient

@@ -1,13 +1,16 @@
 /*
  * flow: data of option streaming: rows of files, or of the door's caller, that are taken while a
  * training needs them. The first row is taken when the data are opened, since it tells the format.
+ * Only files on a drive are sure to answer: all others are asked by a thread of their own.
  */
 #include "api/session.h"
 
 #include "text/samples/flow.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -15,7 +18,8 @@
 
 struct job_flow {
     struct zinf_session *s;
-    struct zinf_row_files *files; /* NULL: the caller gives the rows */
+    struct zinf_row_files *files;   /* NULL: the caller gives the rows, or a thread has them */
+    struct zinf_row_thread *thread; /* NULL: nobody need be afraid to wait */
     struct zinf_row_feed from;
     char *first; /* the first row, as long as nobody has had it */
     char *had;   /* the same, once it was given out */
@@ -24,14 +28,60 @@ struct job_flow {
     enum zinf_format format;
 };
 
+/* ---- rows of the caller ---- */
+
+struct job_given {
+    struct zinf_row_source source;
+    atomic_int users; /* the session, and a thread that calls the source */
+    bool left;        /* such a thread was left: the source is still at work */
+};
+
+int job_given_create(struct job_given **out, const struct zinf_row_source *rows)
+{
+    struct job_given *g = calloc(1, sizeof *g);
+    if (!g)
+        return zinf_fail(-ENOMEM, "no memory for a source of rows");
+    g->source = *rows;
+    atomic_init(&g->users, 1);
+    *out = g;
+    return 0;
+}
+
+static void leave_given(void *arg)
+{
+    struct job_given *g = arg;
+    if (!g || atomic_fetch_sub(&g->users, 1) > 1)
+        return;
+    if (g->source.done)
+        g->source.done(g->source.arg);
+    free(g);
+}
+
+void job_given_close(struct job_given *g)
+{
+    leave_given(g);
+}
+
+static int next_given(void *arg, const char **row)
+{
+    const struct zinf_row_source *source = &((struct job_given *)arg)->source;
+    const int more = source->next(source->arg, row);
+    return more < 0 ? zinf_fail(more, "the caller's rows ended early") : more;
+}
+
+static int skip_given(void *arg, uint64_t n)
+{
+    const struct zinf_row_source *source = &((struct job_given *)arg)->source;
+    const int code = source->skip(source->arg, n);
+    return code ? zinf_fail(code, "the caller's rows cannot be skipped") : 0;
+}
+
 /* ---- rows ---- */
 
 static int take(struct job_flow *f, const char **row)
 {
     int more = f->from.next(f->from.arg, row);
-    if (more < 0)
-        return f->files ? more : zinf_fail(more, "the caller's rows ended early");
-    if (more && strpbrk(*row, "\r\n"))
+    if (more > 0 && strpbrk(*row, "\r\n"))
         return zinf_fail(-EINVAL, "row %llu has an end of a line in it: give a JSON object in one",
                          (unsigned long long)f->taken + 1);
     f->taken += more > 0;
@@ -69,6 +119,13 @@ static int skip(void *arg, uint64_t n)
     return zinf_rows_skipped(more, f->taken, n);
 }
 
+static void quit(void *arg)
+{
+    const struct job_flow *f = arg;
+    if (f->from.quit)
+        f->from.quit(f->from.arg);
+}
+
 static int take_first(struct job_flow *f)
 {
     const char *row;
@@ -77,6 +134,29 @@ static int take_first(struct job_flow *f)
         return more ? more : zinf_fail(-EINVAL, "there are no rows to train on");
     f->first = strdup(row);
     return f->first ? 0 : zinf_fail(-ENOMEM, "no memory for a row");
+}
+
+void job_flow_cancel(struct zinf_session *s)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* either this sees who waits, or they see stop */
+    if (atomic_load(&s->waits))
+        zinf_pulse_end(&s->pulse, -EINTR, "the training was cancelled before its first step");
+}
+
+/* The source may keep it waiting: zinf_session_cancel ends that. */
+static int wait_for_first(struct job_flow *f)
+{
+    struct zinf_session *s = f->s;
+    struct zinf_pulse *before = zinf_pulse_of_thread();
+    zinf_pulse_init(&s->pulse, before);
+    zinf_pulse_set(&s->pulse);
+    atomic_store(&s->waits, true);
+    if (s->use == JOB_TRAINS && s->stop) /* it came before */
+        job_flow_cancel(s);
+    const int code = take_first(f);
+    atomic_store(&s->waits, false);
+    zinf_pulse_set(before);
+    return code;
 }
 
 /* By the first row, as if it stood in a file. */
@@ -114,6 +194,13 @@ static int check_length(const struct zinf_session *s)
     return 0;
 }
 
+/* Standard input, or what else is no file on a drive. */
+static bool is_pipe(const char *path)
+{
+    struct stat found;
+    return !strcmp(path, "-") || (!stat(path, &found) && !S_ISREG(found.st_mode));
+}
+
 static int check(const struct zinf_session *s)
 {
     const struct zinf_job *c = &s->job;
@@ -130,12 +217,14 @@ static int check(const struct zinf_session *s)
     if (sets->n > 1)
         return zinf_fail(-EINVAL, "--streaming takes one set of rows, and --data names several "
                                   "with weights: leave the weights or --streaming out");
-    if (c->given.next && c->data.n)
+    if (c->given && c->data.n)
         return zinf_fail(-EINVAL, "--streaming takes rows of files or of the caller, not of both");
     for (size_t i = 0; sets->n && s->net && i < sets->of->files.gl_pathc; i++)
-        if (!strcmp(sets->of->files.gl_pathv[i], "-"))
-            return zinf_fail(-EINVAL, "--data -: standard input belongs to one process, and this "
-                                      "training has several: give a file");
+        if (is_pipe(sets->of->files.gl_pathv[i]))
+            return zinf_fail(-EINVAL,
+                             "--data %s: a pipe belongs to one process, and this training has "
+                             "several: give a file",
+                             sets->of->files.gl_pathv[i]);
     return check_length(s);
 }
 
@@ -178,29 +267,62 @@ static uint64_t key_of(const struct job_flow *f)
     return key;
 }
 
-static int open_rows(struct job_flow *f)
+static int open_given(struct job_flow *f)
 {
-    const struct job_sets *sets = &f->s->data_sets;
-    const struct zinf_row_source *given = &f->s->job.given;
-    if (given->next) {
-        f->from = (struct zinf_row_feed){given->next, given->skip, given->arg};
-        return 0;
-    }
-    const glob_t *files = &sets->of->files;
+    struct job_given *g = f->s->job.given;
+    const struct zinf_row_feed rows = {
+        .next = next_given, .skip = g->source.skip ? skip_given : NULL, .arg = g};
+    if (g->left)
+        return zinf_fail(-EBUSY, "the caller's rows are still asked for one by a training that has "
+                                 "ended: give them to a new session");
+    atomic_fetch_add(&g->users, 1);
+    return zinf_row_thread_create(&f->thread, &rows, leave_given);
+}
+
+static bool may_hang(const glob_t *files)
+{
+    bool may = false;
+    for (size_t i = 0; i < files->gl_pathc; i++)
+        may |= is_pipe(files->gl_pathv[i]);
+    return may;
+}
+
+static void close_files(void *arg)
+{
+    zinf_row_files_close(arg);
+}
+
+static int open_files(struct job_flow *f)
+{
+    const glob_t *files = &f->s->data_sets.of->files;
     int code =
         zinf_row_files_open(&f->files, (const char *const *)files->gl_pathv, (int)files->gl_pathc);
     for (size_t i = 0; !code && i < files->gl_pathc; i++)
         code = zinf_origins_add(&f->s->origins, "--data", files->gl_pathv[i]);
-    if (!code)
-        f->from = zinf_row_files_rows(f->files);
+    if (code)
+        return code;
+    f->from = zinf_row_files_rows(f->files);
+    if (!may_hang(files))
+        return 0;
+    f->files = NULL; /* the thread's, from here on */
+    return zinf_row_thread_create(&f->thread, &f->from, close_files);
+}
+
+static int open_rows(struct job_flow *f)
+{
+    int code = f->s->job.given ? open_given(f) : open_files(f);
+    if (!code && f->thread)
+        f->from = zinf_row_thread_rows(f->thread);
     return code;
 }
 
-/* Its name has the process, since several may have one folder. */
+/* Its name has rank and process, since several may have one folder. */
 static int name_group(struct job_flow *f)
 {
-    char name[48];
-    snprintf(name, sizeof name, "rows-%ld.jsonl", (long)getpid());
+    const struct zinf_net *net = f->s->net;
+    char name[64];
+    snprintf(name, sizeof name, "rows-%u-%ld.jsonl", net ? zinf_net_place(net).rank : 0,
+             (long)getpid());
     char *folder = zinf_path_join(f->s->job.output, "cache");
     int code = folder ? zinf_make_dirs(folder) : -ENOMEM;
     f->path = code ? NULL : zinf_path_join(folder, name);
@@ -216,7 +338,7 @@ static int open_flow(struct job_flow *f, struct zinf_dataset **out)
     const bool stream = f->format == ZINF_FORMAT_STREAM;
     const uint64_t step = (uint64_t)job_windows(s, s->config->train_batch_size);
     struct zinf_flow_options options = {
-        .rows = {next, skip, f},
+        .rows = {.next = next, .skip = skip, .arg = f, .quit = quit},
         .name = "the rows",
         .step = step,
         .limit = c->steps >= 0 ? (uint64_t)c->steps * step : UINT64_MAX,
@@ -251,7 +373,7 @@ int job_flow_open(struct zinf_session *s, struct zinf_dataset **out)
     if (!code)
         code = name_group(f);
     if (!code)
-        code = take_first(f);
+        code = wait_for_first(f);
     if (!code)
         code = tell_format(f);
     s->chats |= f->format == ZINF_FORMAT_SHAREGPT || f->format == ZINF_FORMAT_MESSAGES;
@@ -262,6 +384,8 @@ void job_flow_close(struct job_flow *f)
 {
     if (!f)
         return;
+    if (!zinf_row_thread_destroy(f->thread) && f->s->job.given)
+        f->s->job.given->left = true;
     zinf_row_files_close(f->files);
     free(f->first);
     free(f->had);

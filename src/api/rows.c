@@ -93,7 +93,8 @@ const struct option job_pipeline[] = {
 
 const struct option job_context[] = {
     OPTION("--context-parallel", INTEGER, SETS("zinf.mesh.context"), "N",
-     "ranks that share each sequence", .min = 1, .max = 64, .otherwise = "1"),
+     "ranks that share each sequence", .min = 1, .max = 64, .otherwise = "1",
+     .aliases = "context_parallel_size cp_size"),
     END
 };
 

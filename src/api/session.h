@@ -10,6 +10,7 @@
 #include "api/generate.h"
 #include "api/options.h"
 #include "base/apart.h"
+#include "base/pulse.h"
 #include "config/config.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
@@ -22,6 +23,7 @@
 #include "train/train.h"
 
 #include <glob.h>
+#include <stdatomic.h>
 
 /* What a model is trained for, and where its rows have that; NULL: as usual (task.h). */
 struct zinf_job_task {
@@ -82,7 +84,7 @@ struct zinf_job {
     bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
     bool streaming; /* rows are taken while a training needs them */
     int64_t shuffle_buffer;
-    struct zinf_row_source given; /* with streaming: the caller's rows; next NULL: none */
+    struct job_given *given; /* with streaming: the caller's rows; NULL: none */
 };
 
 /* How a model's folder and options make embeddings (embedding.c). */
@@ -129,6 +131,8 @@ struct zinf_session {
     char *rows[2];              /* files of zinf_session_rows */
     bool keeps_rows;            /* a training stands on them, and may be resumed */
     volatile sig_atomic_t stop; /* by zinf_session_cancel */
+    atomic_bool waits;          /* for the first row: pulse ends that */
+    struct zinf_pulse pulse;
     /* Of a training: what the command sets before (events, speeds, save, stuck), and what it makes
      * of the rest when all is open. opened: sees that, on every rank, and may say that it cannot
      * be; NULL: nobody does. */
@@ -234,11 +238,19 @@ int session_eval_data(struct zinf_session *s, const struct zinf_words *files,
 
 /* ---- flow.c ---- */
 
+/* Rows of the caller, with option streaming. They outlive the session where a thread of theirs
+ * does.
+ */
+int job_given_create(struct job_given **out, const struct zinf_row_source *rows);
+void job_given_close(struct job_given *given); /* NULL: there are none */
+
 struct job_flow; /* rows on their way, of option streaming */
 /* As session_data, of rows that are taken as they are needed: those of option data or the caller's.
  */
 int job_flow_open(struct zinf_session *s, struct zinf_dataset **out);
 void job_flow_close(struct job_flow *flow); /* after the data set */
+/* Who waits for the first row waits no longer; after stop was set, also in a signal handler. */
+void job_flow_cancel(struct zinf_session *s);
 
 /* ---- sets.c ---- */
 

@@ -8,7 +8,7 @@
 
 int job_train_check(const struct zinf_job *c)
 {
-    if (!c->data.n && !c->given.next)
+    if (!c->data.n && !c->given)
         return zinf_fail(-EINVAL, "--data FILE is missing");
     if (c->epochs > 0 && c->steps >= 0)
         return zinf_fail(-EINVAL, "--epochs and --steps both say how long: give one of them");
@@ -267,6 +267,7 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
 void zinf_session_cancel(struct zinf_session *s)
 {
     s->stop = 1;
+    job_flow_cancel(s);
 }
 
 /* ---- steps of the caller's own ---- */

@@ -302,6 +302,13 @@ static uint64_t moved(void *context, const struct zinf_op *op)
     return e->options.moved(e->options.context, op);
 }
 
+/* What RAM has all of is not moved. */
+static bool skip(void *context, const struct zinf_op *op)
+{
+    const bool moves = op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE;
+    return moves && !moved(context, op);
+}
+
 static int start_executor(struct zinf_emulator *e)
 {
     const struct zinf_emulator_options *o = &e->options;
@@ -310,6 +317,7 @@ static int start_executor(struct zinf_emulator *e)
         .context = e,
         .op_name = op_name,
         .moved = o->moved ? moved : NULL,
+        .skip = o->moved ? skip : NULL,
         .net = o->net,
         .store = o->store,
         .trace_path = o->trace_path,

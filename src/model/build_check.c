@@ -84,8 +84,8 @@ static int check_piece(const struct zinf_unit *unit, const struct zinf_tensor *t
                        const struct zinf_piece *piece)
 {
     const struct zinf_row_map *map = &piece->rows;
-    bool shaped = piece->rank == tensor->rank && (piece->rank == 2 || !piece->transposed) &&
-                  file_cols(piece) == tensor->cols;
+    bool shaped = (piece->rank ? piece->rank : 1) == tensor->rank &&
+                  (piece->rank == 2 || !piece->transposed) && file_cols(piece) == tensor->cols;
     if (!shaped)
         return zinf_fail(-EINVAL, "unit %s: tensor %s does not have the shape of its place",
                          unit->name, piece->name);

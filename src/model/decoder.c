@@ -85,6 +85,10 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
                                         d->positions ? d->context : 0);
     if (d->packed)
         v.segments = decoder_add_input(graph, d, "segments", ZINF_INPUT_SEGMENTS, 0);
+    if (d->piece) {
+        v.pieces = decoder_add_input(graph, d, "pieces", ZINF_INPUT_PIECES, 0);
+        graph->values[v.pieces].piece = d->piece;
+    }
     if (d->embeds) {
         decoder_add_pulls(graph, d, &v);
     } else if (d->classes.n) {
@@ -184,7 +188,9 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     const struct decoder_tensors tensors = decoder_list(d, layer, prefix);
     decoder_add_parts(graph, unit, d, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
-    uint32_t scale = spec.scaled ? decoder_add_scale(graph, d, layer, prefix) : 0;
+    uint32_t scale = spec.scaled      ? decoder_add_scale(graph, d, layer, prefix)
+                     : spec.mlp.xielu ? decoder_add_constants(graph, d, layer, prefix)
+                                      : 0;
     uint32_t out = decoder_add_hidden(graph, d, name);
     const struct runner r = runner_of(d, layer, &spec);
     uint32_t stage =
@@ -200,7 +206,7 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
         zinf_stage_append(graph, stage, ZINF_STAGE_OUT,
                           add_keys(graph, d, v, layer, &spec.attention));
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
-    if (spec.scaled)
+    if (spec.scaled || spec.mlp.xielu)
         zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, scale);
     return d->side.cols ? decoder_add_side(graph, d, v, layer, out) : out;
 }

@@ -53,6 +53,8 @@ enum decoder_place {
     DECODER_MIXER_STEP_BIAS,
     DECODER_MIXER_SKIP,
     DECODER_MIXER_NORM,
+    DECODER_GATE_NORM, /* of a choice of experts */
+    DECODER_ALPHAS,    /* two numbers of the activation (kernels.h: xIELU) */
     DECODER_PLACES,
 };
 /* How the file has a tensor. */
@@ -68,7 +70,8 @@ enum decoder_order {
      * values and gates; or their b and a. */
     DECODER_MIXED_GROUPS,
     DECODER_MIXED_NUMBERS,
-    DECODER_DEEP, /* as the first, but [out][1][in] */
+    DECODER_DEEP,   /* as the first, but [out][1][in] */
+    DECODER_SCALAR, /* one number, without a dimension */
 };
 /* The parts of a layer. */
 enum decoder_parts {
@@ -94,6 +97,11 @@ struct decoder_experts {
     bool normalised;           /* the weights of a row's experts sum to 1 */
     const bool *in_layer;      /* [n_layers]: has them; NULL: all */
     const char *gate, *gate_b; /* tensors of the choice, behind the layer's prefix; or NULL */
+    /* The choice is by rows that a norm with this weight makes of what is in front of the experts'
+     * own norm, divided by the root of the hidden size (NULL: by the rows that experts are given).
+     */
+    const char *gate_norm;
+    const char *factor; /* [n]: a trained factor of each expert's result; NULL: none */
     /* As in zinf_route; a frozen row of the file is added to what is compared (NULL: none). */
     const char *choice_bias;
     bool sigmoid;
@@ -116,6 +124,10 @@ struct decoder_experts {
     const char *shared, *shared_gate;    /* the latter: the sigmoid's row */
     const char *shared_up, *shared_down; /* NULL, or its two tensors, the first with gate and up */
     int64_t shared_ffn;
+    /* The usual feed-forward part is there, too, beside the experts, and the sum of both is what
+     * the layer's last norm (DECODER_AFTER2_W) takes. Norms in front of the experts, behind the
+     * usual part and behind the experts; all or none. */
+    const char *beside_before, *beside_usual, *beside_after;
 };
 
 /* As those of a decoder, of some of its layers. */
@@ -163,6 +175,8 @@ struct decoder {
     struct decoder_side side; /* what layers add of a table of their own */
     bool plain_head_norms;    /* queries and keys that rotate are normalised, without weights */
     const char *block_scale;  /* as in block_spec: the file's tensor of one number; NULL: none */
+    /* Of activations with trained numbers: the file's tensors of beta and eps, which are not. */
+    const char *xielu_beta, *xielu_eps;
     bool mixer_in_bias, mixer_out_bias; /* of its two products */
     bool mixer_norm;                    /* it has one */
     /* It stands beside attention, with factors of its own; its tensors are among the block's. */
@@ -187,6 +201,8 @@ struct decoder {
     bool has_padding;       /* as in lookup_spec, and the next one */
     int64_t padding;
     const struct rope_spec *windowed_rope; /* of blocks with a window; NULL: attention.rope */
+    struct rope_spec still_rope; /* of layers that do not rotate; rotary_dims 0: nothing */
+    int64_t piece;               /* as in attention_spec, of layers that rotate; 0: none */
     const char *embedding_w, *embedding_b; /* norm behind the lookup; NULL: none */
     float embedding_norm_dropout;          /* behind that */
     const char *blocks;                    /* "h": tensors of block 3 begin with "h.3." */

@@ -3,9 +3,12 @@
  * four. What attention needs is a unit, the norm and the choice behind it are one, and each expert
  * is one, so that an expert can be fetched, or left where it is, alone. The expert that all tokens
  * have comes before the others: the device has work then while the host looks at what was chosen.
+ * Where the usual feed-forward part stands beside the experts it comes behind them, as the stage
+ * that joins both.
  */
 #include "model/decoder_parts.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define MOST_TENSORS 24 /* of a block's list */
@@ -33,11 +36,22 @@ static bool is_router(enum decoder_place place)
     return place == DECODER_NORM2_W || place == DECODER_NORM2_B;
 }
 
+/* Of the feed-forward part and of the norm behind it. */
+static bool is_mlp(enum decoder_place place)
+{
+    return place == DECODER_UP_W || place == DECODER_UP_B || place == DECODER_DOWN_W ||
+           place == DECODER_DOWN_B || place == DECODER_AFTER2_W;
+}
+
 static bool is_attention(enum decoder_place place)
 {
-    bool mlp = place == DECODER_UP_W || place == DECODER_UP_B || place == DECODER_DOWN_W ||
-               place == DECODER_DOWN_B;
-    return !mlp && !is_router(place);
+    return !is_mlp(place) && !is_router(place);
+}
+
+/* Of the usual part, which has the block's norms where it stands beside experts. */
+static bool is_usual(enum decoder_place place)
+{
+    return !is_attention(place);
 }
 
 static uint32_t add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name,
@@ -97,22 +111,37 @@ static uint32_t add_choice_bias(struct zinf_graph *graph, const struct decoder *
 }
 
 /* The gate's matrix and bias take the place of "up". */
+static size_t list_router(const struct decoder *d, int64_t layer,
+                          struct decoder_tensor list[MOST_TENSORS])
+{
+    const struct decoder_experts *e = &d->experts;
+    const uint64_t n_experts = (uint64_t)e->n, hidden = (uint64_t)d->hidden;
+    size_t n = 0;
+    list[n++] = (struct decoder_tensor){DECODER_UP_W,     e->gate,    n_experts, hidden, 0,
+                                        ZINF_INIT_NORMAL, d->init_std};
+    if (e->gate_b)
+        list[n++] =
+            (struct decoder_tensor){DECODER_UP_B, e->gate_b, n_experts, 0, 0, ZINF_INIT_ZERO, 0};
+    if (e->gate_norm)
+        list[n++] = (struct decoder_tensor){
+            DECODER_GATE_NORM, e->gate_norm, hidden, 0, 0, ZINF_INIT_ONE, 0};
+    if (!e->beside_before)
+        return n + pick(d, layer, is_router, list + n);
+    list[n++] =
+        (struct decoder_tensor){DECODER_NORM2_W, e->beside_before, hidden, 0, 0, ZINF_INIT_ONE, 0};
+    return n;
+}
+
 static void add_router(struct zinf_graph *graph, const struct decoder *d, struct decoder_values *v,
                        int64_t layer, const struct layer *l)
 {
-    const uint64_t experts = (uint64_t)d->experts.n;
-    const size_t own = d->experts.gate_b ? 2 : 1;
-    struct decoder_tensor list[MOST_TENSORS + 2] = {
-        {DECODER_UP_W, d->experts.gate, experts, (uint64_t)d->hidden, 0, ZINF_INIT_NORMAL,
-         d->init_std},
-        {DECODER_UP_B, d->experts.gate_b, experts, 0, 0, ZINF_INIT_ZERO, 0},
-    };
+    struct decoder_tensor list[2 * MOST_TENSORS];
     char prefix[48];
     int at[DECODER_PLACES];
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "router.%lld", (long long)layer);
     const struct decoder_tensors tensors = {
-        .prefix = prefix, .list = list, .n = own + pick(d, layer, is_router, list + own)};
+        .prefix = prefix, .list = list, .n = list_router(d, layer, list)};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     struct mlp_spec mlp = decoder_make_block(d, layer, at).mlp;
     const uint32_t bias = d->experts.choice_bias ? add_choice_bias(graph, d, layer, prefix) : 0;
@@ -129,9 +158,13 @@ static void add_router(struct zinf_graph *graph, const struct decoder *d, struct
         .group_top = d->experts.group_top,
         .biased = d->experts.choice_bias != NULL,
         .norm = mlp.norm,
+        .gate_norm = mlp.norm,
+        .gate_scale = d->experts.gate_norm ? 1 / sqrtf((float)d->hidden) : 1,
         .gate_w = mlp.up_w,
         .gate_b = mlp.up_b,
     };
+    spec.gate_norm.w = at[DECODER_GATE_NORM];
+    spec.gate_norm.b = -1;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_router, &spec, sizeof spec,
                                           "router.%lld", (long long)layer);
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, l->x_mid);
@@ -259,6 +292,26 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
     return unit;
 }
 
+/* An expert's number among those of all, with its other tensors: it is needed where they are. */
+static int add_factor(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                      int64_t expert, uint32_t unit)
+{
+    const struct zinf_tensor tensor = {
+        .rank = 1, .rows = 1, .cols = 1, .decay = true, .init = ZINF_INIT_ONE};
+    struct zinf_piece piece = {
+        .rank = 1,
+        .shape = {(uint64_t)d->experts.n, 1},
+        .rows = {.file_first = (uint64_t)expert, .rows = 1, .count = 1},
+    };
+    if (!d->experts.factor)
+        return -1;
+    snprintf(piece.name, sizeof piece.name, "%s.%lld.%s", d->blocks, (long long)layer,
+             d->experts.factor);
+    const int at = (int)zinf_graph_add_tensor(graph, unit, &tensor);
+    zinf_graph_add_piece(graph, unit, &piece);
+    return at;
+}
+
 static const char *name_stack(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                               const char *stacked)
 {
@@ -292,11 +345,15 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
         .ffn = d->experts.ffn,
         .activation = d->mlp.activation,
         .plain = is_plain(d),
+        .alone = d->experts.beside_before != NULL,
     };
+    const uint32_t left = spec.alone ? 1 : 0; /* of the inputs above */
     int at[DECODER_PLACES];
     uint32_t first = graph->n_units;
-    for (int64_t e = 0; e < d->experts.n; e++)
-        add_expert(graph, d, layer, e, at);
+    for (int64_t e = 0; e < d->experts.n; e++) {
+        const uint32_t unit = add_expert(graph, d, layer, e, at);
+        spec.factor = add_factor(graph, d, layer, e, unit);
+    }
     if (!d->shards.of) /* parts of a matrix are no stack */
         name_stacks(graph, d, layer, first, at);
     spec.up_w = at[DECODER_UP_W];
@@ -304,15 +361,50 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
     spec.up_b = at[DECODER_UP_B];
     spec.down_b = at[DECODER_DOWN_B];
     spec.weighs_rows = d->experts.weighs_rows;
-    uint32_t stage =
-        zinf_graph_add_stage(graph, d->shards.of ? &zinf_stage_expert_shards : &zinf_stage_experts,
-                             &spec, sizeof spec, "experts.%lld", (long long)layer);
-    for (int i = 0; i < 3; i++)
+    uint32_t stage = zinf_graph_add_stage(graph,
+                                          d->shards.of ? &zinf_stage_expert_shards
+                                          : spec.alone ? &zinf_stage_experts_alone
+                                                       : &zinf_stage_experts,
+                                          &spec, sizeof spec, "experts.%lld", (long long)layer);
+    for (uint32_t i = left; i < 3; i++)
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
     for (uint32_t unit = first; unit < graph->n_units; unit++)
         zinf_stage_append(graph, stage, ZINF_STAGE_SWEEP, unit);
-    zinf_stage_choose(graph, stage, (struct zinf_choice){2, (uint32_t)d->experts.n_chosen});
+    zinf_stage_choose(graph, stage, (struct zinf_choice){2 - left, (uint32_t)d->experts.n_chosen});
+}
+
+/* The usual part and the experts' sum; the norms behind each take places that it does not need. */
+static void add_joined(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                       const struct layer *l, uint32_t sum, uint32_t out)
+{
+    const uint64_t hidden = (uint64_t)d->hidden;
+    struct decoder_tensor list[MOST_TENSORS + 2];
+    char prefix[48];
+    int at[DECODER_PLACES];
+    size_t n = pick(d, layer, is_usual, list);
+    list[n++] = (struct decoder_tensor){
+        DECODER_AFTER1_W, d->experts.beside_usual, hidden, 0, 0, ZINF_INIT_ONE, 0};
+    list[n++] = (struct decoder_tensor){
+        DECODER_NORM1_W, d->experts.beside_after, hidden, 0, 0, ZINF_INIT_ONE, 0};
+    snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
+    uint32_t unit = zinf_graph_add_unit(graph, true, "joined.%lld", (long long)layer);
+    const struct decoder_tensors tensors = {.prefix = prefix, .list = list, .n = n};
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    struct joined_spec spec = {.mlp = decoder_make_block(d, layer, at).mlp,
+                               .scaled = d->block_scale != NULL};
+    spec.experts = spec.sum = spec.mlp.after;
+    spec.mlp.after.w = at[DECODER_AFTER1_W];
+    spec.experts.w = at[DECODER_NORM1_W];
+    uint32_t scale = spec.scaled ? decoder_add_scale(graph, d, layer, prefix) : 0;
+    uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_joined, &spec, sizeof spec,
+                                          "joined.%lld", (long long)layer);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, l->x_mid);
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, sum);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
+    zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    if (spec.scaled)
+        zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, scale);
 }
 
 uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
@@ -325,13 +417,17 @@ uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
         graph->values[l.normed].gradient = ZINF_ELEMENT_F32;
     l.weights = add_numbers(graph, "weights", layer, ZINF_ROWS_OF_TARGET, d->experts.n);
     l.x_shared = d->experts.shared ? add_hidden(graph, d, "x_shared", layer) : l.x_mid;
+    const bool joined = d->experts.beside_before != NULL;
+    const uint32_t sum = joined ? add_hidden(graph, d, "sum", layer) : 0;
     uint32_t out = add_hidden(graph, d, "x", layer + 1);
     if (!alone)
         add_attention(graph, d, v, layer, &l);
     add_router(graph, d, v, layer, &l);
     if (d->experts.shared)
         add_shared(graph, d, layer, &l);
-    add_sweep(graph, d, layer, &l, out);
+    add_sweep(graph, d, layer, &l, joined ? sum : out);
+    if (joined)
+        add_joined(graph, d, layer, &l, sum, out);
     return out;
 }
 

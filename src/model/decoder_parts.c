@@ -117,7 +117,8 @@ static void place_norms(const struct decoder *d, struct attention_spec *a,
     a->k_norm.w = at[DECODER_K_NORM];
     a->after.w = at[DECODER_AFTER1_W];
     a->q_norm.b = a->k_norm.b = a->after.b = -1;
-    a->q_norm.plain = a->k_norm.plain = d->plain_head_norms && a->rope.rotary_dims;
+    a->q_norm.plain = a->k_norm.plain =
+        d->plain_head_norms && a->rope.rotary_dims && !a->rope.still;
 }
 
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
@@ -141,8 +142,9 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         a->window = 0;
     else if (d->windowed_rope)
         a->rope = *d->windowed_rope;
-    if (d->rotated && !d->rotated[layer])
-        a->rope.rotary_dims = 0;
+    const bool still = d->rotated && !d->rotated[layer];
+    if (still)
+        a->rope = d->still_rope;
     a->norm.w = at[DECODER_NORM1_W];
     a->norm.b = at[DECODER_NORM1_B];
     a->qkv_w = at[DECODER_QKV_W];
@@ -157,7 +159,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         place_latent(a, at);
     if (decoder_is_mixed(d, layer))
         place_mixer(d, a, at);
-    if (d->packed)
+    a->piece = still ? 0 : d->piece;
+    if (d->packed || a->piece)
         a->segments = a->rope.rotary_dims ? 2 : 1;
     if (d->keys_of)
         share_keys(d, layer, a);
@@ -172,6 +175,7 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
     m->up_b = at[DECODER_UP_B];
     m->down_w = at[DECODER_DOWN_W];
     m->down_b = at[DECODER_DOWN_B];
+    m->alphas = at[DECODER_ALPHAS];
     a->site = 1 + 3 * (uint32_t)layer;
     m->site = a->site + 2;
     return spec;
@@ -184,7 +188,7 @@ void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struc
     if (s->rope.rotary_dims)
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
     if (s->segments)
-        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->segments);
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, s->piece ? v->pieces : v->segments);
 }
 
 /* The number that scales a block is not trained: a unit of its own. */
@@ -196,6 +200,20 @@ uint32_t decoder_add_scale(struct zinf_graph *graph, const struct decoder *d, in
     const struct decoder_tensors tensors = {.prefix = prefix, .list = &one, .n = 1};
     int at[DECODER_PLACES];
     uint32_t unit = zinf_graph_add_unit(graph, false, "scale.%lld", (long long)layer);
+    decoder_add_tensors(graph, unit, d, &tensors, at);
+    return unit;
+}
+
+uint32_t decoder_add_constants(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                               const char *prefix)
+{
+    const struct decoder_tensor list[] = {
+        {DECODER_ALPHAS, d->xielu_beta, 1, 0, DECODER_SCALAR, ZINF_INIT_VALUE, 0.5f},
+        {DECODER_ALPHAS, d->xielu_eps, 1, 0, DECODER_SCALAR, ZINF_INIT_VALUE, -1e-6f},
+    };
+    const struct decoder_tensors tensors = {.prefix = prefix, .list = list, .n = 2};
+    int at[DECODER_PLACES];
+    uint32_t unit = zinf_graph_add_unit(graph, false, "xielu.%lld", (long long)layer);
     decoder_add_tensors(graph, unit, d, &tensors, at);
     return unit;
 }

@@ -6,7 +6,7 @@
 
 /* Numbers of the values that stages share. */
 struct decoder_values {
-    uint32_t ids, positions, types, segments, targets, x;
+    uint32_t ids, positions, types, segments, pieces, targets, x;
     uint32_t pooled, pulls, losses; /* of embeddings */
     uint32_t shares, n_shares;      /* what experts have had so far, in how many layers */
     uint32_t *kv;                   /* [n_layers]: keys and values that other layers take */
@@ -49,6 +49,9 @@ struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, cons
 /* The unit of the number that scales a layer. */
 uint32_t decoder_add_scale(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                            const char *prefix);
+/* The unit of the two numbers of its activation that are not trained. */
+uint32_t decoder_add_constants(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
+                               const char *prefix);
 
 /* What attention by this spec takes, to the stage's list. */
 void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struct attention_spec *s,

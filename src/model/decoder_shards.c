@@ -32,6 +32,7 @@ static const char *not_cut(const struct decoder *d)
         const char *what;
     } list[] = {
         {d->experts.fused_up_b, "biases of experts"},
+        {d->experts.beside_before, "experts beside a feed-forward part"},
         {d->experts.weighs_rows, "experts whose rows are weighed"},
         {d->experts.fused_order == DECODER_ROWS_BY_TURNS ||
              d->experts.fused_order == DECODER_COLUMNS_BY_TURNS,
@@ -43,6 +44,7 @@ static const char *not_cut(const struct decoder *d)
         {a->gated, "a gate of what heads give"},
         {d->kinds, "several kinds of blocks"},
         {d->plain_head_norms, "norms of queries and keys"},
+        {d->mlp.xielu, "an activation with trained numbers"},
         {d->side.cols, "tables of layers"},
         {d->block_scale, "blocks with a scale of their own"},
         {has_place(d, DECODER_SINKS), "sinks of heads"},

@@ -92,7 +92,9 @@ void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct dec
     uint64_t cols = t->cols ? t->cols : 1;
     bool by_column = t->order == DECODER_COLUMNS || t->order == DECODER_COLUMNS_BY_TURNS;
     struct zinf_piece piece = {
-        .rank = t->cols ? 2 : 1,
+        .rank = t->order == DECODER_SCALAR ? 0
+                : t->cols                  ? 2
+                                           : 1,
         .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
         .inner = t->order == DECODER_DEEP ? cols : 0,
         .transposed = by_column,
@@ -179,7 +181,8 @@ static void add_run(struct zinf_graph *graph, uint32_t unit, const struct decode
  * bias in them. */
 static bool decays(enum decoder_place place)
 {
-    return place == DECODER_MIXER_A_LOG || place == DECODER_MIXER_SKIP;
+    return place == DECODER_MIXER_A_LOG || place == DECODER_MIXER_SKIP ||
+           place == DECODER_GATE_NORM || place == DECODER_ALPHAS;
 }
 
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,

@@ -57,6 +57,8 @@ static void list_pieces(const struct zinf_graph *graph, struct entry *entries)
 int zinf_piece_shape(const struct zinf_piece *piece, uint64_t shape[3])
 {
     int rank = 0;
+    if (!piece->rank)
+        return 0;
     if (piece->n_slabs)
         shape[rank++] = piece->n_slabs;
     shape[rank++] = piece->shape[0];
@@ -139,7 +141,7 @@ static int check_parts(const struct zinf_file_tensor *t)
         bool same = piece->rank == first->rank && piece->transposed == first->transposed &&
                     piece->plain_name == first->plain_name && piece->shape[0] == first->shape[0] &&
                     piece->inner == first->inner && piece->n_slabs == first->n_slabs &&
-                    (piece->rank == 1 || piece->shape[1] == first->shape[1]);
+                    (piece->rank < 2 || piece->shape[1] == first->shape[1]);
         if (!same)
             return zinf_fail(-EINVAL, "tensor %s has two shapes", t->name);
         if (t->parts[p].tensor->init != t->parts[0].tensor->init ||

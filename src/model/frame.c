@@ -92,41 +92,70 @@ void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zin
     return f->cache[which];
 }
 
-uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width)
+/* Of one chunk's rows. */
+static uint64_t carried_bytes(const struct zinf_compute *c, uint64_t row_elems, uint64_t width)
 {
-    return zinf_align_up((uint64_t)c->seq * row_elems * width, ZINF_MEMORY_ALIGN);
+    return zinf_align_up((uint64_t)c->seq * row_elems * width, TAKE_ALIGN);
+}
+
+uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width,
+                             uint64_t handed)
+{
+    return zinf_align_up(carried_bytes(c, row_elems, width) + handed, ZINF_MEMORY_ALIGN);
 }
 
 /* Behind the first chunk at hand, in bytes. */
-static uint64_t carried_at(const struct zinf_frame *f, uint64_t row_elems, int64_t row,
-                           uint64_t width)
+static uint64_t carried_at(const struct zinf_frame *f, int64_t row, uint64_t width, uint64_t handed)
 {
     const struct zinf_compute *c = f->compute;
     const int64_t n = c->chunk.n, parts = c->chunk.parts, step = c->seq;
     const int64_t place =
         parts > 1 ? zinf_chunk_place(row / step, n, parts) : (row - c->chunk.near) / step;
-    return (uint64_t)place * zinf_carried_stride(c, row_elems, width) +
-           (uint64_t)(row % step) * row_elems * width;
+    return (uint64_t)place * zinf_carried_stride(c, f->carried_elems, width, handed) +
+           (uint64_t)(row % step) * f->carried_elems * width;
 }
 
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
 {
     f->carried_elems = row_elems;
-    return f->carried ? (char *)f->carried + carried_at(f, row_elems, row, frame_width(f)) : NULL;
+    const uint64_t behind = carried_at(f, row, frame_width(f), f->handed_bytes);
+    return f->carried ? (char *)f->carried + behind : NULL;
 }
 
 float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
 {
     f->carried_elems = row_elems;
-    const uint64_t behind = carried_at(f, row_elems, row, sizeof(float));
+    const uint64_t behind = carried_at(f, row, sizeof(float), 0);
     return f->d_carried ? f->d_carried + behind / sizeof(float) : NULL;
+}
+
+void frame_reach(struct zinf_frame *f, int64_t rows)
+{
+    const int64_t whole = f->compute->chunk.whole, reach = rows && rows < whole ? rows : whole;
+    if (reach > f->carried_reach)
+        f->carried_reach = reach;
+}
+
+void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
+{
+    f->handed_bytes = bytes;
+    const uint64_t rows = carried_bytes(f->compute, f->carried_elems, frame_width(f));
+    const uint64_t behind = carried_at(f, row, frame_width(f), bytes) + rows;
+    return f->carried ? (char *)f->carried + behind : NULL;
+}
+
+float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
+{
+    f->d_handed_bytes = zinf_align_up(bytes, TAKE_ALIGN);
+    const uint64_t behind = (uint64_t)(row / f->compute->seq) % 2 * f->d_handed_bytes;
+    return f->d_handed ? f->d_handed + behind / sizeof(float) : NULL;
 }
 
 uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
     const int64_t n = c->parts > 1 ? c->n : (c->near_end - c->near) / f->compute->seq;
-    return (uint64_t)n * zinf_carried_stride(f->compute, row_elems, sizeof(float));
+    return (uint64_t)n * zinf_carried_stride(f->compute, row_elems, sizeof(float), 0);
 }
 
 void frame_part_begin(struct zinf_frame *f)
@@ -153,6 +182,13 @@ int64_t frame_whole_length(const struct zinf_frame *f)
 {
     const int64_t whole = f->compute->chunk.whole;
     return whole ? whole : frame_length(f);
+}
+
+int64_t frame_own_rows(const struct zinf_frame *f)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const int64_t left = c->whole - c->first, rows = frame_length(f);
+    return !c->whole || left > rows ? rows : left < 0 ? 0 : left;
 }
 
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
@@ -349,7 +385,9 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->shared, f.shared);
     memcpy(size->cache, f.cached, sizeof f.cached);
     widen(&size->carried_elems, f.carried_elems);
-    size->carried_reach = f.carried_reach;
+    widen(&size->handed_bytes, f.handed_bytes);
+    widen(&size->d_handed_bytes, f.d_handed_bytes);
+    size->carried_reach = f.carried_reach < f.compute->chunk.whole ? f.carried_reach : 0;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
         size->flops += f.flops * share;
         size->bytes += f.bytes * share;

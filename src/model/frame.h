@@ -114,8 +114,10 @@ uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of
 uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 
-/* Of chunks: bytes from one to the next of what a stage carries, of numbers of that many bytes. */
-uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width);
+/* Of chunks: bytes from one to the next of what a stage carries: of each row so many numbers of
+ * width bytes, and behind them `handed` bytes of the chunk as a whole. */
+uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width,
+                             uint64_t handed);
 
 /* Memory that a call takes from, in order; every take is aligned to 256 bytes. */
 struct zinf_cursor {
@@ -175,9 +177,9 @@ struct zinf_frame {
     int64_t row, n_rows;      /* PASS_ROW: from which on, how many; 0: 1 */
     void *cache[ZINF_CACHES]; /* of the stage, while decoding */
     /* Of chunks: the stage's carried memory and its gradient, [rows at hand][carried_elems]: in the
-     * parameters' number type, and fp32. */
+     * parameters' number type, and fp32; and gradients at what two chunks hand over. */
     void *carried;
-    float *d_carried;
+    float *d_carried, *d_handed;
     struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
     struct zinf_cursor scratch;
     /* while measuring */
@@ -190,7 +192,7 @@ struct zinf_frame {
     void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
     void *seer;
     struct zinf_cache cached[ZINF_CACHES];
-    uint64_t carried_elems;
+    uint64_t carried_elems, handed_bytes, d_handed_bytes; /* running, too */
     int64_t carried_reach;
 };
 
@@ -203,8 +205,10 @@ struct zinf_stage_size {
     uint64_t shared; /* most bytes that ranks with other shards bring together at once */
     double crossed;  /* and of all such calls: sums and lists */
     struct zinf_cache cache[ZINF_CACHES];
-    uint64_t carried_elems; /* of a row, for later chunks */
-    int64_t carried_reach;  /* a row sees itself and so many before it, less one; 0: all */
+    uint64_t carried_elems;  /* of a row, for later chunks */
+    uint64_t handed_bytes;   /* that a chunk hands over to the next one, beside these */
+    uint64_t d_handed_bytes; /* of the gradient at that */
+    int64_t carried_reach;   /* a row sees itself and so many before it, less one; 0: all */
 };
 /* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
  * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
@@ -239,11 +243,20 @@ void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zin
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
 float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
 uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems);
+/* A chunk's rows see so many rows: themselves and those before them; 0: all. */
+void frame_reach(struct zinf_frame *f, int64_t rows);
+/* Of chunks: the stage hands over so many bytes from a chunk to the next one. Where those are of
+ * the chunk that begins at the sequence's row, one of those at hand; and the gradient at them,
+ * which exists from the next chunk's backward to the chunk's own. */
+void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row);
+float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row);
 /* -ENOTSUP: what the stage has cannot be computed in chunks; named are the keys that ask for it. */
 int frame_refuse_chunks(const struct zinf_frame *f, const char *what);
 /* What follows is of this part; of the part that ends. */
 void frame_part_begin(struct zinf_frame *f);
 void frame_part_end(struct zinf_frame *f);
+/* Rows of a sample that the call has: of chunks, those beyond the sequence's end are nobody's. */
+int64_t frame_own_rows(const struct zinf_frame *f);
 /* Rows of the whole sequence that the call's rows are of. */
 int64_t frame_whole_length(const struct zinf_frame *f);
 /* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0, and for a
@@ -302,6 +315,8 @@ int frame_gated(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_gated_backward(struct zinf_frame *f, const struct zinf_gated *args);
 int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args);
 int frame_row_norms(struct zinf_frame *f, const struct zinf_magnitude *args);
+int frame_xielu(struct zinf_frame *f, const struct zinf_xielu *args);
+int frame_xielu_backward(struct zinf_frame *f, const struct zinf_xielu *args);
 int frame_scale_columns(struct zinf_frame *f, const struct zinf_column_scale *args);
 int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args);
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args);

@@ -224,6 +224,9 @@ ONE_OPERATION(gated, gated_forward, zinf_gated, 3 * values(f, args->rows * args-
 ONE_OPERATION(gated_backward, gated_backward, zinf_gated,
               (args->y_out ? 6 : 5) * values(f, args->rows * args->cols));
 
+ONE_OPERATION(xielu, xielu_forward, zinf_xielu, 2 * values(f, args->rows * args->cols));
+ONE_OPERATION(xielu_backward, xielu_backward, zinf_xielu, 4 * values(f, args->rows * args->cols));
+
 int frame_dequantize(struct zinf_frame *f, const struct zinf_dequantize *args)
 {
     const struct zinf_quantized *p = &args->quantized;

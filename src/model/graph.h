@@ -65,6 +65,9 @@ enum zinf_input {
      * of the sums of all samples of a step, before its backward. */
     ZINF_INPUT_PULLS,
     ZINF_INPUT_SAMPLE_LOSSES,
+    /* As SEGMENTS, but each document is cut into pieces of `piece` tokens, of numbers of their own.
+     * Follows from segments. */
+    ZINF_INPUT_PIECES,
     ZINF_INPUTS,
 };
 /* Rows of a value: one a sample, or one a token of it. */
@@ -86,6 +89,7 @@ struct zinf_value {
     enum zinf_input input; /* of an INPUT */
     uint32_t of;           /* of a REFERENCE: another value, that a stage makes */
     int64_t limit;         /* of an INPUT: ids are below it; 0: not checked */
+    int64_t piece;         /* of the input PIECES */
     enum zinf_rows_of rows_of;
     int64_t cols;
     enum zinf_element element;
@@ -108,7 +112,7 @@ struct zinf_row_map {
 struct zinf_piece {
     char name[128]; /* in the file, without the family's prefix unless plain_name */
     bool plain_name;
-    int rank;
+    int rank;          /* 0: one number without a dimension, shape is {1, 1} */
     uint64_t shape[2]; /* of the whole tensor in the file */
     uint64_t inner;  /* the file's shape is [shape[0]][shape[1] / inner][inner]; 0: it has no third
                       * dimension */
@@ -131,6 +135,7 @@ enum zinf_init {
     ZINF_INIT_UNIFORM,     /* from -init_std to init_std */
     ZINF_INIT_LOG_UNIFORM, /* the logarithm of a number from init_std / 1000 to init_std */
     ZINF_INIT_LOG_COUNT,   /* of 1, 2, 3 and so on, by element */
+    ZINF_INIT_VALUE,       /* init_std itself */
     ZINF_INIT_MAGNITUDE,   /* norms of the rows of the weight that it is an adapter's of */
 };
 struct zinf_tensor {

@@ -1,8 +1,8 @@
 libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/model/model.c src/model/families/family.c \
 	src/model/families/family.h src/model/families/family_config.c src/model/build.h src/model/build.c src/model/build_check.h \
 	src/model/build_check.c src/model/frame.c src/model/frame_ops.c src/model/frame_cost.c src/model/frame_cost.h src/model/stages/stages.h \
-	src/model/frame_linear.c src/model/stages/part.c src/model/stages/part_attention.c src/model/stages/part_cached.c src/model/stages/part_chunk.c src/model/stages/part_latent.c src/model/stages/part_mixer.c src/model/stages/part_gates.c \
-	src/model/stages/part_distance.c src/model/stages/part_mlp.c src/model/stages/stage_block.c src/model/preference.h \
+	src/model/frame_linear.c src/model/stages/part.c src/model/stages/part_attention.c src/model/stages/part_cached.c src/model/stages/part_chunk.c src/model/stages/part_latent.c src/model/stages/part_mixer.c src/model/stages/part_gates.c src/model/stages/part_handed.c \
+	src/model/stages/part_distance.c src/model/stages/part_mlp.c src/model/stages/stage_joined.c src/model/stages/stage_block.c src/model/preference.h \
 	src/model/preference.c src/model/stages/stage_preference.c src/model/stages/stage_head.h src/model/stages/stage_head.c \
 	src/model/stages/stage_head_units.c src/model/stages/stage_lookup.c src/model/stages/stage_norm.c src/model/decoder.h \
 	src/model/decoder.c src/model/decoder_units.h src/model/decoder_units.c src/model/rope.h src/model/rope.c src/model/families/llama.c src/model/families/mistral.c \
@@ -21,7 +21,7 @@ libcore_la_SOURCES += src/model/families/family_decoder.h src/model/families/fam
 libcore_la_SOURCES += src/model/families/phi3.c
 libcore_la_SOURCES += src/model/families/gpt_neox.c
 libcore_la_SOURCES += src/model/families/starcoder2.c
-libcore_la_SOURCES += src/model/families/family_described.h src/model/families/family_described.c src/model/families/family_latent.c src/model/families/family_mixer.c src/model/families/family_kinds.c src/model/families/nemotron_h.c src/model/families/falcon_h1.c src/model/families/olmo_hybrid.c src/model/families/lfm2.c src/model/families/qwen3_next.c src/model/families/bamba.c src/model/families/deepseek.c \
+libcore_la_SOURCES += src/model/families/family_described.h src/model/families/family_described.c src/model/families/family_reading.h src/model/families/family_layers.c src/model/families/family_tensors.c src/model/families/family_latent.c src/model/families/family_mixer.c src/model/families/family_kinds.c src/model/families/apertus.c src/model/families/nemotron_h.c src/model/families/falcon_h1.c src/model/families/olmo_hybrid.c src/model/families/lfm2.c src/model/families/qwen3_next.c src/model/families/bamba.c src/model/families/deepseek.c \
 	src/model/families/olmo2.c src/model/families/smollm3.c src/model/families/granite.c \
 	src/model/families/seed_oss.c src/model/families/exaone4.c src/model/families/glm4.c \
 	src/model/families/cohere.c src/model/families/ernie4_5.c src/model/families/hunyuan_dense.c \

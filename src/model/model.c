@@ -515,7 +515,9 @@ void zinf_tensor_init_fill(const struct zinf_tensor *tensor, const struct zinf_p
             make_logarithms(out, n, tensor->init_std);
         return;
     }
-    float value = tensor->init == ZINF_INIT_ONE ? 1.0f : 0.0f;
+    float value = tensor->init == ZINF_INIT_ONE     ? 1.0f
+                  : tensor->init == ZINF_INIT_VALUE ? piece->init_std
+                                                    : 0.0f;
     for (uint64_t i = 0; i < n; i++)
         out[i] = tensor->init == ZINF_INIT_LOG_COUNT ? logf((float)(first + i + 1)) : value;
 }

@@ -307,6 +307,10 @@ const float *rope_frequencies(const struct rope_spec *s, int64_t seq,
                               float memory[ZINF_ROPE_MAX_PAIRS])
 {
     double dims = (double)s->rotary_dims, length = (double)seq / (double)s->positions;
+    if (s->still) {
+        memset(memory, 0, ZINF_ROPE_MAX_PAIRS * sizeof *memory);
+        return memory;
+    }
     if (!rope_changes(s, seq))
         return s->inv_freq;
     if (s->long_inv_freq)

@@ -362,7 +362,7 @@ struct text_flow {
     struct zinf_window_rows (*rows)(void *arg, uint64_t position);
     void (*go_on)(void *arg, const struct zinf_flow_mark *mark);
     struct zinf_flow_mark (*mark)(void *arg, uint64_t position);
-    int (*reaches)(void *arg, uint64_t end);
+    int (*reaches)(void *arg, uint64_t end, uint64_t wait_ns, uint64_t *sum);
     uint64_t order;
     bool has_samples;
     void *arg; /* NULL: there is no flow */

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -283,6 +284,14 @@ static int start_packing(struct text_source *s)
     return 0;
 }
 
+/* A pipe may have no more than a line yet. */
+static bool is_enough(const struct text_source *s)
+{
+    struct stat found;
+    const bool is_pipe = !fstat(s->fd, &found) && !S_ISREG(found.st_mode);
+    return s->head_end == HEAD_BYTES || (is_pipe && memchr(s->head, '\n', s->head_end));
+}
+
 int text_source_open(struct text_source **out, int fd, const char *path)
 {
     struct text_source *s = calloc(1, sizeof *s);
@@ -299,7 +308,7 @@ int text_source_open(struct text_source **out, int fd, const char *path)
     code = zinf_line_summer_create(&s->lines);
     if (!code)
         code = start_packing(s);
-    while (!code && done && s->head_end < HEAD_BYTES) {
+    while (!code && done && !is_enough(s)) {
         code = read_content(s, s->head + s->head_end, HEAD_BYTES - s->head_end, &done);
         s->head_end += code ? 0 : done;
     }

@@ -180,10 +180,12 @@ void zinf_dataset_go_on(struct zinf_dataset *dataset, const struct zinf_flow_mar
 /* From where the window at a position, the next one that a training takes, can be made again.
  * Zeros: all windows are there at any time. */
 struct zinf_flow_mark zinf_dataset_mark(struct zinf_dataset *dataset, uint64_t position);
-/* 1: there are windows up to position end; 0: there are not so many, since the rows have ended.
- * Waits for the rows. */
-int zinf_dataset_reaches(struct zinf_dataset *dataset, uint64_t end);
-/* No more rows are asked for. Waits for one that was. */
+/* 1: there are windows up to position end; 0: there are not so many, since the rows have ended;
+ * -EAGAIN: the rows have not come within about so long. *sum is of what the windows are made of:
+ * ranks that are given the same rows have the same. */
+int zinf_dataset_reaches(struct zinf_dataset *dataset, uint64_t end, uint64_t wait_ns,
+                         uint64_t *sum);
+/* No more rows are asked for. */
 void zinf_dataset_stop(struct zinf_dataset *dataset);
 
 /* What windows are made of: the files in their order, each with a sum of all its tokens, marks and

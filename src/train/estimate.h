@@ -92,6 +92,10 @@ struct zinf_estimate {
      * adds up with the others, and the time of that, which is the device's, too. */
     uint32_t tensor_ranks;
     double tensor_bytes, tensor_seconds;
+    /* Of ranks that share sequences: how many, and the bytes of keys, values and their gradients
+     * that come from the others in a step, with the time of that. */
+    uint32_t context_ranks;
+    double context_bytes, context_seconds;
     /* A step's, of units that seats copy from RAM, or that devices give each other's slices of. */
     double pull_seconds, link_seconds;
     int found[8]; /* what was searched, for `like` */

@@ -66,9 +66,10 @@ static int check_graph(const struct setup *s)
             return refuse(s, "losses that compare with a reference model", none);
         if (value->rows_of == ZINF_ROWS_OF_SOURCE)
             return refuse(s, "models with an encoder", none);
-        if (value->rows_of == ZINF_ROWS_OF_SAMPLE)
+        if (value->rows_of == ZINF_ROWS_OF_SAMPLE &&
+            (v == g->loss || value->kind == ZINF_VALUE_INPUT))
             return refuse(s, "losses of whole samples", none);
-        if (value->kind == ZINF_VALUE_LOSS && v != g->loss)
+        if (value->kind == ZINF_VALUE_LOSS && v != g->loss && in_parts(s))
             return refuse(s, "losses that balance experts over a sequence", none);
     }
     return 0;

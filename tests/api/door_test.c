@@ -7,6 +7,10 @@
 
 #include "train_support.h"
 
+#include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
+
 static char gpt[600], t5[600], output[600];
 static struct zinf_setting settings[40];
 static size_t n_settings;
@@ -129,6 +133,88 @@ static void test_cancel_and_rows_of_a_resumed_training(void)
                rest.loss[i], whole.loss[i]);
     train_texts(&again, &dropped, true, false);
     CHECK(dropped.read == 40 && again.last == 0); /* read again, and nothing is left to do */
+}
+
+/* ---- a source that does not answer ---- */
+
+struct hanging {
+    struct zinf_session *session;
+    uint64_t answers, given; /* rows before the one that does not come */
+    sem_t asked, may_answer, done;
+    uint64_t cancelled_ns;
+};
+
+static int next_or_hang(void *arg, const char **row)
+{
+    static char text[160];
+    struct hanging *h = arg;
+    if (h->given == h->answers) {
+        sem_post(&h->asked);
+        while (sem_wait(&h->may_answer))
+            continue;
+        return -EIO;
+    }
+    snprintf(text, sizeof text, texts, (unsigned long long)h->given, (unsigned long long)h->given);
+    h->given++;
+    *row = text;
+    return 1;
+}
+
+static void is_done(void *arg)
+{
+    struct hanging *h = arg;
+    sem_post(&h->done);
+}
+
+static void *cancel_when_it_hangs(void *arg)
+{
+    struct hanging *h = arg;
+    while (sem_wait(&h->asked))
+        continue;
+    usleep(50000);
+    h->cancelled_ns = zinf_now_ns();
+    zinf_session_cancel(h->session);
+    return NULL;
+}
+
+/* Behind so many rows: at the first, before the first step, and after some of them. It ends in
+ * time, and so does close; the source is used until done is called, and not after it. */
+static void test_a_source_that_does_not_answer(void)
+{
+    static const uint64_t answers[] = {0, 1, 40};
+    for (int i = 0; i < 3; i++) {
+        struct hanging *h = calloc(1, sizeof *h);
+        const struct zinf_row_source rows = {
+            .size = sizeof rows, .next = next_or_hang, .arg = h, .done = is_done};
+        struct zinf_measure unused = ZINF_SIZED(struct zinf_measure);
+        pthread_t canceller;
+        h->answers = answers[i];
+        sem_init(&h->asked, 0, 0);
+        sem_init(&h->may_answer, 0, 0);
+        sem_init(&h->done, 0, 0);
+        set_training("900", false);
+        set("streaming", "true");
+        h->session = opened(gpt);
+        CHECKF(!zinf_session_rows(h->session, ZINF_ROWS_OF_TRAINING, &rows), "%s", zinf_error());
+        CHECK(!pthread_create(&canceller, NULL, cancel_when_it_hangs, h));
+        const int code = zinf_session_train(h->session, NULL);
+        CHECKF(code == (answers[i] ? 0 : -EINTR), "%d: %s", code, zinf_error());
+        CHECKF(answers[i] || strstr(zinf_error(), "cancelled"), "%s", zinf_error());
+        pthread_join(canceller, NULL);
+        CHECK(answers[i] < 40 || zinf_session_evaluate(h->session, &unused) == -EINVAL);
+        CHECK(sem_trywait(&h->done)); /* a session that is open may ask again */
+        zinf_session_close(h->session);
+        const double seconds = (double)(zinf_now_ns() - h->cancelled_ns) * 1e-9;
+        CHECKF(seconds < 20, "%g s after it was cancelled", seconds);
+        CHECK(sem_trywait(&h->done));
+        sem_post(&h->may_answer);
+        while (sem_wait(&h->done))
+            continue;
+        sem_destroy(&h->asked);
+        sem_destroy(&h->may_answer);
+        sem_destroy(&h->done);
+        free(h);
+    }
 }
 
 static void test_rows_that_end_too_early(void)
@@ -478,6 +564,7 @@ int main(int argc, char **argv)
     in_work(output, "out");
     zinf_log_set_level(ZINF_LOG_ERROR);
     TAP_RUN(test_cancel_and_rows_of_a_resumed_training);
+    TAP_RUN(test_a_source_that_does_not_answer);
     TAP_RUN(test_rows_that_end_too_early);
     TAP_RUN(test_seats);
     TAP_RUN(test_steps_are_of_one_seat);

@@ -35,6 +35,17 @@ in_a_pipeline() {
         --pipeline-parallel 2 --micro-batch 1 --accumulate 4 &&
         says "2 ranks in a pipeline: the busiest works for"
 }
+# What is packed in RAM moves nothing.
+packed_in_ram() {
+    sed 's/"placement": "exact"/"pack": "all"/' "$work/config.json" >"$work/packed.json"
+    for memory in 1200MiB 1500MiB; do
+        set -- --model "$work/small" --config "$work/packed.json" --seq-len 256 \
+            --machine 4090,ram=8G,nvme=1/1,threads=8 --device-memory 512MiB --host-memory $memory
+        run 0 "$zinf" estimate "$@" && says "in RAM" "packed" || return 1
+        run 0 "$zinf" bench schedule "$@" --seconds 0.2 --repeat 1 --schedule update-in-backward &&
+            says "floor/step" || return 1
+    done
+}
 of_this_machine() { bench 0 --threads 1 --schedule auto && says "floor/step"; }
 unknown_schedule() {
     bench 2 --schedule prefech && complains "--schedule prefech: use serial" "did you mean prefetch?"
@@ -58,6 +69,7 @@ check "a described GPU" on_a_gpu
 check "JSON and a trace" as_json
 check "a step is no shorter than its work" figures_agree
 check "ranks in a pipeline" in_a_pipeline
+check "packed in RAM" packed_in_ram
 check "this machine" of_this_machine
 check "an unknown schedule" unknown_schedule
 check "an unknown machine" unknown_machine

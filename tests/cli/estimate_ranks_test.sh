@@ -98,6 +98,22 @@ check "tensor, pipe and data" estimate --ranks 8 --tensor-parallel 2 --pipeline-
 [ "$(top tokens_per_step)" = $((512 * 4 * 2 * 4)) ]
 verdict $? "are two pipelines of two by two"
 
+# ---- ranks that share sequences ----
+
+for n in 2 4; do
+    check "$n share sequences" estimate --ranks $n --context-parallel $n
+    [ "$(top tokens_per_step)" = $((512 * 4)) ] && [ "$(top context_ranks)" = $n ]
+    verdict $? "have the same samples"
+    # Keys and values of twelve layers, forward and backward, and their gradients in fp32.
+    awk -v bytes="$(top context_bytes)" -v n=$n 'BEGIN {
+        wanted = 4 * 12 * 512 * 2 * 768 * (2 * 2 + 4) * (n - 1) / n; print "# " bytes / wanted
+        exit bytes != wanted }'
+    verdict $? "bring together what the formula says"
+done
+check "says so" run 0 "$zinf" estimate --model model/config.json --config config.json --seq-len 512 \
+    --micro-batch 4 --machine 4090,ram=64G --ranks 2 --context-parallel 2
+check "in words" says "2 ranks share each sequence"
+
 # ---- seats: GPUs of one process ----
 
 seconds() { # options...: of a step, on seats

@@ -78,6 +78,62 @@ verdict $? "ends it, and that is said"
 [ -f short/model/config.json ]
 verdict $? "with a model"
 
+# ---- a pipe that goes silent ----
+
+mkfifo silent.jsonl
+(exec 3>silent.jsonl && cat rows.jsonl >&3 && exec sleep 1000) &
+writer=$!
+"$zinf" train --model model --seq-len 16 --seed 3 --device host --progress none --output silent \
+    --config ram.json --data silent.jsonl --streaming --steps 900 >said.out 2>said.err </dev/null &
+silent=$!
+tries=0
+while ! grep -q '"step": 7,' silent/log.jsonl 2>/dev/null && [ $tries -lt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+sleep 0.5
+began=$(date +%s)
+kill -TERM $silent
+wait $silent
+[ $? -eq 143 ] && [ $(($(date +%s) - began)) -lt 20 ]
+verdict $? "a training that waits for a pipe ends when it is told to"
+kill $writer
+wait $writer 2>/dev/null
+last=$(sed -n 's/.*"step": \([0-9]*\),.*/\1/p' silent/log.jsonl | tail -n 1)
+[ -n "$last" ] && [ -d "silent/checkpoint-$last" ]
+verdict $? "saved"
+
+# ---- two processes ----
+
+port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
+rank() { # rank, data, options...
+    rank=$1 data=$2
+    shift 2
+    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$port TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=flow-$$ \
+        OMP_NUM_THREADS=1 exec "$zinf" train --model model --seq-len 16 --seed 3 --device host \
+        --progress none --config half.json --streaming --data "$data" "$@"
+}
+two() { # data of rank 1, options...
+    port=$((port + 2)) of_other=$1
+    shift
+    (rank 1 "$of_other" "$@") >other.out 2>other.err </dev/null &
+    other=$!
+    (rank 0 rows.jsonl "$@") >said.out 2>said.err </dev/null
+    status=$?
+    wait $other && [ $status -eq 0 ]
+}
+check "two processes" two rows.jsonl --output two --steps 9 --save-every 2
+check "have the bits of one" same_result flow two
+check "and go on at their row" two rows.jsonl --output two --steps 9 --resume=two/checkpoint-4
+check "to the same bits" same_result flow two
+head -n 100 rows.jsonl >fewer.jsonl
+sed '7s/w/v/' rows.jsonl >others.jsonl
+for data in fewer.jsonl others.jsonl; do
+    if two $data --output differ --overwrite --steps 90; then false; else complains "the ranks have different rows"; fi
+    verdict $? "ranks with different rows, as $data, are told so"
+done
+
 # ---- what is refused ----
 
 check "no steps" refuses "nothing says how long the training is: give --steps N" --data rows.jsonl \

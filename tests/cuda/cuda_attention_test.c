@@ -373,6 +373,7 @@ struct cached_shape {
     bool sloped;
     int32_t first; /* position of the first row of sequence 1 */
     bool biased;
+    int64_t piece;
 };
 enum { CACHED_ROWS = 12, CACHED_SEQUENCES = 3, BROUGHT_ROWS = 17 };
 
@@ -405,6 +406,7 @@ static void cached_case(struct twin *t, enum zinf_dtype dtype, const struct cach
         .n_sequences = CACHED_SEQUENCES,
         .capacity = s->capacity,
         .window = s->window,
+        .piece = s->piece,
         .scale = (s->softcap > 0.0f ? 3.0f : 1.0f) / sqrtf((float)s->head_dim),
         .softcap = s->softcap,
         .slopes = s->sloped ? slopes : NULL,
@@ -434,12 +436,18 @@ static void cached_case(struct twin *t, enum zinf_dtype dtype, const struct cach
 static void cached(struct twin *t)
 {
     static const struct cached_shape shapes[] = {
-        {4, 4, 64, 200, 0, 0.0f, false, 150, false},  {4, 2, 16, 100, 0, 0.0f, true, 31, false},
-        {4, 1, 100, 90, 0, 1.5f, false, 70, false},   {3, 3, 7, 64, 20, 0.0f, false, 40, false},
-        {2, 1, 256, 80, 33, 2.0f, true, 60, false},   {4, 2, 128, 41, 32, 0.0f, false, 350, false},
-        {2, 2, 33, 75, 66, 0.0f, true, 74000, false}, {1, 1, 1, 20, 0, 0.0f, false, 0, false},
-        {4, 4, 64, 200, 0, 0.0f, false, 150, true},   {4, 2, 20, 70, 0, 0.0f, false, 59, true},
-        {2, 1, 512, 80, 0, 0.0f, false, 60, false},
+        {4, 4, 64, 200, 0, 0.0f, false, 150, false, 0},
+        {4, 2, 16, 100, 0, 0.0f, true, 31, false, 0},
+        {4, 1, 100, 90, 0, 1.5f, false, 70, false, 0},
+        {3, 3, 7, 64, 20, 0.0f, false, 40, false, 0},
+        {2, 1, 256, 80, 33, 2.0f, true, 60, false, 0},
+        {4, 2, 128, 41, 32, 0.0f, false, 350, false, 0},
+        {2, 2, 33, 75, 66, 0.0f, true, 74000, false, 0},
+        {1, 1, 1, 20, 0, 0.0f, false, 0, false, 0},
+        {4, 4, 64, 200, 0, 0.0f, false, 150, true, 0},
+        {4, 2, 20, 70, 0, 0.0f, false, 59, true, 0},
+        {4, 2, 32, 200, 0, 0.0f, false, 154, false, 8},
+        {2, 1, 512, 80, 0, 0.0f, false, 60, false, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int d = 0; d < 3; d++)

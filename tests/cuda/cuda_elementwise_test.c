@@ -222,6 +222,39 @@ static void gated(struct twin *t)
                        (size_t)kind % 2);
 }
 
+static void xielu_case(struct twin *t, enum zinf_dtype dtype, const int64_t shape[2], size_t shift)
+{
+    const size_t rows = (size_t)shape[0], n = rows * (size_t)shape[1];
+    const double ulp = 2.0 * dtype_epsilon(dtype) + 4e-6;
+    struct zinf_xielu a = {.dtype = dtype, .rows = shape[0], .cols = shape[1]};
+    struct pair x = pair_shifted(t, tensor_random(dtype, n, 1, 3.0f), shift);
+    struct pair dy = pair_of(t, tensor_random(dtype, n, 2, 1.0f));
+    struct pair y = pair_of(t, tensor_new(dtype, n)), dx = pair_of(t, tensor_new(dtype, n));
+    struct pair alphas = pair_of(t, tensor_random(dtype, 2, 3, 1.0f));
+    struct pair constants = pair_of(t, tensor_random(dtype, 2, 4, 0.6f));
+    struct pair sums = pair_of(t, tensor_new(ZINF_DTYPE_F32, 2 * rows));
+    struct pair *const all[] = {&x, &dy, &y, &dx, &alphas, &constants, &sums};
+    ON_BOTH(t, (a.x = at(&x, side), a.y = at(&y, side), a.alphas = at(&alphas, side),
+                a.constants = at(&constants, side), ops->xielu_forward(q, &a)));
+    PAIR_CHECK(t, &y, 5e-6, ulp);
+    ON_BOTH(t, (a.x = at(&x, side), a.y = at(&y, side), a.alphas = at(&alphas, side),
+                a.constants = at(&constants, side), a.dy = at(&dy, side), a.dx = at(&dx, side),
+                a.sums = at(&sums, side), ops->xielu_backward(q, &a)));
+    PAIR_CHECK(t, &y, 5e-6, ulp);
+    PAIR_CHECK(t, &dx, 1e-5, ulp);
+    PAIR_CHECK(t, &sums, 2e-6 * (double)(shape[1] + 10), 1e-5);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void xielu(struct twin *t)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 8}, {5, 37}, {2, 2056}, {2, 4100}};
+    for (size_t i = 0; i < 3 * sizeof shapes / sizeof *shapes; i++)
+        xielu_case(t, all_dtypes[i % 3], shapes[i / 3], i % 2);
+}
+
 static void column_sums(struct twin *t)
 {
     static const int64_t shapes[][2] = {{1, 1}, {3, 8}, {64, 256}, {65, 257}, {700, 100}, {0, 16}};
@@ -359,6 +392,7 @@ CASE(residuals)
 CASE(activations)
 CASE(sums)
 CASE(gated)
+CASE(xielu)
 CASE(column_sums)
 CASE(noises)
 CASE(preferences)
@@ -374,6 +408,7 @@ int main(void)
     TAP_RUN(test_activations);
     TAP_RUN(test_sums);
     TAP_RUN(test_gated);
+    TAP_RUN(test_xielu);
     TAP_RUN(test_column_sums);
     TAP_RUN(test_noises);
     TAP_RUN(test_preferences);

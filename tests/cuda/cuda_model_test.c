@@ -170,12 +170,13 @@ static void test_head_norms_step_fp32(void)
 static void test_families_fp32(void)
 {
     static const char *const fixtures[] = {
-        "bloom_a",       "falcon_a",      "falcon_b",     "falcon_d",
-        "gpt_neox_a",    "chatglm_a",     "gemma2_a",     "gemma3_text_a",
-        "olmo2_a",       "opt_a",         "baichuan_b",   "phi3_c",
-        "starcoder2_a",  "smollm3_a",     "granite_a",    "hunyuan_v1_dense_a",
-        "cohere_a",      "stablelm_a",    "nemotron_a",   "gpt_bigcode_a",
-        "gemma4_text_a", "gemma4_text_c", "gemma4_text_d"};
+        "bloom_a",       "falcon_a",      "falcon_b",      "falcon_d",
+        "gpt_neox_a",    "chatglm_a",     "gemma2_a",      "gemma3_text_a",
+        "olmo2_a",       "opt_a",         "baichuan_b",    "phi3_c",
+        "starcoder2_a",  "smollm3_a",     "granite_a",     "hunyuan_v1_dense_a",
+        "cohere_a",      "stablelm_a",    "nemotron_a",    "gpt_bigcode_a",
+        "gemma4_text_a", "gemma4_text_c", "gemma4_text_d", "apertus_a",
+        "ministral3_c"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 10 + i);
 }
@@ -193,7 +194,8 @@ static void test_experts_fp32(void)
     static const char *const fixtures[] = {
         "mixtral_a",     "mixtral_c",     "qwen2_moe_a",   "qwen3_moe_a",     "olmoe_a",
         "gpt_oss_a",     "gpt_oss_b",     "glm4_moe_a",    "glm4_moe_b",      "granitemoe_a",
-        "deepseek_v2_a", "deepseek_v2_b", "deepseek_v3_a", "glm4_moe_lite_a", "llama4_text_a"};
+        "deepseek_v2_a", "deepseek_v2_b", "deepseek_v3_a", "glm4_moe_lite_a", "llama4_text_a",
+        "llama4_text_c", "gemma4_text_e"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
         step_case(fixtures[i], ZINF_DTYPE_F32, 2e-5, 40 + i);
 }

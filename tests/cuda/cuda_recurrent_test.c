@@ -1,6 +1,6 @@
 /* cuda_recurrent: the convolution and the scan of recurrent mixers, and gates that are apart, of
  * the CUDA device against the host's: documents that are packed, padding, texts of several chunks,
- * and sequences that are continued. */
+ * sequences that are continued, and pieces of sequences. */
 #include "cuda_twin.h"
 
 /* Documents of one row, of more than a chunk, and padding in between and behind. */
@@ -293,6 +293,154 @@ static void test_sequences_go_on(void)
     for_each_cuda(continued);
 }
 
+/* ---- pieces of a sequence: its rows but the first and the last ---- */
+
+struct end_pairs {
+    struct pair before, behind, d_behind, d_before;
+};
+
+static struct end_pairs end_pairs_of(struct twin *t, enum zinf_dtype dtype, size_t n)
+{
+    return (struct end_pairs){.before = pair_of(t, tensor_random(dtype, n, 11, 1.0f)),
+                              .behind = pair_of(t, tensor_random(dtype, n, 12, 1.0f)),
+                              .d_behind = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 13, 1.0f)),
+                              .d_before = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 14, 1.0f))};
+}
+
+static struct zinf_ends ends_side(const struct end_pairs *p, int side)
+{
+    return (struct zinf_ends){.rows = 1,
+                              .before = at(&p->before, side),
+                              .behind = at(&p->behind, side),
+                              .d_behind = at(&p->d_behind, side),
+                              .d_before = at(&p->d_before, side)};
+}
+
+static void end_pairs_free(struct end_pairs *p)
+{
+    struct pair *const all[] = {&p->before, &p->behind, &p->d_behind, &p->d_before};
+    for (int i = 0; i < 4; i++)
+        pair_free(all[i]);
+}
+
+/* From its second row on. */
+static struct zinf_scan piece_of(const struct scan_case *c, struct zinf_scan a,
+                                 const struct zinf_ends *ends)
+{
+    const int64_t values = c->value_heads * c->value_dim;
+    a.seq = c->seq - 2;
+    a.segments += a.segments ? 1 : 0;
+    a.q = shift(c, (void *)(uintptr_t)a.q, a.ld);
+    a.k = shift(c, (void *)(uintptr_t)a.k, a.ld);
+    a.v = shift(c, (void *)(uintptr_t)a.v, a.ld);
+    a.a = shift(c, (void *)(uintptr_t)a.a, a.gate_ld);
+    a.b = shift(c, (void *)(uintptr_t)a.b, a.gate_ld);
+    a.y = shift(c, a.y, values);
+    a.dy = shift(c, (void *)(uintptr_t)a.dy, values);
+    a.dq = shift(c, a.dq, a.ld);
+    a.dk = shift(c, a.dk, a.ld);
+    a.dv = shift(c, a.dv, a.ld);
+    a.da = shift(c, a.da, a.gate_ld);
+    a.db = shift(c, a.db, a.gate_ld);
+    a.ends = ends;
+    return a;
+}
+
+static void scan_piece(struct twin *t, const struct scan_case *c)
+{
+    struct scan_pairs p = scan_pairs_of(t, c);
+    struct end_pairs e =
+        end_pairs_of(t, ZINF_DTYPE_F32, (size_t)(c->value_heads * c->key_dim * c->value_dim));
+    struct pair *all[SCAN_PAIRS];
+    const double ulp = 2.0 * dtype_epsilon(c->dtype) + 2e-5, sums = 1e-4 * (double)c->seq;
+    struct zinf_scan a;
+    struct zinf_ends ends;
+    for (int i = 0; i < SCAN_PAIRS; i++)
+        all[i] = (struct pair *)&p + i;
+    ON_BOTH(t, (ends = ends_side(&e, side), a = piece_of(c, scan_side(c, &p, side), &ends),
+                ops->scan_forward(q, &a)));
+    PAIR_CHECK(t, &e.behind, 2e-5, 2e-5);
+    ON_BOTH(t, (ends = ends_side(&e, side), a = piece_of(c, scan_side(c, &p, side), &ends),
+                a.y = NULL, ops->scan_forward(q, &a)));
+    ON_BOTH(t, (ends = ends_side(&e, side), a = piece_of(c, scan_side(c, &p, side), &ends),
+                a.backward = true, ops->scan_backward(q, &a)));
+    PAIR_CHECK(t, &p.y, 2e-5, ulp);
+    PAIR_CHECK(t, &p.dx, 1e-4, ulp);
+    PAIR_CHECK(t, &p.d_gates, 1e-4, ulp);
+    PAIR_CHECK(t, &p.d_a_log, sums, 1e-4);
+    PAIR_CHECK(t, &e.behind, 2e-5, 2e-5);
+    PAIR_CHECK(t, &e.d_before, 1e-4, 2e-5);
+    end_pairs_free(&e);
+    free_pairs(t, all, SCAN_PAIRS);
+}
+
+static void convolution_piece(struct twin *t, enum zinf_dtype dtype, int64_t rows, bool packed)
+{
+    enum { COLS = 35, WIDTH = 4 };
+    const size_t n = (size_t)((rows + 2) * COLS);
+    struct pair x = pair_of(t, tensor_random(dtype, n, 1, 1.0f));
+    struct pair w = pair_of(t, tensor_random(dtype, COLS * WIDTH, 2, 0.5f));
+    struct pair y = pair_of(t, tensor_random(dtype, n, 3, 1.0f));
+    struct pair dy = pair_of(t, tensor_random(dtype, n, 4, 1.0f));
+    struct pair dx = pair_of(t, tensor_random(dtype, n, 5, 1.0f));
+    struct pair dw = pair_of(t, tensor_random(ZINF_DTYPE_F32, COLS * WIDTH, 6, 1.0f));
+    struct pair segments = pair_of(t, make_documents(1, rows + 2));
+    struct pair *const all[] = {&x, &w, &y, &dy, &dx, &dw, &segments};
+    struct end_pairs e = end_pairs_of(t, dtype, (WIDTH - 1) * COLS);
+    const double ulp = 2.0 * dtype_epsilon(dtype) + 1e-5;
+    struct zinf_ends ends;
+#define ROW(pair) ((char *)at(pair, side) + COLS * zinf_dtype_bytes(dtype))
+#define CASE                                                                                       \
+    &(struct zinf_convolution){.dtype = dtype,                                                     \
+                               .batch = 1,                                                         \
+                               .seq = rows,                                                        \
+                               .cols = COLS,                                                       \
+                               .ld = COLS,                                                         \
+                               .width = WIDTH,                                                     \
+                               .silu = true,                                                       \
+                               .segments = packed ? (int32_t *)at(&segments, side) + 1 : NULL,     \
+                               .x = ROW(&x),                                                       \
+                               .w = at(&w, side),                                                  \
+                               .y = ROW(&y),                                                       \
+                               .dy = ROW(&dy),                                                     \
+                               .dx = ROW(&dx),                                                     \
+                               .dw = at(&dw, side),                                                \
+                               .ends = &ends}
+    ON_BOTH(t, (ends = ends_side(&e, side), ops->convolution_forward(q, CASE)));
+    ON_BOTH(t, (ends = ends_side(&e, side), ops->convolution_backward(q, CASE)));
+#undef CASE
+#undef ROW
+    PAIR_CHECK(t, &y, 1e-5, ulp);
+    PAIR_CHECK(t, &dx, 2e-5, ulp);
+    PAIR_CHECK(t, &dw, 1e-3, 1e-4);
+    PAIR_CHECK(t, &e.behind, 0.0, 0.0);
+    PAIR_CHECK(t, &e.d_before, 2e-5, 1e-5);
+    end_pairs_free(&e);
+    free_pairs(t, all, sizeof all / sizeof *all);
+}
+
+static void pieces(struct twin *t)
+{
+    const enum zinf_dtype f32 = ZINF_DTYPE_F32, bf16 = ZINF_DTYPE_BF16, f16 = ZINF_DTYPE_F16;
+    const struct scan_case cases[] = {
+        {ZINF_RECURRENCE_DELTA, f32, 1, 72, 1, 2, 9, 35, true},
+        {ZINF_RECURRENCE_DECAY, f32, 1, 70, 1, 2, 7, 6, false},
+        {ZINF_RECURRENCE_DELTA, bf16, 1, 20, 2, 2, 8, 5, false},
+        {ZINF_RECURRENCE_DECAY, f16, 1, 20, 2, 4, 5, 8, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        scan_piece(t, &cases[i]);
+    for (int d = 0; d < 3; d++) {
+        convolution_piece(t, all_dtypes[d], 11, d != 1);
+        convolution_piece(t, all_dtypes[d], 2, d == 1);
+    }
+}
+
+static void test_pieces(void)
+{
+    for_each_cuda(pieces);
+}
+
 /* ---- gates apart ---- */
 
 static void gates(struct twin *t)
@@ -334,6 +482,7 @@ int main(void)
     TAP_RUN(test_convolution);
     TAP_RUN(test_scan);
     TAP_RUN(test_sequences_go_on);
+    TAP_RUN(test_pieces);
     TAP_RUN(test_gates_apart);
     return tap_done();
 }

@@ -28,7 +28,10 @@ static void rope_case(struct twin *t, struct shape s, int variant, enum zinf_dty
                           .rotary_dims = s.rotary_dims,
                           .interleaved = variant & 1,
                           .backward = variant & 2,
-                          .scale = 1.25f};
+                          .scale = 1.25f,
+                          .growth = s.head_dim == 96 || s.head_dim == 2 ? 0.4f : 0,
+                          .growth_every = 6,
+                          .growth_ahead = 1};
     const size_t n = (size_t)(a.rows * a.ld), shift = variant & 4 ? 1 : 0;
     struct pair x = pair_shifted(t, tensor_random(dtype, n, 1, 1.0f), shift);
     struct tensor positions = tensor_new(ZINF_DTYPE_F32, (size_t)s.rows); /* 4 bytes each */
@@ -59,6 +62,10 @@ static void refusals(struct twin *t)
 {
     struct zinf_rope a = {.n_heads = 1, .head_dim = 8, .ld = 8, .rotary_dims = 7};
     CHECK(t->cuda->ops->rope(t->q, &a) == -EINVAL && strstr(zinf_error(), "rotary"));
+    a.rotary_dims = 6;
+    a.growth = 1;
+    CHECK(t->cuda->ops->rope(t->q, &a) == -EINVAL && strstr(zinf_error(), "growth"));
+    a.growth = 0;
     a.rotary_dims = 8;
     CHECK(!t->cuda->ops->rope(t->q, &a)); /* no rows */
 }

@@ -4,6 +4,7 @@
 #include "kernels/cuda/embedding.cu"
 #include "kernels/cuda/float8.cu"
 #include "kernels/cuda/gated.cu"
+#include "kernels/cuda/xielu.cu"
 #include "kernels/cuda/loss.cu"
 #include "kernels/cuda/magnitude.cu"
 #include "kernels/cuda/heads.cu"

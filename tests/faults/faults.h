@@ -74,15 +74,15 @@ static inline void faults_write_config(const struct fault_setting *s)
         "\"params\": {\"lr\": 1e-3}}, %s"
         "\"zinf\": {\"placement\": \"exact\", \"schedule\": \"%s\", \"durability\": \"%s\","
         "\"durability_flush\": %s, \"async_save\": %s, \"io_engine\": \"%s\", \"pack\": \"%s\", "
-        "\"seats\": %d%s%s},"
+        "\"seats\": %d%s%s%s},"
         "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": %.0f,"
         "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": %s},"
         "\"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": %s}}}",
         s->accumulation, strcmp(s->schedule, "update-in-place") != 0, s->kind, number, s->schedule,
         fault_keeps_steps(s) ? "step" : "auto", s->flush ? "true" : "false",
         s->async ? "true" : "false", s->engine ? s->engine : "auto", s->pack, s->seats,
-        s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", quantize, s->sub_group,
-        s->param, paths, s->optimizer, paths);
+        s->model == FAULT_ADAPTED ? ", \"adapter\": {\"r\": 4}" : "", quantize,
+        s->extra ? s->extra : "", s->sub_group, s->param, paths, s->optimizer, paths);
     CHECKF(!zinf_file_write_atomic(faults_config, content, strlen(content)), "%s", zinf_error());
 }
 
@@ -261,8 +261,11 @@ static inline void faults_make_models(void)
         .arch = "gpt2", .layers = 1, .hidden = 16, .heads = 2, .vocab = 257, .context = 32};
     struct zinf_model_shape experts = {
         .arch = "mixtral", .layers = 1, .hidden = 16, .heads = 2, .vocab = 257, .context = 32};
+    struct zinf_model_shape mixed = {
+        .arch = "falcon_h1", .layers = 1, .hidden = 16, .heads = 2, .vocab = 257, .context = 32};
     cJSON *config = NULL;
     make_model(faults_models[FAULT_DENSE], "dense", &dense, 3);
+    make_model(faults_models[FAULT_MIXED], "mixed", &mixed, 3);
     make_model(faults_models[FAULT_ADAPTED], "adapted", &dense, 3);
     CHECK(!zinf_model_make_config(&experts, ZINF_DTYPE_F32, &config));
     cJSON_SetIntValue(cJSON_GetObjectItem(config, "intermediate_size"), 24);

@@ -1,5 +1,5 @@
 # Damage, lost writes and failing calls against whole trainings; short here, long by hand.
-fault_tests = tests/faults/damage_test tests/faults/inputs_test tests/faults/writes_test tests/faults/mutants_test
+fault_tests = tests/faults/damage_test tests/faults/inputs_test tests/faults/writes_test tests/faults/mutants_test tests/faults/chunks_test
 fault_headers = tests/faults/faults.h tests/faults/settings.h tests/faults/folders.h
 fault_cppflags = $(TEST_CPPFLAGS) -I$(srcdir)/tests/faults
 fault_ldflags = $(AM_LDFLAGS) -Wl,--wrap=statfs
@@ -15,7 +15,12 @@ tests_faults_inputs_test_SOURCES = tests/faults/inputs_test.c tests/faults/damag
 tests_faults_inputs_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_inputs_test_LDADD = $(fault_ldadd)
 tests_faults_inputs_test_LDFLAGS = $(fault_ldflags)
-tests_faults_writes_test_SOURCES = tests/faults/writes_test.c $(fault_headers)
+tests_faults_chunks_test_SOURCES = tests/faults/chunks_test.c tests/faults/damage.h tests/faults/shimmed.h \
+	tests/faults/outcomes.h tests/faults/killed.h $(fault_headers)
+tests_faults_chunks_test_CPPFLAGS = $(fault_cppflags)
+tests_faults_chunks_test_LDADD = $(fault_ldadd)
+tests_faults_chunks_test_LDFLAGS = $(fault_ldflags)
+tests_faults_writes_test_SOURCES = tests/faults/writes_test.c tests/faults/shimmed.h $(fault_headers)
 tests_faults_writes_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_writes_test_LDADD = $(fault_ldadd)
 tests_faults_writes_test_LDFLAGS = $(fault_ldflags)

@@ -13,6 +13,7 @@ enum fault_model {
     FAULT_DENSE,
     FAULT_ADAPTED, /* frozen, with adapters of rank 4 */
     FAULT_EXPERTS,
+    FAULT_MIXED, /* a recurrent mixer beside attention: not drawn */
     FAULT_MODELS,
 };
 struct fault_setting {
@@ -26,6 +27,7 @@ struct fault_setting {
     const char *kind;     /* of the optimizer */
     const char *engine;   /* of I/O; NULL: auto */
     const char *quantize; /* of the frozen base: nf4, int8; NULL: none */
+    const char *extra;    /* further keys of "zinf", each after a comma; NULL: none */
 };
 
 /* Those whose steps outlive a process are drawn twice as often, and that with all on the drive
@@ -87,7 +89,7 @@ static inline struct fault_setting fault_setting_of(int n)
 /* For a line of a report. */
 static inline const char *fault_setting_text(const struct fault_setting *s, char text[200])
 {
-    static const char *const models[] = {"dense", "adapted", "experts"};
+    static const char *const models[] = {"dense", "adapted", "experts", "mixed"};
     snprintf(text, 200, "%s%s%s %s/%s %s %s %s group %.0f, %d path%s, x%d%s%s%s%s, pack %s%s%s",
              models[s->model], s->quantize ? " " : "", s->quantize ? s->quantize : "", s->param,
              s->optimizer, s->schedule, s->kind, s->number, s->sub_group, s->paths,

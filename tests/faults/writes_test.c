@@ -7,7 +7,7 @@
  * ZINF_TEST_EACH: one in so many transfers of each kind (1: all), for both I/O engines, on one path
  * and striped over two. ZINF_TEST_ENGINE takes one of these ways only, ZINF_TEST_KIND one kind.
  */
-#include "faults.h"
+#include "shimmed.h"
 
 #define STEPS "4"
 #define EACH 120
@@ -24,41 +24,25 @@ static const char *const outcome_names[] = {"same bits", "resumed", "refused", "
 static const char *const kinds[] = {"lost",   "misplaced", "torn",      "short",   "eio",
                                     "enospc", "read-eio",  "read-flip", "sync-eio"};
 #define KINDS (sizeof kinds / sizeof *kinds)
-static char shim[700], count_path[700];
 
-/* How the bytes go to the drive. */
+/* How the bytes go to the drive, and what of them is packed. */
 static const struct way {
     const char *name, *engine;
     int paths;
-} ways[] = {{"threads", "threads", 1},
-            {"uring", "uring", 1},
-            {"threads, striped", "threads", 2},
-            {"uring, striped", "uring", 2}};
+    const char *pack;
+} ways[] = {{"threads", "threads", 1, "off"},
+            {"uring", "uring", 1, "all"},
+            {"threads, striped", "threads", 2, "all"},
+            {"uring, striped", "uring", 2, "off"}};
 #define WAYS (sizeof ways / sizeof *ways)
 static int table[KINDS][OUTCOMES]; /* of this way */
 
-/* A training with the shim before it: the n-th transfer of this kind goes wrong; 0: none does. */
+/* The n-th transfer of this kind goes wrong; 0: none does. */
 static int harmed(const struct fault_setting *s, const char *kind, uint64_t n)
 {
     char text[128];
     snprintf(text, sizeof text, "%s %llu /left/", kind, (unsigned long long)n);
-    setenv("ZINF_SHIM", text, 1);
-    setenv("ZINF_SHIM_COUNT", count_path, 1);
-    faults_preload = shim;
-    pid_t child = faults_train(s, STEPS);
-    faults_preload = NULL;
-    return faults_wait(child);
-}
-
-static uint64_t counted(void)
-{
-    char *text = NULL;
-    size_t bytes;
-    if (zinf_file_read(count_path, 100, &text, &bytes))
-        return 0;
-    uint64_t n = strtoull(text, NULL, 10);
-    free(text);
-    return n;
+    return shim_train(s, text, STEPS);
 }
 
 static bool is_named(const char *said)
@@ -122,6 +106,7 @@ static void go(const struct way *way)
     s.saves = true;
     s.engine = way->engine;
     s.paths = way->paths;
+    s.pack = way->pack;
     s.sub_group = 10000;
     memset(table, 0, sizeof table);
     faults_write_config(&s);
@@ -133,7 +118,7 @@ static void go(const struct way *way)
             continue;
         faults_clear();
         int status = harmed(&s, kinds[kind], 0);
-        uint64_t n = counted();
+        uint64_t n = shim_counted();
         CHECKF(!status && n, "status %d, %llu transfers", status, (unsigned long long)n);
         for (uint64_t i = 1 + faults_draw(each); i <= n && tap_case_failures < 20; i += each)
             one(&s, way, kind, i);
@@ -157,18 +142,10 @@ static void test_every_transfer(void)
 
 int main(void)
 {
-    const char *build = getenv("BUILDDIR"), *named = getenv("ZINF_TEST_SHIM");
     faults_begin("writes");
-    snprintf(count_path, sizeof count_path, "%s/count", work);
-    snprintf(shim, sizeof shim, "%s/tests/faults/.libs/shim.so", build ? build : ".");
-    if (named)
-        snprintf(shim, sizeof shim, "%s", named);
-    if (access(shim, R_OK)) {
-        printf("1..0 # SKIP no shared library to preload: %s\n", shim);
-        return 0;
-    }
-    if (getenv("ZINF_SANITIZER")) {
-        printf("1..0 # SKIP a sanitizer's runtime must be loaded before the shim\n");
+    const char *why = shim_find();
+    if (why) {
+        printf("1..0 # SKIP %s: %s\n", why, shim);
         return 0;
     }
     TAP_RUN(test_every_transfer);

@@ -82,7 +82,9 @@ static void reference_head(const struct problem *p, const double *qkv, const dou
 {
     const struct zinf_attention_cached *a = &p->args;
     const int64_t last = p->positions[row], kv = head * a->n_kv_heads / a->n_heads;
-    const int64_t first = a->window && last >= a->window ? last + 1 - a->window : 0;
+    const int64_t first = a->piece                         ? last / a->piece * a->piece
+                          : a->window && last >= a->window ? last + 1 - a->window
+                                                           : 0;
     double scores[512], most = -INFINITY, sum = 0;
     for (int64_t j = first; j <= last; j++) {
         scores[j] = score_of(p, qkv, cache, row, head, j);
@@ -151,7 +153,7 @@ static void attend_mixed(struct fixture *f)
     static const int64_t heads[][3] = {{4, 4, 64}, {6, 2, 16}, {3, 1, 10}, {8, 1, 33}};
     static const float slopes[] = {0.5f, 0.25f, 0.1f, 0.05f, 1.0f, 0.7f, 0.3f, 0.2f};
     for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
-        for (int kind = 0; kind < 5; kind++) {
+        for (int kind = 0; kind < 6; kind++) {
             struct tensor bias = tensor_random(ZINF_DTYPE_F32, 8 * 200, 4, 1.0f);
             struct problem p;
             problem_open(&p, all_dtypes[h % 3], MIXED_ROWS, heads[h][0], heads[h][1], heads[h][2]);
@@ -161,6 +163,7 @@ static void attend_mixed(struct fixture *f)
             p.args.softcap = kind == 2 ? 1.5f : 0.0f;
             p.args.slopes = kind == 3 ? slopes : NULL;
             p.args.bias = kind == 4 ? bias.data : NULL;
+            p.args.piece = kind == 5 ? 8 : 0; /* each run of rows crosses an end of one */
             check_problem(f, &p);
             problem_close(&p);
             tensor_free(&bias);
@@ -336,6 +339,9 @@ static void test_refusals(void)
     a.n_heads = 3;
     refuse(&f, a, "3 heads");
     a.n_heads = 4;
+    a.piece = -1;
+    refuse(&f, a, "pieces of -1");
+    a.piece = 0;
     a.window = 201;
     refuse(&f, a, "window of 201");
     a.window = 0;

@@ -400,6 +400,90 @@ static void test_gated_units_and_their_gradients(void)
     for_each_device(gated);
 }
 
+/* ---- an activation with trained numbers ---- */
+
+static double xielu_value(double x, const double numbers[2])
+{
+    const double p = log1p(exp(numbers[0])), m = 0.5 + log1p(exp(numbers[1]));
+    return x > 0 ? p * x * x + x / 2 : m * (expm1(fmin(x, -1e-3)) - x) + x / 2;
+}
+
+/* The slope at x, or, of a number k, the derivative by it. */
+static double xielu_slope(double x, const double numbers[2], int k)
+{
+    const double step = 1e-5;
+    double more[2] = {numbers[0], numbers[1]}, less[2] = {numbers[0], numbers[1]};
+    if (k < 0)
+        return (xielu_value(x + step, numbers) - xielu_value(x - step, numbers)) / (2 * step);
+    more[k] += step;
+    less[k] -= step;
+    return (xielu_value(x, more) - xielu_value(x, less)) / (2 * step);
+}
+
+static void xielu_case(struct fixture *f, enum zinf_dtype dtype, int64_t rows, int64_t cols)
+{
+    const size_t n = (size_t)(rows * cols);
+    struct tensor x = tensor_random(dtype, n, 9, 3.0f), dy = tensor_random(dtype, n, 10, 1.0f);
+    struct tensor y = tensor_new(dtype, n), dx = tensor_new(dtype, n);
+    struct tensor alphas = tensor_random(dtype, 2, 11, 1.0f), constants = tensor_new(dtype, 2);
+    struct tensor sums = tensor_new(ZINF_DTYPE_F32, 2 * (size_t)rows);
+    double *want = malloc(n * sizeof *want), *d_want = malloc(n * sizeof *d_want);
+    double *d_sums = calloc(2 * (size_t)rows, sizeof *d_sums);
+    const double numbers[2] = {get(&alphas, 0), get(&alphas, 1)};
+    const float given[2] = {0.5f, -1e-3f};
+    zinf_convert(constants.data, dtype, given, ZINF_DTYPE_F32, 2);
+    for (size_t i = 0; i < n; i++) {
+        want[i] = xielu_value(get(&x, i), numbers);
+        d_want[i] = get(&dy, i) * xielu_slope(get(&x, i), numbers, -1);
+        for (int k = 0; k < 2; k++)
+            d_sums[i / (size_t)cols * 2 + (size_t)k] +=
+                get(&dy, i) * xielu_slope(get(&x, i), numbers, k);
+    }
+    struct zinf_xielu a = {.dtype = dtype,
+                           .rows = rows,
+                           .cols = cols,
+                           .alphas = alphas.data,
+                           .constants = constants.data,
+                           .x = x.data,
+                           .y = y.data,
+                           .dy = dy.data,
+                           .dx = dx.data,
+                           .sums = sums.data};
+    CHECK(!f->ops->xielu_forward(f->q, &a));
+    CHECK_NEAR(f, &y, want, 3e-6, 1.01 * dtype_epsilon(dtype) + 2e-6);
+    a.y = NULL;
+    CHECK(!f->ops->xielu_backward(f->q, &a));
+    CHECK_NEAR(f, &dx, d_want, 1e-4, 1.01 * dtype_epsilon(dtype) + 3e-6);
+    CHECK_NEAR(f, &sums, d_sums, 1e-5 * (double)cols, 1e-5);
+    struct tensor again = tensor_new(dtype, n), before = tensor_copy(&dx);
+    a.y = again.data;
+    a.dx = dy.data;
+    CHECK(!f->ops->xielu_backward(f->q, &a));
+    CHECK(tensor_same_bits(&dy, &before) && tensor_same_bits(&again, &y));
+    struct tensor *all[] = {&x, &dy, &y, &dx, &alphas, &constants, &sums, &again, &before};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        tensor_free(all[i]);
+    free(want);
+    free(d_want);
+    free(d_sums);
+}
+
+static void xielu(struct fixture *f)
+{
+    for (int d = 0; d < 3; d++) {
+        xielu_case(f, all_dtypes[d], 7, 37);
+        xielu_case(f, all_dtypes[d], 33, 1100);
+    }
+    const struct zinf_xielu bad = {.rows = 1};
+    CHECK(f->ops->xielu_forward(f->q, &bad) == -EINVAL);
+    CHECK(f->ops->xielu_backward(f->q, &bad) == -EINVAL && strstr(zinf_error(), "backward"));
+}
+
+static void test_trained_activation_and_its_gradients(void)
+{
+    for_each_device(xielu);
+}
+
 /* ---- device ---- */
 
 static void test_device_takes_memory_once(void)
@@ -466,6 +550,7 @@ int main(void)
     TAP_RUN(test_activations_with_sums);
     TAP_RUN(test_activations_far_out_and_nan);
     TAP_RUN(test_gated_units_and_their_gradients);
+    TAP_RUN(test_trained_activation_and_its_gradients);
     TAP_RUN(test_device_takes_memory_once);
     TAP_RUN(test_queues_and_events_are_in_order_at_once);
     TAP_RUN(test_cuda_without_a_module_says_what_was_looked_for);

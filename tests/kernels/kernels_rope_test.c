@@ -30,6 +30,9 @@ static void rope_open(struct rope_problem *p, enum zinf_dtype dtype, int64_t hea
                                  .positions = p->positions,
                                  .inv_freq = p->inv_freq,
                                  .scale = 1.25f,
+                                 .growth = head_dim == 96 ? 0.05f : 0,
+                                 .growth_every = 7,
+                                 .growth_ahead = 1,
                                  .x = p->x.data};
 }
 
@@ -39,11 +42,13 @@ static void reference(const struct zinf_rope *a, double *x)
     const int64_t n_pairs = a->rotary_dims / 2;
     for (int64_t unit = 0; unit < a->rows * a->n_heads; unit++) {
         int64_t row = unit / a->n_heads;
+        const int64_t steps = a->growth_every ? (a->positions[row] + 1) / a->growth_every : 0;
+        const double scale = (double)a->scale * (1 + (double)a->growth * log1p((double)steps));
         double *head = x + row * a->ld + unit % a->n_heads * a->head_dim;
         for (int64_t i = 0; i < n_pairs; i++) {
             float angle = (float)a->positions[row] * a->inv_freq[i];
-            double c = cos((double)angle) * (double)a->scale;
-            double s = sin((double)angle) * (double)a->scale * (a->backward ? -1.0 : 1.0);
+            double c = cos((double)angle) * scale;
+            double s = sin((double)angle) * scale * (a->backward ? -1.0 : 1.0);
             double *first = head + (a->interleaved ? 2 * i : i);
             double *second = head + (a->interleaved ? 2 * i + 1 : i + n_pairs), was = *first;
             *first = was * c - *second * s;

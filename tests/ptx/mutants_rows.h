@@ -219,11 +219,22 @@ static int gated(struct setup *s)
     return code ? code : s->ops->gated_backward(s->q, &a);
 }
 
+static int curved(struct setup *s)
+{
+    struct zinf_xielu a = {.dtype = s->dtype, .rows = 5, .cols = 45, .alphas = s->in[2]};
+    a.constants = s->in[3], a.x = s->in[0], a.dy = s->in[1];
+    a.y = take(s, 5 * 45, s->dtype), a.dx = take(s, 5 * 45, s->dtype);
+    a.sums = take(s, 10, ZINF_DTYPE_F32);
+    return s->ops->xielu_backward(s->q, &a);
+}
+
 static int rotations(struct setup *s)
 {
     static const float inv_freq[8] = {1.0f, 0.5f, 0.25f, 0.1f, 0.05f, 0.02f, 0.01f, 0.001f};
     struct zinf_rope a = {.dtype = s->dtype, .rows = 9, .n_heads = 2, .head_dim = 20, .ld = 40};
     a.rotary_dims = 16, a.inv_freq = inv_freq, a.scale = 1.0f;
+    if (s->dtype == ZINF_DTYPE_F32)
+        a.head_dim = 16, a.growth = 0.3f, a.growth_every = 3, a.growth_ahead = 1;
     a.positions = (const int32_t *)(void *)s->in[10], a.x = take(s, 9 * 40, s->dtype);
     int code = s->ops->copy(s->q, a.x, s->in[0], 9 * 40 * zinf_dtype_bytes(s->dtype));
     return code ? code : s->ops->rope(s->q, &a);
@@ -290,11 +301,10 @@ static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)
     return code;
 }
 
-/* Of 16 bits two groups of blocks, the second a short block: normal numbers, with exceptions. */
+/* Two groups of blocks, the second a short block: normal numbers, with exceptions. */
 static int unpacked(struct setup *s)
 {
-    const size_t n = (s->dtype == ZINF_DTYPE_F32 ? 3 : 64) * 512 + 77;
-    struct tensor values = tensor_random(s->dtype, n, 5, 1.0f);
+    struct tensor values = tensor_random(s->dtype, 64 * 512 + 77, 5, 1.0f);
     const struct zinf_pack_array array = {values.data, s->dtype, values.n};
     const uint64_t room = zinf_align_up(zinf_pack_bound(s->dtype, values.n), 64);
     void *image = aligned_alloc(64, room);
@@ -302,7 +312,7 @@ static int unpacked(struct setup *s)
     struct zinf_packed_array a = {.dtype = s->dtype, .n = values.n};
     a.damaged = take(s, 16, ZINF_DTYPE_F32);
     a.x = take(s, values.n, s->dtype);
-    char *to = take(s, room / 4 + 16, ZINF_DTYPE_F32);
+    char *to = take(s, (size_t)bytes / 4 + 17, ZINF_DTYPE_F32);
     to += 64 - (uintptr_t)to % 64;
     a.image = to;
     int code = bytes < 0 ? -EINVAL : s->ops->copy_to_device(s->q, to, image, (uint64_t)bytes);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# GPUs that share tensors, and GPUs in a pipeline, on the stand-in for CUDA: the bits of one GPU with
-# as many parts, whatever the mesh, the stage of ZeRO and the place of things.
+# GPUs that share tensors or sequences, and GPUs in a pipeline, on the stand-in for CUDA: the bits of
+# one GPU with as many parts, whatever the mesh, the stage of ZeRO and the place of things.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/ranks.sh"
 ZINF_CUDA_MODULE=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
@@ -13,6 +13,7 @@ export ZINF_CUDA_MODULE ZINF_STANDIN_GPUS
 cd "$work" || exit 99
 mkdir drive
 make_text text.txt 40
+awk 'BEGIN { print "source,target"; for (i = 0; i < 9; i++) print "say " i "," i " and " i }' >rows.csv
 
 new_model() { # folder, arch, size: a small one; of llama with two key and value heads
     "$zinf" init --arch "$2" --size "$3" --layers 2 --hidden 32 --heads 4 --tokenizer bytes \
@@ -36,7 +37,8 @@ END
 train() { # model, output, options...
     model=$1 output=$2
     shift 2
-    "$zinf" train --model "$model" --init --data text.txt --seq-len 16 --device cuda --seed 3 \
+    # shellcheck disable=SC2086 # options are words
+    "$zinf" train --model "$model" --init ${data:---data text.txt --seq-len 16} --device cuda --seed 3 \
         --steps 2 --progress none --config config.json --output "$output" "$@"
 }
 mesh() { # model, seats, tensor, pipe, stage, place, options...
@@ -57,6 +59,14 @@ mesh llama 4 2 1 2 nvme --label-smoothing 0.1
 mesh llama 4 4 1 1 cpu --label-smoothing 0.1
 mesh llama 4 2 2 3 cpu --label-smoothing 0.1
 mesh llama 4 1 4 1 nvme --label-smoothing 0.1
+for model in mixtral t5; do
+    [ $model = t5 ] && size=small data="--data rows.csv --seq-len 12" || size=8x7b
+    check "$model" run 0 new_model $model $model $size
+    config 3 none
+    check "$model on one GPU" run 0 train $model $model.one
+    mesh $model 4 2 2 3 nvme
+done
+data=
 bf16=true
 config 3 none
 check "GPT-2 in bf16 on one GPU" run 0 train gpt2 gpt2.one
@@ -75,4 +85,17 @@ check "adapters over 4 bits on one GPU" run 0 adapt low.one
 check "over four" run 0 adapt low.4 --seats 4 --tensor-parallel 2 --pipeline-parallel 2
 check "have the same bits" cmp low.one/model/adapter_model.safetensors \
     low.4/model/adapter_model.safetensors
+
+# ---- GPUs that share sequences ----
+
+share() { # output, stage, place, options...
+    output=$1
+    config "$2" "$3"
+    sed -i 's/"tensor_parts"/"context_parts"/' config.json
+    shift 3
+    train llama "$output" "$@"
+}
+check "four parts of sequences on one GPU" run 0 share parts.one 3 cpu
+check "over four" run 0 share parts.4 2 nvme --seats 4 --context-parallel 2 --pipeline-parallel 2
+check "have the bits of one" same_result parts.one parts.4
 finish

@@ -17,14 +17,26 @@ options="$options --steps 5"
 # shellcheck disable=SC2086 # options are words
 train() { "$zinf" train $options "$@"; }
 
-goes_on() { # folder, seats, configuration, ranks in a pipeline
-    mkdir "$work/$1" && cp -r "$two/checkpoint-2" "$work/$1/"
-    check "$type: $2 go on from two's checkpoint" run 0 train --config "$3" --seats "$2" \
+goes_on() { # folder, seats, configuration, ranks in a pipeline, whose checkpoint: two's
+    mkdir "$work/$1" && cp -r "${5:-$two}/checkpoint-2" "$work/$1/"
+    check "$type: $2 go on as $1" run 0 train --config "$3" --seats "$2" \
         --pipeline-parallel "${4:-1}" --resume="$work/$1/checkpoint-2" --output "$work/$1"
     check "$type: to the same weights" cmp "$one/model/model.safetensors" \
         "$work/$1/model/model.safetensors"
     check "$type: and the same state" cmp "$one/checkpoint-5/optimizer/$last" \
         "$work/$1/checkpoint-5/optimizer/$last"
+}
+
+# Two in a pipeline by two: each has its layers' matrices, and of these every other one.
+in_a_grid() {
+    grid=$work/$type-grid
+    check "$type: two by two" run 0 train --config "$two.json" --seats 4 --pipeline-parallel 2 \
+        --save-every 2 --output "$grid"
+    check "$type: the same losses, norms and weights of two by two" same_result "$one" "$grid"
+    check "$type: and the same state" cmp "$one/checkpoint-2/optimizer/$last" \
+        "$grid/checkpoint-2/optimizer/$last"
+    goes_on "$type-grid-again" 4 "$two.json" 2 "$grid"
+    goes_on "$type-grid-by-one" 1 "$one.json" 1 "$grid"
 }
 
 for type in Muon NorMuon GaLoreAdamW APOLLO; do
@@ -50,6 +62,7 @@ for type in Muon NorMuon GaLoreAdamW APOLLO; do
     verdict $same "$type: and the same checkpoint"
     goes_on "$type-4" 4 "$work/four.json"
     [ "$type" != NorMuon ] || goes_on "$type-pipe" 4 "$two.json" 2
+    [ "$type" != Muon ] || in_a_grid
     [ "$type" = Muon ] || goes_on "$type-5" 1 "$one.json"
 done
 

@@ -55,7 +55,9 @@ for model in mixtral t5; do
         seed=$((seed + 1))
         product $seed >runs
         while read -r tensor pipe ranks stage place <&3; do
+            [ "$stage" -gt 0 ] || place=none # stage 0 has nothing elsewhere
             config "$stage" "$place"
+            rm -rf other
             check "tensor $tensor, pipe $pipe, data $ranks, stage $stage, $place" run 0 train $model other \
                 --seats $((tensor * pipe * ranks)) --tensor-parallel "$tensor" --pipeline-parallel "$pipe"
             check "have the bits of one" same_result "$one" other

@@ -3,7 +3,8 @@
 # still, one whose drive is full, one whose drive holds something else. Each ends in time and by
 # name, and goes on from one step of all ranks to the bits of a run that nobody ended.
 # ZINF_TEST_KILLS: deaths of each kind; ZINF_TEST_STAGE: all of it at this ZeRO stage, not 3;
-# ZINF_TEST_VICTIMS: of these kinds alone, of 0, 1 and all.
+# ZINF_TEST_VICTIMS: of these kinds alone, of 0, 1 and all; ZINF_TEST_AXIS: of ranks that share the
+# data, tensors or stages of a pipeline (data, tensor, pipe) alone.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/mpirun.sh"
 . "$SRCDIR/tests/support/ranks.sh"
@@ -16,11 +17,18 @@ fi
 mkdir "$work/drive"
 
 # Below stage 3 parameters are whole and on the device, and steps outlive processes where asked.
+axis=${ZINF_TEST_AXIS:-data}
 configs() { # stage
     zero_stage=$1
+    keys=', "timeout": 5, "durability": "step"'
     [ "$1" -lt 3 ] && param=none || param=nvme
-    rank_config "$work/one.json" 2 4 $param "$work/drive" ', "timeout": 5, "durability": "step"'
-    rank_config "$work/two.json" 2 2 $param "$work/drive" ', "timeout": 5, "durability": "step"'
+    case $axis in
+    data) mesh='' steps_of=2 ;;
+    tensor) mesh="--tensor-parallel 2" steps_of=4 keys="$keys, \"tensor_parts\": 2" ;;
+    pipe) mesh="--pipeline-parallel 2" steps_of=4 ;;
+    esac
+    rank_config "$work/one.json" 2 4 $param "$work/drive" "$keys"
+    rank_config "$work/two.json" 2 $steps_of $param "$work/drive" "$keys"
 }
 configs "${ZINF_TEST_STAGE:-3}"
 make_rank_model
@@ -51,7 +59,7 @@ VICTIM=none LINES=0 DELAY=0 SIGNAL=KILL SHIM=
 export VICTIM LINES DELAY SIGNAL SHIM LOG
 # shellcheck disable=SC2086
 train_ranks() {
-    ranks 2 sh "$work/victim.sh" "$zinf" train --config "$work/two.json" $options "$@"
+    ranks 2 sh "$work/victim.sh" "$zinf" train --config "$work/two.json" $options $mesh "$@"
 }
 last() { # output: the last step in its log
     tail -n 1 "$1/log.jsonl" 2>/dev/null | sed 's/{"step": \([0-9]*\),.*/\1/'
@@ -79,7 +87,7 @@ dice() { # below
 kill_ranks() { # who
     VICTIM=$1
     who=$1
-    out=$work/killed-$who-$zero_stage
+    out=$work/killed-$axis-$who-$zero_stage
     LOG=$out/log.jsonl
     life=0
     bad=0
@@ -92,7 +100,7 @@ kill_ranks() { # who
         fails train_ranks --steps 100000 --no-final-checkpoint --output "$out" --resume || bad=1
         life=$((life + 1))
     done
-    verdict $bad "stage $zero_stage: rank $who is killed $kills times, and the others end"
+    verdict $bad "$axis, stage $zero_stage: rank $who is killed $kills times, and the others end"
     goes_on "killed $who" "$out"
 }
 for victim in ${ZINF_TEST_VICTIMS:-0 1 all}; do
@@ -108,11 +116,23 @@ fi
 
 # ---- others ----
 
-out=$work/stopped LOG=$work/stopped/log.jsonl VICTIM=1 LINES=3 DELAY=0 SIGNAL=STOP
-check "a rank that stands still ends the other" fails train_ranks --steps 100000 \
-    --no-final-checkpoint --output "$out"
-check "which names it" complains "rank 1 has sent nothing for 5 s"
-goes_on "stopped" "$out"
+stop_rank() {
+    out=$work/stopped-$axis LOG=$work/stopped-$axis/log.jsonl VICTIM=1 LINES=3 DELAY=0 SIGNAL=STOP
+    check "$axis: a rank that stands still ends the other" fails train_ranks --steps 100000 \
+        --no-final-checkpoint --output "$out"
+    check "which names it" complains "rank 1 has sent nothing for 5 s"
+    goes_on "stopped" "$out"
+}
+stop_rank
+if [ -z "$ZINF_TEST_AXIS" ]; then
+    for axis in tensor pipe; do
+        configs 3
+        kill_ranks 1
+        stop_rank
+    done
+    axis=data
+    configs 3
+fi
 
 shim=$BUILDDIR/tests/faults/.libs/shim.so
 if [ -r "$shim" ] && [ -z "$ZINF_SANITIZER" ]; then
@@ -125,6 +145,8 @@ if [ -r "$shim" ] && [ -z "$ZINF_SANITIZER" ]; then
 else
     skip "a full drive of one rank" "no shared library to preload"
 fi
+
+[ $axis = data ] || finish
 
 # ---- other files, other ranks ----
 

@@ -68,8 +68,6 @@ chmod +x "$work/agent"
 # ---- a training ----
 
 mkdir "$work/drive"
-rank_config "$work/one.json" 2 4 nvme "$work/drive" ', "timeout": 5'
-rank_config "$work/two.json" 2 2 nvme "$work/drive" ', "timeout": 5'
 make_rank_model
 options="$options --progress none"
 # shellcheck disable=SC2086 # options are words
@@ -79,9 +77,9 @@ train_hosts() {
     timeout 60 "${MPIRUN:-mpirun}" --mca plm_rsh_agent "$work/agent" \
         --mca oob_tcp_if_include 10.78.0.0/24 --mca btl tcp,self \
         --mca btl_tcp_if_include 10.77.0.0/24 -H h1:1,h2:1 -np 2 -x ZINF_MPI_MODULE \
-        "$zinf" train --config "$work/two.json" $options --output "$work/out" "$@"
+        "$zinf" train --config "$work/two.json" $options $mesh --output "$work/$axis" "$@"
 }
-lines() { cat "$work/out/log.jsonl" 2>/dev/null | wc -l; }
+lines() { cat "$work/$axis/log.jsonl" 2>/dev/null | wc -l; }
 pull_cable() { # when the log has so many lines
     waited=0
     while [ "$(lines)" -lt "$1" ] && [ $waited -lt 400 ]; do
@@ -97,17 +95,31 @@ cut_off() {
     wait
     [ $status -ne 0 ] && [ $status -ne 124 ] # 124: it hung
 }
-check "a cable that is pulled ends both ranks" cut_off
-check "each names the other" complains "rank 1 has sent nothing for 5 s" \
-    "rank 0 has sent nothing for 5 s"
-steps=$(($(lines) + 3))
-ip link set port77-2 up
-for host in 1 2; do # who was asked for in vain is not asked for again at once
-    ip -n h$host neigh flush all
+# Who was asked for in vain is not asked for again at once.
+plug_in() {
+    ip link set port77-2 up
+    for host in 1 2; do
+        ip -n h$host neigh flush all
+    done
+    sleep 2
+}
+for axis in data tensor pipe; do
+    keys=', "timeout": 5' mesh='' sums=4
+    case $axis in
+    data) sums=2 ;;
+    tensor) mesh="--tensor-parallel 2" keys="$keys, \"tensor_parts\": 2" ;;
+    pipe) mesh="--pipeline-parallel 2" ;;
+    esac
+    rank_config "$work/one.json" 2 4 nvme "$work/drive" "$keys"
+    rank_config "$work/two.json" 2 $sums nvme "$work/drive" "$keys"
+    check "$axis: a cable that is pulled ends both ranks" cut_off
+    check "each names the other" complains "rank 1 has sent nothing for 5 s" \
+        "rank 0 has sent nothing for 5 s"
+    steps=$(($(lines) + 3))
+    plug_in
+    check "with it back both go on" run 0 train_hosts --steps $steps --resume
+    check "after a step" complains "going on after step"
+    check "one rank that nobody cut off" run 0 train --steps $steps --output "$work/whole" --overwrite
+    check "has the same losses, norms and weights" same_result "$work/$axis" "$work/whole"
 done
-sleep 2
-check "with it back both go on" run 0 train_hosts --steps $steps --resume
-check "after a step" complains "going on after step"
-check "one rank that nobody cut off" run 0 train --steps $steps --output "$work/whole"
-check "has the same losses, norms and weights" same_result "$work/out" "$work/whole"
 finish

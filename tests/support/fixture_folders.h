@@ -132,6 +132,13 @@ static const char *const folders[] = {
     "olmo_hybrid_b",
     "lfm2_a",
     "lfm2_b",
+    "gemma4_text_e",
+    "apertus_a",
+    "apertus_b",
+    "ministral3_c",
+    "llama4_text_c",
+    "kimi_k2_a",
+    "llama4_a",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -56,6 +56,20 @@ static inline void make_model(char folder[600], const char *name,
     cJSON_Delete(config);
 }
 
+/* Whether the plan's text has these words. */
+static inline bool plan_says(const struct zinf_trainer *t, const char *phrase)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out && !zinf_trainer_print_plan(t, out));
+    if (out)
+        fclose(out);
+    bool says = text && strstr(text, phrase);
+    free(text);
+    return says;
+}
+
 /* Lines that differ, in the file work/NAME. */
 static inline void make_text(char path[600], const char *name, int n_lines)
 {

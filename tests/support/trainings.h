@@ -207,19 +207,6 @@ static inline unsigned count_far_units(const struct zinf_trainer *t)
     return n;
 }
 
-static inline bool plan_says(const struct zinf_trainer *t, const char *phrase)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    CHECK(out && !zinf_trainer_print_plan(t, out));
-    if (out)
-        fclose(out);
-    bool says = text && strstr(text, phrase);
-    free(text);
-    return says;
-}
-
 /* A whole training; its model is saved in work/out-NAME. */
 static inline void run(const struct setting *s, const char *name, struct outcome *out)
 {

@@ -59,7 +59,7 @@ static struct zinf_dataset *flow_of(struct source *source, uint64_t buffer)
 {
     struct zinf_dataset *out = NULL;
     const struct zinf_flow_options options = {
-        .rows = {next, skip, source},
+        .rows = {.next = next, .skip = skip, .arg = source},
         .name = "the rows",
         .step = STEP,
         .limit = UINT64_MAX,
@@ -73,6 +73,12 @@ static struct zinf_dataset *flow_of(struct source *source, uint64_t buffer)
     };
     CHECKF(!zinf_flow_open(&out, &options), "%s", zinf_error());
     return out;
+}
+
+static int reaches(struct zinf_dataset *data, uint64_t end)
+{
+    uint64_t sum;
+    return zinf_dataset_reaches(data, end, UINT64_MAX, &sum);
 }
 
 struct window {
@@ -183,7 +189,7 @@ static void test_rows_that_end_or_fail(void)
     struct source source = {.n = 25, .once = true};
     struct zinf_dataset *flow = flow_of(&source, 0);
     uint64_t n = 0;
-    while (zinf_dataset_reaches(flow, n + 1) == 1)
+    while (reaches(flow, n + 1) == 1)
         n++;
     CHECKF(n > 100 && source.taken == 25, "%llu windows", (unsigned long long)n);
     window_at(flow, n - 1);
@@ -193,9 +199,9 @@ static void test_rows_that_end_or_fail(void)
 
     source = (struct source){.n = 25, .fails_at = 19};
     flow = flow_of(&source, 0);
-    for (n = 0; zinf_dataset_reaches(flow, n + 1) == 1;)
+    for (n = 0; reaches(flow, n + 1) == 1;)
         n++;
-    CHECK(n > 80 && zinf_dataset_reaches(flow, n + 1) == -EIO);
+    CHECK(n > 80 && reaches(flow, n + 1) == -EIO);
     CHECK(!strcmp(zinf_error(), "the source is gone"));
     window_at(flow, n - 1); /* what was there before */
     zinf_dataset_close(flow);
@@ -223,7 +229,7 @@ static void test_rows_without_a_text(void)
 
     /* Samples: nothing is left of any group. */
     char path[] = "flow-test-rows.jsonl";
-    const struct zinf_flow_options options = {.rows = {next, skip, &source},
+    const struct zinf_flow_options options = {.rows = {.next = next, .skip = skip, .arg = &source},
                                               .name = "the rows",
                                               .step = STEP,
                                               .limit = UINT64_MAX,
@@ -232,7 +238,7 @@ static void test_rows_without_a_text(void)
                                               .path = path};
     source.at = 0;
     CHECKF(!zinf_flow_open(&flow, &options), "%s", zinf_error());
-    CHECK(zinf_dataset_reaches(flow, 1) == -EINVAL);
+    CHECK(reaches(flow, 1) == -EINVAL);
     zinf_dataset_close(flow);
     CHECK(access(path, F_OK) != 0);
 }

@@ -92,6 +92,10 @@ static const char *const folders[] = {
     "gemma4_text_b",
     "gemma4_text_c",
     "llama4_text_a",
+    "llama4_text_c",
+    "gemma4_text_e",
+    "apertus_a",
+    "ministral3_c",
 };
 #define N_FOLDERS (sizeof folders / sizeof *folders)
 

@@ -330,6 +330,22 @@ static void refuse(const char *folder, int code, const char *says)
     CHECK(!exists(in_scratch("none.gguf")));
 }
 
+/* By the family's name, with what is to be done. */
+static void test_recurrent_refused(void)
+{
+    static const char *const types[] = {"bamba",      "granitemoehybrid", "nemotron_h",
+                                        "falcon_h1",  "olmo_hybrid",      "lfm2",
+                                        "qwen3_next", "qwen3_5_text"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char folder[64], says[160];
+        snprintf(folder, sizeof folder, "%s_%c", types[i],
+                 strcmp(types[i], "granitemoehybrid") ? 'a' : 'c');
+        snprintf(says, sizeof says, "models of type %s cannot be written as GGUF", types[i]);
+        refuse(folder, -ENOTSUP, says);
+        CHECKF(strstr(zinf_error(), "convert_hf_to_gguf.py"), "%s", zinf_error());
+    }
+}
+
 static void test_refused(void)
 {
     enum zinf_gguf_form form;
@@ -347,6 +363,7 @@ int main(void)
     TAP_RUN(test_gemma2);
     TAP_RUN(test_gpt2);
     TAP_RUN(test_refused);
+    TAP_RUN(test_recurrent_refused);
     TAP_RUN(test_adapter);
     TAP_RUN(test_adapter_refused);
     return end_formats();

@@ -165,11 +165,29 @@ static bool judge(const struct packed_group *g, uint64_t bytes, const char *what
     return code;
 }
 
+/* The same of parameters where a device unpacks them: refused by the CPU before, or marked. */
+static bool judge_device(const struct packed_group *g, uint64_t bytes, const char *what)
+{
+    uint32_t mark = 0;
+    int code = rule_check_packed(&g->thing, g->slot, bytes);
+    memset(g->again, 0x5a, g->room);
+    if (code)
+        CHECKF(code == -EBADMSG && strstr(zinf_error(), "sub-group"), "%s: %d, %s", what, code,
+               zinf_error());
+    else
+        CHECK(!rule_device_unpack(&g->thing, NULL, g->again, g->slot, &mark));
+    if (!code && !mark)
+        CHECKF(!memcmp(g->again, g->plain, g->plain_bytes), "%s: other bits", what);
+    return code || mark;
+}
+
 static void damage_group(const struct setup *s, enum zinf_packable what)
 {
     struct packed_group g = make_group(s, what);
+    const bool param = what == ZINF_PACKABLE_PARAM;
     int refused = 0;
     CHECK(!judge(&g, g.bytes, "untouched"));
+    CHECK(!param || !judge_device(&g, g.bytes, "untouched"));
     for (uint64_t i = 0; i < DAMAGES; i++) {
         uint32_t counter[4] = {(uint32_t)i, 1, 0, 9}, bits[4];
         zinf_philox(counter, 3, bits);
@@ -178,7 +196,10 @@ static void damage_group(const struct setup *s, enum zinf_packable what)
         g.slot[bit / 8] ^= (char)(1 << bit % 8);
         char name[60];
         snprintf(name, sizeof name, "bit %llu", (unsigned long long)bit);
-        refused += judge(&g, g.bytes, name);
+        const bool is_refused = judge(&g, g.bytes, name);
+        refused += is_refused;
+        if (param)
+            CHECKF(judge_device(&g, g.bytes, name) == is_refused, "%s: the device", name);
         g.slot[bit / 8] ^= (char)(1 << bit % 8);
     }
     CHECKF(refused > DAMAGES * 3 / 4, "%d of %d are refused", refused, DAMAGES);

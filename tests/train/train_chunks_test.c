@@ -1,9 +1,10 @@
 /*
  * Sequences that are visited in chunks: against the sequence in one piece, for models of every
  * family, with chunks that divide it and that do not, windows, documents and dropout; and the same
- * bits in all placements.
+ * bits in all placements. Mixers hand states over from chunk to chunk.
  */
 #include "fixture_folders.h"
+#include "model/frame.h"
 #include "trainings.h"
 
 enum { MOST_TOKENS = 4096 };
@@ -104,45 +105,76 @@ static bool gradients_of(const struct case_of *c, char path[600], double *loss)
     return t != NULL;
 }
 
+/* Of a gradient, against that of the sequence in one piece. Gradients of this model's decays are
+ * small differences of large sums: those of the same sequence by the loops of another instruction
+ * set are 3e-5 away. */
+static double bound_of(const char *name)
+{
+    return !strcmp(name, "olmo_hybrid_a") ? 5e-5 : 1e-5;
+}
 /* Chunks, chunks in parts, and parts of which each has two chunks from either end. */
 static const struct {
     int chunk, parts;
 } cuts[] = {{8, 0}, {5, 0}, {0, 2}, {3, 4}};
 
+/* What has no chunks yet, or no parts, is refused by its name, and nothing else is. */
+static bool is_expected(const char *refusal, bool parts)
+{
+    static const char *const known[] = {
+        "losses of whole samples",           "an encoder",
+        "attention to later tokens",         "attention within pieces",
+        "keys and values with other layers", "experts cannot"};
+    static const char *const in_parts[] = {"recurrent mixer", "losses that balance experts"};
+    bool expected = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        expected |= strstr(refusal, known[i]) != NULL;
+    for (size_t i = 0; parts && i < sizeof in_parts / sizeof *in_parts; i++)
+        expected |= strstr(refusal, in_parts[i]) != NULL;
+    return expected;
+}
+
+/* false: there are no chunks. */
 static bool same_gradients(struct case_of *c, const char *name)
 {
     char whole[600], cut[600];
     double loss, of_whole;
-    bool possible = true;
+    bool possible;
     c->chunk = c->parts = 0;
     if (!gradients_of(c, in_work(whole, "whole.safetensors"), &of_whole))
         return false;
-    for (size_t i = 0; i < sizeof cuts / sizeof *cuts && possible; i++) {
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         c->chunk = cuts[i].chunk;
         c->parts = cuts[i].parts;
         possible = gradients_of(c, in_work(cut, "cut.safetensors"), &loss);
-        if (!possible)
-            break;
+        if (!possible) {
+            CHECKF(is_expected(zinf_error(), c->parts), "%s is refused: %s", name, zinf_error());
+            return c->parts > 0;
+        }
         double worst = compare_files(cut, whole);
         CHECKF(fabs(loss / of_whole - 1) < 1e-6, "%s by %d, %d parts: loss %.9g, not %.9g", name,
                c->chunk, c->parts, loss, of_whole);
-        CHECKF(worst < 1e-5, "%s by %d, %d parts: worst gradient %g", name, c->chunk, c->parts,
-               worst);
+        CHECKF(worst < bound_of(name), "%s by %d, %d parts: worst gradient %g", name, c->chunk,
+               c->parts, worst);
     }
-    return possible;
+    return true;
 }
 
-/* What has no chunks yet is refused by its name, and nothing else is. */
-static bool is_expected(const char *refusal)
+/* Parts have neighbouring places, and as many chunks from the front as from the end. */
+static void test_places_of_chunks(void)
 {
-    static const char *const known[] = {
-        "recurrent mixer", "losses of whole samples",   "losses that balance experts",
-        "an encoder",      "attention to later tokens", "keys and values with other layers",
-        "experts cannot"};
-    bool expected = false;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        expected |= strstr(refusal, known[i]) != NULL;
-    return expected;
+    static const int64_t first[] = {0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7};
+    for (int64_t parts = 2; parts <= 64; parts *= 2)
+        for (int64_t n = 2 * parts; n <= 8 * parts; n += 2 * parts)
+            for (int64_t place = 0; place < n; place++) {
+                const int64_t chunk = zinf_chunk_at(place, n, parts), each = n / (2 * parts);
+                const int64_t piece = chunk / each, part = place / (2 * each);
+                CHECKF(zinf_chunk_place(chunk, n, parts) == place, "place %d of %d in %d parts",
+                       (int)place, (int)n, (int)parts);
+                CHECKF(piece == part || piece == 2 * parts - 1 - part, "chunk %d of %d is of %d",
+                       (int)chunk, (int)n, (int)part);
+            }
+    for (int64_t place = 0; place < 12; place++)
+        CHECK(zinf_chunk_at(place, 12, 3) == first[place]);
 }
 
 static void test_families_in_chunks(void)
@@ -150,11 +182,12 @@ static void test_families_in_chunks(void)
     int n_refused = 0;
     for (size_t i = 0; i < N_FOLDERS; i++) {
         struct case_of c;
-        if (!read_case(&c, folders[i]) || same_gradients(&c, folders[i]))
+        bool found = read_case(&c, folders[i]);
+        c.batch = 1; /* of which a loss that balances experts is */
+        if (!found || same_gradients(&c, folders[i]))
             continue;
         n_refused++;
         printf("# %s: %s\n", folders[i], zinf_error());
-        CHECKF(is_expected(zinf_error()), "%s is refused", folders[i]);
     }
     printf("# %d of %d models are refused\n", n_refused, (int)N_FOLDERS);
     CHECK(n_refused < (int)N_FOLDERS / 2);
@@ -162,7 +195,9 @@ static void test_families_in_chunks(void)
 
 static void test_documents_in_chunks(void)
 {
-    static const char *const names[] = {"gpt2_a", "llama_b", "mistral_a", "qwen3_a", "gpt_neox_a"};
+    static const char *const names[] = {
+        "gpt2_a",       "llama_b",       "mistral_a", "qwen3_a",      "gpt_neox_a",  "lfm2_a",
+        "qwen3_next_a", "olmo_hybrid_a", "bamba_a",   "nemotron_h_a", "falcon_h1_a", "qwen3_5_a"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct case_of c;
         read_case(&c, names[i]);
@@ -198,7 +233,8 @@ static void ten_steps(struct case_of *c, double losses[11])
 
 static void test_ten_steps_in_chunks(void)
 {
-    static const char *const names[] = {"gpt2_a", "llama_b", "mistral_a"};
+    static const char *const names[] = {"gpt2_a", "llama_b", "mistral_a", "qwen3_next_a",
+                                        "falcon_h1_a"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct case_of c;
         double whole[11] = {0}, cut[11] = {0};
@@ -206,7 +242,8 @@ static void test_ten_steps_in_chunks(void)
         c.trains = true;
         c.extra = ", \"dropout\": 0.1, \"neftune_alpha\": 2";
         ten_steps(&c, whole);
-        for (int parts = 0; parts < 5; parts += 4) {
+        const int most_parts = i < 3 ? 4 : 0; /* mixers have none */
+        for (int parts = 0; parts <= most_parts; parts += 4) {
             c.chunk = parts ? 0 : 5;
             c.parts = parts;
             ten_steps(&c, cut);
@@ -348,7 +385,7 @@ static uint64_t least_memory(struct setting s, uint64_t from, bool *streams)
         int code = zinf_trainer_create(&t, &options);
         if (!code) {
             least = s.device_memory;
-            *streams = plan_says(t, "keys and values of chunks in groups of ");
+            *streams = plan_says(t, "of chunks in groups of ");
         }
         zinf_trainer_destroy(t);
         zinf_config_destroy(config);
@@ -374,7 +411,7 @@ static void check_drive(struct setting s, const struct outcome *reference)
     CHECKF(other.failed && strstr(zinf_error(), "checksum"), "%s", zinf_error());
 }
 
-/* Keys, values and their gradients come and go; windows leave some of them out. */
+/* Keys, values and their gradients come and go, and states; windows leave some of them out. */
 static void check_streams(const char *extra)
 {
     static const char *const devices[] = {"cpu", "nvme"};
@@ -403,6 +440,10 @@ static void test_streams_give_the_same_bits(void)
     check_streams(", \"sequence_chunk\": 2, \"dropout\": 0.1");
     snprintf(model, sizeof model, "%s/tests/fixtures/mistral_a", getenv("SRCDIR"));
     check_streams(", \"sequence_chunk\": 1");
+    snprintf(model, sizeof model, "%s/tests/fixtures/qwen3_next_a", getenv("SRCDIR"));
+    check_streams(", \"sequence_chunk\": 1");
+    snprintf(model, sizeof model, "%s/tests/fixtures/falcon_h1_a", getenv("SRCDIR"));
+    check_streams(", \"sequence_chunk\": 2");
     in_work(model, "model");
 }
 
@@ -418,6 +459,7 @@ int main(void)
                                                   .seq = 16,
                                                   .batch = 2,
                                                   .sub_group = 4096});
+    TAP_RUN(test_places_of_chunks);
     TAP_RUN(test_families_in_chunks);
     TAP_RUN(test_documents_in_chunks);
     TAP_RUN(test_ten_steps_in_chunks);

@@ -34,7 +34,8 @@ static const char *const families[] = {"llama_b",        "mistral_a",
                                        "falcon_h1_a",    "granitemoehybrid_e",
                                        "olmo_hybrid_a",  "lfm2_a",
                                        "gemma4_text_c",  "gemma4_text_d",
-                                       "llama4_text_a"};
+                                       "llama4_text_a",  "llama4_text_c",
+                                       "gemma4_text_e",  "apertus_a"};
 
 /* ---- placements ---- */
 

@@ -81,9 +81,10 @@ static void close_packed(struct packed *p)
 /* ---- against the documents one by one ---- */
 
 static const char *const families[] = {
-    "gpt2_a",        "llama_b",      "mistral_a",          "bloom_a",      "gemma2_a",
-    "opt_a",         "qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a", "falcon_h1_a",
-    "olmo_hybrid_a", "lfm2_a",       "gemma4_text_c",      "gemma4_text_a"};
+    "gpt2_a",        "llama_b",      "mistral_a",          "bloom_a",       "gemma2_a",
+    "opt_a",         "qwen3_next_a", "granitemoehybrid_c", "nemotron_h_a",  "falcon_h1_a",
+    "olmo_hybrid_a", "lfm2_a",       "gemma4_text_c",      "gemma4_text_a", "llama4_text_c",
+    "ministral3_c",  "gemma4_text_e"};
 
 static void check_losses(const char *family)
 {

@@ -11,8 +11,8 @@ static const char *const pairs[] = {
     "bert_a",       "bert_b",       "roberta_a",    "deberta_v2_a", "deberta_v2_b", "deberta_v2_c",
     "deberta_v2_d", "deberta_v2_e", "deberta_v2_f", "deberta_v2_g", "deberta_v2_h", "bert_c",
     "roberta_b",    "gpt2_h",       "gpt2_i",       "llama_f",      "mistral_b",    "qwen2_b",
-    "gemma_b",      "peft_s",       "bert_m",       "roberta_m",    "deberta_v2_m", "deberta_v2_n",
-    "bert_e",       "deberta_v2_x", "qwen3_e"};
+    "gptj_c",       "gemma_b",      "peft_s",       "bert_m",       "roberta_m",    "deberta_v2_m",
+    "deberta_v2_n", "bert_e",       "deberta_v2_x", "qwen3_e"};
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
 /* ---- against PyTorch ---- */

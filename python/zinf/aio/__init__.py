@@ -90,7 +90,7 @@ def _span(buffer: Any) -> Tuple[int, int, Any]:
     return ctypes.addressof(view), ctypes.sizeof(view), view
 
 
-def _destroy(owner: int, queue: int, transfers: List[_Transfer]) -> None:
+def _destroy(owner: int, queue: c_void_p, transfers: List[_Transfer]) -> None:
     """Of a handle that is gone, also in the midst of its transfers: the queue waits for them."""
     if os.getpid() != owner:
         return
@@ -231,10 +231,11 @@ class Handle(PinHandle):
         options = QueueOptions(
             block_bytes=block_size, queue_depth=queue_depth, single_submit=single_submit
         )
-        z.check(_lib.zinf_aio_queue_create(byref(self._queue), byref(options)))
         self._transfers: List[_Transfer] = []
         self._in_flight: Set[int] = set()  # the addresses of requests that are not reaped yet
-        weakref.finalize(self, _destroy, os.getpid(), self._queue.value, self._transfers)
+        # Before the queue is there, which an interrupt would leave to nobody.
+        weakref.finalize(self, _destroy, os.getpid(), self._queue, self._transfers)
+        z.check(_lib.zinf_aio_queue_create(byref(self._queue), byref(options)))
 
     def get_block_size(self) -> int:
         return self._options[0]

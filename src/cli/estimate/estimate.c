@@ -74,6 +74,13 @@ static void print_step(const struct estimate *e)
                  100 * n->tensor_seconds / n->step_seconds);
         cli_print_field(stdout, "tensors", LABEL, text);
     }
+    if (n->context_ranks > 1) {
+        snprintf(text, sizeof text,
+                 "%u ranks share each sequence: keys, values and their gradients from others are "
+                 "%.3f GB a step, %.4g s",
+                 n->context_ranks, n->context_bytes * 1e-9, n->context_seconds);
+        cli_print_field(stdout, "sequences", LABEL, text);
+    }
     if (n->pipe_ranks < 2)
         return;
     snprintf(text, sizeof text,
@@ -296,6 +303,11 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "tensor_ranks", n->tensor_ranks);
         cJSON_AddNumberToObject(root, "tensor_bytes", n->tensor_bytes);
         cJSON_AddNumberToObject(root, "tensor_seconds", n->tensor_seconds);
+    }
+    if (n->context_ranks > 1) {
+        cJSON_AddNumberToObject(root, "context_ranks", n->context_ranks);
+        cJSON_AddNumberToObject(root, "context_bytes", n->context_bytes);
+        cJSON_AddNumberToObject(root, "context_seconds", n->context_seconds);
     }
     if (n->pipe_ranks > 1) {
         cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);

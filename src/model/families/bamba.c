@@ -47,20 +47,12 @@ static const struct described bamba = {
     .read_more = read_names,
 };
 
-/* Heads of 64 columns where these fit, else as many heads as attention has. */
 static int make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape)
 {
-    int64_t hidden = 0, heads = 0;
-    int code = family_make_config(config, family, shape);
-    if (code || (code = zinf_json_int(config, "a new model", "hidden_size", &hidden)) ||
-        (code = zinf_json_int(config, "a new model", "num_attention_heads", &heads)))
-        return code;
-    const int64_t n = hidden % 32 ? heads : hidden / 32;
-    cJSON *item = cJSON_CreateNumber((double)n);
-    return item && cJSON_ReplaceItemInObjectCaseSensitive(config, "mamba_n_heads", item)
-               ? 0
-               : zinf_fail(-ENOMEM, "no memory for a new configuration");
+    int64_t values, heads;
+    const int code = family_make_config(config, family, shape);
+    return code ? code : mixer_make_heads(config, "mamba_n_heads", 2, &values, &heads);
 }
 
 const struct zinf_family zinf_family_bamba = {

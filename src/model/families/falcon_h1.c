@@ -156,21 +156,18 @@ static const struct described falcon_h1 = {
     .read_more = read_more,
 };
 
-/* Values one and a half times as wide as the hidden rows, in heads of 64 columns where these fit,
- * else in as many heads as attention has. */
 static int make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape)
 {
-    int64_t hidden = 0, heads = 0;
+    int64_t values, heads;
     int code = family_make_config(config, family, shape);
-    if (code || (code = zinf_json_int(config, "a new model", "hidden_size", &hidden)) ||
-        (code = zinf_json_int(config, "a new model", "num_attention_heads", &heads)))
+    if (!code)
+        code = mixer_make_heads(config, "mamba_n_heads", 1.5, &values, &heads);
+    if (code)
         return code;
-    const int64_t n = hidden * 3 / 2 % 64 ? heads : hidden * 3 / 2 / 64;
-    return cJSON_AddNumberToObject(config, "mamba_n_heads", (double)n) &&
-                   cJSON_AddNumberToObject(config, "mamba_d_ssm", (double)(hidden * 3 / 2 / n * n))
-               ? 0
-               : zinf_fail(-ENOMEM, "no memory for a new configuration");
+    return family_add_numbers(
+        config,
+        (struct family_number[]){{"mamba_d_ssm", (double)(values / heads * heads)}, {NULL, 0}});
 }
 
 const struct zinf_family zinf_family_falcon_h1 = {

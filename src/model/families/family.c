@@ -39,7 +39,7 @@ static const struct zinf_family *const families[] = {
     &zinf_family_gemma4_text,   &zinf_family_gemma4,
     &zinf_family_falcon_h1,     &zinf_family_olmo_hybrid,
     &zinf_family_lfm2,          &zinf_family_llama4_text,
-    &zinf_family_llama4,
+    &zinf_family_llama4,        &zinf_family_apertus,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

@@ -25,7 +25,7 @@ extern const struct zinf_family zinf_family_gpt2, zinf_family_llama, zinf_family
     zinf_family_gemma3, zinf_family_mistral3, zinf_family_qwen3_5, zinf_family_qwen3_5_moe,
     zinf_family_gptj, zinf_family_internlm2, zinf_family_nemotron_h, zinf_family_gemma4_text,
     zinf_family_gemma4, zinf_family_falcon_h1, zinf_family_olmo_hybrid, zinf_family_lfm2,
-    zinf_family_llama4_text, zinf_family_llama4;
+    zinf_family_llama4_text, zinf_family_llama4, zinf_family_apertus;
 
 /* Integers of config.json; key NULL ends a list. Absent ones keep what *out has. */
 struct family_int {

@@ -55,9 +55,11 @@ struct described_switch {
 /* Experts in the place of the feed-forward part: keys of config.json, names of tensors, and what
  * the class has where a key is absent. */
 struct described_experts {
-    const char *n_keys[2]; /* either */
-    bool may_be_none;      /* they may be 0 */
-    const char *ffn_key;   /* NULL: intermediate_size */
+    const char *n_keys[2];  /* either */
+    bool may_be_none;       /* they may be 0 */
+    const char *switch_key; /* there are none where this is false or absent; NULL: always */
+    const char *chosen_key; /* NULL: num_experts_per_tok */
+    const char *ffn_key;    /* NULL: intermediate_size */
     struct {
         int64_t n, n_chosen, ffn;
         int64_t shared; /* size of the expert that all tokens have */
@@ -67,8 +69,10 @@ struct described_experts {
     bool never_normalised;      /* nor is there a key */
     const char *shared_key;     /* NULL: no expert that all tokens have */
     bool in_some_layers;        /* "decoder_sparse_step" and "mlp_only_layers" are read */
-    bool jitters;               /* "router_jitter_noise" is */
-    double balance;             /* "router_aux_loss_coef" where it is absent; 0: 0.001 */
+    const char *step_key;   /* each so manyth layer has experts, or those of a list; NULL: all */
+    const char *layers_key; /* of the list, which comes first */
+    bool jitters;           /* "router_jitter_noise" is */
+    double balance;         /* "router_aux_loss_coef" where it is absent; 0: 0.001 */
     /* Keys, NULL: there are none: of the factor of weights; of groups and of those that are chosen;
      * of layers in front that have no experts. */
     const char *scale_key, *groups_key, *groups_chosen_key, *dense_key;
@@ -193,6 +197,12 @@ struct described_kinds {
     const char *usual; /* letters where there is neither key */
 };
 
+/* xIELU as the activation, where the word of activation_key is this one: names of its tensors,
+ * behind the layer's prefix. */
+struct described_xielu {
+    const char *word, *alpha_p, *alpha_n, *beta, *eps;
+};
+
 struct described {
     struct family_traits traits; /* first: the family's traits point here */
     enum zinf_norm_kind norm;
@@ -216,6 +226,7 @@ struct described {
     const char *gate, *up, *down;
     enum described_order order;
     const char *activation_key, *activation; /* NULL: "hidden_act"; "silu" where it is absent */
+    const struct described_xielu *xielu;     /* NULL: never */
     const struct described_latent *latent;   /* NULL: queries, keys and values as usual */
     const struct described_mixer *mixer;     /* of some layers; NULL: of none */
     bool mixer_beside;                   /* in all layers, beside attention and not in its place */
@@ -275,6 +286,10 @@ int mixer_read(struct zinf_graph *graph, const struct zinf_model_source *source,
                const struct described_mixer *of, struct decoder *d);
 void mixer_list(struct family_list *list, const struct described_mixer *of, const struct decoder *d,
                 bool matrices);
+
+/* For a new configuration whose values are so many times as wide as the hidden rows: under the key,
+ * heads of 64 columns where these fit, else as many heads as attention has. */
+int mixer_make_heads(cJSON *config, const char *key, double times, int64_t *values, int64_t *heads);
 
 /* Frequencies that old files carry, and the head of a model whose head is tied. */
 #define DESCRIBED_IGNORED "*.rotary_emb.inv_freq", "lm_head.weight"

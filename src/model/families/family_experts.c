@@ -6,11 +6,20 @@
 static const char step_key[] = "decoder_sparse_step", only_key[] = "mlp_only_layers",
                   jitter_key[] = "router_jitter_noise";
 
+/* What is so of the layers whose numbers a list has. */
+static void mark_listed(const cJSON *list, int64_t n_layers, bool is, bool *layers)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list) if (cJSON_IsNumber(item) && item->valuedouble >= 0 &&
+                                       item->valuedouble < (double)n_layers)
+        layers[(int64_t)item->valuedouble] = is;
+}
+
 /* Layers with experts: each decoder_sparse_step'th but those of a list. */
 static int read_layers(struct zinf_graph *graph, const struct zinf_model_source *source,
                        struct decoder *d)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, only_key), *item;
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, only_key);
     int64_t step = 1;
     int code = zinf_json_int(source->config, source->what, step_key, &step);
     if (code)
@@ -23,9 +32,31 @@ static int read_layers(struct zinf_graph *graph, const struct zinf_model_source 
         return zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
     for (int64_t i = 0; i < d->n_layers; i++)
         in_layer[i] = (i + 1) % step == 0;
-    cJSON_ArrayForEach(item, list) if (cJSON_IsNumber(item) && item->valuedouble >= 0 &&
-                                       item->valuedouble < (double)d->n_layers)
-        in_layer[(int64_t)item->valuedouble] = false;
+    mark_listed(list, d->n_layers, false, in_layer);
+    d->experts.in_layer = in_layer;
+    return 0;
+}
+
+/* Layers with experts: those of a list, or, without one, each step_key'th. */
+static int read_listed(struct zinf_graph *graph, const struct zinf_model_source *source,
+                       const struct described_experts *e, struct decoder *d)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(source->config, e->layers_key);
+    const bool given = list && !cJSON_IsNull(list);
+    int64_t step = 1;
+    int code = zinf_json_int(source->config, source->what, e->step_key, &step);
+    if (code)
+        return code;
+    if (step < 1 || (given && !cJSON_IsArray(list)))
+        return zinf_fail(-EINVAL, "%s: %s must be at least 1, and %s a list of layers",
+                         source->what, e->step_key, e->layers_key);
+    bool *in_layer = zinf_graph_take(graph, (size_t)d->n_layers);
+    if (!in_layer)
+        return zinf_fail(-ENOMEM, "no memory for the layers of %s", source->what);
+    for (int64_t i = 0; i < d->n_layers; i++)
+        in_layer[i] = !given && (i + 1) % step == 0;
+    if (given)
+        mark_listed(list, d->n_layers, true, in_layer);
     d->experts.in_layer = in_layer;
     return 0;
 }
@@ -36,8 +67,11 @@ static int read_numbers(const struct zinf_model_source *source, const struct des
     struct decoder_experts *x = &d->experts;
     const struct family_int list[] =
         {
-            {e->n_keys[0], &x->n}, {e->n_keys[1], &x->n}, {"num_experts_per_tok", &x->n_chosen},
-            {e->ffn_key, &x->ffn}, {NULL, NULL},
+            {e->n_keys[0], &x->n},
+            {e->n_keys[1], &x->n},
+            {e->chosen_key ? e->chosen_key : "num_experts_per_tok", &x->n_chosen},
+            {e->ffn_key, &x->ffn},
+            {NULL, NULL},
         },
                             shared[] = {{e->shared_key, &x->shared_ffn}, {NULL, NULL}};
     x->n = e->usual.n;
@@ -146,10 +180,12 @@ static int read_choice(const struct zinf_model_source *source, const struct desc
 int described_read_experts(struct zinf_graph *graph, const struct zinf_model_source *source,
                            const struct described_experts *e, struct decoder *d)
 {
-    bool normalised = e && e->normalised;
-    int code;
-    if (!e)
-        return 0;
+    bool normalised = e && e->normalised, there = e && !e->switch_key;
+    int code = e && e->switch_key
+                   ? zinf_json_bool(source->config, source->what, e->switch_key, &there)
+                   : 0;
+    if (code || !there)
+        return code;
     d->experts = e->names;
     if (!e->names.fused_up && !e->names.stacked_up) {
         d->experts.stacked_up = "mlp.experts.gate_up_proj";
@@ -160,6 +196,7 @@ int described_read_experts(struct zinf_graph *graph, const struct zinf_model_sou
     if ((code = read_balance(source, e, &d->experts.balance)) ||
         (code = read_numbers(source, e, d)) || (e->jitters && (code = refuse_jitter(source))) ||
         (e->in_some_layers && (code = read_layers(graph, source, d))) ||
+        (e->step_key && (code = read_listed(graph, source, e, d))) ||
         ((e->dense_key || e->types_key) && (code = read_dense(graph, source, e, d))) ||
         (code = read_choice(source, e, &d->experts)))
         return code;

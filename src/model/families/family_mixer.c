@@ -401,3 +401,22 @@ void mixer_list(struct family_list *list, const struct described_mixer *of, cons
     l.mixed = 2 * m->key_heads * m->key_dim + l.values; /* of gates: the hidden rows' */
     (matrices ? list_matrices : list_vectors)(&l);
 }
+
+/* ---- new models ---- */
+
+int mixer_make_heads(cJSON *config, const char *key, double times, int64_t *values, int64_t *heads)
+{
+    int64_t hidden = 0;
+    int code = zinf_json_int(config, "a new model", "hidden_size", &hidden);
+    if (!code)
+        code = zinf_json_int(config, "a new model", "num_attention_heads", heads);
+    if (code)
+        return code;
+    *values = (int64_t)((double)hidden * times);
+    *heads = *values % 64 ? *heads : *values / 64;
+    cJSON *item = cJSON_CreateNumber((double)*heads);
+    const bool fine = cJSON_HasObjectItem(config, key)
+                          ? cJSON_ReplaceItemInObjectCaseSensitive(config, key, item)
+                          : cJSON_AddItemToObject(config, key, item);
+    return item && fine ? 0 : zinf_fail(-ENOMEM, "no memory for a new configuration");
+}

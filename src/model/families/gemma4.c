@@ -4,7 +4,8 @@
  * are not scaled. Layers without a window have wider heads, of which a part turns, and in the
  * larger models take their keys for values. The smaller models' last layers take keys and values of
  * earlier ones, and each layer adds what a table of its own has for a token. The file scales what
- * each block gives.
+ * each block gives. Layers may have a choice of experts beside the feed-forward part, by a norm of
+ * its own and with a trained factor of each expert.
  */
 #include "model/families/family_composite.h"
 
@@ -33,23 +34,34 @@ static int read_side(const struct zinf_model_source *source, struct decoder *d)
     return 0;
 }
 
+static const char moe_switch[] = "enable_moe_block";
+
+/* No published model has both these and experts. */
+static int refuse_both(const struct zinf_model_source *source, const struct decoder *d)
+{
+    int64_t takers = 0;
+    int code = zinf_json_int(source->config, source->what, "num_kv_shared_layers", &takers);
+    if (!code && d->experts.n && (takers || d->side.cols))
+        code = zinf_fail(-ENOTSUP,
+                         "%s: %s with num_kv_shared_layers %lld and hidden_size_per_layer_input "
+                         "%lld is not supported; make both 0",
+                         source->what, moe_switch, (long long)takers, (long long)d->side.cols);
+    return code;
+}
+
 static int read_more(const struct zinf_model_source *source, struct decoder *d)
 {
-    bool experts = false;
     double cap = 0;
-    int code = zinf_json_bool(source->config, source->what, "enable_moe_block", &experts);
-    if (!code && experts)
-        code = zinf_fail(-ENOTSUP, "%s: enable_moe_block is not supported; it must be false",
-                         source->what);
-    if (!code)
-        code = zinf_json_double(source->config, source->what, "final_logit_softcapping", &cap);
+    int code = zinf_json_double(source->config, source->what, "final_logit_softcapping", &cap);
     if (!code && cap < 0)
         code = zinf_fail(-EINVAL, "%s: final_logit_softcapping is %g; it must be above 0, or null",
                          source->what, cap);
     d->head_softcap = (float)cap;
     d->embedding_scale = sqrtf((float)d->hidden);
     d->attention.scale = 1;
-    return code ? code : read_side(source, d);
+    if (!code)
+        code = read_side(source, d);
+    return code ? code : refuse_both(source, d);
 }
 
 static const struct described_unwindowed global = {
@@ -63,6 +75,23 @@ static const struct described_unwindowed global = {
     .last = true,
     .takers_key = "num_kv_shared_layers",
     .wide_key = "use_double_wide_mlp",
+};
+static const struct described_experts experts = {
+    .n_keys = {"num_experts", "num_experts"},
+    .switch_key = moe_switch,
+    .chosen_key = "top_k_experts",
+    .ffn_key = "moe_intermediate_size",
+    .names =
+        {
+            .gate = "router.proj.weight",
+            .gate_norm = "router.scale",
+            .factor = "router.per_expert_scale",
+            .fused_up = "experts.gate_up_proj",
+            .fused_down = "experts.down_proj",
+            .beside_before = "pre_feedforward_layernorm_2.weight",
+            .beside_usual = "post_feedforward_layernorm_1.weight",
+            .beside_after = "post_feedforward_layernorm_2.weight",
+        },
 };
 static const struct family_size sizes[] = {
     {"31b", {60, 5376, 32, 16, 256, 21504, 262144, 262144}, NULL},
@@ -87,6 +116,7 @@ static const struct described gemma4 = {
     .order = DESCRIBED_ORDER_NORMS_LAST,
     .activation_key = "hidden_activation",
     .activation = "gelu_pytorch_tanh",
+    .experts = &experts,
     .qkv_bias = {"attention_bias", false},
     .proj_bias = {"attention_bias", false},
     .tied = true,

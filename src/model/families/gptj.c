@@ -119,7 +119,6 @@ const struct zinf_family zinf_family_gptj = {
     .prefix = "transformer.",
     .layers_key = "n_layer",
     .traits = &traits,
-    .no_classes = true,
     .build = build,
     .make_config = make_config,
     /* buffers of old files */

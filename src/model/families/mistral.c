@@ -1,8 +1,7 @@
 /*
  * mistral: Mistral (Jiang et al., arXiv 2310.06825): a sliding window unless it is null. Ministral
  * 3 (2025) has none, a rotation for long sequences, and queries that grow with the logarithm of
- * their position behind the length that it was first trained with. Up to there they are as they
- * are.
+ * their position behind the length that it was first trained with.
  */
 #include "model/families/family_composite.h"
 
@@ -35,19 +34,18 @@ static const struct family_size sizes3[] = {
     {"14b", {40, 5120, 32, 8, 128, 16384, 131072, 262144}, NULL},
 };
 
-/* Positions whose queries would be scaled are refused as those behind the context are. */
-static int end_context(const struct zinf_model_source *source, struct decoder *d)
+static int read_growth(const struct zinf_model_source *source, struct decoder *d)
 {
     const cJSON *rope = cJSON_GetObjectItemCaseSensitive(source->config, "rope_parameters");
     double beta = 0;
-    int64_t first = d->context;
+    int64_t every = d->context;
     if (!cJSON_IsObject(rope))
         return zinf_fail(-EINVAL, "%s: rope_parameters is missing", source->what);
     int code = zinf_json_double(rope, source->what, "llama_4_scaling_beta", &beta);
     if (!code)
-        code = zinf_json_int(rope, source->what, "original_max_position_embeddings", &first);
-    if (!code && beta != 0 && d->context > first)
-        d->context = first;
+        code = zinf_json_int(rope, source->what, "original_max_position_embeddings", &every);
+    d->attention.rope.growth = (float)beta;
+    d->attention.rope.growth_every = every;
     return code;
 }
 
@@ -68,7 +66,7 @@ static const struct described ministral3 = {
     .theta = 1e6,
     .padding = 11,
     .end_of_text = 2,
-    .read_more = end_context,
+    .read_more = read_growth,
 };
 DESCRIBED_FAMILY(ministral3, ministral3, "ministral3", "Ministral3ForCausalLM");
 COMPOSITE_FAMILY(mistral3, "mistral3", "Mistral3ForConditionalGeneration", &zinf_family_ministral3,

@@ -231,33 +231,39 @@ int part_leave_backward(struct zinf_frame *f, const struct part_exit *e, const v
 
 /* ---- behind the parts ---- */
 
-int part_scale(struct zinf_frame *f, int64_t hidden, void *x)
+int part_scale_by(struct zinf_frame *f, uint32_t unit, int tensor,
+                  const struct zinf_column_scale *of)
 {
     const uint64_t start = frame_mark(f);
     float *one = frame_scratch(f, sizeof *one);
-    float *gain = frame_scratch(f, (uint64_t)hidden * sizeof *gain);
+    float *gain = frame_scratch(f, (uint64_t)of->cols * sizeof *gain);
     const struct zinf_heads spread = {.dtype = ZINF_DTYPE_F32,
                                       .rows = 1,
-                                      .n_heads = hidden,
+                                      .n_heads = of->cols,
                                       .cols = 1,
                                       .x = one,
                                       .x_ld = 1,
                                       .y = gain,
-                                      .y_ld = hidden,
+                                      .y_ld = of->cols,
                                       .y_step = 1};
-    const struct zinf_column_scale args = {.dtype = f->compute->dtype,
-                                           .rows = frame_rows(f),
-                                           .cols = hidden,
-                                           .x = x,
-                                           .gain = gain,
-                                           .y = x};
-    int code = frame_convert(f, one, ZINF_DTYPE_F32, frame_weight(f, 1, 0), f->compute->dtype, 1);
+    struct zinf_column_scale args = *of;
+    args.gain = gain;
+    int code =
+        frame_convert(f, one, ZINF_DTYPE_F32, frame_weight(f, unit, tensor), f->compute->dtype, 1);
     if (!code)
         code = frame_heads(f, &spread);
     if (!code)
         code = frame_scale_columns(f, &args);
     frame_release(f, start);
     return code;
+}
+
+int part_scale(struct zinf_frame *f, int64_t hidden, void *x)
+{
+    return part_scale_by(
+        f, 1, 0,
+        &(struct zinf_column_scale){
+            .dtype = f->compute->dtype, .rows = frame_rows(f), .cols = hidden, .x = x, .y = x});
 }
 
 /* ---- the gradient of a stage's input ---- */

@@ -120,8 +120,10 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
     if (s->after.w >= 0)
         kept.product = frame_keep(f, rows * (uint64_t)s->hidden * width);
     kept.out = frame_keep(f, out_bytes(f, s));
-    if (mixer_is_there(s))
+    if (mixer_is_there(s)) {
+        kept.handed = handed_keep(f, s);
         return kept;
+    }
     if (s->source)
         kept.kv = frame_keep(f, kv_bytes(f, s));
     kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
@@ -198,6 +200,7 @@ static struct zinf_norm head_norm(const struct zinf_frame *f, const struct atten
     return args;
 }
 
+/* Queries and keys in one call, or, where queries grow by their position, in two. */
 static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
 {
     float memory[ZINF_ROPE_MAX_PAIRS];
@@ -212,10 +215,14 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
                          "\"%s\" change with the length, and remembered keys do not hold",
                          (long long)length, (long long)s->rope.positions,
                          s->rope.long_inv_freq ? "longrope" : "dynamic");
+    const int64_t keys = s->taken || s->rope.still ? 0 : s->n_kv_heads;
+    const bool grows = rope_grows(&s->rope, length);
+    if (s->rope.still && !grows)
+        return 0;
     struct zinf_rope args = {
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),
-        .n_heads = s->n_heads + (s->taken ? 0 : s->n_kv_heads),
+        .n_heads = s->n_heads + (grows ? 0 : keys),
         .head_dim = s->head_dim,
         .ld = (int64_t)qkv_cols(s),
         .rotary_dims = s->rope.rotary_dims,
@@ -224,8 +231,17 @@ static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qk
         .positions = f->in[1],
         .inv_freq = rope_frequencies(&s->rope, length, memory),
         .scale = s->rope.scale,
+        .growth = grows ? s->rope.growth : 0,
+        .growth_every = s->rope.growth_every,
+        .growth_ahead = s->rope.growth_ahead,
         .x = qkv,
     };
+    int code = frame_rope(f, &args);
+    if (code || !grows || !keys)
+        return code;
+    args.n_heads = keys;
+    args.growth = 0;
+    args.x = heads_at(f, s, KEYS, qkv);
     return frame_rope(f, &args);
 }
 
@@ -534,17 +550,15 @@ static int refuse_chunks(const struct zinf_frame *f)
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept)
 {
-    const struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
     struct attention_kept taken;
     void *ready;
     if (mixer_is_there(s))
-        return mixer_attend(f, s, kept); /* which refuses chunks */
+        return mixer_attend(f, s, kept);
     if (shares_keys(s))
         return refuse_chunks(f);
-    int code = part_enter(f, &entry, f->in[0]);
-    if (!code)
-        code = take_columns(f, s, kept, &taken);
+    frame_part_end(f); /* which has the chunk's own rows at hand */
+    int code = take_columns(f, s, kept, &taken);
     if (!code)
         code = prepare(f, s, &taken, true, &ready);
     if (!code)
@@ -585,7 +599,7 @@ int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *
     void *ready;
     int code = 0;
     if (mixer_is_there(s))
-        return mixer_attend(f, s, kept); /* which refuses chunks */
+        return frame_refuse_chunks(f, "a recurrent mixer");
     if (shares_keys(s))
         return refuse_chunks(f);
     for (uint32_t u = 0; !code && u < f->stage->units.n; u++)

@@ -62,6 +62,7 @@ static int attend_own(struct zinf_frame *f, const struct attention_spec *s,
     struct zinf_attention_cached args = cached_args(f, s, ZINF_CACHE_SEQUENCES, slots, kept);
     args.n_sequences = d->n_sequences;
     args.window = window;
+    args.piece = s->piece;
     args.slopes = s->slopes;
     args.sequences = d->sequences;
     args.positions = d->positions;

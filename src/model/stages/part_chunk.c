@@ -25,6 +25,7 @@ static int check(const struct zinf_frame *f, const struct attention_spec *s)
                        : s->source             ? "attention to another sequence"
                        : s->relative.half      ? "relative positions"
                        : s->distance.n_buckets ? "a bias by distance"
+                       : s->piece              ? "attention within pieces of a document"
                        : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
     return what ? frame_refuse_chunks(f, what) : 0;
@@ -63,7 +64,7 @@ int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s,
     void *own = frame_carried(f, kv_cols(s), f->compute->chunk.first);
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
-    f->carried_reach = s->window < f->compute->chunk.whole ? s->window : 0;
+    frame_reach(f, s->window);
     return code ? code : frame_heads(f, &kv);
 }
 

@@ -2,7 +2,8 @@
  * part_gates: a short convolution between two gates in the place of attention (Liquid AI, arXiv
  * 2511.23404): the entry's product has columns B, C and x; what the last product takes is
  * C conv(B x). Kept are the entry's product and what the convolution gives; the rows in front of it
- * are made again in backward. While decoding, its last rows are remembered.
+ * are made again in backward. While decoding, its last rows are remembered; in chunks of a sequence
+ * they are handed over (part_handed.c).
  */
 #include "model/stages/stages.h"
 
@@ -79,7 +80,12 @@ int gates_attend(struct zinf_frame *f, const struct attention_spec *s,
     struct zinf_gated gate = gate_args(f, s, kept->qkv, B, rows);
     struct zinf_convolution convolution = convolution_args(f, s, kept, rows);
     struct zinf_remembered memory;
+    struct handed_ends ends;
     gate.y = rows;
+    if (f->compute->chunk.whole) {
+        ends = handed_forward(f, s, kept);
+        convolution.ends = &ends.rows;
+    }
     if (frame_decoding(f)) {
         memory = mixer_memory(f, s, 0, s->mixer.value_dim, true);
         convolution.remembered = &memory;
@@ -120,6 +126,11 @@ int gates_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
     void *x = take_rows(f, s), *rows = take_rows(f, s), *d_rows = take_rows(f, s);
     struct zinf_gated gate = gate_args(f, s, kept->qkv, B, x), backward = gate;
     struct zinf_convolution convolution = convolution_args(f, s, kept, rows);
+    struct handed_ends ends;
+    if (f->compute->chunk.whole) {
+        ends = handed_backward(f, s, kept);
+        convolution.ends = &ends.rows;
+    }
     gate.y = rows;
     convolution.dy = d_out;
     convolution.dx = d_rows;

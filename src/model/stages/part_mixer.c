@@ -5,6 +5,7 @@
  * are the entry's product and what the scan gives; the rest is made again in backward.
  *
  * While decoding, a sequence's state and the last rows in front of the convolution are remembered.
+ * In chunks of a sequence they are handed over from chunk to chunk (part_handed.c).
  */
 #include "model/stages/stages.h"
 
@@ -114,14 +115,13 @@ static struct zinf_scan scan_args(const struct zinf_frame *f, const struct atten
     };
 }
 
-/* ---- what is remembered ---- */
+/* ---- what is remembered, or handed over ---- */
 
 static struct zinf_remembered memory_of(struct zinf_frame *f, const struct attention_spec *s,
                                         bool rows)
 {
-    const struct mixer_spec *m = &s->mixer;
-    const uint64_t state = (uint64_t)(m->value_heads * m->key_dim * m->value_dim) * sizeof(float);
-    return mixer_memory(f, s, state, columns_of(s).mixed, rows);
+    const struct handed h = mixer_handed(s);
+    return mixer_memory(f, s, h.floats * sizeof(float), h.cols, rows);
 }
 
 /* ---- forward ---- */
@@ -130,15 +130,24 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept)
 {
     const uint64_t start = frame_mark(f);
-    if (f->compute->chunk.whole)
-        return frame_refuse_chunks(f, "a recurrent mixer, whose state is not handed over");
+    const bool chunks = f->compute->chunk.whole;
+    int code = chunks ? handed_take(f, s, kept) : 0;
+    if (code)
+        return code;
     if (s->mixer.gates)
         return gates_attend(f, s, kept);
     void *mixed = take_rows(f, columns_of(s).mixed);
     struct zinf_convolution convolution = convolution_args(f, s, kept);
     struct zinf_scan scan = scan_args(f, s, kept, mixed);
     struct zinf_remembered state, rows;
+    struct handed_ends ends;
     convolution.y = mixed;
+    if (chunks) {
+        ends = handed_forward(f, s, kept);
+        convolution.ends = &ends.rows;
+        scan.ends = &ends.state;
+        scan.y = f->pass == ZINF_PASS_CARRY ? NULL : scan.y;
+    }
     if (frame_decoding(f)) {
         state = memory_of(f, s, false);
         rows = memory_of(f, s, true);
@@ -146,7 +155,7 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
         scan.remembered = &state;
         convolution.segments = scan.segments = NULL;
     }
-    int code = frame_convolution(f, &convolution);
+    code = frame_convolution(f, &convolution);
     if (!code)
         code = frame_scan(f, &scan);
     frame_release(f, start);
@@ -310,7 +319,13 @@ int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
     void *mixed = take_rows(f, c.mixed), *d_mixed = take_rows(f, c.mixed);
     struct zinf_convolution convolution = convolution_args(f, s, kept);
     struct zinf_scan scan = scan_args(f, s, kept, mixed);
+    struct handed_ends ends;
     convolution.y = mixed;
+    if (f->compute->chunk.whole) {
+        ends = handed_backward(f, s, kept);
+        convolution.ends = &ends.rows;
+        scan.ends = &ends.state;
+    }
     int code = frame_convolution(f, &convolution);
     scan.backward = true;
     scan.dy = d_out;

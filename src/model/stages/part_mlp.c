@@ -64,6 +64,34 @@ struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
     };
 }
 
+static struct zinf_xielu xielu_args(const struct zinf_frame *f, const struct mlp_spec *s,
+                                    const void *up, void *act)
+{
+    return (struct zinf_xielu){.dtype = f->compute->dtype,
+                               .rows = frame_rows(f),
+                               .cols = s->ffn,
+                               .alphas = frame_weight(f, 0, s->alphas),
+                               .constants = frame_weight(f, 1, 0),
+                               .x = up,
+                               .y = act};
+}
+
+/* From the gradient in d_up, in place; act receives the activation again. */
+static int xielu_backward(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
+                          void *d_up, void *act)
+{
+    const uint64_t start = frame_mark(f);
+    float *d_alphas = frame_grad(f, 0, s->alphas);
+    struct zinf_xielu args = xielu_args(f, s, up, act);
+    args.dy = args.dx = d_up;
+    args.sums = frame_scratch(f, (uint64_t)args.rows * 2 * sizeof *args.sums);
+    int code = frame_xielu_backward(f, &args);
+    if (!code && d_alphas)
+        code = frame_column_sum(f, d_alphas, args.sums, ZINF_DTYPE_F32, args.rows, 2);
+    frame_release(f, start);
+    return code;
+}
+
 int mlp_activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up, void *act)
 {
     int64_t rows = frame_rows(f);
@@ -75,6 +103,10 @@ int mlp_activate(struct zinf_frame *f, const struct mlp_spec *s, const void *up,
         .x = up,
         .y = act,
     };
+    if (s->xielu) {
+        const struct zinf_xielu xielu = xielu_args(f, s, up, act);
+        return frame_xielu(f, &xielu);
+    }
     if (s->gated)
         return frame_gated(f, &args);
     return frame_activation(f, s->activation, up, act, (uint64_t)(rows * s->ffn));
@@ -127,6 +159,8 @@ int mlp_activate_backward(struct zinf_frame *f, const struct mlp_spec *s, const 
         .dx = d_up,
         .y_out = act,
     };
+    if (s->xielu)
+        return xielu_backward(f, s, up, d_up, act);
     if (s->gated)
         return frame_gated_backward(f, &args);
     if (sums)

@@ -56,7 +56,9 @@ static int carry(struct zinf_frame *f)
 {
     const struct attention_spec *s = f->stage->spec;
     const struct attention_kept kept = attention_keep(f, s);
-    return attention_carry(f, s, &kept);
+    const struct part_entry entry = attention_entry(s, &kept);
+    const int code = part_enter(f, &entry, f->in[0]);
+    return code ? code : attention_carry(f, s, &kept);
 }
 
 static int carry_backward(struct zinf_frame *f)

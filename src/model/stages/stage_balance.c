@@ -3,37 +3,102 @@
  * the share of all layers' rows that chose an expert and p its mean probability,
  * coefficient * n_experts * sum over experts of c p, of which every sample has a part. Its gradient
  * is that of p alone.
+ *
+ * Chunks of a sequence hand over what experts have had so far. The last one has the sequence's
+ * loss, and its gradient, which is that of every chunk, goes back from chunk to chunk.
  */
 #include "model/stages/stages.h"
 
-static struct zinf_balance balance_args(const struct zinf_frame *f, float scale)
+static uint64_t shares_of(const struct zinf_frame *f)
 {
     const struct balance_spec *s = f->stage->spec;
-    double rows = (double)(f->compute->batch * f->compute->seq) * (double)s->n_layers;
+    return (uint64_t)(f->compute->batch * 2 * s->n_experts);
+}
+
+static struct zinf_balance balance_args(const struct zinf_frame *f, const float *shares,
+                                        float scale)
+{
+    const struct balance_spec *s = f->stage->spec;
+    const struct zinf_compute *c = f->compute;
+    const int64_t seq = c->chunk.whole ? c->chunk.whole : c->seq;
+    double rows = (double)(c->batch * seq) * (double)s->n_layers;
     return (struct zinf_balance){
-        .samples = f->compute->batch,
+        .samples = c->batch,
         .cols = s->n_experts,
         .factor = (float)((double)(scale * s->coefficient) * (double)s->n_experts / (rows * rows)),
-        .shares = f->in[0],
+        .shares = shares,
     };
+}
+
+/* Whether the call has its sequence's last row. */
+static bool is_last(const struct zinf_frame *f)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    return c->first < c->whole && c->first + f->compute->seq >= c->whole;
+}
+
+/* Of chunks: what experts have had up to this one, which is handed over. */
+static int add_up(struct zinf_frame *f, float *sum)
+{
+    const struct zinf_residual add = {
+        .dtype = ZINF_DTYPE_F32, .n = (int64_t)shares_of(f), .x = sum, .r = f->in[0], .y = sum};
+    const uint64_t bytes = shares_of(f) * sizeof(float);
+    const struct zinf_chunk *c = &f->compute->chunk;
+    int code = part_take_handed(f, sum, bytes);
+    if (!code)
+        code = c->first ? frame_residual(f, &add) : frame_copy(f, sum, f->in[0], bytes);
+    return code || !c->ends ? code : frame_copy(f, frame_handed(f, bytes, c->first), sum, bytes);
 }
 
 static int forward(struct zinf_frame *f)
 {
-    struct zinf_balance args = balance_args(f, 1);
+    const bool chunks = f->compute->chunk.whole;
+    float *sum = chunks ? frame_keep(f, shares_of(f) * sizeof(float)) : NULL;
+    struct zinf_balance args = balance_args(f, chunks ? sum : f->in[0], 1);
+    int code = chunks ? add_up(f, sum) : 0;
     args.loss = f->out[0];
-    return frame_balance(f, &args);
+    if (code || !chunks || is_last(f))
+        return code ? code : frame_balance(f, &args);
+    return frame_zero(f, args.loss, (uint64_t)args.samples * sizeof(float));
+}
+
+/* The gradient of each chunk is the last one's. */
+static int chunk_backward(struct zinf_frame *f, const float *sum)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const int64_t step = f->compute->seq;
+    const uint64_t bytes = shares_of(f) * sizeof(float);
+    struct zinf_balance args = balance_args(f, sum, f->mean_scale);
+    const float *later = frame_d_handed(f, bytes, c->first);
+    int code;
+    args.d_shares = f->d_in[0];
+    if (c->first >= c->whole)
+        return frame_zero(f, args.d_shares, bytes);
+    code = is_last(f) ? frame_balance(f, &args) : frame_copy(f, args.d_shares, later, bytes);
+    return code || !c->first
+               ? code
+               : frame_copy(f, frame_d_handed(f, bytes, c->first - step), args.d_shares, bytes);
 }
 
 static int backward(struct zinf_frame *f)
 {
-    struct zinf_balance args = balance_args(f, f->mean_scale);
+    const bool chunks = f->compute->chunk.whole;
+    const float *sum = chunks ? frame_keep(f, shares_of(f) * sizeof(float)) : NULL;
+    struct zinf_balance args = balance_args(f, f->in[0], f->mean_scale);
     args.d_shares = f->d_in[0];
-    return args.d_shares ? frame_balance(f, &args) : 0;
+    if (!args.d_shares)
+        return 0;
+    return chunks ? chunk_backward(f, sum) : frame_balance(f, &args);
+}
+
+static int carry(struct zinf_frame *f)
+{
+    return add_up(f, frame_keep(f, shares_of(f) * sizeof(float)));
 }
 
 const struct zinf_stage_ops zinf_stage_balance = {
     .name = "balance",
     .forward = forward,
     .backward = backward,
+    .carry = carry,
 };

@@ -160,9 +160,14 @@ static int carry(struct zinf_frame *f)
 {
     const struct block_spec *s = f->stage->spec;
     const struct kept kept = keep(f, s);
-    const int code = attention_carry(f, &s->attention, &kept.attention);
-    return code || !mixer_is_there(&s->beside) ? code
-                                               : attention_carry(f, &s->beside, &kept.beside);
+    const bool beside = mixer_is_there(&s->beside);
+    struct part_entry entry = attention_entry(&s->attention, &kept.attention);
+    if (beside)
+        entry.products[entry.n++] = attention_entry(&s->beside, &kept.beside).products[0];
+    int code = part_enter(f, &entry, f->in[0]);
+    if (!code)
+        code = attention_carry(f, &s->attention, &kept.attention);
+    return code || !beside ? code : attention_carry(f, &s->beside, &kept.beside);
 }
 
 /* Mixers beside attention are refused before. */

@@ -5,8 +5,8 @@
  * forward, and to the activation, which is as good, in backward: then its gradient needs no second
  * product with the expert's last matrix. Where that has a bias the weight is of both, and the
  * product is made again. Where weights are of the rows themselves, these are gathered once more for
- * the weights' gradient. Nothing is kept: gate and up are made again from n while their weights are
- * at hand.
+ * the weights' gradient. An expert's factor, too, is applied to the activation. Nothing is kept:
+ * gate and up are made again from n while their weights are at hand.
  */
 #include "model/stages/stages.h"
 
@@ -16,8 +16,20 @@ struct visit {
     struct frame_linear up, down;
     uint64_t row; /* bytes of a column */
     void *n, *gate_up, *act;
-    void *rows; /* as n, where weights are of the rows: these without them */
+    void *rows;   /* as n, where weights are of the rows: these without them */
+    void *scaled; /* act times the expert's factor, or act itself */
 };
+
+/* Places among what the stage takes. */
+static uint32_t rows_place(const struct experts_spec *s)
+{
+    return s->alone ? 0 : 1;
+}
+
+static uint32_t weights_place(const struct experts_spec *s)
+{
+    return rows_place(s) + 1;
+}
 
 static struct visit start(struct zinf_frame *f)
 {
@@ -32,6 +44,7 @@ static struct visit start(struct zinf_frame *f)
     v.n = frame_scratch(f, v.row * (uint64_t)s->hidden);
     v.gate_up = frame_scratch(f, (s->plain ? 1 : 2) * v.row * (uint64_t)s->ffn);
     v.act = frame_scratch(f, v.row * (uint64_t)s->ffn);
+    v.scaled = s->factor < 0 ? v.act : frame_scratch(f, v.row * (uint64_t)s->ffn);
     v.rows = s->weighs_rows ? frame_scratch(f, v.row * (uint64_t)s->hidden) : NULL;
     return v;
 }
@@ -77,13 +90,14 @@ static uint64_t act_elems(const struct zinf_frame *f, const struct visit *v)
  * them. */
 static struct zinf_weigh weigh_args(const struct zinf_frame *f)
 {
+    const uint32_t place = weights_place(f->stage->spec);
     return (struct zinf_weigh){
         .n = f->n_chosen,
         .ld = f->n_visits,
         .rows = f->chosen,
         .dtype = f->compute->dtype,
-        .weights = column(f, f->in[2]),
-        .d_weights = column(f, f->d_in[2]),
+        .weights = column(f, f->in[place]),
+        .d_weights = column(f, f->d_in[place]),
     };
 }
 
@@ -91,7 +105,7 @@ static struct zinf_weigh weigh_args(const struct zinf_frame *f)
  * wanted). */
 static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, float *d_weights)
 {
-    const struct zinf_rows gather = experts_rows(f, f->in[1], v->rows);
+    const struct zinf_rows gather = experts_rows(f, f->in[rows_place(v->s)], v->rows);
     struct zinf_weigh weigh = weigh_args(f);
     weigh.cols = v->s->hidden;
     weigh.a = x;
@@ -101,19 +115,59 @@ static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, floa
     return code ? code : frame_weigh(f, &weigh);
 }
 
+/* ---- the expert's factor ---- */
+
+/* y = the factor times x, both [n_chosen][ffn]; y may be x. */
+static int scale(struct zinf_frame *f, const struct visit *v, const void *x, void *y)
+{
+    return part_scale_by(
+        f, f->stage->units.n, v->s->factor,
+        &(struct zinf_column_scale){
+            .dtype = f->compute->dtype, .rows = f->n_chosen, .cols = v->s->ffn, .x = x, .y = y});
+}
+
+/* From d_act, the weighed gradient of the scaled activation, to the factor's and the activation's
+ * own. */
+static int factor_backward(struct zinf_frame *f, const struct visit *v, void *d_act)
+{
+    const uint64_t floats = (uint64_t)v->s->ffn * sizeof(float), start = frame_mark(f);
+    float *d_factor = frame_grad(f, f->stage->units.n, v->s->factor);
+    float *ones = frame_scratch(f, floats), *sums = frame_scratch(f, floats);
+    const struct zinf_magnitude make_ones = {.rows = v->s->ffn, .norm = ones, .gain = sums};
+    const struct zinf_column_dot dot = {.dtype = f->compute->dtype,
+                                        .rows = f->n_chosen,
+                                        .cols = v->s->ffn,
+                                        .ld = v->s->ffn,
+                                        .x = d_act,
+                                        .y = v->act,
+                                        .norm = ones,
+                                        .sum = sums};
+    int code = d_factor ? frame_row_norms(f, &make_ones) : 0;
+    if (!code && d_factor)
+        code = frame_dot_columns(f, &dot);
+    if (!code && d_factor)
+        code = frame_column_sum(f, d_factor, sums, ZINF_DTYPE_F32, v->s->ffn, 1);
+    frame_release(f, start);
+    return code ? code : scale(f, v, d_act, d_act);
+}
+
+/* ---- the visit ---- */
+
 /* The rows that chose the expert, and its activation of them. */
 static int activate(struct zinf_frame *f, const struct visit *v)
 {
-    struct zinf_rows gather = experts_rows(f, f->in[1], v->n);
+    struct zinf_rows gather = experts_rows(f, f->in[rows_place(v->s)], v->n);
     struct zinf_gated gated = gated_args(f, v);
     int code = frame_gather(f, &gather);
     if (!code && v->s->weighs_rows)
         code = weigh_rows(f, v, v->n, NULL);
     if (!code)
         code = frame_linear(f, &v->up, v->n, v->gate_up);
-    if (code || !v->s->plain)
-        return code ? code : frame_gated(f, &gated);
-    return frame_activation(f, v->s->activation, v->gate_up, v->act, act_elems(f, v));
+    if (!code)
+        code = v->s->plain
+                   ? frame_activation(f, v->s->activation, v->gate_up, v->act, act_elems(f, v))
+                   : frame_gated(f, &gated);
+    return code || v->s->factor < 0 ? code : scale(f, v, v->act, v->scaled);
 }
 
 static uint64_t x_bytes(const struct zinf_frame *f)
@@ -122,18 +176,26 @@ static uint64_t x_bytes(const struct zinf_frame *f)
     return (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f);
 }
 
+/* What experts add to. */
+static int start_sum(struct zinf_frame *f)
+{
+    const struct experts_spec *s = f->stage->spec;
+    return s->alone ? frame_zero(f, f->out[0], x_bytes(f))
+                    : frame_copy(f, f->out[0], f->in[0], x_bytes(f));
+}
+
 static int forward(struct zinf_frame *f)
 {
-    int code = f->visit ? 0 : frame_copy(f, f->out[0], f->in[0], x_bytes(f));
+    int code = f->visit ? 0 : start_sum(f);
     if (code || !f->n_chosen)
         return code;
     struct visit v = start(f);
     struct zinf_rows scatter = experts_rows(f, v.n, f->out[0]);
     if (!v.s->weighs_rows) {
-        scatter.scale = column(f, f->in[2]);
+        scatter.scale = column(f, f->in[weights_place(v.s)]);
         scatter.scale_ld = f->n_visits;
     }
-    if ((code = activate(f, &v)) || (code = frame_linear(f, &v.down, v.act, v.n)))
+    if ((code = activate(f, &v)) || (code = frame_linear(f, &v.down, v.scaled, v.n)))
         return code;
     return frame_scatter(f, &scatter);
 }
@@ -142,9 +204,10 @@ static int forward(struct zinf_frame *f)
 static int start_gradients(struct zinf_frame *f)
 {
     const struct experts_spec *s = f->stage->spec;
+    const uint32_t rows = rows_place(s);
     const uint64_t bytes = (uint64_t)(frame_rows(f) * s->hidden) * sizeof(float);
-    int code = f->d_in[1] && !f->d_in_adds[1] ? frame_zero(f, f->d_in[1], bytes) : 0;
-    return code ? code : part_pass_gradient(f, s->hidden);
+    int code = f->d_in[rows] && !f->d_in_adds[rows] ? frame_zero(f, f->d_in[rows], bytes) : 0;
+    return code || s->alone ? code : part_pass_gradient(f, s->hidden);
 }
 
 /* As below, with a bias. */
@@ -174,20 +237,22 @@ static int down_backward(struct zinf_frame *f, const struct visit *v, void *d_y,
     struct zinf_weigh weigh = weigh_args(f);
     weigh.cols = v->s->ffn;
     weigh.a = d_act;
-    weigh.b = v->act;
+    weigh.b = v->scaled;
     int code = frame_gather(f, &gather);
     if (!code)
         code = frame_linear_backward_input(f, &v->down, d_y, d_act);
     if (!code && !v->s->weighs_rows)
         code = frame_weigh(f, &weigh);
-    return code ? code : frame_linear_backward_weight(f, &v->down, d_y, v->act);
+    if (!code)
+        code = frame_linear_backward_weight(f, &v->down, d_y, v->scaled);
+    return code || v->s->factor < 0 ? code : factor_backward(f, v, d_act);
 }
 
 /* And on to the expert's rows of n. */
 static int up_backward(struct zinf_frame *f, const struct visit *v, void *d_n, void *d_act)
 {
     struct zinf_gated gated = gated_args(f, v);
-    struct zinf_rows scatter = experts_rows(f, d_n, f->d_in[1]);
+    struct zinf_rows scatter = experts_rows(f, d_n, f->d_in[rows_place(v->s)]);
     void *d_up = v->s->plain ? d_act : v->gate_up;
     gated.dy = d_act;
     gated.dx = d_up;
@@ -197,11 +262,11 @@ static int up_backward(struct zinf_frame *f, const struct visit *v, void *d_n, v
                            : frame_gated_backward(f, &gated);
     if (!code)
         code = frame_linear_backward_weight(f, &v->up, d_up, v->n);
-    if (code || !f->d_in[1])
+    if (code || !f->d_in[rows_place(v->s)])
         return code;
     code = frame_linear_backward_input(f, &v->up, d_up, d_n);
     if (!code && v->s->weighs_rows)
-        code = weigh_rows(f, v, d_n, column(f, f->d_in[2]));
+        code = weigh_rows(f, v, d_n, column(f, f->d_in[weights_place(v->s)]));
     return code ? code : frame_scatter(f, &scatter);
 }
 
@@ -227,6 +292,11 @@ static int backward(struct zinf_frame *f)
 const struct zinf_stage_ops zinf_stage_experts = {
     .name = "experts",
     .passes = true,
+    .forward = forward,
+    .backward = backward,
+};
+const struct zinf_stage_ops zinf_stage_experts_alone = {
+    .name = "experts",
     .forward = forward,
     .backward = backward,
 };

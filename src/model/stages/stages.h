@@ -26,9 +26,14 @@
  *              in those before it)
  *   experts    x_mid + sum of weight * mlp(n), without a norm; sweeps over the experts, each with
  *              the rows that chose it. in: x_mid, n, weights; out: x
+ *              (alone: that sum without x_mid. in: n, weights; out: the sum)
  * between the last two may stand
  *   shared     x_mid + weight * mlp(n), the expert of all rows. in: x_mid, n; out: x_mid for
  *              experts
+ * behind experts that are alone comes
+ *   joined     x_mid + norm(norm(mlp(norm(x_mid))) + norm(s)), the usual feed-forward part and the
+ *              experts' sum s. Where the spec says so, out is that times a number of the layer.
+ *              in: x_mid, s; out: x
  * and behind all of them
  *   balance    a loss by what experts have had in all layers, a part for every sample. in: that
  *
@@ -66,7 +71,8 @@ extern const struct zinf_stage_ops zinf_stage_side, zinf_stage_sides, zinf_stage
     zinf_stage_block, zinf_stage_mlp, zinf_stage_norm, zinf_stage_head, zinf_stage_attention,
     zinf_stage_router, zinf_stage_shared, zinf_stage_experts, zinf_stage_balance, zinf_stage_layer,
     zinf_stage_rows, zinf_stage_classify, zinf_stage_convolution, zinf_stage_project,
-    zinf_stage_pool, zinf_stage_preference, zinf_stage_shards, zinf_stage_expert_shards;
+    zinf_stage_pool, zinf_stage_preference, zinf_stage_shards, zinf_stage_expert_shards,
+    zinf_stage_experts_alone, zinf_stage_joined;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -108,7 +114,16 @@ struct rope_spec {
     const float *long_inv_freq; /* as inv_freq, or NULL */
     double base, factor;
     int64_t positions;
+    /* Queries grow with their position, as in zinf_rope; growth 0: they do not. still: nothing
+     * turns, they only grow. */
+    bool still;
+    float growth;
+    int64_t growth_every, growth_ahead;
 };
+static inline bool rope_grows(const struct rope_spec *s, int64_t seq)
+{
+    return s->growth != 0 && seq - 1 + s->growth_ahead >= s->growth_every;
+}
 static inline bool rope_changes(const struct rope_spec *s, int64_t seq)
 {
     return seq > s->positions && (s->long_inv_freq || s->factor > 0);
@@ -220,7 +235,8 @@ struct attention_spec {
     bool gives;
     int taken;
     struct rope_spec rope;
-    int segments; /* their place among what the stage takes; 0: a sample is one document */
+    int segments;  /* their place among what the stage takes; 0: a sample is one document */
+    int64_t piece; /* these are pieces of so many tokens (ZINF_INPUT_PIECES); 0: documents */
     /* Where what another sequence's rows [source_seq][source_hidden] hold is looked at, and their
      * segments: places among what the stage takes. qkv is q alone then; kv has rows k, v, and with
      * kv_w -1 it is made elsewhere, and its gradient is left behind that of qkv. 0: none. */
@@ -236,6 +252,10 @@ struct mlp_spec {
     int64_t hidden, ffn;
     struct norm_spec norm;
     enum zinf_activation activation;
+    /* Without a gate: xIELU (kernels.h) instead, whose trained numbers are the tensor `alphas`, and
+     * the others the second unit's. */
+    bool xielu;
+    int alphas;
     bool gated;     /* up has twice ffn rows: gate, then up */
     int up_w, up_b; /* [ffn or 2 ffn][hidden] */
     int down_w, down_b;
@@ -311,7 +331,9 @@ struct router_spec {
     int group_top;
     bool biased;
     struct norm_spec norm;
-    int gate_w, gate_b; /* [n_experts][hidden], [n_experts] */
+    struct norm_spec gate_norm; /* of what the gate reads; w -1: that is what experts are given */
+    float gate_scale;           /* of the gate's products; 0: 1 */
+    int gate_w, gate_b;         /* [n_experts][hidden], [n_experts] */
 };
 
 struct balance_spec {
@@ -326,6 +348,15 @@ struct experts_spec {
     int up_w, down_w; /* of an expert: [2 ffn][hidden], gate, then up; [hidden][ffn] */
     int up_b, down_b; /* both or neither */
     bool weighs_rows; /* a weight is of the rows, not of the result; without biases */
+    bool alone;       /* as above */
+    int factor;       /* a number that the expert's result is multiplied by, without biases; -1 */
+};
+
+/* The usual feed-forward part, whose norm at its end is behind it alone, and the other two. */
+struct joined_spec {
+    struct mlp_spec mlp;
+    struct norm_spec experts, sum;
+    bool scaled; /* as in block_spec */
 };
 
 struct shared_spec {
@@ -423,6 +454,9 @@ int part_add_branch(struct zinf_frame *f, const struct part_exit *exit, const vo
 int part_leave_backward(struct zinf_frame *f, const struct part_exit *exit, const void *d_y,
                         const void **out);
 
+/* Columns of `of`, all by the same gain: the one number of a unit's tensor. */
+int part_scale_by(struct zinf_frame *f, uint32_t unit, int tensor,
+                  const struct zinf_column_scale *of);
 /* Rows of hidden columns, or their gradient, times the one number of the second unit, in place. */
 int part_scale(struct zinf_frame *f, int64_t hidden, void *x);
 
@@ -439,6 +473,10 @@ struct zinf_rows experts_rows(const struct zinf_frame *f, const void *x, void *y
 
 /* ---- parts of a block ---- */
 
+/* part_handed.c: what the chunk before has handed over, so many bytes, if there is one; what comes
+ * behind this call is of the part that ends, which has the chunk's own at hand. */
+int part_take_handed(struct zinf_frame *f, void *to, uint64_t bytes);
+
 /* What forward leaves for backward. */
 struct attention_kept {
     void *qkv;  /* the entry's product, also a mixer's, and the table's rows behind it */
@@ -447,6 +485,7 @@ struct attention_kept {
     void *out;  /* [rows][n_heads head_dim], before a gate; of a mixer its scan's result */
     struct norm_kept norm, q_norm, k_norm, v_norm, after;
     void *product; /* [rows][hidden]: proj's, where a norm is after it */
+    void *handed;  /* of a mixer in chunks: what the chunk before has handed over */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
 /* Up to qkv, where there are no relative positions. */
@@ -461,7 +500,8 @@ int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
 int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                               const struct attention_kept *kept, const void *d_out, void *d_qkv,
                               uint64_t mark);
-/* The pass ZINF_PASS_CARRY: computes keys and values for later chunks from the stage's input. */
+/* The pass ZINF_PASS_CARRY: computes for later chunks keys and values, or what a mixer hands over,
+ * from the entry's product. */
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept);
 /* ZINF_PASS_CARRY_BACK, with the gradients of all else in the stage's units zero. */
@@ -520,6 +560,26 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept);
 int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_out, void *d_entry);
+/* And of a mixer: what it hands over from chunk to chunk of a sequence: a state of so many
+ * floats, and the last rows of so many columns in front of its convolution. keep: memory for what
+ * the chunk before has handed over, which take copies there, in forward. The ends of the chunk's
+ * rows as the convolution and the scan take them: forward leaves what the chunk hands over,
+ * backward has gradients. */
+struct handed {
+    uint64_t floats;
+    int64_t cols;
+};
+struct handed_ends {
+    struct zinf_ends state, rows;
+};
+void *handed_keep(struct zinf_frame *f, const struct attention_spec *s);
+int handed_take(struct zinf_frame *f, const struct attention_spec *s,
+                const struct attention_kept *kept);
+struct handed_ends handed_forward(struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept);
+struct handed_ends handed_backward(struct zinf_frame *f, const struct attention_spec *s,
+                                   const struct attention_kept *kept);
+struct handed mixer_handed(const struct attention_spec *s);
 /* result [rows][result_cols]: kept->out after norm and gate. Backward goes from the gradient of the
  * result to that of kept->out and of the gate's columns of the entry's product. */
 int mixer_result(struct zinf_frame *f, const struct attention_spec *s,

@@ -462,9 +462,11 @@ struct zinf_flow_mark zinf_dataset_mark(struct zinf_dataset *dataset, uint64_t p
                              : (struct zinf_flow_mark){0};
 }
 
-int zinf_dataset_reaches(struct zinf_dataset *dataset, uint64_t end)
+int zinf_dataset_reaches(struct zinf_dataset *dataset, uint64_t end, uint64_t wait_ns,
+                         uint64_t *sum)
 {
-    return dataset->flow.arg ? dataset->flow.reaches(dataset->flow.arg, end) : 1;
+    *sum = 0;
+    return dataset->flow.arg ? dataset->flow.reaches(dataset->flow.arg, end, wait_ns, sum) : 1;
 }
 
 void zinf_dataset_stop(struct zinf_dataset *dataset)

@@ -22,6 +22,7 @@ struct group {
     struct zinf_dataset *data;
     uint64_t n;
     struct zinf_flow_mark begin;
+    uint64_t sum; /* of the rows up to its end */
 };
 
 struct flow {
@@ -67,7 +68,10 @@ static int append(struct flow *flow, struct zinf_dataset *data, const struct zin
         zinf_dataset_close(data);
         return zinf_fail(-ENOMEM, "no memory for a group of rows");
     }
-    *group = (struct group){.data = data, .n = zinf_dataset_n_windows(data), .begin = flow->end};
+    *group = (struct group){.data = data,
+                            .n = zinf_dataset_n_windows(data),
+                            .begin = flow->end,
+                            .sum = flow_maker_sum(flow->maker)};
     *(flow->last ? &flow->last->next : &flow->first) = group;
     flow->last = group;
     flow->end = *end;
@@ -147,15 +151,17 @@ static int wait_a_while(struct flow *flow)
     return zinf_pulse_beat();
 }
 
-/* Until there are windows up to end, or never will be; what is missing is up to the caller. */
-static int wait_for(struct flow *flow, uint64_t end)
+/* Until there are windows up to end, or never will be, or it is later than that; what is missing is
+ * up to the caller. */
+static int wait_for(struct flow *flow, uint64_t end, uint64_t until_ns)
 {
     int code = flow->quits ? 0 : start(flow);
     if (flow->asked < end) {
         flow->asked = end;
         pthread_cond_broadcast(&flow->changed);
     }
-    while (!code && flow->end.first < end && !flow->failure && !flow->ended && !flow->quits)
+    while (!code && flow->end.first < end && !flow->failure && !flow->ended && !flow->quits &&
+           zinf_now_ns() < until_ns)
         code = wait_a_while(flow);
     if (!code && flow->failure && flow->end.first < end)
         code = zinf_fail(flow->failure, "%s", flow->why);
@@ -165,7 +171,7 @@ static int wait_for(struct flow *flow, uint64_t end)
 /* Under the lock. */
 static int find(struct flow *flow, uint64_t position, const struct group **out)
 {
-    int code = wait_for(flow, position + 1);
+    int code = wait_for(flow, position + 1, UINT64_MAX);
     const struct group *group = flow->first;
     if (code)
         return code;
@@ -226,13 +232,26 @@ static struct zinf_flow_mark mark_at(void *arg, uint64_t position)
     return mark;
 }
 
-static int reaches(void *arg, uint64_t end)
+static uint64_t sum_at(const struct flow *flow, uint64_t end)
+{
+    const struct group *group = flow->first;
+    while (group && group->begin.first + group->n < end)
+        group = group->next;
+    return group ? group->sum : 0;
+}
+
+static int reaches(void *arg, uint64_t end, uint64_t wait_ns, uint64_t *sum)
 {
     struct flow *flow = arg;
+    const uint64_t now = zinf_now_ns();
     pthread_mutex_lock(&flow->lock);
-    int code = wait_for(flow, end);
+    int code = wait_for(flow, end, wait_ns < UINT64_MAX - now ? now + wait_ns : UINT64_MAX);
+    const bool there = flow->end.first >= end;
+    *sum = there ? sum_at(flow, end) : 0;
+    if (!code && !there && !flow->ended && !flow->quits)
+        code = zinf_fail(-EAGAIN, "the rows have not come yet");
     if (!code)
-        code = flow->end.first >= end;
+        code = there;
     pthread_mutex_unlock(&flow->lock);
     return code;
 }
@@ -245,9 +264,9 @@ static void stop(void *arg)
     pthread_mutex_lock(&flow->lock);
     const bool runs = flow->started && !flow->quits;
     flow->quits = true;
-    flow_maker_quit(flow->maker);
     pthread_cond_broadcast(&flow->changed);
     pthread_mutex_unlock(&flow->lock);
+    flow_maker_quit(flow->maker);
     if (runs)
         pthread_join(flow->thread, NULL);
 }

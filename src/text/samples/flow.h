@@ -28,6 +28,9 @@ struct zinf_row_feed {
      * go back are gone. NULL: it is always so. */
     int (*skip)(void *arg, uint64_t n);
     void *arg;
+    /* No more rows are wanted: a call that is under way fails soon. Any thread may call it. NULL:
+     * calls come back by themselves. */
+    void (*quit)(void *arg);
 };
 
 struct zinf_flow_options {
@@ -66,6 +69,20 @@ struct zinf_row_files;
 int zinf_row_files_open(struct zinf_row_files **out, const char *const *files, int n);
 void zinf_row_files_close(struct zinf_row_files *files);
 struct zinf_row_feed zinf_row_files_rows(struct zinf_row_files *files); /* borrows files */
+
+/* ---- rows of a source that may not answer ---- */
+
+struct zinf_row_thread;
+/* Makes a thread that calls rows->next and rows->skip. release, which may be NULL, is called with
+ * rows->arg when that is not used any more, also where this fails. */
+int zinf_row_thread_create(struct zinf_row_thread **out, const struct zinf_row_feed *rows,
+                           void (*release)(void *arg));
+/* false: a call has not returned within a second. It keeps its thread and rows->arg until it
+ * returns, and a warning says so. */
+bool zinf_row_thread_destroy(struct zinf_row_thread *thread);
+/* The same rows, for one caller at a time, who is heard while it waits: by quit, and by a word to
+ * end (pulse.h). After either there are no more rows. */
+struct zinf_row_feed zinf_row_thread_rows(struct zinf_row_thread *thread); /* borrows thread */
 
 #ifdef __cplusplus
 }

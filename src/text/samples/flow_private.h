@@ -15,6 +15,8 @@ int flow_maker_go_to(struct flow_maker *maker, const struct zinf_flow_mark *mark
  * number. */
 int flow_maker_next(struct flow_maker *maker, struct zinf_dataset **out,
                     struct zinf_flow_mark *end);
+/* Of all groups so far, to be compared with that of another rank. */
+uint64_t flow_maker_sum(const struct flow_maker *maker);
 /* No more rows are asked for: a call of flow_maker_next that is under way fails after the row at
  * hand. The one call that any thread may make. */
 void flow_maker_quit(struct flow_maker *maker);

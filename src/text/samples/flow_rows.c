@@ -26,6 +26,7 @@ struct flow_maker {
     uint64_t pass;     /* over the rows, and rows of it that were taken */
     uint64_t row;
     uint64_t fruitful; /* the last pass that had a token, or a sample */
+    uint64_t sum;      /* of all that was made into groups */
 
     /* Of a stream. */
     struct text_stream stream;
@@ -82,11 +83,14 @@ static int skip_rows(struct flow_maker *m, uint64_t n)
 {
     const struct zinf_row_feed *rows = &m->options.rows;
     const char *row;
-    int code = rows->skip ? rows->skip(rows->arg, n) : 0;
-    for (uint64_t i = 0; !code && !rows->skip && i < n; i++)
-        code = rows->next(rows->arg, &row) == 1 ? 0 : -ENODATA;
-    return code ? zinf_fail(code, "%s do not go on behind row %llu, which an earlier run has used",
-                            m->options.name, (unsigned long long)n)
+    uint64_t taken = 0;
+    int more = 1;
+    while (!rows->skip && taken < n && (more = rows->next(rows->arg, &row)) > 0)
+        taken++;
+    const int code = rows->skip ? rows->skip(rows->arg, n) : zinf_rows_skipped(more, taken, n);
+    return code ? zinf_fail_in(code,
+                               "%s do not go on behind row %llu, which an earlier run has used",
+                               m->options.name, (unsigned long long)n)
                 : 0;
 }
 
@@ -230,6 +234,7 @@ static int next_texts(struct flow_maker *m, struct zinf_dataset **out, struct zi
     options.files = &m->options.name;
     options.seed = seed_of(options.seed, &begin);
     int code = text_dataset_of_ids(out, &options, m->ids + m->used, windows * length + 1);
+    m->sum = XXH3_64bits_withSeed(m->ids + m->used, windows * length * sizeof *m->ids, m->sum);
     m->used += windows * length;
     if (!code)
         *end = mark_of_next(m);
@@ -252,6 +257,7 @@ static int write_rows(struct flow_maker *m)
         if (more < 0 || (!more && (n || m->done)))
             break;
         const int put = more ? fprintf(file, "%s\n", row) : 0;
+        m->sum = put > 0 ? XXH3_64bits_withSeed(row, (size_t)put - 1, m->sum) : m->sum;
         if (put < 0)
             more = zinf_fail(-EIO, "cannot write rows to %s: %s", path, strerror(errno));
         bytes += put > 0 ? (uint64_t)put : 0;
@@ -318,6 +324,13 @@ void flow_maker_destroy(struct flow_maker *m)
 void flow_maker_quit(struct flow_maker *m)
 {
     atomic_store(&m->quits, true);
+    if (m->options.rows.quit)
+        m->options.rows.quit(m->options.rows.arg);
+}
+
+uint64_t flow_maker_sum(const struct flow_maker *m)
+{
+    return m->sum;
 }
 
 int flow_maker_next(struct flow_maker *m, struct zinf_dataset **out, struct zinf_flow_mark *end)

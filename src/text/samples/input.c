@@ -7,25 +7,32 @@
     ((size_t)64 << 20) /* some copies of it are made on the way to tokens                          \
                         */
 
+/* What the source has now, *n of it; 0 at its end. */
+static int read_on(struct text_input *input, size_t *n)
+{
+    *n = 0;
+    int code = text_source_read(input->source, input->buffer + input->end,
+                                input->capacity - input->end, n);
+    input->end += code ? 0 : *n;
+    input->offset += code ? 0 : *n;
+    return code;
+}
+
 int text_input_fill(struct text_input *input)
 {
-    while (input->end < input->capacity) {
-        size_t n = 0;
-        int code = text_source_read(input->source, input->buffer + input->end,
-                                    input->capacity - input->end, &n);
-        if (code || !n)
-            return code;
-        input->end += n;
-        input->offset += n;
-    }
-    return 0;
+    size_t n = 1;
+    int code = 0;
+    while (!code && n && input->end < input->capacity)
+        code = read_on(input, &n);
+    return code;
 }
 
 int text_input_peek(struct text_input *input)
 {
     if (input->at == input->end) {
+        size_t n;
         input->at = input->end = 0;
-        int code = text_input_fill(input);
+        int code = read_on(input, &n);
         if (code)
             return code == TEXT_END_OF_FILE ? -EIO : code;
         if (!input->end)

@@ -46,15 +46,20 @@ static double update_flops(const struct setup *s)
 }
 
 /* Of a kind of operation, alone on the machine. */
-static double seconds_of(const struct plan *p, const struct zinf_program *const *programs, int n,
-                         int kind)
+static double bytes_of(const struct zinf_program *const *programs, int n, int kind)
 {
     double bytes = 0;
     for (int i = 0; i < n; i++)
         for (uint32_t k = 0; k < programs[i]->n_ops; k++)
             if (programs[i]->ops[k].kind == kind)
                 bytes += (double)programs[i]->ops[k].bytes;
-    return bytes * p->rates.seconds[kind];
+    return bytes;
+}
+
+static double seconds_of(const struct plan *p, const struct zinf_program *const *programs, int n,
+                         int kind)
+{
+    return bytes_of(programs, n, kind) * p->rates.seconds[kind];
 }
 
 /* What packing spares a lane, about. */
@@ -85,6 +90,18 @@ static void add_sums(struct zinf_estimate *out, const struct plan *p,
         }
 }
 
+/* And what ranks bring together that share sequences. */
+static void add_keys(struct zinf_estimate *out, const struct plan *p,
+                     const struct zinf_program *const *programs, int n)
+{
+    static const int kinds[] = {OP_GATHER_KEYS, OP_SUM_KEYS};
+    out->context_ranks = context_axis(p->setup)->world;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        out->context_bytes += bytes_of(programs, n, kinds[i]);
+        out->context_seconds += seconds_of(p, programs, n, kinds[i]);
+    }
+}
+
 static int fill(struct zinf_estimate *out, const struct plan *p)
 {
     const struct zinf_program *programs[2];
@@ -113,6 +130,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
     out->pull_seconds = seconds_of(p, programs, n, OP_PULL);
     out->link_seconds = seconds_of(p, programs, n, OP_LINK_GATHER);
     add_sums(out, p, programs, n);
+    add_keys(out, p, programs, n);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = step.busy_seconds[lane];
         out->lane_bytes[lane] = step.bytes[lane] - packed_away(p, programs, n, lane);

@@ -88,7 +88,7 @@ struct places {
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
-        d_carried_gradient, d_numbers;
+        d_carried_gradient, d_handed, d_numbers;
     uint64_t h_carried, h_carried_gradient;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
@@ -189,16 +189,18 @@ static inline uint32_t carried_slots(const struct plan *p)
 {
     return carried_groups(p) > CARRIED_SLOTS ? CARRIED_SLOTS : carried_groups(p);
 }
-/* Of one chunk, or of its gradient; of a group. */
-static inline uint64_t carried_chunk_bytes(const struct plan *p, uint64_t elems, bool gradient)
+/* What it is, in words. */
+static inline const char *plan_carried_name(const struct plan *p)
 {
-    const struct zinf_compute *c = &p->setup->compute;
-    return zinf_carried_stride(c, elems, gradient ? sizeof(float) : zinf_dtype_bytes(c->dtype));
+    const struct walk *w = &p->setup->walk;
+    return !w->hands_over  ? "keys and values of chunks"
+           : w->carried[1] ? "keys, values and states of chunks"
+                           : "states of chunks";
 }
+/* Of a group, or of its gradient. */
 static inline uint64_t carried_group_bytes(const struct plan *p, bool gradient)
 {
-    return (uint64_t)carried_span(p) *
-           carried_chunk_bytes(p, p->setup->walk.carried_elems, gradient);
+    return (uint64_t)carried_span(p) * p->setup->walk.carried[gradient];
 }
 /* Of all that a slot has: of gradients, a group's for each part that this rank has. */
 static inline uint64_t carried_slot_bytes(const struct plan *p, bool gradient)
@@ -217,6 +219,12 @@ static inline uint32_t carried_first(const struct plan *p, uint32_t stage, int64
 {
     const int64_t back = carried_back(p, stage);
     return (uint32_t)(chunk > back ? (chunk - back) / carried_span(p) : 0);
+}
+/* The first group that computing what a chunk carries looks at. */
+static inline uint32_t carried_needs(const struct plan *p, uint32_t stage, int64_t chunk)
+{
+    const int64_t back = p->setup->walk.stages[stage].hands_over && chunk;
+    return (uint32_t)((chunk - back) / carried_span(p));
 }
 /* The last chunk that looks at a group, with which backward comes to it first. */
 static inline int64_t carried_last(const struct plan *p, uint32_t stage, uint32_t group)
@@ -246,9 +254,9 @@ static inline uint64_t plan_leaving_bytes(const struct plan *p)
 static inline uint64_t plan_value_staging_bytes(const struct plan *p)
 {
     const uint64_t most = plan_leaving_bytes(p);
-    const uint64_t chunk =
-        carried_groups(p) > 1 ? carried_chunk_bytes(p, p->setup->walk.carried_elems, true) : 0;
-    return chunk > most ? chunk : most;
+    const uint64_t *carried = p->setup->walk.carried;
+    const uint64_t chunk = carried[0] > carried[1] ? carried[0] : carried[1];
+    return carried_groups(p) > 1 && chunk > most ? chunk : most;
 }
 static inline uint64_t plan_all_leaving_bytes(const struct plan *p)
 {

@@ -97,9 +97,9 @@ static uint64_t carried_bytes(const struct plan *p, bool gradient)
 }
 static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
-    const uint64_t elems = p->setup->walk.carried_elems, n = (uint64_t)p->setup->n_chunks;
+    const uint64_t n = (uint64_t)p->setup->n_chunks;
     const bool there = has_backward(p->setup) && carried_groups(p) > 1 && p->x_tier == tier;
-    return there ? n * carried_chunk_bytes(p, elems, gradient) : 0;
+    return there ? n * p->setup->walk.carried[gradient] : 0;
 }
 
 /* What a decoding call is told of its rows. */
@@ -155,8 +155,7 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"keys and values", cache_hint, c->host_cache ? 0 : w->cache_bytes, &at->d_cache},
         {"keys and values at hand", cache_hint, c->host_cache ? CACHE_SLOTS * w->largest_cache : 0,
          &at->d_cache},
-        {"keys and values of chunks", "zinf.sequence_chunk", carried_bytes(p, false),
-         &at->d_carried},
+        {plan_carried_name(p), "zinf.sequence_chunk", carried_bytes(p, false), &at->d_carried},
         {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
         {"activations of the reference", "train_micro_batch_size_per_gpu",
          w->has_reference ? (uint64_t)p->itinerary.live * w->n_slots * w->slot_bytes : 0,
@@ -186,6 +185,7 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
          &at->d_gradients},
         {"gradients of keys and values", "zinf.sequence_chunk", carried_bytes(p, true),
          &at->d_carried_gradient},
+        {"gradients of states", "zinf.sequence_chunk", w->d_handed, &at->d_handed},
         {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
         {"gradient slots of shared tables", NULL, beside_slots(p) * p->sizes.beside_slot,
          &at->d_beside_slots},
@@ -303,7 +303,7 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
              ? (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p)
              : 0,
          &at->h_x},
-        {"keys and values of chunks", "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, false),
+        {plan_carried_name(p), "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, false),
          &at->h_carried},
         {"gradients of keys and values", "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, true),
          &at->h_carried_gradient},
@@ -330,9 +330,9 @@ static int drive_lines(struct plan *p, struct plan_lines *l)
     int code =
         plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
                   (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p), NULL);
-    return code || !carried ? code
-                            : plan_line(l, ZINF_MEMORY_DRIVE, "keys and values of chunks",
-                                        "--seq-len", carried, NULL);
+    return code || !carried
+               ? code
+               : plan_line(l, ZINF_MEMORY_DRIVE, plan_carried_name(p), "--seq-len", carried, NULL);
 }
 
 int plan_collect(struct plan *p, const struct amounts *c, struct plan_lines *l)

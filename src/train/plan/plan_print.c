@@ -180,7 +180,7 @@ static void print_chunks(const struct plan *p, FILE *out)
         fprintf(out, "plan: sequences in %lld parts, of which each of %u ranks has %lld\n",
                 (long long)s->n_parts, context_axis(s)->world, (long long)setup_own_parts(s));
     if (carried_groups(p) > 1)
-        fprintf(out, "plan: keys and values of chunks in groups of %lld, %u on the device\n",
+        fprintf(out, "plan: %s in groups of %lld, %u on the device\n", plan_carried_name(p),
                 (long long)carried_span(p), carried_slots(p));
 }
 

@@ -79,12 +79,19 @@ static double consider(struct search *s, const struct variant *variant, double s
     return seconds;
 }
 
-static void try_for(struct search *s, struct variant variant, double share, const char *what)
+/* NULL: it does not fit. */
+static const struct plan *best_plan(struct search *s)
 {
     if (!(s->least > 0)) {
         struct variant usual = s->best;
         consider(s, &usual, 1);
     }
+    return s->plan.setup ? &s->plan : NULL;
+}
+
+static void try_for(struct search *s, struct variant variant, double share, const char *what)
+{
+    best_plan(s);
     double before = s->least, seconds = consider(s, &variant, share);
     zinf_log(ZINF_LOG_DEBUG, "plan: %s would take %.3f s a step, the best so far %.3f s", what,
              seconds, before);
@@ -161,15 +168,21 @@ static void try_waiting_grads(struct search *s)
     }
 }
 
-/* What takes from RAM asks more of the drive. */
-static bool drive_limits(const struct plan *p)
+/* Whether the drive has more to do in a step than that lane. */
+static bool drive_exceeds(const struct plan *p, enum zinf_lane lane)
 {
     const struct zinf_program *programs[2];
     struct zinf_work work = {0};
     for (int n = plan_step_programs(p, programs); n-- > 0;)
         zinf_work_add(&work, programs[n]);
     double drive = fmax(work.lane_seconds[ZINF_LANE_READ], work.lane_seconds[ZINF_LANE_WRITE]);
-    return drive > work.lane_seconds[ZINF_LANE_DEVICE];
+    return drive > work.lane_seconds[lane];
+}
+
+/* What takes from RAM asks more of the drive. */
+static bool drive_limits(const struct plan *p)
+{
+    return drive_exceeds(p, ZINF_LANE_DEVICE);
 }
 
 /* More RAM may ask for less in it: state there that has no second generation is updated after the
@@ -278,6 +291,7 @@ static void try_packing(struct search *s, enum packing packs)
     if (s->plan.setup)
         plan_fini(&s->plan);
     s->plan = (struct plan){0};
+    s->least = 0; /* of a plan with less packed */
 }
 
 /* The same RAM has more state, and none of it is moved; its updates are more work. */
@@ -285,10 +299,22 @@ static void try_packed_ram(struct search *s)
 {
     const struct setup *setup = s->setup;
     struct variant other = s->best;
+    const bool possible = trains(setup) && s->best.packs && setup->fills && !setup->durable &&
+                          setup->state_tier == ZINF_TIER_DRIVE;
+    const struct plan *plan = possible ? best_plan(s) : NULL;
     other.packs_ram = true;
-    if (trains(setup) && s->best.packs && setup->fills && !setup->durable &&
-        setup->state_tier == ZINF_TIER_DRIVE)
+    if (plan && plan->amounts.n_host_states > 0)
         try_for(s, other, AT_ALL, "optimizer state packed in RAM");
+}
+
+/* Whether the best plan has trained parameters in RAM in one generation. */
+static bool has_fronts(const struct search *s)
+{
+    bool has = false;
+    for (uint32_t u = 0; s->plan.setup && u < s->setup->n_units; u++)
+        has |= unit_trains(s->setup, u) && s->plan.homes[u].param == ZINF_TIER_HOST &&
+               zinf_home_copies(&s->plan.homes[u]) == 1;
+    return has;
 }
 
 /* And parameters, which then take one generation: where an update may be taken back, the older one
@@ -297,16 +323,17 @@ static void try_packed_fronts(struct search *s)
 {
     const struct setup *setup = s->setup;
     const bool drive = setup->state_tier == ZINF_TIER_DRIVE || setup->param_tier == ZINF_TIER_DRIVE;
-    const double share = setup->options.packs_fronts ? ANYWAY : AT_ALL;
+    const bool asked = setup->options.packs_fronts;
     struct variant other = s->best;
     other.packs_fronts = true;
     other.device_unpacks = device_is_far(setup);
-    if (!trains(setup) || s->best.packs != PACK_ALL || setup->durable || !setup->fills || !drive)
+    if (!trains(setup) || s->best.packs != PACK_ALL || setup->durable || !setup->fills || !drive ||
+        !best_plan(s))
         return;
-    try_for(s, other, share, "parameters packed in RAM");
-    other.overwrites = setup->generations == 2 && setup->state_tier == ZINF_TIER_DRIVE;
-    if (other.overwrites && !s->best.overwrites)
-        try_for(s, other, share, "one generation of parameters packed in RAM");
+    if (asked)
+        other.overwrites = setup->generations == 2 && setup->state_tier == ZINF_TIER_DRIVE;
+    if (asked || has_fronts(s))
+        try_for(s, other, asked ? ANYWAY : AT_ALL, "parameters packed in RAM");
 }
 
 /* Fewer bytes of the link and less work of the CPU; but what the CPU has not unpacked it reads once
@@ -314,9 +341,12 @@ static void try_packed_fronts(struct search *s)
 static void try_device_unpacking(struct search *s)
 {
     struct variant other = s->best;
+    const bool possible = trains(s->setup) && s->best.packs == PACK_ALL &&
+                          device_is_far(s->setup) && !s->best.device_unpacks;
+    const struct plan *plan = possible ? best_plan(s) : NULL;
     other.device_unpacks = true;
-    if (trains(s->setup) && s->best.packs == PACK_ALL && device_is_far(s->setup) &&
-        !s->best.device_unpacks)
+    if (plan && !(drive_limits(plan) && drive_exceeds(plan, ZINF_LANE_H2D) &&
+                  drive_exceeds(plan, ZINF_LANE_HOST)))
         try_for(s, other, AT_ALL, "packed parameters unpacked by the device");
 }
 

@@ -28,10 +28,12 @@ struct walk_stage {
      * begins, the bytes of both, and of all stages before. */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
-    /* That it hands over from chunk to chunk, of a row; how far back a row looks, 0: to the first.
-     */
-    uint64_t carried_elems;
+    /* Bytes that it carries of a chunk for later ones, and those of the gradient at the part of
+     * each row; how far back a row looks, 0: to the first. Whether a chunk needs what the one
+     * before it hands over even to carry its own. */
+    uint64_t carried[2];
     int64_t carried_reach;
+    bool hands_over;
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */
@@ -103,9 +105,16 @@ struct walk {
     uint64_t workspace, outside;
     uint64_t shared; /* most that ranks that share tensors bring together at once */
     uint64_t cache_bytes, largest_cache; /* of all stages; of one */
-    uint64_t carried_elems;              /* the most of one, of a row */
-    double flops;                        /* forward, of one micro-batch */
+    uint64_t carried[2], d_handed;       /* the most of one: as a stage's; of a gradient at that */
+    bool hands_over;
+    double flops; /* forward, of one micro-batch */
 };
+/* Operands of a stage's operation behind all others: what it carries, and in backward the gradient
+ * at that. */
+static inline uint32_t walk_n_carried(const struct walk_stage *s, bool back)
+{
+    return (s->carried[0] > 0) + (back && s->carried[1]);
+}
 /* graph: finished, borrowed. backward: gradients are made too. */
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,
               bool backward);

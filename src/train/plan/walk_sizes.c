@@ -56,6 +56,21 @@ static void measure_cache(struct walk *w, const struct zinf_compute *c, struct w
     w->largest_cache = most(w->largest_cache, info->cache_bytes);
 }
 
+/* From chunk to chunk of a sequence. */
+static void measure_carried(struct walk *w, const struct zinf_compute *c, struct walk_stage *info)
+{
+    const struct zinf_stage_size *size = &info->size[ZINF_PASS_FORWARD];
+    const uint64_t width = zinf_dtype_bytes(c->dtype), elems = size->carried_elems;
+    info->carried[0] = zinf_carried_stride(c, elems, width, size->handed_bytes);
+    info->carried[1] = zinf_carried_stride(c, elems, sizeof(float), 0);
+    info->carried_reach = size->carried_reach;
+    info->hands_over = size->handed_bytes > 0;
+    w->hands_over |= info->hands_over;
+    for (int i = 0; i < 2; i++)
+        w->carried[i] = most(w->carried[i], info->carried[i]);
+    w->d_handed = most(w->d_handed, 2 * info->size[ZINF_PASS_BACKWARD].d_handed_bytes);
+}
+
 /* Whether forward and backward can be one call: nothing stands between them. */
 static bool can_be_whole(const struct walk *w, uint32_t s)
 {
@@ -79,9 +94,7 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
         code = measure_pass(w, c, s, ZINF_PASS_CARRY);
     if (!code && c->chunk.parts > 1 && stage->ops->carry && info->differentiates)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY_BACK);
-    info->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
-    info->carried_reach = info->size[ZINF_PASS_FORWARD].carried_reach;
-    w->carried_elems = most(w->carried_elems, info->carried_elems);
+    measure_carried(w, c, info);
     measure_cache(w, c, info);
     info->kept = aligned(info->size[ZINF_PASS_FORWARD].kept);
     w->working_of_any = most(w->working_of_any, info->kept);

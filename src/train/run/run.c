@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define ROWS_NS 100000000 /* that rows are waited for before ranks look whether one is to stop */
+
 /* ---- the model folder ---- */
 
 /* model_step: whose weights are in folder. */
@@ -215,23 +217,28 @@ static int log_step(struct run *run, const struct zinf_step_result *result, bool
     return code;
 }
 
-/* Whether there are windows for another step. Of rows that are taken as they are needed nobody
- * knows before. */
+/* Whether there are windows for another step, for all ranks alike. Of rows that are taken as they
+ * are needed nobody knows before: they are waited for until somebody stops the run. */
 static int look_ahead(struct run *run, uint64_t step, bool *ends)
 {
     const struct setup *s = &run->trainer->setup;
     const uint64_t all = (uint64_t)setup_samples(s) * setup_sharers(s);
     struct zinf_dataset *data = run->options->data;
-    const int there = zinf_dataset_reaches(data, run->position + all);
-    *ends = !there;
-    if (!there && !step)
+    uint64_t sum = 0;
+    int code = 0, there = zinf_dataset_flows(data) ? -EAGAIN : 1;
+    while (!code && there == -EAGAIN && !run->stops) {
+        there = zinf_dataset_reaches(data, run->position + all, ROWS_NS, &sum);
+        code = there < 0 && there != -EAGAIN ? there : run_look_at_rows(run, &there, sum);
+    }
+    *ends = !code && !there;
+    if (!*ends)
+        return code;
+    if (!step)
         return zinf_fail(-EINVAL, "the rows ended before there were the %llu windows of a step",
                          (unsigned long long)all);
-    if (!there)
-        zinf_log(ZINF_LOG_WARN,
-                 "the rows ended after step %llu of %llu, and the training with them",
-                 (unsigned long long)step, (unsigned long long)run->options->steps);
-    return there < 0 ? there : 0;
+    zinf_log(ZINF_LOG_WARN, "the rows ended after step %llu of %llu, and the training with them",
+             (unsigned long long)step, (unsigned long long)run->options->steps);
+    return 0;
 }
 
 static int one_step(struct run *run, uint64_t step, bool *last)
@@ -455,8 +462,10 @@ int run_rank(const struct zinf_run_options *options)
         save_if_due(&run, run.from.step, last);
     if (!code && last)
         code = save_model(&run, run.from.step);
-    if (!code && !last && (code = look_ahead(&run, run.from.step, &last)) == 0 && last)
+    bool ends = false;
+    if (!code && !last && (code = look_ahead(&run, run.from.step, &ends)) == 0 && ends)
         code = save_model(&run, run.from.step);
+    last |= ends || (run.stops && zinf_dataset_flows(options->data));
     for (uint64_t step = run.from.step + 1; !code && !last; step++)
         code = one_step(&run, step, &last);
     if (options->stop)

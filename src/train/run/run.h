@@ -78,6 +78,10 @@ int run_compare_data(struct run *run);
 int run_begin_steps(struct run *run);
 /* After a step, once: sets stops and saves. */
 int run_look_at_signals(struct run *run);
+/* Of rows that are taken as they are needed, before a step, as often as it takes: *there, what
+ * zinf_dataset_reaches has said here, becomes what it is for all ranks: -EAGAIN as long as one
+ * waits. Sets stops. -EINVAL: they do not have the same rows. */
+int run_look_at_rows(struct run *run, int *there, uint64_t sum);
 /* Of a failure. */
 void run_tell_ranks(struct run *run, int code);
 /* An evaluation's next batch of every rank: adds their losses, and of pairs their rewards, in the

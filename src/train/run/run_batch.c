@@ -21,8 +21,8 @@ static bool is_wanted(enum zinf_input input, bool of_samples)
 {
     bool said = input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SEGMENTS;
     bool made = input == ZINF_INPUT_SOURCE_POSITIONS || input == ZINF_INPUT_LAST_ROWS ||
-                input == ZINF_INPUT_POOLED || input == ZINF_INPUT_PULLS ||
-                input == ZINF_INPUT_SAMPLE_LOSSES;
+                input == ZINF_INPUT_POOLED || input == ZINF_INPUT_PIECES ||
+                input == ZINF_INPUT_PULLS || input == ZINF_INPUT_SAMPLE_LOSSES;
     return input != ZINF_INPUT_NONE && !made && (of_samples || !said);
 }
 

@@ -164,6 +164,29 @@ int run_look_at_signals(struct run *run)
     return code;
 }
 
+int run_look_at_rows(struct run *run, int *there, uint64_t sum)
+{
+    const struct zinf_run_options *o = run->options;
+    enum { STOP, WAITS, ENDED, THERE, SUM, NOT_SUM, N };
+    int64_t seen[N] = {[STOP] = o->stop ? *o->stop : 0,
+                       [WAITS] = *there == -EAGAIN,
+                       [ENDED] = *there == 0,
+                       [THERE] = *there > 0,
+                       [SUM] = (int64_t)sum,
+                       [NOT_SUM] = ~(int64_t)sum};
+    int code = run->net ? zinf_net_max(run->net, seen, N) : 0;
+    if (code)
+        return code;
+    run->stops = (int)seen[STOP];
+    *there = seen[WAITS] ? -EAGAIN : !seen[ENDED];
+    const bool same = seen[ENDED] ? !seen[THERE] : seen[SUM] == ~seen[NOT_SUM];
+    return seen[WAITS] || same
+               ? 0
+               : zinf_fail(-EINVAL, "--streaming: the ranks have different rows: each needs all of "
+                                    "them, in the same order; which samples it computes is found "
+                                    "here");
+}
+
 void run_tell_ranks(struct run *run, int code)
 {
     if (code && run->net)

@@ -21,6 +21,7 @@ static const char *input_name(enum zinf_input input)
         [ZINF_INPUT_POOLED] = "pooled",
         [ZINF_INPUT_PULLS] = "pulls",
         [ZINF_INPUT_SAMPLE_LOSSES] = "sample losses",
+        [ZINF_INPUT_PIECES] = "pieces",
     };
     return names[input];
 }
@@ -40,7 +41,7 @@ static bool comes_later(enum zinf_input input)
 static bool follows(enum zinf_input input)
 {
     return input == ZINF_INPUT_LABEL_WEIGHTS || input == ZINF_INPUT_LAST_ROWS ||
-           input == ZINF_INPUT_POOLED || comes_later(input);
+           input == ZINF_INPUT_POOLED || input == ZINF_INPUT_PIECES || comes_later(input);
 }
 
 /* What an input is where the batch does not have it: positions count from 0 in every sample, a
@@ -118,6 +119,27 @@ static void set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
             rows[pooling == ZINF_POOL_FIRST ? 0 : n - 1] = 1;
         for (int64_t k = 0; pooling == ZINF_POOL_MEAN && k < n; k++)
             rows[k] = 1;
+    }
+}
+
+/* Of each token the number of its piece among those of its sample, from 1; 0: padding. */
+static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
+                       const struct zinf_batch *batch, int64_t samples)
+{
+    const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
+    const int64_t stride = (int64_t)(t->setup.walk.values[v].bytes / sizeof *to);
+    const int64_t seq = t->compute.seq, each = t->setup.batch;
+    const int64_t piece = t->setup.walk.graph->values[v].piece;
+    memset(to, 0, (size_t)(stride * t->setup.n_micro) * sizeof *to);
+    for (int64_t i = 0; i < samples; i++) {
+        const int32_t *own = segments ? segments + i * seq : NULL;
+        int32_t *rows = to + i / each * stride + i % each * seq, number = 0;
+        for (int64_t k = 0, first = 0; k < seq; k++) {
+            if (k && own && own[k] != own[k - 1])
+                first = k;
+            number += (k - first) % piece == 0;
+            rows[k] = own && !own[k] ? 0 : number;
+        }
     }
 }
 
@@ -249,6 +271,8 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
             set_last_rows(t, to, batch, (uint64_t)samples, t->compute.seq);
         else if (value->input == ZINF_INPUT_POOLED)
             set_pooled(t, v, to, batch, samples);
+        else if (value->input == ZINF_INPUT_PIECES)
+            set_pieces(t, v, to, batch, samples);
         else if (comes_later(value->input))
             memset(to, 0, micros * w->values[v].bytes);
         else

@@ -156,7 +156,7 @@ struct groups {
 static struct groups groups_of(const struct emitter *e, uint32_t s, int64_t micro)
 {
     const uint32_t chunk = chunk_of(e, micro);
-    if (!e->walk->stages[s].carried_elems)
+    if (!e->walk->stages[s].carried[0])
         return (struct groups){0, 1};
     return (struct groups){carried_first(e->p, s, chunk), chunk / (uint32_t)carried_span(e->p) + 1};
 }
@@ -192,8 +192,11 @@ struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes)
     return at;
 }
 
+/* Nothing of a stage that has no keys and values. */
 struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t part)
 {
+    if (!c->info->carried[1])
+        return (struct zinf_operand){0};
     const uint32_t s = (uint32_t)c->op.stage, group = (uint32_t)c->op.arg;
     const bool fresh =
         in_parts(e->p->setup) || carried_last(e->p, s, group) == chunk_of(e, e->micro);
@@ -208,7 +211,8 @@ static void end_d_carried(struct emitter *e, const struct call *c, struct zinf_o
 {
     struct span_of chunks = chunks_of(e, c);
     chunks.end -= has_own(e, c);
-    emit_d_carried_made(e, (uint32_t)c->op.stage, chunks, at);
+    if (c->info->carried[1])
+        emit_d_carried_made(e, (uint32_t)c->op.stage, chunks, at);
 }
 
 /* ---- forward ---- */
@@ -276,19 +280,19 @@ static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_
         struct zinf_operand cache = {0}, carried = {0};
         if (c.info->cache_bytes)
             call_operand(e, &c, cache = emit_cache(e, s, &c.uses));
-        if (c.info->carried_elems)
+        if (c.info->carried[0])
             carried = call_carried(e, &c, true);
         emit_compute(e, &c.op, &c.uses);
         if (c.info->cache_bytes)
             emit_cache_made(e, s, cache);
-        if (c.info->carried_elems && g + 1 == groups.end)
+        if (c.info->carried[0] && g + 1 == groups.end)
             emit_carried_made(e, s, chunk_of(e, m), carried);
         if (g + 1 == groups.end)
             end_values(e, &c, micros, last, out);
         if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
             e->working = number_of(e, s, m);
     }
-    if (e->walk->stages[s].carried_elems)
+    if (e->walk->stages[s].carried[0])
         e->carrying = carried_number(e, s, m);
 }
 
@@ -482,7 +486,7 @@ static void add_gradients(struct emitter *e, struct call *c, bool begins)
 static void end_gradients(struct emitter *e, const struct call *c)
 {
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
-    const uint32_t behind = c->info->carried_elems ? 2 : 0;
+    const uint32_t behind = walk_n_carried(c->info, true);
     const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n - behind;
     for (uint32_t i = 0; i < in->n; i++)
         if (emit_has_gradient(e, in->at[i]))
@@ -508,24 +512,34 @@ static bool recomputes(const struct emitter *e, uint32_t s, int64_t micro)
            e->working != number_of(e, s, micro);
 }
 
+/* One chunk's, in a part more where it begins a group and is handed something. */
+static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
+{
+    const struct groups groups = {carried_needs(e->p, s, chunk_of(e, m)), groups_of(e, s, m).end};
+    for (uint32_t g = groups.first; g < groups.end; g++) {
+        struct call c = emit_call_of(e, s, ZINF_PASS_CARRY, 0, m);
+        set_group(&c, groups, g);
+        call_units(e, &c, false);
+        call_inputs(e, &c);
+        const struct zinf_operand carried = call_carried(e, &c, true);
+        emit_compute(e, &c.op, &c.uses);
+        if (g + 1 == groups.end)
+            emit_carried_made(e, s, chunk_of(e, m), carried);
+    }
+    e->working = UINT64_MAX;
+}
+
 void emit_carry(struct emitter *e, uint32_t s, int64_t first)
 {
     const struct setup *setup = e->p->setup;
     const int64_t last = first + setup->own_chunks - 1;
     const bool holds = e->carrying == carried_number(e, s, first);
-    const bool all = stage_is_kept(e->p, s) || carried_groups(e->p) > 1 || in_parts(setup);
-    if (!e->walk->stages[s].carried_elems || holds)
+    const bool kept = e->walk->stages[s].ordinal == WALK_NONE || stage_is_kept(e->p, s);
+    const bool all = kept || carried_groups(e->p) > 1 || in_parts(setup);
+    if (!e->walk->stages[s].carried[0] || holds)
         return;
-    for (int64_t m = first; m < last + all; m++) {
-        struct call c = emit_call_of(e, s, ZINF_PASS_CARRY, 0, m);
-        c.op.arg = (int32_t)groups_of(e, s, m).end - 1;
-        call_units(e, &c, false);
-        call_inputs(e, &c);
-        const struct zinf_operand carried = call_carried(e, &c, true);
-        emit_compute(e, &c.op, &c.uses);
-        emit_carried_made(e, s, chunk_of(e, m), carried);
-        e->working = UINT64_MAX;
-    }
+    for (int64_t m = first; m < last + all; m++)
+        emit_carry_chunk(e, s, m);
     if (in_parts(setup))
         emit_gather_keys(e, s, first);
     e->carrying = carried_number(e, s, first);
@@ -564,7 +578,7 @@ static void add_same_contributions(struct emitter *e, struct call *c)
 struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_t m, bool first)
 {
     const struct groups groups = groups_of(e, s, m);
-    const bool in_parts = e->walk->stages[s].carried_elems && carried_groups(e->p) > 1;
+    const bool in_parts = e->walk->stages[s].carried[0] && carried_groups(e->p) > 1;
     const bool leave = plan_gradients_leave(e->p);
     struct call c = {0};
     if (in_parts && recomputes(e, s, m))
@@ -587,12 +601,12 @@ struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64
             add_same_contributions(e, &c);
         if (leave)
             add_gradients(e, &c, g == groups.first);
-        if (c.info->carried_elems) {
+        if (c.info->carried[0]) {
             call_carried(e, &c, c.op.flags & OP_RECOMPUTES);
             d_carried = call_d_carried(e, &c, part_of(e, m));
         }
         emit_compute(e, &c.op, &c.uses);
-        if (c.info->carried_elems)
+        if (c.info->carried[0])
             end_d_carried(e, &c, d_carried);
     }
     if (leave)

@@ -14,13 +14,12 @@ static struct trip trip_of_chunk(const struct emitter *e, uint32_t s, uint32_t c
 {
     const struct plan *p = e->p;
     const uint32_t n = (uint32_t)p->setup->n_chunks;
-    const uint64_t stride = carried_chunk_bytes(p, e->walk->carried_elems, gradient);
+    const uint64_t stride = e->walk->carried[gradient];
     const uint64_t base = gradient ? p->at.h_carried_gradient : p->at.h_carried;
     struct trip t = {.unit = e->walk->graph->stages[s].in.at[0],
                      .is_value = true,
                      .flags = OP_CARRIED,
-                     .whole_bytes =
-                         carried_chunk_bytes(p, e->walk->stages[s].carried_elems, gradient)};
+                     .whole_bytes = e->walk->stages[s].carried[gradient]};
     t.home = (struct zinf_location){.tier = p->x_tier, .bytes = t.whole_bytes};
     if (p->x_tier == ZINF_TIER_DRIVE)
         t.home.extent = p->carried_extents[gradient * n + chunk];
@@ -112,8 +111,7 @@ static struct zinf_operand slot_of(struct emitter *e, uint32_t s, int64_t first,
 /* Bytes of what a rank has of it. */
 static uint64_t own_bytes(const struct emitter *e, uint32_t s, bool gradient)
 {
-    return (uint64_t)e->p->setup->own_chunks *
-           carried_chunk_bytes(e->p, e->walk->stages[s].carried_elems, gradient);
+    return (uint64_t)e->p->setup->own_chunks * e->walk->stages[s].carried[gradient];
 }
 
 /* Between ranks that share sequences. Counted is what comes from others. */

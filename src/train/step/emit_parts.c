@@ -71,7 +71,7 @@ static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_
 {
     const uint32_t parts = (uint32_t)setup_own_parts(e->p->setup);
     const int64_t each = e->p->setup->own_chunks / parts;
-    const bool carries = e->walk->stages[s].carried_elems;
+    const bool carries = e->walk->stages[s].carried[0];
     struct call c = {0};
     emit_carry(e, s, first);
     for (uint32_t part = 0; part < parts; part++)

@@ -313,8 +313,7 @@ static int run_share(struct zinf_trainer *t, const struct zinf_op *op)
 static uint64_t share_of(const struct zinf_trainer *t, const struct zinf_op *op, bool gradient)
 {
     const struct setup *s = &t->setup;
-    return (uint64_t)s->own_chunks *
-           carried_chunk_bytes(&t->plan, s->walk.stages[op->stage].carried_elems, gradient);
+    return (uint64_t)s->own_chunks * s->walk.stages[op->stage].carried[gradient];
 }
 
 static int run_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)

@@ -49,7 +49,7 @@ static bool is_backward(enum zinf_pass pass)
 /* Operands behind all others: what the stage carries from chunk to chunk, and its gradient. */
 static uint32_t n_carried(const struct setup *s, const struct zinf_op *op, bool back)
 {
-    return s->walk.stages[op->stage].carried_elems ? 1 + back : 0;
+    return walk_n_carried(&s->walk.stages[op->stage], back);
 }
 
 /* Where the stage finds and makes gradients of values; those that leave are its last operands. */
@@ -114,14 +114,19 @@ static void find_caches(const struct walk_stage *info, const struct zinf_op *op,
         f->cache[i] = (char *)zinf_address(&op->at[op->n_at - 1]) + info->cache_at[i];
 }
 
-static void find_carried(const struct setup *s, const struct zinf_op *op, bool back,
+static void find_carried(const struct plan *p, const struct zinf_op *op, bool back,
                          struct zinf_frame *f)
 {
-    const uint32_t n = n_carried(s, op, back);
+    const struct walk_stage *info = &p->setup->walk.stages[op->stage];
+    const uint32_t n = n_carried(p->setup, op, back);
     if (n)
         f->carried = zinf_address(&op->at[op->n_at - n]);
     if (n > 1)
         f->d_carried = zinf_address(&op->at[op->n_at - 1]);
+    if (back && info->hands_over)
+        f->d_handed = (float *)(void *)device_at(p, p->at.d_handed);
+    f->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
+    f->handed_bytes = info->size[ZINF_PASS_FORWARD].handed_bytes;
 }
 
 /* Operands to arrays; returns how many weights there are. */
@@ -178,16 +183,17 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
     const uint32_t stage = (uint32_t)op->stage;
     const int64_t own = setup_chunk(s, op->micro), span = carried_span(p);
     const int64_t each = s->own_chunks / setup_own_parts(s); /* chunks of a part */
-    const bool carries = s->walk.stages[stage].carried_elems;
-    const bool parts = carries && kind_pass(op->kind) != ZINF_PASS_CARRY &&
-                       kind_pass(op->kind) != ZINF_PASS_CARRY_BACK;
+    const bool carries = s->walk.stages[stage].carried[0];
+    const bool carrying = kind_pass(op->kind) == ZINF_PASS_CARRY;
+    const bool whole = !carries || kind_pass(op->kind) == ZINF_PASS_CARRY_BACK;
     const int64_t group = carries ? op->arg : own / span;
     const int64_t end = (group + 1) * span < own + 1 ? (group + 1) * span : own + 1;
     chunk->first = own * s->chunk_seq;
     chunk->near = group * span * s->chunk_seq;
     chunk->near_end = end * s->chunk_seq;
-    chunk->begins = !parts || group == carried_first(p, stage, own);
-    chunk->ends = !parts || group == own / span;
+    chunk->begins =
+        whole || group == (carrying ? carried_needs(p, stage, own) : carried_first(p, stage, own));
+    chunk->ends = whole || group == own / span;
     chunk->fresh = carries && (in_parts(s) ? op->micro % each == each - 1
                                            : carried_last(p, stage, (uint32_t)group) == own);
 }
@@ -253,7 +259,7 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     };
     find_chosen(p, op, &f);
     find_caches(&w->stages[op->stage], op, &f);
-    find_carried(&t->setup, op, back, &f);
+    find_carried(p, op, back, &f);
     int code = back && op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
     if (!code)
         code = zinf_stage_run(&f);

@@ -10,10 +10,10 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Of all ranks. */
+/* Of all ranks; chunks of a sample are one. */
 static double n_micros(const struct zinf_trainer *t)
 {
-    return (double)t->setup.n_micro * data_axis(&t->setup)->world;
+    return (double)(t->setup.n_micro / t->setup.n_chunks) * data_axis(&t->setup)->world;
 }
 
 /* What the step's batch is, and what the gradient of its loss is scaled by: counted is the sum of

@@ -1,0 +1,103 @@
+/*
+ * part_handed: what a stage hands over from one chunk of a sequence to the next: of a mixer the
+ * state of its scan, and the last rows in front of its convolution. The stage carries it, a chunk's
+ * behind its rows of keys and values where attention is beside the mixer. A chunk copies what it
+ * was handed when that is at hand, to memory that backward finds. The gradient goes the other way,
+ * from each chunk to the one before it, and is needed once: there are two, of which one is read
+ * while the other is made.
+ */
+#include "model/stages/stages.h"
+
+struct handed mixer_handed(const struct attention_spec *s)
+{
+    const struct mixer_spec *m = &s->mixer;
+    const int64_t values = m->value_heads * m->value_dim;
+    if (m->gates)
+        return (struct handed){0, values};
+    return (struct handed){(uint64_t)(values * m->key_dim), 2 * m->key_heads * m->key_dim + values};
+}
+
+static uint64_t rows_elems(const struct attention_spec *s)
+{
+    return (uint64_t)((s->mixer.width - 1) * mixer_handed(s).cols);
+}
+
+static uint64_t state_bytes(const struct attention_spec *s)
+{
+    return mixer_handed(s).floats * sizeof(float);
+}
+
+static uint64_t handed_bytes(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return state_bytes(s) + rows_elems(s) * frame_width(f);
+}
+
+void *handed_keep(struct zinf_frame *f, const struct attention_spec *s)
+{
+    return f->compute->chunk.whole ? frame_keep(f, handed_bytes(f, s)) : NULL;
+}
+
+int part_take_handed(struct zinf_frame *f, void *to, uint64_t bytes)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const int64_t before = c->first - f->compute->seq;
+    const bool there = before >= c->near && before < c->near_end;
+    const void *from = frame_handed(f, bytes, there ? before : c->near);
+    int code = 0;
+    frame_reach(f, 2); /* the chunk before */
+    frame_part_begin(f);
+    if (there)
+        code = frame_copy(f, to, from, bytes);
+    frame_part_end(f);
+    return code;
+}
+
+int handed_take(struct zinf_frame *f, const struct attention_spec *s,
+                const struct attention_kept *kept)
+{
+    if (f->compute->chunk.parts > 1)
+        return frame_refuse_chunks(f, "a recurrent mixer, whose state is not handed over");
+    return part_take_handed(f, kept->handed, handed_bytes(f, s));
+}
+
+/* From where a state begins to where the rows behind it do; NULL stays NULL: measuring. */
+static void *behind(const void *state, const struct attention_spec *s)
+{
+    return state ? (char *)(uintptr_t)state + state_bytes(s) : NULL;
+}
+
+static struct handed_ends given(const struct zinf_frame *f, const struct attention_spec *s,
+                                const struct attention_kept *kept)
+{
+    const int64_t first = f->compute->chunk.first;
+    return (struct handed_ends){.state = {.rows = first, .before = kept->handed},
+                                .rows = {.rows = first, .before = behind(kept->handed, s)}};
+}
+
+struct handed_ends handed_forward(struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    struct handed_ends ends = given(f, s, kept);
+    if (c->ends) /* else the chunk's own is not at hand, and nothing is computed */
+        ends.state.behind = frame_handed(f, handed_bytes(f, s), c->first);
+    ends.rows.behind = behind(ends.state.behind, s);
+    return ends;
+}
+
+struct handed_ends handed_backward(struct zinf_frame *f, const struct attention_spec *s,
+                                   const struct attention_kept *kept)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const uint64_t bytes = state_bytes(s) + rows_elems(s) * sizeof(float);
+    const int64_t step = f->compute->seq;
+    struct handed_ends ends = given(f, s, kept);
+    float *own = frame_d_handed(f, bytes, c->first);
+    if (c->first + step < c->whole)
+        ends.state.d_behind = own;
+    if (c->first)
+        ends.state.d_before = frame_d_handed(f, bytes, c->first - step);
+    ends.rows.d_behind = behind(ends.state.d_behind, s);
+    ends.rows.d_before = behind(ends.state.d_before, s);
+    return ends;
+}
