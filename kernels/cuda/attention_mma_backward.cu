@@ -185,11 +185,10 @@ DEVICE void finish_keys(const ARGS &a, T *key, const float (&d_key)[N][4],
 
 /* A step of the walk over queries: a query head and its first row of the tile. */
 struct query_step {
-    int head;
-    int64_t i;
+    int head, i;
 };
 /* To the next rows of a head, or to the first ones of the next head. */
-DEVICE void go_on(query_step &step, int rows, int64_t first, int64_t end)
+DEVICE void go_on(query_step &step, int rows, int first, int end)
 {
     step.i += rows;
     if (step.i >= end) {
@@ -217,15 +216,15 @@ attention_mma_dkv_kernel(ARGS a)
     dkv_step<T, D> *steps = (dkv_step<T, D> *)(key + tile::walked * pitch);
     const int64_t j = (int64_t)blockIdx.x * KEYS, kv = blockIdx.y, b = blockIdx.z;
     const int group = (int)(z.n_heads / z.n_kv_heads);
-    const int64_t first = first_row(a, j), end = end_of_rows(a, j + KEYS - 1);
-    const int64_t n_steps = group * ((end - first + ROWS_ - 1) / ROWS_);
+    const int first = (int)first_row(a, j), end = (int)end_of_rows(a, j + KEYS - 1);
+    const int n_steps = group * ((end - first + ROWS_ - 1) / ROWS_);
     const int64_t kv_value = kv + z.n_kv_heads;
     const int warp = threadIdx.x / 32, column = warp / tile::key_warps * COLUMNS;
     const int mine = warp % tile::key_warps * 16;
     float d_key[1][COLUMNS / 8][4] = {}, d_value[1][COLUMNS / 8][4] = {};
     left_rows<D, tile::held> keys[1], values[1];
     query_step now = {(int)kv * group, first}, next = now;
-    auto fetch = [&](int64_t n) {
+    auto fetch = [&](int n) {
         fetch_queries<T, D>(a, steps + n % PLACES, b, next.head, next.i);
         fetch_beside(a, beside[n % 2], queries_from(z, b, next.i), next.head, next.i, j);
         go_on(next, ROWS_, first, end);
@@ -241,7 +240,7 @@ attention_mma_dkv_kernel(ARGS a)
         sync_block();
     if (PLACES == 2 && n_steps > 0)
         fetch(0);
-    for (int64_t n = 0; n < n_steps; n++, go_on(now, ROWS_, first, end)) {
+    for (int n = 0; n < n_steps; n++, go_on(now, ROWS_, first, end)) {
         const dkv_step<T, D> &step = steps[n % PLACES];
         const int64_t i = now.i;
         float s[1][N][4] = {}, dp[1][N][4] = {};

@@ -32,7 +32,7 @@ struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s)
  * of up once more. */
 static bool sums_bias(const struct mlp_spec *s)
 {
-    return !s->gated && !s->scales.n && s->up_b >= 0;
+    return !s->gated && !s->xielu && !s->scales.n && s->up_b >= 0;
 }
 
 struct part_entry mlp_entry(const struct mlp_spec *s, const struct mlp_kept *kept)
