@@ -369,12 +369,12 @@ static void mpi_close(struct zinf_net *net)
     free(s->indices);
     free(s->parts);
     free(s->gone);
-    if (!net->told) {
-        free(s->signs);
-        free(s->given);
-    }
-    if (!net->told) /* else notes may still be on their way */
-        free(s);
+    if (failed) /* notes and signs may still be on their way */
+        return;
+    free(s->notes);
+    free(s->signs);
+    free(s->given);
+    free(s);
 }
 
 static int mpi_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split);
