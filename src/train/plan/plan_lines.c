@@ -95,6 +95,15 @@ static uint64_t carried_bytes(const struct plan *p, bool gradient)
 {
     return p->setup->n_chunks > 1 ? carried_slots(p) * carried_slot_bytes(p, gradient) : 0;
 }
+/* What to lower for it: of parts all rows are at hand, and gradients once for each own part. */
+static const char *carried_hint(const struct plan *p, bool gradient)
+{
+    const bool several = gradient && setup_own_parts(p->setup) > 1;
+    return !in_parts(p->setup) ? "zinf.sequence_chunk"
+           : several           ? "zinf.context_parts"
+                               : "--seq-len";
+}
+
 static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
     const uint64_t n = (uint64_t)p->setup->n_chunks;
@@ -155,7 +164,7 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"keys and values", cache_hint, c->host_cache ? 0 : w->cache_bytes, &at->d_cache},
         {"keys and values at hand", cache_hint, c->host_cache ? CACHE_SLOTS * w->largest_cache : 0,
          &at->d_cache},
-        {plan_carried_name(p), "zinf.sequence_chunk", carried_bytes(p, false), &at->d_carried},
+        {plan_carried_name(p), carried_hint(p, false), carried_bytes(p, false), &at->d_carried},
         {"workspace of the kernels", "--threads", w->workspace, &at->d_workspace},
         {"activations of the reference", "train_micro_batch_size_per_gpu",
          w->has_reference ? (uint64_t)p->itinerary.live * w->n_slots * w->slot_bytes : 0,
@@ -183,7 +192,7 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
         {"gradients of the activations", "train_micro_batch_size_per_gpu",
          plan_gradients_leave(p) ? 0 : micros * w->end_bytes + at_once * w->turn_bytes,
          &at->d_gradients},
-        {"gradients of keys and values", "zinf.sequence_chunk", carried_bytes(p, true),
+        {"gradients of keys and values", carried_hint(p, true), carried_bytes(p, true),
          &at->d_carried_gradient},
         {"gradients of states", "zinf.sequence_chunk", w->d_handed, &at->d_handed},
         {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
