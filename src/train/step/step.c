@@ -10,10 +10,10 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Of all ranks; chunks of a sample are one. */
+/* Of all ranks; chunks of a sample are one, whichever ranks share it. */
 static double n_micros(const struct zinf_trainer *t)
 {
-    return (double)(t->setup.n_micro / t->setup.n_chunks) * data_axis(&t->setup)->world;
+    return (double)(t->setup.n_micro / t->setup.own_chunks) * setup_sharers(&t->setup);
 }
 
 /* What the step's batch is, and what the gradient of its loss is scaled by: counted is the sum of
@@ -315,11 +315,16 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
     zinf_executor_mark(t->executor, name, begin_ns);
 }
 
+/* Of a sample, chunked or not. */
+static int64_t seq_of_step(const struct zinf_trainer *t)
+{
+    return t->compute.chunk.whole ? t->compute.chunk.whole : t->compute.seq;
+}
+
 /* Of all ranks. */
 static uint64_t rows_of_step(const struct zinf_trainer *t)
 {
-    const int64_t seq = t->compute.chunk.whole ? t->compute.chunk.whole : t->compute.seq;
-    return (uint64_t)(setup_samples(&t->setup) * seq) * setup_sharers(&t->setup);
+    return (uint64_t)(setup_samples(&t->setup) * seq_of_step(t)) * setup_sharers(&t->setup);
 }
 
 /* Of a model that makes embeddings: all of the step's come before what they lose together. */
@@ -375,7 +380,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .loss_scale = scale,
         .skipped = overflow,
         .tokens = batch->tokens ? batch->tokens : rows_of_step(t),
-        .seq_len = t->compute.seq,
+        .seq_len = seq_of_step(t),
         .rewards = t->sums.rewards,
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,
