@@ -6,7 +6,7 @@
 # usage: gpt2-xl-low-memory.sh TEXT FOLDER [SEQ_LEN [STEPS]]
 #   TEXT     a text to train on
 #   FOLDER   a folder on a local drive with 55 GB free; everything is written there
-# HOST_MEMORY sets the budget of RAM, beside 1 GiB for the host as the device (3GiB).
+# HOST_MEMORY sets the budget of RAM, beside 1 GiB for the host as the device (3GiB); PACK is zinf.pack.
 set -euo pipefail
 zinf=${ZINF:-zinf}
 text=${1:?usage: gpt2-xl-low-memory.sh TEXT FOLDER [SEQ_LEN [STEPS]]}
@@ -30,7 +30,7 @@ cat >"$folder/config.json" <<END
         "offload_param": {"device": "nvme", "nvme_path": "$folder/swap"},
         "offload_optimizer": {"device": "nvme", "nvme_path": "$folder/swap"}
     },
-    "zinf": {"schedule": "${SCHEDULE:-auto}"}
+    "zinf": {"schedule": "${SCHEDULE:-auto}", "pack": "${PACK:-auto}"}
 }
 END
 rm -rf "$folder/output"

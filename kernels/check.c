@@ -282,16 +282,19 @@ int check_unfold(const struct zinf_unfold *a, const char *operation)
 
 /* Of operations whose rows go on from rows of other calls. */
 static bool may_go_on(int64_t batch, const struct zinf_remembered *remembered,
-                      const struct zinf_ends *ends)
+                      const struct zinf_ends *ends, bool backward)
 {
-    const bool whole = !ends || (ends->rows >= 0 && (!ends->rows || ends->before));
-    return (!remembered && !ends) || (batch == 1 && !(remembered && ends) && whole);
+    const bool whole = !ends || (ends->rows >= 0 && (!ends->rows || ends->before) &&
+                                 !(backward && ends->rows && !ends->d_before));
+    return (!remembered && !ends) || (batch == 1 && !(remembered && (ends || backward)) && whole);
 }
 
-int check_convolution(const struct zinf_convolution *a, const char *operation)
+int check_convolution(const struct zinf_convolution *a, bool backward)
 {
+    const char *operation = backward ? "convolution_backward" : "convolution_forward";
     if (a->batch >= 0 && a->seq >= 1 && a->cols >= 1 && a->ld >= a->cols && a->width >= 1 &&
-        a->width <= ZINF_CONVOLUTION_MAX_WIDTH && may_go_on(a->batch, a->remembered, a->ends))
+        a->width <= ZINF_CONVOLUTION_MAX_WIDTH &&
+        may_go_on(a->batch, a->remembered, a->ends, backward))
         return 0;
     return zinf_fail(-EINVAL,
                      "%s: batch %lld, seq %lld, %lld columns of %lld, %lld rows in view (at most "
@@ -310,8 +313,8 @@ int check_scan(const struct zinf_scan *a, const char *operation)
                                ? a->key_heads * a->key_dim
                                : a->value_heads * a->value_dim;
     if (shaped && a->batch >= 0 && a->seq >= 1 && a->ld >= widest && a->gate_ld >= a->value_heads &&
-        (unsigned)a->rule <= ZINF_RECURRENCE_DECAY && may_go_on(a->batch, a->remembered, a->ends) &&
-        !(a->remembered && a->backward))
+        (unsigned)a->rule <= ZINF_RECURRENCE_DECAY &&
+        may_go_on(a->batch, a->remembered, a->ends, a->backward))
         return 0;
     return zinf_fail(
         -EINVAL,

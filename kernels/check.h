@@ -40,7 +40,7 @@ int check_dequantize(const struct zinf_dequantize *args);
 int check_unpack(const struct zinf_packed_array *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
 int check_unfold(const struct zinf_unfold *args, const char *operation);
-int check_convolution(const struct zinf_convolution *args, const char *operation);
+int check_convolution(const struct zinf_convolution *args, bool backward);
 int check_scan(const struct zinf_scan *args, const char *operation);
 int check_route(const struct zinf_route *args, const char *operation);
 int check_shares(const struct zinf_shares *args);

@@ -155,7 +155,7 @@ static void continue_columns(const struct host_simd *simd, const void *args,
 
 int host_convolution_forward(struct zinf_queue *q, const struct zinf_convolution *args)
 {
-    int code = check_convolution(args, "convolution_forward");
+    int code = check_convolution(args, false);
     if (code)
         return code;
     return host_each_columns(q, args->cols, args->batch * args->seq * args->cols * args->width,
@@ -230,7 +230,7 @@ static void backward_columns(const struct host_simd *simd, const void *args,
 
 int host_convolution_backward(struct zinf_queue *q, const struct zinf_convolution *args)
 {
-    int code = check_convolution(args, "convolution_backward");
+    int code = check_convolution(args, true);
     if (code)
         return code;
     return host_each_columns(q, args->cols, args->batch * args->seq * args->cols * args->width,

@@ -23,22 +23,33 @@ static int join_family(struct zinf_net *net)
     pthread_mutex_lock(&f->lock);
     net->next = f->first;
     f->first = net;
+    f->n_open++;
+    net->joined = true;
     pthread_mutex_unlock(&f->lock);
     return 0;
+}
+
+/* From here on no other thread that tells of a failure, or sets the time limit, touches it. */
+static void hide_from_family(struct zinf_net *net)
+{
+    struct net_family *f = net->family;
+    if (!net->joined)
+        return;
+    pthread_mutex_lock(&f->lock);
+    struct zinf_net **at = &f->first;
+    while (*at != net)
+        at = &(*at)->next;
+    *at = net->next;
+    pthread_mutex_unlock(&f->lock);
 }
 
 static void leave_family(struct zinf_net *net)
 {
     struct net_family *f = net->family;
-    if (!f)
+    if (!net->joined)
         return;
     pthread_mutex_lock(&f->lock);
-    struct zinf_net **at = &f->first;
-    while (*at && *at != net)
-        at = &(*at)->next;
-    if (*at)
-        *at = net->next;
-    bool last = !f->first;
+    bool last = --f->n_open == 0;
     pthread_mutex_unlock(&f->lock);
     if (last) {
         pthread_mutex_destroy(&f->lock);
@@ -101,6 +112,7 @@ void zinf_net_close(struct zinf_net *net)
         return;
     if (net->ops && !net->failed && !net->told)
         zinf_net_barrier(net); /* nobody's last message is cut off */
+    hide_from_family(net);
     net_watch_end(net);
     if (net->ops)
         net->ops->close(net);
@@ -395,7 +407,7 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
 static void pass_on(struct net_family *f, struct zinf_net *net)
 {
     pthread_mutex_lock(&net->lock);
-    if (net->heard && !net->busy) {
+    if (!net->busy && net->heard) { /* who is at an exchange may just hear */
         f->number = net->heard_number;
         snprintf(f->sentence, sizeof f->sentence, "%s", net->heard_sentence);
     }

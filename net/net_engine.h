@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#define NET_MODULE_VERSION 6 /* of everything here, which a module is compiled with */
+#define NET_MODULE_VERSION 7 /* of everything here, which a module is compiled with */
 
 struct net_message {
     void *data;
@@ -76,8 +76,8 @@ struct net_engine_ops {
 /* A rank's end of a net and of all that are split of it: a failure is told over all of them. */
 struct net_family {
     pthread_mutex_t lock;   /* guards all below, and told, busy and next of each net */
-    struct zinf_net *first; /* of those that are open */
-    uint32_t n_splits;
+    struct zinf_net *first; /* of those that can tell: that are not being closed */
+    uint32_t n_open, n_splits;
     bool told;
     uint32_t number; /* who has failed, and its sentence */
     char sentence[1000];
@@ -103,7 +103,8 @@ struct zinf_net {
     /* Whom this one waits for now, world: nobody; and when that one was heard of */
     uint32_t own_wait;
     uint64_t follows_ns;
-    bool busy; /* an exchange is under way, which ends before the net tells of a failure */
+    bool joined; /* the family knows of it */
+    bool busy;   /* an exchange is under way, which ends before the net tells of a failure */
     struct net_watch *watch;
     pthread_mutex_t lock; /* guards state, heard_ns and waits_for of a net with a watch */
     int failed;

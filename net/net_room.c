@@ -104,6 +104,7 @@ static void free_parts(struct room *room)
     free(room->meeting.in);
     free(room->at);
     free(room->notes);
+    free(room->given);
     free(room);
 }
 
@@ -147,8 +148,10 @@ int room_create(struct room **out, struct house *house, struct room_place *at, u
             .in = calloc(n_processes, sizeof(struct net_message)),
         };
         room->notes = calloc((size_t)room->n_seats * room->n_seats, sizeof *room->notes);
+        room->given = calloc(room->n_seats, sizeof(struct room *));
     }
-    if (!room || !room->notes || !room->meeting.lent || !room->meeting.out || !room->meeting.in) {
+    if (!room || !room->notes || !room->given || !room->meeting.lent || !room->meeting.out ||
+        !room->meeting.in) {
         if (room)
             free_parts(room);
         else
@@ -174,7 +177,14 @@ void room_enter(struct zinf_net *net, struct room *room)
     net->pulse = &room->house->pulses[number_of(net) - room->house->first];
     net->place.seat = even ? room->at[net->place.rank].seat : 0;
     net->place.seats = even ? n : 1;
-    pthread_mutex_lock(&room->house->lock);
-    room->open++;
-    pthread_mutex_unlock(&room->house->lock);
+}
+
+void room_leave(struct room *room)
+{
+    struct house *h = room->house;
+    pthread_mutex_lock(&h->lock);
+    bool last = --room->open == 0;
+    pthread_mutex_unlock(&h->lock);
+    if (last)
+        room_free(room);
 }

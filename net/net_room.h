@@ -49,14 +49,16 @@ struct room_place {
     uint32_t process, seat;
 };
 
-/* All ends here share it; the last one that closes frees it. */
+/* All ends here share it; the last one that closes frees it. An end counts from when the room is
+ * made, not from when its thread comes: another thread may have closed its own by then. */
 struct room {
     struct house *house;
-    struct room_place *at; /* [world] of each rank */
-    uint32_t process;      /* this one */
-    uint32_t n_seats, open;
+    struct room_place *at;   /* [world] of each rank */
+    uint32_t process;        /* this one */
+    uint32_t n_seats, open;  /* ends that are or will be */
     uint32_t most_seats;     /* of a process */
     struct room_note *notes; /* [n_seats from][n_seats to] */
+    struct room **given;     /* [n_seats] of a split, until that seat takes it: its new room */
     struct meeting meeting;
     bool owned; /* the net between is this room's */
 };
@@ -82,8 +84,11 @@ int room_create(struct room **out, struct house *house, struct room_place *at, u
                 uint32_t process, struct zinf_net *between);
 /* With the last room goes its house. */
 void room_free(struct room *room);
-/* Gives an end, whose place says its rank and world, its ops, state and seat. */
+/* Gives an end, whose place says its rank and world, its ops, state and seat. It is one of those
+ * that the room has counted as open. */
 void room_enter(struct zinf_net *net, struct room *room);
+/* One end less; the last one frees the room. */
+void room_leave(struct room *room);
 /* Under the lock: waits for a change, but not for long. Whether the one that is waited for, a seat
  * of this process, is late. */
 bool room_wait(struct zinf_net *net, struct net_wait *wait, uint32_t peer);

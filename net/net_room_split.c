@@ -65,6 +65,7 @@ static int make(struct making *m, uint32_t colour)
         return code;
     }
     room->owned = between != NULL;
+    room->open = room->n_seats;
     for (uint32_t i = 0; i < n; i++)
         if (room_has(m->room, m->ranks[i]))
             m->rooms[m->ranks[i]] = room;
@@ -85,34 +86,37 @@ static int make_all(struct making *m)
     return code;
 }
 
-/* The first seat's room for each; *own: this one's. Nobody has one where it has failed. */
-static int hand_out(struct zinf_net *parent, struct room **rooms, struct room **own)
+/* Lays out each seat's new room, for it to take. */
+static void give(struct room *room, struct room *const *rooms, uint32_t world)
 {
-    const struct room *room = parent->state;
-    uint32_t n = 0, rank = parent->place.rank, first = 0;
-    while (!room_has(room, first) || room->at[first].seat)
-        first++;
-    for (uint32_t r = 0; rank == first && r < parent->place.world; r++)
-        if (r != rank && room_has(room, r))
-            parent->out[n++] = (struct net_message){&rooms[r], sizeof *rooms, r};
-    parent->in[0] = (struct net_message){own, sizeof *own, first};
-    if (rank == first)
-        *own = rooms[rank];
-    return net_pass(parent, n, rank != first, false);
+    pthread_mutex_lock(&room->house->lock);
+    for (uint32_t r = 0; r < world; r++)
+        if (room_has(room, r))
+            room->given[room->at[r].seat] = rooms[r];
+    pthread_mutex_unlock(&room->house->lock);
 }
 
-/* Rooms that nobody has entered. */
-static void discard(struct making *m, uint32_t world)
+/* So a seat has its room once, whoever of it and the first one asks. */
+static struct room *take(struct room *room, uint32_t seat)
 {
-    for (uint32_t r = 0; m->rooms && r < world; r++) {
-        struct room *room = m->rooms[r];
-        for (uint32_t k = r; room && k < world; k++)
-            m->rooms[k] = m->rooms[k] == room ? NULL : m->rooms[k];
-        if (room && room->owned)
-            room->meeting.between->told = true; /* nobody waits for it */
-        if (room)
-            room_free(room);
+    pthread_mutex_lock(&room->house->lock);
+    struct room *own = room->given[seat];
+    room->given[seat] = NULL;
+    pthread_mutex_unlock(&room->house->lock);
+    return own;
+}
+
+/* An end that will not be. */
+static void give_up(struct room *room)
+{
+    struct zinf_net *between = room && room->owned ? room->meeting.between : NULL;
+    if (between) {
+        pthread_mutex_lock(&between->lock);
+        between->told = true; /* nobody waits for it */
+        pthread_mutex_unlock(&between->lock);
     }
+    if (room)
+        room_leave(room);
 }
 
 int room_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split)
@@ -130,13 +134,19 @@ int room_split(struct zinf_net *parent, struct zinf_net *net, const struct net_s
     else if (!room_seat(parent))
         code = make_all(&m);
     failed = code != 0;
+    if (!room_seat(parent) && m.rooms)
+        give(room, m.rooms, world);
     int met = zinf_net_max(parent, &failed, 1);
-    if (!met && !failed)
-        met = hand_out(parent, m.rooms, &own);
-    if (met || failed)
-        discard(&m, world);
-    else if (net)
+    own = take(room, room_seat(parent));
+    if (!met && !failed && net && !own)
+        met = zinf_fail(-ECONNABORTED, "the first seat of this process has given up");
+    if (!met && !failed && net)
         room_enter(net, own);
+    else
+        give_up(own);
+    /* Seats may have left before they were given anything. */
+    for (uint32_t s = 0; met && !room_seat(parent) && s < room->n_seats; s++)
+        give_up(take(room, s));
     free(m.ranks);
     free(m.processes);
     free(m.rooms);

@@ -422,7 +422,6 @@ static int meet_again(struct zinf_net *parent, struct zinf_net *net, const struc
     if (first == parent->place.rank || find_address(from->sockets[first], address)) {
         int code = open_end(net, s, start);
         s->start.address = "";
-        s->start.address = "";
         return code;
     }
     snprintf(net->why, sizeof net->why, "%s %u has no address", net_noun(net), net_number(net, 0));
@@ -436,6 +435,7 @@ static int tcp_split(struct zinf_net *parent, struct zinf_net *net, const struct
     struct state *s = net ? net->state = calloc(1, sizeof *s) : NULL;
     struct net_tcp_start start = from->start;
     bool several = net && net->place.world > 1;
+    start.listener = 0; /* the parent's is closed, and its number may be another file's */
     if (several) {
         start.rank = net->place.rank;
         start.world = net->place.world;

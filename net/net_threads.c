@@ -201,12 +201,7 @@ static void threads_tell(struct zinf_net *net, uint32_t number, const char *sent
 
 static void threads_close(struct zinf_net *net)
 {
-    struct room *room = net->state;
-    pthread_mutex_lock(&room->house->lock);
-    bool last = --room->open == 0;
-    pthread_mutex_unlock(&room->house->lock);
-    if (last)
-        room_free(room);
+    room_leave(net->state);
 }
 
 static const struct net_engine_ops threads_ops = {
@@ -246,6 +241,7 @@ static int open_end(struct zinf_net **out, struct room *room, uint32_t seat)
                                          .world = at.world * n,
                                          .local_rank = at.local_rank * n + seat,
                                          .local_world = at.local_world * n};
+    room->open++;
     room_enter(net, room);
     return net_init(net, net->place.rank, net->place.world);
 }
@@ -284,9 +280,7 @@ static int create(struct zinf_net **out, uint32_t n_seats, struct zinf_net *betw
         else
             out[r]->told = false;
     }
-    room->open--;
-    if (code)
-        room_free(room);
+    room_leave(room);
     return code;
 }
 

@@ -32,9 +32,11 @@ template <class T, int D> struct dkv_blocks<T, D, attention_args> {
     static const int n = tile_of<T, D>::blocks;
 };
 
-/* Tiles of 32 keys of 256 would leave sm_86 no shared memory for the mask. */
+/* Tiles of 32 keys of 256 would leave sm_86 no shared memory for the mask, and those of 64 would
+ * leave sm_75 and sm_120 no registers beside 32 rows a warp. */
 template <int D, class ARGS> struct dq_tile {
-    static const int keys = D <= 128 ? 32 : 16, halves = warp_halves<D, ARGS>::n;
+    static const int halves = warp_halves<D, ARGS>::n;
+    static const int keys = D > 128 || (D == 64 && halves == 2) ? 16 : 32;
     static const int row_warps = D <= 256 ? 4 : 1, split = 4 / row_warps;
     static const int rows = 16 * halves * row_warps, places = D <= 128 ? 2 : 1;
     static const int blocks = D <= 64 ? (halves == 1 ? 3 : 2) : 1; /* beside each other */

@@ -221,10 +221,10 @@ ONE_KERNEL(unfold_backward, zinf_unfold, check_unfold(args, "unfold_backward"), 
 
 /* ---- recurrent mixers ---- */
 
-ONE_KERNEL(convolution_forward, zinf_convolution, check_convolution(args, "convolution_forward"),
-           !args->batch, launch_convolution(q->stream, args, false));
-ONE_KERNEL(convolution_backward, zinf_convolution, check_convolution(args, "convolution_backward"),
-           !args->batch, launch_convolution(q->stream, args, true));
+ONE_KERNEL(convolution_forward, zinf_convolution, check_convolution(args, false), !args->batch,
+           launch_convolution(q->stream, args, false));
+ONE_KERNEL(convolution_backward, zinf_convolution, check_convolution(args, true), !args->batch,
+           launch_convolution(q->stream, args, true));
 
 static int scan(struct zinf_queue *q, const struct zinf_scan *args, const char *operation)
 {

@@ -150,6 +150,17 @@ class Optimizers(Case):
         ours.load_state_dict(own.state_dict())
         self.close(self.learn(model, ours, 4, 6), whole)
 
+    def test_a_state_dict_of_drives_stays_as_it_is(self):
+        model = self.model()
+        optimizer = zinf.AdamW(model.parameters(), **self.drive())
+        self.learn(model, optimizer, 2)
+        found = optimizer.state_dict()["state"]
+        kept = copy.deepcopy(found)
+        self.learn(model, optimizer, 1)
+        for number, state in kept.items():
+            for name, value in state.items():
+                self.assertTrue(torch.equal(found[number][name], value), name)
+
     def test_state_of_another_model(self):
         other = torch.nn.Parameter(torch.ones(3))
         before = zinf.AdamW([other])

@@ -317,9 +317,10 @@ class _Optimizer(torch.optim.Optimizer):
             self._kind, float(group["lr"]), beta1, beta2, group.get("eps", 1e-8),
             group["weight_decay"], group.get("bias_correction", True), step,
         )  # fmt: skip
-        if self._last[0] != values:
-            self._last = values, _Hyper(*values)
-        return self._last[1]
+        last = self._last  # hooks of several GPUs' gradients have threads of their own
+        if last[0] != values:
+            last = self._last = values, _Hyper(*values)
+        return last[1]
 
     def _held(self, p) -> Tuple[Plane, ...]:
         """The state of a parameter; its master is itself where it is in fp32."""
@@ -549,6 +550,8 @@ class _Optimizer(torch.optim.Optimizer):
         kept = {p: dict(state) for p, state in self.state.items()}
         try:
             for p in kept:
+                if "step" in self.state[p]:  # the next one counts on, and the moments are copies
+                    self.state[p]["step"] = self.state[p]["step"].clone()
                 for plane in self._held(p):
                     shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
                     self.state[p][plane.name] = torch.empty(shape, dtype=plane.dtype)

@@ -215,6 +215,9 @@ int zinf_session_rows(struct zinf_session *s, enum zinf_row_kind which,
     if (!which && s->job.streaming) {
         struct zinf_row_source known = ZINF_SIZED(struct zinf_row_source);
         session_give(&known, rows, rows->size < sizeof known ? rows->size : sizeof known);
+        if (!known.next)
+            return zinf_fail(-EINVAL, "a source of rows has no function next: set it, and size to "
+                                      "that of the struct (ZINF_SIZED)");
         return job_given_create(&s->job.given, &known);
     }
     if (words->n == ZINF_MOST_WORDS)

@@ -151,7 +151,8 @@ static int wait_for_first(struct job_flow *f)
     zinf_pulse_init(&s->pulse, before);
     zinf_pulse_set(&s->pulse);
     atomic_store(&s->waits, true);
-    if (s->use == JOB_TRAINS && s->stop) /* it came before */
+    atomic_thread_fence(memory_order_seq_cst); /* see job_flow_cancel */
+    if (s->use == JOB_TRAINS && s->stop)       /* it came before */
         job_flow_cancel(s);
     const int code = take_first(f);
     atomic_store(&s->waits, false);

@@ -259,10 +259,9 @@ int session_need_trainer(struct zinf_session *s, bool trains)
 /* A struct of the caller, who may know fewer of its fields. */
 void session_give(void *to, const void *from, size_t bytes)
 {
-    const size_t known = *(const size_t *)to;
-    if (known > sizeof known)
-        memcpy((char *)to + sizeof known, (const char *)from + sizeof known,
-               (known < bytes ? known : bytes) - sizeof known);
+    const size_t known = *(const size_t *)to, common = known < bytes ? known : bytes;
+    if (common > sizeof known)
+        memcpy((char *)to + sizeof known, (const char *)from + sizeof known, common - sizeof known);
 }
 
 struct zinf_measure session_measure_of(const struct zinf_evaluation *found)

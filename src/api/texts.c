@@ -207,6 +207,7 @@ static uint64_t sum_of(const struct texts *o)
         const struct zinf_text *text = &o->at[i].made;
         const uint64_t numbers[] = {
             sum, XXH3_64bits(text->ids, (size_t)text->n_prompt * sizeof *text->ids),
+            XXH3_64bits(text->source, (size_t)text->n_source * sizeof *text->source),
             (uint64_t)settings.max_new_tokens};
         sum = XXH3_64bits(numbers, sizeof numbers);
     }

@@ -7,6 +7,7 @@
 #include "text/internal.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,11 +34,18 @@ struct text_source {
 
 /* ---- bytes ---- */
 
+/* A pipe may have been opened by a program that does not block. */
+static bool waits_for_bytes(int fd)
+{
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    return errno == EINTR || (errno == EAGAIN && (poll(&readable, 1, -1) > 0 || errno == EINTR));
+}
+
 static int fill_packed(struct text_source *s)
 {
     while (!s->ended && s->at == s->end) {
         ssize_t n = read(s->fd, s->packed, PACKED_BYTES);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && waits_for_bytes(s->fd))
             continue;
         if (n < 0)
             return zinf_fail(-errno, "cannot read %s: %s", s->path, strerror(errno));
@@ -284,12 +292,21 @@ static int start_packing(struct text_source *s)
     return 0;
 }
 
+/* Behind blank lines. */
+static bool has_line(const struct text_source *s)
+{
+    size_t i = 0;
+    while (i < s->head_end && strchr(" \t\r\n", s->head[i]))
+        i++;
+    return memchr(s->head + i, '\n', s->head_end - i) != NULL;
+}
+
 /* A pipe may have no more than a line yet. */
 static bool is_enough(const struct text_source *s)
 {
     struct stat found;
     const bool is_pipe = !fstat(s->fd, &found) && !S_ISREG(found.st_mode);
-    return s->head_end == HEAD_BYTES || (is_pipe && memchr(s->head, '\n', s->head_end));
+    return s->head_end == HEAD_BYTES || (is_pipe && has_line(s));
 }
 
 int text_source_open(struct text_source **out, int fd, const char *path)

@@ -217,6 +217,17 @@ static void test_a_source_that_does_not_answer(void)
     }
 }
 
+static void test_rows_without_a_size(void)
+{
+    const struct zinf_row_source rows = {.next = next_or_hang};
+    set_training("3", false);
+    set("streaming", "true");
+    struct zinf_session *session = opened(gpt);
+    CHECK(zinf_session_rows(session, ZINF_ROWS_OF_TRAINING, &rows) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "ZINF_SIZED"), "%s", zinf_error());
+    zinf_session_close(session);
+}
+
 static void test_rows_that_end_too_early(void)
 {
     struct rows few = {.n = 10, .format = texts};
@@ -565,6 +576,7 @@ int main(int argc, char **argv)
     zinf_log_set_level(ZINF_LOG_ERROR);
     TAP_RUN(test_cancel_and_rows_of_a_resumed_training);
     TAP_RUN(test_a_source_that_does_not_answer);
+    TAP_RUN(test_rows_without_a_size);
     TAP_RUN(test_rows_that_end_too_early);
     TAP_RUN(test_seats);
     TAP_RUN(test_steps_are_of_one_seat);

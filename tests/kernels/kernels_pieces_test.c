@@ -270,6 +270,7 @@ static void test_convolutions(void)
 static void test_refusals(void)
 {
     const struct zinf_ends no_state = {.rows = 3};
+    struct zinf_ends no_gradient = {.rows = 3};
     struct tensor in[GIVEN], out[MADE];
     struct fixture f;
     fixture_open(&f, ZINF_ISA_SCALAR, 1);
@@ -280,6 +281,15 @@ static void test_refusals(void)
     a.ends = &no_state;
     CHECK(f.ops->scan_forward(f.q, &a) == -EINVAL);
     CHECKF(strstr(zinf_error(), "a piece of a sequence") != NULL, "%s", zinf_error());
+    no_gradient.before = in[X].data;
+    a.ends = &no_gradient;
+    a.backward = true;
+    CHECK(f.ops->scan_backward(f.q, &a) == -EINVAL);
+    struct zinf_convolution c = convolution_of(in, out, 0, 1);
+    c.ends = &no_gradient;
+    CHECK(f.ops->convolution_backward(f.q, &c) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "convolution_backward") != NULL, "%s", zinf_error());
+    a.backward = false;
     a.ends = &(struct zinf_ends){0};
     CHECK(!f.ops->scan_forward(f.q, &a));
     a.batch = 2;

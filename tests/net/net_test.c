@@ -231,6 +231,32 @@ static void test_no_launcher(void)
     CHECK(zinf_net_mpi_why_not() != NULL);
 }
 
+/* A part of a part; rank 1 cannot go on, which some hear before their part is theirs. Whoever hears
+ * of it closes the first part before the second. */
+static void refuse_in_parts(struct rank *rank)
+{
+    struct zinf_net *part = NULL, *smaller = NULL;
+    const uint32_t own = zinf_net_place(rank->net).rank;
+    rank->code = zinf_net_split(rank->net, own % 2, own, &part);
+    if (!rank->code)
+        rank->code = zinf_net_split(part, 0, 0, &smaller);
+    if (own == 1)
+        zinf_net_tell(rank->net, "the drive is full");
+    zinf_net_close(part);
+    zinf_net_close(smaller);
+    zinf_net_tell(rank->net, "over");
+}
+
+static void test_a_refusal_in_parts_of_parts(void)
+{
+    struct rank ranks[MOST_RANKS];
+    for (int i = 0; i < 200; i++) {
+        run_ranks(ranks, 4, 0, refuse_in_parts);
+        for (uint32_t r = 0; r < 4; r++)
+            CHECKF(!ranks[r].code || ranks[r].code == -ECONNABORTED, "%d", ranks[r].code);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(test_one);
@@ -244,6 +270,7 @@ int main(void)
     TAP_RUN(test_lengths_that_differ);
     TAP_RUN(test_splits);
     TAP_RUN(test_a_failure_goes_across);
+    TAP_RUN(test_a_refusal_in_parts_of_parts);
     TAP_RUN(test_no_launcher);
     return tap_done();
 }

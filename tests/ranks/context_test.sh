@@ -101,6 +101,11 @@ check "four evaluate" run 0 "$zinf" eval --model llama.ram/model --data text.txt
 says_loss | cmp - loss1
 verdict $? "with the same loss"
 
+sed 's/"train_batch_size": 8/"train_batch_size": 1/; s/_gpu": 2/_gpu": 1/' shares.json >single.json
+check "a sample alone" run 0 train gpt2 single --config single.json
+check "by four seats" run 0 train gpt2 single4 --config single.json --seats 4 --context-parallel 4
+check "has the bits of one" same_result single single4
+
 # ---- adapters, and a checkpoint that goes from mesh to mesh ----
 
 adapt() { # output, options...

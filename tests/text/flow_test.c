@@ -15,6 +15,7 @@ struct source {
     uint64_t n, at, taken; /* rows of a pass; the next; all that were given */
     bool once;             /* there is no second pass */
     uint64_t fails_at;     /* row, from 1; 0: none */
+    int code;              /* there; 0: -EIO */
     bool empty;            /* no row has a text */
     char text[700];
 };
@@ -36,7 +37,7 @@ static int next(void *arg, const char **row)
     if (s->at == s->n)
         return 0;
     if (s->fails_at && s->taken + 1 == s->fails_at)
-        return zinf_fail(-EIO, "the source is gone");
+        return zinf_fail(s->code ? s->code : -EIO, "the source is gone");
     make_row(s->empty ? 0 : s->at, s->text);
     s->at++;
     s->taken++;
@@ -204,6 +205,11 @@ static void test_rows_that_end_or_fail(void)
     CHECK(n > 80 && reaches(flow, n + 1) == -EIO);
     CHECK(!strcmp(zinf_error(), "the source is gone"));
     window_at(flow, n - 1); /* what was there before */
+    zinf_dataset_close(flow);
+
+    source = (struct source){.n = 25, .fails_at = 1, .code = -EAGAIN};
+    flow = flow_of(&source, 0);
+    CHECK(reaches(flow, 1) == -EIO); /* whoever hears -EAGAIN asks again */
     zinf_dataset_close(flow);
 }
 

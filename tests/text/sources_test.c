@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -209,6 +210,18 @@ static void test_what_is_no_text(void)
     CHECK_SAYS(folder, NULL, "takes its files");
 }
 
+/* A blank line, and then a row. */
+static int write_late(int fd)
+{
+    static const char row[] = "{\"text\": \"late\"}\n";
+    const ssize_t bytes = sizeof row - 1;
+    usleep(50000);
+    if (write(fd, "\n", 1) != 1)
+        return 1;
+    usleep(50000);
+    return write(fd, row, (size_t)bytes) != bytes;
+}
+
 static void test_pipes(void)
 {
     int ends[2], saved = dup(STDIN_FILENO);
@@ -219,6 +232,15 @@ static void test_pipes(void)
     close(ends[0]);
     CHECK_READ("-", NULL, "from a pipe");
     CHECK_SAYS("-", NULL, "standard input has no text");
+    CHECK(!pipe(ends) && !fcntl(ends[0], F_SETFL, O_NONBLOCK));
+    CHECK(dup2(ends[0], STDIN_FILENO) == STDIN_FILENO);
+    close(ends[0]);
+    const pid_t child = fork();
+    if (!child)
+        _exit(write_late(ends[1]));
+    close(ends[1]);
+    CHECK_READ("-", NULL, "late");
+    CHECK(waitpid(child, &(int){0}, 0) == child);
     dup2(saved, STDIN_FILENO);
     close(saved);
 }

@@ -81,9 +81,11 @@ static int append(struct flow *flow, struct zinf_dataset *data, const struct zin
     return 0;
 }
 
+/* -EAGAIN of a source, such as a pipe that does not block, is none of reaches: that would be asked
+ * again for ever. */
 static void note(struct flow *flow, int code)
 {
-    flow->failure = code;
+    flow->failure = code == -EAGAIN ? -EIO : code;
     if (code)
         snprintf(flow->why, sizeof flow->why, "%s", zinf_error());
 }

@@ -164,8 +164,7 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
     t->compute.train = false;
     t->n_logits = rows->n_logits ? rows->n_logits : 1; /* a product has a row at least */
     t->logits_row = rows->n - t->n_logits;
-    code =
-        zinf_executor_run(t->executor, rows->n_source ? &t->plan.decode_sources : &t->plan.decode);
+    code = trainer_run(t, rows->n_source ? &t->plan.decode_sources : &t->plan.decode);
     return code ? code : trainer_take_logits(t, rows->n_logits, logits);
 }
 

@@ -39,7 +39,7 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
     t->compute.train = false;
     t->compute.objective = (struct zinf_objective){0}; /* what is measured is the model */
     t->compute.batch = n_windows;
-    code = zinf_executor_run(t->executor, program);
+    code = trainer_run(t, program);
     t->compute = whole;
     return code;
 }
@@ -193,7 +193,7 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     t->compute.batch = 1;
     t->logits_row = n - 1;
     t->n_logits = 1;
-    code = zinf_executor_run(t->executor, &t->plan.logits);
+    code = trainer_run(t, &t->plan.logits);
     t->compute = whole;
     return code ? code : trainer_take_logits(t, 1, logits);
 }

@@ -17,19 +17,26 @@ static void emit_inputs(struct emitter *e)
               (uint64_t)setup_n_inputs(p->setup) * e->walk->input_bytes, &uses);
 }
 
-/* And whatever the device has found damaged of what it has unpacked. */
+/* Whatever the device has found damaged of what it has unpacked. */
+static void emit_marks(struct emitter *e)
+{
+    struct plan *p = e->p;
+    struct uses uses = {0};
+    uses_write(&uses, e->unpacked);
+    if (plan_damage_bytes(p))
+        emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_damage)),
+                  zinf_at(device_at(p, p->at.d_damage)), plan_damage_bytes(p), &uses);
+}
+
 static void emit_losses(struct emitter *e)
 {
     struct plan *p = e->p;
-    struct uses uses = {0}, marks = {0};
+    struct uses uses = {0};
     uses_read(&uses, e->losses);
     emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_losses)),
               zinf_at(device_at(p, p->at.d_losses)),
               (uint64_t)p->setup->n_micro * e->walk->loss_bytes, &uses);
-    uses_write(&marks, e->unpacked);
-    if (plan_damage_bytes(p))
-        emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_damage)),
-                  zinf_at(device_at(p, p->at.d_damage)), plan_damage_bytes(p), &marks);
+    emit_marks(e);
 }
 
 /* A sweep that runs whole goes forward and backward at once. */
@@ -226,6 +233,7 @@ static void emit_to_logits(struct emitter *e, bool sources)
     emit_border(e, &(struct visit){.next = true, .gives = one});
     if (w->row != WALK_NONE)
         emit_row(e, w->row);
+    emit_marks(e);
 }
 
 static int emit_decoding(struct plan *p, struct zinf_program *program, const char *name,

@@ -10,10 +10,10 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Of all ranks; chunks of a sample are one. */
+/* Of all ranks; chunks of a sample are one, whichever ranks share it. */
 static double n_micros(const struct zinf_trainer *t)
 {
-    return (double)(t->setup.n_micro / t->setup.n_chunks) * data_axis(&t->setup)->world;
+    return (double)(t->setup.n_micro / t->setup.own_chunks) * setup_sharers(&t->setup);
 }
 
 /* What the step's batch is, and what the gradient of its loss is scaled by: counted is the sum of
@@ -152,9 +152,8 @@ static double speculation_limit(const struct zinf_trainer *t)
     return limit > 0 ? limit * limit : DBL_MAX;
 }
 
-/* A program with gradients. The device finds damage in numbers while they are used: what has come
- * of them is not to count. */
-static int run_program(struct zinf_trainer *t, const struct zinf_program *program)
+/* The device finds damage in numbers while they are used: what has come of them is not to count. */
+int trainer_run(struct zinf_trainer *t, const struct zinf_program *program)
 {
     const uint32_t *marks = (const void *)host_at(&t->plan, t->plan.at.h_damage);
     int code = zinf_executor_run(t->executor, program);
@@ -186,7 +185,7 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
         return code;
     t->eager = scalars_of(t, 1);
     t->partial_limit = speculation_limit(t);
-    code = run_program(t, &t->plan.speculate);
+    code = trainer_run(t, &t->plan.speculate);
     if (!code)
         code = grad_norm(t, norm);
     if (code)
@@ -211,7 +210,7 @@ static int run_speculating(struct zinf_trainer *t, double *norm)
         return code;
     t->n_redone++;
     t->partial_limit = INFINITY;
-    code = run_program(t, &t->plan.gradients);
+    code = trainer_run(t, &t->plan.gradients);
     if (!code)
         leave_pending(t, scalars_of(t, clip_of(t, *norm)));
     return code;
@@ -223,7 +222,7 @@ static int run_waiting(struct zinf_trainer *t, double *norm)
          steady = apart || all_pending(t, false);
     int code = apart ? trainer_settle(t) : 0; /* of another schedule */
     if (!code)
-        code = run_program(t, apart ? &t->plan.gradients : &t->plan.wait);
+        code = trainer_run(t, apart ? &t->plan.gradients : &t->plan.wait);
     if (!code)
         code = grad_norm(t, norm);
     if (code)
@@ -327,11 +326,16 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
     zinf_executor_mark(t->executor, name, begin_ns);
 }
 
+/* Of a sample, chunked or not. */
+static int64_t seq_of_step(const struct zinf_trainer *t)
+{
+    return t->compute.chunk.whole ? t->compute.chunk.whole : t->compute.seq;
+}
+
 /* Of all ranks. */
 static uint64_t rows_of_step(const struct zinf_trainer *t)
 {
-    const int64_t seq = t->compute.chunk.whole ? t->compute.chunk.whole : t->compute.seq;
-    return (uint64_t)(setup_samples(&t->setup) * seq) * setup_sharers(&t->setup);
+    return (uint64_t)(setup_samples(&t->setup) * seq_of_step(t)) * setup_sharers(&t->setup);
 }
 
 /* Of a model that makes embeddings: all of the step's come before what they lose together. */
@@ -341,7 +345,7 @@ static int first_sweep(struct zinf_trainer *t)
         return 0;
     int code = trainer_settle(t);
     if (!code)
-        code = zinf_executor_run(t->executor, &t->plan.sweep);
+        code = trainer_run(t, &t->plan.sweep);
     return code ? code : trainer_pull(t);
 }
 
@@ -388,7 +392,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
         .loss_scale = scale,
         .skipped = overflow,
         .tokens = batch->tokens ? batch->tokens : rows_of_step(t),
-        .seq_len = t->compute.seq,
+        .seq_len = seq_of_step(t),
         .rewards = t->sums.rewards,
         .seconds = (double)(zinf_now_ns() - begin) * 1e-9,
         .predicted_seconds = expected,
@@ -424,7 +428,7 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
     if (!code)
         code = first_sweep(t);
     if (!code)
-        code = zinf_executor_run(t->executor, &t->plan.gradients);
+        code = trainer_run(t, &t->plan.gradients);
     if (!code)
         code = grad_norm(t, norm);
     if (!code)

@@ -90,6 +90,9 @@ int trainer_likeness(struct zinf_trainer *t, int64_t samples, double *sum, uint6
 /* step.c: makes the updates that a step left to be made later; before anything else looks at
  * parameters or state. */
 int trainer_settle(struct zinf_trainer *t);
+/* Runs a program that makes losses, logits or gradients. -EBADMSG: the device has found packed
+ * parameters damaged that these are made of. */
+int trainer_run(struct zinf_trainer *t, const struct zinf_program *program);
 /* batch.c: bytes that an operation moves now, and its share of the work that the program was made
  * for, in a step of the lengths that were set. Whether those are less than the longest. */
 uint64_t trainer_moved(void *context, const struct zinf_op *op);
