@@ -63,9 +63,11 @@ int host_unpack(struct zinf_queue *q, const struct zinf_packed_array *args)
 {
     int code = check_unpack(args);
     const uint64_t n_blocks = (args->n + PACK_BLOCK - 1) / PACK_BLOCK;
-    const char *in = (const char *)args->image + pack_payload_at(n_blocks);
     (void)q;
-    for (uint64_t group = 0; !code && group * PACK_GROUP < n_blocks; group++)
+    if (code || !n_blocks)
+        return code;
+    const char *in = (const char *)args->image + pack_payload_at(n_blocks);
+    for (uint64_t group = 0; group * PACK_GROUP < n_blocks; group++)
         in = unpack_group(args, group, in);
-    return code;
+    return 0;
 }

@@ -58,6 +58,9 @@ struct zinf_matmul {
     /* What a is rounded to, each number by one scale for the whole of a; b then is to E4M3. Both
      * are bf16, a is not transposed, n and k are multiples of ZINF_FLOAT8_EXTENT. */
     enum zinf_float8 float8;
+    /* With beta 1 and C in fp32, of a device whose products_add has said so: the bits of the
+     * product that beta 0 makes, added to C afterwards. */
+    bool adds_after;
 };
 static inline float zinf_matmul_alpha(const struct zinf_matmul *args)
 {
@@ -392,6 +395,10 @@ struct zinf_device_ops {
     /* Products are made as list says from now on, others by the library's first proposal. Before
      * the first product; the device copies the list. */
     int (*products_use)(struct zinf_device *device, const struct zinf_products *list);
+    /* out: whether the list's products that may be gradients of weights can be asked for with
+     * adds_after: each is made both ways and compared, bit by bit. Not where one of them has no
+     * choice or no room. After products_use, and else as products_time. */
+    int (*products_add)(struct zinf_queue *queue, const struct zinf_products *list, bool *out);
 };
 
 enum zinf_device_kind {

@@ -21,6 +21,8 @@ struct zinf_product {
 struct zinf_products {
     struct zinf_product *items;
     uint32_t n, room;
+    bool adds; /* gradients of weights are added to sums by their products (zinf_matmul.adds_after)
+                */
 };
 
 #endif

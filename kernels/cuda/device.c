@@ -86,6 +86,7 @@ static const struct zinf_device_ops cuda_ops = {.destroy = cuda_destroy,
                                                 .products_note = cuda_products_note,
                                                 .products_time = cuda_products_time,
                                                 .products_use = cuda_products_use,
+                                                .products_add = cuda_products_add,
                                                 OPERATIONS(CUDA_ENTRY)};
 
 /* The oldest driver of each CUDA, of NVIDIA's table of minor version compatibility. */

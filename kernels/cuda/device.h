@@ -83,6 +83,7 @@ CUDA_OPERATION(pageable_copies)
 CUDA_OPERATION(products_note)
 CUDA_OPERATION(products_time)
 CUDA_OPERATION(products_use)
+CUDA_OPERATION(products_add)
 #undef CUDA_OPERATION
 
 void matmul_plans_destroy(struct matmul_plan *plans);

@@ -163,8 +163,7 @@ cublasStatus_t plan_ask(struct cuda_device *device, struct matmul_plan *plan,
     return status;
 }
 
-/* The one that was given for it, if the library still has it; else the library's first. */
-static cublasStatus_t choose_algorithm(struct cuda_device *device, struct matmul_plan *plan)
+cublasStatus_t plan_algorithm(struct cuda_device *device, struct matmul_plan *plan)
 {
     const cublasLtMatmulAlgo_t *chosen = chosen_algorithm(device, &plan->key);
     cublasLtMatmulHeuristicResult_t found;
@@ -216,7 +215,7 @@ static cublasStatus_t find_plan(struct zinf_queue *q, const struct plan_key *key
     plan->key = *key;
     cublasStatus_t status = plan_describe(plan, beside);
     if (!status)
-        status = choose_algorithm(q->device, plan);
+        status = plan_algorithm(q->device, plan);
     plan->unserved = status == CUBLAS_STATUS_NOT_SUPPORTED;
     plan->made = !status || plan->unserved; /* it is not asked again */
     *out = plan;
@@ -296,7 +295,7 @@ static void make_key(const struct cuda_device *device, const struct zinf_matmul 
         .tf32 = device->tf32 && p->b_type == CUDA_R_32F,
         /* alignment decides, the address does not */
         .with_bias = p->bias == BIAS_INSIDE ? (int32_t)alignment_of(m->bias) : 0,
-        .with_beta = p->bias == BIAS_BEFORE || m->beta != 0.0f,
+        .with_beta = p->bias == BIAS_BEFORE || (m->beta != 0.0f && !m->adds_after),
     };
 }
 

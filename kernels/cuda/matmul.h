@@ -35,6 +35,8 @@ cublasStatus_t plan_describe(struct matmul_plan *plan, const struct beside *besi
 /* At most n algorithms, the library's first proposal first. CUBLAS_STATUS_NOT_SUPPORTED: none. */
 cublasStatus_t plan_ask(struct cuda_device *device, struct matmul_plan *plan,
                         cublasLtMatmulHeuristicResult_t *found, int n, int *n_found);
+/* The one that was given for it, if the library still has it; else the library's first. */
+cublasStatus_t plan_algorithm(struct cuda_device *device, struct matmul_plan *plan);
 void plan_clear(struct matmul_plan *plan);
 
 /* product_list.c: the algorithm that products_use has given for a product; NULL: none. */

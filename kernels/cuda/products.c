@@ -44,27 +44,31 @@ static uint64_t width_of(int32_t type)
     return type == CUDA_R_32F ? 4 : type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2 ? 1 : 2;
 }
 
-/* false: the arena has no room for it. */
+static uint64_t result_bytes(const struct plan_key *key)
+{
+    return (uint64_t)(key->n * key->ldc) * width_of(key->c_type);
+}
+
+/* false: the arena has no room for it. room: what is left. */
 static bool place_operands(const struct zinf_queue *q, const struct plan_key *key,
-                           struct places *out, char **end)
+                           struct places *out, struct room *room)
 {
     const struct zinf_device *device = &q->device->device;
     char *base = device->memory, *workspace = q->workspace;
-    struct room room = {base, base + device->memory_bytes, workspace, workspace + key->workspace};
+    *room = (struct room){base, base + device->memory_bytes, workspace, workspace + key->workspace};
     *out = (struct places){
-        .a = take(&room,
+        .a = take(room,
                   (uint64_t)((key->trans_a ? key->m : key->k) * key->lda) * width_of(key->a_type)),
     };
     if (out->a)
-        out->b = take(&room, (uint64_t)((key->trans_b ? key->k : key->n) * key->ldb) *
-                                 width_of(key->b_type));
+        out->b = take(room, (uint64_t)((key->trans_b ? key->k : key->n) * key->ldb) *
+                                width_of(key->b_type));
     if (out->b)
-        out->c = take(&room, (uint64_t)(key->n * key->ldc) * width_of(key->c_type));
+        out->c = take(room, result_bytes(key));
     if (out->c)
-        out->bias = take(&room, (uint64_t)key->m * width_of(key->c_type));
+        out->bias = take(room, (uint64_t)key->m * width_of(key->c_type));
     if (out->bias)
-        out->scales = take(&room, 2 * sizeof(float));
-    *end = room.next;
+        out->scales = take(room, 2 * sizeof(float));
     return out->scales;
 }
 
@@ -140,16 +144,16 @@ static int time_product(struct timing *t, struct zinf_product *product)
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     struct zinf_queue *q = t->q;
     struct matmul_plan plan = {.made = false};
-    char *end;
+    struct room room;
     int n = 0;
     memcpy(&plan.key, product->key, sizeof plan.key);
     t->plan = &plan;
-    if (!place_operands(q, &plan.key, &t->at, &end))
+    if (!place_operands(q, &plan.key, &t->at, &room))
         return 0;
     cublasStatus_t status = describe(q, &plan, &t->at, found, &n);
     cudaError_t error = cudaSuccess;
     if (!status && n > 1) {
-        error = cudaMemsetAsync(t->at.a, SMALL_NUMBER, (size_t)(end - t->at.a), q->stream);
+        error = cudaMemsetAsync(t->at.a, SMALL_NUMBER, (size_t)(room.next - t->at.a), q->stream);
         if (error == cudaSuccess)
             error = choose_fastest(t, found, n, product);
     }
@@ -176,5 +180,138 @@ int cuda_products_time(struct zinf_queue *queue, struct zinf_products *list)
     if (t.end)
         cudaEventDestroy(t.end);
     int left = queue_leave(queue, error);
+    return code ? code : left;
+}
+
+/* ---- sums ---- */
+
+/* Of a weight's gradient: columns of both operands, a result in fp32. Scales are for floats of 8
+ * bits, which have none. */
+static bool may_add(const struct plan_key *key)
+{
+    return key->c_type == CUDA_R_32F && !key->trans_a && key->trans_b && !key->with_bias &&
+           !key->with_beta && key->ldc == key->m && width_of(key->a_type) > 1;
+}
+
+static enum zinf_dtype dtype_of(int32_t type)
+{
+    return type == CUDA_R_32F    ? ZINF_DTYPE_F32
+           : type == CUDA_R_16BF ? ZINF_DTYPE_BF16
+                                 : ZINF_DTYPE_F16;
+}
+
+/* Numbers between -1 and 1, other ones for each site. */
+static cudaError_t fill(struct zinf_queue *q, void *x, int32_t type, uint64_t bytes, uint32_t site)
+{
+    const struct zinf_noise noise = {.dtype = dtype_of(type),
+                                     .n = (int64_t)(bytes / width_of(type)),
+                                     .x = x,
+                                     .magnitude = 1.0f,
+                                     .random = {.site = site}};
+    cudaError_t error = cudaMemsetAsync(x, 0, bytes, q->stream);
+    return error == cudaSuccess ? launch_noise(q->stream, &noise) : error;
+}
+
+/* Makes c = product + sum and sum = sum + product, and of c their difference. */
+static cublasStatus_t make_both(struct timing *t, float *sum)
+{
+    const struct plan_key *key = &t->plan->key;
+    const uint64_t n = result_bytes(key) / sizeof(float);
+    const float one = 1.0f;
+    float *c = (float *)(void *)t->at.c;
+    const struct zinf_residual less = {
+        .dtype = ZINF_DTYPE_F32, .n = (int64_t)n, .x = c, .r = sum, .y = c, .scale = -1.0f};
+    cublasStatus_t status = run_once(t, &t->plan->algorithm);
+    if (!status && launch_add(t->q->stream, c, sum, n))
+        status = CUBLAS_STATUS_EXECUTION_FAILED;
+    if (!status)
+        status = cublasLtMatmul(t->q->device->blas, t->plan->operation, &one, t->at.a, t->plan->a,
+                                t->at.b, t->plan->b, &one, sum, t->plan->c, sum, t->plan->c,
+                                &t->plan->algorithm, t->q->workspace, (size_t)key->workspace,
+                                t->q->stream);
+    if (!status && launch_residual(t->q->stream, &less, c))
+        status = CUBLAS_STATUS_EXECUTION_FAILED;
+    return status;
+}
+
+/* Whether all of x is zero; parts is memory of the device for a number of each block. */
+static int is_zero(struct zinf_queue *q, const float *x, uint64_t n, double *parts, bool *out)
+{
+    const uint64_t n_parts = (n + ZINF_SUM_BLOCK - 1) / ZINF_SUM_BLOCK;
+    double *sums = malloc(n_parts * sizeof *sums);
+    if (!sums)
+        return zinf_fail(-ENOMEM, "no memory for %llu sums", (unsigned long long)n_parts);
+    int code = cuda_sum_squares(q, parts, x, n);
+    if (!code)
+        code = cuda_copy_to_host(q, sums, parts, n_parts * sizeof *sums);
+    if (!code)
+        code = cuda_queue_synchronize(q);
+    *out = !code;
+    for (uint64_t i = 0; *out && i < n_parts; i++)
+        *out = sums[i] == 0.0;
+    free(sums);
+    return code;
+}
+
+/* out: whether both ways have the same bits; false where there is no room to see. */
+static int compare_ways(struct timing *t, struct room *room, bool *out)
+{
+    struct zinf_queue *q = t->q;
+    const struct plan_key *key = &t->plan->key;
+    const uint64_t bytes = result_bytes(key), n = bytes / sizeof(float);
+    float *sum = (float *)(void *)take(room, bytes);
+    double *parts = (double *)(void *)take(room, (n / ZINF_SUM_BLOCK + 1) * sizeof(double));
+    cudaError_t error = cudaSuccess;
+    *out = false;
+    if (!sum || !parts)
+        return 0;
+    const uint64_t a = (uint64_t)(key->k * key->lda) * width_of(key->a_type);
+    const uint64_t b = (uint64_t)(key->k * key->ldb) * width_of(key->b_type);
+    if ((error = fill(q, t->at.a, key->a_type, a, 0)) == cudaSuccess &&
+        (error = fill(q, t->at.b, key->b_type, b, 1)) == cudaSuccess)
+        error = fill(q, sum, CUDA_R_32F, bytes, 2);
+    CUDA_RETURN(error, "comparing ways to add", 0);
+    cublasStatus_t status = make_both(t, sum);
+    if (status)
+        return cublas_fail(status, "comparing ways to add", 0);
+    return is_zero(q, (const float *)(void *)t->at.c, n, parts, out);
+}
+
+static int compare_product(struct zinf_queue *q, const struct plan_key *key, bool *out)
+{
+    struct matmul_plan plan = {.key = *key};
+    struct timing t = {.q = q, .plan = &plan};
+    const struct beside nothing = {NULL, NULL, NULL};
+    struct room room;
+    *out = false;
+    if (!place_operands(q, key, &t.at, &room))
+        return 0;
+    cublasStatus_t status = plan_describe(&plan, &nothing);
+    if (!status)
+        status = plan_algorithm(q->device, &plan);
+    int code = status ? 0 : compare_ways(&t, &room, out);
+    plan_clear(&plan);
+    return code; /* what cannot be made is refused where it is needed */
+}
+
+int cuda_products_add(struct zinf_queue *q, const struct zinf_products *list, bool *out)
+{
+    int code = 0;
+    bool equal = true;
+    uint32_t n = 0;
+    queue_enter(q, "comparing products");
+    for (uint32_t i = 0; i < list->n && !code && equal; i++) {
+        struct plan_key key;
+        memcpy(&key, list->items[i].key, sizeof key);
+        if (!may_add(&key))
+            continue;
+        /* the library's first proposal depends on where operands are */
+        equal = list->items[i].chosen;
+        if (equal)
+            code = compare_product(q, &key, &equal);
+        n++;
+    }
+    *out = !code && equal && n;
+    int left = queue_leave(q, cudaSuccess);
     return code ? code : left;
 }

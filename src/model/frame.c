@@ -237,6 +237,29 @@ float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor)
     return f->grads[at.unit] + offset;
 }
 
+uint64_t frame_gap_end(const struct zinf_unit *u, uint32_t tensor)
+{
+    uint64_t end = u->tensors[tensor].offset + u->tensors[tensor].elems, next = u->elems;
+    for (uint32_t i = 0; i < u->n_tensors; i++)
+        if (u->tensors[i].elems && u->tensors[i].offset >= end && u->tensors[i].offset < next)
+            next = u->tensors[i].offset;
+    return next;
+}
+
+float *frame_sum(const struct zinf_frame *f, uint32_t unit, int tensor)
+{
+    if (tensor < 0 || !f->sums)
+        return NULL;
+    struct place at = place_of(f, unit, (uint32_t)tensor);
+    struct zinf_added *added = f->added[at.unit];
+    const struct zinf_unit *u = frame_unit(f, at.unit);
+    const uint64_t first = u->tensors[at.tensor].offset;
+    if (!f->sums[at.unit] || added->n == ZINF_MOST_ADDED)
+        return NULL;
+    added->of[added->n++] = (struct zinf_span){first, frame_gap_end(u, at.tensor) - first};
+    return f->sums[at.unit] + first;
+}
+
 int frame_each_moved(struct zinf_frame *f, uint32_t unit,
                      int (*act)(struct zinf_frame *f, uint32_t unit, uint32_t tensor))
 {

@@ -150,6 +150,14 @@ struct zinf_numbers {
 /* Where those of a tensor begin; of n_tensors: what all take. */
 uint64_t zinf_numbers_at(const struct zinf_unit *unit, uint32_t tensor, uint64_t width);
 
+/* Elements of a unit's gradient that are in its sum already. */
+#define ZINF_MOST_ADDED 16
+struct zinf_added {
+    const float *sum; /* where it begins */
+    struct zinf_span of[ZINF_MOST_ADDED];
+    uint32_t n;
+};
+
 struct zinf_frame {
     const struct zinf_compute *compute;
     struct zinf_queue *queue; /* NULL: measures, or leaves out what is of another part */
@@ -164,9 +172,13 @@ struct zinf_frame {
     void *const *d_in;     /* [in.n]; NULL: nothing flows back there */
     const bool *d_in_adds; /* [in.n]: a later stage has been there: add to it */
     const void *const *weights;
-    float *const *grads;          /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
-    bool grads_add;               /* only with ops->adds: add to them instead */
-    struct zinf_numbers *numbers; /* or NULL */
+    float *const *grads; /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
+    bool grads_add;      /* only with ops->adds: add to them instead */
+    /* Like grads, or NULL: sums that gradients will be added to, or NULL. What a product makes is
+     * added by itself; added says what was (frame_sum). */
+    float *const *sums;
+    struct zinf_added *const *added;
+    struct zinf_numbers *numbers;       /* or NULL */
     const struct zinf_unit *numbers_of; /* the one unit of the call's that may be in it */
     /* Of a stage with a choice: the rows that chose this visit, on the device; while measuring, all
      * rows, but flops and bytes are those of the mean. */
@@ -263,6 +275,9 @@ int64_t frame_whole_length(const struct zinf_frame *f);
  * gradient where the unit is frozen. */
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);
 float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor);
+/* The tensor's place in a sum to which the caller adds its gradient, instead of writing it to
+ * frame_grad's place; NULL: it writes it there. */
+float *frame_sum(const struct zinf_frame *f, uint32_t unit, int tensor);
 /* The weights of a linear layer in the parameters' number type, whatever they are stored in: what
  * is packed is unpacked into scratch. */
 int frame_matrix(struct zinf_frame *f, uint32_t unit, int tensor, const void **out);
@@ -363,6 +378,8 @@ int frame_each_moved(struct zinf_frame *f, uint32_t unit,
 /* The gap behind one tensor alone. */
 int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor);
 int frame_zero_grads(struct zinf_frame *f, uint32_t unit);
+/* Where the next tensor behind this one begins, or the unit ends. */
+uint64_t frame_gap_end(const struct zinf_unit *u, uint32_t tensor);
 /* And that of the unit's adapters. */
 int frame_zero_adapters(struct zinf_frame *f, uint32_t unit);
 

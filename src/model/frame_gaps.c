@@ -7,22 +7,12 @@ static int fill_zero(struct zinf_frame *f, float *grads, uint64_t first, uint64_
     return bytes ? frame_zero(f, f->queue ? grads + first : grads, bytes) : 0;
 }
 
-/* Where the next tensor behind this one begins, or the unit ends. */
-static uint64_t gap_end(const struct zinf_unit *u, uint32_t tensor)
-{
-    uint64_t end = u->tensors[tensor].offset + u->tensors[tensor].elems, next = u->elems;
-    for (uint32_t i = 0; i < u->n_tensors; i++)
-        if (u->tensors[i].elems && u->tensors[i].offset >= end && u->tensors[i].offset < next)
-            next = u->tensors[i].offset;
-    return next;
-}
-
 int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor)
 {
     const struct zinf_unit *u = frame_unit(f, unit);
     float *grads = f->grads ? f->grads[unit] : NULL;
     uint64_t end = u->tensors[tensor].offset + u->tensors[tensor].elems;
-    return grads ? fill_zero(f, grads, end, gap_end(u, tensor)) : 0;
+    return grads ? fill_zero(f, grads, end, frame_gap_end(u, tensor)) : 0;
 }
 
 int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)
@@ -47,7 +37,7 @@ static int zero_tensor(struct zinf_frame *f, uint32_t unit, uint32_t tensor)
 {
     const struct zinf_unit *u = frame_unit(f, unit);
     float *grads = f->grads ? f->grads[unit] : NULL;
-    return grads ? fill_zero(f, grads, u->tensors[tensor].offset, gap_end(u, tensor)) : 0;
+    return grads ? fill_zero(f, grads, u->tensors[tensor].offset, frame_gap_end(u, tensor)) : 0;
 }
 
 int frame_zero_grads(struct zinf_frame *f, uint32_t unit)

@@ -149,6 +149,12 @@ int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear
     args.trans_a = true;
     args.lda = (int64_t)w->rows;
     args.ldb = args.ldc = (int64_t)w->cols;
+    float *sum = args.c ? frame_sum(f, l->unit, l->weight) : NULL;
+    if (sum) {
+        args.c = sum;
+        args.beta = 1.0f;
+        args.adds_after = true;
+    }
     int code = args.c ? frame_matmul(f, &args) : 0;
     if (!code && db)
         code = frame_column_sum(f, db, dy, f->compute->dtype, frame_linear_rows(f, l),

@@ -125,7 +125,10 @@ enum op_flags {
     OP_PACKED = 512,    /* moves or updates the state of sub-group arg, which may be packed */
     OP_PARAM = 1024,    /* the same for its parameters */
     OP_GRAD = 2048,     /* the same for its kept gradient */
-    OP_CARRIED = 4096,  /* moves what a stage carries from chunk to chunk */
+    /* A stage's backward adds products to sums at once, whose places are behind the gradients; and
+     * the addition of what it has left (run_stage.c). */
+    OP_ONTO = 8192,
+    OP_CARRIED = 4096, /* moves what a stage carries from chunk to chunk */
     OP_ANY_PACKED = OP_PACKED | OP_PARAM | OP_GRAD,
 };
 

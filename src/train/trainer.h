@@ -36,6 +36,11 @@ struct source_memory {
     bool comes, is_read;
 };
 
+/* Numbers of gradients that were added to sums on a device with kernels of its own. */
+struct sums_made {
+    uint64_t by_products, by_kernels;
+};
+
 struct zinf_trainer {
     struct setup setup;
     struct plan plan;
@@ -75,6 +80,8 @@ struct zinf_trainer {
     float mean_scale;     /* of what is a mean over micro-batches: loss scale / those */
     struct zinf_shard_ranks shard_ranks; /* of compute, where there are such */
     struct frame_arrays *frame;
+    struct sums_made sums_made;    /* of the step, by the lane DEVICE */
+    bool says_sums;                /* it has been said */
     struct zinf_numbers numbers;   /* of quantised weights, for the lane DEVICE */
     int64_t logits_row, n_logits;  /* from which on, how many */
     struct zinf_decoding decoding; /* of compute, where it is */

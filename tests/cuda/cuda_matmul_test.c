@@ -272,6 +272,80 @@ static void test_an_unknown_algorithm(void)
     free(list.items);
 }
 
+/* ---- products that add to sums ---- */
+
+enum { SUM_ROWS = 24, SUM_COLS = 16, SUM_ELEMS = SUM_ROWS * SUM_COLS };
+
+/* sum + product by one call, or product and sum by two. */
+static void add_gradient(struct twin *t, struct zinf_matmul a, bool at_once, float *out)
+{
+    const struct zinf_device_ops *ops = t->cuda->ops;
+    struct pair sum = pair_shifted(t, tensor_random(ZINF_DTYPE_F32, SUM_ELEMS, 3, 1.0f), 0);
+    struct pair part = pair_shifted(t, tensor_random(ZINF_DTYPE_F32, SUM_ELEMS, 4, 1.0f), 0);
+    a.c = at_once ? sum.device : part.device;
+    a.beta = at_once ? 1.0f : 0.0f;
+    a.adds_after = at_once;
+    CHECKF(!ops->matmul(t->q, &a), "%s", zinf_error());
+    if (!at_once)
+        CHECK(!ops->add(t->q, sum.device, part.device, SUM_ELEMS));
+    CHECK(!ops->copy_to_host(t->q, out, sum.device, SUM_ELEMS * sizeof *out));
+    CHECK(!ops->queue_synchronize(t->q));
+    pair_free(&sum);
+    pair_free(&part);
+}
+
+/* What products_add says is so, by other numbers than those that it has seen. */
+static void sums_of(uint64_t speeds, enum zinf_dtype dtype, bool adds_first)
+{
+    enum { K = 300 };
+    static float at_once[SUM_ELEMS], apart[SUM_ELEMS];
+    struct zinf_matmul a = {.m = SUM_ROWS,
+                            .n = SUM_COLS,
+                            .k = K,
+                            .a_dtype = dtype,
+                            .b_dtype = dtype,
+                            .trans_a = true,
+                            .lda = SUM_ROWS,
+                            .ldb = SUM_COLS,
+                            .ldc = SUM_COLS};
+    struct zinf_products list = {0};
+    struct twin t;
+    bool adds = true;
+    machine = (struct standin_options){
+        .capability = 80, .algorithms = 6, .speeds = speeds, .adds_first = adds_first};
+    open_machine(&t);
+    const struct zinf_device_ops *ops = t.cuda->ops;
+    ops->products_note(t.cuda, &list);
+    ops->matmul_workspace(t.cuda, &a);
+    ops->products_note(t.cuda, NULL);
+    CHECKF(!ops->products_use(t.cuda, &list) && !ops->products_add(t.q, &list, &adds), "%s",
+           zinf_error());
+    CHECK(!adds); /* there is no choice yet */
+    CHECKF(!ops->products_time(t.q, &list) && !ops->products_use(t.cuda, &list) &&
+               !ops->products_add(t.q, &list, &adds),
+           "%s", zinf_error());
+    struct pair pa = pair_shifted(&t, tensor_random(dtype, SUM_ROWS * K, 1, 1.0f), 0);
+    struct pair pb = pair_shifted(&t, tensor_random(dtype, SUM_COLS * K, 2, 1.0f), 0);
+    a.a = pa.device, a.b = pb.device;
+    add_gradient(&t, a, true, at_once);
+    add_gradient(&t, a, false, apart);
+    CHECKF(adds == !adds_first, "said %d", adds);
+    CHECK(adds == !memcmp(at_once, apart, sizeof apart));
+    free(list.items);
+    pair_free(&pa);
+    pair_free(&pb);
+    twin_close(&t);
+}
+
+static void test_products_add_to_sums(void)
+{
+    for (uint64_t speeds = 1; speeds <= 3; speeds++)
+        for (int adds_first = 0; adds_first < 2; adds_first++) {
+            sums_of(speeds, ZINF_DTYPE_F32, adds_first);
+            sums_of(speeds, ZINF_DTYPE_BF16, adds_first);
+        }
+}
+
 /* bf16 is refused before the memory is taken, not in the first step. */
 static void test_bf16_on_sm_75(void)
 {
@@ -315,6 +389,7 @@ int main(void)
     TAP_RUN(test_odd_extents_are_cut);
     TAP_RUN(test_the_fastest_algorithm);
     TAP_RUN(test_an_unknown_algorithm);
+    TAP_RUN(test_products_add_to_sums);
     TAP_RUN(test_bf16_on_sm_75);
 #endif
     return tap_done();

@@ -149,8 +149,12 @@ static void refusals(struct twin *t)
     a.x = t->cuda->memory;
     a.image = (char *)t->cuda->memory + 32;
     CHECK(t->cuda->ops->unpack(t->q, &a) == -EINVAL);
+    a.n = (uint64_t)1 << 32;
+    a.image = t->cuda->memory;
+    CHECK(t->cuda->ops->unpack(t->q, &a) == -EINVAL);
     a.n = 0;
-    CHECK(!t->cuda->ops->unpack(t->q, &a));
+    a.image = NULL;
+    CHECK(!t->cuda->ops->unpack(t->q, &a) && !t->host->ops->unpack(t->host_q, &a));
 }
 
 #define CASE(name)                                                                                 \

@@ -64,6 +64,66 @@ unset ZINF_STANDIN_GPUS
 other_speeds 4
 check "on other GPUs" train both --steps 4 --micro-batch 1 --accumulate 2 --resume=kept-ranks
 check "one rank goes on with the same bits" alike ranks both 3
+# Sums of gradients: five micro-batches are added four times. Those of a layer's matrices are by
+# products, unless these begin with the sum, and so have other bits.
+by_products() { grep -q "products add to sums by themselves" said.err; }
+by_kernels() { grep -q "a kernel adds them to sums, as products that add have other bits" said.err; }
+kept_apart() { grep -q "a kernel adds them to sums, as this training began without" said.err; }
+added() { # by whom: numbers of a step
+    sed -n "s/.*gradient sums of a step:.* \\([0-9][0-9]*\\)[a-z ]* by $1.*/\\1/p" said.err | head -n 1
+}
+matrices=$((4 * (3 + 1 + 4 + 4) * 32 * 32))
+five() { # output, options...
+    out=$1
+    shift
+    train "$out" --micro-batch 1 --accumulate 5 "$@"
+}
+for order in layer-major micro-major; do
+    echo "{\"zinf\": {\"accumulation_order\": \"$order\"}}" >order.json
+    other_speeds 2
+    check "$order" five "$order" --steps 3 --save-every 1 --config order.json
+    by_products
+    verdict $? "products add gradients to sums"
+    products=$(added products) kernels=$(added kernels)
+    [ "$products" = "$matrices" ]
+    verdict $? "all of matrices: $products numbers, $kernels others"
+    other_speeds 2
+    ZINF_STANDIN_ADDS_FIRST=1
+    export ZINF_STANDIN_ADDS_FIRST
+    check "where those add in another order" five "$order-apart" --steps 3 --save-every 1 \
+        --config order.json
+    by_kernels
+    verdict $? "a kernel does"
+    [ "$(added products)" = 0 ] && [ "$(added kernels)" = $((products + kernels)) ]
+    verdict $? "of as many numbers"
+    check "and the bits are the same" alike "$order" "$order-apart" 1
+    cp -r "$order/checkpoint-1" "kept-$order"
+    check "a run that goes on there" five "$order-on" --steps 3 --resume="kept-$order"
+    unset ZINF_STANDIN_ADDS_FIRST
+    by_kernels && alike "$order" "$order-on" 2
+    verdict $? "has these bits, too"
+    cp -r "$order-apart/checkpoint-1" "kept-$order-apart"
+    check "one that began with a kernel" five "$order-same" --steps 3 --resume="kept-$order-apart"
+    kept_apart && alike "$order" "$order-same" 2
+    verdict $? "stays with it"
+done
+echo '{"zinf": {"gradient_sum": "tree", "accumulation_order": "layer-major"}}' >tree.json
+other_speeds 2
+ZINF_STANDIN_GPUS=2
+export ZINF_STANDIN_GPUS
+check "two ranks, in a tree" train tree --steps 2 --seats 2 --micro-batch 1 --accumulate 4 \
+    --config tree.json
+unset ZINF_STANDIN_GPUS
+by_products
+verdict $? "add by products"
+other_speeds 2
+ZINF_STANDIN_ADDS_FIRST=1
+export ZINF_STANDIN_ADDS_FIRST
+check "one rank, by kernels" train tree-one --steps 2 --micro-batch 1 --accumulate 8 \
+    --config tree.json
+unset ZINF_STANDIN_ADDS_FIRST
+by_kernels && alike tree tree-one 1
+verdict $? "has the same bits"
 other_speeds 2
 ZINF_STANDIN_BLAS_VERSION=140000
 export ZINF_STANDIN_BLAS_VERSION

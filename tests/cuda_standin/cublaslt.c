@@ -387,6 +387,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         .workspace_bytes = workspace_bytes,
         .alpha = *(const float *)alpha,
         .beta = *(const float *)beta,
+        .adds_first = standin_options()->adds_first,
     };
     struct answer answer, expected = answer_for(operation, a, b, c);
     memcpy(&answer, algo, sizeof answer);

@@ -60,6 +60,7 @@ __attribute__((constructor)) static void start(void)
         .no_pinning = number("ZINF_STANDIN_NO_PINNING", 0),
         .no_epilogues = number("ZINF_STANDIN_NO_EPILOGUES", 0),
         .no_algorithms = number("ZINF_STANDIN_NO_ALGORITHMS", 0),
+        .adds_first = number("ZINF_STANDIN_ADDS_FIRST", 0),
         .algorithms = (int)number("ZINF_STANDIN_ALGORITHMS", 0),
         .speeds = number("ZINF_STANDIN_SPEEDS", 0),
         .blas_version = number("ZINF_STANDIN_BLAS_VERSION", 0),

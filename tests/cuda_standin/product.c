@@ -76,11 +76,12 @@ static float *unpack(const char *data, const struct standin_layout *l, bool tran
     return to;
 }
 
-static float sum_by(int64_t parts, const float *a, const float *b, int64_t k)
+/* first: what the first part begins with. */
+static float sum_by(int64_t parts, const float *a, const float *b, int64_t k, float first)
 {
     float all = 0.0f;
     for (int64_t part = 0; part < parts; part++) {
-        float sum = 0.0f;
+        float sum = part ? 0.0f : first;
         for (int64_t l = part; l < k; l += parts)
             sum += a[l] * b[l];
         all = part ? all + sum : sum;
@@ -109,9 +110,11 @@ void run_product(void *payload)
         for (int64_t i = 0; i < m; i++) {
             char *to =
                 p->c_data + (size_t)(j * p->c.ld + i) * zinf_dtype_bytes(dtype_of(p->c.type));
-            float sum = sum_by((int64_t)p->algorithm + 1, &a[i * k], &b[j * k], k) * scale;
-            if (p->beta != 0.0f)
-                sum += p->beta * value_at(to, p->c.type, 0);
+            const float old = p->beta != 0.0f ? p->beta * value_at(to, p->c.type, 0) : 0.0f;
+            const float first = p->adds_first ? old / scale : 0.0f;
+            float sum = sum_by((int64_t)p->algorithm + 1, &a[i * k], &b[j * k], k, first) * scale;
+            if (p->beta != 0.0f && !p->adds_first)
+                sum += old;
             if (p->op.epilogue == CUBLASLT_EPILOGUE_BIAS)
                 sum += value_at(p->op.bias, p->c.type, i);
             zinf_convert(to, dtype_of(p->c.type), &sum, ZINF_DTYPE_F32, 1);

@@ -32,6 +32,7 @@ struct product {
     char *c_data, *workspace;
     size_t workspace_bytes;
     float alpha, beta;
+    bool adds_first;    /* C, with beta */
     uint64_t algorithm; /* adds every so-manieth product of a sum by itself */
     double milliseconds;
 };

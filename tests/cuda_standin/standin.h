@@ -34,6 +34,7 @@ struct standin_options {
     size_t pin_call, pin_all; /* most bytes that it takes at once, and together; 0: any */
     bool no_epilogues;        /* cuBLASLt finds no algorithm for a product with a bias */
     bool no_algorithms;       /* nor for any other */
+    bool adds_first;          /* a product with beta begins its sum with C */
     int algorithms;           /* that it has for a product, each with bits of its own; 0: 1 */
     uint64_t speeds;          /* seed of how fast each of them is, on each GPU */
     uint64_t blas_version;    /* 0: 130000 */

@@ -372,8 +372,8 @@ static void count_operands(struct walk *w)
         uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0, leaving = 0;
         uint32_t units = stage->units.n + swept;
         const uint32_t values = stage->in.n + stage->out.n;
-        /* gradients of both, its cache, and what is carried with its gradient */
-        uint32_t operands = 2 * units + 2 * values + 3;
+        /* gradients of both, sums of units', its cache, and what is carried with its gradient */
+        uint32_t operands = 3 * units + 2 * values + 3;
         for (uint32_t i = 0; i < stage->in.n; i++)
             leaving += w->values[stage->in.at[i]].leaves;
         for (uint32_t i = 0; i < stage->out.n; i++)

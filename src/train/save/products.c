@@ -4,6 +4,9 @@
  * goes on from this one. Rank 0's GPU times what no file says, and gives its list to all ranks. A
  * list is written beside the run's checkpoints, and into the user's cache, so that runs of one
  * machine have one list.
+ *
+ * A gradient is a product that is added to a sum. Where it makes no difference to bits, products
+ * add it themselves; a run that began without that stays without.
  */
 #include "base/cache.h"
 #include "base/json.h"
@@ -17,6 +20,7 @@
 #define MAX_FILE_BYTES ((size_t)4 << 20)
 #define MAX_PRODUCTS 4096 /* of a training; a list of more is damaged */
 enum { FORMAT = 1, BY_BYTES = 400 };
+#define ADDS "gradients_add"
 
 enum {
     KEY_NUMBERS = sizeof((struct zinf_product *)0)->key / sizeof(int64_t),
@@ -84,6 +88,7 @@ static int parse(const cJSON *root, const char *path, struct zinf_products *out)
     if (!code && format != FORMAT)
         code = zinf_fail(-EINVAL, "%s has format %lld; %d is known", path, (long long)format,
                          (int)FORMAT);
+    out->adds = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, ADDS));
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(root, "products"))
     {
         struct zinf_product p = {.chosen = 1};
@@ -118,7 +123,8 @@ static int write_list(const struct zinf_products *list, const char *by, const ch
     cJSON *root = cJSON_CreateObject();
     cJSON *array = cJSON_AddArrayToObject(root, "products");
     bool good = array && cJSON_AddNumberToObject(root, "format", FORMAT) &&
-                cJSON_AddStringToObject(root, "by", by);
+                cJSON_AddStringToObject(root, "by", by) &&
+                cJSON_AddBoolToObject(root, ADDS, list->adds);
     for (uint32_t i = 0; good && i < list->n; i++) {
         const struct zinf_product *p = &list->items[i];
         cJSON *item = p->chosen ? cJSON_CreateObject() : NULL;
@@ -187,6 +193,7 @@ static int take_run(struct setup *s, const char *own, bool *times)
                  "the training that goes on has no " PRODUCTS_FILE ": products are made by the "
                  "library's first proposals, as before");
     *times = *times && code != -ENOENT;
+    s->products.adds = folder && code != 1 ? known.adds : *times;
     if (code == 1)
         zinf_log(ZINF_LOG_WARN,
                  "the algorithms in %s were chosen for %s, and this is %s: they are chosen anew, "
@@ -285,11 +292,32 @@ static int take_from_first(struct setup *s)
     int code = zinf_net_broadcast(net, 0, s->products_by, sizeof s->products_by);
     if (!code)
         code = zinf_net_broadcast(net, 0, &n, sizeof n);
+    if (!code)
+        code = zinf_net_broadcast(net, 0, &s->products.adds, sizeof s->products.adds);
     while (!code && s->products.n < n)
         code = add(&s->products, &(struct zinf_product){.chosen = 0});
     s->products.n = n;
     return code ? code
                 : zinf_net_broadcast(net, 0, s->products.items, n * sizeof *s->products.items);
+}
+
+/* Only where this rank's device has the bits of a product and a sum apart, which the others have
+ * then. */
+static int settle_sums(struct zinf_trainer *t)
+{
+    struct setup *s = &t->setup;
+    bool *adds = &s->products.adds;
+    const bool may = *adds;
+    int code = s->device->ops->products_use(s->device, &s->products);
+    if (!code && may)
+        code = s->device->ops->products_add(t->queues[ZINF_LANE_DEVICE], &s->products, adds);
+    if (!code && *adds)
+        zinf_log(ZINF_LOG_INFO, "gradients of weights: products add to sums by themselves");
+    else if (!code)
+        zinf_log(ZINF_LOG_INFO, "gradients of weights: a kernel adds them to sums, %s",
+                 may ? "as products that add have other bits, or were not compared"
+                     : "as this training began without a comparison");
+    return code;
 }
 
 int products_settle(struct zinf_trainer *t)
@@ -309,7 +337,8 @@ int products_settle(struct zinf_trainer *t)
                  "rank 0 has chosen its algorithms for %s, and this rank is %s, which takes its "
                  "own: results depend on which rank has which samples",
                  s->products_by, device->products_by);
+        s->products.adds = false;
         return 0;
     }
-    return code ? code : s->device->ops->products_use(s->device, &s->products);
+    return code ? code : settle_sums(t);
 }

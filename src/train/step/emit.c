@@ -350,21 +350,66 @@ static bool is_shared(const struct call *c, uint32_t i)
     return c->stage->choice.n && i < c->stage->units.n;
 }
 
-void call_contributions(struct emitter *e, struct call *c, bool first)
+/* Partial sums that are there after the first n micro-batches: one for each level of the tree that
+ * has one without a neighbour. A leaf of the tree is a sample, whose chunks are added in the order
+ * of backward: one more while it is under way. In order there is one. */
+static uint32_t n_partial_sums(const struct emitter *e, int64_t n)
+{
+    const int64_t chunks = e->p->setup->n_chunks;
+    const uint32_t leaves = (uint32_t)__builtin_popcountll((unsigned long long)(n / chunks));
+    return e->p->setup->exact ? leaves + (n % chunks > 0) : 1;
+}
+
+/* Whether what the micro-batch makes of the unit is added at once to what is there, and to what:
+ * then its products add it themselves, and no kernel has to. Not of parts that are made one by one,
+ * nor where rows choose. */
+static bool adds_at_once(const struct emitter *e, const struct call *c, uint32_t i, struct nth nth,
+                         struct made_grad *onto)
+{
+    const struct contribution *of = &e->contributions[i];
+    const uint32_t left = nth.n + 1 < nth.all ? n_partial_sums(e, nth.n + 1) : 1;
+    if (!nth.all || !e->p->travel.own_kernels || c->stage->sweep.n || c->stage->choice.n ||
+        c->info->carried[0])
+        return false;
+    if (!of->n_sums)
+        return nth.all == 1 && emit_grad_adds(e, call_unit(c, i), onto);
+    *onto = of->sums[of->n_sums - 1];
+    return left <= of->n_sums;
+}
+
+static struct zinf_operand add_contribution(struct emitter *e, struct call *c, uint32_t i,
+                                            struct nth nth)
+{
+    struct contribution *of = &e->contributions[i];
+    const uint32_t unit = call_unit(c, i);
+    struct made_grad *made = &of->sums[of->n_sums];
+    const bool onto = adds_at_once(e, c, i, nth, &of->onto);
+    *made = of->n_sums ? emit_grad_part(e, unit, &c->uses) : emit_grad_target(e, unit, &c->uses);
+    made->onto = onto;
+    c->op.flags |= onto ? OP_ONTO : 0;
+    of->n_sums++;
+    return made->at;
+}
+
+void call_contributions(struct emitter *e, struct call *c, struct nth nth)
 {
     for (uint32_t i = 0; i < call_n_units(c); i++) {
         struct contribution *of = &e->contributions[i];
-        uint32_t unit = call_unit(c, i);
         struct zinf_operand at = {0};
-        if (first && of->n_sums) {
+        if (nth.n == 0 && of->n_sums) {
             uses_write(&c->uses, of->sums[0].resource);
             at = of->sums[0].at;
-        } else if (is_trained(e, unit)) {
-            of->sums[of->n_sums] = of->n_sums ? emit_grad_part(e, unit, &c->uses)
-                                              : emit_grad_target(e, unit, &c->uses);
-            at = of->sums[of->n_sums++].at;
+        } else if (is_trained(e, call_unit(c, i))) {
+            at = add_contribution(e, c, i, nth);
         }
         call_operand(e, c, at);
+    }
+    for (uint32_t i = 0; c->op.flags & OP_ONTO && i < call_n_units(c); i++) {
+        const struct contribution *of = &e->contributions[i];
+        const bool onto = of->n_sums && of->sums[of->n_sums - 1].onto;
+        if (onto)
+            uses_write(&c->uses, of->onto.resource);
+        call_operand(e, c, onto ? of->onto.at : (struct zinf_operand){0});
     }
 }
 
@@ -412,16 +457,6 @@ static void join_sums(struct emitter *e, const struct call *c, uint32_t i, uint3
     struct contribution *of = &e->contributions[i];
     for (; of->n_sums > left; of->n_sums--)
         call_join(e, c, i, of->n_sums - 2, of->n_sums - 1);
-}
-
-/* Partial sums that are there after the first n micro-batches: one for each level of the tree that
- * has one without a neighbour. A leaf of the tree is a sample, whose chunks are added in the order
- * of backward: one more while it is under way. In order there is one. */
-static uint32_t n_partial_sums(const struct emitter *e, int64_t n)
-{
-    const int64_t chunks = e->p->setup->n_chunks;
-    const uint32_t leaves = (uint32_t)__builtin_popcountll((unsigned long long)(n / chunks));
-    return e->p->setup->exact ? leaves + (n % chunks > 0) : 1;
 }
 
 /* n: micro-batches of the range so far, of all its. */
@@ -575,7 +610,8 @@ static void add_same_contributions(struct emitter *e, struct call *c)
     }
 }
 
-struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_t m, bool first)
+struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_t m,
+                                struct nth nth)
 {
     const struct groups groups = groups_of(e, s, m);
     const bool in_parts = e->walk->stages[s].carried[0] && carried_groups(e->p) > 1;
@@ -596,7 +632,7 @@ struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64
         call_inputs(e, &c);
         add_outputs(e, &c, false, true);
         if (g == groups.first)
-            call_contributions(e, &c, first);
+            call_contributions(e, &c, nth);
         else
             add_same_contributions(e, &c);
         if (leave)
@@ -624,7 +660,7 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
             const int64_t m = backward_micro(e, micros, n);
             if (n % e->p->setup->n_chunks == 0)
                 emit_carry(e, s, m + 1 - e->p->setup->n_chunks);
-            c = emit_backward_visit(e, s, v, m, n == 0);
+            c = emit_backward_visit(e, s, v, m, (struct nth){n, n_micros});
             join_contributions(e, &c, n + 1, n_micros);
         }
         call_end(e, &c, v + 1 == visits);
@@ -654,7 +690,7 @@ void emit_backward_last(struct emitter *e, uint32_t s, struct range micros)
                 call_operand(e, &c, e->contributions[i].sums[0].at);
             }
             if (!adds)
-                call_contributions(e, &c, true);
+                call_contributions(e, &c, (struct nth){0, 0});
             emit_compute(e, &c.op, &c.uses);
         }
         call_end(e, &c, v + 1 == visits);

@@ -45,6 +45,7 @@ struct fetched {
 struct made_grad {
     struct zinf_operand at;
     zinf_resource resource;
+    bool onto; /* products of it are in the sum already: OP_ONTO */
 };
 /* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
 /* Sums that wait at once: one for each level of a tree of MAX_LAYER_MAJOR leaves, one for a leaf
@@ -54,6 +55,7 @@ struct made_grad {
 struct contribution {
     struct made_grad sums[MAX_PARTIAL_SUMS]; /* that are still to be added up, the newest last */
     uint32_t n_sums;
+    struct made_grad onto; /* what the newest, where its onto is set, is added to first */
 };
 
 /* One thing on its way: where it is at each place that its legs touch. */
@@ -220,6 +222,9 @@ void emit_sum_keys(struct emitter *e, uint32_t stage, int64_t first);
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */
 struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses *uses);
+/* Whether the next contribution is added to the unit's sum on the device as it comes, and where
+ * that is. */
+bool emit_grad_adds(const struct emitter *e, uint32_t unit, struct made_grad *sum);
 /* A second place to compute into, added to the first afterwards, on the device. */
 struct made_grad emit_grad_part(struct emitter *e, uint32_t unit, struct uses *uses);
 /* of: elements of the unit; n 0: all. */
@@ -231,6 +236,7 @@ void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g);
 struct carried {
     struct stop at;
     struct end end; /* GRAD_SLOT: a contribution that was not moved yet */
+    bool onto;      /* as of made_grad */
 };
 /* Adds *c to the unit's sum with this number, or if there is none yet keeps it as that sum.
  * Afterwards *c is the sum. */

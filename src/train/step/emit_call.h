@@ -30,18 +30,23 @@ struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t p
 /* Units of the call, in the order of their operands; unit number i. */
 uint32_t call_n_units(const struct call *c);
 uint32_t call_unit(const struct call *c, uint32_t i);
-/* Places for the units' gradients, each a sum more of e->contributions; first: the call is the
- * range's first, and may go on with a sum. */
-void call_contributions(struct emitter *e, struct call *c, bool first);
+/* A micro-batch of a range: how many come before it, of how many. all 0: its gradients are not
+ * added to a sum as they come. */
+struct nth {
+    int64_t n, all;
+};
+/* Places for the units' gradients, each a sum more of e->contributions; the range's first call may
+ * go on with a sum. */
+void call_contributions(struct emitter *e, struct call *c, struct nth nth);
 /* Adds part to sum: numbers of unit i's sums. */
 void call_join(struct emitter *e, const struct call *c, uint32_t i, uint32_t sum, uint32_t part);
 /* A visit's units have their contributions of this range; those beside it, after the last one. */
 void call_end(struct emitter *e, const struct call *c, bool last);
 bool emit_has_gradient(const struct emitter *e, uint32_t value);
 
-/* One micro-batch through one visit; first: of the range. Returns the last part's call. */
+/* One micro-batch through one visit. Returns the last part's call. */
 struct call emit_backward_visit(struct emitter *e, uint32_t stage, uint32_t visit, int64_t micro,
-                                bool first);
+                                struct nth nth);
 /* What the stage carries of all chunks of a sample, from its first micro-batch on: in front of
  * backward, which begins with the last chunk, and of forward where ranks share sequences. That of
  * the last chunk comes with its recomputation where it stays. */

@@ -32,6 +32,17 @@ struct made_grad emit_grad_target(struct emitter *e, uint32_t unit, struct uses 
     return (struct made_grad){.at = zinf_of(&where), .resource = e->grad[unit]};
 }
 
+bool emit_grad_adds(const struct emitter *e, uint32_t unit, struct made_grad *sum)
+{
+    struct plan *p = e->p;
+    const struct zinf_location where = zinf_tiers_unit_grad(p->tiers, unit);
+    if (!way_sums_in_place(&p->travel, &p->homes[unit]) || p->travel.several || e->n_turns > 1 ||
+        e->grads_seen[unit] == 0 || unit_shared(p->setup, unit))
+        return false;
+    *sum = (struct made_grad){.at = zinf_of(&where), .resource = e->grad[unit]};
+    return true;
+}
+
 /* number: of the sum that is added to. */
 static struct trip trip_of_grad(const struct emitter *e, uint32_t unit, uint32_t number)
 {
@@ -58,6 +69,7 @@ void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, stru
     struct trip t = trip_of_grad(e, unit, 0);
     struct leg join = way_join(&e->p->travel);
     const uint64_t first = of.first * sizeof(float);
+    t.flags = part.onto ? OP_ONTO : 0;
     t.stops[GRAD_SLOT] = (struct stop){zinf_beyond(part.at, first), part.resource, true};
     t.stops[GRAD_SLOT_2] = (struct stop){zinf_beyond(sum.at, first), sum.resource, true};
     if (of.n)
@@ -96,9 +108,10 @@ void emit_grad_add(struct emitter *e, uint32_t unit, uint32_t number, struct tur
     struct legs legs =
         made ? way_contribution(&p->travel, home, turn) : way_fold(&p->travel, home, turn);
     struct trip t = trip_of_grad(e, unit, number);
+    t.flags = c->onto ? OP_ONTO : 0;
     t.stops[made ? GRAD_SLOT : way_fold_from(home)] = c->at;
     emit_contribution(e, &t, &legs);
-    *c = (struct carried){t.stops[legs.end.place], legs.end};
+    *c = (struct carried){t.stops[legs.end.place], legs.end, false};
     if (legs.end.portion == SLICE)
         c->at.at = zinf_beyond(c->at.at, t.slice_at);
 }
@@ -164,7 +177,7 @@ void emit_grad_made(struct emitter *e, uint32_t unit, struct made_grad g)
                         .last = seen == e->grads_total[unit] && !shared,
                         .eager = emit_grad_is_eager(e, unit),
                         .apart = shared};
-    struct carried c = {.at = {g.at, g.resource, true}, .end = {GRAD_SLOT, WHOLE}};
+    struct carried c = {.at = {g.at, g.resource, true}, .end = {GRAD_SLOT, WHOLE}, .onto = g.onto};
     if (e->n_turns > 1)
         add_leaf(e, unit, base, turn, &c);
     else
@@ -184,5 +197,5 @@ struct carried emit_grad_sum(struct emitter *e, uint32_t unit)
     if (on_drive)
         emit_leg(e, &t, &read);
     const struct end end = on_drive ? read.to : read.from;
-    return (struct carried){t.stops[end.place], end};
+    return (struct carried){t.stops[end.place], end, false};
 }

@@ -9,6 +9,9 @@
  */
 #include "train/step/emit_call.h"
 
+/* Of a part, whose calls add to its sum by operations of their own. */
+static const struct nth apart = {1, 0};
+
 /* The gradient at the stage's first input, to which it adds; nothing else of values. */
 static struct zinf_operand add_gradient(struct emitter *e, struct call *c)
 {
@@ -30,7 +33,7 @@ static struct call emit_carry_back(struct emitter *e, uint32_t s, int64_t m)
     struct call c = emit_call_of(e, s, ZINF_PASS_CARRY_BACK, 0, m);
     call_units(e, &c, false);
     call_inputs(e, &c);
-    call_contributions(e, &c, false);
+    call_contributions(e, &c, apart);
     const struct zinf_operand d_in = add_gradient(e, &c);
     call_carried(e, &c, false);
     call_d_carried(e, &c, 0);
@@ -76,7 +79,7 @@ static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_
     emit_carry(e, s, first);
     for (uint32_t part = 0; part < parts; part++)
         for (int64_t i = each; i-- > 0;) {
-            c = emit_backward_visit(e, s, v, first + part * each + i, false);
+            c = emit_backward_visit(e, s, v, first + part * each + i, apart);
             join_part(e, &c, part);
         }
     if (carries)

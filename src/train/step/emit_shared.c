@@ -37,7 +37,7 @@ static void emit_round(struct emitter *e, const struct shared_unit *s, uint32_t 
 static struct carried new_carried(struct emitter *e)
 {
     const zinf_buffer buffer = emit_buffer(e, e->host_grads);
-    return (struct carried){{zinf_in(buffer, 0), buffer, true}, {GRAD_STAGING, ALONE}};
+    return (struct carried){{zinf_in(buffer, 0), buffer, true}, {GRAD_STAGING, ALONE}, false};
 }
 
 /* This rank's own sums of each stage, added to what came. */

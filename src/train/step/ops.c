@@ -92,6 +92,10 @@ static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
 {
     uint64_t n = op->bytes / sizeof(float);
+    if (op->flags & OP_ONTO && op->kind == OP_DEVICE_ADD)
+        return trainer_add_rest(t, op);
+    if (op->kind == OP_DEVICE_ADD)
+        t->sums_made.by_kernels += n;
     if (op->lane == ZINF_LANE_DEVICE)
         return t->setup.device->ops->add(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1), n);
     zinf_optim_accumulate(at(op, 0), at(op, 1), ZINF_DTYPE_F32, n, t->setup.device->n_threads);

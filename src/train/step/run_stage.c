@@ -13,6 +13,9 @@ struct frame_arrays {
     void **d_out, **out, **d_in;
     void **nothing; /* NULL: what recomputing finds in the place of outputs */
     float **grads;
+    /* Of OP_ONTO: sums, and what was added to them by the operation; of each unit of the model. */
+    float **sums;
+    struct zinf_added **added, *of_unit;
 };
 
 int trainer_take_frame(struct zinf_trainer *t)
@@ -20,8 +23,10 @@ int trainer_take_frame(struct zinf_trainer *t)
     size_t n = t->setup.walk.most_operands + 1;
     struct frame_arrays *a = t->frame = calloc(1, sizeof *a);
     if (a)
-        a->memory = calloc(7 * n, sizeof *a->memory);
-    if (!a || !a->memory)
+        a->memory = calloc(9 * n, sizeof *a->memory);
+    if (a)
+        a->of_unit = calloc(t->setup.graph->n_units + 1, sizeof *a->of_unit);
+    if (!a || !a->memory || !a->of_unit)
         return zinf_fail(-ENOMEM, "no memory for the operands of a stage");
     a->weights = (const void **)a->memory;
     a->in = (const void **)(a->memory + n);
@@ -30,13 +35,17 @@ int trainer_take_frame(struct zinf_trainer *t)
     a->d_in = a->memory + 4 * n;
     a->grads = (float **)(void *)(a->memory + 5 * n);
     a->nothing = a->memory + 6 * n;
+    a->sums = (float **)(void *)(a->memory + 7 * n);
+    a->added = (struct zinf_added **)(void *)(a->memory + 8 * n);
     return 0;
 }
 
 void trainer_release_frame(struct zinf_trainer *t)
 {
-    if (t->frame)
+    if (t->frame) {
         free(t->frame->memory);
+        free(t->frame->of_unit);
+    }
     free(t->frame);
     t->frame = NULL;
 }
@@ -146,7 +155,43 @@ static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
         a->out[i] = makes_nothing ? NULL : zinf_address(&op->at[at++]);
     for (uint32_t i = 0; i < n; i++)
         a->grads[i] = grads ? zinf_address(&op->at[at++]) : NULL;
+    for (uint32_t i = 0; op->flags & OP_ONTO && i < n; i++) {
+        a->sums[i] = zinf_address(&op->at[at++]);
+        a->added[i] = &a->of_unit[stage->units.at[i]]; /* there are no others then */
+        *a->added[i] = (struct zinf_added){.sum = a->sums[i]};
+    }
     return n;
+}
+
+/* Lists are short. */
+static int by_first(const void *a, const void *b)
+{
+    const struct zinf_span *x = a, *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+int trainer_add_rest(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_added *added = &t->frame->of_unit[op->unit];
+    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
+    float *to = zinf_address(&op->at[0]), *from = zinf_address(&op->at[1]);
+    struct zinf_span spans[ZINF_MOST_ADDED + 1];
+    uint64_t first = 0;
+    int code = 0;
+    if (added->sum != to)
+        return zinf_fail(-EFAULT, "unit %d: products were added to another sum", (int)op->unit);
+    memcpy(spans, added->of, sizeof added->of);
+    qsort(spans, added->n, sizeof *spans, by_first);
+    spans[added->n] = (struct zinf_span){.first = op->bytes / sizeof(float)};
+    for (uint32_t i = 0; !code && i <= added->n; i++) {
+        const uint64_t n = spans[i].first - first;
+        if (n)
+            code = t->setup.device->ops->add(queue, to + first, from + first, n);
+        first = spans[i].first + spans[i].n;
+        t->sums_made.by_kernels += n;
+        t->sums_made.by_products += spans[i].n;
+    }
+    return code;
 }
 
 /* Sub-groups are padded beyond the unit's own elements: nothing of a slot's last user may stay. */
@@ -215,6 +260,12 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
         set_chunk(&t->plan, op, &compute->chunk);
 }
 
+/* Products of shorter sequences were not on the list, so their bits have not been compared. */
+static bool adds_to_sums(const struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return op->flags & OP_ONTO && t->setup.products.adds && !trainer_is_shorter(t);
+}
+
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct plan *p = &t->plan;
@@ -248,6 +299,8 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .weights = a->weights,
         .grads = a->grads,
         .grads_add = op->flags & OP_ADDS,
+        .sums = adds_to_sums(t, op) ? a->sums : NULL,
+        .added = a->added,
         .numbers = &t->numbers,
         .loss_scale = t->gradient_scale,
         .mean_scale = t->mean_scale,

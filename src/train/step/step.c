@@ -250,6 +250,17 @@ static void report_lanes(const struct zinf_lane_times *taken, struct zinf_step_r
     result->bottleneck = zinf_lane_name((enum zinf_lane)busiest);
 }
 
+/* Of the first step; all have as many. */
+static void report_sums(struct zinf_trainer *t)
+{
+    if (!t->says_sums && t->sums_made.by_products + t->sums_made.by_kernels)
+        zinf_log(ZINF_LOG_INFO,
+                 "gradient sums of a step: %llu numbers added by products, %llu by kernels",
+                 (unsigned long long)t->sums_made.by_products,
+                 (unsigned long long)t->sums_made.by_kernels);
+    t->says_sums = true;
+}
+
 static uint64_t pageable_copies(const struct zinf_trainer *t)
 {
     return t->setup.device->ops->pageable_copies(t->setup.device);
@@ -355,6 +366,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     if (code)
         return code;
     t->step++;
+    t->sums_made = (struct sums_made){0};
     bool rests = t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
     double expected = trainer_expected_seconds(t, rests);
     const double least = t->range[0], most = t->range[1];
@@ -391,6 +403,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
             t->setup.device->needs_pinned ? (int64_t)(pageable_copies(t) - pageable) : -1,
     };
     report_lanes(&times, result);
+    report_sums(t);
     mark_step(t, begin);
     return 0;
 }

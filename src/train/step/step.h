@@ -112,6 +112,8 @@ struct frame_arrays;
 int trainer_take_frame(struct zinf_trainer *t);
 void trainer_release_frame(struct zinf_trainer *t);
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
+/* What the stage before has not added of a unit's gradient to a sum by itself (OP_ONTO). */
+int trainer_add_rest(struct zinf_trainer *t, const struct zinf_op *op);
 /* forward.c: fills the device slots that units have of their own, before the first program without
  * a backward; parameters do not change there. */
 int trainer_fill(struct zinf_trainer *t);
