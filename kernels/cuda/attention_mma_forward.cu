@@ -8,11 +8,11 @@
 #include "kernels/cuda/attention_mma.cuh"
 
 /* A head of 256 has too many sums for one warp: two warps share 16 rows, half the columns each. Of
- * one of 512 shared memory has room for 32 rows, and 16 keys and values. More than 48 keys beside 32
+ * one of 512 shared memory has room for 32 rows, and 16 keys and values. More than 32 keys beside 32
  * rows of 64 would spill. */
 template <int D, class ARGS> struct forward_tile {
     static const int halves = warp_halves<D, ARGS>::n, row_warps = D <= 256 ? 4 : 2;
-    static const int keys = halves > 1 && D > 32 ? 48 : D <= 128 ? 64 : D <= 256 ? 32 : 16;
+    static const int keys = halves > 1 && D > 32 ? 32 : D <= 128 ? 64 : D <= 256 ? 32 : 16;
     static const int split = D <= 128 ? 1 : 2;
     static const int rows = 16 * halves * row_warps, threads = 32 * row_warps * split;
     static const int blocks = D <= 64 ? (halves == 1 ? 3 : 2) : 1; /* beside each other */
