@@ -79,8 +79,11 @@ DEVICE void dropout_factors(float (&factors)[N], const dropout_rule &rule, uint6
 DEVICE uint32_t dropout_word(const dropout_rule &rule, uint64_t first, int n)
 {
     uint64_t e = rule.first + first, wide = 0;
-    NO_UNROLL for (int block = 0; block <= n / 4; block++) wide |=
-        (uint64_t)dropout_bits(rule, e / 4 + block) << (4 * block);
+    NO_UNROLL for (int block = 0; block <= n / 4; block += 3)
+    {
+        UNROLL for (int more = 0; more < 3; more++) wide |=
+            (uint64_t)dropout_bits(rule, e / 4 + block + more) << (4 * (block + more));
+    }
     return (uint32_t)(wide >> e % 4);
 }
 
