@@ -100,7 +100,7 @@ struct zinf_net {
     /* [world] when each gave its last sign of life, 0: never yet, and whom it waits for */
     uint64_t *heard_ns;
     uint32_t *waits_for;
-    /* Whom this one waits for now, world: nobody; and when that one was heard of */
+    /* The rank that this one waits for, or world if it waits for none; and when it was heard of */
     uint32_t own_wait;
     uint64_t follows_ns;
     bool joined; /* the family knows of it */

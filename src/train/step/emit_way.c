@@ -142,19 +142,27 @@ static void emit_moved(struct emitter *e, const struct trip *t, const struct pac
     e->flags &= (uint16_t)~p->flag;
 }
 
+/* What visits a packed part; of at the third operand counts where the part has a head. */
+static struct zinf_op packed_op(const struct trip *t, const struct packed_part *p,
+                                enum zinf_lane lane, enum op_kind kind,
+                                const struct zinf_operand *at)
+{
+    return (struct zinf_op){.lane = lane,
+                            .kind = kind,
+                            .flags = p->flag,
+                            .unit = (int32_t)t->unit,
+                            .arg = (int32_t)p->group,
+                            .at = at,
+                            .n_at = p->where.head ? 3 : 2,
+                            .where = p->where,
+                            .bytes = p->where.head + p->where.bytes};
+}
+
 /* To the device as it is. */
 static void emit_packed_in(struct emitter *e, const struct trip *t, const struct packed_part *p)
 {
     const struct zinf_operand at[] = {zinf_in(p->there, 0), zinf_in(p->buffer, 0), p->head};
-    struct zinf_op op = {.lane = ZINF_LANE_H2D,
-                         .kind = OP_PACKED_IN,
-                         .flags = p->flag,
-                         .unit = (int32_t)t->unit,
-                         .arg = (int32_t)p->group,
-                         .at = at,
-                         .n_at = p->where.head ? 3 : 2,
-                         .where = p->where,
-                         .bytes = p->where.head + p->where.bytes};
+    struct zinf_op op = packed_op(t, p, ZINF_LANE_H2D, OP_PACKED_IN, at);
     struct uses uses = {0};
     emit_choice_awaits(e, t->unit, &uses);
     uses_read(&uses, p->home->resource);
@@ -169,15 +177,7 @@ static void emit_coder(struct emitter *e, const struct trip *t, const struct pac
     const bool packs = p->coder->kind == OP_PACK;
     const struct zinf_operand packed = zinf_in(p->there, 0);
     const struct zinf_operand at[] = {packs ? packed : p->at, packs ? p->at : packed, p->head};
-    struct zinf_op op = {.lane = p->coder->lane,
-                         .kind = p->coder->kind,
-                         .flags = p->flag,
-                         .unit = (int32_t)t->unit,
-                         .arg = (int32_t)p->group,
-                         .at = at,
-                         .n_at = p->where.head ? 3 : 2,
-                         .where = p->where,
-                         .bytes = p->where.head + p->where.bytes};
+    struct zinf_op op = packed_op(t, p, p->coder->lane, p->coder->kind, at);
     struct uses uses = {0};
     if (t->is_fetch)
         emit_choice_awaits(e, t->unit, &uses);
