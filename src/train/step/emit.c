@@ -88,12 +88,25 @@ static struct zinf_operand reference_at(const struct emitter *e, uint32_t value,
                                     (copy * w->n_slots + w->values[value].slot) * w->slot_bytes));
 }
 
+/* Of chunks a stage that reads another sequence has its keys and values at hand, and looks at the
+ * sequence itself where it carries these, and goes back through them. */
+static bool is_read(const struct emitter *e, const struct call *c, uint32_t value)
+{
+    const struct zinf_value *v = &e->walk->graph->values[value];
+    const enum zinf_pass pass = kind_pass(c->op.kind);
+    return v->kind != ZINF_VALUE_ACTIVATION || v->rows_of != ZINF_ROWS_OF_SOURCE ||
+           !c->info->keys_first || walk_is_of_source(e->walk->graph, (uint32_t)c->op.stage) ||
+           pass == ZINF_PASS_CARRY || pass == ZINF_PASS_CARRY_BACK;
+}
+
 void call_inputs(struct emitter *e, struct call *c)
 {
     for (uint32_t i = 0; i < c->stage->in.n; i++) {
         uint32_t v = c->stage->in.at[i];
         const struct zinf_value *value = &e->walk->graph->values[v];
-        if (value->kind == ZINF_VALUE_INPUT) {
+        if (!is_read(e, c, v)) {
+            call_operand(e, c, (struct zinf_operand){0});
+        } else if (value->kind == ZINF_VALUE_INPUT) {
             uses_read(&c->uses, e->inputs);
             call_operand(e, c, input_at(e, v, e->micro));
         } else if (value->kind == ZINF_VALUE_REFERENCE) {
@@ -147,6 +160,12 @@ static uint32_t chunk_of(const struct emitter *e, int64_t micro)
 
 /* ---- what a stage carries from chunk to chunk ---- */
 
+/* Whether that of all chunks is made before any of them looks at it. */
+static bool keys_come_first(const struct emitter *e, uint32_t s)
+{
+    return in_parts(e->p->setup) || e->walk->stages[s].keys_first;
+}
+
 /* Groups of chunks that an operation looks at, one part of it a group; the chunk's own is the last.
  */
 struct groups {
@@ -184,7 +203,8 @@ static bool has_own(const struct emitter *e, const struct call *c)
 struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes)
 {
     const uint32_t s = (uint32_t)c->op.stage, end = chunks_of(e, c).end;
-    const bool all = in_parts(e->p->setup); /* whoever makes them */
+    /* Whoever makes them; what was handed over is where a stage's kept activations are. */
+    const bool all = keys_come_first(e, s) || (!makes && !c->info->carried[1]);
     const struct span_of made = {all ? 0 : end - (makes && has_own(e, c)), end};
     const struct zinf_operand at =
         emit_carried(e, s, carried_number(e, s, e->micro), (uint32_t)c->op.arg, made, &c->uses);
@@ -199,7 +219,7 @@ struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t p
         return (struct zinf_operand){0};
     const uint32_t s = (uint32_t)c->op.stage, group = (uint32_t)c->op.arg;
     const bool fresh =
-        in_parts(e->p->setup) || carried_last(e->p, s, group) == chunk_of(e, e->micro);
+        keys_come_first(e, s) || carried_last(e->p, s, group) == chunk_of(e, e->micro);
     const struct zinf_operand at = emit_d_carried(e, s, carried_number(e, s, e->micro), group,
                                                   chunks_of(e, c), fresh, &c->uses);
     call_operand(e, c, zinf_beyond(at, part * carried_group_bytes(e->p, true)));
@@ -304,7 +324,7 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
         for (int64_t m = micros.first; m < micros.end; m++) {
             if (referenced)
                 emit_reference(e, s, v, m);
-            if (in_parts(e->p->setup) && m % e->p->setup->own_chunks == 0)
+            if (keys_come_first(e, s) && m % e->p->setup->own_chunks == 0)
                 emit_carry(e, s, m);
             emit_forward_visit(e, s, v, m, micros);
         }
@@ -350,14 +370,21 @@ static bool is_shared(const struct call *c, uint32_t i)
     return c->stage->choice.n && i < c->stage->units.n;
 }
 
-/* Partial sums that are there after the first n micro-batches: one for each level of the tree that
+/* Contributions to a gradient that a sample makes: of each chunk one, and one more where its own
+ * keys and values come apart. */
+static int64_t n_of_sample(const struct emitter *e, const struct call *c)
+{
+    return e->p->setup->n_chunks * (c->info->keys_first ? 2 : 1);
+}
+
+/* Partial sums that are there after the first n contributions: one for each level of the tree that
  * has one without a neighbour. A leaf of the tree is a sample, whose chunks are added in the order
  * of backward: one more while it is under way. In order there is one. */
-static uint32_t n_partial_sums(const struct emitter *e, int64_t n)
+static uint32_t n_partial_sums(const struct emitter *e, const struct call *c, int64_t n)
 {
-    const int64_t chunks = e->p->setup->n_chunks;
-    const uint32_t leaves = (uint32_t)__builtin_popcountll((unsigned long long)(n / chunks));
-    return e->p->setup->exact ? leaves + (n % chunks > 0) : 1;
+    const int64_t each = n_of_sample(e, c);
+    const uint32_t leaves = (uint32_t)__builtin_popcountll((unsigned long long)(n / each));
+    return e->p->setup->exact ? leaves + (n % each > 0) : 1;
 }
 
 /* Whether what the micro-batch makes of the unit is added at once to what is there, and to what:
@@ -367,7 +394,7 @@ static bool adds_at_once(const struct emitter *e, const struct call *c, uint32_t
                          struct made_grad *onto)
 {
     const struct contribution *of = &e->contributions[i];
-    const uint32_t left = nth.n + 1 < nth.all ? n_partial_sums(e, nth.n + 1) : 1;
+    const uint32_t left = nth.n + 1 < nth.all ? n_partial_sums(e, c, nth.n + 1) : 1;
     if (!nth.all || !e->p->travel.own_kernels || c->stage->sweep.n || c->stage->choice.n ||
         c->info->carried[0])
         return false;
@@ -464,7 +491,7 @@ static void join_contributions(struct emitter *e, const struct call *c, int64_t 
 {
     for (uint32_t i = 0; i < call_n_units(c); i++)
         if (is_trained(e, call_unit(c, i)))
-            join_sums(e, c, i, n < all ? n_partial_sums(e, n) : 1);
+            join_sums(e, c, i, n < all ? n_partial_sums(e, c, n) : 1);
 }
 
 void call_end(struct emitter *e, const struct call *c, bool last)
@@ -497,6 +524,12 @@ static bool is_fresh(const struct emitter *e, const struct call *c, uint32_t i)
     return fresh;
 }
 
+/* Whether the pass leaves something in the gradient of what goes in. */
+static bool gets_gradient(const struct emitter *e, const struct call *c, uint32_t i)
+{
+    return emit_has_gradient(e, c->stage->in.at[i]) && is_read(e, c, c->stage->in.at[i]);
+}
+
 /* Operands behind all others: gradients of what goes in, then of what comes out. Outputs' come
  * first into their slots, since inputs' may be made in the same. begins: it is the call's first
  * part. */
@@ -511,7 +544,7 @@ static void add_gradients(struct emitter *e, struct call *c, bool begins)
             e->operands[first + in->n + i] =
                 emit_gradient(e, out->at[i], e->micro, false, &c->uses);
     for (uint32_t i = 0; i < in->n && !c->uses.overflow; i++)
-        if (emit_has_gradient(e, in->at[i]))
+        if (gets_gradient(e, c, i))
             e->operands[first + i] =
                 emit_gradient(e, in->at[i], e->micro, begins && is_fresh(e, c, i), &c->uses);
 }
@@ -524,7 +557,7 @@ static void end_gradients(struct emitter *e, const struct call *c)
     const uint32_t behind = walk_n_carried(c->info, true);
     const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n - behind;
     for (uint32_t i = 0; i < in->n; i++)
-        if (emit_has_gradient(e, in->at[i]))
+        if (gets_gradient(e, c, i))
             emit_gradient_made(e, in->at[i], e->micro, at[i]);
     const bool again = (uint32_t)c->op.visit + 1 < zinf_stage_visits(c->stage);
     for (uint32_t i = 0; again && i < out->n; i++)
@@ -570,8 +603,8 @@ void emit_carry(struct emitter *e, uint32_t s, int64_t first)
     const int64_t last = first + setup->own_chunks - 1;
     const bool holds = e->carrying == carried_number(e, s, first);
     const bool kept = e->walk->stages[s].ordinal == WALK_NONE || stage_is_kept(e->p, s);
-    const bool all = kept || carried_groups(e->p) > 1 || in_parts(setup);
-    if (!e->walk->stages[s].carried[0] || holds)
+    const bool all = kept || carried_groups(e->p) > 1 || keys_come_first(e, s);
+    if (!e->walk->stages[s].carried[0] || holds || (kept && !e->walk->stages[s].carried[1]))
         return;
     for (int64_t m = first; m < last + all; m++)
         emit_carry_chunk(e, s, m);
@@ -653,15 +686,21 @@ struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64
 void emit_backward(struct emitter *e, uint32_t s, struct range micros)
 {
     uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
-    const int64_t n_micros = micros.end - micros.first;
-    for (uint32_t v = 0; v < visits; v++) {
+    const int64_t n_micros = micros.end - micros.first, chunks = e->p->setup->n_chunks;
+    const bool apart = e->walk->stages[s].keys_first;
+    struct nth nth = {0, apart ? 2 * n_micros : n_micros};
+    for (uint32_t v = 0; v < visits; v++, nth.n = 0) {
         struct call c = {0};
         for (int64_t n = 0; n < n_micros; n++) {
-            const int64_t m = backward_micro(e, micros, n);
-            if (n % e->p->setup->n_chunks == 0)
-                emit_carry(e, s, m + 1 - e->p->setup->n_chunks);
-            c = emit_backward_visit(e, s, v, m, (struct nth){n, n_micros});
-            join_contributions(e, &c, n + 1, n_micros);
+            const int64_t m = backward_micro(e, micros, n), first = m + 1 - chunks;
+            if (n % chunks == 0)
+                emit_carry(e, s, first);
+            c = emit_backward_visit(e, s, v, m, nth);
+            join_contributions(e, &c, ++nth.n, nth.all);
+            for (int64_t k = chunks; apart && (n + 1) % chunks == 0 && k-- > 0;) {
+                c = emit_carry_back(e, s, m + k, nth);
+                join_contributions(e, &c, ++nth.n, nth.all);
+            }
         }
         call_end(e, &c, v + 1 == visits);
     }

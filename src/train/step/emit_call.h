@@ -51,5 +51,8 @@ struct call emit_backward_visit(struct emitter *e, uint32_t stage, uint32_t visi
  * backward, which begins with the last chunk, and of forward where ranks share sequences. That of
  * the last chunk comes with its recomputation where it stays. */
 void emit_carry(struct emitter *e, uint32_t stage, int64_t first);
+/* Back through what a chunk carries, where that of all chunks comes first: the gradients at it are
+ * sums over all chunks then. */
+struct call emit_carry_back(struct emitter *e, uint32_t stage, int64_t micro, struct nth nth);
 
 #endif
