@@ -12,46 +12,6 @@
 /* Of a part, whose calls add to its sum by operations of their own. */
 static const struct nth apart = {1, 0};
 
-/* Gradients at what the stage takes: to the first it adds, and to another one if a later stage has
- * left something there. Nothing of what it makes. */
-static void add_gradients(struct emitter *e, struct call *c)
-{
-    const struct zinf_ids *in = &c->stage->in;
-    for (uint32_t i = 0; i < in->n + c->stage->out.n; i++) {
-        const bool fresh = i > 0 && i < in->n && !c->info->d_in_adds[i];
-        struct zinf_operand at = {0};
-        if (i < in->n && emit_has_gradient(e, in->at[i]))
-            at = emit_gradient(e, in->at[i], e->micro, fresh, &c->uses);
-        call_operand(e, c, at);
-    }
-}
-
-static void end_gradients(struct emitter *e, const struct call *c, uint32_t first)
-{
-    for (uint32_t i = 0; i < c->stage->in.n; i++)
-        if (emit_has_gradient(e, c->stage->in.at[i]))
-            emit_gradient_made(e, c->stage->in.at[i], e->micro, e->operands[first + i]);
-}
-
-struct call emit_carry_back(struct emitter *e, uint32_t s, int64_t m, struct nth nth)
-{
-    struct call c = emit_call_of(e, s, ZINF_PASS_CARRY_BACK, 0, m);
-    const bool leave = plan_gradients_leave(e->p);
-    call_units(e, &c, false);
-    call_inputs(e, &c);
-    call_contributions(e, &c, nth);
-    const uint32_t first = c.op.n_at;
-    if (leave)
-        add_gradients(e, &c);
-    call_carried(e, &c, false);
-    call_d_carried(e, &c, 0);
-    emit_compute(e, &c.op, &c.uses);
-    if (leave)
-        end_gradients(e, &c, first);
-    e->working = UINT64_MAX;
-    return c;
-}
-
 /* A call's gradients to the sum of a part, which may begin with them. */
 static void join_part(struct emitter *e, const struct call *c, uint32_t part)
 {
