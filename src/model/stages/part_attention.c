@@ -53,6 +53,7 @@ static struct norm_spec head_norm_spec(const struct attention_spec *s, enum head
     struct norm_spec spec = of == KEYS ? s->k_norm : s->q_norm;
     if (of == VALUES) {
         spec.w = spec.b = -1;
+        spec.d_w = spec.d_b = NULL;
         spec.w_add = 0;
         spec.plain = s->value_norms && !s->taken;
     }
@@ -424,8 +425,8 @@ static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s
             continue;
         struct zinf_norm norm = head_norm(f, s, kept, of, NULL);
         norm.dy = norm.dx = heads_at(f, s, of, d_qkv);
-        norm.dw = frame_grad(f, 0, spec.w);
-        norm.db = frame_grad(f, 0, spec.b);
+        norm.dw = spec.d_w ? spec.d_w : frame_grad(f, 0, spec.w);
+        norm.db = spec.d_b ? spec.d_b : frame_grad(f, 0, spec.b);
         code = frame_norm_backward(f, &norm);
     }
     return code || !s->norms_after_rotation ? code : rotate(f, s, d_qkv, true);
@@ -461,6 +462,12 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
     };
 }
 
+static const void *sinks_at(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    const char *whole = frame_weight(f, 0, s->sinks);
+    return f->queue && whole ? whole + (uint64_t)s->first_sink * frame_width(f) : whole;
+}
+
 /* While decoding every row is a sequence to it. */
 static struct zinf_sinks sinks_args(const struct zinf_frame *f, const struct attention_spec *s,
                                     const struct attention_kept *kept)
@@ -472,7 +479,7 @@ static struct zinf_sinks sinks_args(const struct zinf_frame *f, const struct att
         .seq = seq,
         .n_heads = s->n_heads,
         .head_dim = s->head_dim,
-        .sinks = frame_weight(f, 0, s->sinks),
+        .sinks = sinks_at(f, s),
         .out = kept->out,
         .lse = kept->lse,
     };
@@ -490,7 +497,7 @@ static int sinks_backward(struct zinf_frame *f, const struct attention_spec *s,
 {
     struct zinf_sinks args = sinks_args(f, s, kept);
     args.d_out = d_out;
-    args.d_sinks = frame_grad(f, 0, s->sinks);
+    args.d_sinks = s->d_sinks ? s->d_sinks : frame_grad(f, 0, s->sinks);
     return args.d_sinks ? frame_sinks_backward(f, &args) : 0;
 }
 

@@ -91,6 +91,9 @@ struct norm_spec {
     float w_add; /* the weight is w_add + w */
     int w, b;    /* w -1: there is no norm, unless it is plain */
     bool plain;  /* it has no weights */
+    /* fp32: where the gradients of w and b go, of a shard of what is normalised; NULL: to those of
+     * the tensors. */
+    float *d_w, *d_b;
 };
 static inline bool norm_is_there(const struct norm_spec *s)
 {
@@ -217,6 +220,10 @@ struct attention_spec {
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
     int sinks; /* [n_heads]: of each head, what joins its softmax (kernels/attention.h) */
+    /* Of a shard's heads: the place of the first one's, and where their gradients go, fp32; NULL:
+     * to that of the tensor. */
+    int64_t first_sink;
+    float *d_sinks;
     struct norm_spec after; /* of what proj gives */
     struct norm_spec q_norm, k_norm;
     bool value_norms;          /* values are normalised as queries are, but without weights */
@@ -447,9 +454,9 @@ struct part_exit {
 /* in [rows][columns of linear]. again: only what is kept is made. */
 int part_leave(struct zinf_frame *f, const struct part_exit *exit, const void *in, const void *x,
                void *y, bool again);
-/* The end of that alone: y = x + dropout(branch). */
+/* The end of that alone: y = x + dropout(norm(branch)); with a norm, branch is exit's product. */
 int part_add_branch(struct zinf_frame *f, const struct part_exit *exit, const void *branch,
-                    const void *x, void *y);
+                    const void *x, void *y, bool again);
 /* *out: the gradient at linear's result: d_y itself, or in scratch. */
 int part_leave_backward(struct zinf_frame *f, const struct part_exit *exit, const void *d_y,
                         const void **out);
