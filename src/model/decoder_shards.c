@@ -26,7 +26,7 @@ static const char *not_cut(const struct decoder *d)
     } list[] = {
         {d->experts.beside_before, "experts beside a feed-forward part"},
         {d->experts.weighs_rows, "experts whose rows are weighed"},
-        {a->latent.kv_rank, "latent attention"},
+        {a->latent.kv_rank && d->parallel, "latent attention in parallel blocks"},
         {d->mixed, "recurrent mixers"},
         {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
@@ -293,14 +293,48 @@ static int add_whole(struct zinf_graph *graph, uint32_t unit, const struct decod
                      const struct source *s)
 {
     const struct zinf_tensor tensor = {.rank = s->first->cols ? 2 : 1,
-                                       .rows = s->first->rows,
+                                       .rows = rows_of(s),
                                        .cols = s->first->cols ? s->first->cols : 1,
                                        .decay = s->first->cols != 0,
                                        .init = s->first->init,
                                        .init_std = s->first->std};
     const int at = (int)zinf_graph_add_tensor(graph, unit, &tensor);
-    add_rows(graph, unit, s, tensors, (struct zinf_row_map){.rows = s->first->rows});
+    uint64_t first = 0;
+    for (size_t i = 0; i < s->n; first += s->first[i++].rows)
+        add_rows(graph, unit, s, tensors,
+                 (struct zinf_row_map){
+                     .file_first = first, .flat_first = first, .rows = s->first[i].rows});
     return at;
+}
+
+/* Rows by head, as many in each shard. */
+static int add_heads(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                     const struct decoder_tensors *tensors, const struct source *s)
+{
+    const struct zinf_shards *c = &d->shards;
+    const uint64_t rows = rows_of(s) / c->of;
+    int first = -1;
+    for (uint32_t i = c->first; i < c->first + c->n; i++) {
+        const int at = add_tensor(graph, unit, s, i, rows);
+        first = first < 0 ? at : first;
+        add_rows(graph, unit, s, tensors,
+                 (struct zinf_row_map){.file_first = i * rows, .rows = rows});
+    }
+    return first;
+}
+
+/* What latent attention multiplies a part's rows with: rows of low rank are whole; where queries
+ * have none they are apart, and cut. */
+static int add_latent(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                      const struct decoder_tensors *tensors, const struct source *s,
+                      int at[DECODER_PLACES])
+{
+    const struct source queries = {s->first, 1}, others = {s->first + 1, s->n - 1};
+    if (d->attention.latent.q_rank)
+        return add_whole(graph, unit, tensors, s);
+    const int first = add_heads(graph, unit, d, tensors, &queries);
+    at[DECODER_KV_W] = add_whole(graph, unit, tensors, &others);
+    return first;
 }
 
 /* The number of the first tensor of a place; keys and values beside queries get theirs. */
@@ -309,16 +343,23 @@ static int add_place(struct zinf_graph *graph, uint32_t unit, const struct decod
                      int at[DECODER_PLACES])
 {
     const struct source s = source_of(tensors, place);
+    const bool latent = d->attention.latent.kv_rank > 0;
     switch (place) {
     case DECODER_QKV_W:
     case DECODER_QKV_B:
+        if (latent && place == DECODER_QKV_B)
+            return add_whole(graph, unit, tensors, &s);
+        if (latent)
+            return add_latent(graph, unit, d, tensors, &s, at);
         at[place] = add_queries(graph, unit, d, tensors, &s);
         at[place == DECODER_QKV_W ? DECODER_KV_W : DECODER_KV_B] =
             add_keys(graph, unit, d, tensors, &s);
         return at[place];
     case DECODER_CROSS_Q_W:
     case DECODER_CROSS_Q_B:
-        return add_queries(graph, unit, d, tensors, &s);
+    case DECODER_LATENT_Q_W:
+    case DECODER_LATENT_KV_W:
+        return add_heads(graph, unit, d, tensors, &s);
     case DECODER_CROSS_KV_W:
     case DECODER_CROSS_KV_B:
         return add_keys(graph, unit, d, tensors, &s);

@@ -125,9 +125,11 @@ struct attention_shards {
     const struct attention_spec *s; /* of all shards */
     struct norm_kept norm, after;
     void *product; /* [rows][hidden]: the sum over shards, where a norm is behind it */
-    /* Of norms of all heads of a row together, and each shard's queries and keys before them. */
+    /* Of norms of all heads of a row together, and each shard's queries and keys before them; or of
+     * latent attention's rows of low rank. */
     struct norm_kept q_norm, k_norm;
     void *before[ZINF_MOST_SHARDS]; /* [rows][queries, keys] */
+    void *entry;                    /* latent: [rows][what all heads share] */
     struct attention_kept of[ZINF_MOST_SHARDS];
     /* While decoding, instead: of all the graph's shards together, which have one cache. */
     struct attention_kept cached;
@@ -158,6 +160,7 @@ int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, con
  * the rows that these products take, a part of a sum over shards. */
 struct shard_gradients {
     void *of[ZINF_MOST_SHARDS];
+    void *shared; /* latent: at what all heads share */
 };
 int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *kept, const void *x,
                            const void *d_y, struct shard_gradients *gradients);
@@ -171,6 +174,26 @@ int mlp_shards_enter(struct zinf_frame *f, const struct mlp_shards *kept,
                      float beta);
 struct part_entry attention_shards_entry(const struct attention_shards *kept);
 struct part_entry mlp_shards_entry(const struct mlp_shards *kept);
+
+/* ---- latent attention (part_latent_shards.c) ---- */
+
+void latent_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
+                        struct attention_shards *kept);
+/* From the part's rows to what heads give. */
+int latent_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
+                         const void *rows);
+/* Room in scratch; and of a shard the gradients at its products, from those of what its heads give.
+ */
+void latent_shards_take(struct zinf_frame *f, const struct attention_spec *s,
+                        struct shard_gradients *gradients);
+int latent_shards_attend_backward(struct zinf_frame *f, const struct attention_shards *kept,
+                                  uint32_t shard, const void *d_out, void *gradients);
+/* Of weights in front of heads; gradients->shared is made. Then on to x. */
+int latent_shards_weights(struct zinf_frame *f, const struct attention_shards *kept,
+                          const void *rows, const struct shard_gradients *gradients);
+int latent_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
+                        const struct part_entry *entry, const struct shard_gradients *gradients,
+                        const void *x, void *d_x);
 
 /* ---- heads ---- */
 

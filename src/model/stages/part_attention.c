@@ -202,7 +202,7 @@ static struct zinf_norm head_norm(const struct zinf_frame *f, const struct atten
 }
 
 /* Queries and keys in one call, or, where queries grow by their position, in two. */
-static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
+int attention_rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
 {
     float memory[ZINF_ROPE_MAX_PAIRS];
     /* Keys that are remembered keep the rotation that they got. */
@@ -394,10 +394,10 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
     *qkv = kept->qkv;
     if (is_latent(s)) {
         code = latent_prepare(f, s, kept, qkv);
-        return code ? code : rotate(f, s, *qkv, false);
+        return code ? code : attention_rotate(f, s, *qkv, false);
     }
     if ((fresh || is_copied(s)) && (!has_head_norms(s) || s->norms_after_rotation))
-        code = rotate(f, s, kept->qkv, false);
+        code = attention_rotate(f, s, kept->qkv, false);
     if (code || !has_head_norms(s))
         return code;
     *qkv = frame_scratch(f, bytes);
@@ -408,7 +408,7 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
         if (norm_is_there(&spec))
             code = frame_norm(f, &norm);
     }
-    return code || s->norms_after_rotation ? code : rotate(f, s, *qkv, false);
+    return code || s->norms_after_rotation ? code : attention_rotate(f, s, *qkv, false);
 }
 
 /* From the gradient of what attention took to that of the product: in place, or in latent attention
@@ -416,7 +416,7 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
 static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
                             const struct attention_kept *kept, void *d_qkv, void *d_entry)
 {
-    int code = s->norms_after_rotation ? 0 : rotate(f, s, d_qkv, true);
+    int code = s->norms_after_rotation ? 0 : attention_rotate(f, s, d_qkv, true);
     if (!code && is_latent(s))
         code = latent_prepare_backward(f, s, kept, d_qkv, d_entry);
     for (enum heads of = 0; !code && of < HEADS; of++) {
@@ -429,7 +429,7 @@ static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s
         norm.db = spec.d_b ? spec.d_b : frame_grad(f, 0, spec.b);
         code = frame_norm_backward(f, &norm);
     }
-    return code || !s->norms_after_rotation ? code : rotate(f, s, d_qkv, true);
+    return code || !s->norms_after_rotation ? code : attention_rotate(f, s, d_qkv, true);
 }
 
 /* ---- the part ---- */

@@ -65,6 +65,10 @@ void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
     kept->after = part_norm_keep(f, &s->after, 1);
     kept->product = s->after.w < 0 ? NULL : frame_keep(f, x_elems(f, s) * frame_width(f));
     whole_norms_keep(f, s, kept);
+    if (s->latent.kv_rank) {
+        latent_shards_keep(f, s, kept);
+        return;
+    }
     if (frame_decoding(f)) {
         const struct attention_spec all = cached_of(f, s);
         kept->cached = attention_keep(f, &all);
@@ -130,11 +134,17 @@ static const void *key_input(const struct zinf_frame *f, const struct call *c)
     return c->s->source ? f->in[c->s->source] : c->rows;
 }
 
+/* Of a head, of what the projection takes. */
+static int64_t value_cols(const struct attention_spec *s)
+{
+    return s->latent.kv_rank ? s->latent.value : s->head_dim;
+}
+
 /* The sum's first part has the bias. */
 static struct shard_product project(const struct zinf_frame *f, const struct call *c,
                                     const struct attention_spec *part, uint32_t shard)
 {
-    const int64_t rows = part->n_heads * part->head_dim;
+    const int64_t rows = part->n_heads * value_cols(part);
     const bool first = !(f->graph->shards.first + shard);
     return (struct shard_product){.weight = shard_tensor(c->s->proj_w, shard),
                                   .bias = first ? c->s->proj_b : -1,
@@ -144,12 +154,29 @@ static struct shard_product project(const struct zinf_frame *f, const struct cal
 
 /* ---- forward ---- */
 
+/* What a shard's projection takes, in scratch where it is not what is kept. */
+static int projection_input(struct zinf_frame *f, const void *call, uint32_t shard, const void **x)
+{
+    const struct call *c = call;
+    const struct attention_spec part = part_of(f, c->s, shard);
+    void *values = c->kept->of[shard].out;
+    int code = part.latent.kv_rank ? latent_result(f, &part, values, &values) : 0;
+    *x = values;
+    return code;
+}
+
 static int make_projection(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
 {
     const struct call *c = call;
     const struct attention_spec part = part_of(f, c->s, shard);
     const struct shard_product p = project(f, c, &part, shard);
-    return shard_depth(f, &p, c->kept->of[shard].out, out);
+    const uint64_t mark = frame_mark(f);
+    const void *x;
+    int code = projection_input(f, call, shard, &x);
+    if (!code)
+        code = shard_depth(f, &p, x, out);
+    frame_release(f, mark);
+    return code;
 }
 
 /* Keys and values, unless those of all sources are remembered. */
@@ -184,7 +211,7 @@ static struct head_rows heads_of(const struct zinf_frame *f, const struct attent
 static int attend(struct zinf_frame *f, const struct call *c)
 {
     const uint32_t n = f->graph->shards.n;
-    struct head_rows rows[ZINF_MOST_SHARDS];
+    struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
     int code = 0;
     for (uint32_t i = 0; !code && i < n; i++) {
         const struct attention_spec part = part_of(f, c->s, i);
@@ -271,17 +298,20 @@ static int make_cached_projection(struct zinf_frame *f, const void *call, uint32
     const struct call *c = call;
     const struct attention_spec part = part_of(f, c->s, shard);
     const struct shard_product p = project(f, c, &part, shard);
-    const uint64_t mark = frame_mark(f), row = (uint64_t)p.rows * frame_width(f);
-    void *own = frame_scratch(f, (uint64_t)frame_rows(f) * row);
+    const int64_t heads = part.n_heads * part.head_dim;
+    const uint64_t mark = frame_mark(f), width = frame_width(f);
+    void *own = frame_scratch(f, (uint64_t)(frame_rows(f) * p.rows) * width);
     const struct zinf_heads copy = {
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),
-        .n_heads = 1,
-        .cols = p.rows,
-        .x = shard_at(f, c->kept->cached.out, shard * row),
-        .x_ld = f->graph->shards.n * p.rows,
+        .n_heads = part.n_heads,
+        .cols = value_cols(&part),
+        .x = shard_at(f, c->kept->cached.out, shard * (uint64_t)heads * width),
+        .x_ld = f->graph->shards.n * heads,
+        .x_step = part.head_dim,
         .y = own,
         .y_ld = p.rows,
+        .y_step = value_cols(&part),
     };
     int code = frame_heads(f, &copy);
     if (!code)
@@ -309,7 +339,7 @@ static int attend_cached(struct zinf_frame *f, const struct call *c)
 {
     const struct attention_spec all = cached_of(f, c->s);
     const uint64_t mark = frame_mark(f);
-    struct head_rows rows[ZINF_MOST_SHARDS];
+    struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
     int code = make_cached(f, c, &all);
     for (uint32_t i = 0; i < f->graph->shards.n; i++)
         rows[i] = cached_heads(f, c, &all, i);
@@ -344,10 +374,10 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
                                   x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
     int code = part_rows(f, &e, x, &c.rows);
-    if (!code && decodes)
-        code = attend_cached(f, &c);
-    if (!code && !decodes)
-        code = attend(f, &c);
+    if (!code && kept->s->latent.kv_rank)
+        code = latent_shards_attend(f, kept, c.rows);
+    else if (!code)
+        code = (decodes ? attend_cached : attend)(f, &c);
     frame_release(f, mark);
     return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
 }
@@ -400,18 +430,27 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
     const uint64_t all = f->graph->shards.first + shard, heads = (uint64_t)part.n_heads;
     const struct attention_kept *kept = &c->kept->of[shard];
     const struct shard_product p = project(f, c, &part, shard);
-    const uint64_t mark = frame_mark(f);
-    void *d_out = frame_scratch(f, (uint64_t)(frame_rows(f) * p.rows) * frame_width(f));
+    const uint64_t mark = frame_mark(f), row = (uint64_t)frame_rows(f) * frame_width(f);
+    void *d_x = frame_scratch(f, row * (uint64_t)p.rows), *d_out = d_x;
+    const void *x;
     if (found->table)
         part.distance.d_table = found->table + all * table_rows(c->s) * heads;
     if (found->sinks)
         part.d_sinks = found->sinks + all * heads;
     if (found->norms)
         place_norms(f, &part, found->norms + shard * norm_elems(c->s));
-    int code = shard_depth_input(f, &p, d_y, d_out);
+    int code = shard_depth_input(f, &p, d_y, d_x);
     if (!code)
-        code = shard_depth_weight(f, &p, kept->out, d_y);
+        code = projection_input(f, c, shard, &x);
     if (!code)
+        code = shard_depth_weight(f, &p, x, d_y);
+    if (value_cols(&part) < part.head_dim) {
+        d_out = frame_scratch(f, row * heads * (uint64_t)part.head_dim);
+        code = code ? code : latent_result_backward(f, &part, d_x, d_out);
+    }
+    if (!code && part.latent.kv_rank)
+        code = latent_shards_attend_backward(f, c->kept, shard, d_out, c->gradients[shard]);
+    else if (!code)
         code = attention_attend_backward(f, &part, kept, d_out, c->gradients[shard], mark);
     frame_release(f, mark);
     return code;
@@ -534,19 +573,23 @@ static int key_gradients(struct zinf_frame *f, const struct call *c, uint32_t gr
     return code || !db ? code : shard_sum_shared(f, &bias, group * n, n, db);
 }
 
-static int projection_input(struct zinf_frame *f, const void *call, uint32_t shard, const void **x)
+/* Adapters of the projection. */
+static int adapt_projection(struct zinf_frame *f, const struct call *c, const void *d_y)
 {
-    const struct call *c = call;
-    (void)f;
-    *x = c->kept->of[shard].out;
-    return 0;
+    struct shard_product p[ZINF_MOST_SHARDS];
+    for (uint32_t i = 0; i < f->graph->shards.n; i++) {
+        const struct attention_spec part = part_of(f, c->s, i);
+        p[i] = project(f, c, &part, i);
+    }
+    const struct shard_adapters out = {.p = p, .dy = &d_y, .input = projection_input, .call = c};
+    return shard_depth_adapt_weights(f, &out);
 }
 
-/* Adapters of queries, of keys and values, and of the projection. */
+/* And of queries, of keys and of values. */
 static int adapters(struct zinf_frame *f, const struct call *c, const void *d_y)
 {
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
-    struct shard_product q[ZINF_MOST_SHARDS], kv[ZINF_MOST_SHARDS], p[ZINF_MOST_SHARDS];
+    struct shard_product q[ZINF_MOST_SHARDS], kv[ZINF_MOST_SHARDS];
     const void *d_kv[ZINF_MOST_SHARDS];
     const uint32_t n = f->graph->shards.n;
     for (uint32_t i = 0; i < n; i++) {
@@ -555,17 +598,15 @@ static int adapters(struct zinf_frame *f, const struct call *c, const void *d_y)
         q[i] = query(c, &part, i);
         kv[i] = key_value(f, c, &part, i, &at);
         d_kv[i] = shard_at(f, c->gradients[i], at);
-        p[i] = project(f, c, &part, i);
     }
     const struct shard_adapters queries = {
         .p = q, .dy = (const void *const *)c->gradients, .x = c->rows, .per_weight = 1};
     const struct shard_adapters keys = {
         .p = kv, .dy = d_kv, .x = key_input(f, c), .per_weight = n / groups.n, .shares = true};
-    const struct shard_adapters out = {.p = p, .dy = &d_y, .input = projection_input, .call = c};
     int code = shard_columns_adapt_weights(f, &queries);
     if (!code)
         code = shard_columns_adapt_weights(f, &keys);
-    return code ? code : shard_depth_adapt_weights(f, &out);
+    return code ? code : adapt_projection(f, c, d_y);
 }
 
 /* ---- what all ranks have whole ---- */
@@ -692,10 +733,13 @@ int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *
     const struct part_entry e = attention_shards_entry(kept);
     const struct part_exit leave = exit_of(kept);
     const uint64_t keys = (uint64_t)(source_rows(f, s) * kv_rows(&part)) * frame_width(f);
-    struct head_rows rows[ZINF_MOST_SHARDS];
+    struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
     struct call c = {.s = s, .kept = kept, .gradients = gradients->of};
     const void *d_branch;
-    for (uint32_t i = 0; i < f->graph->shards.n; i++) {
+    const bool latent = s->latent.kv_rank > 0;
+    if (latent)
+        latent_shards_take(f, s, gradients);
+    for (uint32_t i = 0; !latent && i < f->graph->shards.n; i++) {
         gradients->of[i] = frame_scratch(f, attention_entry_bytes(f, &part) + keys);
         rows[i] = heads_of(f, &part, gradients->of[i]);
     }
@@ -709,8 +753,10 @@ int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *
         code = whole_norms_backward(f, kept, rows);
     if (!code)
         code = part_rows(f, &e, x, &c.rows);
+    if (!code && latent)
+        code = latent_shards_weights(f, kept, c.rows, gradients);
     if (!code)
-        code = weights_backward(f, &c, d_branch);
+        code = latent ? adapt_projection(f, &c, d_branch) : weights_backward(f, &c, d_branch);
     frame_release(f, mark);
     return code;
 }
@@ -736,7 +782,9 @@ int attention_shards_backward(struct zinf_frame *f, const struct attention_shard
     const struct enter_call call = {kept, &gradients};
     const struct shard_sum sum = {make_enter, &call, x_elems(f, kept->s)};
     int code = attention_shards_leave(f, kept, x, d_x, &gradients);
-    if (!code)
+    if (!code && kept->s->latent.kv_rank)
+        code = latent_shards_enter(f, kept, &e, &gradients, x, d_x);
+    else if (!code)
         code = shard_enter_backward(f, &e, &sum, x, d_x);
     frame_release(f, mark);
     return code;

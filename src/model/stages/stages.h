@@ -532,6 +532,9 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv);
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s);
+/* Queries and keys of qkv, in place, by their positions; backward: their gradients back. */
+int attention_rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv,
+                     bool backward);
 /* part_distance.c: the bias of the stage's own rows, where the spec has one. Made in scratch, for
  * attention to take; with a gradient wanted, room for it; the gradient of its table. */
 struct zinf_distance_bias distance_args(const struct zinf_frame *f, const struct attention_spec *s);
@@ -549,6 +552,18 @@ int latent_prepare(struct zinf_frame *f, const struct attention_spec *s,
                    const struct attention_kept *kept, void **qkv);
 int latent_prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
                             const struct attention_kept *kept, void *d_qkv, void *d_entry);
+/* Rows behind the products, or their gradients, of s->n_heads heads, and where these are among all
+ * heads of qkv [rows][3 all_heads head_dim]. */
+struct latent_rows {
+    void *queries, *key; /* key: the columns that all heads share */
+    int64_t queries_ld, key_ld;
+    void *kv; /* [rows][n_heads (plain + value)] */
+    void *qkv;
+    int64_t all_heads, first_head;
+};
+/* Puts heads together of them; backward takes them apart again, where key gets a sum over heads. */
+int latent_put(struct zinf_frame *f, const struct attention_spec *s, const struct latent_rows *r);
+int latent_take(struct zinf_frame *f, const struct attention_spec *s, const struct latent_rows *r);
 /* The columns of heads [rows][n_heads head_dim] that are values, in scratch where these are fewer;
  * and from their gradient to that of all. */
 int latent_result(struct zinf_frame *f, const struct attention_spec *s, void *heads, void **values);
