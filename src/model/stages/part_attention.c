@@ -53,6 +53,7 @@ static struct norm_spec head_norm_spec(const struct attention_spec *s, enum head
     struct norm_spec spec = of == KEYS ? s->k_norm : s->q_norm;
     if (of == VALUES) {
         spec.w = spec.b = -1;
+        spec.d_w = spec.d_b = NULL;
         spec.w_add = 0;
         spec.plain = s->value_norms && !s->taken;
     }
@@ -201,7 +202,7 @@ static struct zinf_norm head_norm(const struct zinf_frame *f, const struct atten
 }
 
 /* Queries and keys in one call, or, where queries grow by their position, in two. */
-static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
+int attention_rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
 {
     float memory[ZINF_ROPE_MAX_PAIRS];
     /* Keys that are remembered keep the rotation that they got. */
@@ -393,10 +394,10 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
     *qkv = kept->qkv;
     if (is_latent(s)) {
         code = latent_prepare(f, s, kept, qkv);
-        return code ? code : rotate(f, s, *qkv, false);
+        return code ? code : attention_rotate(f, s, *qkv, false);
     }
     if ((fresh || is_copied(s)) && (!has_head_norms(s) || s->norms_after_rotation))
-        code = rotate(f, s, kept->qkv, false);
+        code = attention_rotate(f, s, kept->qkv, false);
     if (code || !has_head_norms(s))
         return code;
     *qkv = frame_scratch(f, bytes);
@@ -407,7 +408,7 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
         if (norm_is_there(&spec))
             code = frame_norm(f, &norm);
     }
-    return code || s->norms_after_rotation ? code : rotate(f, s, *qkv, false);
+    return code || s->norms_after_rotation ? code : attention_rotate(f, s, *qkv, false);
 }
 
 /* From the gradient of what attention took to that of the product: in place, or in latent attention
@@ -415,7 +416,7 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
 static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
                             const struct attention_kept *kept, void *d_qkv, void *d_entry)
 {
-    int code = s->norms_after_rotation ? 0 : rotate(f, s, d_qkv, true);
+    int code = s->norms_after_rotation ? 0 : attention_rotate(f, s, d_qkv, true);
     if (!code && is_latent(s))
         code = latent_prepare_backward(f, s, kept, d_qkv, d_entry);
     for (enum heads of = 0; !code && of < HEADS; of++) {
@@ -424,11 +425,11 @@ static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s
             continue;
         struct zinf_norm norm = head_norm(f, s, kept, of, NULL);
         norm.dy = norm.dx = heads_at(f, s, of, d_qkv);
-        norm.dw = frame_grad(f, 0, spec.w);
-        norm.db = frame_grad(f, 0, spec.b);
+        norm.dw = spec.d_w ? spec.d_w : frame_grad(f, 0, spec.w);
+        norm.db = spec.d_b ? spec.d_b : frame_grad(f, 0, spec.b);
         code = frame_norm_backward(f, &norm);
     }
-    return code || !s->norms_after_rotation ? code : rotate(f, s, d_qkv, true);
+    return code || !s->norms_after_rotation ? code : attention_rotate(f, s, d_qkv, true);
 }
 
 /* ---- the part ---- */
@@ -461,6 +462,12 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
     };
 }
 
+static const void *sinks_at(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    const char *whole = frame_weight(f, 0, s->sinks);
+    return f->queue && whole ? whole + (uint64_t)s->first_sink * frame_width(f) : whole;
+}
+
 /* While decoding every row is a sequence to it. */
 static struct zinf_sinks sinks_args(const struct zinf_frame *f, const struct attention_spec *s,
                                     const struct attention_kept *kept)
@@ -472,7 +479,7 @@ static struct zinf_sinks sinks_args(const struct zinf_frame *f, const struct att
         .seq = seq,
         .n_heads = s->n_heads,
         .head_dim = s->head_dim,
-        .sinks = frame_weight(f, 0, s->sinks),
+        .sinks = sinks_at(f, s),
         .out = kept->out,
         .lse = kept->lse,
     };
@@ -490,7 +497,7 @@ static int sinks_backward(struct zinf_frame *f, const struct attention_spec *s,
 {
     struct zinf_sinks args = sinks_args(f, s, kept);
     args.d_out = d_out;
-    args.d_sinks = frame_grad(f, 0, s->sinks);
+    args.d_sinks = s->d_sinks ? s->d_sinks : frame_grad(f, 0, s->sinks);
     return args.d_sinks ? frame_sinks_backward(f, &args) : 0;
 }
 

@@ -73,7 +73,7 @@ static int run_shards(struct zinf_frame *f, const struct kept *kept, int part, c
                       void *y, bool again)
 {
     return part == LAYER_MLP
-               ? mlp_shards_forward(f, &kept->mlp_shards, x, y, again)
+               ? mlp_shards_forward(f, &kept->mlp_shards, x, x, y, again)
                : attention_shards_forward(f, &kept->attention_shards[part], x, y, again);
 }
 
