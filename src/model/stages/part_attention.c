@@ -537,16 +537,6 @@ static int source_backward(struct zinf_frame *f, const struct attention_spec *s,
     return code ? code : frame_residual(f, &sum);
 }
 
-static bool shares_keys(const struct attention_spec *s)
-{
-    return s->gives || s->taken;
-}
-
-static int refuse_chunks(const struct zinf_frame *f)
-{
-    return frame_refuse_chunks(f, "keys and values with other layers in common");
-}
-
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept)
 {
@@ -555,8 +545,6 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
     void *ready;
     if (mixer_is_there(s))
         return mixer_attend(f, s, kept);
-    if (shares_keys(s))
-        return refuse_chunks(f);
     frame_part_end(f); /* which has the chunk's own rows at hand */
     int code = take_columns(f, s, kept, &taken);
     if (!code)
@@ -600,8 +588,8 @@ int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *
     int code = 0;
     if (mixer_is_there(s))
         return frame_refuse_chunks(f, "a recurrent mixer");
-    if (shares_keys(s))
-        return refuse_chunks(f);
+    if (s->gives || s->taken)
+        return frame_refuse_chunks(f, "keys and values with other layers in common");
     for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
         code = frame_zero_grads(f, u);
     if (!code)
@@ -623,8 +611,6 @@ int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
     void *ready;
     if (mixer_is_there(s))
         return mixer_attend(f, s, kept);
-    if (f->compute->chunk.whole && shares_keys(s))
-        return refuse_chunks(f);
     int code = take_columns(f, s, kept, &taken);
     if (!code)
         code = prepare(f, s, &taken, true, &ready);

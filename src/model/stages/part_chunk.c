@@ -19,13 +19,18 @@ static int64_t query_cols(const struct attention_spec *s)
     return s->n_heads * s->head_dim;
 }
 
+/* How far back a row looks, itself included; 0: to the first. */
+static int64_t reach_of(const struct attention_spec *s)
+{
+    return s->window ? s->window : s->piece;
+}
+
 static int check(const struct zinf_frame *f, const struct attention_spec *s)
 {
     const char *what = s->both_ways            ? "attention to later tokens"
                        : s->source             ? "attention to another sequence"
                        : s->relative.half      ? "relative positions"
                        : s->distance.n_buckets ? "a bias by distance"
-                       : s->piece              ? "attention within pieces of a document"
                        : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
     return what ? frame_refuse_chunks(f, what) : 0;
@@ -64,7 +69,7 @@ int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s,
     void *own = frame_carried(f, kv_cols(s), f->compute->chunk.first);
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
-    frame_reach(f, s->window);
+    frame_reach(f, reach_of(s));
     return code ? code : frame_heads(f, &kv);
 }
 
@@ -74,10 +79,11 @@ struct keys {
     int64_t first;          /* the first that any row of the chunk sees, of all parts */
 };
 
-static struct keys keys_at_hand(const struct zinf_frame *f, const struct zinf_attention *args)
+static struct keys keys_at_hand(const struct zinf_frame *f, const struct attention_spec *s)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
-    const int64_t step = f->compute->seq, behind = args->window ? c->first + 1 - args->window : 0;
+    const int64_t step = f->compute->seq, reach = reach_of(s);
+    const int64_t behind = reach ? c->first + 1 - reach : 0;
     const int64_t first = behind > 0 ? behind / step * step : 0;
     const int64_t end = c->ends ? c->first + step : c->near_end;
     return (struct keys){first > c->near ? first : c->near, end, step, first};
@@ -129,7 +135,7 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
     merge.part = args.out = frame_scratch(f, elems * frame_width(f));
     merge.part_lse = args.lse = frame_scratch(f, n_lse * sizeof(float));
     args.partial = true;
-    struct keys keys = keys_at_hand(f, &args);
+    struct keys keys = keys_at_hand(f, s);
     for (; !code && keys.row < keys.end; keys.row += keys.step) {
         set_keys(f, s, &args, &keys);
         merge.first = keys.row == keys.first;
@@ -191,7 +197,7 @@ static int attend_backward(struct zinf_frame *f, const struct attention_spec *s,
     float *part = frame_scratch(f, (uint64_t)n * sizeof *part);
     void *d_queries = args.d_qkv = frame_scratch(f, (uint64_t)n * frame_width(f));
     int code = take_queries(f, s, &args);
-    struct keys keys = keys_at_hand(f, &args);
+    struct keys keys = keys_at_hand(f, s);
     for (; !code && keys.row < keys.end; keys.row += keys.step) {
         set_keys(f, s, &args, &keys);
         code = frame_attention_backward(f, &args);

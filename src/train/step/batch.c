@@ -122,18 +122,27 @@ static void set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
     }
 }
 
+/* Tokens of a sample of the batch at hand, whether they are computed at once or in chunks. */
+static int64_t whole_seq(const struct zinf_trainer *t)
+{
+    return t->setup.n_chunks > 1 ? t->compute.chunk.whole : t->compute.seq;
+}
+
 /* Of each token the number of its piece among those of its sample, from 1; 0: padding. */
 static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
                        const struct zinf_batch *batch, int64_t samples)
 {
     const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
     const int64_t stride = (int64_t)(t->setup.walk.values[v].bytes / sizeof *to);
-    const int64_t seq = t->compute.seq, each = t->setup.batch;
+    const int64_t seq = whole_seq(t), each = t->setup.batch, all = setup_n_inputs(&t->setup);
+    const bool cut = t->setup.n_chunks > 1;
     const int64_t piece = t->setup.walk.graph->values[v].piece;
-    memset(to, 0, (size_t)(stride * t->setup.n_micro) * sizeof *to);
+    memset(to, 0, (size_t)(stride * all) * sizeof *to);
     for (int64_t i = 0; i < samples; i++) {
         const int32_t *own = segments ? segments + i * seq : NULL;
-        int32_t *rows = to + i / each * stride + i % each * seq, number = 0;
+        int32_t *rows = to, number = 0;
+        rows +=
+            cut ? i * t->setup.n_chunks * t->setup.chunk_seq : i / each * stride + i % each * seq;
         for (int64_t k = 0, first = 0; k < seq; k++) {
             if (k && own && own[k] != own[k - 1])
                 first = k;
@@ -166,12 +175,6 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
         if (ids[i] >= value->limit || (ids[i] < 0 && !may_be_ignored(value->input)))
             return refuse_id(value, ids[i]);
     return 0;
-}
-
-/* Tokens of a sample of the batch at hand, whether they are computed at once or in chunks. */
-static int64_t whole_seq(const struct zinf_trainer *t)
-{
-    return t->setup.n_chunks > 1 ? t->compute.chunk.whole : t->compute.seq;
 }
 
 /* Rows of a value that a sample has in a micro-batch. */
