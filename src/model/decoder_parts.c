@@ -191,6 +191,20 @@ void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struc
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, s->piece ? v->pieces : v->segments);
 }
 
+void decoder_append_keys(struct zinf_graph *graph, uint32_t stage, const struct decoder *d,
+                         const struct decoder_values *v, int64_t layer,
+                         const struct attention_spec *s)
+{
+    char name[24];
+    if (s->taken)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->kv[d->keys_of[layer]]);
+    if (!s->gives)
+        return;
+    snprintf(name, sizeof name, "kv.%lld", (long long)layer);
+    v->kv[layer] = decoder_add_columns(graph, d, name, 2 * s->n_kv_heads * s->head_dim);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->kv[layer]);
+}
+
 /* The number that scales a block is not trained: a unit of its own. */
 uint32_t decoder_add_scale(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                            const char *prefix)
