@@ -288,6 +288,7 @@ _CALLS = {
     "zinf_session_rows": (c_int, [c_void_p, c_int, POINTER(RowSource)]),
     "zinf_session_train": (c_int, [c_void_p, POINTER(Events)]),
     "zinf_session_cancel": (None, [c_void_p]),
+    "zinf_session_uncancel": (None, [c_void_p]),
     "zinf_session_batch": (c_int, [c_void_p, POINTER(c_int64), POINTER(c_int64)]),
     "zinf_session_step": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(StepStruct)]),
     "zinf_session_evaluate": (c_int, [c_void_p, POINTER(MeasureStruct)]),

@@ -288,8 +288,10 @@ class Trainer:
             watch = _Watch(run, self._callbacks, self.cancel, self._progress)
             self._give_rows(handle, True)
             with SavedOnInterrupt(self.cancel) as interrupt:
+                self._interrupt.raise_heard()  # what came before there was somebody to save for
                 code = z.lib.zinf_session_train(handle, byref(watch.struct))
                 failure = z.error(code) if code else None
+            z.lib.zinf_session_uncancel(handle)  # an interrupt that came behind the last step
             watch.close()
             if watch.failure is not None and not isinstance(watch.failure, Stop):
                 raise watch.failure
@@ -305,7 +307,7 @@ class Trainer:
 
     def cancel(self) -> None:
         """Makes `train` end after the current step, saved, also where its rows do not come. Any thread
-        may call it."""
+        may call it; before `train` is called, that ends after its first step."""
         handle = self._handle
         if handle is not None:
             z.lib.zinf_session_cancel(handle)
