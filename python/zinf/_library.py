@@ -33,6 +33,8 @@ from ctypes import (
 )
 from typing import Any, Dict, List, Tuple
 
+from ._sentences import in_python
+
 # ---- errors ----
 
 
@@ -68,7 +70,7 @@ _KINDS = {
 
 def error(code: int) -> Error:
     """The exception of a negative code, with the sentence of this thread's last failure."""
-    sentence = lib.zinf_error().decode("utf-8", "replace")
+    sentence = in_python(lib.zinf_error())
     found = _KINDS.get(-code, Error)(sentence or os.strerror(-code))
     found.errno = -code
     return found
@@ -428,7 +430,7 @@ _LEVELS = [logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
 
 
 def _said(level: int, line: bytes, _arg) -> None:
-    log.log(_LEVELS[level], "%s", line.decode("utf-8", "replace"))
+    log.log(_LEVELS[level], "%s", in_python(line))
 
 
 _sink = SINK(_said)
