@@ -124,7 +124,7 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
         kept.handed = handed_keep(f, s);
         return kept;
     }
-    if (s->source)
+    if (s->source && !f->compute->chunk.whole)
         kept.kv = frame_keep(f, kv_bytes(f, s));
     kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
     if (is_latent(s)) {
@@ -508,12 +508,12 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
     return code ? code : frame_attention(f, &args);
 }
 
-/* Keys and values of the other sequence, unless they are all remembered. */
+/* Keys and values of the other sequence, unless they are all remembered or carried. */
 static int read_source(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept)
 {
     const struct frame_linear linear = kv_linear(f, s);
-    return s->source && s->kv_w >= 0 && source_rows(f)
+    return s->source && s->kv_w >= 0 && source_rows(f) && !f->compute->chunk.whole
                ? frame_linear(f, &linear, f->in[s->source], kept->kv)
                : 0;
 }
@@ -547,6 +547,14 @@ static int refuse_chunks(const struct zinf_frame *f)
     return frame_refuse_chunks(f, "keys and values with other layers in common");
 }
 
+/* Those of another sequence's rows. */
+static int carry_source(struct zinf_frame *f, const struct attention_spec *s)
+{
+    const struct frame_linear linear = kv_linear(f, s);
+    void *own = frame_carried_source(f, kv_cols(s), frame_chunk(f));
+    return frame_linear(f, &linear, f->in[s->source], own);
+}
+
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept)
 {
@@ -558,6 +566,8 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
     if (shares_keys(s))
         return refuse_chunks(f);
     frame_part_end(f); /* which has the chunk's own rows at hand */
+    if (s->source)
+        return carry_source(f, s);
     int code = take_columns(f, s, kept, &taken);
     if (!code)
         code = prepare(f, s, &taken, true, &ready);
@@ -593,19 +603,37 @@ static int carry_back(struct zinf_frame *f, const struct attention_spec *s,
 int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct attention_kept *kept)
 {
+    int code = 0;
+    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
+        code = frame_zero_grads(f, u);
+    return code ? code : attention_carry_part_backward(f, s, kept);
+}
+
+static int carry_source_backward(struct zinf_frame *f, const struct attention_spec *s)
+{
+    const uint64_t start = frame_mark(f);
+    void *d_kv = frame_scratch(f, kv_bytes(f, s));
+    int code = attention_chunk_source(f, s, d_kv);
+    if (!code)
+        code = source_backward(f, s, d_kv);
+    frame_release(f, start);
+    return code;
+}
+
+int attention_carry_part_backward(struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept)
+{
     struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
     struct attention_kept taken;
     void *ready;
-    int code = 0;
     if (mixer_is_there(s))
         return frame_refuse_chunks(f, "a recurrent mixer");
     if (shares_keys(s))
         return refuse_chunks(f);
-    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
-        code = frame_zero_grads(f, u);
-    if (!code)
-        code = part_enter(f, &entry, f->in[0]);
+    if (s->source)
+        return carry_source_backward(f, s);
+    int code = part_enter(f, &entry, f->in[0]);
     if (!code)
         code = take_columns(f, s, kept, &taken);
     if (!code)
@@ -733,19 +761,20 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     attention.d_out = d_out;
     attention.d_qkv = d_qkv;
-    attention.d_kv = !s->source     ? NULL
-                     : s->kv_w >= 0 ? frame_scratch(f, kv_bytes(f, s))
+    const bool chunks = f->compute->chunk.whole;
+    attention.d_kv = !s->source || chunks ? NULL
+                     : s->kv_w >= 0       ? frame_scratch(f, kv_bytes(f, s))
                                     : column(f, d_qkv, frame_rows(f) * (int64_t)entry_cols(s));
     const struct zinf_relative relative = relative_args(f, s, ready, d_qkv);
     attention.relative = s->relative.half ? &relative : NULL;
     if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
         (code = sinks_backward(f, s, kept, d_out)) ||
-        (code = distance_bias(f, s, &attention, true)) ||
-        (code = f->compute->chunk.whole ? attention_chunk_backward(f, s, &attention)
-                                        : frame_attention_backward(f, &attention)) ||
+        (!chunks && (code = distance_bias(f, s, &attention, true))) ||
+        (code = chunks ? attention_chunk_backward(f, s, &attention)
+                       : frame_attention_backward(f, &attention)) ||
         (code = distance_bias_backward(f, s, &attention)))
         return code;
-    if (s->source && s->kv_w >= 0)
+    if (s->source && s->kv_w >= 0 && !chunks)
         code = source_backward(f, s, attention.d_kv);
     if (!apart)
         frame_release(f, start);

@@ -504,9 +504,12 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
  * from the entry's product. */
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept);
-/* ZINF_PASS_CARRY_BACK, with the gradients of all else in the stage's units zero. */
+/* ZINF_PASS_CARRY_BACK of a stage with one attention, or of one of several: the gradients of all
+ * else in the stage's units are zero, or were made so before. */
 int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct attention_kept *kept);
+int attention_carry_part_backward(struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept);
 /* part_chunk.c. append: copies the keys and values of qkv, which is as attention takes it, to what
  * the stage carries. The others: attention of the chunk's rows, with the arguments that a whole
  * sequence would have, and its gradients. */
@@ -515,9 +518,14 @@ int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
                     const struct zinf_attention *args);
 int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct zinf_attention *args);
-/* Of chunks that are dealt in parts: d_qkv of the chunk's keys and values, with zeros for its
- * queries, from the gradients that the stage has at hand. */
+/* Where keys come first (zinf_chunk_keys_first): d_qkv of the chunk's keys and values, with zeros
+ * for its queries, from the gradients that the stage has at hand; and d_kv of another sequence's.
+ */
 int attention_chunk_own(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv);
+int attention_chunk_source(struct zinf_frame *f, const struct attention_spec *s, void *d_kv);
+/* In front of backward: gradients at all that the stage carries become 0, where nothing is in them
+ * yet. A stage whose rows look ahead does it; else attention does. */
+int attention_chunk_clear(struct zinf_frame *f);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);
@@ -535,6 +543,22 @@ int distance_bias(struct zinf_frame *f, const struct attention_spec *s,
                   struct zinf_attention *attention, bool backward);
 int distance_bias_backward(struct zinf_frame *f, const struct attention_spec *s,
                            const struct zinf_attention *attention);
+/* Of chunks: the bias of all distances in a sequence and, backward with a gradient wanted, its
+ * gradient [n_heads][distances], and of what attention to one chunk of keys takes and gives. take:
+ * points attention at its chunk's; add: its gradient goes to that of all; end: to the table's. */
+struct distance_chunks {
+    struct zinf_distance_bias of; /* all; bias and d_bias in scratch */
+    float *d_bias;
+    float *one, *d_one, *spare; /* [n_heads][distances of a chunk] */
+};
+int distance_chunks_make(struct zinf_frame *f, const struct attention_spec *s, bool backward,
+                         struct distance_chunks *out);
+int distance_chunks_take(struct zinf_frame *f, const struct attention_spec *s,
+                         const struct distance_chunks *d, struct zinf_attention *attention);
+int distance_chunks_add(struct zinf_frame *f, const struct attention_spec *s,
+                        const struct distance_chunks *d, const struct zinf_attention *attention);
+int distance_chunks_end(struct zinf_frame *f, const struct attention_spec *s,
+                        const struct distance_chunks *d);
 /* part_latent.c: columns of the entry's product; what attention takes, from that, and back. */
 int64_t latent_entry_cols(const struct attention_spec *s);
 struct norm_kept latent_keep_q(struct zinf_frame *f, const struct attention_spec *s);
