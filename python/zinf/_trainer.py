@@ -288,11 +288,13 @@ class Trainer:
             run = Run(self.output)
             watch = _Watch(run, self._callbacks, self.cancel, self._progress)
             self._give_rows(handle, True)
-            with SavedOnInterrupt(self.cancel) as interrupt:
-                self._interrupt.raise_heard()  # what came before there was somebody to save for
-                code = z.lib.zinf_session_train(handle, byref(watch.struct))
-                failure = z.error(code) if code else None
-            z.lib.zinf_session_uncancel(handle)  # an interrupt that came behind the last step
+            try:
+                with SavedOnInterrupt(self.cancel) as interrupt:
+                    self._interrupt.raise_heard()  # what came before there was somebody to save for
+                    code = z.lib.zinf_session_train(handle, byref(watch.struct))
+                    failure = z.error(code) if code else None
+            finally:
+                z.lib.zinf_session_uncancel(handle)  # what came behind the last step
             watch.close()
             if watch.failure is not None and not isinstance(watch.failure, Stop):
                 raise watch.failure
