@@ -29,10 +29,10 @@ static const struct {
 static bool is_expected(const char *refusal, bool parts)
 {
     static const char *const known[] = {"losses of whole samples", "relative positions",
-                                        "attention within pieces",
-                                        "keys and values with other layers", "experts cannot"};
+                                        "experts cannot"};
     static const char *const in_parts[] = {"recurrent mixer", "losses that balance experts",
-                                           "an encoder", "attention to later tokens"};
+                                           "an encoder", "attention to later tokens",
+                                           "keys and values with other layers"};
     bool expected = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         expected |= strstr(refusal, known[i]) != NULL;

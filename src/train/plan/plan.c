@@ -31,7 +31,8 @@ static int take_arrays(struct plan *p)
     p->deferred = calloc(p->setup->n_units, sizeof *p->deferred);
     p->homes = calloc(p->setup->n_units, sizeof *p->homes);
     p->ways = calloc(p->setup->n_units, sizeof *p->ways);
-    bool taken = p->deferred && p->homes && p->ways;
+    p->slot_size = calloc(p->setup->n_units, sizeof *p->slot_size);
+    bool taken = p->deferred && p->homes && p->ways && p->slot_size;
     return taken ? 0 : zinf_fail(-ENOMEM, "no memory for a plan's tables");
 }
 
@@ -324,6 +325,7 @@ void plan_fini(struct plan *p)
     free(p->homes);
     free(p->files);
     free(p->ways);
+    free(p->slot_size);
     free(p->x_extents);
     free(p->carried_extents);
     free(p->deferred);

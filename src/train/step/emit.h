@@ -94,17 +94,17 @@ struct emitter {
     bool without_sources; /* of sources nothing new comes */
     bool speculates;      /* gradients are used for an update as soon as they are complete */
 
-    struct ring slots, xs, carried, d_carried;
+    struct ring slots[SLOT_SIZES], xs, carried, d_carried;
     uint32_t *carried_filled;              /* [carried.n]: end of the chunks that are in the slot */
     struct d_carried_left *d_carried_left; /* [d_carried.n]: whose gradients are in the slot */
     zinf_resource *carried_home;           /* [2][n_chunks] */
-    zinf_pool files, packed, packed_slots, packed_grads, staging, grads, beside_grads, host_grads,
-        tiles, x_staging, caches;
-    zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
-    uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
-    zinf_resource *own;                 /* [n_units]: device slot of its own */
-    struct fetched *fetched;            /* [n_units]: into that, or last of all */
-    uint32_t range;                     /* of micro-batches, that is being emitted */
+    zinf_pool files, packed, packed_slots, packed_grads, grads, beside_grads, host_grads, tiles,
+        x_staging, caches, staging[SLOT_SIZES];
+    zinf_buffer *staged; /* [n_units]: where its parameters were on the host */
+    uint32_t *staged_as, n_staged[SLOT_SIZES]; /* [n_units]: as which of all of its size */
+    zinf_resource *own;                        /* [n_units]: device slot of its own */
+    struct fetched *fetched;                   /* [n_units]: into that, or last of all */
+    uint32_t range;                            /* of micro-batches, that is being emitted */
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */

@@ -67,14 +67,25 @@ void uses_write(struct uses *u, zinf_resource r)
     uses_add(u, u->many ? u->many + u->capacity : u->few_writes, &u->n_writes, r);
 }
 
+static void make_slots(struct emitter *e, uint32_t size)
+{
+    struct plan *p = e->p;
+    const struct amounts *c = &p->amounts;
+    const int n = (int)param_slots(p, c, size);
+    const uint64_t at = p->at.d_slots + param_slots_bytes(p, c, size);
+    const uint64_t staging = p->at.h_param_staging + param_stagings_bytes(p, c, size);
+    pool(e, "parameter slots", device_at(p, at), p->slots[size].bytes, n, true,
+         &e->slots[size].pool);
+    pool(e, "parameter staging", host_at(p, staging), p->slots[size].staging,
+         (int)param_stagings(p, c, size), true, &e->staging[size]);
+    ring_init(e, &e->slots[size], (uint32_t)n);
+}
+
 static void make_pools(struct emitter *e)
 {
     struct plan *p = e->p;
-    int slots = (int)param_slots(p, &p->amounts);
-    pool(e, "parameter slots", device_at(p, p->at.d_slots), p->sizes.slot, slots, true,
-         &e->slots.pool);
-    pool(e, "parameter staging", host_at(p, p->at.h_param_staging), p->sizes.staging, slots, true,
-         &e->staging);
+    for (uint32_t size = 0; size < param_slot_sizes(p, &p->amounts); size++)
+        make_slots(e, size);
     pool(e, "weights as the folder has them", host_at(p, p->at.h_files),
          p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
          FILE_STAGINGS, true, &e->files);
@@ -105,7 +116,6 @@ static void make_pools(struct emitter *e)
          carried_slot_bytes(p, true), (int)carried_slots(p), true, &e->d_carried.pool);
     ring_init(e, &e->carried, carried_slots(p));
     ring_init(e, &e->d_carried, carried_slots(p));
-    ring_init(e, &e->slots, (uint32_t)slots);
     ring_init(e, &e->xs, x_slots(p));
 }
 
@@ -142,9 +152,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
     e->swept = array(e, n, sizeof *e->swept);
     e->swept_sums = array(e, n, sizeof *e->swept_sums);
-    /* Without a backward nothing changes parameters: once there, they stay. */
     for (uint32_t u = 0; !e->code && u < n; u++)
-        e->fetched[u].here = !has_backward(p->setup) && program != &p->fill && unit_has_own(p, u);
+        e->fetched[u].here = program != &p->fill && unit_stays(p, u);
     resource(e, &e->inputs);
     resource(e, &e->unpacked);
     resource(e, &e->losses);
@@ -164,7 +173,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
 
 int emitter_finish(struct emitter *e)
 {
-    ring_fini(&e->slots);
+    for (uint32_t size = 0; size < SLOT_SIZES; size++)
+        ring_fini(&e->slots[size]);
     ring_fini(&e->xs);
     ring_fini(&e->carried);
     ring_fini(&e->d_carried);

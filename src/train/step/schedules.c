@@ -96,7 +96,7 @@ int plan_first_programs(struct plan *p)
     static const struct zinf_speeds unknown;
     enum zinf_order order = trains(p->setup) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE;
     plan_rates_of(p, &unknown, &p->rates);
-    int code = has_backward(p->setup) ? 0 : build(p, program_fill, &p->fill, ZINF_ORDER_DEADLINE);
+    int code = build(p, program_fill, &p->fill, ZINF_ORDER_DEADLINE);
     if (code || p->setup->compute.decoding)
         return code ? code : first_decodings(p);
     defer(p, 0, true);
