@@ -79,7 +79,7 @@ static struct zinf_operand input_at(const struct emitter *e, uint32_t value, int
 
 /* What a stage makes for a reference: in slots of its own, which are free again after the last
  * consumer. Computations come one after the other, and nothing else looks there. */
-static struct zinf_operand reference_at(const struct emitter *e, uint32_t value, int64_t micro)
+struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, int64_t micro)
 {
     const struct plan *p = e->p;
     const struct walk *w = e->walk;
@@ -97,7 +97,7 @@ void call_inputs(struct emitter *e, struct call *c)
             uses_read(&c->uses, e->inputs);
             call_operand(e, c, input_at(e, v, e->micro));
         } else if (value->kind == ZINF_VALUE_REFERENCE) {
-            call_operand(e, c, reference_at(e, value->of, e->micro));
+            call_operand(e, c, emit_reference_at(e, value->of, e->micro));
         } else {
             call_operand(e, c, emit_value(e, v, e->micro, &c->uses));
         }
@@ -255,10 +255,10 @@ static void emit_reference(struct emitter *e, uint32_t s, uint32_t v, int64_t m)
         bool input = e->walk->graph->values[value].kind == ZINF_VALUE_INPUT;
         if (input)
             uses_read(&c.uses, e->inputs);
-        call_operand(e, &c, input ? input_at(e, value, m) : reference_at(e, value, m));
+        call_operand(e, &c, input ? input_at(e, value, m) : emit_reference_at(e, value, m));
     }
     for (uint32_t i = 0; i < c.stage->out.n; i++)
-        call_operand(e, &c, reference_at(e, c.stage->out.at[i], m));
+        call_operand(e, &c, emit_reference_at(e, c.stage->out.at[i], m));
     emit_compute(e, &c.op, &c.uses);
     if (c.info->ordinal != WALK_NONE)
         e->working = UINT64_MAX;
