@@ -215,14 +215,15 @@ static uint64_t border_bytes(const struct plan *p)
     const struct zinf_graph *g = p->setup->graph;
     const struct zinf_compute *compute = &p->setup->compute;
     uint64_t most = 0;
-    for (int side = 0; side < 2; side++) {
-        const struct zinf_ids *values = side ? &g->to_next : &g->from_before;
-        for (uint32_t i = 0; i < values->n; i++) {
-            const struct zinf_value *v = &g->values[values->at[i]];
-            const uint64_t own = zinf_value_bytes(compute, v);
-            const uint64_t back = zinf_value_gradient_bytes(compute, v);
-            most = own > most ? own : most;
-            most = back > most ? back : most;
+    for (uint32_t k = 0; k < 4 * g->n_ranges; k++) {
+        const struct zinf_range *r = &g->ranges[k / 4];
+        const struct zinf_ids *ids[] = {&r->values_come, &r->values_go, &r->gradients_go,
+                                        &r->gradients_come};
+        for (uint32_t i = 0; i < ids[k % 4]->n; i++) {
+            const struct zinf_value *v = &g->values[ids[k % 4]->at[i]];
+            const uint64_t bytes =
+                k % 4 < 2 ? zinf_value_bytes(compute, v) : zinf_value_gradient_bytes(compute, v);
+            most = bytes > most ? bytes : most;
         }
     }
     return zinf_align_up(most, ZINF_MEMORY_ALIGN);
