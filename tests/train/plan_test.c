@@ -165,7 +165,8 @@ static void test_operations_have_a_line(void)
     CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
     plan_search(&setup, &variant, NULL);
     struct plan p = make(&setup, &variant);
-    CHECKF(!plan_lay_out(&without, &setup, &variant, 0), "%s", zinf_error());
+    const struct plan_operations none = {0};
+    CHECKF(!plan_lay_out(&without, &setup, &variant, &none), "%s", zinf_error());
     CHECKF(!plan_schedules(&p, INFINITY), "%s", zinf_error());
     const uint64_t line = zinf_ledger_total_bytes(p.ledger, ZINF_MEMORY_HOST) -
                           zinf_ledger_total_bytes(without.ledger, ZINF_MEMORY_HOST);
@@ -173,6 +174,16 @@ static void test_operations_have_a_line(void)
                            zinf_program_bytes(&p.wait) + zinf_program_bytes(&p.speculate);
     CHECKF(line > taken && line < 4 * taken, "a line of %llu bytes, programs of %llu",
            (unsigned long long)line, (unsigned long long)taken);
+    /* One by one there is never more than one that goes forward and backward. */
+    p.one_by_one = true;
+    for (setup.wanted = SCHEDULE_SERIAL; setup.wanted <= SCHEDULE_UPDATE_IN_FORWARD;
+         setup.wanted++) {
+        CHECKF(!plan_schedules(&p, INFINITY), "%s", zinf_error());
+        CHECK(p.schedule == setup.wanted && !p.speculate.n_ops);
+        CHECK((p.gradients.n_ops > 0) == (setup.wanted < SCHEDULE_UPDATE_IN_FORWARD));
+        CHECK((p.wait.n_ops > 0) == (setup.wanted == SCHEDULE_UPDATE_IN_FORWARD));
+        CHECK(!plan_needs_gradients(&p) && p.gradients.n_ops);
+    }
     plan_fini(&without);
     plan_fini(&p);
     setup_fini(&setup);

@@ -41,9 +41,14 @@ int plan_n_tile_groups(const struct plan *p);
 int plan_collect(struct plan *p, const struct amounts *c, struct plan_lines *lines);
 bool plan_fits(struct plan *p, const struct amounts *c);
 
-/* plan.c: plan_make, with a line of so many bytes for operations; 0: none. */
+/* What operations take of RAM, where they have a line; bytes 0: they have none. */
+struct plan_operations {
+    uint64_t bytes;
+    bool one_by_one; /* as in struct plan */
+};
+/* plan.c: plan_make, with a line for these. */
 int plan_lay_out(struct plan *out, const struct setup *setup, const struct variant *variant,
-                 uint64_t operation_bytes);
+                 const struct plan_operations *operations);
 
 /* plan_choose.c: fills p->amounts and the homes by the budgets. */
 int plan_choose(struct plan *p);

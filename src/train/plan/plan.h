@@ -128,6 +128,7 @@ struct plan {
     struct variant variant;
     enum zinf_tier x_tier;
     struct itinerary itinerary; /* of a step */
+    bool one_by_one; /* of its programs at most one is at hand while a schedule is chosen */
     /* Units that rows choose among are fetched only where they are chosen */
     bool chosen_forward, chosen_backward;
     /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */

@@ -139,6 +139,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->x, (size_t)plan_n_leaving(p) * (size_t)p->itinerary.live);
     resources(e, &e->carried_home, 2 * (size_t)p->setup->n_chunks);
     e->carried_filled = array(e, e->carried.n, sizeof *e->carried_filled);
+    e->d_carried_left = array(e, e->d_carried.n, sizeof *e->d_carried_left);
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
     e->fetched = array(e, n, sizeof *e->fetched);
@@ -179,6 +180,7 @@ int emitter_finish(struct emitter *e)
     ring_fini(&e->d_carried);
     free(e->carried_home);
     free(e->carried_filled);
+    free(e->d_carried_left);
     free(e->staged);
     free(e->staged_as);
     free(e->own);
@@ -260,19 +262,22 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
     emit(e, &op, uses);
 }
 
-uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit)
+uint32_t ring_next(const struct ring *ring, uint64_t thing)
 {
     uint32_t at = 0;
-    *hit = false;
     for (uint32_t i = 0; i < ring->n; i++) {
-        if (ring->buffer[i] != ZINF_NO_BUFFER && ring->holds[i] == thing) {
-            *hit = true;
-            at = i;
-            break;
-        }
+        if (ring->buffer[i] != ZINF_NO_BUFFER && ring->holds[i] == thing)
+            return i;
         if (ring->used[i] < ring->used[at])
             at = i;
     }
+    return at;
+}
+
+uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit)
+{
+    const uint32_t at = ring_next(ring, thing);
+    *hit = ring->buffer[at] != ZINF_NO_BUFFER && ring->holds[at] == thing;
     ring->used[at] = ++e->clock;
     if (*hit)
         return at;

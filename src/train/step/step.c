@@ -430,6 +430,8 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
     if (!code)
         code = first_sweep(t);
     if (!code)
+        code = plan_needs_gradients(&t->plan);
+    if (!code)
         code = trainer_run(t, &t->plan.gradients);
     if (!code)
         code = grad_norm(t, norm);

@@ -39,6 +39,8 @@ int plan_schedules(struct plan *p, double limit);
 /* Updates in the backward but for n layers, or as many as may wait for the next forward. What was
  * chosen is as many as take least time. */
 int plan_defer(struct plan *p, uint32_t n);
+/* The program of gradients alone, which a schedule may have no use for. */
+int plan_needs_gradients(struct plan *p);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
