@@ -244,7 +244,7 @@ static double drive_seconds(const struct setup *s, enum packing packs)
     const struct zinf_speeds *speeds = s->options.speeds;
     double state = 0, params = (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
-        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g};
+        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g, false};
         if (unit_trains(s, s->layout.groups[g].unit))
             state += (double)s->state_bytes[g] * (packs > PACK_OFF ? rule_packed_share(&t) : 1);
     }
