@@ -65,7 +65,7 @@ static const struct zinf_device_ops host_ops = {.destroy = host_destroy,
                                                 .pageable_copies = host_pageable_copies,
                                                 OPERATIONS(HOST_ENTRY)};
 
-static const struct host_simd *choose_simd(enum zinf_isa isa)
+const struct host_simd *host_simd_of(enum zinf_isa isa)
 {
 #ifdef ZINF_HAVE_AVX512
     if (isa >= ZINF_ISA_AVX512)
@@ -82,7 +82,7 @@ static const struct host_simd *choose_simd(enum zinf_isa isa)
 void host_device_choose(struct host_device *host, enum zinf_isa isa)
 {
     host->isa = isa;
-    host->simd = choose_simd(isa);
+    host->simd = host_simd_of(isa);
     snprintf(host->name, sizeof host->name, "host (%s, %d thread%s)", zinf_isa_name(isa),
              host->device.n_threads, host->device.n_threads > 1 ? "s" : "");
 }

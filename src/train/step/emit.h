@@ -68,9 +68,10 @@ struct trip {
     uint32_t unit; /* or value */
     bool is_value, is_fetch;
     bool updates_end; /* all updates of the unit come before it */
+    bool encoded;     /* its image with codes is there already */
     uint16_t flags;
     struct zinf_location home;
-    uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes;
+    uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes, code_bytes;
     struct stop stops[WAYPOINTS];
 };
 
@@ -91,11 +92,13 @@ struct emitter {
     struct ring slots, xs, carried, d_carried;
     uint32_t *carried_filled;    /* [carried.n]: end of the chunks that are in the slot */
     zinf_resource *carried_home; /* [2][n_chunks] */
-    zinf_pool files, packed, packed_slots, packed_grads, staging, grads, beside_grads, host_grads,
-        tiles, x_staging, caches;
+    zinf_pool files, packed, packed_slots, packed_grads, codes, code_slots, staging, grads,
+        beside_grads, host_grads, tiles, x_staging, caches;
     zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
     zinf_resource *own;                 /* [n_units]: device slot of its own */
+    zinf_resource *images;              /* [n_units]: places of images with codes, in RAM, */
+    bool *encoded;                      /* [n_units]: and whether what is there is up to date */
     struct fetched *fetched;            /* [n_units]: into that, or last of all */
     uint32_t range;                     /* of micro-batches, that is being emitted */
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
