@@ -67,4 +67,4 @@ libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/launch_vari
 script_tests += tests/ranks/launch_test.sh tests/cli/estimate_ranks_test.sh
 EXTRA_DIST += tests/bench/estimate_ranks.sh tests/bench/seats_overhead.sh tests/bench/parallel_torch.py
 
-EXTRA_DIST += tests/bench/schedules.sh tests/bench/capped.sh
+EXTRA_DIST += tests/bench/schedules.sh tests/bench/capped.sh tests/bench/experts.sh

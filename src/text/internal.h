@@ -331,8 +331,8 @@ int text_token_cache_open(struct text_token_cache *cache, const char *path, cons
 void text_token_cache_close(struct text_token_cache *cache);
 int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, uint64_t n,
                           int32_t *out);
-/* Of all its numbers, as they were summed when it was written. */
-uint64_t text_token_cache_sum(const struct text_token_cache *cache);
+/* Its sum is that of all its numbers, as they were when it was written. */
+void text_token_cache_describe(const struct text_token_cache *cache, struct zinf_data_file *out);
 
 /* ---- mixture.c ---- */
 

@@ -10,7 +10,7 @@ libcore_la_SOURCES += src/text/text.h src/text/samples/samples.h src/text/intern
 	src/text/source.c src/text/lines.h src/text/lines.c src/text/samples/input.h src/text/samples/input.c src/text/samples/documents.c \
 	src/text/samples/table.c src/text/samples/token_cache.c src/text/samples/token_cache.h src/text/samples/token_cache_write.c src/text/samples/token_cache_text.c \
 	src/text/samples/token_sums.c src/text/samples/sample.c src/text/samples/samples_store.h src/text/samples/samples_cache.c \
-	src/text/samples/samples_pack.c src/text/samples/samples_read.c src/text/samples/samples_group.c src/text/samples/samples_window.c src/text/samples/masking.h src/text/samples/masking.c src/text/samples/samples.c src/text/samples/mixture.c src/text/samples/dataset.c src/text/samples/stream.c \
+	src/text/samples/samples_pack.c src/text/samples/samples_read.c src/text/samples/samples_group.c src/text/samples/samples_window.c src/text/samples/masking.h src/text/samples/masking.c src/text/samples/samples.c src/text/samples/mixture.c src/text/samples/id_stream.h src/text/samples/id_stream.c src/text/samples/dataset.c src/text/samples/stream.c \
 	src/text/samples/flow.h src/text/samples/flow_private.h src/text/samples/flow.c src/text/samples/flow_rows.c src/text/samples/flow_files.c src/text/samples/row_thread.c
 libcore_la_SOURCES += src/text/chat/chat.h src/text/chat/chat_template.h src/text/chat/chat_templates.c \
 	src/text/chat/chat_render.c src/text/chat/chat_encode.c src/text/chat/chat_folder.c src/text/chat/chat_jinja.c src/text/samples/format.h \

@@ -1,37 +1,20 @@
 /*
- * dataset: files of text or tokens as one stream of ids, cut into windows. The stream is a row of
- * segments (a file's tokens, or one end-of-text token between two files of documents); a window's
- * place is computed, not stored, so that any position can be had at once and nothing grows with
- * the data but the number of files. Ids that are in memory already are a segment, too, and rows
- * that are taken as they are needed (flow.c) stand beside all this: their groups are such data
- * sets.
+ * dataset: the windows of a training, whatever they come from: a stream of ids (id_stream.c) cut
+ * into windows, a store of samples, rows that are taken as they are needed (flow.c), or a mixture
+ * of such data sets. A window's place is computed, not stored, so that any position can be had at
+ * once.
  */
-#include "text/internal.h"
+#include "text/samples/id_stream.h"
 #include "text/samples/samples_store.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-struct segment {
-    enum { FROM_CACHE, FROM_TOKEN_FILE, FROM_MEMORY, SEPARATOR } kind;
-    char *path;
-    uint64_t first, count; /* in the stream */
-    bool documents;        /* a row of them: an end-of-text token parts it from its neighbours */
-    struct text_token_cache cache;
-    struct zinf_token_source source;
-    int32_t *ids; /* [count], of FROM_MEMORY */
-};
-
 struct zinf_dataset {
-    struct segment *segments;
-    size_t n_segments;
-    int32_t separator;
+    struct text_ids ids;
     uint64_t n_tokens, n_windows;
-    uint32_t seq_len, vocab;
+    uint32_t seq_len;
     bool shuffle;
     uint64_t seed;
     pthread_mutex_t lock;            /* guards window */
@@ -46,127 +29,7 @@ struct zinf_dataset {
     struct text_flow flow;        /* arg NULL: all windows are there; else all above is unused */
 };
 
-/* By its first bytes; raw 16-bit ids have none of their own, so there the name has to say it. */
-static bool is_token_file(const char *path)
-{
-    static const uint32_t llmc[] = {20240520, 20240801};
-    unsigned char first[8] = {0};
-    uint32_t word;
-    size_t n = strlen(path);
-    if (text_name_ends(path, n, ".bin") || text_name_ends(path, n, ".npy"))
-        return true;
-    struct stat info;
-    if (stat(path, &info) || !S_ISREG(info.st_mode)) /* a pipe is read once */
-        return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? 0 : read(fd, first, sizeof first);
-    if (fd >= 0)
-        close(fd);
-    memcpy(&word, first, sizeof word);
-    return got == sizeof first &&
-           (!memcmp(first, "\x93NUMPY", 6) || word == llmc[0] || word == llmc[1]);
-}
-
 /* ---- opening ---- */
-
-static int open_token_file(struct segment *segment, const char *path,
-                           const struct zinf_dataset_options *options)
-{
-    if (!options->open_token_file)
-        return zinf_fail(-ENOTSUP, "%s: token files are not taken here, only text and JSON", path);
-    int code = options->open_token_file(path, &segment->source);
-    if (code)
-        return code;
-    segment->kind = FROM_TOKEN_FILE;
-    segment->count = segment->source.count;
-    if (!segment->count)
-        return zinf_fail(-EINVAL, "the data file %s is empty", path);
-    return 0;
-}
-
-static int bad_id(const struct zinf_dataset *dataset, const char *path, uint64_t at, uint32_t id)
-{
-    return zinf_fail(-ERANGE,
-                     "%s: token %llu is id %u, but the model's vocabulary has only %u: "
-                     "give the tokenizer or token file that belongs to the model",
-                     path, (unsigned long long)at, id, dataset->vocab);
-}
-
-static int open_text_file(struct zinf_dataset *dataset, struct segment *segment, const char *path,
-                          const struct zinf_dataset_options *options)
-{
-    if (!options->tokenizer)
-        return zinf_fail(-EINVAL, "%s: text needs a tokenizer%s%s", path,
-                         options->why_no_tokenizer ? ": " : "",
-                         options->why_no_tokenizer ? options->why_no_tokenizer : "");
-    segment->kind = FROM_CACHE;
-    int code =
-        text_token_cache_open(&segment->cache, path, options->text_column, options->skip_bad_rows,
-                              options->tokenizer, options->cache_folder);
-    if (code)
-        return code;
-    segment->documents = segment->cache.documents;
-    segment->count = segment->cache.count;
-    if (segment->cache.largest >= dataset->vocab)
-        return bad_id(dataset, path, segment->cache.largest_at, segment->cache.largest);
-    return 0;
-}
-
-static struct segment *append_segment(struct zinf_dataset *dataset, const char *path)
-{
-    struct segment *segment = &dataset->segments[dataset->n_segments];
-    segment->cache.fd = -1;
-    segment->path = strdup(path);
-    if (!segment->path) {
-        zinf_fail(-ENOMEM, "no memory for the data file %s", path);
-        return NULL;
-    }
-    dataset->n_segments++;
-    return segment;
-}
-
-/* Documents of two files meet here; the files themselves hold the tokens between their own. The
- * file at the end of the list moves on by one. */
-static int insert_separator(struct zinf_dataset *dataset,
-                            const struct zinf_dataset_options *options)
-{
-    int32_t end = options->tokenizer ? zinf_tokenizer_end_of_text(options->tokenizer) : -1;
-    if (end < 0)
-        return 0;
-    struct segment *last = &dataset->segments[dataset->n_segments - 1];
-    struct segment separator = {.kind = SEPARATOR, .count = 1, .first = dataset->n_tokens};
-    separator.cache.fd = -1;
-    separator.path = strdup("end-of-text token");
-    if (!separator.path)
-        return zinf_fail(-ENOMEM, "no memory for a data set");
-    last[1] = *last;
-    *last = separator;
-    dataset->n_segments++;
-    dataset->separator = end;
-    dataset->n_tokens++;
-    if ((uint32_t)end >= dataset->vocab)
-        return bad_id(dataset, separator.path, 0, (uint32_t)end);
-    return 0;
-}
-
-static int append_file(struct zinf_dataset *dataset, int index,
-                       const struct zinf_dataset_options *options)
-{
-    const char *path = options->files[index];
-    struct segment *segment = append_segment(dataset, path);
-    if (!segment)
-        return -ENOMEM;
-    int code = is_token_file(path) ? open_token_file(segment, path, options)
-                                   : open_text_file(dataset, segment, path, options);
-    if (!code && index && (segment->documents || segment[-1].documents))
-        code = insert_separator(dataset, options);
-    if (code)
-        return code;
-    segment = &dataset->segments[dataset->n_segments - 1];
-    segment->first = dataset->n_tokens;
-    dataset->n_tokens += segment->count;
-    return 0;
-}
 
 static int check_options(const struct zinf_dataset_options *options)
 {
@@ -179,26 +42,29 @@ static int check_options(const struct zinf_dataset_options *options)
     return 0;
 }
 
+/* Of the ids, which are there. */
+static int make_windows(struct zinf_dataset *dataset)
+{
+    dataset->window = malloc(((size_t)dataset->seq_len + 1) * sizeof *dataset->window);
+    if (!dataset->window)
+        return zinf_fail(-ENOMEM, "no memory for a window of %u tokens", dataset->seq_len);
+    dataset->n_tokens = dataset->ids.n_tokens;
+    dataset->n_windows = (dataset->n_tokens - 1) / dataset->seq_len;
+    return 0;
+}
+
 static int open_files(struct zinf_dataset *dataset, const struct zinf_dataset_options *options)
 {
-    size_t most = 2 * (size_t)options->n_files;
-    dataset->segments = calloc(most, sizeof *dataset->segments);
-    dataset->window = malloc(((size_t)dataset->seq_len + 1) * sizeof *dataset->window);
-    if (!dataset->segments || !dataset->window)
-        return zinf_fail(-ENOMEM, "no memory for a data set of %d files", options->n_files);
-    for (int i = 0; i < options->n_files; i++) {
-        int code = append_file(dataset, i, options);
-        if (code)
-            return code;
-    }
-    dataset->n_windows = (dataset->n_tokens - 1) / dataset->seq_len;
-    if (!dataset->n_windows)
-        return zinf_fail(-EINVAL,
+    int code = text_ids_open(&dataset->ids, options);
+    if (!code)
+        code = make_windows(dataset);
+    if (!code && !dataset->n_windows)
+        code = zinf_fail(-EINVAL,
                          "%s%s: %llu tokens are less than one window of %u and the token "
                          "after it: give more text or a smaller --seq-len",
                          options->files[0], options->n_files > 1 ? " and the other data files" : "",
                          (unsigned long long)dataset->n_tokens, dataset->seq_len);
-    return 0;
+    return code;
 }
 
 static int begin_masking(struct zinf_dataset *dataset, const struct zinf_dataset_options *options)
@@ -220,7 +86,6 @@ static struct zinf_dataset *make_empty(const struct zinf_dataset_options *option
     }
     pthread_mutex_init(&dataset->lock, NULL);
     dataset->seq_len = options->seq_len;
-    dataset->vocab = options->vocab;
     dataset->shuffle = options->shuffle;
     dataset->seed = options->seed;
     return dataset;
@@ -247,27 +112,16 @@ int text_dataset_of_ids(struct zinf_dataset **out, const struct zinf_dataset_opt
                         const int32_t *ids, uint64_t n)
 {
     struct zinf_dataset *dataset = make_empty(options);
-    struct segment *segment = dataset ? calloc(1, sizeof *segment) : NULL;
-    if (!segment) {
+    int code = dataset ? 0 : -ENOMEM;
+    if (!code)
+        code = text_ids_of_memory(&dataset->ids, options->files[0], options->vocab, ids, n);
+    if (!code)
+        code = make_windows(dataset);
+    if (code)
         zinf_dataset_close(dataset);
-        return zinf_fail(-ENOMEM, "no memory for a data set");
-    }
-    dataset->segments = segment;
-    dataset->n_segments = 1;
-    *segment = (struct segment){.kind = FROM_MEMORY, .count = n};
-    segment->cache.fd = -1;
-    segment->path = strdup(options->files[0]);
-    segment->ids = malloc(n * sizeof *segment->ids);
-    dataset->window = malloc(((size_t)dataset->seq_len + 1) * sizeof *dataset->window);
-    if (!segment->path || !segment->ids || !dataset->window) {
-        zinf_dataset_close(dataset);
-        return zinf_fail(-ENOMEM, "no memory for %llu tokens", (unsigned long long)n);
-    }
-    memcpy(segment->ids, ids, n * sizeof *ids);
-    dataset->n_tokens = n;
-    dataset->n_windows = (n - 1) / dataset->seq_len;
-    *out = dataset;
-    return 0;
+    else
+        *out = dataset;
+    return code;
 }
 
 int text_dataset_of_flow(struct zinf_dataset **out, const struct text_flow *flow)
@@ -297,15 +151,7 @@ void zinf_dataset_close(struct zinf_dataset *dataset)
 {
     if (!dataset)
         return;
-    for (size_t i = 0; i < dataset->n_segments; i++) {
-        struct segment *segment = &dataset->segments[i];
-        text_token_cache_close(&segment->cache);
-        if (segment->source.close)
-            segment->source.close(segment->source.handle);
-        free(segment->ids);
-        free(segment->path);
-    }
-    free(dataset->segments);
+    text_ids_close(&dataset->ids);
     free(dataset->window);
     zinf_tokens_free(&dataset->frame);
     zinf_samples_close(dataset->samples);
@@ -477,15 +323,6 @@ void zinf_dataset_stop(struct zinf_dataset *dataset)
 
 /* ---- what it is made of ---- */
 
-/* The file's segment: those between files are none's. */
-static const struct segment *segment_of_file(const struct zinf_dataset *dataset, uint32_t index)
-{
-    for (size_t i = 0; i < dataset->n_segments; i++)
-        if (dataset->segments[i].kind != SEPARATOR && !index--)
-            return &dataset->segments[i];
-    return NULL;
-}
-
 uint32_t zinf_dataset_n_files(const struct zinf_dataset *dataset)
 {
     uint32_t n = 0;
@@ -493,31 +330,7 @@ uint32_t zinf_dataset_n_files(const struct zinf_dataset *dataset)
         return samples_n_files(dataset->samples);
     for (uint32_t k = 0; k < dataset->n_parts; k++)
         n += zinf_dataset_n_files(dataset->parts[k].data);
-    if (dataset->parts)
-        return n;
-    while (segment_of_file(dataset, n))
-        n++;
-    return n;
-}
-
-/* Token files have no sums of their own. */
-static int sum_token_file(const struct segment *segment, uint64_t *out)
-{
-    int32_t ids[16384];
-    const uint64_t step = sizeof ids / sizeof *ids;
-    XXH3_state_t *state = XXH3_createState();
-    int code = state ? 0 : zinf_fail(-ENOMEM, "no memory to sum %s", segment->path);
-    if (state)
-        XXH3_64bits_reset(state);
-    for (uint64_t at = 0; !code && at < segment->count; at += step) {
-        uint64_t left = segment->count - at, n = left < step ? left : step;
-        code = segment->source.read(segment->source.handle, at, n, ids);
-        if (!code)
-            XXH3_64bits_update(state, ids, n * sizeof *ids);
-    }
-    *out = code ? 0 : XXH3_64bits_digest(state);
-    XXH3_freeState(state);
-    return code;
+    return dataset->parts ? n : text_ids_n_files(&dataset->ids);
 }
 
 /* The part that has it, and its number there. */
@@ -536,24 +349,11 @@ static const struct zinf_dataset *part_of_file(const struct zinf_dataset *datase
 int zinf_dataset_file(const struct zinf_dataset *dataset, uint32_t index,
                       struct zinf_data_file *out)
 {
-    const struct text_token_cache *cache;
-    const struct segment *segment = NULL;
-    int code = 0;
     dataset = part_of_file(dataset, &index);
-    if (dataset->samples)
-        cache = samples_file(dataset->samples, index);
-    else if (!(segment = segment_of_file(dataset, index)))
-        return zinf_fail(-EINVAL, "data file %u is not there", index);
-    else
-        cache = segment->kind == FROM_CACHE ? &segment->cache : NULL;
-    *out = (struct zinf_data_file){.path = cache ? cache->path : segment->path};
-    out->count = cache ? cache->count : segment->count;
-    out->lines = cache ? cache->lines : NULL;
-    if (cache)
-        out->sum = text_token_cache_sum(cache);
-    else
-        code = sum_token_file(segment, &out->sum);
-    return code;
+    if (!dataset->samples)
+        return text_ids_file(&dataset->ids, index, out);
+    text_token_cache_describe(samples_file(dataset->samples, index), out);
+    return 0;
 }
 
 static uint64_t order_of_parts(const struct zinf_dataset *dataset)
@@ -573,7 +373,7 @@ static uint64_t order_of_parts(const struct zinf_dataset *dataset)
 uint64_t zinf_dataset_order(const struct zinf_dataset *dataset)
 {
     const uint64_t numbers[] = {dataset->seq_len, dataset->shuffle, dataset->seed,
-                                (uint64_t)dataset->separator};
+                                (uint64_t)dataset->ids.separator};
     if (dataset->parts)
         return order_of_parts(dataset);
     if (dataset->flow.arg)
@@ -585,60 +385,11 @@ uint64_t zinf_dataset_order(const struct zinf_dataset *dataset)
 
 /* ---- reading ---- */
 
-/* The last segment that begins at or before token first. */
-static size_t segment_of(const struct zinf_dataset *dataset, uint64_t first)
-{
-    size_t low = 0, high = dataset->n_segments;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (dataset->segments[middle].first <= first)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static int read_segment(const struct zinf_dataset *dataset, const struct segment *segment,
-                        uint64_t first, uint64_t n, int32_t *out)
-{
-    int code = 0;
-    if (segment->kind == SEPARATOR)
-        out[0] = dataset->separator;
-    else if (segment->kind == FROM_CACHE)
-        code = text_token_cache_read(&segment->cache, first, n, out);
-    else if (segment->kind == FROM_MEMORY)
-        memcpy(out, segment->ids + first, n * sizeof *out);
-    else
-        code = segment->source.read(segment->source.handle, first, n, out);
-    if (code)
-        return code;
-    for (uint64_t i = 0; i < n; i++) /* negative ids are large ones here */
-        if ((uint32_t)out[i] >= dataset->vocab)
-            return bad_id(dataset, segment->path, first + i, (uint32_t)out[i]);
-    return 0;
-}
-
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out)
 {
     if (dataset->samples || dataset->parts || dataset->flow.arg)
         return zinf_fail(-ENOTSUP, "a store of samples is no stream of tokens");
-    if (first > dataset->n_tokens || n > dataset->n_tokens - first)
-        return zinf_fail(-EINVAL, "tokens %llu to %llu are beyond the data's %llu",
-                         (unsigned long long)first, (unsigned long long)(first + n),
-                         (unsigned long long)dataset->n_tokens);
-    for (size_t i = segment_of(dataset, first); n; i++) {
-        const struct segment *segment = &dataset->segments[i];
-        uint64_t within = first - segment->first, left = segment->count - within;
-        uint64_t part = n < left ? n : left;
-        int code = read_segment(dataset, segment, within, part, out);
-        if (code)
-            return code;
-        out += part;
-        first += part;
-        n -= part;
-    }
-    return 0;
+    return text_ids_read(&dataset->ids, first, n, out);
 }
 
 int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
@@ -657,7 +408,7 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
     uint64_t index =
         text_window_index(position, dataset->n_windows, dataset->shuffle, dataset->seed);
     pthread_mutex_lock(&dataset->lock);
-    int code = zinf_dataset_read(dataset, index * length, (uint64_t)length + 1, dataset->window);
+    int code = text_ids_read(&dataset->ids, index * length, (uint64_t)length + 1, dataset->window);
     if (!code && inputs)
         memcpy(inputs, dataset->window, length * sizeof *inputs);
     if (!code && targets)

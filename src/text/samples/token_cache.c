@@ -289,12 +289,18 @@ int text_token_cache_read(const struct text_token_cache *cache, uint64_t first, 
     return 0;
 }
 
-uint64_t text_token_cache_sum(const struct text_token_cache *cache)
+static uint64_t sum_cache(const struct text_token_cache *cache)
 {
     const uint64_t bytes = cache->count * cache->id_bytes;
     const uint64_t parts[] = {bytes,
                               token_sums_of(cache->sums, (bytes + TOKEN_BLOCK - 1) / TOKEN_BLOCK)};
     return XXH3_64bits_withSeed(parts, sizeof parts, cache->documents);
+}
+
+void text_token_cache_describe(const struct text_token_cache *cache, struct zinf_data_file *out)
+{
+    *out = (struct zinf_data_file){
+        .path = cache->path, .count = cache->count, .sum = sum_cache(cache), .lines = cache->lines};
 }
 
 int zinf_token_cache_verify(const char *path)
