@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "build-config.h"
-
 static void host_destroy(struct zinf_device *device)
 {
     struct host_device *host = (struct host_device *)device;
@@ -64,20 +62,6 @@ static const struct zinf_device_ops host_ops = {.destroy = host_destroy,
                                                 .host_unregister = host_unregister,
                                                 .pageable_copies = host_pageable_copies,
                                                 OPERATIONS(HOST_ENTRY)};
-
-const struct host_simd *host_simd_of(enum zinf_isa isa)
-{
-#ifdef ZINF_HAVE_AVX512
-    if (isa >= ZINF_ISA_AVX512)
-        return &host_simd_avx512;
-#endif
-#ifdef ZINF_HAVE_AVX2
-    if (isa >= ZINF_ISA_AVX2)
-        return &host_simd_avx2;
-#endif
-    (void)isa;
-    return &host_simd_scalar;
-}
 
 void host_device_choose(struct host_device *host, enum zinf_isa isa)
 {
