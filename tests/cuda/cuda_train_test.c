@@ -274,8 +274,8 @@ static void check_codes(struct setting s)
         run_here(&s, "other", &other);
         check_same(&reference, &other, s.schedule);
         CHECKF(other.codes, "%s from %s: no codes", s.schedule, s.param);
-        if (!i)
-            CHECKF(other.fetched < 0.8 * (double)reference.fetched, "%llu bytes, %llu without",
+        if (!i) /* tables, which go as they are, are most of this model */
+            CHECKF(other.fetched < 0.9 * (double)reference.fetched, "%llu bytes, %llu without",
                    (unsigned long long)other.fetched, (unsigned long long)reference.fetched);
     }
 }
