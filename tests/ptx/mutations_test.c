@@ -65,6 +65,13 @@ static bool ends_steps_with_barriers(const struct mutant_case *c)
     return !strncmp(c->kernel, "scan_", 5);
 }
 
+/* Whether the first wait and the first barrier guard nothing: heads that are not held in registers
+ * are read behind those of their first step. */
+static bool waits_twice(const struct mutant_case *c, int mutation)
+{
+    return c->run == wide_attention && (mutation == PTX_DROP_BARRIER || mutation == PTX_DROP_WAIT);
+}
+
 /* The first places that the case comes to, and then ever further apart. */
 static void try_case(const struct mutant_case *c)
 {
@@ -76,6 +83,7 @@ static void try_case(const struct mutant_case *c)
             found = plant(c, (enum ptx_mutation)m, nth, as_is, &places);
             bool spare = (m == PTX_DROP_BARRIER && first && c->first_barrier_is_spare) ||
                          (m == PTX_DROP_BARRIER && ends_steps_with_barriers(c)) ||
+                         (first && waits_twice(c, m)) ||
                          (m == PTX_SHIFT_SHUFFLE && finds_largest(c));
             CHECKF(found >= 0 || spare, "%s (%s): number %d of %s was not caught", c->kernel,
                    zinf_dtype_name(c->dtype), nth, names[m]);
