@@ -34,7 +34,7 @@ program_tests += tests/train/train_net_test
 script_tests += tests/ranks/matrices_test.sh tests/ranks/ranks_test.sh tests/ranks/pipeline_test.sh
 
 # A frozen base.
-libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/save/transfer_quantized.c
+libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/setup_codes.c src/train/save/transfer_quantized.c
 INSTALLED_H += src/train/checkpoints.h
 
 TRAIN_TESTS = tests/train/train_fixtures_test tests/train/train_placement_test tests/train/train_schedules_test \

@@ -130,6 +130,26 @@ uint64_t plan_numbers_bytes(const struct plan *p)
     return most;
 }
 
+uint64_t plan_image_offset(const struct plan *p, uint32_t unit)
+{
+    uint64_t bytes = 0;
+    for (uint32_t u = 0; u < unit && has_waypoint(p->waypoints, CODE_SLOT); u++)
+        bytes += plan_keeps_image(p, u) ? p->setup->images[u].bytes : 0;
+    return bytes;
+}
+
+uint64_t plan_code_bytes(const struct plan *p, bool on_host)
+{
+    uint64_t most = 0;
+    for (uint32_t u = 0; u < p->setup->n_units && has_waypoint(p->waypoints, CODE_SLOT); u++) {
+        const bool passes =
+            has_waypoint(p->ways[u].waypoints, CODE_SLOT) && !(on_host && plan_keeps_image(p, u));
+        const uint64_t bytes = passes ? p->setup->images[u].bytes : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static const char cache_hint[] = "--max-new-tokens, --batch";
 
 static int forward_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
@@ -146,6 +166,8 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
              : 0,
          &at->d_packed},
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
+        {"parameters in 8 bits on their way", "zinf.matmul_type",
+         CODE_STAGINGS * plan_code_bytes(p, false), &at->d_codes},
         {"inputs of the step", "gradient_accumulation_steps",
          (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->d_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->d_losses},
@@ -273,6 +295,10 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
              ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
              : 0,
          &at->h_packed},
+        {"parameters in 8 bits on their way", "zinf.matmul_type",
+         CODE_STAGINGS * plan_code_bytes(p, true), &at->h_codes},
+        {"parameters in 8 bits", "zinf.matmul_type", plan_image_offset(p, p->setup->n_units),
+         &at->h_images},
         {"packed gradients on their way", "zinf.pack",
          has_waypoint(p->waypoints, GRAD_PACKED)
              ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_GRAD)

@@ -247,6 +247,7 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const s
     const struct zinf_layout_unit *u = &layout->units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = NEXT_STEP + unit;
+    e->encoded[unit] = false;
     e->flags = OP_EAGER;
     if (e->p->travel.reads_params)
         emit_fetch_unchosen(e, unit);
@@ -278,6 +279,7 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = INHERITED - 1;
+    e->encoded[unit] = false;
     e->flags = OP_DEFERRED;
     const struct update update = update_of(e, unit, (struct end){GRAD_HOME, ALONE});
     for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {

@@ -82,6 +82,27 @@ static int run_pack(struct zinf_trainer *t, const struct zinf_op *op)
     return code;
 }
 
+/* What is frozen and stays in RAM is encoded by the first step. */
+static int run_encode(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const uint32_t unit = (uint32_t)op->unit;
+    const bool lasts = !unit_trains(&t->setup, unit) && plan_keeps_image(&t->plan, unit);
+    if (lasts && t->encoded[unit])
+        return 0;
+    t->encoded[unit] = lasts;
+    zinf_float8_encode(&t->setup.images[op->unit], at(op, 1), at(op, 0),
+                       t->setup.device->n_threads);
+    return 0;
+}
+
+static int run_widen(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_float8_image *image = &t->setup.images[op->unit];
+    const struct zinf_widen args = {
+        .image = at(op, 1), .n_runs = image->n_runs, .most = image->most, .params = at(op, 0)};
+    return t->setup.device->ops->widen(t->queues[ZINF_LANE_DEVICE], &args);
+}
+
 static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return t->setup.device->ops->copy_to_host(t->queues[ZINF_LANE_D2H], at(op, 0), at(op, 1),
