@@ -64,6 +64,9 @@ struct walk_unit {
     uint32_t uses;      /* by stages and visits: contributions to its gradient a range; */
     uint32_t turns;     /* those by stages that do not run last */
     bool beside; /* at hand beside another unit, in several stages: a table that they share */
+    /* Elements whose gradients are products of linear layers, which can add to a sum themselves;
+     * of a device with memory of its own. */
+    uint64_t added_elems;
 };
 struct walk {
     const struct zinf_graph *graph;

@@ -262,6 +262,11 @@ static int give_slots(struct walk *w)
 
 /* ---- units ---- */
 
+struct seen_stage {
+    struct walk *walk;
+    const struct zinf_stage *stage;
+};
+
 /* How often the stage contributes to the gradient of a unit at hand. */
 static uint32_t turns_of(const struct zinf_stage *stage)
 {
@@ -293,6 +298,32 @@ static void find_layers(struct walk *w)
         if (layer)
             w->layers[w->n_layers++] = u;
     }
+}
+
+/* With the gap behind each, as frame_sum has it. */
+static void see_linear(void *seer, uint32_t unit, int tensor)
+{
+    const struct seen_stage *at = seer;
+    const struct zinf_unit *units = at->walk->graph->units;
+    const uint32_t u = unit < at->stage->units.n ? at->stage->units.at[unit] : 0;
+    const struct zinf_tensor *t = &units[u].tensors[tensor];
+    uint64_t *added = &at->walk->units[u].added_elems;
+    if (unit >= at->stage->units.n || !units[u].trained || t->moved)
+        return;
+    *added += frame_gap_end(&units[u], (uint32_t)tensor) - t->offset;
+    *added = *added < units[u].elems ? *added : units[u].elems;
+}
+
+/* Not where visits make parts of a gradient one by one. */
+static int find_added(struct walk *w)
+{
+    int code = 0;
+    for (uint32_t s = 0; !code && s < w->graph->n_stages; s++) {
+        struct seen_stage at = {w, &w->graph->stages[s]};
+        if (w->stages[s].differentiates && !at.stage->sweep.n && !w->stages[s].carried[0])
+            code = zinf_stage_linears(w->graph, s, false, see_linear, &at);
+    }
+    return code;
 }
 
 /* Stages whose rows choose their visits. */
@@ -433,5 +464,7 @@ int walk_measure(struct walk *w, const struct zinf_compute *c)
     order_units(w);
     count_operands(w);
     find_beside(w);
-    return give_slots(w);
+    if (!c->device->host_addressable)
+        code = find_added(w);
+    return code ? code : give_slots(w);
 }
