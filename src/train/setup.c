@@ -559,11 +559,9 @@ static int set_budgets(struct setup *s)
                                               : zinf_memory_available();
     s->ram_bytes = available / setup_local_ranks(s) + s->resident_bytes;
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory / setup_seats(s) : s->ram_bytes;
-    s->budget[ZINF_MEMORY_DEVICE] = c->device_memory;
-    if (!c->device_memory)
-        s->budget[ZINF_MEMORY_DEVICE] = s->device->kind == ZINF_DEVICE_HOST
-                                            ? s->ram_bytes / 10 * 7
-                                            : s->device->free_bytes / 20 * 19;
+    s->budget[ZINF_MEMORY_DEVICE] = setup_device_budget(s);
+    if (!s->budget[ZINF_MEMORY_DEVICE])
+        s->budget[ZINF_MEMORY_DEVICE] = s->ram_bytes / 10 * 7;
     s->budget[ZINF_MEMORY_DRIVE] = UINT64_MAX; /* the store checks free space itself */
     code = setup_agree(s);
     set_fill(s);
@@ -592,6 +590,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     }
     if (code)
         return code;
+    s->sums_by_products = trains(s) && device_is_far(s) && s->config->time_products;
     choose_step(s);
     choose_durability(s, places.durability, plan_only);
     choose_packing(s, places.pack);
@@ -608,6 +607,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = setup_savers(s);
     if (!code)
         code = set_budgets(s);
+    if (!code)
+        code = setup_find_codes(s);
     return code ? code : setup_find_files(s);
 }
 
@@ -619,6 +620,7 @@ void setup_fini(struct setup *s)
     if (s->cpu != s->device)
         zinf_device_destroy(s->cpu);
     zinf_device_destroy(s->device);
+    setup_free_codes(s);
     setup_free_files(s);
     setup_free_rates(s);
     zinf_layout_fini(&s->layout);
