@@ -158,6 +158,12 @@ uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems)
     return (uint64_t)n * zinf_carried_stride(f->compute, row_elems, sizeof(float), 0);
 }
 
+void frame_part_before(struct zinf_frame *f)
+{
+    const struct zinf_chunk *chunk = &f->compute->chunk;
+    f->queue = chunk->whole && !chunk->begins ? NULL : f->given;
+}
+
 void frame_part_begin(struct zinf_frame *f)
 {
     f->queue = f->given;
@@ -166,6 +172,20 @@ void frame_part_begin(struct zinf_frame *f)
 void frame_part_end(struct zinf_frame *f)
 {
     f->queue = f->compute->chunk.ends ? f->given : NULL;
+}
+
+struct frame_apart frame_apart_begin(struct zinf_frame *f)
+{
+    const struct frame_apart apart = {frame_mark(f), f->scratch.peak};
+    f->scratch.peak = apart.mark;
+    return apart;
+}
+
+void frame_apart_end(struct zinf_frame *f, struct frame_apart apart)
+{
+    const uint64_t peak = f->scratch.peak;
+    frame_release(f, f->compute->chunk.whole ? peak : apart.mark);
+    f->scratch.peak = peak > apart.peak ? peak : apart.peak;
 }
 
 int frame_refuse_chunks(const struct zinf_frame *f, const char *what)
@@ -323,9 +343,8 @@ int zinf_stage_run(struct zinf_frame *f)
     };
     if ((unsigned)f->pass >= sizeof calls / sizeof *calls || !calls[f->pass])
         return zinf_fail(-EINVAL, "stage %s has no pass %d", f->stage->name, (int)f->pass);
-    const struct zinf_chunk *chunk = &f->compute->chunk;
     f->given = f->queue;
-    f->queue = chunk->whole && !chunk->begins ? NULL : f->given;
+    frame_part_before(f);
     f->kept.bytes = f->kept.peak = 0;
     f->scratch.bytes = f->scratch.peak = 0;
     int code = calls[f->pass](f);

@@ -159,5 +159,4 @@ refuses() { # sentence, options...
 }
 refuses "zinf.mesh.context is 8" --seats 8 --context-parallel 8
 refuses "this run has 3 ranks" --seats 3 --context-parallel 2
-refuses "set zinf.mesh.tensor" --seats 4 --context-parallel 2 --tensor-parallel 2
 finish

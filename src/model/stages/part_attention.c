@@ -567,27 +567,39 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
     return code;
 }
 
-/* From what attention took back to the stage's input: keys and values alone have a gradient. */
-static int carry_back(struct zinf_frame *f, const struct attention_spec *s,
-                      const struct attention_kept *taken, struct part_entry *entry)
+int attention_own_backward(struct zinf_frame *f, const struct attention_spec *s,
+                           const struct attention_kept *kept, void *d_qkv)
 {
-    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f);
-    const uint64_t x_bytes = row * (uint64_t)s->hidden;
-    void *d_qkv = frame_scratch(f, row * qkv_cols(s)), *d_entry = d_qkv;
-    void *nobodys = frame_scratch(f, x_bytes), *d_x = f->d_in[0] ? f->d_in[0] : nobodys;
-    int code = attention_chunk_own(f, s, d_qkv);
-    if (is_latent(s) || is_copied(s))
-        d_entry = frame_scratch(f, attention_entry_bytes(f, s));
-    if (!code && d_entry != d_qkv)
+    const bool apart = is_latent(s) || is_copied(s);
+    const uint64_t start = frame_mark(f), row = (uint64_t)frame_rows(f) * frame_width(f);
+    void *d_entry = d_qkv, *ready;
+    struct attention_kept taken;
+    int code = take_columns(f, s, kept, &taken);
+    if (!code)
+        code = prepare(f, s, &taken, true, &ready);
+    if (apart)
+        d_qkv = frame_scratch(f, row * qkv_cols(s));
+    if (!code)
+        code = attention_chunk_own(f, s, d_qkv);
+    if (!code && apart)
         code = frame_zero(f, d_entry, attention_entry_bytes(f, s));
     if (!code)
-        code = prepare_backward(f, s, taken, d_qkv, d_entry);
+        code = prepare_backward(f, s, &taken, d_qkv, d_entry);
     if (!code && is_copied(s))
         code = copy_columns(f, s, d_entry, d_qkv, true);
-    if (!code && d_x == nobodys)
-        code = frame_zero(f, nobodys, x_bytes);
-    entry->products[0].y = d_entry;
-    return code ? code : part_enter_backward(f, entry, f->in[0], d_x);
+    frame_release(f, start);
+    return code;
+}
+
+int attention_carry_start(struct zinf_frame *f, int64_t hidden, void **d_x)
+{
+    const uint64_t bytes = (uint64_t)(frame_rows(f) * hidden) * frame_width(f);
+    void *nobodys = frame_scratch(f, bytes);
+    int code = 0;
+    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
+        code = frame_zero_grads(f, u);
+    *d_x = f->d_in[0] ? f->d_in[0] : nobodys;
+    return code || f->d_in[0] ? code : frame_zero(f, nobodys, bytes);
 }
 
 int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
@@ -595,23 +607,20 @@ int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *
 {
     struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
-    struct attention_kept taken;
-    void *ready;
-    int code = 0;
+    void *d_x;
     if (mixer_is_there(s))
         return frame_refuse_chunks(f, "a recurrent mixer");
     if (shares_keys(s))
         return refuse_chunks(f);
-    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
-        code = frame_zero_grads(f, u);
+    int code = attention_carry_start(f, s->hidden, &d_x);
     if (!code)
         code = part_enter(f, &entry, f->in[0]);
+    void *d_qkv = frame_scratch(f, attention_entry_bytes(f, s));
     if (!code)
-        code = take_columns(f, s, kept, &taken);
+        code = attention_own_backward(f, s, kept, d_qkv);
+    entry.products[0].y = d_qkv;
     if (!code)
-        code = prepare(f, s, &taken, true, &ready);
-    if (!code)
-        code = carry_back(f, s, &taken, &entry);
+        code = part_enter_backward(f, &entry, f->in[0], d_x);
     frame_release(f, start);
     return code;
 }

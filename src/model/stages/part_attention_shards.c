@@ -7,6 +7,9 @@
  * keys and values are products of its rows, and the gradient there is a sum over shards, too. A
  * table of biases by distance is whole on each rank; a shard takes its heads' columns of it.
  *
+ * Of sequences in chunks each shard's keys and values are a piece of what the stage carries, and
+ * each shard is visited in the parts of a call (frame.h) by itself, with scratch of its own.
+ *
  * The numbers in the spec are those of all shards. Attention drops by masks of its own for each
  * shard, since its elements are counted over a shard's heads.
  */
@@ -23,6 +26,8 @@ static struct attention_spec part_of(const struct zinf_frame *f, const struct at
     part.n_kv_heads = shard_groups_of(c, s->n_kv_heads).heads;
     part.norm.w = -1;
     part.site += (c->first + shard) * SHARD_SITES;
+    part.carried_pieces = c->n;
+    part.carried_piece = shard;
     if (part.slopes)
         part.slopes += (c->first + shard) * part.n_heads;
     if (part.distance.n_buckets) {
@@ -155,18 +160,32 @@ static int make_keys(struct zinf_frame *f, const struct call *c, const struct at
     return kv.count ? shard_columns(f, &kv, f->in[c->s->source], kept->kv) : 0;
 }
 
-static int attend(struct zinf_frame *f, const struct call *c, uint32_t shard)
+/* The products, and what `use` makes of them: attention, or what the stage carries. */
+static int enter(struct zinf_frame *f, const struct call *c, uint32_t shard,
+                 int (*use)(struct zinf_frame *f, const struct attention_spec *s,
+                            const struct attention_kept *kept))
 {
     const struct attention_spec part = part_of(f, c->s, shard);
     const struct attention_kept *kept = &c->kept->of[shard];
     const struct shard_product q = query(c, &part, shard);
-    const uint64_t mark = frame_mark(f);
+    const struct frame_apart apart = frame_apart_begin(f);
+    frame_part_before(f);
     int code = shard_columns(f, &q, c->rows, kept->qkv);
     if (!code)
         code = make_keys(f, c, &part, shard);
     if (!code)
-        code = attention_attend(f, &part, kept);
-    frame_release(f, mark);
+        code = use(f, &part, kept);
+    frame_apart_end(f, apart);
+    return code;
+}
+
+static int enter_all(struct zinf_frame *f, const struct call *c,
+                     int (*use)(struct zinf_frame *f, const struct attention_spec *s,
+                                const struct attention_kept *kept))
+{
+    int code = 0;
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
+        code = enter(f, c, i, use);
     return code;
 }
 
@@ -286,12 +305,18 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
                                   x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
     int code = part_rows(f, &e, x, &c.rows);
-    if (!code && decodes)
-        code = attend_cached(f, &c);
-    for (uint32_t i = 0; !code && !decodes && i < f->graph->shards.n; i++)
-        code = attend(f, &c, i);
+    if (!code)
+        code = decodes ? attend_cached(f, &c) : enter_all(f, &c, attention_attend);
     frame_release(f, mark);
     return code || again ? code : shard_add_branch(f, &leave, &sum, x, y);
+}
+
+int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept)
+{
+    struct call c = {.s = kept->s, .kept = kept};
+    const struct part_entry e = entry_of(kept);
+    int code = part_rows(f, &e, f->in[0], &c.rows);
+    return code ? code : enter_all(f, &c, attention_carry);
 }
 
 /* ---- backward ---- */
@@ -303,14 +328,16 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
     const struct attention_kept *kept = &c->kept->of[shard];
     const struct shard_product p = project(f, c, &part, shard);
     const uint64_t mark = frame_mark(f);
+    const struct frame_apart apart = frame_apart_begin(f);
     void *d_out = frame_scratch(f, (uint64_t)(frame_rows(f) * p.rows) * frame_width(f));
     part.distance.d_table = d_table;
+    frame_part_before(f);
     int code = shard_depth_input(f, &p, d_y, d_out);
     if (!code)
         code = shard_depth_weight(f, &p, kept->out, d_y);
     if (!code)
         code = attention_attend_backward(f, &part, kept, d_out, c->gradients[shard], mark);
-    frame_release(f, mark);
+    frame_apart_end(f, apart);
     return code;
 }
 
@@ -439,11 +466,11 @@ static int projection_input(struct zinf_frame *f, const void *call, uint32_t sha
     return 0;
 }
 
-/* Adapters of queries, of keys and values, and of the projection. */
-static int adapters(struct zinf_frame *f, const struct call *c, const void *d_y)
+/* Of queries, and of keys and values. */
+static int entry_adapters(struct zinf_frame *f, const struct call *c)
 {
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
-    struct shard_product q[ZINF_MOST_SHARDS], kv[ZINF_MOST_SHARDS], p[ZINF_MOST_SHARDS];
+    struct shard_product q[ZINF_MOST_SHARDS], kv[ZINF_MOST_SHARDS];
     const void *d_kv[ZINF_MOST_SHARDS];
     const uint32_t n = f->graph->shards.n;
     for (uint32_t i = 0; i < n; i++) {
@@ -452,17 +479,24 @@ static int adapters(struct zinf_frame *f, const struct call *c, const void *d_y)
         q[i] = query(c, &part, i);
         kv[i] = key_value(f, c, &part, i, &at);
         d_kv[i] = shard_at(f, c->gradients[i], at);
-        p[i] = project(f, c, &part, i);
     }
     const struct shard_adapters queries = {
         .p = q, .dy = (const void *const *)c->gradients, .x = c->rows, .per_weight = 1};
     const struct shard_adapters keys = {
         .p = kv, .dy = d_kv, .x = key_input(f, c), .per_weight = n / groups.n, .shares = true};
-    const struct shard_adapters out = {.p = p, .dy = &d_y, .input = projection_input, .call = c};
     int code = shard_columns_adapt_weights(f, &queries);
-    if (!code)
-        code = shard_columns_adapt_weights(f, &keys);
-    return code ? code : shard_depth_adapt_weights(f, &out);
+    return code ? code : shard_columns_adapt_weights(f, &keys);
+}
+
+static int projection_adapters(struct zinf_frame *f, const struct call *c, const void *d_y)
+{
+    struct shard_product p[ZINF_MOST_SHARDS];
+    for (uint32_t i = 0; i < f->graph->shards.n; i++) {
+        const struct attention_spec part = part_of(f, c->s, i);
+        p[i] = project(f, c, &part, i);
+    }
+    const struct shard_adapters out = {.p = p, .dy = &d_y, .input = projection_input, .call = c};
+    return shard_depth_adapt_weights(f, &out);
 }
 
 /* ---- the table of biases by distance ---- */
@@ -521,23 +555,45 @@ static int leave_all(struct zinf_frame *f, const struct call *c, const void *d_y
     return code;
 }
 
+/* From the gradients of the shards' products to those of their weights, and, added to d_x, at x. */
+static int enter_backward(struct zinf_frame *f, const struct call *c, const void *x, void *d_x)
+{
+    const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
+    const struct part_entry e = entry_of(c->kept);
+    const struct shard_sum sum = {make_rows_input, c, x_elems(f, c->s)};
+    int code = 0;
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
+        code = query_weight(f, c, i);
+    for (uint32_t i = 0; !code && i < groups.n; i++)
+        code = key_gradients(f, c, i);
+    if (!code)
+        code = source_backward(f, c);
+    if (!code)
+        code = entry_adapters(f, c);
+    return code ? code : shard_enter_backward(f, &e, &sum, x, d_x);
+}
+
+/* Room for the gradients of all shards' products. */
+static void take_gradients(struct zinf_frame *f, const struct attention_spec *s,
+                           void *d_qkv[ZINF_MOST_SHARDS])
+{
+    const struct attention_spec part = part_of(f, s, 0);
+    const uint64_t keys = (uint64_t)(source_rows(f, s) * kv_rows(&part)) * frame_width(f);
+    for (uint32_t i = 0; i < f->graph->shards.n; i++)
+        d_qkv[i] = frame_scratch(f, attention_entry_bytes(f, &part) + keys);
+}
+
 int attention_shards_backward(struct zinf_frame *f, const struct attention_shards *kept,
                               const void *x, void *d_x)
 {
     const struct attention_spec *s = kept->s;
-    const struct attention_spec part = part_of(f, s, 0);
     const struct part_entry e = entry_of(kept);
     const struct part_exit leave = attention_exit(s, &kept->of[0]);
-    const struct shard_groups groups = shard_groups_of(&f->graph->shards, s->n_kv_heads);
-    const uint64_t mark = frame_mark(f), width = frame_width(f);
-    const uint64_t keys = (uint64_t)(source_rows(f, s) * kv_rows(&part)) * width;
-    const uint32_t n = f->graph->shards.n;
+    const uint64_t mark = frame_mark(f);
     void *d_qkv[ZINF_MOST_SHARDS];
     struct call c = {.s = s, .kept = kept, .gradients = d_qkv};
-    const struct shard_sum sum = {make_rows_input, &c, x_elems(f, s)};
     const void *d_y;
-    for (uint32_t i = 0; i < n; i++)
-        d_qkv[i] = frame_scratch(f, attention_entry_bytes(f, &part) + keys);
+    take_gradients(f, s, d_qkv);
     int code = part_leave_backward(f, &leave, d_x, &d_y);
     if (!code)
         code = shard_bias_gradient(f, s->proj_b, s->hidden, d_y);
@@ -545,16 +601,36 @@ int attention_shards_backward(struct zinf_frame *f, const struct attention_shard
         code = leave_all(f, &c, d_y);
     if (!code)
         code = part_rows(f, &e, x, &c.rows);
-    for (uint32_t i = 0; !code && i < n; i++)
-        code = query_weight(f, &c, i);
-    for (uint32_t i = 0; !code && i < groups.n; i++)
-        code = key_gradients(f, &c, i);
     if (!code)
-        code = source_backward(f, &c);
+        code = projection_adapters(f, &c, d_y);
     if (!code)
-        code = adapters(f, &c, d_y);
+        code = enter_backward(f, &c, x, d_x);
+    frame_release(f, mark);
+    return code;
+}
+
+int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept)
+{
+    const struct attention_spec *s = kept->s;
+    const struct part_entry e = entry_of(kept);
+    const uint64_t mark = frame_mark(f);
+    void *d_qkv[ZINF_MOST_SHARDS], *d_x;
+    struct call c = {.s = s, .kept = kept, .gradients = d_qkv};
+    take_gradients(f, s, d_qkv);
+    int code = attention_carry_start(f, s->hidden, &d_x);
     if (!code)
-        code = shard_enter_backward(f, &e, &sum, x, d_x);
+        code = part_rows(f, &e, f->in[0], &c.rows);
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
+        const struct attention_spec part = part_of(f, s, i);
+        const struct shard_product q = query(&c, &part, i);
+        code = shard_columns(f, &q, c.rows, kept->of[i].qkv);
+        if (!code)
+            code = make_keys(f, &c, &part, i);
+        if (!code)
+            code = attention_own_backward(f, &part, &kept->of[i], d_qkv[i]);
+    }
+    if (!code)
+        code = enter_backward(f, &c, f->in[0], d_x);
     frame_release(f, mark);
     return code;
 }

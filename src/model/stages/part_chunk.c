@@ -31,6 +31,47 @@ static int check(const struct zinf_frame *f, const struct attention_spec *s)
     return what ? frame_refuse_chunks(f, what) : 0;
 }
 
+/* ---- what the stage carries ----
+ *
+ * Of a chunk's rows piece by piece, since parts of one stage, such as shards, have keys and values
+ * of their own. */
+
+static uint64_t pieces_of(const struct attention_spec *s)
+{
+    return s->carried_pieces ? s->carried_pieces : 1;
+}
+
+/* Numbers in front of this part's, in each chunk. */
+static uint64_t numbers_before(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return s->carried_piece * (uint64_t)f->compute->seq * kv_cols(s);
+}
+
+/* Of the chunk that begins at the sequence's row. */
+static void *carried(struct zinf_frame *f, const struct attention_spec *s, int64_t row)
+{
+    char *rows = frame_carried(f, pieces_of(s) * kv_cols(s), row);
+    return rows ? rows + numbers_before(f, s) * frame_width(f) : NULL;
+}
+
+static float *d_carried(struct zinf_frame *f, const struct attention_spec *s, int64_t row)
+{
+    float *rows = frame_d_carried(f, pieces_of(s) * kv_cols(s), row);
+    return rows ? rows + numbers_before(f, s) : NULL;
+}
+
+/* The gradients at hand become zero, once for all parts. The first row at hand is where all of them
+ * begin. */
+static int clear_d_carried(struct zinf_frame *f, const struct attention_spec *s)
+{
+    const uint64_t row = pieces_of(s) * kv_cols(s);
+    return s->carried_piece ? 0
+                            : frame_zero(f, frame_d_carried(f, row, f->compute->chunk.near),
+                                         frame_d_carried_bytes(f, row));
+}
+
+/* ---- columns ---- */
+
 /* Columns of qkv, or of its gradient, from those behind `first`, to rows of their own. */
 static struct zinf_heads columns(const struct zinf_frame *f, const struct attention_spec *s,
                                  const void *qkv, int64_t first, int64_t cols, void *rows)
@@ -61,7 +102,7 @@ static struct zinf_heads columns_back(const struct zinf_frame *f, const struct a
 
 int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s, const void *qkv)
 {
-    void *own = frame_carried(f, kv_cols(s), f->compute->chunk.first);
+    void *own = carried(f, s, f->compute->chunk.first);
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
     frame_reach(f, s->window);
@@ -94,8 +135,8 @@ static void set_keys(struct zinf_frame *f, const struct attention_spec *s,
     args->first_key = keys->row;
     args->whole_seq = c->whole;
     args->key_segments = own && f->queue ? own - c->first + keys->row : own;
-    args->kv = frame_carried(f, kv_cols(s), keys->row);
-    args->d_kv_sums = frame_d_carried(f, kv_cols(s), keys->row);
+    args->kv = carried(f, s, keys->row);
+    args->d_kv_sums = d_carried(f, s, keys->row);
 }
 
 /* Queries by themselves. */
@@ -160,7 +201,7 @@ int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
 static int take_own(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
 {
     const uint64_t start = frame_mark(f), n = (uint64_t)frame_rows(f) * kv_cols(s);
-    const float *sums = frame_d_carried(f, kv_cols(s), f->compute->chunk.first);
+    const float *sums = d_carried(f, s, f->compute->chunk.first);
     void *own = frame_scratch(f, n * frame_width(f));
     const struct zinf_heads back =
         columns_back(f, s, d_qkv, query_cols(s), (int64_t)kv_cols(s), own);
@@ -217,9 +258,8 @@ int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *
     const struct zinf_chunk *c = &f->compute->chunk;
     int code = check(f, s);
     frame_part_begin(f);
-    if (!code && c->fresh) /* the first row at hand is where all of them begin */
-        code = frame_zero(f, frame_d_carried(f, kv_cols(s), c->near),
-                          frame_d_carried_bytes(f, kv_cols(s)));
+    if (!code && c->fresh)
+        code = clear_d_carried(f, s);
     if (!code && c->parts > 1)
         code = clear_rows(f, s, args->d_qkv);
     if (!code)

@@ -228,15 +228,17 @@ static uint64_t border_bytes(const struct plan *p)
     return zinf_align_up(most, ZINF_MEMORY_ALIGN);
 }
 
-/* Of keys, values and their gradients that ranks along CONTEXT bring together. */
-static uint64_t shared_keys_bytes(const struct plan *p)
-{
-    return context_axis(p->setup)->world > 1 ? carried_group_bytes(p, true) : 0;
-}
-
 static uint64_t most_of(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
+}
+
+/* Of keys, values and their gradients that ranks along CONTEXT bring together. */
+static uint64_t shared_keys_bytes(const struct plan *p)
+{
+    return context_axis(p->setup)->world > 1
+               ? most_of(carried_group_bytes(p, false), carried_group_bytes(p, true))
+               : 0;
 }
 
 /* Staging comes last and is contiguous: loading and saving use it as one region. */

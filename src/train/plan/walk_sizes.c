@@ -92,7 +92,7 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
         code = measure_pass(w, c, s, ZINF_PASS_ROW);
     if (!code && c->chunk.whole && stage->ops->carry)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY);
-    if (!code && c->chunk.parts > 1 && stage->ops->carry && info->differentiates)
+    if (!code && c->chunk.parts > 1 && stage->ops->carry_backward && info->differentiates)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY_BACK);
     measure_carried(w, c, info);
     measure_cache(w, c, info);

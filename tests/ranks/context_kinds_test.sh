@@ -1,0 +1,75 @@
+#!/bin/sh
+# Parts of sequences together with parts of tensors, and with experts: close to whole sequences, and
+# the bits of one rank whoever has which parts.
+. "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/ranks.sh"
+cd "$work" || exit 99
+mkdir drive
+make_text text.txt 60
+
+check "a LLaMA" run 0 small_model llama llama 7b 32
+check "a Mixtral" run 0 small_model mixtral mixtral 8x7b 32
+sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/; s/"num_local_experts":[^,]*/"num_local_experts": 4/
+    s/^{/{"output_router_logits": true, "router_aux_loss_coef": 0.05,/' mixtral/config.json
+
+config() { # file, parts of sequences, parts of tensors, place, keys of "zinf" behind a comma
+    cat >"$1" <<END
+{"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.5,
+ "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "weight_decay": 0.1}},
+ "zero_optimization": {"stage": 3, "offload_param": {"device": "$4", "nvme_path": "$work/drive"},
+  "offload_optimizer": {"device": "$4", "nvme_path": "$work/drive"}},
+ "zinf": {"context_parts": $2, "tensor_parts": $3, "threads": 1, "gradient_sum": "tree",
+  "placement": "exact", "durability": "none", "dropout": ${dropout:-0.1}${5:-}}}
+END
+}
+train() { # model, output, options...
+    model=$1 output=$2
+    shift 2
+    "$zinf" train --model "$model" ${init---init} --data text.txt --seq-len 17 --device host --seed 3 \
+        --steps 3 --progress none --output "$output" "$@"
+}
+
+for model in llama mixtral; do
+    dropout=0
+    config whole.json 1 2 none
+    config parts.json 4 2 none
+    dropout=0.1
+    check "$model in two parts of tensors" run 0 train $model $model.whole --config whole.json
+    check "and four of sequences" run 0 train $model $model.parts --config parts.json
+    check "is close to it" close_to $model.parts $model.whole
+    config parts.json 4 2 none
+    check "with dropout" run 0 train $model $model.1 --config parts.json
+    check "four seats, two by two" run 0 train $model $model.4 --config parts.json --seats 4 \
+        --tensor-parallel 2 --context-parallel 2
+    check "have the bits of one" same_result $model.1 $model.4
+    config drive.json 4 2 nvme ', "direct": false, "activation_device": "nvme"'
+    check "from drives, with samples of their own" run 0 train $model $model.8 --config drive.json \
+        --seats 8 --tensor-parallel 2 --context-parallel 2
+    check "have the bits of one, too" same_result $model.1 $model.8
+done
+
+# ---- experts without parts of tensors, and adapters of them ----
+
+dropout=0
+config whole.json 1 1 none
+config parts.json 4 1 none
+check "a Mixtral in one piece" run 0 train mixtral moe.whole --config whole.json
+check "and in four" run 0 train mixtral moe.parts --config parts.json
+check "is close to it" close_to moe.parts moe.whole
+check "four seats" run 0 train mixtral moe.4 --config parts.json --seats 4 --context-parallel 4
+check "have the bits of one" same_result moe.parts moe.4
+
+same_adapter() { # two outputs
+    losses "$1" >adapted && losses "$2" | cmp - adapted &&
+        cmp "$1/model/adapter_model.safetensors" "$2/model/adapter_model.safetensors"
+}
+adapt() {
+    init= train moe.whole/model "$@" --lora-rank 2
+}
+check "adapters" run 0 adapt lora.1 --config parts.json --lora-dropout 0.2
+check "by four seats" run 0 adapt lora.4 --config parts.json --lora-dropout 0.2 --seats 4 --context-parallel 2
+check "have the bits of one" same_adapter lora.1 lora.4
+check "adapters in one piece" run 0 adapt lora.whole --config whole.json
+check "and in four" run 0 adapt lora.parts --config parts.json
+check "are close" close_to lora.parts lora.whole
+finish
