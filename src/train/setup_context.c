@@ -11,6 +11,11 @@
 int setup_take_context(struct setup *s)
 {
     const int64_t ranks = s->config->mesh[ZINF_CONTEXT], parts = s->config->context_parts;
+    if (ranks & (ranks - 1))
+        return zinf_fail(-EINVAL,
+                         "zinf.mesh.context (--context-parallel) is %lld: use a power of two, up "
+                         "to 64",
+                         (long long)ranks);
     if (parts & (parts - 1))
         return zinf_fail(-EINVAL, "zinf.context_parts %lld: use a power of two, up to 64",
                          (long long)parts);

@@ -264,9 +264,9 @@ int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *
         code = clear_rows(f, s, args->d_qkv);
     if (!code)
         code = attend_backward(f, s, args);
-    if (!code && c->ends && c->parts < 2)
+    frame_part_end(f); /* all parts take the same scratch */
+    if (!code && c->parts < 2)
         code = take_own(f, s, args->d_qkv);
-    frame_part_end(f);
     frame_release(f, start);
     return code;
 }

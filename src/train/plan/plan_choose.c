@@ -94,7 +94,7 @@ static bool choose_carried(struct plan *p, struct amounts *c)
     const int64_t n = p->setup->n_chunks;
     p->carried_span = n;
     if (plan_fits(p, c) || n <= CARRIED_SLOTS || !has_backward(p->setup) || in_parts(p->setup) ||
-        p->setup->graph->shards.of || p->x_tier == ZINF_TIER_DEVICE)
+        p->x_tier == ZINF_TIER_DEVICE)
         return plan_fits(p, c);
     p->carried_span = 1;
     bool fits = plan_fits(p, c), more = fits;
