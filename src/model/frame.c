@@ -110,7 +110,7 @@ static uint64_t carried_at(const struct zinf_frame *f, int64_t row, uint64_t wid
     const struct zinf_compute *c = f->compute;
     const int64_t n = c->chunk.n, parts = c->chunk.parts, step = c->seq;
     const int64_t place =
-        parts > 1 ? zinf_chunk_place(row / step, n, parts) : (row - c->chunk.near) / step;
+        c->chunk.placed ? zinf_chunk_place(row / step, n, parts) : (row - c->chunk.near) / step;
     return (uint64_t)place * zinf_carried_stride(c, f->carried_elems, width, handed) +
            (uint64_t)(row % step) * f->carried_elems * width;
 }
@@ -154,7 +154,7 @@ float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
 uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
-    const int64_t n = c->parts > 1 ? c->n : (c->near_end - c->near) / f->compute->seq;
+    const int64_t n = c->placed ? c->n : (c->near_end - c->near) / f->compute->seq;
     return (uint64_t)n * zinf_carried_stride(f->compute, row_elems, sizeof(float), 0);
 }
 

@@ -71,12 +71,13 @@ struct zinf_chunk {
     int64_t near, near_end;
     bool begins, ends;
     bool fresh; /* nothing is in the gradients of the rows at hand yet */
-    /* Of a sequence whose n chunks are dealt in `parts` parts: the carried rows of all chunks are
-     * at hand, in the order of zinf_chunk_place. Forward finds them made. Backward adds to
-     * gradients of the part that the chunk is of, and leaves the chunk's own keys to
-     * PASS_CARRY_BACK, when these gradients are sums over all parts. parts < 2: chunks are in
-     * order. */
+    /* Of a sequence whose n chunks are dealt in `parts` parts: forward finds the carried rows of
+     * all chunks made. Backward adds to gradients of the part that the chunk is of, and leaves the
+     * chunk's own keys to PASS_CARRY_BACK, when these gradients are sums over all parts. placed:
+     * the rows of all chunks are at hand, in the order of zinf_chunk_place; else those of the
+     * chunks from near on are, in order. */
     int64_t n, parts;
+    bool placed;
 };
 /* A part has as many chunks from the front of the sequence as from its end, so that all parts see
  * about as many keys: with n / (2 parts) = 1, part i has chunks i and n - 1 - i. Where a chunk's

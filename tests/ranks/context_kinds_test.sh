@@ -59,6 +59,22 @@ check "is close to it" close_to moe.parts moe.whole
 check "four seats" run 0 train mixtral moe.4 --config parts.json --seats 4 --context-parallel 4
 check "have the bits of one" same_result moe.parts moe.4
 
+# ---- keys and values in groups: gathered in RAM ----
+
+dropout=0.1
+config groups.json 4 1 cpu ', "sequence_chunk": 8, "look_ahead": 0, "activation_device": "cpu"'
+long() { train "$@" --seq-len 256 --config groups.json --plan; }
+for model in llama mixtral; do
+    sed -i 's/"max_position_embeddings":[^,]*/"max_position_embeddings": 256/
+        s/"output_router_logits": true/"output_router_logits": false/' $model/config.json
+    check "$model: keys of 32 chunks on the device" run 0 long $model $model.keys
+    check "by four seats with little memory" run 0 long $model $model.groups --seats 4 \
+        --context-parallel 2 --device-memory ${memory:-640KiB}
+    check "in groups" grep -q "chunks in groups of" "$work/said.out" "$work/said.err"
+    check "have the same bits" same_result $model.keys $model.groups
+    memory=1000KiB
+done
+
 same_adapter() { # two outputs
     losses "$1" >adapted && losses "$2" | cmp - adapted &&
         cmp "$1/model/adapter_model.safetensors" "$2/model/adapter_model.safetensors"

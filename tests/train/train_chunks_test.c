@@ -464,6 +464,7 @@ static void test_streams_give_the_same_bits(void)
 {
     check_streams(", \"sequence_chunk\": 2, \"tensor_parts\": 2");
     check_streams(", \"sequence_chunk\": 2, \"dropout\": 0.1");
+    check_streams(", \"sequence_chunk\": 1, \"context_parts\": 4, \"dropout\": 0.1");
     snprintf(model, sizeof model, "%s/tests/fixtures/mistral_a", getenv("SRCDIR"));
     check_streams(", \"sequence_chunk\": 1");
     snprintf(model, sizeof model, "%s/tests/fixtures/qwen3_next_a", getenv("SRCDIR"));

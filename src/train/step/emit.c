@@ -184,10 +184,22 @@ static bool has_own(const struct emitter *e, const struct call *c)
 struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes)
 {
     const uint32_t s = (uint32_t)c->op.stage, end = chunks_of(e, c).end;
-    const bool all = in_parts(e->p->setup); /* whoever makes them */
+    const bool all = in_parts(e->p->setup) && carried_groups(e->p) == 1; /* whoever makes them */
     const struct span_of made = {all ? 0 : end - (makes && has_own(e, c)), end};
     const struct zinf_operand at =
         emit_carried(e, s, carried_number(e, s, e->micro), (uint32_t)c->op.arg, made, &c->uses);
+    call_operand(e, c, at);
+    return at;
+}
+
+struct zinf_operand call_carried_alone(struct emitter *e, struct call *c, bool gradient)
+{
+    const uint32_t s = (uint32_t)c->op.stage, chunk = chunk_of(e, e->micro);
+    if (carried_groups(e->p) == 1)
+        return gradient ? call_d_carried(e, c, 0) : call_carried(e, c, true);
+    c->op.arg = (int32_t)(chunk / (uint32_t)carried_span(e->p));
+    e->part = 0;
+    const struct zinf_operand at = emit_carried_alone(e, s, chunk, gradient, &c->uses);
     call_operand(e, c, at);
     return at;
 }
@@ -198,19 +210,21 @@ struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t p
     if (!c->info->carried[1])
         return (struct zinf_operand){0};
     const uint32_t s = (uint32_t)c->op.stage, group = (uint32_t)c->op.arg;
+    const bool stays = carried_groups(e->p) == 1;
     const bool fresh =
-        in_parts(e->p->setup) || carried_last(e->p, s, group) == chunk_of(e, e->micro);
+        in_parts(e->p->setup) ? stays : carried_last(e->p, s, group) == chunk_of(e, e->micro);
+    e->part = part;
     const struct zinf_operand at = emit_d_carried(e, s, carried_number(e, s, e->micro), group,
                                                   chunks_of(e, c), fresh, &c->uses);
-    call_operand(e, c, zinf_beyond(at, part * carried_group_bytes(e->p, true)));
+    call_operand(e, c, stays ? zinf_beyond(at, part * carried_group_bytes(e->p, true)) : at);
     return at;
 }
 
-/* Nobody will see the own chunk's any more. */
+/* Nobody will see the own chunk's any more, unless there are parts. */
 static void end_d_carried(struct emitter *e, const struct call *c, struct zinf_operand at)
 {
     struct span_of chunks = chunks_of(e, c);
-    chunks.end -= has_own(e, c);
+    chunks.end -= has_own(e, c) && !in_parts(e->p->setup);
     if (c->info->carried[1])
         emit_d_carried_made(e, (uint32_t)c->op.stage, chunks, at);
 }
@@ -285,7 +299,7 @@ static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_
         emit_compute(e, &c.op, &c.uses);
         if (c.info->cache_bytes)
             emit_cache_made(e, s, cache);
-        if (c.info->carried[0] && g + 1 == groups.end)
+        if (c.info->carried[0] && g + 1 == groups.end && !in_parts(e->p->setup))
             emit_carried_made(e, s, chunk_of(e, m), carried);
         if (g + 1 == groups.end)
             end_values(e, &c, micros, last, out);
@@ -556,7 +570,8 @@ static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
         set_group(&c, groups, g);
         call_units(e, &c, false);
         call_inputs(e, &c);
-        const struct zinf_operand carried = call_carried(e, &c, true);
+        const struct zinf_operand carried =
+            in_parts(e->p->setup) ? call_carried_alone(e, &c, false) : call_carried(e, &c, true);
         emit_compute(e, &c.op, &c.uses);
         if (g + 1 == groups.end)
             emit_carried_made(e, s, chunk_of(e, m), carried);

@@ -36,8 +36,8 @@ static struct call emit_carry_back(struct emitter *e, uint32_t s, int64_t m)
     call_inputs(e, &c);
     call_contributions(e, &c, apart);
     const struct zinf_operand d_in = add_gradient(e, &c);
-    call_carried(e, &c, false);
-    call_d_carried(e, &c, 0);
+    call_carried_alone(e, &c, false);
+    call_carried_alone(e, &c, true);
     emit_compute(e, &c.op, &c.uses);
     if (plan_gradients_leave(e->p) && emit_has_gradient(e, c.stage->in.at[0]))
         emit_gradient_made(e, c.stage->in.at[0], m, d_in);
@@ -78,8 +78,10 @@ static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_
     const int64_t each = e->p->setup->own_chunks / parts;
     const bool carries = e->walk->stages[s].carried[1];
     struct call c = {0};
-    if (carries)
+    if (carries) {
+        emit_clear_keys(e, s, first);
         emit_carry(e, s, first);
+    }
     for (uint32_t part = 0; part < parts; part++)
         for (int64_t i = each; i-- > 0;) {
             const struct nth nth = part || i + 1 < each ? apart : goes_on;
