@@ -50,8 +50,9 @@ struct zinf_attention {
     int64_t key_seq;
     int64_t first_query, first_key;
     /* Tokens of the sequence that comes in parts: dropout counts as if it came whole. 0: it does.
-     * Rows and keys beyond are nobody's. */
-    int64_t whole_seq;
+     * Rows and keys beyond are nobody's. whole_keys: of another sequence, whose keys come in parts,
+     * too; 0: they are of the same one. */
+    int64_t whole_seq, whole_keys;
     bool partial; /* keys of other calls join these (zinf_attention_merge): a row that sees none has
                    * an lse of -infinity */
     bool causal;
@@ -74,7 +75,7 @@ struct zinf_attention {
     const int32_t *segments, *key_segments;
     struct zinf_dropout
         dropout;     /* on the probabilities; element ((b*n_heads + h)*seq + i)*keys + j, or
-                      * ((b*n_heads + h)*whole_seq + first_query + i)*whole_seq + first_key + j */
+                      * ((b*n_heads + h)*whole_seq + first_query + i)*whole_keys + first_key + j */
     const void *qkv; /* [batch*seq][(n_heads + 2 n_kv_heads) head_dim] */
     const void *kv;  /* [batch*key_seq][2 n_kv_heads head_dim] */
     void *out;       /* [batch*seq][n_heads head_dim]; read by backward */
@@ -90,6 +91,11 @@ struct zinf_attention {
 static inline int64_t zinf_attention_keys(const struct zinf_attention *args)
 {
     return args->key_seq ? args->key_seq : args->seq;
+}
+/* Tokens of the sequence that keys are of, where queries are of a part of one. */
+static inline int64_t zinf_attention_whole_keys(const struct zinf_attention *args)
+{
+    return args->whole_keys ? args->whole_keys : args->whole_seq;
 }
 /* How many tokens query 0 stands behind key 0. */
 static inline int64_t zinf_attention_ahead(const struct zinf_attention *args)

@@ -127,7 +127,7 @@ static int check_relative(const struct zinf_attention *a, const char *operation)
 /* A sequence that comes in parts. */
 static int check_parts(const struct zinf_attention *a, const char *operation)
 {
-    if (a->first_query < 0 || a->first_key < 0 || a->whole_seq < 0)
+    if (a->first_query < 0 || a->first_key < 0 || a->whole_seq < 0 || a->whole_keys < 0)
         return zinf_fail(-EINVAL,
                          "%s: %lld queries from token %lld on and %lld keys from %lld on of a "
                          "sequence of %lld",
@@ -137,8 +137,8 @@ static int check_parts(const struct zinf_attention *a, const char *operation)
         return zinf_fail(-EINVAL, "%s: queries of a part of a sequence need key_seq", operation);
     if (!a->key_seq && a->partial)
         return zinf_fail(-EINVAL, "%s: partial needs key_seq", operation);
-    if (a->bias && zinf_attention_ahead(a))
-        return zinf_fail(-EINVAL, "%s: no bias by distance for a part of a sequence", operation);
+    if (a->whole_keys && !a->whole_seq)
+        return zinf_fail(-EINVAL, "%s: whole_keys needs whole_seq", operation);
     return 0;
 }
 

@@ -247,7 +247,7 @@ static void tile_factors(float *factors, const struct zinf_attention *args, int6
                          int64_t i, int64_t j)
 {
     const int64_t whole = args->whole_seq, seq = whole ? whole : args->seq;
-    const int64_t keys = whole ? whole : zinf_attention_keys(args);
+    const int64_t keys = whole ? zinf_attention_whole_keys(args) : zinf_attention_keys(args);
     const int64_t row = (b * args->n_heads + head) * seq + i + (whole ? args->first_query : 0);
     const int64_t key = j + (whole ? args->first_key : 0);
     loop_dropout_factors(factors, &args->dropout,

@@ -59,7 +59,7 @@ static inline shaped_args shaped_args_of(const struct zinf_attention *z, const f
     args.heads_before = z->key_seq ? 0 : z->n_heads;
     args.ahead = zinf_attention_ahead(z);
     args.drop_rows = z->whole_seq ? z->whole_seq : z->seq;
-    args.drop_keys = z->whole_seq ? z->whole_seq : args.keys;
+    args.drop_keys = z->whole_seq ? zinf_attention_whole_keys(z) : args.keys;
     args.drop_row = z->whole_seq ? z->first_query : 0;
     args.drop_key = z->whole_seq ? z->first_key : 0;
     if (!z->key_seq) {

@@ -7,19 +7,12 @@
 
 /* ---- what is not cut ---- */
 
-static bool has_place(const struct decoder *d, enum decoder_place place)
-{
-    bool has = false;
-    for (size_t i = 0; i < d->n_tensors; i++)
-        has |= d->tensors[i].place == place;
-    return has;
-}
-
 static bool has_other_orders(const struct decoder *d)
 {
     bool other = false;
     for (size_t i = 0; i < d->n_tensors; i++)
-        other |= d->tensors[i].order != DECODER_ROWS && d->tensors[i].order != DECODER_COLUMNS;
+        other |= d->tensors[i].order != DECODER_ROWS && d->tensors[i].order != DECODER_COLUMNS &&
+                 d->tensors[i].order != DECODER_GROUPS;
     return other;
 }
 
@@ -31,26 +24,17 @@ static const char *not_cut(const struct decoder *d)
         bool is_there;
         const char *what;
     } list[] = {
-        {d->experts.fused_up_b, "biases of experts"},
         {d->experts.beside_before, "experts beside a feed-forward part"},
         {d->experts.weighs_rows, "experts whose rows are weighed"},
-        {d->experts.fused_order == DECODER_ROWS_BY_TURNS ||
-             d->experts.fused_order == DECODER_COLUMNS_BY_TURNS,
-         "experts with gate and up by turns"},
-        {d->parallel, "parallel blocks"},
-        {a->latent.kv_rank, "latent attention"},
+        {a->latent.kv_rank && d->parallel, "latent attention in parallel blocks"},
         {d->mixed, "recurrent mixers"},
         {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
         {d->kinds, "several kinds of blocks"},
-        {d->plain_head_norms, "norms of queries and keys"},
         {d->mlp.xielu, "an activation with trained numbers"},
         {d->side.cols, "tables of layers"},
         {d->block_scale, "blocks with a scale of their own"},
-        {has_place(d, DECODER_SINKS), "sinks of heads"},
-        {has_place(d, DECODER_Q_NORM) || has_place(d, DECODER_K_NORM), "norms of queries and keys"},
-        {has_place(d, DECODER_AFTER1_W) || has_place(d, DECODER_AFTER2_W), "norms behind parts"},
-        {has_other_orders(d), "queries, keys and values by head in one tensor"},
+        {has_other_orders(d), "queries and gates by head in one tensor"},
         {d->unit_rows || d->logits_bias || d->tile_bias, "a head with a bias or rows of norm 1"},
         {d->classes.n, "a head for classes"},
         {d->embeds, "embeddings"},
@@ -162,8 +146,45 @@ static void add_rows(struct zinf_graph *graph, uint32_t unit, const struct sourc
     const struct decoder_tensor *t = s->first;
     while (map.file_first >= t->rows) /* a shard's rows never go from one tensor to the next */
         map.file_first -= t++->rows;
-    map.count = 1;
+    map.count = map.count ? map.count : 1;
     decoder_add_piece(graph, unit, t, tensors, map);
+}
+
+/* Rows of a file that has them by key and value head: its queries, its key, its value. */
+struct grouped {
+    uint64_t dim, queries, all; /* rows: of a key, of a group's queries, of a group */
+};
+
+static struct grouped grouped_of(const struct decoder *d)
+{
+    const struct attention_spec *a = &d->attention;
+    const uint64_t dim = (uint64_t)a->head_dim, n = (uint64_t)(a->n_heads / a->n_kv_heads);
+    return (struct grouped){dim, n * dim, (n + 2) * dim};
+}
+
+/* `rows` rows of queries, which are several groups' or a part of one's. */
+static struct zinf_row_map grouped_queries(const struct decoder *d, uint64_t first, uint64_t rows)
+{
+    const struct grouped g = grouped_of(d);
+    const uint64_t run = rows < g.queries ? rows : g.queries;
+    return (struct zinf_row_map){.file_first = first / g.queries * g.all + first % g.queries,
+                                 .file_stride = g.all,
+                                 .flat_stride = run,
+                                 .rows = run,
+                                 .count = rows / run};
+}
+
+/* The keys or the values of n groups from one on. */
+static struct zinf_row_map grouped_keys(const struct decoder *d, uint64_t group, uint64_t n,
+                                        bool values)
+{
+    const struct grouped g = grouped_of(d);
+    return (struct zinf_row_map){.file_first = group * g.all + g.queries + (values ? g.dim : 0),
+                                 .file_stride = g.all,
+                                 .flat_first = values ? n * g.dim : 0,
+                                 .flat_stride = g.dim,
+                                 .rows = g.dim,
+                                 .count = n};
 }
 
 static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
@@ -176,7 +197,9 @@ static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct dec
         const int at = add_tensor(graph, unit, s, i, rows);
         first = first < 0 ? at : first;
         add_rows(graph, unit, s, tensors,
-                 (struct zinf_row_map){.file_first = i * rows, .rows = rows});
+                 s->first->order == DECODER_GROUPS
+                     ? grouped_queries(d, i * rows, rows)
+                     : (struct zinf_row_map){.file_first = i * rows, .rows = rows});
     }
     return first;
 }
@@ -196,16 +219,24 @@ static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decode
         first = first < 0 ? at : first;
         if (g * groups.shards < d->shards.first)
             zinf_unit_count_elsewhere(graph, unit, (uint32_t)at);
-        add_rows(graph, unit, s, tensors,
-                 (struct zinf_row_map){.file_first = keys + g * rows, .rows = rows});
-        add_rows(graph, unit, s, tensors,
-                 (struct zinf_row_map){
-                     .file_first = values + g * rows, .flat_first = rows, .rows = rows});
+        for (uint64_t value = 0; value < 2; value++) {
+            const struct zinf_row_map plain = {.file_first = (value ? values : keys) + g * rows,
+                                               .flat_first = value * rows,
+                                               .rows = rows};
+            const uint64_t n = (uint64_t)groups.heads;
+            add_rows(graph, unit, s, tensors,
+                     s->first->order == DECODER_GROUPS ? grouped_keys(d, g * n, n, value) : plain);
+        }
     }
     return first;
 }
 
-/* Gate and up of a shard beside each other. */
+static bool takes_turns(const struct decoder_tensor *t)
+{
+    return t->order == DECODER_ROWS_BY_TURNS || t->order == DECODER_COLUMNS_BY_TURNS;
+}
+
+/* Gate and up of a shard beside each other; in the file they may take turns. */
 static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                   const struct decoder_tensors *tensors, const struct source *s)
 {
@@ -217,9 +248,16 @@ static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder 
         first = first < 0 ? at : first;
         for (uint64_t kind = 0; kind < kinds; kind++)
             add_rows(graph, unit, s, tensors,
-                     (struct zinf_row_map){.file_first = kind * ffn + i * rows,
-                                           .flat_first = kind * rows,
-                                           .rows = rows});
+                     takes_turns(s->first)
+                         ? (struct zinf_row_map){.file_first = 2 * i * rows + kind,
+                                                 .file_stride = 2,
+                                                 .flat_first = kind * rows,
+                                                 .flat_stride = 1,
+                                                 .rows = 1,
+                                                 .count = rows}
+                         : (struct zinf_row_map){.file_first = kind * ffn + i * rows,
+                                                 .flat_first = kind * rows,
+                                                 .rows = rows});
     }
     return first;
 }
@@ -255,14 +293,48 @@ static int add_whole(struct zinf_graph *graph, uint32_t unit, const struct decod
                      const struct source *s)
 {
     const struct zinf_tensor tensor = {.rank = s->first->cols ? 2 : 1,
-                                       .rows = s->first->rows,
+                                       .rows = rows_of(s),
                                        .cols = s->first->cols ? s->first->cols : 1,
                                        .decay = s->first->cols != 0,
                                        .init = s->first->init,
                                        .init_std = s->first->std};
     const int at = (int)zinf_graph_add_tensor(graph, unit, &tensor);
-    add_rows(graph, unit, s, tensors, (struct zinf_row_map){.rows = s->first->rows});
+    uint64_t first = 0;
+    for (size_t i = 0; i < s->n; first += s->first[i++].rows)
+        add_rows(graph, unit, s, tensors,
+                 (struct zinf_row_map){
+                     .file_first = first, .flat_first = first, .rows = s->first[i].rows});
     return at;
+}
+
+/* Rows by head, as many in each shard. */
+static int add_heads(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                     const struct decoder_tensors *tensors, const struct source *s)
+{
+    const struct zinf_shards *c = &d->shards;
+    const uint64_t rows = rows_of(s) / c->of;
+    int first = -1;
+    for (uint32_t i = c->first; i < c->first + c->n; i++) {
+        const int at = add_tensor(graph, unit, s, i, rows);
+        first = first < 0 ? at : first;
+        add_rows(graph, unit, s, tensors,
+                 (struct zinf_row_map){.file_first = i * rows, .rows = rows});
+    }
+    return first;
+}
+
+/* What latent attention multiplies a part's rows with: rows of low rank are whole; where queries
+ * have none they are apart, and cut. */
+static int add_latent(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                      const struct decoder_tensors *tensors, const struct source *s,
+                      int at[DECODER_PLACES])
+{
+    const struct source queries = {s->first, 1}, others = {s->first + 1, s->n - 1};
+    if (d->attention.latent.q_rank)
+        return add_whole(graph, unit, tensors, s);
+    const int first = add_heads(graph, unit, d, tensors, &queries);
+    at[DECODER_KV_W] = add_whole(graph, unit, tensors, &others);
+    return first;
 }
 
 /* The number of the first tensor of a place; keys and values beside queries get theirs. */
@@ -271,16 +343,23 @@ static int add_place(struct zinf_graph *graph, uint32_t unit, const struct decod
                      int at[DECODER_PLACES])
 {
     const struct source s = source_of(tensors, place);
+    const bool latent = d->attention.latent.kv_rank > 0;
     switch (place) {
     case DECODER_QKV_W:
     case DECODER_QKV_B:
+        if (latent && place == DECODER_QKV_B)
+            return add_whole(graph, unit, tensors, &s);
+        if (latent)
+            return add_latent(graph, unit, d, tensors, &s, at);
         at[place] = add_queries(graph, unit, d, tensors, &s);
         at[place == DECODER_QKV_W ? DECODER_KV_W : DECODER_KV_B] =
             add_keys(graph, unit, d, tensors, &s);
         return at[place];
     case DECODER_CROSS_Q_W:
     case DECODER_CROSS_Q_B:
-        return add_queries(graph, unit, d, tensors, &s);
+    case DECODER_LATENT_Q_W:
+    case DECODER_LATENT_KV_W:
+        return add_heads(graph, unit, d, tensors, &s);
     case DECODER_CROSS_KV_W:
     case DECODER_CROSS_KV_B:
         return add_keys(graph, unit, d, tensors, &s);

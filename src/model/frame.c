@@ -92,41 +92,91 @@ void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zin
     return f->cache[which];
 }
 
-/* Of one chunk's rows. */
-static uint64_t carried_bytes(const struct zinf_compute *c, uint64_t row_elems, uint64_t width)
+/* Of one chunk's rows, and of those of another sequence behind them. */
+static uint64_t own_bytes(const struct zinf_carried *c, uint64_t width)
 {
-    return zinf_align_up((uint64_t)c->seq * row_elems * width, TAKE_ALIGN);
+    return zinf_align_up(c->rows * c->row_elems * width, TAKE_ALIGN);
+}
+static uint64_t source_bytes(const struct zinf_carried *c, uint64_t width)
+{
+    return zinf_align_up(c->source_rows * c->source_elems * width, TAKE_ALIGN);
 }
 
-uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width,
-                             uint64_t handed)
+uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width)
 {
-    return zinf_align_up(carried_bytes(c, row_elems, width) + handed, ZINF_MEMORY_ALIGN);
+    return zinf_align_up(own_bytes(c, width) + source_bytes(c, width) + c->handed,
+                         ZINF_MEMORY_ALIGN);
+}
+
+/* Rows of a chunk, of the stage's sequence, also where the stage makes something of samples. */
+static int64_t chunk_rows(const struct zinf_frame *f)
+{
+    const struct zinf_value *out = &f->graph->values[f->stage->out.at[0]];
+    return out->rows_of == ZINF_ROWS_OF_SOURCE ? f->compute->source_seq : f->compute->seq;
+}
+
+/* gradient: that of a chunk as a whole is elsewhere. */
+static struct zinf_carried carried_of(const struct zinf_frame *f, bool gradient)
+{
+    return (struct zinf_carried){.rows = (uint64_t)chunk_rows(f),
+                                 .row_elems = f->carried_elems,
+                                 .source_rows = (uint64_t)f->compute->source_seq,
+                                 .source_elems = f->source_elems,
+                                 .handed = gradient ? 0 : f->handed_bytes};
+}
+
+static uint64_t carried_width(const struct zinf_frame *f, bool gradient)
+{
+    return gradient ? sizeof(float) : frame_width(f);
 }
 
 /* Behind the first chunk at hand, in bytes. */
-static uint64_t carried_at(const struct zinf_frame *f, int64_t row, uint64_t width, uint64_t handed)
+static uint64_t carried_at(const struct zinf_frame *f, int64_t row, bool gradient)
 {
-    const struct zinf_compute *c = f->compute;
-    const int64_t n = c->chunk.n, parts = c->chunk.parts, step = c->seq;
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const struct zinf_carried carried = carried_of(f, gradient);
+    const int64_t step = chunk_rows(f);
     const int64_t place =
-        c->chunk.placed ? zinf_chunk_place(row / step, n, parts) : (row - c->chunk.near) / step;
-    return (uint64_t)place * zinf_carried_stride(c, f->carried_elems, width, handed) +
+        c->placed ? zinf_chunk_place(row / step, c->n, c->parts) : (row - c->near) / step;
+    const uint64_t width = carried_width(f, gradient);
+    return (uint64_t)place * zinf_carried_stride(&carried, width) +
            (uint64_t)(row % step) * f->carried_elems * width;
 }
 
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
 {
     f->carried_elems = row_elems;
-    const uint64_t behind = carried_at(f, row, frame_width(f), f->handed_bytes);
-    return f->carried ? (char *)f->carried + behind : NULL;
+    return f->carried ? (char *)f->carried + carried_at(f, row, false) : NULL;
 }
 
 float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
 {
     f->carried_elems = row_elems;
-    const uint64_t behind = carried_at(f, row, sizeof(float), 0);
-    return f->d_carried ? f->d_carried + behind / sizeof(float) : NULL;
+    return f->d_carried ? f->d_carried + carried_at(f, row, true) / sizeof(float) : NULL;
+}
+
+static uint64_t source_at(const struct zinf_frame *f, int64_t chunk, bool gradient)
+{
+    const struct zinf_carried carried = carried_of(f, gradient);
+    return carried_at(f, chunk * chunk_rows(f), gradient) +
+           own_bytes(&carried, carried_width(f, gradient));
+}
+
+void *frame_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t chunk)
+{
+    f->source_elems = row_elems;
+    return f->carried ? (char *)f->carried + source_at(f, chunk, false) : NULL;
+}
+
+float *frame_d_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t chunk)
+{
+    f->source_elems = row_elems;
+    return f->d_carried ? f->d_carried + source_at(f, chunk, true) / sizeof(float) : NULL;
+}
+
+int64_t frame_chunk(const struct zinf_frame *f)
+{
+    return f->compute->chunk.first / chunk_rows(f);
 }
 
 void frame_reach(struct zinf_frame *f, int64_t rows)
@@ -139,9 +189,10 @@ void frame_reach(struct zinf_frame *f, int64_t rows)
 void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
 {
     f->handed_bytes = bytes;
-    const uint64_t rows = carried_bytes(f->compute, f->carried_elems, frame_width(f));
-    const uint64_t behind = carried_at(f, row, frame_width(f), bytes) + rows;
-    return f->carried ? (char *)f->carried + behind : NULL;
+    const struct zinf_carried carried = carried_of(f, false);
+    const uint64_t width = frame_width(f);
+    const uint64_t rows = own_bytes(&carried, width) + source_bytes(&carried, width);
+    return f->carried ? (char *)f->carried + carried_at(f, row, false) + rows : NULL;
 }
 
 float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
@@ -154,8 +205,10 @@ float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
 uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
-    const int64_t n = c->placed ? c->n : (c->near_end - c->near) / f->compute->seq;
-    return (uint64_t)n * zinf_carried_stride(f->compute, row_elems, sizeof(float), 0);
+    const int64_t n = c->placed ? c->n : (c->near_end - c->near) / chunk_rows(f);
+    struct zinf_carried carried = carried_of(f, true);
+    carried.row_elems = row_elems;
+    return (uint64_t)n * zinf_carried_stride(&carried, sizeof(float));
 }
 
 void frame_part_before(struct zinf_frame *f)
@@ -427,6 +480,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->shared, f.shared);
     memcpy(size->cache, f.cached, sizeof f.cached);
     widen(&size->carried_elems, f.carried_elems);
+    widen(&size->source_elems, f.source_elems);
     widen(&size->handed_bytes, f.handed_bytes);
     widen(&size->d_handed_bytes, f.d_handed_bytes);
     size->carried_reach = f.carried_reach < f.compute->chunk.whole ? f.carried_reach : 0;

@@ -78,7 +78,16 @@ struct zinf_chunk {
      * chunks from near on are, in order. */
     int64_t n, parts;
     bool placed;
+    /* The same of chunks in order, where a stage's rows look ahead: at later rows of their
+     * sequence, or at another one, of source_whole rows, which is cut into as many chunks. */
+    bool keys_first;
+    int64_t source_whole;
 };
+/* Whether what all chunks carry is made before any of them looks at it. */
+static inline bool zinf_chunk_keys_first(const struct zinf_chunk *chunk)
+{
+    return chunk->parts > 1 || chunk->keys_first;
+}
 /* A part has as many chunks from the front of the sequence as from its end, so that all parts see
  * about as many keys: with n / (2 parts) = 1, part i has chunks i and n - 1 - i. Where a chunk's
  * rows lie: part by part, those from the front first; and which chunk lies in a place. */
@@ -115,10 +124,15 @@ uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of
 uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 
-/* Of chunks: bytes from one to the next of what a stage carries: of each row so many numbers of
- * width bytes, and behind them `handed` bytes of the chunk as a whole. */
-uint64_t zinf_carried_stride(const struct zinf_compute *c, uint64_t row_elems, uint64_t width,
-                             uint64_t handed);
+/* Of chunks: what a stage carries of one: of each of its rows so many numbers, behind them the same
+ * of the rows that it has of another sequence, and then bytes of the chunk as a whole. Numbers of
+ * width bytes; bytes from one chunk to the next. */
+struct zinf_carried {
+    uint64_t rows, row_elems;
+    uint64_t source_rows, source_elems;
+    uint64_t handed;
+};
+uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width);
 
 /* Memory that a call takes from, in order; every take is aligned to 256 bytes. */
 struct zinf_cursor {
@@ -205,7 +219,7 @@ struct zinf_frame {
     void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
     void *seer;
     struct zinf_cache cached[ZINF_CACHES];
-    uint64_t carried_elems, handed_bytes, d_handed_bytes; /* running, too */
+    uint64_t carried_elems, source_elems, handed_bytes, d_handed_bytes; /* running, too */
     int64_t carried_reach;
 };
 
@@ -219,6 +233,7 @@ struct zinf_stage_size {
     double crossed;  /* and of all such calls: sums and lists */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t carried_elems;  /* of a row, for later chunks */
+    uint64_t source_elems;   /* of a row of another sequence */
     uint64_t handed_bytes;   /* that a chunk hands over to the next one, beside these */
     uint64_t d_handed_bytes; /* of the gradient at that */
     int64_t carried_reach;   /* a row sees itself and so many before it, less one; 0: all */
@@ -256,6 +271,11 @@ void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zin
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
 float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
 uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems);
+/* The same of another sequence's chunk number `chunk`, where its rows begin. */
+void *frame_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t chunk);
+float *frame_d_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t chunk);
+/* The number of the call's chunk in its sequence. */
+int64_t frame_chunk(const struct zinf_frame *f);
 /* A chunk's rows see so many rows: themselves and those before them; 0: all. */
 void frame_reach(struct zinf_frame *f, int64_t rows);
 /* Of chunks: the stage hands over so many bytes from a chunk to the next one. Where those are of

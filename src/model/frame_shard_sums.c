@@ -80,16 +80,21 @@ int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **o
 /* ---- around parts ---- */
 
 int shard_add_branch(struct zinf_frame *f, const struct part_exit *leave,
-                     const struct shard_sum *sum, const void *x, void *y)
+                     const struct shard_sum *sum, const void *x, void *y, bool again)
 {
     const uint64_t mark = frame_mark(f);
-    float *total = frame_scratch(f, sum->elems * sizeof *total);
+    const bool has_norm = leave->norm->w >= 0;
     void *branch;
+    if (again && !has_norm)
+        return 0;
+    float *total = frame_scratch(f, sum->elems * sizeof *total);
     int code = shard_sum(f, sum, total);
     if (!code)
         code = shard_narrow(f, total, sum->elems, &branch);
+    if (!code && has_norm)
+        code = frame_copy(f, leave->product, branch, sum->elems * frame_width(f));
     if (!code)
-        code = part_add_branch(f, leave, branch, x, y);
+        code = part_add_branch(f, leave, branch, x, y, again);
     frame_release(f, mark);
     return code;
 }

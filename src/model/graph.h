@@ -253,6 +253,9 @@ struct zinf_stage_ops {
     int (*backward)(struct zinf_frame *f);
     int (*whole)(struct zinf_frame *f); /* NULL: none */
     int (*row)(struct zinf_frame *f);   /* NULL: none */
+    /* Of chunks: rows see others than those before them, so that all of these are made first. NULL:
+     * they do not. */
+    bool (*looks_ahead)(const void *spec);
     int (*carry)(struct zinf_frame *f); /* NULL: no row sees another one, or chunks are refused */
     int (*carry_backward)(struct zinf_frame *f);
 };

@@ -42,7 +42,9 @@ libcore_la_SOURCES += src/model/stack.h src/model/stack.c src/model/stages/stage
 	src/model/stages/stage_rows.c src/model/families/bart.h src/model/families/bart.c src/model/families/blenderbot.c \
 	src/model/classes.h src/model/classes.c src/model/heads.h src/model/heads.c src/model/stack_masked.c src/model/decoder_embeds.c src/model/stack_embeds.c src/model/stages/stage_pool.c src/model/stack_parts.h src/model/stack_classify.c src/model/stages/stage_classify.c \
 	src/model/families/bert.h src/model/families/bert.c src/model/families/roberta.c
-libcore_la_SOURCES += src/model/stages/part_relative.c src/model/stack_tables.c src/model/stages/stage_convolution.c \
+libcore_la_SOURCES += src/model/stages/part_relative.c \
+	src/model/stages/part_whole_norms.c src/model/stages/part_latent_shards.c \
+	src/model/stack_tables.c src/model/stages/stage_convolution.c \
 	src/model/stages/stage_project.c src/model/families/deberta_v2.c
 
 MODEL_TESTS = tests/model/model_tensors_test tests/model/model_fixtures_test \

@@ -99,9 +99,9 @@ static inline void *shard_at(const struct zinf_frame *f, const void *array, uint
     return (char *)(uintptr_t)array + (f->queue ? bytes : 0);
 }
 
-/* y = x + the branch behind a sum over shards. */
+/* y = x + the branch behind a sum over shards. again: only what is kept is made. */
 int shard_add_branch(struct zinf_frame *f, const struct part_exit *leave,
-                     const struct shard_sum *sum, const void *x, void *y);
+                     const struct shard_sum *sum, const void *x, void *y, bool again);
 /* From the sum over shards of gradients at the rows that products take to that at x, which is added
  * to d_x. */
 int shard_enter_backward(struct zinf_frame *f, const struct part_entry *entry,
@@ -123,25 +123,34 @@ static inline int shard_tensor(int first, uint32_t number)
 /* What forward leaves for backward, in the order of attention_keep and mlp_keep. */
 struct attention_shards {
     const struct attention_spec *s; /* of all shards */
-    struct norm_kept norm;
+    struct norm_kept norm, after;
+    void *product; /* [rows][hidden]: the sum over shards, where a norm is behind it */
+    /* Of norms of all heads of a row together, and each shard's queries and keys before them; or of
+     * latent attention's rows of low rank. */
+    struct norm_kept q_norm, k_norm;
+    void *before[ZINF_MOST_SHARDS]; /* [rows][queries, keys] */
+    void *entry;                    /* latent: [rows][what all heads share] */
     struct attention_kept of[ZINF_MOST_SHARDS];
     /* While decoding, instead: of all the graph's shards together, which have one cache. */
     struct attention_kept cached;
 };
 struct mlp_shards {
-    const struct mlp_spec *s; /* of all shards */
-    struct norm_kept norm;
+    const struct mlp_spec *s;      /* of all shards */
+    const struct norm_spec *entry; /* its own norm, or the one that it shares with attention */
+    struct norm_kept norm, after;
+    void *product; /* as above */
     struct mlp_kept of[ZINF_MOST_SHARDS];
 };
 void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
                            struct attention_shards *kept);
 void mlp_shards_keep(struct zinf_frame *f, const struct mlp_spec *s, struct mlp_shards *kept);
-/* y = x + branch. again: only what is kept is made. */
+/* y = x + branch(rows), where rows is x but in parallel blocks. again: only what is kept is made.
+ */
 int attention_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
                              const void *x, void *y, bool again);
-int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x, void *y,
-                       bool again);
-/* The passes ZINF_PASS_CARRY and CARRY_BACK, of a stage whose input is x. */
+int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
+                       const void *x, void *y, bool again);
+/* The passes ZINF_PASS_CARRY and CARRY_BACK, of a stage whose input attention reads. */
 int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept);
 int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept);
 /* d_x: from the gradient at y to that at x. */
@@ -149,8 +158,63 @@ int attention_shards_backward(struct zinf_frame *f, const struct attention_shard
                               const void *x, void *d_x);
 int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
                         void *d_x);
+/* The same in two steps, for parts beside each other, which both need the gradient at y as it came:
+ * up to the gradients of each shard's first product, which are made in scratch; and from there to
+ * the rows that these products take, a part of a sum over shards. */
+struct shard_gradients {
+    void *of[ZINF_MOST_SHARDS];
+    void *shared; /* latent: at what all heads share */
+};
+int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *kept, const void *x,
+                           const void *d_y, struct shard_gradients *gradients);
+int mlp_shards_leave(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                     const void *d_y, struct shard_gradients *gradients);
+int attention_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
+                           const struct shard_gradients *gradients, uint32_t shard, float *out);
+/* beta: of what is in out already, 0 or 1. */
+int mlp_shards_enter(struct zinf_frame *f, const struct mlp_shards *kept,
+                     const struct shard_gradients *gradients, uint32_t shard, float *out,
+                     float beta);
+struct part_entry attention_shards_entry(const struct attention_shards *kept);
+struct part_entry mlp_shards_entry(const struct mlp_shards *kept);
+
+/* ---- latent attention (part_latent_shards.c) ---- */
+
+void latent_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
+                        struct attention_shards *kept);
+/* From the part's rows to what heads give. */
+int latent_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
+                         const void *rows);
+/* Room in scratch; and of a shard the gradients at its products, from those of what its heads give.
+ */
+void latent_shards_take(struct zinf_frame *f, const struct attention_spec *s,
+                        struct shard_gradients *gradients);
+int latent_shards_attend_backward(struct zinf_frame *f, const struct attention_shards *kept,
+                                  uint32_t shard, const void *d_out, void *gradients);
+/* Of weights in front of heads; gradients->shared is made. Then on to x. */
+int latent_shards_weights(struct zinf_frame *f, const struct attention_shards *kept,
+                          const void *rows, const struct shard_gradients *gradients);
+int latent_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
+                        const struct part_entry *entry, const struct shard_gradients *gradients,
+                        const void *x, void *d_x);
 
 /* ---- heads ---- */
+
+/* part_whole_norms.c: norms over all queries of a row, and over all keys, which lie on several
+ * shards. Where a shard's are in its rows: */
+struct head_rows {
+    void *q, *k;
+    int64_t ld; /* elements from row to row */
+};
+/* Memory for backward; nothing where the spec has no such norms, as in the next two. */
+void whole_norms_keep(struct zinf_frame *f, const struct attention_spec *s,
+                      struct attention_shards *kept);
+/* In place: rows [shards] of products become normalised. */
+int whole_norms_forward(struct zinf_frame *f, const struct attention_shards *kept,
+                        const struct head_rows *rows);
+/* In place: gradients at what forward left to those at the products; and those of the weights. */
+int whole_norms_backward(struct zinf_frame *f, const struct attention_shards *kept,
+                         const struct head_rows *rows);
 
 /* Key and value heads: as many groups of them as there are shards, or, where they are fewer, one
  * head a group, which several shards have. */

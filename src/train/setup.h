@@ -129,6 +129,7 @@ struct setup {
      * of them: then a micro-batch is number sample * own_chunks + the chunk's place among these. */
     int64_t batch, seq, n_micro;
     int64_t n_chunks, chunk_seq;
+    int64_t chunk_source; /* of the sequence that an encoder reads, which is cut into as many */
     int64_t n_parts, own_chunks;
     int64_t source_seq; /* of what an encoder reads for a decoder */
     uint64_t rows;      /* of a micro-batch */

@@ -25,17 +25,34 @@ static int64_t divided(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
+/* Whether an encoder reads a sequence of its own. */
+static bool has_source(const struct setup *s)
+{
+    bool has = false;
+    for (uint32_t v = 0; v < s->graph->n_values; v++)
+        has |= s->graph->values[v].rows_of == ZINF_ROWS_OF_SOURCE;
+    return has;
+}
+
 void setup_cut_sequences(struct setup *s)
 {
-    const int64_t wanted = setup_chunk_of(s->config, s->seq);
+    const bool source = has_source(s);
+    const int64_t longest = source && s->source_seq > s->seq ? s->source_seq : s->seq;
+    const int64_t wanted = setup_chunk_of(s->config, longest);
     s->n_parts = s->decoding.n_sequences ? 1 : s->config->context_parts;
     s->n_chunks = s->own_chunks = 1;
     s->chunk_seq = s->seq;
-    if ((wanted == s->seq && !in_parts(s)) || s->decoding.n_sequences)
+    s->chunk_source = s->source_seq;
+    if ((wanted == longest && !in_parts(s)) || s->decoding.n_sequences)
         return;
-    const int64_t pieces = in_parts(s) ? 2 * s->n_parts : 1, piece = divided(s->seq, pieces);
+    const int64_t pieces = in_parts(s) ? 2 * s->n_parts : 1, piece = divided(longest, pieces);
     s->chunk_seq = wanted < piece ? wanted : piece;
-    s->n_chunks = divided(divided(s->seq, s->chunk_seq), pieces) * pieces;
+    s->n_chunks = divided(divided(longest, s->chunk_seq), pieces) * pieces;
+    if (source) { /* of both, the longer one has chunks of the length that is asked for */
+        const int64_t length = s->chunk_seq;
+        s->chunk_seq = s->seq < longest ? divided(s->seq, s->n_chunks) : length;
+        s->chunk_source = s->source_seq < longest ? divided(s->source_seq, s->n_chunks) : length;
+    }
     s->own_chunks = s->n_chunks / context_axis(s)->world;
     s->n_micro *= s->own_chunks * (has_backward(s) ? s->batch : 1);
     s->batch = 1;
@@ -64,7 +81,7 @@ static int check_graph(const struct setup *s)
         const struct zinf_value *value = &g->values[v];
         if (value->kind == ZINF_VALUE_REFERENCE)
             return refuse(s, "losses that compare with a reference model", none);
-        if (value->rows_of == ZINF_ROWS_OF_SOURCE)
+        if (value->rows_of == ZINF_ROWS_OF_SOURCE && in_parts(s))
             return refuse(s, "models with an encoder", none);
         if (value->rows_of == ZINF_ROWS_OF_SAMPLE &&
             (v == g->loss || value->kind == ZINF_VALUE_INPUT))

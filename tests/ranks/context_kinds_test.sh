@@ -75,6 +75,26 @@ for model in llama mixtral; do
     memory=1000KiB
 done
 
+# ---- ranks that are killed ----
+
+config lasting.json 4 2 nvme
+sed -i 's/"durability": "none"/"durability": "step"/' lasting.json
+lasts() { train llama "$@" --steps 20 --config lasting.json; }
+share="--seats 4 --tensor-parallel 2 --context-parallel 2"
+check "one rank to the end" run 0 lasts last.1
+# shellcheck disable=SC2086
+"$zinf" train --model llama --init --data text.txt --seq-len 17 --device host --seed 3 --steps 20 \
+    --progress none --config lasting.json --output last.4 $share >other.out 2>other.err </dev/null &
+first=$!
+wait_for '"step": 5,' last.4/log.jsonl
+kill -KILL $first
+wait $first
+[ $? -eq 137 ]
+verdict $? "four seats are killed"
+# shellcheck disable=SC2086
+check "they go on" run 0 lasts last.4 $share --resume
+check "to the same weights" cmp last.1/model/model.safetensors last.4/model/model.safetensors
+
 same_adapter() { # two outputs
     losses "$1" >adapted && losses "$2" | cmp - adapted &&
         cmp "$1/model/adapter_model.safetensors" "$2/model/adapter_model.safetensors"

@@ -102,6 +102,25 @@ check "have the bits of one" same_adapter low low2
 check "of its experts" run 0 adapt base experts --lora-targets w1,w2
 check "of two seats" run 0 adapt base experts2 --lora-targets w1,w2 --seats 2 --tensor-parallel 2
 check "have the bits of one" same_adapter experts experts2
+new_base() { # folder, arch, size, options...
+    folder=$1 arch=$2 size=$3
+    shift 3
+    "$zinf" init --arch "$arch" --size "$size" --layers 1 --hidden 32 --heads 4 --tokenizer bytes \
+        --output "$folder" "$@"
+}
+for new in qwen3 gemma3_text olmo2 deepseek_v3; do
+    case $new in
+    qwen3) size=0.6b targets=all-linear ;;
+    gemma3_text) size=1b targets=q_proj,down_proj ;;
+    olmo2) size=1b targets=k_proj,o_proj ;;
+    deepseek_v3) size=671b targets=q_a_proj,q_b_proj,kv_b_proj,o_proj ;;
+    esac
+    check "weights of $new" run 0 new_base base.$new $new $size
+    check "adapters of it over 4 bits" run 0 adapt base.$new $new.low --quantize nf4 --lora-targets $targets
+    check "of four seats" run 0 adapt base.$new $new.low4 --quantize nf4 --lora-targets $targets --seats 4 \
+        --tensor-parallel 4
+    check "have the bits of one" same_adapter $new.low $new.low4
+done
 data="--data rows.csv --seq-len 12"
 check "adapters of a T5" run 0 adapt base5 low5 --lora-targets q,v,wo
 check "of two seats" run 0 adapt base5 low52 --lora-targets q,v,wo --seats 2 --tensor-parallel 2

@@ -3,107 +3,9 @@
  * family, with chunks that divide it and that do not, windows, documents and dropout; and the same
  * bits in all placements. Mixers hand states over from chunk to chunk.
  */
+#include "fixture_cases.h"
 #include "fixture_folders.h"
 #include "model/frame.h"
-#include "trainings.h"
-
-enum { MOST_TOKENS = 4096 };
-
-/* A fixture's model, in one piece or in chunks. */
-struct case_of {
-    char model[600];
-    int64_t seq, batch;
-    int chunk, parts;
-    bool packed, trains;
-    const char *extra; /* further keys of "zinf" */
-};
-
-static bool read_case(struct case_of *c, const char *name)
-{
-    char path[700];
-    cJSON *expected = NULL;
-    *c = (struct case_of){0};
-    snprintf(c->model, sizeof c->model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
-    snprintf(path, sizeof path, "%s/expected.json", c->model);
-    CHECKF(!zinf_json_read_file(path, 1 << 20, 0, &expected), "%s", zinf_error());
-    c->seq = (int64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(expected, "seq_len"));
-    c->batch = 2;
-    cJSON_Delete(expected);
-    return c->seq > 0;
-}
-
-static struct zinf_config *case_config(const struct case_of *c)
-{
-    char text[1024];
-    struct zinf_config_context context = ZINF_CONFIG_CONTEXT_DEFAULT;
-    struct zinf_config *config = NULL;
-    snprintf(text, sizeof text,
-             "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": 2, "
-             "\"gradient_clipping\": 0.5, "
-             "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}, "
-             "\"zinf\": {\"threads\": 1, \"sequence_chunk\": %d, \"context_parts\": %d%s}}",
-             (int)c->batch, c->chunk, c->parts, c->extra ? c->extra : "");
-    CHECKF(!zinf_config_parse(&config, text, strlen(text), "test", &context), "%s", zinf_error());
-    return config;
-}
-
-static struct zinf_trainer *open_case(const struct case_of *c, const struct zinf_config *config)
-{
-    struct zinf_trainer *t = NULL;
-    struct zinf_trainer_options options = {
-        .mode = c->trains ? ZINF_TRAINER_TRAIN : ZINF_TRAINER_GRADIENTS,
-        .model_path = c->model,
-        .config = config,
-        .seq_len = c->seq,
-        .seed = 5,
-        .packed = c->packed,
-        .device = ZINF_DEVICE_HOST,
-    };
-    return zinf_trainer_create(&t, &options) ? NULL : t;
-}
-
-/* Tokens of a step; documents of different lengths, padding behind them. */
-static void draw(const struct case_of *c, int step, int64_t vocab, struct zinf_batch *batch)
-{
-    static int32_t ids[MOST_TOKENS], targets[MOST_TOKENS], segments[MOST_TOKENS],
-        positions[MOST_TOKENS];
-    const int64_t n = 2 * c->batch * c->seq;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t counter[4] = {(uint32_t)i, (uint32_t)step}, bits[4];
-        const int64_t at = i % c->seq, third = c->seq / 3 + 1;
-        zinf_philox(counter, 3, bits);
-        ids[i] = (int32_t)(bits[0] % (uint64_t)vocab);
-        segments[i] = at + 2 < c->seq ? 1 + (int32_t)(at / third) : 0;
-        positions[i] = (int32_t)(segments[i] ? at % third : 0);
-        targets[i] = bits[1] % 7 && segments[i] ? (int32_t)(bits[2] % (uint64_t)vocab) : -1;
-    }
-    *batch =
-        (struct zinf_batch){.inputs = {[ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets}};
-    if (c->packed) {
-        batch->inputs[ZINF_INPUT_SEGMENTS] = segments;
-        batch->inputs[ZINF_INPUT_POSITIONS] = positions;
-    }
-}
-
-/* Loss and gradients, as a file; false: refused by name. */
-static bool gradients_of(const struct case_of *c, char path[600], double *loss)
-{
-    struct zinf_config *config = case_config(c);
-    struct zinf_trainer *t = open_case(c, config);
-    struct zinf_batch batch;
-    double norm;
-    if (!t) {
-        CHECKF(strstr(zinf_error(), c->parts ? "zinf.context_parts" : "zinf.sequence_chunk"),
-               "%s: %s", c->model, zinf_error());
-    } else {
-        draw(c, 0, zinf_model_facts(zinf_trainer_model(t))->vocab, &batch);
-        CHECKF(!zinf_trainer_gradients(t, &batch, loss, &norm), "%s", zinf_error());
-        CHECKF(!zinf_trainer_save_gradients(t, path), "%s", zinf_error());
-    }
-    zinf_trainer_destroy(t);
-    zinf_config_destroy(config);
-    return t != NULL;
-}
 
 /* Of a gradient, against that of the sequence in one piece. Recurrent mixers round more than 1e-5:
  * the loops of two instruction sets, for the same sequence in one piece, are up to 3e-5 apart,
@@ -126,10 +28,11 @@ static const struct {
 /* What has no chunks yet, or no parts, is refused by its name, and nothing else is. */
 static bool is_expected(const char *refusal, bool parts)
 {
-    static const char *const known[] = {"losses of whole samples", "an encoder",
-                                        "attention to later tokens", "attention within pieces",
+    static const char *const known[] = {"losses of whole samples", "relative positions",
+                                        "attention within pieces",
                                         "keys and values with other layers"};
-    static const char *const in_parts[] = {"recurrent mixer"};
+    static const char *const in_parts[] = {"recurrent mixer", "an encoder",
+                                           "attention to later tokens"};
     bool expected = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         expected |= strstr(refusal, known[i]) != NULL;
@@ -198,6 +101,22 @@ static void test_families_in_chunks(void)
     CHECK(n_refused < (int)N_FOLDERS / 2);
 }
 
+/* Rows that see later ones, and those of another sequence: longer and shorter than their own. */
+static void test_encoders_in_chunks(void)
+{
+    static const char *const names[] = {"t5_a",   "t5_b",         "t5_c",   "bart_a",
+                                        "bart_b", "blenderbot_a", "bert_m", "roberta_m"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int shorter = 0; shorter < 2; shorter++) {
+            struct case_of c;
+            read_case(&c, names[i]);
+            if (shorter && !c.source)
+                continue;
+            c.source = shorter ? 5 : c.source;
+            CHECKF(same_gradients(&c, names[i]), "%s: %s", names[i], zinf_error());
+        }
+}
+
 static void test_documents_in_chunks(void)
 {
     static const char *const names[] = {
@@ -211,10 +130,12 @@ static void test_documents_in_chunks(void)
     }
 }
 
-/* Tensors in parts, and sequences in chunks or parts, against the same parts of tensors. */
+/* Tensors in parts, and sequences in chunks or parts, against the same parts of tensors: with
+ * experts, sinks, norms of each head and of all together, and parallel blocks. */
 static void test_tensor_parts_in_chunks(void)
 {
-    static const char *const names[] = {"gpt2_a", "llama_b", "mistral_a", "mixtral_a"};
+    static const char *const names[] = {"gpt2_a",    "llama_b", "mistral_a", "mixtral_a",
+                                        "gpt_oss_a", "qwen3_a", "olmo2_a",   "gpt_neox_a"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct case_of c;
         read_case(&c, names[i]);
@@ -251,8 +172,8 @@ static void ten_steps(struct case_of *c, double losses[11])
 
 static void test_ten_steps_in_chunks(void)
 {
-    static const char *const names[] = {"gpt2_a", "llama_b", "mistral_a", "qwen3_next_a",
-                                        "falcon_h1_a"};
+    static const char *const names[] = {"gpt2_a",      "llama_b", "mistral_a", "qwen3_next_a",
+                                        "falcon_h1_a", "t5_a",    "bart_a"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct case_of c;
         double whole[11] = {0}, cut[11] = {0};
@@ -260,7 +181,7 @@ static void test_ten_steps_in_chunks(void)
         c.trains = true;
         c.extra = ", \"dropout\": 0.1, \"neftune_alpha\": 2";
         ten_steps(&c, whole);
-        const int most_parts = i < 3 ? 4 : 0; /* mixers have none */
+        const int most_parts = i < 3 ? 4 : 0; /* mixers and encoders have none */
         for (int parts = 0; parts <= most_parts; parts += 4) {
             c.chunk = parts ? 0 : 5;
             c.parts = parts;
@@ -269,6 +190,31 @@ static void test_ten_steps_in_chunks(void)
                 CHECKF(fabs(cut[k] / whole[k] - 1) < 1e-4, "%s, step %d: %.9g, not %.9g", names[i],
                        k, cut[k], whole[k]);
         }
+    }
+}
+
+/* Of an encoder-decoder, wherever values between layers are and whatever is made again. */
+static void test_encoders_give_the_same_bits(void)
+{
+    static const char *const extras[] = {
+        ", \"dropout\": 0.1, \"activation_checkpointing\": \"always\"",
+        ", \"dropout\": 0.1, \"activation_checkpointing\": \"never\"",
+        (", \"dropout\": 0.1, \"activation_checkpointing\": \"always\", "
+         "\"activation_device\": \"cpu\""),
+        (", \"dropout\": 0.1, \"activation_checkpointing\": \"never\", "
+         "\"activation_device\": \"cpu\""),
+    };
+    double losses[2][11];
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++) {
+        struct case_of c;
+        read_case(&c, "t5_a");
+        c.trains = true;
+        c.chunk = 5;
+        c.extra = extras[i];
+        ten_steps(&c, losses[i > 0]);
+        for (int k = 0; i && k < 11; k++)
+            CHECKF(losses[1][k] == losses[0][k], "%s, step %d: %.17g, not %.17g", extras[i], k,
+                   losses[1][k], losses[0][k]);
     }
 }
 
@@ -462,8 +408,8 @@ static void check_streams(const char *extra)
 
 static void test_streams_give_the_same_bits(void)
 {
-    check_streams(", \"sequence_chunk\": 2, \"tensor_parts\": 2");
     check_streams(", \"sequence_chunk\": 2, \"dropout\": 0.1");
+    check_streams(", \"sequence_chunk\": 2, \"tensor_parts\": 2");
     check_streams(", \"sequence_chunk\": 1, \"context_parts\": 4, \"dropout\": 0.1");
     snprintf(model, sizeof model, "%s/tests/fixtures/mistral_a", getenv("SRCDIR"));
     check_streams(", \"sequence_chunk\": 1");
@@ -487,10 +433,12 @@ int main(void)
                                                   .batch = 2,
                                                   .sub_group = 4096});
     TAP_RUN(test_places_of_chunks);
+    TAP_RUN(test_encoders_in_chunks);
     TAP_RUN(test_families_in_chunks);
     TAP_RUN(test_documents_in_chunks);
     TAP_RUN(test_tensor_parts_in_chunks);
     TAP_RUN(test_ten_steps_in_chunks);
+    TAP_RUN(test_encoders_give_the_same_bits);
     TAP_RUN(test_placements_give_the_same_bits);
     TAP_RUN(test_activations_give_the_same_bits);
     TAP_RUN(test_visits_of_values_that_leave);

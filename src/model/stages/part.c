@@ -184,29 +184,33 @@ static struct zinf_residual branch_args(const struct zinf_frame *f, const struct
 }
 
 int part_add_branch(struct zinf_frame *f, const struct part_exit *e, const void *branch,
-                    const void *x, void *y)
+                    const void *x, void *y, bool again)
 {
     struct zinf_residual args = branch_args(f, e);
+    const uint64_t start = frame_mark(f);
+    int code = 0;
     args.x = x;
     args.r = branch;
     args.y = y;
-    return frame_residual(f, &args);
+    if (e->norm->w >= 0) {
+        struct zinf_norm norm = part_norm(f, e->norm, e->hidden, branch, e->kept);
+        args.r = norm.y = frame_scratch(f, row_bytes(f, e->hidden));
+        code = frame_norm(f, &norm);
+    }
+    frame_release(f, start);
+    return code || again ? code : frame_residual(f, &args);
 }
 
 int part_leave(struct zinf_frame *f, const struct part_exit *e, const void *in, const void *x,
                void *y, bool again)
 {
     uint64_t start = frame_mark(f);
-    bool has_norm = e->norm->w >= 0;
-    void *branch = has_norm ? e->product : frame_scratch(f, row_bytes(f, e->hidden));
+    void *branch = e->norm->w >= 0 ? e->product : frame_scratch(f, row_bytes(f, e->hidden));
     int code = frame_linear(f, &e->linear, in, branch);
-    if (!code && has_norm) {
-        struct zinf_norm norm = part_norm(f, e->norm, e->hidden, branch, e->kept);
-        branch = norm.y = frame_scratch(f, row_bytes(f, e->hidden));
-        code = frame_norm(f, &norm);
-    }
+    if (!code)
+        code = part_add_branch(f, e, branch, x, y, again);
     frame_release(f, start);
-    return code || again ? code : part_add_branch(f, e, branch, x, y);
+    return code;
 }
 
 int part_leave_backward(struct zinf_frame *f, const struct part_exit *e, const void *d_y,

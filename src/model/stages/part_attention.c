@@ -53,6 +53,7 @@ static struct norm_spec head_norm_spec(const struct attention_spec *s, enum head
     struct norm_spec spec = of == KEYS ? s->k_norm : s->q_norm;
     if (of == VALUES) {
         spec.w = spec.b = -1;
+        spec.d_w = spec.d_b = NULL;
         spec.w_add = 0;
         spec.plain = s->value_norms && !s->taken;
     }
@@ -124,7 +125,7 @@ struct attention_kept attention_keep(struct zinf_frame *f, const struct attentio
         kept.handed = handed_keep(f, s);
         return kept;
     }
-    if (s->source)
+    if (s->source && !f->compute->chunk.whole)
         kept.kv = frame_keep(f, kv_bytes(f, s));
     kept.lse = frame_keep(f, rows * (uint64_t)s->n_heads * sizeof(float));
     if (is_latent(s)) {
@@ -201,7 +202,7 @@ static struct zinf_norm head_norm(const struct zinf_frame *f, const struct atten
 }
 
 /* Queries and keys in one call, or, where queries grow by their position, in two. */
-static int rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
+int attention_rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv, bool backward)
 {
     float memory[ZINF_ROPE_MAX_PAIRS];
     /* Keys that are remembered keep the rotation that they got. */
@@ -393,10 +394,10 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
     *qkv = kept->qkv;
     if (is_latent(s)) {
         code = latent_prepare(f, s, kept, qkv);
-        return code ? code : rotate(f, s, *qkv, false);
+        return code ? code : attention_rotate(f, s, *qkv, false);
     }
     if ((fresh || is_copied(s)) && (!has_head_norms(s) || s->norms_after_rotation))
-        code = rotate(f, s, kept->qkv, false);
+        code = attention_rotate(f, s, kept->qkv, false);
     if (code || !has_head_norms(s))
         return code;
     *qkv = frame_scratch(f, bytes);
@@ -407,7 +408,7 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
         if (norm_is_there(&spec))
             code = frame_norm(f, &norm);
     }
-    return code || s->norms_after_rotation ? code : rotate(f, s, *qkv, false);
+    return code || s->norms_after_rotation ? code : attention_rotate(f, s, *qkv, false);
 }
 
 /* From the gradient of what attention took to that of the product: in place, or in latent attention
@@ -415,7 +416,7 @@ static int prepare(struct zinf_frame *f, const struct attention_spec *s,
 static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
                             const struct attention_kept *kept, void *d_qkv, void *d_entry)
 {
-    int code = s->norms_after_rotation ? 0 : rotate(f, s, d_qkv, true);
+    int code = s->norms_after_rotation ? 0 : attention_rotate(f, s, d_qkv, true);
     if (!code && is_latent(s))
         code = latent_prepare_backward(f, s, kept, d_qkv, d_entry);
     for (enum heads of = 0; !code && of < HEADS; of++) {
@@ -424,11 +425,11 @@ static int prepare_backward(struct zinf_frame *f, const struct attention_spec *s
             continue;
         struct zinf_norm norm = head_norm(f, s, kept, of, NULL);
         norm.dy = norm.dx = heads_at(f, s, of, d_qkv);
-        norm.dw = frame_grad(f, 0, spec.w);
-        norm.db = frame_grad(f, 0, spec.b);
+        norm.dw = spec.d_w ? spec.d_w : frame_grad(f, 0, spec.w);
+        norm.db = spec.d_b ? spec.d_b : frame_grad(f, 0, spec.b);
         code = frame_norm_backward(f, &norm);
     }
-    return code || !s->norms_after_rotation ? code : rotate(f, s, d_qkv, true);
+    return code || !s->norms_after_rotation ? code : attention_rotate(f, s, d_qkv, true);
 }
 
 /* ---- the part ---- */
@@ -461,6 +462,12 @@ static struct zinf_attention attention_args(const struct zinf_frame *f,
     };
 }
 
+static const void *sinks_at(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    const char *whole = frame_weight(f, 0, s->sinks);
+    return f->queue && whole ? whole + (uint64_t)s->first_sink * frame_width(f) : whole;
+}
+
 /* While decoding every row is a sequence to it. */
 static struct zinf_sinks sinks_args(const struct zinf_frame *f, const struct attention_spec *s,
                                     const struct attention_kept *kept)
@@ -472,7 +479,7 @@ static struct zinf_sinks sinks_args(const struct zinf_frame *f, const struct att
         .seq = seq,
         .n_heads = s->n_heads,
         .head_dim = s->head_dim,
-        .sinks = frame_weight(f, 0, s->sinks),
+        .sinks = sinks_at(f, s),
         .out = kept->out,
         .lse = kept->lse,
     };
@@ -490,7 +497,7 @@ static int sinks_backward(struct zinf_frame *f, const struct attention_spec *s,
 {
     struct zinf_sinks args = sinks_args(f, s, kept);
     args.d_out = d_out;
-    args.d_sinks = frame_grad(f, 0, s->sinks);
+    args.d_sinks = s->d_sinks ? s->d_sinks : frame_grad(f, 0, s->sinks);
     return args.d_sinks ? frame_sinks_backward(f, &args) : 0;
 }
 
@@ -508,12 +515,12 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
     return code ? code : frame_attention(f, &args);
 }
 
-/* Keys and values of the other sequence, unless they are all remembered. */
+/* Keys and values of the other sequence, unless they are all remembered or carried. */
 static int read_source(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept)
 {
     const struct frame_linear linear = kv_linear(f, s);
-    return s->source && s->kv_w >= 0 && source_rows(f)
+    return s->source && s->kv_w >= 0 && source_rows(f) && !f->compute->chunk.whole
                ? frame_linear(f, &linear, f->in[s->source], kept->kv)
                : 0;
 }
@@ -547,6 +554,14 @@ static int refuse_chunks(const struct zinf_frame *f)
     return frame_refuse_chunks(f, "keys and values with other layers in common");
 }
 
+/* Those of another sequence's rows. */
+static int carry_source(struct zinf_frame *f, const struct attention_spec *s)
+{
+    const struct frame_linear linear = kv_linear(f, s);
+    void *own = frame_carried_source(f, kv_cols(s), frame_chunk(f));
+    return frame_linear(f, &linear, f->in[s->source], own);
+}
+
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept)
 {
@@ -558,6 +573,8 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
     if (shares_keys(s))
         return refuse_chunks(f);
     frame_part_end(f); /* which has the chunk's own rows at hand */
+    if (s->source)
+        return carry_source(f, s);
     int code = take_columns(f, s, kept, &taken);
     if (!code)
         code = prepare(f, s, &taken, true, &ready);
@@ -591,19 +608,36 @@ int attention_own_backward(struct zinf_frame *f, const struct attention_spec *s,
     return code;
 }
 
-int attention_carry_start(struct zinf_frame *f, int64_t hidden, void **d_x)
+int attention_carry_gradient(struct zinf_frame *f, int64_t hidden, void **d_x)
 {
     const uint64_t bytes = (uint64_t)(frame_rows(f) * hidden) * frame_width(f);
     void *nobodys = frame_scratch(f, bytes);
-    int code = 0;
-    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
-        code = frame_zero_grads(f, u);
     *d_x = f->d_in[0] ? f->d_in[0] : nobodys;
-    return code || f->d_in[0] ? code : frame_zero(f, nobodys, bytes);
+    return f->d_in[0] ? 0 : frame_zero(f, nobodys, bytes);
 }
 
 int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct attention_kept *kept)
+{
+    int code = 0;
+    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
+        code = frame_zero_grads(f, u);
+    return code ? code : attention_carry_part_backward(f, s, kept);
+}
+
+static int carry_source_backward(struct zinf_frame *f, const struct attention_spec *s)
+{
+    const uint64_t start = frame_mark(f);
+    void *d_kv = frame_scratch(f, kv_bytes(f, s));
+    int code = attention_chunk_source(f, s, d_kv);
+    if (!code)
+        code = source_backward(f, s, d_kv);
+    frame_release(f, start);
+    return code;
+}
+
+int attention_carry_part_backward(struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept)
 {
     struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
@@ -612,7 +646,9 @@ int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *
         return frame_refuse_chunks(f, "a recurrent mixer");
     if (shares_keys(s))
         return refuse_chunks(f);
-    int code = attention_carry_start(f, s->hidden, &d_x);
+    if (s->source)
+        return carry_source_backward(f, s);
+    int code = attention_carry_gradient(f, s->hidden, &d_x);
     if (!code)
         code = part_enter(f, &entry, f->in[0]);
     void *d_qkv = frame_scratch(f, attention_entry_bytes(f, s));
@@ -742,19 +778,20 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
     struct zinf_attention attention = attention_args(f, s, kept, ready);
     attention.d_out = d_out;
     attention.d_qkv = d_qkv;
-    attention.d_kv = !s->source     ? NULL
-                     : s->kv_w >= 0 ? frame_scratch(f, kv_bytes(f, s))
+    const bool chunks = f->compute->chunk.whole;
+    attention.d_kv = !s->source || chunks ? NULL
+                     : s->kv_w >= 0       ? frame_scratch(f, kv_bytes(f, s))
                                     : column(f, d_qkv, frame_rows(f) * (int64_t)entry_cols(s));
     const struct zinf_relative relative = relative_args(f, s, ready, d_qkv);
     attention.relative = s->relative.half ? &relative : NULL;
     if ((s->relative.half && (code = relative_clear(f, s, d_qkv))) ||
         (code = sinks_backward(f, s, kept, d_out)) ||
-        (code = distance_bias(f, s, &attention, true)) ||
-        (code = f->compute->chunk.whole ? attention_chunk_backward(f, s, &attention)
-                                        : frame_attention_backward(f, &attention)) ||
+        (!chunks && (code = distance_bias(f, s, &attention, true))) ||
+        (code = chunks ? attention_chunk_backward(f, s, &attention)
+                       : frame_attention_backward(f, &attention)) ||
         (code = distance_bias_backward(f, s, &attention)))
         return code;
-    if (s->source && s->kv_w >= 0)
+    if (s->source && s->kv_w >= 0 && !chunks)
         code = source_backward(f, s, attention.d_kv);
     if (!apart)
         frame_release(f, start);

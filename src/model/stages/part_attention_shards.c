@@ -5,7 +5,10 @@
  * sums and dropout of branches are of whole rows, which each rank has. Keys and values that several
  * shards share are made by each of them, and their gradients are a sum of theirs. With a source
  * keys and values are products of its rows, and the gradient there is a sum over shards, too. A
- * table of biases by distance is whole on each rank; a shard takes its heads' columns of it.
+ * table of biases by distance is whole on each rank; a shard takes its heads' columns of it, and
+ * its heads' sinks. Norms of each head have the weights of all heads, whose gradients are sums over
+ * shards; norms of all heads together are made between the products and the heads
+ * (part_whole_norms.c).
  *
  * Of sequences in chunks each shard's keys and values are a piece of what the stage carries, and
  * each shard is visited in the parts of a call (frame.h) by itself, with scratch of its own.
@@ -24,7 +27,10 @@ static struct attention_spec part_of(const struct zinf_frame *f, const struct at
     struct attention_spec part = *s;
     part.n_heads /= c->of;
     part.n_kv_heads = shard_groups_of(c, s->n_kv_heads).heads;
-    part.norm.w = -1;
+    part.norm.w = part.after.w = -1;
+    part.first_sink = (c->first + shard) * part.n_heads;
+    if (s->whole_norms)
+        part.q_norm.w = part.k_norm.w = -1;
     part.site += (c->first + shard) * SHARD_SITES;
     part.carried_pieces = c->n;
     part.carried_piece = shard;
@@ -37,6 +43,11 @@ static struct attention_spec part_of(const struct zinf_frame *f, const struct at
     if (part.source)
         part.kv_w = part.kv_b = -1; /* made here */
     return part;
+}
+
+static uint64_t x_elems(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return (uint64_t)(frame_rows(f) * s->hidden);
 }
 
 /* All of the graph's shards at once: what one head gives does not depend on others, and a cache has
@@ -56,6 +67,13 @@ void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
 {
     kept->s = s;
     kept->norm = part_norm_keep(f, &s->norm, 1);
+    kept->after = part_norm_keep(f, &s->after, 1);
+    kept->product = s->after.w < 0 ? NULL : frame_keep(f, x_elems(f, s) * frame_width(f));
+    whole_norms_keep(f, s, kept);
+    if (s->latent.kv_rank) {
+        latent_shards_keep(f, s, kept);
+        return;
+    }
     if (frame_decoding(f)) {
         const struct attention_spec all = cached_of(f, s);
         kept->cached = attention_keep(f, &all);
@@ -74,11 +92,6 @@ struct call {
     const void *rows;       /* backward: what the products of queries, or of all, take */
     void *const *gradients; /* of the shards' products; behind those of a row those of a source */
 };
-
-static uint64_t x_elems(const struct zinf_frame *f, const struct attention_spec *s)
-{
-    return (uint64_t)(frame_rows(f) * s->hidden);
-}
 
 static int64_t source_rows(const struct zinf_frame *f, const struct attention_spec *s)
 {
@@ -126,11 +139,17 @@ static const void *key_input(const struct zinf_frame *f, const struct call *c)
     return c->s->source ? f->in[c->s->source] : c->rows;
 }
 
+/* Of a head, of what the projection takes. */
+static int64_t value_cols(const struct attention_spec *s)
+{
+    return s->latent.kv_rank ? s->latent.value : s->head_dim;
+}
+
 /* The sum's first part has the bias. */
 static struct shard_product project(const struct zinf_frame *f, const struct call *c,
                                     const struct attention_spec *part, uint32_t shard)
 {
-    const int64_t rows = part->n_heads * part->head_dim;
+    const int64_t rows = part->n_heads * value_cols(part);
     const bool first = !(f->graph->shards.first + shard);
     return (struct shard_product){.weight = shard_tensor(c->s->proj_w, shard),
                                   .bias = first ? c->s->proj_b : -1,
@@ -140,12 +159,29 @@ static struct shard_product project(const struct zinf_frame *f, const struct cal
 
 /* ---- forward ---- */
 
+/* What a shard's projection takes, in scratch where it is not what is kept. */
+static int projection_input(struct zinf_frame *f, const void *call, uint32_t shard, const void **x)
+{
+    const struct call *c = call;
+    const struct attention_spec part = part_of(f, c->s, shard);
+    void *values = c->kept->of[shard].out;
+    int code = part.latent.kv_rank ? latent_result(f, &part, values, &values) : 0;
+    *x = values;
+    return code;
+}
+
 static int make_projection(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
 {
     const struct call *c = call;
     const struct attention_spec part = part_of(f, c->s, shard);
     const struct shard_product p = project(f, c, &part, shard);
-    return shard_depth(f, &p, c->kept->of[shard].out, out);
+    const uint64_t mark = frame_mark(f);
+    const void *x;
+    int code = projection_input(f, call, shard, &x);
+    if (!code)
+        code = shard_depth(f, &p, x, out);
+    frame_release(f, mark);
+    return code;
 }
 
 /* Keys and values, unless those of all sources are remembered. */
@@ -160,32 +196,49 @@ static int make_keys(struct zinf_frame *f, const struct call *c, const struct at
     return kv.count ? shard_columns(f, &kv, f->in[c->s->source], kept->kv) : 0;
 }
 
-/* The products, and what `use` makes of them: attention, or what the stage carries. */
-static int enter(struct zinf_frame *f, const struct call *c, uint32_t shard,
-                 int (*use)(struct zinf_frame *f, const struct attention_spec *s,
-                            const struct attention_kept *kept))
+static int multiply(struct zinf_frame *f, const struct call *c, uint32_t shard)
 {
     const struct attention_spec part = part_of(f, c->s, shard);
-    const struct attention_kept *kept = &c->kept->of[shard];
     const struct shard_product q = query(c, &part, shard);
-    const struct frame_apart apart = frame_apart_begin(f);
-    frame_part_before(f);
-    int code = shard_columns(f, &q, c->rows, kept->qkv);
-    if (!code)
-        code = make_keys(f, c, &part, shard);
-    if (!code)
-        code = use(f, &part, kept);
-    frame_apart_end(f, apart);
-    return code;
+    int code = shard_columns(f, &q, c->rows, c->kept->of[shard].qkv);
+    return code ? code : make_keys(f, c, &part, shard);
 }
 
-static int enter_all(struct zinf_frame *f, const struct call *c,
-                     int (*use)(struct zinf_frame *f, const struct attention_spec *s,
-                                const struct attention_kept *kept))
+static struct head_rows heads_of(const struct zinf_frame *f, const struct attention_spec *part,
+                                 void *qkv)
 {
+    const int64_t queries = part->n_heads * part->head_dim;
+    return (struct head_rows){.q = qkv,
+                              .k = shard_at(f, qkv, (uint64_t)queries * frame_width(f)),
+                              .ld = queries + kv_rows(part)};
+}
+
+/* All shards' products, as heads are made of them. */
+static int multiply_all(struct zinf_frame *f, const struct call *c)
+{
+    struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
     int code = 0;
-    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
-        code = enter(f, c, i, use);
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
+        const struct attention_spec part = part_of(f, c->s, i);
+        code = multiply(f, c, i);
+        rows[i] = heads_of(f, &part, c->kept->of[i].qkv);
+    }
+    return code ? code : whole_norms_forward(f, c->kept, rows);
+}
+
+/* And what `use` makes of each: attention, or what the stage carries. */
+static int use_all(struct zinf_frame *f, const struct call *c,
+                   int (*use)(struct zinf_frame *f, const struct attention_spec *s,
+                              const struct attention_kept *kept))
+{
+    int code = multiply_all(f, c);
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
+        const struct attention_spec part = part_of(f, c->s, i);
+        const struct frame_apart apart = frame_apart_begin(f);
+        frame_part_before(f);
+        code = use(f, &part, &c->kept->of[i]);
+        frame_apart_end(f, apart);
+    }
     return code;
 }
 
@@ -258,17 +311,20 @@ static int make_cached_projection(struct zinf_frame *f, const void *call, uint32
     const struct call *c = call;
     const struct attention_spec part = part_of(f, c->s, shard);
     const struct shard_product p = project(f, c, &part, shard);
-    const uint64_t mark = frame_mark(f), row = (uint64_t)p.rows * frame_width(f);
-    void *own = frame_scratch(f, (uint64_t)frame_rows(f) * row);
+    const int64_t heads = part.n_heads * part.head_dim;
+    const uint64_t mark = frame_mark(f), width = frame_width(f);
+    void *own = frame_scratch(f, (uint64_t)(frame_rows(f) * p.rows) * width);
     const struct zinf_heads copy = {
         .dtype = f->compute->dtype,
         .rows = frame_rows(f),
-        .n_heads = 1,
-        .cols = p.rows,
-        .x = shard_at(f, c->kept->cached.out, shard * row),
-        .x_ld = f->graph->shards.n * p.rows,
+        .n_heads = part.n_heads,
+        .cols = value_cols(&part),
+        .x = shard_at(f, c->kept->cached.out, shard * (uint64_t)heads * width),
+        .x_ld = f->graph->shards.n * heads,
+        .x_step = part.head_dim,
         .y = own,
         .y_ld = p.rows,
+        .y_step = value_cols(&part),
     };
     int code = frame_heads(f, &copy);
     if (!code)
@@ -277,65 +333,157 @@ static int make_cached_projection(struct zinf_frame *f, const void *call, uint32
     return code;
 }
 
+/* Where a shard's heads are among those of all. */
+static struct head_rows cached_heads(const struct zinf_frame *f, const struct call *c,
+                                     const struct attention_spec *all, uint32_t shard)
+{
+    const struct zinf_shards *cut = &f->graph->shards;
+    const struct shard_groups groups = shard_groups_of(cut, c->s->n_kv_heads);
+    const uint32_t group = (cut->first + shard) / groups.shards - groups.first;
+    const int64_t dim = c->s->head_dim, keys = all->n_heads + group * groups.heads;
+    const uint64_t width = frame_width(f), queries = shard * (uint64_t)(c->s->n_heads / cut->of);
+    char *qkv = c->kept->cached.qkv;
+    return (struct head_rows){.q = shard_at(f, qkv, queries * (uint64_t)dim * width),
+                              .k = shard_at(f, qkv, (uint64_t)(keys * dim) * width),
+                              .ld = all->n_heads * dim + kv_rows(all)};
+}
+
 static int attend_cached(struct zinf_frame *f, const struct call *c)
 {
     const struct attention_spec all = cached_of(f, c->s);
     const uint64_t mark = frame_mark(f);
+    struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
     int code = make_cached(f, c, &all);
+    for (uint32_t i = 0; i < f->graph->shards.n; i++)
+        rows[i] = cached_heads(f, c, &all, i);
+    if (!code)
+        code = whole_norms_forward(f, c->kept, rows);
     if (!code)
         code = attention_attend(f, &all, &c->kept->cached);
     frame_release(f, mark);
     return code;
 }
 
-static struct part_entry entry_of(const struct attention_shards *kept)
+struct part_entry attention_shards_entry(const struct attention_shards *kept)
 {
     return (struct part_entry){
         .norm = &kept->s->norm, .kept = kept->norm, .hidden = kept->s->hidden};
+}
+
+static struct part_exit exit_of(const struct attention_shards *kept)
+{
+    return attention_exit(kept->s,
+                          &(struct attention_kept){.after = kept->after, .product = kept->product});
+}
+
+static int refuse_latent(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    const bool refuses = f->compute->chunk.whole && s->latent.kv_rank;
+    return refuses ? frame_refuse_chunks(f, "latent attention in parts of tensors") : 0;
 }
 
 int attention_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
                              const void *x, void *y, bool again)
 {
     struct call c = {.s = kept->s, .kept = kept};
-    const struct part_entry e = entry_of(kept);
+    const struct part_entry e = attention_shards_entry(kept);
     const bool decodes = frame_decoding(f);
-    const struct part_exit leave = attention_exit(kept->s, decodes ? &kept->cached : &kept->of[0]);
+    const struct part_exit leave = exit_of(kept);
     const struct shard_sum sum = {decodes ? make_cached_projection : make_projection, &c,
                                   x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
-    int code = part_rows(f, &e, x, &c.rows);
+    int code = refuse_latent(f, kept->s);
     if (!code)
-        code = decodes ? attend_cached(f, &c) : enter_all(f, &c, attention_attend);
+        code = part_rows(f, &e, x, &c.rows);
+    if (!code && kept->s->latent.kv_rank)
+        code = latent_shards_attend(f, kept, c.rows);
+    else if (!code)
+        code = decodes ? attend_cached(f, &c) : use_all(f, &c, attention_attend);
     frame_release(f, mark);
-    return code || again ? code : shard_add_branch(f, &leave, &sum, x, y);
+    return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
 }
 
 int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept)
 {
     struct call c = {.s = kept->s, .kept = kept};
-    const struct part_entry e = entry_of(kept);
-    int code = part_rows(f, &e, f->in[0], &c.rows);
-    return code ? code : enter_all(f, &c, attention_carry);
+    const struct part_entry e = attention_shards_entry(kept);
+    int code = refuse_latent(f, kept->s);
+    if (!code)
+        code = part_rows(f, &e, f->in[0], &c.rows);
+    return code ? code : use_all(f, &c, attention_carry);
 }
 
 /* ---- backward ---- */
 
+/* Gradients of what all ranks have whole, as shards make them; NULL: nothing is wanted, or there is
+ * nothing. */
+struct found {
+    float *table; /* [all shards][rows of the table][heads of a shard] */
+    float *sinks; /* [all shards][heads of a shard] */
+    float *norms; /* [shards][norm_elems]: w and b of queries, then of keys */
+};
+enum { HEAD_NORMS = 4 };
+
+static uint64_t norm_elems(const struct attention_spec *s)
+{
+    return zinf_align_up((uint64_t)(HEAD_NORMS * s->head_dim), ZINF_MOST_SHARDS);
+}
+
+static uint64_t table_rows(const struct attention_spec *s)
+{
+    return (uint64_t)s->distance.n_buckets * (s->distance.both_ways ? 2 : 1);
+}
+
+/* As frame_grad, of the numbers of a shard's norms. */
+static void norm_gradients(const struct zinf_frame *f, const struct attention_spec *s,
+                           float *list[HEAD_NORMS])
+{
+    const int tensors[HEAD_NORMS] = {s->q_norm.w, s->q_norm.b, s->k_norm.w, s->k_norm.b};
+    for (int i = 0; i < HEAD_NORMS; i++)
+        list[i] = s->whole_norms ? NULL : frame_grad(f, 0, tensors[i]);
+}
+
+static void place_norms(const struct zinf_frame *f, struct attention_spec *part, float *own)
+{
+    float **const places[HEAD_NORMS] = {&part->q_norm.d_w, &part->q_norm.d_b, &part->k_norm.d_w,
+                                        &part->k_norm.d_b};
+    float *wanted[HEAD_NORMS];
+    norm_gradients(f, part, wanted);
+    for (int i = 0; own && i < HEAD_NORMS; i++)
+        if (wanted[i])
+            *places[i] = own + i * part->head_dim;
+}
+
 static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t shard,
-                          const void *d_y, float *d_table)
+                          const void *d_y, const struct found *found)
 {
     struct attention_spec part = part_of(f, c->s, shard);
+    const uint64_t all = f->graph->shards.first + shard, heads = (uint64_t)part.n_heads;
     const struct attention_kept *kept = &c->kept->of[shard];
     const struct shard_product p = project(f, c, &part, shard);
-    const uint64_t mark = frame_mark(f);
+    const uint64_t mark = frame_mark(f), row = (uint64_t)frame_rows(f) * frame_width(f);
     const struct frame_apart apart = frame_apart_begin(f);
-    void *d_out = frame_scratch(f, (uint64_t)(frame_rows(f) * p.rows) * frame_width(f));
-    part.distance.d_table = d_table;
+    void *d_x = frame_scratch(f, row * (uint64_t)p.rows), *d_out = d_x;
+    const void *x;
     frame_part_before(f);
-    int code = shard_depth_input(f, &p, d_y, d_out);
+    if (found->table)
+        part.distance.d_table = found->table + all * table_rows(c->s) * heads;
+    if (found->sinks)
+        part.d_sinks = found->sinks + all * heads;
+    if (found->norms)
+        place_norms(f, &part, found->norms + shard * norm_elems(c->s));
+    int code = shard_depth_input(f, &p, d_y, d_x);
     if (!code)
-        code = shard_depth_weight(f, &p, kept->out, d_y);
+        code = projection_input(f, c, shard, &x);
     if (!code)
+        code = shard_depth_weight(f, &p, x, d_y);
+    if (value_cols(&part) < part.head_dim) {
+        d_out = frame_scratch(f, row * heads * (uint64_t)part.head_dim);
+        code = code ? code : latent_result_backward(f, &part, d_x, d_out);
+    }
+    if (!code && part.latent.kv_rank)
+        code = latent_shards_attend_backward(f, c->kept, shard, d_out, c->gradients[shard]);
+    else if (!code)
         code = attention_attend_backward(f, &part, kept, d_out, c->gradients[shard], mark);
     frame_apart_end(f, apart);
     return code;
@@ -458,16 +606,20 @@ static int key_gradients(struct zinf_frame *f, const struct call *c, uint32_t gr
     return code || !db ? code : shard_sum_shared(f, &bias, group * n, n, db);
 }
 
-static int projection_input(struct zinf_frame *f, const void *call, uint32_t shard, const void **x)
+/* Adapters of the projection. */
+static int adapt_projection(struct zinf_frame *f, const struct call *c, const void *d_y)
 {
-    const struct call *c = call;
-    (void)f;
-    *x = c->kept->of[shard].out;
-    return 0;
+    struct shard_product p[ZINF_MOST_SHARDS];
+    for (uint32_t i = 0; i < f->graph->shards.n; i++) {
+        const struct attention_spec part = part_of(f, c->s, i);
+        p[i] = project(f, c, &part, i);
+    }
+    const struct shard_adapters out = {.p = p, .dy = &d_y, .input = projection_input, .call = c};
+    return shard_depth_adapt_weights(f, &out);
 }
 
-/* Of queries, and of keys and values. */
-static int entry_adapters(struct zinf_frame *f, const struct call *c)
+/* And of queries, of keys and of values. */
+static int adapters(struct zinf_frame *f, const struct call *c)
 {
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
     struct shard_product q[ZINF_MOST_SHARDS], kv[ZINF_MOST_SHARDS];
@@ -488,23 +640,7 @@ static int entry_adapters(struct zinf_frame *f, const struct call *c)
     return code ? code : shard_columns_adapt_weights(f, &keys);
 }
 
-static int projection_adapters(struct zinf_frame *f, const struct call *c, const void *d_y)
-{
-    struct shard_product p[ZINF_MOST_SHARDS];
-    for (uint32_t i = 0; i < f->graph->shards.n; i++) {
-        const struct attention_spec part = part_of(f, c->s, i);
-        p[i] = project(f, c, &part, i);
-    }
-    const struct shard_adapters out = {.p = p, .dy = &d_y, .input = projection_input, .call = c};
-    return shard_depth_adapt_weights(f, &out);
-}
-
-/* ---- the table of biases by distance ---- */
-
-static uint64_t table_rows(const struct attention_spec *s)
-{
-    return (uint64_t)s->distance.n_buckets * (s->distance.both_ways ? 2 : 1);
-}
+/* ---- what all ranks have whole ---- */
 
 static float *table_gradient(const struct zinf_frame *f, const struct attention_spec *s)
 {
@@ -512,23 +648,23 @@ static float *table_gradient(const struct zinf_frame *f, const struct attention_
 }
 
 /* found [all shards][rows][heads of a shard], where this rank's are in their place, to columns of
- * the table's gradient. */
-static int join_table(struct zinf_frame *f, const struct attention_spec *s, float *found)
+ * whole [rows][heads]. */
+static int join_heads(struct zinf_frame *f, const struct attention_spec *s, float *found,
+                      uint64_t rows, float *whole)
 {
     const struct zinf_shards *c = &f->graph->shards;
     const int64_t heads = s->n_heads / c->of;
-    const uint64_t part = table_rows(s) * (uint64_t)heads;
-    float *table = table_gradient(f, s);
+    const uint64_t part = rows * (uint64_t)heads;
     int code = shard_gather(f, found, c->n * part * sizeof *found);
     for (uint32_t i = 0; !code && i < c->of; i++) {
         const struct zinf_heads args = {
             .dtype = ZINF_DTYPE_F32,
-            .rows = (int64_t)table_rows(s),
+            .rows = (int64_t)rows,
             .n_heads = 1,
             .cols = heads,
             .x = shard_at(f, found, i * part * sizeof *found),
             .x_ld = heads,
-            .y = shard_at(f, table, i * (uint64_t)heads * sizeof *table),
+            .y = shard_at(f, whole, i * (uint64_t)heads * sizeof *whole),
             .y_ld = s->n_heads,
         };
         code = frame_heads(f, &args);
@@ -536,31 +672,80 @@ static int join_table(struct zinf_frame *f, const struct attention_spec *s, floa
     return code;
 }
 
-/* Gradients of all shards' products, from that behind the sum; and of the table. */
+/* For the sum of norms. */
+struct norms_call {
+    const float *found;
+    uint64_t elems;
+};
+
+static int make_norms(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+{
+    const struct norms_call *c = call;
+    const uint64_t bytes = c->elems * sizeof *out;
+    return frame_copy(f, out, shard_at(f, c->found, shard * bytes), bytes);
+}
+
+static int sum_norms(struct zinf_frame *f, const struct attention_spec *s, const float *found)
+{
+    const struct norms_call call = {found, norm_elems(s)};
+    const struct shard_sum sum = {make_norms, &call, call.elems};
+    const uint64_t bytes = (uint64_t)s->head_dim * sizeof *found;
+    float *wanted[HEAD_NORMS], *total = frame_scratch(f, call.elems * sizeof *total);
+    int code = shard_sum(f, &sum, total);
+    norm_gradients(f, s, wanted);
+    for (uint64_t i = 0; !code && i < HEAD_NORMS; i++)
+        if (wanted[i])
+            code = frame_copy(f, wanted[i], shard_at(f, total, i * bytes), bytes);
+    return code;
+}
+
+static bool wants_norms(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    float *wanted[HEAD_NORMS];
+    bool any = false;
+    norm_gradients(f, s, wanted);
+    for (int i = 0; i < HEAD_NORMS; i++)
+        any |= wanted[i] != NULL;
+    return any;
+}
+
+/* Gradients of all shards' products, from that behind the sum; and of what all ranks have. */
 static int leave_all(struct zinf_frame *f, const struct call *c, const void *d_y)
 {
     const struct zinf_shards *cut = &f->graph->shards;
-    const uint64_t part = table_rows(c->s) * (uint64_t)(c->s->n_heads / cut->of);
-    const bool wanted = table_gradient(f, c->s);
-    const uint64_t mark = frame_mark(f);
-    float *found = wanted ? frame_scratch(f, cut->of * part * sizeof *found) : NULL;
-    int code = 0;
+    const uint64_t rows = table_rows(c->s), heads = (uint64_t)c->s->n_heads;
+    float *d_table = table_gradient(f, c->s), *d_sinks = frame_grad(f, 0, c->s->sinks);
+    const bool norms = wants_norms(f, c->s);
+    const uint64_t mark = frame_mark(f), norm_bytes = cut->n * norm_elems(c->s) * sizeof(float);
+    const struct found found = {
+        .table = d_table ? frame_scratch(f, rows * heads * sizeof(float)) : NULL,
+        .sinks = d_sinks ? frame_scratch(f, heads * sizeof(float)) : NULL,
+        .norms = norms ? frame_scratch(f, norm_bytes) : NULL,
+    };
+    int code = norms ? frame_zero(f, found.norms, norm_bytes) : 0;
     for (uint32_t i = 0; !code && i < cut->n; i++)
-        code = leave_backward(f, c, i, d_y,
-                              wanted ? shard_at(f, found, (cut->first + i) * part * sizeof *found)
-                                     : NULL);
-    if (!code && wanted)
-        code = join_table(f, c->s, found);
+        code = leave_backward(f, c, i, d_y, &found);
+    if (!code && d_table)
+        code = join_heads(f, c->s, found.table, rows, d_table);
+    if (!code && d_sinks)
+        code = join_heads(f, c->s, found.sinks, 1, d_sinks);
+    if (!code && norms)
+        code = sum_norms(f, c->s, found.norms);
     frame_release(f, mark);
     return code;
 }
 
-/* From the gradients of the shards' products to those of their weights, and, added to d_x, at x. */
-static int enter_backward(struct zinf_frame *f, const struct call *c, const void *x, void *d_x)
+int attention_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
+                           const struct shard_gradients *gradients, uint32_t shard, float *out)
+{
+    const struct call c = {.s = kept->s, .kept = kept, .gradients = gradients->of};
+    return make_rows_input(f, &c, shard, out);
+}
+
+/* Of all that has weights, from the gradients of the shards' products. */
+static int weights_backward(struct zinf_frame *f, const struct call *c)
 {
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
-    const struct part_entry e = entry_of(c->kept);
-    const struct shard_sum sum = {make_rows_input, c, x_elems(f, c->s)};
     int code = 0;
     for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
         code = query_weight(f, c, i);
@@ -568,69 +753,126 @@ static int enter_backward(struct zinf_frame *f, const struct call *c, const void
         code = key_gradients(f, c, i);
     if (!code)
         code = source_backward(f, c);
-    if (!code)
-        code = entry_adapters(f, c);
-    return code ? code : shard_enter_backward(f, &e, &sum, x, d_x);
+    return code ? code : adapters(f, c);
 }
 
-/* Room for the gradients of all shards' products. */
-static void take_gradients(struct zinf_frame *f, const struct attention_spec *s,
-                           void *d_qkv[ZINF_MOST_SHARDS])
+int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *kept, const void *x,
+                           const void *d_y, struct shard_gradients *gradients)
 {
+    const struct attention_spec *s = kept->s;
     const struct attention_spec part = part_of(f, s, 0);
+    const struct part_entry e = attention_shards_entry(kept);
+    const struct part_exit leave = exit_of(kept);
     const uint64_t keys = (uint64_t)(source_rows(f, s) * kv_rows(&part)) * frame_width(f);
-    for (uint32_t i = 0; i < f->graph->shards.n; i++)
-        d_qkv[i] = frame_scratch(f, attention_entry_bytes(f, &part) + keys);
+    struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
+    struct call c = {.s = s, .kept = kept, .gradients = gradients->of};
+    const void *d_branch;
+    const bool latent = s->latent.kv_rank > 0;
+    if (latent)
+        latent_shards_take(f, s, gradients);
+    for (uint32_t i = 0; !latent && i < f->graph->shards.n; i++) {
+        gradients->of[i] = frame_scratch(f, attention_entry_bytes(f, &part) + keys);
+        rows[i] = heads_of(f, &part, gradients->of[i]);
+    }
+    const uint64_t mark = frame_mark(f);
+    int code = part_leave_backward(f, &leave, d_y, &d_branch);
+    if (!code)
+        code = shard_bias_gradient(f, s->proj_b, s->hidden, d_branch);
+    if (!code)
+        code = leave_all(f, &c, d_branch);
+    if (!code)
+        code = whole_norms_backward(f, kept, rows);
+    if (!code)
+        code = part_rows(f, &e, x, &c.rows);
+    if (!code && latent)
+        code = latent_shards_weights(f, kept, c.rows, gradients);
+    if (!code && !latent)
+        code = weights_backward(f, &c);
+    if (!code)
+        code = adapt_projection(f, &c, d_branch);
+    frame_release(f, mark);
+    return code;
+}
+
+/* For the sum in front of the products. */
+struct enter_call {
+    const struct attention_shards *kept;
+    const struct shard_gradients *gradients;
+};
+
+static int make_enter(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+{
+    const struct enter_call *c = call;
+    return attention_shards_enter(f, c->kept, c->gradients, shard, out);
 }
 
 int attention_shards_backward(struct zinf_frame *f, const struct attention_shards *kept,
                               const void *x, void *d_x)
 {
-    const struct attention_spec *s = kept->s;
-    const struct part_entry e = entry_of(kept);
-    const struct part_exit leave = attention_exit(s, &kept->of[0]);
+    const struct part_entry e = attention_shards_entry(kept);
     const uint64_t mark = frame_mark(f);
-    void *d_qkv[ZINF_MOST_SHARDS];
-    struct call c = {.s = s, .kept = kept, .gradients = d_qkv};
-    const void *d_y;
-    take_gradients(f, s, d_qkv);
-    int code = part_leave_backward(f, &leave, d_x, &d_y);
+    struct shard_gradients gradients;
+    const struct enter_call call = {kept, &gradients};
+    const struct shard_sum sum = {make_enter, &call, x_elems(f, kept->s)};
+    int code = attention_shards_leave(f, kept, x, d_x, &gradients);
+    if (!code && kept->s->latent.kv_rank)
+        code = latent_shards_enter(f, kept, &e, &gradients, x, d_x);
+    else if (!code)
+        code = shard_enter_backward(f, &e, &sum, x, d_x);
+    frame_release(f, mark);
+    return code;
+}
+
+/* Gradients of the shards' products, of the chunk's own keys and values alone. */
+static int own_backward(struct zinf_frame *f, const struct call *c)
+{
+    struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
+    const bool norms = wants_norms(f, c->s);
+    const uint64_t mark = frame_mark(f), each = norm_elems(c->s);
+    const uint64_t bytes = f->graph->shards.n * each * sizeof(float);
+    float *found = norms ? frame_scratch(f, bytes) : NULL;
+    int code = norms ? frame_zero(f, found, bytes) : 0;
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
+        struct attention_spec part = part_of(f, c->s, i);
+        place_norms(f, &part, norms ? found + i * each : NULL);
+        rows[i] = heads_of(f, &part, c->gradients[i]);
+        code = attention_own_backward(f, &part, &c->kept->of[i], c->gradients[i]);
+    }
+    if (!code && norms)
+        code = sum_norms(f, c->s, found);
     if (!code)
-        code = shard_bias_gradient(f, s->proj_b, s->hidden, d_y);
-    if (!code)
-        code = leave_all(f, &c, d_y);
-    if (!code)
-        code = part_rows(f, &e, x, &c.rows);
-    if (!code)
-        code = projection_adapters(f, &c, d_y);
-    if (!code)
-        code = enter_backward(f, &c, x, d_x);
+        code = whole_norms_backward(f, c->kept, rows);
     frame_release(f, mark);
     return code;
 }
 
 int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept)
 {
-    const struct attention_spec *s = kept->s;
-    const struct part_entry e = entry_of(kept);
+    const struct attention_spec part = part_of(f, kept->s, 0);
+    const struct part_entry e = attention_shards_entry(kept);
     const uint64_t mark = frame_mark(f);
-    void *d_qkv[ZINF_MOST_SHARDS], *d_x;
-    struct call c = {.s = s, .kept = kept, .gradients = d_qkv};
-    take_gradients(f, s, d_qkv);
-    int code = attention_carry_start(f, s->hidden, &d_x);
+    struct shard_gradients gradients;
+    const struct enter_call call = {kept, &gradients};
+    const struct shard_sum sum = {make_enter, &call, x_elems(f, kept->s)};
+    struct call c = {.s = kept->s, .kept = kept, .gradients = gradients.of};
+    void *d_x;
+    int code = refuse_latent(f, kept->s);
+    for (uint32_t i = 0; i < f->graph->shards.n; i++)
+        gradients.of[i] = frame_scratch(f, attention_entry_bytes(f, &part));
+    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
+        code = frame_zero_grads(f, u);
+    if (!code)
+        code = attention_carry_gradient(f, kept->s->hidden, &d_x);
     if (!code)
         code = part_rows(f, &e, f->in[0], &c.rows);
-    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
-        const struct attention_spec part = part_of(f, s, i);
-        const struct shard_product q = query(&c, &part, i);
-        code = shard_columns(f, &q, c.rows, kept->of[i].qkv);
-        if (!code)
-            code = make_keys(f, &c, &part, i);
-        if (!code)
-            code = attention_own_backward(f, &part, &kept->of[i], d_qkv[i]);
-    }
     if (!code)
-        code = enter_backward(f, &c, f->in[0], d_x);
+        code = multiply_all(f, &c);
+    if (!code)
+        code = own_backward(f, &c);
+    if (!code)
+        code = weights_backward(f, &c);
+    if (!code)
+        code = shard_enter_backward(f, &e, &sum, f->in[0], d_x);
     frame_release(f, mark);
     return code;
 }

@@ -4,8 +4,9 @@
  * at those of the chunks before to what later chunks have left there, in fp32; those of the chunk's
  * own are complete then, since no chunk before it sees them.
  *
- * Where chunks are dealt in parts, a chunk's own keys and values are complete only when all parts
- * have been added up: attention leaves them out, and a pass of its own goes back through them.
+ * Where chunks are dealt in parts, or rows see later ones or another sequence, a chunk's own keys
+ * and values are complete only when all chunks have added to them: attention leaves them out, and a
+ * pass of its own goes back through them.
  */
 #include "model/stages/stages.h"
 
@@ -19,13 +20,20 @@ static int64_t query_cols(const struct attention_spec *s)
     return s->n_heads * s->head_dim;
 }
 
+/* Of what attention takes: queries alone where keys are of another sequence. */
+static int64_t entry_cols(const struct attention_spec *s)
+{
+    return query_cols(s) + (s->source ? 0 : (int64_t)kv_cols(s));
+}
+
 static int check(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    const char *what = s->both_ways            ? "attention to later tokens"
-                       : s->source             ? "attention to another sequence"
-                       : s->relative.half      ? "relative positions"
-                       : s->distance.n_buckets ? "a bias by distance"
-                       : s->piece              ? "attention within pieces of a document"
+    const bool ahead = s->both_ways && !f->compute->chunk.keys_first;
+    const bool cut = s->carried_pieces && (s->source || s->both_ways || s->distance.n_buckets);
+    const char *what = ahead              ? "attention to later tokens"
+                       : cut              ? "an encoder, or attention to one, in parts of tensors"
+                       : s->relative.half ? "relative positions"
+                       : s->piece         ? "attention within pieces of a document"
                        : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
     return what ? frame_refuse_chunks(f, what) : 0;
@@ -60,16 +68,6 @@ static float *d_carried(struct zinf_frame *f, const struct attention_spec *s, in
     return rows ? rows + numbers_before(f, s) : NULL;
 }
 
-/* The gradients at hand become zero, once for all parts. The first row at hand is where all of them
- * begin. */
-static int clear_d_carried(struct zinf_frame *f, const struct attention_spec *s)
-{
-    const uint64_t row = pieces_of(s) * kv_cols(s);
-    return s->carried_piece ? 0
-                            : frame_zero(f, frame_d_carried(f, row, f->compute->chunk.near),
-                                         frame_d_carried_bytes(f, row));
-}
-
 /* ---- columns ---- */
 
 /* Columns of qkv, or of its gradient, from those behind `first`, to rows of their own. */
@@ -82,7 +80,7 @@ static struct zinf_heads columns(const struct zinf_frame *f, const struct attent
         .n_heads = 1,
         .cols = cols,
         .x = (const char *)qkv + (uint64_t)first * frame_width(f),
-        .x_ld = query_cols(s) + (int64_t)kv_cols(s),
+        .x_ld = entry_cols(s),
         .y = rows,
         .y_ld = cols,
     };
@@ -111,32 +109,64 @@ int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s,
 
 /* Keys are taken a chunk at a time, whatever is at hand: sums over them are then the same. */
 struct keys {
-    int64_t row, end, step; /* of the sequence */
+    int64_t row, end, step; /* of their sequence */
     int64_t first;          /* the first that any row of the chunk sees, of all parts */
+    int64_t whole;          /* rows of their sequence */
 };
 
-static struct keys keys_at_hand(const struct zinf_frame *f, const struct zinf_attention *args)
+/* Of all chunks. */
+static struct keys all_keys(const struct zinf_frame *f, const struct attention_spec *s)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
-    const int64_t step = f->compute->seq, behind = args->window ? c->first + 1 - args->window : 0;
-    const int64_t first = behind > 0 ? behind / step * step : 0;
-    const int64_t end = c->ends ? c->first + step : c->near_end;
-    return (struct keys){first > c->near ? first : c->near, end, step, first};
+    const int64_t step = s->source ? f->compute->source_seq : frame_length(f);
+    const int64_t whole = s->source ? c->source_whole : c->whole;
+    return (struct keys){0, (whole + step - 1) / step * step, step, 0, whole};
 }
 
-/* The arguments of attention to the chunk of keys. */
+static struct keys keys_at_hand(const struct zinf_frame *f, const struct attention_spec *s,
+                                const struct zinf_attention *args)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    struct keys keys = all_keys(f, s);
+    if (s->both_ways)
+        return keys;
+    const int64_t behind = args->window ? c->first + 1 - args->window : 0;
+    keys.first = behind > 0 ? behind / keys.step * keys.step : 0;
+    keys.row = keys.first > c->near ? keys.first : c->near;
+    keys.end = c->ends ? c->first + keys.step : c->near_end;
+    return keys;
+}
+
+static bool is_last(const struct keys *keys)
+{
+    return keys->row + keys->step >= keys->end;
+}
+
+/* The documents of the keys, whose chunks follow each other. */
+static const int32_t *key_segments(const struct zinf_frame *f, const struct attention_spec *s,
+                                   const struct keys *keys)
+{
+    const int at = s->source ? s->source_segments : s->segments;
+    const int32_t *own = s->segments ? f->in[at] : NULL;
+    return own && f->queue ? own - frame_chunk(f) * keys->step + keys->row : own;
+}
+
+/* The arguments of attention to the chunk of keys. Those before a row end where its own chunk does;
+ * of all, the last chunk's end with their sequence. */
 static void set_keys(struct zinf_frame *f, const struct attention_spec *s,
                      struct zinf_attention *args, const struct keys *keys)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
-    const int32_t *own = s->segments ? f->in[s->segments] : NULL;
-    args->key_seq = keys->step;
+    const int64_t left = keys->whole - keys->row, chunk = keys->row / keys->step;
+    args->key_seq = s->both_ways && left < keys->step ? left : keys->step;
     args->first_query = c->first;
     args->first_key = keys->row;
     args->whole_seq = c->whole;
-    args->key_segments = own && f->queue ? own - c->first + keys->row : own;
-    args->kv = carried(f, s, keys->row);
-    args->d_kv_sums = d_carried(f, s, keys->row);
+    args->whole_keys = s->source ? keys->whole : 0;
+    args->key_segments = key_segments(f, s, keys);
+    args->kv = s->source ? frame_carried_source(f, kv_cols(s), chunk) : carried(f, s, keys->row);
+    args->d_kv_sums =
+        s->source ? frame_d_carried_source(f, kv_cols(s), chunk) : d_carried(f, s, keys->row);
 }
 
 /* Queries by themselves. */
@@ -144,11 +174,12 @@ static int take_queries(struct zinf_frame *f, const struct attention_spec *s,
                         struct zinf_attention *args)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
+    const uint64_t keys = (uint64_t)(s->source ? c->source_whole : c->whole);
     void *queries = frame_scratch(f, (uint64_t)(frame_rows(f) * query_cols(s)) * frame_width(f));
     const struct zinf_heads apart = columns(f, s, args->qkv, 0, query_cols(s), queries);
     args->qkv = queries;
     args->dropout.element_first =
-        f->compute->first_sample * (uint64_t)s->n_heads * (uint64_t)c->whole * (uint64_t)c->whole;
+        f->compute->first_sample * (uint64_t)s->n_heads * (uint64_t)c->whole * keys;
     return frame_heads(f, &apart);
 }
 
@@ -166,16 +197,21 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
                                          .sum = frame_scratch(f, elems * sizeof(float)),
                                          .lse = args.lse,
                                          .out = args.out};
+    struct distance_chunks distances = {0};
     int code = take_queries(f, s, &args);
     merge.part = args.out = frame_scratch(f, elems * frame_width(f));
     merge.part_lse = args.lse = frame_scratch(f, n_lse * sizeof(float));
     args.partial = true;
-    struct keys keys = keys_at_hand(f, &args);
+    if (!code)
+        code = distance_chunks_make(f, s, false, &distances);
+    struct keys keys = keys_at_hand(f, s, &args);
     for (; !code && keys.row < keys.end; keys.row += keys.step) {
         set_keys(f, s, &args, &keys);
         merge.first = keys.row == keys.first;
-        merge.last = keys.row == f->compute->chunk.first;
-        code = frame_attention(f, &args);
+        merge.last = f->compute->chunk.ends && is_last(&keys);
+        code = distance_chunks_take(f, s, &distances, &args);
+        if (!code)
+            code = frame_attention(f, &args);
         if (!code)
             code = frame_attention_merge(f, &merge);
     }
@@ -188,7 +224,7 @@ int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
     const uint64_t start = frame_mark(f);
     int code = check(f, s);
     frame_part_begin(f);
-    if (!code && f->compute->chunk.ends)
+    if (!code && f->compute->chunk.ends && !f->compute->chunk.keys_first)
         code = attention_chunk_append(f, s, args->qkv);
     if (!code)
         code = attend(f, s, args);
@@ -231,14 +267,23 @@ static int attend_backward(struct zinf_frame *f, const struct attention_spec *s,
     float *sum = frame_scratch(f, (uint64_t)n * sizeof *sum);
     float *part = frame_scratch(f, (uint64_t)n * sizeof *part);
     void *d_queries = args.d_qkv = frame_scratch(f, (uint64_t)n * frame_width(f));
+    struct distance_chunks distances = {0};
     int code = take_queries(f, s, &args);
-    struct keys keys = keys_at_hand(f, &args);
+    if (!code)
+        code = distance_chunks_make(f, s, true, &distances);
+    struct keys keys = keys_at_hand(f, s, &args);
     for (; !code && keys.row < keys.end; keys.row += keys.step) {
         set_keys(f, s, &args, &keys);
-        code = frame_attention_backward(f, &args);
+        code = distance_chunks_take(f, s, &distances, &args);
+        if (!code)
+            code = frame_attention_backward(f, &args);
+        if (!code)
+            code = distance_chunks_add(f, s, &distances, &args);
         if (!code)
             code = add_queries(f, sum, part, d_queries, n, keys.row == keys.first);
     }
+    if (!code)
+        code = distance_chunks_end(f, s, &distances);
     const struct zinf_heads back = columns_back(f, s, whole->d_qkv, 0, query_cols(s), d_queries);
     if (!code && f->compute->chunk.ends)
         code = frame_convert(f, d_queries, f->compute->dtype, sum, ZINF_DTYPE_F32, (uint64_t)n);
@@ -247,8 +292,17 @@ static int attend_backward(struct zinf_frame *f, const struct attention_spec *s,
 
 static int clear_rows(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
 {
-    const uint64_t cols = (uint64_t)query_cols(s) + kv_cols(s);
-    return frame_zero(f, d_qkv, (uint64_t)frame_rows(f) * cols * frame_width(f));
+    const uint64_t bytes = (uint64_t)(frame_rows(f) * entry_cols(s)) * frame_width(f);
+    return frame_zero(f, d_qkv, bytes);
+}
+
+int attention_chunk_clear(struct zinf_frame *f)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    /* the first row at hand is where all of them begin */
+    return c->fresh ? frame_zero(f, frame_d_carried(f, f->carried_elems, c->near),
+                                 frame_d_carried_bytes(f, f->carried_elems))
+                    : 0;
 }
 
 int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
@@ -258,17 +312,26 @@ int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *
     const struct zinf_chunk *c = &f->compute->chunk;
     int code = check(f, s);
     frame_part_begin(f);
-    if (!code && c->fresh)
-        code = clear_d_carried(f, s);
-    if (!code && c->parts > 1)
+    if (!code && !c->keys_first && !s->carried_piece) { /* else it has been done */
+        f->carried_elems = pieces_of(s) * kv_cols(s);
+        code = attention_chunk_clear(f);
+    }
+    if (!code && zinf_chunk_keys_first(c))
         code = clear_rows(f, s, args->d_qkv);
     if (!code)
         code = attend_backward(f, s, args);
     frame_part_end(f); /* all parts take the same scratch */
-    if (!code && c->parts < 2)
+    if (!code && !zinf_chunk_keys_first(c))
         code = take_own(f, s, args->d_qkv);
     frame_release(f, start);
     return code;
+}
+
+int attention_chunk_source(struct zinf_frame *f, const struct attention_spec *s, void *d_kv)
+{
+    const uint64_t rows = (uint64_t)(f->compute->batch * f->compute->source_seq);
+    const float *sums = frame_d_carried_source(f, kv_cols(s), frame_chunk(f));
+    return frame_convert(f, d_kv, f->compute->dtype, sums, ZINF_DTYPE_F32, rows * kv_cols(s));
 }
 
 int attention_chunk_own(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)

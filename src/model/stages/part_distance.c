@@ -66,3 +66,94 @@ int distance_bias_backward(struct zinf_frame *f, const struct attention_spec *s,
     args.d_bias = attention->d_bias;
     return frame_distance_bias_backward(f, &args);
 }
+
+/* ---- chunks of a sequence ---- */
+
+static bool is_biased(const struct attention_spec *s)
+{
+    return s->distance.n_buckets > 0;
+}
+
+/* Room for so many distances of each head. */
+static float *scratch_distances(struct zinf_frame *f, const struct attention_spec *s,
+                                int64_t distances)
+{
+    return frame_scratch(f, (uint64_t)(s->n_heads * distances) * sizeof(float));
+}
+
+int distance_chunks_make(struct zinf_frame *f, const struct attention_spec *s, bool backward,
+                         struct distance_chunks *out)
+{
+    if (!is_biased(s))
+        return 0;
+    const int64_t length = frame_length(f), one = 2 * length - 1;
+    const int64_t n = (frame_whole_length(f) + length - 1) / length;
+    out->of = distance_args(f, s);
+    out->of.n_queries = out->of.n_keys = n * length;
+    const int64_t all = zinf_distances(&out->of);
+    int code = distance_table(f, s, &out->of);
+    out->of.bias = scratch_distances(f, s, all);
+    out->one = scratch_distances(f, s, one);
+    if (!code)
+        code = frame_distance_bias(f, &out->of);
+    if (code || !backward || !out->of.d_table)
+        return code;
+    out->d_bias = scratch_distances(f, s, all);
+    out->d_one = scratch_distances(f, s, one);
+    out->spare = scratch_distances(f, s, one);
+    return frame_zero(f, out->d_bias, (uint64_t)(s->n_heads * all) * sizeof(float));
+}
+
+/* Those of one call, of each head, from those of all to rows of their own; or back. */
+static int copy_distances(struct zinf_frame *f, const struct distance_chunks *d,
+                          const struct zinf_attention *attention, float *all, float *one, bool back)
+{
+    const int64_t n = zinf_attention_distances(attention), ld = zinf_distances(&d->of);
+    const int64_t first = d->of.n_queries - attention->seq - zinf_attention_ahead(attention);
+    float *from = all ? all + first : NULL; /* NULL: measuring */
+    const struct zinf_heads args = {
+        .dtype = ZINF_DTYPE_F32,
+        .rows = d->of.n_heads,
+        .n_heads = 1,
+        .cols = n,
+        .x = back ? one : from,
+        .x_ld = back ? n : ld,
+        .y = back ? from : one,
+        .y_ld = back ? ld : n,
+    };
+    return frame_heads(f, &args);
+}
+
+int distance_chunks_take(struct zinf_frame *f, const struct attention_spec *s,
+                         const struct distance_chunks *d, struct zinf_attention *attention)
+{
+    if (!is_biased(s))
+        return 0;
+    attention->bias = d->one;
+    attention->d_bias = d->d_one;
+    return copy_distances(f, d, attention, d->of.bias, d->one, false);
+}
+
+int distance_chunks_add(struct zinf_frame *f, const struct attention_spec *s,
+                        const struct distance_chunks *d, const struct zinf_attention *attention)
+{
+    if (!is_biased(s) || !d->of.d_table)
+        return 0;
+    const struct zinf_residual add = {.dtype = ZINF_DTYPE_F32,
+                                      .n = s->n_heads * zinf_attention_distances(attention),
+                                      .x = d->spare,
+                                      .r = d->d_one,
+                                      .y = d->spare};
+    int code = copy_distances(f, d, attention, d->d_bias, d->spare, false);
+    if (!code)
+        code = frame_residual(f, &add);
+    return code ? code : copy_distances(f, d, attention, d->d_bias, d->spare, true);
+}
+
+int distance_chunks_end(struct zinf_frame *f, const struct attention_spec *s,
+                        const struct distance_chunks *d)
+{
+    struct zinf_distance_bias args = d->of;
+    args.d_bias = d->d_bias;
+    return is_biased(s) && args.d_table ? frame_distance_bias_backward(f, &args) : 0;
+}

@@ -73,34 +73,27 @@ static int copy(struct zinf_frame *f, const struct move *m, bool back)
     return m->cols ? frame_heads(f, &args) : 0;
 }
 
-/* Rows before and behind the products, or their gradients. */
-struct rows {
-    void *entry, *queries, *kv; /* queries: entry's own where they have no low rank */
-    void *qkv;
-};
-
+/* What heads are put together of. */
 enum { MOVES = 5 };
 
-/* What qkv is put together of; backward the other way round, where the shared key gets a sum. */
 static void list_moves(const struct zinf_frame *f, const struct attention_spec *s,
-                       const struct rows *r, struct move list[MOVES])
+                       const struct latent_rows *r, struct move list[MOVES])
 {
     const struct latent_spec *l = &s->latent;
-    const int64_t n = s->n_heads, dim = s->head_dim, keys = n * dim, ld = 3 * keys;
-    const int64_t entry = latent_entry_cols(s), ld_q = l->q_rank ? query_cols(s) : entry;
-    const int64_t ld_kv = kv_cols(s), in_q = l->plain + l->rotated, in_kv = l->plain + l->value;
-    void *queries = l->q_rank ? r->queries : r->entry;
+    const int64_t n = s->n_heads, dim = s->head_dim, all = r->all_heads, ld = 3 * all * dim;
+    const int64_t in_q = l->plain + l->rotated, in_kv = l->plain + l->value, ld_kv = n * in_kv;
+    const int64_t first = r->first_head * dim, keys = first + all * dim;
     const struct move moves[MOVES] = {
-        {n, l->rotated, columns_at(f, queries, l->plain, ld_q, in_q),
-         columns_at(f, r->qkv, 0, ld, dim)},
-        {n, l->plain, columns_at(f, queries, 0, ld_q, in_q),
-         columns_at(f, r->qkv, l->rotated, ld, dim)},
-        {n, l->rotated, columns_at(f, r->entry, first_cols(s) + l->kv_rank, entry, 0),
+        {n, l->rotated, columns_at(f, r->queries, l->plain, r->queries_ld, in_q),
+         columns_at(f, r->qkv, first, ld, dim)},
+        {n, l->plain, columns_at(f, r->queries, 0, r->queries_ld, in_q),
+         columns_at(f, r->qkv, first + l->rotated, ld, dim)},
+        {n, l->rotated, columns_at(f, r->key, 0, r->key_ld, 0),
          columns_at(f, r->qkv, keys, ld, dim)},
         {n, l->plain, columns_at(f, r->kv, 0, ld_kv, in_kv),
          columns_at(f, r->qkv, keys + l->rotated, ld, dim)},
         {n, l->value, columns_at(f, r->kv, l->plain, ld_kv, in_kv),
-         columns_at(f, r->qkv, 2 * keys, ld, dim)},
+         columns_at(f, r->qkv, keys + all * dim, ld, dim)},
     };
     for (int i = 0; i < MOVES; i++)
         list[i] = moves[i];
@@ -113,6 +106,48 @@ static int zero_rest(struct zinf_frame *f, const struct attention_spec *s, int64
     const int64_t rest = s->head_dim - used;
     const struct move zeros = {n, rest, {NULL, 0, 0}, columns_at(f, of.at, used, of.ld, of.step)};
     return copy(f, &zeros, false);
+}
+
+int latent_put(struct zinf_frame *f, const struct attention_spec *s, const struct latent_rows *r)
+{
+    const struct latent_spec *l = &s->latent;
+    const int64_t dim = s->head_dim, all = r->all_heads * dim, first = r->first_head * dim;
+    const int64_t used[] = {l->rotated + l->plain, l->rotated + l->plain, l->value};
+    struct move moves[MOVES];
+    int code = 0;
+    list_moves(f, s, r, moves);
+    for (int i = 0; !code && i < MOVES; i++)
+        code = copy(f, &moves[i], false);
+    for (int i = 0; !code && i < 3; i++)
+        code = zero_rest(f, s, s->n_heads, used[i],
+                         columns_at(f, r->qkv, i * all + first, 3 * all, dim));
+    return code;
+}
+
+int latent_take(struct zinf_frame *f, const struct attention_spec *s, const struct latent_rows *r)
+{
+    struct move moves[MOVES];
+    int code = 0;
+    list_moves(f, s, r, moves);
+    for (int i = 0; !code && i < MOVES; i++)
+        code = copy(f, &moves[i], true);
+    return code;
+}
+
+/* Of all heads; entry: the entry's product or its gradient. */
+static struct latent_rows rows_of(struct zinf_frame *f, const struct attention_spec *s, void *entry,
+                                  void *qkv)
+{
+    const int64_t low = s->latent.q_rank, cols = latent_entry_cols(s);
+    return (struct latent_rows){
+        .queries = low ? take_rows(f, query_cols(s)) : entry,
+        .queries_ld = low ? query_cols(s) : cols,
+        .key = columns_at(f, entry, first_cols(s) + s->latent.kv_rank, 0, 0).at,
+        .key_ld = cols,
+        .kv = take_rows(f, kv_cols(s)),
+        .qkv = qkv,
+        .all_heads = s->n_heads,
+    };
 }
 
 /* ---- rows of low rank ---- */
@@ -166,34 +201,23 @@ struct norm_kept latent_keep_q(struct zinf_frame *f, const struct attention_spec
 int latent_prepare(struct zinf_frame *f, const struct attention_spec *s,
                    const struct attention_kept *kept, void **qkv)
 {
-    const int64_t n = s->n_heads, ld = 3 * n * s->head_dim;
-    struct rows r = {.entry = kept->qkv, .qkv = take_rows(f, ld)};
-    const uint64_t start = frame_mark(f);
     struct low low[2];
-    struct move moves[MOVES];
     const int n_low = list_low(s, kept, low);
-    r.kv = take_rows(f, kv_cols(s));
-    r.queries = s->latent.q_rank ? take_rows(f, query_cols(s)) : NULL;
+    *qkv = take_rows(f, 3 * s->n_heads * s->head_dim);
+    const uint64_t start = frame_mark(f);
+    const struct latent_rows r = rows_of(f, s, kept->qkv, *qkv);
     int code = 0;
     for (int i = 0; !code && i < n_low; i++) {
         const uint64_t mark = frame_mark(f);
         void *rows = take_rows(f, low[i].rank);
-        code = normalise(f, s, &low[i], r.entry, rows, rows);
+        code = normalise(f, s, &low[i], kept->qkv, rows, rows);
         if (!code)
             code = frame_linear(f, &low[i].linear, rows, i ? r.queries : r.kv);
         frame_release(f, mark);
     }
-    list_moves(f, s, &r, moves);
-    for (int i = 0; !code && i < MOVES; i++)
-        code = copy(f, &moves[i], false);
     if (!code)
-        code = zero_rest(f, s, 2 * n, s->latent.rotated + s->latent.plain,
-                         columns_at(f, r.qkv, 0, ld, s->head_dim));
-    if (!code)
-        code = zero_rest(f, s, n, s->latent.value,
-                         columns_at(f, r.qkv, 2 * n * s->head_dim, ld, s->head_dim));
+        code = latent_put(f, s, &r);
     frame_release(f, start);
-    *qkv = r.qkv;
     return code;
 }
 
@@ -254,16 +278,10 @@ int latent_prepare_backward(struct zinf_frame *f, const struct attention_spec *s
                             const struct attention_kept *kept, void *d_qkv, void *d_entry)
 {
     const uint64_t start = frame_mark(f);
-    struct rows d = {.entry = d_entry, .qkv = d_qkv};
     struct low low[2];
-    struct move moves[MOVES];
     const int n_low = list_low(s, kept, low);
-    int code = 0;
-    d.kv = take_rows(f, kv_cols(s));
-    d.queries = s->latent.q_rank ? take_rows(f, query_cols(s)) : NULL;
-    list_moves(f, s, &d, moves);
-    for (int i = 0; !code && i < MOVES; i++)
-        code = copy(f, &moves[i], true);
+    const struct latent_rows d = rows_of(f, s, d_entry, d_qkv);
+    int code = latent_take(f, s, &d);
     for (int i = 0; !code && i < n_low; i++)
         code = low_backward(f, s, &low[i], kept->qkv, i ? d.queries : d.kv, d_entry);
     frame_release(f, start);

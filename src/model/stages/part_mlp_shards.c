@@ -13,15 +13,23 @@ static struct mlp_spec part_of(const struct zinf_frame *f, const struct mlp_spec
     const struct zinf_shards *c = &f->graph->shards;
     struct mlp_spec part = *s;
     part.ffn /= c->of;
-    part.norm.w = -1;
+    part.norm.w = part.after.w = -1;
     part.inner_site += (c->first + shard) * SHARD_SITES;
     return part;
+}
+
+static uint64_t x_elems(const struct zinf_frame *f, const struct mlp_spec *s)
+{
+    return (uint64_t)(frame_rows(f) * s->hidden);
 }
 
 void mlp_shards_keep(struct zinf_frame *f, const struct mlp_spec *s, struct mlp_shards *kept)
 {
     kept->s = s;
+    kept->entry = &s->norm;
     kept->norm = part_norm_keep(f, &s->norm, 1);
+    kept->after = part_norm_keep(f, &s->after, 1);
+    kept->product = s->after.w < 0 ? NULL : frame_keep(f, x_elems(f, s) * frame_width(f));
     for (uint32_t i = 0; i < f->graph->shards.n; i++) {
         const struct mlp_spec part = part_of(f, s, i);
         kept->of[i] = mlp_keep(f, &part);
@@ -34,11 +42,6 @@ struct call {
     const struct mlp_shards *kept;
     void *const *gradients; /* of the shards' products */
 };
-
-static uint64_t x_elems(const struct zinf_frame *f, const struct mlp_spec *s)
-{
-    return (uint64_t)(frame_rows(f) * s->hidden);
-}
 
 static struct shard_product up(const struct call *c, const struct mlp_spec *part, uint32_t shard)
 {
@@ -60,10 +63,14 @@ static struct shard_product down(const struct zinf_frame *f, const struct call *
                                   .ld = part->ffn};
 }
 
-static struct part_entry entry_of(const struct mlp_shards *kept)
+struct part_entry mlp_shards_entry(const struct mlp_shards *kept)
 {
-    return (struct part_entry){
-        .norm = &kept->s->norm, .kept = kept->norm, .hidden = kept->s->hidden};
+    return (struct part_entry){.norm = kept->entry, .kept = kept->norm, .hidden = kept->s->hidden};
+}
+
+static struct part_exit exit_of(const struct mlp_shards *kept)
+{
+    return mlp_exit(kept->s, &(struct mlp_kept){.after = kept->after, .product = kept->product});
 }
 
 /* ---- forward ---- */
@@ -93,23 +100,22 @@ static int make_down(struct zinf_frame *f, const void *call, uint32_t shard, flo
     return code;
 }
 
-int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x, void *y,
-                       bool again)
+int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
+                       const void *x, void *y, bool again)
 {
     const struct call c = {.s = kept->s, .kept = kept};
-    const struct part_entry e = entry_of(kept);
-    const struct part_exit leave = mlp_exit(kept->s, &kept->of[0]);
+    const struct part_entry e = mlp_shards_entry(kept);
+    const struct part_exit leave = exit_of(kept);
     const struct shard_sum sum = {make_down, &c, x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
-    const void *rows;
-    int code = part_rows(f, &e, x, &rows);
+    int code = part_rows(f, &e, rows, &rows);
     for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
         const struct mlp_spec part = part_of(f, kept->s, i);
         const struct shard_product p = up(&c, &part, i);
         code = shard_columns(f, &p, rows, kept->of[i].up);
     }
     frame_release(f, mark);
-    return code || again ? code : shard_add_branch(f, &leave, &sum, x, y);
+    return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
 }
 
 /* ---- backward ---- */
@@ -136,12 +142,14 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
     return code;
 }
 
-static int make_input(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+int mlp_shards_enter(struct zinf_frame *f, const struct mlp_shards *kept,
+                     const struct shard_gradients *gradients, uint32_t shard, float *out,
+                     float beta)
 {
-    const struct call *c = call;
-    const struct mlp_spec part = part_of(f, c->s, shard);
-    const struct shard_product p = up(c, &part, shard);
-    return shard_columns_input(f, &p, c->gradients[shard], out, 0);
+    const struct mlp_spec part = part_of(f, kept->s, shard);
+    const struct call c = {.s = kept->s};
+    const struct shard_product p = up(&c, &part, shard);
+    return shard_columns_input(f, &p, gradients->of[shard], out, beta);
 }
 
 /* Adapters of up and down, in what all shards have. */
@@ -176,32 +184,55 @@ static int up_weight(struct zinf_frame *f, const struct call *c, uint32_t shard,
     return code;
 }
 
-int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
-                        void *d_x)
+int mlp_shards_leave(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                     const void *d_y, struct shard_gradients *gradients)
 {
     const struct mlp_spec *s = kept->s;
     const struct mlp_spec part = part_of(f, s, 0);
-    const struct part_entry e = entry_of(kept);
-    const struct part_exit leave = mlp_exit(s, &kept->of[0]);
-    const uint64_t mark = frame_mark(f);
+    const struct part_entry e = mlp_shards_entry(kept);
+    const struct part_exit leave = exit_of(kept);
+    const struct call c = {s, kept, gradients->of};
     const uint32_t n = f->graph->shards.n;
-    void *d_up[ZINF_MOST_SHARDS];
-    const struct call c = {s, kept, d_up};
-    const struct shard_sum sum = {make_input, &c, x_elems(f, s)};
-    const void *d_y, *rows;
+    const void *d_branch, *rows;
     for (uint32_t i = 0; i < n; i++)
-        d_up[i] = frame_scratch(f, mlp_entry_bytes(f, &part));
-    int code = part_leave_backward(f, &leave, d_x, &d_y);
+        gradients->of[i] = frame_scratch(f, mlp_entry_bytes(f, &part));
+    const uint64_t mark = frame_mark(f);
+    int code = part_leave_backward(f, &leave, d_y, &d_branch);
     if (!code)
-        code = shard_bias_gradient(f, s->down_b, s->hidden, d_y);
+        code = shard_bias_gradient(f, s->down_b, s->hidden, d_branch);
     for (uint32_t i = 0; !code && i < n; i++)
-        code = leave_backward(f, &c, i, d_y);
+        code = leave_backward(f, &c, i, d_branch);
     if (!code)
         code = part_rows(f, &e, x, &rows);
     for (uint32_t i = 0; !code && i < n; i++)
         code = up_weight(f, &c, i, rows);
     if (!code)
-        code = adapters(f, &c, rows, d_y);
+        code = adapters(f, &c, rows, d_branch);
+    frame_release(f, mark);
+    return code;
+}
+
+/* For the sum in front of the products. */
+struct enter_call {
+    const struct mlp_shards *kept;
+    const struct shard_gradients *gradients;
+};
+
+static int make_enter(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+{
+    const struct enter_call *c = call;
+    return mlp_shards_enter(f, c->kept, c->gradients, shard, out, 0);
+}
+
+int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                        void *d_x)
+{
+    const struct part_entry e = mlp_shards_entry(kept);
+    const uint64_t mark = frame_mark(f);
+    struct shard_gradients gradients;
+    const struct enter_call call = {kept, &gradients};
+    const struct shard_sum sum = {make_enter, &call, x_elems(f, kept->s)};
+    int code = mlp_shards_leave(f, kept, x, d_x, &gradients);
     if (!code)
         code = shard_enter_backward(f, &e, &sum, x, d_x);
     frame_release(f, mark);

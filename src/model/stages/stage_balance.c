@@ -49,7 +49,8 @@ static int add_up_parts(struct zinf_frame *f, float *sum)
 {
     const uint64_t bytes = shares_of(f) * sizeof(float);
     const float *all = frame_handed(f, bytes, 0); /* the first place is the first chunk's */
-    const uint64_t stride = zinf_carried_stride(f->compute, 0, 0, bytes) / sizeof(float);
+    const struct zinf_carried carried = {.handed = bytes};
+    const uint64_t stride = zinf_carried_stride(&carried, 0) / sizeof(float);
     const int64_t cols = (int64_t)shares_of(f), n = f->compute->chunk.n;
     int code = 0;
     for (int64_t at = 0; !code && at < cols; at += ZINF_HEADS_MAX_SUM) {

@@ -3,8 +3,9 @@
  * part: out = x + for each expert, weight * sum over shards of act(n Wup_s^T) Wd_s of the rows n
  * that chose it, and backward a sum over shards in front of the rows' product. A row's weight is
  * applied to the sum in forward and to the activations in backward; its gradient is then a sum over
- * the expert's columns, and that of shards one of their parts. Rows choose by numbers that all
- * ranks have, so that all make the same sums.
+ * the expert's columns, and that of shards one of their parts. The bias behind the sum, which all
+ * ranks have, is the first shard's in both. Rows choose by numbers that all ranks have, so that all
+ * make the same sums.
  */
 #include "model/shards.h"
 
@@ -20,6 +21,7 @@ struct visit {
     void *d_act;       /* [n_chosen][ffn], of one shard at a time */
     float *weights;    /* [n_chosen] */
     float *of_weights; /* their gradient, or a shard's part; [n_chosen] and a gap */
+    float *of_bias;    /* the part of the bias behind the sum; the same */
 };
 
 static uint64_t row_bytes(const struct zinf_frame *f, int64_t cols)
@@ -41,21 +43,24 @@ static struct visit start(struct zinf_frame *f)
     return v;
 }
 
-/* With a shard's part of a matrix, of so many rows. */
-static struct shard_product product(const struct visit *v, int first, uint32_t shard, int64_t rows)
-{
-    return (struct shard_product){
-        .weight = first + (int)shard, .bias = -1, .rows = rows, .ld = rows, .unit = v->unit};
-}
-
 static struct shard_product up(const struct visit *v, uint32_t shard)
 {
-    return product(v, v->s->up_w, shard, v->up_cols);
+    return (struct shard_product){.weight = shard_tensor(v->s->up_w, shard),
+                                  .bias = shard_tensor(v->s->up_b, shard),
+                                  .rows = v->up_cols,
+                                  .ld = v->up_cols,
+                                  .unit = v->unit};
 }
 
-static struct shard_product down(const struct visit *v, uint32_t shard)
+/* The sum's first part has the bias. */
+static struct shard_product down(const struct zinf_frame *f, const struct visit *v, uint32_t shard)
 {
-    return product(v, v->s->down_w, shard, v->ffn);
+    const bool first = !(f->graph->shards.first + shard);
+    return (struct shard_product){.weight = shard_tensor(v->s->down_w, shard),
+                                  .bias = first ? v->s->down_b : -1,
+                                  .rows = v->ffn,
+                                  .ld = v->ffn,
+                                  .unit = v->unit};
 }
 
 /* ---- a shard's activation ---- */
@@ -99,7 +104,7 @@ static int activate_all(struct zinf_frame *f, const struct visit *v)
 static int make_down(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
 {
     const struct visit *v = call;
-    const struct shard_product p = down(v, shard);
+    const struct shard_product p = down(f, v, shard);
     return shard_depth(f, &p, v->act[shard], out);
 }
 
@@ -191,12 +196,60 @@ static int put_weights(struct zinf_frame *f, const float *gradient)
     return code;
 }
 
+/* Of the bias behind the sum: its gradient, and its part of the weights'. */
+static int bias_backward(struct zinf_frame *f, const struct visit *v)
+{
+    const int64_t hidden = v->s->hidden;
+    const uint64_t mark = frame_mark(f);
+    float *db = frame_grad(f, v->unit, v->s->down_b);
+    void *weighed = frame_scratch(f, row_bytes(f, hidden));
+    void *biases = frame_scratch(f, row_bytes(f, hidden)); /* the same row for each */
+    const struct zinf_heads spread = {.dtype = f->compute->dtype,
+                                      .rows = 1,
+                                      .n_heads = f->n_chosen,
+                                      .cols = hidden,
+                                      .x = frame_weight(f, v->unit, v->s->down_b),
+                                      .x_ld = hidden,
+                                      .y = biases,
+                                      .y_ld = f->n_chosen * hidden,
+                                      .y_step = hidden};
+    const struct zinf_weigh weigh = {.n = f->n_chosen,
+                                     .cols = hidden,
+                                     .ld = 1,
+                                     .dtype = f->compute->dtype,
+                                     .a = weighed,
+                                     .b = biases,
+                                     .weights = v->weights,
+                                     .d_weights = v->of_bias};
+    int code = frame_zero(f, v->of_bias, weight_elems(f) * sizeof *v->of_bias);
+    if (!code)
+        code = frame_copy(f, weighed, v->d_y, row_bytes(f, hidden));
+    if (!code)
+        code = frame_heads(f, &spread);
+    if (!code)
+        code = frame_weigh(f, &weigh);
+    if (!code && db)
+        code = frame_column_sum(f, db, weighed, f->compute->dtype, f->n_chosen, hidden);
+    frame_release(f, mark);
+    return code;
+}
+
+static int add_bias_part(struct zinf_frame *f, const struct visit *v, float *out)
+{
+    const struct zinf_residual args = {.dtype = ZINF_DTYPE_F32,
+                                       .n = (int64_t)weight_elems(f),
+                                       .x = out,
+                                       .r = v->of_bias,
+                                       .y = out};
+    return frame_residual(f, &args);
+}
+
 /* A shard's d_up, in the place of up where there is a gate, and its part of the weights' gradient;
  * act becomes the weighed activation. */
 static int leave(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
 {
     const struct visit *v = call;
-    const struct shard_product p = down(v, shard);
+    const struct shard_product p = down(f, v, shard);
     struct zinf_gated gated = gated_args(f, v, shard);
     void *d_up = v->up[shard];
     const struct zinf_weigh weigh = {.n = f->n_chosen,
@@ -214,6 +267,8 @@ static int leave(struct zinf_frame *f, const void *call, uint32_t shard, float *
         code = shard_depth_input(f, &p, v->d_y, v->d_act);
     if (!code)
         code = frame_weigh(f, &weigh);
+    if (!code && p.bias >= 0)
+        code = add_bias_part(f, v, out);
     if (!code)
         code = shard_depth_weight(f, &p, v->act[shard], v->d_y);
     if (code || !v->s->plain)
@@ -232,8 +287,11 @@ static int make_input(struct zinf_frame *f, const void *call, uint32_t shard, fl
 static int up_weight(struct zinf_frame *f, const struct visit *v, uint32_t shard)
 {
     const struct shard_product p = up(v, shard);
-    float *dw = frame_grad(f, p.unit, p.weight);
-    return dw ? shard_columns_weight(f, &p, v->up[shard], v->n, dw) : 0;
+    float *dw = frame_grad(f, p.unit, p.weight), *db = frame_grad(f, p.unit, p.bias);
+    int code = dw ? shard_columns_weight(f, &p, v->up[shard], v->n, dw) : 0;
+    return code || !db
+               ? code
+               : frame_column_sum(f, db, v->up[shard], f->compute->dtype, f->n_chosen, v->up_cols);
 }
 
 static int activation(struct zinf_frame *f, const void *call, uint32_t shard, const void **x)
@@ -250,7 +308,7 @@ static int adapters(struct zinf_frame *f, const struct visit *v)
     struct shard_product ups[ZINF_MOST_SHARDS], downs[ZINF_MOST_SHARDS];
     for (uint32_t i = 0; i < f->graph->shards.n; i++) {
         ups[i] = up(v, i);
-        downs[i] = down(v, i);
+        downs[i] = down(f, v, i);
     }
     const struct shard_adapters in = {
         .p = ups, .dy = (const void *const *)v->up, .x = v->n, .per_weight = 1};
@@ -294,11 +352,14 @@ static int visit_backward(struct zinf_frame *f)
     v.d_act = frame_scratch(f, row_bytes(f, v.ffn));
     v.weights = frame_scratch(f, numbers);
     v.of_weights = frame_scratch(f, numbers);
+    v.of_bias = v.s->down_b < 0 ? NULL : frame_scratch(f, numbers);
     int code = activate_all(f, &v);
     if (!code)
         code = frame_gather(f, &gather);
     if (!code)
         code = take_weights(f, &v);
+    if (!code && v.s->down_b >= 0)
+        code = bias_backward(f, &v);
     if (!code)
         code = shard_sum(f, &sum, v.of_weights);
     if (!code && f->d_in[2])

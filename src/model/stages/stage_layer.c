@@ -73,7 +73,7 @@ static int run_shards(struct zinf_frame *f, const struct kept *kept, int part, c
                       void *y, bool again)
 {
     return part == LAYER_MLP
-               ? mlp_shards_forward(f, &kept->mlp_shards, x, y, again)
+               ? mlp_shards_forward(f, &kept->mlp_shards, x, x, y, again)
                : attention_shards_forward(f, &kept->attention_shards[part], x, y, again);
 }
 
@@ -185,20 +185,62 @@ static int backward(struct zinf_frame *f)
     const struct layer_spec *s = f->stage->spec;
     struct kept kept;
     void *d_x;
+    const bool chunks = f->compute->chunk.whole;
     keep(f, s, &kept);
     int code = part_start_gradient(f, s->attention[0].hidden, &d_x);
+    if (!code && chunks)
+        code = attention_chunk_clear(f);
+    /* of keys and values of chunks there is nothing yet */
     for (uint32_t unit = 0; !code && unit < f->stage->units.n; unit++)
-        code = frame_zero_gaps(f, unit);
+        code = chunks ? frame_zero_grads(f, unit) : frame_zero_gaps(f, unit);
     for (int part = LAYER_PARTS; !code && part-- > 0;)
         if (has_part(s, part))
             code = part_backward(f, &kept, part, d_x);
     return code ? code : part_finish_gradient(f, s->attention[0].hidden, d_x);
 }
 
+/* ---- chunks ---- */
+
+static bool looks_ahead(const void *spec)
+{
+    const struct layer_spec *s = spec;
+    return s->crosses || s->attention[LAYER_ATTENTION].both_ways;
+}
+
+static int carry(struct zinf_frame *f)
+{
+    const struct layer_spec *s = f->stage->spec;
+    struct kept kept;
+    keep(f, s, &kept);
+    const struct part_entry entry = entry_of(s, &kept, LAYER_ATTENTION);
+    int code = part_enter(f, &entry, f->in[0]);
+    for (int part = LAYER_ATTENTION; !code && part <= LAYER_CROSS; part++)
+        if (has_part(s, part))
+            code = attention_carry(f, &s->attention[part], &kept.attention[part]);
+    return code;
+}
+
+static int carry_backward(struct zinf_frame *f)
+{
+    const struct layer_spec *s = f->stage->spec;
+    struct kept kept;
+    int code = 0;
+    keep(f, s, &kept);
+    for (uint32_t unit = 0; !code && unit < f->stage->units.n; unit++)
+        code = frame_zero_grads(f, unit);
+    for (int part = LAYER_ATTENTION; !code && part <= LAYER_CROSS; part++)
+        if (has_part(s, part))
+            code = attention_carry_part_backward(f, &s->attention[part], &kept.attention[part]);
+    return code;
+}
+
 const struct zinf_stage_ops zinf_stage_layer = {
     .name = "layer",
     .recomputes = true,
     .passes = true,
+    .looks_ahead = looks_ahead,
     .forward = forward,
     .backward = backward,
+    .carry = carry,
+    .carry_backward = carry_backward,
 };

@@ -91,6 +91,9 @@ struct norm_spec {
     float w_add; /* the weight is w_add + w */
     int w, b;    /* w -1: there is no norm, unless it is plain */
     bool plain;  /* it has no weights */
+    /* fp32: where the gradients of w and b go, of a shard of what is normalised; NULL: to those of
+     * the tensors. */
+    float *d_w, *d_b;
 };
 static inline bool norm_is_there(const struct norm_spec *s)
 {
@@ -217,6 +220,10 @@ struct attention_spec {
     int qkv_w, qkv_b; /* [(n_heads + 2 n_kv_heads) head_dim][hidden]: rows q, k, v */
     int proj_w, proj_b;
     int sinks; /* [n_heads]: of each head, what joins its softmax (kernels/attention.h) */
+    /* Of a shard's heads: the place of the first one's, and where their gradients go, fp32; NULL:
+     * to that of the tensor. */
+    int64_t first_sink;
+    float *d_sinks;
     struct norm_spec after; /* of what proj gives */
     struct norm_spec q_norm, k_norm;
     bool value_norms;          /* values are normalised as queries are, but without weights */
@@ -450,9 +457,9 @@ struct part_exit {
 /* in [rows][columns of linear]. again: only what is kept is made. */
 int part_leave(struct zinf_frame *f, const struct part_exit *exit, const void *in, const void *x,
                void *y, bool again);
-/* The end of that alone: y = x + dropout(branch). */
+/* The end of that alone: y = x + dropout(norm(branch)); with a norm, branch is exit's product. */
 int part_add_branch(struct zinf_frame *f, const struct part_exit *exit, const void *branch,
-                    const void *x, void *y);
+                    const void *x, void *y, bool again);
 /* *out: the gradient at linear's result: d_y itself, or in scratch. */
 int part_leave_backward(struct zinf_frame *f, const struct part_exit *exit, const void *d_y,
                         const void **out);
@@ -507,15 +514,17 @@ int attention_attend_backward(struct zinf_frame *f, const struct attention_spec 
  * from the entry's product. */
 int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
                     const struct attention_kept *kept);
-/* ZINF_PASS_CARRY_BACK, with the gradients of all else in the stage's units zero. */
+/* ZINF_PASS_CARRY_BACK of a stage with one attention, or of one of several: the gradients of all
+ * else in the stage's units are zero, or were made so before. */
 int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct attention_kept *kept);
+int attention_carry_part_backward(struct zinf_frame *f, const struct attention_spec *s,
+                                  const struct attention_kept *kept);
 /* Its middle: d_qkv, the gradient of the entry's product, of the chunk's own keys and values. */
 int attention_own_backward(struct zinf_frame *f, const struct attention_spec *s,
                            const struct attention_kept *kept, void *d_qkv);
-/* For stages that do it themselves, as shards do. d_x: where the gradient of the stage's input is
- * added to; where none is wanted zeros in scratch. */
-int attention_carry_start(struct zinf_frame *f, int64_t hidden, void **d_x);
+/* Where the gradient of the stage's input is added to; where none is wanted zeros in scratch. */
+int attention_carry_gradient(struct zinf_frame *f, int64_t hidden, void **d_x);
 /* part_chunk.c. append: copies the keys and values of qkv, which is as attention takes it, to what
  * the stage carries. The others: attention of the chunk's rows, with the arguments that a whole
  * sequence would have, and its gradients. */
@@ -524,9 +533,14 @@ int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
                     const struct zinf_attention *args);
 int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,
                              const struct zinf_attention *args);
-/* Of chunks that are dealt in parts: d_qkv of the chunk's keys and values, with zeros for its
- * queries, from the gradients that the stage has at hand. */
+/* Where keys come first (zinf_chunk_keys_first): d_qkv of the chunk's keys and values, with zeros
+ * for its queries, from the gradients that the stage has at hand; and d_kv of another sequence's.
+ */
 int attention_chunk_own(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv);
+int attention_chunk_source(struct zinf_frame *f, const struct attention_spec *s, void *d_kv);
+/* In front of backward: gradients at all that the stage carries become 0, where nothing is in them
+ * yet. A stage whose rows look ahead does it; else attention does. */
+int attention_chunk_clear(struct zinf_frame *f);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);
@@ -534,6 +548,9 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv);
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s);
+/* Queries and keys of qkv, in place, by their positions; backward: their gradients back. */
+int attention_rotate(struct zinf_frame *f, const struct attention_spec *s, void *qkv,
+                     bool backward);
 /* part_distance.c: the bias of the stage's own rows, where the spec has one. Made in scratch, for
  * attention to take; with a gradient wanted, room for it; the gradient of its table. */
 struct zinf_distance_bias distance_args(const struct zinf_frame *f, const struct attention_spec *s);
@@ -544,6 +561,22 @@ int distance_bias(struct zinf_frame *f, const struct attention_spec *s,
                   struct zinf_attention *attention, bool backward);
 int distance_bias_backward(struct zinf_frame *f, const struct attention_spec *s,
                            const struct zinf_attention *attention);
+/* Of chunks: the bias of all distances in a sequence and, backward with a gradient wanted, its
+ * gradient [n_heads][distances], and of what attention to one chunk of keys takes and gives. take:
+ * points attention at its chunk's; add: its gradient goes to that of all; end: to the table's. */
+struct distance_chunks {
+    struct zinf_distance_bias of; /* all; bias and d_bias in scratch */
+    float *d_bias;
+    float *one, *d_one, *spare; /* [n_heads][distances of a chunk] */
+};
+int distance_chunks_make(struct zinf_frame *f, const struct attention_spec *s, bool backward,
+                         struct distance_chunks *out);
+int distance_chunks_take(struct zinf_frame *f, const struct attention_spec *s,
+                         const struct distance_chunks *d, struct zinf_attention *attention);
+int distance_chunks_add(struct zinf_frame *f, const struct attention_spec *s,
+                        const struct distance_chunks *d, const struct zinf_attention *attention);
+int distance_chunks_end(struct zinf_frame *f, const struct attention_spec *s,
+                        const struct distance_chunks *d);
 /* part_latent.c: columns of the entry's product; what attention takes, from that, and back. */
 int64_t latent_entry_cols(const struct attention_spec *s);
 struct norm_kept latent_keep_q(struct zinf_frame *f, const struct attention_spec *s);
@@ -551,6 +584,18 @@ int latent_prepare(struct zinf_frame *f, const struct attention_spec *s,
                    const struct attention_kept *kept, void **qkv);
 int latent_prepare_backward(struct zinf_frame *f, const struct attention_spec *s,
                             const struct attention_kept *kept, void *d_qkv, void *d_entry);
+/* Rows behind the products, or their gradients, of s->n_heads heads, and where these are among all
+ * heads of qkv [rows][3 all_heads head_dim]. */
+struct latent_rows {
+    void *queries, *key; /* key: the columns that all heads share */
+    int64_t queries_ld, key_ld;
+    void *kv; /* [rows][n_heads (plain + value)] */
+    void *qkv;
+    int64_t all_heads, first_head;
+};
+/* Puts heads together of them; backward takes them apart again, where key gets a sum over heads. */
+int latent_put(struct zinf_frame *f, const struct attention_spec *s, const struct latent_rows *r);
+int latent_take(struct zinf_frame *f, const struct attention_spec *s, const struct latent_rows *r);
 /* The columns of heads [rows][n_heads head_dim] that are values, in scratch where these are fewer;
  * and from their gradient to that of all. */
 int latent_result(struct zinf_frame *f, const struct attention_spec *s, void *heads, void **values);

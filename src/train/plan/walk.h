@@ -34,6 +34,7 @@ struct walk_stage {
     uint64_t carried[2];
     int64_t carried_reach;
     bool hands_over;
+    bool keys_first; /* its rows look ahead, and chunks are in order */
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */
@@ -106,8 +107,8 @@ struct walk {
     uint64_t shared; /* most that ranks that share tensors bring together at once */
     uint64_t cache_bytes, largest_cache; /* of all stages; of one */
     uint64_t carried[2], d_handed;       /* the most of one: as a stage's; of a gradient at that */
-    bool hands_over;
-    double flops; /* forward, of one micro-batch */
+    bool hands_over, keys_first;         /* of any stage */
+    double flops;                        /* forward, of one micro-batch */
 };
 /* Operands of a stage's operation behind all others: what it carries, and in backward the gradient
  * at that. */
@@ -115,6 +116,20 @@ static inline uint32_t walk_n_carried(const struct walk_stage *s, bool back)
 {
     return (s->carried[0] > 0) + (back && s->carried[1]);
 }
+/* Whether a stage's rows are those of the sequence that an encoder reads for a decoder; rows that
+ * it has of a sample; and the compute of a stage: chunks of the former sequence are as many as
+ * those of the decoder's, but of another length. */
+static inline bool walk_is_of_source(const struct zinf_graph *graph, uint32_t stage)
+{
+    return graph->values[graph->stages[stage].out.at[0]].rows_of == ZINF_ROWS_OF_SOURCE;
+}
+static inline int64_t walk_rows(const struct zinf_graph *graph, uint32_t stage,
+                                const struct zinf_compute *compute)
+{
+    return walk_is_of_source(graph, stage) ? compute->source_seq : compute->seq;
+}
+struct zinf_compute walk_compute(const struct zinf_graph *graph, uint32_t stage,
+                                 const struct zinf_compute *compute);
 /* graph: finished, borrowed. backward: gradients are made too. */
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,
               bool backward);

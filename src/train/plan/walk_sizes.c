@@ -18,6 +18,23 @@ static uint64_t most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+struct zinf_compute walk_compute(const struct zinf_graph *graph, uint32_t stage,
+                                 const struct zinf_compute *compute)
+{
+    const struct zinf_stage *s = &graph->stages[stage];
+    struct zinf_compute own = *compute;
+    struct zinf_chunk *c = &own.chunk;
+    if (!c->whole)
+        return own;
+    const int64_t number = c->first / compute->seq, rows = walk_rows(graph, stage, compute);
+    c->keys_first = s->ops->looks_ahead && s->ops->looks_ahead(s->spec) && c->parts < 2;
+    c->whole = walk_is_of_source(graph, stage) ? c->source_whole : c->whole;
+    c->first = number * rows;
+    c->near = c->keys_first ? 0 : c->near / compute->seq * rows;
+    c->near_end = c->keys_first ? c->n * rows : c->near_end / compute->seq * rows;
+    return own;
+}
+
 static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s,
                         enum zinf_pass pass)
 {
@@ -57,12 +74,18 @@ static void measure_cache(struct walk *w, const struct zinf_compute *c, struct w
 }
 
 /* From chunk to chunk of a sequence. */
-static void measure_carried(struct walk *w, const struct zinf_compute *c, struct walk_stage *info)
+static void measure_carried(struct walk *w, const struct zinf_compute *c, uint32_t s)
 {
+    struct walk_stage *info = &w->stages[s];
     const struct zinf_stage_size *size = &info->size[ZINF_PASS_FORWARD];
-    const uint64_t width = zinf_dtype_bytes(c->dtype), elems = size->carried_elems;
-    info->carried[0] = zinf_carried_stride(c, elems, width, size->handed_bytes);
-    info->carried[1] = zinf_carried_stride(c, elems, sizeof(float), 0);
+    struct zinf_carried carried = {.rows = (uint64_t)walk_rows(w->graph, s, c),
+                                   .row_elems = size->carried_elems,
+                                   .source_rows = (uint64_t)c->source_seq,
+                                   .source_elems = size->source_elems,
+                                   .handed = size->handed_bytes};
+    info->carried[0] = zinf_carried_stride(&carried, zinf_dtype_bytes(c->dtype));
+    carried.handed = 0;
+    info->carried[1] = zinf_carried_stride(&carried, sizeof(float));
     info->carried_reach = size->carried_reach;
     info->hands_over = size->handed_bytes > 0;
     w->hands_over |= info->hands_over;
@@ -79,10 +102,13 @@ static bool can_be_whole(const struct walk *w, uint32_t s)
            w->graph->values[stage->out.at[0]].kind == ZINF_VALUE_LOSS;
 }
 
-static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t s)
+static int measure_stage(struct walk *w, const struct zinf_compute *compute, uint32_t s)
 {
     const struct zinf_stage *stage = &w->graph->stages[s];
+    const struct zinf_compute own = walk_compute(w->graph, s, compute), *c = &own;
     struct walk_stage *info = &w->stages[s];
+    info->keys_first = c->chunk.keys_first;
+    w->keys_first |= info->keys_first;
     int code = measure_pass(w, c, s, ZINF_PASS_FORWARD);
     if (!code && info->differentiates)
         code = measure_pass(w, c, s, ZINF_PASS_BACKWARD);
@@ -92,9 +118,10 @@ static int measure_stage(struct walk *w, const struct zinf_compute *c, uint32_t 
         code = measure_pass(w, c, s, ZINF_PASS_ROW);
     if (!code && c->chunk.whole && stage->ops->carry)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY);
-    if (!code && c->chunk.parts > 1 && stage->ops->carry_backward && info->differentiates)
+    if (!code && zinf_chunk_keys_first(&c->chunk) && stage->ops->carry_backward &&
+        info->differentiates)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY_BACK);
-    measure_carried(w, c, info);
+    measure_carried(w, c, s);
     measure_cache(w, c, info);
     info->kept = aligned(info->size[ZINF_PASS_FORWARD].kept);
     w->working_of_any = most(w->working_of_any, info->kept);

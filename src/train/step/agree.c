@@ -8,7 +8,8 @@ int agree_count(const struct zinf_trainer *t, uint64_t *count)
 {
     const struct zinf_compute *c = &t->compute;
     const int64_t seq = c->chunk.whole ? c->chunk.whole : c->seq;
-    const int64_t own[] = {seq, c->source_seq}, ranks = data_axis(&t->setup)->world;
+    const int64_t source = c->chunk.whole ? c->chunk.source_whole : c->source_seq;
+    const int64_t own[] = {seq, source}, ranks = data_axis(&t->setup)->world;
     struct zinf_net *net = data_axis(&t->setup)->net;
     const int64_t mine =
         context_axis(&t->setup)->rank ? 0 : (int64_t)*count; /* all have the same */

@@ -186,6 +186,8 @@ static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value
 /* Numbers of an input that a sample of the batch at hand has. */
 static uint64_t given_per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
 {
+    if (value->rows_of == ZINF_ROWS_OF_SOURCE && t->setup.n_chunks > 1)
+        return (uint64_t)t->compute.chunk.source_whole;
     return value->rows_of == ZINF_ROWS_OF_TARGET ? (uint64_t)whole_seq(t) : per_sample(t, value);
 }
 
@@ -206,7 +208,9 @@ int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch)
     const int64_t seq = batch->seq_len > 0 ? batch->seq_len : s->seq;
     t->compute.seq = s->n_chunks > 1 ? s->chunk_seq : seq;
     t->compute.chunk.whole = s->n_chunks > 1 ? seq : 0;
-    t->compute.source_seq = batch->source_len > 0 ? batch->source_len : s->source_seq;
+    const int64_t source = batch->source_len > 0 ? batch->source_len : s->source_seq;
+    t->compute.source_seq = s->n_chunks > 1 ? s->chunk_source : source;
+    t->compute.chunk.source_whole = source;
     return code;
 }
 
@@ -215,7 +219,7 @@ static void set_chunks(const struct zinf_trainer *t, uint32_t v, void *place, co
                        uint64_t samples)
 {
     const struct zinf_value *value = &t->setup.graph->values[v];
-    const uint64_t chunk = (uint64_t)t->setup.chunk_seq, seq = (uint64_t)whole_seq(t);
+    const uint64_t chunk = per_sample(t, value), seq = given_per_sample(t, value);
     int32_t *to = place;
     for (uint64_t m = 0; m < (uint64_t)setup_n_inputs(&t->setup); m++, to += chunk) {
         const uint64_t sample = m / (uint64_t)t->setup.n_chunks;
@@ -383,7 +387,7 @@ static double rows_share(const struct zinf_trainer *t, enum zinf_rows_of rows_of
 
 bool trainer_is_shorter(const struct zinf_trainer *t)
 {
-    return t->compute.seq < t->setup.chunk_seq || t->compute.source_seq < t->setup.source_seq;
+    return t->compute.seq < t->setup.chunk_seq || t->compute.source_seq < t->setup.chunk_source;
 }
 
 static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op *op)

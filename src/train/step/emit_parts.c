@@ -13,38 +13,6 @@
  * with a sum. */
 static const struct nth apart = {1, 0}, goes_on = {0, 0};
 
-/* The gradient at the stage's first input, to which it adds; nothing else of values. */
-static struct zinf_operand add_gradient(struct emitter *e, struct call *c)
-{
-    const uint32_t value = c->stage->in.at[0];
-    struct zinf_operand at = {0};
-    if (!plan_gradients_leave(e->p))
-        return at;
-    if (emit_has_gradient(e, value))
-        at = emit_gradient(e, value, e->micro, false, &c->uses);
-    call_operand(e, c, at);
-    for (uint32_t i = 1; i < c->stage->in.n + c->stage->out.n; i++)
-        call_operand(e, c, (struct zinf_operand){0});
-    return at;
-}
-
-/* The second phase of a chunk. */
-static struct call emit_carry_back(struct emitter *e, uint32_t s, int64_t m)
-{
-    struct call c = emit_call_of(e, s, ZINF_PASS_CARRY_BACK, 0, m);
-    call_units(e, &c, false);
-    call_inputs(e, &c);
-    call_contributions(e, &c, apart);
-    const struct zinf_operand d_in = add_gradient(e, &c);
-    call_carried_alone(e, &c, false);
-    call_carried_alone(e, &c, true);
-    emit_compute(e, &c.op, &c.uses);
-    if (plan_gradients_leave(e->p) && emit_has_gradient(e, c.stage->in.at[0]))
-        emit_gradient_made(e, c.stage->in.at[0], m, d_in);
-    e->working = UINT64_MAX;
-    return c;
-}
-
 /* A call's gradients to the sum of a part, which may begin with them. */
 static void join_part(struct emitter *e, const struct call *c, uint32_t part)
 {
@@ -92,7 +60,7 @@ static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_
         emit_sum_keys(e, s, first);
     for (uint32_t part = 0; carries && part < parts; part++)
         for (int64_t i = each; i-- > 0;) {
-            c = emit_carry_back(e, s, first + part * each + i);
+            c = emit_carry_back(e, s, first + part * each + i, apart);
             join_part(e, &c, part);
         }
     join_parts(e, &c);

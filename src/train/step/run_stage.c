@@ -135,6 +135,7 @@ static void find_carried(const struct plan *p, const struct zinf_op *op, bool ba
     if (back && info->hands_over)
         f->d_handed = (float *)(void *)device_at(p, p->at.d_handed);
     f->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
+    f->source_elems = info->size[ZINF_PASS_FORWARD].source_elems;
     f->handed_bytes = info->size[ZINF_PASS_FORWARD].handed_bytes;
 }
 
@@ -220,8 +221,19 @@ static int recompute(const struct zinf_frame *backward, void *const *nothing)
     return zinf_stage_run(&f);
 }
 
+/* Of a stage whose rows look ahead: all chunks are at hand. */
+static void set_all_chunks(const struct setup *s, int64_t own, int64_t rows,
+                           struct zinf_chunk *chunk)
+{
+    chunk->first = own * rows;
+    chunk->near = 0;
+    chunk->near_end = s->n_chunks * rows;
+    chunk->begins = chunk->ends = true;
+    chunk->fresh = own == s->n_chunks - 1; /* with which backward begins */
+}
+
 /* Which rows of their sequence the operation's are, and which it looks at: a group's (arg), or of
- * a stage that carries nothing its own. */
+ * a stage that carries nothing its own. Chunks of a source have the source's rows. */
 static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zinf_chunk *chunk)
 {
     const struct setup *s = p->setup;
@@ -257,8 +269,15 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
                       struct zinf_compute *compute)
 {
     const struct setup *s = &t->setup;
+    const uint32_t stage = (uint32_t)op->stage;
     compute->first_sample = setup_micro(s, setup_sample(s, op->micro)) * (uint64_t)s->batch;
-    if (s->n_chunks > 1)
+    if (s->n_chunks == 1)
+        return;
+    *compute = walk_compute(s->walk.graph, stage, compute);
+    if (walk_is_of_source(s->walk.graph, stage) || compute->chunk.keys_first)
+        set_all_chunks(s, setup_chunk(s, op->micro), walk_rows(s->walk.graph, stage, compute),
+                       &compute->chunk);
+    else
         set_chunk(&t->plan, op, &compute->chunk);
 }
 

@@ -1,0 +1,142 @@
+/*
+ * Matrices that are cut into parts (zinf.tensor_parts): against whole ones, for models of every
+ * family; and the bits of one rank by ranks that share them, at stages of ZeRO and in places.
+ */
+#include "fixture_cases.h"
+#include "fixture_folders.h"
+#include "trained_ranks.h"
+
+/* ---- close to whole matrices ---- */
+
+/* What is not cut yet is refused by its name, and nothing else is. */
+static bool is_expected(const char *refusal)
+{
+    static const char *const known[] = {
+        "is not a multiple of it",
+        "can neither be dealt to the parts",
+        "experts beside a feed-forward part",
+        "experts whose rows are weighed",
+        "recurrent mixers",
+        "layers of one part",
+        "a gate of what heads give",
+        "several kinds of blocks",
+        "an activation with trained numbers",
+        "tables of layers",
+        "blocks with a scale of their own",
+        "queries and gates by head in one tensor",
+        "a head with a bias or rows of norm 1",
+        "relative positions",
+    };
+    bool expected = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        expected |= strstr(refusal, known[i]) != NULL;
+    return expected;
+}
+
+/* false: it is refused. */
+static bool is_close(struct case_of *c, const char *name, int parts)
+{
+    char whole[600], cut[600];
+    double loss, of_whole;
+    c->tensor_parts = 0;
+    if (!gradients_of(c, in_work(whole, "whole.safetensors"), &of_whole))
+        return false;
+    c->tensor_parts = parts;
+    if (!gradients_of(c, in_work(cut, "cut.safetensors"), &loss)) {
+        CHECKF(is_expected(zinf_error()), "%s is refused: %s", name, zinf_error());
+        return false;
+    }
+    const double worst = compare_files(cut, whole);
+    CHECKF(fabs(loss / of_whole - 1) < 1e-6, "%s in %d parts: loss %.9g, not %.9g", name, parts,
+           loss, of_whole);
+    CHECKF(worst < 1e-5, "%s in %d parts: worst gradient %g", name, parts, worst);
+    return true;
+}
+
+static void test_families_in_parts(void)
+{
+    int n_refused = 0;
+    for (size_t i = 0; i < N_FOLDERS; i++) {
+        struct case_of c;
+        if (!read_case(&c, folders[i]))
+            continue;
+        bool cut = is_close(&c, folders[i], 2);
+        if (cut)
+            is_close(&c, folders[i], 4);
+        else
+            printf("# %s: %s\n", folders[i], zinf_error());
+        n_refused += !cut;
+    }
+    printf("# %d of %d models are refused\n", n_refused, (int)N_FOLDERS);
+    CHECK(n_refused < (int)N_FOLDERS / 2);
+}
+
+/* ---- the same bits ---- */
+
+/* A family's fixture: norms of heads and of whole rows, norms behind parts, sinks, biases of
+ * experts whose gate and up take turns, parallel blocks with one norm and with two, queries, keys
+ * and values by group, latent attention with and without a low rank of queries. */
+static const struct {
+    const char *name;
+    int parts;
+} cut[] = {{"qwen3_a", 4},     {"gemma2_a", 2},      {"gemma3_text_a", 2}, {"olmo2_a", 4},
+           {"gpt_oss_a", 4},   {"cohere_a", 2},      {"falcon_b", 4},      {"falcon_a", 4},
+           {"qwen3_moe_a", 2}, {"deepseek_v2_a", 4}, {"deepseek_v3_a", 2}};
+
+static void share(struct setting s, int parts, int ranks, const struct outcome *one,
+                  const char *name)
+{
+    struct outcome out;
+    char what[80], extra[200];
+    snprintf(extra, sizeof extra,
+             ", \"tensor_parts\": %d, \"gradient_sum\": \"tree\", \"dropout\": 0.1, \"mesh\": "
+             "{\"tensor\": %d}",
+             parts, ranks);
+    snprintf(what, sizeof what, "%s-%d", name, ranks);
+    s.extra = extra;
+    s.sharing = ranks;
+    run_seats(&s, 1, (uint32_t)ranks, what, &out);
+    check_same(one, &out, what);
+}
+
+static void share_model(const char *name, int parts, const char *precision)
+{
+    struct setting s = {
+        .param = "cpu", .state = "nvme", .precision = precision, .clip = 0.5, .accumulation = 2};
+    struct outcome one;
+    char extra[100], of_one[80];
+    snprintf(model, sizeof model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
+    snprintf(extra, sizeof extra,
+             ", \"tensor_parts\": %d, \"gradient_sum\": \"tree\", \"dropout\": 0.1", parts);
+    snprintf(of_one, sizeof of_one, "%s-1", name);
+    s.extra = extra;
+    run(&s, of_one, &one);
+    share(s, parts, 2, &one, name);
+    s.param = s.state = "cpu";
+    s.stage = 2;
+    share(s, parts, parts, &one, name);
+}
+
+static void test_ranks_share_parts(void)
+{
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        share_model(cut[i].name, cut[i].parts, i % 2 ? bf16 : NULL);
+}
+
+int main(void)
+{
+    begin_trainings("parts", &(struct trainings){.shape = {.arch = "llama",
+                                                           .layers = 1,
+                                                           .hidden = 32,
+                                                           .heads = 4,
+                                                           .vocab = 61,
+                                                           .context = 32},
+                                                 .steps = 3,
+                                                 .seq = 8,
+                                                 .batch = 2,
+                                                 .sub_group = 1024});
+    TAP_RUN(test_families_in_parts);
+    TAP_RUN(test_ranks_share_parts);
+    remove_work();
+    return tap_done();
+}
