@@ -27,6 +27,8 @@ static uint64_t moved(void *context, const struct zinf_op *op)
 static double floor_of(const struct plan *p, const struct zinf_program *const programs[2], int n)
 {
     double own = plan_least_seconds(p, programs[0], n > 1 ? programs[1] : NULL);
+    if (!p->gradients.n_ops)
+        return own;
     return fmin(own, plan_least_seconds(p, &p->gradients, &p->drain));
 }
 

@@ -47,11 +47,11 @@ static uint64_t whole_grad_bytes(const struct plan *p)
 
 static int param_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
-    uint64_t n_slots = plan_fetches_beyond(p, c->n_own) ? param_slots(p, c) : 0;
+    const uint64_t slots = param_slots_bytes(p, c, param_slot_sizes(p, c));
     if (!plan_fetches_beyond(p, 0))
         return 0;
     int code = plan_line(l, ZINF_MEMORY_DEVICE, "parameter slots", "zinf.look_ahead",
-                         n_slots * p->sizes.slot, &p->at.d_slots);
+                         plan_fetches_beyond(p, c->n_own) ? slots : 0, &p->at.d_slots);
     return code ? code
                 : plan_line(l, ZINF_MEMORY_DEVICE, "units with a slot of their own",
                             "zinf.device_memory", plan_own_bytes(p, c->n_own), &p->at.d_own);
@@ -261,7 +261,9 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"activations on their way", "zinf.activation_device",
          values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
         {"parameter staging", "zinf.look_ahead",
-         has_waypoint(p->waypoints, PARAM_STAGING) ? param_slots(p, c) * s->staging : 0,
+         has_waypoint(p->waypoints, PARAM_STAGING)
+             ? param_stagings_bytes(p, c, param_slot_sizes(p, c))
+             : 0,
          &at->h_param_staging},
         {"weights as the folder has them", "zinf.weights_in_place",
          has_waypoint(p->waypoints, FILE_STAGING)

@@ -23,6 +23,12 @@ struct ring {
     uint32_t n;
 };
 
+/* A sample's group of chunks (emit_carried.c). */
+struct d_carried_left {
+    uint64_t sample;
+    uint32_t group;
+};
+
 /* What an operation reads and writes. Few lists are long: a stage's operation brings memory. */
 #define FEW_USES 8
 struct uses {
@@ -88,16 +94,17 @@ struct emitter {
     bool without_sources; /* of sources nothing new comes */
     bool speculates;      /* gradients are used for an update as soon as they are complete */
 
-    struct ring slots, xs, carried, d_carried;
-    uint32_t *carried_filled;    /* [carried.n]: end of the chunks that are in the slot */
-    zinf_resource *carried_home; /* [2][n_chunks] */
-    zinf_pool files, packed, packed_slots, packed_grads, staging, grads, beside_grads, host_grads,
-        tiles, x_staging, caches;
-    zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
-    uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
-    zinf_resource *own;                 /* [n_units]: device slot of its own */
-    struct fetched *fetched;            /* [n_units]: into that, or last of all */
-    uint32_t range;                     /* of micro-batches, that is being emitted */
+    struct ring slots[SLOT_SIZES], xs, carried, d_carried;
+    uint32_t *carried_filled;              /* [carried.n]: end of the chunks that are in the slot */
+    struct d_carried_left *d_carried_left; /* [d_carried.n]: whose gradients are in the slot */
+    zinf_resource *carried_home;           /* [2][n_chunks] */
+    zinf_pool files, packed, packed_slots, packed_grads, grads, beside_grads, host_grads, tiles,
+        x_staging, caches, staging[SLOT_SIZES];
+    zinf_buffer *staged; /* [n_units]: where its parameters were on the host */
+    uint32_t *staged_as, n_staged[SLOT_SIZES]; /* [n_units]: as which of all of its size */
+    zinf_resource *own;                        /* [n_units]: device slot of its own */
+    struct fetched *fetched;                   /* [n_units]: into that, or last of all */
+    uint32_t range;                            /* of micro-batches, that is being emitted */
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
@@ -138,6 +145,8 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses);
 zinf_buffer emit_buffer(struct emitter *e, zinf_pool pool);
 /* The place in the ring that holds a thing, or a new one in the oldest's stead. */
 uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit);
+/* The slot that ring_find will give: the thing's, or that of what was used longest ago. */
+uint32_t ring_next(const struct ring *ring, uint64_t thing);
 /* Brings a unit's parameters to the device if they are not there; says where they are and adds
  * the read to uses. */
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
@@ -201,8 +210,8 @@ void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cach
 /* emit_carried.c: the slot on the device with what a stage carries of a sample's group of chunks
  * (emit_carried), or with its gradient (emit_d_carried). Both add to uses. `made`: the chunks that
  * the operation makes; earlier chunks of the group are brought to the slot first. `chunks`: the
- * chunks whose gradients are brought to the slot first, unless the group's gradients are fresh. The
- * functions ..._made store what the operation has made in the tier where it is kept. */
+ * chunks whose gradients are brought to the slot first, unless the group's gradients are fresh.
+ * emit_carried_made stores what the operation has made in the tier where it is kept. */
 struct span_of {
     uint32_t first, end;
 };

@@ -232,13 +232,10 @@ struct zinf_operand call_carried_alone(struct emitter *e, struct call *c, bool g
     return at;
 }
 
-/* Nobody will see the own chunk's any more, unless there are parts. */
 void call_end_d_carried(struct emitter *e, const struct call *c, struct zinf_operand at)
 {
-    struct span_of chunks = chunks_of(e, c);
-    chunks.end -= has_own(e, c) && !in_parts(e->p->setup);
-    if (c->info->carried[1])
-        emit_d_carried_made(e, (uint32_t)c->op.stage, chunks, at);
+    if (c->info->carried[1] && in_parts(e->p->setup))
+        emit_d_carried_made(e, (uint32_t)c->op.stage, chunks_of(e, c), at);
 }
 
 /* ---- gradients of units ---- */

@@ -2,15 +2,6 @@
  * logits. New rows of sequences that are continued: decode.c. */
 #include "train/trainer.h"
 
-int trainer_fill(struct zinf_trainer *t)
-{
-    int code = 0;
-    if (!has_backward(&t->setup) && !t->filled && t->plan.fill.n_ops)
-        code = zinf_executor_run(t->executor, &t->plan.fill);
-    t->filled = !code;
-    return code;
-}
-
 /* What is to be seen of samples is in its place then. A trainer was made for whole sequences, or
  * for new rows of some. */
 static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples)
