@@ -69,10 +69,10 @@ for model in llama mixtral; do
         s/"output_router_logits": true/"output_router_logits": false/' $model/config.json
     check "$model: keys of 32 chunks on the device" run 0 long $model $model.keys
     check "by four seats with little memory" run 0 long $model $model.groups --seats 4 \
-        --context-parallel 2 --device-memory ${memory:-640KiB}
+        --context-parallel 2 --device-memory ${memory:-820KiB}
     check "in groups" grep -q "chunks in groups of" "$work/said.out" "$work/said.err"
     check "have the same bits" same_result $model.keys $model.groups
-    memory=1000KiB
+    memory=1100KiB
 done
 
 # ---- ranks that are killed ----
