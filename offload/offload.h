@@ -126,6 +126,8 @@ struct zinf_home {
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
     bool packed, packs_grad, packs_copy;
+    /* Parameters go to the device in an image in which matrices are codes of 8 bits. */
+    bool coded;
     /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
      * where it lies as if that were their home. Every update writes it; a restart reads it. */
     bool backed;

@@ -93,6 +93,7 @@ struct zinf_trainer {
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units] of enum pending */
     uint8_t *copied;                   /* [n_units] of enum copied */
+    bool *encoded;   /* [n_units]: its image with codes is there for as long as the trainer */
     uint8_t *chosen; /* [n_units]: by a row of the micro-batches that fetches are for; OP_CHOOSE */
     _Atomic bool give_up;             /* speculation has failed in this step */
     double partial_limit;             /* sum of squares from which it has */

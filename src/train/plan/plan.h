@@ -27,6 +27,7 @@
 #define X_STAGINGS 3      /* and on their way between it and the drive */
 #define FILE_STAGINGS 2   /* units as files have them, on their way from these */
 #define PACKED_STAGINGS 4 /* sub-groups as a drive has them, on their way */
+#define CODE_STAGINGS 2   /* units whose matrices are codes, on their way, on either side */
 #define CACHE_SLOTS 2     /* caches of stages on the device that live elsewhere */
 #define CARRIED_SLOTS 3   /* groups of chunks on the device of what a stage carries */
 
@@ -66,6 +67,7 @@ struct variant {
     bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state, */
     bool packs_fronts;   /* parameters */
     bool device_unpacks; /* and packed parameters are unpacked by a device that is not the CPU */
+    bool codes; /* parameters go to the device with matrices as codes, where these are used so */
     enum packing packs;  /* what of the drive is packed */
     int ahead;           /* amounts.ahead, at most */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
@@ -91,6 +93,7 @@ struct way {
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
     uint64_t d_packed, d_damage, h_damage; /* of parameters that the device unpacks */
+    uint64_t d_codes, h_codes, h_images;
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
@@ -316,6 +319,18 @@ static inline uint64_t plan_damage_bytes(const struct plan *p)
                ? zinf_align_up(p->setup->layout.n_groups * sizeof(uint32_t), ZINF_MEMORY_ALIGN)
                : 0;
 }
+/* Of the largest image with codes that goes to the device; 0: none does. on_host: of those that
+ * have no place of their own in RAM. */
+uint64_t plan_code_bytes(const struct plan *p, bool on_host);
+/* Whether a unit's image has one, where it is kept from its first fetch in a step to the unit's
+ * update; and the bytes of those before it, of n_units: of all. */
+static inline bool plan_keeps_image(const struct plan *p, uint32_t unit)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    return home->coded && home->param == ZINF_TIER_HOST && !home->param_headed &&
+           !p->travel.sliced && p->setup->walk.units[unit].chooser == WALK_NONE;
+}
+uint64_t plan_image_offset(const struct plan *p, uint32_t unit);
 /* What of a unit's parameters one generation takes at its home. */
 uint64_t plan_param_bytes(const struct plan *p, uint32_t unit);
 /* Offset at which that part is unpacked for an update; the three follow each other.
@@ -339,6 +354,9 @@ void plan_place(struct plan *p);
 /* Bytes of an update that take as long as a byte to be unpacked and packed: with AVX2 and
  * AVX-512 about 0.2 ns on a core (BENCHMARKS.md) that updates 6 GB/s. */
 #define PLAN_PACK_WORK 1.3
+/* Numbers of the sum that an operation adds to which products are expected to have added, or that
+ * products of the operation are to add. */
+uint64_t plan_added_numbers(const struct plan *p, const struct zinf_op *op);
 /* What an operation has to do, in the flops or bytes that its kind's rate counts. */
 double plan_work(const struct plan *p, const struct zinf_op *op);
 /* The ledger by tier with budgets, and one line on each amount. */

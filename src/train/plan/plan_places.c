@@ -265,7 +265,7 @@ static void set_way(struct plan *p, uint32_t unit)
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
                        eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
                        home->packs_copy << 8 | home->headed << 9 | (home->grad_sums > 1) << 10 |
-                       home->param_headed << 11)
+                       home->param_headed << 11 | home->coded << 12)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -316,6 +316,7 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
+        home->coded = p->variant.codes && unit_has_codes(p->setup, u);
         home->keeps_grad = keeps_grad(p, u);
         home->grad_sums = home->keeps_grad ? sums_of(p, u) : 0;
         home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&

@@ -215,6 +215,13 @@ static void print_slots(const struct plan *p, FILE *out)
                 zinf_size_format(size, sizeof size, p->slots[i].bytes), i + 1 < n ? "" : "\n");
 }
 
+static void print_codes(const struct plan *p, FILE *out)
+{
+    if (has_waypoint(p->waypoints, CODE_SLOT))
+        fputs("plan: matrices that are multiplied with in 8 bits go to the device in 8 bits\n",
+              out);
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     char filled[256];
@@ -243,6 +250,7 @@ int plan_print(const struct plan *p, FILE *out)
                 c->look_ahead, n_fetched(p, c->n_own), n_fetched(p, (int)s->n_units));
     print_slots(p, out);
     print_packing(p, out);
+    print_codes(p, out);
     if (n_device_updates(p) > 0)
         fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
                 s->n_units);

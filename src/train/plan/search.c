@@ -32,7 +32,8 @@ static bool is_same(const struct plan *a, const struct plan *b)
            a->variant.overwrites == b->variant.overwrites &&
            a->variant.packs_ram == b->variant.packs_ram &&
            a->variant.packs_fronts == b->variant.packs_fronts &&
-           a->variant.device_unpacks == b->variant.device_unpacks;
+           a->variant.device_unpacks == b->variant.device_unpacks &&
+           a->variant.codes == b->variant.codes;
 }
 
 /* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
@@ -244,7 +245,7 @@ static double drive_seconds(const struct setup *s, enum packing packs)
     const struct zinf_speeds *speeds = s->options.speeds;
     double state = 0, params = (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
-        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g};
+        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g, false};
         if (unit_trains(s, s->layout.groups[g].unit))
             state += (double)s->state_bytes[g] * (packs > PACK_OFF ? rule_packed_share(&t) : 1);
     }
@@ -374,6 +375,18 @@ static void try_ahead(struct search *s)
         try_for(s, other, AT_ALL, "reading further ahead");
 }
 
+/* Half the bytes of the link, for work of the CPU and two more buffers. */
+static void try_codes(struct search *s)
+{
+    const bool asked = s->setup->options.codes;
+    struct variant other = s->best;
+    other.codes = true;
+    if (!s->setup->images || !(asked || device_is_far(s->setup)) || !best_plan(s))
+        return;
+    other.device_unpacks &= !asked;
+    try_for(s, other, asked ? ANYWAY : AT_ALL, "matrices in 8 bits on their way to the device");
+}
+
 void plan_settle_durability(struct setup *setup)
 {
     const struct variant usual = {.by_link = setup->must_link,
@@ -429,6 +442,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         try_packed_ram(&s);
         try_packed_fronts(&s);
         try_device_unpacking(&s);
+        try_codes(&s);
         try_ahead(&s);
     }
     *best = s.best;

@@ -74,9 +74,10 @@ struct trip {
     uint32_t unit; /* or value */
     bool is_value, is_fetch;
     bool updates_end; /* all updates of the unit come before it */
+    bool encoded;     /* its image with codes is there already */
     uint16_t flags;
     struct zinf_location home;
-    uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes;
+    uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes, code_bytes;
     struct stop stops[WAYPOINTS];
 };
 
@@ -98,13 +99,15 @@ struct emitter {
     uint32_t *carried_filled;              /* [carried.n]: end of the chunks that are in the slot */
     struct d_carried_left *d_carried_left; /* [d_carried.n]: whose gradients are in the slot */
     zinf_resource *carried_home;           /* [2][n_chunks] */
-    zinf_pool files, packed, packed_slots, packed_grads, grads, beside_grads, host_grads, tiles,
-        x_staging, caches, staging[SLOT_SIZES];
+    zinf_pool files, packed, packed_slots, packed_grads, codes, code_slots, grads, beside_grads,
+        host_grads, tiles, x_staging, caches, staging[SLOT_SIZES];
     zinf_buffer *staged; /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged[SLOT_SIZES]; /* [n_units]: as which of all of its size */
     zinf_resource *own;                        /* [n_units]: device slot of its own */
-    struct fetched *fetched;                   /* [n_units]: into that, or last of all */
-    uint32_t range;                            /* of micro-batches, that is being emitted */
+    zinf_resource *images;                     /* [n_units]: places of images with codes, in RAM, */
+    bool *encoded;                      /* [n_units]: and whether what is there is up to date */
+    struct fetched *fetched;            /* [n_units]: into that, or last of all */
+    uint32_t range;                     /* of micro-batches, that is being emitted */
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
@@ -188,6 +191,8 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
+/* Where a value is for a reference. */
+struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, int64_t micro);
 /* emit_border.c: an exchange with the pipeline rank before this one, or with the next one. */
 void emit_border(struct emitter *e, const struct visit *border);
 

@@ -12,6 +12,12 @@ static void fetch(struct emitter *e, uint32_t unit, struct zinf_operand memory,
     struct trip t = trip_of_params(e, unit);
     t.is_fetch = true;
     t.stops[PARAM_SLOT] = (struct stop){memory, target, true};
+    if (plan_keeps_image(e->p, unit)) {
+        char *image = host_at(e->p, e->p->at.h_images + plan_image_offset(e->p, unit));
+        t.stops[CODE_STAGING] = (struct stop){zinf_at(image), e->images[unit], true};
+        t.encoded = e->encoded[unit];
+        e->encoded[unit] = true;
+    }
     e->flags |= e->only_chosen ? OP_CHOSEN : 0;
     emit_way(e, &t, &legs);
     e->flags &= (uint16_t)~OP_CHOSEN;

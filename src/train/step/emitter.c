@@ -94,6 +94,10 @@ static void make_pools(struct emitter *e)
     pool(e, "packed parameters on the device", device_at(p, p->at.d_packed),
          setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true,
          &e->packed_slots);
+    pool(e, "parameters in 8 bits on their way", host_at(p, p->at.h_codes),
+         plan_code_bytes(p, true), CODE_STAGINGS, true, &e->codes);
+    pool(e, "parameters in 8 bits on the device", device_at(p, p->at.d_codes),
+         plan_code_bytes(p, false), CODE_STAGINGS, true, &e->code_slots);
     pool(e, "packed gradients on their way", host_at(p, p->at.h_packed_grads),
          setup_packed_bytes(p->setup, ZINF_PACKABLE_GRAD), PACKED_STAGINGS, true, &e->packed_grads);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
@@ -133,6 +137,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     make_pools(e);
     uint32_t n = p->setup->n_units;
     resources(e, &e->own, n);
+    resources(e, &e->images, n);
     resources(e, &e->param, n);
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
@@ -143,6 +148,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
     e->fetched = array(e, n, sizeof *e->fetched);
+    e->encoded = array(e, n, sizeof *e->encoded);
     e->grads_seen = array(e, n, sizeof *e->grads_seen);
     e->grads_total = array(e, n, sizeof *e->grads_total);
     e->turns_seen = array(e, n, sizeof *e->turns_seen);
@@ -184,6 +190,8 @@ int emitter_finish(struct emitter *e)
     free(e->staged);
     free(e->staged_as);
     free(e->own);
+    free(e->images);
+    free(e->encoded);
     free(e->param);
     free(e->grad);
     free(e->done);
