@@ -72,7 +72,7 @@ for model in llama mixtral; do
         --context-parallel 2 --device-memory ${memory:-820KiB}
     check "in groups" grep -q "chunks in groups of" "$work/said.out" "$work/said.err"
     check "have the same bits" same_result $model.keys $model.groups
-    memory=1100KiB
+    memory=1350KiB
 done
 
 # ---- ranks that are killed ----
