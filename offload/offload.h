@@ -337,7 +337,8 @@ struct zinf_program {
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
 void zinf_program_fini(struct zinf_program *program);
-/* Memory that it takes once it is scheduled, about, and that scheduling needs beside it. */
+/* Memory that it takes once it is scheduled, about, and that scheduling needs beside it, known
+ * until then. */
 uint64_t zinf_program_bytes(const struct zinf_program *program);
 uint64_t zinf_program_scheduling_bytes(const struct zinf_program *program);
 /* A new resource. */
@@ -447,6 +448,8 @@ struct zinf_executor_options {
     uint32_t seat;
 };
 struct zinf_executor;
+/* Memory that it takes, about, while it runs a program of so many operations, and from then on. */
+uint64_t zinf_executor_bytes(uint32_t n_ops);
 int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_options *options);
 /* Waits for the lanes and writes the trace. NULL is allowed. */
 void zinf_executor_destroy(struct zinf_executor *executor);

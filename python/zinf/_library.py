@@ -33,6 +33,8 @@ from ctypes import (
 )
 from typing import Any, Dict, List, Tuple
 
+from ._sentences import in_python
+
 # ---- errors ----
 
 
@@ -68,7 +70,7 @@ _KINDS = {
 
 def error(code: int) -> Error:
     """The exception of a negative code, with the sentence of this thread's last failure."""
-    sentence = lib.zinf_error().decode("utf-8", "replace")
+    sentence = in_python(lib.zinf_error())
     found = _KINDS.get(-code, Error)(sentence or os.strerror(-code))
     found.errno = -code
     return found
@@ -288,6 +290,7 @@ _CALLS = {
     "zinf_session_rows": (c_int, [c_void_p, c_int, POINTER(RowSource)]),
     "zinf_session_train": (c_int, [c_void_p, POINTER(Events)]),
     "zinf_session_cancel": (None, [c_void_p]),
+    "zinf_session_uncancel": (None, [c_void_p]),
     "zinf_session_batch": (c_int, [c_void_p, POINTER(c_int64), POINTER(c_int64)]),
     "zinf_session_step": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(StepStruct)]),
     "zinf_session_evaluate": (c_int, [c_void_p, POINTER(MeasureStruct)]),
@@ -427,7 +430,7 @@ _LEVELS = [logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
 
 
 def _said(level: int, line: bytes, _arg) -> None:
-    log.log(_LEVELS[level], "%s", line.decode("utf-8", "replace"))
+    log.log(_LEVELS[level], "%s", in_python(line))
 
 
 _sink = SINK(_said)

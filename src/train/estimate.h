@@ -101,7 +101,7 @@ struct zinf_estimate {
     double sums_by_products, sums_by_kernels;
     /* A step's, of units that seats copy from RAM, or that devices give each other's slices of. */
     double pull_seconds, link_seconds;
-    int found[10]; /* what was searched, for `like` */
+    int found[12]; /* what was searched, for `like` */
 };
 /* Plans a training and predicts its step in a steady state, with no weights and no memory taken.
  * -ENOMEM where it does not fit: the message is the table and names the keys to change. */

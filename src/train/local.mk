@@ -2,7 +2,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
 	src/train/plan/lines.h src/train/plan/way.h src/train/plan/way.c src/train/plan/itinerary.h src/train/plan/itinerary.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
-	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
+	src/train/plan/plan_places.c src/train/plan/plan_slots.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
 	src/train/step/batch.c src/train/step/rewards.c src/train/step/embeddings.c src/train/op.c src/train/step/run_stage.c \

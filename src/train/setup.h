@@ -90,7 +90,8 @@ struct weight_files {
     uint64_t most_bytes;
 };
 
-/* A unit that stages of several ranks along PIPE have: those ranks, from the last one. */
+/* A unit that stages of several ranks along PIPE have: those ranks, from the one whose
+ * contributions to its gradient come first. */
 struct shared_unit {
     uint32_t unit, n, *ranks;
 };

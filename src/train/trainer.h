@@ -66,6 +66,7 @@ struct zinf_trainer {
     const struct zinf_program *ran[2]; /* by this step, as in a steady state */
     int n_ran;
     uint32_t n_calibrated;         /* steps that corrected the rates */
+    double between_seconds;        /* of a step, that pass between operations */
     double drive_seen[DRIVE_SEEN]; /* of recent steps: the drive's seconds, by the sum of the rates
                                     * of reading and writing that would have given them */
     uint32_t n_drive_seen;

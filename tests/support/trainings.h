@@ -11,7 +11,7 @@
 #include "train_support.h"
 #include "set.h"
 
-enum { MOST_STEPS = 14, MOST_ROWS = 256 };
+enum { MOST_STEPS = 14, MOST_ROWS = 1024 };
 
 /* What all trainings of a test program have in common. */
 struct trainings {

@@ -258,13 +258,15 @@ static void add_rank(struct zinf_estimate *out, const struct zinf_estimate *rank
 }
 
 /* Before its first micro-batch comes, and behind its last one, the slowest rank waits while the
- * others compute one: (ranks - 1) / micro-batches of what it computes itself. */
+ * others compute one range of it: (ranks - 1) / (micro-batches x ranges) of what it computes
+ * itself.
+ */
 static void add_bubble(struct zinf_estimate *out, const struct zinf_config *config, uint32_t ranks)
 {
     out->pipe_ranks = ranks;
     out->model_flops /= ranks;
-    out->bubble_seconds =
-        out->lane_seconds[ZINF_LANE_DEVICE] * (ranks - 1) / (double)config->accumulation;
+    out->bubble_seconds = out->lane_seconds[ZINF_LANE_DEVICE] * (ranks - 1) /
+                          (double)(config->accumulation * config->pipeline_ranges);
     out->step_seconds += out->bubble_seconds;
 }
 

@@ -47,11 +47,11 @@ static uint64_t whole_grad_bytes(const struct plan *p)
 
 static int param_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
-    uint64_t n_slots = plan_fetches_beyond(p, c->n_own) ? param_slots(p, c) : 0;
+    const uint64_t slots = param_slots_bytes(p, c, param_slot_sizes(p, c));
     if (!plan_fetches_beyond(p, 0))
         return 0;
     int code = plan_line(l, ZINF_MEMORY_DEVICE, "parameter slots", "zinf.look_ahead",
-                         n_slots * p->sizes.slot, &p->at.d_slots);
+                         plan_fetches_beyond(p, c->n_own) ? slots : 0, &p->at.d_slots);
     return code ? code
                 : plan_line(l, ZINF_MEMORY_DEVICE, "units with a slot of their own",
                             "zinf.device_memory", plan_own_bytes(p, c->n_own), &p->at.d_own);
@@ -237,14 +237,15 @@ static uint64_t border_bytes(const struct plan *p)
     const struct zinf_graph *g = p->setup->graph;
     const struct zinf_compute *compute = &p->setup->compute;
     uint64_t most = 0;
-    for (int side = 0; side < 2; side++) {
-        const struct zinf_ids *values = side ? &g->to_next : &g->from_before;
-        for (uint32_t i = 0; i < values->n; i++) {
-            const struct zinf_value *v = &g->values[values->at[i]];
-            const uint64_t own = zinf_value_bytes(compute, v);
-            const uint64_t back = zinf_value_gradient_bytes(compute, v);
-            most = own > most ? own : most;
-            most = back > most ? back : most;
+    for (uint32_t k = 0; k < 4 * g->n_ranges; k++) {
+        const struct zinf_range *r = &g->ranges[k / 4];
+        const struct zinf_ids *ids[] = {&r->values_come, &r->values_go, &r->gradients_go,
+                                        &r->gradients_come};
+        for (uint32_t i = 0; i < ids[k % 4]->n; i++) {
+            const struct zinf_value *v = &g->values[ids[k % 4]->at[i]];
+            const uint64_t bytes =
+                k % 4 < 2 ? zinf_value_bytes(compute, v) : zinf_value_gradient_bytes(compute, v);
+            most = bytes > most ? bytes : most;
         }
     }
     return zinf_align_up(most, ZINF_MEMORY_ALIGN);
@@ -280,7 +281,9 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"activations on their way", "zinf.activation_device",
          values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
         {"parameter staging", "zinf.look_ahead",
-         has_waypoint(p->waypoints, PARAM_STAGING) ? param_slots(p, c) * s->staging : 0,
+         has_waypoint(p->waypoints, PARAM_STAGING)
+             ? param_stagings_bytes(p, c, param_slot_sizes(p, c))
+             : 0,
          &at->h_param_staging},
         {"weights as the folder has them", "zinf.weights_in_place",
          has_waypoint(p->waypoints, FILE_STAGING)

@@ -363,10 +363,35 @@ static void try_codes(struct search *s)
     try_for(s, other, asked ? ANYWAY : AT_ALL, "matrices in 8 bits on their way to the device");
 }
 
+/* Seconds of the best step beyond what its work takes at least. */
+static bool waits_somewhere(const struct search *s)
+{
+    const struct zinf_program *programs[2] = {NULL, NULL};
+    if (!s->plan.setup)
+        return false;
+    plan_step_programs(&s->plan, programs);
+    const bool two = s->plan.schedule < SCHEDULE_UPDATE_IN_FORWARD;
+    return plan_least_seconds(&s->plan, programs[0], two ? programs[1] : NULL) < AT_ALL * s->least;
+}
+
+/* Reads that go on while the device works on what is there: slots for more units, and of several
+ * sizes, so that small units take no more room than they need. */
+static void try_ahead(struct search *s)
+{
+    struct variant other = s->best;
+    const bool open = s->setup->config->look_ahead < 0 && device_is_far(s->setup);
+    const struct plan *plan = open ? best_plan(s) : NULL;
+    if (!plan || !plan_fetches_beyond(plan, plan->amounts.n_own))
+        return;
+    for (other.ahead = 4; other.ahead <= MOST_AHEAD && waits_somewhere(s); other.ahead *= 2)
+        try_for(s, other, AT_ALL, "reading further ahead");
+}
+
 void plan_settle_durability(struct setup *setup)
 {
     const struct variant usual = {.by_link = setup->must_link,
                                   .packs = packs_always(setup),
+                                  .ahead = setup->config->look_ahead > 0,
                                   .host_grads_part = 4,
                                   .host_states = 4};
     struct plan filled;
@@ -388,6 +413,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
     struct search s = {.setup = setup,
                        .best = {.by_link = setup->must_link,
                                 .packs = packs_always(setup),
+                                .ahead = setup->config->look_ahead > 0,
                                 .host_grads_part = 4,
                                 .host_states = 4}};
     try_link(&s);
@@ -417,6 +443,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         try_packed_fronts(&s);
         try_device_unpacking(&s);
         try_codes(&s);
+        try_ahead(&s);
     }
     *best = s.best;
     if (plan)

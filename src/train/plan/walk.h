@@ -139,6 +139,8 @@ int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zin
 void walk_fini(struct walk *walk);
 /* flows [n_values]: which values have a gradient that is of use. */
 int walk_flows(const struct zinf_graph *graph, bool *flows);
+/* referred [n_values]: which values lead to one that there is a reference of. */
+int walk_referred(const struct zinf_graph *graph, bool *referred);
 /* walk_sizes.c, the second half of walk_init: sizes and numbers, once it is known what flows. */
 int walk_measure(struct walk *walk, const struct zinf_compute *compute);
 

@@ -217,15 +217,17 @@ static void measure_values(struct walk *w, const struct zinf_compute *c)
 
 /* ---- a forward pass alone: slots that are free again after the last consumer ---- */
 
-static uint32_t last_consumer(const struct zinf_graph *g, uint32_t value)
+/* The stage before which the value is of no more use: a neighbour has it, too, by then. */
+static uint32_t free_before(const struct zinf_graph *g, uint32_t value)
 {
-    if (zinf_ids_have(&g->to_next, value))
-        return g->n_stages;
-    for (uint32_t s = g->n_stages; s-- > 0;)
-        for (uint32_t i = 0; i < g->stages[s].in.n; i++)
-            if (g->stages[s].in.at[i] == value)
-                return s;
-    return 0;
+    uint32_t end = 0;
+    for (uint32_t s = 0; s < g->n_stages; s++)
+        if (zinf_ids_have(&g->stages[s].in, value))
+            end = s + 1;
+    for (uint32_t r = 0; r < g->n_ranges; r++)
+        if (zinf_ids_have(&g->ranges[r].values_go, value) && g->ranges[r].end > end)
+            end = g->ranges[r].end;
+    return end;
 }
 
 /* From stage s on. */
@@ -235,7 +237,8 @@ static void give_slot(struct walk *w, uint32_t value, uint32_t s, uint32_t *free
     while (slot < w->n_slots && free_from[slot] > s)
         slot++;
     w->n_slots = slot < w->n_slots ? w->n_slots : slot + 1;
-    free_from[slot] = last_consumer(w->graph, value) + 1;
+    const uint32_t end = free_before(w->graph, value);
+    free_from[slot] = end > s ? end : s + 1;
     w->values[value].slot = slot;
 }
 
@@ -245,12 +248,14 @@ static int give_slots(struct walk *w)
     uint32_t *free_from = calloc(g->n_values + 1, sizeof *free_from);
     if (!free_from)
         return zinf_fail(-ENOMEM, "no memory for the slots of %u values", g->n_values);
-    for (uint32_t i = 0; i < g->from_before.n; i++)
-        give_slot(w, g->from_before.at[i], 0, free_from);
-    for (uint32_t s = 0; s < g->n_stages; s++)
+    for (uint32_t s = 0; s < g->n_stages; s++) {
+        for (uint32_t r = 0; r < g->n_ranges; r++)
+            for (uint32_t i = 0; s == g->ranges[r].first && i < g->ranges[r].values_come.n; i++)
+                give_slot(w, g->ranges[r].values_come.at[i], s, free_from);
         for (uint32_t i = 0; i < g->stages[s].out.n; i++)
             if (g->values[g->stages[s].out.at[i]].kind == ZINF_VALUE_ACTIVATION)
                 give_slot(w, g->stages[s].out.at[i], s, free_from);
+    }
     free(free_from);
     return 0;
 }

@@ -72,6 +72,8 @@ static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
     if (pipe->world > 1)
         sum = XXH3_64bits_withSeed(&pipe->rank, 2 * sizeof pipe->rank, sum);
+    if (t->setup.graph->n_ranges > 1)
+        sum = XXH3_64bits_withSeed(&t->setup.graph->n_ranges, sizeof(uint32_t), sum);
     const struct zinf_shards *shards = &t->setup.graph->shards;
     if (shards->of) /* rows of a tensor are in their order */
         sum = XXH3_64bits_withSeed(shards, sizeof *shards, sum);

@@ -20,8 +20,8 @@ static zinf_resource take(struct emitter *e, const struct trip *t, enum waypoint
     zinf_resource resource = 0;
     switch (place) {
     case PARAM_STAGING:
-        e->staged_as[t->unit] = ++e->n_staged;
-        return e->staged[t->unit] = emit_buffer(e, e->staging);
+        e->staged_as[t->unit] = ++e->n_staged[param_slot_size(e->p, t->unit)];
+        return e->staged[t->unit] = emit_buffer(e, e->staging[param_slot_size(e->p, t->unit)]);
     case FILE_STAGING:
         return emit_buffer(e, e->files);
     case CODE_STAGING:

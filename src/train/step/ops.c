@@ -475,6 +475,19 @@ int trainer_run_op(void *context, const struct zinf_op *op)
     return run_by_kind[op->kind < OP_STAGES ? op->kind : OP_STAGES](t, op);
 }
 
+/* ---- before the first program ---- */
+
+int trainer_fill(struct zinf_trainer *t)
+{
+    int code = 0;
+    if (!t->filled && t->plan.fill.n_ops)
+        code = zinf_executor_run(t->executor, &t->plan.fill);
+    t->filled = !code;
+    return code;
+}
+
+/* ---- names ---- */
+
 /* "block forward block.3", "read block.3", "write hidden.2", "commit step" */
 const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64])
 {

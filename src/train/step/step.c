@@ -22,7 +22,9 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
 {
     const float *weights = t->setup.options.class_weights;
     int64_t samples = setup_samples(&t->setup);
-    int code = trainer_set_lengths(t, batch);
+    int code = trainer_fill(t);
+    if (!code)
+        code = trainer_set_lengths(t, batch);
     if (!code)
         code = trainer_set_batch(t, batch, samples, weights);
     if (code)
@@ -427,6 +429,8 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
         code = begin_step(t, batch, &counted);
     if (!code)
         code = first_sweep(t);
+    if (!code)
+        code = plan_needs_gradients(&t->plan);
     if (!code)
         code = trainer_run(t, &t->plan.gradients);
     if (!code)
