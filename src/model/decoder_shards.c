@@ -25,7 +25,6 @@ static const char *not_cut(const struct decoder *d)
         const char *what;
     } list[] = {
         {d->experts.beside_before, "experts beside a feed-forward part"},
-        {d->experts.weighs_rows, "experts whose rows are weighed"},
         {a->latent.kv_rank && d->parallel, "latent attention in parallel blocks"},
         {d->mixed, "recurrent mixers"},
         {d->parts, "layers of one part"},

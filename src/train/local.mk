@@ -11,7 +11,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/shared_texts.c src/train/run/score.c src/train/run/reference.h src/train/run/reference.c src/train/run/run_embed.c src/train/run/score_labels.c src/train/run/score_choices.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
-	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c src/train/rules/packed.c \
+	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c src/train/rules/packed.c src/train/rules/packed_change.c \
 	src/train/rules/elements.c src/train/rules/factored.c src/train/rules/matrix.h src/train/rules/matrix.c src/train/rules/matrices.c src/train/rules/leading.h src/train/rules/leading.c src/train/rules/projected.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/save/durable.c src/train/save/copies.c \

@@ -329,7 +329,7 @@ static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)
 static int unpacked(struct setup *s)
 {
     struct tensor values = tensor_random(s->dtype, 64 * 512 + 77, 5, 1.0f);
-    const struct zinf_pack_array array = {values.data, s->dtype, values.n};
+    const struct zinf_pack_array array = {values.data, s->dtype, values.n, false};
     const uint64_t room = zinf_align_up(zinf_pack_bound(s->dtype, values.n), 64);
     void *image = aligned_alloc(64, room);
     const int64_t bytes = zinf_pack(image, room, &array, 1);

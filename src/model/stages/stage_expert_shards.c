@@ -5,8 +5,10 @@
  * applied to the sum in forward and to the activations in backward; its gradient is then a sum over
  * the expert's columns, and that of shards one of their parts. The bias behind the sum, which all
  * ranks have, is the first shard's in both. Rows choose by numbers that all ranks have, so that all
- * make the same sums.
+ * make the same sums. Where weights are of the rows that an expert is given, they are applied to
+ * these, and their gradient is made behind the sum over shards, by every rank.
  */
+#include "model/frame_adapter.h"
 #include "model/shards.h"
 
 /* What a visit works on. */
@@ -15,6 +17,7 @@ struct visit {
     uint32_t unit;
     int64_t ffn, up_cols; /* of a shard */
     void *n;              /* [n_chosen][hidden] */
+    void *rows;           /* the same without weights, where these are of the rows */
     void *up[ZINF_MOST_SHARDS], *act[ZINF_MOST_SHARDS];
     /* backward */
     const void *d_y;   /* [n_chosen][hidden] */
@@ -36,6 +39,7 @@ static struct visit start(struct zinf_frame *f)
         .s = s, .unit = f->stage->units.n, .ffn = s->ffn / (int64_t)f->graph->shards.of};
     v.up_cols = s->plain ? v.ffn : 2 * v.ffn;
     v.n = frame_scratch(f, row_bytes(f, s->hidden));
+    v.rows = s->weighs_rows ? frame_scratch(f, row_bytes(f, s->hidden)) : NULL;
     for (uint32_t i = 0; i < f->graph->shards.n; i++) {
         v.up[i] = frame_scratch(f, row_bytes(f, v.up_cols));
         v.act[i] = frame_scratch(f, row_bytes(f, v.ffn));
@@ -89,11 +93,37 @@ static int activate(struct zinf_frame *f, const struct visit *v, uint32_t shard)
                             (uint64_t)(f->n_chosen * v->ffn));
 }
 
+/* This visit's column of the weights, or of their gradient. */
+static float *column(const struct zinf_frame *f, const void *values)
+{
+    return (float *)(uintptr_t)values + (f->queue && values ? f->visit : 0);
+}
+
+/* Rows x of n, or their gradient, times their weights, and the gradient of these (NULL: it is not
+ * wanted). */
+static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, float *d_weights)
+{
+    const struct zinf_rows gather = experts_rows(f, f->in[1], v->rows);
+    const struct zinf_weigh weigh = {.n = f->n_chosen,
+                                     .cols = v->s->hidden,
+                                     .ld = f->n_visits,
+                                     .rows = f->chosen,
+                                     .dtype = f->compute->dtype,
+                                     .a = x,
+                                     .b = v->rows,
+                                     .weights = column(f, f->in[2]),
+                                     .d_weights = d_weights};
+    int code = frame_gather(f, &gather);
+    return code ? code : frame_weigh(f, &weigh);
+}
+
 /* The rows that chose the expert, and all shards' activations of them. */
 static int activate_all(struct zinf_frame *f, const struct visit *v)
 {
     const struct zinf_rows gather = experts_rows(f, f->in[1], v->n);
     int code = frame_gather(f, &gather);
+    if (!code && v->s->weighs_rows)
+        code = weigh_rows(f, v, v->n, NULL);
     for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
         code = activate(f, v, i);
     return code;
@@ -114,12 +144,6 @@ static uint64_t x_bytes(const struct zinf_frame *f)
     return (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f);
 }
 
-/* This visit's column of the weights. */
-static float *column(const struct zinf_frame *f, const void *values)
-{
-    return (float *)(uintptr_t)values + (f->queue ? f->visit : 0);
-}
-
 static int forward(struct zinf_frame *f)
 {
     int code = f->visit ? 0 : frame_copy(f, f->out[0], f->in[0], x_bytes(f));
@@ -130,8 +154,10 @@ static int forward(struct zinf_frame *f)
     float *total = frame_scratch(f, sum.elems * sizeof *total);
     struct zinf_rows scatter = experts_rows(f, NULL, f->out[0]);
     void *y;
-    scatter.scale = column(f, f->in[2]);
-    scatter.scale_ld = f->n_visits;
+    if (!v.s->weighs_rows) {
+        scatter.scale = column(f, f->in[2]);
+        scatter.scale_ld = f->n_visits;
+    }
     if ((code = activate_all(f, &v)) || (code = shard_sum(f, &sum, total)) ||
         (code = shard_narrow(f, total, sum.elems, &y)))
         return code;
@@ -196,37 +222,39 @@ static int put_weights(struct zinf_frame *f, const float *gradient)
     return code;
 }
 
-/* Of the bias behind the sum: its gradient, and its part of the weights'. */
+/* Of the bias behind the sum: its part of the weights' gradient, d_y bias^T, and its own, the sum
+ * of weighed rows. */
 static int bias_backward(struct zinf_frame *f, const struct visit *v)
 {
     const int64_t hidden = v->s->hidden;
     const uint64_t mark = frame_mark(f);
     float *db = frame_grad(f, v->unit, v->s->down_b);
     void *weighed = frame_scratch(f, row_bytes(f, hidden));
-    void *biases = frame_scratch(f, row_bytes(f, hidden)); /* the same row for each */
-    const struct zinf_heads spread = {.dtype = f->compute->dtype,
-                                      .rows = 1,
-                                      .n_heads = f->n_chosen,
-                                      .cols = hidden,
-                                      .x = frame_weight(f, v->unit, v->s->down_b),
-                                      .x_ld = hidden,
-                                      .y = biases,
-                                      .y_ld = f->n_chosen * hidden,
-                                      .y_step = hidden};
+    void *other = frame_scratch(f, row_bytes(f, hidden));
+    struct zinf_matmul dot = frame_product(f);
+    dot.m = f->n_chosen;
+    dot.n = dot.ldc = 1;
+    dot.k = dot.lda = dot.ldb = hidden;
+    dot.a = v->d_y;
+    dot.b = frame_weight(f, v->unit, v->s->down_b);
+    dot.c = v->of_bias;
+    dot.c_dtype = ZINF_DTYPE_F32;
+    dot.trans_b = true;
     const struct zinf_weigh weigh = {.n = f->n_chosen,
                                      .cols = hidden,
                                      .ld = 1,
                                      .dtype = f->compute->dtype,
                                      .a = weighed,
-                                     .b = biases,
-                                     .weights = v->weights,
-                                     .d_weights = v->of_bias};
+                                     .b = other,
+                                     .weights = v->weights};
     int code = frame_zero(f, v->of_bias, weight_elems(f) * sizeof *v->of_bias);
     if (!code)
+        code = frame_matmul(f, &dot);
+    if (!code && db)
         code = frame_copy(f, weighed, v->d_y, row_bytes(f, hidden));
-    if (!code)
-        code = frame_heads(f, &spread);
-    if (!code)
+    if (!code && db)
+        code = frame_zero(f, other, row_bytes(f, hidden));
+    if (!code && db)
         code = frame_weigh(f, &weigh);
     if (!code && db)
         code = frame_column_sum(f, db, weighed, f->compute->dtype, f->n_chosen, hidden);
@@ -265,7 +293,7 @@ static int leave(struct zinf_frame *f, const void *call, uint32_t shard, float *
     int code = frame_zero(f, out, weight_elems(f) * sizeof *out);
     if (!code)
         code = shard_depth_input(f, &p, v->d_y, v->d_act);
-    if (!code)
+    if (!code && !v->s->weighs_rows)
         code = frame_weigh(f, &weigh);
     if (!code && p.bias >= 0)
         code = add_bias_part(f, v, out);
@@ -337,8 +365,32 @@ static int enter_backward(struct zinf_frame *f, const struct visit *v)
     float *total = frame_scratch(f, sum.elems * sizeof *total);
     struct zinf_rows scatter = experts_rows(f, total, f->d_in[1]);
     scatter.x_dtype = scatter.y_dtype = ZINF_DTYPE_F32;
+    void *d_n;
     int code = f->d_in[1] ? shard_sum(f, &sum, total) : 0;
-    return code || !f->d_in[1] ? code : frame_scatter(f, &scatter);
+    if (code || !f->d_in[1])
+        return code;
+    if (v->s->weighs_rows) {
+        code = shard_narrow(f, total, sum.elems, &d_n);
+        if (!code)
+            code = weigh_rows(f, v, d_n, column(f, f->d_in[2]));
+        scatter.x = d_n;
+        scatter.x_dtype = f->compute->dtype;
+    }
+    return code ? code : frame_scatter(f, &scatter);
+}
+
+/* Gradients of all shards' activations, and that of the rows' weights. */
+static int leave_all(struct zinf_frame *f, struct visit *v)
+{
+    const struct shard_sum sum = {leave, v, weight_elems(f)};
+    int code = take_weights(f, v);
+    if (!code && v->s->down_b >= 0)
+        code = bias_backward(f, v);
+    if (!code && !v->s->weighs_rows)
+        code = shard_sum(f, &sum, v->of_weights);
+    for (uint32_t i = 0; !code && v->s->weighs_rows && i < f->graph->shards.n; i++)
+        code = leave(f, v, i, v->of_weights); /* nothing of theirs */
+    return code || v->s->weighs_rows || !f->d_in[2] ? code : put_weights(f, v->of_weights);
 }
 
 static int visit_backward(struct zinf_frame *f)
@@ -347,7 +399,6 @@ static int visit_backward(struct zinf_frame *f)
     void *d_y = frame_scratch(f, row_bytes(f, v.s->hidden));
     const uint64_t numbers = weight_elems(f) * sizeof(float);
     const struct zinf_rows gather = experts_rows(f, f->d_out[0], d_y);
-    const struct shard_sum sum = {leave, &v, weight_elems(f)};
     v.d_y = d_y;
     v.d_act = frame_scratch(f, row_bytes(f, v.ffn));
     v.weights = frame_scratch(f, numbers);
@@ -357,13 +408,7 @@ static int visit_backward(struct zinf_frame *f)
     if (!code)
         code = frame_gather(f, &gather);
     if (!code)
-        code = take_weights(f, &v);
-    if (!code && v.s->down_b >= 0)
-        code = bias_backward(f, &v);
-    if (!code)
-        code = shard_sum(f, &sum, v.of_weights);
-    if (!code && f->d_in[2])
-        code = put_weights(f, v.of_weights);
+        code = leave_all(f, &v);
     for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
         code = up_weight(f, &v, i);
     if (!code)

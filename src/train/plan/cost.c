@@ -78,7 +78,7 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
         return 0;
     const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
     for (int what = 0; what < ZINF_PACKABLES; what++) {
-        const struct rule_thing t = {p->setup, (enum zinf_packable)what, group};
+        const struct rule_thing t = {p->setup, (enum zinf_packable)what, group, false};
         if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
             work = op->kind == OP_UPDATE ? work + PLAN_PACK_WORK * (double)rule_plain_bytes(&t)
                                          : work * rule_packed_share(&t);

@@ -204,13 +204,6 @@ static void print_packing(const struct plan *p, FILE *out)
                 zinf_size_format(size, sizeof size, headed_bytes(p)));
 }
 
-static void print_codes(const struct plan *p, FILE *out)
-{
-    if (has_waypoint(p->waypoints, CODE_SLOT))
-        fputs("plan: matrices that are multiplied with in 8 bits go to the device in 8 bits\n",
-              out);
-}
-
 /* Where there are slots of several sizes: how many of each. */
 static void print_slots(const struct plan *p, FILE *out)
 {
@@ -220,6 +213,13 @@ static void print_slots(const struct plan *p, FILE *out)
         fprintf(out, "%s%llu of %s%s", i ? ", " : "plan: parameter slots by size of units: ",
                 (unsigned long long)param_slots(p, &p->amounts, i),
                 zinf_size_format(size, sizeof size, p->slots[i].bytes), i + 1 < n ? "" : "\n");
+}
+
+static void print_codes(const struct plan *p, FILE *out)
+{
+    if (has_waypoint(p->waypoints, CODE_SLOT))
+        fputs("plan: matrices that are multiplied with in 8 bits go to the device in 8 bits\n",
+              out);
 }
 
 int plan_print(const struct plan *p, FILE *out)

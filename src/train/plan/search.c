@@ -245,7 +245,7 @@ static double drive_seconds(const struct setup *s, enum packing packs)
     const struct zinf_speeds *speeds = s->options.speeds;
     double state = 0, params = (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
-        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g};
+        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g, false};
         if (unit_trains(s, s->layout.groups[g].unit))
             state += (double)s->state_bytes[g] * (packs > PACK_OFF ? rule_packed_share(&t) : 1);
     }
@@ -351,18 +351,6 @@ static void try_device_unpacking(struct search *s)
         try_for(s, other, AT_ALL, "packed parameters unpacked by the device");
 }
 
-/* Half the bytes of the link, for work of the CPU and two more buffers. */
-static void try_codes(struct search *s)
-{
-    const bool asked = s->setup->options.codes;
-    struct variant other = s->best;
-    other.codes = true;
-    if (!s->setup->images || !(asked || device_is_far(s->setup)) || !best_plan(s))
-        return;
-    other.device_unpacks &= !asked;
-    try_for(s, other, asked ? ANYWAY : AT_ALL, "matrices in 8 bits on their way to the device");
-}
-
 /* Seconds of the best step beyond what its work takes at least. */
 static bool waits_somewhere(const struct search *s)
 {
@@ -385,6 +373,18 @@ static void try_ahead(struct search *s)
         return;
     for (other.ahead = 4; other.ahead <= MOST_AHEAD && waits_somewhere(s); other.ahead *= 2)
         try_for(s, other, AT_ALL, "reading further ahead");
+}
+
+/* Half the bytes of the link, for work of the CPU and two more buffers. */
+static void try_codes(struct search *s)
+{
+    const bool asked = s->setup->options.codes;
+    struct variant other = s->best;
+    other.codes = true;
+    if (!s->setup->images || !(asked || device_is_far(s->setup)) || !best_plan(s))
+        return;
+    other.device_unpacks &= !asked;
+    try_for(s, other, asked ? ANYWAY : AT_ALL, "matrices in 8 bits on their way to the device");
 }
 
 void plan_settle_durability(struct setup *setup)

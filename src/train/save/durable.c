@@ -107,8 +107,8 @@ static int find_packed(struct zinf_trainer *t, unsigned generation)
 {
     int code = 0;
     for (uint32_t g = 0; !code && g < t->setup.layout.n_groups; g++) {
-        const struct rule_thing state = {&t->setup, ZINF_PACKABLE_STATE, g};
-        const struct rule_thing param = {&t->setup, ZINF_PACKABLE_PARAM, g};
+        const struct rule_thing state = {&t->setup, ZINF_PACKABLE_STATE, g, false};
+        const struct rule_thing param = {&t->setup, ZINF_PACKABLE_PARAM, g, false};
         const uint32_t unit = t->setup.layout.groups[g].unit;
         if (unit_trains(&t->setup, unit) && rule_packs(&state))
             code = find_packed_thing(t, &state, generation);

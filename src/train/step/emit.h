@@ -190,8 +190,6 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
-/* Where a value is for a reference. */
-struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, int64_t micro);
 /* emit_border.c: an exchange with the pipeline rank before this one, or with the next one. */
 void emit_border(struct emitter *e, const struct visit *border);
 

@@ -3,7 +3,7 @@
  * one, their gradients back. Values and gradients of a micro-batch stay where they are until both
  * neighbours are done with it, so a transfer overlaps with all that is computed of others.
  */
-#include "train/step/emit.h"
+#include "train/step/emit_call.h"
 
 /* One exchange: of a value and a micro-batch each way; or of what a value is for a reference. */
 struct crossing {

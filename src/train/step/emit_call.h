@@ -23,7 +23,7 @@ void call_operand(struct emitter *e, struct call *c, struct zinf_operand operand
 /* Weights; whole: of all visits. What is at hand is there for every visit. */
 void call_units(struct emitter *e, struct call *c, bool whole);
 void call_inputs(struct emitter *e, struct call *c);
-/* Where inputs and losses of a micro-batch are, and what a stage makes for a reference. */
+/* Where inputs and losses of a micro-batch are. */
 struct zinf_operand emit_input_at(const struct emitter *e, uint32_t value, int64_t micro);
 /* Of chunks a stage that reads another sequence has its keys and values at hand, and looks at the
  * sequence itself where it carries these, and goes back through them. */

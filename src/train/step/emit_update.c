@@ -70,7 +70,7 @@ static uint64_t tile_at(const struct plan *p, enum waypoint place)
 /* Of an operation with state or parameters of a home on the drive. */
 static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool state, bool param)
 {
-    const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number};
+    const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number, false};
     const struct zinf_home *home = &e->p->homes[g->unit];
     return (uint16_t)((state && rule_packs(&t) ? OP_PACKED : 0) |
                       (param && (home->packed || home->packs_copy || home->param_headed) ? OP_PARAM

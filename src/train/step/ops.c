@@ -43,7 +43,7 @@ static const void *stored_at(const struct zinf_op *op, uint64_t bytes)
 
 static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg, false};
     const uint64_t bytes = (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN;
     return rule_unpack(&thing, at(op, 0), stored_at(op, bytes), bytes);
 }
@@ -51,7 +51,7 @@ static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 /* The device goes by the table, which the CPU looks at before. */
 static int run_packed_in(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg, false};
     const uint64_t bytes = (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN;
     const void *from = stored_at(op, bytes);
     int code = bytes ? rule_check_packed(&thing, from, bytes) : 0;
@@ -62,7 +62,7 @@ static int run_packed_in(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_device_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg, false};
     struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
     uint32_t *marks = (uint32_t *)(void *)device_at(&t->plan, t->plan.at.d_damage);
     return packed_of(t, op)->read_pages
@@ -73,7 +73,8 @@ static int run_device_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 /* Only gradients, which no restart reads: the rest of their room is nobody's. */
 static int run_pack(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg,
+                                     t->setup.config->checksums};
     struct zinf_packed *packed = packed_of(t, op);
     uint64_t bytes = 0;
     int code = rule_pack(&thing, at(op, 0), at(op, 1), &bytes);

@@ -161,7 +161,7 @@ int trainer_run(struct zinf_trainer *t, const struct zinf_program *program)
     int code = zinf_executor_run(t->executor, program);
     for (uint32_t g = 0; !code && plan_damage_bytes(&t->plan) && g < t->setup.layout.n_groups; g++)
         if (marks[g])
-            code = rule_damaged(&(struct rule_thing){&t->setup, ZINF_PACKABLE_PARAM, g});
+            code = rule_damaged(&(struct rule_thing){&t->setup, ZINF_PACKABLE_PARAM, g, false});
     return code;
 }
 
