@@ -5,7 +5,8 @@
 #include <stdatomic.h>
 
 #define GROUPS_A_THREAD 8u /* fewer are not worth a thread */
-#define FORMAT_VERSION 1u
+#define SUMMED 1u          /* versions */
+#define UNSUMMED 2u
 static const char magic[8] = "zinfpack";
 
 struct head {
@@ -13,18 +14,6 @@ struct head {
     uint32_t version, dtype;
     uint64_t n, bytes, sum;
     char zeros[PACK_HEAD - 40];
-};
-
-/* An image and its array; of one that is read nothing is written. */
-struct image {
-    const struct pack_ops *ops;
-    struct zinf_pack_array array;
-    bool wide; /* fp32: lower halves lie beside the upper ones */
-    uint64_t n_blocks, n_groups;
-    char *start, *payload;
-    uint32_t *table;
-    uint64_t *sums;
-    atomic_bool damaged;
 };
 
 /* ---- the image's parts ---- */
@@ -37,14 +26,15 @@ uint64_t zinf_pack_bound(enum zinf_dtype dtype, uint64_t n)
            n * (dtype == ZINF_DTYPE_F32 ? 4 : 2);
 }
 
-static struct image image_of(const struct pack_ops *ops, const struct zinf_pack_array *array,
-                             const void *start)
+struct pack_image pack_image_of(const struct pack_ops *ops, const struct zinf_pack_array *array,
+                                const void *start)
 {
-    struct image image = {.ops = ops,
-                          .array = *array,
-                          .wide = array->dtype == ZINF_DTYPE_F32,
-                          .n_blocks = (array->n + PACK_BLOCK - 1) / PACK_BLOCK,
-                          .start = (char *)start}; /* the caller's const says what is written */
+    struct pack_image image = {.ops = ops,
+                               .array = *array,
+                               .wide = array->dtype == ZINF_DTYPE_F32,
+                               .n_blocks = (array->n + PACK_BLOCK - 1) / PACK_BLOCK,
+                               .start =
+                                   (char *)start}; /* the caller's const says what is written */
     image.n_groups = (image.n_blocks + PACK_GROUP - 1) / PACK_GROUP;
     image.table = (uint32_t *)(void *)(image.start + PACK_HEAD);
     image.sums = (uint64_t *)(void *)(image.start + pack_sums_at(image.n_blocks));
@@ -53,7 +43,7 @@ static struct image image_of(const struct pack_ops *ops, const struct zinf_pack_
 }
 
 /* Of head, whose field for it is 0 here, and of the tables behind it. */
-static uint64_t head_sum(const struct image *image, struct head head)
+static uint64_t head_sum(const struct pack_image *image, struct head head)
 {
     uint64_t of[2];
     head.sum = 0;
@@ -62,7 +52,7 @@ static uint64_t head_sum(const struct image *image, struct head head)
     return image->ops->sum(of, sizeof of);
 }
 
-static uint32_t elements_of(const struct image *image, uint64_t block)
+static uint32_t elements_of(const struct pack_image *image, uint64_t block)
 {
     uint64_t left = image->array.n - block * PACK_BLOCK;
     return left < PACK_BLOCK ? (uint32_t)left : PACK_BLOCK;
@@ -80,7 +70,7 @@ static uint32_t entry_of(const struct pack_block *block)
            (uint32_t)block->exceptions << 23;
 }
 
-static uint64_t group_bytes(const struct image *image, uint64_t group)
+uint64_t pack_group_bytes(const struct pack_image *image, uint64_t group)
 {
     uint64_t bytes = 0;
     for (uint64_t b = group * PACK_GROUP; b < smaller((group + 1) * PACK_GROUP, image->n_blocks);
@@ -92,12 +82,29 @@ static uint64_t group_bytes(const struct image *image, uint64_t group)
 }
 
 /* Where the payload of a group begins: behind the groups before it. */
-static uint64_t group_at(const struct image *image, uint64_t group)
+static uint64_t group_at(const struct pack_image *image, uint64_t group)
 {
     uint64_t at = 0;
     for (uint64_t g = 0; g < group; g++)
-        at += group_bytes(image, g);
+        at += pack_group_bytes(image, g);
     return at;
+}
+
+/* What a block reads or writes next is asked for this far ahead: it is in no cache, and the
+ * processor by itself looks no further than the end of a page. */
+#define AHEAD 2048
+#define LINE 64
+
+static inline void fetch_ahead(const char *at, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += LINE) /* no harm where there is none */
+        __builtin_prefetch(at + AHEAD + i);
+}
+
+static inline void fetch_ahead_to_write(char *at, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += LINE)
+        __builtin_prefetch(at + AHEAD + i, 1);
 }
 
 /* ---- packing ---- */
@@ -110,12 +117,10 @@ struct halves {
     uint16_t high_room[PACK_BLOCK], low_room[PACK_BLOCK];
 };
 
-static void load(const struct image *image, uint64_t b, struct halves *h)
+static void load(const struct pack_image *image, const char *x, uint32_t n, struct halves *h)
 {
     size_t size = image->wide ? 4 : 2;
-    const char *x = (const char *)image->array.x + b * PACK_BLOCK * size;
     char filled[PACK_BLOCK * 4];
-    uint32_t n = elements_of(image, b);
     if (n < PACK_BLOCK) {
         memcpy(filled, x, n * size);
         for (uint32_t i = n; i < PACK_BLOCK; i++)
@@ -128,7 +133,7 @@ static void load(const struct image *image, uint64_t b, struct halves *h)
     h->high = image->wide || n < PACK_BLOCK ? h->high_room : (const uint16_t *)(const void *)x;
 }
 
-static struct pack_block choose(const struct image *image, const struct halves *h, uint32_t n)
+static struct pack_block choose(const struct pack_image *image, const struct halves *h, uint32_t n)
 {
     struct pack_block block = image->ops->choose(h->high);
     if (block.width >= PACK_PLAIN || pack_half_bytes(&block, n) >= 2 * (uint64_t)n)
@@ -137,7 +142,7 @@ static struct pack_block choose(const struct image *image, const struct halves *
     return block;
 }
 
-static char *store(const struct image *image, const struct halves *h,
+static char *store(const struct pack_image *image, const struct halves *h,
                    const struct pack_block *block, uint32_t n, char *out)
 {
     if (block->low && h->low == h->low_room)
@@ -150,9 +155,14 @@ static char *store(const struct image *image, const struct halves *h,
     return out + pack_half_bytes(block, n);
 }
 
+static const char *numbers_at(const struct pack_image *image, uint64_t group)
+{
+    return (const char *)image->array.x + group * ZINF_PACK_PIECE * (image->wide ? 4u : 2u);
+}
+
 /* Fills the table, of some groups, and the payload unless out is NULL. */
-static char *pack_groups(const struct image *image, uint64_t begin, uint64_t end, bool chosen,
-                         char *out)
+static char *pack_groups(const struct pack_image *image, uint64_t begin, uint64_t end, bool chosen,
+                         const char *x, char *out)
 {
     struct halves h;
     for (uint64_t group = begin; group < end; group++) {
@@ -162,56 +172,78 @@ static char *pack_groups(const struct image *image, uint64_t begin, uint64_t end
             uint32_t n = elements_of(image, b);
             bool low = out && n == PACK_BLOCK && (!chosen || pack_block_of(image->table[b]).low);
             h.low = low ? (uint16_t *)(void *)out : h.low_room;
-            load(image, b, &h);
+            load(image, x, n, &h);
+            x += n * (image->wide ? 4u : 2u);
             struct pack_block block =
                 chosen ? pack_block_of(image->table[b]) : choose(image, &h, n);
             image->table[b] = entry_of(&block);
-            if (out)
+            if (out) {
+                fetch_ahead_to_write(out, pack_block_bytes(&block, n));
                 out = store(image, &h, &block, n, out);
+            }
         }
-        if (out)
+        if (out && !image->array.unsummed)
             image->sums[group] = image->ops->sum(first, (size_t)(out - first));
     }
     return out;
 }
 
+char *pack_one_group(const struct pack_image *image, uint64_t group, const void *x, char *out)
+{
+    return pack_groups(image, group, group + 1, false, x, out);
+}
+
 static void choose_slice(void *arg, uint64_t begin, uint64_t end)
 {
-    pack_groups(arg, begin, end, false, NULL);
+    const struct pack_image *image = arg;
+    pack_groups(image, begin, end, false, numbers_at(image, begin), NULL);
 }
 
 static void store_slice(void *arg, uint64_t begin, uint64_t end)
 {
-    const struct image *image = arg;
-    pack_groups(image, begin, end, true, image->payload + group_at(image, begin));
+    const struct pack_image *image = arg;
+    pack_groups(image, begin, end, true, numbers_at(image, begin),
+                image->payload + group_at(image, begin));
 }
 
-static int useful_threads(const struct image *image, int n_threads)
+static int useful_threads(const struct pack_image *image, int n_threads)
 {
     uint64_t most = image->n_groups / GROUPS_A_THREAD;
     return n_threads > 1 && (uint64_t)n_threads > most ? (int)most : n_threads;
 }
 
+void pack_begin(const struct pack_image *image)
+{
+    memset(image->table, 0, (size_t)(image->payload - (char *)image->table));
+}
+
+int64_t pack_end(const struct pack_image *image, uint64_t payload_bytes)
+{
+    struct head head = {.version = image->array.unsummed ? UNSUMMED : SUMMED,
+                        .dtype = (uint32_t)image->array.dtype,
+                        .n = image->array.n};
+    memcpy(head.magic, magic, sizeof magic);
+    head.bytes = (uint64_t)(image->payload - image->start) + payload_bytes;
+    head.sum = head_sum(image, head);
+    memcpy(image->start, &head, sizeof head);
+    return (int64_t)head.bytes;
+}
+
 int64_t pack_with(const struct pack_ops *ops, void *out, const struct zinf_pack_array *array,
                   int n_threads)
 {
-    struct image image = image_of(ops, array, out);
-    struct head head = {.version = FORMAT_VERSION, .dtype = (uint32_t)array->dtype, .n = array->n};
+    struct pack_image image = pack_image_of(ops, array, out);
     char *end = image.payload;
-    memcpy(head.magic, magic, sizeof magic);
-    memset(image.table, 0, (size_t)(image.payload - (char *)image.table));
+    pack_begin(&image);
     n_threads = useful_threads(&image, n_threads);
     if (n_threads > 1) { /* where a slice's payload begins is known when all widths are */
         optim_parallel_units(image.n_groups, n_threads, choose_slice, &image);
         optim_parallel_units(image.n_groups, n_threads, store_slice, &image);
         end += group_at(&image, image.n_groups);
     } else {
-        end = pack_groups(&image, 0, image.n_groups, false, end);
+        end = pack_groups(&image, 0, image.n_groups, false, array->x, end);
     }
-    head.bytes = (uint64_t)(end - image.start);
-    head.sum = head_sum(&image, head);
-    memcpy(out, &head, sizeof head);
-    return (int64_t)head.bytes;
+    return pack_end(&image, (uint64_t)(end - image.payload));
 }
 
 int64_t zinf_pack(void *out, uint64_t out_bytes, const struct zinf_pack_array *array, int n_threads)
@@ -234,7 +266,7 @@ static int damaged(const char *what)
 }
 
 /* Whether packing can have made such an entry; what it leads to lies within the payload then. */
-static bool valid_entry(const struct image *image, uint32_t entry)
+static bool valid_entry(const struct pack_image *image, uint32_t entry)
 {
     struct pack_block block = pack_block_of(entry);
     if (entry >> 29 || (block.low && !image->wide))
@@ -244,15 +276,15 @@ static bool valid_entry(const struct image *image, uint32_t entry)
     return block.width >= block.sign && (!block.zero || (block.base && block.width > block.sign));
 }
 
-/* Head and tables, without which no block can be found. */
-static int check(const struct image *image, uint64_t in_bytes)
+int pack_check_head(struct pack_image *image, uint64_t in_bytes)
 {
     struct head head;
     uint64_t tables = (uint64_t)(image->payload - image->start);
     if (in_bytes < sizeof head)
         return damaged("it is shorter than its head");
     memcpy(&head, image->start, sizeof head);
-    if (memcmp(head.magic, magic, sizeof magic) || head.version != FORMAT_VERSION)
+    if (memcmp(head.magic, magic, sizeof magic) ||
+        (head.version != SUMMED && head.version != UNSUMMED))
         return damaged("its first bytes are not those of this format");
     if (head.dtype != (uint32_t)image->array.dtype || head.n != image->array.n)
         return damaged("it is of an array of another length or dtype");
@@ -263,8 +295,11 @@ static int check(const struct image *image, uint64_t in_bytes)
     for (uint64_t b = 0; b < image->n_blocks; b++)
         if (!valid_entry(image, image->table[b]))
             return damaged("its table of blocks holds what no packing writes");
-    if (head.bytes != tables + group_at(image, image->n_groups))
+    const uint64_t bytes = tables + group_at(image, image->n_groups);
+    if (head.version == SUMMED ? head.bytes != bytes : head.bytes < bytes)
         return damaged("its length is not that of its blocks");
+    image->array.unsummed = head.version == UNSUMMED;
+    image->bytes = head.bytes;
     return 0;
 }
 
@@ -281,7 +316,7 @@ static bool take_exceptions(uint16_t *halves, const char *in, const struct pack_
 }
 
 /* The upper halves of n numbers, of a whole block unless they are stored as they are. */
-static bool unpack_halves(const struct image *image, uint16_t *halves, uint32_t n,
+static bool unpack_halves(const struct pack_image *image, uint16_t *halves, uint32_t n,
                           const struct pack_block *block, const char *in)
 {
     if (block->width == PACK_PLAIN) {
@@ -292,7 +327,7 @@ static bool unpack_halves(const struct image *image, uint16_t *halves, uint32_t 
     return take_exceptions(halves, in + block->width * 2 * PACK_ROW, block);
 }
 
-static bool unpack_block(const struct image *image, char *x, const struct pack_block *block,
+static bool unpack_block(const struct pack_image *image, char *x, const struct pack_block *block,
                          const char *in)
 {
     const char *upper = in + (block->low ? 2 * PACK_BLOCK : 0);
@@ -305,7 +340,7 @@ static bool unpack_block(const struct image *image, char *x, const struct pack_b
 }
 
 /* A block of fewer elements is unpacked beside the array. */
-static bool unpack_short(const struct image *image, char *x, uint32_t n,
+static bool unpack_short(const struct pack_image *image, char *x, uint32_t n,
                          const struct pack_block *block, const char *in)
 {
     uint16_t high[PACK_BLOCK] = {0}, low[PACK_BLOCK] = {0};
@@ -319,47 +354,48 @@ static bool unpack_short(const struct image *image, char *x, uint32_t n,
     return good;
 }
 
-static bool unpack_group(const struct image *image, uint64_t group, const char *in)
+bool pack_take_group(const struct pack_image *image, uint64_t group, const char *in, char *x)
 {
+    const uint64_t bytes = pack_group_bytes(image, group);
     uint64_t end = smaller((group + 1) * PACK_GROUP, image->n_blocks);
-    bool good = true;
+    bool good = image->array.unsummed || image->ops->sum(in, bytes) == image->sums[group];
     for (uint64_t b = group * PACK_GROUP; good && b < end; b++) {
         struct pack_block block = pack_block_of(image->table[b]);
         uint32_t n = elements_of(image, b);
-        char *x = (char *)image->array.x + b * PACK_BLOCK * (image->wide ? 4u : 2u);
+        fetch_ahead(in, pack_block_bytes(&block, n));
         good = n == PACK_BLOCK ? unpack_block(image, x, &block, in)
                                : unpack_short(image, x, n, &block, in);
         in += pack_block_bytes(&block, n);
+        x += n * (image->wide ? 4u : 2u);
     }
     return good;
 }
 
 static void unpack_slice(void *arg, uint64_t begin, uint64_t end)
 {
-    struct image *image = arg;
+    struct pack_image *image = arg;
     const char *in = image->payload + group_at(image, begin);
     for (uint64_t group = begin; group < end; group++) {
-        uint64_t bytes = group_bytes(image, group);
-        if (image->ops->sum(in, bytes) != image->sums[group] || !unpack_group(image, group, in)) {
+        if (!pack_take_group(image, group, in, (char *)numbers_at(image, group))) {
             atomic_store_explicit(&image->damaged, true, memory_order_relaxed);
             return;
         }
-        in += bytes;
+        in += pack_group_bytes(image, group);
     }
 }
 
 int64_t unpack_with(const struct pack_ops *ops, const struct zinf_pack_array *array, const void *in,
                     uint64_t in_bytes, int n_threads)
 {
-    struct image image = image_of(ops, array, in);
-    int code = check(&image, in_bytes);
+    struct pack_image image = pack_image_of(ops, array, in);
+    int code = pack_check_head(&image, in_bytes);
     if (code)
         return code;
     n_threads = useful_threads(&image, n_threads);
     optim_parallel_units(image.n_groups, n_threads, unpack_slice, &image);
     if (atomic_load_explicit(&image.damaged, memory_order_relaxed))
         return damaged("its numbers have another checksum");
-    return image.payload - image.start + (int64_t)group_at(&image, image.n_groups);
+    return (int64_t)image.bytes;
 }
 
 int64_t zinf_pack_check(const struct zinf_pack_array *array, const void *in, uint64_t in_bytes)
@@ -368,16 +404,17 @@ int64_t zinf_pack_check(const struct zinf_pack_array *array, const void *in, uin
         !in || (uintptr_t)in % 64)
         return zinf_fail(-EINVAL, "pack: an image that is not on a multiple of 64, or a dtype or "
                                   "length that there is not");
-    const struct image image = image_of(pack_ops_of(zinf_isa()), array, in);
-    int code = check(&image, in_bytes);
+    struct pack_image image = pack_image_of(pack_ops_of(zinf_isa()), array, in);
+    int code = pack_check_head(&image, in_bytes);
     const char *at = image.payload;
     for (uint64_t group = 0; !code && group < image.n_groups; group++) {
-        const uint64_t bytes = group_bytes(&image, group);
-        if (bytes <= PACK_SHORT_SUM && image.ops->sum(at, bytes) != image.sums[group])
+        const uint64_t bytes = pack_group_bytes(&image, group);
+        if (bytes <= PACK_SHORT_SUM && !image.array.unsummed &&
+            image.ops->sum(at, bytes) != image.sums[group])
             code = damaged("its numbers have another checksum");
         at += bytes;
     }
-    return code ? code : at - image.start;
+    return code ? code : (int64_t)image.bytes;
 }
 
 int64_t zinf_unpack(const struct zinf_pack_array *array, const void *in, uint64_t in_bytes,

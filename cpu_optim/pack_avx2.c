@@ -81,6 +81,9 @@ static inline void h_join(void *x, hvec high, hvec low)
     h_store((char *)x + 32, _mm256_unpackhi_epi16(low, high));
 }
 
+#define h_stream(to, x) _mm256_stream_si256((__m256i *)(void *)(to), x)
+#define h_stream_end _mm_sfence
+
 #include "cpu_optim/pack_kernels.h"
 
 const struct pack_ops pack_ops_avx2 = {
@@ -90,4 +93,5 @@ const struct pack_ops pack_ops_avx2 = {
     .encode = encode,
     .decode = decode,
     .sum = sum,
+    .copy = copy,
 };

@@ -69,6 +69,9 @@ static inline void h_join(void *x, hvec high, hvec low)
             join_half(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1)));
 }
 
+#define h_stream(to, x) _mm512_stream_si512((__m512i *)(void *)(to), x)
+#define h_stream_end _mm_sfence
+
 #include "cpu_optim/pack_kernels.h"
 
 const struct pack_ops pack_ops_avx512 = {
@@ -78,4 +81,5 @@ const struct pack_ops pack_ops_avx512 = {
     .encode = encode,
     .decode = decode,
     .sum = sum,
+    .copy = copy,
 };

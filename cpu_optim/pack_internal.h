@@ -10,6 +10,8 @@
 #include "base/packed.h"
 #include "cpu_optim/pack.h"
 
+#include <stdatomic.h>
+
 #define PACK_EXCEPTIONS 63u
 
 /* All take whole blocks of PACK_BLOCK elements. */
@@ -24,6 +26,8 @@ struct pack_ops {
     void (*encode)(void *out, const uint16_t *halves, const struct pack_block *block);
     void (*decode)(uint16_t *halves, const void *in, const struct pack_block *block);
     uint64_t (*sum)(const void *data, size_t bytes);
+    /* memcpy() past the caches, of what is neither in them nor soon read again. */
+    void (*copy)(void *to, const void *from, size_t bytes);
 };
 
 extern const struct pack_ops pack_ops_scalar;
@@ -43,6 +47,34 @@ static inline const struct pack_ops *pack_ops_of(enum zinf_isa isa)
 #endif
     return isa == ZINF_ISA_SCALAR ? &pack_ops_scalar : NULL;
 }
+
+/* An image and its array; of one that is read nothing is written. */
+struct pack_image {
+    const struct pack_ops *ops;
+    struct zinf_pack_array array; /* unsummed: once its head was looked at */
+    bool wide;                    /* fp32: lower halves lie beside the upper ones */
+    uint64_t n_blocks, n_groups;
+    uint64_t bytes; /* of an image whose head was looked at */
+    char *start, *payload;
+    uint32_t *table;
+    uint64_t *sums;
+    atomic_bool damaged;
+};
+
+struct pack_image pack_image_of(const struct pack_ops *ops, const struct zinf_pack_array *array,
+                                const void *start);
+/* An image that is made: the tables are cleared before its groups are packed, and the head is
+ * written when they are, with the bytes of all; bytes of the image. */
+void pack_begin(const struct pack_image *image);
+int64_t pack_end(const struct pack_image *image, uint64_t payload_bytes);
+/* Packs a group of numbers at x to out; what is behind it there. It takes no more bytes than the
+ * numbers. */
+char *pack_one_group(const struct pack_image *image, uint64_t group, const void *x, char *out);
+/* Head and tables of an image that is read, without which no block can be found: 0 or -EBADMSG. */
+int pack_check_head(struct pack_image *image, uint64_t in_bytes);
+/* Then, of a group, its payload's bytes, and its numbers. False: it is damaged. */
+uint64_t pack_group_bytes(const struct pack_image *image, uint64_t group);
+bool pack_take_group(const struct pack_image *image, uint64_t group, const char *in, char *x);
 
 /* The public calls after their checks, with a given table. */
 int64_t pack_with(const struct pack_ops *ops, void *out, const struct zinf_pack_array *array,

@@ -10,6 +10,7 @@
  *   h_total(sum)             of all lanes, each below 32768
  *   h_most(x), h_least(x)    of all lanes
  *   h_split(high, low, x), h_join(x, high, low)      LANES numbers of fp32
+ *   h_stream(to, x)          a store past the caches, to is aligned; h_stream_end() behind the last
  * Loads and stores take any alignment.
  */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -240,4 +241,26 @@ static void decode(uint16_t *halves, const void *in, const struct pack_block *bl
 static uint64_t sum(const void *data, size_t bytes)
 {
     return XXH3_64bits(data, bytes);
+}
+
+#define STREAM_LINE 64
+#define STREAM_AHEAD 1024
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    char *t = to;
+    const char *f = from, *end = f + bytes;
+    const size_t before = (size_t)(-(uintptr_t)to % STREAM_LINE);
+    if (bytes >= before + STREAM_LINE) {
+        memcpy(t, f, before);
+        t += before;
+        f += before;
+        for (; f + STREAM_LINE <= end; f += STREAM_LINE, t += STREAM_LINE) {
+            __builtin_prefetch(f + STREAM_AHEAD);
+            for (uint32_t i = 0; i < STREAM_LINE; i += 2 * LANES)
+                h_stream(t + i, h_load(f + i));
+        }
+        h_stream_end();
+    }
+    memcpy(t, f, (size_t)(end - f));
 }

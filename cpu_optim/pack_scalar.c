@@ -114,6 +114,11 @@ static uint64_t sum(const void *data, size_t bytes)
     return XXH3_64bits(data, bytes);
 }
 
+static void copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
 const struct pack_ops pack_ops_scalar = {
     .split = split,
     .join = join,
@@ -121,4 +126,5 @@ const struct pack_ops pack_ops_scalar = {
     .encode = encode,
     .decode = pack_decode,
     .sum = sum,
+    .copy = copy,
 };

@@ -500,6 +500,18 @@ int check_unpack(const struct zinf_packed_array *a)
                      (unsigned long long)a->n);
 }
 
+int check_widen(const struct zinf_widen *a)
+{
+    /* blocks of a grid, beside one another and behind each other */
+    if (!a->n_runs || (a->n_runs < 65536 && a->most >> 36 == 0 && a->image && a->params &&
+                       ((uintptr_t)a->image | (uintptr_t)a->params) % 16 == 0))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "widen: %u runs of up to %llu elements, or memory that is not on a multiple "
+                     "of 16",
+                     a->n_runs, (unsigned long long)a->most);
+}
+
 int check_workspace(uint64_t have, uint64_t bytes, const char *operation)
 {
     if (bytes <= have)

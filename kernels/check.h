@@ -38,6 +38,7 @@ int check_xielu(const struct zinf_xielu *args, const char *operation);
 int check_rope(const struct zinf_rope *args);
 int check_dequantize(const struct zinf_dequantize *args);
 int check_unpack(const struct zinf_packed_array *args);
+int check_widen(const struct zinf_widen *args);
 int check_embedding(const struct zinf_embedding *args, const char *operation);
 int check_unfold(const struct zinf_unfold *args, const char *operation);
 int check_convolution(const struct zinf_convolution *args, bool backward);

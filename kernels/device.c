@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "build-config.h"
-
 static void host_destroy(struct zinf_device *device)
 {
     struct host_device *host = (struct host_device *)device;
@@ -65,24 +63,10 @@ static const struct zinf_device_ops host_ops = {.destroy = host_destroy,
                                                 .pageable_copies = host_pageable_copies,
                                                 OPERATIONS(HOST_ENTRY)};
 
-static const struct host_simd *choose_simd(enum zinf_isa isa)
-{
-#ifdef ZINF_HAVE_AVX512
-    if (isa >= ZINF_ISA_AVX512)
-        return &host_simd_avx512;
-#endif
-#ifdef ZINF_HAVE_AVX2
-    if (isa >= ZINF_ISA_AVX2)
-        return &host_simd_avx2;
-#endif
-    (void)isa;
-    return &host_simd_scalar;
-}
-
 void host_device_choose(struct host_device *host, enum zinf_isa isa)
 {
     host->isa = isa;
-    host->simd = choose_simd(isa);
+    host->simd = host_simd_of(isa);
     snprintf(host->name, sizeof host->name, "host (%s, %d thread%s)", zinf_isa_name(isa),
              host->device.n_threads, host->device.n_threads > 1 ? "s" : "");
 }

@@ -28,6 +28,7 @@ struct zinf_queue {
 int host_device_create(struct zinf_device **out, int n_threads);
 /* Of another instruction set than zinf_isa(): for tests. */
 void host_device_choose(struct host_device *host, enum zinf_isa isa);
+const struct host_simd *host_simd_of(enum zinf_isa isa);
 
 /* Elements that a loop converts and works on at a time: a few of them stay in the first cache. */
 enum { HOST_CHUNK = 1024 };

@@ -1,7 +1,7 @@
 /*
  * host_float8: a CPU's operands of a product of 8-bit floats (kernels/float8.h), as the bf16
  * numbers that the floats stand for: bf16 has all of their bits, so the product is the same, but
- * for the order in which it is added.
+ * for the order in which it is added. And images of parameters whose matrices are codes.
  */
 #include "kernels/host.h"
 
@@ -16,13 +16,7 @@ static uint32_t largest(const struct host_device *device, const uint16_t *x, int
     uint32_t most = 0;
 #pragma omp parallel for num_threads(n_slices) schedule(static) reduction(max : most)
     for (int64_t i = 0; i < rows; i++) {
-        const uint16_t *row = x + i * ld;
-        uint16_t of_row = 0;
-#pragma omp simd reduction(max : of_row)
-        for (int64_t j = 0; j < cols; j++) {
-            const uint16_t bits = row[j] & 0x7fffu;
-            of_row = bits > of_row ? bits : of_row;
-        }
+        const uint32_t of_row = device->simd->float8_most(x + i * ld, (size_t)cols);
         most = of_row > most ? of_row : most;
     }
     return most;
@@ -109,4 +103,86 @@ struct zinf_matmul host_float8(struct zinf_queue *q, const struct zinf_matmul *a
     q->workspace = (char *)q->workspace + host_float8_workspace(args);
     q->workspace_bytes -= host_float8_workspace(args);
     return rounded;
+}
+
+/* ---- images ---- */
+
+enum { PIECE = 1 << 16 }; /* elements that a thread takes at a time */
+
+static uint64_t pieces_of(uint64_t n)
+{
+    return (n + PIECE - 1) / PIECE;
+}
+
+static uint64_t piece_at(uint64_t n, uint64_t piece)
+{
+    return n - piece * PIECE < PIECE ? n - piece * PIECE : PIECE;
+}
+
+static uint32_t most_of(const struct host_simd *simd, const uint16_t *x, uint64_t n, int n_threads)
+{
+    uint32_t most = 0;
+#pragma omp parallel for num_threads(n_threads) schedule(static) reduction(max : most)
+    for (uint64_t p = 0; p < pieces_of(n); p++) {
+        const uint32_t of_piece = simd->float8_most(x + p * PIECE, piece_at(n, p));
+        most = of_piece > most ? of_piece : most;
+    }
+    return most;
+}
+
+void zinf_float8_encode(const struct zinf_float8_image *image, const void *params, void *to,
+                        int n_threads)
+{
+    const struct host_simd *simd = host_simd_of(zinf_isa());
+    for (uint32_t r = 0; r < image->n_runs; r++) {
+        struct zinf_float8_run run = image->runs[r];
+        const uint16_t *x = (const uint16_t *)params + run.to;
+        char *at = (char *)to + run.from;
+        int shift = 0;
+        if (run.coded)
+            shift =
+                shift_of(zinf_float8_type(ZINF_FLOAT8_E4M3), most_of(simd, x, run.n, n_threads));
+        run.scale = ldexpf(1.0f, -shift);
+        memcpy((char *)to + r * sizeof run, &run, sizeof run);
+        const float up = ldexpf(1.0f, shift);
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+        for (uint64_t p = 0; p < pieces_of(run.n); p++) {
+            const uint64_t n = piece_at(run.n, p);
+            if (run.coded)
+                simd->float8_codes((uint8_t *)at + p * PIECE, x + p * PIECE, up, n);
+            else
+                memcpy(at + p * PIECE * sizeof *x, x + p * PIECE, n * sizeof *x);
+        }
+    }
+}
+
+/* What each of the 256 codes is as bf16, which has all of its bits. */
+static void widened(uint16_t table[256], float scale)
+{
+    for (uint32_t code = 0; code < 256; code++) {
+        const float x = from_bits((code & 0x80u) << 24 | (code & 0x7fu) << 20) * 0x1p120f * scale;
+        table[code] = (code & 0x7fu) == 0x7fu ? 0x7fc0u : (uint16_t)(bits_of(x) >> 16);
+    }
+}
+
+int host_widen(struct zinf_queue *q, const struct zinf_widen *args)
+{
+    int code = check_widen(args);
+    for (uint32_t r = 0; !code && r < args->n_runs; r++) {
+        struct zinf_float8_run run;
+        uint16_t table[256];
+        memcpy(&run, (const char *)args->image + r * sizeof run, sizeof run);
+        const uint8_t *from = (const uint8_t *)args->image + run.from;
+        uint16_t *to = (uint16_t *)args->params + run.to;
+        if (!run.coded) {
+            memcpy(to, from, run.n * sizeof *to);
+            continue;
+        }
+        widened(table, run.scale);
+        int n_slices = host_slices(q->device, run.n);
+#pragma omp parallel for num_threads(n_slices) schedule(static)
+        for (uint64_t i = 0; i < run.n; i++)
+            to[i] = table[from[i]];
+    }
+    return code;
 }

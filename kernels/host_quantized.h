@@ -1,7 +1,7 @@
 /*
- * host_quantized: numbers from quantised codes, to be included once by each per-ISA file after it
- * has defined make_halves() and behind host_loops.h. A number is one product in fp32, so every
- * instruction set gives the same bits.
+ * host_quantized: numbers from quantised codes, and codes of 8-bit floats (kernels/float8.h), to be
+ * included once by each per-ISA file after it has defined make_halves() and behind host_loops.h. A
+ * number is one product in fp32, so every instruction set gives the same bits.
  */
 
 /* y[i] = scale map[half i of codes], i from 0 to n, the first half of a byte being the high one. */
@@ -31,5 +31,41 @@ static void dequantize_fp8(float *y, const uint8_t *codes, float scale, size_t n
         float x;
         memcpy(&x, &bits, sizeof x);
         y[i] = x * 0x1p120f * scale;
+    }
+}
+
+/* Of n bf16 numbers the largest as bits, without signs. */
+static uint32_t float8_most(const uint16_t *x, size_t n)
+{
+    uint16_t most = 0;
+#pragma omp simd reduction(max : most)
+    for (size_t i = 0; i < n; i++) {
+        const uint16_t bits = x[i] & 0x7fffu;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+/* codes[i] = the E4M3 code nearest to x[i] of bf16 times up: added to a number whose last place is
+ * the type's there, x is rounded by the addition, and the bits count the type's numbers. */
+static void float8_codes(uint8_t *codes, const uint16_t *x, float up, size_t n)
+{
+    const uint32_t least = 127 - 6, fraction = 3;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits = (uint32_t)(x[i] & 0x7fffu) << 16;
+        float size, magic;
+        uint32_t scaled, sum;
+        memcpy(&size, &bits, sizeof size);
+        size *= up;
+        size = size > 448.0f ? 448.0f : size;
+        memcpy(&scaled, &size, sizeof scaled);
+        const uint32_t place = scaled >> 23 > least ? scaled >> 23 : least;
+        const uint32_t unit = (place + 23 - fraction) << 23;
+        memcpy(&magic, &unit, sizeof magic);
+        magic += size;
+        memcpy(&sum, &magic, sizeof sum);
+        const uint32_t code = ((place - least) << fraction) + sum - unit;
+        codes[i] = (uint8_t)((x[i] >> 8 & 0x80u) | (bits >= 0x7f800000u ? 0x7fu : code));
     }
 }

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "build-config.h"
+
 struct zinf_event {
     char unused;
 };
@@ -69,6 +71,20 @@ int host_event_synchronize(struct zinf_event *event)
 }
 
 /* ---- shared by the operations ---- */
+
+const struct host_simd *host_simd_of(enum zinf_isa isa)
+{
+#ifdef ZINF_HAVE_AVX512
+    if (isa >= ZINF_ISA_AVX512)
+        return &host_simd_avx512;
+#endif
+#ifdef ZINF_HAVE_AVX2
+    if (isa >= ZINF_ISA_AVX2)
+        return &host_simd_avx2;
+#endif
+    (void)isa;
+    return &host_simd_scalar;
+}
 
 int host_slices(const struct host_device *device, uint64_t work)
 {

@@ -43,6 +43,8 @@ struct host_simd {
     void (*dequantize_nf4)(float *y, const uint8_t *codes, const float *map, float scale, size_t n);
     void (*dequantize_int8)(float *y, const int8_t *codes, float scale, size_t n);
     void (*dequantize_fp8)(float *y, const uint8_t *codes, float scale, size_t n);
+    uint32_t (*float8_most)(const uint16_t *x, size_t n);
+    void (*float8_codes)(uint8_t *codes, const uint16_t *x, float up, size_t n);
     void (*rope_row)(const struct zinf_rope *args, int64_t row);
     float (*sum)(const float *x, size_t n);
     float (*sum_squares)(const float *x, float mean, size_t n); /* of x - mean */

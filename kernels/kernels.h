@@ -333,6 +333,7 @@ struct zinf_device_ops {
     int (*rope)(struct zinf_queue *q, const struct zinf_rope *args);
     int (*dequantize)(struct zinf_queue *q, const struct zinf_dequantize *args);
     int (*unpack)(struct zinf_queue *q, const struct zinf_packed_array *args);
+    int (*widen)(struct zinf_queue *q, const struct zinf_widen *args);
     int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
     /* y = scale * dropout mask * r / (1-p); x is not used. */
     int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);

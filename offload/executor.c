@@ -137,6 +137,13 @@ static int prepare(struct zinf_executor *e, const struct zinf_program *p)
     return code;
 }
 
+uint64_t zinf_executor_bytes(uint32_t n_ops)
+{
+    const struct zinf_executor *e = NULL;
+    return n_ops * (uint64_t)(sizeof *e->done_ns + sizeof *e->queued_ns + sizeof *e->skipped +
+                              sizeof *e->events);
+}
+
 int zinf_executor_run(struct zinf_executor *e, const struct zinf_program *program)
 {
     if (e->failed)

@@ -126,6 +126,8 @@ struct zinf_home {
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
     bool packed, packs_grad, packs_copy;
+    /* Parameters go to the device in an image in which matrices are codes of 8 bits. */
+    bool coded;
     /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
      * where it lies as if that were their home. Every update writes it; a restart reads it. */
     bool backed;
@@ -335,7 +337,8 @@ struct zinf_program {
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
 void zinf_program_fini(struct zinf_program *program);
-/* Memory that it takes once it is scheduled, about, and that scheduling needs beside it. */
+/* Memory that it takes once it is scheduled, about, and that scheduling needs beside it, known
+ * until then. */
 uint64_t zinf_program_bytes(const struct zinf_program *program);
 uint64_t zinf_program_scheduling_bytes(const struct zinf_program *program);
 /* A new resource. */
@@ -445,6 +448,8 @@ struct zinf_executor_options {
     uint32_t seat;
 };
 struct zinf_executor;
+/* Memory that it takes, about, while it runs a program of so many operations, and from then on. */
+uint64_t zinf_executor_bytes(uint32_t n_ops);
 int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_options *options);
 /* Waits for the lanes and writes the trace. NULL is allowed. */
 void zinf_executor_destroy(struct zinf_executor *executor);

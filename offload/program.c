@@ -65,16 +65,22 @@ uint64_t zinf_program_bytes(const struct zinf_program *p)
            p->n_operands * sizeof *p->operands;
 }
 
-/* The builder, and the arrays of schedule.c and schedule_list.c: the operations in their new order,
- * and a few numbers of each operation, resource and use of a buffer. */
+/* What the builder has, and the arrays of schedule.c: operations and waits in their new order, and
+ * a few numbers of each operation, resource and use of a buffer. Those of schedule_list.c are fewer
+ * and gone by then. */
 uint64_t zinf_program_scheduling_bytes(const struct zinf_program *p)
 {
+    enum { OF_OP = 5, OF_RESOURCE = 4, HEAD = 16 }; /* numbers; bytes that malloc adds */
     const struct zinf_builder *b = p->builder;
-    const uint64_t each_op = sizeof *p->ops + 24 * sizeof(uint32_t);
-    uint64_t bytes = p->n_ops * each_op + p->n_waits * 2 * sizeof *p->waits;
-    if (b)
-        bytes += b->n_resources * (sizeof *b->resources + 8 * sizeof(uint32_t)) +
-                 b->n_touches * (sizeof *b->touches + sizeof(uint32_t));
+    const uint64_t number = sizeof(uint32_t);
+    uint64_t bytes = p->n_ops * (sizeof *p->ops + OF_OP * number) + p->n_waits * sizeof *p->waits;
+    if (!b)
+        return bytes;
+    bytes += b->n_resources * (sizeof *b->resources + OF_RESOURCE * number) +
+             b->n_touches * (sizeof *b->touches + number);
+    for (uint32_t i = 0; i < b->n_resources; i++)
+        if (b->resources[i].readers)
+            bytes += b->resources[i].capacity * number + HEAD;
     return bytes;
 }
 

@@ -1,6 +1,6 @@
 # The Python package: pip installs it from here (pyproject.toml); the tests read it where it is.
 PYTHON_FILES = python/zinf/__init__.py python/zinf/__main__.py python/zinf/_calls.py python/zinf/_interrupt.py \
-	python/zinf/_library.py python/zinf/_drive.py python/zinf/_optim.py python/zinf/aio/__init__.py python/zinf/aio/__main__.py python/zinf/_options.py python/zinf/_results.py python/zinf/_rows.py \
+	python/zinf/_library.py python/zinf/_drive.py python/zinf/_optim.py python/zinf/aio/__init__.py python/zinf/aio/__main__.py python/zinf/_options.py python/zinf/_results.py python/zinf/_rows.py python/zinf/_sentences.py \
 	python/zinf/_trainer.py python/zinf/py.typed \
 	python/zinf/integrations/__init__.py python/zinf/integrations/_arguments.py python/zinf/integrations/_mixin.py \
 	python/zinf/integrations/transformers.py python/zinf/integrations/trl.py

@@ -3,7 +3,7 @@
  * by blocks, then codes, each block of which finds the scale out of those by itself. Whichever way
  * the matrix is cut, its largest number and so the codes are the same. Products on most GPUs want
  * both operands along k, so a matrix that has k down its columns is turned: a tile of 64 x 64 goes
- * through shared memory.
+ * through shared memory. And parameters of an image whose matrices are codes, as bf16 again.
  */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/workspace.h"
@@ -186,4 +186,65 @@ cudaError_t launch_float8(cudaStream_t stream, const struct float8_matrix *m)
     return launch(known<float8_turned_kernel>(),
                   dim3(blocks_for((uint64_t)m->cols, TILE), blocks_for((uint64_t)m->rows, TILE)),
                   dim3(FLOAT8_THREADS), 0, stream, args);
+}
+
+/* ---- parameters from an image ---- */
+
+struct widen_args {
+    const unsigned char *image;
+    bf16 *params;
+};
+
+/* Two codes of a word, the first in its low byte, as two numbers of bf16, which has all of their
+ * bits. Exponent and fraction are put where fp32 has them, whose exponents are 120 greater. */
+DEVICE uint32_t widen_pair(uint32_t pair, float scale)
+{
+    uint32_t halves = 0;
+    UNROLL for (int k = 0; k < 2; k++)
+    {
+        const uint32_t code = pair >> 8 * k & 0xffu;
+        const float x = float_from((code & 0x80u) << 24 | (code & 0x7fu) << 20);
+        const uint32_t bits = bits_from(product(product(x, 0x1p120f), scale)) >> 16;
+        halves |= ((code & 0x7fu) == 0x7fu ? 0x7fc0u : bits) << 16 * k;
+    }
+    return halves;
+}
+
+/* A run for each row of blocks; a thread takes 16 elements at a time. */
+KERNEL(FLOAT8_THREADS) widen_kernel(widen_args a)
+{
+    zinf_float8_run run;
+    UNROLL for (uint32_t half = 0; half < sizeof run / sizeof(words4); half++)
+    {
+        const words4 raw = ((const words4 *)(const void *)a.image)[2 * blockIdx.y + half];
+        memcpy((char *)&run + half * sizeof raw, &raw, sizeof raw);
+    }
+    const words4 *from = (const words4 *)(const void *)(a.image + run.from);
+    words4 *to = (words4 *)(void *)(a.params + run.to);
+    const uint64_t n = run.n / CODES, first = (uint64_t)blockIdx.x * FLOAT8_THREADS * FLOAT8_PLACES;
+    NO_UNROLL for (int p = 0; p < FLOAT8_PLACES; p++)
+    {
+        const uint64_t unit = first + p * FLOAT8_THREADS + threadIdx.x;
+        if (unit >= n)
+            return;
+        words4 made[2];
+        if (run.coded) {
+            const words4 codes = from[unit];
+            UNROLL for (int w = 0; w < 8; w++)
+            {
+                made[w / 4].at[w % 4] = widen_pair(codes.at[w / 2] >> 16 * (w % 2), run.scale);
+            }
+        } else {
+            made[0] = from[2 * unit], made[1] = from[2 * unit + 1];
+        }
+        to[2 * unit] = made[0], to[2 * unit + 1] = made[1];
+    }
+}
+
+cudaError_t launch_widen(cudaStream_t stream, const struct zinf_widen *z)
+{
+    widen_args args = {};
+    args.image = (const unsigned char *)z->image, args.params = (bf16 *)z->params;
+    const dim3 grid(blocks_for(z->most / CODES, FLOAT8_THREADS * FLOAT8_PLACES), z->n_runs);
+    return launch(known<widen_kernel>(), grid, dim3(FLOAT8_THREADS), 0, stream, args);
 }

@@ -63,6 +63,7 @@ struct float8_matrix {
     float *largest; /* [FLOAT8_PARTS + 1]; the last becomes the scale of a code */
 };
 cudaError_t launch_float8(cudaStream_t stream, const struct float8_matrix *matrix);
+cudaError_t launch_widen(cudaStream_t stream, const struct zinf_widen *args);
 /* ---- convolution.cu, scan.cu ---- */
 cudaError_t launch_convolution(cudaStream_t stream, const struct zinf_convolution *args,
                                bool backward);

@@ -85,6 +85,7 @@ ONE_KERNEL(rope, zinf_rope, check_rope(args), !args->rows, launch_rope(q->stream
 ONE_KERNEL(dequantize, zinf_dequantize, check_dequantize(args), !args->rows || !args->count,
            launch_dequantize(q->stream, args));
 ONE_KERNEL(unpack, zinf_packed_array, check_unpack(args), !args->n, launch_unpack(q->stream, args));
+ONE_KERNEL(widen, zinf_widen, check_widen(args), !args->n_runs, launch_widen(q->stream, args));
 
 int cuda_column_sum(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,
                     int64_t rows, int64_t cols)

@@ -9,6 +9,7 @@ import faulthandler
 import importlib
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -81,6 +82,7 @@ def chosen(suite, words):
 
 def main():
     build, work, *words = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
     faulthandler.enable()
     faulthandler.dump_traceback_later(int(os.environ.get("ZINF_TEST_SECONDS", 600)), exit=True)
     os.environ["ZINF_TEST_BUILD"], os.environ["ZINF_TEST_WORK"] = build, work

@@ -4,7 +4,7 @@ import inspect
 import typing
 
 import zinf
-from common import MODEL, Case, command
+from common import MODEL, ROWS, Case, command
 from zinf import _options
 
 # Options that decide how the command shows a training, and none of the training itself.
@@ -71,7 +71,7 @@ class Options(Case):
         )
 
     def test_errors_are_the_librarys_sentences(self):
-        with self.assertRaisesRegex(zinf.OptionError, "did you mean option seq-len") as caught:
+        with self.assertRaisesRegex(zinf.OptionError, "did you mean option seq_len") as caught:
             zinf.plan(MODEL, seq_lem=3)
         self.assertIsInstance(caught.exception, ValueError)
         with self.assertRaisesRegex(zinf.OptionError, "option steps 'x' is not a whole number"):
@@ -80,6 +80,17 @@ class Options(Case):
             zinf.plan(self.path("nothing"))
         with self.assertRaisesRegex(zinf.OptionError, "lora: unknown key 'rnk'"):
             zinf.Trainer(MODEL, lora={"rnk": 3})
+
+    def test_sentences_name_keywords(self):
+        """Whatever the library says names options as Python has them."""
+        with self.assertRaisesRegex(zinf.OptionError, "^seq_len=65: the model's context is 64"):
+            zinf.Trainer(MODEL, seq_len=65, device="host").batch
+        with self.assertRaisesRegex(zinf.OptionError, "^option epochs and option steps both say"):
+            zinf.train(MODEL, ROWS, epochs=1, steps=1, output=self.path("out"))
+        with self.assertRaisesRegex(zinf.OptionError, "give eval_data, or streaming=False"):
+            zinf.Trainer(MODEL, iter(ROWS), steps=1, output=self.path("out")).evaluate()
+        for row in zinf.options():
+            self.assertNotRegex(f"{row.help} {row.otherwise}", r"(?<!\S)--\w", row.name)
 
     def test_names_of_other_programs(self):
         with zinf.Trainer(MODEL, per_device_train_batch_size=3, device="host", max_length=16) as t:

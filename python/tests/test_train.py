@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import zinf
 from common import MODEL, ROWS, SMALL, Case, command, sums
@@ -179,6 +180,39 @@ except KeyboardInterrupt:
             with self.assertRaises(KeyboardInterrupt):
                 self.train(rows(blocks), steps=1, streaming=False)
             self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_ctrl_c_before_the_training_begins(self):
+        """While Python is on its way to the library: before it watches for interrupts, and behind
+        the last line of Python. The next training has forgotten it."""
+
+        def sends(call):
+            def sending(*args):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.05)  # until it has been heard
+                return call(*args)
+
+            return sending
+
+        steps = []
+        with zinf.Trainer(
+            MODEL, ROWS, output=self.path("out"), steps=60, format="text", overwrite=True,
+            callbacks=lambda step: steps.append(step.step), **SMALL,
+        ) as trainer:  # fmt: skip
+            with mock.patch.object(trainer, "_give_rows", sends(trainer._give_rows)):
+                self.assertRaises(KeyboardInterrupt, trainer.train)
+            self.assertEqual(steps, [])
+            train = zinf._library.lib.zinf_session_train
+            with mock.patch.object(zinf._library.lib, "zinf_session_train", sends(train)):
+                self.assertRaises(KeyboardInterrupt, trainer.train)
+            self.assertEqual(steps, [1])
+            steps.clear()
+            with mock.patch.object(
+                zinf._library.lib, "zinf_session_train", lambda *args: (train(*args), trainer.cancel())[0]
+            ):
+                trainer.train()
+            trainer.train()
+            self.assertEqual(steps, [*range(1, 61), *range(1, 61)])
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
     def test_a_second_ctrl_c_ends_at_once(self):
         script = f"""

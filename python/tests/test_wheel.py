@@ -9,7 +9,9 @@ import subprocess
 import sys
 import unittest
 import zipfile
+from unittest import mock
 
+import zinf
 from common import BUILD, MODEL, Case
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -94,6 +96,32 @@ class Wheel(Case):
         self.said(*pip, "uninstall", "-y", "zinf")
         after = {os.path.join(at, f) for at, _, files in os.walk(venv) for f in files}
         self.assertFalse({f for f in after - before if "__pycache__" not in f or "/zinf/" in f})
+
+    def test_what_the_system_lacks_is_brought(self):
+        """And nothing else: of what it has, such as OpenSSL, Python's own modules use the same."""
+        for name in ("liba.so.1", "libb.so.2", "libcrypto.so.3"):
+            open(self.path(name), "w", encoding="ascii").close()
+        lacks = {
+            self.path("libzinf.so.0"): ["liba.so.1: cannot open", "/lib/libb.so.2: version `B_3' not found"],
+            self.path("liba.so.1"): ["libb.so.2: cannot open"],
+        }
+        made = []
+
+        def load(path):
+            for said in lacks.get(path, []):
+                if not any(name.endswith(said.split(":")[0].split("/")[-1]) for name in made):
+                    raise OSError(said)
+            made.append(path)
+            return path
+
+        library = zinf._library
+        with mock.patch.multiple(library, OTHERS=self.folder, brings_others=False):
+            with mock.patch.object(library.ctypes, "CDLL", load):
+                library._loaded(self.path("libzinf.so.0"))
+                self.assertTrue(library.brings_others)
+                lacks[self.path("other.so")] = ["libnone.so: cannot open"]
+                self.assertRaisesRegex(OSError, "libnone", library._loaded, self.path("other.so"))
+        self.assertEqual(made, [self.path(n) for n in ("libb.so.2", "liba.so.1", "libzinf.so.0")])
 
     def test_another_version_is_named(self):
         with zipfile.ZipFile(self.wheel) as wheel:

@@ -11,6 +11,7 @@ from . import _library as z
 from ._interrupt import NotedInterrupt
 from ._options import takes_options
 from ._results import Answer, Measure, Plan, Run
+from ._sentences import in_python
 from ._trainer import Reader, Trainer
 
 Path = Union[str, os.PathLike]
@@ -156,7 +157,7 @@ def checkpoints(output: Path) -> List[Checkpoint]:
 
     def see(_arg, info) -> None:
         i = info.contents
-        problem = i.problem.decode("utf-8", "replace") if i.problem else None
+        problem = in_python(i.problem) if i.problem else None
         found.append(Checkpoint(os.fsdecode(i.folder), i.step, i.bytes, i.latest, problem))
 
     _call(z.lib.zinf_checkpoint_list, z.path_bytes(output), z.SEE_CHECKPOINT(see), None)

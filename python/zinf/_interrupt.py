@@ -70,7 +70,7 @@ class SavedOnInterrupt:
         self.cancel = cancel
         self.heard = False
         self.first = 0.0  # when the thread below saw the first; 0: not yet
-        self.active = False
+        self.before: Any = None  # the handler outside
 
     def __enter__(self) -> SavedOnInterrupt:
         before = None
@@ -78,25 +78,26 @@ class SavedOnInterrupt:
             before = signal.getsignal(signal.SIGINT)
         if before is None or before == signal.SIG_IGN:
             return self
+        # The handler is there first and goes last: what it hears raises nothing in between.
+        self.before = before
+        signal.signal(signal.SIGINT, self._handle)
         self.read, self.write = os.pipe()
         os.set_blocking(self.write, False)
-        self.before_fd = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
         self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.before_fd = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
         self.thread.start()
-        self.before = signal.signal(signal.SIGINT, self._handle)
-        self.active = True
         return self
 
     def __exit__(self, *_exception) -> None:
-        if not self.active:
+        if self.before is None:
             return
-        self.active = False
-        signal.signal(signal.SIGINT, self.before)
         signal.set_wakeup_fd(self.before_fd)
         os.write(self.write, _END)
         self.thread.join()
         os.close(self.read)
         os.close(self.write)
+        before, self.before = self.before, None
+        signal.signal(signal.SIGINT, before)
 
     def _handle(self, _number, _frame) -> None:
         self._note()

@@ -33,6 +33,8 @@ from ctypes import (
 )
 from typing import Any, Dict, List, Tuple
 
+from ._sentences import in_python
+
 # ---- errors ----
 
 
@@ -68,7 +70,7 @@ _KINDS = {
 
 def error(code: int) -> Error:
     """The exception of a negative code, with the sentence of this thread's last failure."""
-    sentence = lib.zinf_error().decode("utf-8", "replace")
+    sentence = in_python(lib.zinf_error())
     found = _KINDS.get(-code, Error)(sentence or os.strerror(-code))
     found.errno = -code
     return found
@@ -288,6 +290,7 @@ _CALLS = {
     "zinf_session_rows": (c_int, [c_void_p, c_int, POINTER(RowSource)]),
     "zinf_session_train": (c_int, [c_void_p, POINTER(Events)]),
     "zinf_session_cancel": (None, [c_void_p]),
+    "zinf_session_uncancel": (None, [c_void_p]),
     "zinf_session_batch": (c_int, [c_void_p, POINTER(c_int64), POINTER(c_int64)]),
     "zinf_session_step": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(StepStruct)]),
     "zinf_session_evaluate": (c_int, [c_void_p, POINTER(MeasureStruct)]),
@@ -335,32 +338,30 @@ def _has_blas() -> bool:
     return any(os.path.exists(os.path.join(f, _BLAS)) for f in folders if f)
 
 
-def _load_others(paths: List[str]) -> None:
-    """The wheel's libraries, each as soon as those are there that it needs itself: whoever needs
-    one of their names then finds it."""
+def _loaded(path: str) -> ctypes.CDLL:
+    """Loads a library. What it needs and the system lacks, or has too old, is the wheel's; the rest
+    is the system's, since Python's own modules, such as hashlib, are made for that one."""
     global brings_others
-    while paths:
-        left = []
-        for path in paths:
-            try:
-                ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-                brings_others = True
-            except OSError:
-                left.append(path)
-        if len(left) == len(paths):
-            return
-        paths = left
+    taken = set()
+    while True:
+        try:
+            return ctypes.CDLL(path)
+        except OSError as failure:  # "libicuuc.so.72: cannot open", "/lib/libz.so.1: version ..."
+            other = os.path.join(OTHERS, os.path.basename(str(failure).split(":")[0]))
+            if other in (*taken, path) or not os.path.exists(other):
+                raise
+            taken.add(other)
+            _loaded(other)
+            brings_others = True
 
 
 def _load() -> ctypes.CDLL:
     tried = []
     for place in _places():
-        for others in ([], glob.glob(os.path.join(OTHERS, "*.so*"))):
-            try:
-                _load_others(others)
-                return ctypes.CDLL(place)
-            except OSError as failure:
-                tried.append(str(failure))
+        try:
+            return _loaded(place)
+        except OSError as failure:
+            tried.append(str(failure))
     raise ImportError(
         "zinf: the library does not load: "
         + "; ".join(dict.fromkeys(tried))
@@ -400,8 +401,8 @@ def declare(calls: Dict[str, Tuple[Any, List]]) -> ctypes.CDLL:
 lib = _load()
 declare(_CALLS)
 _name_modules()
-if os.path.isdir(OTHERS) and not brings_others and not _has_blas():
-    _load_others(glob.glob(os.path.join(OTHERS, "*.so*")))
+if os.path.exists(os.path.join(OTHERS, _BLAS)) and not _has_blas():
+    _loaded(os.path.join(OTHERS, _BLAS))
 __version__: str = lib.zinf_version().decode()
 
 
@@ -427,7 +428,7 @@ _LEVELS = [logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
 
 
 def _said(level: int, line: bytes, _arg) -> None:
-    log.log(_LEVELS[level], "%s", line.decode("utf-8", "replace"))
+    log.log(_LEVELS[level], "%s", in_python(line))
 
 
 _sink = SINK(_said)

@@ -107,9 +107,9 @@ class _Part(NamedTuple):
     n: int
     state: List[int]
 
-    def struct(self, planes: Sequence[Plane]) -> Tuple[_Array, Any, Any]:
-        """What the library updates; and of values and gradient the copies, where they are not here
-        in one piece."""
+    def fill(self, array: _Array, planes: Sequence[Plane]) -> Tuple[Any, Any]:
+        """Writes into array what the library updates; of values and gradient the copies, where they
+        are not here in one piece."""
         p, grad, out, given = self.p, self.due.grad, None, None
         if _is_here(p):
             values = p.data_ptr() + self.at * p.element_size()
@@ -122,18 +122,13 @@ class _Part(NamedTuple):
             given = grad.reshape(-1)[self.at : self.at + self.n].to("cpu").contiguous()
             given = given if given.dtype in _DTYPES else given.float()
             slope = given.data_ptr()
-        array = _Array(
-            n=self.n,
-            master=values,
-            grad=slope,
-            grad_dtype=_DTYPES[(grad if given is None else given).dtype],
-            grad_scale=1.0,
-            param=values if planes[-1] is _MASTER else None,
-            param_dtype=_DTYPES[p.dtype],
-        )
+        array.n, array.master, array.grad = self.n, values, slope
+        array.grad_dtype = _DTYPES[(grad if given is None else given).dtype]
+        array.param = values if planes[-1] is _MASTER else None
+        array.param_dtype = _DTYPES[p.dtype]
         for plane, address in zip(planes, self.state):
             setattr(array, plane.field, address)
-        return array, out, given
+        return out, given
 
     def bring_back(self, out: torch.Tensor) -> None:
         p = self.p.detach()
@@ -143,6 +138,17 @@ class _Part(NamedTuple):
             p.copy_(whole.view(p.shape))
         if self.due.made is not None:
             torch.cuda.current_stream(p.device).synchronize()
+
+
+class _Room:
+    """Structs of so many parts, used again by later updates: every part has the same fields."""
+
+    def __init__(self, n: int):
+        self.n = n
+        self.hypers, self.arrays = (_Hyper * n)(), (_Array * n)()
+        self.each = list(self.arrays)  # one struct each, in the memory of the array
+        for array in self.each:
+            array.grad_scale = 1.0
 
 
 def _is_here(p) -> bool:
@@ -293,7 +299,8 @@ class _Optimizer(torch.optim.Optimizer):
         self._worker: Optional[_Worker] = None
         self._arrivals: Optional[_Arrivals] = None
         self._due: Dict[Any, _Due] = {}
-        self._last: Tuple[Any, Any] = None, None  # what the last update was made of, as a struct
+        self._last: Tuple[Any, ...] = None, 0, None  # values, step, and the struct of both
+        self._rooms: List[_Room] = []  # that no update uses
         super().__init__(params, defaults)
 
     def _check(self, p) -> None:
@@ -310,17 +317,20 @@ class _Optimizer(torch.optim.Optimizer):
         if p.dtype not in _DTYPES:
             raise z.UnsupportedError(f"a parameter is of {p.dtype}: fp32, bf16 and fp16 are updated")
 
-    def _hyper(self, group: Dict[str, Any], step: int) -> _Hyper:
-        """That of a group's parameters, which mostly are at the same step, is made once."""
+    def _values(self, group: Dict[str, Any]) -> Tuple:
+        """The numbers of a group, in the order of struct zinf_optim_hyper."""
         beta1, beta2 = group.get("betas", (group.get("momentum", 0.0), 0.0))
-        values = (
+        return (
             self._kind, float(group["lr"]), beta1, beta2, group.get("eps", 1e-8),
-            group["weight_decay"], group.get("bias_correction", True), step,
+            group["weight_decay"], group.get("bias_correction", True),
         )  # fmt: skip
+
+    def _hyper(self, values: Tuple, step: int) -> _Hyper:
+        """That of a group's parameters, which mostly are at the same step, is made once."""
         last = self._last  # hooks of several GPUs' gradients have threads of their own
-        if last[0] != values:
-            last = self._last = values, _Hyper(*values)
-        return last[1]
+        if last[1] != step or last[0] != values:
+            last = self._last = values, step, _Hyper(*values, step)
+        return last[2]
 
     def _held(self, p) -> Tuple[Plane, ...]:
         """The state of a parameter; its master is itself where it is in fp32."""
@@ -353,28 +363,31 @@ class _Optimizer(torch.optim.Optimizer):
             self._due = {}
             raise worker.failure
 
-    def _take(self, p, group: Dict[str, Any]) -> Any:
-        """Notes that p is updated by the gradient that it has now."""
-        self._check(p)
-        grad = p.grad
-        if grad.is_sparse:
-            raise z.UnsupportedError("a gradient is sparse: dense ones are updated")
-        step = self.state[p].get("step")
-        if step is None:
-            step = self.state[p]["step"] = torch.tensor(0.0)
-        step += 1
-        made = torch.cuda.current_stream(p.device).record_event() if p.is_cuda else None
-        self._due[p] = _Due(self._hyper(group, int(step)), grad.detach(), [p.numel()], made)
-        return p
+    def _take(self, params: List[Any], group: Dict[str, Any]) -> List[Any]:
+        """Notes that params, of one group, are updated by the gradients that they have now."""
+        steps = []
+        for p in params:
+            self._check(p)
+            if p.grad.is_sparse:
+                raise z.UnsupportedError("a gradient is sparse: dense ones are updated")
+            state = self.state[p]
+            if "step" not in state:
+                state["step"] = torch.tensor(0.0)
+            steps.append(state["step"])
+        if params:
+            torch._foreach_add_(steps, 1)
+        values = self._values(group)
+        for p, step in zip(params, steps):
+            made = torch.cuda.current_stream(p.device).record_event() if p.is_cuda else None
+            self._due[p] = _Due(self._hyper(values, int(step)), p.grad, [p.numel()], made)
+        return params
 
     def _take_gradients(self) -> List[Any]:
         """Takes all gradients there are, of the parameters that are returned."""
-        return [
-            self._take(p, group)
-            for group in self.param_groups
-            for p in group["params"]
-            if p.grad is not None
-        ]
+        taken: List[Any] = []
+        for group in self.param_groups:
+            taken += self._take([p for p in group["params"] if p.grad is not None], group)
+        return taken
 
     def _step_here(self, params: List[Any]) -> None:
         if not params:
@@ -423,7 +436,7 @@ class _Optimizer(torch.optim.Optimizer):
                 f"a gradient was made {times} times before optimizer.step(), and in_backward is "
                 f"{self._passes}: a parameter is updated after so many backward passes"
             )
-        self._take(p, self._groups[p])
+        self._take([p], self._groups[p])
         p.grad = None  # the update has it, and frees it
         for item in arrivals.complete(p) if self._drive else [p]:
             self._worker.feed.put(item)
@@ -456,20 +469,22 @@ class _Optimizer(torch.optim.Optimizer):
 
     def _in_ram(self, p) -> List[int]:
         """The addresses of state in RAM, by planes."""
-        state, planes = self.state[p], self._held(p)
-        for plane in planes:
+        state, addresses = self.state[p], []
+        for plane in self._held(p):
             value = state.get(plane.name)
-            if value is not None:
-                if not value.is_cpu:  # frames move what they load to the parameters' device
-                    state[plane.name] = value.to("cpu")
-            elif plane is _MASTER:
-                self._wait_for(p)
-                state["master"] = _large_pages(torch.empty(p.shape, dtype=torch.float32)).copy_(p)
-            else:
-                shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
-                value = _large_pages(torch.empty(shape, dtype=plane.dtype))
-                state[plane.name] = value.fill_(self._first(plane.name, p))
-        return [state[plane.name].data_ptr() for plane in planes]
+            if value is None:
+                value = state[plane.name] = self._begun(plane, p)
+            elif not value.is_cpu:  # frames move what they load to the parameters' device
+                value = state[plane.name] = value.to("cpu")
+            addresses.append(value.data_ptr())
+        return addresses
+
+    def _begun(self, plane: Plane, p) -> torch.Tensor:
+        if plane is _MASTER:
+            self._wait_for(p)
+            return _large_pages(torch.empty(p.shape, dtype=torch.float32)).copy_(p)
+        shape = p.shape if plane.per == 1 else (plane.count(p.numel()),)
+        return _large_pages(torch.empty(shape, dtype=plane.dtype)).fill_(self._first(plane.name, p))
 
     def _parts(self, p, slot, at: int, n: int) -> List[torch.Tensor]:
         """Of each plane's array what elements at .. at + n have."""
@@ -483,11 +498,13 @@ class _Optimizer(torch.optim.Optimizer):
 
     def _update_in_ram(self, params: List[Any]) -> None:
         """All at once, but of those that must be copied one after the other: copies take room."""
-        together = [p for p in params if _is_here(p)]
-        for some in (together, *([p] for p in params if not _is_here(p))):
+        together, apart = [], []
+        for p in params:
+            (together if _is_here(p) else apart).append(p)
+        for some in (together, *([p] for p in apart)):
             state = [self._in_ram(p) for p in some]
             self._update(
-                _Part(p, self._due.pop(p), 0, p.numel(), there) for p, there in zip(some, state)
+                [_Part(p, self._due.pop(p), 0, p.numel(), there) for p, there in zip(some, state)]
             )
 
     def _update_piece(self, piece: Piece, slot) -> None:
@@ -527,16 +544,19 @@ class _Optimizer(torch.optim.Optimizer):
             self._drive = Drive(self._paths, params, planes, self._buffer_bytes)
         return self._drive
 
-    def _update(self, parts: Iterable[_Part]) -> None:
-        found = []
-        for part in parts:
+    def _update(self, parts: List[_Part]) -> None:
+        room = self._rooms.pop() if self._rooms else None
+        if room is None or room.n < len(parts):
+            room = _Room(len(parts))
+        copies = []
+        for i, part in enumerate(parts):
             if part.due.made is not None:
                 part.due.made.synchronize()
-            found.append((part, *part.struct(self._held(part.p))))
-        hypers = (_Hyper * len(found))(*(part.due.hyper for part, *_ in found))
-        arrays = (_Array * len(found))(*(array for _, array, *_ in found))
-        z.check(_lib.zinf_optim_step_arrays(hypers, arrays, len(found), _threads))
-        for part, _, out, _ in found:
+            room.hypers[i] = part.due.hyper
+            copies.append(part.fill(room.each[i], self._held(part.p)))
+        z.check(_lib.zinf_optim_step_arrays(room.hypers, room.arrays, len(parts), _threads))
+        self._rooms = [room]
+        for part, (out, _) in zip(parts, copies):
             if out is not None:
                 part.bring_back(out)
 

@@ -11,6 +11,7 @@ import textwrap
 from typing import Any, Dict, Iterable, List, Literal, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ._library import OptionError, OptionFacts, lib
+from ._sentences import in_python, know
 
 
 class Option(NamedTuple):
@@ -76,10 +77,18 @@ def _read_rows() -> List[Option]:
             key=_text(facts.key),
             aliases=tuple(a.split("=")[0] for a in aliases),
         )
+        know(name, row.kind, row.words)
         # Two rows may have one name: of trainings, and of texts. The library takes both meanings.
         rows.setdefault(name, row)
         i += 1
-    return list(rows.values())
+    # Rows speak of each other, so all are known first.
+    return [_in_python(row) for row in rows.values()]
+
+
+def _in_python(row: Option) -> Option:
+    return row._replace(
+        help=in_python(row.help), otherwise=row.otherwise and in_python(row.otherwise)
+    )
 
 
 _rows = _read_rows()

@@ -191,6 +191,7 @@ class Trainer:
         given.update(options)
         self._source: Optional[Source] = None
         self._streams = self._decide_streaming(given)
+        self._only_streams = self._streams and self._data is not None and eval_data is None
         rows = self._data is not None or self._eval_data is not None
         self._folder: Optional[str] = None  # rows of a caller who names none and does not train
         self._names_output = any(k.replace("-", "_") in ("output", "output_dir") for k in options)
@@ -287,9 +288,13 @@ class Trainer:
             run = Run(self.output)
             watch = _Watch(run, self._callbacks, self.cancel, self._progress)
             self._give_rows(handle, True)
-            with SavedOnInterrupt(self.cancel) as interrupt:
-                code = z.lib.zinf_session_train(handle, byref(watch.struct))
-                failure = z.error(code) if code else None
+            try:
+                with SavedOnInterrupt(self.cancel) as interrupt:
+                    self._interrupt.raise_heard()  # what came before there was somebody to save for
+                    code = z.lib.zinf_session_train(handle, byref(watch.struct))
+                    failure = z.error(code) if code else None
+            finally:
+                z.lib.zinf_session_uncancel(handle)  # what came behind the last step
             watch.close()
             if watch.failure is not None and not isinstance(watch.failure, Stop):
                 raise watch.failure
@@ -305,7 +310,7 @@ class Trainer:
 
     def cancel(self) -> None:
         """Makes `train` end after the current step, saved, also where its rows do not come. Any thread
-        may call it."""
+        may call it; before `train` is called, that ends after its first step."""
         handle = self._handle
         if handle is not None:
             z.lib.zinf_session_cancel(handle)
@@ -368,6 +373,11 @@ class Trainer:
         """The loss, and option metric's scores, over eval_data, or else over data, of the weights
         after the steps made so far. Of named sets: each by its name."""
         found = z.MeasureStruct()
+        if self._only_streams:
+            raise z.OptionError(
+                "evaluate has no eval_data, and the rows of data are taken while train needs them: "
+                "give eval_data, or streaming=False, which writes all rows to a file first"
+            )
         with self._use() as handle:
             self._give_rows(handle, True)
             z.check(z.lib.zinf_session_evaluate(handle, byref(found)))

@@ -138,8 +138,12 @@ struct zinf_events {
  * may be NULL: then no function is called. */
 int zinf_session_train(struct zinf_session *session, const struct zinf_events *events);
 /* Makes zinf_session_train finish the current step, save a checkpoint and return. Where it still
- * waits for the first row, it returns -EINTR. */
+ * waits for the first row, it returns -EINTR. If no training runs, the next one ends so after its
+ * first step: a signal that arrives while a program is about to train is not lost. */
 void zinf_session_cancel(struct zinf_session *session);
+/* Forgets a zinf_session_cancel that came when no training ran, such as just after the end of the
+ * one that it was meant for. */
+void zinf_session_uncancel(struct zinf_session *session);
 
 /* samples: how many samples this process computes in a step (micro-batch size times gradient
  * accumulation); tokens: the length of each. If a launcher started several processes, each gives

@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -195,13 +194,6 @@ static int check_length(const struct zinf_session *s)
     return 0;
 }
 
-/* Standard input, or what else is no file on a drive. */
-static bool is_pipe(const char *path)
-{
-    struct stat found;
-    return !strcmp(path, "-") || (!stat(path, &found) && !S_ISREG(found.st_mode));
-}
-
 static int check(const struct zinf_session *s)
 {
     const struct zinf_job *c = &s->job;
@@ -221,7 +213,7 @@ static int check(const struct zinf_session *s)
     if (c->given && c->data.n)
         return zinf_fail(-EINVAL, "--streaming takes rows of files or of the caller, not of both");
     for (size_t i = 0; sets->n && s->net && i < sets->of->files.gl_pathc; i++)
-        if (is_pipe(sets->of->files.gl_pathv[i]))
+        if (zinf_row_file_is_pipe(sets->of->files.gl_pathv[i]))
             return zinf_fail(-EINVAL,
                              "--data %s: a pipe belongs to one process, and this training has "
                              "several: give a file",
@@ -284,7 +276,7 @@ static bool may_hang(const glob_t *files)
 {
     bool may = false;
     for (size_t i = 0; i < files->gl_pathc; i++)
-        may |= is_pipe(files->gl_pathv[i]);
+        may |= zinf_row_file_is_pipe(files->gl_pathv[i]);
     return may;
 }
 

@@ -226,7 +226,6 @@ static int train(struct zinf_session *s, const struct zinf_events *events)
     s->asked.settings = s->job.settings;
     s->use = JOB_TRAINS;
     s->keeps_rows = true;
-    s->stop = 0;
     int code = find_checkpoint(s);
     if (!code)
         code = session_need_model(s);
@@ -252,13 +251,14 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
     int code = session_take_file(s);
     if (!code)
         code = job_train_check(c);
-    if (code)
-        return code;
-    session_end(s);
-    code = train(s, events);
-    job_prompts_close(s->prompts);
-    s->prompts = NULL;
-    s->run.prompts = NULL;
+    if (!code) {
+        session_end(s);
+        code = train(s, events);
+        job_prompts_close(s->prompts);
+        s->prompts = NULL;
+        s->run.prompts = NULL;
+    }
+    s->stop = 0; /* not before: what came then is meant for this training */
     if (code < 0 && c->resume && c->output && !c->accept_changes)
         return zinf_run_inputs_explain(c->output, code);
     return code;
@@ -268,6 +268,11 @@ void zinf_session_cancel(struct zinf_session *s)
 {
     s->stop = 1;
     job_flow_cancel(s);
+}
+
+void zinf_session_uncancel(struct zinf_session *s)
+{
+    s->stop = 0;
 }
 
 /* ---- steps of the caller's own ---- */

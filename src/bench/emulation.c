@@ -27,6 +27,8 @@ static uint64_t moved(void *context, const struct zinf_op *op)
 static double floor_of(const struct plan *p, const struct zinf_program *const programs[2], int n)
 {
     double own = plan_least_seconds(p, programs[0], n > 1 ? programs[1] : NULL);
+    if (!p->gradients.n_ops)
+        return own;
     return fmin(own, plan_least_seconds(p, &p->gradients, &p->drain));
 }
 
@@ -227,8 +229,10 @@ static int open_ranks(struct rank *ranks, uint32_t n, struct border *borders,
         estimate.trainer.pipe_rank = r;
         ranks[r].options = options;
         ranks[r].number = r;
-        ranks[r].borders[0] = r ? &borders[r - 1] : NULL;
-        ranks[r].borders[1] = r + 1 < n ? &borders[r] : NULL;
+        /* with several ranges a rank, the first is behind the last one, too */
+        const bool ring = n > 1 && options->estimate->trainer.config->pipeline_ranges > 1;
+        ranks[r].borders[0] = r || ring ? &borders[(r + n - 1) % n] : NULL;
+        ranks[r].borders[1] = r + 1 < n || ring ? &borders[r] : NULL;
         code = estimated_open(&ranks[r].estimated, &estimate);
         *opened = r + 1;
         predicted = code ? 0 : fmax(predicted, predicted_of(&ranks[r]));
@@ -238,8 +242,9 @@ static int open_ranks(struct rank *ranks, uint32_t n, struct border *borders,
     return code;
 }
 
+/* n_pieces: of a rank's work, which is done in turn: micro-batches times ranges. */
 static void add_ranks(struct zinf_emulation *out, const struct rank *ranks, uint32_t n,
-                      double n_micro)
+                      double n_pieces)
 {
     double sum = 0;
     uint32_t at = 0;
@@ -251,7 +256,7 @@ static void add_ranks(struct zinf_emulation *out, const struct rank *ranks, uint
             at = r;
     }
     out->pipe_busy_seconds = ranks[at].out.work_seconds[ZINF_LANE_DEVICE];
-    out->pipe_floor_seconds = out->pipe_busy_seconds + (sum - stage_seconds(&ranks[at])) / n_micro;
+    out->pipe_floor_seconds = out->pipe_busy_seconds + (sum - stage_seconds(&ranks[at])) / n_pieces;
 }
 
 int zinf_emulate(struct zinf_emulation *out, const struct zinf_emulation_options *options)
@@ -275,7 +280,7 @@ int zinf_emulate(struct zinf_emulation *out, const struct zinf_emulation_options
     if (!code)
         *out = ranks[0].out;
     if (!code)
-        add_ranks(out, ranks, n, (double)config->accumulation);
+        add_ranks(out, ranks, n, (double)(config->accumulation * config->pipeline_ranges));
     for (uint32_t r = 0; r < opened; r++)
         estimated_close(&ranks[r].estimated);
     free(borders);

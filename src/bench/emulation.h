@@ -33,7 +33,7 @@ struct zinf_emulation {
     uint32_t n_ops;
     /* Of ranks in a pipeline, which run at the same time and wait for each other: how many; all
      * else is of the first; how long the device of the busiest works in a step; and that with one
-     * micro-batch of each other rank: what one forward, one backward takes at least. */
+     * micro-batch of each other rank's range: what one forward, one backward takes at least. */
     uint32_t pipe_ranks;
     double pipe_busy_seconds, pipe_floor_seconds;
 };

@@ -51,8 +51,10 @@ static int opened(void *arg)
     s->run.stop = &cli_stop;
     s->run.save = &save_asked;
     s->run.stuck = cli_signals_stuck;
-    if (first)
+    if (first) {
+        train_summary_predict(&t->show);
         s->run.events = train_show_events(&t->show);
+    }
     cli_signals_listen(first ? "stopping after this step" : NULL, false);
     return 0;
 }

@@ -66,5 +66,6 @@ script_tests += tests/cli/seq2seq_test.sh tests/cli/classify_test.sh tests/cli/m
 libcli_la_SOURCES += src/cli/launch.h src/cli/launch_hosts.c src/cli/launch_variables.c src/cli/cmd_launch.c
 script_tests += tests/ranks/launch_test.sh tests/cli/estimate_ranks_test.sh
 EXTRA_DIST += tests/bench/estimate_ranks.sh tests/bench/seats_overhead.sh tests/bench/parallel_torch.py
+EXTRA_DIST += tests/bench/pipeline.sh
 
 EXTRA_DIST += tests/bench/schedules.sh tests/bench/capped.sh tests/bench/experts.sh

@@ -30,6 +30,7 @@ struct train_show {
     uint32_t n_evaluations;
     bool is_filled; /* filled says what RAM has that the configuration lets go to the drive */
     char filled[256];
+    double predicted_seconds; /* of a step; 0: not known */
     const char *gpu;     /* of the first seat, borrowed from the trainer; NULL: the CPU computes */
     uint64_t planned[3]; /* device, host, drive bytes; on the host device two are RAM */
     struct zinf_run_best best;
@@ -40,7 +41,8 @@ struct zinf_run_events train_show_events(struct train_show *show);
 /* After the run: its result where code is 0. stopped: by a signal. */
 void train_show_end(struct train_show *show, int code, bool stopped);
 
-/* train_summary.c */
+/* train_summary.c. predict: in front of the run, so that its memory is not beside a trainer's. */
+void train_summary_predict(struct train_show *show);
 void train_summary_begin(const struct train_show *show, const struct zinf_trainer *trainer);
 void train_summary_end(const struct train_show *show, bool stopped);
 void train_summary_json(const struct train_show *show);

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "train/estimate.h"
+#include <malloc.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -240,21 +241,29 @@ static void say_places(const struct train_show *s)
          zinf_size_format(drive, sizeof drive, s->planned[2]));
 }
 
-/* From shapes and speeds alone; the first step will tell. */
-static void say_prediction(const struct train_show *s)
+void train_summary_predict(struct train_show *s)
 {
     struct zinf_estimate_options options = {.trainer = s->session->run.trainer};
     struct zinf_estimate estimate;
-    char step[32], all[32], clock[32] = "", sources[512];
-    bool drives = s->planned[2] > 0;
-    estimate_sources_line(s->sources, drives, sources, sizeof sources);
     if (s->session->run.trainer.speeds)
         options.speeds = *s->session->run.trainer.speeds;
     options.trainer.init = true;
     if (!s->session->run.steps || options.trainer.net || s->session->run.seats > 1 ||
         zinf_estimate(&estimate, &options))
         return;
-    double seconds = estimate.step_seconds * (double)s->session->run.steps;
+    s->predicted_seconds = estimate.step_seconds;
+    malloc_trim(0); /* else the plan counts what is free as the program's, beside what it takes */
+}
+
+/* From shapes and speeds alone; the first step will tell. */
+static void say_prediction(const struct train_show *s)
+{
+    char step[32], all[32], clock[32] = "", sources[512];
+    bool drives = s->planned[2] > 0;
+    estimate_sources_line(s->sources, drives, sources, sizeof sources);
+    if (!(s->predicted_seconds > 0))
+        return;
+    double seconds = s->predicted_seconds * (double)s->session->run.steps;
     time_t end = time(NULL) + (time_t)fmin(seconds, 1e10);
     struct tm local;
     if (localtime_r(&end, &local))
@@ -263,7 +272,7 @@ static void say_prediction(const struct train_show *s)
                         !s->session->run.trainer.packed &&
                         !strcmp(s->session->config->pad_to, "longest");
     line("predicted", "%s a step%s, %s for all of them, until %s; %s",
-         cli_duration(step, estimate.step_seconds), varies ? " of the longest samples" : "",
+         cli_duration(step, s->predicted_seconds), varies ? " of the longest samples" : "",
          cli_duration(all, seconds), clock, sources);
 }
 

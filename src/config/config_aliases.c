@@ -42,6 +42,8 @@ const struct zinf_config_alias zinf_config_aliases[] = {
     {"aio.thread_count", "aio.intra_op_parallelism", ALIAS_SAME},
     {"zinf.tensor_parallel", "zinf.mesh.tensor", ALIAS_SAME},
     {"zinf.pipeline_parallel", "zinf.mesh.pipe", ALIAS_SAME},
+    {"virtual_pipeline_parallel_size", "zinf.pipeline_ranges", ALIAS_SAME},
+    {"virtual_pipeline_model_parallel_size", "zinf.pipeline_ranges", ALIAS_SAME},
     {"zinf.context_parallel", "zinf.mesh.context", ALIAS_SAME},
     {"aio.num_threads", "aio.intra_op_parallelism", ALIAS_SAME},
 };

@@ -19,6 +19,7 @@ enum zinf_gguf_order {
     ZINF_GGUF_PLAIN,
     ZINF_GGUF_PAIRS,  /* row i and row i + head_rows / 2 of a head follow each other */
     ZINF_GGUF_TURNED, /* a matrix, transposed */
+    ZINF_GGUF_DEEP,   /* a matrix, [out][1][in] to the model */
 };
 struct zinf_gguf_tensor {
     char name[128];   /* theirs */

@@ -35,6 +35,9 @@ static int read_order(const cJSON *entry, struct zinf_gguf_tensor *t)
     } else if (order && !strcmp(order, "turned")) {
         t->order = ZINF_GGUF_TURNED;
         return t->rank == 2 ? 0 : -EINVAL;
+    } else if (order && !strcmp(order, "deep")) {
+        t->order = ZINF_GGUF_DEEP;
+        return t->rank == 2 ? 0 : -EINVAL;
     } else if (order) {
         return -EINVAL;
     }
@@ -59,6 +62,10 @@ static int apply_entry(const struct zinf_gguf_file *file, const cJSON *entry, co
     if (t->order == ZINF_GGUF_TURNED) {
         out->shape[0] = t->shape[1];
         out->shape[1] = t->shape[0];
+    } else if (t->order == ZINF_GGUF_DEEP) {
+        out->rank = 3;
+        out->shape[1] = 1;
+        out->shape[2] = t->shape[1];
     }
     return 0;
 }

@@ -165,17 +165,6 @@ static struct runner runner_of(const struct decoder *d, int64_t layer,
                            sizeof *spec};
 }
 
-/* Keys and values that later layers take. */
-static uint32_t add_keys(struct zinf_graph *graph, const struct decoder *d,
-                         const struct decoder_values *v, int64_t layer,
-                         const struct attention_spec *a)
-{
-    char name[24];
-    snprintf(name, sizeof name, "kv.%lld", (long long)layer);
-    v->kv[layer] = decoder_add_columns(graph, d, name, 2 * a->n_kv_heads * a->head_dim);
-    return v->kv[layer];
-}
-
 /* The number of its output. */
 static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
                           const struct decoder_values *v, int64_t layer)
@@ -199,12 +188,8 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->x);
     else
         decoder_append_inputs(graph, stage, &spec.attention, v);
-    if (spec.attention.taken)
-        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->kv[d->keys_of[layer]]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
-    if (spec.attention.gives)
-        zinf_stage_append(graph, stage, ZINF_STAGE_OUT,
-                          add_keys(graph, d, v, layer, &spec.attention));
+    decoder_append_keys(graph, stage, d, v, layer, &spec.attention);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
     if (spec.scaled || spec.mlp.xielu)
         zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, scale);

@@ -92,6 +92,7 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
                                           "attention.%lld", (long long)layer);
     decoder_append_inputs(graph, stage, &spec, v);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, l->x_mid);
+    decoder_append_keys(graph, stage, d, v, layer, &spec);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
 
@@ -392,7 +393,7 @@ static void add_joined(struct zinf_graph *graph, const struct decoder *d, int64_
     const struct decoder_tensors tensors = {.prefix = prefix, .list = list, .n = n};
     decoder_add_tensors(graph, unit, d, &tensors, at);
     struct joined_spec spec = {.mlp = decoder_make_block(d, layer, at).mlp,
-                               .scaled = d->block_scale != NULL};
+                               .scaled = d->block_scale && !d->side.cols};
     spec.experts = spec.sum = spec.mlp.after;
     spec.mlp.after.w = at[DECODER_AFTER1_W];
     spec.experts.w = at[DECODER_NORM1_W];
@@ -419,7 +420,7 @@ uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
     l.x_shared = d->experts.shared ? add_hidden(graph, d, "x_shared", layer) : l.x_mid;
     const bool joined = d->experts.beside_before != NULL;
     const uint32_t sum = joined ? add_hidden(graph, d, "sum", layer) : 0;
-    uint32_t out = add_hidden(graph, d, "x", layer + 1);
+    uint32_t out = add_hidden(graph, d, d->side.cols ? "x_end" : "x", layer + 1);
     if (!alone)
         add_attention(graph, d, v, layer, &l);
     add_router(graph, d, v, layer, &l);
@@ -428,7 +429,7 @@ uint32_t decoder_add_experts(struct zinf_graph *graph, const struct decoder *d,
     add_sweep(graph, d, layer, &l, joined ? sum : out);
     if (joined)
         add_joined(graph, d, layer, &l, sum, out);
-    return out;
+    return d->side.cols ? decoder_add_side(graph, d, v, layer, out) : out;
 }
 
 void decoder_add_balance(struct zinf_graph *graph, const struct decoder *d,

@@ -1,6 +1,7 @@
 /* decoder_parts: hidden values, the spec of a block. */
 #include "model/decoder_parts.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 uint32_t decoder_add_columns(struct zinf_graph *graph, const struct decoder *d, const char *name,
@@ -21,18 +22,6 @@ uint32_t decoder_add_columns(struct zinf_graph *graph, const struct decoder *d, 
 uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name)
 {
     return decoder_add_columns(graph, d, name, d->hidden);
-}
-
-/* The norms of rows of low rank are always those of the class's default. */
-static void place_latent(struct attention_spec *a, const int at[DECODER_PLACES])
-{
-    struct latent_spec *l = &a->latent;
-    l->q_w = at[DECODER_LATENT_Q_W];
-    l->kv_w = at[DECODER_LATENT_KV_W];
-    l->q_norm = a->q_norm;
-    l->kv_norm = a->k_norm;
-    l->q_norm.eps = l->kv_norm.eps = 1e-6f;
-    a->q_norm.w = a->k_norm.w = -1;
 }
 
 bool decoder_is_mixed(const struct decoder *d, int64_t layer)
@@ -66,25 +55,97 @@ struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, cons
     return tensors;
 }
 
+/* ---- places of tensors ---- */
+
+/* Where the spec of a part has a tensor's number, which is an int. */
+struct placed {
+    size_t at;
+    enum decoder_place place;
+};
+#define ATTENTION(field, place)                                                                    \
+    {                                                                                              \
+        offsetof(struct attention_spec, field), place                                              \
+    }
+#define MLP(field, place)                                                                          \
+    {                                                                                              \
+        offsetof(struct mlp_spec, field), place                                                    \
+    }
+
+static const struct placed of_attention[] = {
+    ATTENTION(norm.w, DECODER_NORM1_W),
+    ATTENTION(norm.b, DECODER_NORM1_B),
+    ATTENTION(qkv_w, DECODER_QKV_W),
+    ATTENTION(qkv_b, DECODER_QKV_B),
+    ATTENTION(kv_w, DECODER_KV_W),
+    ATTENTION(kv_b, DECODER_KV_B),
+    ATTENTION(proj_w, DECODER_PROJ_W),
+    ATTENTION(proj_b, DECODER_PROJ_B),
+    ATTENTION(sinks, DECODER_SINKS),
+    ATTENTION(q_norm.w, DECODER_Q_NORM),
+    ATTENTION(k_norm.w, DECODER_K_NORM),
+    ATTENTION(after.w, DECODER_AFTER1_W),
+    ATTENTION(latent.q_w, DECODER_LATENT_Q_W),
+    ATTENTION(latent.kv_w, DECODER_LATENT_KV_W),
+};
+static const struct placed of_mixer[] = {
+    ATTENTION(mixer.conv_w, DECODER_MIXER_CONV_W),
+    ATTENTION(mixer.conv_b, DECODER_MIXER_CONV_B),
+    ATTENTION(mixer.a_log, DECODER_MIXER_A_LOG),
+    ATTENTION(mixer.step_bias, DECODER_MIXER_STEP_BIAS),
+    ATTENTION(mixer.skip, DECODER_MIXER_SKIP),
+    ATTENTION(mixer.norm.w, DECODER_MIXER_NORM),
+    ATTENTION(qkv_w, DECODER_MIXER_IN_W),
+    ATTENTION(qkv_b, DECODER_MIXER_IN_B),
+    ATTENTION(proj_w, DECODER_MIXER_OUT_W),
+    ATTENTION(proj_b, DECODER_MIXER_OUT_B),
+};
+static const struct placed of_mlp[] = {
+    MLP(norm.w, DECODER_NORM2_W), MLP(norm.b, DECODER_NORM2_B), MLP(after.w, DECODER_AFTER2_W),
+    MLP(up_w, DECODER_UP_W),      MLP(up_b, DECODER_UP_B),      MLP(down_w, DECODER_DOWN_W),
+    MLP(down_b, DECODER_DOWN_B),  MLP(alphas, DECODER_ALPHAS),
+};
+#define PLACE(spec, list, at) place(spec, list, sizeof(list) / sizeof *(list), at)
+
+static void place(void *spec, const struct placed *list, size_t n, const int at[DECODER_PLACES])
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy((char *)spec + list[i].at, &at[list[i].place], sizeof *at);
+}
+
+/* ---- what differs by layer ---- */
+
 /* A mixer knows no positions. */
 static void place_mixer(const struct decoder *d, struct attention_spec *a,
                         const int at[DECODER_PLACES])
 {
-    struct mixer_spec *m = &a->mixer;
-    *m = d->mixer;
-    m->conv_w = at[DECODER_MIXER_CONV_W];
-    m->conv_b = at[DECODER_MIXER_CONV_B];
-    m->a_log = at[DECODER_MIXER_A_LOG];
-    m->step_bias = at[DECODER_MIXER_STEP_BIAS];
-    m->skip = at[DECODER_MIXER_SKIP];
-    m->norm.w = at[DECODER_MIXER_NORM];
-    m->norm.b = -1;
-    a->qkv_w = at[DECODER_MIXER_IN_W];
-    a->qkv_b = at[DECODER_MIXER_IN_B];
-    a->proj_w = at[DECODER_MIXER_OUT_W];
-    a->proj_b = at[DECODER_MIXER_OUT_B];
+    a->mixer = d->mixer;
+    PLACE(a, of_mixer, at);
+    a->mixer.norm.b = -1;
     a->gated = false;
     a->rope.rotary_dims = 0;
+}
+
+/* The norms of rows of low rank are always those of the class's default. */
+static void move_latent_norms(struct attention_spec *a)
+{
+    struct latent_spec *l = &a->latent;
+    l->q_norm = a->q_norm;
+    l->kv_norm = a->k_norm;
+    l->q_norm.eps = l->kv_norm.eps = 1e-6f;
+    a->q_norm.w = a->k_norm.w = -1;
+}
+
+/* Without a window or a rotation a layer may see otherwise. */
+static void choose_sight(const struct decoder *d, int64_t layer, struct attention_spec *a)
+{
+    const bool still = d->rotated && !d->rotated[layer];
+    if (d->windowed && !d->windowed[layer])
+        a->window = 0;
+    else if (d->windowed_rope)
+        a->rope = *d->windowed_rope;
+    if (still)
+        a->rope = d->still_rope;
+    a->piece = still ? 0 : d->piece;
 }
 
 /* Whose keys and values it takes, and whether others take its own. */
@@ -108,17 +169,33 @@ static struct attention_spec place_beside(const struct decoder *d, const struct 
     return beside;
 }
 
-/* Those of heads and behind the part, which are as the first one is. */
-static void place_norms(const struct decoder *d, struct attention_spec *a,
-                        const int at[DECODER_PLACES])
+/* Those of heads and behind the part are as the one in front of it is. */
+static void copy_norms(const struct decoder *d, struct attention_spec *a)
 {
     a->q_norm = a->k_norm = a->after = a->norm;
-    a->q_norm.w = at[DECODER_Q_NORM];
-    a->k_norm.w = at[DECODER_K_NORM];
-    a->after.w = at[DECODER_AFTER1_W];
     a->q_norm.b = a->k_norm.b = a->after.b = -1;
     a->q_norm.plain = a->k_norm.plain =
         d->plain_head_norms && a->rope.rotary_dims && !a->rope.still;
+}
+
+static void make_attention(const struct decoder *d, int64_t layer, const int at[DECODER_PLACES],
+                           struct attention_spec *a)
+{
+    a->hidden = d->hidden;
+    a->site = 1 + 3 * (uint32_t)layer;
+    if (d->scale_by_inverse_layer)
+        a->scale /= (float)(layer + 1);
+    choose_sight(d, layer, a);
+    copy_norms(d, a);
+    PLACE(a, of_attention, at);
+    if (a->latent.kv_rank)
+        move_latent_norms(a);
+    if (decoder_is_mixed(d, layer))
+        place_mixer(d, a, at);
+    if (d->packed || a->piece)
+        a->segments = a->rope.rotary_dims ? 2 : 1;
+    if (d->keys_of)
+        share_keys(d, layer, a);
 }
 
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
@@ -132,52 +209,16 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
         .one_norm = d->one_norm,
         .scaled = d->block_scale && !d->side.cols,
     };
-    struct attention_spec *a = &spec.attention;
     struct mlp_spec *m = &spec.mlp;
-    a->hidden = m->hidden = d->hidden;
-    m->ffn = kind ? kind->ffn : d->ffn;
-    if (d->scale_by_inverse_layer)
-        a->scale /= (float)(layer + 1);
-    if (d->windowed && !d->windowed[layer])
-        a->window = 0;
-    else if (d->windowed_rope)
-        a->rope = *d->windowed_rope;
-    const bool still = d->rotated && !d->rotated[layer];
-    if (still)
-        a->rope = d->still_rope;
-    a->norm.w = at[DECODER_NORM1_W];
-    a->norm.b = at[DECODER_NORM1_B];
-    a->qkv_w = at[DECODER_QKV_W];
-    a->qkv_b = at[DECODER_QKV_B];
-    a->kv_w = at[DECODER_KV_W];
-    a->kv_b = at[DECODER_KV_B];
-    a->proj_w = at[DECODER_PROJ_W];
-    a->proj_b = at[DECODER_PROJ_B];
-    a->sinks = at[DECODER_SINKS];
-    place_norms(d, a, at);
-    if (a->latent.kv_rank)
-        place_latent(a, at);
-    if (decoder_is_mixed(d, layer))
-        place_mixer(d, a, at);
-    a->piece = still ? 0 : d->piece;
-    if (d->packed || a->piece)
-        a->segments = a->rope.rotary_dims ? 2 : 1;
-    if (d->keys_of)
-        share_keys(d, layer, a);
+    make_attention(d, layer, at, &spec.attention);
     if (d->mixer_beside)
-        spec.beside = place_beside(d, a, at);
-    m->norm.w = at[DECODER_NORM2_W];
-    m->norm.b = at[DECODER_NORM2_B];
+        spec.beside = place_beside(d, &spec.attention, at);
+    m->hidden = d->hidden;
+    m->ffn = kind ? kind->ffn : d->ffn;
+    m->site = spec.attention.site + 2;
     m->after = m->norm;
-    m->after.w = at[DECODER_AFTER2_W];
     m->after.b = -1;
-    m->up_w = at[DECODER_UP_W];
-    m->up_b = at[DECODER_UP_B];
-    m->down_w = at[DECODER_DOWN_W];
-    m->down_b = at[DECODER_DOWN_B];
-    m->alphas = at[DECODER_ALPHAS];
-    a->site = 1 + 3 * (uint32_t)layer;
-    m->site = a->site + 2;
+    PLACE(m, of_mlp, at);
     return spec;
 }
 
@@ -189,6 +230,20 @@ void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struc
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->positions);
     if (s->segments)
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, s->piece ? v->pieces : v->segments);
+}
+
+void decoder_append_keys(struct zinf_graph *graph, uint32_t stage, const struct decoder *d,
+                         const struct decoder_values *v, int64_t layer,
+                         const struct attention_spec *s)
+{
+    char name[24];
+    if (s->taken)
+        zinf_stage_append(graph, stage, ZINF_STAGE_IN, v->kv[d->keys_of[layer]]);
+    if (!s->gives)
+        return;
+    snprintf(name, sizeof name, "kv.%lld", (long long)layer);
+    v->kv[layer] = decoder_add_columns(graph, d, name, 2 * s->n_kv_heads * s->head_dim);
+    zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->kv[layer]);
 }
 
 /* The number that scales a block is not trained: a unit of its own. */

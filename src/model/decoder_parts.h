@@ -56,6 +56,11 @@ uint32_t decoder_add_constants(struct zinf_graph *graph, const struct decoder *d
 /* What attention by this spec takes, to the stage's list. */
 void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struct attention_spec *s,
                            const struct decoder_values *v);
+/* Behind these, and behind its output: keys and values that it takes of another layer, and those
+ * that later layers take. */
+void decoder_append_keys(struct zinf_graph *graph, uint32_t stage, const struct decoder *d,
+                         const struct decoder_values *v, int64_t layer,
+                         const struct attention_spec *s);
 
 /* decoder_classes.c: samples with labels. The input of these, v's targets, and with a decoder's
  * classes what else comes with a sample. */

@@ -550,7 +550,7 @@ static uint64_t no_column_sum_workspace(struct zinf_device *device, int64_t rows
     return 0;
 }
 
-int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
+int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage, bool float8,
                        void (*see)(void *seer, uint32_t unit, int tensor), void *seer)
 {
     /* what measuring asks of a device, answered by none */
@@ -563,8 +563,12 @@ int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
     };
     static const struct zinf_device device = {
         .ops = &ops, .kind = ZINF_DEVICE_CUDA, .logit_rows = 1};
-    const struct zinf_compute compute = {
-        .device = &device, .dtype = ZINF_DTYPE_F32, .batch = 1, .seq = 1, .source_seq = 1};
+    const struct zinf_compute compute = {.device = &device,
+                                         .dtype = float8 ? ZINF_DTYPE_BF16 : ZINF_DTYPE_F32,
+                                         .float8 = float8,
+                                         .batch = 1,
+                                         .seq = 1,
+                                         .source_seq = 1};
     struct zinf_stage_size size = {0};
     struct zinf_frame f = {
         .compute = &compute,
@@ -572,7 +576,8 @@ int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
         .stage = &graph->stages[stage],
         .pass = ZINF_PASS_FORWARD,
         .n_visits = zinf_stage_visits(&graph->stages[stage]),
-        .see_linear = see,
+        .see_linear = float8 ? NULL : see,
+        .see_float8 = float8 ? see : NULL,
         .seer = seer,
     };
     int code = 0;

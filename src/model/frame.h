@@ -215,7 +215,9 @@ struct zinf_frame {
     uint64_t shared;           /* most bytes that ranks with other shards bring together at once */
     double crossed;            /* and of all such calls */
     double rows_share;         /* of a stage with a choice: of the rows, in the mean; 0: all */
-    void (*see_linear)(void *seer, uint32_t unit, int tensor); /* every frame_linear; or NULL */
+    /* Of every frame_linear, and of those that multiply with 8-bit floats; or NULL. */
+    void (*see_linear)(void *seer, uint32_t unit, int tensor);
+    void (*see_float8)(void *seer, uint32_t unit, int tensor);
     void *seer;
     struct zinf_cache cached[ZINF_CACHES];
     uint64_t carried_elems, source_elems, handed_bytes, d_handed_bytes; /* running, too */
@@ -248,8 +250,9 @@ int zinf_choice_list(int32_t *list, const struct zinf_stage *stage, const float 
 /* Runs the stage's code for f->pass, with kept and scratch taken from their bases on. */
 int zinf_stage_run(struct zinf_frame *f);
 /* Tells which tensors of which of its units (by their place at hand) the stage's forward multiplies
- * with by frame_linear. Needs no device. */
-int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage,
+ * with by frame_linear; float8: which of them, where products are of 8-bit floats, with these.
+ * Needs no device. */
+int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage, bool float8,
                        void (*see)(void *seer, uint32_t unit, int tensor), void *seer);
 
 /* ---- for the code of stages ---- */

@@ -31,6 +31,8 @@ static int multiply(struct zinf_frame *f, const struct frame_linear *l, enum zin
 {
     uint64_t mark = frame_mark(f);
     int code = choose_float8(f, l, type, args);
+    if (f->see_float8 && args->float8)
+        f->see_float8(f->seer, l->unit, l->weight);
     if (!code)
         code = frame_matrix(f, l->unit, l->weight, &args->b);
     if (!code)

@@ -98,6 +98,7 @@ struct zinf_value {
      * device while they are needed. */
     bool leaves;
     bool away; /* of a part of a model: another rank makes it, and no stage of this one reads it */
+    bool referred; /* of a part of a model: what a rank makes for a reference is made of it, too */
 };
 
 /* ---- units ---- */
@@ -289,6 +290,14 @@ static inline uint64_t zinf_shard_row(const struct zinf_shards *shards, uint64_t
 {
     return rows * shard / shards->of;
 }
+/* Neighbouring stages of a model that one rank of a pipeline has, and what crosses their ends:
+ * values come from the range before and go to the next one, gradients go back to the range before
+ * and come from the next one. What passes by is in both lists. A value that the rank has already,
+ * as it was in an earlier range of this rank, does not come again; its gradient passes. */
+struct zinf_range {
+    uint32_t first, end; /* of the graph's stages */
+    struct zinf_ids values_come, values_go, gradients_go, gradients_come;
+};
 struct zinf_graph {
     struct zinf_value *values;
     struct zinf_unit *units;
@@ -302,12 +311,27 @@ struct zinf_graph {
     uint32_t targets;
     int64_t vocab, row_cols; /* a sweep of ROW calls makes [n_visits][row_cols] logits */
     struct zinf_shards shards;
-    /* Of a graph that has only some stages of a model, those of one rank of a pipeline: activations
-     * that earlier ranks make and this or a later one reads, and those that later ranks read. What
-     * passes by is in both. Of the first gradients go back where they have any, of the second they
-     * come. Units of other stages are there, but have no tensors. */
-    struct zinf_ids from_before, to_next;
+    /* Of a graph that has only some stages of a model, those of one rank of a pipeline, in one
+     * range or several; n_ranges 0: it has all of them. Units of other stages are there, but have
+     * no tensors. */
+    struct zinf_range *ranges;
+    uint32_t n_ranges;
     int64_t padding; /* for LAST_ROWS: a token that is padding wherever it is; -1: none */
+};
+
+/* Range number i, or all stages where there is none. */
+static inline struct zinf_range zinf_graph_range(const struct zinf_graph *g, uint32_t i)
+{
+    return i < g->n_ranges ? g->ranges[i] : (struct zinf_range){.end = g->n_stages};
+}
+
+/* Which stages of a model ranks of a pipeline have: ranges of stages, dealt to the ranks in turn.
+ */
+struct zinf_ranges {
+    const uint32_t *ends; /* [n]: stages, one behind the last of each range */
+    uint32_t n, rank, n_ranks;
+    /* [n_values]: a value's gradient is of use; it leads to what there is a reference of */
+    const bool *flows, *referred;
 };
 
 /* Where in the adapter's unit its A is, or its B, in elements. */

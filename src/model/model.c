@@ -267,12 +267,11 @@ int zinf_model_set_shards(struct zinf_model *m, const struct zinf_shards *shards
     return build_graph(m, "config.json");
 }
 
-int zinf_model_set_range(struct zinf_model *m, uint32_t first, uint32_t end, const bool *flows)
+int zinf_model_set_ranges(struct zinf_model *m, const struct zinf_ranges *ranges)
 {
-    const struct graph_range range = {m->graph, first, end, flows};
     zinf_graph_destroy(m->part);
     m->part = NULL;
-    return graph_take_range(&m->part, &range);
+    return graph_take_ranges(&m->part, m->graph, ranges);
 }
 
 void zinf_model_place_unit(struct zinf_model *m, uint32_t unit,

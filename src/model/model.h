@@ -102,9 +102,9 @@ int zinf_model_set_packed(struct zinf_model *model);
  * the graph is to have. -ENOTSUP where the family, or what else was chosen, cannot be cut; -EINVAL
  * where numbers do not divide. */
 int zinf_model_set_shards(struct zinf_model *model, const struct zinf_shards *shards);
-/* Of a pipeline: the graph becomes that of stages [first, end), once all else is chosen. flows
- * [n_values]: of which values a gradient is of use. zinf_model_stages goes on having all. */
-int zinf_model_set_range(struct zinf_model *model, uint32_t first, uint32_t end, const bool *flows);
+/* Of a pipeline: the graph becomes that of the stages of one rank, once all else is chosen.
+ * zinf_model_stages goes on having all. -ENOMEM */
+int zinf_model_set_ranges(struct zinf_model *model, const struct zinf_ranges *ranges);
 /* Other places for a unit's tensors in its flat buffer: offsets [its tensors], of which graph.h
  * says what they must be. For all graphs, ranges included, that are made from then on. */
 struct zinf_unit_places {

@@ -184,7 +184,7 @@ int quantize_graph(struct zinf_graph *graph, const struct quantize_choice *choic
         graph->units[u].trained = false;
     for (uint32_t s = 0; !p.code && s < graph->n_stages; s++) {
         p.seen = &graph->stages[s];
-        int code = zinf_stage_linears(graph, s, see_linear, &p);
+        int code = zinf_stage_linears(graph, s, false, see_linear, &p);
         p.code = p.code ? p.code : code;
     }
     return p.code;

@@ -26,22 +26,51 @@ static struct life life_of(const struct zinf_graph *g, uint32_t value)
     return l;
 }
 
-/* Where the value's gradient comes to nothing, none crosses a border. */
-static void place_value(struct zinf_graph *part, const struct graph_range *r, uint32_t v)
+/* The number of the range that has the stage. */
+static uint32_t range_of(const struct zinf_ranges *r, uint32_t stage)
 {
-    const struct life l = life_of(r->whole, v);
-    const enum zinf_value_kind kind = r->whole->values[v].kind;
-    const bool before = l.made < r->first && l.read >= r->first;
-    const bool after = l.made < r->end && l.read >= r->end;
+    uint32_t k = 0;
+    while (k < r->n && r->ends[k] <= stage)
+        k++;
+    return k;
+}
+
+static void add_id(struct zinf_ids *ids, uint32_t number)
+{
+    ids->at[ids->n++] = number;
+}
+
+/* A rank that had the value in an earlier range has it. Where the value's gradient comes to
+ * nothing, none crosses. */
+static void place_value(struct zinf_graph *part, const struct zinf_graph *whole,
+                        const struct zinf_ranges *r, uint32_t v)
+{
+    const struct life l = life_of(whole, v);
+    const uint32_t made = range_of(r, l.made), read = range_of(r, l.read);
+    const enum zinf_value_kind kind = whole->values[v].kind;
+    bool crosses = false, here = false;
     if (kind == ZINF_VALUE_INPUT || kind == ZINF_VALUE_REFERENCE)
         return;
-    if (kind == ZINF_VALUE_ACTIVATION && before)
-        part->from_before.at[part->from_before.n++] = v;
-    if (kind == ZINF_VALUE_ACTIVATION && after)
-        part->to_next.at[part->to_next.n++] = v;
-    if ((before || after) && !r->flows[v])
+    for (uint32_t i = 0; i < part->n_ranges; i++) {
+        struct zinf_range *range = &part->ranges[i];
+        const uint32_t k = r->rank + i * r->n_ranks;
+        const bool comes = made < k && read >= k, goes = made <= k && read > k;
+        const bool crosses_now = kind == ZINF_VALUE_ACTIVATION && (comes || goes);
+        crosses |= comes || goes;
+        here |= comes || made == k;
+        if (crosses_now && comes && k - made < r->n_ranks)
+            add_id(&range->values_come, v);
+        if (crosses_now && goes && k + 1 - made < r->n_ranks)
+            add_id(&range->values_go, v);
+        if (crosses_now && comes && r->flows[v])
+            add_id(&range->gradients_go, v);
+        if (crosses_now && goes && r->flows[v])
+            add_id(&range->gradients_come, v);
+    }
+    if (crosses && !r->flows[v])
         part->values[v].gradient = ZINF_ELEMENT_NONE;
-    part->values[v].away = !before && !(l.made >= r->first && l.made < r->end);
+    part->values[v].away = !here;
+    part->values[v].referred = r->referred[v];
 }
 
 static bool has_unit(const struct zinf_graph *part, uint32_t unit)
@@ -61,29 +90,52 @@ static void empty_unit(struct zinf_unit *unit)
     unit->elems = unit->decay_elems = unit->image_bytes = 0;
 }
 
-int graph_take_range(struct zinf_graph **out, const struct graph_range *r)
+/* The rank's ranges, with room for the lists, and their stages one after the other. */
+static bool take_stages(struct zinf_graph *part, const struct zinf_graph *whole,
+                        const struct zinf_ranges *r)
 {
-    const struct zinf_graph *g = r->whole;
+    part->n_ranges = (r->n - r->rank + r->n_ranks - 1) / r->n_ranks;
+    part->ranges = zinf_graph_take(part, part->n_ranges * sizeof *part->ranges);
+    part->stages = zinf_graph_take(part, whole->n_stages * sizeof *part->stages);
+    part->n_stages = 0;
+    for (uint32_t i = 0; part->ranges && part->stages && i < part->n_ranges; i++) {
+        const uint32_t k = r->rank + i * r->n_ranks, first = k ? r->ends[k - 1] : 0;
+        const uint32_t n = r->ends[k] - first;
+        uint32_t *ids = zinf_graph_take(part, 4 * (size_t)whole->n_values * sizeof *ids);
+        if (!ids)
+            return false;
+        part->ranges[i] = (struct zinf_range){.first = part->n_stages,
+                                              .end = part->n_stages + n,
+                                              .values_come = {ids, 0},
+                                              .values_go = {ids + whole->n_values, 0},
+                                              .gradients_go = {ids + 2 * whole->n_values, 0},
+                                              .gradients_come = {ids + 3 * whole->n_values, 0}};
+        memcpy(part->stages + part->n_stages, whole->stages + first, n * sizeof *part->stages);
+        part->n_stages += n;
+    }
+    return part->ranges && part->stages;
+}
+
+int graph_take_ranges(struct zinf_graph **out, const struct zinf_graph *whole,
+                      const struct zinf_ranges *r)
+{
     struct zinf_graph *part = NULL;
     int code = zinf_graph_create(&part);
     if (code)
         return code;
-    *part = *g;
-    part->stages = g->stages + r->first;
-    part->n_stages = r->end - r->first;
-    part->values = zinf_graph_take(part, g->n_values * sizeof *part->values);
-    part->units = zinf_graph_take(part, g->n_units * sizeof *part->units);
-    part->from_before.at = zinf_graph_take(part, g->n_values * sizeof(uint32_t));
-    part->to_next.at = zinf_graph_take(part, g->n_values * sizeof(uint32_t));
-    if (!part->values || !part->units || !part->from_before.at || !part->to_next.at) {
+    *part = *whole;
+    const bool good = take_stages(part, whole, r);
+    part->values = zinf_graph_take(part, whole->n_values * sizeof *part->values);
+    part->units = zinf_graph_take(part, whole->n_units * sizeof *part->units);
+    if (!good || !part->values || !part->units) {
         zinf_graph_destroy(part);
         return zinf_fail(-ENOMEM, "no memory for a part of a model");
     }
-    memcpy(part->values, g->values, g->n_values * sizeof *part->values);
-    memcpy(part->units, g->units, g->n_units * sizeof *part->units);
-    for (uint32_t v = 0; v < g->n_values; v++)
-        place_value(part, r, v);
-    for (uint32_t u = 0; u < g->n_units; u++)
+    memcpy(part->values, whole->values, whole->n_values * sizeof *part->values);
+    memcpy(part->units, whole->units, whole->n_units * sizeof *part->units);
+    for (uint32_t v = 0; v < whole->n_values; v++)
+        place_value(part, whole, r, v);
+    for (uint32_t u = 0; u < whole->n_units; u++)
         if (!has_unit(part, u))
             empty_unit(&part->units[u]);
     *out = part;

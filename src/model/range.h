@@ -7,14 +7,10 @@
 
 #include "model/graph.h"
 
-/* Stages [first, end) of the graph `whole`. flows [n_values]: a value's gradient is needed. */
-struct graph_range {
-    const struct zinf_graph *whole;
-    uint32_t first, end;
-    const bool *flows;
-};
-/* *out borrows from `whole`, which must live longer; zinf_graph_destroy frees *out. -ENOMEM */
-int graph_take_range(struct zinf_graph **out, const struct graph_range *range);
+/* The stages of rank ranges->rank of the graph `whole`. *out borrows from `whole`, which must live
+ * longer, and not from *ranges; zinf_graph_destroy frees *out. -ENOMEM */
+int graph_take_ranges(struct zinf_graph **out, const struct zinf_graph *whole,
+                      const struct zinf_ranges *ranges);
 
 /* Divides the stages into layers: the embedding is a layer, each block is one, and all stages after
  * the blocks are one. first [n_stages + 1] gets the first stage of each layer, and n_stages after

@@ -96,9 +96,12 @@ struct zinf_estimate {
      * that come from the others in a step, with the time of that. */
     uint32_t context_ranks;
     double context_bytes, context_seconds;
+    /* Numbers that a step adds to sums of gradients on a GPU: by products themselves, if that gives
+     * the same bits there, and by a kernel of its own. */
+    double sums_by_products, sums_by_kernels;
     /* A step's, of units that seats copy from RAM, or that devices give each other's slices of. */
     double pull_seconds, link_seconds;
-    int found[8]; /* what was searched, for `like` */
+    int found[12]; /* what was searched, for `like` */
 };
 /* Plans a training and predicts its step in a steady state, with no weights and no memory taken.
  * -ENOMEM where it does not fit: the message is the table and names the keys to change. */

@@ -2,7 +2,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/setup_optimizer.c src/train/op.h src/train/step/step.h src/train/save/save.h \
 	src/train/plan/lines.h src/train/plan/way.h src/train/plan/way.c src/train/plan/itinerary.h src/train/plan/itinerary.c src/train/step/emit.h src/train/step/lr.c src/train/step/scales.h \
 	src/train/step/loss_scale.c src/train/run/sample.c src/train/plan/plan.c src/train/plan/plan.h \
-	src/train/plan/plan_places.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
+	src/train/plan/plan_places.c src/train/plan/plan_slots.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
 	src/train/step/batch.c src/train/step/rewards.c src/train/step/embeddings.c src/train/op.c src/train/step/run_stage.c \
@@ -11,7 +11,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/shared_texts.c src/train/run/score.c src/train/run/reference.h src/train/run/reference.c src/train/run/run_embed.c src/train/run/score_labels.c src/train/run/score_choices.c src/train/decode.h src/train/generate.h src/train/run/generate.c \
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
-	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c src/train/rules/packed.c \
+	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c src/train/rules/packed.c src/train/rules/packed_change.c \
 	src/train/rules/elements.c src/train/rules/factored.c src/train/rules/matrix.h src/train/rules/matrix.c src/train/rules/matrices.c src/train/rules/leading.h src/train/rules/leading.c src/train/rules/projected.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/save/durable.c src/train/save/copies.c \
@@ -34,7 +34,7 @@ program_tests += tests/train/train_net_test
 script_tests += tests/ranks/matrices_test.sh tests/ranks/ranks_test.sh tests/ranks/pipeline_test.sh
 
 # A frozen base.
-libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/save/transfer_quantized.c
+libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/setup_codes.c src/train/save/transfer_quantized.c
 INSTALLED_H += src/train/checkpoints.h
 
 TRAIN_TESTS = tests/train/train_fixtures_test tests/train/train_placement_test tests/train/train_schedules_test \

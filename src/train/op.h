@@ -36,6 +36,9 @@ enum op_cost {
  *                         parameters that are packed in RAM at[2] has the head, at[1] the rest
  *   PACKED_IN             H2D: at[0] <- the same as it is stored; at[1], at[2] as of UNPACK
  *   DEVICE_UNPACK         DEVICE: at[0] a sub-group's numbers <- at[1] what PACKED_IN brought
+ *   ENCODE                HOST: at[0] the unit's image with codes (kernels/float8.h) <- at[1] its
+ *                         parameters
+ *   WIDEN                 DEVICE: at[0] the unit's parameters <- at[1] that image
  *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
@@ -72,6 +75,8 @@ enum op_cost {
     ROW(OP_PACK, "pack", run_pack, COST_OPTIMIZER)                                                 \
     ROW(OP_PACKED_IN, "fetch packed", run_packed_in, COST_LINK)                                    \
     ROW(OP_DEVICE_UNPACK, "device unpack", run_device_unpack, COST_DEVICE_ADD)                     \
+    ROW(OP_ENCODE, "encode", run_encode, COST_OPTIMIZER)                                           \
+    ROW(OP_WIDEN, "widen", run_widen, COST_DEVICE_MEMORY)                                          \
     ROW(OP_COPY_OUT, "return", run_copy_out, COST_LINK)                                            \
     ROW(OP_CACHE_IN, "fetch cache", trainer_cache_in, COST_LINK)                                   \
     ROW(OP_CACHE_OUT, "return cache", trainer_cache_out, COST_LINK)                                \

@@ -592,6 +592,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     }
     if (code)
         return code;
+    s->sums_by_products = trains(s) && device_is_far(s) && s->config->time_products;
     choose_step(s);
     choose_durability(s, places.durability, plan_only);
     choose_packing(s, places.pack);
@@ -608,6 +609,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = setup_savers(s);
     if (!code)
         code = set_budgets(s);
+    if (!code)
+        code = setup_find_codes(s);
     return code ? code : setup_find_files(s);
 }
 
@@ -619,6 +622,7 @@ void setup_fini(struct setup *s)
     if (s->cpu != s->device)
         zinf_device_destroy(s->cpu);
     zinf_device_destroy(s->device);
+    setup_free_codes(s);
     setup_free_files(s);
     setup_free_rates(s);
     zinf_layout_fini(&s->layout);

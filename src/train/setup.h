@@ -90,7 +90,8 @@ struct weight_files {
     uint64_t most_bytes;
 };
 
-/* A unit that stages of several ranks along PIPE have: those ranks, from the last one. */
+/* A unit that stages of several ranks along PIPE have: those ranks, from the one whose
+ * contributions to its gradient come first. */
 struct shared_unit {
     uint32_t unit, n, *ranks;
 };
@@ -118,6 +119,7 @@ struct setup {
     struct walk walk;        /* and what follows from it */
     struct zinf_products products; /* that its stages make, each by which algorithm */
     char products_by[400];         /* the GPU and the library that these are of */
+    bool sums_by_products; /* products of gradients add to sums themselves: expected, then known */
     struct zinf_device *device;
     struct zinf_compute compute; /* of a training step, but for what changes with it */
     enum zinf_dtype dtype;
@@ -183,6 +185,10 @@ struct setup {
     bool durability_is_open; /* nobody asked: not where RAM could have some of the state */
 
     struct weight_files *weights; /* setup_files.c: read in place; NULL: they are not */
+
+    /* setup_codes.c [n_units]: units with matrices that are multiplied with as 8-bit floats alone;
+     * NULL: there are none. */
+    struct zinf_float8_image *images;
 
     uint64_t budget[ZINF_MEMORY_TIERS];
     uint64_t fill_bytes;     /* of host memory that filling may reach, */
@@ -434,6 +440,17 @@ int setup_find_files(struct setup *s);
 void setup_free_files(struct setup *s);
 /* A unit's flat buffer from what its spans have read. */
 void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const void *read);
+
+/* ---- setup_codes.c ---- */
+
+/* Once units are laid out: images of those whose matrices can go to the device as codes of 8 bits.
+ */
+int setup_find_codes(struct setup *s);
+void setup_free_codes(struct setup *s);
+static inline bool unit_has_codes(const struct setup *s, uint32_t unit)
+{
+    return s->images && s->images[unit].n_runs;
+}
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 

@@ -169,7 +169,7 @@ static int open_cpu(struct setup *s)
 static void find_packable(struct setup *s, uint32_t group)
 {
     for (int what = 0; what < ZINF_PACKABLES; what++) {
-        const struct rule_thing t = {s, (enum zinf_packable)what, group};
+        const struct rule_thing t = {s, (enum zinf_packable)what, group, false};
         const uint64_t bytes = rule_slot_bytes(&t);
         s->packable_bytes[what] = bytes > s->packable_bytes[what] ? bytes : s->packable_bytes[what];
     }

@@ -1,7 +1,8 @@
 /*
  * setup_pipe: ranks that have stages of the model one after the other (zinf.mesh.pipe). Layers, as
- * people count them, are dealt to ranks in ranges; a rank's graph is that of its stages, so that
- * plan, ledger and programs know of nothing else. How layers are dealt changes no result.
+ * people count them, are divided into ranges, and these are dealt to the ranks in turn, one or more
+ * to each (zinf.pipeline_ranges); a rank's graph is that of its stages, so that plan, ledger and
+ * programs know of nothing else. How layers are dealt changes no result.
  */
 #include "train/plan/plan.h"
 #include "train/plan/lines.h"
@@ -11,13 +12,21 @@
 #include <regex.h>
 #include <stdlib.h>
 
-/* Layers of the model and what each takes; which begins each rank's range. */
+/* Layers of the model and what each takes; where each range ends. */
 struct deal {
     uint32_t *first; /* [n_layers + 1]: stages */
     double *cost;    /* [n_layers] */
-    uint32_t *ends;  /* [n_ranks]: layers, one behind the last of each */
-    uint32_t n_layers, n_ranks;
+    uint32_t *ends;  /* [n_ranges]: layers, then stages, one behind the last of each */
+    uint32_t n_layers, n_ranges, n_ranks;
 };
+static uint32_t rank_of(const struct deal *d, uint32_t range)
+{
+    return range % d->n_ranks;
+}
+static uint32_t first_stage(const struct deal *d, uint32_t range)
+{
+    return range ? d->ends[range - 1] : 0;
+}
 
 /* ---- what layers cost ---- */
 
@@ -92,14 +101,14 @@ static int weigh(const struct setup *s, struct deal *d)
 
 /* ---- ranges ---- */
 
-/* Whether every rank can have at least one layer and none more than `most`; ends are set so. Ranks
- * take as much as they can, but leave a layer to each that follows. */
+/* Whether every range can have at least one layer and none more than `most`; ends are set so.
+ * Ranges take as much as they can, but leave a layer to each that follows. */
 static bool can_deal(struct deal *d, double most)
 {
     uint32_t l = 0;
-    for (uint32_t r = 0; r < d->n_ranks; r++) {
+    for (uint32_t r = 0; r < d->n_ranges; r++) {
         double sum = 0;
-        const uint32_t behind = d->n_ranks - 1 - r, begin = l;
+        const uint32_t behind = d->n_ranges - 1 - r, begin = l;
         while (l < d->n_layers - behind && (l == begin || sum + d->cost[l] <= most))
             sum += d->cost[l++];
         if (sum > most)
@@ -131,7 +140,7 @@ static int take_parts(const struct setup *s, struct deal *d)
     cJSON *parts = cJSON_Parse(s->config->pipeline_parts);
     const int n = cJSON_GetArraySize(parts);
     double sum = 0;
-    bool good = n == (int)d->n_ranks;
+    bool good = n == (int)d->n_ranges;
     for (int r = 0; good && r < n; r++) {
         const cJSON *part = cJSON_GetArrayItem(parts, r);
         good = cJSON_IsNumber(part) && part->valuedouble >= 1;
@@ -139,32 +148,52 @@ static int take_parts(const struct setup *s, struct deal *d)
         d->ends[r] = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
     }
     cJSON_Delete(parts);
-    if (good && d->ends[d->n_ranks - 1] == d->n_layers)
+    if (good && d->ends[d->n_ranges - 1] == d->n_layers)
         return 0;
     return zinf_fail(-EINVAL,
                      "zinf.pipeline_parts is %s: write a number of layers for each of the %u "
-                     "ranks of zinf.mesh.pipe, %u in all; the embedding and the head count as "
-                     "one layer each, as a block does",
-                     s->config->pipeline_parts, d->n_ranks, d->n_layers);
+                     "%s, %u in all; the embedding and the head count as one layer each, as a "
+                     "block does",
+                     s->config->pipeline_parts, d->n_ranges,
+                     d->n_ranges > d->n_ranks
+                         ? "ranges of zinf.mesh.pipe times zinf.pipeline_ranges"
+                         : "ranks of zinf.mesh.pipe",
+                     d->n_layers);
 }
 
 static int deal_layers(struct setup *s, struct deal *d)
 {
     const char *parts = s->config->pipeline_parts;
-    if (d->n_layers < d->n_ranks)
+    if (d->n_layers < d->n_ranges)
         return zinf_fail(-EINVAL,
-                         "zinf.mesh.pipe is %u, but the model has %u layers, the embedding and "
-                         "the head included: use fewer ranks",
-                         d->n_ranks, d->n_layers);
+                         "zinf.mesh.pipe is %u%s, but the model has %u layers, the embedding and "
+                         "the head included: use fewer ranks%s",
+                         d->n_ranks,
+                         d->n_ranges > d->n_ranks ? ", with several ranges (zinf.pipeline_ranges)"
+                                                  : "",
+                         d->n_layers, d->n_ranges > d->n_ranks ? " or ranges" : "");
     int code = parts && *parts ? take_parts(s, d) : weigh(s, d);
     if (!code && !(parts && *parts))
         balance(d);
     if (code || zinf_net_is_described(s->mesh.all))
         return code;
-    return zinf_net_broadcast(s->mesh.all, 0, d->ends, d->n_ranks * sizeof *d->ends);
+    return zinf_net_broadcast(s->mesh.all, 0, d->ends, d->n_ranges * sizeof *d->ends);
 }
 
 /* ---- neighbours ---- */
+
+/* Of ranks with several ranges the last one's neighbour is the first. The later of two is number 1.
+ */
+static int close_ring(struct setup *s)
+{
+    const struct zinf_axis *pipe = pipe_axis(s);
+    const bool first = !pipe->rank, last = pipe->rank + 1 == pipe->world;
+    struct zinf_net *net = NULL;
+    const int code = zinf_net_split(pipe->net, first || last ? 0 : ZINF_NET_NO_COLOUR, first, &net);
+    if (first || last)
+        s->borders[last] = net;
+    return code;
+}
 
 /* Nets of the ranks 2k and 2k + 1, then of 2k + 1 and 2k + 2. */
 static int find_neighbours(struct setup *s)
@@ -177,6 +206,8 @@ static int find_neighbours(struct setup *s)
         code = zinf_net_split(pipe->net, alone ? ZINF_NET_NO_COLOUR : pair, pipe->rank,
                               &s->borders[pipe->rank == first]);
     }
+    if (!code && s->graph->n_ranges > 1 && !zinf_net_is_described(pipe->net))
+        code = close_ring(s);
     return code;
 }
 
@@ -187,9 +218,6 @@ static int check_pipe(const struct setup *s)
     const uint32_t ranks = pipe_axis(s)->world;
     const char *what =
         s->stages->embeddings ? "the loss of embeddings compares embeddings of all samples" : NULL;
-    for (uint32_t v = 0; !what && v < s->stages->n_values; v++)
-        if (s->stages->values[v].kind == ZINF_VALUE_REFERENCE)
-            what = "a reference model needs all layers";
     return what ? zinf_fail(-ENOTSUP, "zinf.mesh.pipe is %u, but %s: set the key to 1", ranks, what)
                 : 0;
 }
@@ -198,13 +226,13 @@ static int check_pipe(const struct setup *s)
 
 static void find_owners(struct setup *s, const struct deal *d)
 {
-    for (uint32_t r = d->n_ranks, i = s->stages->n_stages; r-- > 0;)
-        for (const uint32_t begin = r ? d->first[d->ends[r - 1]] : 0; i > begin; i--) {
-            const struct zinf_stage *stage = &s->stages->stages[i - 1];
-            for (uint32_t k = 0; k < stage->units.n; k++)
-                s->owners[stage->units.at[k]] = r;
-            for (uint32_t k = 0; k < stage->sweep.n; k++)
-                s->owners[stage->sweep.at[k]] = r;
+    for (uint32_t k = d->n_ranges; k-- > 0;)
+        for (uint32_t i = first_stage(d, k); i < d->ends[k]; i++) {
+            const struct zinf_stage *stage = &s->stages->stages[i];
+            for (uint32_t u = 0; u < stage->units.n; u++)
+                s->owners[stage->units.at[u]] = rank_of(d, k);
+            for (uint32_t u = 0; u < stage->sweep.n; u++)
+                s->owners[stage->sweep.at[u]] = rank_of(d, k);
         }
 }
 
@@ -218,19 +246,34 @@ static bool has_unit(const struct zinf_stage *stage, uint32_t unit)
     return has;
 }
 
-/* Ranks that have the unit, from the last one: as contributions to its gradient come. */
+/* Ranks that have the unit, in the order in which contributions to its gradient come: each once,
+ * but where contributions of another rank come between two of its own. */
 static uint32_t find_ranks(const struct setup *s, const struct deal *d, uint32_t unit,
                            uint32_t *ranks)
 {
     uint32_t n = 0;
-    for (uint32_t r = d->n_ranks; r-- > 0;) {
+    for (uint32_t k = d->n_ranges; k-- > 0;) {
         bool has = false;
-        for (uint32_t i = r ? d->first[d->ends[r - 1]] : 0; i < d->first[d->ends[r]]; i++)
+        for (uint32_t i = first_stage(d, k); i < d->ends[k]; i++)
             has |= has_unit(&s->stages->stages[i], unit);
-        if (has)
-            ranks[n++] = r;
+        if (has && (!n || ranks[n - 1] != rank_of(d, k)))
+            ranks[n++] = rank_of(d, k);
     }
     return n;
+}
+
+/* Sums go from rank to rank once. */
+static int check_ranks(const struct setup *s, const struct deal *d,
+                       const struct shared_unit *shared)
+{
+    for (uint32_t i = 0; i < shared->n; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (shared->ranks[i] == shared->ranks[k])
+                return zinf_fail(-ENOTSUP,
+                                 "zinf.pipeline_ranges is %u, but layers in several ranges of "
+                                 "each rank use %s: set the key to 1",
+                                 d->n_ranges / d->n_ranks, s->stages->units[shared->unit].name);
+    return 0;
 }
 
 static int find_shared(struct setup *s, const struct deal *d)
@@ -238,19 +281,21 @@ static int find_shared(struct setup *s, const struct deal *d)
     s->shared = calloc(s->n_units + 1, sizeof *s->shared);
     if (!s->shared)
         return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
-    for (uint32_t u = 0; u < s->n_units; u++) {
+    int code = 0;
+    for (uint32_t u = 0; !code && u < s->n_units; u++) {
         struct shared_unit *shared = &s->shared[s->n_shared];
         if (!unit_trains_anywhere(s, u))
             continue;
         if (!shared->ranks)
-            shared->ranks = calloc(d->n_ranks, sizeof *shared->ranks);
+            shared->ranks = calloc(d->n_ranges, sizeof *shared->ranks);
         if (!shared->ranks)
             return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
         shared->unit = u;
         shared->n = find_ranks(s, d, u, shared->ranks);
+        code = check_ranks(s, d, shared);
         s->n_shared += shared->n > 1;
     }
-    return 0;
+    return code;
 }
 
 /* Sums that go from rank to rank are in host memory, and those of GPUs are not yet brought there.
@@ -269,15 +314,22 @@ static int check_shared(const struct setup *s)
 
 static int cut(struct setup *s, const struct deal *d)
 {
-    const uint32_t rank = pipe_axis(s)->rank;
-    const uint32_t first = rank ? d->first[d->ends[rank - 1]] : 0, end = d->first[d->ends[rank]];
-    bool *flows = calloc(s->stages->n_values + 1, sizeof *flows);
+    bool *flows = calloc(2 * (size_t)s->stages->n_values + 1, sizeof *flows);
+    bool *referred = flows + s->stages->n_values;
+    const struct zinf_ranges ranges = {.ends = d->ends,
+                                       .n = d->n_ranges,
+                                       .rank = pipe_axis(s)->rank,
+                                       .n_ranks = d->n_ranks,
+                                       .flows = flows,
+                                       .referred = referred};
     s->owners = calloc(s->n_units + 1, sizeof *s->owners);
     int code = flows && s->owners ? 0 : zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
     if (!code && has_backward(s))
         code = walk_flows(s->stages, flows);
     if (!code)
-        code = zinf_model_set_range(s->model, first, end, flows);
+        code = walk_referred(s->stages, referred);
+    if (!code)
+        code = zinf_model_set_ranges(s->model, &ranges);
     if (!code) {
         find_owners(s, d);
         code = find_shared(s, d);
@@ -295,14 +347,17 @@ int setup_cut_stages(struct setup *s)
     struct deal d = {.n_ranks = pipe_axis(s)->world};
     if (!is_piped(s))
         return 0;
+    d.n_ranges = d.n_ranks * (uint32_t)s->config->pipeline_ranges;
     d.first = calloc(n + 1, sizeof *d.first);
     d.cost = calloc(n + 1, sizeof *d.cost);
-    d.ends = calloc(d.n_ranks, sizeof *d.ends);
+    d.ends = calloc(d.n_ranges, sizeof *d.ends);
     int code = d.first && d.cost && d.ends ? 0 : zinf_fail(-ENOMEM, "no memory for %u stages", n);
     if (!code) {
         d.n_layers = zinf_model_layers(s->model, d.first);
         code = deal_layers(s, &d);
     }
+    for (uint32_t k = 0; !code && k < d.n_ranges; k++)
+        d.ends[k] = d.first[d.ends[k]];
     if (!code)
         code = check_pipe(s);
     if (!code)
@@ -352,12 +407,25 @@ int setup_savers(struct setup *s)
     return code;
 }
 
+/* Two ranks end what they have in common together, so all come to it in one order: between the last
+ * rank and the first one first. */
+static void close_neighbours(struct setup *s)
+{
+    const struct zinf_axis *pipe = pipe_axis(s);
+    const bool first = !pipe->rank, last = pipe->rank + 1 == pipe->world;
+    if (first || last) {
+        zinf_net_close(s->borders[last]);
+        s->borders[last] = NULL;
+    }
+    zinf_net_close(s->borders[1]);
+    zinf_net_close(s->borders[0]);
+}
+
 void setup_free_pipe(struct setup *s)
 {
     if (is_piped(s) && s->savers.net != s->mesh.all)
         zinf_net_close(s->savers.net);
-    zinf_net_close(s->borders[1]);
-    zinf_net_close(s->borders[0]);
+    close_neighbours(s);
     zinf_layout_fini(&s->all_units);
     for (uint32_t i = 0; s->shared && i <= s->n_shared; i++)
         free(s->shared[i].ranks);

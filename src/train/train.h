@@ -116,6 +116,7 @@ struct zinf_trainer_options {
     bool changes_schedule; /* after every step, and how many layers' updates wait */
     double head_margin;    /* of what is expected to be packed in RAM, its room; 0: usual */
     bool packs_fronts;     /* parameters in RAM are packed, though a step gets longer by it */
+    bool codes;            /* matrices go to the device in 8 bits, the same */
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);

@@ -270,7 +270,8 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     t->pending = calloc(t->setup.n_units, sizeof *t->pending);
     t->chosen = calloc(t->setup.n_units, sizeof *t->chosen);
     t->copied = calloc(t->setup.n_units, sizeof *t->copied);
-    if (!t->pending || !t->chosen || !t->copied)
+    t->encoded = calloc(t->setup.n_units, sizeof *t->encoded);
+    if (!t->pending || !t->chosen || !t->copied || !t->encoded)
         return zinf_fail(-ENOMEM, "no memory for %u units", t->setup.n_units);
     code = trainer_take_frame(t);
     if (code)
@@ -361,6 +362,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     free(t->pending);
     free(t->chosen);
     free(t->copied);
+    free(t->encoded);
     free(t->likeness);
     trainer_end_decoding(t);
     trainer_release_frame(t);

@@ -66,6 +66,7 @@ struct zinf_trainer {
     const struct zinf_program *ran[2]; /* by this step, as in a steady state */
     int n_ran;
     uint32_t n_calibrated;         /* steps that corrected the rates */
+    double between_seconds;        /* of a step, that pass between operations */
     double drive_seen[DRIVE_SEEN]; /* of recent steps: the drive's seconds, by the sum of the rates
                                     * of reading and writing that would have given them */
     uint32_t n_drive_seen;
@@ -92,6 +93,7 @@ struct zinf_trainer {
     struct update_scalars eager, late; /* of updates within the step, and of pending ones */
     uint8_t *pending;                  /* [n_units] of enum pending */
     uint8_t *copied;                   /* [n_units] of enum copied */
+    bool *encoded;   /* [n_units]: its image with codes is there for as long as the trainer */
     uint8_t *chosen; /* [n_units]: by a row of the micro-batches that fetches are for; OP_CHOOSE */
     _Atomic bool give_up;             /* speculation has failed in this step */
     double partial_limit;             /* sum of squares from which it has */

@@ -135,6 +135,29 @@ static void test_cancel_and_rows_of_a_resumed_training(void)
     CHECK(dropped.read == 40 && again.last == 0); /* read again, and nothing is left to do */
 }
 
+/* What is said before a training is for that one alone, and can be taken back. */
+static void test_cancel_before_a_training(void)
+{
+    static const uint64_t ends_at[] = {1, 8, 8};
+    set_training("8", false);
+    struct zinf_session *session = opened(gpt);
+    struct rows rows = {.n = 40, .format = texts};
+    CHECKF(!give(session, ZINF_ROWS_OF_TRAINING, &rows, true), "%s", zinf_error());
+    for (int i = 0; i < 3; i++) {
+        struct heard heard = {0};
+        const struct zinf_events events = {
+            .size = sizeof events, .stepped = stepped, .arg = &heard};
+        if (i != 1)
+            zinf_session_cancel(session);
+        if (i == 2)
+            zinf_session_uncancel(session);
+        CHECKF(!zinf_session_train(session, &events), "%s", zinf_error());
+        CHECKF(heard.last == ends_at[i], "training %d ended after step %llu", i,
+               (unsigned long long)heard.last);
+    }
+    zinf_session_close(session);
+}
+
 /* ---- a source that does not answer ---- */
 
 struct hanging {
@@ -575,6 +598,7 @@ int main(int argc, char **argv)
     in_work(output, "out");
     zinf_log_set_level(ZINF_LOG_ERROR);
     TAP_RUN(test_cancel_and_rows_of_a_resumed_training);
+    TAP_RUN(test_cancel_before_a_training);
     TAP_RUN(test_a_source_that_does_not_answer);
     TAP_RUN(test_rows_without_a_size);
     TAP_RUN(test_rows_that_end_too_early);

@@ -2,10 +2,15 @@
 # What a training step asks of a GPU, counted without one: the compiled CUDA module runs on the
 # interpreter of its PTX (tests/ptx), and for each kernel the launches of a step and of one more
 # block are printed, with what one launch does: instructions of warps, branches taken, matrix
-# instructions (mma), bytes of global memory read and written by threads. GPT-2 in bf16 with a
+# instructions (mma), bytes of global memory read and written by threads. A model in bf16 with a
 # hidden size of 256 and four heads of 64; a step of 512 tokens.
 #
+# Of kernels without mma the last column is the time in which an H200 issues their instructions
+# over the time in which its memory moves their bytes: 132 multiprocessors that start four
+# instructions of warps in each of 1.7e9 cycles, and 4.3e12 bytes a second, as a copy there reaches.
+#
 #   tests/bench/cuda_counts.sh BUILD        # configured with CUDA, after make check's programs
+#   ARCH=llama HEADS=2 tests/bench/cuda_counts.sh BUILD     # instead of gpt2 and 4
 build=$(cd "${1:?usage: cuda_counts.sh BUILD}" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -14,7 +19,8 @@ LD_LIBRARY_PATH=$build/tests/ptx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 ZINF_STANDIN_CAPABILITY=$(sed 's/[a-z]//' "$build/tests/ptx/lib/generations" | awk '$1 >= 80' |
     sort -n | head -n 1)
 export ZINF_CUDA_MODULE LD_LIBRARY_PATH ZINF_STANDIN_CAPABILITY
-hidden=256 tokens=512
+hidden=256 tokens=512 arch=${ARCH:-gpt2} heads=${HEADS:-4}
+size=$([ "$arch" = gpt2 ] && echo small || echo 7b)
 seq -f 'line %g of a text that is long enough for some windows' 200 >"$work/text"
 cat >"$work/config.json" <<'END'
 {"train_batch_size": 1, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
@@ -25,7 +31,7 @@ END
 # Counts of a run of so many blocks and steps.
 count() { # blocks, steps, file
     model=$work/model-$1
-    [ -e "$model" ] || "$build/zinf" init --arch gpt2 --layers "$1" --hidden $hidden --heads 4 \
+    [ -e "$model" ] || "$build/zinf" init --arch "$arch" --size "$size" --layers "$1" --hidden $hidden --heads "$heads" \
         --vocab 257 --context $tokens --tokenizer bytes --dtype bf16 --config-only \
         --output "$model" >/dev/null || exit 1
     ZINF_PTX_RECORD=$3 "$build/zinf" train --model "$model" --init --data "$work/text" \
@@ -50,21 +56,24 @@ awk -v unit=$((hidden * tokens * 2)) '
         return i ? sums[first + 1, key, i] - sums[first, key, i] \
                  : launches[first + 1, key] - launches[first, key] }
     END {
-        print "| kernel | launches a step | a block | instructions | branches | mma | branches/mma | read | written |"
-        print "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+        print "| kernel | launches a step | a block | instructions | branches | mma | instructions/mma | branches/mma | read | written | issue/memory |"
+        print "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
         for (key in names) {
             n = step(1, key, 0); block = step(3, key, 0) - n
             all += n; blocks += block
             read += step(3, key, 8) - step(1, key, 8); written += step(3, key, 9) - step(1, key, 9)
             if (!n && !block) continue
             if (!n) n = block
-            mma = step(1, key, 6) / n
-            printf "| %s | %d | %d | %.0f | %.0f | %.0f | %s | %.2f | %.2f |\n", key,
-                step(1, key, 0), block, step(1, key, 4) / n, step(1, key, 5) / n, mma,
+            made = step(1, key, 4) / n; mma = step(1, key, 6) / n
+            bytes = (step(1, key, 8) + step(1, key, 9)) / n
+            printf "| %s | %d | %d | %.0f | %.0f | %.0f | %s | %s | %.2f | %.2f | %s |\n", key,
+                step(1, key, 0), block, made, step(1, key, 5) / n, mma,
+                mma ? sprintf("%.2f", made / mma) : "-",
                 mma ? sprintf("%.2f", step(1, key, 5) / n / mma) : "-",
-                step(1, key, 8) / n / unit, step(1, key, 9) / n / unit | "sort" }
+                step(1, key, 8) / n / unit, step(1, key, 9) / n / unit,
+                mma || !made ? "-" : sprintf("%.2f", made / (132 * 4 * 1.7e9) / (bytes / 4.3e12)) | "sort" }
         close("sort")
-        printf "| all | %d | %d | | | | | %.1f a block | %.1f a block |\n", all, blocks,
+        printf "| all | %d | %d | | | | | | %.1f a block | %.1f a block | |\n", all, blocks,
             read / unit, written / unit }' "$work/one-2" "$work/one-3" "$work/two-2" "$work/two-3"
 echo
 echo "Bytes are in units of a block's activations, tokens x hidden x 2 = $((hidden * tokens * 2))."

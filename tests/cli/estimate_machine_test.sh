@@ -184,7 +184,17 @@ packs() {
     packed_with 60 "plan: parameters, gradients and optimizer state on the drive are packed" &&
         packed_with 4.6 "plan: optimizer state on the drive is packed" && packed_with 1 ""
 }
+# Several micro-batches: products of a layer's gradients are counted as adding to sums themselves,
+# but where they may not be compared.
+sums() {
+    estimate 0 --accumulate 4 --machine 4090,ram=64G &&
+        grep -q "^sums .*products add 9[0-9]*\.[0-9] % of a step's numbers" said.out &&
+        sed 's/"placement"/"time_products": false, "placement"/' nvme.json >untimed.json &&
+        run 0 "$zinf" estimate --model xl --config untimed.json --accumulate 4 --machine 4090,ram=64G &&
+        ! grep -q ^sums said.out
+}
 check "budgets are what there is" budgets
+check "who adds gradients to sums" sums
 check "what is packed" packs
 check "budgets of a table of machines" caps_of_a_table
 check "nothing of this machine counts" nothing_of_this_one

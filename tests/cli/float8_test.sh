@@ -58,5 +58,22 @@ verdict $? "by the key"
 check "an A100 is refused" run 1 "$zinf" estimate --model gpt2 --config fp8.json --micro-batch 4 --machine a100-80
 grep -q 'sm_89' said.err
 verdict $? "with what it lacks"
+# Frozen matrices in RAM go to a GPU in 8 bits each, where the link limits.
+"$zinf" init --arch llama --size 7b --layers 8 --hidden 2048 --heads 16 --vocab 1000 --context 512 \
+    --config-only --dtype bf16 --output wide >/dev/null || exit 99
+for type in same fp8; do
+    cat >$type-lora.json <<END
+{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"},
+  "offload_optimizer": {"device": "cpu"}},
+ "zinf": {"matmul_type": "$type", "adapter": {"r": 8, "lora_alpha": 16}}}
+END
+    check "adapters, $type" run 0 "$zinf" estimate --model wide --config $type-lora.json --machine 4090,ram=64G \
+        --device-memory 700MiB --seq-len 256 --micro-batch 1 --json
+    cp said.out $type-lora.out
+done
+fetched() { sed -n 's/.*"h2d":[^0-9]*\([0-9][0-9][0-9][0-9]*\),*$/\1/p' $1-lora.out | head -n 1; }
+echo "# to the device: $(fetched same) and $(fetched fp8) bytes"
+is "$(fetched fp8) < 0.6 * $(fetched same)"
+verdict $? "half the bytes"
 check "an H100 is not" run 0 "$zinf" estimate --model gpt2 --config fp8.json --micro-batch 4 --machine h100
 finish

@@ -71,6 +71,20 @@ near() { # bound on how far the two losses are from each other
 quantised() { # the loss of 8 bits is near that of the folder
     loss "$fixtures/gpt2" folder && loss gpt2-q8_0.gguf file && near 0.02
 }
+# Layers of short convolutions beside those with attention.
+convolved() {
+    run 0 "$zinf" init --arch lfm2 --size 350m --layers 4 --hidden 64 --heads 4 --context 64 \
+        --tokenizer "$fixtures/llama" --output lfm2 &&
+        run 0 "$zinf" export --checkpoint lfm2 --gguf f32 --output lfm2-f32.gguf &&
+        loss lfm2 folder && loss lfm2-f32.gguf file && cmp folder file || return 1
+    for folder in "$XDG_CACHE_HOME/zinf/gguf/lfm2-f32.gguf-"*; do
+        grep -A5 layer_types "$folder/config.json" | tr -d '\n\t ' |
+            grep -q '"conv","conv","full_attention","conv"' &&
+            run 0 "$zinf" export --checkpoint "$folder" --gguf f32 --output again.gguf || return 1
+    done
+    run 0 "$zinf" inspect again.gguf && grep -v again said.out >one
+    run 0 "$zinf" inspect lfm2-f32.gguf && grep -v again said.out >two && rm again.gguf && cmp one two
+}
 # Rows of whole blocks of 256: the last matrix and some of the layers' keep 6 bits.
 in_4_bits() {
     run 0 "$zinf" init --arch llama --size 1-7b --layers 4 --hidden 256 --heads 4 --context 64 \
@@ -108,6 +122,7 @@ check "estimate" planned
 check "inspect" inspected
 check "q8_0" quantised
 check "q4_k_m" in_4_bits
+check "lfm2" convolved
 check "another architecture" foreign
 check "another tokenizer" cutting
 check "another tensor" stranger

@@ -158,18 +158,33 @@ cat >tree.json <<EOF
 {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "drive"}},
  "zinf": {"placement": "exact", "gradient_sum": "tree", "dropout": 0.1, "neftune_alpha": 5}}
 EOF
-seats() { # number, accumulation
+seats() { # number, accumulation, options...
+    number=$1 accumulation=$2
+    shift 2
     run 0 "$zinf" train --model model --task preference --data pairs.jsonl --config tree.json \
-        --lora-rank 4 --steps 4 --seq-len 24 --micro-batch 1 --seats "$1" --accumulate "$2" \
-        --threads 1 --lr 1e-2 --progress none --no-final-checkpoint --output "seats$1" &&
-        sed -n 's/.*"loss": \([^,]*\),.*"rewards.chosen": \([^,]*\),.*/\1 \2/p' \
-            "seats$1/log.jsonl" >"seats$1.log"
+        --lora-rank 4 --steps 4 --seq-len 24 --micro-batch 1 --seats "$number" \
+        --accumulate "$accumulation" --threads 1 --lr 1e-2 --progress none --no-final-checkpoint \
+        --eval-data pairs.jsonl --eval-every 4 --output "seats$number" "$@" &&
+        { sed -n 's/.*"loss": \([^,]*\),.*"rewards.chosen": \([^,]*\),.*/\1 \2/p' \
+            "seats$number/log.jsonl"; grep -o '"eval_[lr][^,}]*' "seats$number/log.jsonl"; } >"seats$number.log"
 }
 check "four micro-batches" seats 1 4
 check "two of two seats" seats 2 2
 cmp seats1/model/adapter_model.safetensors seats2/model/adapter_model.safetensors &&
-    cmp seats1.log seats2.log && [ "$(grep -c . seats1.log)" = 4 ]
+    cmp seats1.log seats2.log && [ "$(grep -c '^[0-9]' seats1.log)" = 4 ]
 verdict $? "with noise and dropout, on a drive: the same bits, losses and rewards"
+# What the model says without its adapters goes from stage to stage beside what it says with them.
+sed 's/"placement"/"pipeline_ranges": 2, &/' tree.json >ranges.json
+for pipe in "2 4 --pipeline-parallel 2" "4 2 --pipeline-parallel 2 --config ranges.json" \
+    "4 4 --pipeline-parallel 4"; do
+    rm -rf seats[24]
+    # shellcheck disable=SC2086 # options are words
+    check "seats, micro-batches: $pipe" seats $pipe
+    out=seats${pipe%% *}
+    cmp seats1/model/adapter_model.safetensors "$out/model/adapter_model.safetensors" &&
+        cmp seats1.log "$out.log"
+    verdict $? "the same bits, losses and rewards"
+done
 # A whole model: its reference is dealt to seats, and to ranks with seats.
 cat >whole.json <<END
 {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},

@@ -77,6 +77,13 @@ complains "the rows ended after step" "of 900"
 verdict $? "ends it, and that is said"
 [ -f short/model/config.json ]
 verdict $? "with a model"
+mkfifo named.jsonl
+cat rows.jsonl >named.jsonl &
+timeout 100 "$zinf" train --model model --seq-len 16 --seed 3 --device host --progress none --output named \
+    --config ram.json --data named.jsonl --streaming --steps 900 >said.out 2>said.err </dev/null
+verdict $? "a pipe with a name"
+complains "the rows ended after step" "of 900"
+verdict $? "ends it, too"
 
 # ---- a pipe that goes silent ----
 

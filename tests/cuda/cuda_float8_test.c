@@ -86,6 +86,47 @@ static void test_products(void)
     check_twin(products);
 }
 
+/* Parameters with matrices as codes: what encode makes is widened to the same bits, with numbers
+ * that are none, zeros and denormal numbers among them. */
+static void widens(struct twin *t)
+{
+    enum { N = 16 * 5000 };
+    struct zinf_float8_run runs[] = {{.to = 0, .n = 16, .coded = 1},
+                                     {.to = 16, .n = 16 * 300},
+                                     {.to = 16 * 301, .n = 16 * 4600, .coded = 1},
+                                     {.to = 16 * 4901, .n = 16 * 99, .coded = 1}};
+    struct zinf_float8_image image = {runs, 4, zinf_float8_head(4), 16 * 4600};
+    for (int r = 0; r < 4; r++) {
+        runs[r].from = image.bytes;
+        image.bytes += runs[r].n * (runs[r].coded ? 1 : 2);
+    }
+    for (int v = 0; v < 3; v++) {
+        struct tensor values = tensor_random(ZINF_DTYPE_BF16, N, 5 + (uint64_t)v, v ? 1e-20f : 3);
+        uint16_t *bits = values.data;
+        for (int i = 0; i < 99 * 16; i++)
+            bits[16 * 4901 + i] = (uint16_t)(v < 2 ? i * 41 % 0x7f80 : i * 83); /* all, or none */
+        struct tensor made = tensor_new(ZINF_DTYPE_F32, image.bytes / 4);
+        zinf_float8_encode(&image, values.data, made.data, 1 + v);
+        struct pair in = pair_of(t, made);
+        struct pair out = pair_shifted(t, tensor_new(ZINF_DTYPE_BF16, N), 0);
+        struct zinf_widen a = {.n_runs = 4, .most = image.most};
+        ON_BOTH(t, (a.image = at(&in, side), a.params = at(&out, side), ops->widen(q, &a)));
+        struct tensor got = pair_download(t, &out);
+        CHECKF(tensor_same_bits(&out.host, &got), "%d: other bits", v);
+        CHECK(!memcmp((uint16_t *)out.host.data + 16, bits + 16, 16 * 300 * 2));
+        tensor_free(&got);
+        pair_free(&in);
+        pair_free(&out);
+        tensor_free(&values);
+        twin_reset(t);
+    }
+}
+
+static void test_images_are_widened(void)
+{
+    check_twin(widens);
+}
+
 #ifdef CUDA_STANDIN
 /* An older GPU says so; its plans know before. */
 static void test_older_gpus(void)
@@ -120,6 +161,7 @@ int main(void)
 {
     TAP_RUN(test_codes_are_the_hosts);
     TAP_RUN(test_products);
+    TAP_RUN(test_images_are_widened);
 #ifdef CUDA_STANDIN
     TAP_RUN(test_older_gpus);
     TAP_RUN(test_no_epilogues);

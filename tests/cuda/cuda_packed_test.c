@@ -54,7 +54,7 @@ static void unpack_case(struct twin *t, enum kind kind, enum zinf_dtype dtype, u
 {
     struct tensor plain = tensor_new(dtype, n);
     fill_kind(&plain, kind, low);
-    const struct zinf_pack_array array = {plain.data, dtype, n};
+    const struct zinf_pack_array array = {plain.data, dtype, n, false};
     const uint64_t bound = zinf_align_up(zinf_pack_bound(dtype, n), 64);
     void *packed = aligned_alloc(64, bound);
     const int64_t bytes = zinf_pack(packed, bound, &array, 1);
@@ -110,7 +110,7 @@ static void damages(struct twin *t)
     for (size_t i = 0; i < 3; i++) {
         struct tensor plain = tensor_new(ZINF_DTYPE_BF16, lengths[i]);
         fill_kind(&plain, i == 2 ? NARROW : OUTLIERS, false);
-        const struct zinf_pack_array array = {plain.data, plain.dtype, plain.n};
+        const struct zinf_pack_array array = {plain.data, plain.dtype, plain.n, false};
         const uint64_t bound = zinf_align_up(zinf_pack_bound(plain.dtype, plain.n), 64);
         char *image = aligned_alloc(64, bound);
         const int64_t bytes = zinf_pack(image, bound, &array, 1);

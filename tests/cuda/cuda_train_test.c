@@ -259,6 +259,27 @@ static void test_optimizers_by_tensor(void)
     }
 }
 
+/* Matrices that come to the GPU as the codes that products make of them anyway. */
+static void check_codes(struct setting s)
+{
+    static const size_t some[] = {4, 5, 7, 9};
+    struct outcome reference, other;
+    run_here(&s, "reference", &reference);
+    s.asks_codes = true;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        s.param = ways[some[i]].param;
+        s.state = ways[some[i]].state;
+        s.schedule = ways[some[i]].schedule;
+        seed = 90 + i;
+        run_here(&s, "other", &other);
+        check_same(&reference, &other, s.schedule);
+        CHECKF(other.codes, "%s from %s: no codes", s.schedule, s.param);
+        if (!i) /* tables, which go as they are, are most of this model */
+            CHECKF(other.fetched < 0.9 * (double)reference.fetched, "%llu bytes, %llu without",
+                   (unsigned long long)other.fetched, (unsigned long long)reference.fetched);
+    }
+}
+
 /* Products of floats of 8 bits: the host's numbers, in every placement the same bits. */
 static void test_float8(void)
 {
@@ -277,6 +298,7 @@ static void test_float8(void)
     s.extra = ", \"matmul_type\": \"fp8\"";
     capability = 89;
     check_ways(s, 2e-3);
+    check_codes(s);
     capability = 0;
 }
 

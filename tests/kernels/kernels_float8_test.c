@@ -131,6 +131,45 @@ static void no_numbers(struct fixture *f)
     problem_close(&p);
 }
 
+/* Encoded and widened, a matrix has the numbers that a product makes of it; these stay what they
+ * are when they are encoded again, whatever the largest of them was rounded to. */
+static void images(struct fixture *f)
+{
+    enum { N = 16 * 40, ALL = N + 32 };
+    static uint64_t memory[(ALL * 2 + 1024) / 8], first[ALL / 4], second[ALL / 4];
+    for (int v = 0; v < 256; v += 3) {
+        struct zinf_float8_run runs[] = {
+            {.to = 0, .n = 16}, {.to = 16, .n = N, .coded = 1}, {.to = 16 + N, .n = 16}};
+        const struct zinf_float8_image image = {runs, 3, sizeof memory, N};
+        struct tensor x = tensor_random(ZINF_DTYPE_BF16, ALL, 40 + (uint64_t)v, 1.0f);
+        uint16_t *bits = x.data;
+        for (int i = 0; i < N; i++) /* of many sizes, the largest with every fraction */
+            bits[16 + i] = (uint16_t)((bits[16 + i] & 0x807f) | (100 + i % 32 - v / 128 * 60) << 7);
+        bits[16 + 7 * v % N] = (uint16_t)((132 - v / 128 * 60) << 7) + (uint16_t)(v % 128);
+        for (uint64_t r = 0, at = zinf_float8_head(3); r < 3; r++) {
+            runs[r].from = at;
+            at += runs[r].n * (runs[r].coded ? 1 : 2);
+        }
+        const struct zinf_widen a = {memory, 3, N, first}, again = {memory, 3, N, second};
+        zinf_float8_encode(&image, x.data, memory, 1 + v % 2);
+        CHECK(!f->ops->widen(f->q, &a));
+        zinf_float8_encode(&image, first, memory, 1);
+        CHECK(!f->ops->widen(f->q, &again));
+        double want[N];
+        int differ = 0;
+        for (int i = 0; i < N; i++)
+            want[i] = zinf_bf16_to_f32(bits[16 + i]);
+        float8_round(ZINF_FLOAT8_E4M3, want, N);
+        for (int i = 0; i < N; i++)
+            differ += (double)zinf_bf16_to_f32(((uint16_t *)first)[16 + i]) != want[i];
+        CHECKF(!differ && !memcmp(first, second, sizeof first), "%d: %d numbers", v, differ);
+        CHECK(!memcmp(first, bits, 32) && !memcmp((uint16_t *)first + 16 + N, bits + 16 + N, 32));
+        tensor_free(&x);
+    }
+    const struct zinf_widen odd = {memory, 3, N, (char *)first + 8};
+    CHECK(f->ops->widen(f->q, &odd) == -EINVAL && strstr(zinf_error(), "multiple of 16"));
+}
+
 static void refusals(struct fixture *f)
 {
     struct problem p;
@@ -223,6 +262,7 @@ CASE(against_numbers)
 CASE(every_number)
 CASE(every_largest)
 CASE(no_numbers)
+CASE(images)
 CASE(refusals)
 CASE(casts)
 
@@ -232,6 +272,7 @@ int main(void)
     TAP_RUN(test_every_number);
     TAP_RUN(test_every_largest);
     TAP_RUN(test_no_numbers);
+    TAP_RUN(test_images);
     TAP_RUN(test_refusals);
     TAP_RUN(test_casts);
     return tap_done();

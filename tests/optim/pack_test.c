@@ -385,6 +385,162 @@ static void test_refusals(void)
     trial_fini(&t);
 }
 
+/* ---- numbers that change in their images ---- */
+
+enum { CHANGING = 4 };
+
+/* Of each array the numbers, what they become, and the images of both. */
+struct changes {
+    enum zinf_dtype dtypes[CHANGING];
+    uint64_t n;
+    char *x[CHANGING], *new_x[CHANGING], *in[CHANGING], *out[CHANGING], *expected[CHANGING];
+    int64_t in_bytes[CHANGING], expected_bytes[CHANGING];
+};
+
+/* An array beside another one, so that pieces that do not belong together are seen. */
+static void change_some(const enum zinf_dtype *dtypes, uint64_t first, uint64_t n, void *const x[])
+{
+    for (int a = 0; a < CHANGING; a++) {
+        const size_t size = size_of(dtypes[a]), next = size_of(dtypes[(a + 1) % CHANGING]);
+        for (uint64_t i = 0; i < n; i++) {
+            char *at = (char *)x[a] + i * size;
+            at[0] =
+                (char)(at[0] ^ ((const char *)x[(a + 1) % CHANGING])[i * next] ^ (int)(first + i));
+        }
+    }
+}
+
+static int change_piece(void *context, uint64_t first, uint64_t n, void *const x[])
+{
+    const struct changes *c = context;
+    change_some(c->dtypes, first, n, x);
+    return 0;
+}
+
+static int change_fails(void *context, uint64_t first, uint64_t n, void *const x[])
+{
+    (void)context, (void)n, (void)x;
+    return first >= 5 * ZINF_PACK_PIECE ? zinf_fail(-ERANGE, "at %llu", (unsigned long long)first)
+                                        : 0;
+}
+
+static void changes_init(struct changes *c, uint64_t n)
+{
+    static const enum fill fills[CHANGING] = {NORMAL, SQUARES, ANY_BITS, MANY_FAR};
+    *c = (struct changes){
+        .dtypes = {ZINF_DTYPE_F32, ZINF_DTYPE_F32, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16}, .n = n};
+    for (int a = 0; a < CHANGING; a++) {
+        const uint64_t bytes = n * size_of(c->dtypes[a]), bound = zinf_pack_bound(c->dtypes[a], n);
+        c->x[a] = malloc(bytes);
+        c->new_x[a] = malloc(bytes);
+        c->in[a] = aligned_alloc(64, zinf_align_up(bound, 64));
+        c->out[a] = aligned_alloc(64, zinf_align_up(bound, 64));
+        c->expected[a] = aligned_alloc(64, zinf_align_up(bound, 64));
+        fill_array(c->x[a], c->dtypes[a], fills[a], n);
+        memcpy(c->new_x[a], c->x[a], bytes);
+    }
+    change_some(c->dtypes, 0, n, (void *const *)c->new_x);
+    for (int a = 0; a < CHANGING; a++) {
+        const struct zinf_pack_array old = {c->x[a], c->dtypes[a], n, a == 1};
+        const struct zinf_pack_array new = {c->new_x[a], c->dtypes[a], n, a == 1};
+        c->in_bytes[a] = pack_with(&pack_ops_scalar, c->in[a], &old, 1);
+        c->expected_bytes[a] = pack_with(&pack_ops_scalar, c->expected[a], &new, 1);
+    }
+}
+
+static void changes_fini(struct changes *c)
+{
+    for (int a = 0; a < CHANGING; a++) {
+        free(c->x[a]);
+        free(c->new_x[a]);
+        free(c->in[a]);
+        free(c->out[a]);
+        free(c->expected[a]);
+    }
+}
+
+/* Images 0 and 1 change; array 2 goes from where it is into one, array 3 changes where it is. */
+static int change_all(struct changes *c, int n_threads, struct zinf_pack_changing arrays[CHANGING],
+                      int (*change)(void *, uint64_t, uint64_t, void *const[]))
+{
+    struct zinf_pack_change all = {
+        .arrays = arrays, .n_arrays = CHANGING, .change = change, .context = c};
+    for (int a = 0; a < CHANGING; a++)
+        arrays[a] = (struct zinf_pack_changing){
+            .array = {a < 2 ? NULL : c->x[a], c->dtypes[a], c->n, a == 1},
+            .in = a < 2 ? c->in[a] : NULL,
+            .in_bytes = (uint64_t)c->in_bytes[a],
+            .in_place = a == 3,
+            .out = a < 3 ? c->out[a] : NULL};
+    all.n_threads = n_threads;
+    all.room = aligned_alloc(64, zinf_pack_change_room(&all));
+    int code = zinf_pack_change(&all);
+    free(all.room);
+    return code;
+}
+
+static void try_change(uint64_t n, int n_threads)
+{
+    struct changes c;
+    struct zinf_pack_changing arrays[CHANGING];
+    changes_init(&c, n);
+    char *old = memcpy(malloc(n * 2), c.x[2], n * 2);
+    CHECKF(!change_all(&c, n_threads, arrays, change_piece), "%s", zinf_error());
+    for (int a = 0; a < 3; a++) {
+        char *to = a == 1 ? c.in[a] : c.out[a]; /* into another's memory, and where they are */
+        zinf_pack_collect(&arrays[a], to, n_threads);
+        CHECKF(arrays[a].bytes == c.expected_bytes[a] &&
+                   !memcmp(to, c.expected[a], (size_t)arrays[a].bytes),
+               "%llu elements, %d threads: image %d", (unsigned long long)n, n_threads, a);
+    }
+    CHECK(!memcmp(c.x[2], old, n * 2) && !memcmp(c.x[3], c.new_x[3], n * 2));
+    free(old);
+    changes_fini(&c);
+}
+
+static void test_change(void)
+{
+    static const uint64_t lengths[] = {1, 700, 32768, 32769, 20 * 32768 + 17, 70 * 32768};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int threads = 1; threads <= 3; threads += 2)
+            try_change(lengths[i], threads);
+}
+
+static void test_change_refuses(void)
+{
+    struct changes c;
+    struct zinf_pack_changing arrays[CHANGING];
+    changes_init(&c, 20 * 32768);
+    CHECK(change_all(&c, 2, arrays, change_fails) == -ERANGE && !strncmp(zinf_error(), "at ", 3));
+    c.in[0][c.in_bytes[0] / 2] ^= 4;
+    CHECK(change_all(&c, 2, arrays, change_piece) == -EBADMSG);
+    CHECK(strstr(zinf_error(), "packed array is damaged"));
+    c.in[0][c.in_bytes[0] / 2] ^= 4;
+    c.in[1][70] ^= 1; /* the table: it has a checksum in every image */
+    CHECK(change_all(&c, 2, arrays, change_piece) == -EBADMSG);
+    changes_fini(&c);
+}
+
+/* The same numbers, without checksums of the payload; what it damages is whoever stores it's. */
+static void test_unsummed(void)
+{
+    struct trial t;
+    trial_init(&t, ZINF_DTYPE_F32, MOST);
+    fill_array(t.array.x, t.array.dtype, NORMAL, MOST);
+    t.array.unsummed = true;
+    CHECK(try_ops(&t, &pack_ops_scalar, 1) && try_ops(&t, pack_ops_of(zinf_isa()), 1));
+    const int64_t bytes = pack_with(&pack_ops_scalar, t.first, &t.array, 1);
+    struct zinf_pack_array back = t.array;
+    back.unsummed = false; /* the image says it */
+    back.x = last_bytes(&t.to, MOST * 4);
+    t.first[bytes - 1] ^= 1;
+    CHECK(zinf_unpack(&back, t.first, (uint64_t)bytes, 1) == bytes);
+    CHECK(memcmp(back.x, t.array.x, MOST * 4));
+    t.first[66] ^= 1;
+    CHECK(zinf_unpack(&back, t.first, (uint64_t)bytes, 1) == -EBADMSG);
+    trial_fini(&t);
+}
+
 /* ---- the checks themselves: a table with one mistake is found ---- */
 
 static struct pack_block narrower(const uint16_t *halves)
@@ -463,6 +619,9 @@ int main(void)
     TAP_RUN(test_every_bit_damaged);
     TAP_RUN(test_forged);
     TAP_RUN(test_refusals);
+    TAP_RUN(test_change);
+    TAP_RUN(test_change_refuses);
+    TAP_RUN(test_unsummed);
     TAP_RUN(test_mutants);
     return tap_done();
 }

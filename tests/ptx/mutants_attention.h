@@ -4,10 +4,11 @@
 
 #include "mutants.h"
 
-/* Heads of 64 over a sequence that ends within a tile; fp32 takes the kernels without mma. */
-static int attention_of(struct setup *s, float p, float softcap, const float *slopes)
+/* One head over a sequence that ends within a tile; fp32 takes the kernels without mma. */
+static int attention_sized(struct setup *s, int64_t seq, int64_t size, float p, float softcap,
+                           const float *slopes)
 {
-    const int64_t seq = s->dtype == ZINF_DTYPE_F32 ? 40 : 150, heads = 1, size = 64;
+    const int64_t heads = 1;
     struct zinf_attention a = {.dtype = s->dtype,
                                .batch = 1,
                                .seq = seq,
@@ -25,6 +26,17 @@ static int attention_of(struct setup *s, float p, float softcap, const float *sl
     a.lse = take(s, (size_t)(seq * heads), ZINF_DTYPE_F32);
     int code = s->ops->attention_forward(s->q, &a);
     return code ? code : s->ops->attention_backward(s->q, &a);
+}
+
+static int attention_of(struct setup *s, float p, float softcap, const float *slopes)
+{
+    return attention_sized(s, s->dtype == ZINF_DTYPE_F32 ? 40 : 150, 64, p, softcap, slopes);
+}
+
+/* Of which a tile is 32 rows, and 16 keys. */
+static int wide_attention(struct setup *s)
+{
+    return attention_sized(s, 20, 512, 0.2f, 0.0f, NULL);
 }
 
 static int attention(struct setup *s)

@@ -277,6 +277,29 @@ static int floats_multiplied(struct setup *s)
     return s->ops->matmul(s->q, &a);
 }
 
+/* A run of codes between two of bf16. */
+static int widened(struct setup *s)
+{
+    enum { N = 16 * 700 };
+    struct zinf_float8_run runs[3] = {
+        {.to = 0, .n = 48}, {.to = 48, .n = N - 64, .coded = 1}, {.to = N - 16, .n = 16}};
+    struct zinf_float8_image image = {runs, 3, zinf_float8_head(3), N - 64};
+    for (int r = 0; r < 3; r++) {
+        runs[r].from = image.bytes;
+        image.bytes += runs[r].n * (runs[r].coded ? 1 : 2);
+    }
+    struct tensor values = tensor_random(ZINF_DTYPE_BF16, N, 5, 1.0f);
+    struct tensor codes = tensor_new(ZINF_DTYPE_F32, image.bytes / sizeof(float));
+    zinf_float8_encode(&image, values.data, codes.data, 1);
+    void *to = take(s, codes.n, ZINF_DTYPE_F32);
+    const struct zinf_widen a = {to, 3, image.most, take(s, N, ZINF_DTYPE_BF16)};
+    int code = s->ops->copy_to_device(s->q, to, codes.data, image.bytes);
+    code = code ? code : s->ops->widen(s->q, &a);
+    tensor_free(&codes);
+    tensor_free(&values);
+    return code;
+}
+
 /* ---- quantised weights ---- */
 
 static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)
@@ -306,7 +329,7 @@ static int dequantized(struct setup *s, enum zinf_form form, uint64_t cols)
 static int unpacked(struct setup *s)
 {
     struct tensor values = tensor_random(s->dtype, 64 * 512 + 77, 5, 1.0f);
-    const struct zinf_pack_array array = {values.data, s->dtype, values.n};
+    const struct zinf_pack_array array = {values.data, s->dtype, values.n, false};
     const uint64_t room = zinf_align_up(zinf_pack_bound(s->dtype, values.n), 64);
     void *image = aligned_alloc(64, room);
     const int64_t bytes = zinf_pack(image, room, &array, 1);
@@ -408,7 +431,7 @@ static int unfolded(struct setup *s)
 
 enum { MIXED_ROWS = 70, MIXED_COLS = 40, MIXED_WIDTH = 4 };
 
-static int convolved(struct setup *s)
+static int convolved_by(struct setup *s, const struct zinf_ends *ends)
 {
     const size_t n = MIXED_ROWS * MIXED_COLS;
     struct zinf_convolution a = {.dtype = s->dtype, .batch = 1, .seq = MIXED_ROWS, .silu = true};
@@ -417,8 +440,30 @@ static int convolved(struct setup *s)
     a.y = take(s, n, s->dtype), a.dx = take(s, n, s->dtype);
     a.dw = take(s, MIXED_COLS * MIXED_WIDTH, ZINF_DTYPE_F32);
     a.db = take(s, MIXED_COLS, ZINF_DTYPE_F32);
+    a.ends = ends;
     int code = s->ops->convolution_forward(s->q, &a);
     return code ? code : s->ops->convolution_backward(s->q, &a);
+}
+
+static int convolved(struct setup *s)
+{
+    return convolved_by(s, NULL);
+}
+
+/* Of a piece that is neither the first nor the last of its sequence; numbers of a state. */
+static struct zinf_ends ends_of(struct setup *s, size_t numbers, enum zinf_dtype dtype)
+{
+    return (struct zinf_ends){.rows = MIXED_ROWS,
+                              .before = s->in[dtype == ZINF_DTYPE_F32 ? 6 : 4],
+                              .behind = take(s, numbers, dtype),
+                              .d_behind = (const float *)(const void *)s->in[7],
+                              .d_before = take(s, numbers, ZINF_DTYPE_F32)};
+}
+
+static int convolved_piece(struct setup *s)
+{
+    const struct zinf_ends ends = ends_of(s, (MIXED_WIDTH - 1) * MIXED_COLS, s->dtype);
+    return convolved_by(s, &ends);
 }
 
 /* Rows of one sequence and another in turns, which begin here. */
@@ -453,10 +498,17 @@ static struct zinf_scan scan_of(struct setup *s, enum zinf_recurrence rule, int6
     return a;
 }
 
-static int scanned_by(struct setup *s, enum zinf_recurrence rule)
+static size_t scan_state(const struct zinf_scan *a)
+{
+    return (size_t)(a->value_heads * a->key_dim * a->value_dim);
+}
+
+static int scanned_by(struct setup *s, enum zinf_recurrence rule, bool piece)
 {
     struct zinf_scan a = scan_of(s, rule, MIXED_ROWS);
     const size_t n = (size_t)(a.seq * a.ld), gates = (size_t)(a.seq * a.gate_ld);
+    const struct zinf_ends ends = ends_of(s, scan_state(&a), ZINF_DTYPE_F32);
+    a.ends = piece ? &ends : NULL;
     int code = s->ops->scan_forward(s->q, &a);
     a.backward = true;
     a.dy = s->in[5];
@@ -469,19 +521,23 @@ static int scanned_by(struct setup *s, enum zinf_recurrence rule)
 
 static int scanned(struct setup *s)
 {
-    return scanned_by(s, ZINF_RECURRENCE_DELTA);
+    return scanned_by(s, ZINF_RECURRENCE_DELTA, false);
 }
 
 static int scanned_by_decay(struct setup *s)
 {
-    return scanned_by(s, ZINF_RECURRENCE_DECAY);
+    return scanned_by(s, ZINF_RECURRENCE_DECAY, false);
+}
+
+static int scanned_piece(struct setup *s)
+{
+    return scanned_by(s, ZINF_RECURRENCE_DELTA, true);
 }
 
 static int scanned_on(struct setup *s)
 {
     struct zinf_scan a = scan_of(s, ZINF_RECURRENCE_DELTA, 4);
-    const uint64_t state = (uint64_t)(a.value_heads * a.key_dim * a.value_dim) * sizeof(float);
-    const struct zinf_remembered m = remember(s, state);
+    const struct zinf_remembered m = remember(s, scan_state(&a) * sizeof(float));
     a.remembered = &m;
     return s->ops->scan_forward(s->q, &a);
 }

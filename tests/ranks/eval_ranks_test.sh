@@ -101,6 +101,15 @@ check "two classes" run 0 "$zinf" train --device host --threads 1 --model "$work
     --output "$work/kinds"
 # shellcheck disable=SC2086
 check_all "classes" --model "$work/kinds/model" $columns --metric accuracy f1
+for pipe in 2 3; do
+    # shellcheck disable=SC2086
+    check "classes of one" run 0 evaluate --predictions "$work/one.jsonl" \
+        --model "$work/kinds/model" $columns --metric accuracy f1
+    cp "$work/said.out" "$work/one.out"
+    # shellcheck disable=SC2086
+    same "$pipe stages of a pipeline" evaluate --seats $pipe --pipeline-parallel $pipe \
+        --model "$work/kinds/model" $columns --metric accuracy f1
+done
 # shellcheck disable=SC2086
 check_all "classes, slices" --model "$work/kinds/model" $columns --metric accuracy \
     --config "$work/cpu.json"

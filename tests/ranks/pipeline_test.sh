@@ -180,7 +180,62 @@ check "a checkpoint of theirs" run 0 adapt adapted.4 --config one.json --resume 
 check "stands on the same base" complains "step 4: saved"
 more=
 
+# ---- several ranges of layers for each rank, in turn ----
+
+config one.json 3 none
+rm -r gpt2.one
+check "GPT-2 on one rank" run 0 train gpt2 gpt2.one --config one.json
+check "a higher LLaMA" run 0 new_model tall llama 7b 8
+check "on one rank" run 0 train tall tall.one --config one.json
+keys=', "pipeline_ranges": 2'
+pipes tall 1 1 3 none
+pipes tall 2 2 3 nvme
+pipes tall 4 4 1 cpu
+pipes tall 8 4 2 nvme
+pipes gpt2 2 2 3 none
+pipes gpt2 4 2 3 nvme
+pipes mixtral 2 2 2 nvme
+pipes mixtral 4 2 3 cpu
+keys=', "pipeline_ranges": 3, "schedule": "update-in-backward"'
+pipes tall 2 2 3 nvme
+pipes tall 3 3 2 cpu
+keys=', "activation_device": "cpu", "pipeline_ranges": 2, "pipeline_parts": [1, 2, 4, 3]'
+pipes tall 2 2 3 nvme
+keys=', "pipeline_ranges": 2'
+rm -r tall.one
+check "in chunks" run 0 train tall tall.one --config one.json --sequence-chunk 4
+pipes tall 4 2 3 cpu --sequence-chunk 4
+more='"bf16": {"enabled": true}, "virtual_pipeline_model_parallel_size": 2,'
+keys=
+rm -r tall.one gpt2.one
+config one.json 3 none
+check "in bf16" run 0 train tall tall.one --config one.json
+check "GPT-2 in bf16" run 0 train gpt2 gpt2.one --config one.json
+pipes tall 4 4 3 cpu
+pipes gpt2 2 2 3 nvme
+config pipes.json 2 nvme
+check "adapters of 4 bits over four seats" run 0 adapt adapted.ranges --config pipes.json --seats 4 \
+    --pipeline-parallel 2
+check "have the same bits" same_adapter adapted.one adapted.ranges
+more='"virtual_pipeline_model_parallel_size": 2,'
+data=rows.csv
+pipes t5 2 2 2 nvme --source-len 24
+pipes t5 3 3 2 cpu --source-len 24
+check "a higher T5" run 0 new_model t5tall t5 small 4
+check "over three" fails train t5tall bad --config pipes.json --source-len 24 --seats 3 --pipeline-parallel 3
+check "has a unit that ranks would share by turns" complains "layers in several ranges of each rank use"
+data=
+more=
+config pipes.json 3 cpu ', "pipeline_ranges": 2'
+check "one saves" run 0 train tall tall.saves --config pipes.json --seats 2 --pipeline-parallel 2 --save-every 2
+check "another goes on" run 0 train tall tall.saves --config pipes.json --seats 4 --pipeline-parallel 4 \
+    --resume --steps 4
+check "one to the end" run 0 train tall tall.end --config pipes.json --steps 4
+check "has the same weights" cmp tall.saves/model/model.safetensors tall.end/model/model.safetensors
+
 # ---- checkpoints and figures go from mesh to mesh ----
+
+config pipes.json 2 cpu
 
 config pipes.json 2 cpu
 check "four seats save" run 0 train llama saves --config pipes.json --seats 4 \
@@ -210,6 +265,18 @@ config pipes.json 3 nvme
 check "two from a drive" evaluate --seats 2 --pipeline-parallel 2
 says_loss | cmp - loss1
 verdict $? "with the same loss"
+config pipes.json 3 nvme ', "pipeline_ranges": 2'
+check "two with two ranges each" evaluate --seats 2 --pipeline-parallel 2
+says_loss | cmp - loss1
+verdict $? "with the same loss"
+generate() {
+    run 0 "$zinf" generate --model llama.one/model --config pipes.json --device host --json \
+        --max-new-tokens 4 --prompt "line 3 of" "$@"
+}
+check "a text of one" generate
+cp said.out text1
+check "of two with two ranges each" generate --seats 2 --pipeline-parallel 2
+check "is the same" cmp said.out text1
 
 number=0
 while [ $number -lt 6 ]; do
@@ -310,4 +377,7 @@ check "are too many" complains "the model has 5 layers"
 config pipes.json 3 none ', "pipeline_parts": [3, 3]'
 check "parts of six" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2
 check "are refused" complains "zinf.pipeline_parts is [3" "5 in all"
+config pipes.json 3 none ', "pipeline_ranges": 3'
+check "six ranges of five layers" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2
+check "are too many" complains "with several ranges" "the model has 5 layers"
 finish

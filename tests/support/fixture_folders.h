@@ -133,6 +133,7 @@ static const char *const folders[] = {
     "lfm2_a",
     "lfm2_b",
     "gemma4_text_e",
+    "gemma4_text_f",
     "apertus_a",
     "apertus_b",
     "ministral3_c",

@@ -11,7 +11,7 @@
 #include "train_support.h"
 #include "set.h"
 
-enum { MOST_STEPS = 14, MOST_ROWS = 256 };
+enum { MOST_STEPS = 14, MOST_ROWS = 1024 };
 
 /* What all trainings of a test program have in common. */
 struct trainings {
@@ -32,6 +32,7 @@ struct setting {
     double clip;        /* 0: off */
     double head_margin; /* 0: the usual */
     bool asks_fronts;   /* parameters in RAM are packed, whatever that costs */
+    bool asks_codes;    /* matrices go to the device in 8 bits, the same */
     double on_device;   /* of the optimizer's state */
     bool sparse;        /* odd steps have one target a sequence: their gradient is large */
     bool may_fail, changes_schedule;
@@ -54,6 +55,7 @@ struct outcome {
     bool packs_ram;            /* optimizer state in RAM is packed; */
     bool packs_fronts;         /* parameters there are */
     bool unpacks_there;        /* the device unpacks parameters */
+    bool codes;                /* matrices go there in 8 bits */
     uint64_t fetched;          /* bytes to the device in the last step */
     bool overwrites;           /* parameters in RAM are there once, their state on the drive */
     uint64_t n_redone, device_bytes, drive_bytes;
@@ -140,6 +142,7 @@ static inline struct zinf_trainer_options trainer_options(const struct setting *
                                          .delay_us = s->delay_us,
                                          .head_margin = s->head_margin,
                                          .packs_fronts = s->asks_fronts,
+                                         .codes = s->asks_codes,
                                          .speeds = s->speeds,
                                          .changes_schedule = s->changes_schedule};
 }
@@ -233,6 +236,7 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         out->packs_ram = plan_says(t, "optimizer state in RAM is packed");
         out->packs_fronts = plan_says(t, "parameters in RAM are packed");
         out->unpacks_there = plan_says(t, "device as they are, which unpacks them");
+        out->codes = plan_says(t, "go to the device in 8 bits");
         out->overwrites = plan_says(t, "of parameters in RAM have one generation there");
         out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
         out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);

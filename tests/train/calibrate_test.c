@@ -1,7 +1,7 @@
 /*
  * Rates from what operations took, on a program made by hand: one product and one update side by
- * side, each of a second alone, which share the CPUs and take two. And a drive that is fast in one
- * step and slow in the next.
+ * side, each of a second alone, which share the CPUs and take two. What a step takes beyond them is
+ * expected of the next one, too. And a drive that is fast in one step and slow in the next.
  */
 #include "tap.h"
 #include "train/trainer.h"
@@ -95,6 +95,29 @@ static void test_what_a_step_weighs(void)
     zinf_program_fini(&t.plan.gradients);
 }
 
+/* Operations of two seconds in steps of 2.5: these are expected, and rates stay what they are. */
+static void test_what_passes_between_operations(void)
+{
+    struct zinf_lane_times times = {.wall_seconds = 2.5};
+    struct zinf_trainer t;
+    struct zinf_device device;
+    begin(&t, &device);
+    t.plan.planned_seconds = 2;
+    for (int i = 0; i < 40; i++) {
+        trainer_measure_begin(&t);
+        trainer_measured(&t, &t.plan.gradients.ops[0], 2);
+        trainer_measured(&t, &t.plan.gradients.ops[1], 2);
+        t.ran[0] = &t.plan.gradients;
+        t.n_ran = 1;
+        t.step++;
+        CHECKF(!trainer_calibrate(&t, &times), "%s", zinf_error());
+    }
+    check_rates(&t, 1, 1);
+    CHECKF(near(trainer_expected_seconds(&t, false), 2.5), "%g",
+           trainer_expected_seconds(&t, false));
+    zinf_program_fini(&t.plan.gradients);
+}
+
 /* ---- a drive that changes its mind ---- */
 
 static void make_drive_program(struct zinf_program *program)
@@ -157,6 +180,7 @@ int main(void)
 {
     TAP_RUN(test_a_step_as_simulated_changes_nothing);
     TAP_RUN(test_what_a_step_weighs);
+    TAP_RUN(test_what_passes_between_operations);
     TAP_RUN(test_a_drive_that_varies);
     return tap_done();
 }

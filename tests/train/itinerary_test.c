@@ -132,13 +132,14 @@ static bool all_end(const struct itinerary *its, uint32_t ranks)
             if (at[r] == its[r].n)
                 continue;
             const bool border = v->direction == VISIT_BORDER;
-            const uint32_t peer = border ? (v->next ? r + 1 : r - 1) : r;
+            const uint32_t peer = border ? (r + (v->next ? 1 : ranks - 1)) % ranks : r;
             if (border)
                 other = &its[peer].visits[at[peer]];
             if (border && (at[peer] == its[peer].n || other->direction != VISIT_BORDER ||
                            other->next == v->next))
                 continue;
             good = good && (!border || (v->next ? meet(v, other) : meet(other, v)));
+            good = good && (!border || v->next || v->range == other->range + !r);
             at[r]++;
             at[peer] += border;
             moves = true;
@@ -193,9 +194,120 @@ static void test_one_forward_one_backward(void)
             }
 }
 
+/* ---- several ranges a rank ---- */
+
+enum { MOST_RANGES = 3 };
+
+/* What a rank's visits were when it came to them: of each range and micro-batch. */
+struct ranges_seen {
+    bool came[2][MOST_RANGES][MOST_MICRO], done[2][MOST_RANGES][MOST_MICRO];
+};
+
+static bool see_border(const struct ranges_seen *s, const struct visit *v)
+{
+    bool good = true;
+    for (int64_t m = v->gives.first; m < v->gives.end; m++)
+        good = good && s->done[v->next ? VISIT_FORWARD : VISIT_BACKWARD][v->range][m];
+    return good;
+}
+
+static bool see_work(struct ranges_seen *s, const struct visit *v, uint32_t range, bool from[2])
+{
+    bool good = true;
+    const bool back = v->direction == VISIT_BACKWARD;
+    for (int64_t m = v->micros.first; m < v->micros.end; m++) {
+        good = good && (s->came[back][range][m] || !from[back]) && !s->done[back][range][m] &&
+               (!back || s->done[VISIT_FORWARD][range][m]);
+        s->done[back][range][m] = true;
+    }
+    return good;
+}
+
+/* Of each range every micro-batch goes forward once and backward once, when what it reads is there;
+ * what a rank gives it has made. */
+static bool works_in_time(const struct itinerary *it, const struct zinf_axis *pipe, uint32_t n,
+                          int64_t n_micro)
+{
+    struct ranges_seen *s = calloc(1, sizeof *s);
+    bool good = s;
+    for (uint32_t i = 0; good && i < it->n; i++) {
+        const struct visit *v = &it->visits[i];
+        for (int64_t m = v->takes.first; m < v->takes.end; m++)
+            s->came[v->next][v->range][m] = true;
+        const uint32_t range = v->first / (STAGES / n);
+        bool from[2] = {pipe->rank + range > 0, pipe->rank + 1 < pipe->world || range + 1 < n};
+        good = v->direction == VISIT_BORDER ? see_border(s, v) : see_work(s, v, range, from);
+    }
+    for (uint32_t k = 0; good && k < 2 * n; k++)
+        for (int64_t m = 0; m < n_micro; m++)
+            good = good && s->done[k % 2][k / 2][m];
+    free(s);
+    return good;
+}
+
+/* From the first exchange or visit of a micro-batch to the last one. */
+static int64_t most_at_once(const struct itinerary *it, int64_t n_micro)
+{
+    int64_t most = 0;
+    uint32_t from[MOST_MICRO], to[MOST_MICRO];
+    for (int64_t m = 0; m < n_micro; m++) {
+        from[m] = UINT32_MAX;
+        for (uint32_t i = 0; i < it->n; i++) {
+            const struct visit *v = &it->visits[i];
+            const struct range of[] = {v->micros, v->gives, v->takes};
+            for (int k = 0; k < 3; k++)
+                if (m >= of[k].first && m < of[k].end) {
+                    from[m] = from[m] == UINT32_MAX ? i : from[m];
+                    to[m] = i;
+                }
+        }
+    }
+    for (uint32_t i = 0; i < it->n; i++) {
+        int64_t live = 0;
+        for (int64_t m = 0; m < n_micro; m++)
+            live += from[m] <= i && i <= to[m];
+        most = live > most ? live : most;
+    }
+    return most;
+}
+
+static void check_interleaved(uint32_t ranks, uint32_t n, int64_t n_micro, int64_t together)
+{
+    struct itinerary its[MOST_RANKS] = {0};
+    struct zinf_range ranges[MOST_RANGES];
+    for (uint32_t i = 0; i < n; i++)
+        ranges[i] = (struct zinf_range){.first = i * (STAGES / n), .end = (i + 1) * (STAGES / n)};
+    graph.ranges = ranges;
+    graph.n_ranges = n;
+    for (uint32_t r = 0; r < ranks; r++) {
+        const struct zinf_axis pipe = {.rank = r, .world = ranks};
+        CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe));
+        CHECKF(works_in_time(&its[r], &pipe, n, n_micro) && its[r].together == together &&
+                   its[r].live == most_at_once(&its[r], n_micro),
+               "rank %u of %u, %u ranges, %lld micro-batches: %lld live", r, ranks, n,
+               (long long)n_micro, (long long)its[r].live);
+    }
+    CHECKF(all_end(its, ranks), "%u ranks, %u ranges, %lld micro-batches, %lld together", ranks, n,
+           (long long)n_micro, (long long)together);
+    for (uint32_t r = 0; r < ranks; r++)
+        itinerary_fini(&its[r]);
+    graph.ranges = NULL;
+    graph.n_ranges = 0;
+}
+
+static void test_interleaved(void)
+{
+    for (uint32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
+        for (uint32_t n = 2; n <= MOST_RANGES; n++)
+            for (int64_t n_micro = 1; n_micro <= MOST_MICRO; n_micro += n_micro > 11 ? 4 : 1)
+                for (int64_t together = 1; together <= 2 && together <= n_micro; together++)
+                    check_interleaved(ranks, n, n_micro, together);
+}
+
 int main(void)
 {
     TAP_RUN(test_orders_of_today);
     TAP_RUN(test_one_forward_one_backward);
+    TAP_RUN(test_interleaved);
     return tap_done();
 }

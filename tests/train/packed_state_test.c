@@ -119,7 +119,7 @@ struct packed_group {
 
 static struct packed_group new_group(const struct setup *s, enum zinf_packable what)
 {
-    struct packed_group g = {.thing = {s, what, 0}};
+    struct packed_group g = {.thing = {s, what, 0, false}};
     g.room = rule_slot_bytes(&g.thing);
     g.plain_bytes = rule_plain_bytes(&g.thing);
     g.plain = aligned_alloc(ZINF_AIO_ALIGN, g.room);
@@ -250,6 +250,45 @@ static void test_damage(void)
     zinf_config_destroy(config);
 }
 
+/* ---- updates piece by piece ---- */
+
+static bool is_by_pieces(const struct setting *s)
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer_options options = trainer_options(s, config);
+    struct zinf_trainer *t = NULL;
+    bool is = false;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    for (uint32_t g = 0; t && g < t->setup.layout.n_groups; g++) {
+        struct rule_change c = {.step = {.setup = &t->setup, .group = g}};
+        is |= rule_next_segment(&t->setup, g, &c.step.segment) && rule_changes_packed(&c);
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return is;
+}
+
+/* A table of so many elements that they are a few pieces for each of two threads. */
+static void test_pieces(void)
+{
+    static const char *const optimizers[] = {NULL,
+                                             "{\"type\": \"Lion\", \"params\": {\"lr\": 1e-3}}",
+                                             "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}"};
+    static const char *const places[] = {"nvme", "cpu"};
+    for (int i = 0; i < 6; i++) {
+        struct setting s = {.precision = i % 3 == 2 ? half : bf16,
+                            .optimizer = optimizers[i % 3],
+                            .param = places[i / 3],
+                            .schedule = schedules[i % 2 ? 0 : 3],
+                            .threads = 1 + i % 2,
+                            .clip = i % 2 ? 0.5 : 0};
+        char what[60];
+        CHECK(i % 3 == 2 || is_by_pieces(&(struct setting){.precision = bf16, .extra = ALL}));
+        snprintf(what, sizeof what, "by pieces %d", i);
+        compare(s, i % 2 ? "" : ", \"checksums\": false", what, ANY, ANY);
+    }
+}
+
 int main(void)
 {
     begin_trainings("packed", &(struct trainings){.shape = {.arch = "gpt2",
@@ -265,6 +304,18 @@ int main(void)
     TAP_RUN(test_optimizers);
     TAP_RUN(test_schedules_and_places);
     TAP_RUN(test_damage);
+    remove_work();
+    begin_trainings("pieces", &(struct trainings){.shape = {.arch = "gpt2",
+                                                            .layers = 1,
+                                                            .hidden = 128,
+                                                            .heads = 4,
+                                                            .vocab = 4200,
+                                                            .context = 32},
+                                                  .steps = 3,
+                                                  .seq = 16,
+                                                  .batch = 1,
+                                                  .sub_group = 1 << 20});
+    TAP_RUN(test_pieces);
     remove_work();
     return tap_done();
 }

@@ -1,7 +1,8 @@
 /*
  * A plan is a function of its setup and its variant: made twice, with another in between, it is the
  * same to the last operation, and the one that a trainer takes the memory of is the same again but
- * for where its arenas begin. Where a step has many operations, the plan has room for them.
+ * for where its arenas begin. Where a step has many operations, the plan has room for them. Slots
+ * of several sizes hold each unit, and take the memory that the plan says.
  */
 #include "trainings.h"
 
@@ -164,7 +165,8 @@ static void test_operations_have_a_line(void)
     CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
     plan_search(&setup, &variant, NULL);
     struct plan p = make(&setup, &variant);
-    CHECKF(!plan_lay_out(&without, &setup, &variant, 0), "%s", zinf_error());
+    const struct plan_operations none = {0};
+    CHECKF(!plan_lay_out(&without, &setup, &variant, &none), "%s", zinf_error());
     CHECKF(!plan_schedules(&p, INFINITY), "%s", zinf_error());
     const uint64_t line = zinf_ledger_total_bytes(p.ledger, ZINF_MEMORY_HOST) -
                           zinf_ledger_total_bytes(without.ledger, ZINF_MEMORY_HOST);
@@ -172,8 +174,69 @@ static void test_operations_have_a_line(void)
                            zinf_program_bytes(&p.wait) + zinf_program_bytes(&p.speculate);
     CHECKF(line > taken && line < 4 * taken, "a line of %llu bytes, programs of %llu",
            (unsigned long long)line, (unsigned long long)taken);
+    /* One by one there is never more than one that goes forward and backward. */
+    p.one_by_one = true;
+    for (setup.wanted = SCHEDULE_SERIAL; setup.wanted <= SCHEDULE_UPDATE_IN_FORWARD;
+         setup.wanted++) {
+        CHECKF(!plan_schedules(&p, INFINITY), "%s", zinf_error());
+        CHECK(p.schedule == setup.wanted && !p.speculate.n_ops);
+        CHECK((p.gradients.n_ops > 0) == (setup.wanted < SCHEDULE_UPDATE_IN_FORWARD));
+        CHECK((p.wait.n_ops > 0) == (setup.wanted == SCHEDULE_UPDATE_IN_FORWARD));
+        CHECK(!plan_needs_gradients(&p) && p.gradients.n_ops);
+    }
     plan_fini(&without);
     plan_fini(&p);
+    setup_fini(&setup);
+    zinf_config_destroy(config);
+}
+
+static uint64_t line_of(struct plan *p, const char *name)
+{
+    struct plan_lines l = {0};
+    uint64_t bytes = 0;
+    CHECK(!plan_collect(p, &p->amounts, &l));
+    for (int i = 0; i < l.n; i++)
+        bytes += strcmp(l.line[i].name, name) ? 0 : l.line[i].bytes;
+    free(l.line);
+    return bytes;
+}
+
+static void check_slots(struct plan *p, int ahead)
+{
+    const struct amounts *c = &p->amounts;
+    const uint32_t n = param_slot_sizes(p, c);
+    CHECK(c->ahead == ahead && (ahead ? n > 1 : n == 1));
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        const uint64_t bytes = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
+        const uint32_t size = param_slot_size(p, u);
+        CHECK(size < n && bytes <= p->slots[size].bytes);
+        CHECK(size + 1 == n || bytes > p->slots[size + 1].bytes);
+    }
+    CHECK(plan_fetches_beyond(p, c->n_own));
+    CHECK(line_of(p, "parameter slots") == param_slots_bytes(p, c, n));
+    CHECK(line_of(p, "parameter staging") == 0); /* the drive writes to the device */
+    for (uint32_t i = 0; i < n; i++)
+        CHECK(param_stagings(p, c, i) <= param_slots(p, c, i) && param_slots(p, c, i) > 0);
+}
+
+/* Blocks of 0.1 MiB beside tiles of a table that are larger. */
+static void test_slots_by_size(void)
+{
+    const struct setting all_on_drive = {.device_memory = 2500 << 10};
+    struct zinf_config *config = configure(&all_on_drive);
+    struct zinf_trainer_options options = trainer_options(&all_on_drive, config);
+    struct setup setup;
+    struct variant variant = {.host_grads_part = 4, .host_states = 4};
+    CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
+    struct plan one = make(&setup, &variant);
+    variant.ahead = 1;
+    struct plan several = make(&setup, &variant);
+    check_slots(&one, 0);
+    check_slots(&several, 1);
+    CHECK(param_slots_bytes(&several, &several.amounts, several.n_slot_sizes) <
+          several.n_slot_sizes * param_slots_bytes(&one, &one.amounts, 1));
+    plan_fini(&one);
+    plan_fini(&several);
     setup_fini(&setup);
     zinf_config_destroy(config);
 }
@@ -192,6 +255,7 @@ int main(void)
     TAP_RUN(test_twice_the_same);
     TAP_RUN(test_a_trainer_takes_the_same);
     TAP_RUN(test_operations_have_a_line);
+    TAP_RUN(test_slots_by_size);
     remove_work();
     return tap_done();
 }

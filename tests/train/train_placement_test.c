@@ -66,6 +66,63 @@ static void test_nine_placements_fp8(void)
     check_matrix(bf16, s.extra);
 }
 
+/* A run whose matrices go in 8 bits to a device with memory of its own, against one that has all of
+ * it there: the same bits, for fewer bytes than without. */
+static void check_codes(struct setting s, const struct outcome *reference, double share)
+{
+    struct outcome plain, coded;
+    char what[200];
+    s.copies = true;
+    s.look_ahead = "2";
+    snprintf(what, sizeof what, "param %s, optimizer %s%s", s.param, s.state, s.extra);
+    run(&s, "plain", &plain);
+    s.asks_codes = true;
+    run(&s, "coded", &coded);
+    check_same(reference, &coded, what);
+    CHECKF(coded.codes && !plain.codes && coded.fetched < share * (double)plain.fetched,
+           "%s: %llu bytes to the device, %llu else", what, (unsigned long long)coded.fetched,
+           (unsigned long long)plain.fetched);
+}
+
+static void test_fp8_on_its_way(void)
+{
+    static const char *const extras[] = {
+        ", \"matmul_type\": \"fp8\", \"pack\": \"off\"",
+        ", \"matmul_type\": \"fp8\", \"pack\": \"all\"",
+        ", \"matmul_type\": \"fp8\", \"adapter\": {\"r\": 4, \"lora_alpha\": 8}"};
+    struct setting s = setting_in("none", MAX_ACCUMULATION, "0");
+    struct outcome reference;
+    s.precision = bf16;
+    for (int i = 0; i < 3; i++) {
+        s.param = s.state = "none";
+        s.extra = extras[i];
+        run(&s, "reference", &reference);
+        for (int k = 0; k < 4; k++) {
+            s.param = places[1 + k / 2];
+            s.state = places[1 + k % 2];
+            check_codes(s, &reference, 0.8);
+        }
+    }
+}
+
+/* Experts that rows choose, whose images are made by each fetch. */
+static void test_fp8_experts_on_their_way(void)
+{
+    struct setting s = setting_in("none", MAX_ACCUMULATION, "0");
+    struct outcome reference;
+    struct zinf_model_shape shape = trainings.shape;
+    shape.arch = "mixtral", shape.layers = 2;
+    make_model(model, "experts", &shape, 11);
+    s.precision = bf16;
+    s.extra = ", \"matmul_type\": \"fp8\"";
+    run(&s, "reference", &reference);
+    for (int k = 0; k < 2; k++) {
+        s.param = s.state = places[1 + k];
+        check_codes(s, &reference, 0.8);
+    }
+    in_work(model, "model");
+}
+
 static void test_two_threads(void)
 {
     struct setting s = setting_in("none", 2, "0");
@@ -174,6 +231,8 @@ int main(void)
     TAP_RUN(test_nine_placements_fp32);
     TAP_RUN(test_nine_placements_bf16);
     TAP_RUN(test_nine_placements_fp8);
+    TAP_RUN(test_fp8_on_its_way);
+    TAP_RUN(test_fp8_experts_on_their_way);
     TAP_RUN(test_two_threads);
     TAP_RUN(test_gradients_in_ram_state_on_drive);
     TAP_RUN(test_device_cap_changes_nothing);

@@ -47,6 +47,7 @@ static enum zinf_tier tier_of(enum waypoint place, const struct zinf_home *home)
         return ZINF_TIER_DRIVE;
     case PARAM_SLOT:
     case PACKED_SLOT:
+    case CODE_SLOT:
     case GRAD_SLOT:
     case GRAD_SLOT_2:
     case SQUARES:
@@ -131,6 +132,18 @@ static void check_params(const struct travel *t, const struct zinf_home *home)
                    count(&fetch, ZINF_LANE_DEVICE, OP_DEVICE_UNPACK) ==
                (home->packed || home->param_headed),
            "unpacked once", &fetch);
+    const bool passes = count(&fetch, ZINF_LANE_H2D, OP_COPY_IN) &&
+                        fetch.leg[fetch.n - 1].to.portion == WHOLE &&
+                        !count(&fetch, ZINF_LANE_NET, OP_LINK_GATHER);
+    const int n_coded = home->coded && passes;
+    expect(count(&fetch, ZINF_LANE_HOST, OP_ENCODE) == n_coded &&
+               count(&fetch, ZINF_LANE_DEVICE, OP_WIDEN) == n_coded,
+           "codes are made and widened", &fetch);
+    for (int i = 0; i < fetch.n && n_coded; i++)
+        expect(fetch.leg[i].to.place != CODE_STAGING || fetch.leg[i].kind == OP_ENCODE,
+               "only codes are among codes", &fetch);
+    expect(!home->coded || fetch.by_cpu.place != PARAM_SLOT || !n_coded,
+           "updates read what is not rounded", &fetch);
     if (fetch.by_cpu.place != NOWHERE)
         expect(reaches(t, BY_CPU, tier_of(fetch.by_cpu.place, home)), "CPU reads", &fetch);
     expect(count(&spread, ZINF_LANE_NET, -1) == (t->several && !t->sliced && !t->for_all),
@@ -216,7 +229,7 @@ static void check_home(const struct travel *t, const struct zinf_home *home)
 
 static void check_homes(const struct travel *t)
 {
-    for (int i = 0; i < 6912; i++) {
+    for (int i = 0; i < 2 * 6912; i++) {
         struct zinf_home home = {.param = i % 3,
                                  .state = i / 3 % 3,
                                  .grad = i / 9 % 3,
@@ -227,7 +240,8 @@ static void check_homes(const struct travel *t)
                                  .packs_grad = i / 432 % 2,
                                  .packs_copy = i / 864 % 2,
                                  .headed = i / 1728 % 2,
-                                 .param_headed = i / 3456};
+                                 .param_headed = i / 3456 % 2,
+                                 .coded = i / 6912};
         bool by_device = home.state == ZINF_TIER_DEVICE;
         if (home.in_files && (home.param != ZINF_TIER_DRIVE || t->sliced))
             continue;

@@ -67,6 +67,14 @@ static void print_step(const struct estimate *e)
     snprintf(text, sizeof text, "%.1f %% of %.0f GFLOP/s of matrix products (3 x forward / step)",
              100 * estimate_utilisation(e), n->matrix_flops * 1e-9);
     cli_print_field(stdout, "utilisation", LABEL, text);
+    if (n->sums_by_products > 0) {
+        snprintf(
+            text, sizeof text,
+            "of gradients: products add %.1f %% of a step's numbers themselves, if the GPU then "
+            "gives the same bits, and a kernel the others",
+            100 * n->sums_by_products / (n->sums_by_products + n->sums_by_kernels));
+        cli_print_field(stdout, "sums", LABEL, text);
+    }
     if (n->tensor_ranks > 1) {
         snprintf(text, sizeof text,
                  "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it",
@@ -312,6 +320,10 @@ cJSON *estimate_json(const struct estimate *e)
     if (n->pipe_ranks > 1) {
         cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);
         cJSON_AddNumberToObject(root, "bubble_seconds", n->bubble_seconds);
+    }
+    if (n->sums_by_products + n->sums_by_kernels > 0) {
+        cJSON_AddNumberToObject(root, "sums_by_products", n->sums_by_products);
+        cJSON_AddNumberToObject(root, "sums_by_kernels", n->sums_by_kernels);
     }
     add_memory(root, n);
     cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);

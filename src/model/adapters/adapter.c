@@ -37,7 +37,7 @@ static int find_linears(struct attaching *at)
     }
     for (uint32_t s = 0; !code && s < at->graph->n_stages; s++) {
         at->seen = &at->graph->stages[s];
-        code = zinf_stage_linears(at->graph, s, see_linear, at);
+        code = zinf_stage_linears(at->graph, s, false, see_linear, at);
     }
     return code;
 }

@@ -34,21 +34,6 @@ static int read_side(const struct zinf_model_source *source, struct decoder *d)
     return 0;
 }
 
-static const char moe_switch[] = "enable_moe_block";
-
-/* No published model has both these and experts. */
-static int refuse_both(const struct zinf_model_source *source, const struct decoder *d)
-{
-    int64_t takers = 0;
-    int code = zinf_json_int(source->config, source->what, "num_kv_shared_layers", &takers);
-    if (!code && d->experts.n && (takers || d->side.cols))
-        code = zinf_fail(-ENOTSUP,
-                         "%s: %s with num_kv_shared_layers %lld and hidden_size_per_layer_input "
-                         "%lld is not supported; make both 0",
-                         source->what, moe_switch, (long long)takers, (long long)d->side.cols);
-    return code;
-}
-
 static int read_more(const struct zinf_model_source *source, struct decoder *d)
 {
     double cap = 0;
@@ -59,9 +44,7 @@ static int read_more(const struct zinf_model_source *source, struct decoder *d)
     d->head_softcap = (float)cap;
     d->embedding_scale = sqrtf((float)d->hidden);
     d->attention.scale = 1;
-    if (!code)
-        code = read_side(source, d);
-    return code ? code : refuse_both(source, d);
+    return code ? code : read_side(source, d);
 }
 
 static const struct described_unwindowed global = {
@@ -78,7 +61,7 @@ static const struct described_unwindowed global = {
 };
 static const struct described_experts experts = {
     .n_keys = {"num_experts", "num_experts"},
-    .switch_key = moe_switch,
+    .switch_key = "enable_moe_block",
     .chosen_key = "top_k_experts",
     .ffn_key = "moe_intermediate_size",
     .names =

@@ -544,16 +544,6 @@ static int source_backward(struct zinf_frame *f, const struct attention_spec *s,
     return code ? code : frame_residual(f, &sum);
 }
 
-static bool shares_keys(const struct attention_spec *s)
-{
-    return s->gives || s->taken;
-}
-
-static int refuse_chunks(const struct zinf_frame *f)
-{
-    return frame_refuse_chunks(f, "keys and values with other layers in common");
-}
-
 /* Those of another sequence's rows. */
 static int carry_source(struct zinf_frame *f, const struct attention_spec *s)
 {
@@ -570,8 +560,6 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
     void *ready;
     if (mixer_is_there(s))
         return mixer_attend(f, s, kept);
-    if (shares_keys(s))
-        return refuse_chunks(f);
     frame_part_end(f); /* which has the chunk's own rows at hand */
     if (s->source)
         return carry_source(f, s);
@@ -636,8 +624,8 @@ int attention_carry_part_backward(struct zinf_frame *f, const struct attention_s
     void *ready;
     if (mixer_is_there(s))
         return frame_refuse_chunks(f, "a recurrent mixer");
-    if (shares_keys(s))
-        return refuse_chunks(f);
+    if (s->gives || s->taken)
+        return frame_refuse_chunks(f, "keys and values with other layers in common");
     if (s->source)
         return carry_source_backward(f, s);
     int code = part_enter(f, &entry, f->in[0]);
@@ -658,8 +646,6 @@ int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
     void *ready;
     if (mixer_is_there(s))
         return mixer_attend(f, s, kept);
-    if (f->compute->chunk.whole && shares_keys(s))
-        return refuse_chunks(f);
     int code = take_columns(f, s, kept, &taken);
     if (!code)
         code = prepare(f, s, &taken, true, &ready);

@@ -20,6 +20,12 @@ static int64_t query_cols(const struct attention_spec *s)
     return s->n_heads * s->head_dim;
 }
 
+/* How far back a row looks, itself included; 0: to the first. */
+static int64_t reach_of(const struct attention_spec *s)
+{
+    return s->window ? s->window : s->piece;
+}
+
 /* Of what attention takes: queries alone where keys are of another sequence. */
 static int64_t entry_cols(const struct attention_spec *s)
 {
@@ -31,7 +37,6 @@ static int check(const struct zinf_frame *f, const struct attention_spec *s)
     const bool ahead = s->both_ways && !f->compute->chunk.keys_first;
     const char *what = ahead                   ? "attention to later tokens"
                        : s->relative.half      ? "relative positions"
-                       : s->piece              ? "attention within pieces of a document"
                        : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
     return what ? frame_refuse_chunks(f, what) : 0;
@@ -70,7 +75,7 @@ int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s,
     void *own = frame_carried(f, kv_cols(s), f->compute->chunk.first);
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
-    frame_reach(f, s->window);
+    frame_reach(f, reach_of(s));
     return code ? code : frame_heads(f, &kv);
 }
 
@@ -90,14 +95,13 @@ static struct keys all_keys(const struct zinf_frame *f, const struct attention_s
     return (struct keys){0, (whole + step - 1) / step * step, step, 0, whole};
 }
 
-static struct keys keys_at_hand(const struct zinf_frame *f, const struct attention_spec *s,
-                                const struct zinf_attention *args)
+static struct keys keys_at_hand(const struct zinf_frame *f, const struct attention_spec *s)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
     struct keys keys = all_keys(f, s);
     if (s->both_ways)
         return keys;
-    const int64_t behind = args->window ? c->first + 1 - args->window : 0;
+    const int64_t reach = reach_of(s), behind = reach ? c->first + 1 - reach : 0;
     keys.first = behind > 0 ? behind / keys.step * keys.step : 0;
     keys.row = keys.first > c->near ? keys.first : c->near;
     keys.end = c->ends ? c->first + keys.step : c->near_end;
@@ -172,7 +176,7 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
     args.partial = true;
     if (!code)
         code = distance_chunks_make(f, s, false, &distances);
-    struct keys keys = keys_at_hand(f, s, &args);
+    struct keys keys = keys_at_hand(f, s);
     for (; !code && keys.row < keys.end; keys.row += keys.step) {
         set_keys(f, s, &args, &keys);
         merge.first = keys.row == keys.first;
@@ -239,7 +243,7 @@ static int attend_backward(struct zinf_frame *f, const struct attention_spec *s,
     int code = take_queries(f, s, &args);
     if (!code)
         code = distance_chunks_make(f, s, true, &distances);
-    struct keys keys = keys_at_hand(f, s, &args);
+    struct keys keys = keys_at_hand(f, s);
     for (; !code && keys.row < keys.end; keys.row += keys.step) {
         set_keys(f, s, &args, &keys);
         code = distance_chunks_take(f, s, &distances, &args);

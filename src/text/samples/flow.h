@@ -63,9 +63,11 @@ int zinf_flow_open(struct zinf_dataset **out, const struct zinf_flow_options *op
  * is an error, or -EINVAL: there are only `taken` rows. */
 int zinf_rows_skipped(int more, uint64_t taken, uint64_t n);
 
+/* Whether it is standard input ("-"), or what else is no file on a drive: rows are read once. */
+bool zinf_row_file_is_pipe(const char *name);
+
 struct zinf_row_files;
-/* Files of JSON, an object a line, one file after the other; "-" is standard input, of which no row
- * can be read twice. The names are copied. */
+/* Files of JSON, an object a line, one file after the other. The names are copied. */
 int zinf_row_files_open(struct zinf_row_files **out, const char *const *files, int n);
 void zinf_row_files_close(struct zinf_row_files *files);
 struct zinf_row_feed zinf_row_files_rows(struct zinf_row_files *files); /* borrows files */

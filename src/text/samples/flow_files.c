@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct zinf_row_files {
@@ -17,6 +18,12 @@ struct zinf_row_files {
 static bool is_standard(const char *name)
 {
     return !strcmp(name, "-");
+}
+
+bool zinf_row_file_is_pipe(const char *name)
+{
+    struct stat found;
+    return is_standard(name) || (!stat(name, &found) && !S_ISREG(found.st_mode));
 }
 
 static void close_file(struct zinf_row_files *f)
@@ -99,8 +106,8 @@ static int skip(void *arg, uint64_t n)
     int more = 1;
     if (n < f->taken) {
         for (int i = 0; i < f->n; i++)
-            if (is_standard(f->names[i]))
-                return zinf_fail(-ESPIPE, "standard input is read once");
+            if (zinf_row_file_is_pipe(f->names[i]))
+                return zinf_fail(-ESPIPE, "%s is a pipe, which is read once", f->names[i]);
         close_file(f);
         f->at = 0;
         f->taken = 0;

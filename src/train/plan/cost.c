@@ -36,9 +36,34 @@ static double threads_of(const struct plan *p)
     return p->setup->device->n_threads > 0 ? (double)p->setup->device->n_threads : 1;
 }
 
+uint64_t plan_added_numbers(const struct plan *p, const struct zinf_op *op)
+{
+    const struct walk *w = &p->setup->walk;
+    uint64_t n = 0;
+    if (!(op->flags & OP_ONTO) || !p->setup->sums_by_products)
+        return 0;
+    if (op->kind < OP_STAGES) {
+        const uint64_t all = op->bytes / sizeof(float);
+        n = w->units[op->unit].added_elems;
+        return n < all ? n : all;
+    }
+    const struct zinf_ids *units = &w->graph->stages[op->stage].units;
+    for (uint32_t i = 0; i < units->n; i++)
+        n += w->units[units->at[i]].added_elems;
+    return n;
+}
+
+/* A product that adds to a sum reads it, and the operation behind it adds the rest. */
+static double added_work(const struct plan *p, const struct zinf_op *op)
+{
+    const double bytes = (double)plan_added_numbers(p, op) * sizeof(float);
+    return op->kind < OP_STAGES ? -bytes : bytes * p->setup->compute.pace.flops_a_byte;
+}
+
 double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
+    work += added_work(p, op);
     const uint32_t group = (uint32_t)op->arg;
     if (op->kind == OP_UPDATE && p->setup->group_flops[group] > 0)
         work += p->setup->group_flops[group] * p->setup->bytes_a_flop +
@@ -53,7 +78,7 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
         return 0;
     const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
     for (int what = 0; what < ZINF_PACKABLES; what++) {
-        const struct rule_thing t = {p->setup, (enum zinf_packable)what, group};
+        const struct rule_thing t = {p->setup, (enum zinf_packable)what, group, false};
         if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
             work = op->kind == OP_UPDATE ? work + PLAN_PACK_WORK * (double)rule_plain_bytes(&t)
                                          : work * rule_packed_share(&t);

@@ -102,6 +102,21 @@ static void add_keys(struct zinf_estimate *out, const struct plan *p,
     }
 }
 
+/* By whom a step's gradients are added to sums on the device. */
+static void add_additions(struct zinf_estimate *out, const struct plan *p,
+                          const struct zinf_program *const *programs, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
+            const struct zinf_op *op = &programs[i]->ops[k];
+            const double added = (double)plan_added_numbers(p, op);
+            if (op->kind != OP_DEVICE_ADD)
+                continue;
+            out->sums_by_products += added;
+            out->sums_by_kernels += (double)(op->bytes / sizeof(float)) - added;
+        }
+}
+
 static int fill(struct zinf_estimate *out, const struct plan *p)
 {
     const struct zinf_program *programs[2];
@@ -131,6 +146,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
     out->link_seconds = seconds_of(p, programs, n, OP_LINK_GATHER);
     add_sums(out, p, programs, n);
     add_keys(out, p, programs, n);
+    add_additions(out, p, programs, n);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = step.busy_seconds[lane];
         out->lane_bytes[lane] = step.bytes[lane] - packed_away(p, programs, n, lane);
@@ -242,13 +258,15 @@ static void add_rank(struct zinf_estimate *out, const struct zinf_estimate *rank
 }
 
 /* Before its first micro-batch comes, and behind its last one, the slowest rank waits while the
- * others compute one: (ranks - 1) / micro-batches of what it computes itself. */
+ * others compute one range of it: (ranks - 1) / (micro-batches x ranges) of what it computes
+ * itself.
+ */
 static void add_bubble(struct zinf_estimate *out, const struct zinf_config *config, uint32_t ranks)
 {
     out->pipe_ranks = ranks;
     out->model_flops /= ranks;
-    out->bubble_seconds =
-        out->lane_seconds[ZINF_LANE_DEVICE] * (ranks - 1) / (double)config->accumulation;
+    out->bubble_seconds = out->lane_seconds[ZINF_LANE_DEVICE] * (ranks - 1) /
+                          (double)(config->accumulation * config->pipeline_ranges);
     out->step_seconds += out->bubble_seconds;
 }
 

@@ -8,6 +8,15 @@ struct stay {
     uint32_t from, to;
 };
 
+/* Visits are noted from the last one. */
+static void note_stays(struct stay *stays, struct range micros, uint32_t visit)
+{
+    for (int64_t m = micros.first; m < micros.end; m++) {
+        stays[m].from = visit;
+        stays[m].to = stays[m].to ? stays[m].to : visit;
+    }
+}
+
 int itinerary_count(struct itinerary *it, int64_t n_micro)
 {
     struct stay *stays = calloc((size_t)n_micro, sizeof *stays);
@@ -17,18 +26,18 @@ int itinerary_count(struct itinerary *it, int64_t n_micro)
     it->together = it->live = 0;
     for (uint32_t i = it->n; i-- > 0;) {
         const struct visit *v = &it->visits[i];
-        int64_t n = v->micros.end - v->micros.first;
-        if (v->direction == VISIT_LAST || v->direction == VISIT_BORDER)
+        const int64_t n = v->micros.end - v->micros.first;
+        if (v->direction == VISIT_LAST)
             continue;
         it->together = n > it->together ? n : it->together;
-        for (int64_t m = v->micros.first; m < v->micros.end; m++) {
-            stays[m].from = i;
-            stays[m].to = stays[m].to ? stays[m].to : i;
-        }
+        note_stays(stays, v->micros, i);
+        note_stays(stays, v->gives, i);
+        note_stays(stays, v->takes, i);
     }
+    /* What one exchange brings may be where it has found what it takes away. */
     for (int64_t m = 0; m < n_micro; m++) {
-        int64_t next = m;
-        while (next < n_micro && stays[next].from <= stays[m].to)
+        int64_t next = m + 1;
+        while (next < n_micro && stays[next].from < stays[m].to)
             next++;
         it->live = next - m > it->live ? next - m : it->live;
     }
@@ -123,10 +132,211 @@ static void add_pipe(struct pipe *p, int64_t warm)
     }
 }
 
+/* ---- several ranges a rank ---- */
+
+/* All ranges and ranks: range k is of rank k % n_ranks. A piece of work is a group's forward or
+ * backward of a range; when each begins and ends, and since when the rank before that was at work,
+ * is counted in forwards of a range. A backward takes two, or three where blocks are computed
+ * again: the order for three has no more waiting than the other one with two, nor with one. */
+#define BACKWARD 3
+struct piece {
+    int64_t begin, end, since;
+    bool known;
+};
+struct worker {
+    int64_t next[2]; /* by direction: number of the piece that comes next */
+    int64_t free, since;
+};
+struct ring {
+    const struct pipe *pipe;
+    uint32_t n_ranks, n_each, n; /* ranks, ranges of a rank, of all */
+    int64_t n_work;              /* pieces of a rank in each direction */
+    struct piece *pieces;        /* [2][n][n_groups] */
+    struct worker *workers;      /* [n_ranks] */
+};
+struct work {
+    enum direction direction;
+    uint32_t range; /* of all */
+    int64_t group;
+};
+
+static struct piece *piece_at(const struct ring *r, enum direction d, uint32_t range, int64_t group)
+{
+    const uint64_t of_range = (uint64_t)d * r->n + range;
+    return &r->pieces[of_range * (uint64_t)r->pipe->n_groups + (uint64_t)group];
+}
+
+/* As many groups as there are ranks go through one range after the other, then the next groups. */
+static struct work turn_of(const struct ring *r, uint32_t rank, enum direction d, int64_t number)
+{
+    const int64_t block = number / (r->n_ranks * r->n_each), first = block * r->n_ranks;
+    const int64_t left = r->pipe->n_groups - first, size = left < r->n_ranks ? left : r->n_ranks;
+    const int64_t within = number - first * r->n_each;
+    const uint32_t turn = (uint32_t)(within / size);
+    const uint32_t own = d == VISIT_FORWARD ? turn : r->n_each - 1 - turn;
+    return (struct work){d, own * r->n_ranks + rank, first + within % size};
+}
+
+/* Which piece a rank makes next: first as many forwards as it takes until the first backward comes
+ * (Narayanan et al., as above), then a forward and a backward in turn, then backwards. */
+static enum direction turn_for(const struct ring *r, uint32_t rank)
+{
+    const int64_t warm = 2 * (r->n_ranks - 1 - rank) + (int64_t)(r->n_each - 1) * r->n_ranks;
+    const int64_t *next = r->workers[rank].next;
+    return next[VISIT_FORWARD] < r->n_work && next[VISIT_FORWARD] <= warm + next[VISIT_BACKWARD]
+               ? VISIT_FORWARD
+               : VISIT_BACKWARD;
+}
+
+/* When what the piece reads is there; -1: not yet known. */
+static int64_t ready_at(const struct ring *r, const struct work *w)
+{
+    const bool forward = w->direction == VISIT_FORWARD;
+    if (forward && !w->range)
+        return 0;
+    if (!forward && w->range + 1 == r->n)
+        return piece_at(r, VISIT_FORWARD, w->range, w->group)->known ? 0 : -1;
+    const struct piece *before =
+        piece_at(r, w->direction, forward ? w->range - 1 : w->range + 1, w->group);
+    return before->known ? before->end : -1;
+}
+
+/* Makes the rank's next piece in a direction; false: there is none, or what it reads is not there.
+ */
+static bool make_piece(struct ring *r, uint32_t rank, enum direction d)
+{
+    struct worker *worker = &r->workers[rank];
+    if (worker->next[d] == r->n_work)
+        return false;
+    const struct work w = turn_of(r, rank, d, worker->next[d]);
+    const int64_t ready = ready_at(r, &w), begin = ready > worker->free ? ready : worker->free;
+    if (ready < 0)
+        return false;
+    worker->next[d]++;
+    worker->free = begin + (d == VISIT_FORWARD ? 1 : BACKWARD);
+    *piece_at(r, d, w.range, w.group) = (struct piece){begin, worker->free, worker->since, true};
+    worker->since = begin;
+    return true;
+}
+
+/* Groups that are no multiple of the ranks may bring ranks in turn to wait for each other: then one
+ * of them goes out of its turn. Forwards alone, and backwards behind them, never do. */
+static bool break_turn(struct ring *r)
+{
+    for (uint32_t rank = r->n_ranks; rank-- > 0;)
+        if (make_piece(r, rank, VISIT_BACKWARD))
+            return true;
+    for (uint32_t rank = r->n_ranks; rank-- > 0;)
+        if (make_piece(r, rank, VISIT_FORWARD))
+            return true;
+    return false;
+}
+
+/* Every rank finds what all of them do when. */
+static void time_all(struct ring *r)
+{
+    bool goes_on = true;
+    while (goes_on) {
+        goes_on = false;
+        for (uint32_t rank = 0; rank < r->n_ranks; rank++)
+            while (make_piece(r, rank, turn_for(r, rank)))
+                goes_on = true;
+        goes_on = goes_on || break_turn(r);
+    }
+}
+
+/* A visit and its place in the order of all ranks. */
+struct item {
+    int64_t at;
+    bool is_work;
+    uint64_t number;
+    struct visit visit;
+};
+
+static int compare_items(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    if (x->is_work != y->is_work)
+        return x->is_work ? 1 : -1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* What a piece of range k or, backward, of the range behind it makes, on its way over the border
+ * between the two: as soon as it is made, but no sooner than the piece before the one that reads
+ * it. */
+static bool cross(const struct ring *r, uint32_t rank, const struct work *w, struct item *out)
+{
+    const bool forward = w->direction == VISIT_FORWARD;
+    const uint32_t before = w->range, behind = before + 1;
+    const bool next = before % r->n_ranks == rank;
+    const struct piece *made = piece_at(r, w->direction, forward ? before : behind, w->group);
+    const struct piece *read = piece_at(r, w->direction, forward ? behind : before, w->group);
+    const struct range micros = group_of(r->pipe, w->group), none = {0, 0};
+    *out = (struct item){.at = made->end > read->since ? made->end : read->since,
+                         .number = (uint64_t)(made - r->pieces),
+                         .visit = {.direction = VISIT_BORDER,
+                                   .range = (next ? before : behind) / r->n_ranks,
+                                   .next = next,
+                                   .gives = next == forward ? micros : none,
+                                   .takes = next == forward ? none : micros}};
+    return next || behind % r->n_ranks == rank;
+}
+
+static uint64_t list_items(const struct ring *r, uint32_t rank, const struct zinf_graph *g,
+                           struct item *items)
+{
+    uint64_t n = 0;
+    for (int64_t i = 0; i < 2 * r->n_work; i++) {
+        const struct work w = turn_of(r, rank, i % 2 ? VISIT_BACKWARD : VISIT_FORWARD, i / 2);
+        const struct zinf_range range = zinf_graph_range(g, w.range / r->n_ranks);
+        items[n++] = (struct item){.at = piece_at(r, w.direction, w.range, w.group)->begin,
+                                   .is_work = true,
+                                   .visit = {.direction = w.direction,
+                                             .first = range.first,
+                                             .end = range.end,
+                                             .micros = group_of(r->pipe, w.group)}};
+    }
+    for (uint32_t k = 0; k + 1 < r->n; k++)
+        for (int64_t i = 0; i < 2 * r->pipe->n_groups; i++) {
+            const struct work w = {i % 2 ? VISIT_BACKWARD : VISIT_FORWARD, k, i / 2};
+            n += cross(r, rank, &w, &items[n]);
+        }
+    qsort(items, n, sizeof *items, compare_items);
+    return n;
+}
+
+/* Exchanges have one order in which all ranks come to theirs, and what each of them needs comes
+ * before it there: so no rank waits for one that waits for it. */
+static int add_ring(struct pipe *p, const struct zinf_axis *axis, const struct zinf_graph *g)
+{
+    struct ring r = {.pipe = p, .n_ranks = axis->world, .n_each = g->n_ranges};
+    r.n = r.n_ranks * r.n_each;
+    r.n_work = (int64_t)r.n_each * p->n_groups;
+    r.pieces = calloc((size_t)r.n * 2 * (size_t)p->n_groups, sizeof *r.pieces);
+    r.workers = calloc(r.n_ranks, sizeof *r.workers);
+    struct item *items = calloc(6 * (size_t)r.n_work + 1, sizeof *items); /* one is tried */
+    int code = r.pieces && r.workers && items
+                   ? 0
+                   : zinf_fail(-ENOMEM, "no memory for the order of %lld micro-batches",
+                               (long long)p->n_micro);
+    if (!code)
+        time_all(&r);
+    const uint64_t n = code ? 0 : list_items(&r, axis->rank, g, items);
+    for (uint64_t i = 0; i < n; i++)
+        p->it->visits[p->it->n++] = items[i].visit;
+    free(r.pieces);
+    free(r.workers);
+    free(items);
+    return code;
+}
+
 int itinerary_make_pipe(struct itinerary *it, const struct walk *w, int64_t n_micro,
                         int64_t together, const struct zinf_axis *axis)
 {
     const int64_t behind = axis->world - 1 - axis->rank;
+    const bool several = axis->world > 1 && w->graph->n_ranges > 1;
     struct pipe p = {.it = it,
                      .n_stages = w->graph->n_stages,
                      .n_micro = n_micro,
@@ -134,14 +344,19 @@ int itinerary_make_pipe(struct itinerary *it, const struct walk *w, int64_t n_mi
                      .n_groups = (n_micro + together - 1) / together,
                      .has_before = axis->rank > 0,
                      .has_next = behind > 0};
+    const size_t most = 6 * (size_t)p.n_groups * (several ? w->graph->n_ranges : 1);
     *it = (struct itinerary){0};
-    it->visits = calloc(6 * (size_t)p.n_groups + 1 + p.n_stages, sizeof *it->visits);
+    it->visits = calloc(most + 1 + p.n_stages, sizeof *it->visits);
     if (!it->visits)
         return zinf_fail(-ENOMEM, "no memory for the order of %lld micro-batches",
                          (long long)n_micro);
-    add_pipe(&p, behind < p.n_groups ? behind : p.n_groups);
+    int code = 0;
+    if (several)
+        code = add_ring(&p, axis, w->graph);
+    else
+        add_pipe(&p, behind < p.n_groups ? behind : p.n_groups);
     add_last(it, w, n_micro);
-    return itinerary_count(it, n_micro);
+    return code ? code : itinerary_count(it, n_micro);
 }
 
 void itinerary_fini(struct itinerary *it)

@@ -25,9 +25,11 @@ struct visit {
     enum direction direction;
     uint32_t first, end; /* stages [first, end) */
     struct range micros;
-    /* Of VISIT_BORDER. next: the exchange is with the next rank, which is sent values and which
-     * sends gradients back; else it is with the rank before, which sends values and is sent
-     * gradients. gives, takes: the micro-batches that this rank sends and receives. */
+    /* Of VISIT_BORDER, of this rank's range number `range`. next: the exchange is with the next
+     * rank, which is sent values and which sends gradients back; else it is with the rank before,
+     * which sends values and is sent gradients. gives, takes: the micro-batches that this rank
+     * sends and receives. */
+    uint32_t range;
     bool next;
     struct range gives, takes;
 };
@@ -43,7 +45,8 @@ int itinerary_make(struct itinerary *out, const struct walk *walk, int64_t n_mic
                    int64_t together);
 /* The itinerary of rank pipe->rank of a pipeline: "one forward, one backward" (Narayanan et al.,
  * arXiv 2104.04473, figure 4), where each forward and backward takes `together` micro-batches. The
- * activations of as many such groups exist at once as there are ranks from this one to the last. */
+ * activations of as many such groups exist at once as there are ranks from this one to the last.
+ * Where ranks have several ranges of stages, it is the interleaved order of that paper. */
 int itinerary_make_pipe(struct itinerary *out, const struct walk *walk, int64_t n_micro,
                         int64_t together, const struct zinf_axis *pipe);
 /* Sets together and live from the visits, of n_micro micro-batches that set out in their order. */

@@ -23,6 +23,8 @@ int plan_line(struct plan_lines *l, enum zinf_memory_tier tier, const char *name
 
 /* plan_places.c: what does not depend on lines. Sizes of things that no amount changes. */
 void plan_measure(struct plan *p);
+/* plan_slots.c: of those, the sizes of slots of parameters. */
+void plan_measure_slots(struct plan *p);
 /* Every unit's home by the amounts, and what the homes take on each tier. */
 void plan_set_places(struct plan *p, const struct amounts *c);
 void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
@@ -30,8 +32,6 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS]);
 uint64_t plan_files_bytes(const struct plan *p);
 /* RAM for the checksums of so many bytes on a drive. */
 uint64_t plan_sums_bytes(const struct plan *p, uint64_t bytes);
-/* Whether any unit but those with the first n own slots is copied to the device before use. */
-bool plan_fetches_beyond(const struct plan *p, int n);
 /* Of one gradient on its way to or from its sum, on the host; 0: none takes that way. */
 uint64_t plan_grad_staging_bytes(const struct plan *p);
 /* Sub-groups whose updates go through tiles of host memory. */
@@ -41,9 +41,14 @@ int plan_n_tile_groups(const struct plan *p);
 int plan_collect(struct plan *p, const struct amounts *c, struct plan_lines *lines);
 bool plan_fits(struct plan *p, const struct amounts *c);
 
-/* plan.c: plan_make, with a line of so many bytes for operations; 0: none. */
+/* What operations take of RAM, where they have a line; bytes 0: they have none. */
+struct plan_operations {
+    uint64_t bytes;
+    bool one_by_one; /* as in struct plan */
+};
+/* plan.c: plan_make, with a line for these. */
 int plan_lay_out(struct plan *out, const struct setup *setup, const struct variant *variant,
-                 uint64_t operation_bytes);
+                 const struct plan_operations *operations);
 
 /* plan_choose.c: fills p->amounts and the homes by the budgets. */
 int plan_choose(struct plan *p);

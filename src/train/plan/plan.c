@@ -31,7 +31,8 @@ static int take_arrays(struct plan *p)
     p->deferred = calloc(p->setup->n_units, sizeof *p->deferred);
     p->homes = calloc(p->setup->n_units, sizeof *p->homes);
     p->ways = calloc(p->setup->n_units, sizeof *p->ways);
-    bool taken = p->deferred && p->homes && p->ways;
+    p->slot_size = calloc(p->setup->n_units, sizeof *p->slot_size);
+    bool taken = p->deferred && p->homes && p->ways && p->slot_size;
     return taken ? 0 : zinf_fail(-ENOMEM, "no memory for a plan's tables");
 }
 
@@ -258,7 +259,7 @@ static int plan_memory(struct plan *p, uint64_t operation_bytes)
 }
 
 int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant *variant,
-                 uint64_t operation_bytes)
+                 const struct plan_operations *operations)
 {
     const bool all = plan_is_layer_major(setup, variant) || setup->n_chunks > 1;
     const int64_t together = is_piped(setup) ? setup->own_chunks : all ? setup->n_micro : 1;
@@ -267,6 +268,7 @@ int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant
         .variant = *variant,
         .travel = travel_of(setup, variant->by_link, variant->device_adds, variant->device_unpacks),
         .x_tier = setup->x_tier,
+        .one_by_one = operations->one_by_one,
         .schedule = plan_first_schedule(setup),
     };
     int code = is_piped(setup) && has_backward(setup)
@@ -278,7 +280,7 @@ int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant
     if (!code)
         code = take_store(p);
     if (!code)
-        code = plan_memory(p, operation_bytes);
+        code = plan_memory(p, operations->bytes);
     if (code) {
         plan_fini(p);
         return code;
@@ -323,6 +325,7 @@ void plan_fini(struct plan *p)
     free(p->homes);
     free(p->files);
     free(p->ways);
+    free(p->slot_size);
     free(p->x_extents);
     free(p->carried_extents);
     free(p->deferred);

@@ -19,18 +19,24 @@
 #include "train/setup.h"
 
 #define MAX_LOOK_AHEAD 16
+#define MOST_AHEAD 64 /* of variants, and */
+#define SLOT_SIZES 4  /* sizes of their parameter slots, at most */
 #define MAX_STATE_SLOTS 16
 #define GRAD_STAGINGS 3   /* gradients on their way to or from their sum, on the host */
 #define X_SLOTS 4         /* values on the device that live elsewhere, at least */
 #define X_STAGINGS 3      /* and on their way between it and the drive */
 #define FILE_STAGINGS 2   /* units as files have them, on their way from these */
 #define PACKED_STAGINGS 4 /* sub-groups as a drive has them, on their way */
+#define CODE_STAGINGS 2   /* units whose matrices are codes, on their way, on either side */
 #define CACHE_SLOTS 2     /* caches of stages on the device that live elsewhere */
 #define CARRIED_SLOTS 3   /* groups of chunks on the device of what a stage carries */
 
 /* How much of each thing the budgets take. */
 struct amounts {
-    int look_ahead;  /* parameter slots on the device less one */
+    int look_ahead; /* parameter slots on the device less one, of each size */
+    /* 0: slots are as large as the largest unit. Else there are several sizes, with as many bytes
+     * together as so many of the largest units have, at least. */
+    int ahead;
     int grad_slots;  /* gradients on the device */
     int state_slots; /* sub-groups under way */
     int n_kept;      /* recomputing stages, from the last, that keep their activations instead */
@@ -61,7 +67,9 @@ struct variant {
     bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state, */
     bool packs_fronts;   /* parameters */
     bool device_unpacks; /* and packed parameters are unpacked by a device that is not the CPU */
+    bool codes; /* parameters go to the device with matrices as codes, where these are used so */
     enum packing packs;  /* what of the drive is packed */
+    int ahead;           /* amounts.ahead, at most */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
     int device_grads;    /* and the device budget so many quarters of their sums, */
     int device_states;   /* and so many quarters of the units' optimizer state */
@@ -85,6 +93,7 @@ struct way {
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
     uint64_t d_packed, d_damage, h_damage; /* of parameters that the device unpacks */
+    uint64_t d_codes, h_codes, h_images;
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
@@ -96,9 +105,16 @@ struct places {
         h_background, h_squares, h_lists, h_choice, h_shared, h_border;
 };
 
+/* Slots of parameters for units of up to that size. */
+struct slot_size {
+    uint64_t bytes;
+    uint64_t staging;   /* the same in host memory, or of the slice that is lent of a unit */
+    uint32_t least;     /* that one stage has at hand at once */
+    uint32_t n_units;   /* of that size, */
+    uint64_t all_bytes; /* and what they have together */
+};
 struct trainer_sizes {
-    uint64_t slot, grad_slot;       /* of the largest unit; of the largest that is trained */
-    uint64_t staging;               /* of the largest unit, or of the slice that is lent of it */
+    uint64_t grad_slot;             /* of the largest unit that is trained */
     uint64_t beside_slot;           /* of the largest that is trained and stands beside others */
     uint64_t grad_staging;          /* of the largest gradient that goes by the host */
     uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
@@ -115,6 +131,7 @@ struct plan {
     struct variant variant;
     enum zinf_tier x_tier;
     struct itinerary itinerary; /* of a step */
+    bool one_by_one; /* of its programs at most one is at hand while a schedule is chosen */
     /* Units that rows choose among are fetched only where they are chosen */
     bool chosen_forward, chosen_backward;
     /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */
@@ -126,7 +143,10 @@ struct plan {
     zinf_extent *carried_extents;
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
-    struct travel travel;    /* what the ways of all units have in common */
+    struct slot_size slots[SLOT_SIZES]; /* the largest first, [n_slot_sizes] */
+    uint32_t n_slot_sizes;
+    uint8_t *slot_size;               /* [n_units]: a unit's, among those */
+    struct travel travel;             /* what the ways of all units have in common */
     struct way_sort sorts[WAY_SORTS]; /* that were asked for, [n_sorts] */
     uint32_t n_sorts;
     struct way *ways;   /* [n_units]: what follows of homes and that */
@@ -149,8 +169,8 @@ struct plan {
      * which in place are for good. */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
     struct zinf_program sweep; /* of embeddings: forward of all micro-batches, before gradients */
-    /* Without a backward: parameters into slots of their own, once before all others; new rows of
-     * sequences that are continued, and with sources that come with them. */
+    /* Parameters that stay into slots of their own, once before all others. Without a backward: new
+     * rows of sequences that are continued, and with sources that come with them. */
     struct zinf_program fill, decode, decode_sources;
     enum schedule schedule; /* in use, from the second step on */
     uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
@@ -293,6 +313,18 @@ static inline uint64_t plan_damage_bytes(const struct plan *p)
                ? zinf_align_up(p->setup->layout.n_groups * sizeof(uint32_t), ZINF_MEMORY_ALIGN)
                : 0;
 }
+/* Of the largest image with codes that goes to the device; 0: none does. on_host: of those that
+ * have no place of their own in RAM. */
+uint64_t plan_code_bytes(const struct plan *p, bool on_host);
+/* Whether a unit's image has one, where it is kept from its first fetch in a step to the unit's
+ * update; and the bytes of those before it, of n_units: of all. */
+static inline bool plan_keeps_image(const struct plan *p, uint32_t unit)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    return home->coded && home->param == ZINF_TIER_HOST && !home->param_headed &&
+           !p->travel.sliced && p->setup->walk.units[unit].chooser == WALK_NONE;
+}
+uint64_t plan_image_offset(const struct plan *p, uint32_t unit);
 /* What of a unit's parameters one generation takes at its home. */
 uint64_t plan_param_bytes(const struct plan *p, uint32_t unit);
 /* Offset at which that part is unpacked for an update; the three follow each other.
@@ -316,17 +348,32 @@ void plan_place(struct plan *p);
 /* Bytes of an update that take as long as a byte to be unpacked and packed: with AVX2 and
  * AVX-512 about 0.2 ns on a core (BENCHMARKS.md) that updates 6 GB/s. */
 #define PLAN_PACK_WORK 1.3
+/* Numbers of the sum that an operation adds to which products are expected to have added, or that
+ * products of the operation are to add. */
+uint64_t plan_added_numbers(const struct plan *p, const struct zinf_op *op);
 /* What an operation has to do, in the flops or bytes that its kind's rate counts. */
 double plan_work(const struct plan *p, const struct zinf_op *op);
 /* The ledger by tier with budgets, and one line on each amount. */
 int plan_print(const struct plan *p, FILE *out);
 
-/* Device slots of their own: bytes of the first n units in that order; a unit's, and its offset. */
+/* plan_slots.c. Whether any unit but those with the first n own slots is copied to the device
+ * before use. Device slots of their own: bytes of the first n units in that order; a unit's, and
+ * its offset. */
+bool plan_fetches_beyond(const struct plan *p, int n);
 uint64_t plan_own_bytes(const struct plan *p, int n);
 bool unit_has_own(const struct plan *p, uint32_t unit);
+/* It does, and no step changes it: once there, it stays. */
+bool unit_stays(const struct plan *p, uint32_t unit);
 uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
 /* Slots of the pools on the device: what was chosen, and at least what one stage needs. */
-uint64_t param_slots(const struct plan *p, const struct amounts *c);
+uint32_t param_slot_size(const struct plan *p, uint32_t unit); /* a unit's, among its sizes */
+uint32_t param_slot_sizes(const struct plan *p, const struct amounts *c);
+uint64_t param_slots(const struct plan *p, const struct amounts *c, uint32_t size);
+/* On their way there, in host memory. */
+uint64_t param_stagings(const struct plan *p, const struct amounts *c, uint32_t size);
+/* Bytes of those of all sizes before that one. */
+uint64_t param_slots_bytes(const struct plan *p, const struct amounts *c, uint32_t size);
+uint64_t param_stagings_bytes(const struct plan *p, const struct amounts *c, uint32_t size);
 uint64_t grad_slots(const struct plan *p, const struct amounts *c);
 uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
 /* Whether a sweep that runs whole has a gradient slot for each of its units, in which micro-batches

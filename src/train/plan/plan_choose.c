@@ -76,11 +76,15 @@ static uint32_t first_layer(const struct walk *w)
 static void choose_least(struct plan *p, struct amounts *c)
 {
     int64_t wanted = p->setup->config->look_ahead;
-    c->look_ahead = wanted < 0 ? 2 : wanted > MAX_LOOK_AHEAD ? MAX_LOOK_AHEAD : (int)wanted;
+    const int open = p->variant.ahead ? 1 : 2; /* what is far ahead is counted by bytes */
+    c->look_ahead = wanted < 0 ? open : wanted > MAX_LOOK_AHEAD ? MAX_LOOK_AHEAD : (int)wanted;
+    c->ahead = p->variant.ahead;
     c->grad_slots = p->setup->grad_tier == ZINF_TIER_DEVICE && !goes_together(p) ? 1 : 2;
     c->state_slots = 3;
     while (c->state_slots > 1 && !plan_fits(p, c))
         c->state_slots--;
+    while (c->ahead && !plan_fits(p, c))
+        c->ahead /= 2;
     while (wanted < 0 && c->look_ahead > 0 && !plan_fits(p, c))
         c->look_ahead--;
     if (!plan_fits(p, c) && !goes_together(p))

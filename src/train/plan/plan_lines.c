@@ -47,11 +47,11 @@ static uint64_t whole_grad_bytes(const struct plan *p)
 
 static int param_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
-    uint64_t n_slots = plan_fetches_beyond(p, c->n_own) ? param_slots(p, c) : 0;
+    const uint64_t slots = param_slots_bytes(p, c, param_slot_sizes(p, c));
     if (!plan_fetches_beyond(p, 0))
         return 0;
     int code = plan_line(l, ZINF_MEMORY_DEVICE, "parameter slots", "zinf.look_ahead",
-                         n_slots * p->sizes.slot, &p->at.d_slots);
+                         plan_fetches_beyond(p, c->n_own) ? slots : 0, &p->at.d_slots);
     return code ? code
                 : plan_line(l, ZINF_MEMORY_DEVICE, "units with a slot of their own",
                             "zinf.device_memory", plan_own_bytes(p, c->n_own), &p->at.d_own);
@@ -130,6 +130,26 @@ uint64_t plan_numbers_bytes(const struct plan *p)
     return most;
 }
 
+uint64_t plan_image_offset(const struct plan *p, uint32_t unit)
+{
+    uint64_t bytes = 0;
+    for (uint32_t u = 0; u < unit && has_waypoint(p->waypoints, CODE_SLOT); u++)
+        bytes += plan_keeps_image(p, u) ? p->setup->images[u].bytes : 0;
+    return bytes;
+}
+
+uint64_t plan_code_bytes(const struct plan *p, bool on_host)
+{
+    uint64_t most = 0;
+    for (uint32_t u = 0; u < p->setup->n_units && has_waypoint(p->waypoints, CODE_SLOT); u++) {
+        const bool passes =
+            has_waypoint(p->ways[u].waypoints, CODE_SLOT) && !(on_host && plan_keeps_image(p, u));
+        const uint64_t bytes = passes ? p->setup->images[u].bytes : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static const char cache_hint[] = "--max-new-tokens, --batch";
 
 static int forward_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
@@ -146,6 +166,8 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
              : 0,
          &at->d_packed},
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
+        {"parameters in 8 bits on their way", "zinf.matmul_type",
+         CODE_STAGINGS * plan_code_bytes(p, false), &at->d_codes},
         {"inputs of the step", "gradient_accumulation_steps",
          (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->d_inputs},
         {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->d_losses},
@@ -215,14 +237,15 @@ static uint64_t border_bytes(const struct plan *p)
     const struct zinf_graph *g = p->setup->graph;
     const struct zinf_compute *compute = &p->setup->compute;
     uint64_t most = 0;
-    for (int side = 0; side < 2; side++) {
-        const struct zinf_ids *values = side ? &g->to_next : &g->from_before;
-        for (uint32_t i = 0; i < values->n; i++) {
-            const struct zinf_value *v = &g->values[values->at[i]];
-            const uint64_t own = zinf_value_bytes(compute, v);
-            const uint64_t back = zinf_value_gradient_bytes(compute, v);
-            most = own > most ? own : most;
-            most = back > most ? back : most;
+    for (uint32_t k = 0; k < 4 * g->n_ranges; k++) {
+        const struct zinf_range *r = &g->ranges[k / 4];
+        const struct zinf_ids *ids[] = {&r->values_come, &r->values_go, &r->gradients_go,
+                                        &r->gradients_come};
+        for (uint32_t i = 0; i < ids[k % 4]->n; i++) {
+            const struct zinf_value *v = &g->values[ids[k % 4]->at[i]];
+            const uint64_t bytes =
+                k % 4 < 2 ? zinf_value_bytes(compute, v) : zinf_value_gradient_bytes(compute, v);
+            most = bytes > most ? bytes : most;
         }
     }
     return zinf_align_up(most, ZINF_MEMORY_ALIGN);
@@ -258,7 +281,9 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"activations on their way", "zinf.activation_device",
          values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
         {"parameter staging", "zinf.look_ahead",
-         has_waypoint(p->waypoints, PARAM_STAGING) ? param_slots(p, c) * s->staging : 0,
+         has_waypoint(p->waypoints, PARAM_STAGING)
+             ? param_stagings_bytes(p, c, param_slot_sizes(p, c))
+             : 0,
          &at->h_param_staging},
         {"weights as the folder has them", "zinf.weights_in_place",
          has_waypoint(p->waypoints, FILE_STAGING)
@@ -270,6 +295,10 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
              ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
              : 0,
          &at->h_packed},
+        {"parameters in 8 bits on their way", "zinf.matmul_type",
+         CODE_STAGINGS * plan_code_bytes(p, true), &at->h_codes},
+        {"parameters in 8 bits", "zinf.matmul_type", plan_image_offset(p, p->setup->n_units),
+         &at->h_images},
         {"packed gradients on their way", "zinf.pack",
          has_waypoint(p->waypoints, GRAD_PACKED)
              ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_GRAD)

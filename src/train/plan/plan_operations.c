@@ -9,6 +9,8 @@
 /* Stages times micro-batches. Below that operations take a few MB, less than the ledger's
  * rounding. */
 #define FEW_VISITS 256
+/* Of all RAM: where programs that may exist beside each other take more, they may not. */
+#define SHARE 32
 
 static bool has_many(const struct setup *s)
 {
@@ -28,43 +30,69 @@ static uint64_t n_joined(const struct setup *s)
            (open || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD) * 2;
 }
 
-/* Of all programs that exist at once, while the last one is scheduled. */
-static uint64_t program_bytes(const struct plan *p)
+/* Of gradients and updates. */
+static uint64_t step_bytes(const struct plan *p)
 {
-    const uint64_t step = zinf_program_bytes(&p->gradients) + zinf_program_bytes(&p->drain);
-    return step * (1 + n_joined(p->setup)) + zinf_program_bytes(&p->forward) +
-           zinf_program_scheduling_bytes(&p->gradients) + zinf_program_scheduling_bytes(&p->drain);
+    return zinf_program_bytes(&p->gradients) + zinf_program_bytes(&p->drain);
 }
 
-static int count(struct plan *p, uint64_t *bytes)
+/* Of programs that exist at once in any case while the last one is scheduled, and of running one.
+ */
+static uint64_t least_bytes(const struct plan *p)
+{
+    return step_bytes(p) + zinf_program_bytes(&p->forward) +
+           zinf_program_scheduling_bytes(&p->gradients) + zinf_program_scheduling_bytes(&p->drain) +
+           zinf_executor_bytes(p->gradients.n_ops + p->drain.n_ops);
+}
+
+/* What else the plan has of RAM. */
+static uint64_t other_bytes(const struct plan *p)
+{
+    uint64_t bytes = zinf_ledger_total_bytes(p->ledger, ZINF_MEMORY_HOST);
+    if (!device_is_far(p->setup))
+        bytes += zinf_ledger_total_bytes(p->ledger, ZINF_MEMORY_DEVICE);
+    return bytes;
+}
+
+/* Programs are chosen one by one where they would be a large part of RAM side by side, since the
+ * plan cannot tell how many of them the rates will ask for. */
+static bool goes_one_by_one(const struct plan *p)
+{
+    const bool may = !p->setup->in_place && p->setup->wanted != SCHEDULE_UPDATE_IN_BACKWARD;
+    return may && n_joined(p->setup) * step_bytes(p) > other_bytes(p) / SHARE;
+}
+
+static int count(struct plan *p, struct plan_operations *out)
 {
     int code = has_backward(p->setup) ? program_gradients(p) : 0;
     if (!code && trains(p->setup))
         code = program_drain(p);
     if (!code)
         code = program_forward(p);
-    *bytes = program_bytes(p);
+    out->one_by_one = goes_one_by_one(p);
+    out->bytes = least_bytes(p) + (out->one_by_one ? 0 : n_joined(p->setup) * step_bytes(p));
     return code;
 }
 
 /* As if for an estimate: a store's extents are added once. */
-static int count_first(const struct setup *setup, const struct variant *variant, uint64_t *bytes)
+static int count_first(const struct setup *setup, const struct variant *variant,
+                       struct plan_operations *out)
 {
     struct setup counted = *setup;
     struct plan p;
     counted.store = NULL;
-    int code = plan_lay_out(&p, &counted, variant, 0);
+    int code = plan_lay_out(&p, &counted, variant, out);
     if (code)
         return code;
-    code = count(&p, bytes);
+    code = count(&p, out);
     plan_fini(&p);
     return code;
 }
 
 int plan_make(struct plan *out, const struct setup *setup, const struct variant *variant)
 {
-    uint64_t bytes = 0;
+    struct plan_operations operations = {0};
     int code =
-        has_many(setup) && !setup->compute.decoding ? count_first(setup, variant, &bytes) : 0;
-    return code ? code : plan_lay_out(out, setup, variant, bytes);
+        has_many(setup) && !setup->compute.decoding ? count_first(setup, variant, &operations) : 0;
+    return code ? code : plan_lay_out(out, setup, variant, &operations);
 }

@@ -5,35 +5,6 @@
 #include "train/plan/lines.h"
 #include "train/save/save.h"
 
-/* Bytes of the first n of the units in the order in which they get slots of their own. */
-uint64_t plan_own_bytes(const struct plan *p, int n)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < n; i++) {
-        uint32_t unit = p->setup->walk.by_own_order[i];
-        if (p->ways[unit].fetched)
-            bytes += zinf_layout_unit_bytes(&p->setup->layout, unit, p->setup->dtype);
-    }
-    return bytes;
-}
-
-bool unit_has_own(const struct plan *p, uint32_t unit)
-{
-    return p->setup->walk.units[unit].own_order < (uint32_t)p->amounts.n_own;
-}
-
-uint64_t unit_own_offset(const struct plan *p, uint32_t unit)
-{
-    return plan_own_bytes(p, (int)p->setup->walk.units[unit].own_order);
-}
-
-/* Slots of parameters: at least what one stage has at hand. */
-uint64_t param_slots(const struct plan *p, const struct amounts *c)
-{
-    uint64_t slots = (uint64_t)c->look_ahead + 1, least = p->setup->walk.most_units;
-    return slots > least ? slots : least;
-}
-
 /* Layer by layer a stage has two gradients of each of its units at once: the sum and the part that
  * is added next; in a tree, one more for each level. So it is where the sum comes from RAM. */
 static uint64_t grads_at_once(const struct plan *p)
@@ -94,13 +65,8 @@ void plan_measure(struct plan *p)
     const struct zinf_layout *layout = &p->setup->layout;
     uint64_t width = zinf_dtype_bytes(p->setup->dtype), state = 0, trained = 0, group = 0;
     uint64_t beside = 0;
-    bool slices = way_stages_slices(&p->travel);
-    s->slot = s->staging = 0;
+    plan_measure_slots(p);
     for (uint32_t u = 0; u < layout->n_units; u++) {
-        uint64_t bytes = zinf_layout_unit_bytes(layout, u, p->setup->dtype);
-        uint64_t staged = slices ? zinf_layout_slice_bytes(layout, u, p->setup->dtype) : bytes;
-        s->slot = bytes > s->slot ? bytes : s->slot;
-        s->staging = staged > s->staging ? staged : s->staging;
         uint64_t *most = p->setup->walk.units[u].beside ? &beside : &trained;
         if (unit_trains(p->setup, u) && layout->units[u].padded_elems > *most)
             *most = layout->units[u].padded_elems;
@@ -299,7 +265,7 @@ static void set_way(struct plan *p, uint32_t unit)
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
                        eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
                        home->packs_copy << 8 | home->headed << 9 | (home->grad_sums > 1) << 10 |
-                       home->param_headed << 11)
+                       home->param_headed << 11 | home->coded << 12)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -350,6 +316,7 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
                        home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
                        (p->travel.sliced || !p->travel.several);
+        home->coded = p->variant.codes && unit_has_codes(p->setup, u);
         home->keeps_grad = keeps_grad(p, u);
         home->grad_sums = home->keeps_grad ? sums_of(p, u) : 0;
         home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&
@@ -390,15 +357,6 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         if (home->keeps_grad)
             bytes[home->grad] += n * sizeof(float) * (home->grad_sums > 1 ? home->grad_sums : 1);
     }
-}
-
-/* Whether any unit is copied to the device before use, of those without the first n own slots. */
-bool plan_fetches_beyond(const struct plan *p, int n)
-{
-    for (uint32_t i = (uint32_t)n; i < p->setup->n_units; i++)
-        if (p->ways[p->setup->walk.by_own_order[i]].fetched)
-            return true;
-    return false;
 }
 
 /* Of a gradient that passes by host memory: all ranks' of the unit, or what GPUs have left of it.

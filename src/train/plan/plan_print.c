@@ -204,6 +204,24 @@ static void print_packing(const struct plan *p, FILE *out)
                 zinf_size_format(size, sizeof size, headed_bytes(p)));
 }
 
+/* Where there are slots of several sizes: how many of each. */
+static void print_slots(const struct plan *p, FILE *out)
+{
+    char size[16];
+    const uint32_t n = param_slot_sizes(p, &p->amounts);
+    for (uint32_t i = 0; n > 1 && i < n; i++)
+        fprintf(out, "%s%llu of %s%s", i ? ", " : "plan: parameter slots by size of units: ",
+                (unsigned long long)param_slots(p, &p->amounts, i),
+                zinf_size_format(size, sizeof size, p->slots[i].bytes), i + 1 < n ? "" : "\n");
+}
+
+static void print_codes(const struct plan *p, FILE *out)
+{
+    if (has_waypoint(p->waypoints, CODE_SLOT))
+        fputs("plan: matrices that are multiplied with in 8 bits go to the device in 8 bits\n",
+              out);
+}
+
 int plan_print(const struct plan *p, FILE *out)
 {
     char filled[256];
@@ -230,7 +248,9 @@ int plan_print(const struct plan *p, FILE *out)
         fprintf(out,
                 "plan: look-ahead %d, %d of %d fetched units with a device slot of their own\n",
                 c->look_ahead, n_fetched(p, c->n_own), n_fetched(p, (int)s->n_units));
+    print_slots(p, out);
     print_packing(p, out);
+    print_codes(p, out);
     if (n_device_updates(p) > 0)
         fprintf(out, "plan: the device updates %u of %u units itself\n", n_device_updates(p),
                 s->n_units);

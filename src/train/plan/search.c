@@ -32,7 +32,8 @@ static bool is_same(const struct plan *a, const struct plan *b)
            a->variant.overwrites == b->variant.overwrites &&
            a->variant.packs_ram == b->variant.packs_ram &&
            a->variant.packs_fronts == b->variant.packs_fronts &&
-           a->variant.device_unpacks == b->variant.device_unpacks;
+           a->variant.device_unpacks == b->variant.device_unpacks &&
+           a->variant.codes == b->variant.codes;
 }
 
 /* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
@@ -244,7 +245,7 @@ static double drive_seconds(const struct setup *s, enum packing packs)
     const struct zinf_speeds *speeds = s->options.speeds;
     double state = 0, params = (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
     for (uint32_t g = 0; g < s->layout.n_groups; g++) {
-        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g};
+        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g, false};
         if (unit_trains(s, s->layout.groups[g].unit))
             state += (double)s->state_bytes[g] * (packs > PACK_OFF ? rule_packed_share(&t) : 1);
     }
@@ -350,10 +351,47 @@ static void try_device_unpacking(struct search *s)
         try_for(s, other, AT_ALL, "packed parameters unpacked by the device");
 }
 
+/* Seconds of the best step beyond what its work takes at least. */
+static bool waits_somewhere(const struct search *s)
+{
+    const struct zinf_program *programs[2] = {NULL, NULL};
+    if (!s->plan.setup)
+        return false;
+    plan_step_programs(&s->plan, programs);
+    const bool two = s->plan.schedule < SCHEDULE_UPDATE_IN_FORWARD;
+    return plan_least_seconds(&s->plan, programs[0], two ? programs[1] : NULL) < AT_ALL * s->least;
+}
+
+/* Reads that go on while the device works on what is there: slots for more units, and of several
+ * sizes, so that small units take no more room than they need. */
+static void try_ahead(struct search *s)
+{
+    struct variant other = s->best;
+    const bool open = s->setup->config->look_ahead < 0 && device_is_far(s->setup);
+    const struct plan *plan = open ? best_plan(s) : NULL;
+    if (!plan || !plan_fetches_beyond(plan, plan->amounts.n_own))
+        return;
+    for (other.ahead = 4; other.ahead <= MOST_AHEAD && waits_somewhere(s); other.ahead *= 2)
+        try_for(s, other, AT_ALL, "reading further ahead");
+}
+
+/* Half the bytes of the link, for work of the CPU and two more buffers. */
+static void try_codes(struct search *s)
+{
+    const bool asked = s->setup->options.codes;
+    struct variant other = s->best;
+    other.codes = true;
+    if (!s->setup->images || !(asked || device_is_far(s->setup)) || !best_plan(s))
+        return;
+    other.device_unpacks &= !asked;
+    try_for(s, other, asked ? ANYWAY : AT_ALL, "matrices in 8 bits on their way to the device");
+}
+
 void plan_settle_durability(struct setup *setup)
 {
     const struct variant usual = {.by_link = setup->must_link,
                                   .packs = packs_always(setup),
+                                  .ahead = setup->config->look_ahead > 0,
                                   .host_grads_part = 4,
                                   .host_states = 4};
     struct plan filled;
@@ -375,6 +413,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
     struct search s = {.setup = setup,
                        .best = {.by_link = setup->must_link,
                                 .packs = packs_always(setup),
+                                .ahead = setup->config->look_ahead > 0,
                                 .host_grads_part = 4,
                                 .host_states = 4}};
     try_link(&s);
@@ -403,6 +442,8 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         try_packed_ram(&s);
         try_packed_fronts(&s);
         try_device_unpacking(&s);
+        try_codes(&s);
+        try_ahead(&s);
     }
     *best = s.best;
     if (plan)

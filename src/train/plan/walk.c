@@ -24,10 +24,9 @@ static bool any_trained(const struct zinf_graph *g, const struct zinf_ids *units
 static void find_flow(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
-    for (uint32_t i = 0; i < g->from_before.n; i++) {
-        const uint32_t v = g->from_before.at[i];
-        w->values[v].flows = g->values[v].gradient != ZINF_ELEMENT_NONE;
-    }
+    for (uint32_t r = 0; r < g->n_ranges; r++)
+        for (uint32_t i = 0; i < g->ranges[r].gradients_go.n; i++)
+            w->values[g->ranges[r].gradients_go.at[i]].flows = true;
     for (uint32_t s = 0; s < g->n_stages; s++) {
         const struct zinf_stage *stage = &g->stages[s];
         bool wanted = any_trained(g, &stage->units) || any_trained(g, &stage->sweep);
@@ -47,8 +46,9 @@ static void find_reach(struct walk *w, bool *reached)
     const struct zinf_graph *g = w->graph;
     for (uint32_t v = 0; v < g->n_values; v++)
         reached[v] = g->values[v].kind == ZINF_VALUE_LOSS;
-    for (uint32_t i = 0; i < g->to_next.n; i++)
-        reached[g->to_next.at[i]] = true;
+    for (uint32_t r = 0; r < g->n_ranges; r++)
+        for (uint32_t i = 0; i < g->ranges[r].gradients_come.n; i++)
+            reached[g->ranges[r].gradients_come.at[i]] = true;
     for (uint32_t s = g->n_stages; s-- > 0;) {
         const struct zinf_stage *stage = &g->stages[s];
         bool any = false;
@@ -70,6 +70,8 @@ static void find_references(struct walk *w, bool *wanted)
     for (uint32_t v = 0; v < g->n_values; v++)
         if (g->values[v].kind == ZINF_VALUE_REFERENCE)
             w->has_reference = wanted[g->values[v].of] = true;
+    for (uint32_t v = 0; g->n_ranges && v < g->n_values; v++)
+        wanted[v] |= g->values[v].referred;
     for (uint32_t s = g->n_stages; s-- > 0;) {
         const struct zinf_stage *stage = &g->stages[s];
         bool *referenced = &w->stages[s].referenced;
@@ -116,23 +118,42 @@ static void leave_places(struct walk *w, uint32_t s)
  * has places of its own: none need wait for the last. */
 static bool is_part(const struct zinf_graph *g)
 {
-    return g->from_before.n || g->to_next.n;
+    return g->n_ranges;
 }
 
-/* From the last stage to the first: who writes a gradient first gives it its place. What later
- * ranks read has theirs before any stage adds to it. */
+/* Of gradients that come from the range behind the stage before any stage adds to them. */
+static void give_places_that_come(struct walk *w, const struct zinf_compute *c, uint32_t s)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t r = 0; r < g->n_ranges; r++)
+        for (uint32_t i = 0; s + 1 == g->ranges[r].end && i < g->ranges[r].gradients_come.n; i++) {
+            const uint32_t v = g->ranges[r].gradients_come.at[i];
+            if (w->values[v].place == WALK_NONE)
+                w->values[v].place = new_place(w, zinf_value_gradient_bytes(c, &g->values[v]));
+        }
+}
+
+/* Gradients that have gone to the range before are of no more use, unless they will pass again. */
+static void leave_places_that_go(struct walk *w, uint32_t s)
+{
+    const struct zinf_graph *g = w->graph;
+    for (uint32_t r = 0; r < g->n_ranges; r++)
+        for (uint32_t i = 0; s == g->ranges[r].first && i < g->ranges[r].gradients_go.n; i++) {
+            const uint32_t v = g->ranges[r].gradients_go.at[i];
+            const bool returns = r && zinf_ids_have(&g->ranges[r - 1].gradients_come, v);
+            w->places[w->values[v].place].idle |= !returns;
+        }
+}
+
+/* From the last stage to the first: who writes a gradient first gives it its place. */
 static void give_places(struct walk *w, const struct zinf_compute *c)
 {
     const struct zinf_graph *g = w->graph;
-    for (uint32_t i = 0; i < g->to_next.n; i++) {
-        const uint32_t v = g->to_next.at[i];
-        if (w->values[v].flows)
-            w->values[v].place = new_place(w, zinf_value_gradient_bytes(c, &g->values[v]));
-    }
     for (uint32_t s = g->n_stages; s-- > 0;) {
         const struct zinf_stage *stage = &g->stages[s];
         struct walk_stage *info = &w->stages[s];
         bool inner = false;
+        give_places_that_come(w, c, s);
         for (uint32_t i = 0; info->differentiates && i < stage->in.n; i++) {
             uint32_t v = stage->in.at[i];
             uint64_t bytes = zinf_value_gradient_bytes(c, &g->values[v]);
@@ -149,6 +170,7 @@ static void give_places(struct walk *w, const struct zinf_compute *c)
         }
         info->runs_last = info->differentiates && !inner && stage->ops->adds && !is_part(g);
         leave_places(w, s);
+        leave_places_that_go(w, s);
     }
 }
 
@@ -189,6 +211,16 @@ int walk_flows(const struct zinf_graph *graph, bool *flows)
         flows[v] = w.values[v].flows;
     walk_fini(&w);
     free(reached);
+    return code;
+}
+
+int walk_referred(const struct zinf_graph *graph, bool *referred)
+{
+    struct walk w = {.graph = graph};
+    int code = take_arrays(&w);
+    if (!code)
+        find_references(&w, referred);
+    walk_fini(&w);
     return code;
 }
 

@@ -64,6 +64,9 @@ struct walk_unit {
     uint32_t uses;      /* by stages and visits: contributions to its gradient a range; */
     uint32_t turns;     /* those by stages that do not run last */
     bool beside; /* at hand beside another unit, in several stages: a table that they share */
+    /* Elements whose gradients are products of linear layers, which can add to a sum themselves;
+     * of a device with memory of its own. */
+    uint64_t added_elems;
 };
 struct walk {
     const struct zinf_graph *graph;
@@ -136,6 +139,8 @@ int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zin
 void walk_fini(struct walk *walk);
 /* flows [n_values]: which values have a gradient that is of use. */
 int walk_flows(const struct zinf_graph *graph, bool *flows);
+/* referred [n_values]: which values lead to one that there is a reference of. */
+int walk_referred(const struct zinf_graph *graph, bool *referred);
 /* walk_sizes.c, the second half of walk_init: sizes and numbers, once it is known what flows. */
 int walk_measure(struct walk *walk, const struct zinf_compute *compute);
 

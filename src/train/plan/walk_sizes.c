@@ -217,15 +217,17 @@ static void measure_values(struct walk *w, const struct zinf_compute *c)
 
 /* ---- a forward pass alone: slots that are free again after the last consumer ---- */
 
-static uint32_t last_consumer(const struct zinf_graph *g, uint32_t value)
+/* The stage before which the value is of no more use: a neighbour has it, too, by then. */
+static uint32_t free_before(const struct zinf_graph *g, uint32_t value)
 {
-    if (zinf_ids_have(&g->to_next, value))
-        return g->n_stages;
-    for (uint32_t s = g->n_stages; s-- > 0;)
-        for (uint32_t i = 0; i < g->stages[s].in.n; i++)
-            if (g->stages[s].in.at[i] == value)
-                return s;
-    return 0;
+    uint32_t end = 0;
+    for (uint32_t s = 0; s < g->n_stages; s++)
+        if (zinf_ids_have(&g->stages[s].in, value))
+            end = s + 1;
+    for (uint32_t r = 0; r < g->n_ranges; r++)
+        if (zinf_ids_have(&g->ranges[r].values_go, value) && g->ranges[r].end > end)
+            end = g->ranges[r].end;
+    return end;
 }
 
 /* From stage s on. */
@@ -235,7 +237,8 @@ static void give_slot(struct walk *w, uint32_t value, uint32_t s, uint32_t *free
     while (slot < w->n_slots && free_from[slot] > s)
         slot++;
     w->n_slots = slot < w->n_slots ? w->n_slots : slot + 1;
-    free_from[slot] = last_consumer(w->graph, value) + 1;
+    const uint32_t end = free_before(w->graph, value);
+    free_from[slot] = end > s ? end : s + 1;
     w->values[value].slot = slot;
 }
 
@@ -245,17 +248,24 @@ static int give_slots(struct walk *w)
     uint32_t *free_from = calloc(g->n_values + 1, sizeof *free_from);
     if (!free_from)
         return zinf_fail(-ENOMEM, "no memory for the slots of %u values", g->n_values);
-    for (uint32_t i = 0; i < g->from_before.n; i++)
-        give_slot(w, g->from_before.at[i], 0, free_from);
-    for (uint32_t s = 0; s < g->n_stages; s++)
+    for (uint32_t s = 0; s < g->n_stages; s++) {
+        for (uint32_t r = 0; r < g->n_ranges; r++)
+            for (uint32_t i = 0; s == g->ranges[r].first && i < g->ranges[r].values_come.n; i++)
+                give_slot(w, g->ranges[r].values_come.at[i], s, free_from);
         for (uint32_t i = 0; i < g->stages[s].out.n; i++)
             if (g->values[g->stages[s].out.at[i]].kind == ZINF_VALUE_ACTIVATION)
                 give_slot(w, g->stages[s].out.at[i], s, free_from);
+    }
     free(free_from);
     return 0;
 }
 
 /* ---- units ---- */
+
+struct seen_stage {
+    struct walk *walk;
+    const struct zinf_stage *stage;
+};
 
 /* How often the stage contributes to the gradient of a unit at hand. */
 static uint32_t turns_of(const struct zinf_stage *stage)
@@ -288,6 +298,32 @@ static void find_layers(struct walk *w)
         if (layer)
             w->layers[w->n_layers++] = u;
     }
+}
+
+/* With the gap behind each, as frame_sum has it. */
+static void see_linear(void *seer, uint32_t unit, int tensor)
+{
+    const struct seen_stage *at = seer;
+    const struct zinf_unit *units = at->walk->graph->units;
+    const uint32_t u = unit < at->stage->units.n ? at->stage->units.at[unit] : 0;
+    const struct zinf_tensor *t = &units[u].tensors[tensor];
+    uint64_t *added = &at->walk->units[u].added_elems;
+    if (unit >= at->stage->units.n || !units[u].trained || t->moved)
+        return;
+    *added += frame_gap_end(&units[u], (uint32_t)tensor) - t->offset;
+    *added = *added < units[u].elems ? *added : units[u].elems;
+}
+
+/* Not where visits make parts of a gradient one by one. */
+static int find_added(struct walk *w)
+{
+    int code = 0;
+    for (uint32_t s = 0; !code && s < w->graph->n_stages; s++) {
+        struct seen_stage at = {w, &w->graph->stages[s]};
+        if (w->stages[s].differentiates && !at.stage->sweep.n && !w->stages[s].carried[0])
+            code = zinf_stage_linears(w->graph, s, false, see_linear, &at);
+    }
+    return code;
 }
 
 /* Stages whose rows choose their visits. */
@@ -428,5 +464,7 @@ int walk_measure(struct walk *w, const struct zinf_compute *c)
     order_units(w);
     count_operands(w);
     find_beside(w);
-    return give_slots(w);
+    if (!c->device->host_addressable)
+        code = find_added(w);
+    return code ? code : give_slots(w);
 }

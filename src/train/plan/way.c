@@ -20,6 +20,18 @@ static void copy_in(struct legs *l, struct end to)
     go(l, ZINF_LANE_H2D, OP_COPY_IN, to);
 }
 
+/* From host memory to the device: as it is, or matrices as codes. */
+static void copy_params(struct legs *l, const struct zinf_home *home)
+{
+    if (home->coded) {
+        go(l, ZINF_LANE_HOST, OP_ENCODE, END(CODE_STAGING, WHOLE));
+        copy_in(l, END(CODE_SLOT, WHOLE));
+        go(l, ZINF_LANE_DEVICE, OP_WIDEN, END(PARAM_SLOT, WHOLE));
+    } else {
+        copy_in(l, END(PARAM_SLOT, WHOLE));
+    }
+}
+
 static void copy_out(struct legs *l, struct end to)
 {
     go(l, ZINF_LANE_D2H, OP_COPY_OUT, to);
@@ -95,7 +107,7 @@ static void fetch_whole(struct legs *l, const struct travel *t, const struct zin
     if (is_read(home))
         read_in(l, home, END(to, WHOLE));
     if (l->end.place != PARAM_SLOT)
-        copy_in(l, END(PARAM_SLOT, WHOLE));
+        copy_params(l, home);
 }
 
 /* This rank's slice to its place in the whole on the device, then the others' beside it. */
@@ -126,7 +138,7 @@ static void fetch_by_cpu(struct legs *l, const struct travel *t, const struct zi
         read_in(l, home, END(to, SLICE));
     go(l, ZINF_LANE_NET, OP_GATHER, END(to, WHOLE));
     if (!there)
-        copy_in(l, END(PARAM_SLOT, WHOLE));
+        copy_params(l, home);
 }
 
 static bool stays(const struct travel *t, const struct zinf_home *home)
@@ -149,7 +161,7 @@ struct legs way_fetch(const struct travel *t, const struct zinf_home *home)
         fetch_by_pull(&l, home);
     else
         fetch_by_cpu(&l, t, home);
-    for (int i = 0; i < l.n; i++)
+    for (int i = 0; i < l.n && l.leg[i].kind != OP_ENCODE; i++) /* what comes then is rounded */
         if (l.leg[i].to.place == PARAM_STAGING || t->reach[BY_CPU][ON_DEVICE])
             l.by_cpu = l.leg[i].to;
     return l;

@@ -27,6 +27,8 @@ enum waypoint {
     FILE_STAGING,   /* as the model's folder has them */
     PACKED_STAGING, /* as the drive has them packed, a sub-group at a time, */
     PACKED_SLOT,    /* and on the device */
+    CODE_STAGING,   /* an image with matrices as codes of 8 bits, in host memory, */
+    CODE_SLOT,      /* and on the device */
     PARAM_TAIL,     /* what RAM has no room for of parameters that are packed there, on the drive */
     PARAM_BACKING,  /* a copy on the drive, which no step reads unless it is taken back */
     PARAM_TILE,     /* host memory of a sub-group's update, in three parts */

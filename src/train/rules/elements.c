@@ -8,20 +8,22 @@
 #include "train/rules/rules.h"
 #include "train/setup_rates.h"
 
-/* n elements of the segment from `at` on. */
-static struct zinf_optim_array array_of(const struct rule_step *s, uint64_t at, uint64_t n)
+/* n elements of the segment from `at` on, which are those from element `from` on at these places.
+ */
+static struct zinf_optim_array array_of(const struct rule_step *s, const struct rule_places *places,
+                                        uint64_t from, uint64_t at, uint64_t n)
 {
     const struct setup *setup = s->setup;
     const struct rule_segment *segment = &s->segment;
     const struct update_rule *rule = segment->of->rule;
     const struct zinf_layout_group *g = &setup->layout.groups[s->group];
-    uint64_t first = segment->first + at;
-    struct rule_masters own = rule_masters(s, first);
-    char *moment1 = s->state + rule_moment_at(segment, 1) + at * rule->moment_bytes;
+    const uint64_t first = segment->first + at;
+    const struct rule_masters own = rule_masters_beyond(s->setup, &places->own, at - from);
+    char *moment1 = places->moments[0] + (at - from) * rule->moment_bytes;
     char *moment2 = NULL;
     if (rule->n_moments > 1)
-        moment2 = s->state + rule_moment_at(segment, 2) + at * rule->moment_bytes;
-    float *scales = (float *)(void *)(s->state + rule_scales_at(segment));
+        moment2 = places->moments[1] + (at - from) * rule->moment_bytes;
+    float *scales = (float *)(void *)(s->state + (rule->block ? rule_scales_at(segment) : 0));
     struct zinf_optim_array array = {
         .n = n,
         .grad = s->grad + first,
@@ -78,32 +80,52 @@ static int step_on_device(const struct rule_step *s, const struct zinf_optim_hyp
     return s->setup->device->ops->adam(s->queue, &adam);
 }
 
-static int step_runs(const struct rule_step *s, bool on_device)
+/* Elements [from, end) of the segment, on the device where threads are 0. */
+static int step_runs(const struct rule_step *s, const struct rule_places *places, uint64_t from,
+                     uint64_t end, int n_threads)
 {
     const struct zinf_layout_group *g = &s->setup->layout.groups[s->group];
     uint64_t first = s->setup->layout.units[g->unit].slice_first + g->first + s->segment.first, n;
     int code = 0;
-    for (uint64_t begin = 0; !code && begin < s->segment.n; begin += n) {
+    for (uint64_t begin = from; !code && begin < end; begin += n) {
         struct stretch run = rule_stretch_at(s->setup, g->unit, first + begin);
         struct zinf_optim_hyper hyper = s->hyper;
         hyper.weight_decay = run.weight_decay;
         hyper.lr = (float)((double)hyper.lr * run.lr_scale);
-        n = s->segment.n - begin < run.n ? s->segment.n - begin : run.n;
-        struct zinf_optim_array array = array_of(s, begin, n);
-        code = on_device ? step_on_device(s, &hyper, &array)
-                         : zinf_optim_step(&hyper, &array, s->setup->device->n_threads);
+        n = end - begin < run.n ? end - begin : run.n;
+        struct zinf_optim_array array = array_of(s, places, from, begin, n);
+        code = n_threads ? zinf_optim_step(&hyper, &array, n_threads)
+                         : step_on_device(s, &hyper, &array);
     }
     return code;
 }
 
+/* Where the segment's first element is. */
+static struct rule_places places_of(const struct rule_step *s)
+{
+    return (struct rule_places){
+        .moments = {s->state + rule_moment_at(&s->segment, 1),
+                    s->state + rule_moment_at(&s->segment, 2)},
+        .own = rule_masters(s, s->segment.first),
+    };
+}
+
 int rule_step_elements(const struct rule_step *s)
 {
-    return step_runs(s, false);
+    const struct rule_places places = places_of(s);
+    return step_runs(s, &places, 0, s->segment.n, s->setup->device->n_threads);
 }
 
 int rule_step_adam_on_device(const struct rule_step *s)
 {
-    return step_runs(s, true);
+    const struct rule_places places = places_of(s);
+    return step_runs(s, &places, 0, s->segment.n, 0);
+}
+
+int rule_step_some(const struct rule_step *s, const struct rule_places *places, uint64_t first,
+                   uint64_t n)
+{
+    return step_runs(s, places, first, first + n, 1);
 }
 
 /* ---- blocks ---- */

@@ -18,7 +18,6 @@
 #include <inttypes.h>
 #include <xxhash.h>
 
-#define HEAD_BYTES 64
 #define HEAD_VERSION 1
 /* What is left of moments in 32 and 16 bits, and of parameters, after a thousand steps
  * (BENCHMARKS.md), for plans: what is moved is counted. */
@@ -130,9 +129,15 @@ uint64_t rule_slot_bytes(const struct rule_thing *t)
     const uint64_t plain = rule_plain_bytes(t);
     if (t->what == ZINF_PACKABLE_STATE)
         return plain;
-    return zinf_align_up(HEAD_BYTES +
+    return zinf_align_up(PACKED_HEAD_BYTES +
                              zinf_pack_bound(dtype_of(t), t->setup->layout.groups[t->group].n),
                          ZINF_AIO_ALIGN);
+}
+
+/* A device that unpacks parameters goes by the sums of their images. */
+bool rule_packs_unsummed(const struct rule_thing *t)
+{
+    return t->summed_elsewhere && t->what != ZINF_PACKABLE_PARAM;
 }
 
 bool rule_packs(const struct rule_thing *t)
@@ -159,7 +164,7 @@ double rule_param_share(const struct setup *s)
  */
 double rule_state_share(const struct setup *s, uint32_t group)
 {
-    const struct rule_thing thing = {s, ZINF_PACKABLE_STATE, group};
+    const struct rule_thing thing = {s, ZINF_PACKABLE_STATE, group, false};
     struct arrays w = {.thing = &thing};
     struct array a;
     double all = 0, left = 0;
@@ -174,19 +179,31 @@ double rule_state_share(const struct setup *s, uint32_t group)
 
 static uint64_t head_sum(struct head head)
 {
-    char bytes[HEAD_BYTES] = {0};
+    char bytes[PACKED_HEAD_BYTES] = {0};
     head.sum = 0;
     memcpy(bytes, &head, sizeof head);
     return XXH3_64bits(bytes, sizeof bytes);
 }
 
-static uint64_t lines(uint64_t bytes)
+uint64_t rule_packed_lines(uint64_t bytes)
 {
-    return zinf_align_up(bytes, HEAD_BYTES);
+    return zinf_align_up(bytes, PACKED_HEAD_BYTES);
+}
+
+uint64_t rule_packed_seal(const struct rule_thing *t, void *slot, uint64_t used)
+{
+    const uint64_t whole = zinf_align_up(used, ZINF_AIO_ALIGN);
+    struct head head = {.version = HEAD_VERSION, .group = t->group, .bytes = whole};
+    memcpy(head.magic, magics[t->what], sizeof head.magic);
+    head.sum = head_sum(head);
+    memset(slot, 0, PACKED_HEAD_BYTES);
+    memcpy(slot, &head, sizeof head);
+    memset((char *)slot + used, 0, whole - used);
+    return whole;
 }
 
 /* Bytes that the array takes at `to`; 0: it does not fit there. */
-static int64_t put_array(const struct setup *s, const struct array *a, char *to, uint64_t room,
+static int64_t put_array(const struct rule_thing *t, const struct array *a, char *to, uint64_t room,
                          const char *plain)
 {
     if (!a->n) {
@@ -195,10 +212,11 @@ static int64_t put_array(const struct setup *s, const struct array *a, char *to,
         memcpy(to, plain + a->at, a->bytes);
         return (int64_t)a->bytes;
     }
-    struct zinf_pack_array array = {(char *)(uintptr_t)(plain + a->at), a->dtype, a->n};
+    struct zinf_pack_array array = {(char *)(uintptr_t)(plain + a->at), a->dtype, a->n,
+                                    rule_packs_unsummed(t)};
     if (zinf_pack_bound(a->dtype, a->n) > room)
         return 0;
-    return zinf_pack(to, room, &array, s->device->n_threads);
+    return zinf_pack(to, room, &array, t->setup->device->n_threads);
 }
 
 int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_t *bytes)
@@ -206,28 +224,24 @@ int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_
     const uint64_t room = rule_slot_bytes(t), most = rule_plain_bytes(t);
     struct arrays w = {.thing = t};
     struct array a;
-    uint64_t used = HEAD_BYTES;
-    bool fits = room > HEAD_BYTES;
+    uint64_t used = PACKED_HEAD_BYTES;
+    bool fits = room > PACKED_HEAD_BYTES;
     *bytes = 0;
     while (fits && next_array(&w, &a)) {
-        int64_t took = put_array(t->setup, &a, (char *)slot + used, room - used, plain);
+        int64_t took = put_array(t, &a, (char *)slot + used, room - used, plain);
         if (took < 0)
             return (int)took;
-        fits = took && used + lines((uint64_t)took) <= room;
-        memset((char *)slot + used + took, 0, fits ? lines((uint64_t)took) - (uint64_t)took : 0);
-        used += lines((uint64_t)took);
+        fits = took && used + rule_packed_lines((uint64_t)took) <= room;
+        memset((char *)slot + used + took, 0,
+               fits ? rule_packed_lines((uint64_t)took) - (uint64_t)took : 0);
+        used += rule_packed_lines((uint64_t)took);
     }
     const uint64_t whole = zinf_align_up(used, ZINF_AIO_ALIGN);
     if (!fits || whole >= most) {
         memcpy(slot, plain, most);
         return 0;
     }
-    struct head head = {.version = HEAD_VERSION, .group = t->group, .bytes = whole};
-    memcpy(head.magic, magics[t->what], sizeof head.magic);
-    head.sum = head_sum(head);
-    memset(slot, 0, HEAD_BYTES);
-    memcpy(slot, &head, sizeof head);
-    memset((char *)slot + used, 0, whole - used);
+    rule_packed_seal(t, slot, used);
     *bytes = whole;
     return 0;
 }
@@ -269,20 +283,22 @@ static int64_t take_array(const struct setup *s, const struct array *a, char *pl
         return (int64_t)a->bytes;
     }
     const uint64_t bytes = a->n * zinf_dtype_bytes(a->dtype);
-    struct zinf_pack_array array = {to, a->dtype, a->n};
+    struct zinf_pack_array array = {to, a->dtype, a->n, false};
     memset(to + bytes, 0, a->bytes - bytes);
     return zinf_unpack(&array, from, left, s->device->n_threads);
 }
 
 int rule_check_packed(const struct rule_thing *t, const void *slot, uint64_t bytes)
 {
-    const struct zinf_pack_array array = {NULL, dtype_of(t), t->setup->layout.groups[t->group].n};
+    const struct zinf_pack_array array = {NULL, dtype_of(t), t->setup->layout.groups[t->group].n,
+                                          false};
     uint64_t said = 0;
     int code = bytes < ZINF_AIO_ALIGN ? 0 : rule_packed_bytes(t, slot, &said);
     if (code)
         return code;
     if (!said || said != bytes ||
-        zinf_pack_check(&array, (const char *)slot + HEAD_BYTES, bytes - HEAD_BYTES) < 0)
+        zinf_pack_check(&array, (const char *)slot + PACKED_HEAD_BYTES, bytes - PACKED_HEAD_BYTES) <
+            0)
         return rule_damaged(t);
     return 0;
 }
@@ -291,7 +307,7 @@ int rule_device_unpack(const struct rule_thing *t, struct zinf_queue *queue, voi
                        const void *slot, uint32_t *damaged)
 {
     const struct zinf_packed_array array = {plain, dtype_of(t), t->setup->layout.groups[t->group].n,
-                                            (const char *)slot + HEAD_BYTES, damaged};
+                                            (const char *)slot + PACKED_HEAD_BYTES, damaged};
     return t->setup->device->ops->unpack(queue, &array);
 }
 
@@ -299,7 +315,7 @@ int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint6
 {
     struct arrays w = {.thing = t};
     struct array a;
-    uint64_t used = HEAD_BYTES, said = 0;
+    uint64_t used = PACKED_HEAD_BYTES, said = 0;
     if (!bytes) {
         memcpy(plain, slot, rule_plain_bytes(t));
         return 0;
@@ -315,7 +331,7 @@ int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint6
                          : take_array(t->setup, &a, plain, (const char *)slot + used, bytes - used);
         if (took < 0)
             return took == -EBADMSG ? rule_damaged(t) : (int)took;
-        used += lines((uint64_t)took);
+        used += rule_packed_lines((uint64_t)took);
     }
     return 0;
 }

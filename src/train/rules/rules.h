@@ -118,7 +118,12 @@ struct rule_thing {
     const struct setup *setup;
     enum zinf_packable what;
     uint32_t group;
+    /* All bytes of its slot have checksums where it is stored (zinf.checksums): what is packed then
+     * gets none beside them. */
+    bool summed_elsewhere;
 };
+/* Whether images of it have no checksums of their payload. */
+bool rule_packs_unsummed(const struct rule_thing *t);
 /* Whether it may be packed, and has anything that packing makes shorter. */
 bool rule_packs(const struct rule_thing *t);
 /* Estimated fraction of its bytes after packing; rule_plain_bytes: its bytes before. */
@@ -143,8 +148,35 @@ int rule_device_unpack(const struct rule_thing *t, struct zinf_queue *queue, voi
                        const void *slot, uint32_t *damaged);
 /* -EBADMSG: by a sentence that names the thing. */
 int rule_damaged(const struct rule_thing *t);
+/* The slot's head, before the first image, over `used` bytes; zeros from there to a whole page: the
+ * slot's bytes. What an image of so many bytes takes in it. */
+#define PACKED_HEAD_BYTES 64
+uint64_t rule_packed_seal(const struct rule_thing *t, void *slot, uint64_t used);
+uint64_t rule_packed_lines(uint64_t bytes);
 /* *bytes: as rule_pack gave it for a slot, from its first page; 0: the data is unpacked. */
 int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *bytes);
+
+/* ---- packed_change.c: an update of packed data, piece by piece ---- */
+
+struct rule_change {
+    struct rule_step step; /* all but state, param and workspace */
+    /* The packed state as rule_unpack takes it, and where the new one goes: a slot of
+     * rule_slot_bytes, which may be the same memory. */
+    const void *from;
+    uint64_t from_bytes;
+    void *slot;
+    void *room; /* of rule_slot_bytes of the state, beside them */
+    /* The parameters, and whether they are changed there; where they go packed, or NULL. */
+    void *param;
+    bool in_place;
+    void *param_slot;
+    bool summed_elsewhere;       /* of struct rule_thing */
+    uint64_t bytes, param_bytes; /* results, as rule_pack has them */
+};
+/* Whether the rule, which must be one for all of the sub-group, and the form of the state are such
+ * that an update can go piece by piece, and the room is enough for it. */
+bool rule_changes_packed(struct rule_change *c);
+int rule_change_packed(struct rule_change *c);
 
 /* ---- for rules ---- */
 
@@ -155,6 +187,9 @@ struct rule_masters {
     void *param;
 };
 struct rule_masters rule_masters(const struct rule_step *s, uint64_t first);
+/* Those of n elements further. */
+struct rule_masters rule_masters_beyond(const struct setup *s, const struct rule_masters *own,
+                                        uint64_t n);
 
 /* Elements of a unit, one behind the other, that are updated with one optimizer, rate and weight
  * decay. */
@@ -172,6 +207,14 @@ struct stretch rule_stretch_at(const struct setup *s, uint32_t unit, uint64_t at
 /* elements.c */
 int rule_step_elements(const struct rule_step *s);
 int rule_step_adam_on_device(const struct rule_step *s);
+/* Elements [first, first + n) of the segment, whose moments and masters begin at these places; not
+ * of moments that share scales. By the calling thread. */
+struct rule_places {
+    char *moments[2];
+    struct rule_masters own;
+};
+int rule_step_some(const struct rule_step *s, const struct rule_places *places, uint64_t first,
+                   uint64_t n);
 int rule_check_blocks(const struct setup *s, const char *key);
 
 /* matrix.c */

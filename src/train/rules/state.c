@@ -157,3 +157,16 @@ struct rule_masters rule_masters(const struct rule_step *s, uint64_t first)
     }
     return (struct rule_masters){.master = (float *)(void *)s->state + first, .param = own};
 }
+
+struct rule_masters rule_masters_beyond(const struct setup *s, const struct rule_masters *own,
+                                        uint64_t n)
+{
+    struct rule_masters beyond = *own;
+    if (own->master)
+        beyond.master += n;
+    if (own->remainder)
+        beyond.remainder += n;
+    if (own->param)
+        beyond.param = (char *)own->param + n * zinf_dtype_bytes(s->dtype);
+    return beyond;
+}

@@ -403,10 +403,9 @@ static int end(struct run *run, int code)
     return code;
 }
 
-/* Whoever makes texts has whole sequences; whoever compares labels has the last stage. */
+/* Whoever makes texts or compares labels has whole sequences. */
 static int check_texts(const struct zinf_run_options *o)
 {
-    const long long ranks = o->trainer.config->mesh[ZINF_PIPE];
     const int64_t seq = o->trainer.seq_len;
     const char *what = o->prompts  ? "--sample-prompts makes texts"
                        : o->scores ? "--metric makes texts or compares labels"
@@ -422,13 +421,7 @@ static int check_texts(const struct zinf_run_options *o)
                          "zinf.context_parts is %lld, but %s, which needs whole sequences: leave "
                          "that option out, or set zinf.mesh.context and zinf.context_parts to 1",
                          (long long)o->trainer.config->context_parts, what);
-    return ranks > 1 && o->scores && o->scores->of != ZINF_SCORED_TEXTS
-               ? zinf_fail(-ENOTSUP,
-                           "zinf.mesh.pipe is %lld, and --metric compares labels, which ranks that "
-                           "are pipeline stages cannot do yet: leave that option out, or set the "
-                           "key to 1",
-                           ranks)
-               : 0;
+    return 0;
 }
 
 int run_rank(const struct zinf_run_options *options)

@@ -60,7 +60,7 @@ static int write_copy(struct zinf_trainer *t, uint32_t group)
 
 static int read_copy(struct zinf_trainer *t, uint32_t group)
 {
-    const struct rule_thing thing = {&t->setup, ZINF_PACKABLE_PARAM, group};
+    const struct rule_thing thing = {&t->setup, ZINF_PACKABLE_PARAM, group, false};
     struct source s = trainer_source(t);
     struct region r = source_region(&s);
     const struct zinf_location param = zinf_tiers_group_param(t->plan.tiers, group, 0);

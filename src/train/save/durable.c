@@ -72,6 +72,8 @@ static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
     if (pipe->world > 1)
         sum = XXH3_64bits_withSeed(&pipe->rank, 2 * sizeof pipe->rank, sum);
+    if (t->setup.graph->n_ranges > 1)
+        sum = XXH3_64bits_withSeed(&t->setup.graph->n_ranges, sizeof(uint32_t), sum);
     const struct zinf_shards *shards = &t->setup.graph->shards;
     if (shards->of) /* rows of a tensor are in their order */
         sum = XXH3_64bits_withSeed(shards, sizeof *shards, sum);
@@ -105,8 +107,8 @@ static int find_packed(struct zinf_trainer *t, unsigned generation)
 {
     int code = 0;
     for (uint32_t g = 0; !code && g < t->setup.layout.n_groups; g++) {
-        const struct rule_thing state = {&t->setup, ZINF_PACKABLE_STATE, g};
-        const struct rule_thing param = {&t->setup, ZINF_PACKABLE_PARAM, g};
+        const struct rule_thing state = {&t->setup, ZINF_PACKABLE_STATE, g, false};
+        const struct rule_thing param = {&t->setup, ZINF_PACKABLE_PARAM, g, false};
         const uint32_t unit = t->setup.layout.groups[g].unit;
         if (unit_trains(&t->setup, unit) && rule_packs(&state))
             code = find_packed_thing(t, &state, generation);

@@ -21,6 +21,7 @@ enum gguf_change {
     GGUF_ROTATED_Q, /* rows of a head: halves become pairs */
     GGUF_ROTATED_K,
     GGUF_PLUS_ONE, /* a norm's gain is stored whole */
+    GGUF_FLAT,     /* [out][1][in] is stored as a matrix */
     GGUF_LEFT_OUT,
 };
 struct gguf_part {
@@ -36,6 +37,7 @@ enum {
     KEY_PHI = 32,      /* rope.dimension_count and the context before it was scaled */
     KEY_IS_GPT2 = 64,  /* four times the width */
     KEY_FACTORS = 128, /* LLaMA 3's frequencies as a tensor */
+    KEY_CONVS = 256,   /* layers of short convolutions, with 0 heads for keys */
 };
 struct gguf_family {
     const char *type, *architecture;
@@ -61,6 +63,8 @@ int gguf_family_of(const struct gguf_family **out, const char *path, const char 
 bool gguf_model_name(const struct gguf_family *family, const char *name, char out[160],
                      enum gguf_change *change);
 int64_t gguf_integer(const cJSON *config, const char *const *keys, int64_t otherwise);
+/* Of families with short convolutions: the part whose rows are the feed-forward part's width. */
+#define GGUF_CONVS_UP "blk.0.ffn_up.weight"
 
 /* ---- gguf_tokenizer.c ---- */
 

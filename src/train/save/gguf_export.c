@@ -114,7 +114,7 @@ static enum zinf_gguf_form form_of(const struct exporting *e, const struct tenso
     enum zinf_gguf_form form = e->options->form;
     size_t n = strlen(t->name);
     if (t->info->rank < 2 || (n > 12 && !strcmp(t->name + n - 12, "_norm.weight")) ||
-        !strcmp(t->name, "position_embd.weight"))
+        !strcmp(t->name, "position_embd.weight") || t->change == GGUF_FLAT)
         return ZINF_GGUF_F32;
     if (form == ZINF_GGUF_Q4_0 &&
         (!strcmp(t->name, "token_embd.weight") || !strcmp(t->name, "output.weight")))
@@ -137,6 +137,8 @@ static int declare_tensor(struct exporting *e, struct tensor *t)
     }
     if (rank < 1)
         return zinf_fail(-ENOTSUP, "tensor %s is a single number", t->info->name);
+    if (t->change == GGUF_FLAT && rank == 3 && shape[1] == 1)
+        shape[--rank - 1] = shape[2];
     return zinf_gguf_declare(e->to, t->name, form_of(e, t, shape[rank - 1]), rank, shape);
 }
 
@@ -306,9 +308,29 @@ static void close_all(struct exporting *e)
     free(e->folder);
 }
 
+/* What such a family's config.json has is made smaller by rules of its own: the tensors tell. */
+static int measure_ffn(struct exporting *e)
+{
+    enum gguf_change change;
+    char name[96];
+    for (uint64_t i = 0; e->family->keys & KEY_CONVS && i < zinf_tensors_count(e->model); i++) {
+        const struct zinf_tensor_info *info = zinf_tensors_at(e->model, i);
+        int code = gguf_name(e->family, info->name, name, &change);
+        if (code)
+            return code;
+        if (strcmp(name, GGUF_CONVS_UP))
+            continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(e->config, "intermediate_size");
+        cJSON_AddNumberToObject(e->config, "intermediate_size", (double)info->shape[0]);
+    }
+    return 0;
+}
+
 static int declare_model(struct exporting *e)
 {
-    int code = add_keys(e);
+    int code = measure_ffn(e);
+    if (!code)
+        code = add_keys(e);
     return code ? code : declare_all(e);
 }
 

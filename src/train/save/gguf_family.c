@@ -78,6 +78,29 @@ static const struct gguf_part gpt2_layer[] = {
     {"mlp.c_proj", "ffn_down", GGUF_TURNED},
     {0},
 };
+static const struct gguf_part lfm2_layer[] = {
+    {"operator_norm", "attn_norm", 0},
+    {"self_attn.q_proj", "attn_q", 0},
+    {"self_attn.k_proj", "attn_k", 0},
+    {"self_attn.v_proj", "attn_v", 0},
+    {"self_attn.out_proj", "attn_output", 0},
+    {"self_attn.q_layernorm", "attn_q_norm", 0},
+    {"self_attn.k_layernorm", "attn_k_norm", 0},
+    {"conv.in_proj", "shortconv.in_proj", 0},
+    {"conv.conv", "shortconv.conv", GGUF_FLAT},
+    {"conv.out_proj", "shortconv.out_proj", 0},
+    {"ffn_norm", "ffn_norm", 0},
+    {"feed_forward.w1", "ffn_gate", 0},
+    {"feed_forward.w3", "ffn_up", 0},
+    {"feed_forward.w2", "ffn_down", 0},
+    {0},
+};
+static const struct gguf_part lfm2_rest[] = {
+    {"embed_tokens", "token_embd", 0},
+    {"embedding_norm", "token_embd_norm", 0},
+    {"lm_head", "output", 0},
+    {0},
+};
 static const struct gguf_part usual_rest[] = {
     {"embed_tokens", "token_embd", 0},
     {"norm", "output_norm", 0},
@@ -110,6 +133,7 @@ static const struct gguf_family families[] = {
     {"gemma2", "gemma2", gemma2_layer, gemma_rest, "layers.",
      KEY_HEAD_DIM | KEY_NO_ROPE | KEY_SOFTCAPS | KEY_WINDOW},
     {"gpt2", "gpt2", gpt2_layer, gpt2_rest, "h.", KEY_NO_ROPE | KEY_IS_GPT2},
+    {"lfm2", "lfm2", lfm2_layer, lfm2_rest, "layers.", KEY_CONVS},
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
@@ -230,7 +254,7 @@ static const char *const inner_keys[] = {"intermediate_size", "n_inner", NULL};
 static const char *const heads_keys[] = {"num_attention_heads", "n_head", NULL};
 static const char *const kv_keys[] = {"num_key_value_heads", NULL};
 static const char *const head_dim_keys[] = {"head_dim", NULL};
-static const char *const rms_keys[] = {"rms_norm_eps", NULL};
+static const char *const rms_keys[] = {"rms_norm_eps", "norm_eps", NULL};
 static const char *const norm_keys[] = {"layer_norm_epsilon", "layer_norm_eps", NULL};
 static const char *const vocab_keys[] = {"vocab_size", NULL};
 static const char *const window_keys[] = {"sliding_window", NULL};
@@ -396,6 +420,41 @@ uint64_t gguf_rope_factors(const struct gguf_family *family, const cJSON *config
     return factors ? (uint64_t)(dim / 2) : 0;
 }
 
+/* ---- layers of short convolutions ---- */
+
+static bool has_attention(const cJSON *config, int layer)
+{
+    const cJSON *types = cJSON_GetObjectItemCaseSensitive(config, "layer_types"), *index;
+    const char *type = cJSON_GetStringValue(cJSON_GetArrayItem(types, layer));
+    if (type)
+        return strcmp(type, "conv") != 0;
+    cJSON_ArrayForEach(index, cJSON_GetObjectItemCaseSensitive(config, "full_attn_idxs"))
+    {
+        if (index->valueint == layer)
+            return true;
+    }
+    return false;
+}
+
+#define MOST_LAYERS 1024
+
+static void add_convs(const struct keys *k)
+{
+    static const char *const cache_keys[] = {"conv_L_cache", NULL};
+    const int64_t layers = gguf_integer(k->config, layers_keys, 0);
+    const int64_t heads = gguf_integer(k->config, heads_keys, 1);
+    int32_t kv_heads[MOST_LAYERS] = {0};
+    char key[96];
+    for (int i = 0; i < layers && i < MOST_LAYERS; i++)
+        if (has_attention(k->config, i))
+            kv_heads[i] = (int32_t)gguf_integer(k->config, kv_keys, heads);
+    zinf_gguf_i32s(k->to, key_of(k, "attention.head_count_kv", key), kv_heads,
+                   (uint64_t)(layers < MOST_LAYERS ? layers : MOST_LAYERS));
+    zinf_gguf_u32(k->to, key_of(k, "shortconv.l_cache", key),
+                  (uint32_t)gguf_integer(k->config, cache_keys, 3));
+    add_integer(k, "vocab_size", vocab_keys);
+}
+
 /* ---- all keys ---- */
 
 static void add_phi(const struct keys *k)
@@ -447,7 +506,9 @@ void gguf_add_parameters(struct zinf_gguf_writer *writer, const struct gguf_fami
     else
         add_integer(&k, "feed_forward_length", inner_keys);
     add_integer(&k, "attention.head_count", heads_keys);
-    if (first_of(config, kv_keys))
+    if (family->keys & KEY_CONVS)
+        add_convs(&k);
+    else if (first_of(config, kv_keys))
         add_integer(&k, "attention.head_count_kv", kv_keys);
     else if (!(family->keys & KEY_IS_GPT2) && strcmp(family->architecture, "llama") != 0)
         add_integer(&k, "attention.head_count_kv", heads_keys);

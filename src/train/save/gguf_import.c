@@ -87,6 +87,24 @@ static void add_settings(const struct importing *im)
     }
 }
 
+/* Layers without heads for keys have a short convolution. */
+static void add_convs(const struct importing *im)
+{
+    const cJSON *all = key_of(im, "attention.head_count_kv"), *heads;
+    cJSON *types = cJSON_AddArrayToObject(im->config, "layer_types");
+    double most = 0;
+    cJSON_ArrayForEach(heads, all)
+    {
+        const bool attends = heads->valuedouble > 0;
+        cJSON_AddItemToArray(types, cJSON_CreateString(attends ? "full_attention" : "conv"));
+        most = attends ? heads->valuedouble : most;
+    }
+    cJSON_AddNumberToObject(im->config, "num_key_value_heads", most);
+    cJSON_AddNumberToObject(im->config, "conv_L_cache",
+                            (double)integer_of(im, "shortconv.l_cache", 3));
+    cJSON_AddBoolToObject(im->config, "block_auto_adjust_ff_dim", false);
+}
+
 static void add_tokens(const struct importing *im)
 {
     static const char *const words[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},
@@ -197,6 +215,8 @@ static int make_config(struct importing *im)
     if (zinf_tensors_find(im->tensors, "blk.0.ffn_up.bias") && !(im->family->keys & KEY_IS_GPT2))
         cJSON_AddBoolToObject(im->config, "mlp_bias", true);
     add_settings(im);
+    if (im->family->keys & KEY_CONVS)
+        add_convs(im);
     add_tokens(im);
     add_heads(im);
     return im->family->keys & KEY_NO_ROPE ? 0 : add_rotation(im);
@@ -217,6 +237,8 @@ static int add_entry(const struct importing *im, const struct zinf_tensor_info *
     cJSON_AddStringToObject(entry, "tensor", info->name);
     if (change == GGUF_TURNED)
         cJSON_AddStringToObject(entry, "order", "turned");
+    if (change == GGUF_FLAT)
+        cJSON_AddStringToObject(entry, "order", "deep");
     if (change == GGUF_PLUS_ONE)
         cJSON_AddNumberToObject(entry, "add", -1);
     if (change != GGUF_ROTATED_Q && change != GGUF_ROTATED_K)

@@ -311,6 +311,7 @@ static int settle_sums(struct zinf_trainer *t)
     int code = s->device->ops->products_use(s->device, &s->products);
     if (!code && may)
         code = s->device->ops->products_add(t->queues[ZINF_LANE_DEVICE], &s->products, adds);
+    s->sums_by_products = *adds;
     if (!code && *adds)
         zinf_log(ZINF_LOG_INFO, "gradients of weights: products add to sums by themselves");
     else if (!code)
@@ -337,7 +338,7 @@ int products_settle(struct zinf_trainer *t)
                  "rank 0 has chosen its algorithms for %s, and this rank is %s, which takes its "
                  "own: results depend on which rank has which samples",
                  s->products_by, device->products_by);
-        s->products.adds = false;
+        s->products.adds = s->sums_by_products = false;
         return 0;
     }
     return code ? code : settle_sums(t);

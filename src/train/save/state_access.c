@@ -41,7 +41,7 @@ static bool has_packed_param(const struct source *s, const struct part *p)
 /* Fetches what the drive has packed; for a writer state is stored as it is first, whole. */
 static int open_part(const struct source *s, struct part *p, bool write)
 {
-    const struct rule_thing state = {s->setup, ZINF_PACKABLE_STATE, p->group};
+    const struct rule_thing state = {s->setup, ZINF_PACKABLE_STATE, p->group, false};
     struct region r = source_region(s);
     struct zinf_packed *packed = zinf_tiers_packed(s->tiers, ZINF_PACKABLE_STATE, p->group,
                                                    zinf_location_generation(&p->state));

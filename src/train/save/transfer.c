@@ -195,7 +195,7 @@ static bool may_be_packed(const struct zinf_location *where)
 
 int source_read_group(const struct source *s, uint32_t group, enum zinf_packable what, void *memory)
 {
-    const struct rule_thing thing = {s->setup, what, group};
+    const struct rule_thing thing = {s->setup, what, group, false};
     const struct zinf_location where = group_at(s, group, what);
     uint64_t bytes = (uint64_t)packed_of(s, group, what)->read_pages * ZINF_AIO_ALIGN;
     if (!bytes || !may_be_packed(&where))

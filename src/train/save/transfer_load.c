@@ -296,26 +296,22 @@ static int load_unit(struct zinf_trainer *t, const struct source *s,
     return t->plan.homes[u].in_files ? 0 : place_unit(s, u);
 }
 
-/* Along PIPE units are in the order of their ranks: each goes on from what those before it have
- * folded, and the last one's is everybody's. */
-static int pass_base(struct zinf_trainer *t, bool begins)
+#define NOBODY UINT32_MAX
+
+/* Along PIPE the rank of a frozen unit goes on from what those of the frozen units before it have
+ * folded, and what the last one has is everybody's. unit: the one that comes next, n_units: none;
+ * *from: the rank that has folded so far, or NOBODY. */
+static int pass_base(struct zinf_trainer *t, uint32_t unit, uint32_t *from)
 {
     const struct setup *s = &t->setup;
-    const uint64_t bytes = sizeof t->base_sum;
-    void *const sum[2] = {&t->base_sum, &t->base_sum};
-    const uint64_t none[2] = {0, 0}, first[2] = {bytes, 0}, second[2] = {0, bytes};
-    const struct zinf_net_trade take = {sum, sum, none, first}, give = {sum, sum, second, none};
-    bool any = false;
-    for (uint32_t u = 0; is_piped(s) && has_backward(s) && u < s->n_units; u++)
-        any |= !unit_trains_anywhere(s, u);
-    if (!any)
+    const bool ends = unit == s->n_units;
+    if (!is_piped(s) || !has_backward(s) || (!ends && unit_trains_anywhere(s, unit)))
         return 0;
-    if (begins)
-        return s->borders[0] ? zinf_net_trade(s->borders[0], &take) : 0;
-    const int code = s->borders[1] ? zinf_net_trade(s->borders[1], &give) : 0;
-    return code ? code
-                : zinf_net_broadcast(pipe_axis(s)->net, pipe_axis(s)->world - 1, &t->base_sum,
-                                     bytes);
+    const uint32_t last = *from;
+    *from = ends ? NOBODY : s->owners[unit];
+    return last == NOBODY || last == *from
+               ? 0
+               : zinf_net_broadcast(pipe_axis(s)->net, last, &t->base_sum, sizeof t->base_sum);
 }
 
 /* file: of the model; adapter: of what is trained beside it. NULL: fresh weights. Of a recovered
@@ -325,19 +321,20 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
 {
     struct source source = trainer_source(t);
     const uint32_t n_adapted = t->setup.graph->n_adapted;
+    uint32_t turn = NOBODY;
     int code = 0;
     source.base = file;
     if (n_adapted && !adapter) {
         source.norms = calloc(n_adapted, sizeof *source.norms);
         code = source.norms ? 0 : zinf_fail(-ENOMEM, "no memory for fresh adapters");
     }
-    if (!code)
-        code = pass_base(t, true);
-    for (uint32_t u = 0; !code && u < t->setup.n_units; u++)
-        if (!t->durable.recovered || !unit_trains(&t->setup, u))
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
+        code = pass_base(t, u, &turn);
+        if (!code && (!t->durable.recovered || !unit_trains(&t->setup, u)))
             code = load_unit(t, &source, file, adapter, u);
+    }
     if (!code)
-        code = pass_base(t, false);
+        code = pass_base(t, t->setup.n_units, &turn);
     for (uint32_t i = 0; source.norms && i < n_adapted; i++)
         free(source.norms[i]);
     free(source.norms);

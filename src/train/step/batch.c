@@ -122,18 +122,27 @@ static void set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
     }
 }
 
+/* Tokens of a sample of the batch at hand, whether they are computed at once or in chunks. */
+static int64_t whole_seq(const struct zinf_trainer *t)
+{
+    return t->setup.n_chunks > 1 ? t->compute.chunk.whole : t->compute.seq;
+}
+
 /* Of each token the number of its piece among those of its sample, from 1; 0: padding. */
 static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
                        const struct zinf_batch *batch, int64_t samples)
 {
     const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
     const int64_t stride = (int64_t)(t->setup.walk.values[v].bytes / sizeof *to);
-    const int64_t seq = t->compute.seq, each = t->setup.batch;
+    const int64_t seq = whole_seq(t), each = t->setup.batch, all = setup_n_inputs(&t->setup);
+    const bool cut = t->setup.n_chunks > 1;
     const int64_t piece = t->setup.walk.graph->values[v].piece;
-    memset(to, 0, (size_t)(stride * t->setup.n_micro) * sizeof *to);
+    memset(to, 0, (size_t)(stride * all) * sizeof *to);
     for (int64_t i = 0; i < samples; i++) {
         const int32_t *own = segments ? segments + i * seq : NULL;
-        int32_t *rows = to + i / each * stride + i % each * seq, number = 0;
+        int32_t *rows = to, number = 0;
+        rows +=
+            cut ? i * t->setup.n_chunks * t->setup.chunk_seq : i / each * stride + i % each * seq;
         for (int64_t k = 0, first = 0; k < seq; k++) {
             if (k && own && own[k] != own[k - 1])
                 first = k;
@@ -166,12 +175,6 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
         if (ids[i] >= value->limit || (ids[i] < 0 && !may_be_ignored(value->input)))
             return refuse_id(value, ids[i]);
     return 0;
-}
-
-/* Tokens of a sample of the batch at hand, whether they are computed at once or in chunks. */
-static int64_t whole_seq(const struct zinf_trainer *t)
-{
-    return t->setup.n_chunks > 1 ? t->compute.chunk.whole : t->compute.seq;
 }
 
 /* Rows of a value that a sample has in a micro-batch. */
@@ -412,14 +415,45 @@ uint64_t trainer_moved(void *context, const struct zinf_op *op)
     return bytes < op->bytes ? bytes : op->bytes;
 }
 
+/* Of a visit that rows choose, by the rows that have: a program is made for as many at each. Below
+ * so many rows that products are limited by the bytes of weights, a visit of few takes as long as
+ * one of more; one without any takes nothing. */
+static double visit_share(const struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct plan *p = &t->plan;
+    const double least = t->setup.compute.pace.flops_a_byte;
+    const struct zinf_stage *stage =
+        t->setup.walk.n_choices ? &t->setup.graph->stages[op->stage] : NULL;
+    if (!stage || !stage->choice.n || op->micro < 0)
+        return 1;
+    const enum zinf_rows_of rows_of = t->setup.graph->values[stage->out.at[0]].rows_of;
+    const int32_t *list = (const int32_t *)(const void *)host_at(
+        p, p->at.h_lists + list_offset(p, (uint32_t)op->stage, op->micro));
+    const double rows = list[op->visit + 1] - list[op->visit];
+    const double mean = (double)zinf_rows_count(&t->compute, rows_of) * (double)stage->choice.n /
+                        (double)stage->sweep.n;
+    return rows > 0 ? fmax(rows, least) / fmax(mean, least) : 0;
+}
+
 /* Attention falls faster than its rows, which is let be: it is the smaller part of a block. */
 double trainer_share(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
+    const double visited = op->kind < OP_STAGES ? 1 : visit_share(t, op);
     if (!trainer_is_shorter(t) || op->flags & OP_ANY_PACKED)
-        return 1;
+        return visited;
     if (op->kind < OP_STAGES)
         return op->bytes ? (double)trainer_moved(context, op) / (double)op->bytes : 1;
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
-    return rows_share(t, t->setup.graph->values[stage->out.at[0]].rows_of);
+    return visited * rows_share(t, t->setup.graph->values[stage->out.at[0]].rows_of);
+}
+
+/* A program has what is left out by chance as a part of an operation's time. */
+double trainer_share_as_chosen(void *context, const struct zinf_op *op)
+{
+    const struct zinf_trainer *t = context;
+    const double share = trainer_share(context, op), done = 1 - op->left_out;
+    if (!(op->flags & (OP_CHOSEN | OP_UNCHOSEN)) || !(done > 0))
+        return share;
+    return !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN) ? 0 : share / done;
 }

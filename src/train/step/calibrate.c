@@ -1,7 +1,8 @@
 /*
  * calibrate: rates from what operations took. A first step runs one operation at a time and gives
  * them as they are. Later steps correct them: by how much operations of a kind took longer than
- * the simulation of that very program says, and how reads and writes slow each other. The schedule
+ * the simulation of that very program says, how reads and writes slow each other, and how much of a
+ * step passes between operations, while lanes wake each other. The schedule
  * is chosen again once lanes have overlapped, and when what a step should take has drifted from
  * what it was chosen for, by more than the drive varies from step to step: a drive that is slow now
  * and fast then asks for no other order each time.
@@ -82,8 +83,10 @@ static int predict_now(struct zinf_trainer *t, const struct zinf_program *const 
     int code = 0;
     *seconds = 0;
     for (int i = 0; !code && i < n; i++) {
-        const struct zinf_predict_options options = {
-            .machine = &machine, .share = trainer_share, .context = t, .op_seconds = op_seconds};
+        const struct zinf_predict_options options = {.machine = &machine,
+                                                     .share = trainer_share_as_chosen,
+                                                     .context = t,
+                                                     .op_seconds = op_seconds};
         struct zinf_prediction p;
         code = zinf_program_predict(programs[i], &options, &p);
         *seconds += code ? 0 : p.seconds;
@@ -177,7 +180,8 @@ static double share_with_drive(void *context, const struct zinf_op *op)
 {
     const struct with_drive *with = context;
     const bool moves = op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE;
-    return trainer_share((void *)(uintptr_t)with->trainer, op) * (moves ? with->share : 1);
+    return trainer_share_as_chosen((void *)(uintptr_t)with->trainer, op) *
+           (moves ? with->share : 1);
 }
 
 static int predict_range(struct zinf_trainer *t)
@@ -199,6 +203,20 @@ static int predict_range(struct zinf_trainer *t)
         }
     for (int i = 0; i < 2; i++)
         t->range[i] = seconds[1] > 0 ? seconds[2 * i] / seconds[1] : 0;
+    return code;
+}
+
+/* What the step that ran took beyond its operations, by rates that it has corrected. A simulation
+ * starts one as the last that it waits for ends; lanes are threads, which have to wake. */
+static int correct_between(struct zinf_trainer *t, const struct zinf_lane_times *times)
+{
+    const double weight = t->n_calibrated < 3 ? 1.0 / t->n_calibrated : WEIGHT;
+    double seconds = 0;
+    const int code = predict_now(t, t->ran, t->n_ran, NULL, &seconds);
+    const double most = seconds / 2; /* more is something else */
+    const double more = fmin(times->wall_seconds - seconds, most);
+    if (!code)
+        t->between_seconds += weight * (fmax(more, -most) - t->between_seconds);
     return code;
 }
 
@@ -243,6 +261,8 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     if (!code)
         code = recost(t);
     if (!code)
+        code = correct_between(t, times);
+    if (!code)
         code = predict_range(t);
     double drift = t->plan.predicted_seconds / t->plan.planned_seconds;
     bool known = t->range[0] > 0;
@@ -270,19 +290,30 @@ static bool is_steady(const struct zinf_trainer *t, bool rests)
     return true;
 }
 
+/* Operations may also take less than they say, as the drive did last. */
+static double between_operations(const struct zinf_trainer *t)
+{
+    return fmax(t->between_seconds, 0);
+}
+
 double trainer_expected_seconds(struct zinf_trainer *t, bool rests)
 {
     const struct zinf_program *programs[2] = {&t->plan.wait};
     int n = rests ? 1 : plan_step_programs(&t->plan, programs);
     struct zinf_machine machine = plan_machine(&t->plan);
-    struct zinf_predict_options options = {
-        .machine = &machine, .skip = trainer_skip_not_due, .share = trainer_share, .context = t};
+    struct zinf_predict_options options = {.machine = &machine,
+                                           .skip = trainer_skip_not_due,
+                                           .share = trainer_share_as_chosen,
+                                           .context = t};
+    const bool differs = trainer_is_shorter(t) || t->setup.walk.n_choices;
     struct zinf_prediction p;
     if (!(t->plan.predicted_seconds > 0))
         return 0;
     if (n == 2 || is_steady(t, rests)) {
         double seconds = rests ? t->plan.predicted_rest : t->plan.predicted_seconds;
-        return trainer_is_shorter(t) && predict_now(t, programs, n, NULL, &seconds) ? 0 : seconds;
+        return differs && predict_now(t, programs, n, NULL, &seconds)
+                   ? 0
+                   : seconds + between_operations(t);
     }
-    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds;
+    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds + between_operations(t);
 }

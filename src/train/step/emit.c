@@ -261,7 +261,6 @@ struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64
     if (in_parts && recomputes(e, s, m))
         emit_recompute(e, s, m);
     for (uint32_t g = groups.first; g < groups.end; g++) {
-        struct zinf_operand d_carried = {0};
         c = emit_call_of(e, s, ZINF_PASS_BACKWARD, v, m);
         if (recomputes(e, s, m)) {
             c.op.flags = OP_RECOMPUTES;
@@ -280,11 +279,9 @@ struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64
             add_gradients(e, &c, g == groups.first);
         if (c.info->carried[0]) {
             call_carried(e, &c, c.op.flags & OP_RECOMPUTES);
-            d_carried = call_d_carried(e, &c, part_of(e, m));
+            call_d_carried(e, &c, part_of(e, m));
         }
         emit_compute(e, &c.op, &c.uses);
-        if (c.info->carried[0])
-            call_end_d_carried(e, &c, d_carried);
     }
     if (leave)
         end_gradients(e, &c);

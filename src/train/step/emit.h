@@ -23,6 +23,12 @@ struct ring {
     uint32_t n;
 };
 
+/* A sample's group of chunks (emit_carried.c). */
+struct d_carried_left {
+    uint64_t sample;
+    uint32_t group;
+};
+
 /* What an operation reads and writes. Few lists are long: a stage's operation brings memory. */
 #define FEW_USES 8
 struct uses {
@@ -68,9 +74,10 @@ struct trip {
     uint32_t unit; /* or value */
     bool is_value, is_fetch;
     bool updates_end; /* all updates of the unit come before it */
+    bool encoded;     /* its image with codes is there already */
     uint16_t flags;
     struct zinf_location home;
-    uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes;
+    uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes, code_bytes;
     struct stop stops[WAYPOINTS];
 };
 
@@ -88,14 +95,17 @@ struct emitter {
     bool without_sources; /* of sources nothing new comes */
     bool speculates;      /* gradients are used for an update as soon as they are complete */
 
-    struct ring slots, xs, carried, d_carried;
-    uint32_t *carried_filled;    /* [carried.n]: end of the chunks that are in the slot */
-    zinf_resource *carried_home; /* [2][n_chunks] */
-    zinf_pool files, packed, packed_slots, packed_grads, staging, grads, beside_grads, host_grads,
-        tiles, x_staging, caches;
-    zinf_buffer *staged;                /* [n_units]: where its parameters were on the host */
-    uint32_t *staged_as, n_staged;      /* [n_units]: as which of all that were */
-    zinf_resource *own;                 /* [n_units]: device slot of its own */
+    struct ring slots[SLOT_SIZES], xs, carried, d_carried;
+    uint32_t *carried_filled;              /* [carried.n]: end of the chunks that are in the slot */
+    struct d_carried_left *d_carried_left; /* [d_carried.n]: whose gradients are in the slot */
+    zinf_resource *carried_home;           /* [2][n_chunks] */
+    zinf_pool files, packed, packed_slots, packed_grads, codes, code_slots, grads, beside_grads,
+        host_grads, tiles, x_staging, caches, staging[SLOT_SIZES];
+    zinf_buffer *staged; /* [n_units]: where its parameters were on the host */
+    uint32_t *staged_as, n_staged[SLOT_SIZES]; /* [n_units]: as which of all of its size */
+    zinf_resource *own;                        /* [n_units]: device slot of its own */
+    zinf_resource *images;                     /* [n_units]: places of images with codes, in RAM, */
+    bool *encoded;                      /* [n_units]: and whether what is there is up to date */
     struct fetched *fetched;            /* [n_units]: into that, or last of all */
     uint32_t range;                     /* of micro-batches, that is being emitted */
     bool only_chosen;                   /* fetches are for units that the range's rows choose */
@@ -137,6 +147,8 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses);
 zinf_buffer emit_buffer(struct emitter *e, zinf_pool pool);
 /* The place in the ring that holds a thing, or a new one in the oldest's stead. */
 uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit);
+/* The slot that ring_find will give: the thing's, or that of what was used longest ago. */
+uint32_t ring_next(const struct ring *ring, uint64_t thing);
 /* Brings a unit's parameters to the device if they are not there; says where they are and adds
  * the read to uses. */
 struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *uses);
@@ -200,8 +212,8 @@ void emit_cache_made(struct emitter *e, uint32_t stage, struct zinf_operand cach
 /* emit_carried.c: the slot on the device with what a stage carries of a sample's group of chunks
  * (emit_carried), or with its gradient (emit_d_carried). Both add to uses. `made`: the chunks that
  * the operation makes; earlier chunks of the group are brought to the slot first. `chunks`: the
- * chunks whose gradients are brought to the slot first, unless the group's gradients are fresh. The
- * functions ..._made store what the operation has made in the tier where it is kept. */
+ * chunks whose gradients are brought to the slot first, unless the group's gradients are fresh.
+ * emit_carried_made stores what the operation has made in the tier where it is kept. */
 struct span_of {
     uint32_t first, end;
 };
@@ -211,8 +223,6 @@ void emit_carried_made(struct emitter *e, uint32_t stage, uint32_t chunk, struct
 struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t sample,
                                    uint32_t group, struct span_of chunks, bool fresh,
                                    struct uses *uses);
-void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
-                         struct zinf_operand slot);
 /* Of sequences in parts, of the sample that micro-batch `first` begins: what the stage carries,
  * from ranks that share it to all; the sum of its gradients over all parts, to the rank that has
  * made what they are of. */

@@ -3,11 +3,12 @@
  * one, their gradients back. Values and gradients of a micro-batch stay where they are until both
  * neighbours are done with it, so a transfer overlaps with all that is computed of others.
  */
-#include "train/step/emit.h"
+#include "train/step/emit_call.h"
 
-/* One exchange: of a value and a micro-batch each way. */
+/* One exchange: of a value and a micro-batch each way; or of what a value is for a reference. */
 struct crossing {
     uint32_t value;
+    bool reference;
     int64_t gives, takes; /* micro-batches; < 0: none */
 };
 
@@ -29,6 +30,8 @@ static struct zinf_operand give(struct emitter *e, const struct crossing *c, boo
                                 struct uses *uses)
 {
     uses_read(uses, crossing_of(e, c->gives));
+    if (c->reference)
+        return emit_reference_at(e, c->value, c->gives);
     return value ? emit_value(e, c->value, c->gives, uses)
                  : gradient_of(e, c->value, c->gives, false, uses);
 }
@@ -37,14 +40,10 @@ static struct zinf_operand take(struct emitter *e, const struct crossing *c, boo
                                 struct uses *uses)
 {
     uses_write(uses, crossing_of(e, c->takes));
+    if (c->reference)
+        return emit_reference_at(e, c->value, c->takes);
     return value ? emit_value_new(e, c->value, c->takes, uses)
                  : gradient_of(e, c->value, c->takes, true, uses);
-}
-
-/* Gradients go back where they are of use. */
-static bool crosses(const struct emitter *e, uint32_t value, bool itself)
-{
-    return itself || e->walk->values[value].flows;
 }
 
 static void emit_crossing(struct emitter *e, const struct crossing *c, bool next)
@@ -52,8 +51,7 @@ static void emit_crossing(struct emitter *e, const struct crossing *c, bool next
     const struct zinf_value *v = &e->walk->graph->values[c->value];
     const struct zinf_compute *compute = &e->p->setup->compute;
     const uint64_t own = zinf_value_bytes(compute, v), back = zinf_value_gradient_bytes(compute, v);
-    const bool gives = c->gives >= 0 && crosses(e, c->value, next);
-    const bool takes = c->takes >= 0 && crosses(e, c->value, !next);
+    const bool gives = c->gives >= 0, takes = c->takes >= 0;
     struct uses uses = {0};
     struct zinf_operand at[2] = {{0}, {0}};
     if (!gives && !takes)
@@ -77,24 +75,41 @@ static void emit_crossing(struct emitter *e, const struct crossing *c, bool next
                          .bytes =
                              (gives ? next ? own : back : 0) + (takes ? next ? back : own : 0)};
     emit(e, &op, &uses);
+    if (c->reference)
+        return;
     if (takes && !next)
         emit_value_made(e, c->value, c->takes, at[1]);
     if (takes && next && plan_gradients_leave(e->p))
         emit_gradient_made(e, c->value, c->takes, at[1]);
 }
 
-void emit_border(struct emitter *e, const struct visit *b)
+/* Both sides have the same lists of what crosses, in the order of values. */
+static void emit_value_crossings(struct emitter *e, const struct visit *b, uint32_t v, int64_t i)
 {
     const struct zinf_graph *g = e->walk->graph;
-    const struct zinf_ids *values = b->next ? &g->to_next : &g->from_before;
+    const struct zinf_range range = zinf_graph_range(g, b->range);
+    const struct zinf_ids *values = b->next ? &range.values_go : &range.values_come;
+    const struct zinf_ids *gradients = b->next ? &range.gradients_come : &range.gradients_go;
+    const bool itself = zinf_ids_have(values, v), back = zinf_ids_have(gradients, v);
+    const bool gives = i < b->gives.end - b->gives.first && (b->next ? itself : back);
+    const bool takes = i < b->takes.end - b->takes.first && (b->next ? back : itself);
+    struct crossing c = {.value = v,
+                         .gives = gives ? b->gives.first + i : -1,
+                         .takes = takes ? b->takes.first + i : -1};
+    if (e->without_sources && g->values[v].rows_of == ZINF_ROWS_OF_SOURCE)
+        return;
+    emit_crossing(e, &c, b->next);
+    c.reference = g->values[v].referred && !e->makes_rows;
+    c.gives = b->next ? c.gives : -1;
+    c.takes = b->next ? -1 : c.takes;
+    if (c.reference)
+        emit_crossing(e, &c, b->next);
+}
+
+void emit_border(struct emitter *e, const struct visit *b)
+{
     const int64_t gives = b->gives.end - b->gives.first, takes = b->takes.end - b->takes.first;
     for (int64_t i = 0; i < gives || i < takes; i++)
-        for (uint32_t v = 0; v < values->n; v++) {
-            if (e->without_sources && g->values[values->at[v]].rows_of == ZINF_ROWS_OF_SOURCE)
-                continue;
-            const struct crossing c = {.value = values->at[v],
-                                       .gives = i < gives ? b->gives.first + i : -1,
-                                       .takes = i < takes ? b->takes.first + i : -1};
-            emit_crossing(e, &c, b->next);
-        }
+        for (uint32_t v = 0; e->walk->graph->n_ranges && v < e->walk->graph->n_values; v++)
+            emit_value_crossings(e, b, v, i);
 }

@@ -217,15 +217,6 @@ struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t p
     return at;
 }
 
-/* Nobody will see the own chunk's any more. */
-void call_end_d_carried(struct emitter *e, const struct call *c, struct zinf_operand at)
-{
-    struct span_of chunks = chunks_of(e, c);
-    chunks.end -= has_own(e, c);
-    if (c->info->carried[1])
-        emit_d_carried_made(e, (uint32_t)c->op.stage, chunks, at);
-}
-
 /* ---- gradients of units ---- */
 
 uint32_t call_unit(const struct call *c, uint32_t i)

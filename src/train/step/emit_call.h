@@ -23,9 +23,8 @@ void call_operand(struct emitter *e, struct call *c, struct zinf_operand operand
 /* Weights; whole: of all visits. What is at hand is there for every visit. */
 void call_units(struct emitter *e, struct call *c, bool whole);
 void call_inputs(struct emitter *e, struct call *c);
-/* Where inputs and losses of a micro-batch are, and what a stage makes for a reference. */
+/* Where inputs and losses of a micro-batch are. */
 struct zinf_operand emit_input_at(const struct emitter *e, uint32_t value, int64_t micro);
-struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, int64_t micro);
 /* Of chunks a stage that reads another sequence has its keys and values at hand, and looks at the
  * sequence itself where it carries these, and goes back through them. */
 bool call_reads(const struct emitter *e, const struct call *c, uint32_t value);
@@ -48,8 +47,6 @@ void call_set_group(struct call *c, struct groups groups, uint32_t group);
  */
 struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes);
 struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t part);
-/* Nobody will see the own chunk's any more. */
-void call_end_d_carried(struct emitter *e, const struct call *c, struct zinf_operand at);
 /* Units of the call, in the order of their operands; unit number i. */
 uint32_t call_n_units(const struct call *c);
 uint32_t call_unit(const struct call *c, uint32_t i);

@@ -74,23 +74,35 @@ void emit_carried_made(struct emitter *e, uint32_t s, uint32_t chunk, struct zin
         move(e, s, chunk, false, slot, true);
 }
 
+/* Gradients of a group leave the device when another one takes its slot, if a chunk that is still
+ * to come looks at them: backward goes from the last chunk to the first, and each up to its own. */
+static void leave(struct emitter *e, uint32_t s, uint64_t sample, uint32_t at)
+{
+    const uint32_t own = (uint32_t)setup_chunk(e->p->setup, e->micro);
+    const uint32_t span = (uint32_t)carried_span(e->p);
+    const struct d_carried_left *left = &e->d_carried_left[at];
+    const uint32_t first = left->group * span, end = first + span;
+    const bool there = e->d_carried.buffer[at] != ZINF_NO_BUFFER && left->sample == sample;
+    const struct zinf_operand slot = zinf_in(e->d_carried.buffer[at], 0);
+    for (uint32_t chunk = first; there && chunk < end && chunk <= own; chunk++)
+        move(e, s, chunk, true, slot, true);
+}
+
 struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sample, uint32_t group,
                                    struct span_of chunks, bool fresh, struct uses *uses)
 {
     bool hit;
-    const uint32_t at = ring_find(e, &e->d_carried, sample * carried_groups(e->p) + group, &hit);
+    const uint64_t number = sample * carried_groups(e->p) + group;
+    const uint32_t next = ring_next(&e->d_carried, number);
+    if (carried_groups(e->p) > 1 && e->d_carried.holds[next] != number)
+        leave(e, s, sample, next);
+    const uint32_t at = ring_find(e, &e->d_carried, number, &hit);
     const struct zinf_operand slot = zinf_in(e->d_carried.buffer[at], 0);
+    e->d_carried_left[at] = (struct d_carried_left){sample, group};
     for (uint32_t chunk = chunks.first; !hit && !fresh && chunk < chunks.end; chunk++)
         move(e, s, chunk, true, slot, false);
     uses_write(uses, e->d_carried.buffer[at]);
     return slot;
-}
-
-void emit_d_carried_made(struct emitter *e, uint32_t s, struct span_of chunks,
-                         struct zinf_operand slot)
-{
-    for (uint32_t chunk = chunks.first; carried_groups(e->p) > 1 && chunk < chunks.end; chunk++)
-        move(e, s, chunk, true, slot, true);
 }
 
 /* ---- sequences that ranks share ---- */

@@ -12,6 +12,12 @@ static void fetch(struct emitter *e, uint32_t unit, struct zinf_operand memory,
     struct trip t = trip_of_params(e, unit);
     t.is_fetch = true;
     t.stops[PARAM_SLOT] = (struct stop){memory, target, true};
+    if (plan_keeps_image(e->p, unit)) {
+        char *image = host_at(e->p, e->p->at.h_images + plan_image_offset(e->p, unit));
+        t.stops[CODE_STAGING] = (struct stop){zinf_at(image), e->images[unit], true};
+        t.encoded = e->encoded[unit];
+        e->encoded[unit] = true;
+    }
     e->flags |= e->only_chosen ? OP_CHOSEN : 0;
     emit_way(e, &t, &legs);
     e->flags &= (uint16_t)~OP_CHOSEN;
@@ -55,18 +61,19 @@ struct zinf_operand emit_fetch(struct emitter *e, uint32_t unit, struct uses *us
     }
     e->deadline = INHERITED;
     struct zinf_operand memory;
+    struct ring *slots = &e->slots[param_slot_size(p, unit)];
     if (unit_has_own(p, unit)) {
         memory = zinf_at(own_slot(p, unit));
         if (!is_here(e, unit))
             fetch(e, unit, memory, e->own[unit]);
         uses_read(uses, e->own[unit]);
     } else {
-        bool hit, certain = ring_holds(&e->slots, slot_key(e, unit, false));
-        uint32_t at = ring_find(e, &e->slots, slot_key(e, unit, e->only_chosen && !certain), &hit);
-        memory = zinf_in(e->slots.buffer[at], 0);
+        bool hit, certain = ring_holds(slots, slot_key(e, unit, false));
+        uint32_t at = ring_find(e, slots, slot_key(e, unit, e->only_chosen && !certain), &hit);
+        memory = zinf_in(slots->buffer[at], 0);
         if (!hit)
-            fetch(e, unit, memory, e->slots.buffer[at]);
-        uses_read(uses, e->slots.buffer[at]);
+            fetch(e, unit, memory, slots->buffer[at]);
+        uses_read(uses, slots->buffer[at]);
     }
     e->deadline = deadline;
     return memory;
@@ -76,13 +83,15 @@ void emit_own_slots(struct emitter *e)
 {
     const struct setup *s = e->p->setup;
     for (uint32_t u = 0; u < s->n_units; u++) /* units of other ranks' stages are empty */
-        if (e->p->ways[u].fetched && s->graph->units[u].n_tensors && unit_has_own(e->p, u))
+        if (e->p->ways[u].fetched && s->graph->units[u].n_tensors && unit_stays(e->p, u))
             fetch(e, u, zinf_at(own_slot(e->p, u)), e->own[u]);
 }
 
 static bool is_staged(const struct emitter *e, uint32_t unit)
 {
-    return e->staged_as[unit] && e->n_staged - e->staged_as[unit] < e->slots.n;
+    const uint32_t size = param_slot_size(e->p, unit);
+    const uint64_t kept = param_stagings(e->p, &e->p->amounts, size);
+    return e->staged_as[unit] && e->n_staged[size] - e->staged_as[unit] < kept;
 }
 
 /* The slot that it is in, if it is. */
@@ -92,10 +101,11 @@ static bool find_slot(struct emitter *e, uint32_t unit, struct stop *slot)
         *slot = (struct stop){zinf_at(own_slot(e->p, unit)), e->own[unit], true};
         return true;
     }
-    for (uint32_t i = 0; i < e->slots.n; i++)
-        if (e->slots.buffer[i] != ZINF_NO_BUFFER &&
-            e->slots.holds[i] == slot_key(e, unit, e->fetched[unit].maybe)) {
-            *slot = (struct stop){zinf_in(e->slots.buffer[i], 0), e->slots.buffer[i], true};
+    const struct ring *slots = &e->slots[param_slot_size(e->p, unit)];
+    for (uint32_t i = 0; i < slots->n; i++)
+        if (slots->buffer[i] != ZINF_NO_BUFFER &&
+            slots->holds[i] == slot_key(e, unit, e->fetched[unit].maybe)) {
+            *slot = (struct stop){zinf_in(slots->buffer[i], 0), slots->buffer[i], true};
             return true;
         }
     return false;

@@ -70,7 +70,7 @@ static uint64_t tile_at(const struct plan *p, enum waypoint place)
 /* Of an operation with state or parameters of a home on the drive. */
 static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool state, bool param)
 {
-    const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number};
+    const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number, false};
     const struct zinf_home *home = &e->p->homes[g->unit];
     return (uint16_t)((state && rule_packs(&t) ? OP_PACKED : 0) |
                       (param && (home->packed || home->packs_copy || home->param_headed) ? OP_PARAM
@@ -247,6 +247,7 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const s
     const struct zinf_layout_unit *u = &layout->units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = NEXT_STEP + unit;
+    e->encoded[unit] = false;
     e->flags = OP_EAGER;
     if (e->p->travel.reads_params)
         emit_fetch_unchosen(e, unit);
@@ -278,6 +279,7 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     const struct zinf_layout_unit *u = &p->setup->layout.units[unit];
     uint32_t deadline = e->deadline;
     e->deadline = INHERITED - 1;
+    e->encoded[unit] = false;
     e->flags = OP_DEFERRED;
     const struct update update = update_of(e, unit, (struct end){GRAD_HOME, ALONE});
     for (uint32_t i = u->first_group; i < u->first_group + u->n_groups; i++) {

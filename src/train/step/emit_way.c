@@ -20,10 +20,14 @@ static zinf_resource take(struct emitter *e, const struct trip *t, enum waypoint
     zinf_resource resource = 0;
     switch (place) {
     case PARAM_STAGING:
-        e->staged_as[t->unit] = ++e->n_staged;
-        return e->staged[t->unit] = emit_buffer(e, e->staging);
+        e->staged_as[t->unit] = ++e->n_staged[param_slot_size(e->p, t->unit)];
+        return e->staged[t->unit] = emit_buffer(e, e->staging[param_slot_size(e->p, t->unit)]);
     case FILE_STAGING:
         return emit_buffer(e, e->files);
+    case CODE_STAGING:
+        return emit_buffer(e, e->codes);
+    case CODE_SLOT:
+        return emit_buffer(e, e->code_slots);
     case GRAD_SLOT_2:
         return emit_grad_slot(e, t->unit);
     case GRAD_STAGING:
@@ -65,6 +69,12 @@ static uint64_t bytes_of(const struct emitter *e, const struct trip *t, const st
         return (leg->kind == OP_SUM_FOR_ALL ? 2 : 1) * t->whole_bytes / world * (world - 1);
     if (leg->from.place == SQUARES || leg->from.place == SQUARES_STAGING)
         return t->squares_bytes;
+    if (leg->kind == OP_ENCODE) /* for the largest numbers and for codes; of what is frozen once */
+        return plan_keeps_image(e->p, t->unit) && !unit_trains(e->p->setup, t->unit)
+                   ? 0
+                   : 2 * t->whole_bytes + t->code_bytes;
+    if (leg->from.place == CODE_STAGING || leg->from.place == CODE_SLOT)
+        return t->code_bytes + (leg->kind == OP_WIDEN ? t->whole_bytes : 0);
     return leg->from.portion == WHOLE ? t->whole_bytes : t->slice_bytes;
 }
 
@@ -82,6 +92,8 @@ static void add_uses(struct uses *uses, const struct leg *leg, zinf_resource fro
 
 void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
 {
+    if (leg->kind == OP_ENCODE && t->encoded)
+        return;
     struct stop *from = stop_at(e, t, leg->from.place), *to = stop_at(e, t, leg->to.place);
     struct zinf_operand at[2] = {operand_of(t, to, leg->to), operand_of(t, from, leg->from)};
     struct uses uses = {0};
@@ -251,7 +263,8 @@ struct trip trip_of_params(const struct emitter *e, uint32_t unit)
                      .home = zinf_tiers_param(p->tiers, unit, 0),
                      .whole_bytes = zinf_layout_unit_bytes(&s->layout, unit, s->dtype),
                      .slice_bytes = zinf_layout_slice_bytes(&s->layout, unit, s->dtype),
-                     .slice_at = zinf_layout_slice_at(&s->layout, unit, s->dtype)};
+                     .slice_at = zinf_layout_slice_at(&s->layout, unit, s->dtype),
+                     .code_bytes = unit_has_codes(s, unit) ? s->images[unit].bytes : 0};
     t.stops[PARAM_HOME] = t.stops[PARAM_TAIL] =
         (struct stop){zinf_of(&t.home), e->param[unit], true};
     return t;

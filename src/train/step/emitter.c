@@ -67,14 +67,25 @@ void uses_write(struct uses *u, zinf_resource r)
     uses_add(u, u->many ? u->many + u->capacity : u->few_writes, &u->n_writes, r);
 }
 
+static void make_slots(struct emitter *e, uint32_t size)
+{
+    struct plan *p = e->p;
+    const struct amounts *c = &p->amounts;
+    const int n = (int)param_slots(p, c, size);
+    const uint64_t at = p->at.d_slots + param_slots_bytes(p, c, size);
+    const uint64_t staging = p->at.h_param_staging + param_stagings_bytes(p, c, size);
+    pool(e, "parameter slots", device_at(p, at), p->slots[size].bytes, n, true,
+         &e->slots[size].pool);
+    pool(e, "parameter staging", host_at(p, staging), p->slots[size].staging,
+         (int)param_stagings(p, c, size), true, &e->staging[size]);
+    ring_init(e, &e->slots[size], (uint32_t)n);
+}
+
 static void make_pools(struct emitter *e)
 {
     struct plan *p = e->p;
-    int slots = (int)param_slots(p, &p->amounts);
-    pool(e, "parameter slots", device_at(p, p->at.d_slots), p->sizes.slot, slots, true,
-         &e->slots.pool);
-    pool(e, "parameter staging", host_at(p, p->at.h_param_staging), p->sizes.staging, slots, true,
-         &e->staging);
+    for (uint32_t size = 0; size < param_slot_sizes(p, &p->amounts); size++)
+        make_slots(e, size);
     pool(e, "weights as the folder has them", host_at(p, p->at.h_files),
          p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
          FILE_STAGINGS, true, &e->files);
@@ -83,6 +94,10 @@ static void make_pools(struct emitter *e)
     pool(e, "packed parameters on the device", device_at(p, p->at.d_packed),
          setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true,
          &e->packed_slots);
+    pool(e, "parameters in 8 bits on their way", host_at(p, p->at.h_codes),
+         plan_code_bytes(p, true), CODE_STAGINGS, true, &e->codes);
+    pool(e, "parameters in 8 bits on the device", device_at(p, p->at.d_codes),
+         plan_code_bytes(p, false), CODE_STAGINGS, true, &e->code_slots);
     pool(e, "packed gradients on their way", host_at(p, p->at.h_packed_grads),
          setup_packed_bytes(p->setup, ZINF_PACKABLE_GRAD), PACKED_STAGINGS, true, &e->packed_grads);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
@@ -105,7 +120,6 @@ static void make_pools(struct emitter *e)
          carried_slot_bytes(p, true), (int)carried_slots(p), true, &e->d_carried.pool);
     ring_init(e, &e->carried, carried_slots(p));
     ring_init(e, &e->d_carried, carried_slots(p));
-    ring_init(e, &e->slots, (uint32_t)slots);
     ring_init(e, &e->xs, x_slots(p));
 }
 
@@ -123,15 +137,18 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     make_pools(e);
     uint32_t n = p->setup->n_units;
     resources(e, &e->own, n);
+    resources(e, &e->images, n);
     resources(e, &e->param, n);
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
     resources(e, &e->x, (size_t)plan_n_leaving(p) * (size_t)p->itinerary.live);
     resources(e, &e->carried_home, 2 * (size_t)p->setup->n_chunks);
     e->carried_filled = array(e, e->carried.n, sizeof *e->carried_filled);
+    e->d_carried_left = array(e, e->d_carried.n, sizeof *e->d_carried_left);
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
     e->fetched = array(e, n, sizeof *e->fetched);
+    e->encoded = array(e, n, sizeof *e->encoded);
     e->grads_seen = array(e, n, sizeof *e->grads_seen);
     e->grads_total = array(e, n, sizeof *e->grads_total);
     e->turns_seen = array(e, n, sizeof *e->turns_seen);
@@ -141,9 +158,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
     e->swept = array(e, n, sizeof *e->swept);
     e->swept_sums = array(e, n, sizeof *e->swept_sums);
-    /* Without a backward nothing changes parameters: once there, they stay. */
     for (uint32_t u = 0; !e->code && u < n; u++)
-        e->fetched[u].here = !has_backward(p->setup) && program != &p->fill && unit_has_own(p, u);
+        e->fetched[u].here = program != &p->fill && unit_stays(p, u);
     resource(e, &e->inputs);
     resource(e, &e->unpacked);
     resource(e, &e->losses);
@@ -163,15 +179,19 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
 
 int emitter_finish(struct emitter *e)
 {
-    ring_fini(&e->slots);
+    for (uint32_t size = 0; size < SLOT_SIZES; size++)
+        ring_fini(&e->slots[size]);
     ring_fini(&e->xs);
     ring_fini(&e->carried);
     ring_fini(&e->d_carried);
     free(e->carried_home);
     free(e->carried_filled);
+    free(e->d_carried_left);
     free(e->staged);
     free(e->staged_as);
     free(e->own);
+    free(e->images);
+    free(e->encoded);
     free(e->param);
     free(e->grad);
     free(e->done);
@@ -250,19 +270,22 @@ void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf
     emit(e, &op, uses);
 }
 
-uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit)
+uint32_t ring_next(const struct ring *ring, uint64_t thing)
 {
     uint32_t at = 0;
-    *hit = false;
     for (uint32_t i = 0; i < ring->n; i++) {
-        if (ring->buffer[i] != ZINF_NO_BUFFER && ring->holds[i] == thing) {
-            *hit = true;
-            at = i;
-            break;
-        }
+        if (ring->buffer[i] != ZINF_NO_BUFFER && ring->holds[i] == thing)
+            return i;
         if (ring->used[i] < ring->used[at])
             at = i;
     }
+    return at;
+}
+
+uint32_t ring_find(struct emitter *e, struct ring *ring, uint64_t thing, bool *hit)
+{
+    const uint32_t at = ring_next(ring, thing);
+    *hit = ring->buffer[at] != ZINF_NO_BUFFER && ring->holds[at] == thing;
     ring->used[at] = ++e->clock;
     if (*hit)
         return at;

@@ -2,15 +2,6 @@
  * logits. New rows of sequences that are continued: decode.c. */
 #include "train/trainer.h"
 
-int trainer_fill(struct zinf_trainer *t)
-{
-    int code = 0;
-    if (!has_backward(&t->setup) && !t->filled && t->plan.fill.n_ops)
-        code = zinf_executor_run(t->executor, &t->plan.fill);
-    t->filled = !code;
-    return code;
-}
-
 /* What is to be seen of samples is in its place then. A trainer was made for whole sequences, or
  * for new rows of some. */
 static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples)
@@ -67,17 +58,6 @@ static int add_parts(struct zinf_trainer *t, int64_t n_windows, double *sum)
     return code;
 }
 
-/* Whoever is to see the logits of classes has the last stage. */
-static int check_stages(const struct zinf_trainer *t)
-{
-    const uint32_t ranks = pipe_axis(&t->setup)->world;
-    return ranks > 1 ? zinf_fail(-ENOTSUP,
-                                 "zinf.mesh.pipe is %u, but a rank that makes logits needs all "
-                                 "layers: set the key to 1",
-                                 ranks)
-                     : 0;
-}
-
 int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
                       double *sum, uint64_t *count)
 {
@@ -105,13 +85,14 @@ int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch
         return zinf_fail(-EINVAL, "the model has no classes");
     t->logits_row = 0;
     t->n_logits = 1;
-    int code = check_stages(t);
-    if (!code)
-        code = run_whole(t, &t->plan.logits, batch, n_windows);
-    if (!code)
-        memcpy(logits, host_at(&t->plan, t->plan.at.h_row),
-               (uint64_t)(n_windows * g->vocab) * sizeof *logits);
-    return code;
+    const uint64_t bytes = (uint64_t)(n_windows * g->vocab) * sizeof *logits;
+    const struct zinf_axis *pipe = pipe_axis(&t->setup);
+    int code = run_whole(t, &t->plan.logits, batch, n_windows);
+    if (!code && t->setup.walk.row != WALK_NONE)
+        memcpy(logits, host_at(&t->plan, t->plan.at.h_row), bytes);
+    return code || !is_piped(&t->setup)
+               ? code
+               : zinf_net_broadcast(pipe->net, pipe->world - 1, logits, bytes);
 }
 
 int zinf_trainer_embed(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,

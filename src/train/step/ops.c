@@ -43,7 +43,7 @@ static const void *stored_at(const struct zinf_op *op, uint64_t bytes)
 
 static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg, false};
     const uint64_t bytes = (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN;
     return rule_unpack(&thing, at(op, 0), stored_at(op, bytes), bytes);
 }
@@ -51,7 +51,7 @@ static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 /* The device goes by the table, which the CPU looks at before. */
 static int run_packed_in(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg, false};
     const uint64_t bytes = (uint64_t)packed_of(t, op)->read_pages * ZINF_AIO_ALIGN;
     const void *from = stored_at(op, bytes);
     int code = bytes ? rule_check_packed(&thing, from, bytes) : 0;
@@ -62,7 +62,7 @@ static int run_packed_in(struct zinf_trainer *t, const struct zinf_op *op)
 
 static int run_device_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg, false};
     struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
     uint32_t *marks = (uint32_t *)(void *)device_at(&t->plan, t->plan.at.d_damage);
     return packed_of(t, op)->read_pages
@@ -73,12 +73,34 @@ static int run_device_unpack(struct zinf_trainer *t, const struct zinf_op *op)
 /* Only gradients, which no restart reads: the rest of their room is nobody's. */
 static int run_pack(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg,
+                                     t->setup.config->checksums};
     struct zinf_packed *packed = packed_of(t, op);
     uint64_t bytes = 0;
     int code = rule_pack(&thing, at(op, 0), at(op, 1), &bytes);
     packed->read_pages = packed->write_pages = (uint32_t)(bytes / ZINF_AIO_ALIGN);
     return code;
+}
+
+/* What is frozen and stays in RAM is encoded by the first step. */
+static int run_encode(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const uint32_t unit = (uint32_t)op->unit;
+    const bool lasts = !unit_trains(&t->setup, unit) && plan_keeps_image(&t->plan, unit);
+    if (lasts && t->encoded[unit])
+        return 0;
+    t->encoded[unit] = lasts;
+    zinf_float8_encode(&t->setup.images[op->unit], at(op, 1), at(op, 0),
+                       t->setup.device->n_threads);
+    return 0;
+}
+
+static int run_widen(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_float8_image *image = &t->setup.images[op->unit];
+    const struct zinf_widen args = {
+        .image = at(op, 1), .n_runs = image->n_runs, .most = image->most, .params = at(op, 0)};
+    return t->setup.device->ops->widen(t->queues[ZINF_LANE_DEVICE], &args);
 }
 
 static int run_copy_out(struct zinf_trainer *t, const struct zinf_op *op)
@@ -453,6 +475,19 @@ int trainer_run_op(void *context, const struct zinf_op *op)
         disturb(t);
     return run_by_kind[op->kind < OP_STAGES ? op->kind : OP_STAGES](t, op);
 }
+
+/* ---- before the first program ---- */
+
+int trainer_fill(struct zinf_trainer *t)
+{
+    int code = 0;
+    if (!t->filled && t->plan.fill.n_ops)
+        code = zinf_executor_run(t->executor, &t->plan.fill);
+    t->filled = !code;
+    return code;
+}
+
+/* ---- names ---- */
 
 /* "block forward block.3", "read block.3", "write hidden.2", "commit step" */
 const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64])

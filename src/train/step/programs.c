@@ -51,15 +51,32 @@ static bool goes_back(const struct emitter *e, uint32_t s)
     return info->differentiates && !info->runs_last && !is_whole(e, s);
 }
 
+/* What this visit contributes to a unit comes behind the contributions of later stages of this
+ * rank, which other visits make: their numbers go on from these. */
+static void begin_turns(struct emitter *e, const struct visit *v)
+{
+    const struct walk *w = e->walk;
+    memset(e->turns_seen, 0, e->p->setup->n_units * sizeof *e->turns_seen);
+    for (uint32_t s = v->end; v->direction == VISIT_BACKWARD && s < w->graph->n_stages; s++) {
+        const struct zinf_stage *stage = &w->graph->stages[s];
+        const uint32_t times = stage->choice.n ? 1 : zinf_stage_visits(stage);
+        for (uint32_t k = 0; goes_back(e, s) && k < stage->units.n; k++)
+            e->turns_seen[stage->units.at[k]] += times;
+        for (uint32_t k = 0; goes_back(e, s) && k < stage->sweep.n; k++)
+            e->turns_seen[stage->sweep.at[k]]++;
+    }
+}
+
 static void emit_visit(struct emitter *e, const struct visit *v)
 {
     const int64_t together = e->p->itinerary.together;
     const bool tree = e->crossing && v->direction == VISIT_BACKWARD;
-    e->range += v->direction == VISIT_FORWARD;
+    /* in a pipeline a backward is not of the micro-batches of the forward before it */
+    e->range += v->direction == VISIT_FORWARD || (e->crossing && v->direction == VISIT_BACKWARD);
     e->turn = tree ? v->micros.first / together : 0;
     e->n_turns = tree ? (e->p->setup->n_micro + together - 1) / together : 1;
     if (e->crossing || !in_parts(e->p->setup)) /* a visit makes all turns of parts */
-        memset(e->turns_seen, 0, e->p->setup->n_units * sizeof *e->turns_seen);
+        begin_turns(e, v);
     if (v->direction == VISIT_BORDER)
         emit_border(e, v);
     for (uint32_t s = v->first; v->direction == VISIT_FORWARD && s < v->end; s++)
@@ -180,10 +197,13 @@ int program_forward(struct plan *p)
     const struct range micros = {0, p->setup->own_chunks};
     if (!emitter_init(&e, p, &p->forward, "forward")) {
         emit_inputs(&e);
-        emit_border(&e, &(struct visit){.takes = micros});
-        for (uint32_t s = 0; s < e.walk->graph->n_stages; s++)
-            emit_forward_alone(&e, s, micros);
-        emit_border(&e, &(struct visit){.next = true, .gives = micros});
+        for (uint32_t i = 0; !i || i < e.walk->graph->n_ranges; i++) {
+            const struct zinf_range range = zinf_graph_range(e.walk->graph, i);
+            emit_border(&e, &(struct visit){.range = i, .takes = micros});
+            for (uint32_t s = range.first; s < range.end; s++)
+                emit_forward_alone(&e, s, micros);
+            emit_border(&e, &(struct visit){.range = i, .next = true, .gives = micros});
+        }
         emit_losses(&e);
     }
     return emitter_finish(&e);
@@ -226,11 +246,14 @@ static void emit_to_logits(struct emitter *e, bool sources)
     const struct walk *w = e->walk;
     e->makes_rows = true;
     e->without_sources = !sources;
-    emit_border(e, &(struct visit){.takes = one});
-    for (uint32_t s = 0; s < (w->row == WALK_NONE ? w->graph->n_stages : w->row); s++)
-        if (sources || !is_of_source(w->graph, s))
-            emit_forward(e, s, one);
-    emit_border(e, &(struct visit){.next = true, .gives = one});
+    for (uint32_t i = 0; !i || i < w->graph->n_ranges; i++) {
+        const struct zinf_range range = zinf_graph_range(w->graph, i);
+        emit_border(e, &(struct visit){.range = i, .takes = one});
+        for (uint32_t s = range.first; s < range.end && (w->row == WALK_NONE || s < w->row); s++)
+            if (sources || !is_of_source(w->graph, s))
+                emit_forward(e, s, one);
+        emit_border(e, &(struct visit){.range = i, .next = true, .gives = one});
+    }
     if (w->row != WALK_NONE)
         emit_row(e, w->row);
     emit_marks(e);

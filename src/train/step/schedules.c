@@ -96,7 +96,7 @@ int plan_first_programs(struct plan *p)
     static const struct zinf_speeds unknown;
     enum zinf_order order = trains(p->setup) ? ZINF_ORDER_SERIAL : ZINF_ORDER_DEADLINE;
     plan_rates_of(p, &unknown, &p->rates);
-    int code = has_backward(p->setup) ? 0 : build(p, program_fill, &p->fill, ZINF_ORDER_DEADLINE);
+    int code = build(p, program_fill, &p->fill, ZINF_ORDER_DEADLINE);
     if (code || p->setup->compute.decoding)
         return code ? code : first_decodings(p);
     defer(p, 0, true);
@@ -283,12 +283,21 @@ struct schedules {
     double least_in_backward;
 };
 
+/* Where updates in the backward are asked for, several programs are wanted. */
+static bool goes_one_by_one(const struct plan *p)
+{
+    return p->one_by_one && p->setup->wanted != SCHEDULE_UPDATE_IN_BACKWARD;
+}
+
 /* Programs without an order. A step with updates in its forward does what the two apart do. */
 static int look(struct plan *p, struct schedules *s)
 {
     enum schedule wanted = p->setup->wanted;
-    s->in_backward =
-        (wanted == SCHEDULE_AUTO || wanted == SCHEDULE_UPDATE_IN_BACKWARD) && can_speculate(p);
+    zinf_program_fini(&p->wait);
+    zinf_program_fini(&p->speculate);
+    s->in_backward = !goes_one_by_one(p) &&
+                     (wanted == SCHEDULE_AUTO || wanted == SCHEDULE_UPDATE_IN_BACKWARD) &&
+                     can_speculate(p);
     s->in_forward = wanted == SCHEDULE_AUTO || wanted >= SCHEDULE_UPDATE_IN_FORWARD;
     int code = emit_apart(p);
     if (!code && s->in_backward)
@@ -336,6 +345,33 @@ static int choose_in_forward(struct plan *p, const struct schedules *s)
     return code;
 }
 
+int plan_needs_gradients(struct plan *p)
+{
+    return p->gradients.n_ops ? 0 : build(p, program_gradients, &p->gradients, ZINF_ORDER_DEADLINE);
+}
+
+/* At most one program of the step is at hand while they are chosen, whatever the rates are, so that
+ * the plan knows their memory. Updates in the backward need several, and are not tried. */
+static int choose_one_by_one(struct plan *p)
+{
+    const bool open = p->setup->wanted == SCHEDULE_AUTO;
+    const double least = plan_least_seconds(p, &p->gradients, &p->drain);
+    int code = choose_apart(p);
+    if (code || (open ? least >= CLEARLY * p->predicted_seconds
+                      : p->setup->wanted != SCHEDULE_UPDATE_IN_FORWARD))
+        return code;
+    zinf_program_fini(&p->gradients);
+    code = build_wait(p);
+    if (!code && (!open || p->predicted_rest < CLEARLY * p->predicted_seconds)) {
+        p->schedule = SCHEDULE_UPDATE_IN_FORWARD;
+        p->predicted_seconds = p->predicted_rest;
+        return 0;
+    }
+    zinf_program_fini(&p->wait);
+    p->predicted_rest = 0;
+    return code ? code : plan_needs_gradients(p);
+}
+
 /* Updates that rest are made in the forward: that program must be there too. */
 static int choose_in_backward(struct plan *p, const struct schedules *s)
 {
@@ -375,11 +411,15 @@ int plan_schedules(struct plan *p, double limit)
         p->predicted_seconds = INFINITY;
         return 0;
     }
-    code = choose_apart(p);
-    if (!code)
-        code = choose_in_forward(p, &s);
-    if (!code)
-        code = choose_in_backward(p, &s);
+    if (goes_one_by_one(p)) {
+        code = choose_one_by_one(p);
+    } else {
+        code = choose_apart(p);
+        if (!code)
+            code = choose_in_forward(p, &s);
+        if (!code)
+            code = choose_in_backward(p, &s);
+    }
     p->planned_seconds = p->predicted_seconds;
     return code;
 }

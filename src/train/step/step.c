@@ -22,7 +22,9 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
 {
     const float *weights = t->setup.options.class_weights;
     int64_t samples = setup_samples(&t->setup);
-    int code = trainer_set_lengths(t, batch);
+    int code = trainer_fill(t);
+    if (!code)
+        code = trainer_set_lengths(t, batch);
     if (!code)
         code = trainer_set_batch(t, batch, samples, weights);
     if (code)
@@ -159,7 +161,7 @@ int trainer_run(struct zinf_trainer *t, const struct zinf_program *program)
     int code = zinf_executor_run(t->executor, program);
     for (uint32_t g = 0; !code && plan_damage_bytes(&t->plan) && g < t->setup.layout.n_groups; g++)
         if (marks[g])
-            code = rule_damaged(&(struct rule_thing){&t->setup, ZINF_PACKABLE_PARAM, g});
+            code = rule_damaged(&(struct rule_thing){&t->setup, ZINF_PACKABLE_PARAM, g, false});
     return code;
 }
 
@@ -427,6 +429,8 @@ int zinf_trainer_gradients(struct zinf_trainer *t, const struct zinf_batch *batc
         code = begin_step(t, batch, &counted);
     if (!code)
         code = first_sweep(t);
+    if (!code)
+        code = plan_needs_gradients(&t->plan);
     if (!code)
         code = trainer_run(t, &t->plan.gradients);
     if (!code)

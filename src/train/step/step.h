@@ -39,6 +39,8 @@ int plan_schedules(struct plan *p, double limit);
 /* Updates in the backward but for n layers, or as many as may wait for the next forward. What was
  * chosen is as many as take least time. */
 int plan_defer(struct plan *p, uint32_t n);
+/* The program of gradients alone, which a schedule may have no use for. */
+int plan_needs_gradients(struct plan *p);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
 /* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
@@ -97,6 +99,9 @@ int trainer_run(struct zinf_trainer *t, const struct zinf_program *program);
  * for, in a step of the lengths that were set. Whether those are less than the longest. */
 uint64_t trainer_moved(void *context, const struct zinf_op *op);
 double trainer_share(void *context, const struct zinf_op *op);
+/* The same of its time, where rows choose as they did last: what the program says of those that may
+ * be left out holds if all choices are equally likely. */
+double trainer_share_as_chosen(void *context, const struct zinf_op *op);
 bool trainer_is_shorter(const struct zinf_trainer *t);
 /* calibrate.c: what the step that begins will take, of the lengths that were set, by what is
  * pending; 0: not known. rests: speculation does. */
@@ -114,8 +119,8 @@ void trainer_release_frame(struct zinf_trainer *t);
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
 /* What the stage before has not added of a unit's gradient to a sum by itself (OP_ONTO). */
 int trainer_add_rest(struct zinf_trainer *t, const struct zinf_op *op);
-/* forward.c: fills the device slots that units have of their own, before the first program without
- * a backward; parameters do not change there. */
+/* ops.c: before the first other program, fills the device slots that units have of their own
+ * whose parameters no step changes. */
 int trainer_fill(struct zinf_trainer *t);
 /* forward.c: logits [n][vocab] of the rows that a program has made some of, on all ranks. */
 int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits);

@@ -20,24 +20,36 @@ static struct zinf_optim_hyper hyper_of(const struct setup *s, const struct opti
     return hyper;
 }
 
+static const struct update_scalars *scalars_of(const struct zinf_trainer *t,
+                                               const struct zinf_op *op)
+{
+    return op->flags & OP_EAGER ? &t->eager : &t->late;
+}
+
+/* Without a segment and its numbers, state and parameters. */
+static struct rule_step step_of(const struct zinf_trainer *t, const struct zinf_op *op,
+                                const void *grad)
+{
+    return (struct rule_step){.setup = &t->setup,
+                              .group = (uint32_t)op->arg,
+                              .grad = grad,
+                              .grad_scale = scalars_of(t, op)->grad_scale,
+                              .workspace = host_at(&t->plan, t->plan.at.h_update),
+                              .queue = t->queues[ZINF_LANE_DEVICE]};
+}
+
 /* An early update may see a gradient whose norm, which is not known yet, is not finite: the step's
  * speculation has failed then, and what it wrote does not count. */
 static int step(struct zinf_trainer *t, const struct zinf_op *op, char *state, char *param,
                 const void *grad)
 {
-    const struct update_scalars *scalars = op->flags & OP_EAGER ? &t->eager : &t->late;
-    struct rule_step s = {.setup = &t->setup,
-                          .group = (uint32_t)op->arg,
-                          .state = state,
-                          .param = param,
-                          .grad = grad,
-                          .grad_scale = scalars->grad_scale,
-                          .workspace = host_at(&t->plan, t->plan.at.h_update),
-                          .queue = t->queues[ZINF_LANE_DEVICE]};
+    struct rule_step s = step_of(t, op, grad);
     int code = 0;
+    s.state = state;
+    s.param = param;
     while (!code && rule_next_segment(&t->setup, s.group, &s.segment)) {
         const struct optimizer *of = s.segment.of;
-        s.hyper = hyper_of(&t->setup, of, &scalars->hyper);
+        s.hyper = hyper_of(&t->setup, of, &scalars_of(t, op)->hyper);
         code = op->kind == OP_DEVICE_UPDATE ? of->rule->device_step(&s) : of->rule->step(&s);
     }
     if (code != -ERANGE || !(op->flags & OP_EAGER))
@@ -76,19 +88,25 @@ static char *unpacked_at(const struct zinf_trainer *t, enum zinf_packable what)
     return host_at(&t->plan, t->plan.at.h_unpacked + plan_unpacked_at(&t->plan, what));
 }
 
-/* *end: where in the slot something else may follow, that a restart alone reads. */
+/* It is packed in so many bytes now, 0: as it is. Where in the slot something else may follow, that
+ * a restart alone reads. */
+static uint64_t stored(struct zinf_trainer *t, const struct rule_thing *thing, uint64_t bytes)
+{
+    struct zinf_packed *p = packed_of(t, thing, 1);
+    uint64_t behind = thing->what == ZINF_PACKABLE_STATE
+                          ? durable_copy_bytes(&t->setup, t->setup.layout.groups[thing->group].n)
+                          : 0;
+    p->read_pages = (uint32_t)(bytes / ZINF_AIO_ALIGN);
+    p->write_pages = bytes && !p->whole ? (uint32_t)((bytes + behind) / ZINF_AIO_ALIGN) : 0;
+    return bytes ? bytes : rule_plain_bytes(thing);
+}
+
 static int pack(struct zinf_trainer *t, const struct rule_thing *thing, void *slot,
                 const char *plain, uint64_t *end)
 {
-    struct zinf_packed *p = packed_of(t, thing, 1);
-    uint64_t bytes = 0,
-             behind = thing->what == ZINF_PACKABLE_STATE
-                          ? durable_copy_bytes(&t->setup, t->setup.layout.groups[thing->group].n)
-                          : 0;
+    uint64_t bytes = 0;
     int code = rule_pack(thing, slot, plain, &bytes);
-    p->read_pages = (uint32_t)(bytes / ZINF_AIO_ALIGN);
-    p->write_pages = bytes && !p->whole ? (uint32_t)((bytes + behind) / ZINF_AIO_ALIGN) : 0;
-    *end = bytes ? bytes : rule_plain_bytes(thing);
+    *end = stored(t, thing, bytes);
     return code;
 }
 
@@ -161,7 +179,7 @@ static int begin(struct zinf_trainer *t, const struct zinf_op *op, const struct 
 /* That of a unit which no row has chosen was not kept: it is zeros. */
 static int begin_grad(struct zinf_trainer *t, const struct zinf_op *op, void **grad)
 {
-    const struct rule_thing thing = {&t->setup, ZINF_PACKABLE_GRAD, (uint32_t)op->arg};
+    const struct rule_thing thing = {&t->setup, ZINF_PACKABLE_GRAD, (uint32_t)op->arg, false};
     const struct zinf_packed *packed = zinf_tiers_packed(t->plan.tiers, thing.what, thing.group, 0);
     const bool packs = op->flags & OP_GRAD;
     *grad = packs ? unpacked_at(t, thing.what) : at(op, 4);
@@ -172,38 +190,115 @@ static int begin_grad(struct zinf_trainer *t, const struct zinf_op *op, void **g
     return 0;
 }
 
-int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
+/* ---- one update ---- */
+
+/* What of a sub-group is packed, and where its parts are. */
+struct update {
+    const struct zinf_op *op;
+    struct rule_thing state_of, param_of;
+    bool packs_state, packs_param, copies;
+    void *grad;
+    char *param;  /* after the update, where they were changed in place */
+    uint64_t end; /* where something may follow the state */
+};
+
+static struct update update_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
     const uint32_t group = (uint32_t)op->arg;
-    const uint64_t n = t->setup.layout.groups[group].n;
-    const struct rule_thing state_of = {&t->setup, ZINF_PACKABLE_STATE, group};
-    const struct rule_thing param_of = {&t->setup, ZINF_PACKABLE_PARAM, group};
-    const bool packs_state = t->setup.packs && op->flags & OP_PACKED;
-    const bool copies = op->n_at > 5;
-    const bool packs_param = t->setup.packs == PACK_ALL && op->flags & OP_PARAM && !copies;
-    uint64_t end = t->setup.state_bytes[group], param_end;
-    char *state, *param;
-    void *grad;
+    const bool summed = t->setup.config->checksums;
+    struct update u = {.op = op,
+                       .state_of = {&t->setup, ZINF_PACKABLE_STATE, group, summed},
+                       .param_of = {&t->setup, ZINF_PACKABLE_PARAM, group, summed},
+                       .packs_state = t->setup.packs && op->flags & OP_PACKED,
+                       .copies = op->n_at > 5,
+                       .end = t->setup.state_bytes[group]};
+    u.packs_param = t->setup.packs == PACK_ALL && op->flags & OP_PARAM && !u.copies;
+    return u;
+}
+
+/* All of it at once, unpacked. */
+static int update_whole(struct zinf_trainer *t, struct update *u)
+{
+    const struct zinf_op *op = u->op;
+    uint64_t param_end;
+    char *state;
+    int code = begin(t, op, &u->state_of, u->packs_state, &state);
+    if (!code)
+        code = begin(t, op, &u->param_of, u->packs_param, &u->param);
+    if (!code)
+        code = step(t, op, state, u->param, u->grad);
+    if (!code && u->packs_state)
+        code = pack(t, &u->state_of, at(op, 1), state, &u->end);
+    if (!code && u->packs_param)
+        code = pack(t, &u->param_of, at(op, 3), u->param, &param_end);
+    return code;
+}
+
+/* Parameters at hand, which are not the drive's, stay as they are where only their image is new. */
+static bool only_image(const struct zinf_trainer *t, const struct update *u)
+{
+    const uint64_t n = t->setup.layout.groups[u->param_of.group].n;
+    return u->packs_param && at(u->op, 2) != at(u->op, 3) && !home_of(t, &u->param_of).head &&
+           !durable_copy_bytes(&t->setup, n);
+}
+
+/* Of parameters that are updated in RAM the drive gets a packed copy. */
+static bool makes_copy(const struct zinf_trainer *t, const struct update *u)
+{
+    return u->copies && t->setup.packs == PACK_ALL;
+}
+
+/* The same piece by piece. *done: it was one that goes so. */
+static int update_by_pieces(struct zinf_trainer *t, struct update *u, bool *done)
+{
+    const struct zinf_op *op = u->op;
+    const uint64_t bytes = (uint64_t)packed_of(t, &u->state_of, 0)->read_pages * ZINF_AIO_ALIGN;
+    struct rule_change c = {.step = step_of(t, op, u->grad),
+                            .from_bytes = bytes,
+                            .slot = at(op, 1),
+                            .room = unpacked_at(t, ZINF_PACKABLE_STATE),
+                            .param = at(op, 2),
+                            .in_place = !only_image(t, u),
+                            .param_slot = u->packs_param     ? at(op, 3)
+                                          : makes_copy(t, u) ? at(op, 5)
+                                                             : NULL,
+                            .summed_elsewhere = u->state_of.summed_elsewhere};
+    if (!u->packs_state || !bytes || op->kind == OP_DEVICE_UPDATE ||
+        !rule_next_segment(&t->setup, c.step.group, &c.step.segment) || !rule_changes_packed(&c))
+        return 0;
+    c.step.hyper = hyper_of(&t->setup, c.step.segment.of, &scalars_of(t, op)->hyper);
+    c.from = stored_in(t, op, &u->state_of, 0);
+    int code = c.in_place ? begin(t, op, &u->param_of, u->packs_param, &u->param) : 0;
+    if (c.in_place)
+        c.param = u->param;
+    if (!code)
+        code = rule_change_packed(&c);
+    u->end = stored(t, &u->state_of, c.bytes);
+    if (c.param_slot)
+        stored(t, &u->param_of, c.param_bytes);
+    u->copies = u->copies && !makes_copy(t, u);
+    *done = true;
+    return code;
+}
+
+int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const uint64_t n = t->setup.layout.groups[op->arg].n;
+    struct update u = update_of(t, op);
+    bool done = false;
     if (op->flags & OP_EAGER)
         t->copied[op->unit] = COPY_OLDER;
-    int code = begin_grad(t, op, &grad);
+    int code = begin_grad(t, op, &u.grad);
     if (!code)
-        code = begin(t, op, &state_of, packs_state, &state);
-    if (!code)
-        code = begin(t, op, &param_of, packs_param, &param);
-    if (!code)
-        code = step(t, op, state, param, grad);
-    if (!code && packs_state)
-        code = pack(t, &state_of, at(op, 1), state, &end);
-    if (!code)
-        keep_head(t, op, &state_of, 1);
-    if (!code && packs_param)
-        code = pack(t, &param_of, at(op, 3), param, &param_end);
-    if (!code)
-        keep_head(t, op, &param_of, 3);
-    if (!code && copies)
-        code = pack_copy(t, op, &param_of, param);
-    if (!code)
-        memcpy((char *)at(op, 1) + end, param, durable_copy_bytes(&t->setup, n));
+        code = update_by_pieces(t, &u, &done);
+    if (!code && !done)
+        code = update_whole(t, &u);
+    if (code)
+        return code;
+    keep_head(t, op, &u.state_of, 1);
+    keep_head(t, op, &u.param_of, 3);
+    code = u.copies ? pack_copy(t, op, &u.param_of, u.param) : 0;
+    if (!code && durable_copy_bytes(&t->setup, n))
+        memcpy((char *)at(op, 1) + u.end, u.param, durable_copy_bytes(&t->setup, n));
     return code;
 }
