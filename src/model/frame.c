@@ -108,10 +108,17 @@ uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width)
                          ZINF_MEMORY_ALIGN);
 }
 
+/* Rows of a chunk, of the stage's sequence, also where the stage makes something of samples. */
+static int64_t chunk_rows(const struct zinf_frame *f)
+{
+    const struct zinf_value *out = &f->graph->values[f->stage->out.at[0]];
+    return out->rows_of == ZINF_ROWS_OF_SOURCE ? f->compute->source_seq : f->compute->seq;
+}
+
 /* gradient: that of a chunk as a whole is elsewhere. */
 static struct zinf_carried carried_of(const struct zinf_frame *f, bool gradient)
 {
-    return (struct zinf_carried){.rows = (uint64_t)frame_length(f),
+    return (struct zinf_carried){.rows = (uint64_t)chunk_rows(f),
                                  .row_elems = f->carried_elems,
                                  .source_rows = (uint64_t)f->compute->source_seq,
                                  .source_elems = f->source_elems,
@@ -128,9 +135,9 @@ static uint64_t carried_at(const struct zinf_frame *f, int64_t row, bool gradien
 {
     const struct zinf_chunk *c = &f->compute->chunk;
     const struct zinf_carried carried = carried_of(f, gradient);
-    const int64_t step = frame_length(f);
+    const int64_t step = chunk_rows(f);
     const int64_t place =
-        c->parts > 1 ? zinf_chunk_place(row / step, c->n, c->parts) : (row - c->near) / step;
+        c->placed ? zinf_chunk_place(row / step, c->n, c->parts) : (row - c->near) / step;
     const uint64_t width = carried_width(f, gradient);
     return (uint64_t)place * zinf_carried_stride(&carried, width) +
            (uint64_t)(row % step) * f->carried_elems * width;
@@ -151,7 +158,7 @@ float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row)
 static uint64_t source_at(const struct zinf_frame *f, int64_t chunk, bool gradient)
 {
     const struct zinf_carried carried = carried_of(f, gradient);
-    return carried_at(f, chunk * frame_length(f), gradient) +
+    return carried_at(f, chunk * chunk_rows(f), gradient) +
            own_bytes(&carried, carried_width(f, gradient));
 }
 
@@ -169,7 +176,7 @@ float *frame_d_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t 
 
 int64_t frame_chunk(const struct zinf_frame *f)
 {
-    return f->compute->chunk.first / frame_length(f);
+    return f->compute->chunk.first / chunk_rows(f);
 }
 
 void frame_reach(struct zinf_frame *f, int64_t rows)
@@ -198,10 +205,16 @@ float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
 uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
-    const int64_t n = c->parts > 1 ? c->n : (c->near_end - c->near) / frame_length(f);
+    const int64_t n = c->placed ? c->n : (c->near_end - c->near) / chunk_rows(f);
     struct zinf_carried carried = carried_of(f, true);
     carried.row_elems = row_elems;
     return (uint64_t)n * zinf_carried_stride(&carried, sizeof(float));
+}
+
+void frame_part_before(struct zinf_frame *f)
+{
+    const struct zinf_chunk *chunk = &f->compute->chunk;
+    f->queue = chunk->whole && !chunk->begins ? NULL : f->given;
 }
 
 void frame_part_begin(struct zinf_frame *f)
@@ -212,6 +225,20 @@ void frame_part_begin(struct zinf_frame *f)
 void frame_part_end(struct zinf_frame *f)
 {
     f->queue = f->compute->chunk.ends ? f->given : NULL;
+}
+
+struct frame_apart frame_apart_begin(struct zinf_frame *f)
+{
+    const struct frame_apart apart = {frame_mark(f), f->scratch.peak};
+    f->scratch.peak = apart.mark;
+    return apart;
+}
+
+void frame_apart_end(struct zinf_frame *f, struct frame_apart apart)
+{
+    const uint64_t peak = f->scratch.peak;
+    frame_release(f, f->compute->chunk.whole ? peak : apart.mark);
+    f->scratch.peak = peak > apart.peak ? peak : apart.peak;
 }
 
 int frame_refuse_chunks(const struct zinf_frame *f, const char *what)
@@ -369,9 +396,8 @@ int zinf_stage_run(struct zinf_frame *f)
     };
     if ((unsigned)f->pass >= sizeof calls / sizeof *calls || !calls[f->pass])
         return zinf_fail(-EINVAL, "stage %s has no pass %d", f->stage->name, (int)f->pass);
-    const struct zinf_chunk *chunk = &f->compute->chunk;
     f->given = f->queue;
-    f->queue = chunk->whole && !chunk->begins ? NULL : f->given;
+    frame_part_before(f);
     f->kept.bytes = f->kept.peak = 0;
     f->scratch.bytes = f->scratch.peak = 0;
     int code = calls[f->pass](f);

@@ -71,12 +71,13 @@ struct zinf_chunk {
     int64_t near, near_end;
     bool begins, ends;
     bool fresh; /* nothing is in the gradients of the rows at hand yet */
-    /* Of a sequence whose n chunks are dealt in `parts` parts: the carried rows of all chunks are
-     * at hand, in the order of zinf_chunk_place. Forward finds them made. Backward adds to
-     * gradients of the part that the chunk is of, and leaves the chunk's own keys to
-     * PASS_CARRY_BACK, when these gradients are sums over all parts. parts < 2: chunks are in
-     * order. */
+    /* Of a sequence whose n chunks are dealt in `parts` parts: forward finds the carried rows of
+     * all chunks made. Backward adds to gradients of the part that the chunk is of, and leaves the
+     * chunk's own keys to PASS_CARRY_BACK, when these gradients are sums over all parts. placed:
+     * the rows of all chunks are at hand, in the order of zinf_chunk_place; else those of the
+     * chunks from near on are, in order. */
     int64_t n, parts;
+    bool placed;
     /* The same of chunks in order, where a stage's rows look ahead: at later rows of their
      * sequence, or at another one, of source_whole rows, which is cut into as many chunks. */
     bool keys_first;
@@ -287,9 +288,18 @@ void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row);
 float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row);
 /* -ENOTSUP: what the stage has cannot be computed in chunks; named are the keys that ask for it. */
 int frame_refuse_chunks(const struct zinf_frame *f, const char *what);
-/* What follows is of this part; of the part that ends. */
+/* What follows comes before the part; is of this part; of the part that ends. */
+void frame_part_before(struct zinf_frame *f);
 void frame_part_begin(struct zinf_frame *f);
 void frame_part_end(struct zinf_frame *f);
+/* Of chunks: what follows, up to frame_apart_end, has scratch to itself, also what it gives back:
+ * calls of later parts find it there again, and what lies beside it is for others of the same kind.
+ * Of whole sequences it is used again. */
+struct frame_apart {
+    uint64_t mark, peak;
+};
+struct frame_apart frame_apart_begin(struct zinf_frame *f);
+void frame_apart_end(struct zinf_frame *f, struct frame_apart apart);
 /* Rows of a sample that the call has: of chunks, those beyond the sequence's end are nobody's. */
 int64_t frame_own_rows(const struct zinf_frame *f);
 /* Rows of the whole sequence that the call's rows are of. */

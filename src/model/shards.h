@@ -150,6 +150,9 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
                              const void *x, void *y, bool again);
 int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
                        const void *x, void *y, bool again);
+/* The passes ZINF_PASS_CARRY and CARRY_BACK, of a stage whose input attention reads. */
+int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept);
+int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept);
 /* d_x: from the gradient at y to that at x. */
 int attention_shards_backward(struct zinf_frame *f, const struct attention_shards *kept,
                               const void *x, void *d_x);

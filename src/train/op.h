@@ -63,7 +63,9 @@ enum op_cost {
  *                         at[0] what this rank gives, at[1] what it takes
  *   GATHER_KEYS           NET: at[0] what the stage carries of all chunks, of which this rank's
  *                         place among those along CONTEXT is made, from all of them
- *   SUM_KEYS              NET: at[0] its gradients: in this rank's place the sum of all ranks'
+ *   SUM_KEYS              NET: at[0] its gradients: in this rank's place the sum of all ranks';
+ *                         of both arg 1: in RAM, where they live
+ *   CLEAR                 HOST: at[0] <- zeros
  *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
  *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
  *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
@@ -100,6 +102,7 @@ enum op_cost {
     ROW(OP_SHARE, "share", run_share, COST_CROSS)                                                  \
     ROW(OP_GATHER_KEYS, "gather", run_gather_keys, COST_GATHER)                                    \
     ROW(OP_SUM_KEYS, "reduce-scatter", run_sum_keys, COST_SUM)                                     \
+    ROW(OP_CLEAR, "clear", run_clear, COST_HOST_ADD)                                               \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \
     ROW(OP_FLIP, "turn", run_flip, COST_NONE)                                                      \
     ROW(OP_COMMIT, "commit", run_commit, COST_RECORD)                                              \

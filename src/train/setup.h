@@ -372,6 +372,8 @@ static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
     return s->durable_copies ? n * zinf_dtype_bytes(s->dtype) : 0;
 }
 
+/* Of the device, where that is known before the host's; 0: it is a part of that. */
+uint64_t setup_device_budget(const struct setup *s);
 /* Whether anything may have to be on a drive. */
 bool setup_uses_drive(const struct setup *s);
 /* The section whose nvme_path the store is in. */

@@ -86,8 +86,6 @@ static int check_graph(const struct setup *s)
         if (value->rows_of == ZINF_ROWS_OF_SAMPLE &&
             (v == g->loss || value->kind == ZINF_VALUE_INPUT))
             return refuse(s, "losses of whole samples", none);
-        if (value->kind == ZINF_VALUE_LOSS && v != g->loss && in_parts(s))
-            return refuse(s, "losses that balance experts over a sequence", none);
     }
     return 0;
 }
@@ -102,9 +100,6 @@ int setup_check_chunks(const struct setup *s)
             "%s: a sequence has %lld chunks and a step has %lld; at most %d and %d are "
             "possible: make chunks longer, or lower gradient_accumulation_steps",
             key, (long long)s->n_chunks, (long long)s->n_micro, MOST_CHUNKS, INT16_MAX);
-    if (tensor_axis(s)->world > 1 || s->graph->shards.of)
-        return refuse(s, "tensors that are split into parts",
-                      "set zinf.mesh.tensor and zinf.tensor_parts to 1");
     if (s->order == ORDER_MICRO_MAJOR)
         return refuse(s, "a step that goes micro-batch by micro-batch",
                       "set zinf.accumulation_order to auto");

@@ -11,6 +11,11 @@
 int setup_take_context(struct setup *s)
 {
     const int64_t ranks = s->config->mesh[ZINF_CONTEXT], parts = s->config->context_parts;
+    if (ranks & (ranks - 1))
+        return zinf_fail(-EINVAL,
+                         "zinf.mesh.context (--context-parallel) is %lld: use a power of two, up "
+                         "to 64",
+                         (long long)ranks);
     if (parts & (parts - 1))
         return zinf_fail(-EINVAL, "zinf.context_parts %lld: use a power of two, up to 64",
                          (long long)parts);
@@ -27,15 +32,8 @@ int setup_take_context(struct setup *s)
     return zinf_mesh_share(&s->mesh, (uint32_t)ranks);
 }
 
-static int refuse(const struct setup *s, const char *what, const char *remedy)
-{
-    return zinf_fail(-ENOTSUP, "zinf.context_parts %lld: %s; %s", (long long)s->n_parts, what,
-                     remedy);
-}
-
 int setup_check_context(const struct setup *s)
 {
-    const struct zinf_graph *g = s->graph;
     if (!in_parts(s))
         return 0;
     if (s->seq < 2 * s->n_parts)
@@ -43,12 +41,5 @@ int setup_check_context(const struct setup *s)
                          "zinf.context_parts %lld: a sequence of %lld tokens is too short for two "
                          "pieces a part; lower the key, or raise --seq-len",
                          (long long)s->n_parts, (long long)s->seq);
-    if (tensor_axis(s)->world > 1 || g->shards.of)
-        return refuse(s, "tensors that are split cannot be combined with parts of sequences yet",
-                      "set zinf.mesh.tensor and zinf.tensor_parts to 1");
-    for (uint32_t i = 0; i < g->n_stages; i++)
-        if (g->stages[i].choice.n)
-            return refuse(s, "experts cannot be combined with parts of sequences yet",
-                          "set zinf.mesh.context and zinf.context_parts to 1");
     return 0;
 }

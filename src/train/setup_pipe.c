@@ -18,6 +18,10 @@ struct deal {
     double *cost;    /* [n_layers] */
     uint32_t *ends;  /* [n_ranges]: layers, then stages, one behind the last of each */
     uint32_t n_layers, n_ranges, n_ranks;
+    /* Of the device's memory, about: what a layer takes, what it takes for each micro-batch that is
+     * under way [n_layers], and what a range may take; 0: any. */
+    double *bytes, *live_bytes, room;
+    int64_t n_micro;
 };
 static uint32_t rank_of(const struct deal *d, uint32_t range)
 {
@@ -40,6 +44,40 @@ static uint64_t params_of(const struct zinf_graph *g, const struct zinf_stage *s
     return n;
 }
 
+/* What of a unit is on the device as configured. Of a tree of n contributions to a gradient that
+ * come one by one, log2(n) sums are kept. */
+static double device_bytes(const struct setup *s, const struct zinf_unit *unit)
+{
+    const double n = (double)unit->elems, ranks = data_axis(s)->world;
+    const double sums = s->n_micro > 3 ? floor(log2((double)s->n_micro)) : 1;
+    const uint64_t state = zinf_state_bytes(s->form, setup_n_moments(s), unit->elems);
+    double bytes = 0;
+    if (s->param_tier == ZINF_TIER_DEVICE)
+        bytes += n * (double)zinf_dtype_bytes(s->dtype) / (s->sliced ? ranks : 1);
+    if (!unit->trained || !trains(s))
+        return bytes;
+    if (s->grad_tier == ZINF_TIER_DEVICE)
+        bytes += n * sizeof(float) * sums / ranks;
+    if (s->state_tier == ZINF_TIER_DEVICE)
+        bytes += (double)state / ranks;
+    return bytes;
+}
+
+static void weigh_memory(const struct setup *s, struct deal *d, const struct walk *walk, uint32_t l)
+{
+    const struct zinf_graph *g = s->stages;
+    for (uint32_t i = d->first[l]; i < d->first[l + 1]; i++) {
+        const struct zinf_stage *stage = &g->stages[i];
+        for (uint32_t u = 0; u < stage->units.n; u++)
+            d->bytes[l] += device_bytes(s, &g->units[stage->units.at[u]]);
+        for (uint32_t u = 0; u < stage->sweep.n; u++)
+            d->bytes[l] += device_bytes(s, &g->units[stage->sweep.at[u]]);
+        for (uint32_t v = 0; v < stage->out.n && s->x_tier == ZINF_TIER_DEVICE; v++)
+            d->live_bytes[l] += (double)walk->values[stage->out.at[v]].bytes;
+        d->live_bytes[l] += s->recompute == RECOMPUTE_NEVER ? (double)walk->stages[i].kept : 0;
+    }
+}
+
 /* Seconds of a step, about: products of all micro-batches, and the update of what is trained. */
 static int measure(const struct setup *s, struct deal *d)
 {
@@ -50,7 +88,8 @@ static int measure(const struct setup *s, struct deal *d)
     struct walk walk;
     plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
     int code = walk_init(&walk, g, &s->compute, has_backward(s));
-    for (uint32_t l = 0; !code && l < d->n_layers; l++)
+    for (uint32_t l = 0; !code && l < d->n_layers; l++) {
+        weigh_memory(s, d, &walk, l);
         for (uint32_t i = d->first[l]; i < d->first[l + 1]; i++) {
             const struct zinf_stage_size *size = walk.stages[i].size;
             const double visits = zinf_stage_visits(&g->stages[i]);
@@ -59,9 +98,18 @@ static int measure(const struct setup *s, struct deal *d)
             d->cost[l] += work * visits * (double)s->n_micro / used.device_flops;
             d->cost[l] += trains(s) ? bytes / used.optimizer_bytes : 0;
         }
+    }
     if (!code)
         walk_fini(&walk);
     return code;
+}
+
+/* Memory counts where its limit is known now; a twentieth is for what is not of layers. */
+static int measure_all(const struct setup *s, struct deal *d)
+{
+    d->room = 0.95 * (double)setup_device_budget(s) * d->n_ranks / d->n_ranges;
+    d->n_micro = has_backward(s) ? s->n_micro : 1;
+    return measure(s, d);
 }
 
 /* DeepSpeed's words (partition_method): each layer counts alike, by its parameters, or if its name
@@ -73,7 +121,7 @@ static int weigh(const struct setup *s, struct deal *d)
     const struct zinf_graph *g = s->stages;
     regex_t names;
     if (!method || !*method || !strcasecmp(method, "best"))
-        return measure(s, d);
+        return measure_all(s, d);
     if (!named && strcasecmp(method, "uniform") && strcasecmp(method, "parameters"))
         return zinf_fail(-EINVAL,
                          "pipeline.partition_method \"%s\": use \"uniform\", \"parameters\", "
@@ -101,16 +149,29 @@ static int weigh(const struct setup *s, struct deal *d)
 
 /* ---- ranges ---- */
 
+/* As many micro-batches are under way as there are ranks from this one to the last; twice as many
+ * as there are ranks where these have several ranges. */
+static double bytes_of(const struct deal *d, uint32_t range, uint32_t layer)
+{
+    const uint32_t most =
+        d->n_ranges > d->n_ranks ? 2 * d->n_ranks : d->n_ranks - rank_of(d, range);
+    const double live = d->n_micro < (int64_t)most ? (double)d->n_micro : most;
+    return d->bytes[layer] + live * d->live_bytes[layer];
+}
+
 /* Whether every range can have at least one layer and none more than `most`; ends are set so.
  * Ranges take as much as they can, but leave a layer to each that follows. */
 static bool can_deal(struct deal *d, double most)
 {
     uint32_t l = 0;
     for (uint32_t r = 0; r < d->n_ranges; r++) {
-        double sum = 0;
+        double sum = 0, bytes = 0;
         const uint32_t behind = d->n_ranges - 1 - r, begin = l;
-        while (l < d->n_layers - behind && (l == begin || sum + d->cost[l] <= most))
+        while (l < d->n_layers - behind && (l == begin || sum + d->cost[l] <= most) &&
+               (l == begin || d->room <= 0 || bytes + bytes_of(d, r, l) <= d->room)) {
+            bytes += bytes_of(d, r, l);
             sum += d->cost[l++];
+        }
         if (sum > most)
             return false;
         d->ends[r] = l;
@@ -118,13 +179,15 @@ static bool can_deal(struct deal *d, double most)
     return l == d->n_layers;
 }
 
-/* The largest sum becomes as small as it can be. */
+/* The largest sum becomes as small as it can be. Where memory is too small for any cut, the one of
+ * least time is taken, and the plan says what is missing. */
 static void balance(struct deal *d)
 {
     double low = 0, high = 0;
     for (uint32_t l = 0; l < d->n_layers; l++)
         high += d->cost[l];
     high += high > 0 ? high * 1e-9 : 1;
+    d->room = can_deal(d, high) ? d->room : 0;
     for (int i = 0; i < 60; i++) {
         const double middle = low + (high - low) / 2;
         if (can_deal(d, middle))
@@ -349,7 +412,9 @@ int setup_cut_stages(struct setup *s)
         return 0;
     d.n_ranges = d.n_ranks * (uint32_t)s->config->pipeline_ranges;
     d.first = calloc(n + 1, sizeof *d.first);
-    d.cost = calloc(n + 1, sizeof *d.cost);
+    d.cost = calloc(3 * (size_t)n + 3, sizeof *d.cost);
+    d.bytes = d.cost + n + 1;
+    d.live_bytes = d.bytes + n + 1;
     d.ends = calloc(d.n_ranges, sizeof *d.ends);
     int code = d.first && d.cost && d.ends ? 0 : zinf_fail(-ENOMEM, "no memory for %u stages", n);
     if (!code) {

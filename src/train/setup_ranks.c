@@ -62,6 +62,13 @@ static int number_of_gpu(const struct zinf_net_place *at)
     return (int)(own ? at->seat : at->local_rank);
 }
 
+uint64_t setup_device_budget(const struct setup *s)
+{
+    if (s->config->device_memory)
+        return s->config->device_memory;
+    return s->device->kind == ZINF_DEVICE_HOST ? 0 : s->device->free_bytes / 20 * 19;
+}
+
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options)
 {
     struct zinf_net_place at = {0};

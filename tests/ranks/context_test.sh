@@ -158,6 +158,6 @@ refuses() { # sentence, options...
     check "by name" complains "$sentence"
 }
 refuses "zinf.mesh.context is 8" --seats 8 --context-parallel 8
+refuses "zinf.mesh.context (--context-parallel) is 3" --seats 3 --context-parallel 3
 refuses "this run has 3 ranks" --seats 3 --context-parallel 2
-refuses "set zinf.mesh.tensor" --seats 4 --context-parallel 2 --tensor-parallel 2
 finish

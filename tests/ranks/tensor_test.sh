@@ -211,13 +211,6 @@ lasting="--model begun/model --data text.txt --seq-len 16 --device host --seed 3
     --progress none --config lasting.json"
 # shellcheck disable=SC2086
 check "one rank to the end" run 0 "$zinf" train $lasting --output last.one
-wait_for() { # a text in a log
-    tries=0
-    while ! grep -q "$1" "$2" 2>/dev/null && [ $tries -lt 300 ]; do
-        tries=$((tries + 1))
-        sleep 0.05
-    done
-}
 for pipe in 1 2; do
     "$zinf" train $lasting --output last.$pipe --seats 4 --tensor-parallel 2 \
         --pipeline-parallel $pipe >other.out 2>other.err </dev/null &

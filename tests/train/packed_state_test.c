@@ -252,6 +252,51 @@ static void test_damage(void)
 
 /* ---- updates piece by piece ---- */
 
+/* An update of damaged state is refused by name; of state that is sound, where the images have
+ * checksums of their own, it gives the slots of an update of all at once. */
+static void change_damaged(const struct setup *s, uint32_t group)
+{
+    const struct rule_thing state = {s, ZINF_PACKABLE_STATE, group, false};
+    const uint64_t n = s->layout.groups[group].n, room = rule_slot_bytes(&state);
+    struct rule_change c = {.step = {.setup = s, .group = group, .grad_scale = 1},
+                            .in_place = true};
+    char *plain = calloc(1, room), *slot = aligned_alloc(ZINF_AIO_ALIGN, room);
+    char *expected = aligned_alloc(ZINF_AIO_ALIGN, room), *param = calloc(2, n);
+    float *grad = malloc(n * sizeof *grad);
+    uint64_t bytes;
+    for (uint64_t i = 0; i < n; i++)
+        grad[i] = (float)((i * 2654435761u & 0xffff) + 1) * 1e-6f;
+    c.step.grad = grad;
+    c.step.state = plain;
+    c.step.param = param;
+    CHECK(rule_next_segment(s, group, &c.step.segment) && rule_changes_packed(&c));
+    c.step.hyper = c.step.segment.of->hyper;
+    c.step.hyper.lr = 1e-3f;
+    c.step.hyper.step = 1;
+    CHECK(!rule_step_elements(&c.step) && !rule_pack(&state, slot, plain, &bytes) && bytes);
+    c.from = c.slot = slot;
+    c.from_bytes = bytes;
+    c.room = aligned_alloc(ZINF_AIO_ALIGN, room);
+    c.param = memcpy(malloc(2 * n), param, 2 * n);
+    for (uint64_t at = 0; at < bytes - 2 * n - ZINF_AIO_ALIGN; at += bytes / 9) {
+        slot[at] ^= 16;
+        CHECKF(rule_change_packed(&c) == -EBADMSG && strstr(zinf_error(), "sub-group"), "byte %llu",
+               (unsigned long long)at);
+        CHECK(!rule_pack(&state, slot, plain, &bytes));
+    }
+    memcpy(c.param, param, 2 * n);
+    CHECKF(!rule_change_packed(&c), "%s", zinf_error());
+    CHECK(!rule_step_elements(&c.step) && !rule_pack(&state, expected, plain, &bytes));
+    CHECK(c.bytes == bytes && !memcmp(slot, expected, bytes) && !memcmp(c.param, param, 2 * n));
+    free(c.room);
+    free(c.param);
+    free(plain);
+    free(slot);
+    free(expected);
+    free(param);
+    free(grad);
+}
+
 static bool is_by_pieces(const struct setting *s)
 {
     struct zinf_config *config = configure(s);
@@ -261,7 +306,11 @@ static bool is_by_pieces(const struct setting *s)
     CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
     for (uint32_t g = 0; t && g < t->setup.layout.n_groups; g++) {
         struct rule_change c = {.step = {.setup = &t->setup, .group = g}};
-        is |= rule_next_segment(&t->setup, g, &c.step.segment) && rule_changes_packed(&c);
+        if (!rule_next_segment(&t->setup, g, &c.step.segment) || !rule_changes_packed(&c))
+            continue;
+        if (!is)
+            change_damaged(&t->setup, g);
+        is = true;
     }
     zinf_trainer_destroy(t);
     zinf_config_destroy(config);
@@ -283,7 +332,7 @@ static void test_pieces(void)
                             .threads = 1 + i % 2,
                             .clip = i % 2 ? 0.5 : 0};
         char what[60];
-        CHECK(i % 3 == 2 || is_by_pieces(&(struct setting){.precision = bf16, .extra = ALL}));
+        CHECK(i || is_by_pieces(&(struct setting){.precision = bf16, .extra = ALL}));
         snprintf(what, sizeof what, "by pieces %d", i);
         compare(s, i % 2 ? "" : ", \"checksums\": false", what, ANY, ANY);
     }

@@ -100,7 +100,7 @@ static void test_fp8_on_its_way(void)
         for (int k = 0; k < 4; k++) {
             s.param = places[1 + k / 2];
             s.state = places[1 + k % 2];
-            check_codes(s, &reference, 0.8);
+            check_codes(s, &reference, i < 2 ? 0.8 : 1.001); /* frozen units may stay */
         }
     }
 }

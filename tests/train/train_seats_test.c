@@ -130,26 +130,32 @@ static void test_seats_lend(void)
     }
 }
 
+#define TREE ", \"gradient_sum\": \"tree\", \"dropout\": 0.1"
+#define PARTS TREE ", \"context_parts\": 2"
+
 /* Slices in RAM that are packed there: each seat unpacks its own before all gather them. */
 static void test_slices_packed_in_ram(void)
 {
     struct outcome one, some;
     trainings.shape.arch = "gpt2";
     make_model(model, "packed", &trainings.shape, 11);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
+        const bool shares = i == 2; /* each sequence */
         struct setting s = {.param = "cpu",
                             .state = "nvme",
                             .precision = i ? NULL : bf16,
                             .order = "layer-major",
                             .accumulation = 4,
                             .clip = 0.7,
-                            .extra = tree};
+                            .extra = shares ? PARTS : tree};
         run(&s, "packed-1", &one);
-        s.accumulation = 2;
+        s.accumulation = shares ? 4 : 2;
         s.copies = i;
+        s.sharing = shares ? 2 : 0;
         s.schedule = "update-in-forward"; /* in one generation, wherever their state is */
         s.asks_fronts = true;
-        s.extra = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1, \"pack\": \"all\"";
+        s.extra = shares ? PARTS ", \"pack\": \"all\", \"mesh\": {\"context\": 2}"
+                         : TREE ", \"pack\": \"all\"";
         s.host_memory = zinf_memory_resident() + ((uint64_t)64 << 20);
         run_seats(&s, 1, 2, "packed-2", &some);
         check_same(&one, &some, "packed in RAM");

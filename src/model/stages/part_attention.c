@@ -572,27 +572,36 @@ int attention_carry(struct zinf_frame *f, const struct attention_spec *s,
     return code;
 }
 
-/* From what attention took back to the stage's input: keys and values alone have a gradient. */
-static int carry_back(struct zinf_frame *f, const struct attention_spec *s,
-                      const struct attention_kept *taken, struct part_entry *entry)
+int attention_own_backward(struct zinf_frame *f, const struct attention_spec *s,
+                           const struct attention_kept *kept, void *d_qkv)
 {
-    const uint64_t row = (uint64_t)frame_rows(f) * frame_width(f);
-    const uint64_t x_bytes = row * (uint64_t)s->hidden;
-    void *d_qkv = frame_scratch(f, row * qkv_cols(s)), *d_entry = d_qkv;
-    void *nobodys = frame_scratch(f, x_bytes), *d_x = f->d_in[0] ? f->d_in[0] : nobodys;
-    int code = attention_chunk_own(f, s, d_qkv);
-    if (is_latent(s) || is_copied(s))
-        d_entry = frame_scratch(f, attention_entry_bytes(f, s));
-    if (!code && d_entry != d_qkv)
+    const bool apart = is_latent(s) || is_copied(s);
+    const uint64_t start = frame_mark(f), row = (uint64_t)frame_rows(f) * frame_width(f);
+    void *d_entry = d_qkv, *ready;
+    struct attention_kept taken;
+    int code = take_columns(f, s, kept, &taken);
+    if (!code)
+        code = prepare(f, s, &taken, true, &ready);
+    if (apart)
+        d_qkv = frame_scratch(f, row * qkv_cols(s));
+    if (!code)
+        code = attention_chunk_own(f, s, d_qkv);
+    if (!code && apart)
         code = frame_zero(f, d_entry, attention_entry_bytes(f, s));
     if (!code)
-        code = prepare_backward(f, s, taken, d_qkv, d_entry);
+        code = prepare_backward(f, s, &taken, d_qkv, d_entry);
     if (!code && is_copied(s))
         code = copy_columns(f, s, d_entry, d_qkv, true);
-    if (!code && d_x == nobodys)
-        code = frame_zero(f, nobodys, x_bytes);
-    entry->products[0].y = d_entry;
-    return code ? code : part_enter_backward(f, entry, f->in[0], d_x);
+    frame_release(f, start);
+    return code;
+}
+
+int attention_carry_gradient(struct zinf_frame *f, int64_t hidden, void **d_x)
+{
+    const uint64_t bytes = (uint64_t)(frame_rows(f) * hidden) * frame_width(f);
+    void *nobodys = frame_scratch(f, bytes);
+    *d_x = f->d_in[0] ? f->d_in[0] : nobodys;
+    return f->d_in[0] ? 0 : frame_zero(f, nobodys, bytes);
 }
 
 int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *s,
@@ -620,21 +629,22 @@ int attention_carry_part_backward(struct zinf_frame *f, const struct attention_s
 {
     struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
-    struct attention_kept taken;
-    void *ready;
+    void *d_x;
     if (mixer_is_there(s))
         return frame_refuse_chunks(f, "a recurrent mixer");
     if (s->gives || s->taken)
         return frame_refuse_chunks(f, "keys and values with other layers in common");
     if (s->source)
         return carry_source_backward(f, s);
-    int code = part_enter(f, &entry, f->in[0]);
+    int code = attention_carry_gradient(f, s->hidden, &d_x);
     if (!code)
-        code = take_columns(f, s, kept, &taken);
+        code = part_enter(f, &entry, f->in[0]);
+    void *d_qkv = frame_scratch(f, attention_entry_bytes(f, s));
     if (!code)
-        code = prepare(f, s, &taken, true, &ready);
+        code = attention_own_backward(f, s, kept, d_qkv);
+    entry.products[0].y = d_qkv;
     if (!code)
-        code = carry_back(f, s, &taken, &entry);
+        code = part_enter_backward(f, &entry, f->in[0], d_x);
     frame_release(f, start);
     return code;
 }

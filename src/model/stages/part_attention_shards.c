@@ -10,6 +10,9 @@
  * shards; norms of all heads together are made between the products and the heads
  * (part_whole_norms.c).
  *
+ * Of sequences in chunks each shard's keys and values are a piece of what the stage carries, and
+ * each shard is visited in the parts of a call (frame.h) by itself, with scratch of its own.
+ *
  * The numbers in the spec are those of all shards. Attention drops by masks of its own for each
  * shard, since its elements are counted over a shard's heads.
  */
@@ -29,6 +32,8 @@ static struct attention_spec part_of(const struct zinf_frame *f, const struct at
     if (s->whole_norms)
         part.q_norm.w = part.k_norm.w = -1;
     part.site += (c->first + shard) * SHARD_SITES;
+    part.carried_pieces = c->n;
+    part.carried_piece = shard;
     if (part.slopes)
         part.slopes += (c->first + shard) * part.n_heads;
     if (part.distance.n_buckets) {
@@ -208,23 +213,31 @@ static struct head_rows heads_of(const struct zinf_frame *f, const struct attent
                               .ld = queries + kv_rows(part)};
 }
 
-static int attend(struct zinf_frame *f, const struct call *c)
+/* All shards' products, as heads are made of them. */
+static int multiply_all(struct zinf_frame *f, const struct call *c)
 {
-    const uint32_t n = f->graph->shards.n;
     struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
     int code = 0;
-    for (uint32_t i = 0; !code && i < n; i++) {
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
         const struct attention_spec part = part_of(f, c->s, i);
         code = multiply(f, c, i);
         rows[i] = heads_of(f, &part, c->kept->of[i].qkv);
     }
-    if (!code)
-        code = whole_norms_forward(f, c->kept, rows);
-    for (uint32_t i = 0; !code && i < n; i++) {
+    return code ? code : whole_norms_forward(f, c->kept, rows);
+}
+
+/* And what `use` makes of each: attention, or what the stage carries. */
+static int use_all(struct zinf_frame *f, const struct call *c,
+                   int (*use)(struct zinf_frame *f, const struct attention_spec *s,
+                              const struct attention_kept *kept))
+{
+    int code = multiply_all(f, c);
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
         const struct attention_spec part = part_of(f, c->s, i);
-        const uint64_t mark = frame_mark(f);
-        code = attention_attend(f, &part, &c->kept->of[i]);
-        frame_release(f, mark);
+        const struct frame_apart apart = frame_apart_begin(f);
+        frame_part_before(f);
+        code = use(f, &part, &c->kept->of[i]);
+        frame_apart_end(f, apart);
     }
     return code;
 }
@@ -363,6 +376,12 @@ static struct part_exit exit_of(const struct attention_shards *kept)
                           &(struct attention_kept){.after = kept->after, .product = kept->product});
 }
 
+static int refuse_latent(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    const bool refuses = f->compute->chunk.whole && s->latent.kv_rank;
+    return refuses ? frame_refuse_chunks(f, "latent attention in parts of tensors") : 0;
+}
+
 int attention_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
                              const void *x, void *y, bool again)
 {
@@ -373,13 +392,25 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
     const struct shard_sum sum = {decodes ? make_cached_projection : make_projection, &c,
                                   x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
-    int code = part_rows(f, &e, x, &c.rows);
+    int code = refuse_latent(f, kept->s);
+    if (!code)
+        code = part_rows(f, &e, x, &c.rows);
     if (!code && kept->s->latent.kv_rank)
         code = latent_shards_attend(f, kept, c.rows);
     else if (!code)
-        code = (decodes ? attend_cached : attend)(f, &c);
+        code = decodes ? attend_cached(f, &c) : use_all(f, &c, attention_attend);
     frame_release(f, mark);
     return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
+}
+
+int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept)
+{
+    struct call c = {.s = kept->s, .kept = kept};
+    const struct part_entry e = attention_shards_entry(kept);
+    int code = refuse_latent(f, kept->s);
+    if (!code)
+        code = part_rows(f, &e, f->in[0], &c.rows);
+    return code ? code : use_all(f, &c, attention_carry);
 }
 
 /* ---- backward ---- */
@@ -431,8 +462,10 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
     const struct attention_kept *kept = &c->kept->of[shard];
     const struct shard_product p = project(f, c, &part, shard);
     const uint64_t mark = frame_mark(f), row = (uint64_t)frame_rows(f) * frame_width(f);
+    const struct frame_apart apart = frame_apart_begin(f);
     void *d_x = frame_scratch(f, row * (uint64_t)p.rows), *d_out = d_x;
     const void *x;
+    frame_part_before(f);
     if (found->table)
         part.distance.d_table = found->table + all * table_rows(c->s) * heads;
     if (found->sinks)
@@ -452,7 +485,7 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
         code = latent_shards_attend_backward(f, c->kept, shard, d_out, c->gradients[shard]);
     else if (!code)
         code = attention_attend_backward(f, &part, kept, d_out, c->gradients[shard], mark);
-    frame_release(f, mark);
+    frame_apart_end(f, apart);
     return code;
 }
 
@@ -586,7 +619,7 @@ static int adapt_projection(struct zinf_frame *f, const struct call *c, const vo
 }
 
 /* And of queries, of keys and of values. */
-static int adapters(struct zinf_frame *f, const struct call *c, const void *d_y)
+static int adapters(struct zinf_frame *f, const struct call *c)
 {
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
     struct shard_product q[ZINF_MOST_SHARDS], kv[ZINF_MOST_SHARDS];
@@ -604,9 +637,7 @@ static int adapters(struct zinf_frame *f, const struct call *c, const void *d_y)
     const struct shard_adapters keys = {
         .p = kv, .dy = d_kv, .x = key_input(f, c), .per_weight = n / groups.n, .shares = true};
     int code = shard_columns_adapt_weights(f, &queries);
-    if (!code)
-        code = shard_columns_adapt_weights(f, &keys);
-    return code ? code : adapt_projection(f, c, d_y);
+    return code ? code : shard_columns_adapt_weights(f, &keys);
 }
 
 /* ---- what all ranks have whole ---- */
@@ -712,7 +743,7 @@ int attention_shards_enter(struct zinf_frame *f, const struct attention_shards *
 }
 
 /* Of all that has weights, from the gradients of the shards' products. */
-static int weights_backward(struct zinf_frame *f, const struct call *c, const void *d_y)
+static int weights_backward(struct zinf_frame *f, const struct call *c)
 {
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
     int code = 0;
@@ -722,7 +753,7 @@ static int weights_backward(struct zinf_frame *f, const struct call *c, const vo
         code = key_gradients(f, c, i);
     if (!code)
         code = source_backward(f, c);
-    return code ? code : adapters(f, c, d_y);
+    return code ? code : adapters(f, c);
 }
 
 int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *kept, const void *x,
@@ -755,8 +786,10 @@ int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *
         code = part_rows(f, &e, x, &c.rows);
     if (!code && latent)
         code = latent_shards_weights(f, kept, c.rows, gradients);
+    if (!code && !latent)
+        code = weights_backward(f, &c);
     if (!code)
-        code = latent ? adapt_projection(f, &c, d_branch) : weights_backward(f, &c, d_branch);
+        code = adapt_projection(f, &c, d_branch);
     frame_release(f, mark);
     return code;
 }
@@ -786,6 +819,60 @@ int attention_shards_backward(struct zinf_frame *f, const struct attention_shard
         code = latent_shards_enter(f, kept, &e, &gradients, x, d_x);
     else if (!code)
         code = shard_enter_backward(f, &e, &sum, x, d_x);
+    frame_release(f, mark);
+    return code;
+}
+
+/* Gradients of the shards' products, of the chunk's own keys and values alone. */
+static int own_backward(struct zinf_frame *f, const struct call *c)
+{
+    struct head_rows rows[ZINF_MOST_SHARDS] = {{NULL, NULL, 0}};
+    const bool norms = wants_norms(f, c->s);
+    const uint64_t mark = frame_mark(f), each = norm_elems(c->s);
+    const uint64_t bytes = f->graph->shards.n * each * sizeof(float);
+    float *found = norms ? frame_scratch(f, bytes) : NULL;
+    int code = norms ? frame_zero(f, found, bytes) : 0;
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
+        struct attention_spec part = part_of(f, c->s, i);
+        place_norms(f, &part, norms ? found + i * each : NULL);
+        rows[i] = heads_of(f, &part, c->gradients[i]);
+        code = attention_own_backward(f, &part, &c->kept->of[i], c->gradients[i]);
+    }
+    if (!code && norms)
+        code = sum_norms(f, c->s, found);
+    if (!code)
+        code = whole_norms_backward(f, c->kept, rows);
+    frame_release(f, mark);
+    return code;
+}
+
+int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept)
+{
+    const struct attention_spec part = part_of(f, kept->s, 0);
+    const struct part_entry e = attention_shards_entry(kept);
+    const uint64_t mark = frame_mark(f);
+    struct shard_gradients gradients;
+    const struct enter_call call = {kept, &gradients};
+    const struct shard_sum sum = {make_enter, &call, x_elems(f, kept->s)};
+    struct call c = {.s = kept->s, .kept = kept, .gradients = gradients.of};
+    void *d_x;
+    int code = refuse_latent(f, kept->s);
+    for (uint32_t i = 0; i < f->graph->shards.n; i++)
+        gradients.of[i] = frame_scratch(f, attention_entry_bytes(f, &part));
+    for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
+        code = frame_zero_grads(f, u);
+    if (!code)
+        code = attention_carry_gradient(f, kept->s->hidden, &d_x);
+    if (!code)
+        code = part_rows(f, &e, f->in[0], &c.rows);
+    if (!code)
+        code = multiply_all(f, &c);
+    if (!code)
+        code = own_backward(f, &c);
+    if (!code)
+        code = weights_backward(f, &c);
+    if (!code)
+        code = shard_enter_backward(f, &e, &sum, f->in[0], d_x);
     frame_release(f, mark);
     return code;
 }

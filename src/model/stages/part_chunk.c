@@ -35,12 +35,45 @@ static int64_t entry_cols(const struct attention_spec *s)
 static int check(const struct zinf_frame *f, const struct attention_spec *s)
 {
     const bool ahead = s->both_ways && !f->compute->chunk.keys_first;
-    const char *what = ahead                   ? "attention to later tokens"
-                       : s->relative.half      ? "relative positions"
+    const bool cut = s->carried_pieces && (s->source || s->both_ways || s->distance.n_buckets);
+    const char *what = ahead              ? "attention to later tokens"
+                       : cut              ? "an encoder, or attention to one, in parts of tensors"
+                       : s->relative.half ? "relative positions"
                        : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
     return what ? frame_refuse_chunks(f, what) : 0;
 }
+
+/* ---- what the stage carries ----
+ *
+ * Of a chunk's rows piece by piece, since parts of one stage, such as shards, have keys and values
+ * of their own. */
+
+static uint64_t pieces_of(const struct attention_spec *s)
+{
+    return s->carried_pieces ? s->carried_pieces : 1;
+}
+
+/* Numbers in front of this part's, in each chunk. */
+static uint64_t numbers_before(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return s->carried_piece * (uint64_t)f->compute->seq * kv_cols(s);
+}
+
+/* Of the chunk that begins at the sequence's row. */
+static void *carried(struct zinf_frame *f, const struct attention_spec *s, int64_t row)
+{
+    char *rows = frame_carried(f, pieces_of(s) * kv_cols(s), row);
+    return rows ? rows + numbers_before(f, s) * frame_width(f) : NULL;
+}
+
+static float *d_carried(struct zinf_frame *f, const struct attention_spec *s, int64_t row)
+{
+    float *rows = frame_d_carried(f, pieces_of(s) * kv_cols(s), row);
+    return rows ? rows + numbers_before(f, s) : NULL;
+}
+
+/* ---- columns ---- */
 
 /* Columns of qkv, or of its gradient, from those behind `first`, to rows of their own. */
 static struct zinf_heads columns(const struct zinf_frame *f, const struct attention_spec *s,
@@ -72,7 +105,7 @@ static struct zinf_heads columns_back(const struct zinf_frame *f, const struct a
 
 int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s, const void *qkv)
 {
-    void *own = frame_carried(f, kv_cols(s), f->compute->chunk.first);
+    void *own = carried(f, s, f->compute->chunk.first);
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
     frame_reach(f, reach_of(s));
@@ -135,10 +168,9 @@ static void set_keys(struct zinf_frame *f, const struct attention_spec *s,
     args->whole_seq = c->whole;
     args->whole_keys = s->source ? keys->whole : 0;
     args->key_segments = key_segments(f, s, keys);
-    args->kv = s->source ? frame_carried_source(f, kv_cols(s), chunk)
-                         : frame_carried(f, kv_cols(s), keys->row);
-    args->d_kv_sums = s->source ? frame_d_carried_source(f, kv_cols(s), chunk)
-                                : frame_d_carried(f, kv_cols(s), keys->row);
+    args->kv = s->source ? frame_carried_source(f, kv_cols(s), chunk) : carried(f, s, keys->row);
+    args->d_kv_sums =
+        s->source ? frame_d_carried_source(f, kv_cols(s), chunk) : d_carried(f, s, keys->row);
 }
 
 /* Queries by themselves. */
@@ -209,7 +241,7 @@ int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
 static int take_own(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
 {
     const uint64_t start = frame_mark(f), n = (uint64_t)frame_rows(f) * kv_cols(s);
-    const float *sums = frame_d_carried(f, kv_cols(s), f->compute->chunk.first);
+    const float *sums = d_carried(f, s, f->compute->chunk.first);
     void *own = frame_scratch(f, n * frame_width(f));
     const struct zinf_heads back =
         columns_back(f, s, d_qkv, query_cols(s), (int64_t)kv_cols(s), own);
@@ -284,17 +316,17 @@ int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *
     const struct zinf_chunk *c = &f->compute->chunk;
     int code = check(f, s);
     frame_part_begin(f);
-    if (!code && !c->keys_first) { /* else the stage has done so */
-        f->carried_elems = kv_cols(s);
+    if (!code && !c->keys_first && !s->carried_piece) { /* else it has been done */
+        f->carried_elems = pieces_of(s) * kv_cols(s);
         code = attention_chunk_clear(f);
     }
     if (!code && zinf_chunk_keys_first(c))
         code = clear_rows(f, s, args->d_qkv);
     if (!code)
         code = attend_backward(f, s, args);
-    if (!code && c->ends && !zinf_chunk_keys_first(c))
+    frame_part_end(f); /* all parts take the same scratch */
+    if (!code && !zinf_chunk_keys_first(c))
         code = take_own(f, s, args->d_qkv);
-    frame_part_end(f);
     frame_release(f, start);
     return code;
 }

@@ -52,8 +52,17 @@ static int backward(struct zinf_frame *f)
     return part_finish_gradient(f, s->hidden, d_x);
 }
 
+static int carry_shards(struct zinf_frame *f, bool backward)
+{
+    struct attention_shards kept;
+    attention_shards_keep(f, f->stage->spec, &kept);
+    return backward ? attention_shards_carry_backward(f, &kept) : attention_shards_carry(f, &kept);
+}
+
 static int carry(struct zinf_frame *f)
 {
+    if (f->graph->shards.of)
+        return carry_shards(f, false);
     const struct attention_spec *s = f->stage->spec;
     const struct attention_kept kept = attention_keep(f, s);
     const struct part_entry entry = attention_entry(s, &kept);
@@ -63,6 +72,8 @@ static int carry(struct zinf_frame *f)
 
 static int carry_backward(struct zinf_frame *f)
 {
+    if (f->graph->shards.of)
+        return carry_shards(f, true);
     const struct attention_spec *s = f->stage->spec;
     const struct attention_kept kept = attention_keep(f, s);
     return attention_carry_backward(f, s, &kept);

@@ -111,10 +111,26 @@ static int backward(struct zinf_frame *f)
     return part_finish_gradient(f, s->attention.hidden, d_x);
 }
 
+static int carry(struct zinf_frame *f)
+{
+    struct kept kept;
+    keep(f, f->stage->spec, &kept);
+    return attention_shards_carry(f, &kept.attention);
+}
+
+static int carry_backward(struct zinf_frame *f)
+{
+    struct kept kept;
+    keep(f, f->stage->spec, &kept);
+    return attention_shards_carry_backward(f, &kept.attention);
+}
+
 const struct zinf_stage_ops zinf_stage_shards = {
     .name = "shards",
     .recomputes = true,
     .passes = true,
     .forward = forward,
     .backward = backward,
+    .carry = carry,
+    .carry_backward = carry_backward,
 };

@@ -249,6 +249,9 @@ struct attention_spec {
      * kv_w -1 it is made elsewhere, and its gradient is left behind that of qkv. 0: none. */
     int source, source_segments;
     int kv_w, kv_b;
+    /* Of what the stage carries from chunk to chunk: this part's keys and values are one of so many
+     * pieces of equal size, and which. 0: the only one. */
+    uint32_t carried_pieces, carried_piece;
     float dropout, residual_dropout;
     float branch_scale;        /* of what is added to x; 0: 1 */
     struct scales_spec scales; /* of qkv, or of a mixer's product */
@@ -517,6 +520,11 @@ int attention_carry_backward(struct zinf_frame *f, const struct attention_spec *
                              const struct attention_kept *kept);
 int attention_carry_part_backward(struct zinf_frame *f, const struct attention_spec *s,
                                   const struct attention_kept *kept);
+/* Its middle: d_qkv, the gradient of the entry's product, of the chunk's own keys and values. */
+int attention_own_backward(struct zinf_frame *f, const struct attention_spec *s,
+                           const struct attention_kept *kept, void *d_qkv);
+/* Where the gradient of the stage's input is added to; where none is wanted zeros in scratch. */
+int attention_carry_gradient(struct zinf_frame *f, int64_t hidden, void **d_x);
 /* part_chunk.c. append: copies the keys and values of qkv, which is as attention takes it, to what
  * the stage carries. The others: attention of the chunk's rows, with the arguments that a whole
  * sequence would have, and its gradients. */

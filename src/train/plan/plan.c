@@ -190,7 +190,8 @@ static int add_x_extents(struct plan *p)
     for (uint64_t i = w->n_leaving * n; !code && i < plan_n_leaving(p) * n; i++)
         code = zinf_store_add_extent(p->store, w->places[i / n - w->n_leaving].bytes,
                                      &p->x_extents[i]);
-    return code || carried_groups(p) == 1 ? code : add_carried_extents(p);
+    const bool carried = carried_groups(p) > 1 && carried_tier(p) == ZINF_TIER_DRIVE;
+    return code || !carried ? code : add_carried_extents(p);
 }
 
 /* Of what is read where it lies. A store that counts alone opens no files. */

@@ -209,6 +209,12 @@ static inline uint32_t carried_slots(const struct plan *p)
 {
     return carried_groups(p) > CARRIED_SLOTS ? CARRIED_SLOTS : carried_groups(p);
 }
+/* Where it lives if the device has groups of it. What ranks bring together does in RAM, by places
+ * of chunks, and its gradient once for each part that this rank has. */
+static inline enum zinf_tier carried_tier(const struct plan *p)
+{
+    return in_parts(p->setup) ? ZINF_TIER_HOST : p->x_tier;
+}
 /* What it is, in words. */
 static inline const char *plan_carried_name(const struct plan *p)
 {
@@ -222,10 +228,10 @@ static inline uint64_t carried_group_bytes(const struct plan *p, bool gradient)
 {
     return (uint64_t)carried_span(p) * p->setup->walk.carried[gradient];
 }
-/* Of all that a slot has: of gradients, a group's for each part that this rank has. */
+/* Of all that a slot has: of gradients that stay, one for each part that this rank has. */
 static inline uint64_t carried_slot_bytes(const struct plan *p, bool gradient)
 {
-    const int64_t parts = gradient ? setup_own_parts(p->setup) : 1;
+    const int64_t parts = gradient && carried_groups(p) == 1 ? setup_own_parts(p->setup) : 1;
     return (uint64_t)parts * carried_group_bytes(p, gradient);
 }
 /* How many chunks before its own a chunk of the stage looks at; the groups that it looks at are

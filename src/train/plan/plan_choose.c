@@ -97,8 +97,10 @@ static bool choose_carried(struct plan *p, struct amounts *c)
 {
     const int64_t n = p->setup->n_chunks;
     p->carried_span = n;
-    if (plan_fits(p, c) || n <= CARRIED_SLOTS || !has_backward(p->setup) || in_parts(p->setup) ||
-        p->setup->walk.keys_first || p->x_tier == ZINF_TIER_DEVICE)
+    const struct walk *w = &p->setup->walk;
+    const bool of_all = w->keys_first || (in_parts(p->setup) && w->hands_over); /* looks at all */
+    if (plan_fits(p, c) || n <= CARRIED_SLOTS || !has_backward(p->setup) || of_all ||
+        p->x_tier == ZINF_TIER_DEVICE)
         return plan_fits(p, c);
     p->carried_span = 1;
     bool fits = plan_fits(p, c), more = fits;

@@ -106,8 +106,9 @@ static const char *carried_hint(const struct plan *p, bool gradient)
 
 static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
-    const uint64_t n = (uint64_t)p->setup->n_chunks;
-    const bool there = has_backward(p->setup) && carried_groups(p) > 1 && p->x_tier == tier;
+    const uint64_t parts = gradient ? (uint64_t)setup_own_parts(p->setup) : 1;
+    const uint64_t n = (uint64_t)p->setup->n_chunks * parts;
+    const bool there = has_backward(p->setup) && carried_groups(p) > 1 && carried_tier(p) == tier;
     return there ? n * p->setup->walk.carried[gradient] : 0;
 }
 
@@ -251,15 +252,17 @@ static uint64_t border_bytes(const struct plan *p)
     return zinf_align_up(most, ZINF_MEMORY_ALIGN);
 }
 
-/* Of keys, values and their gradients that ranks along CONTEXT bring together. */
-static uint64_t shared_keys_bytes(const struct plan *p)
-{
-    return context_axis(p->setup)->world > 1 ? carried_group_bytes(p, true) : 0;
-}
-
 static uint64_t most_of(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
+}
+
+/* Of keys, values and their gradients that ranks along CONTEXT bring together. */
+static uint64_t shared_keys_bytes(const struct plan *p)
+{
+    return context_axis(p->setup)->world > 1 && carried_groups(p) == 1
+               ? most_of(carried_group_bytes(p, false), carried_group_bytes(p, true))
+               : 0;
 }
 
 /* Staging comes last and is contiguous: loading and saving use it as one region. */

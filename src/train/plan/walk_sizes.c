@@ -118,7 +118,8 @@ static int measure_stage(struct walk *w, const struct zinf_compute *compute, uin
         code = measure_pass(w, c, s, ZINF_PASS_ROW);
     if (!code && c->chunk.whole && stage->ops->carry)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY);
-    if (!code && zinf_chunk_keys_first(&c->chunk) && stage->ops->carry && info->differentiates)
+    if (!code && zinf_chunk_keys_first(&c->chunk) && stage->ops->carry_backward &&
+        info->differentiates)
         code = measure_pass(w, c, s, ZINF_PASS_CARRY_BACK);
     measure_carried(w, c, s);
     measure_cache(w, c, info);

@@ -314,7 +314,9 @@ int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *b
     const float *weights = t->setup.options.class_weights;
     const int32_t *labels = batch->inputs[ZINF_INPUT_LABELS];
     struct exact_sum exact = {0};
-    for (int64_t i = 0; i < samples; i++)
+    const bool counts =
+        !context_axis(&t->setup)->rank; /* ranks that share sequences have the same */
+    for (int64_t i = 0; counts && i < samples; i++)
         if (labels[i] >= 0)
             exact_add(&exact, (double)weights[labels[i]]);
     int code = data_axis(&t->setup)->net

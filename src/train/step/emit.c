@@ -75,7 +75,7 @@ static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_
         emit_compute(e, &c.op, &c.uses);
         if (c.info->cache_bytes)
             emit_cache_made(e, s, cache);
-        if (c.info->carried[0] && g + 1 == groups.end)
+        if (c.info->carried[0] && g + 1 == groups.end && !in_parts(e->p->setup))
             emit_carried_made(e, s, emit_chunk(e, m), carried);
         if (g + 1 == groups.end)
             end_values(e, &c, micros, last, out);
@@ -197,7 +197,8 @@ static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
         call_set_group(&c, groups, g);
         call_units(e, &c, false);
         call_inputs(e, &c);
-        const struct zinf_operand carried = call_carried(e, &c, true);
+        const struct zinf_operand carried =
+            in_parts(e->p->setup) ? call_carried_alone(e, &c, false) : call_carried(e, &c, true);
         emit_compute(e, &c.op, &c.uses);
         if (g + 1 == groups.end)
             emit_carried_made(e, s, emit_chunk(e, m), carried);
@@ -212,7 +213,8 @@ void emit_carry(struct emitter *e, uint32_t s, int64_t first)
     const bool holds = e->carrying == emit_carried_number(e, s, first);
     const bool kept = e->walk->stages[s].ordinal == WALK_NONE || stage_is_kept(e->p, s);
     const bool all = kept || carried_groups(e->p) > 1 || emit_keys_first(e, s);
-    if (!e->walk->stages[s].carried[0] || holds || (kept && !e->walk->stages[s].carried[1]))
+    const bool handed = kept && !e->walk->stages[s].carried[1] && !in_parts(setup);
+    if (!e->walk->stages[s].carried[0] || holds || handed)
         return;
     for (int64_t m = first; m < last + all; m++)
         emit_carry_chunk(e, s, m);
@@ -261,6 +263,7 @@ struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64
     if (in_parts && recomputes(e, s, m))
         emit_recompute(e, s, m);
     for (uint32_t g = groups.first; g < groups.end; g++) {
+        struct zinf_operand d_carried = {0};
         c = emit_call_of(e, s, ZINF_PASS_BACKWARD, v, m);
         if (recomputes(e, s, m)) {
             c.op.flags = OP_RECOMPUTES;
@@ -279,9 +282,11 @@ struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64
             add_gradients(e, &c, g == groups.first);
         if (c.info->carried[0]) {
             call_carried(e, &c, c.op.flags & OP_RECOMPUTES);
-            call_d_carried(e, &c, part_of(e, m));
+            d_carried = call_d_carried(e, &c, part_of(e, m));
         }
         emit_compute(e, &c.op, &c.uses);
+        if (c.info->carried[0])
+            call_end_d_carried(e, &c, d_carried);
     }
     if (leave)
         end_gradients(e, &c);

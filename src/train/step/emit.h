@@ -129,6 +129,7 @@ struct emitter {
     zinf_resource *weighed, *listed, *decided, choice;
     uint64_t working;  /* whose activations the working buffer holds */
     uint64_t carrying; /* the stage and sample whose carried rows of all chunks exist now */
+    uint32_t part;     /* of this rank's parts of a sequence, the one at hand */
 
     /* of the operation of a stage that is being made */
     struct zinf_operand *operands;      /* [most_operands] */
@@ -190,6 +191,8 @@ void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
 /* The stage's result for rows, visit by visit, to the host. */
 void emit_row(struct emitter *e, uint32_t stage);
 
+/* Where a value is for a reference. */
+struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, int64_t micro);
 /* emit_border.c: an exchange with the pipeline rank before this one, or with the next one. */
 void emit_border(struct emitter *e, const struct visit *border);
 
@@ -223,11 +226,19 @@ void emit_carried_made(struct emitter *e, uint32_t stage, uint32_t chunk, struct
 struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t sample,
                                    uint32_t group, struct span_of chunks, bool fresh,
                                    struct uses *uses);
+void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
+                         struct zinf_operand slot);
 /* Of sequences in parts, of the sample that micro-batch `first` begins: what the stage carries,
  * from ranks that share it to all; the sum of its gradients over all parts, to the rank that has
  * made what they are of. */
 void emit_gather_keys(struct emitter *e, uint32_t stage, int64_t first);
 void emit_sum_keys(struct emitter *e, uint32_t stage, int64_t first);
+/* Where the gradients live in RAM: they begin as zeros. */
+void emit_clear_keys(struct emitter *e, uint32_t stage, int64_t first);
+/* A slot for one chunk by itself, at its place in its group; what it carries, or, brought from
+ * where it lives, its gradient. */
+struct zinf_operand emit_carried_alone(struct emitter *e, uint32_t stage, uint32_t chunk,
+                                       bool gradient, struct uses *uses);
 
 /* emit_grad.c */
 /* Where the operation that computes a contribution writes; adds to uses. */

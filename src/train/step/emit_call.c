@@ -195,7 +195,8 @@ struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes)
 {
     const uint32_t s = (uint32_t)c->op.stage, end = chunks_of(e, c).end;
     /* Whoever makes them; what was handed over is where a stage's kept activations are. */
-    const bool all = emit_keys_first(e, s) || (!makes && !c->info->carried[1]);
+    const bool stays = carried_groups(e->p) == 1;
+    const bool all = (emit_keys_first(e, s) && stays) || (!makes && !c->info->carried[1]);
     const struct span_of made = {all ? 0 : end - (makes && has_own(e, c)), end};
     const struct zinf_operand at = emit_carried(e, s, emit_carried_number(e, s, e->micro),
                                                 (uint32_t)c->op.arg, made, &c->uses);
@@ -209,12 +210,32 @@ struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t p
     if (!c->info->carried[1])
         return (struct zinf_operand){0};
     const uint32_t s = (uint32_t)c->op.stage, group = (uint32_t)c->op.arg;
+    const bool stays = carried_groups(e->p) == 1;
     const bool fresh =
-        emit_keys_first(e, s) || carried_last(e->p, s, group) == emit_chunk(e, e->micro);
+        emit_keys_first(e, s) ? stays : carried_last(e->p, s, group) == emit_chunk(e, e->micro);
+    e->part = part;
     const struct zinf_operand at = emit_d_carried(e, s, emit_carried_number(e, s, e->micro), group,
                                                   chunks_of(e, c), fresh, &c->uses);
-    call_operand(e, c, zinf_beyond(at, part * carried_group_bytes(e->p, true)));
+    call_operand(e, c, stays ? zinf_beyond(at, part * carried_group_bytes(e->p, true)) : at);
     return at;
+}
+
+struct zinf_operand call_carried_alone(struct emitter *e, struct call *c, bool gradient)
+{
+    const uint32_t s = (uint32_t)c->op.stage, chunk = emit_chunk(e, e->micro);
+    if (carried_groups(e->p) == 1)
+        return gradient ? call_d_carried(e, c, 0) : call_carried(e, c, true);
+    c->op.arg = (int32_t)(chunk / (uint32_t)carried_span(e->p));
+    e->part = 0;
+    const struct zinf_operand at = emit_carried_alone(e, s, chunk, gradient, &c->uses);
+    call_operand(e, c, at);
+    return at;
+}
+
+void call_end_d_carried(struct emitter *e, const struct call *c, struct zinf_operand at)
+{
+    if (c->info->carried[1] && in_parts(e->p->setup))
+        emit_d_carried_made(e, (uint32_t)c->op.stage, chunks_of(e, c), at);
 }
 
 /* ---- gradients of units ---- */
@@ -415,8 +436,8 @@ struct call emit_carry_back(struct emitter *e, uint32_t s, int64_t m, struct nth
     const uint32_t first = c.op.n_at;
     if (leave)
         add_carried_gradients(e, &c);
-    call_carried(e, &c, false);
-    call_d_carried(e, &c, 0);
+    call_carried_alone(e, &c, false);
+    call_carried_alone(e, &c, true);
     emit_compute(e, &c.op, &c.uses);
     if (leave)
         end_carried_gradients(e, &c, first);

@@ -47,6 +47,11 @@ void call_set_group(struct call *c, struct groups groups, uint32_t group);
  */
 struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes);
 struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t part);
+/* Of parts: the chunk's own alone, where the device has groups. gradient: the sum over all parts.
+ */
+struct zinf_operand call_carried_alone(struct emitter *e, struct call *c, bool gradient);
+/* Of parts: gradients in groups go back to RAM at once. */
+void call_end_d_carried(struct emitter *e, const struct call *c, struct zinf_operand at);
 /* Units of the call, in the order of their operands; unit number i. */
 uint32_t call_n_units(const struct call *c);
 uint32_t call_unit(const struct call *c, uint32_t i);

@@ -3,10 +3,34 @@
  * in groups of chunks, each in a slot on the device while a stage looks at it. Where there is a
  * slot for all of it that is all; else its chunks live where block inputs do, and come and go one
  * by one. A home has one stage's and sample's at a time: forward makes it chunk by chunk, and
- * backward begins with making it again. Of sequences that ranks share it is on the device of each,
- * and comes from all of them.
+ * backward begins with making it again. Of sequences that ranks share it comes from all of them, to
+ * the device of each, or, where that has groups, to its RAM: there chunks lie by their places, and
+ * gradients, which begin as zeros, once for each part that the rank has.
  */
 #include "train/step/emit.h"
+
+/* Whether ranks bring together what lives in RAM. */
+static bool is_shared_home(const struct emitter *e)
+{
+    return in_parts(e->p->setup) && carried_groups(e->p) > 1;
+}
+
+/* Of what ranks bring together there is one resource for all chunks. */
+static zinf_resource home_of(const struct emitter *e, uint32_t chunk, bool gradient)
+{
+    const uint32_t n = (uint32_t)e->p->setup->n_chunks;
+    return e->carried_home[gradient * n + (in_parts(e->p->setup) ? 0 : chunk)];
+}
+
+/* Chunks before it in a home in RAM. */
+static uint64_t chunks_before(const struct emitter *e, uint32_t chunk, bool gradient)
+{
+    const struct setup *s = e->p->setup;
+    const uint64_t part = gradient ? e->part : 0;
+    return in_parts(s) ? part * (uint64_t)s->n_chunks +
+                             (uint64_t)zinf_chunk_place(chunk, s->n_chunks, s->n_parts)
+                       : chunk;
+}
 
 /* Of both sorts: what is carried, in the parameters' type, and its gradient in fp32. */
 static struct trip trip_of_chunk(const struct emitter *e, uint32_t s, uint32_t chunk, bool gradient,
@@ -14,19 +38,20 @@ static struct trip trip_of_chunk(const struct emitter *e, uint32_t s, uint32_t c
 {
     const struct plan *p = e->p;
     const uint32_t n = (uint32_t)p->setup->n_chunks;
-    const uint64_t stride = e->walk->carried[gradient];
+    const enum zinf_tier tier = carried_tier(p);
+    const uint64_t stride =
+        in_parts(p->setup) ? e->walk->stages[s].carried[gradient] : e->walk->carried[gradient];
     const uint64_t base = gradient ? p->at.h_carried_gradient : p->at.h_carried;
     struct trip t = {.unit = e->walk->graph->stages[s].in.at[0],
                      .is_value = true,
                      .flags = OP_CARRIED,
                      .whole_bytes = e->walk->stages[s].carried[gradient]};
-    t.home = (struct zinf_location){.tier = p->x_tier, .bytes = t.whole_bytes};
-    if (p->x_tier == ZINF_TIER_DRIVE)
+    t.home = (struct zinf_location){.tier = tier, .bytes = t.whole_bytes};
+    if (tier == ZINF_TIER_DRIVE)
         t.home.extent = p->carried_extents[gradient * n + chunk];
     else
-        t.home.memory = host_at(p, base + chunk * stride);
-    t.stops[VALUE_HOME] =
-        (struct stop){zinf_of(&t.home), e->carried_home[gradient * n + chunk], true};
+        t.home.memory = host_at(p, base + chunks_before(e, chunk, gradient) * stride);
+    t.stops[VALUE_HOME] = (struct stop){zinf_of(&t.home), home_of(e, chunk, gradient), true};
     const uint64_t behind = chunk % (uint32_t)carried_span(p) * t.whole_bytes;
     t.stops[VALUE_SLOT] =
         (struct stop){zinf_beyond(slot, behind), zinf_operand_buffer(&slot), true};
@@ -38,8 +63,8 @@ static void move(struct emitter *e, uint32_t s, uint32_t chunk, bool gradient,
 {
     struct trip t = trip_of_chunk(e, s, chunk, gradient, slot);
     const struct travel *travel = &e->p->travel;
-    struct legs legs =
-        out ? way_value_out(travel, e->p->x_tier) : way_value_back(travel, e->p->x_tier);
+    const enum zinf_tier tier = carried_tier(e->p);
+    struct legs legs = out ? way_value_out(travel, tier) : way_value_back(travel, tier);
     const uint32_t deadline = e->deadline;
     e->deadline = out ? e->position + 2 : INHERITED;
     emit_way(e, &t, &legs);
@@ -92,9 +117,10 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sampl
                                    struct span_of chunks, bool fresh, struct uses *uses)
 {
     bool hit;
-    const uint64_t number = sample * carried_groups(e->p) + group;
+    const uint32_t part = is_shared_home(e) ? e->part : 0, parts = MAX_PARTIAL_SUMS;
+    const uint64_t number = (sample * parts + part) * carried_groups(e->p) + group;
     const uint32_t next = ring_next(&e->d_carried, number);
-    if (carried_groups(e->p) > 1 && e->d_carried.holds[next] != number)
+    if (carried_groups(e->p) > 1 && !is_shared_home(e) && e->d_carried.holds[next] != number)
         leave(e, s, sample, next);
     const uint32_t at = ring_find(e, &e->d_carried, number, &hit);
     const struct zinf_operand slot = zinf_in(e->d_carried.buffer[at], 0);
@@ -102,6 +128,26 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sampl
     for (uint32_t chunk = chunks.first; !hit && !fresh && chunk < chunks.end; chunk++)
         move(e, s, chunk, true, slot, false);
     uses_write(uses, e->d_carried.buffer[at]);
+    return slot;
+}
+
+void emit_d_carried_made(struct emitter *e, uint32_t s, struct span_of chunks,
+                         struct zinf_operand slot)
+{
+    for (uint32_t chunk = chunks.first; carried_groups(e->p) > 1 && chunk < chunks.end; chunk++)
+        move(e, s, chunk, true, slot, true);
+}
+
+struct zinf_operand emit_carried_alone(struct emitter *e, uint32_t s, uint32_t chunk, bool gradient,
+                                       struct uses *uses)
+{
+    struct ring *ring = gradient ? &e->d_carried : &e->carried;
+    bool hit;
+    const uint32_t at = ring_find(e, ring, UINT64_MAX - e->clock, &hit);
+    const struct zinf_operand slot = zinf_in(ring->buffer[at], 0);
+    if (gradient)
+        move(e, s, chunk, true, slot, false);
+    uses_write(uses, ring->buffer[at]);
     return slot;
 }
 
@@ -113,8 +159,13 @@ static struct zinf_operand slot_of(struct emitter *e, uint32_t s, int64_t first,
 {
     struct ring *ring = gradient ? &e->d_carried : &e->carried;
     bool hit;
-    const uint64_t sample =
+    if (is_shared_home(e)) {
+        uses_write(uses, home_of(e, 0, gradient));
+        return zinf_at(host_at(e->p, gradient ? e->p->at.h_carried_gradient : e->p->at.h_carried));
+    }
+    uint64_t sample =
         (uint64_t)s * (uint64_t)e->p->setup->n_micro + (uint64_t)setup_sample(e->p->setup, first);
+    sample *= gradient ? MAX_PARTIAL_SUMS : 1;
     const uint32_t at = ring_find(e, ring, sample, &hit);
     uses_write(uses, ring->buffer[at]);
     return zinf_in(ring->buffer[at], 0);
@@ -138,6 +189,7 @@ static void emit_meeting(struct emitter *e, uint32_t s, int64_t first, bool grad
                          .flags = OP_CARRIED,
                          .unit = -1,
                          .stage = (int32_t)s,
+                         .arg = is_shared_home(e),
                          .at = &at,
                          .n_at = 1,
                          .bytes = (context->world - 1) * own_bytes(e, s, gradient)};
@@ -151,21 +203,51 @@ void emit_gather_keys(struct emitter *e, uint32_t s, int64_t first)
     emit_meeting(e, s, first, false);
 }
 
+/* Bytes of one part's gradients, and who adds two of them. */
+static uint64_t part_bytes(const struct emitter *e, uint32_t s)
+{
+    const uint64_t all = (uint64_t)e->p->setup->n_chunks;
+    return is_shared_home(e) ? all * e->walk->stages[s].carried[1]
+                             : carried_group_bytes(e->p, true);
+}
+
+static struct leg joining(const struct emitter *e)
+{
+    return is_shared_home(e) ? (struct leg){.lane = ZINF_LANE_HOST, .kind = OP_GRAD_ADD}
+                             : way_join(&e->p->travel);
+}
+
+void emit_clear_keys(struct emitter *e, uint32_t s, int64_t first)
+{
+    struct uses uses = {0};
+    struct zinf_op op = {.lane = ZINF_LANE_HOST,
+                         .kind = OP_CLEAR,
+                         .flags = OP_CARRIED,
+                         .unit = -1,
+                         .bytes = (uint64_t)setup_own_parts(e->p->setup) * part_bytes(e, s)};
+    if (!is_shared_home(e))
+        return;
+    const struct zinf_operand at = slot_of(e, s, first, true, &uses);
+    op.at = &at;
+    op.n_at = 1;
+    e->micro = (int16_t)first;
+    emit(e, &op, &uses);
+}
+
 /* This rank's parts to the first one, then over ranks. */
 void emit_sum_keys(struct emitter *e, uint32_t s, int64_t first)
 {
-    const uint64_t part_bytes = carried_group_bytes(e->p, true);
     const uint64_t bytes = own_bytes(e, s, true) * context_axis(e->p->setup)->world;
     const int64_t parts = setup_own_parts(e->p->setup);
-    const struct leg join = way_join(&e->p->travel);
+    const struct leg join = joining(e);
     e->micro = (int16_t)first;
     for (int64_t step = 1; step < parts; step *= 2)
         for (int64_t i = 0; i + step < parts; i += 2 * step) {
             struct uses uses = {0};
             const struct zinf_operand at = slot_of(e, s, first, true, &uses);
             const struct zinf_operand both[2] = {
-                zinf_beyond(at, (uint64_t)i * part_bytes),
-                zinf_beyond(at, (uint64_t)(i + step) * part_bytes)};
+                zinf_beyond(at, (uint64_t)i * part_bytes(e, s)),
+                zinf_beyond(at, (uint64_t)(i + step) * part_bytes(e, s))};
             struct zinf_op op = {.lane = join.lane,
                                  .kind = join.kind,
                                  .flags = OP_CARRIED,

@@ -9,8 +9,9 @@
  */
 #include "train/step/emit_call.h"
 
-/* Of a part, whose calls add to its sum by operations of their own. */
-static const struct nth apart = {1, 0};
+/* Of a part, whose calls add to its sum by operations of their own; its first call, which may go on
+ * with a sum. */
+static const struct nth apart = {1, 0}, goes_on = {0, 0};
 
 /* A call's gradients to the sum of a part, which may begin with them. */
 static void join_part(struct emitter *e, const struct call *c, uint32_t part)
@@ -37,17 +38,22 @@ static void join_parts(struct emitter *e, const struct call *c)
     }
 }
 
-/* One visit of a sample's chunks, from micro-batch `first` on. */
+/* One visit of a sample's chunks, from micro-batch `first` on. The first call goes on with what
+ * visits before it have made of units that they share. */
 static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_t first)
 {
     const uint32_t parts = (uint32_t)setup_own_parts(e->p->setup);
     const int64_t each = e->p->setup->own_chunks / parts;
-    const bool carries = e->walk->stages[s].carried[0];
+    const bool carries = e->walk->stages[s].carried[1];
     struct call c = {0};
-    emit_carry(e, s, first);
+    if (carries) {
+        emit_clear_keys(e, s, first);
+        emit_carry(e, s, first);
+    }
     for (uint32_t part = 0; part < parts; part++)
         for (int64_t i = each; i-- > 0;) {
-            c = emit_backward_visit(e, s, v, first + part * each + i, apart);
+            const struct nth nth = part || i + 1 < each ? apart : goes_on;
+            c = emit_backward_visit(e, s, v, first + part * each + i, nth);
             join_part(e, &c, part);
         }
     if (carries)
@@ -63,21 +69,42 @@ static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_
 
 /* A sample is a turn: ranks add up its gradient before it is added to others', so that neither how
  * samples nor how parts are dealt to ranks shows. The visits of a pipeline are turns already. */
+static void emit_turn(struct emitter *e, uint32_t s, uint32_t v, struct range micros,
+                      int64_t sample)
+{
+    const int64_t own = e->p->setup->own_chunks;
+    const bool last = v + 1 == zinf_stage_visits(&e->walk->graph->stages[s]);
+    const struct call c = emit_sample(e, s, v, micros.first + sample * own);
+    if (!e->crossing) {
+        e->turn = sample;
+        e->n_turns = (micros.end - micros.first) / own;
+    }
+    call_end(e, &c, last);
+    e->turn = e->crossing ? e->turn : 0;
+    e->n_turns = e->crossing ? e->n_turns : 1;
+}
+
+/* Whether visits make one contribution together to a unit beside the sweep. */
+static bool visits_share(const struct emitter *e, const struct zinf_stage *stage)
+{
+    bool share = false;
+    for (uint32_t i = 0; stage->choice.n && i < stage->units.n; i++)
+        share |= unit_trains(e->p->setup, stage->units.at[i]);
+    return share;
+}
+
+/* What is fetched for a visit serves all samples, unless all visits of one make a contribution
+ * together. */
 void emit_backward_parts(struct emitter *e, uint32_t s, struct range micros)
 {
-    const int64_t own = e->p->setup->own_chunks, n = (micros.end - micros.first) / own;
-    const uint32_t visits = zinf_stage_visits(&e->walk->graph->stages[s]);
-    for (uint32_t v = 0; v < visits; v++)
-        for (int64_t sample = 0; sample < n; sample++) {
-            const struct call c = emit_sample(e, s, v, micros.first + sample * own);
-            if (!e->crossing) {
-                e->turn = sample;
-                e->n_turns = n;
-            }
-            call_end(e, &c, v + 1 == visits);
-        }
-    if (!e->crossing) {
-        e->turn = 0;
-        e->n_turns = 1;
-    }
+    const struct zinf_stage *stage = &e->walk->graph->stages[s];
+    const int64_t n = (micros.end - micros.first) / e->p->setup->own_chunks;
+    const uint32_t visits = zinf_stage_visits(stage);
+    const bool share = visits_share(e, stage);
+    for (int64_t sample = 0; share && sample < n; sample++)
+        for (uint32_t v = 0; v < visits; v++)
+            emit_turn(e, s, v, micros, sample);
+    for (uint32_t v = 0; !share && v < visits; v++)
+        for (int64_t sample = 0; sample < n; sample++)
+            emit_turn(e, s, v, micros, sample);
 }

@@ -124,6 +124,13 @@ static int run_add(struct zinf_trainer *t, const struct zinf_op *op)
     return 0;
 }
 
+static int run_clear(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    (void)t;
+    memset(at(op, 0), 0, op->bytes);
+    return 0;
+}
+
 static int run_device_copy(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return t->setup.device->ops->copy(t->queues[ZINF_LANE_DEVICE], at(op, 0), at(op, 1), op->bytes);
@@ -347,8 +354,8 @@ static int run_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)
     const struct zinf_axis *axis = axis_of(t, op);
     const uint64_t bytes = share_of(t, op, false);
     void *own = (char *)at(op, 0) + axis->rank * bytes, *whole = at(op, 0);
-    int code = lend_host(t, &own, bytes, 0);
-    if (!code)
+    int code = op->arg ? 0 : lend_host(t, &own, bytes, 0);
+    if (!code && !op->arg)
         code = lend_host(t, &whole, 0, 1);
     if (!code)
         code = zinf_net_gather(axis->net, own, whole, bytes);
@@ -360,7 +367,7 @@ static int run_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
     const struct zinf_axis *axis = axis_of(t, op);
     const uint64_t bytes = share_of(t, op, true), behind = axis->rank * bytes;
     void *whole = at(op, 0);
-    int code = lend_host(t, &whole, axis->world * bytes, 0);
+    int code = op->arg ? 0 : lend_host(t, &whole, axis->world * bytes, 0);
     if (!code)
         code = zinf_net_scatter_sum(axis->net, whole, (void *)((char *)whole + behind),
                                     bytes / sizeof(float));

@@ -243,6 +243,7 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
     const bool carries = s->walk.stages[stage].carried[0];
     const bool carrying = kind_pass(op->kind) == ZINF_PASS_CARRY;
     const bool whole = !carries || kind_pass(op->kind) == ZINF_PASS_CARRY_BACK;
+    chunk->placed = in_parts(s) && carried_groups(p) == 1;
     const int64_t group = carries ? op->arg : own / span;
     const int64_t end = (group + 1) * span < own + 1 ? (group + 1) * span : own + 1;
     chunk->first = own * s->chunk_seq;
@@ -251,8 +252,9 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
     chunk->begins =
         whole || group == (carrying ? carried_needs(p, stage, own) : carried_first(p, stage, own));
     chunk->ends = whole || group == own / span;
-    chunk->fresh = carries && (in_parts(s) ? op->micro % each == each - 1
-                                           : carried_last(p, stage, (uint32_t)group) == own);
+    chunk->fresh = carries && (chunk->placed  ? op->micro % each == each - 1
+                               : !in_parts(s) ? carried_last(p, stage, (uint32_t)group) == own
+                                              : false);
 }
 
 /* What backward of chunks reads is made again by operations of its own. */
