@@ -111,7 +111,10 @@ int commit_header_check(const void *blocks, const struct zinf_commit_options *op
         return zinf_fail(-EINVAL, "the store belongs to another run");
     if (header.layout != options->layout || header.n_pieces != options->n_pieces ||
         header.payload_bytes != options->payload_bytes)
-        return zinf_fail(-EINVAL, "the store holds another model or another plan of it");
+        return zinf_fail(-EINVAL,
+                         "the store holds the run's steps under another plan (model, number type, "
+                         "offloading, how layers are dealt to ranks): go back to that "
+                         "configuration, or remove the folder to go on from a checkpoint");
     return 0;
 }
 

@@ -348,6 +348,10 @@ kill -KILL $first
 wait $first
 [ $? -eq 137 ]
 verdict $? "four seats are killed"
+sed 's/"durability"/"pipeline_ranges": 2, &/' lasting.json >dealt.json
+check "they do not go on with other ranges" run 1 "$zinf" train $lasting --output last.4 --seats 4 \
+    --pipeline-parallel 2 --resume --config dealt.json
+check "and say why" complains "another plan" "how layers are dealt"
 check "they go on" run 0 "$zinf" train $lasting --output last.4 --seats 4 \
     --pipeline-parallel 2 --resume
 check "to the same weights" cmp last.one/model/model.safetensors last.4/model/model.safetensors
