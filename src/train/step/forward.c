@@ -35,13 +35,15 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
     return code;
 }
 
-/* Ranks that have other stages than those that make losses are told of them. */
+/* Ranks that have other stages than those that make losses are told of them, of all chunks, whose
+ * places follow each other. */
 static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
 {
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
     uint64_t n;
     float *losses =
         (float *)(uintptr_t)trainer_losses_of(t, t->setup.graph->loss, 0, n_windows, &n);
+    n *= (uint64_t)t->setup.own_chunks;
     int code = zinf_net_broadcast(pipe->net, pipe->world - 1, sum, sizeof *sum);
     return code ? code : zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
 }
