@@ -442,6 +442,29 @@ static void test_streams_give_the_same_bits(void)
     in_work(model, "model");
 }
 
+/* What shards make beside keys and values: gradients of sinks, and of norms of all heads. */
+static void test_streams_of_shards(void)
+{
+    static const char *const names[] = {"gpt_oss_a", "olmo2_a"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct setting s = {.param = "cpu",
+                            .state = "cpu",
+                            .clip = 0.5,
+                            .look_ahead = "0",
+                            .extra = ", \"sequence_chunk\": 2, \"tensor_parts\": 2, "
+                                     "\"activation_device\": \"cpu\""};
+        struct outcome reference, other;
+        bool streams = false;
+        snprintf(model, sizeof model, "%s/tests/fixtures/%s", getenv("SRCDIR"), names[i]);
+        run(&s, "reference", &reference);
+        s.device_memory = least_memory(s, reference.device_bytes, &streams);
+        CHECKF(streams, "%s: %llu bytes", names[i], (unsigned long long)s.device_memory);
+        run(&s, "other", &other);
+        check_same(&reference, &other, names[i]);
+    }
+    in_work(model, "model");
+}
+
 int main(void)
 {
     begin_trainings("chunks", &(struct trainings){.shape = {.arch = "llama",
@@ -467,6 +490,7 @@ int main(void)
     TAP_RUN(test_schedules_of_many_operations);
     TAP_RUN(test_adapters_in_chunks);
     TAP_RUN(test_streams_give_the_same_bits);
+    TAP_RUN(test_streams_of_shards);
     remove_work();
     return tap_done();
 }
