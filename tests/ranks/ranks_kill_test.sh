@@ -123,12 +123,34 @@ stop_rank() {
     check "which names it" complains "rank 1 has sent nothing for 5 s"
     goes_on "stopped" "$out"
 }
+# One rank's drive holds something else for a while.
+other_files() { # output
+    steps=$(last "$1")
+    VICTIM=none
+    for extents in "$work"/drive/*/extents; do :; done
+    cp "$extents" "$work/kept"
+    dd if=/dev/urandom of="$extents" bs=4096 count=$(($(wc -c <"$extents") / 4096)) conv=notrunc 2>/dev/null
+    check "$axis: a rank whose drive holds something else ends both" fails train_ranks --steps \
+        $((steps + 2)) --resume --output "$1"
+    check "and it is named" complains "has failed" "$(basename "$(dirname "$extents")")"
+    check "verify names it too" fails "$zinf" verify "$1"
+    cp "$work/kept" "$extents"
+}
+
+foreign_drive() {
+    out=$work/foreign-$axis LOG=$work/foreign-$axis/log.jsonl VICTIM=0 LINES=5 DELAY=0 SIGNAL=KILL
+    check "$axis: killed" fails train_ranks --steps 100000 --no-final-checkpoint --output "$out"
+    other_files "$out"
+    goes_on "other files" "$out"
+}
+
 stop_rank
 if [ -z "$ZINF_TEST_AXIS" ]; then
     for axis in tensor pipe; do
         configs 3
         kill_ranks 1
         stop_rank
+        foreign_drive
     done
     axis=data
     configs 3
@@ -146,27 +168,21 @@ else
     skip "a full drive of one rank" "no shared library to preload"
 fi
 
-[ $axis = data ] || finish
+if [ $axis != data ]; then
+    foreign_drive
+    finish
+fi
 
 # ---- other files, other ranks ----
 
 out=$work/other LOG=$work/other/log.jsonl VICTIM=0 LINES=5 DELAY=0 SIGNAL=KILL
 check "killed after a checkpoint" fails train_ranks --steps 100000 --save-every 3 --output "$out"
-steps=$(last "$out")
 VICTIM=none
 check "resume-info knows both ranks' parts" run 0 "$zinf" resume-info "$out"
 check "and their ranks" says "rank 0 of 2" "rank 1 of 2"
 check "verify reads them" run 0 "$zinf" verify "$out"
 check "and knows the step of both" says "of 2 ranks"
-for file in "$work"/drive/*/extents; do :; done
-cp "$file" "$work/kept"
-dd if=/dev/urandom of="$file" bs=4096 count=64 conv=notrunc 2>/dev/null
-dd if=/dev/urandom of="$file" bs=4096 count=64 seek=200 conv=notrunc 2>/dev/null
-check "a rank whose drive holds something else ends both" fails train_ranks --steps \
-    $((steps + 2)) --resume --output "$out"
-check "and it is named" complains "has failed" "$(basename "$(dirname "$file")")"
-check "verify names it too" fails "$zinf" verify "$out"
-cp "$work/kept" "$file"
+other_files "$out"
 
 check "one rank goes on from the checkpoint" run 0 train --steps $((steps + 2)) --resume \
     --output "$out"
