@@ -241,6 +241,45 @@ static void test_slots_by_size(void)
     zinf_config_destroy(config);
 }
 
+/* ---- programs of a schedule ---- */
+
+/* The programs at hand are those of the chosen schedule, however fast the drive is, and whatever
+ * else was tried: other ranks of a pipeline may have tried others, and compare theirs. */
+static void check_programs(const struct setup *setup, const struct variant *variant)
+{
+    for (double slower = 1e-3; slower < 1e4; slower *= 10) {
+        struct plan p = make(setup, variant);
+        p.rates.seconds[OP_READ] *= slower;
+        p.rates.seconds[OP_WRITE] *= slower;
+        CHECKF(!plan_schedules(&p, INFINITY), "%s", zinf_error());
+        CHECKF((p.wait.n_ops > 0) == (p.schedule >= SCHEDULE_UPDATE_IN_FORWARD),
+               "schedule %d, drive slower by %g: %u operations of updates in the forward",
+               p.schedule, slower, p.wait.n_ops);
+        CHECKF((p.speculate.n_ops > 0) == (p.schedule >= SCHEDULE_UPDATE_IN_BACKWARD),
+               "schedule %d, drive slower by %g: %u operations of updates in the backward",
+               p.schedule, slower, p.speculate.n_ops);
+        plan_fini(&p);
+    }
+}
+
+static void test_what_was_tried_goes(void)
+{
+    for (int i = 0; i < SETTINGS; i++) {
+        if (too_little(&settings[i]))
+            continue;
+        struct zinf_config *config = configure(&settings[i]);
+        struct zinf_trainer_options options = trainer_options(&settings[i], config);
+        struct setup setup;
+        struct variant variant;
+        options.init = true;
+        CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
+        plan_search(&setup, &variant, NULL);
+        check_programs(&setup, &variant);
+        setup_fini(&setup);
+        zinf_config_destroy(config);
+    }
+}
+
 int main(void)
 {
     begin_trainings("plan", &(struct trainings){.shape = {.arch = "gpt2",
@@ -256,6 +295,7 @@ int main(void)
     TAP_RUN(test_a_trainer_takes_the_same);
     TAP_RUN(test_operations_have_a_line);
     TAP_RUN(test_slots_by_size);
+    TAP_RUN(test_what_was_tried_goes);
     remove_work();
     return tap_done();
 }

@@ -398,6 +398,18 @@ static int choose_in_place(struct plan *p)
     return code;
 }
 
+/* What was tried and is not of the schedule goes. Ranks of a pipeline may have tried other
+ * programs, and are to have the same. */
+static void drop_unchosen(struct plan *p)
+{
+    if (p->schedule < SCHEDULE_UPDATE_IN_FORWARD) {
+        zinf_program_fini(&p->wait);
+        p->predicted_rest = 0;
+    }
+    if (p->schedule < SCHEDULE_UPDATE_IN_BACKWARD)
+        zinf_program_fini(&p->speculate);
+}
+
 int plan_schedules(struct plan *p, double limit)
 {
     struct schedules s;
@@ -420,6 +432,7 @@ int plan_schedules(struct plan *p, double limit)
         if (!code)
             code = choose_in_backward(p, &s);
     }
+    drop_unchosen(p);
     p->planned_seconds = p->predicted_seconds;
     return code;
 }
