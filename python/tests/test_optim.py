@@ -171,6 +171,31 @@ class Optimizers(Case):
             with self.assertRaisesRegex(zinf.OptionError, "3 elements of exp_avg.*needs 1000"):
                 after.load_state_dict(before.state_dict())
 
+    def test_parameters_that_change(self):
+        """Another size is refused, and changes nothing; other values and other types are taken."""
+        for more in ({}, self.drive()):
+            for size in (10, 100000):
+                p = torch.nn.Parameter(torch.ones(1000))
+                optimizer = zinf.AdamW([p], lr=0.5, weight_decay=0, **more)
+                p.grad = torch.ones(1000)
+                optimizer.step()
+                p.data = torch.ones(size)
+                with self.assertRaisesRegex(zinf.OptionError, f"1000 elements.*parameter {size}"):
+                    optimizer.step()
+                p.grad = None
+                p.grad = torch.ones(size)
+                with self.assertRaisesRegex(zinf.OptionError, f"{size} elements.*state is for 1000"):
+                    optimizer.step()
+                self.assertTrue(torch.equal(p.detach(), torch.ones(size)))
+        p = torch.nn.Parameter(torch.ones(4))
+        optimizer = zinf.AdamW([p], lr=0.5, weight_decay=0)
+        for value, dtype in enumerate((torch.float32, torch.bfloat16, torch.float32, torch.bfloat16)):
+            p.grad = None
+            p.data = torch.full((4,), float(value), dtype=dtype)
+            p.grad = torch.ones(4, dtype=dtype)
+            optimizer.step()
+            self.assertTrue(torch.allclose(p.detach().float(), torch.full((4,), value - 0.5)), value)
+
     def test_parameters_without_elements(self):
         for more in ({}, self.drive()):
             some, none = (torch.nn.Parameter(torch.ones(n)) for n in (5, 0))

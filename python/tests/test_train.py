@@ -1,6 +1,7 @@
 """Trainings from Python: the command's bits, rows, callbacks, Ctrl-C, threads and forks."""
 
 import ctypes
+import errno
 import gc
 import json
 import math
@@ -213,6 +214,21 @@ except KeyboardInterrupt:
             trainer.train()
             self.assertEqual(steps, [*range(1, 61), *range(1, 61)])
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_ctrl_c_where_nobody_can_watch(self):
+        """Without a pipe or a thread for it a training does not begin, and Ctrl-C stays what it was."""
+
+        def no_more(*_args):
+            raise OSError(errno.EMFILE, "no more")
+
+        for owner, name in ((os, "pipe"), (threading.Thread, "start")):
+            open_files = os.listdir("/proc/self/fd")
+            with mock.patch.object(owner, name, no_more), self.assertRaises(OSError):
+                with zinf._interrupt.SavedOnInterrupt(lambda: None):
+                    pass
+            self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+            self.assertEqual(signal.set_wakeup_fd(-1), -1)
+            self.assertEqual(len(os.listdir("/proc/self/fd")), len(open_files))
 
     def test_a_second_ctrl_c_ends_at_once(self):
         script = f"""

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 _TWICE_SECONDS = 0.5  # what comes within it is the first one, told twice
 _END = b"\0"
@@ -71,6 +71,9 @@ class SavedOnInterrupt:
         self.heard = False
         self.first = 0.0  # when the thread below saw the first; 0: not yet
         self.before: Any = None  # the handler outside
+        self.before_fd: Optional[int] = None  # what Python wrote signals to; None: it still does
+        self.read = self.write = -1
+        self.thread: Optional[threading.Thread] = None
 
     def __enter__(self) -> SavedOnInterrupt:
         before = None
@@ -81,21 +84,35 @@ class SavedOnInterrupt:
         # The handler is there first and goes last: what it hears raises nothing in between.
         self.before = before
         signal.signal(signal.SIGINT, self._handle)
+        try:
+            self._begin()
+        except BaseException:  # no more files, or threads: nobody leaves the context
+            self._give_back()
+            raise
+        return self
+
+    def _begin(self) -> None:
         self.read, self.write = os.pipe()
         os.set_blocking(self.write, False)
-        self.thread = threading.Thread(target=self._watch, daemon=True)
+        thread = threading.Thread(target=self._watch, daemon=True)
         self.before_fd = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
-        self.thread.start()
-        return self
+        thread.start()
+        self.thread = thread
 
     def __exit__(self, *_exception) -> None:
         if self.before is None:
             return
-        signal.set_wakeup_fd(self.before_fd)
-        os.write(self.write, _END)
-        self.thread.join()
-        os.close(self.read)
-        os.close(self.write)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self.before_fd is not None:
+            signal.set_wakeup_fd(self.before_fd)
+        if self.thread is not None:
+            os.write(self.write, _END)
+            self.thread.join()
+        for fd in (self.read, self.write):
+            if fd >= 0:
+                os.close(fd)
         before, self.before = self.before, None
         signal.signal(signal.SIGINT, before)
 

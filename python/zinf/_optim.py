@@ -295,6 +295,7 @@ class _Optimizer(torch.optim.Optimizer):
         self._paths = [z.path_bytes(p) for p in paths] if state == "nvme" else []
         self._buffer_bytes, self._passes = buffer_bytes, int(in_backward)
         self._drive: Optional[Drive] = None
+        self._sizes: Dict[Any, int] = {}  # that parameters have on the drive, in elements
         self._looked = False  # for what would reduce gradients
         self._worker: Optional[_Worker] = None
         self._arrivals: Optional[_Arrivals] = None
@@ -370,6 +371,12 @@ class _Optimizer(torch.optim.Optimizer):
             self._check(p)
             if p.grad.is_sparse:
                 raise z.UnsupportedError("a gradient is sparse: dense ones are updated")
+            if p.grad.numel() != p.numel():
+                raise z.OptionError(
+                    f"a gradient has {p.grad.numel()} elements, and its parameter {p.numel()}"
+                )
+            if self._drive is not None:
+                self._check_size(p, self._sizes.get(p, p.numel()))
             state = self.state[p]
             if "step" not in state:
                 state["step"] = torch.tensor(0.0)
@@ -469,15 +476,27 @@ class _Optimizer(torch.optim.Optimizer):
 
     def _in_ram(self, p) -> List[int]:
         """The addresses of state in RAM, by planes."""
-        state, addresses = self.state[p], []
+        state, addresses, n = self.state[p], [], p.numel()
+        if p.dtype == torch.float32:
+            state.pop("master", None)  # of when it was not in fp32: it is older than the values
         for plane in self._held(p):
             value = state.get(plane.name)
             if value is None:
                 value = state[plane.name] = self._begun(plane, p)
             elif not value.is_cpu:  # frames move what they load to the parameters' device
                 value = state[plane.name] = value.to("cpu")
+            if value.numel() != plane.count(n):
+                self._check_size(p, value.numel() * plane.per)
             addresses.append(value.data_ptr())
         return addresses
+
+    def _check_size(self, p, n: int) -> None:
+        """The library would read and write beyond the end of the smaller one."""
+        if p.numel() != n:
+            raise z.OptionError(
+                f"a parameter has {p.numel()} elements, and its state is for {n}: make the optimizer "
+                "after the parameter gets its size"
+            )
 
     def _begun(self, plane: Plane, p) -> torch.Tensor:
         if plane is _MASTER:
@@ -542,6 +561,7 @@ class _Optimizer(torch.optim.Optimizer):
             # The master is the last plane, also beside parameters that have none.
             planes = max((self._held(p) for p in params), key=len)
             self._drive = Drive(self._paths, params, planes, self._buffer_bytes)
+            self._sizes = {p: p.numel() for p in params}
         return self._drive
 
     def _update(self, parts: List[_Part]) -> None:

@@ -1,6 +1,6 @@
 """The library's sentences in Python's words. It names options as "option seq-len", and in the help of
 others as `--seq-len`; here both are `seq_len`, and `option steps N` is `steps=N`. What is a line to
-type, such as `zinf export --merge`, stays one.
+type, such as `zinf export --merge`, stays one, and so do values in quotes, and parts of paths.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ _known: Dict[str, Tuple[str, str, Sequence[str]]] = {
     "checkpoint": ("checkpoint", "text", ()),
 }
 _TO_TYPE = r"\bzinf [a-z]+(?: --[a-z-]+)+"
-_OPTION = r"(?:(?<![\w-])--|\b(?P<word>option ))(?P<name>[a-z0-9-]*[a-z0-9])"
+_QUOTED = r'"[^"\n]*"'
+_OPTION = r"(?:(?<![\w/.-])--|\b(?P<word>option ))(?P<name>[a-z0-9-]*[a-z0-9])"
 _VALUE = r"(?:(?P<sign>[= ])(?P<value>[^\s,;:()']+))?"
-_PHRASE = re.compile(f"{_TO_TYPE}|{_OPTION}{_VALUE}")
+_PHRASE = re.compile(f"{_TO_TYPE}|{_QUOTED}|{_OPTION}{_VALUE}")
 _PLACE = re.compile(r"[A-Z]+(\.\.\.)?$")  # that a value goes to: N, DIR
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.]*(e[-+]?[0-9]+|[KMGT]i?B?)?$")
 
@@ -48,6 +49,8 @@ def in_python(sentence: Any) -> str:
     'option streaming: give steps=N, or leave option shuffle_buffer out'
     >>> in_python("zinf export --merge joins them; --resume=a/b goes on, as option seq-len 8 with --x 1")
     'zinf export --merge joins them; resume="a/b" goes on, as seq_len=8 with --x 1'
+    >>> in_python('data/--steps 3/a.txt has no column "--steps 9": say --steps N')
+    'data/--steps 3/a.txt has no column "--steps 9": say steps=N'
     """
     if isinstance(sentence, bytes):
         sentence = sentence.decode("utf-8", "replace")

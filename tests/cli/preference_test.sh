@@ -161,10 +161,10 @@ EOF
 seats() { # number, accumulation, options...
     number=$1 accumulation=$2
     shift 2
-    run 0 "$zinf" train --model model --task preference --data pairs.jsonl --config tree.json \
-        --lora-rank 4 --steps 4 --seq-len 24 --micro-batch 1 --seats "$number" \
-        --accumulate "$accumulation" --threads 1 --lr 1e-2 --progress none --no-final-checkpoint \
-        --eval-data pairs.jsonl --eval-every 4 --output "seats$number" "$@" &&
+    run 0 "$zinf" train --model model --task preference --data "${rows:=pairs.jsonl}" \
+        --config tree.json --lora-rank 4 --steps 4 --seq-len 24 --micro-batch "${micro:-1}" \
+        --seats "$number" --accumulate "$accumulation" --threads 1 --lr 1e-2 --progress none \
+        --no-final-checkpoint --eval-data "$rows" --eval-every 4 --output "seats$number" "$@" &&
         { sed -n 's/.*"loss": \([^,]*\),.*"rewards.chosen": \([^,]*\),.*/\1 \2/p' \
             "seats$number/log.jsonl"; grep -o '"eval_[lr][^,}]*' "seats$number/log.jsonl"; } >"seats$number.log"
 }
@@ -185,6 +185,14 @@ for pipe in "2 4 --pipeline-parallel 2" "4 2 --pipeline-parallel 2 --config rang
         cmp seats1.log "$out.log"
     verdict $? "the same bits, losses and rewards"
 done
+rows=singles.jsonl micro=2
+rm -rf seats[12]
+check "kto: four micro-batches" seats 1 4 --preference kto
+check "of two stages with two ranges each" seats 2 4 --preference kto --pipeline-parallel 2 \
+    --config ranges.json
+cmp seats1/model/adapter_model.safetensors seats2/model/adapter_model.safetensors &&
+    cmp seats1.log seats2.log && [ "$(grep -c '^[0-9]' seats2.log)" = 4 ]
+verdict $? "the same bits, losses and rewards"
 # A whole model: its reference is dealt to seats, and to ranks with seats.
 cat >whole.json <<END
 {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
