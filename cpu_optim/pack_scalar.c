@@ -97,7 +97,8 @@ static void encode(void *out, const uint16_t *halves, const struct pack_block *b
 {
     struct pack_exception *list = (void *)((char *)out + block->width * 2 * PACK_ROW);
     memset(out, 0, block->width * 2 * PACK_ROW);
-    for (uint32_t i = 0; i < PACK_BLOCK; i++) {
+    /* Codes of no bits have no words: what stands there is another slice's, or behind the image. */
+    for (uint32_t i = 0; block->width && i < PACK_BLOCK; i++) {
         uint32_t bit = i / PACK_ROW * block->width, code = code_of(halves[i], block);
         uint16_t *words = (uint16_t *)out + bit / 16 * PACK_ROW + i % PACK_ROW;
         words[0] |= (uint16_t)(code << bit % 16);

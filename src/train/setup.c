@@ -560,7 +560,7 @@ static int set_budgets(struct setup *s)
     s->ram_bytes = available / setup_local_ranks(s) + s->resident_bytes;
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory / setup_seats(s) : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = setup_device_budget(s);
-    if (!s->budget[ZINF_MEMORY_DEVICE])
+    if (!c->device_memory && s->device->kind == ZINF_DEVICE_HOST)
         s->budget[ZINF_MEMORY_DEVICE] = s->ram_bytes / 10 * 7;
     s->budget[ZINF_MEMORY_DRIVE] = UINT64_MAX; /* the store checks free space itself */
     code = setup_agree(s);

@@ -48,6 +48,12 @@ check "of a model in RAM, by three seats" run 0 choose llama --seats 3 --config 
     --predictions lines.jsonl
 cmp -s lines.jsonl lines.one
 verdict $? "the same, too"
+echo '{"train_micro_batch_size_per_gpu": 4, "zinf": {"sequence_chunk": 100}}' >chunks.json
+check "in chunks" run 0 choose llama --config chunks.json --predictions lines.chunks
+check "and in a pipeline" run 0 choose llama --config chunks.json --seats 2 --pipeline-parallel 2 \
+    --predictions lines.jsonl
+cmp -s lines.jsonl lines.chunks
+verdict $? "the same by both"
 check "texts" run 0 choose llama --choices texts --predictions lines.jsonl
 ! cmp -s lines.jsonl lines.one && says "\"acc_bytes\": $(count_right acc_bytes)"
 verdict $? "are something else"

@@ -68,7 +68,7 @@ for type in same fp8; do
  "zinf": {"matmul_type": "$type", "adapter": {"r": 8, "lora_alpha": 16}}}
 END
     check "adapters, $type" run 0 "$zinf" estimate --model wide --config $type-lora.json --machine 4090,ram=64G \
-        --device-memory 700MiB --seq-len 256 --micro-batch 1 --json
+        --device-memory 400MiB --seq-len 256 --micro-batch 1 --json
     cp said.out $type-lora.out
 done
 fetched() { sed -n 's/.*"h2d":[^0-9]*\([0-9][0-9][0-9][0-9]*\),*$/\1/p' $1-lora.out | head -n 1; }

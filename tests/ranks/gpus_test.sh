@@ -59,8 +59,13 @@ mesh llama 4 2 1 2 nvme --label-smoothing 0.1
 mesh llama 4 4 1 1 cpu --label-smoothing 0.1
 mesh llama 4 2 2 3 cpu --label-smoothing 0.1
 mesh llama 4 1 4 1 nvme --label-smoothing 0.1
-for model in mixtral t5; do
-    [ $model = t5 ] && size=small data="--data rows.csv --seq-len 12" || size=8x7b
+for model in mixtral gpt_oss olmo2 t5; do
+    case $model in
+    mixtral) size=8x7b ;;
+    gpt_oss) size=20b ;;
+    olmo2) size=1b ;;
+    t5) size=small data="--data rows.csv --seq-len 12" ;;
+    esac
     check "$model" run 0 new_model $model $model $size
     config 3 none
     check "$model on one GPU" run 0 train $model $model.one

@@ -34,6 +34,7 @@ struct setting {
     bool asks_fronts;   /* parameters in RAM are packed, whatever that costs */
     bool asks_codes;    /* matrices go to the device in 8 bits, the same */
     double on_device;   /* of the optimizer's state */
+    bool saves;         /* after each step, too */
     bool sparse;        /* odd steps have one target a sequence: their gradient is large */
     bool may_fail, changes_schedule;
     uint64_t host_memory, device_memory; /* 0: not given */
@@ -221,13 +222,14 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         return;
     CHECKF(!zinf_trainer_create(&t, &options) || s->may_fail, "%s", zinf_error());
     out->failed = !t;
+    snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
     for (int step = 0; !out->failed && step < (s->steps ? s->steps : trainings.steps); step++) {
         struct zinf_step_result r = {0};
         out->failed = next_step(t, s, (uint64_t)step, &r) != 0;
         note_step(out, step, &r);
+        CHECKF(!s->saves || !zinf_trainer_save(t, out->folder), "%s", zinf_error());
     }
     if (t) {
-        snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
         CHECKF(!out->failed || s->may_fail, "%s", zinf_error());
         CHECKF(out->failed || !zinf_trainer_save(t, out->folder), "%s", zinf_error());
         out->n_far = count_far_units(t);

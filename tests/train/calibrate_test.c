@@ -3,10 +3,12 @@
  * side, each of a second alone, which share the CPUs and take two. What a step takes beyond them is
  * expected of the next one, too. And a drive that is fast in one step and slow in the next.
  */
+#include "net/net.h"
 #include "tap.h"
 #include "train/trainer.h"
 
 #include <math.h>
+#include <pthread.h>
 
 #define FLOPS 1e9
 #define BYTES 100000000
@@ -176,11 +178,48 @@ static void test_a_drive_that_varies(void)
     zinf_program_fini(&t.plan.gradients);
 }
 
+/* ---- ranks ---- */
+
+struct asking {
+    struct zinf_trainer trainer;
+    bool flag;
+    int code;
+};
+
+static void *ask(void *arg)
+{
+    struct asking *a = arg;
+    a->code = agree_flag(&a->trainer, &a->flag);
+    return NULL;
+}
+
+/* Of ranks that have the same stages one finds by its rows that a step takes long: all plan anew.
+ */
+static void test_one_rank_is_enough(void)
+{
+    static struct asking of[2];
+    struct zinf_net *nets[2];
+    pthread_t threads[2];
+    CHECKF(!zinf_net_threads_create(nets, 2), "%s", zinf_error());
+    for (int r = 0; r < 2; r++) {
+        zinf_net_set_timeout(nets[r], 60);
+        of[r].trainer.setup.mesh.all = nets[r];
+        of[r].flag = r == 1;
+        CHECK(!pthread_create(&threads[r], NULL, ask, &of[r]));
+    }
+    for (int r = 0; r < 2; r++) {
+        pthread_join(threads[r], NULL);
+        CHECKF(!of[r].code && of[r].flag, "rank %d: %d", r, of[r].code);
+        zinf_net_close(nets[r]);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(test_a_step_as_simulated_changes_nothing);
     TAP_RUN(test_what_a_step_weighs);
     TAP_RUN(test_what_passes_between_operations);
     TAP_RUN(test_a_drive_that_varies);
+    TAP_RUN(test_one_rank_is_enough);
     return tap_done();
 }

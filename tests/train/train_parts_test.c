@@ -83,15 +83,11 @@ static const struct {
            {"gpt_oss_a", 4},   {"cohere_a", 2},      {"falcon_b", 4},      {"falcon_a", 4},
            {"qwen3_moe_a", 2}, {"llama4_text_a", 2}, {"deepseek_v2_a", 4}, {"deepseek_v3_a", 2}};
 
-static void share(struct setting s, int parts, int ranks, const struct outcome *one,
-                  const char *name)
+static void share(struct setting s, int ranks, const struct outcome *one, const char *name)
 {
     struct outcome out;
-    char what[80], extra[200];
-    snprintf(extra, sizeof extra,
-             ", \"tensor_parts\": %d, \"gradient_sum\": \"tree\", \"dropout\": 0.1, \"mesh\": "
-             "{\"tensor\": %d}",
-             parts, ranks);
+    char what[80], extra[400];
+    snprintf(extra, sizeof extra, "%s, \"mesh\": {\"tensor\": %d}", s.extra, ranks);
     snprintf(what, sizeof what, "%s-%d", name, ranks);
     s.extra = extra;
     s.sharing = ranks;
@@ -99,28 +95,34 @@ static void share(struct setting s, int parts, int ranks, const struct outcome *
     check_same(one, &out, what);
 }
 
-static void share_model(const char *name, int parts, const char *precision)
+static void share_model(const char *name, int parts, const char *more, const char *precision)
 {
     struct setting s = {
         .param = "cpu", .state = "nvme", .precision = precision, .clip = 0.5, .accumulation = 2};
     struct outcome one;
-    char extra[100], of_one[80];
+    char extra[300], of_one[80];
     snprintf(model, sizeof model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
     snprintf(extra, sizeof extra,
-             ", \"tensor_parts\": %d, \"gradient_sum\": \"tree\", \"dropout\": 0.1", parts);
+             ", \"tensor_parts\": %d, \"gradient_sum\": \"tree\", \"dropout\": 0.1%s", parts, more);
     snprintf(of_one, sizeof of_one, "%s-1", name);
     s.extra = extra;
     run(&s, of_one, &one);
-    share(s, parts, 2, &one, name);
+    share(s, 2, &one, name);
     s.param = s.state = "cpu";
     s.stage = 2;
-    share(s, parts, parts, &one, name);
+    share(s, parts, &one, name);
 }
 
 static void test_ranks_share_parts(void)
 {
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
-        share_model(cut[i].name, cut[i].parts, i % 2 ? bf16 : NULL);
+        share_model(cut[i].name, cut[i].parts, "", i % 2 ? bf16 : NULL);
+}
+
+/* Of matrices that are cut, and of a shared expert's, which all ranks have. */
+static void test_ranks_share_adapters(void)
+{
+    share_model("qwen2_moe_b", 2, ", \"adapter\": {\"r\": 2, \"lora_dropout\": 0.25}", NULL);
 }
 
 int main(void)
@@ -137,6 +139,7 @@ int main(void)
                                                  .sub_group = 1024});
     TAP_RUN(test_families_in_parts);
     TAP_RUN(test_ranks_share_parts);
+    TAP_RUN(test_ranks_share_adapters);
     remove_work();
     return tap_done();
 }

@@ -105,6 +105,23 @@ static void test_fp8_on_its_way(void)
     }
 }
 
+/* Images that are made once are still there after a save. */
+static void test_fp8_saved_between_steps(void)
+{
+    struct setting s = setting_in("none", 1, "0");
+    struct outcome reference, coded;
+    s.precision = bf16;
+    s.extra = ", \"matmul_type\": \"fp8\", \"adapter\": {\"r\": 4, \"lora_alpha\": 8}";
+    run(&s, "reference", &reference);
+    s.param = s.state = "cpu";
+    s.look_ahead = "1";
+    s.copies = s.asks_codes = s.saves = true;
+    s.device_memory = 900000; /* for some of the frozen blocks */
+    run(&s, "saved", &coded);
+    check_same(&reference, &coded, "saved after each step");
+    CHECK(coded.codes && coded.fetched > 100000);
+}
+
 /* Experts that rows choose, whose images are made by each fetch. */
 static void test_fp8_experts_on_their_way(void)
 {
@@ -232,6 +249,7 @@ int main(void)
     TAP_RUN(test_nine_placements_bf16);
     TAP_RUN(test_nine_placements_fp8);
     TAP_RUN(test_fp8_on_its_way);
+    TAP_RUN(test_fp8_saved_between_steps);
     TAP_RUN(test_fp8_experts_on_their_way);
     TAP_RUN(test_two_threads);
     TAP_RUN(test_gradients_in_ram_state_on_drive);

@@ -155,7 +155,7 @@ static int add_module(struct attaching *at, const struct module *m)
         .rank = (uint32_t)rank,
         .scale = (float)m->how.scale,
         .dropout = (float)at->choice->dropout,
-        .site = ATTACH_FIRST_SITE + at->graph->n_adapted,
+        .site = ATTACH_FIRST_SITE + at->n_sites++,
     };
     adapted.a = attach_add_a(at, m->unit, rank, m->cols, m->how.rank);
     zinf_graph_add_piece(at->graph, adapted.adapter, &piece);

@@ -16,7 +16,7 @@ struct attaching {
     bool **linear;            /* [n_base][its tensors] */
     struct companions second; /* units of adapters */
     const struct zinf_stage *seen;
-    uint32_t n_cut; /* modules of cut tensors so far */
+    uint32_t n_sites; /* of dropout so far: one for each module, however many shards have it */
 };
 
 /* ---- adapter_parts.c ---- */

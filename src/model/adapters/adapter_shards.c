@@ -186,7 +186,7 @@ int attach_shard(struct attaching *at, uint32_t unit, uint32_t tensor, uint32_t 
         const uint32_t first = at->graph->units[unit].tensors[before->tensor].shard;
         adapted.site = before->site + (shard - first) * apart;
     } else {
-        adapted.site = ATTACH_FIRST_SITE + at->n_cut++ + shard * apart;
+        adapted.site = ATTACH_FIRST_SITE + at->n_sites++ + shard * apart;
     }
     adapted.a = before && !turned ? before->a : add_a(at, &part);
     adapted.b = before && turned ? before->b : add_b(at, &part);

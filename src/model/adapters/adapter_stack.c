@@ -121,7 +121,7 @@ static int add_share(struct attaching *at, const struct stack *s, double scale)
         .stacked = true,
         .adapter = companion_of(&at->second, s->unit),
         .scale = (float)scale,
-        .site = ATTACH_FIRST_SITE + at->graph->n_adapted,
+        .site = ATTACH_FIRST_SITE + at->n_sites++,
     };
     if (s->visit)
         find_tensors(at, s, &adapted);

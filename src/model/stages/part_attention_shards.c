@@ -709,26 +709,27 @@ static bool wants_norms(const struct zinf_frame *f, const struct attention_spec 
     return any;
 }
 
-/* Gradients of all shards' products, from that behind the sum; and of what all ranks have. */
+/* Gradients of all shards' products, from that behind the sum; and of what all ranks have, whose
+ * places are found in the part of the call that writes there (frame.h). */
 static int leave_all(struct zinf_frame *f, const struct call *c, const void *d_y)
 {
     const struct zinf_shards *cut = &f->graph->shards;
     const uint64_t rows = table_rows(c->s), heads = (uint64_t)c->s->n_heads;
-    float *d_table = table_gradient(f, c->s), *d_sinks = frame_grad(f, 0, c->s->sinks);
+    const bool table = table_gradient(f, c->s), sinks = frame_grad(f, 0, c->s->sinks);
     const bool norms = wants_norms(f, c->s);
     const uint64_t mark = frame_mark(f), norm_bytes = cut->n * norm_elems(c->s) * sizeof(float);
     const struct found found = {
-        .table = d_table ? frame_scratch(f, rows * heads * sizeof(float)) : NULL,
-        .sinks = d_sinks ? frame_scratch(f, heads * sizeof(float)) : NULL,
+        .table = table ? frame_scratch(f, rows * heads * sizeof(float)) : NULL,
+        .sinks = sinks ? frame_scratch(f, heads * sizeof(float)) : NULL,
         .norms = norms ? frame_scratch(f, norm_bytes) : NULL,
     };
     int code = norms ? frame_zero(f, found.norms, norm_bytes) : 0;
     for (uint32_t i = 0; !code && i < cut->n; i++)
         code = leave_backward(f, c, i, d_y, &found);
-    if (!code && d_table)
-        code = join_heads(f, c->s, found.table, rows, d_table);
-    if (!code && d_sinks)
-        code = join_heads(f, c->s, found.sinks, 1, d_sinks);
+    if (!code && table)
+        code = join_heads(f, c->s, found.table, rows, table_gradient(f, c->s));
+    if (!code && sinks)
+        code = join_heads(f, c->s, found.sinks, 1, frame_grad(f, 0, c->s->sinks));
     if (!code && norms)
         code = sum_norms(f, c->s, found.norms);
     frame_release(f, mark);
@@ -770,16 +771,16 @@ int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *
     const bool latent = s->latent.kv_rank > 0;
     if (latent)
         latent_shards_take(f, s, gradients);
-    for (uint32_t i = 0; !latent && i < f->graph->shards.n; i++) {
+    for (uint32_t i = 0; !latent && i < f->graph->shards.n; i++)
         gradients->of[i] = frame_scratch(f, attention_entry_bytes(f, &part) + keys);
-        rows[i] = heads_of(f, &part, gradients->of[i]);
-    }
     const uint64_t mark = frame_mark(f);
     int code = part_leave_backward(f, &leave, d_y, &d_branch);
     if (!code)
         code = shard_bias_gradient(f, s->proj_b, s->hidden, d_branch);
     if (!code)
         code = leave_all(f, &c, d_branch);
+    for (uint32_t i = 0; !latent && i < f->graph->shards.n; i++)
+        rows[i] = heads_of(f, &part, gradients->of[i]);
     if (!code)
         code = whole_norms_backward(f, kept, rows);
     if (!code)

@@ -86,8 +86,8 @@ int distance_chunks_make(struct zinf_frame *f, const struct attention_spec *s, b
 {
     if (!is_biased(s))
         return 0;
-    const int64_t length = frame_length(f), one = 2 * length - 1;
-    const int64_t n = (frame_whole_length(f) + length - 1) / length;
+    /* Of all chunks, also where the last ones have nobody's rows. */
+    const int64_t length = frame_length(f), one = 2 * length - 1, n = f->compute->chunk.n;
     out->of = distance_args(f, s);
     out->of.n_queries = out->of.n_keys = n * length;
     const int64_t all = zinf_distances(&out->of);

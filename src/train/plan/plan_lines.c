@@ -265,7 +265,8 @@ static uint64_t shared_keys_bytes(const struct plan *p)
                : 0;
 }
 
-/* Staging comes last and is contiguous: loading and saving use it as one region. */
+/* Staging is contiguous: loading and saving use it as one region. Behind it, and ready for copies
+ * like it, is what must outlive them. */
 static int staging_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
@@ -300,8 +301,6 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
          &at->h_packed},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
          CODE_STAGINGS * plan_code_bytes(p, true), &at->h_codes},
-        {"parameters in 8 bits", "zinf.matmul_type", plan_image_offset(p, p->setup->n_units),
-         &at->h_images},
         {"packed gradients on their way", "zinf.pack",
          has_waypoint(p->waypoints, GRAD_PACKED)
              ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_GRAD)
@@ -318,7 +317,9 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
     if (!code && s->transfer > staged)
         code = plan_line(l, ZINF_MEMORY_HOST, "loading and saving (beyond staging)", NULL,
                          s->transfer - staged, NULL);
-    return code;
+    return code ? code
+                : plan_line(l, ZINF_MEMORY_HOST, "parameters in 8 bits", "zinf.matmul_type",
+                            plan_image_offset(p, p->setup->n_units), &at->h_images);
 }
 
 static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)

@@ -118,8 +118,8 @@ struct rule_thing {
     const struct setup *setup;
     enum zinf_packable what;
     uint32_t group;
-    /* All bytes of its slot have checksums where it is stored (zinf.checksums): what is packed then
-     * gets none beside them. */
+    /* Pages on a drive have checksums (zinf.checksums): what is packed then gets none beside them,
+     * and in RAM, like what is not packed, none at all. */
     bool summed_elsewhere;
 };
 /* Whether images of it have no checksums of their payload. */

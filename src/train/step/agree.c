@@ -96,7 +96,7 @@ int agree_rates(struct zinf_trainer *t)
 int agree_flag(const struct zinf_trainer *t, bool *flag)
 {
     int64_t number = *flag;
-    const int code = is_piped(&t->setup) ? zinf_net_max(t->setup.mesh.all, &number, 1) : 0;
+    const int code = t->setup.mesh.all ? zinf_net_max(t->setup.mesh.all, &number, 1) : 0;
     *flag = number;
     return code;
 }

@@ -37,7 +37,8 @@ int agree_rates(struct zinf_trainer *t);
 /* Chooses the schedule by the rates (plan_schedules). Ranks that have other stages may each find
  * another one best: all take the least of them, which every rank can have. */
 int agree_schedule(struct zinf_trainer *t);
-/* *flag: whether any rank that has other stages says so; those that have the same ones do alike. */
+/* *flag: whether any rank says so. What a rank expects of a step depends on what its own rows
+ * choose. */
 int agree_flag(const struct zinf_trainer *t, bool *flag);
 /* -EINVAL where the ranks' programs would not meet in the same collectives. */
 int agree_programs(struct zinf_trainer *t);

@@ -138,8 +138,9 @@ static bool gets_gradient(const struct emitter *e, const struct call *c, uint32_
 }
 
 /* Operands behind all others: gradients of what goes in, then of what comes out. Outputs' come
- * first into their slots, since inputs' may be made in the same. begins: it is the call's first
- * part. */
+ * first into their slots, since inputs' may be made in the same; then what is there already, since
+ * slots are taken in turn, and what the call makes would wait for the call. begins: it is the
+ * call's first part. */
 static void add_gradients(struct emitter *e, struct call *c, bool begins)
 {
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
@@ -150,10 +151,10 @@ static void add_gradients(struct emitter *e, struct call *c, bool begins)
         if (emit_has_gradient(e, out->at[i]))
             e->operands[first + in->n + i] =
                 emit_gradient(e, out->at[i], e->micro, false, &c->uses);
-    for (uint32_t i = 0; i < in->n && !c->uses.overflow; i++)
-        if (gets_gradient(e, c, i))
-            e->operands[first + i] =
-                emit_gradient(e, in->at[i], e->micro, begins && is_fresh(e, c, i), &c->uses);
+    for (int fresh = 0; fresh < 2; fresh++)
+        for (uint32_t i = 0; i < in->n && !c->uses.overflow; i++)
+            if (gets_gradient(e, c, i) && (begins && is_fresh(e, c, i)) == fresh)
+                e->operands[first + i] = emit_gradient(e, in->at[i], e->micro, fresh, &c->uses);
 }
 
 /* Back to where they live: what the stage has made, and what its next visit reads, where the stage

@@ -35,26 +35,34 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
     return code;
 }
 
-/* Ranks that have other stages than those that make losses are told of them. */
+/* Ranks that have other stages than those that make losses are told of them, of all chunks, whose
+ * places follow each other. */
 static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
 {
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
     uint64_t n;
     float *losses =
         (float *)(uintptr_t)trainer_losses_of(t, t->setup.graph->loss, 0, n_windows, &n);
+    n *= (uint64_t)t->setup.own_chunks;
     int code = zinf_net_broadcast(pipe->net, pipe->world - 1, sum, sizeof *sum);
     return code ? code : zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
 }
 
-/* Ranks that share sequences have the losses of some of their rows. */
-static int add_parts(struct zinf_trainer *t, int64_t n_windows, double *sum)
+/* Ranks that share sequences have the losses of some of their rows, and one of them a sequence's
+ * other losses. */
+static int add_parts(struct zinf_trainer *t, int64_t n_windows, uint64_t count, double *sum)
 {
-    struct exact_sum exact = {0};
-    trainer_add_loss(t, t->setup.graph->loss, n_windows, &exact);
+    const struct zinf_graph *g = t->setup.graph;
+    struct {
+        struct exact_sum of_targets, others;
+    } sums = {0};
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_LOSS && !g->values[v].away)
+            trainer_add_loss(t, v, n_windows, v == g->loss ? &sums.of_targets : &sums.others);
     struct zinf_net *net = context_axis(&t->setup)->net;
     const int code =
-        net ? zinf_net_add(net, (int64_t *)(void *)&exact, sizeof exact / sizeof(int64_t)) : 0;
-    *sum = exact_value(&exact);
+        net ? zinf_net_add(net, (int64_t *)(void *)&sums, sizeof sums / sizeof(int64_t)) : 0;
+    *sum = exact_value(&sums.of_targets) + exact_value(&sums.others) * (double)count;
     return code;
 }
 
@@ -68,7 +76,7 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
         return trainer_likeness(t, n_windows, sum, count);
     *count = trainer_count_targets(t, batch, n_windows);
     if (in_parts(&t->setup))
-        code = add_parts(t, n_windows, sum);
+        code = add_parts(t, n_windows, *count, sum);
     else
         *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
                trainer_other_losses(t, n_windows) * (double)*count;
