@@ -71,6 +71,7 @@ static void test_unchosen_experts(void)
         struct outcome every, chosen;
         s.accumulation = n;
         s.order = "layer-major";
+        s.device_memory = 440 << 10; /* no room for units to stay */
         run(&s, "all", &every);
         snprintf(extra, sizeof extra, "%s, \"expert_fetch\": \"chosen\"", bases[0].extra);
         run(&s, "chosen", &chosen);
