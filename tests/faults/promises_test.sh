@@ -75,9 +75,11 @@ refused() { # words
 folder() {
     ls -d drive/*.steps-* | head -n 1
 }
-forget_writes() { # zeros, as where none of its writes came to be
+# Zeros, as where none of its writes came to be. They are on the drive before anything is written
+# past the page cache: a page still being written makes the kernel fail the next flush (EIO).
+forget_writes() {
     bytes=$(stat -c %s "$(folder)/extents")
-    dd if=/dev/zero of="$(folder)/extents" bs=4096 count=$((bytes / 4096)) conv=notrunc 2>/dev/null
+    dd if=/dev/zero of="$(folder)/extents" bs=4096 count=$((bytes / 4096)) conv=notrunc,fsync 2>/dev/null
 }
 row() { # a row
     grep -qixF "$1" "$promised" || echo "# not promised: $1"

@@ -129,7 +129,7 @@ other_files() { # output
     VICTIM=none
     for extents in "$work"/drive/*/extents; do :; done
     cp "$extents" "$work/kept"
-    dd if=/dev/urandom of="$extents" bs=4096 count=$(($(wc -c <"$extents") / 4096)) conv=notrunc 2>/dev/null
+    dd if=/dev/urandom of="$extents" bs=4096 count=$(($(wc -c <"$extents") / 4096)) conv=notrunc,fsync 2>/dev/null
     check "$axis: a rank whose drive holds something else ends both" fails train_ranks --steps \
         $((steps + 2)) --resume --output "$1"
     check "and it is named" complains "has failed" "$(basename "$(dirname "$extents")")"
