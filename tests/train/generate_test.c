@@ -94,6 +94,7 @@ static const char *const folders[] = {
     "llama4_text_a",
     "llama4_text_c",
     "gemma4_text_e",
+    "gemma4_text_f",
     "apertus_a",
     "ministral3_c",
 };
