@@ -65,7 +65,8 @@ static void test_strangers_are_refused(void)
     CHECK(zinf_commit_recover(&c, &other) == -EINVAL && strstr(zinf_error(), "another run"));
     other = options;
     other.layout++;
-    CHECK(zinf_commit_recover(&c, &other) == -EINVAL && strstr(zinf_error(), "another model"));
+    CHECK(zinf_commit_recover(&c, &other) == -EINVAL &&
+          strstr(zinf_error(), "another plan (model"));
     /* A new store in the same place has nothing of the old one. */
     CHECK(!zinf_commit_create(&c, &options));
     zinf_commit_destroy(c);

@@ -243,7 +243,7 @@ static void test_other_plans_are_refused(void)
     CHECK(open_machine(&m, &other) == -EINVAL && strstr(zinf_error(), "order"));
     other = p;
     other.layout++;
-    CHECK(open_machine(&m, &other) == -EINVAL && strstr(zinf_error(), "another model"));
+    CHECK(open_machine(&m, &other) == -EINVAL && strstr(zinf_error(), "another plan (model"));
     char hidden[700];
     snprintf(hidden, sizeof hidden, "%s.hidden", second);
     CHECK(!rename(second, hidden) && !mkdir(second, 0777));

@@ -760,7 +760,7 @@ static void test_a_gpu_that_breaks(void)
         /* the operation and what it is of, the call, what CUDA says, what is free. Which call is
          * the one that fails depends on how the lanes' threads run. */
         const char *said = zinf_error();
-        bool named = strstr(said, " block.") || strstr(said, "fetch activations");
+        bool named = strstr(said, " block.") || strstr(said, "fetch ");
         CHECKF((late ? strstr(said, "waiting for an event: CUDA error") != NULL : named) &&
                    strstr(said, "free on the GPU"),
                "%s", said);
