@@ -100,7 +100,7 @@ same_adapter() { # two outputs
         cmp "$1/model/adapter_model.safetensors" "$2/model/adapter_model.safetensors"
 }
 adapt() {
-    init= train moe.whole/model "$@" --lora-rank 2
+    init='' train moe.whole/model "$@" --lora-rank 2
 }
 check "adapters" run 0 adapt lora.1 --config parts.json --lora-dropout 0.2
 check "by four seats" run 0 adapt lora.4 --config parts.json --lora-dropout 0.2 --seats 4 --context-parallel 2
