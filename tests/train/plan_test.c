@@ -104,7 +104,8 @@ static bool too_little(const struct setting *s)
     return s->host_memory && getenv("ZINF_SANITIZER");
 }
 
-static void test_twice_the_same(void)
+/* What check says of the variant that the search finds for each setting. */
+static void check_settings(void (*check)(const struct setup *setup, const struct variant *variant))
 {
     for (int i = 0; i < SETTINGS; i++) {
         if (too_little(&settings[i]))
@@ -112,22 +113,31 @@ static void test_twice_the_same(void)
         struct zinf_config *config = configure(&settings[i]);
         struct zinf_trainer_options options = trainer_options(&settings[i], config);
         struct setup setup;
-        struct variant variant, other;
+        struct variant variant;
         options.init = true;
         CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
         plan_search(&setup, &variant, NULL);
-        other = variant;
-        other.micro_major = !variant.micro_major;
-        struct plan a = make(&setup, &variant), between = make(&setup, &other),
-                    b = make(&setup, &variant);
-        CHECK(same_table(&a, &b));
-        compare_schedules(&a, &b);
-        plan_fini(&a);
-        plan_fini(&between);
-        plan_fini(&b);
+        check(&setup, &variant);
         setup_fini(&setup);
         zinf_config_destroy(config);
     }
+}
+
+static void check_twice(const struct setup *setup, const struct variant *variant)
+{
+    struct variant other = *variant;
+    other.micro_major = !variant->micro_major;
+    struct plan a = make(setup, variant), between = make(setup, &other), b = make(setup, variant);
+    CHECK(same_table(&a, &b));
+    compare_schedules(&a, &b);
+    plan_fini(&a);
+    plan_fini(&between);
+    plan_fini(&b);
+}
+
+static void test_twice_the_same(void)
+{
+    check_settings(check_twice);
 }
 
 static void test_a_trainer_takes_the_same(void)
@@ -264,20 +274,7 @@ static void check_programs(const struct setup *setup, const struct variant *vari
 
 static void test_what_was_tried_goes(void)
 {
-    for (int i = 0; i < SETTINGS; i++) {
-        if (too_little(&settings[i]))
-            continue;
-        struct zinf_config *config = configure(&settings[i]);
-        struct zinf_trainer_options options = trainer_options(&settings[i], config);
-        struct setup setup;
-        struct variant variant;
-        options.init = true;
-        CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
-        plan_search(&setup, &variant, NULL);
-        check_programs(&setup, &variant);
-        setup_fini(&setup);
-        zinf_config_destroy(config);
-    }
+    check_settings(check_programs);
 }
 
 int main(void)
