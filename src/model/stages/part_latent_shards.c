@@ -428,7 +428,7 @@ int latent_shards_enter(struct zinf_frame *f, const struct attention_shards *kep
     const struct frame_linear shared = shared_linear(kept->s);
     const uint64_t mark = frame_mark(f), n = (uint64_t)(frame_rows(f) * kept->s->hidden);
     const struct shard_sum sum = {make_queries, &c, n};
-    void *d_rows = take_rows(f, kept->s->hidden), *queries;
+    void *d_rows = take_rows(f, kept->s->hidden), *queries = NULL;
     int code = frame_linear_backward_input(f, &shared, gradients->shared, d_rows);
     if (!kept->s->latent.q_rank) {
         float *total = frame_scratch(f, n * sizeof *total);
