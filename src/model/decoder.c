@@ -276,7 +276,9 @@ void decoder_add_head(struct zinf_graph *graph, const struct decoder *d,
         .softcap = d->head_softcap,
         .unit_rows = d->unit_rows,
         .biased = d->logits_bias != NULL,
-        .tile_bias = d->tile_bias ? 1 : 0,
+        .tile_bias = !d->tile_bias  ? 0
+                     : d->shards.of ? (int)d->shards.n
+                                    : 1,
     };
     uint32_t bias = spec.biased ? add_logits_bias(graph, d) : 0;
     int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;

@@ -52,8 +52,12 @@ void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct deco
 static void add_tile_bias(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                           struct zinf_row_map rows)
 {
-    const struct zinf_tensor tensor = {
-        .rank = 1, .rows = rows.rows, .cols = 1, .init = ZINF_INIT_ZERO, .may_be_fresh = true};
+    const struct zinf_tensor tensor = {.rank = 1,
+                                       .rows = rows.rows,
+                                       .cols = 1,
+                                       .init = ZINF_INIT_ZERO,
+                                       .may_be_fresh = true,
+                                       .cut = d->shards.of};
     struct zinf_piece piece = {
         .rank = 1, .plain_name = true, .shape = {(uint64_t)d->vocab, 1}, .rows = rows};
     snprintf(piece.name, sizeof piece.name, "%s", d->tile_bias);
@@ -61,9 +65,21 @@ static void add_tile_bias(struct zinf_graph *graph, uint32_t unit, const struct 
     zinf_graph_add_piece(graph, unit, &piece);
 }
 
+/* The rows of a tile from `first` on that a shard has. */
+static struct zinf_row_map shard_of_tile(const struct zinf_shards *c, int64_t first, uint64_t tile,
+                                         uint32_t shard)
+{
+    const uint64_t skipped = zinf_shard_row(c, tile, shard);
+    return (struct zinf_row_map){.file_first = (uint64_t)first + skipped,
+                                 .rows = zinf_shard_row(c, tile, shard + 1) - skipped,
+                                 .count = 1};
+}
+
 uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
                            const char *name)
 {
+    const struct zinf_shards whole = {.of = 1, .n = 1}, *c = d->shards.of ? &d->shards : &whole;
+    const bool biased = d->tile_bias && (name == d->head || !d->head);
     int64_t rows = decoder_choose_tile_rows(d);
     uint32_t before = graph->n_units;
     for (int64_t first = 0; first < d->vocab; first += rows) {
@@ -71,16 +87,13 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
         uint32_t unit =
             zinf_graph_add_unit(graph, true, "%s.%lld", unit_name, (long long)(first / rows));
         const uint64_t tile = (uint64_t)(left < rows ? left : rows);
-        const struct zinf_shards whole = {.of = 1, .n = 1}, *c = d->shards.of ? &d->shards : &whole;
         for (uint32_t i = c->first; i < c->first + c->n; i++) {
-            const uint64_t skipped = zinf_shard_row(c, tile, i);
-            struct zinf_row_map map = {.file_first = (uint64_t)first + skipped,
-                                       .rows = zinf_shard_row(c, tile, i + 1) - skipped,
-                                       .count = 1};
-            decoder_add_rows(graph, unit, d, name, map, d->vocab);
+            decoder_add_rows(graph, unit, d, name, shard_of_tile(c, first, tile, i), d->vocab);
             zinf_unit_set_shard(graph, unit, i);
-            if (d->tile_bias && (name == d->head || !d->head))
-                add_tile_bias(graph, unit, d, map);
+        }
+        for (uint32_t i = c->first; biased && i < c->first + c->n; i++) {
+            add_tile_bias(graph, unit, d, shard_of_tile(c, first, tile, i));
+            zinf_unit_set_shard(graph, unit, i);
         }
     }
     return before;

@@ -50,6 +50,25 @@ int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems)
     return ranks && f->queue ? ranks->sum(ranks->context, x, elems, false) : 0;
 }
 
+/* For the sum of what is found. */
+struct found {
+    const float *found;
+    uint64_t elems;
+};
+
+static int take_found(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+{
+    const struct found *c = call;
+    const uint64_t bytes = c->elems * sizeof *out;
+    return frame_copy(f, out, shard_at(f, c->found, shard * bytes), bytes);
+}
+
+int shard_sum_found(struct zinf_frame *f, const float *found, uint64_t elems, float *out)
+{
+    const struct found call = {found, elems};
+    return shard_sum(f, &(struct shard_sum){take_found, &call, elems}, out);
+}
+
 int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                      float *out)
 {

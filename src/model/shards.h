@@ -83,6 +83,9 @@ struct shard_sum {
 int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                    float *out);
 int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out);
+/* Of what each of the graph's shards has found, found [shards][elems], over all ranks; elems is a
+ * multiple of ZINF_MOST_SHARDS. */
+int shard_sum_found(struct zinf_frame *f, const float *found, uint64_t elems, float *out);
 /* Of n shards from `first` on and those of other ranks that share a group with them. */
 int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                      float *out);

@@ -65,26 +65,11 @@ int attention_join_heads(struct zinf_frame *f, const struct attention_spec *s, f
     return code;
 }
 
-/* For the sum of norms. */
-struct norms_call {
-    const float *found;
-    uint64_t elems;
-};
-
-static int make_norms(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
-{
-    const struct norms_call *c = call;
-    const uint64_t bytes = c->elems * sizeof *out;
-    return frame_copy(f, out, shard_at(f, c->found, shard * bytes), bytes);
-}
-
 int attention_sum_norms(struct zinf_frame *f, const struct attention_spec *s, const float *found)
 {
-    const struct norms_call call = {found, attention_norm_elems(s)};
-    const struct shard_sum sum = {make_norms, &call, call.elems};
-    const uint64_t bytes = (uint64_t)s->head_dim * sizeof *found;
-    float *wanted[HEAD_NORMS], *total = frame_scratch(f, call.elems * sizeof *total);
-    int code = shard_sum(f, &sum, total);
+    const uint64_t bytes = (uint64_t)s->head_dim * sizeof *found, elems = attention_norm_elems(s);
+    float *wanted[HEAD_NORMS], *total = frame_scratch(f, elems * sizeof *total);
+    int code = shard_sum_found(f, found, elems, total);
     norm_gradients(f, s, wanted);
     for (uint64_t i = 0; !code && i < HEAD_NORMS; i++)
         if (wanted[i])

@@ -266,6 +266,7 @@ struct mlp_spec {
      * the others the second unit's. */
     bool xielu;
     int alphas;
+    float *d_alphas; /* where their gradient goes, of a shard's columns; NULL: to the tensor's */
     bool gated;     /* up has twice ffn rows: gate, then up */
     int up_w, up_b; /* [ffn or 2 ffn][hidden] */
     int down_w, down_b;
@@ -398,7 +399,8 @@ struct head_spec {
     float softcap;     /* of the logits; 0: none */
     bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
     bool biased;       /* the first unit at hand is [1][vocab], added to the logits */
-    int tile_bias; /* or: number of a tile's tensor with a bias for each id of the tile; 0: none */
+    int tile_bias; /* or: number of a tile's tensor with a bias for each id of the tile, or of the
+                    * first of its shards'; 0: none */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */
