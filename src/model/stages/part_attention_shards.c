@@ -3,7 +3,8 @@
  *   rows = norm(x); qkv_s = rows Wqkv_s^T; o_s = attention(qkv_s); y = x + branch(sum o_s Wp_s)
  * and backward the sum over shards is that in front of the products of rows. Norms, biases behind
  * sums and dropout of branches are of whole rows, which each rank has. Keys and values that several
- * shards share are made by each of them, and their gradients are a sum of theirs. With a source
+ * shards share are made by each of them, and their gradients are a sum of theirs; those that other
+ * layers take are a piece of the value for each shard. With a source
  * keys and values are products of its rows, and the gradient there is a sum over shards, too. A
  * table of biases by distance is whole on each rank; a shard takes its heads' columns of it, and
  * its heads' sinks. Norms of each head have the weights of all heads, whose gradients are sums over
@@ -64,6 +65,8 @@ static int make_keys(struct zinf_frame *f, const struct attention_call *c,
     const struct attention_kept *kept = &c->kept->of[shard];
     uint64_t at;
     const struct shard_product kv = attention_key_value(f, c, part, shard, &at);
+    if (!kv.rows)
+        return 0;
     if (!c->s->source)
         return shard_columns(f, &kv, c->rows, shard_at(f, kept->qkv, at));
     return kv.count ? shard_columns(f, &kv, f->in[c->s->source], kept->kv) : 0;

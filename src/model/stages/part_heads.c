@@ -146,6 +146,14 @@ static int sum_keys_and_values(struct zinf_frame *f, const struct attention_spec
 
 /* ---- keys and values that layers share ---- */
 
+/* Those of this part, in a value, or in its gradient, that has those of several: piece by piece, as
+ * what a stage carries (part_chunk.c). */
+static void *piece_of(const struct zinf_frame *f, const struct attention_spec *s, const void *value)
+{
+    const uint64_t rows = s->carried_piece * (uint64_t)frame_rows(f);
+    return heads_column(f, (void *)(uintptr_t)value, (int64_t)(rows * heads_kv_cols(s)));
+}
+
 /* Copies those of rows of qkv to rows of their own, or the other way. */
 static int copy_kv(struct zinf_frame *f, const struct attention_spec *s, void *qkv, void *kv,
                    bool back)
@@ -181,16 +189,16 @@ static void *scratch_kv(struct zinf_frame *f, const struct attention_spec *s)
 static int taken_backward(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
 {
     const bool adds = f->d_in[s->taken] && f->d_in_adds[s->taken];
-    void *share = adds ? scratch_kv(f, s) : f->d_in[s->taken];
+    void *there = piece_of(f, s, f->d_in[s->taken]), *share = adds ? scratch_kv(f, s) : there;
     if (!f->d_in[s->taken])
         return 0;
     int code = copy_kv(f, s, d_qkv, share, false);
-    return code || !adds ? code : add_kv(f, s, share, f->d_in[s->taken]);
+    return code || !adds ? code : add_kv(f, s, share, there);
 }
 
 int heads_give(struct zinf_frame *f, const struct attention_spec *s, void *qkv)
 {
-    return copy_kv(f, s, qkv, f->out[1], false);
+    return copy_kv(f, s, qkv, piece_of(f, s, f->out[1]), false);
 }
 
 int heads_given_backward(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv)
@@ -198,7 +206,7 @@ int heads_given_backward(struct zinf_frame *f, const struct attention_spec *s, v
     void *sum = scratch_kv(f, s);
     int code = copy_kv(f, s, d_qkv, sum, false);
     if (!code)
-        code = add_kv(f, s, f->d_out[1], sum);
+        code = add_kv(f, s, piece_of(f, s, f->d_out[1]), sum);
     return code ? code : copy_kv(f, s, d_qkv, sum, true);
 }
 
@@ -229,7 +237,7 @@ int heads_copy(struct zinf_frame *f, const struct attention_spec *s, void *entry
         return code;
     if (s->taken)
         return back ? taken_backward(f, s, qkv)
-                    : copy_kv(f, s, qkv, (void *)(uintptr_t)f->in[s->taken], true);
+                    : copy_kv(f, s, qkv, piece_of(f, s, f->in[s->taken]), true);
     return back && s->keys_are_values ? sum_keys_and_values(f, s, qkv, entry) : 0;
 }
 

@@ -249,17 +249,23 @@ static int make_enter(struct zinf_frame *f, const void *call, uint32_t shard, fl
     return mlp_shards_enter(f, c->kept, c->gradients, shard, out, 0);
 }
 
-int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
-                        void *d_x)
+int mlp_shards_branch_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                               const void *d_y, void *d_x)
 {
     const struct part_entry e = mlp_shards_entry(kept);
     const uint64_t mark = frame_mark(f);
     struct shard_gradients gradients;
     const struct enter_call call = {kept, &gradients};
     const struct shard_sum sum = {make_enter, &call, x_elems(f, kept->s)};
-    int code = mlp_shards_leave(f, kept, x, d_x, &gradients);
+    int code = mlp_shards_leave(f, kept, x, d_y, &gradients);
     if (!code)
         code = shard_enter_backward(f, &e, &sum, x, d_x);
     frame_release(f, mark);
     return code;
+}
+
+int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                        void *d_x)
+{
+    return mlp_shards_branch_backward(f, kept, x, d_x, d_x);
 }

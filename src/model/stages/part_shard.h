@@ -30,9 +30,11 @@ static inline int64_t attention_source_rows(const struct zinf_frame *f,
 {
     return s->source ? f->compute->batch * f->compute->source_seq : 0;
 }
+/* Of the product that makes keys and values: both, keys that are the values, too, or neither. */
 static inline int64_t attention_kv_rows(const struct attention_spec *part)
 {
-    return 2 * part->n_kv_heads * part->head_dim;
+    const int64_t kinds = part->taken ? 0 : part->keys_are_values ? 1 : 2;
+    return kinds * part->n_kv_heads * part->head_dim;
 }
 /* Of a head, of what the projection takes. */
 static inline int64_t attention_value_cols(const struct attention_spec *s)

@@ -58,8 +58,9 @@ static int make_rows_input(struct zinf_frame *f, const void *call, uint32_t shar
     const struct shard_product kv = attention_key_value(f, c, &part, shard, &at);
     const void *d_qkv = c->gradients[shard];
     int code = shard_columns_input(f, &q, d_qkv, out, 0);
-    return code || c->s->source ? code
-                                : shard_columns_input(f, &kv, shard_at(f, d_qkv, at), out, 1);
+    return code || c->s->source || !kv.rows
+               ? code
+               : shard_columns_input(f, &kv, shard_at(f, d_qkv, at), out, 1);
 }
 
 /* Gradients of all shards' products, from that behind the sum; and of what all ranks have, whose

@@ -26,16 +26,16 @@ static int place_group(struct zinf_frame *f, const struct attention_call *c, uin
                        const struct key_place *to)
 {
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
-    const int64_t cols = groups.heads * c->s->head_dim;
+    const int64_t cols = groups.heads * c->s->head_dim, kinds = c->s->keys_are_values ? 1 : 2;
     const struct shard_product p = {.weight = shard_tensor(c->s->kv_w, group),
                                     .bias = shard_tensor(c->s->kv_b, group),
-                                    .rows = 2 * cols,
-                                    .ld = 2 * cols,
+                                    .rows = kinds * cols,
+                                    .ld = kinds * cols,
                                     .count = to->count};
     const uint64_t mark = frame_mark(f), width = frame_width(f);
-    void *made = frame_scratch(f, (uint64_t)(to->count * 2 * cols) * width);
+    void *made = frame_scratch(f, (uint64_t)(to->count * kinds * cols) * width);
     int code = shard_columns(f, &p, attention_key_input(f, c), made);
-    for (uint32_t values = 0; !code && values < 2; values++) {
+    for (uint32_t values = 0; !code && values < kinds; values++) {
         const int64_t at = to->before + (values * groups.n + group) * cols;
         const struct zinf_heads copy = {
             .dtype = f->compute->dtype,
@@ -43,7 +43,7 @@ static int place_group(struct zinf_frame *f, const struct attention_call *c, uin
             .n_heads = 1,
             .cols = cols,
             .x = shard_at(f, made, (uint64_t)(values * cols) * width),
-            .x_ld = 2 * cols,
+            .x_ld = kinds * cols,
             .y = shard_at(f, to->rows, (uint64_t)at * width),
             .y_ld = to->ld,
         };
@@ -71,7 +71,7 @@ static int make_cached(struct zinf_frame *f, const struct attention_call *c,
         code = shard_columns(f, &q, c->rows,
                              shard_at(f, kept->qkv, (uint64_t)(i * q.rows) * frame_width(f)));
     }
-    for (uint32_t i = 0; !code && to.count && i < groups.n; i++)
+    for (uint32_t i = 0; !code && keys && to.count && i < groups.n; i++)
         code = place_group(f, c, i, &to);
     return code;
 }

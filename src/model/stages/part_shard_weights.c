@@ -79,13 +79,20 @@ static int make_source_biases(struct zinf_frame *f, const void *call, uint32_t s
                             kv.count, kv.ld);
 }
 
+/* Not where it takes those of another layer. */
+static bool has_keys(const struct attention_call *c)
+{
+    return c->s->kv_w >= 0;
+}
+
 static int query_weight(struct zinf_frame *f, const struct attention_call *c, uint32_t shard)
 {
     const struct attention_spec part = attention_part_of(f, c->s, shard);
     const struct shard_product q = attention_query(c, &part, shard);
     const void *dy = c->gradients[shard];
     float *dw = frame_grad(f, 0, q.weight);
-    float *db = c->s->source ? frame_grad(f, 0, q.bias) : NULL; /* else with those of keys */
+    const bool apart = c->s->source || !has_keys(c); /* else with those of keys */
+    float *db = apart ? frame_grad(f, 0, q.bias) : NULL;
     int code = dw ? shard_columns_weight(f, &q, dy, c->rows, dw) : 0;
     return code || !db ? code
                        : frame_column_sum(f, db, dy, f->compute->dtype, frame_rows(f), q.rows);
@@ -96,7 +103,8 @@ static int key_gradients(struct zinf_frame *f, const struct attention_call *c, u
 {
     const struct attention_spec *s = c->s;
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, s->n_kv_heads);
-    const uint64_t rows = (uint64_t)(2 * groups.heads * s->head_dim);
+    const struct attention_spec part = attention_part_of(f, s, 0);
+    const uint64_t rows = (uint64_t)attention_kv_rows(&part);
     const uint32_t n = f->graph->shards.n / groups.n;
     const int tensor = shard_tensor(s->kv_w, group);
     const struct shard_sum weight = {make_key_weight, c,
@@ -104,8 +112,8 @@ static int key_gradients(struct zinf_frame *f, const struct attention_call *c, u
     const struct shard_sum bias = {s->source ? make_source_biases : make_biases, c, rows};
     float *dw = frame_grad(f, 0, tensor);
     float *db = frame_grad(f, 0, shard_tensor(s->kv_b, group));
-    int code = dw ? shard_sum_shared(f, &weight, group * n, n, dw) : 0;
-    return code || !db ? code : shard_sum_shared(f, &bias, group * n, n, db);
+    int code = dw ? shard_sum_shared(f, &weight, group * n, n, groups.shards, dw) : 0;
+    return code || !db ? code : shard_sum_shared(f, &bias, group * n, n, groups.shards, db);
 }
 
 int attention_adapt_projection(struct zinf_frame *f, const struct attention_call *c,
@@ -141,9 +149,9 @@ static int adapters(struct zinf_frame *f, const struct attention_call *c)
                                         .dy = d_kv,
                                         .x = attention_key_input(f, c),
                                         .per_weight = n / groups.n,
-                                        .shares = true};
+                                        .shares = groups.shards};
     int code = shard_columns_adapt_weights(f, &queries);
-    return code ? code : shard_columns_adapt_weights(f, &keys);
+    return code || !has_keys(c) ? code : shard_columns_adapt_weights(f, &keys);
 }
 
 int attention_weights_backward(struct zinf_frame *f, const struct attention_call *c)
@@ -152,7 +160,7 @@ int attention_weights_backward(struct zinf_frame *f, const struct attention_call
     int code = 0;
     for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
         code = query_weight(f, c, i);
-    for (uint32_t i = 0; !code && i < groups.n; i++)
+    for (uint32_t i = 0; !code && has_keys(c) && i < groups.n; i++)
         code = key_gradients(f, c, i);
     if (!code)
         code = source_backward(f, c);
