@@ -456,6 +456,9 @@ void zinf_executor_destroy(struct zinf_executor *executor);
 /* Runs a scheduled program to its end. The first failing operation stops the rest; its sentence is
  * in zinf_error(). After a failure the executor stays failed. */
 int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program *program);
+/* Makes it one that has failed, by code and this thread's zinf_error(): where its programs may be
+ * half made, it runs no more of them. Returns code. */
+int zinf_executor_end(struct zinf_executor *executor, int code);
 /* Between programs: names in the trace what they were for, from begin_ns until now: "step 12". */
 void zinf_executor_mark(struct zinf_executor *executor, const char *name, uint64_t begin_ns);
 
