@@ -111,6 +111,7 @@ struct setup {
      * [n_units], NULL: there is one; nets of two, with the rank before and the next one; and all
      * units as ranks cut them. */
     uint32_t *owners;
+    uint32_t own_layers; /* of this rank, the embedding and the head being one each */
     struct zinf_net *borders[2];
     struct shared_unit *shared; /* [n_shared]: trained units that several of them have */
     uint32_t n_shared;
