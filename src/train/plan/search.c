@@ -328,8 +328,7 @@ static void try_packed_fronts(struct search *s)
     struct variant other = s->best;
     other.packs_fronts = true;
     other.device_unpacks = device_is_far(setup);
-    if (!trains(setup) || s->best.packs != PACK_ALL || setup->durable || !setup->fills || !drive ||
-        !best_plan(s))
+    if (!trains(setup) || s->best.packs != PACK_ALL || !setup->fills || !drive || !best_plan(s))
         return;
     if (asked)
         other.overwrites = setup->generations == 2 && setup->state_tier == ZINF_TIER_DRIVE;
