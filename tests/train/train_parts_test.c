@@ -68,6 +68,19 @@ static void test_families_in_parts(void)
     CHECK(n_refused < (int)N_FOLDERS / 2);
 }
 
+/* Gradients of adapters whose B is zero yet: those of B. */
+static void test_adapters_in_parts(void)
+{
+    static const char *const adapted[] = {"llama_b", "gemma4_text_d", "gemma4_text_f"};
+    for (size_t i = 0; i < sizeof adapted / sizeof *adapted; i++) {
+        struct case_of c;
+        if (!read_case(&c, adapted[i]))
+            continue;
+        c.extra = ", \"adapter\": {\"r\": 2}";
+        CHECKF(is_close(&c, adapted[i], 2), "%s: %s", adapted[i], zinf_error());
+    }
+}
+
 /* ---- the same bits ---- */
 
 /* A family's fixture: norms of heads and of whole rows, norms behind parts, sinks, biases of
@@ -124,7 +137,9 @@ static void test_ranks_share_parts(void)
 /* Of matrices that are cut, and of a shared expert's, which all ranks have. */
 static void test_ranks_share_adapters(void)
 {
-    share_model("qwen2_moe_b", 2, ", \"adapter\": {\"r\": 2, \"lora_dropout\": 0.25}", NULL);
+    static const char lora[] = ", \"adapter\": {\"r\": 2, \"lora_dropout\": 0.25}";
+    share_model("qwen2_moe_b", 2, lora, NULL);
+    share_model("gemma4_text_d", 4, lora, NULL);
 }
 
 int main(void)
@@ -140,6 +155,7 @@ int main(void)
                                                  .batch = 2,
                                                  .sub_group = 1024});
     TAP_RUN(test_families_in_parts);
+    TAP_RUN(test_adapters_in_parts);
     TAP_RUN(test_ranks_share_parts);
     TAP_RUN(test_ranks_share_adapters);
     remove_work();
