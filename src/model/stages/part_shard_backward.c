@@ -208,8 +208,9 @@ int attention_shards_carry_backward(struct zinf_frame *f, const struct attention
     const struct shard_sum sum = {make_enter, &call, attention_x_elems(f, kept->s)};
     struct attention_call c = {.s = kept->s, .kept = kept, .gradients = gradients.of};
     void *d_x;
-    int code = mixer_is_there(kept->s) ? frame_refuse_chunks(f, "a recurrent mixer")
-                                       : attention_refuse_latent(f, kept->s);
+    if (mixer_is_there(kept->s)) /* nothing comes back by way of keys */
+        return 0;
+    int code = attention_refuse_latent(f, kept->s);
     for (uint32_t i = 0; i < f->graph->shards.n; i++)
         gradients.of[i] = frame_scratch(f, attention_entry_bytes(f, &part));
     for (uint32_t u = 0; !code && u < f->stage->units.n; u++)

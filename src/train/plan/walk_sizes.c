@@ -91,7 +91,8 @@ static void measure_carried(struct walk *w, const struct zinf_compute *c, uint32
     w->hands_over |= info->hands_over;
     for (int i = 0; i < 2; i++)
         w->carried[i] = most(w->carried[i], info->carried[i]);
-    w->d_handed = most(w->d_handed, 2 * info->size[ZINF_PASS_BACKWARD].d_handed_bytes);
+    info->d_handed = info->size[ZINF_PASS_BACKWARD].d_handed_bytes;
+    w->d_handed = most(w->d_handed, 2 * info->d_handed);
 }
 
 /* Whether forward and backward can be one call: nothing stands between them. */

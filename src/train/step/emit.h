@@ -232,6 +232,12 @@ void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunk
  * from ranks that share it to all; the sum of its gradients over all parts, to the rank that has
  * made what they are of. */
 void emit_gather_keys(struct emitter *e, uint32_t stage, int64_t first);
+/* What a neighbour along CONTEXT hands over of the chunk before this rank's front or rear chunks,
+ * or this rank of the last of them; of gradients the other way round. Between computations. */
+struct handing {
+    bool rear, takes, gradient;
+};
+void emit_hand(struct emitter *e, uint32_t stage, int64_t first, struct handing how);
 void emit_sum_keys(struct emitter *e, uint32_t stage, int64_t first);
 /* Where the gradients live in RAM: they begin as zeros. */
 void emit_clear_keys(struct emitter *e, uint32_t stage, int64_t first);

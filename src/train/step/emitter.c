@@ -212,8 +212,22 @@ int emitter_finish(struct emitter *e)
     return e->code;
 }
 
+/* Where computations wait for a neighbour (OP_HAND), all of the lane DEVICE keeps its order: what
+ * lane NET waits for there must not come behind that. */
+static bool keeps_order(const struct emitter *e, const struct zinf_op *op)
+{
+    return op->lane == ZINF_LANE_DEVICE && op->kind < OP_STAGES && op->kind != OP_HAND &&
+           context_axis(e->p->setup)->world > 1 && e->walk->d_handed;
+}
+
 void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
 {
+    struct uses ordered;
+    if (keeps_order(e, op)) {
+        ordered = *uses;
+        uses_write(&ordered, e->sequence);
+        uses = &ordered;
+    }
     if (!e->code && uses->overflow)
         e->code = zinf_fail(-EINVAL, "an operation uses more than %u things at once",
                             uses->many ? uses->capacity : FEW_USES);
