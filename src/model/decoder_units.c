@@ -18,6 +18,8 @@ int64_t decoder_choose_tile_rows(const struct decoder *d)
     int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
     int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
     int64_t rows = align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
+    if (d->shards.tile_rows && !d->join_tiles)
+        rows = align_rows(d->shards.tile_rows);
     while (d->vocab % rows && d->vocab % rows < d->shards.of) /* the last one has rows for all */
         rows += TILE_ALIGN;
     return rows;

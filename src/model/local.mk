@@ -59,6 +59,7 @@ program_tests += $(MODEL_FAMILIES_TESTS)
 
 program_tests += tests/model/model_stack_test
 # Tensor parallel: blocks shard by shard.
-libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/frame_shard_adapters.c src/model/frame_shard_sums.c src/model/decoder_shards.c src/model/stages/stage_shards.c \
+libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/frame_shard_adapters.c src/model/frame_shard_sums.c src/model/decoder_shards.c src/model/decoder_turns.c \
+	src/model/stages/stage_shards.c src/model/stages/stage_turns.c \
 	src/model/stages/part_attention_shards.c src/model/stages/part_mlp_shards.c src/model/stages/stage_expert_shards.c \
 	src/model/stages/stage_head_shards.c src/model/stages/stage_head_chunks.c

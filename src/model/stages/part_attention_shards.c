@@ -382,15 +382,11 @@ static int refuse_latent(const struct zinf_frame *f, const struct attention_spec
     return refuses ? frame_refuse_chunks(f, "latent attention in parts of tensors") : 0;
 }
 
-int attention_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
-                             const void *x, void *y, bool again)
+int attention_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
+                            const void *x)
 {
     struct call c = {.s = kept->s, .kept = kept};
     const struct part_entry e = attention_shards_entry(kept);
-    const bool decodes = frame_decoding(f);
-    const struct part_exit leave = exit_of(kept);
-    const struct shard_sum sum = {decodes ? make_cached_projection : make_projection, &c,
-                                  x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
     int code = refuse_latent(f, kept->s);
     if (!code)
@@ -398,8 +394,29 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
     if (!code && kept->s->latent.kv_rank)
         code = latent_shards_attend(f, kept, c.rows);
     else if (!code)
-        code = decodes ? attend_cached(f, &c) : use_all(f, &c, attention_attend);
+        code = frame_decoding(f) ? attend_cached(f, &c) : use_all(f, &c, attention_attend);
     frame_release(f, mark);
+    return code;
+}
+
+int attention_shards_project(struct zinf_frame *f, const struct attention_shards *kept,
+                             uint32_t shard, float *out)
+{
+    const struct call c = {.s = kept->s, .kept = kept};
+    return (frame_decoding(f) ? make_cached_projection : make_projection)(f, &c, shard, out);
+}
+
+static int make_branch(struct zinf_frame *f, const void *kept, uint32_t shard, float *out)
+{
+    return attention_shards_project(f, kept, shard, out);
+}
+
+int attention_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
+                             const void *x, void *y, bool again)
+{
+    const struct part_exit leave = exit_of(kept);
+    const struct shard_sum sum = {make_branch, kept, x_elems(f, kept->s)};
+    int code = attention_shards_attend(f, kept, x);
     return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
 }
 
