@@ -47,6 +47,11 @@ int decoder_check_turns(const struct decoder *d)
         const char *what;
     } list[] = {
         {d->parallel, "parallel blocks"},
+        {d->mixed || d->mixer_beside, "recurrent mixers"},
+        {d->parts || d->kinds, "layers of several kinds"},
+        {d->attention.gated || d->attention.latent.kv_rank, "gated or latent attention"},
+        {d->mlp.xielu, "an activation with trained numbers"},
+        {d->side.cols || d->block_scale, "blocks with a table or a scale of their own"},
         {d->experts.n, "experts"},
         {d->source, "an encoder"},
         {d->keys_of, "keys and values that layers share"},
@@ -189,7 +194,7 @@ static uint32_t add_part(struct zinf_graph *graph, const struct half *h,
                              .n_gradients = subtrees(t->n - 1 - number)};
     turn.shards.n = h->d->shards.of / t->n;
     turn.shards.first = number * turn.shards.n;
-    turn.shards.group = turn.shards.n;
+    turn.shards.groups = turn.shards.n;
     const uint32_t unit = add_unit(graph, h, false, &turn.shards, at);
     struct block_spec block = decoder_make_block(h->d, h->layer, at);
     const struct attention_spec *a = &block.attention;
