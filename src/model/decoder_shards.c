@@ -29,8 +29,6 @@ static const char *not_cut(const struct decoder *d)
         {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
         {has_other_orders(d), "queries and gates by head in one tensor"},
-        {d->classes.n, "a head for classes"},
-        {d->embeds, "embeddings"},
         {d->join_tiles, "an optimizer that needs whole matrices"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
