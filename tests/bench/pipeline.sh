@@ -11,7 +11,7 @@
 #                                                        two steps, of which the second counts
 build=$(cd "${1:?usage: pipeline.sh BUILD [SECONDS]}" && pwd) || exit 1
 seconds=${2:-80}
-width=${3:-16384}
+width=${3:-32768}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -25,7 +25,7 @@ bench() { # ranges, micro-batches, layers of each range
           "activation_checkpointing": "never"}}
 END
     "$build/zinf" bench schedule --model model --config "$1.$2.json" --lora-rank 1 --seq-len 512 \
-        --micro-batch 4 --accumulate "$2" --machine cpu,threads=4,ram=9000G --ranks 4 \
+        --micro-batch 4 --accumulate "$2" --machine cpu,threads=64,ram=9000G --ranks 4 \
         --pipeline-parallel 4 --schedule prefetch --seconds "$seconds" --repeat 1 --json >"$1.$2" &
 }
 for micro in 8 16; do
