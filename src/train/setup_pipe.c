@@ -12,15 +12,23 @@
 #include <regex.h>
 #include <stdlib.h>
 
+#define UNDER_WAY 7         /* arrays as large as a sub-group's gradient, while it is updated */
+#define LOADING (16u << 20) /* bytes of files, about, beside units that are loaded */
+
+/* Of a memory, about: what a layer takes, what it takes for each micro-batch that is under way
+ * [n_layers], and what a range may take; 0: any. */
+struct room {
+    double *bytes, *live_bytes, limit;
+};
+/* The device's, the host's, and both where they are one machine's RAM. */
+enum { DEVICE_ROOM, HOST_ROOM, COMMON_ROOM, ROOMS };
 /* Layers of the model and what each takes; where each range ends. */
 struct deal {
     uint32_t *first; /* [n_layers + 1]: stages */
     double *cost;    /* [n_layers] */
     uint32_t *ends;  /* [n_ranges]: layers, then stages, one behind the last of each */
     uint32_t n_layers, n_ranges, n_ranks;
-    /* Of the device's memory, about: what a layer takes, what it takes for each micro-batch that is
-     * under way [n_layers], and what a range may take; 0: any. */
-    double *bytes, *live_bytes, room;
+    struct room rooms[ROOMS];
     int64_t n_micro;
 };
 static uint32_t rank_of(const struct deal *d, uint32_t range)
@@ -44,38 +52,54 @@ static uint64_t params_of(const struct zinf_graph *g, const struct zinf_stage *s
     return n;
 }
 
-/* What of a unit is on the device as configured. Of a tree of n contributions to a gradient that
- * come one by one, log2(n) sums are kept. */
-static double device_bytes(const struct setup *s, const struct zinf_unit *unit)
+/* What of a unit is in a memory as configured. Of a tree of n contributions to a gradient that come
+ * one by one, log2(n) sums are kept; of parameters in RAM whose state is on a drive, two
+ * generations. */
+static double bytes_in(const struct setup *s, const struct zinf_unit *unit, enum zinf_tier tier)
 {
     const double n = (double)unit->elems, ranks = data_axis(s)->world;
     const double sums = s->n_micro > 3 ? floor(log2((double)s->n_micro)) : 1;
     const uint64_t state = zinf_state_bytes(s->form, setup_n_moments(s), unit->elems);
+    const bool trained = unit->trained && trains(s);
+    const bool pair = trained && tier == ZINF_TIER_HOST && s->state_tier == ZINF_TIER_DRIVE;
     double bytes = 0;
-    if (s->param_tier == ZINF_TIER_DEVICE)
-        bytes += n * (double)zinf_dtype_bytes(s->dtype) / (s->sliced ? ranks : 1);
-    if (!unit->trained || !trains(s))
+    if (s->param_tier == tier)
+        bytes += n * (double)zinf_dtype_bytes(s->dtype) / (s->sliced ? ranks : 1) *
+                 (pair ? s->generations : 1);
+    if (!trained)
         return bytes;
-    if (s->grad_tier == ZINF_TIER_DEVICE)
+    if (s->grad_tier == tier)
         bytes += n * sizeof(float) * sums / ranks;
-    if (s->state_tier == ZINF_TIER_DEVICE)
+    if (s->state_tier == tier)
         bytes += (double)state / ranks;
     return bytes;
+}
+
+static void weigh_unit(const struct setup *s, struct deal *d, uint32_t layer, uint32_t unit)
+{
+    const struct zinf_unit *u = &s->stages->units[unit];
+    d->rooms[DEVICE_ROOM].bytes[layer] += bytes_in(s, u, ZINF_TIER_DEVICE);
+    d->rooms[HOST_ROOM].bytes[layer] += bytes_in(s, u, ZINF_TIER_HOST);
 }
 
 static void weigh_memory(const struct setup *s, struct deal *d, const struct walk *walk, uint32_t l)
 {
     const struct zinf_graph *g = s->stages;
+    struct room *device = &d->rooms[DEVICE_ROOM], *host = &d->rooms[HOST_ROOM];
+    struct room *common = &d->rooms[COMMON_ROOM];
     for (uint32_t i = d->first[l]; i < d->first[l + 1]; i++) {
         const struct zinf_stage *stage = &g->stages[i];
         for (uint32_t u = 0; u < stage->units.n; u++)
-            d->bytes[l] += device_bytes(s, &g->units[stage->units.at[u]]);
+            weigh_unit(s, d, l, stage->units.at[u]);
         for (uint32_t u = 0; u < stage->sweep.n; u++)
-            d->bytes[l] += device_bytes(s, &g->units[stage->sweep.at[u]]);
-        for (uint32_t v = 0; v < stage->out.n && s->x_tier == ZINF_TIER_DEVICE; v++)
-            d->live_bytes[l] += (double)walk->values[stage->out.at[v]].bytes;
-        d->live_bytes[l] += s->recompute == RECOMPUTE_NEVER ? (double)walk->stages[i].kept : 0;
+            weigh_unit(s, d, l, stage->sweep.at[u]);
+        for (uint32_t v = 0; v < stage->out.n && s->x_tier != ZINF_TIER_DRIVE; v++)
+            (s->x_tier == ZINF_TIER_DEVICE ? device : host)->live_bytes[l] +=
+                (double)walk->values[stage->out.at[v]].bytes;
+        device->live_bytes[l] += s->recompute == RECOMPUTE_NEVER ? (double)walk->stages[i].kept : 0;
     }
+    common->bytes[l] = device->bytes[l] + host->bytes[l];
+    common->live_bytes[l] = device->live_bytes[l] + host->live_bytes[l];
 }
 
 /* Seconds of a step, about: products of all micro-batches, and the update of what is trained. */
@@ -104,12 +128,44 @@ static int measure(const struct setup *s, struct deal *d)
     return code;
 }
 
-/* Memory counts where its limit is known now; a twentieth is for what is not of layers. */
+/* Of RAM, about, what is not of layers: blocks of files that are written, and the largest unit on
+ * its way: its gradient and the state of its sub-groups under way, or all of it that is loaded. */
+static double host_reserve(const struct setup *s)
+{
+    const uint64_t group = (uint64_t)s->config->sub_group_size;
+    double trained = 0, any = 0;
+    for (uint32_t u = 0; u < s->stages->n_units; u++) {
+        const uint64_t elems = s->stages->units[u].elems;
+        any = fmax(any, (double)elems * sizeof(float));
+        if (s->stages->units[u].trained && trains(s))
+            trained = fmax(trained, (double)(elems < group ? elems : group) * sizeof(float));
+    }
+    return 2 * (double)ZINF_TENSORS_WRITER_BYTES + fmax(UNDER_WAY * trained, 2 * any + LOADING);
+}
+
+/* A twentieth of what is left of each memory is for the rest. All ranks have the least of any. */
+static int find_room(const struct setup *s, struct deal *d)
+{
+    const bool common = s->device->kind == ZINF_DEVICE_HOST;
+    const uint64_t ram = setup_ram_bytes(s), device = setup_device_budget(s);
+    const uint64_t host = s->config->host_memory / setup_seats(s);
+    int64_t most[ROOMS] = {[DEVICE_ROOM] = -(int64_t)(device ? device : ram / 10 * 7),
+                           [HOST_ROOM] = -(int64_t)(host ? host : ram),
+                           [COMMON_ROOM] = common ? -(int64_t)ram : 0};
+    const bool alone = zinf_net_is_described(s->mesh.all);
+    const int code = alone ? 0 : zinf_net_max(s->mesh.all, most, ROOMS);
+    for (int i = 0; i < ROOMS; i++) {
+        const double left = -(double)most[i] - (i == DEVICE_ROOM ? 0 : host_reserve(s));
+        d->rooms[i].limit = most[i] ? fmax(0.95 * left, 1) * d->n_ranks / d->n_ranges : 0;
+    }
+    d->n_micro = has_backward(s) ? s->n_micro : 1;
+    return code;
+}
+
 static int measure_all(const struct setup *s, struct deal *d)
 {
-    d->room = 0.95 * (double)setup_device_budget(s) * d->n_ranks / d->n_ranges;
-    d->n_micro = has_backward(s) ? s->n_micro : 1;
-    return measure(s, d);
+    const int code = find_room(s, d);
+    return code ? code : measure(s, d);
 }
 
 /* DeepSpeed's words (partition_method): each layer counts alike, by its parameters, or if its name
@@ -151,12 +207,25 @@ static int weigh(const struct setup *s, struct deal *d)
 
 /* As many micro-batches are under way as there are ranks from this one to the last; twice as many
  * as there are ranks where these have several ranges. */
-static double bytes_of(const struct deal *d, uint32_t range, uint32_t layer)
+static double bytes_of(const struct deal *d, int room, uint32_t range, uint32_t layer)
 {
     const uint32_t most =
         d->n_ranges > d->n_ranks ? 2 * d->n_ranks : d->n_ranks - rank_of(d, range);
     const double live = d->n_micro < (int64_t)most ? (double)d->n_micro : most;
-    return d->bytes[layer] + live * d->live_bytes[layer];
+    return d->rooms[room].bytes[layer] + live * d->rooms[room].live_bytes[layer];
+}
+
+/* Whether a range that has taken so much has room for one more layer, which is added then. */
+static bool take_layer(const struct deal *d, uint32_t range, uint32_t layer, bool anyway,
+                       double taken[ROOMS])
+{
+    bool fits = true;
+    for (int i = 0; i < ROOMS; i++)
+        fits &=
+            d->rooms[i].limit <= 0 || taken[i] + bytes_of(d, i, range, layer) <= d->rooms[i].limit;
+    for (int i = 0; (fits || anyway) && i < ROOMS; i++)
+        taken[i] += bytes_of(d, i, range, layer);
+    return fits || anyway;
 }
 
 /* Whether every range can have at least one layer and none more than `most`; ends are set so.
@@ -165,13 +234,11 @@ static bool can_deal(struct deal *d, double most)
 {
     uint32_t l = 0;
     for (uint32_t r = 0; r < d->n_ranges; r++) {
-        double sum = 0, bytes = 0;
+        double sum = 0, taken[ROOMS] = {0};
         const uint32_t behind = d->n_ranges - 1 - r, begin = l;
         while (l < d->n_layers - behind && (l == begin || sum + d->cost[l] <= most) &&
-               (l == begin || d->room <= 0 || bytes + bytes_of(d, r, l) <= d->room)) {
-            bytes += bytes_of(d, r, l);
+               take_layer(d, r, l, l == begin, taken))
             sum += d->cost[l++];
-        }
         if (sum > most)
             return false;
         d->ends[r] = l;
@@ -179,15 +246,63 @@ static bool can_deal(struct deal *d, double most)
     return l == d->n_layers;
 }
 
+static void log_ranges(const struct deal *d)
+{
+    char device[16], host[16];
+    for (uint32_t r = 0, l = 0; r < d->n_ranges; r++) {
+        double bytes[ROOMS] = {0};
+        const uint32_t first = l;
+        for (; l < d->ends[r]; l++)
+            for (int i = 0; i < ROOMS; i++)
+                bytes[i] += bytes_of(d, i, r, l);
+        zinf_size_format(device, sizeof device, (uint64_t)bytes[DEVICE_ROOM]);
+        zinf_size_format(host, sizeof host, (uint64_t)bytes[HOST_ROOM]);
+        zinf_log(ZINF_LOG_DEBUG,
+                 "pipeline: layers %u to %u on rank %u take about %s of the device and %s of RAM",
+                 first, l - 1, rank_of(d, r), device, host);
+    }
+}
+
+/* The rank of the largest range, and what it takes. */
+static void warn_of(const struct deal *d, int room, double limit)
+{
+    static const char *const names[ROOMS] = {"device memory (zinf.device_memory)",
+                                             "RAM (zinf.host_memory)",
+                                             "RAM, of which the device's memory is a part"};
+    char need[16], have[16];
+    double most = 0;
+    uint32_t at = 0;
+    for (uint32_t r = 0, l = 0; r < d->n_ranges; r++) {
+        double bytes = 0;
+        for (; l < d->ends[r]; l++)
+            bytes += bytes_of(d, room, r, l);
+        at = bytes > most ? r : at;
+        most = bytes > most ? bytes : most;
+    }
+    zinf_size_format(need, sizeof need, (uint64_t)most);
+    zinf_size_format(have, sizeof have, (uint64_t)limit);
+    if (most > limit)
+        zinf_log(ZINF_LOG_WARN,
+                 "no cut of %u layers into %u ranges seems to fit: a range of rank %u needs about "
+                 "%s of %s, and has %s; use more ranks (--pipeline-parallel), more ranks along "
+                 "zinf.mesh.data with stage 3, or nvme for more of it (offload_param.device, "
+                 "offload_optimizer.device)",
+                 d->n_layers, d->n_ranges, rank_of(d, at), need, names[room], have);
+}
+
 /* The largest sum becomes as small as it can be. Where memory is too small for any cut, the one of
  * least time is taken, and the plan says what is missing. */
-static void balance(struct deal *d)
+static void balance(struct deal *d, bool says)
 {
-    double low = 0, high = 0;
+    double low = 0, high = 0, limits[ROOMS];
     for (uint32_t l = 0; l < d->n_layers; l++)
         high += d->cost[l];
     high += high > 0 ? high * 1e-9 : 1;
-    d->room = can_deal(d, high) ? d->room : 0;
+    const bool fits = can_deal(d, high);
+    for (int i = 0; i < ROOMS; i++) {
+        limits[i] = d->rooms[i].limit;
+        d->rooms[i].limit = fits ? limits[i] : 0;
+    }
     for (int i = 0; i < 60; i++) {
         const double middle = low + (high - low) / 2;
         if (can_deal(d, middle))
@@ -196,6 +311,11 @@ static void balance(struct deal *d)
             low = middle;
     }
     can_deal(d, high);
+    if (says)
+        log_ranges(d);
+    for (int i = 0; !fits && says && i < ROOMS; i++)
+        if (limits[i] > 0)
+            warn_of(d, i, limits[i]);
 }
 
 static int take_parts(const struct setup *s, struct deal *d)
@@ -237,7 +357,7 @@ static int deal_layers(struct setup *s, struct deal *d)
                          d->n_layers, d->n_ranges > d->n_ranks ? " or ranges" : "");
     int code = parts && *parts ? take_parts(s, d) : weigh(s, d);
     if (!code && !(parts && *parts))
-        balance(d);
+        balance(d, !pipe_axis(s)->rank);
     if (code || zinf_net_is_described(s->mesh.all))
         return code;
     return zinf_net_broadcast(s->mesh.all, 0, d->ends, d->n_ranges * sizeof *d->ends);
@@ -449,9 +569,11 @@ int setup_cut_stages(struct setup *s)
     if (!is_piped(s))
         return check_alone(s);
     d.first = calloc(n + 1, sizeof *d.first);
-    d.cost = calloc(3 * (size_t)n + 3, sizeof *d.cost);
-    d.bytes = d.cost + n + 1;
-    d.live_bytes = d.bytes + n + 1;
+    d.cost = calloc((1 + 2 * ROOMS) * ((size_t)n + 1), sizeof *d.cost);
+    for (int i = 0; i < ROOMS && d.cost; i++) {
+        d.rooms[i].bytes = d.cost + (size_t)(1 + 2 * i) * (n + 1);
+        d.rooms[i].live_bytes = d.rooms[i].bytes + n + 1;
+    }
     int code = d.first && d.cost ? 0 : zinf_fail(-ENOMEM, "no memory for %u stages", n);
     if (!code) {
         d.n_layers = zinf_model_layers(s->model, d.first);
