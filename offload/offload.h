@@ -120,8 +120,7 @@ struct zinf_home {
     /* State is on HOST, where each sub-group has room for its head, as many bytes as it is expected
      * to have when it is packed; what is beyond lies on the drive. One generation. */
     bool headed;
-    /* The same of parameters: they are on HOST, once; what is beyond a head has as many generations
-     * on the drive as the state has. */
+    /* The same of parameters, whatever generations their state has. */
     bool param_headed;
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
@@ -158,7 +157,8 @@ struct zinf_tiers_options {
 /* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
  * is *live, or the other one if relative is 1. A thing on HOST with a head has so many bytes in
  * memory, the rest of them in the extent; a location of that rest alone says how long the head is,
- * too. */
+ * too. A head exists once, and so does the rest: the generation then only says which bytes they
+ * are. */
 struct zinf_location {
     enum zinf_tier tier;
     char *memory;
@@ -172,6 +172,11 @@ struct zinf_location {
 static inline unsigned zinf_location_generation(const struct zinf_location *where)
 {
     return where->live ? (unsigned)(*where->live ^ where->relative) : 0;
+}
+/* That of its extent. */
+static inline uint8_t zinf_location_bank(const struct zinf_location *where)
+{
+    return where->head ? 0 : (uint8_t)zinf_location_generation(where);
 }
 /* The parts of a group that may be stored on the drive packed, that is, in fewer bytes. */
 enum zinf_packable {
@@ -470,6 +475,9 @@ void zinf_executor_destroy(struct zinf_executor *executor);
 /* Runs a scheduled program to its end. The first failing operation stops the rest; its sentence is
  * in zinf_error(). After a failure the executor stays failed. */
 int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program *program);
+/* Makes it one that has failed, by code and this thread's zinf_error(): where its programs may be
+ * half made, it runs no more of them. Returns code. */
+int zinf_executor_end(struct zinf_executor *executor, int code);
 /* Between programs: names in the trace what they were for, from begin_ns until now: "step 12". */
 void zinf_executor_mark(struct zinf_executor *executor, const char *name, uint64_t begin_ns);
 

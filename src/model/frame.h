@@ -49,9 +49,9 @@ struct zinf_pace {
  * operations. */
 struct zinf_shard_ranks {
     void *context;
-    /* x becomes the sum over all ranks by the tree, or over those that share a key and value head
-     * with this one: it alone, or neighbours. */
-    int (*sum)(void *context, float *x, uint64_t elems, bool sharing);
+    /* x becomes the sum by the tree over so many neighbouring ranks, which share a key and value
+     * head; 0: over all. */
+    int (*sum)(void *context, float *x, uint64_t elems, uint32_t sharing);
     /* whole [ranks][bytes]: this rank's part is there, the others' come. */
     int (*gather)(void *context, void *whole, uint64_t bytes);
 };

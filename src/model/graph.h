@@ -165,6 +165,8 @@ struct zinf_tensor {
      * it; else all ranks have it. Of what several have, one counts it in norms. */
     bool cut, counted_elsewhere;
     uint32_t shard;
+    /* Not cut, but a shard uses some of its rows: no adapter can be beside it. */
+    bool dealt;
     /* Of a cut tensor: rows are inputs, [in][out], of which this shard has some; else outputs. */
     bool turned;
     /* For a unit that is one of many that a stage visits, such as an expert: the name, without the
@@ -280,7 +282,9 @@ struct zinf_stage {
  * that results do not depend on which rank has which shards. of 0: the model is not cut. */
 struct zinf_shards {
     uint32_t of, first, n;
-    uint32_t group; /* of a graph: shards that have a key and value head in common */
+    /* Of a graph: sums of the numbers of shards that have a key and value head in common, powers of
+     * two, which layers may have of several sizes. */
+    uint32_t groups;
 };
 /* Each has tensors of its own, one after the other: number `place` and those behind it. */
 #define ZINF_MOST_SHARDS 64

@@ -57,6 +57,7 @@ static inline void train_as(struct rank *rank)
         rank->elems += t->setup.layout.units[u].padded_elems;
     rank->first_elems = t ? t->setup.layout.units[0].padded_elems : 0;
     rank->out.packs_fronts = t && plan_says(t, "parameters in RAM are packed");
+    rank->out.unpacks_there = t && plan_says(t, "device as they are, which unpacks them");
     if (!rank->code)
         rank->code = zinf_trainer_save(t, rank->folder);
     if (rank->code)

@@ -184,6 +184,8 @@ struct plan {
  * (may be NULL) becomes its plan, with programs by these speeds, if one was made: its setup is set
  * then, and it is to be ended. */
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan);
+/* What a search begins with, and what stays where nothing else is shorter. */
+struct variant plan_usual(const struct setup *setup);
 /* plan_operations.c: all of a plan but its programs. Adds extents to the setup's store, if it has
  * one: once. -ENOMEM where it does not fit: the message is the table and names the keys to change.
  * After a failure there is nothing to end. */
