@@ -95,9 +95,10 @@ static void print_step(const struct estimate *e)
     }
     if (n->tensor_ranks > 1) {
         snprintf(text, sizeof text,
-                 "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it",
+                 "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it; "
+                 "each sends %.3f GB",
                  n->tensor_ranks, n->tensor_bytes * 1e-9,
-                 100 * n->tensor_seconds / n->step_seconds);
+                 100 * n->tensor_seconds / n->step_seconds, n->tensor_sent_bytes * 1e-9);
         cli_print_field(stdout, "tensors", LABEL, text);
     }
     if (n->context_ranks > 1) {
@@ -343,6 +344,7 @@ cJSON *estimate_json(const struct estimate *e)
     if (n->tensor_ranks > 1) {
         cJSON_AddNumberToObject(root, "tensor_ranks", n->tensor_ranks);
         cJSON_AddNumberToObject(root, "tensor_bytes", n->tensor_bytes);
+        cJSON_AddNumberToObject(root, "tensor_sent_bytes", n->tensor_sent_bytes);
         cJSON_AddNumberToObject(root, "tensor_seconds", n->tensor_seconds);
     }
     if (n->context_ranks > 1) {

@@ -86,7 +86,9 @@ static void add_sums(struct zinf_estimate *out, const struct plan *p,
     out->tensor_ranks = tensor_axis(p->setup)->world;
     for (int i = 0; i < n; i++)
         for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
-            out->tensor_bytes += plan_crossed_bytes(p, &programs[i]->ops[k]);
+            const struct crossed of = plan_crossed(p, &programs[i]->ops[k]);
+            out->tensor_bytes += of.bytes;
+            out->tensor_sent_bytes += of.sent;
             out->tensor_seconds += plan_crossed_seconds(p, &programs[i]->ops[k]);
         }
 }
