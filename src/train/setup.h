@@ -377,6 +377,11 @@ static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
 
 /* Of the device, where that is known before the host's; 0: it is a part of that. */
 uint64_t setup_device_budget(const struct setup *s);
+/* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
+ * at most 8 GiB, but never more than a quarter. */
+uint64_t setup_without_system(uint64_t ram_bytes);
+/* That this rank may have of its host now, with what it has already. */
+uint64_t setup_ram_bytes(const struct setup *s);
 /* Whether anything may have to be on a drive. */
 bool setup_uses_drive(const struct setup *s);
 /* The section whose nvme_path the store is in. */
