@@ -246,8 +246,15 @@ check "has the same weights" cmp tall.saves/model/model.safetensors tall.end/mod
 # ---- checkpoints and figures go from mesh to mesh ----
 
 config pipes.json 2 cpu
+factors="--config pipes.json --optimizer Adafactor"
+check "factored moments of one" run 0 train gpt2 factors.1 $factors
+check "of four seats" run 0 train gpt2 factors.4 $factors --seats 4 --pipeline-parallel 2 --save-every 2
+check "are the same" cmp factors.1/checkpoint-3/optimizer/moment2.safetensors \
+    factors.4/checkpoint-3/optimizer/moment2.safetensors
+rm -r factors.4/checkpoint-3
+check "two go on" run 0 train gpt2 factors.4 $factors --seats 2 --pipeline-parallel 2 --resume=factors.4/checkpoint-2
+check "to the same weights" cmp factors.1/model/model.safetensors factors.4/model/model.safetensors
 
-config pipes.json 2 cpu
 check "four seats save" run 0 train llama saves --config pipes.json --seats 4 \
     --pipeline-parallel 2 --save-every 1
 goes_on() { # output, options...
