@@ -81,8 +81,6 @@ static int check_graph(const struct setup *s)
         const struct zinf_value *value = &g->values[v];
         if (value->kind == ZINF_VALUE_REFERENCE)
             return refuse(s, "losses that compare with a reference model", none);
-        if (value->rows_of == ZINF_ROWS_OF_SOURCE && in_parts(s))
-            return refuse(s, "models with an encoder", none);
         if (value->rows_of == ZINF_ROWS_OF_SAMPLE &&
             (v == g->loss || value->kind == ZINF_VALUE_INPUT))
             return refuse(s, "losses of whole samples", none);
