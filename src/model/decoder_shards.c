@@ -24,17 +24,11 @@ static const char *not_cut(const struct decoder *d)
         bool is_there;
         const char *what;
     } list[] = {
-        {d->experts.beside_before, "experts beside a feed-forward part"},
         {a->latent.kv_rank && d->parallel, "latent attention in parallel blocks"},
         {d->mixed, "recurrent mixers"},
         {d->parts, "layers of one part"},
         {a->gated, "a gate of what heads give"},
-        {d->kinds, "several kinds of blocks"},
-        {d->mlp.xielu, "an activation with trained numbers"},
-        {d->side.cols, "tables of layers"},
-        {d->block_scale, "blocks with a scale of their own"},
         {has_other_orders(d), "queries and gates by head in one tensor"},
-        {d->unit_rows || d->logits_bias || d->tile_bias, "a head with a bias or rows of norm 1"},
         {d->classes.n, "a head for classes"},
         {d->embeds, "embeddings"},
         {d->join_tiles, "an optimizer that needs whole matrices"},
@@ -55,28 +49,34 @@ static int check_divides(const struct decoder *d, const char *name, int64_t valu
                                       (long long)n, name, (long long)value, d->what);
 }
 
-static bool has_dense_layers(const struct decoder *d)
+/* The usual feed-forward part. */
+static bool has_dense_part(const struct decoder *d, int64_t layer)
 {
-    bool has = false;
-    for (int64_t i = 0; i < d->n_layers; i++)
-        has |= !decoder_has_experts(d, i);
-    return has;
+    return !decoder_has_experts(d, layer) || d->experts.beside_before;
 }
 
-static int check_sizes(const struct decoder *d)
+static int check_heads(const struct decoder *d, const struct attention_spec *a)
 {
-    const int64_t kv = d->attention.n_kv_heads, n = d->shards.of;
-    int code = check_divides(d, "the number of heads", d->attention.n_heads);
-    if (!code && has_dense_layers(d))
-        code = check_divides(d, "the feed-forward size", d->ffn);
-    if (!code && d->experts.n)
-        code = check_divides(d, "the size of an expert", d->experts.ffn);
+    const int64_t kv = a->n_kv_heads, n = d->shards.of;
+    int code = check_divides(d, "the number of heads", a->n_heads);
     if (!code && kv % n && n % kv)
         code = zinf_fail(-EINVAL,
                          "zinf.tensor_parts %lld: %lld key and value heads can neither be dealt to "
                          "the parts nor shared by them evenly (%s)",
                          (long long)n, (long long)kv, d->what);
     return code;
+}
+
+static int check_sizes(const struct decoder *d)
+{
+    int code = 0;
+    for (int64_t i = 0; !code && i < d->n_layers; i++) {
+        const struct decoder of = decoder_of_layer(d, i);
+        code = check_heads(d, &of.attention);
+        if (!code && has_dense_part(d, i))
+            code = check_divides(d, "the feed-forward size", of.ffn);
+    }
+    return code || !d->experts.n ? code : check_divides(d, "the size of an expert", d->experts.ffn);
 }
 
 int decoder_cut(struct zinf_graph *graph, const struct decoder *d)
@@ -90,8 +90,13 @@ int decoder_cut(struct zinf_graph *graph, const struct decoder *d)
                          "zinf.tensor_parts %lld: %s has %s, which is not cut into parts; remove "
                          "the key",
                          (long long)n, d->what, what);
+    const uint32_t others = graph->shards.groups; /* of another stack */
     graph->shards = d->shards;
-    graph->shards.group = shard_groups_of(&d->shards, d->attention.n_kv_heads).shards;
+    graph->shards.groups = others;
+    for (int64_t i = 0; i < d->n_layers; i++) {
+        const struct decoder of = decoder_of_layer(d, i);
+        graph->shards.groups |= shard_groups_of(&d->shards, of.attention.n_kv_heads).shards;
+    }
     return check_sizes(d);
 }
 
@@ -203,7 +208,17 @@ static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct dec
     return first;
 }
 
-/* Of each group the keys, then the values: the last rows of the source. */
+/* Keys and values, keys that are the values, too, or neither. */
+static uint64_t count_kinds(const struct decoder *d, const struct source *s)
+{
+    const struct attention_spec *a = &d->attention;
+    const bool own = s->first->place == DECODER_QKV_W || s->first->place == DECODER_QKV_B;
+    const uint64_t queries = own ? (uint64_t)(a->n_heads * a->head_dim) : 0;
+    return (rows_of(s) - queries) / (uint64_t)(a->n_kv_heads * a->head_dim);
+}
+
+/* Of each group the keys, then the values, where these are not the keys: the last rows of the
+ * source. -1: it has none. */
 static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                     const struct decoder_tensors *tensors, const struct source *s)
 {
@@ -211,15 +226,15 @@ static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decode
     const struct shard_groups groups = shard_groups_of(&d->shards, a->n_kv_heads);
     const uint64_t rows = (uint64_t)(groups.heads * a->head_dim);
     const uint64_t all = (uint64_t)(a->n_kv_heads * a->head_dim);
-    const uint64_t values = rows_of(s) - all, keys = values - all;
+    const uint64_t kinds = count_kinds(d, s), keys = rows_of(s) - kinds * all;
     int first = -1;
-    for (uint32_t g = groups.first; g < groups.first + groups.n; g++) {
-        const int at = add_tensor(graph, unit, s, g * groups.shards, 2 * rows);
+    for (uint32_t g = groups.first; kinds && g < groups.first + groups.n; g++) {
+        const int at = add_tensor(graph, unit, s, g * groups.shards, kinds * rows);
         first = first < 0 ? at : first;
         if (g * groups.shards < d->shards.first)
             zinf_unit_count_elsewhere(graph, unit, (uint32_t)at);
-        for (uint64_t value = 0; value < 2; value++) {
-            const struct zinf_row_map plain = {.file_first = (value ? values : keys) + g * rows,
+        for (uint64_t value = 0; value < kinds; value++) {
+            const struct zinf_row_map plain = {.file_first = keys + value * all + g * rows,
                                                .flat_first = value * rows,
                                                .rows = rows};
             const uint64_t n = (uint64_t)groups.heads;

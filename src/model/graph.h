@@ -280,7 +280,9 @@ struct zinf_stage {
  * that results do not depend on which rank has which shards. of 0: the model is not cut. */
 struct zinf_shards {
     uint32_t of, first, n;
-    uint32_t group; /* of a graph: shards that have a key and value head in common */
+    /* Of a graph: sums of the numbers of shards that have a key and value head in common, powers of
+     * two, which layers may have of several sizes. */
+    uint32_t groups;
 };
 /* Each has tensors of its own, one after the other: number `place` and those behind it. */
 #define ZINF_MOST_SHARDS 64

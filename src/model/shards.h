@@ -65,8 +65,8 @@ struct shard_adapters {
     /* Of a depth that is cut: the shard's input, which may be made in scratch. */
     int (*input)(struct zinf_frame *f, const void *call, uint32_t shard, const void **x);
     const void *call;
-    uint32_t per_weight; /* shards that have a weight in common */
-    bool shares;         /* other ranks may have it, too */
+    uint32_t per_weight; /* of the graph's shards, how many have a weight in common */
+    uint32_t shares;     /* and of all */
 };
 /* A, which all have, and B of each weight; of a depth that is cut, B, which all have. */
 int shard_columns_adapt_weights(struct zinf_frame *f, const struct shard_adapters *all);
@@ -83,9 +83,13 @@ struct shard_sum {
 int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                    float *out);
 int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out);
-/* Of n shards from `first` on and those of other ranks that share a group with them. */
+/* Of what each of the graph's shards has found, found [shards][elems], over all ranks; elems is a
+ * multiple of ZINF_MOST_SHARDS. */
+int shard_sum_found(struct zinf_frame *f, const float *found, uint64_t elems, float *out);
+/* Of n shards from `first` on and those of other ranks that share a group with them, of so many
+ * shards. */
 int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
-                     float *out);
+                     uint32_t shards, float *out);
 /* Each rank's bytes, in their order, to all of them: whole [ranks][bytes], where this rank's are in
  * their place. */
 int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes);
@@ -158,6 +162,9 @@ int attention_shards_backward(struct zinf_frame *f, const struct attention_shard
                               const void *x, void *d_x);
 int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
                         void *d_x);
+/* Adds to d_x what the gradient d_y behind the branch makes there. */
+int mlp_shards_branch_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                               const void *d_y, void *d_x);
 /* The same in two steps, for parts beside each other, which both need the gradient at y as it came:
  * up to the gradients of each shard's first product, which are made in scratch; and from there to
  * the rows that these products take, a part of a sum over shards. */

@@ -30,7 +30,7 @@ libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations
 	src/train/step/exact_sum.h src/train/step/emit_way.c src/train/save/collect.c \
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
 	src/train/save/durable_ranks.c
-program_tests += tests/train/train_net_test
+program_tests += tests/train/train_net_test tests/train/tensor_bytes_test
 script_tests += tests/ranks/matrices_test.sh tests/ranks/ranks_test.sh tests/ranks/pipeline_test.sh
 
 # A frozen base.

@@ -614,7 +614,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
 
 void setup_fini(struct setup *s)
 {
-    zinf_net_close(s->sharing);
+    for (size_t i = 0; i < sizeof s->sharing / sizeof *s->sharing; i++)
+        zinf_net_close(s->sharing[i]);
     setup_free_pipe(s);
     zinf_mesh_fini(&s->mesh);
     if (s->cpu != s->device)

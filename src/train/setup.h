@@ -105,12 +105,14 @@ struct setup {
     const struct zinf_graph *stages; /* with the stages that other ranks have, */
     const struct zinf_graph *whole;  /* and with their shards */
     struct zinf_file_map *files;     /* and its tensors as files have them */
-    struct zinf_net *sharing;        /* of ranks that share a key and value head; NULL: alone */
-    uint64_t max_whole_elems;        /* of whole's units */
+    /* Of 2, 4, ... neighbouring ranks that share a key and value head; NULL: none is shared so. */
+    struct zinf_net *sharing[6]; /* up to ZINF_MOST_SHARDS */
+    uint64_t max_whole_elems;    /* of whole's units */
     /* Of ranks that have stages one after the other: the rank along PIPE that a unit is saved by
      * [n_units], NULL: there is one; nets of two, with the rank before and the next one; and all
      * units as ranks cut them. */
     uint32_t *owners;
+    uint32_t own_layers; /* of this rank, the embedding and the head being one each */
     struct zinf_net *borders[2];
     struct shared_unit *shared; /* [n_shared]: trained units that several of them have */
     uint32_t n_shared;
@@ -414,6 +416,9 @@ void setup_free_pipe(struct setup *s);
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */
 uint32_t setup_local_ranks(const struct setup *s);
+/* Whether all that a plan follows from is here alone: seats of one process have the budgets that
+ * they have agreed on and the same speeds, and find the same. */
+bool setup_is_one_process(const struct setup *s);
 /* Of those the ones in this process, which share what it has already. */
 uint32_t setup_seats(const struct setup *s);
 int setup_own_threads(const struct setup *s);

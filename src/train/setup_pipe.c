@@ -404,23 +404,64 @@ static int cut(struct setup *s, const struct deal *d)
     return code;
 }
 
+/* Ranges without a pipeline are a mistake in a training, and no matter in an evaluation. */
+static int check_alone(const struct setup *s)
+{
+    const struct zinf_config *c = s->config;
+    const bool layers = c->pipeline_range_layers > 0;
+    const char *key = layers ? "zinf.pipeline_range_layers" : "zinf.pipeline_ranges";
+    if (!has_backward(s) || (!layers && c->pipeline_ranges < 2))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s is %lld, but there is no pipeline: ranges of layers are of its ranks; set "
+                     "zinf.mesh.pipe (--pipeline-parallel) to 2 or more, or leave out %s",
+                     key, (long long)(layers ? c->pipeline_range_layers : c->pipeline_ranges), key);
+}
+
+/* As Megatron-LM counts, where a number of blocks is given: the embedding and the head are none. */
+static int count_ranges(const struct setup *s, struct deal *d)
+{
+    const struct zinf_config *c = s->config;
+    const int64_t each = c->pipeline_range_layers;
+    const int64_t blocks = d->n_layers > 2 ? (int64_t)d->n_layers - 2 : 0;
+    d->n_ranges = d->n_ranks * (uint32_t)c->pipeline_ranges;
+    if (!each)
+        return 0;
+    if (c->pipeline_ranges > 1)
+        return zinf_fail(
+            -EINVAL,
+            "zinf.pipeline_ranges is %lld and zinf.pipeline_range_layers is %lld: each "
+            "of them says how many ranges of layers a rank has; leave out one",
+            (long long)c->pipeline_ranges, (long long)each);
+    if (!blocks || blocks % (each * d->n_ranks))
+        return zinf_fail(-EINVAL,
+                         "zinf.pipeline_range_layers is %lld, but the model's %lld blocks are not "
+                         "%u ranks' ranges of so many blocks: use a divisor of blocks / ranks",
+                         (long long)each, (long long)blocks, d->n_ranks);
+    d->n_ranges = (uint32_t)(blocks / each);
+    return 0;
+}
+
 int setup_cut_stages(struct setup *s)
 {
     const uint32_t n = s->stages->n_stages;
     struct deal d = {.n_ranks = pipe_axis(s)->world};
     if (!is_piped(s))
-        return 0;
-    d.n_ranges = d.n_ranks * (uint32_t)s->config->pipeline_ranges;
+        return check_alone(s);
     d.first = calloc(n + 1, sizeof *d.first);
     d.cost = calloc(3 * (size_t)n + 3, sizeof *d.cost);
     d.bytes = d.cost + n + 1;
     d.live_bytes = d.bytes + n + 1;
-    d.ends = calloc(d.n_ranges, sizeof *d.ends);
-    int code = d.first && d.cost && d.ends ? 0 : zinf_fail(-ENOMEM, "no memory for %u stages", n);
+    int code = d.first && d.cost ? 0 : zinf_fail(-ENOMEM, "no memory for %u stages", n);
     if (!code) {
         d.n_layers = zinf_model_layers(s->model, d.first);
-        code = deal_layers(s, &d);
+        code = count_ranges(s, &d);
     }
+    d.ends = code ? NULL : calloc(d.n_ranges, sizeof *d.ends);
+    if (!code)
+        code = d.ends ? deal_layers(s, &d) : zinf_fail(-ENOMEM, "no memory for %u stages", n);
+    for (uint32_t k = 0; !code && k < d.n_ranges; k++)
+        s->own_layers += rank_of(&d, k) == pipe_axis(s)->rank ? d.ends[k] - first_stage(&d, k) : 0;
     for (uint32_t k = 0; !code && k < d.n_ranges; k++)
         d.ends[k] = d.first[d.ends[k]];
     if (!code)

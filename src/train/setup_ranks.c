@@ -45,6 +45,12 @@ uint32_t setup_seats(const struct setup *s)
     return s->mesh.all ? zinf_net_place(s->mesh.all).seats : 1;
 }
 
+bool setup_is_one_process(const struct setup *s)
+{
+    const struct zinf_net *net = s->mesh.all;
+    return !net || zinf_net_place(net).seats == zinf_net_place(net).world;
+}
+
 int setup_own_threads(const struct setup *s)
 {
     int64_t asked = s->config->threads;

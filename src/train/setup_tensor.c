@@ -45,15 +45,17 @@ int setup_cut_model(struct setup *s)
     return code ? code : zinf_model_set_shards(s->model, &cut);
 }
 
-/* Those that have the same key and value head, which are next to each other. */
+/* Those that have the same key and value head, which are next to each other; layers may have
+ * several numbers of these. */
 static int split_sharing(struct setup *s)
 {
     const struct zinf_axis *axis = tensor_axis(s);
-    const uint32_t shared = s->whole->shards.group;
-    const uint32_t ranks = shared / s->graph->shards.n;
-    if (ranks < 2)
-        return 0;
-    return zinf_net_split(axis->net, axis->rank / ranks, axis->rank, &s->sharing);
+    const uint32_t shared = s->whole->shards.groups;
+    int code = 0;
+    for (uint32_t i = 0, ranks = 2; !code && ranks <= axis->world; i++, ranks *= 2)
+        if (shared & (ranks * s->graph->shards.n))
+            code = zinf_net_split(axis->net, axis->rank / ranks, axis->rank, &s->sharing[i]);
+    return code;
 }
 
 /* The largest of all ranks that share tensors. Doubles that are not negative are in the order of

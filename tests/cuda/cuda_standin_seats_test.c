@@ -142,6 +142,50 @@ static void test_schedules(void)
     }
 }
 
+/* Each GPU unpacks its rank's slice, from the drive and from RAM, before all gather them. */
+static void test_slices_unpacked_by_gpus(void)
+{
+    static const struct zinf_speeds slow_link = {.device_flops = 1e12,
+                                                 .device_bytes = 1e11,
+                                                 .link_bytes = 3e5,
+                                                 .peer_bytes = 1e9,
+                                                 .optimizer_bytes = 1e11,
+                                                 .drive_read_bytes = 1e8,
+                                                 .drive_write_bytes = 1e8};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    trainings.shape.arch = "gpt2";
+    trainings.shape.hidden = 64; /* small slices do not get smaller */
+    trainings.sub_group = 1 << 20;
+    make_model(model, "packed", &trainings.shape, 11);
+    for (int i = 0; i < 3; i++) {
+        struct outcome plain, packed;
+        char extra[2][200];
+        for (int all = 0; all < 2; all++)
+            snprintf(extra[all], sizeof extra[all], "%s, \"pack\": \"%s\"", by_device,
+                     all ? "all" : "off");
+        struct setting s = {.param = i ? "cpu" : "nvme",
+                            .precision = i < 2 ? bf16 : NULL,
+                            .accumulation = 2,
+                            .order = "layer-major",
+                            .clip = 0.7,
+                            .extra = extra[0],
+                            .schedule = i ? "update-in-forward" : NULL,
+                            .speeds = &slow_link,
+                            .on_gpu = true};
+        seed = 200 + (uint64_t)i;
+        run_on_gpus(&s, 2, "plain", &plain);
+        s.extra = extra[1];
+        s.asks_fronts = i;
+        s.host_memory = i ? zinf_memory_resident() + ((uint64_t)64 << 20) : 0;
+        run_on_gpus(&s, 2, "packed", &packed);
+        check_same(&plain, &packed, "slices");
+        CHECKF(packed.unpacks_there && packed.packs_fronts == (i > 0), "case %d", i);
+        CHECKF(packed.fetched < plain.fetched, "case %d: %llu bytes to the device, unpacked %llu",
+               i, (unsigned long long)packed.fetched, (unsigned long long)plain.fetched);
+    }
+}
+
 /* ---- when it is done ---- */
 
 static void test_auto(void)
@@ -216,6 +260,7 @@ int main(void)
     TAP_RUN(test_llama);
     TAP_RUN(test_schedules);
     TAP_RUN(test_auto);
+    TAP_RUN(test_slices_unpacked_by_gpus);
     TAP_RUN(test_host_devices_have_no_link);
     TAP_RUN(test_a_transfer_that_hangs);
     remove_work();

@@ -133,7 +133,7 @@ static void test_seats_lend(void)
 #define TREE ", \"gradient_sum\": \"tree\", \"dropout\": 0.1"
 #define PARTS TREE ", \"context_parts\": 2"
 
-/* Slices in RAM that are packed there: each seat unpacks its own before all gather them. */
+/* Slices in RAM that are packed there: each rank unpacks its own before all gather them. */
 static void test_slices_packed_in_ram(void)
 {
     struct outcome one, some;
@@ -157,9 +157,11 @@ static void test_slices_packed_in_ram(void)
         s.extra = shares ? PARTS ", \"pack\": \"all\", \"mesh\": {\"context\": 2}"
                          : TREE ", \"pack\": \"all\"";
         s.host_memory = zinf_memory_resident() + ((uint64_t)64 << 20);
-        run_seats(&s, 1, 2, "packed-2", &some);
-        check_same(&one, &some, "packed in RAM");
-        CHECK(some.packs_fronts);
+        for (uint32_t processes = 1; processes <= 2; processes++) {
+            run_seats(&s, processes, 2 / processes, "packed-2", &some);
+            check_same(&one, &some, "packed in RAM");
+            CHECKF(some.packs_fronts, "%u processes", processes);
+        }
     }
 }
 

@@ -108,6 +108,7 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
         all[i].options = *now;
         all[i].options.plan = NULL;
         all[i].options.trace = NULL;
+        all[i].options.pipe = NULL;
         all[i].options.like = &e->now;
         all[i].options.trainer.config = &all[i].config;
         all[i].before = e->now.step_seconds;
@@ -146,8 +147,9 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
 }
 
 /* The plan, which is printed also where it does not fit; then the estimate. */
-static int estimate(const struct options *o, const struct zinf_session *s,
-                    const struct estimate_request *request, const struct machine *machine)
+static int estimate_all(const struct options *o, const struct zinf_session *s,
+                        const struct estimate_request *request, const struct machine *machine,
+                        struct zinf_pipe_rank *pipe)
 {
     struct estimate e = {.tbw = o->tbw > 0 ? o->tbw * 1e12 : ESTIMATE_TBW,
                          .tokens = o->tokens,
@@ -161,6 +163,7 @@ static int estimate(const struct options *o, const struct zinf_session *s,
     char *plan = NULL;
     size_t plan_bytes = 0;
     struct zinf_estimate_options options = {
+        .pipe = pipe,
         .trainer = request->trainer,
         .plan = o->json ? NULL : open_memstream(&plan, &plan_bytes),
         .trace = o->trace,
@@ -175,6 +178,7 @@ static int estimate(const struct options *o, const struct zinf_session *s,
         cli_print_lines(stdout, plan);
     free(plan);
     options.plan = NULL;
+    e.pipe = pipe;
     if (code)
         return code;
     if (machine) {
@@ -189,6 +193,17 @@ static int estimate(const struct options *o, const struct zinf_session *s,
         return cli_print_json(estimate_json(&e));
     estimate_print(&e);
     return 0;
+}
+
+static int estimate(const struct options *o, const struct zinf_session *s,
+                    const struct estimate_request *request, const struct machine *machine)
+{
+    const size_t n = (size_t)request->trainer.config->mesh[2] + 1; /* ranks in a pipeline */
+    struct zinf_pipe_rank *pipe = calloc(n, sizeof *pipe);
+    const int code = pipe ? estimate_all(o, s, request, machine, pipe)
+                          : zinf_fail(-ENOMEM, "no memory for %zu ranks", n);
+    free(pipe);
+    return code;
 }
 
 static int check_described(const struct options *o)

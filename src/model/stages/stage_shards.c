@@ -2,7 +2,8 @@
  * stage_shards: a block as tensor parallel cuts it: attention, then feed-forward, each shard by
  * shard, with a sum over all shards behind it (part_attention_shards.c, part_mlp_shards.c). In a
  * parallel block both take x, and the sum is made in the place of out; where they have one norm,
- * the gradients at its rows are one sum over shards.
+ * the gradients at its rows are one sum over shards. A number of the layer's may scale out in
+ * place.
  */
 #include "model/shards.h"
 
@@ -37,8 +38,9 @@ static int forward(struct zinf_frame *f)
     void *out = again ? NULL : f->out[0];
     void *mid = s->parallel ? out : kept.x_mid;
     int code = attention_shards_forward(f, &kept.attention, f->in[0], mid, s->parallel && again);
-    return code ? code
-                : mlp_shards_forward(f, &kept.mlp, s->parallel ? f->in[0] : mid, mid, out, again);
+    if (!code)
+        code = mlp_shards_forward(f, &kept.mlp, s->parallel ? f->in[0] : mid, mid, out, again);
+    return code || again || !s->scaled ? code : part_scale(f, s->attention.hidden, out);
 }
 
 /* ---- backward ---- */
@@ -104,6 +106,7 @@ static int backward(struct zinf_frame *f)
     int code;
     keep(f, s, &kept);
     if ((code = part_start_gradient(f, s->attention.hidden, &d_x)) ||
+        (s->scaled && (code = part_scale(f, s->attention.hidden, d_x))) ||
         (code = frame_zero_gaps(f, 0)) ||
         (code = s->parallel ? backward_parallel(f, s, &kept, d_x)
                             : backward_sequential(f, &kept, d_x)))

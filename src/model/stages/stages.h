@@ -41,8 +41,9 @@
  *   shards  the same sums, shard by shard: heads and feed-forward columns of a shard by themselves,
  *           and the products behind them as a sum over shards. in, out: as a block's
  * the place of experts
- *   expert_shards  each expert so. in, out, sweep: as those of experts
- * and attention and layer (below) do the same; a router and the expert of all rows are whole.
+ *   expert_shards  each expert so. in, out, sweep: as those of experts, or of experts that are
+ * alone and attention, joined and layer (below) do the same; a router and the expert of all rows
+ * are whole.
  *
  * Encoders, and decoders that read one:
  *   layer   attention that may look both ways, perhaps attention to another sequence, feed-forward;
@@ -72,7 +73,7 @@ extern const struct zinf_stage_ops zinf_stage_side, zinf_stage_sides, zinf_stage
     zinf_stage_router, zinf_stage_shared, zinf_stage_experts, zinf_stage_balance, zinf_stage_layer,
     zinf_stage_rows, zinf_stage_classify, zinf_stage_convolution, zinf_stage_project,
     zinf_stage_pool, zinf_stage_preference, zinf_stage_shards, zinf_stage_expert_shards,
-    zinf_stage_experts_alone, zinf_stage_joined;
+    zinf_stage_experts_alone, zinf_stage_joined, zinf_stage_expert_shards_alone;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -249,8 +250,8 @@ struct attention_spec {
      * kv_w -1 it is made elsewhere, and its gradient is left behind that of qkv. 0: none. */
     int source, source_segments;
     int kv_w, kv_b;
-    /* Of what the stage carries from chunk to chunk: this part's keys and values are one of so many
-     * pieces of equal size, and which. 0: the only one. */
+    /* Of what the stage carries from chunk to chunk, and of what layers share: this part's keys and
+     * values are one of so many pieces of equal size, and which. 0: the only one. */
     uint32_t carried_pieces, carried_piece;
     float dropout, residual_dropout;
     float branch_scale;        /* of what is added to x; 0: 1 */
@@ -266,8 +267,9 @@ struct mlp_spec {
      * the others the second unit's. */
     bool xielu;
     int alphas;
-    bool gated;     /* up has twice ffn rows: gate, then up */
-    int up_w, up_b; /* [ffn or 2 ffn][hidden] */
+    float *d_alphas; /* where their gradient goes, of a shard's columns; NULL: to the tensor's */
+    bool gated;      /* up has twice ffn rows: gate, then up */
+    int up_w, up_b;  /* [ffn or 2 ffn][hidden] */
     int down_w, down_b;
     struct norm_spec after; /* of what down gives */
     float residual_dropout;
@@ -398,7 +400,8 @@ struct head_spec {
     float softcap;     /* of the logits; 0: none */
     bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
     bool biased;       /* the first unit at hand is [1][vocab], added to the logits */
-    int tile_bias; /* or: number of a tile's tensor with a bias for each id of the tile; 0: none */
+    int tile_bias; /* or: number of a tile's tensor with a bias for each id of the tile, or of the
+                    * first of its shards'; 0: none */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */
@@ -478,8 +481,23 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 /* Of one whose sweep adds branches to what in[0] is: the gradient of out goes to in[0]. */
 int part_pass_gradient(struct zinf_frame *f, int64_t hidden);
 
-/* stage_experts.c: of hidden columns, the rows that chose the visit among others. */
+/* stage_experts.c: the place of rows among what the stage takes, behind which their weights are;
+ * of hidden columns, the rows that chose the visit among others; what experts add to. */
+static inline uint32_t experts_rows_place(const struct experts_spec *s)
+{
+    return s->alone ? 0 : 1;
+}
+static inline uint32_t experts_weights_place(const struct experts_spec *s)
+{
+    return experts_rows_place(s) + 1;
+}
 struct zinf_rows experts_rows(const struct zinf_frame *f, const void *x, void *y);
+int experts_start_sum(struct zinf_frame *f);
+/* Of an expert's factor: y = the factor times x, both [n_chosen][cols], and y may be x; and the
+ * part of its gradient that these columns have, from that at the scaled activation. */
+int experts_scale(struct zinf_frame *f, int64_t cols, const void *x, void *y);
+int experts_factor_gradient(struct zinf_frame *f, int64_t cols, const void *d_act, const void *act,
+                            float *d_factor);
 
 /* ---- parts of a block ---- */
 

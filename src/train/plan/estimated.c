@@ -3,6 +3,7 @@
 #include "train/plan/estimated.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static void scale(struct zinf_rates *rates, double device, double drive)
 {
@@ -73,4 +74,74 @@ void estimated_close(struct estimated *e)
     setup_fini(&e->setup);
     zinf_net_close(e->net);
     *e = (struct estimated){.net = NULL};
+}
+
+/* ---- ranks in a pipeline ---- */
+
+/* Exchanges at a border have the number of the rank before it: where ranks have several ranges, the
+ * first is behind the last one. Rounds of what several ranks have in common are of all. */
+static struct zinf_meeting meeting(void *context, const struct zinf_op *op)
+{
+    const struct plan *p = context;
+    const struct zinf_axis *pipe = pipe_axis(p->setup);
+    const uint32_t n = pipe->world, before = (pipe->rank + n - 1) % n;
+    if (op->kind == OP_SHARE)
+        return (struct zinf_meeting){n, n};
+    if (op->kind != OP_GIVE && op->kind != OP_TAKE && op->kind != OP_TRADE)
+        return (struct zinf_meeting){0};
+    return (struct zinf_meeting){op->visit ? pipe->rank : before, 2};
+}
+
+int estimated_predict_part(struct estimated *const ranks[], uint32_t n, int part, double *begin,
+                           double *seconds, struct zinf_prediction *out)
+{
+    const struct zinf_program **programs = calloc(n, sizeof *programs), *of[2];
+    struct zinf_predict_options *options = calloc(n, sizeof *options);
+    struct zinf_machine *machines = calloc(n, sizeof *machines);
+    struct zinf_prediction *one = calloc(n, sizeof *one);
+    uint32_t *who = calloc(n, sizeof *who), n_who = 0;
+    int code = programs && options && machines && one && who
+                   ? 0
+                   : zinf_fail(-ENOMEM, "no memory for a prediction of %u ranks", n);
+    for (uint32_t r = 0; !code && r < n; r++) {
+        struct plan *p = &ranks[r]->plan;
+        if (plan_step_programs(p, of) <= part)
+            continue;
+        machines[n_who] = plan_machine(p);
+        programs[n_who] = of[part];
+        options[n_who] = (struct zinf_predict_options){.machine = &machines[n_who],
+                                                       .meeting = n > 1 ? meeting : NULL,
+                                                       .context = p,
+                                                       .op_begin = r ? NULL : begin,
+                                                       .op_seconds = r ? NULL : seconds};
+        who[n_who++] = r;
+    }
+    if (!code && n_who)
+        code = zinf_programs_predict(programs, options, n_who, one);
+    if (!code)
+        memset(out, 0, n * sizeof *out);
+    for (uint32_t i = 0; !code && i < n_who; i++)
+        out[who[i]] = one[i];
+    free(programs);
+    free(options);
+    free(machines);
+    free(one);
+    free(who);
+    return code;
+}
+
+int estimated_predict(struct estimated *const ranks[], uint32_t n, double *seconds)
+{
+    struct zinf_prediction *out = calloc(n, sizeof *out);
+    int code = out ? 0 : zinf_fail(-ENOMEM, "no memory for a prediction of %u ranks", n);
+    *seconds = 0;
+    for (int part = 0; !code && part < 2; part++) {
+        double most = 0;
+        code = estimated_predict_part(ranks, n, part, NULL, NULL, out);
+        for (uint32_t r = 0; !code && r < n; r++)
+            most = fmax(most, out[r].seconds);
+        *seconds += most;
+    }
+    free(out);
+    return code;
 }

@@ -18,5 +18,12 @@ struct estimated {
 /* options outlive it. To be closed after a failure, too. */
 int estimated_open(struct estimated *e, const struct zinf_estimate_options *options);
 void estimated_close(struct estimated *e);
+/* Of program number `part` of a step (plan_step_programs) of n ranks, all opened, that are
+ * neighbours along PIPE in their order: what each takes while they wait for each other; zeros of
+ * those that have none. begin, seconds (may be NULL): of the first rank's operations. -ENOMEM */
+int estimated_predict_part(struct estimated *const ranks[], uint32_t n, int part, double *begin,
+                           double *seconds, struct zinf_prediction *out);
+/* Seconds of their step, whose second programs begin when all have ended the first. */
+int estimated_predict(struct estimated *const ranks[], uint32_t n, double *seconds);
 
 #endif

@@ -186,6 +186,8 @@ struct plan {
  * (may be NULL) becomes its plan, with programs by these speeds, if one was made: its setup is set
  * then, and it is to be ended. */
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan);
+/* What a search begins with, and what stays where nothing else is shorter. */
+struct variant plan_usual(const struct setup *setup);
 /* plan_operations.c: all of a plan but its programs. Adds extents to the setup's store, if it has
  * one: once. -ENOMEM where it does not fit: the message is the table and names the keys to change.
  * After a failure there is nothing to end. */
@@ -501,10 +503,13 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 
 /* cost.c: op->seconds and op->cpu */
 void plan_cost(const struct plan *p, struct zinf_op *op);
-/* Bytes that an operation of a stage brings together with ranks that share its tensors, and how
- * long that takes, where these ranks are only thought of: rates that are measured have it in them.
- */
-double plan_crossed_bytes(const struct plan *p, const struct zinf_op *op);
+/* Bytes that an operation of a stage brings together with ranks that share its tensors, and of
+ * these those that this rank sends; and how long that takes, where these ranks are only thought of:
+ * rates that are measured have it in them. */
+struct crossed {
+    double bytes, sent;
+};
+struct crossed plan_crossed(const struct plan *p, const struct zinf_op *op);
 double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op);
 /* The same for operations that are scheduled already. */
 void plan_cost_again(const struct plan *p, struct zinf_program *program);

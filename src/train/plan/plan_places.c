@@ -177,17 +177,18 @@ static bool is_headed(const struct plan *p, uint32_t unit)
            home->generations == 1 && setup_can_head(p->setup, unit);
 }
 
-/* Parameters in RAM in one generation; a copy of them on the drive is packed too. Ranks that have
- * whole units would have to tell each other what they packed. */
+/* Parameters in RAM in one generation; a copy of them on the drive is packed too, where it does not
+ * lie behind the state. Ranks that have whole units would have to tell each other what they packed.
+ */
 static bool is_param_headed(const struct plan *p, uint32_t unit)
 {
     const struct setup *s = p->setup;
     const struct zinf_home *home = &p->homes[unit];
     const bool drive = s->state_tier == ZINF_TIER_DRIVE || s->param_tier == ZINF_TIER_DRIVE;
     return p->variant.packs_fronts && p->variant.packs == PACK_ALL && trains(s) && drive &&
-           !s->durable && home->param == ZINF_TIER_HOST && home->state != ZINF_TIER_DEVICE &&
-           zinf_home_copies(home) == 1 && setup_can_head_params(s, unit) &&
-           (p->travel.sliced || !p->travel.several);
+           (!s->durable || home->backed) && home->param == ZINF_TIER_HOST &&
+           home->state != ZINF_TIER_DEVICE && zinf_home_copies(home) == 1 &&
+           setup_can_head_params(s, unit) && (p->travel.sliced || !p->travel.several);
 }
 
 /* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
