@@ -137,6 +137,7 @@ enum op_flags {
      * the addition of what it has left (run_stage.c). */
     OP_ONTO = 8192,
     OP_CARRIED = 4096, /* moves what a stage carries from chunk to chunk */
+    OP_OF_ROW = 16384, /* left out where the row of logits is of another chunk */
     OP_ANY_PACKED = OP_PACKED | OP_PARAM | OP_GRAD,
 };
 

@@ -220,6 +220,11 @@ static inline enum zinf_tier carried_tier(const struct plan *p)
 {
     return p->carried_near ? ZINF_TIER_HOST : p->x_tier;
 }
+/* Whether ranks bring together what does not live on the device. */
+static inline bool plan_shares_homes(const struct plan *p)
+{
+    return in_parts(p->setup) && carried_groups(p) > 1;
+}
 static inline uint64_t carried_homes(const struct plan *p, bool gradient)
 {
     return (uint64_t)(p->setup->n_chunks * (gradient ? setup_own_parts(p->setup) : 1));
@@ -229,8 +234,8 @@ static inline uint64_t carried_homes(const struct plan *p, bool gradient)
 static inline uint64_t plan_exchanged_bytes(const struct plan *p)
 {
     const uint64_t ranks = context_axis(p->setup)->world, *carried = p->setup->walk.carried;
-    const bool goes = in_parts(p->setup) && has_backward(p->setup) && carried_groups(p) > 1 &&
-                      carried_tier(p) == ZINF_TIER_DRIVE;
+    const bool goes =
+        plan_shares_homes(p) && has_backward(p->setup) && carried_tier(p) == ZINF_TIER_DRIVE;
     const uint64_t most = carried[0] > carried[1] ? carried[0] : carried[1];
     return goes ? (ranks > 2 ? ranks : 2) * most : 0;
 }

@@ -124,7 +124,7 @@ int agree_flag(const struct zinf_trainer *t, bool *flag)
 static bool plans_differ(const struct zinf_trainer *t)
 {
     const struct setup *s = &t->setup;
-    const bool groups = context_axis(s)->world > 1 && carried_groups(&t->plan) > 1;
+    const bool groups = context_axis(s)->world > 1 && plan_shares_homes(&t->plan);
     return is_piped(s) || groups;
 }
 

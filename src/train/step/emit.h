@@ -188,8 +188,9 @@ void emit_backward_parts(struct emitter *e, uint32_t stage, struct range micros)
 void emit_backward_last(struct emitter *e, uint32_t stage, struct range micros);
 /* Forward and backward of a sweep that is at hand whole. */
 void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
-/* The stage's result for rows, visit by visit, to the host. */
-void emit_row(struct emitter *e, uint32_t stage);
+/* The stage's result for rows, visit by visit, to the host; of micro-batches that are chunks of a
+ * sample only that of the chunk which has the row. */
+void emit_row(struct emitter *e, uint32_t stage, struct range micros);
 
 /* Where a value is for a reference. */
 struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, int64_t micro);
@@ -228,9 +229,8 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t s
                                    struct uses *uses);
 void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
                          struct zinf_operand slot);
-/* Whether ranks bring together what does not live on the device. Where what is carried lives then,
- * or its gradient: a chunk's home, which has a number, and the home's resource. */
-bool emit_home_is_shared(const struct emitter *e);
+/* Where what is carried lives if not on the device, or its gradient: a chunk's home, which has a
+ * number, and the home's resource. */
 struct zinf_location emit_carried_at(const struct emitter *e, uint32_t stage, uint64_t number,
                                      bool gradient);
 zinf_resource emit_carried_home(const struct emitter *e, uint64_t number, bool gradient);

@@ -9,11 +9,6 @@
  */
 #include "train/step/emit.h"
 
-bool emit_home_is_shared(const struct emitter *e)
-{
-    return in_parts(e->p->setup) && carried_groups(e->p) > 1;
-}
-
 /* Of what ranks bring together in RAM there is one resource for all chunks. */
 zinf_resource emit_carried_home(const struct emitter *e, uint64_t number, bool gradient)
 {
@@ -124,10 +119,10 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sampl
                                    struct span_of chunks, bool fresh, struct uses *uses)
 {
     bool hit;
-    const uint32_t part = emit_home_is_shared(e) ? e->part : 0, parts = MAX_PARTIAL_SUMS;
+    const uint32_t part = plan_shares_homes(e->p) ? e->part : 0, parts = MAX_PARTIAL_SUMS;
     const uint64_t number = (sample * parts + part) * carried_groups(e->p) + group;
     const uint32_t next = ring_next(&e->d_carried, number);
-    if (carried_groups(e->p) > 1 && !emit_home_is_shared(e) && e->d_carried.holds[next] != number)
+    if (carried_groups(e->p) > 1 && !plan_shares_homes(e->p) && e->d_carried.holds[next] != number)
         leave(e, s, sample, next);
     const uint32_t at = ring_find(e, &e->d_carried, number, &hit);
     const struct zinf_operand slot = zinf_in(e->d_carried.buffer[at], 0);

@@ -13,7 +13,7 @@ static struct zinf_operand slot_of(struct emitter *e, uint32_t s, int64_t first,
 {
     struct ring *ring = gradient ? &e->d_carried : &e->carried;
     bool hit;
-    if (emit_home_is_shared(e)) {
+    if (plan_shares_homes(e->p)) {
         const struct zinf_location home = emit_carried_at(e, s, 0, gradient);
         uses_write(uses, emit_carried_home(e, 0, gradient));
         return zinf_of(&home);
@@ -41,12 +41,13 @@ static uint64_t own_bytes(const struct emitter *e, uint32_t s, bool gradient)
 static uint64_t part_bytes(const struct emitter *e, uint32_t s)
 {
     const uint64_t all = (uint64_t)e->p->setup->n_chunks;
-    return emit_home_is_shared(e) ? all * chunk_bytes(e, s, true) : carried_group_bytes(e->p, true);
+    return plan_shares_homes(e->p) ? all * chunk_bytes(e, s, true)
+                                   : carried_group_bytes(e->p, true);
 }
 
 static bool is_on_drive(const struct emitter *e)
 {
-    return emit_home_is_shared(e) && carried_tier(e->p) == ZINF_TIER_DRIVE;
+    return plan_shares_homes(e->p) && carried_tier(e->p) == ZINF_TIER_DRIVE;
 }
 
 /* ---- operations ---- */
@@ -62,7 +63,7 @@ static void emit_meeting(struct emitter *e, uint32_t s, bool gradient, struct zi
                          .flags = OP_CARRIED,
                          .unit = -1,
                          .stage = (int32_t)s,
-                         .arg = emit_home_is_shared(e),
+                         .arg = plan_shares_homes(e->p),
                          .at = &at,
                          .n_at = 1,
                          .bytes = (context->world - 1) * bytes};
@@ -182,7 +183,7 @@ void emit_clear_keys(struct emitter *e, uint32_t s, int64_t first)
     e->micro = (int16_t)first;
     if (is_on_drive(e))
         clear_drive(e, s);
-    else if (emit_home_is_shared(e))
+    else if (plan_shares_homes(e->p))
         emit_clear(e, slot_of(e, s, first, true, &uses),
                    (uint64_t)setup_own_parts(e->p->setup) * part_bytes(e, s), &uses);
 }
@@ -190,7 +191,7 @@ void emit_clear_keys(struct emitter *e, uint32_t s, int64_t first)
 static void join_parts(struct emitter *e, uint32_t s, int64_t first, uint64_t to, uint64_t from)
 {
     const uint64_t bytes = own_bytes(e, s, true) * context_axis(e->p->setup)->world;
-    const struct leg join = emit_home_is_shared(e)
+    const struct leg join = plan_shares_homes(e->p)
                                 ? (struct leg){.lane = ZINF_LANE_HOST, .kind = OP_GRAD_ADD}
                                 : way_join(&e->p->travel);
     struct uses uses = {0};

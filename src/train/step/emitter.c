@@ -220,7 +220,7 @@ int emitter_finish(struct emitter *e)
  */
 static bool keeps_order(const struct emitter *e, const struct zinf_op *op)
 {
-    return op->lane == ZINF_LANE_NET && emit_home_is_shared(e) &&
+    return op->lane == ZINF_LANE_NET && plan_shares_homes(e->p) &&
            context_axis(e->p->setup)->world > 1;
 }
 

@@ -448,6 +448,8 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     const struct zinf_trainer *t = context;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
         return true;
+    if (op->flags & OP_OF_ROW && setup_chunk(&t->setup, op->micro) != t->logits_chunk)
+        return true;
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     if (moves && op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
         return true;
