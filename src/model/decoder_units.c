@@ -201,9 +201,7 @@ static void add_run(struct zinf_graph *graph, uint32_t unit, const struct decode
                                                 .count = half});
 }
 
-/* Vectors to which Hugging Face's Trainer applies weight decay: by their names it knows no norm or
- * bias in them. */
-static bool decays(enum decoder_place place)
+bool decoder_decays(enum decoder_place place)
 {
     return place == DECODER_MIXER_A_LOG || place == DECODER_MIXER_SKIP ||
            place == DECODER_GATE_NORM || place == DECODER_ALPHAS;
@@ -219,7 +217,7 @@ void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct d
         struct zinf_tensor tensor = {
             .rank = list[i].cols ? 2 : 1,
             .cols = list[i].cols ? list[i].cols : 1,
-            .decay = list[i].cols != 0 || decays(list[i].place),
+            .decay = list[i].cols != 0 || decoder_decays(list[i].place),
             .init = list[i].init,
             .init_std = list[i].std,
         };

@@ -33,6 +33,9 @@ struct decoder_tensors {
 /* A piece of the unit's last tensor: these rows of the file's tensor t. */
 void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
                        const struct decoder_tensors *tensors, struct zinf_row_map rows);
+/* Vectors to which Hugging Face's Trainer applies weight decay: by their names it knows no norm or
+ * bias in them. */
+bool decoder_decays(enum decoder_place place);
 /* at[place] becomes the tensor's number, -1 where there is none. */
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                          const struct decoder_tensors *tensors, int at[DECODER_PLACES]);

@@ -100,6 +100,30 @@ int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes)
     return ranks && f->queue ? ranks->gather(ranks->context, whole, bytes) : 0;
 }
 
+int shard_copy_rows(struct zinf_frame *f, int64_t cols, struct shard_rows x, struct shard_rows y)
+{
+    const struct zinf_heads args = {.dtype = f->compute->dtype,
+                                    .rows = frame_rows(f),
+                                    .n_heads = 1,
+                                    .cols = cols,
+                                    .x = x.at,
+                                    .x_ld = x.ld,
+                                    .y = y.at,
+                                    .y_ld = y.ld};
+    return frame_heads(f, &args);
+}
+
+int shard_gather_rows(struct zinf_frame *f, const struct shard_rows *own, int64_t cols, void *all)
+{
+    const struct zinf_shards *c = &f->graph->shards;
+    const uint64_t bytes = (uint64_t)(frame_rows(f) * cols) * frame_width(f);
+    int code = 0;
+    for (uint32_t i = 0; !code && i < c->n; i++)
+        code = shard_copy_rows(f, cols, own[i],
+                               (struct shard_rows){shard_at(f, all, (c->first + i) * bytes), cols});
+    return code ? code : shard_gather(f, all, c->n * bytes);
+}
+
 int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out)
 {
     const enum zinf_dtype dtype = f->compute->dtype;

@@ -165,6 +165,8 @@ struct zinf_tensor {
      * it; else all ranks have it. Of what several have, one counts it in norms. */
     bool cut, counted_elsewhere;
     uint32_t shard;
+    /* Not cut, but a shard uses some of its rows: no adapter can be beside it. */
+    bool dealt;
     /* Of a cut tensor: rows are inputs, [in][out], of which this shard has some; else outputs. */
     bool turned;
     /* For a unit that is one of many that a stage visits, such as an expert: the name, without the

@@ -21,6 +21,7 @@ struct shard_product {
     int64_t ld;       /* of y, or of x where the depth is cut: elements from row to row */
     uint32_t unit;    /* its place at hand */
     int64_t count;    /* rows of x and y; 0: those of the call, or that chose the visit */
+    int64_t first;    /* of a weight that is dealt: the first of these rows */
 };
 /* Rows of x and y. */
 static inline int64_t shard_rows(const struct zinf_frame *f, const struct shard_product *p)
@@ -95,6 +96,14 @@ int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t
 int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes);
 /* x becomes the sum over all ranks. */
 int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems);
+/* Each shard's columns, and rows [rows][cols] of all the model's shards, one behind the other,
+ * where this rank's are made and the others' brought; and columns of rows to others. */
+struct shard_rows {
+    void *at;   /* NULL: zeros */
+    int64_t ld; /* elements from row to row */
+};
+int shard_gather_rows(struct zinf_frame *f, const struct shard_rows *own, int64_t cols, void *all);
+int shard_copy_rows(struct zinf_frame *f, int64_t cols, struct shard_rows x, struct shard_rows y);
 /* fp32 to the parameters' type; *out: in itself where that is fp32, else scratch. */
 int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out);
 /* An array's element behind which a shard's part begins; the array itself while measuring. */
@@ -126,7 +135,8 @@ static inline int shard_tensor(int first, uint32_t number)
 
 /* What forward leaves for backward, in the order of attention_keep and mlp_keep. */
 struct attention_shards {
-    const struct attention_spec *s; /* of all shards */
+    const struct attention_spec *s;   /* of all shards */
+    const struct norm_spec *in_front; /* its own norm, or that of attention beside it */
     struct norm_kept norm, after;
     void *product; /* [rows][hidden]: the sum over shards, where a norm is behind it */
     /* Of norms of all heads of a row together, and each shard's queries and keys before them; or of
@@ -204,6 +214,21 @@ int latent_shards_weights(struct zinf_frame *f, const struct attention_shards *k
 int latent_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
                         const struct part_entry *entry, const struct shard_gradients *gradients,
                         const void *x, void *d_x);
+
+/* ---- recurrent mixers (part_mixer_shards.c) ---- */
+
+/* The calls of attention do these where the spec has a mixer. Forward: the products take `rows`,
+ * behind the norm, and the branch is added to x. enter, beta: as mlp_shards_enter. */
+void mixer_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
+                       struct attention_shards *kept);
+int mixer_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
+                         const void *rows, const void *x, void *y, bool again);
+int mixer_shards_carry(struct zinf_frame *f, const struct attention_shards *kept);
+int mixer_shards_leave(struct zinf_frame *f, const struct attention_shards *kept, const void *x,
+                       const void *d_y, struct shard_gradients *gradients);
+int mixer_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
+                       const struct shard_gradients *gradients, uint32_t shard, float *out,
+                       float beta);
 
 /* ---- heads ---- */
 

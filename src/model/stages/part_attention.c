@@ -210,9 +210,8 @@ int attention_attend(struct zinf_frame *f, const struct attention_spec *s,
 
 /* ---- between the part and its last product ---- */
 
-/* What that takes: *result, in scratch where it is not what is kept. */
-static int make_result(struct zinf_frame *f, const struct attention_spec *s,
-                       const struct attention_kept *kept, void **result)
+int attention_result(struct zinf_frame *f, const struct attention_spec *s,
+                     const struct attention_kept *kept, void **result)
 {
     struct zinf_gated gate = gate_args(f, s, kept);
     *result = kept->out;
@@ -224,10 +223,9 @@ static int make_result(struct zinf_frame *f, const struct attention_spec *s,
     return s->gated ? frame_gated(f, &gate) : mixer_result(f, s, kept, *result);
 }
 
-/* From the gradient of that to those at what is kept and at the entry's columns of a gate. */
-static int result_backward(struct zinf_frame *f, const struct attention_spec *s,
-                           const struct attention_kept *kept, void *d_result, void *d_out,
-                           void *d_entry)
+int attention_result_backward(struct zinf_frame *f, const struct attention_spec *s,
+                              const struct attention_kept *kept, void *d_result, void *d_out,
+                              void *d_entry)
 {
     struct zinf_gated gate = gate_args(f, s, kept);
     if (attention_is_latent(s))
@@ -252,7 +250,7 @@ int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
     if (again && s->after.w < 0)
         return 0;
     void *result;
-    code = make_result(f, s, kept, &result);
+    code = attention_result(f, s, kept, &result);
     if (!code)
         code = part_leave(f, &leave, result, x, y, again);
     frame_release(f, start);
@@ -275,12 +273,12 @@ static int leave_backward(struct zinf_frame *f, const struct attention_spec *s,
     else if (s->gated || mixer_is_there(s))
         d_result = frame_scratch(f, out_bytes(f, s));
     if (!code)
-        code = make_result(f, s, kept, &result);
+        code = attention_result(f, s, kept, &result);
     if (code || (code = frame_linear_backward_weight(f, &leave.linear, d_branch, result)) ||
         (code = frame_linear_backward_input(f, &leave.linear, d_branch, d_result)))
         return code;
     const bool apart = fewer || s->gated || mixer_is_there(s);
-    return apart ? result_backward(f, s, kept, d_result, d_out, d_entry) : 0;
+    return apart ? attention_result_backward(f, s, kept, d_result, d_out, d_entry) : 0;
 }
 
 int attention_attend_backward(struct zinf_frame *f, const struct attention_spec *s,

@@ -23,9 +23,14 @@ void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
                            struct attention_shards *kept)
 {
     kept->s = s;
+    kept->in_front = &s->norm;
     kept->norm = part_norm_keep(f, &s->norm, 1);
     kept->after = part_norm_keep(f, &s->after, 1);
     kept->product = s->after.w < 0 ? NULL : frame_keep(f, attention_x_elems(f, s) * frame_width(f));
+    if (mixer_is_there(s)) {
+        mixer_shards_keep(f, s, kept);
+        return;
+    }
     whole_norms_keep(f, s, kept);
     if (s->latent.kv_rank) {
         latent_shards_keep(f, s, kept);
@@ -77,7 +82,9 @@ static int multiply(struct zinf_frame *f, const struct attention_call *c, uint32
     const struct attention_spec part = attention_part_of(f, c->s, shard);
     const struct shard_product q = attention_query(c, &part, shard);
     int code = shard_columns(f, &q, c->rows, c->kept->of[shard].qkv);
-    return code ? code : make_keys(f, c, &part, shard);
+    if (!code)
+        code = make_keys(f, c, &part, shard);
+    return code ? code : attention_scale_part(f, &part, c->kept->of[shard].qkv);
 }
 
 int attention_multiply_all(struct zinf_frame *f, const struct attention_call *c)
@@ -111,7 +118,7 @@ static int use_all(struct zinf_frame *f, const struct attention_call *c,
 struct part_entry attention_shards_entry(const struct attention_shards *kept)
 {
     return (struct part_entry){
-        .norm = &kept->s->norm, .kept = kept->norm, .hidden = kept->s->hidden};
+        .norm = kept->in_front, .kept = kept->norm, .hidden = kept->s->hidden};
 }
 
 struct part_exit attention_shards_exit(const struct attention_shards *kept)
@@ -136,6 +143,8 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
     const struct shard_sum sum = {decodes ? attention_cached_projection : make_projection, &c,
                                   attention_x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
+    if (mixer_is_there(kept->s))
+        return mixer_shards_forward(f, kept, x, x, y, again);
     int code = attention_refuse_latent(f, kept->s);
     if (!code)
         code = part_rows(f, &e, x, &c.rows);
@@ -151,6 +160,8 @@ int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *
 {
     struct attention_call c = {.s = kept->s, .kept = kept};
     const struct part_entry e = attention_shards_entry(kept);
+    if (mixer_is_there(kept->s))
+        return mixer_shards_carry(f, kept);
     int code = attention_refuse_latent(f, kept->s);
     if (!code)
         code = part_rows(f, &e, f->in[0], &c.rows);

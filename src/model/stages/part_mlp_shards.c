@@ -15,6 +15,8 @@ static struct mlp_spec part_of(const struct zinf_frame *f, const struct mlp_spec
     struct mlp_spec part = *s;
     part.ffn /= c->of;
     part.norm.w = part.after.w = -1;
+    for (int i = 0; i < part.scales.n; i++)
+        part.scales.ranges[i].cols /= c->of;
     part.inner_site += (c->first + shard) * SHARD_SITES;
     return part;
 }
@@ -114,6 +116,8 @@ int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, cons
         const struct mlp_spec part = part_of(f, kept->s, i);
         const struct shard_product p = up(&c, &part, i);
         code = shard_columns(f, &p, rows, kept->of[i].up);
+        if (!code)
+            code = part_scale_columns(f, &part.scales, p.ld, kept->of[i].up);
     }
     frame_release(f, mark);
     return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
@@ -145,6 +149,8 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
         code = mlp_mask(f, &part, act);
     if (!code)
         code = shard_depth_weight(f, &p, act, d_y);
+    if (!code)
+        code = part_scale_columns(f, &part.scales, up(c, &part, shard).ld, d_up);
     frame_release(f, mark);
     return code;
 }

@@ -41,6 +41,13 @@ static inline int64_t attention_value_cols(const struct attention_spec *s)
 {
     return s->latent.kv_rank ? s->latent.value : s->head_dim;
 }
+/* In place: a shard's product, or its gradient, by the factors of its columns. */
+int attention_scale_part(struct zinf_frame *f, const struct attention_spec *part, void *qkv);
+/* Columns of queries, and of their gates. */
+static inline int64_t attention_query_rows(const struct attention_spec *part)
+{
+    return (part->gated ? 2 : 1) * part->n_heads * part->head_dim;
+}
 struct shard_product attention_query(const struct attention_call *c,
                                      const struct attention_spec *part, uint32_t shard);
 /* The shard's keys and values; *at: the bytes in front of them in a row of queries, or in front of

@@ -36,14 +36,17 @@ static int leave_backward(struct zinf_frame *f, const struct attention_call *c, 
         code = attention_projection_input(f, c, shard, &x);
     if (!code)
         code = shard_depth_weight(f, &p, x, d_y);
-    if (attention_value_cols(&part) < part.head_dim) {
+    if (attention_value_cols(&part) < part.head_dim || part.gated) {
         d_out = frame_scratch(f, row * heads * (uint64_t)part.head_dim);
-        code = code ? code : latent_result_backward(f, &part, d_x, d_out);
+        code = code ? code
+                    : attention_result_backward(f, &part, kept, d_x, d_out, c->gradients[shard]);
     }
     if (!code && part.latent.kv_rank)
         code = latent_shards_attend_backward(f, c->kept, shard, d_out, c->gradients[shard]);
     else if (!code)
         code = attention_attend_backward(f, &part, kept, d_out, c->gradients[shard], mark);
+    if (!code)
+        code = attention_scale_part(f, &part, c->gradients[shard]);
     frame_apart_end(f, apart);
     return code;
 }
@@ -95,6 +98,8 @@ int attention_shards_enter(struct zinf_frame *f, const struct attention_shards *
                            const struct shard_gradients *gradients, uint32_t shard, float *out)
 {
     const struct attention_call c = {.s = kept->s, .kept = kept, .gradients = gradients->of};
+    if (mixer_is_there(kept->s))
+        return mixer_shards_enter(f, kept, gradients, shard, out, 0);
     return make_rows_input(f, &c, shard, out);
 }
 
@@ -111,6 +116,8 @@ int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *
     struct attention_call c = {.s = s, .kept = kept, .gradients = gradients->of};
     const void *d_branch;
     const bool latent = s->latent.kv_rank > 0;
+    if (mixer_is_there(s))
+        return mixer_shards_leave(f, kept, x, d_y, gradients);
     if (latent)
         latent_shards_take(f, s, gradients);
     for (uint32_t i = 0; !latent && i < f->graph->shards.n; i++)
@@ -180,6 +187,8 @@ static int own_backward(struct zinf_frame *f, const struct attention_call *c)
         attention_place_norms(f, &part, norms ? found + i * each : NULL);
         rows[i] = attention_heads_of(f, &part, c->gradients[i]);
         code = attention_own_backward(f, &part, &c->kept->of[i], c->gradients[i]);
+        if (!code)
+            code = attention_scale_part(f, &part, c->gradients[i]);
     }
     if (!code && norms)
         code = attention_sum_norms(f, c->s, found);
@@ -199,7 +208,8 @@ int attention_shards_carry_backward(struct zinf_frame *f, const struct attention
     const struct shard_sum sum = {make_enter, &call, attention_x_elems(f, kept->s)};
     struct attention_call c = {.s = kept->s, .kept = kept, .gradients = gradients.of};
     void *d_x;
-    int code = attention_refuse_latent(f, kept->s);
+    int code = mixer_is_there(kept->s) ? frame_refuse_chunks(f, "a recurrent mixer")
+                                       : attention_refuse_latent(f, kept->s);
     for (uint32_t i = 0; i < f->graph->shards.n; i++)
         gradients.of[i] = frame_scratch(f, attention_entry_bytes(f, &part));
     for (uint32_t u = 0; !code && u < f->stage->units.n; u++)

@@ -12,6 +12,8 @@ struct attention_spec attention_cached_of(const struct zinf_frame *f,
     struct attention_spec all = attention_part_of(f, s, 0);
     all.n_heads *= c->n;
     all.n_kv_heads = groups.n * groups.heads;
+    for (int i = 0; i < all.scales.n; i++)
+        all.scales.ranges[i].cols = (i ? all.n_kv_heads : all.n_heads) * all.head_dim;
     return all;
 }
 
@@ -53,27 +55,48 @@ static int place_group(struct zinf_frame *f, const struct attention_call *c, uin
     return code;
 }
 
+/* A shard's queries to their columns among those of all, and its gates, which are behind these. */
+static int place_queries(struct zinf_frame *f, const struct attention_call *c,
+                         const struct attention_spec *all, uint32_t shard, int64_t ld)
+{
+    const struct attention_spec part = attention_part_of(f, c->s, shard);
+    const uint64_t mark = frame_mark(f), width = frame_width(f);
+    struct shard_product q = attention_query(c, &part, shard);
+    const int64_t cols = part.n_heads * part.head_dim;
+    void *made = shard_at(f, c->kept->cached.qkv, shard * (uint64_t)cols * width);
+    q.ld = ld;
+    if (!part.gated)
+        return shard_columns(f, &q, c->rows, made);
+    q.ld = q.rows;
+    made = frame_scratch(f, (uint64_t)(frame_rows(f) * q.rows) * width);
+    int code = shard_columns(f, &q, c->rows, made);
+    for (int64_t gate = 0; !code && gate < 2; gate++) {
+        const int64_t at = gate * all->n_heads * all->head_dim + shard * cols;
+        code = shard_copy_rows(
+            f, cols,
+            (struct shard_rows){shard_at(f, made, (uint64_t)(gate * cols) * width), q.rows},
+            (struct shard_rows){shard_at(f, c->kept->cached.qkv, (uint64_t)at * width), ld});
+    }
+    frame_release(f, mark);
+    return code;
+}
+
 /* Queries of all shards, and keys and values unless those of all sources are remembered. */
 static int make_cached(struct zinf_frame *f, const struct attention_call *c,
                        const struct attention_spec *all)
 {
     const struct shard_groups groups = shard_groups_of(&f->graph->shards, c->s->n_kv_heads);
-    const struct attention_spec part = attention_part_of(f, c->s, 0);
     const struct attention_kept *kept = &c->kept->cached;
-    const int64_t own = all->n_heads * all->head_dim, keys = attention_kv_rows(all);
+    const int64_t own = attention_query_rows(all), keys = attention_kv_rows(all);
     const struct key_place to =
         c->s->source ? (struct key_place){kept->kv, 0, keys, attention_source_rows(f, c->s)}
                      : (struct key_place){kept->qkv, own, own + keys, frame_rows(f)};
     int code = 0;
-    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
-        struct shard_product q = attention_query(c, &part, i);
-        q.ld = own + (c->s->source ? 0 : keys);
-        code = shard_columns(f, &q, c->rows,
-                             shard_at(f, kept->qkv, (uint64_t)(i * q.rows) * frame_width(f)));
-    }
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
+        code = place_queries(f, c, all, i, own + (c->s->source ? 0 : keys));
     for (uint32_t i = 0; !code && keys && to.count && i < groups.n; i++)
         code = place_group(f, c, i, &to);
-    return code;
+    return code ? code : attention_scale_part(f, all, kept->qkv);
 }
 
 /* A shard's columns of what the heads give, as rows of their own. */
@@ -119,6 +142,17 @@ static struct head_rows cached_heads(const struct zinf_frame *f, const struct at
                               .ld = all->n_heads * dim + attention_kv_rows(all)};
 }
 
+/* What heads give, in place: nothing goes back from there. */
+static int gate_cached(struct zinf_frame *f, const struct attention_spec *all,
+                       const struct attention_kept *kept)
+{
+    void *result;
+    int code = attention_result(f, all, kept, &result);
+    const uint64_t cols = (uint64_t)(all->n_heads * all->head_dim);
+    return code ? code
+                : frame_copy(f, kept->out, result, (uint64_t)frame_rows(f) * cols * frame_width(f));
+}
+
 int attention_attend_cached(struct zinf_frame *f, const struct attention_call *c)
 {
     const struct attention_spec all = attention_cached_of(f, c->s);
@@ -131,6 +165,8 @@ int attention_attend_cached(struct zinf_frame *f, const struct attention_call *c
         code = whole_norms_forward(f, c->kept, rows);
     if (!code)
         code = attention_attend(f, &all, &c->kept->cached);
+    if (!code && all.gated)
+        code = gate_cached(f, &all, &c->kept->cached);
     frame_release(f, mark);
     return code;
 }

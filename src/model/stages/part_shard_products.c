@@ -4,6 +4,20 @@
  */
 #include "model/stages/part_shard.h"
 
+/* Those of queries, keys and values. */
+static void scale_heads(struct attention_spec *part)
+{
+    const int64_t heads[] = {part->n_heads, part->n_kv_heads, part->n_kv_heads};
+    for (int i = 0; i < part->scales.n; i++)
+        part->scales.ranges[i].cols = heads[i] * part->head_dim;
+}
+
+int attention_scale_part(struct zinf_frame *f, const struct attention_spec *part, void *qkv)
+{
+    const int64_t cols = attention_query_rows(part) + attention_kv_rows(part);
+    return part_scale_columns(f, &part->scales, cols, qkv);
+}
+
 struct attention_spec attention_part_of(const struct zinf_frame *f, const struct attention_spec *s,
                                         uint32_t shard)
 {
@@ -24,6 +38,7 @@ struct attention_spec attention_part_of(const struct zinf_frame *f, const struct
         part.distance.first_head = (c->first + shard) * part.n_heads;
         part.distance.all_heads = s->n_heads;
     }
+    scale_heads(&part);
     if (part.source)
         part.kv_w = part.kv_b = -1; /* made here */
     return part;
@@ -32,7 +47,7 @@ struct attention_spec attention_part_of(const struct zinf_frame *f, const struct
 struct shard_product attention_query(const struct attention_call *c,
                                      const struct attention_spec *part, uint32_t shard)
 {
-    const int64_t rows = part->n_heads * part->head_dim;
+    const int64_t rows = attention_query_rows(part);
     return (struct shard_product){.weight = shard_tensor(c->s->qkv_w, shard),
                                   .bias = shard_tensor(c->s->qkv_b, shard),
                                   .rows = rows,
@@ -45,7 +60,7 @@ struct shard_product attention_key_value(const struct zinf_frame *f, const struc
 {
     const struct zinf_shards *cut = &f->graph->shards;
     const struct shard_groups groups = shard_groups_of(cut, c->s->n_kv_heads);
-    const int64_t queries = part->n_heads * part->head_dim, rows = attention_kv_rows(part);
+    const int64_t queries = attention_query_rows(part), rows = attention_kv_rows(part);
     const uint32_t group = (cut->first + shard) / groups.shards - groups.first;
     *at = c->s->source ? attention_entry_bytes(f, part) : (uint64_t)queries * frame_width(f);
     return (struct shard_product){.weight = shard_tensor(c->s->kv_w, group),
@@ -76,8 +91,8 @@ int attention_projection_input(struct zinf_frame *f, const void *call, uint32_t 
 {
     const struct attention_call *c = call;
     const struct attention_spec part = attention_part_of(f, c->s, shard);
-    void *values = c->kept->of[shard].out;
-    int code = part.latent.kv_rank ? latent_result(f, &part, values, &values) : 0;
+    void *values;
+    int code = attention_result(f, &part, &c->kept->of[shard], &values);
     *x = values;
     return code;
 }

@@ -183,6 +183,8 @@ struct latent_spec {
  * kernels/recurrent.h, then for the gate [value_heads value_dim], then for b and a [value_heads].
  * With DECAY it has rows for the gate, v, k, q and a, in this order.
  *
+ * Of a shard with DECAY, too, the columns are in the order of DELTA (keys_first); there is no b.
+ *
  * Or a convolution alone, between two gates (part_gates.c): qkv_w has rows for B, C and x, and what
  * proj takes is C conv(B x). value_dim is the width of each then, and value_heads 1. */
 struct mixer_spec {
@@ -192,12 +194,31 @@ struct mixer_spec {
     int64_t width;                                      /* of the convolution */
     float step_low, step_high, strength;                /* of the scan; strength 0: 1 */
     int conv_w, conv_b;                                 /* [columns of q, k, v][width] */
+    bool keys_first;                                    /* of the entry's columns */
+    /* Of a model that is cut, where several shards share a key head: of these columns the rows of
+     * q and k by key head, which are whole; conv_w and conv_b have the others. */
+    int keys_conv_w, keys_conv_b;
+    /* Of a shard with them: the convolution's weights, and where their gradients go, fp32; NULL:
+     * those of the tensors. */
+    const void *taps, *tap_biases;
+    float *d_taps, *d_tap_biases;
     int a_log, step_bias, skip;
     struct norm_spec norm;
     int64_t norm_groups;   /* groups of a row, each normalised by itself */
     bool weights_by_group; /* each group has its own norm weights; else all have the same */
     bool gate_first;       /* the gate is applied before the norm; else after it */
 };
+
+/* Of a model that is cut into so many shards: whether several share a key head, and whether each
+ * has weights of its own of the norm. */
+static inline bool mixer_shares_keys(const struct mixer_spec *m, uint32_t shards)
+{
+    return !m->gates && m->key_heads < (int64_t)shards;
+}
+static inline bool mixer_norm_is_cut(const struct mixer_spec *m, uint32_t shards)
+{
+    return m->weights_by_group && m->norm_groups % (int64_t)shards == 0;
+}
 
 /* Factors of the columns of a part's first product, in ranges from the first column on. */
 struct scales_spec {
@@ -250,8 +271,9 @@ struct attention_spec {
      * kv_w -1 it is made elsewhere, and its gradient is left behind that of qkv. 0: none. */
     int source, source_segments;
     int kv_w, kv_b;
-    /* Of what the stage carries from chunk to chunk, and of what layers share: this part's keys and
-     * values are one of so many pieces of equal size, and which. 0: the only one. */
+    /* Of what the stage carries from chunk to chunk, of what it remembers of a mixer, and of what
+     * layers share: this part's is one of so many pieces of equal size, and which. 0: the only one.
+     */
     uint32_t carried_pieces, carried_piece;
     float dropout, residual_dropout;
     float branch_scale;        /* of what is added to x; 0: 1 */
@@ -442,6 +464,9 @@ int part_rows(struct zinf_frame *f, const struct part_entry *entry, const void *
 int part_rows_backward(struct zinf_frame *f, const struct part_entry *entry, const void *x,
                        const void *d_rows, void *d_x);
 int part_enter(struct zinf_frame *f, const struct part_entry *entry, const void *x);
+/* In place: columns of rows y [rows][cols] by their factors. */
+int part_scale_columns(struct zinf_frame *f, const struct scales_spec *scales, int64_t cols,
+                       void *y);
 /* Gradients of the weights; adds the gradient at x to d_x. */
 int part_enter_backward(struct zinf_frame *f, const struct part_entry *entry, const void *x,
                         void *d_x);
@@ -562,6 +587,13 @@ int attention_chunk_clear(struct zinf_frame *f);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);
+/* What the last product takes: *result, in scratch where it is not what is kept; and from its
+ * gradient to those at what is kept and at the entry's columns of a gate. */
+int attention_result(struct zinf_frame *f, const struct attention_spec *s,
+                     const struct attention_kept *kept, void **result);
+int attention_result_backward(struct zinf_frame *f, const struct attention_spec *s,
+                              const struct attention_kept *kept, void *d_result, void *d_out,
+                              void *d_entry);
 /* d_qkv, the gradient of the entry's product, from d_y. */
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv);
@@ -659,6 +691,11 @@ int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
 int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_result, void *d_out,
                           void *d_entry);
+/* The norm of rows [rows][result_cols] by themselves, y may be x; and from dy to dx, which may be
+ * dy, and to the gradient of its weights, with statistics of its own. */
+int mixer_normalise(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *y);
+int mixer_normalise_backward(struct zinf_frame *f, const struct attention_spec *s, const void *x,
+                             const void *dy, void *dx);
 /* part_gates.c: the same four of a convolution between gates. */
 int gates_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept);
