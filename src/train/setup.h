@@ -273,6 +273,11 @@ static inline int64_t setup_own_parts(const struct setup *s)
 {
     return s->n_parts / context_axis(s)->world;
 }
+/* Whether there is a program of logits: of chunks it has many operations. */
+static inline bool setup_makes_logits(const struct setup *s)
+{
+    return s->n_chunks == 1 || s->options.mode != ZINF_TRAINER_TRAIN || s->options.makes_texts;
+}
 /* The sample of a micro-batch that is a chunk, and which of its sequence's chunks it is. */
 static inline int64_t setup_sample(const struct setup *s, int64_t micro)
 {
@@ -392,8 +397,6 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 /* Once the shape of a step is known: its chunks. Once the graph is: what cannot be cut is refused.
  */
 void setup_cut_sequences(struct setup *s);
-/* Tokens of a chunk of a sequence of so many; the sequence's own: it is not cut. */
-int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq);
 int setup_check_chunks(const struct setup *s);
 /* ---- setup_context.c: sequences that ranks share ---- */
 

@@ -59,11 +59,12 @@ check "is close to it" close_to moe.parts moe.whole
 check "four seats" run 0 train mixtral moe.4 --config parts.json --seats 4 --context-parallel 4
 check "have the bits of one" same_result moe.parts moe.4
 
-# ---- keys and values in groups: gathered in RAM ----
+# ---- keys and values in groups: gathered in RAM, or on the drive ----
 
 dropout=0.1
 config groups.json 4 1 cpu ', "sequence_chunk": 8, "look_ahead": 0, "activation_device": "cpu"'
-long() { train "$@" --seq-len 256 --config groups.json --plan; }
+config far.json 4 1 nvme ', "direct": false, "sequence_chunk": 8, "look_ahead": 0, "activation_device": "nvme"'
+long() { train "$@" --seq-len 256 --config ${long:-groups.json} --plan; }
 for model in llama mixtral; do
     sed -i 's/"max_position_embeddings":[^,]*/"max_position_embeddings": 256/
         s/"output_router_logits": true/"output_router_logits": false/' $model/config.json
@@ -72,6 +73,17 @@ for model in llama mixtral; do
         --context-parallel 2 --device-memory ${memory:-820KiB}
     check "in groups" grep -q "chunks in groups of" "$work/said.out" "$work/said.err"
     check "have the same bits" same_result $model.keys $model.groups
+    for seats in 2 4; do
+        long=far.json
+        [ $seats$model != 2mixtral ] || memory=2100KiB
+        check "by $seats seats, on drives" run 0 long $model $model.far$seats --seats $seats \
+            --context-parallel $seats --device-memory ${memory:-1000KiB}
+        long=
+        check "in groups" grep -q "drive .*keys and values of chunks" "$work/said.out" "$work/said.err"
+        check "have the same bits" same_result $model.keys $model.far$seats
+        memory=790KiB
+        [ $model != mixtral ] || memory=1350KiB
+    done
     memory=1350KiB
 done
 

@@ -106,10 +106,8 @@ static const char *carried_hint(const struct plan *p, bool gradient)
 
 static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
-    const uint64_t parts = gradient ? (uint64_t)setup_own_parts(p->setup) : 1;
-    const uint64_t n = (uint64_t)p->setup->n_chunks * parts;
     const bool there = has_backward(p->setup) && carried_groups(p) > 1 && carried_tier(p) == tier;
-    return there ? n * p->setup->walk.carried[gradient] : 0;
+    return there ? carried_homes(p, gradient) * p->setup->walk.carried[gradient] : 0;
 }
 
 /* What a decoding call is told of its rows. */
@@ -284,6 +282,8 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
          2 * s->border, &at->h_border},
         {"activations on their way", "zinf.activation_device",
          values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
+        {"keys and values between ranks", "zinf.sequence_chunk",
+         EXCHANGED * plan_exchanged_bytes(p), &at->h_exchanged},
         {"parameter staging", "zinf.look_ahead",
          has_waypoint(p->waypoints, PARAM_STAGING)
              ? param_stagings_bytes(p, c, param_slot_sizes(p, c))

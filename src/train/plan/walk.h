@@ -34,7 +34,7 @@ struct walk_stage {
     uint64_t carried[2];
     int64_t carried_reach;
     bool hands_over;
-    bool keys_first; /* its rows look ahead, and chunks are in order */
+    bool keys_first; /* its rows look ahead */
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */

@@ -27,7 +27,7 @@ struct zinf_compute walk_compute(const struct zinf_graph *graph, uint32_t stage,
     if (!c->whole)
         return own;
     const int64_t number = c->first / compute->seq, rows = walk_rows(graph, stage, compute);
-    c->keys_first = s->ops->looks_ahead && s->ops->looks_ahead(s->spec) && c->parts < 2;
+    c->keys_first = s->ops->looks_ahead && s->ops->looks_ahead(s->spec);
     c->whole = walk_is_of_source(graph, stage) ? c->source_whole : c->whole;
     c->first = number * rows;
     c->near = c->keys_first ? 0 : c->near / compute->seq * rows;

@@ -120,12 +120,20 @@ int agree_flag(const struct zinf_trainer *t, bool *flag)
     return code;
 }
 
+/* Whether ranks have different operations, so that each may find another schedule the best. */
+static bool plans_differ(const struct zinf_trainer *t)
+{
+    const struct setup *s = &t->setup;
+    const bool groups = context_axis(s)->world > 1 && plan_shares_homes(&t->plan);
+    return is_piped(s) || groups;
+}
+
 int agree_schedule(struct zinf_trainer *t)
 {
     const enum schedule wanted = t->setup.wanted;
     int code = plan_schedules(&t->plan, INFINITY);
     int64_t least = -(int64_t)t->plan.schedule;
-    if (code || !is_piped(&t->setup))
+    if (code || !plans_differ(t))
         return code;
     code = zinf_net_max(t->setup.mesh.all, &least, 1);
     if (code || -least == (int64_t)t->plan.schedule)

@@ -111,6 +111,8 @@ static void make_pools(struct emitter *e)
          (int)x_slots(p), true, &e->xs.pool);
     pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_value_staging_bytes(p),
          X_STAGINGS, true, &e->x_staging);
+    pool(e, "keys and values between ranks", host_at(p, p->at.h_exchanged), plan_exchanged_bytes(p),
+         EXCHANGED, true, &e->exchanged);
     pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
          CACHE_SLOTS, true, &e->caches);
     pool(e, "keys and values of chunks", device_at(p, p->at.d_carried),
@@ -141,7 +143,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
     resources(e, &e->x, (size_t)plan_n_leaving(p) * (size_t)p->itinerary.live);
-    resources(e, &e->carried_home, 2 * (size_t)p->setup->n_chunks);
+    resources(e, &e->carried_home, carried_homes(p, false) + carried_homes(p, true));
     e->carried_filled = array(e, e->carried.n, sizeof *e->carried_filled);
     e->d_carried_left = array(e, e->d_carried.n, sizeof *e->d_carried_left);
     e->staged = array(e, n, sizeof *e->staged);
@@ -211,8 +213,22 @@ int emitter_finish(struct emitter *e)
     return e->code;
 }
 
-void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
+/* Where ranks look at groups of each other's chunks they have different operations, and would order
+ * their lanes differently. So all that they meet in comes in the order of the program, which is
+ * one.
+ */
+static bool keeps_order(const struct emitter *e, const struct zinf_op *op)
 {
+    return op->lane == ZINF_LANE_NET && plan_shares_homes(e->p) &&
+           context_axis(e->p->setup)->world > 1;
+}
+
+void emit(struct emitter *e, struct zinf_op *op, const struct uses *given)
+{
+    struct uses own = *given;
+    const struct uses *uses = &own;
+    if (keeps_order(e, op))
+        uses_write(&own, e->wire);
     if (!e->code && uses->overflow)
         e->code = zinf_fail(-EINVAL, "an operation uses more than %u things at once",
                             uses->many ? uses->capacity : FEW_USES);

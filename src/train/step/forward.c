@@ -136,6 +136,13 @@ static void place_logits(const struct zinf_trainer *t, uint32_t rank, int64_t n,
     }
 }
 
+/* Which of the ranks that share sequences has the row's chunk. */
+static uint32_t rank_of_row(const struct zinf_trainer *t)
+{
+    const struct setup *s = &t->setup;
+    return (uint32_t)(zinf_chunk_place(t->logits_chunk, s->n_chunks, s->n_parts) / s->own_chunks);
+}
+
 int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits)
 {
     const struct zinf_axis *tensor = tensor_axis(&t->setup), *pipe = pipe_axis(&t->setup);
@@ -149,6 +156,8 @@ int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits)
                                host_at(&t->plan, t->plan.at.h_row), logits_bytes(&t->plan));
     for (uint32_t rank = 0; !code && has_head && rank < tensor->world; rank++)
         place_logits(t, rank, n, logits);
+    if (!code && has_head && in_parts(&t->setup) && context_axis(&t->setup)->net)
+        code = zinf_net_broadcast(context_axis(&t->setup)->net, rank_of_row(t), logits, bytes);
     if (code || !is_piped(&t->setup))
         return code;
     return zinf_net_broadcast(pipe->net, pipe->world - 1, logits, bytes);
@@ -170,9 +179,9 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
-    if (t->setup.n_chunks > 1)
-        return zinf_fail(-ENOTSUP,
-                         "making texts needs whole sequences: set zinf.sequence_chunk to 0");
+    if (!setup_makes_logits(&t->setup))
+        return zinf_fail(-ENOTSUP, "a training in chunks of sequences makes texts only where it is "
+                                   "asked for that at its start: set zinf.sequence_chunk to 0");
     batch.seq_len = n;
     int code = begin(t, &batch, 1);
     if (code)
@@ -180,7 +189,8 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     struct zinf_compute whole = t->compute;
     t->compute.train = false;
     t->compute.batch = 1;
-    t->logits_row = n - 1;
+    t->logits_row = (n - 1) % t->compute.seq;
+    t->logits_chunk = (n - 1) / t->compute.seq;
     t->n_logits = 1;
     code = trainer_run(t, &t->plan.logits);
     t->compute = whole;
