@@ -34,19 +34,31 @@ int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out)
 
 /* ---- ranks ---- */
 
-/* While measuring: what is brought together with other ranks. */
-static void count(struct zinf_frame *f, uint64_t bytes)
+static uint32_t count_ranks(const struct zinf_frame *f)
 {
-    if (f->queue || f->graph->shards.n == f->graph->shards.of)
+    return f->graph->shards.of / f->graph->shards.n;
+}
+
+/* While measuring: what so many ranks bring together, and of that what one of them sends. A sum is
+ * scattered and gathered, a slice of a rank's to each other one, and back. */
+static void count(struct zinf_frame *f, uint64_t bytes, uint32_t ranks, int times)
+{
+    if (f->queue || ranks < 2)
         return;
     f->shared = bytes > f->shared ? bytes : f->shared;
     f->crossed += (double)bytes;
+    f->sent += times * (double)bytes * (ranks - 1) / ranks;
+}
+
+static void count_sum(struct zinf_frame *f, uint64_t elems, uint32_t ranks)
+{
+    count(f, elems * sizeof(float), ranks, 2);
 }
 
 int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems)
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
-    count(f, elems * sizeof *x);
+    count_sum(f, elems, count_ranks(f));
     return ranks && f->queue ? ranks->sum(ranks->context, x, elems, 0) : 0;
 }
 
@@ -77,14 +89,14 @@ int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t
     int code = shard_sum_some(f, sum, first, n, out);
     if (code || sharing < 2)
         return code;
-    count(f, sum->elems * sizeof *out);
+    count_sum(f, sum->elems, sharing);
     return ranks && f->queue ? ranks->sum(ranks->context, out, sum->elems, sharing) : 0;
 }
 
 int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes)
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
-    count(f, bytes * (f->graph->shards.of / f->graph->shards.n));
+    count(f, bytes * count_ranks(f), count_ranks(f), 1);
     return ranks && f->queue ? ranks->gather(ranks->context, whole, bytes) : 0;
 }
 

@@ -69,7 +69,6 @@ static int check_shards(const struct zinf_model *m, const struct zinf_graph *gra
 {
     const char *what = m->adapter && adapter_not_cut(m->adapter) ? adapter_not_cut(m->adapter)
                        : m->freeze                               ? "frozen tensors (zinf.freeze)"
-                       : m->has_pairs                            ? "losses of pairs"
                        : graph->shards.of != m->shards.of        ? "this family of models"
                                                                  : NULL;
     const char *in_turn = m->adapter                            ? "adapters"

@@ -102,9 +102,10 @@ struct zinf_estimate {
     uint32_t pipe_ranks;
     double bubble_seconds;
     /* Of ranks that share matrices: how many, and what of a step is theirs: bytes that this rank
-     * adds up with the others, and the time of that, which is the device's, too. */
+     * adds up with the others, those that it sends them for that, and the time of it, which is the
+     * device's, too. */
     uint32_t tensor_ranks;
-    double tensor_bytes, tensor_seconds;
+    double tensor_bytes, tensor_sent_bytes, tensor_seconds;
     /* Of ranks that share sequences: how many, and the bytes of keys, values and their gradients
      * that come from the others in a step, with the time of that. */
     uint32_t context_ranks;

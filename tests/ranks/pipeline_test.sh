@@ -223,7 +223,15 @@ data=rows.csv
 pipes t5 2 2 2 nvme --source-len 24
 pipes t5 3 3 2 cpu --source-len 24
 check "a higher T5" run 0 new_model t5tall t5 small 4
-check "over three" fails train t5tall bad --config pipes.json --source-len 24 --seats 3 --pipeline-parallel 3
+more=
+config one.json 3 none
+check "on one rank" run 0 train t5tall t5tall.one --config one.json --source-len 24
+keys=', "pipeline_ranges": 2'
+pipes t5tall 3 3 2 nvme --source-len 24
+keys=
+config pipes.json 3 none ', "pipeline_ranges": 3'
+check "over two in three ranges" fails train t5tall bad --config pipes.json --source-len 24 --seats 2 \
+    --pipeline-parallel 2
 check "has a unit that ranks would share by turns" complains "layers in several ranges of each rank use"
 data=
 more=

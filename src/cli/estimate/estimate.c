@@ -95,9 +95,10 @@ static void print_step(const struct estimate *e)
     }
     if (n->tensor_ranks > 1) {
         snprintf(text, sizeof text,
-                 "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it",
-                 n->tensor_ranks, n->tensor_bytes * 1e-9,
-                 100 * n->tensor_seconds / n->step_seconds);
+                 "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it; "
+                 "each sends %.3f GB",
+                 n->tensor_ranks, n->tensor_bytes * 1e-9, 100 * n->tensor_seconds / n->step_seconds,
+                 n->tensor_sent_bytes * 1e-9);
         cli_print_field(stdout, "tensors", LABEL, text);
     }
     if (n->context_ranks > 1) {
@@ -328,6 +329,26 @@ static void add_pipeline(cJSON *root, const struct estimate *e)
     }
 }
 
+/* Of ranks that share tensors, sequences and layers. */
+static void add_axes(cJSON *root, const struct zinf_estimate *n)
+{
+    if (n->tensor_ranks > 1) {
+        cJSON_AddNumberToObject(root, "tensor_ranks", n->tensor_ranks);
+        cJSON_AddNumberToObject(root, "tensor_bytes", n->tensor_bytes);
+        cJSON_AddNumberToObject(root, "tensor_sent_bytes", n->tensor_sent_bytes);
+        cJSON_AddNumberToObject(root, "tensor_seconds", n->tensor_seconds);
+    }
+    if (n->context_ranks > 1) {
+        cJSON_AddNumberToObject(root, "context_ranks", n->context_ranks);
+        cJSON_AddNumberToObject(root, "context_bytes", n->context_bytes);
+        cJSON_AddNumberToObject(root, "context_seconds", n->context_seconds);
+    }
+    if (n->pipe_ranks > 1) {
+        cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);
+        cJSON_AddNumberToObject(root, "bubble_seconds", n->bubble_seconds);
+    }
+}
+
 cJSON *estimate_json(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
@@ -340,20 +361,7 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
     }
     add_seats(root, e);
-    if (n->tensor_ranks > 1) {
-        cJSON_AddNumberToObject(root, "tensor_ranks", n->tensor_ranks);
-        cJSON_AddNumberToObject(root, "tensor_bytes", n->tensor_bytes);
-        cJSON_AddNumberToObject(root, "tensor_seconds", n->tensor_seconds);
-    }
-    if (n->context_ranks > 1) {
-        cJSON_AddNumberToObject(root, "context_ranks", n->context_ranks);
-        cJSON_AddNumberToObject(root, "context_bytes", n->context_bytes);
-        cJSON_AddNumberToObject(root, "context_seconds", n->context_seconds);
-    }
-    if (n->pipe_ranks > 1) {
-        cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);
-        cJSON_AddNumberToObject(root, "bubble_seconds", n->bubble_seconds);
-    }
+    add_axes(root, n);
     if (n->sums_by_products + n->sums_by_kernels > 0) {
         cJSON_AddNumberToObject(root, "sums_by_products", n->sums_by_products);
         cJSON_AddNumberToObject(root, "sums_by_kernels", n->sums_by_kernels);

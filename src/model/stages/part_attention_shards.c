@@ -115,18 +115,6 @@ static int use_all(struct zinf_frame *f, const struct attention_call *c,
     return code;
 }
 
-struct part_entry attention_shards_entry(const struct attention_shards *kept)
-{
-    return (struct part_entry){
-        .norm = kept->in_front, .kept = kept->norm, .hidden = kept->s->hidden};
-}
-
-struct part_exit attention_shards_exit(const struct attention_shards *kept)
-{
-    return attention_exit(kept->s,
-                          &(struct attention_kept){.after = kept->after, .product = kept->product});
-}
-
 int attention_refuse_latent(const struct zinf_frame *f, const struct attention_spec *s)
 {
     const bool refuses = f->compute->chunk.whole && s->latent.kv_rank;
