@@ -224,14 +224,13 @@ static int check(const struct zinf_file_map *map, const struct zinf_graph *graph
 
 /* ---- the map ---- */
 
-/* Rows of a band. A row of the file has elements of every unit that the tensor is in, and each of
- * them is looked through once for every band. */
-static uint64_t band_rows(const struct zinf_file_tensor *t)
+/* A row of the file has elements of every unit that the tensor is in, and each of them is looked
+ * through once for every band. */
+static uint64_t band_elems(const struct zinf_file_tensor *t)
 {
     const bool several = t->parts[0].unit != t->parts[zinf_file_slab_parts(t, 0) - 1].unit;
-    const uint64_t least = several ? (t->shape[0] + MOST_BANDS - 1) / MOST_BANDS : 0;
-    const uint64_t rows = least > BAND_ROWS ? least : BAND_ROWS;
-    return t->shape[0] < rows ? t->shape[0] : rows;
+    const uint64_t rows = (t->shape[0] + MOST_BANDS - 1) / MOST_BANDS;
+    return several ? rows * t->shape[1] : 0;
 }
 
 /* Sorted by name as tensors still are; then they take the file's order. */
@@ -240,9 +239,11 @@ static void sort_tensors(struct zinf_file_map *map)
     qsort(map->tensors, map->n_tensors, sizeof *map->tensors, by_first);
     for (uint32_t i = 0; i < map->n_tensors; i++) {
         const struct zinf_file_tensor *t = &map->tensors[i];
-        const uint64_t rows = band_rows(t);
+        uint64_t rows = t->shape[0] < BAND_ROWS ? t->shape[0] : BAND_ROWS;
         if (t->transposed && rows * t->shape[1] > map->scratch_elems)
             map->scratch_elems = rows * t->shape[1];
+        if (t->transposed && band_elems(t) > map->band_elems)
+            map->band_elems = band_elems(t);
     }
 }
 

@@ -43,6 +43,9 @@ struct zinf_file_map {
     struct zinf_file_part *parts; /* of all tensors */
     uint32_t *by_name;            /* numbers of tensors, sorted by name */
     uint64_t scratch_elems;       /* that the calls below need; more makes them faster */
+    /* Of a transposed tensor in several units: what its stream is to have in the scratch's place,
+     * which stays as it is while units are asked for. 0: there is none. */
+    uint64_t band_elems;
 };
 /* The graph's; borrows from it. -EINVAL where a row of a file's tensor or of a unit's is in no
  * piece, or in two, and where parts of one are not initialised alike. */

@@ -2,9 +2,7 @@
  * Parts of matrices that are on the device one after the other (zinf.parts_in_turn): the bits of
  * parts that are there together, in all places and orders, and less memory.
  */
-#include "trainings.h"
-
-#include "formats/formats.h"
+#include "saved.h"
 
 static char model_name[80];
 
@@ -110,7 +108,6 @@ static void test_families_in_turn(void)
 
 static void test_chunks_in_turn(void)
 {
-    static const char *const places[] = {"none", "cpu", "nvme"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         char keys[200];
         snprintf(keys, sizeof keys,
@@ -123,6 +120,48 @@ static void test_chunks_in_turn(void)
     check_turns((struct setting){.state = "nvme", .clip = 0.5, .accumulation = 2},
                 ", \"tensor_parts\": 2, \"sequence_chunk\": 3");
     use_model(NULL);
+}
+
+/* The loss of the fourth step; behind the second there is a checkpoint, or it begins with one. */
+static double last_loss(bool in_turn, const char *folder, bool begins, double *norm)
+{
+    struct setting s = {.param = "cpu", .state = "nvme", .precision = bf16, .clip = 0.5};
+    struct zinf_step_result r = {0};
+    char extra[200], saved[700];
+    snprintf(extra, sizeof extra, ", \"tensor_parts\": 4, \"gradient_sum\": \"tree\"%s",
+             in_turn ? ", \"parts_in_turn\": true" : "");
+    s.extra = extra;
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer *t = config ? open_trainer(&s, config, model) : NULL;
+    if (t && begins)
+        load_checkpoint(t, folder);
+    for (uint64_t step = begins ? 2 : 0; t && step < 4; step++) {
+        if (step == 2 && !begins)
+            save_checkpoint(t, folder, saved);
+        CHECKF(!next_step(t, &s, step, &r), "%s", zinf_error());
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    *norm = r.grad_norm;
+    return r.loss;
+}
+
+/* Checkpoints have whole tensors: either order goes on from those of the other. */
+static void test_checkpoints_in_turn(void)
+{
+    for (int from = 0; from < 2; from++) {
+        char name[20], folder[700], output[600];
+        double norm, norm_from;
+        snprintf(name, sizeof name, "saved-%d", from);
+        const double loss = last_loss(from, name, false, &norm);
+        snprintf(folder, sizeof folder, "%s/checkpoint-2", in_work(output, name));
+        for (int to = 0; to < 2; to++) {
+            const double again = last_loss(to, folder, true, &norm_from);
+            CHECKF(again == loss && norm_from == norm && loss > 0,
+                   "from %d to %d: loss %.17g, not %.17g, norm %.17g, not %.17g", from, to, again,
+                   loss, norm_from, norm);
+        }
+    }
 }
 
 /* The least device memory that a plan has room in. */
@@ -180,6 +219,7 @@ int main(void)
     TAP_RUN(test_families_in_turn);
     TAP_RUN(test_chunks_in_turn);
     TAP_RUN(test_memory_in_turn);
+    TAP_RUN(test_checkpoints_in_turn);
     remove_work();
     return tap_done();
 }

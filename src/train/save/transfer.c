@@ -76,6 +76,14 @@ static uint64_t scratch_elems(const struct setup *s)
     return zinf_align_up(elems, ZINF_LAYOUT_ALIGN);
 }
 
+/* Units are read, by way of scratch, while a band is filled. */
+static uint64_t band_elems(const struct setup *s)
+{
+    return s->files->band_elems
+               ? zinf_align_up(most(s->files->band_elems, file_elems(s->files)), ZINF_LAYOUT_ALIGN)
+               : 0;
+}
+
 static uint64_t unit_elems(const struct setup *s)
 {
     return most(all_units(s)->max_unit_elems, quantized_sizes(s).unit);
@@ -105,7 +113,7 @@ static uint64_t whole_bytes(const struct setup *s)
 
 uint64_t source_memory_bytes(const struct setup *s)
 {
-    return (unit_elems(s) + scratch_elems(s)) * sizeof(float) + packed_bytes(s) +
+    return (unit_elems(s) + scratch_elems(s) + band_elems(s)) * sizeof(float) + packed_bytes(s) +
            quantized_sizes(s).image + given_bytes(s) + whole_bytes(s);
 }
 
@@ -133,7 +141,9 @@ struct region source_region(const struct source *s)
     r.image = r.packed + packed_bytes(s->setup);
     r.given = r.image + quantized_sizes(s->setup).image;
     r.whole = (float *)(void *)(r.given + given_bytes(s->setup));
-    r.slot = (char *)r.whole + whole_bytes(s->setup);
+    r.band = (float *)(void *)((char *)r.whole + whole_bytes(s->setup));
+    r.band_elems = band_elems(s->setup);
+    r.slot = (char *)(r.band + r.band_elems);
     r.unpacked = r.slot + slot_bytes(s->setup);
     r.param = r.unpacked + setup_packed_bytes(s->setup, ZINF_PACKABLE_STATE);
     return r;

@@ -19,7 +19,8 @@ struct region {
                                     * state, its parameters */
     char *given;                   /* where there are other ranks: a slice for each */
     float *whole;                  /* where ranks share tensors: a unit of all of them */
-    uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
+    float *band;                   /* where the file map asks for one */
+    uint64_t unit_elems, scratch_elems, band_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
 struct region source_region(const struct source *s);
 int source_read(const struct source *s, const struct zinf_location *where, uint64_t offset,
