@@ -145,6 +145,8 @@ struct zinf_config {
     int64_t threads;                     /* 0: what is there */
     int64_t seats;                       /* devices that one process drives; 0: those there are */
     int64_t tensor_parts;                /* that matrices are cut into; 1: they are not cut */
+    bool parts_in_turn;                  /* the device has one of them at a time */
+    int64_t vocabulary_tile;             /* rows of a tile of it; 0: by the size of a block */
     int64_t context_parts;               /* that sequences are cut into; 1: they are not cut */
     int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */

@@ -164,6 +164,15 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
                              const void *x, void *y, bool again);
 int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
                        const void *x, void *y, bool again);
+/* Of that what comes first: from x, or rows, to what the products behind the heads, or behind the
+ * activation, take; and one shard's part of the sum, fp32. */
+int attention_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
+                            const void *x);
+int attention_shards_project(struct zinf_frame *f, const struct attention_shards *kept,
+                             uint32_t shard, float *out);
+int mlp_shards_multiply(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows);
+int mlp_shards_project(struct zinf_frame *f, const struct mlp_shards *kept, uint32_t shard,
+                       float *out);
 /* The passes ZINF_PASS_CARRY and CARRY_BACK, of a stage whose input attention reads. */
 int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept);
 int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept);

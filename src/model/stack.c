@@ -205,6 +205,11 @@ int stack_cut(struct zinf_graph *graph, const struct stack *k)
                        : k->convolution.width ? "a convolution"
                        : k->projection        ? "a projection behind its table"
                                               : NULL;
+    if (k->d.shards.in_turn)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.parts_in_turn: the layers of %s are not visited part by part; "
+                         "remove the key",
+                         k->d.what);
     if (what && k->d.shards.of)
         return zinf_fail(-ENOTSUP,
                          "zinf.tensor_parts %u: %s has %s, which is not cut into parts; remove the "
