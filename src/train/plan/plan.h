@@ -66,7 +66,8 @@ struct variant {
     bool overwrites;
     bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state, */
     bool packs_fronts;   /* parameters */
-    bool device_unpacks; /* and packed parameters are unpacked by a device that is not the CPU */
+    bool packs_frozen;   /* and those of a model that is frozen, on the drive too; */
+    bool device_unpacks; /* packed parameters are unpacked by a device that is not the CPU */
     bool codes; /* parameters go to the device with matrices as codes, where these are used so */
     enum packing packs;  /* what of the drive is packed */
     int ahead;           /* amounts.ahead, at most */
@@ -313,6 +314,13 @@ static inline uint32_t plan_grad_turns(const struct plan *p, uint32_t unit)
 static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packable what)
 {
     return p->variant.packs >= packing_of(what) ? setup_packed_bytes(p->setup, what) : 0;
+}
+/* Of the largest sub-group of parameters that a fetch unpacks, if any does; also where a run goes
+ * on that has packed less. */
+static inline uint64_t plan_packed_fetch_bytes(const struct plan *p)
+{
+    return p->variant.packs_frozen ? setup_packed_param_bytes(p->setup)
+                                   : setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM);
 }
 /* A mark for each sub-group, whether the device has found it damaged; 0: it unpacks none. */
 static inline uint64_t plan_damage_bytes(const struct plan *p)

@@ -162,9 +162,7 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
     bool decodes = p->setup->compute.decoding;
     const struct want wants[] = {
         {"packed parameters on their way", "zinf.pack",
-         has_waypoint(p->waypoints, PACKED_SLOT)
-             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
-             : 0,
+         has_waypoint(p->waypoints, PACKED_SLOT) ? PACKED_STAGINGS * plan_packed_fetch_bytes(p) : 0,
          &at->d_packed},
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
@@ -297,9 +295,8 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
              : 0,
          &at->h_files},
         {"packed parameters on their way", "zinf.pack",
-         has_waypoint(p->waypoints, PACKED_STAGING)
-             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
-             : 0,
+         has_waypoint(p->waypoints, PACKED_STAGING) ? PACKED_STAGINGS * plan_packed_fetch_bytes(p)
+                                                    : 0,
          &at->h_packed},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
          CODE_STAGINGS * plan_code_bytes(p, true), &at->h_codes},

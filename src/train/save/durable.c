@@ -113,7 +113,8 @@ static int find_packed(struct zinf_trainer *t, unsigned generation)
         if (unit_trains(&t->setup, unit) && rule_packs(&state))
             code = find_packed_thing(t, &state, generation);
         const struct zinf_home *home = &t->plan.homes[unit];
-        if (!code && t->setup.packs == PACK_ALL && (home->packed || home->packs_copy))
+        if (!code && t->setup.packs == PACK_ALL && unit_trains(&t->setup, unit) &&
+            (home->packed || home->packs_copy))
             code = find_packed_thing(t, &param, generation);
     }
     return code;
