@@ -211,6 +211,11 @@ void latent_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
 /* From the part's rows to what heads give. */
 int latent_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
                          const void *rows);
+/* And to what the stage carries; back from there, to gradients of all shards' products. */
+int latent_shards_carry(struct zinf_frame *f, const struct attention_shards *kept,
+                        const void *rows);
+int latent_shards_own_backward(struct zinf_frame *f, const struct attention_shards *kept,
+                               const void *rows, const struct shard_gradients *gradients);
 /* Room in scratch; and of a shard the gradients at its products, from those of what its heads give.
  */
 void latent_shards_take(struct zinf_frame *f, const struct attention_spec *s,

@@ -120,11 +120,13 @@ static void test_documents_in_chunks(void)
 }
 
 /* Tensors in parts, and sequences in chunks or parts, against the same parts of tensors: with
- * experts, sinks, norms of each head and of all together, and parallel blocks. */
+ * experts, sinks, norms of each head and of all together, parallel blocks, latent attention, and
+ * keys that layers share. */
 static void test_tensor_parts_in_chunks(void)
 {
-    static const char *const names[] = {"gpt2_a",    "llama_b", "mistral_a", "mixtral_a",
-                                        "gpt_oss_a", "qwen3_a", "olmo2_a",   "falcon_a"};
+    static const char *const names[] = {
+        "gpt2_a",  "llama_b",  "mistral_a",     "mixtral_a",     "gpt_oss_a",     "qwen3_a",
+        "olmo2_a", "falcon_a", "deepseek_v2_a", "deepseek_v3_a", "gemma4_text_c", "gemma4_text_f"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct case_of c;
         read_case(&c, names[i]);
@@ -436,6 +438,8 @@ static void test_streams_give_the_same_bits(void)
     check_streams(", \"sequence_chunk\": 1");
     snprintf(model, sizeof model, "%s/tests/fixtures/falcon_h1_a", getenv("SRCDIR"));
     check_streams(", \"sequence_chunk\": 2");
+    snprintf(model, sizeof model, "%s/tests/fixtures/deepseek_v2_a", getenv("SRCDIR"));
+    check_streams(", \"sequence_chunk\": 1, \"tensor_parts\": 2");
     in_work(model, "model");
 }
 

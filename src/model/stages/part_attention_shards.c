@@ -115,21 +115,13 @@ static int use_all(struct zinf_frame *f, const struct attention_call *c,
     return code;
 }
 
-int attention_refuse_latent(const struct zinf_frame *f, const struct attention_spec *s)
-{
-    const bool refuses = f->compute->chunk.whole && s->latent.kv_rank;
-    return refuses ? frame_refuse_chunks(f, "latent attention in parts of tensors") : 0;
-}
-
 int attention_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
                             const void *x)
 {
     struct attention_call c = {.s = kept->s, .kept = kept};
     const struct part_entry e = attention_shards_entry(kept);
     const uint64_t mark = frame_mark(f);
-    int code = attention_refuse_latent(f, kept->s);
-    if (!code)
-        code = part_rows(f, &e, x, &c.rows);
+    int code = part_rows(f, &e, x, &c.rows);
     if (!code && kept->s->latent.kv_rank)
         code = latent_shards_attend(f, kept, c.rows);
     else if (!code)
@@ -168,8 +160,9 @@ int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *
     const struct part_entry e = attention_shards_entry(kept);
     if (mixer_is_there(kept->s))
         return mixer_shards_carry(f, kept);
-    int code = attention_refuse_latent(f, kept->s);
-    if (!code)
-        code = part_rows(f, &e, f->in[0], &c.rows);
-    return code ? code : use_all(f, &c, attention_carry);
+    const int code = part_rows(f, &e, f->in[0], &c.rows);
+    if (code)
+        return code;
+    return kept->s->latent.kv_rank ? latent_shards_carry(f, kept, c.rows)
+                                   : use_all(f, &c, attention_carry);
 }

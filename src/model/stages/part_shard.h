@@ -83,7 +83,6 @@ int attention_cached_projection(struct zinf_frame *f, const void *call, uint32_t
 
 /* All shards' products, as heads are made of them. */
 int attention_multiply_all(struct zinf_frame *f, const struct attention_call *c);
-int attention_refuse_latent(const struct zinf_frame *f, const struct attention_spec *s);
 
 /* ---- part_shard_weights.c ---- */
 
