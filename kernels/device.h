@@ -18,6 +18,9 @@ cuda_create_function zinf_device_cuda_create;
 /* And how many GPUs it sees; 0 or less: none. */
 typedef int cuda_count_function(void);
 cuda_count_function zinf_device_cuda_gpus;
+/* And which program's it is: ZINF_DEVICE_INTERFACE (kernels/local.mk) of what it was compiled with.
+ */
+extern const char zinf_device_cuda_interface[];
 
 /* -ENODEV with zinf_device_cuda_why_not() in the message where there is no module or driver. */
 int cuda_device_load(struct zinf_device **out, const struct zinf_device_options *options);

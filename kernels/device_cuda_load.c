@@ -10,11 +10,13 @@
  */
 #include "base/library.h"
 #include "kernels/device.h"
+#include "kernels/device_interface.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct cuda_module_base module_base = {
     .fail = zinf_fail,
@@ -101,9 +103,12 @@ static void find_module(void)
         return;
     cuda_create = (cuda_create_function *)(uintptr_t)dlsym(module, "zinf_device_cuda_create");
     cuda_gpus = (cuda_count_function *)(uintptr_t)dlsym(module, "zinf_device_cuda_gpus");
-    if (!cuda_create || !cuda_gpus)
-        snprintf(why_not, sizeof why_not, "%s is no CUDA module of this version: install it again",
-                 path);
+    const char *interface = dlsym(module, "zinf_device_cuda_interface");
+    if (!cuda_create || !cuda_gpus || !interface || strcmp(interface, ZINF_DEVICE_INTERFACE) != 0)
+        snprintf(why_not, sizeof why_not,
+                 "%s is no CUDA module of this version: it is of %.60s, and this zinf "
+                 "of " ZINF_DEVICE_INTERFACE "; build and install both from the same sources",
+                 path, interface ? interface : "one without a number");
 }
 
 /* A module that is named is taken as it is: it may bring a driver of its own, and says itself what

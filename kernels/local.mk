@@ -7,6 +7,19 @@ libcore_la_SOURCES += kernels/kernels.h kernels/products.h kernels/route.h kerne
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \
 	kernels/host_embedding.c kernels/host_loss.c kernels/host_elementwise.c
 libcore_la_SOURCES += kernels/attention.h kernels/float8.h kernels/host_tiles_product.h
+
+# What the program and its CUDA module must have been compiled with alike: the headers that device.h
+# reaches. Both have their checksum, which is compared when the module is loaded.
+device_interface_headers = $(srcdir)/src/base/base.h $(srcdir)/src/base/memory.h $(srcdir)/kernels/device.h $(srcdir)/kernels/kernels.h \
+	$(srcdir)/kernels/attention.h $(srcdir)/kernels/float8.h $(srcdir)/kernels/loss.h $(srcdir)/kernels/magnitude.h \
+	$(srcdir)/kernels/packed.h $(srcdir)/kernels/products.h $(srcdir)/kernels/quantized.h $(srcdir)/kernels/recurrent.h \
+	$(srcdir)/kernels/route.h
+kernels/device_interface.h: $(device_interface_headers)
+	$(AM_V_GEN)$(MKDIR_P) kernels && sum=`cat $(device_interface_headers) | cksum` && set -- $$sum && \
+	  echo "#define ZINF_DEVICE_INTERFACE \"$(VERSION)-$$1\"" >$@.new && mv $@.new $@
+kernels/device_cuda_load.lo kernels/cuda/zinf_cuda_la-module.lo kernels/cuda/tests_zinf_cuda_standin_la-module.lo: \
+	kernels/device_interface.h
+CLEANFILES += kernels/device_interface.h
 libcore_la_SOURCES += kernels/recurrent.h kernels/host_scan.h kernels/host_scan_tile.h kernels/host_scan_loops.h kernels/host_scan_gradients.h kernels/host_scan.c kernels/host_convolution.c
 program_tests += tests/kernels/kernels_recurrent_test tests/kernels/kernels_pieces_test
 

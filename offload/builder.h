@@ -58,11 +58,14 @@ struct simulation {
     const struct zinf_machine *machine;
     const struct zinf_op *op[ZINF_LANES]; /* under way, or NULL */
     double left[ZINF_LANES];              /* seconds of it, alone */
+    double rate[ZINF_LANES];              /* and how fast it goes beside the others */
     double now;
 };
 void simulation_start(struct simulation *s, const struct zinf_op *op);
-/* Goes on to when the next operation ends; returns the lanes, as bits, whose operation has ended
- * (they are empty then), or 0 if none was under way. out (may be NULL) is added to. */
-unsigned simulation_advance(struct simulation *s, struct zinf_prediction *out);
+/* Seconds until the next operation ends; < 0: none is under way. Sets the rates. */
+double simulation_step(struct simulation *s);
+/* Goes on by so many seconds or less, nothing having been started since; returns the lanes, as
+ * bits, whose operation has ended then (they are empty). out (may be NULL) is added to. */
+unsigned simulation_advance(struct simulation *s, double seconds, struct zinf_prediction *out);
 
 #endif

@@ -86,7 +86,7 @@ static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
         .op = lane->number == ZINF_LANE_READ ? ZINF_AIO_OP_READ : ZINF_AIO_OP_WRITE,
         .store = lane->executor->options.store,
         .extent = o->where.extent,
-        .generation = (uint8_t)zinf_location_generation(&o->where),
+        .generation = zinf_location_bank(&o->where),
         .offset = o->where.offset,
         .bytes = executor_bytes(lane->executor, o),
         .memory = zinf_address(&o->at[0]),

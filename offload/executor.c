@@ -170,6 +170,12 @@ int zinf_executor_run(struct zinf_executor *e, const struct zinf_program *progra
     return code;
 }
 
+int zinf_executor_end(struct zinf_executor *e, int code)
+{
+    executor_fail(e, code);
+    return code;
+}
+
 void zinf_executor_take_times(struct zinf_executor *e, struct zinf_lane_times *out)
 {
     *out = e->times;

@@ -120,8 +120,7 @@ struct zinf_home {
     /* State is on HOST, where each sub-group has room for its head, as many bytes as it is expected
      * to have when it is packed; what is beyond lies on the drive. One generation. */
     bool headed;
-    /* The same of parameters: they are on HOST, once; what is beyond a head has as many generations
-     * on the drive as the state has. */
+    /* The same of parameters, whatever generations their state has. */
     bool param_headed;
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
@@ -158,7 +157,8 @@ struct zinf_tiers_options {
 /* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
  * is *live, or the other one if relative is 1. A thing on HOST with a head has so many bytes in
  * memory, the rest of them in the extent; a location of that rest alone says how long the head is,
- * too. */
+ * too. A head exists once, and so does the rest: the generation then only says which bytes they
+ * are. */
 struct zinf_location {
     enum zinf_tier tier;
     char *memory;
@@ -172,6 +172,11 @@ struct zinf_location {
 static inline unsigned zinf_location_generation(const struct zinf_location *where)
 {
     return where->live ? (unsigned)(*where->live ^ where->relative) : 0;
+}
+/* That of its extent. */
+static inline uint8_t zinf_location_bank(const struct zinf_location *where)
+{
+    return where->head ? 0 : (uint8_t)zinf_location_generation(where);
 }
 /* The parts of a group that may be stored on the drive packed, that is, in fewer bytes. */
 enum zinf_packable {
@@ -392,18 +397,32 @@ struct zinf_prediction {
     double drive_seconds;            /* while READ or WRITE runs */
     uint64_t bytes[ZINF_LANES];
 };
+/* Where operations of programs that run at the same time wait for each other: each of them begins
+ * when `programs` of the programs have come to an operation of that number. 1 or 0: it waits for
+ * nobody. */
+struct zinf_meeting {
+    uint64_t number;
+    uint32_t programs;
+};
 /* op_begin, op_seconds (may be NULL): [n_ops] when each begins and how long it takes beside the
  * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be
- * NULL): operations left out. share (may be NULL): of its work that an operation has to do. */
+ * NULL): operations left out. share (may be NULL): of its work that an operation has to do.
+ * meeting (may be NULL): of operations of the lane NET. */
 struct zinf_predict_options {
     const struct zinf_machine *machine;
     bool (*skip)(void *context, const struct zinf_op *op);
     double (*share)(void *context, const struct zinf_op *op);
+    struct zinf_meeting (*meeting)(void *context, const struct zinf_op *op);
     void *context;
     double *op_begin, *op_seconds;
 };
 int zinf_program_predict(const struct zinf_program *program,
                          const struct zinf_predict_options *options, struct zinf_prediction *out);
+/* n > 0 programs that begin at the same time, each on a machine of its own (options [n]), and meet.
+ * out [n]: of each; seconds are those until its last operation ends. -EINVAL: one waits for ever */
+int zinf_programs_predict(const struct zinf_program *const programs[],
+                          const struct zinf_predict_options *options, uint32_t n,
+                          struct zinf_prediction *out);
 
 /* The work of programs, scheduled or not, and the seconds that no order of it is predicted to fall
  * short of: by the lane that is busiest, the mix of READ and WRITE, and the CPUs. Tells at a
@@ -456,6 +475,9 @@ void zinf_executor_destroy(struct zinf_executor *executor);
 /* Runs a scheduled program to its end. The first failing operation stops the rest; its sentence is
  * in zinf_error(). After a failure the executor stays failed. */
 int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program *program);
+/* Makes it one that has failed, by code and this thread's zinf_error(): where its programs may be
+ * half made, it runs no more of them. Returns code. */
+int zinf_executor_end(struct zinf_executor *executor, int code);
 /* Between programs: names in the trace what they were for, from begin_ns until now: "step 12". */
 void zinf_executor_mark(struct zinf_executor *executor, const char *name, uint64_t begin_ns);
 

@@ -284,9 +284,10 @@ static int run(struct list *l, const struct zinf_machine *machine)
         for (int lane = 0; lane < ZINF_LANES; lane++)
             if (l->active[lane] == NONE)
                 start_lane(l, &s, lane);
-        unsigned ended = simulation_advance(&s, NULL);
-        if (!ended)
+        const double step = simulation_step(&s);
+        if (step < 0)
             break;
+        const unsigned ended = simulation_advance(&s, step, NULL);
         for (int lane = 0; lane < ZINF_LANES; lane++)
             if (ended >> lane & 1) {
                 end_operation(l, l->active[lane]);

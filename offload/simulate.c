@@ -49,158 +49,49 @@ void simulation_start(struct simulation *s, const struct zinf_op *op)
     s->left[op->lane] = op->seconds > 0 ? op->seconds : 0;
 }
 
-static void account(const struct simulation *s, const double rate[ZINF_LANES], double seconds,
-                    struct zinf_prediction *out)
+static void account(const struct simulation *s, double seconds, struct zinf_prediction *out)
 {
     bool drive = s->op[ZINF_LANE_READ] || s->op[ZINF_LANE_WRITE];
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         if (!s->op[lane])
             continue;
         out->busy_seconds[lane] += seconds;
-        out->cpu_seconds += seconds * rate[lane] * (double)s->op[lane]->cpu;
+        out->cpu_seconds += seconds * s->rate[lane] * (double)s->op[lane]->cpu;
     }
     if (drive)
         out->drive_seconds += seconds;
 }
 
-unsigned simulation_advance(struct simulation *s, struct zinf_prediction *out)
+double simulation_step(struct simulation *s)
 {
-    double rate[ZINF_LANES], step = -1;
-    unsigned ended = 0;
-    find_rates(s, rate);
+    double step = -1;
+    find_rates(s, s->rate);
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         if (!s->op[lane])
             continue;
-        double seconds = s->left[lane] / rate[lane];
+        double seconds = s->left[lane] / s->rate[lane];
         if (step < 0 || seconds < step)
             step = seconds;
     }
-    if (step < 0)
-        return 0;
+    return step;
+}
+
+unsigned simulation_advance(struct simulation *s, double step, struct zinf_prediction *out)
+{
+    unsigned ended = 0;
     if (out)
-        account(s, rate, step, out);
+        account(s, step, out);
     s->now += step;
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         if (!s->op[lane])
             continue;
-        s->left[lane] -= step * rate[lane];
+        s->left[lane] -= step * s->rate[lane];
         if (s->left[lane] > NOTHING_LEFT)
             continue;
         s->op[lane] = NULL;
         ended |= 1u << lane;
     }
     return ended;
-}
-
-static void note_work(struct zinf_prediction *out, const struct zinf_op *op, double share)
-{
-    out->work_seconds[op->lane] += share * op->seconds;
-    out->bytes[op->lane] += (uint64_t)((1 - op->left_out) * (double)op->bytes);
-}
-
-struct fixed {
-    const struct zinf_program *program;
-    const struct zinf_predict_options *options;
-    uint8_t *done;
-    uint32_t *by_lane; /* [n_ops], lane after lane in the program's order */
-    uint32_t next[ZINF_LANES], end[ZINF_LANES]; /* of a lane's, in by_lane */
-    uint32_t active[ZINF_LANES];                /* the one under way, or NONE */
-    double begun[ZINF_LANES];
-};
-
-static void sort_by_lane(struct fixed *f)
-{
-    const struct zinf_program *p = f->program;
-    uint32_t n = 0;
-    memset(f->end, 0, sizeof f->end);
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        f->end[p->ops[i].lane]++;
-    for (int lane = 0; lane < ZINF_LANES; lane++) {
-        uint32_t of_lane = f->end[lane];
-        f->active[lane] = NONE;
-        f->next[lane] = f->end[lane] = n; /* the end grows as they are filled in */
-        n += of_lane;
-    }
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        f->by_lane[f->end[p->ops[i].lane]++] = i;
-}
-
-static bool is_ready(const struct fixed *f, const struct zinf_op *op)
-{
-    for (uint32_t i = 0; i < op->n_waits; i++)
-        if (!f->done[f->program->waits[op->first_wait + i]])
-            return false;
-    return true;
-}
-
-/* Starts what can start; what is left out ends at once and may free others. */
-static void start_ready(struct fixed *f, struct simulation *s, struct zinf_prediction *out)
-{
-    const struct zinf_predict_options *o = f->options;
-    bool again = true;
-    while (again) {
-        again = false;
-        for (int lane = 0; lane < ZINF_LANES; lane++) {
-            const struct zinf_program *p = f->program;
-            if (f->active[lane] != NONE || f->next[lane] == f->end[lane])
-                continue;
-            uint32_t i = f->by_lane[f->next[lane]];
-            if (!is_ready(f, &p->ops[i]))
-                continue;
-            f->next[lane]++;
-            if (o->skip && o->skip(o->context, &p->ops[i])) {
-                f->done[i] = 1;
-                again = true;
-                continue;
-            }
-            const double share = o->share ? o->share(o->context, &p->ops[i]) : 1;
-            f->active[lane] = i;
-            f->begun[lane] = s->now;
-            simulation_start(s, &p->ops[i]);
-            s->left[lane] *= share;
-            note_work(out, &p->ops[i], share);
-        }
-    }
-}
-
-static void end_lanes(struct fixed *f, const struct simulation *s, unsigned ended)
-{
-    for (int lane = 0; lane < ZINF_LANES; lane++) {
-        uint32_t op = f->active[lane];
-        if (!(ended >> lane & 1))
-            continue;
-        f->done[op] = 1;
-        f->active[lane] = NONE;
-        if (f->options->op_begin)
-            f->options->op_begin[op] = f->begun[lane];
-        if (f->options->op_seconds)
-            f->options->op_seconds[op] = s->now - f->begun[lane];
-    }
-}
-
-int zinf_program_predict(const struct zinf_program *program,
-                         const struct zinf_predict_options *options, struct zinf_prediction *out)
-{
-    struct simulation s = {.machine = options->machine};
-    struct fixed f = {.program = program, .options = options};
-    uint32_t n = program->n_ops;
-    memset(out, 0, sizeof *out);
-    f.by_lane = malloc((n + 1) * sizeof *f.by_lane + n);
-    if (!f.by_lane)
-        return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
-    f.done = memset(f.by_lane + n + 1, 0, n);
-    if (options->op_seconds && n)
-        memset(options->op_seconds, 0, n * sizeof *options->op_seconds);
-    sort_by_lane(&f);
-    start_ready(&f, &s, out);
-    unsigned ended;
-    while ((ended = simulation_advance(&s, out))) {
-        end_lanes(&f, &s, ended);
-        start_ready(&f, &s, out);
-    }
-    out->seconds = s.now;
-    free(f.by_lane);
-    return 0;
 }
 
 /* ---- without an order ---- */

@@ -125,8 +125,8 @@ static int plan_param_heads(struct zinf_tiers *t, struct kind *kind, uint32_t un
     const uint32_t end = u->first_group + u->n_groups;
     int code = kind_add(t, kind, ZINF_TIER_HOST, heads_before(t, unit, end), 1, &t->params[unit]);
     for (uint32_t g = u->first_group; !code && g < end; g++)
-        code = kind_add(t, kind, ZINF_TIER_DRIVE, group_param_bytes(t, g) - param_head_of(t, g),
-                        t->places[unit].generations, &t->param_tails[g]);
+        code = kind_add(t, kind, ZINF_TIER_DRIVE, group_param_bytes(t, g) - param_head_of(t, g), 1,
+                        &t->param_tails[g]);
     return code;
 }
 
@@ -413,7 +413,11 @@ struct zinf_location zinf_tiers_group_param_tail(const struct zinf_tiers *t, uin
     const uint64_t head = param_head_of(t, group);
     struct zinf_location where =
         locate(t, ZINF_TIER_DRIVE, &t->param_tails[group], group_param_bytes(t, group) - head);
-    set_generation(t, &where, t->options.layout->groups[group].unit, relative);
+    const uint32_t unit = t->options.layout->groups[group].unit;
+    if (t->places[unit].generations > 1) {
+        where.live = &t->live[unit];
+        where.relative = relative;
+    }
     where.head = head;
     return where;
 }
@@ -517,18 +521,17 @@ int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *dev
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
         return zinf_store_read_generation(t->options.store, where->extent,
-                                          (uint8_t)zinf_location_generation(where),
-                                          where->offset + offset, memory, bytes);
+                                          zinf_location_bank(where), where->offset + offset, memory,
+                                          bytes);
     struct zinf_operand at = zinf_of(where);
     const char *from = (const char *)zinf_address(&at) + offset;
     const struct halves h = halves_of(where, offset, bytes);
     if (where->tier == ZINF_TIER_HOST) {
         memcpy(memory, from, h.in_head);
-        return !h.beyond
-                   ? 0
-                   : zinf_store_read_generation(t->options.store, where->extent,
-                                                (uint8_t)zinf_location_generation(where),
-                                                h.beyond_at, (char *)memory + h.in_head, h.beyond);
+        return !h.beyond ? 0
+                         : zinf_store_read_generation(t->options.store, where->extent,
+                                                      zinf_location_bank(where), h.beyond_at,
+                                                      (char *)memory + h.in_head, h.beyond);
     }
     code = device->ops->copy_to_host(queue, memory, from, bytes);
     return code ? code : device->ops->queue_synchronize(queue);
@@ -543,8 +546,8 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
         return zinf_store_write_generation(t->options.store, where->extent,
-                                           (uint8_t)zinf_location_generation(where),
-                                           where->offset + offset, memory, bytes);
+                                           zinf_location_bank(where), where->offset + offset,
+                                           memory, bytes);
     struct zinf_operand at = zinf_of(where);
     char *to = (char *)zinf_address(&at) + offset;
     const struct halves h = halves_of(where, offset, bytes);
@@ -552,8 +555,7 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
         memcpy(to, memory, h.in_head);
         return !h.beyond ? 0
                          : zinf_store_write_generation(t->options.store, where->extent,
-                                                       (uint8_t)zinf_location_generation(where),
-                                                       h.beyond_at,
+                                                       zinf_location_bank(where), h.beyond_at,
                                                        (const char *)memory + h.in_head, h.beyond);
     }
     code = device->ops->copy_to_device(queue, to, memory, bytes);

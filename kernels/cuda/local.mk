@@ -25,7 +25,7 @@ zinf_cuda_la_SOURCES = $(cuda_host_sources) $(cuda_module_sources) $(cuda_kernel
 zinf_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 zinf_cuda_la_CFLAGS = $(AM_CFLAGS)
 zinf_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
-	-export-symbols-regex '^zinf_device_cuda_(create|gpus)$$' -Wl,-rpath,\$$ORIGIN/lib
+	-export-symbols-regex '^zinf_device_cuda_(create|gpus|interface)$$' -Wl,-rpath,\$$ORIGIN/lib
 zinf_cuda_la_LIBADD = $(CUDA_LIBS)
 
 # ptxas reports what each kernel takes; check_ptxas.sh fails the build on spills.

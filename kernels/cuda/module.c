@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/device.h"
 #include "kernels/device.h"
+#include "kernels/device_interface.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,6 +20,8 @@ int zinf_device_cuda_create(struct zinf_device **out, const struct zinf_device_o
     atomic_store(&base, calls);
     return cuda_device_create(out, options);
 }
+
+const char zinf_device_cuda_interface[] = ZINF_DEVICE_INTERFACE;
 
 int zinf_device_cuda_gpus(void)
 {

@@ -106,7 +106,7 @@ struct rank {
     struct border *borders[2]; /* with the rank before, and the next one */
     pthread_t thread;
     uint32_t number;
-    double predicted; /* seconds of the slowest's step: all go by one clock */
+    double predicted; /* seconds of the step of all, which go by one clock */
     int code;
     char sentence[512];
 };
@@ -163,7 +163,7 @@ static int emulate(struct rank *r)
     *out = (struct zinf_emulation){
         .tokens = setup_step_rows(&e->setup) * setup_sharers(&e->setup),
         .floor_seconds = floor_of(&e->plan, programs, n),
-        .predicted_seconds = step.seconds,
+        .predicted_seconds = r->predicted,
         .n_ops = programs[0]->n_ops + (n > 1 ? programs[1]->n_ops : 0),
         .pipe_ranks = pipe_axis(&e->setup)->world,
     };
@@ -178,14 +178,6 @@ static int emulate(struct rank *r)
         code = run_steps(out, emulator, programs, n, options->steps);
     zinf_emulator_destroy(emulator);
     return code;
-}
-
-static double predicted_of(const struct rank *r)
-{
-    const struct zinf_program *programs[2];
-    struct zinf_prediction step;
-    const int n = plan_step_programs(&r->estimated.plan, programs);
-    return plan_predict(&r->estimated.plan, programs, n, NULL, &step) ? 0 : step.seconds;
 }
 
 static void *run_rank(void *context)
@@ -222,41 +214,45 @@ static int run_ranks(struct rank *ranks, uint32_t n)
 static int open_ranks(struct rank *ranks, uint32_t n, struct border *borders,
                       const struct zinf_emulation_options *options, uint32_t *opened)
 {
+    struct estimated_step *steps = calloc(n, sizeof *steps);
     double predicted = 0;
-    int code = 0;
+    int code = steps ? 0 : zinf_fail(-ENOMEM, "no memory for %u ranks", n);
     for (uint32_t r = 0; !code && r < n; r++) {
         struct zinf_estimate_options estimate = *options->estimate;
         estimate.trainer.pipe_rank = r;
         ranks[r].options = options;
         ranks[r].number = r;
         /* with several ranges a rank, the first is behind the last one, too */
-        const bool ring = n > 1 && options->estimate->trainer.config->pipeline_ranges > 1;
+        code = estimated_open(&ranks[r].estimated, &estimate);
+        const bool ring = !code && n > 1 && ranks[r].estimated.setup.graph->n_ranges > 1;
         ranks[r].borders[0] = r || ring ? &borders[(r + n - 1) % n] : NULL;
         ranks[r].borders[1] = r + 1 < n || ring ? &borders[r] : NULL;
-        code = estimated_open(&ranks[r].estimated, &estimate);
         *opened = r + 1;
-        predicted = code ? 0 : fmax(predicted, predicted_of(&ranks[r]));
+        if (!code)
+            estimated_see_step(&ranks[r].estimated, &steps[r]);
     }
+    if (!code)
+        code = estimated_predict(steps, n, &predicted);
+    free(steps);
     for (uint32_t r = 0; r < n; r++)
         ranks[r].predicted = predicted;
     return code;
 }
 
-/* n_pieces: of a rank's work, which is done in turn: micro-batches times ranges. */
+/* n_micro: of a step. Before a rank begins, and behind its last backward, one micro-batch goes
+ * through a range of each rank before it. */
 static void add_ranks(struct zinf_emulation *out, const struct rank *ranks, uint32_t n,
-                      double n_pieces)
+                      double n_micro)
 {
-    double sum = 0;
-    uint32_t at = 0;
+    double before = 0;
+    out->pipe_busy_seconds = out->pipe_floor_seconds = 0;
     for (uint32_t r = 0; r < n; r++) {
-        const struct rank *busiest = &ranks[at];
-        sum += stage_seconds(&ranks[r]);
-        if (ranks[r].out.work_seconds[ZINF_LANE_DEVICE] >
-            busiest->out.work_seconds[ZINF_LANE_DEVICE])
-            at = r;
+        const double busy = ranks[r].out.work_seconds[ZINF_LANE_DEVICE];
+        const double n_pieces = n_micro * ranks[r].estimated.setup.graph->n_ranges;
+        out->pipe_busy_seconds = fmax(out->pipe_busy_seconds, busy);
+        out->pipe_floor_seconds = fmax(out->pipe_floor_seconds, busy + before);
+        before += n_pieces > 0 ? stage_seconds(&ranks[r]) / n_pieces : 0;
     }
-    out->pipe_busy_seconds = ranks[at].out.work_seconds[ZINF_LANE_DEVICE];
-    out->pipe_floor_seconds = out->pipe_busy_seconds + (sum - stage_seconds(&ranks[at])) / n_pieces;
 }
 
 int zinf_emulate(struct zinf_emulation *out, const struct zinf_emulation_options *options)
@@ -280,7 +276,7 @@ int zinf_emulate(struct zinf_emulation *out, const struct zinf_emulation_options
     if (!code)
         *out = ranks[0].out;
     if (!code)
-        add_ranks(out, ranks, n, (double)(config->accumulation * config->pipeline_ranges));
+        add_ranks(out, ranks, n, (double)config->accumulation);
     for (uint32_t r = 0; r < opened; r++)
         estimated_close(&ranks[r].estimated);
     free(borders);

@@ -32,8 +32,9 @@ struct zinf_emulation {
     double work_seconds[8], busy_seconds[8], stall_seconds[8][8];
     uint32_t n_ops;
     /* Of ranks in a pipeline, which run at the same time and wait for each other: how many; all
-     * else is of the first; how long the device of the busiest works in a step; and that with one
-     * micro-batch of each other rank's range: what one forward, one backward takes at least. */
+     * else is of the first; how long the device of the busiest works in a step; and the most of a
+     * rank's work with that of one micro-batch in a range of each rank before it: no order takes
+     * less. */
     uint32_t pipe_ranks;
     double pipe_busy_seconds, pipe_floor_seconds;
 };

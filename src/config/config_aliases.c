@@ -44,6 +44,7 @@ const struct zinf_config_alias zinf_config_aliases[] = {
     {"zinf.pipeline_parallel", "zinf.mesh.pipe", ALIAS_SAME},
     {"virtual_pipeline_parallel_size", "zinf.pipeline_ranges", ALIAS_SAME},
     {"virtual_pipeline_model_parallel_size", "zinf.pipeline_ranges", ALIAS_SAME},
+    {"num_layers_per_virtual_pipeline_stage", "zinf.pipeline_range_layers", ALIAS_SAME},
     {"zinf.context_parallel", "zinf.mesh.context", ALIAS_SAME},
     {"aio.num_threads", "aio.intra_op_parallelism", ALIAS_SAME},
 };

@@ -175,7 +175,8 @@ static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
     snprintf(name, sizeof name, d->side.cols ? "x_mid.%lld" : "x.%lld", (long long)layer + 1);
     uint32_t unit = zinf_graph_add_unit(graph, true, "block.%lld", (long long)layer);
     const struct decoder_tensors tensors = decoder_list(d, layer, prefix);
-    decoder_add_parts(graph, unit, d, &tensors, at);
+    const struct decoder of = decoder_of_layer(d, layer);
+    decoder_add_parts(graph, unit, &of, &tensors, at);
     struct block_spec spec = decoder_make_block(d, layer, at);
     uint32_t scale = spec.scaled      ? decoder_add_scale(graph, d, layer, prefix)
                      : spec.mlp.xielu ? decoder_add_constants(graph, d, layer, prefix)
@@ -276,7 +277,9 @@ void decoder_add_head(struct zinf_graph *graph, const struct decoder *d,
         .softcap = d->head_softcap,
         .unit_rows = d->unit_rows,
         .biased = d->logits_bias != NULL,
-        .tile_bias = d->tile_bias ? 1 : 0,
+        .tile_bias = !d->tile_bias  ? 0
+                     : d->shards.of ? (int)d->shards.n
+                                    : 1,
     };
     uint32_t bias = spec.biased ? add_logits_bias(graph, d) : 0;
     int64_t n_tiles = (d->vocab + spec.tile_rows - 1) / spec.tile_rows;
@@ -305,6 +308,8 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
 {
     int code = decoder_check_numbers(d);
     if (!code)
+        code = decoder_check_turns(d);
+    if (!code)
         code = decoder_cut(graph, d);
     if (code)
         return code;
@@ -320,6 +325,7 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
         decoder_add_sides(graph, d, &v);
     for (int64_t layer = 0; layer < d->n_layers; layer++)
         v.x = decoder_has_experts(d, layer) ? decoder_add_experts(graph, d, &v, layer)
+              : d->shards.in_turn           ? decoder_add_turns(graph, d, &v, layer)
                                             : add_block(graph, d, &v, layer);
     if (v.n_shares)
         decoder_add_balance(graph, d, &v);

@@ -53,6 +53,10 @@ enum decoder_place {
     DECODER_MIXER_STEP_BIAS,
     DECODER_MIXER_SKIP,
     DECODER_MIXER_NORM,
+    DECODER_MIXER_KEYS_W, /* of one that is cut, of keys that shards share: apart from the rest */
+    DECODER_MIXER_KEYS_B,
+    DECODER_MIXER_KEYS_CONV_W,
+    DECODER_MIXER_KEYS_CONV_B,
     DECODER_GATE_NORM, /* of a choice of experts */
     DECODER_ALPHAS,    /* two numbers of the activation (kernels.h: xIELU) */
     DECODER_PLACES,

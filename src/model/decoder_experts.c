@@ -86,7 +86,8 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     uint32_t unit = zinf_graph_add_unit(graph, true, "attention.%lld", (long long)layer);
     const struct decoder_tensors tensors = {
         .prefix = prefix, .list = list, .n = pick(d, layer, is_attention, list)};
-    decoder_add_parts(graph, unit, d, &tensors, at);
+    const struct decoder of = decoder_of_layer(d, layer);
+    decoder_add_parts(graph, unit, &of, &tensors, at);
     struct attention_spec spec = decoder_make_block(d, layer, at).attention;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_attention, &spec, sizeof spec,
                                           "attention.%lld", (long long)layer);
@@ -362,11 +363,11 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
     spec.up_b = at[DECODER_UP_B];
     spec.down_b = at[DECODER_DOWN_B];
     spec.weighs_rows = d->experts.weighs_rows;
-    uint32_t stage = zinf_graph_add_stage(graph,
-                                          d->shards.of ? &zinf_stage_expert_shards
-                                          : spec.alone ? &zinf_stage_experts_alone
-                                                       : &zinf_stage_experts,
-                                          &spec, sizeof spec, "experts.%lld", (long long)layer);
+    static const struct zinf_stage_ops *const ops[2][2] = {
+        {&zinf_stage_experts, &zinf_stage_experts_alone},
+        {&zinf_stage_expert_shards, &zinf_stage_expert_shards_alone}};
+    uint32_t stage = zinf_graph_add_stage(graph, ops[d->shards.of > 0][spec.alone], &spec,
+                                          sizeof spec, "experts.%lld", (long long)layer);
     for (uint32_t i = left; i < 3; i++)
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
@@ -391,7 +392,8 @@ static void add_joined(struct zinf_graph *graph, const struct decoder *d, int64_
     snprintf(prefix, sizeof prefix, "%s.%lld.", d->blocks, (long long)layer);
     uint32_t unit = zinf_graph_add_unit(graph, true, "joined.%lld", (long long)layer);
     const struct decoder_tensors tensors = {.prefix = prefix, .list = list, .n = n};
-    decoder_add_tensors(graph, unit, d, &tensors, at);
+    const struct decoder of = decoder_of_layer(d, layer);
+    decoder_add_parts(graph, unit, &of, &tensors, at);
     struct joined_spec spec = {.mlp = decoder_make_block(d, layer, at).mlp,
                                .scaled = d->block_scale && !d->side.cols};
     spec.experts = spec.sum = spec.mlp.after;

@@ -1,5 +1,6 @@
 /* decoder_parts: hidden values, the spec of a block. */
 #include "model/decoder_parts.h"
+#include "model/shards.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -32,6 +33,17 @@ bool decoder_is_mixed(const struct decoder *d, int64_t layer)
 static const struct decoder_kind *kind_of(const struct decoder *d, int64_t layer)
 {
     return d->kinds ? &d->kinds[d->kind[layer]] : NULL;
+}
+
+struct decoder decoder_of_layer(const struct decoder *d, int64_t layer)
+{
+    const struct decoder_kind *kind = kind_of(d, layer);
+    struct decoder of = *d;
+    if (kind) {
+        of.attention = kind->attention;
+        of.ffn = kind->ffn;
+    }
+    return of;
 }
 
 enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer)
@@ -94,6 +106,10 @@ static const struct placed of_mixer[] = {
     ATTENTION(mixer.step_bias, DECODER_MIXER_STEP_BIAS),
     ATTENTION(mixer.skip, DECODER_MIXER_SKIP),
     ATTENTION(mixer.norm.w, DECODER_MIXER_NORM),
+    ATTENTION(mixer.keys_conv_w, DECODER_MIXER_KEYS_CONV_W),
+    ATTENTION(mixer.keys_conv_b, DECODER_MIXER_KEYS_CONV_B),
+    ATTENTION(kv_w, DECODER_MIXER_KEYS_W),
+    ATTENTION(kv_b, DECODER_MIXER_KEYS_B),
     ATTENTION(qkv_w, DECODER_MIXER_IN_W),
     ATTENTION(qkv_b, DECODER_MIXER_IN_B),
     ATTENTION(proj_w, DECODER_MIXER_OUT_W),
@@ -232,6 +248,15 @@ void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struc
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, s->piece ? v->pieces : v->segments);
 }
 
+/* Columns of keys and values: where the model is cut, those of each shard of this rank. */
+static int64_t count_given(const struct decoder *d, const struct attention_spec *s)
+{
+    const int64_t heads = d->shards.of
+                              ? d->shards.n * shard_groups_of(&d->shards, s->n_kv_heads).heads
+                              : s->n_kv_heads;
+    return 2 * heads * s->head_dim;
+}
+
 void decoder_append_keys(struct zinf_graph *graph, uint32_t stage, const struct decoder *d,
                          const struct decoder_values *v, int64_t layer,
                          const struct attention_spec *s)
@@ -242,7 +267,7 @@ void decoder_append_keys(struct zinf_graph *graph, uint32_t stage, const struct 
     if (!s->gives)
         return;
     snprintf(name, sizeof name, "kv.%lld", (long long)layer);
-    v->kv[layer] = decoder_add_columns(graph, d, name, 2 * s->n_kv_heads * s->head_dim);
+    v->kv[layer] = decoder_add_columns(graph, d, name, count_given(d, s));
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->kv[layer]);
 }
 

@@ -45,6 +45,8 @@ struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
 bool decoder_is_mixed(const struct decoder *d, int64_t layer);
 enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer);
 struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, const char *prefix);
+/* The decoder with the attention and the feed-forward size of a layer's kind. */
+struct decoder decoder_of_layer(const struct decoder *d, int64_t layer);
 
 /* The unit of the number that scales a layer. */
 uint32_t decoder_add_scale(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
@@ -90,10 +92,17 @@ void decoder_add_pulls(struct zinf_graph *graph, const struct decoder *d, struct
 void decoder_add_pool(struct zinf_graph *graph, const struct decoder_values *v, uint32_t x);
 
 /* decoder_shards.c: a decoder that is cut; nothing where it is not. -ENOTSUP, -EINVAL: it cannot
- * be, and why; else the graph gets to know it. A unit's tensors, cut where the decoder is. */
+ * be, and why; else the graph gets to know it. A unit's tensors, cut where the decoder is, which is
+ * that of their layer. */
 int decoder_cut(struct zinf_graph *graph, const struct decoder *d);
 void decoder_add_parts(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                        const struct decoder_tensors *tensors, int at[DECODER_PLACES]);
+
+/* decoder_turns.c: a layer whose shards are at hand one after the other; the number of its output.
+ * -ENOTSUP: the decoder has what is not computed so. */
+int decoder_check_turns(const struct decoder *d);
+uint32_t decoder_add_turns(struct zinf_graph *graph, const struct decoder *d,
+                           const struct decoder_values *v, int64_t layer);
 
 /* decoder_experts.c: a layer with experts; the number of its output. */
 static inline bool decoder_has_experts(const struct decoder *d, int64_t layer)

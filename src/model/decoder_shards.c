@@ -2,19 +2,10 @@
  * decoder_shards: a block's tensors as tensor parallel cuts them, shard by shard (shards.h), and
  * what of decoders is not cut yet.
  */
-#include "model/decoder_parts.h"
+#include "model/decoder_shards.h"
 #include "model/shards.h"
 
 /* ---- what is not cut ---- */
-
-static bool has_other_orders(const struct decoder *d)
-{
-    bool other = false;
-    for (size_t i = 0; i < d->n_tensors; i++)
-        other |= d->tensors[i].order != DECODER_ROWS && d->tensors[i].order != DECODER_COLUMNS &&
-                 d->tensors[i].order != DECODER_GROUPS;
-    return other;
-}
 
 /* The first thing that a sharded stage does not know; NULL: it knows all. */
 static const char *not_cut(const struct decoder *d)
@@ -24,19 +15,7 @@ static const char *not_cut(const struct decoder *d)
         bool is_there;
         const char *what;
     } list[] = {
-        {d->experts.beside_before, "experts beside a feed-forward part"},
         {a->latent.kv_rank && d->parallel, "latent attention in parallel blocks"},
-        {d->mixed, "recurrent mixers"},
-        {d->parts, "layers of one part"},
-        {a->gated, "a gate of what heads give"},
-        {d->kinds, "several kinds of blocks"},
-        {d->mlp.xielu, "an activation with trained numbers"},
-        {d->side.cols, "tables of layers"},
-        {d->block_scale, "blocks with a scale of their own"},
-        {has_other_orders(d), "queries and gates by head in one tensor"},
-        {d->unit_rows || d->logits_bias || d->tile_bias, "a head with a bias or rows of norm 1"},
-        {d->classes.n, "a head for classes"},
-        {d->embeds, "embeddings"},
         {d->join_tiles, "an optimizer that needs whole matrices"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
@@ -55,28 +34,51 @@ static int check_divides(const struct decoder *d, const char *name, int64_t valu
                                       (long long)n, name, (long long)value, d->what);
 }
 
-static bool has_dense_layers(const struct decoder *d)
+/* The usual feed-forward part. */
+static bool has_dense_part(const struct decoder *d, int64_t layer)
 {
-    bool has = false;
-    for (int64_t i = 0; i < d->n_layers; i++)
-        has |= !decoder_has_experts(d, i);
-    return has;
+    return !decoder_has_experts(d, layer) || d->experts.beside_before;
 }
 
-static int check_sizes(const struct decoder *d)
+static int check_mixer(const struct decoder *d)
 {
-    const int64_t kv = d->attention.n_kv_heads, n = d->shards.of;
-    int code = check_divides(d, "the number of heads", d->attention.n_heads);
-    if (!code && has_dense_layers(d))
-        code = check_divides(d, "the feed-forward size", d->ffn);
-    if (!code && d->experts.n)
-        code = check_divides(d, "the size of an expert", d->experts.ffn);
+    const struct mixer_spec *m = &d->mixer;
+    const int64_t keys = m->key_heads, n = d->shards.of;
+    if (m->gates)
+        return check_divides(d, "the number of a convolution's columns", m->value_dim);
+    int code = check_divides(d, "the number of a mixer's heads", m->value_heads);
+    if (!code && keys % n && n % keys)
+        code = zinf_fail(-EINVAL,
+                         "zinf.tensor_parts %lld: %lld key heads of a mixer can neither be dealt "
+                         "to the parts nor shared by them evenly (%s)",
+                         (long long)n, (long long)keys, d->what);
+    return code;
+}
+
+static int check_heads(const struct decoder *d, const struct attention_spec *a)
+{
+    const int64_t kv = a->n_kv_heads, n = d->shards.of;
+    int code = check_divides(d, "the number of heads", a->n_heads);
     if (!code && kv % n && n % kv)
         code = zinf_fail(-EINVAL,
                          "zinf.tensor_parts %lld: %lld key and value heads can neither be dealt to "
                          "the parts nor shared by them evenly (%s)",
                          (long long)n, (long long)kv, d->what);
     return code;
+}
+
+static int check_sizes(const struct decoder *d)
+{
+    int code = 0;
+    for (int64_t i = 0; !code && i < d->n_layers; i++) {
+        const struct decoder of = decoder_of_layer(d, i);
+        code = check_heads(d, &of.attention);
+        if (!code && has_dense_part(d, i))
+            code = check_divides(d, "the feed-forward size", of.ffn);
+    }
+    if (!code && d->mixed)
+        code = check_mixer(d);
+    return code || !d->experts.n ? code : check_divides(d, "the size of an expert", d->experts.ffn);
 }
 
 int decoder_cut(struct zinf_graph *graph, const struct decoder *d)
@@ -90,63 +92,28 @@ int decoder_cut(struct zinf_graph *graph, const struct decoder *d)
                          "zinf.tensor_parts %lld: %s has %s, which is not cut into parts; remove "
                          "the key",
                          (long long)n, d->what, what);
+    const uint32_t others = graph->shards.groups; /* of another stack */
     graph->shards = d->shards;
-    graph->shards.group = shard_groups_of(&d->shards, d->attention.n_kv_heads).shards;
+    graph->shards.groups = others;
+    for (int64_t i = 0; i < d->n_layers; i++) {
+        const struct decoder of = decoder_of_layer(d, i);
+        graph->shards.groups |= shard_groups_of(&d->shards, of.attention.n_kv_heads).shards;
+    }
     return check_sizes(d);
 }
 
 /* ---- tensors ---- */
 
-/* Tensors of one place in the list, as one of rows `rows` of ours. */
-struct source {
-    const struct decoder_tensor *first;
-    size_t n;
-};
-
-static uint64_t rows_of(const struct source *s)
+static struct shards_source source_of(const struct decoder_tensors *tensors,
+                                      enum decoder_place place)
 {
-    uint64_t rows = 0;
-    for (size_t i = 0; i < s->n; i++)
-        rows += s->first[i].rows;
-    return rows;
-}
-
-static struct source source_of(const struct decoder_tensors *tensors, enum decoder_place place)
-{
-    struct source s = {NULL, 0};
+    struct shards_source s = {NULL, 0};
     for (size_t i = 0; i < tensors->n; i++)
         if (tensors->list[i].place == place) {
             s.first = s.n ? s.first : &tensors->list[i];
             s.n++;
         }
     return s;
-}
-
-/* The tensor of a shard, or of a group that several have. */
-static int add_tensor(struct zinf_graph *graph, uint32_t unit, const struct source *s,
-                      uint32_t shard, uint64_t rows)
-{
-    const uint64_t cols = s->first->cols;
-    const struct zinf_tensor tensor = {.rank = cols ? 2 : 1,
-                                       .rows = rows,
-                                       .cols = cols ? cols : 1,
-                                       .decay = cols != 0,
-                                       .init = s->first->init,
-                                       .init_std = s->first->std,
-                                       .cut = true,
-                                       .shard = shard};
-    return (int)zinf_graph_add_tensor(graph, unit, &tensor);
-}
-
-/* Rows of all of a source's, to `to` in the unit's last tensor. */
-static void add_rows(struct zinf_graph *graph, uint32_t unit, const struct source *s,
-                     const struct decoder_tensors *tensors, struct zinf_row_map map)
-{
-    const struct decoder_tensor *t = s->first;
-    while (map.file_first >= t->rows) /* a shard's rows never go from one tensor to the next */
-        map.file_first -= t++->rows;
-    map.count = map.count ? map.count : 1;
-    decoder_add_piece(graph, unit, t, tensors, map);
 }
 
 /* Rows of a file that has them by key and value head: its queries, its key, its value. */
@@ -186,45 +153,79 @@ static struct zinf_row_map grouped_keys(const struct decoder *d, uint64_t group,
                                  .count = n};
 }
 
+/* Queries of some heads, then their gates, which a file has by head. */
+static void add_gated(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                      const struct decoder_tensors *tensors, const struct shards_source *s,
+                      uint64_t first_head, uint64_t heads)
+{
+    const uint64_t dim = (uint64_t)d->attention.head_dim;
+    for (uint64_t gate = 0; gate < 2; gate++)
+        shards_add_rows(graph, unit, s, tensors,
+                        (struct zinf_row_map){.file_first = (2 * first_head + gate) * dim,
+                                              .file_stride = 2 * dim,
+                                              .flat_first = gate * heads * dim,
+                                              .flat_stride = dim,
+                                              .rows = dim,
+                                              .count = heads});
+}
+
 static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                       const struct decoder_tensors *tensors, const struct source *s)
+                       const struct decoder_tensors *tensors, const struct shards_source *s)
 {
     const struct zinf_shards *c = &d->shards;
-    const uint64_t rows = (uint64_t)(d->attention.n_heads * d->attention.head_dim) / c->of;
+    const uint64_t heads = (uint64_t)d->attention.n_heads / c->of;
+    const uint64_t rows = heads * (uint64_t)d->attention.head_dim;
+    const bool gated = s->first->order == DECODER_GATED;
     int first = -1;
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
-        const int at = add_tensor(graph, unit, s, i, rows);
+        const int at = shards_add_tensor(graph, unit, s, i, gated ? 2 * rows : rows);
         first = first < 0 ? at : first;
-        add_rows(graph, unit, s, tensors,
-                 s->first->order == DECODER_GROUPS
-                     ? grouped_queries(d, i * rows, rows)
-                     : (struct zinf_row_map){.file_first = i * rows, .rows = rows});
+        if (gated) {
+            add_gated(graph, unit, d, tensors, s, i * heads, heads);
+            continue;
+        }
+        shards_add_rows(graph, unit, s, tensors,
+                        s->first->order == DECODER_GROUPS
+                            ? grouped_queries(d, i * rows, rows)
+                            : (struct zinf_row_map){.file_first = i * rows, .rows = rows});
     }
     return first;
 }
 
-/* Of each group the keys, then the values: the last rows of the source. */
+/* Keys and values, keys that are the values, too, or neither. */
+static uint64_t count_kinds(const struct decoder *d, const struct shards_source *s)
+{
+    const struct attention_spec *a = &d->attention;
+    const bool own = s->first->place == DECODER_QKV_W || s->first->place == DECODER_QKV_B;
+    const uint64_t each = (uint64_t)(a->n_heads * a->head_dim);
+    const uint64_t queries = own ? (a->gated ? 2 * each : each) : 0;
+    return (shards_rows(s) - queries) / (uint64_t)(a->n_kv_heads * a->head_dim);
+}
+
+/* Of each group the keys, then the values, where these are not the keys: the last rows of the
+ * source. -1: it has none. */
 static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                    const struct decoder_tensors *tensors, const struct source *s)
+                    const struct decoder_tensors *tensors, const struct shards_source *s)
 {
     const struct attention_spec *a = &d->attention;
     const struct shard_groups groups = shard_groups_of(&d->shards, a->n_kv_heads);
     const uint64_t rows = (uint64_t)(groups.heads * a->head_dim);
     const uint64_t all = (uint64_t)(a->n_kv_heads * a->head_dim);
-    const uint64_t values = rows_of(s) - all, keys = values - all;
+    const uint64_t kinds = count_kinds(d, s), keys = shards_rows(s) - kinds * all;
     int first = -1;
-    for (uint32_t g = groups.first; g < groups.first + groups.n; g++) {
-        const int at = add_tensor(graph, unit, s, g * groups.shards, 2 * rows);
+    for (uint32_t g = groups.first; kinds && g < groups.first + groups.n; g++) {
+        const int at = shards_add_tensor(graph, unit, s, g * groups.shards, kinds * rows);
         first = first < 0 ? at : first;
         if (g * groups.shards < d->shards.first)
             zinf_unit_count_elsewhere(graph, unit, (uint32_t)at);
-        for (uint64_t value = 0; value < 2; value++) {
-            const struct zinf_row_map plain = {.file_first = (value ? values : keys) + g * rows,
+        for (uint64_t value = 0; value < kinds; value++) {
+            const struct zinf_row_map plain = {.file_first = keys + value * all + g * rows,
                                                .flat_first = value * rows,
                                                .rows = rows};
             const uint64_t n = (uint64_t)groups.heads;
-            add_rows(graph, unit, s, tensors,
-                     s->first->order == DECODER_GROUPS ? grouped_keys(d, g * n, n, value) : plain);
+            shards_add_rows(graph, unit, s, tensors,
+                            s->first->order == DECODER_GROUPS ? grouped_keys(d, g * n, n, value)
+                                                              : plain);
         }
     }
     return first;
@@ -237,33 +238,33 @@ static bool takes_turns(const struct decoder_tensor *t)
 
 /* Gate and up of a shard beside each other; in the file they may take turns. */
 static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                  const struct decoder_tensors *tensors, const struct source *s)
+                  const struct decoder_tensors *tensors, const struct shards_source *s)
 {
     const struct zinf_shards *c = &d->shards;
-    const uint64_t kinds = d->mlp.gated ? 2 : 1, ffn = rows_of(s) / kinds, rows = ffn / c->of;
+    const uint64_t kinds = d->mlp.gated ? 2 : 1, ffn = shards_rows(s) / kinds, rows = ffn / c->of;
     int first = -1;
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
-        const int at = add_tensor(graph, unit, s, i, kinds * rows);
+        const int at = shards_add_tensor(graph, unit, s, i, kinds * rows);
         first = first < 0 ? at : first;
         for (uint64_t kind = 0; kind < kinds; kind++)
-            add_rows(graph, unit, s, tensors,
-                     takes_turns(s->first)
-                         ? (struct zinf_row_map){.file_first = 2 * i * rows + kind,
-                                                 .file_stride = 2,
-                                                 .flat_first = kind * rows,
-                                                 .flat_stride = 1,
-                                                 .rows = 1,
-                                                 .count = rows}
-                         : (struct zinf_row_map){.file_first = kind * ffn + i * rows,
-                                                 .flat_first = kind * rows,
-                                                 .rows = rows});
+            shards_add_rows(graph, unit, s, tensors,
+                            takes_turns(s->first)
+                                ? (struct zinf_row_map){.file_first = 2 * i * rows + kind,
+                                                        .file_stride = 2,
+                                                        .flat_first = kind * rows,
+                                                        .flat_stride = 1,
+                                                        .rows = 1,
+                                                        .count = rows}
+                                : (struct zinf_row_map){.file_first = kind * ffn + i * rows,
+                                                        .flat_first = kind * rows,
+                                                        .rows = rows});
     }
     return first;
 }
 
 /* A matrix whose depth is cut, the other way round: the file's order is then that of the other. */
 static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                     const struct decoder_tensors *tensors, const struct source *s)
+                     const struct decoder_tensors *tensors, const struct shards_source *s)
 {
     const struct zinf_shards *c = &d->shards;
     const uint64_t rows = s->first->cols / c->of;
@@ -278,7 +279,7 @@ static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decod
     };
     int first = -1;
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
-        const int at = add_tensor(graph, unit, &(struct source){&turned, 1}, i, rows);
+        const int at = shards_add_tensor(graph, unit, &(struct shards_source){&turned, 1}, i, rows);
         first = first < 0 ? at : first;
         zinf_unit_turn(graph, unit, (uint32_t)at);
         decoder_add_piece(graph, unit, &turned, tensors,
@@ -287,52 +288,40 @@ static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decod
     return first;
 }
 
-/* What all ranks have. */
-static int add_whole(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensors *tensors,
-                     const struct source *s)
-{
-    const struct zinf_tensor tensor = {.rank = s->first->cols ? 2 : 1,
-                                       .rows = rows_of(s),
-                                       .cols = s->first->cols ? s->first->cols : 1,
-                                       .decay = s->first->cols != 0,
-                                       .init = s->first->init,
-                                       .init_std = s->first->std};
-    const int at = (int)zinf_graph_add_tensor(graph, unit, &tensor);
-    uint64_t first = 0;
-    for (size_t i = 0; i < s->n; first += s->first[i++].rows)
-        add_rows(graph, unit, s, tensors,
-                 (struct zinf_row_map){
-                     .file_first = first, .flat_first = first, .rows = s->first[i].rows});
-    return at;
-}
-
 /* Rows by head, as many in each shard. */
 static int add_heads(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                     const struct decoder_tensors *tensors, const struct source *s)
+                     const struct decoder_tensors *tensors, const struct shards_source *s)
 {
     const struct zinf_shards *c = &d->shards;
-    const uint64_t rows = rows_of(s) / c->of;
+    const uint64_t rows = shards_rows(s) / c->of;
     int first = -1;
     for (uint32_t i = c->first; i < c->first + c->n; i++) {
-        const int at = add_tensor(graph, unit, s, i, rows);
+        const int at = shards_add_tensor(graph, unit, s, i, rows);
         first = first < 0 ? at : first;
-        add_rows(graph, unit, s, tensors,
-                 (struct zinf_row_map){.file_first = i * rows, .rows = rows});
+        shards_add_rows(graph, unit, s, tensors,
+                        (struct zinf_row_map){.file_first = i * rows, .rows = rows});
     }
     return first;
+}
+
+static int add_all(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                   const struct decoder_tensors *tensors, const struct shards_source *s)
+{
+    (void)d;
+    return shards_add_whole(graph, unit, tensors, s);
 }
 
 /* What latent attention multiplies a part's rows with: rows of low rank are whole; where queries
  * have none they are apart, and cut. */
 static int add_latent(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
-                      const struct decoder_tensors *tensors, const struct source *s,
+                      const struct decoder_tensors *tensors, const struct shards_source *s,
                       int at[DECODER_PLACES])
 {
-    const struct source queries = {s->first, 1}, others = {s->first + 1, s->n - 1};
+    const struct shards_source queries = {s->first, 1}, others = {s->first + 1, s->n - 1};
     if (d->attention.latent.q_rank)
-        return add_whole(graph, unit, tensors, s);
+        return shards_add_whole(graph, unit, tensors, s);
     const int first = add_heads(graph, unit, d, tensors, &queries);
-    at[DECODER_KV_W] = add_whole(graph, unit, tensors, &others);
+    at[DECODER_KV_W] = shards_add_whole(graph, unit, tensors, &others);
     return first;
 }
 
@@ -341,13 +330,13 @@ static int add_place(struct zinf_graph *graph, uint32_t unit, const struct decod
                      const struct decoder_tensors *tensors, enum decoder_place place,
                      int at[DECODER_PLACES])
 {
-    const struct source s = source_of(tensors, place);
+    const struct shards_source s = source_of(tensors, place);
     const bool latent = d->attention.latent.kv_rank > 0;
     switch (place) {
     case DECODER_QKV_W:
     case DECODER_QKV_B:
         if (latent && place == DECODER_QKV_B)
-            return add_whole(graph, unit, tensors, &s);
+            return shards_add_whole(graph, unit, tensors, &s);
         if (latent)
             return add_latent(graph, unit, d, tensors, &s, at);
         at[place] = add_queries(graph, unit, d, tensors, &s);
@@ -365,12 +354,25 @@ static int add_place(struct zinf_graph *graph, uint32_t unit, const struct decod
     case DECODER_UP_W:
     case DECODER_UP_B:
         return add_up(graph, unit, d, tensors, &s);
+    case DECODER_MIXER_IN_W:
+    case DECODER_MIXER_IN_B:
+    case DECODER_MIXER_CONV_W:
+    case DECODER_MIXER_CONV_B:
+        return shards_add_mixed(graph, unit, d, tensors, &s, at);
+    case DECODER_MIXER_A_LOG:
+    case DECODER_MIXER_STEP_BIAS:
+    case DECODER_MIXER_SKIP:
+        return add_heads(graph, unit, d, tensors, &s);
+    case DECODER_MIXER_NORM:
+        return (mixer_norm_is_cut(&d->mixer, d->shards.of) ? add_heads : add_all)(graph, unit, d,
+                                                                                  tensors, &s);
     case DECODER_PROJ_W:
     case DECODER_CROSS_PROJ_W:
+    case DECODER_MIXER_OUT_W:
     case DECODER_DOWN_W:
         return add_depth(graph, unit, d, tensors, &s);
     default:
-        return add_whole(graph, unit, tensors, &s);
+        return shards_add_whole(graph, unit, tensors, &s);
     }
 }
 

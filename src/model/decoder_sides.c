@@ -1,7 +1,8 @@
 /*
  * decoder_sides: a table of tokens with a part for each layer, beside that of the model: its rows
  * are looked up once, joined with a product of the embedded rows, and dealt to the layers, each of
- * which adds something of its own.
+ * which adds something of its own. Tensor parallel cuts the table, by tokens; the small matrices
+ * behind it are whole on each rank.
  */
 #include "model/decoder_parts.h"
 
@@ -12,7 +13,7 @@
 static int64_t choose_rows(const struct decoder *d, int64_t cols)
 {
     const int64_t rows = decoder_choose_tile_rows(d) * d->hidden / cols / 64 * 64;
-    return rows > 64 ? rows : 64;
+    return decoder_even_rows(d, rows > 64 ? rows : 64);
 }
 
 static uint32_t look_up(struct zinf_graph *graph, const struct decoder *d,
@@ -30,12 +31,10 @@ static uint32_t look_up(struct zinf_graph *graph, const struct decoder *d,
     const uint32_t out = decoder_add_columns(graph, d, "side_rows", cols);
     wide.hidden = cols;
     wide.embedding = 0;
+    wide.tile_bias = NULL;
     for (int64_t at = 0; at < d->vocab; at += rows, spec.n_tiles++) {
-        const int64_t left = d->vocab - at;
-        const struct zinf_row_map map = {
-            .file_first = (uint64_t)at, .rows = (uint64_t)(left < rows ? left : rows), .count = 1};
         uint32_t unit = zinf_graph_add_unit(graph, true, "side_table.%u", spec.n_tiles);
-        decoder_add_rows(graph, unit, &wide, d->side.table, map, d->vocab);
+        decoder_add_tile(graph, unit, &wide, d->side.table, at, rows);
     }
     uint32_t stage =
         zinf_graph_add_stage(graph, &zinf_stage_lookup, &spec, sizeof spec, "side_lookup");

@@ -10,6 +10,13 @@ static int64_t align_rows(int64_t rows)
     return (rows + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
 }
 
+int64_t decoder_even_rows(const struct decoder *d, int64_t rows)
+{
+    while (d->vocab % rows && d->vocab % rows < d->shards.of)
+        rows += TILE_ALIGN;
+    return rows;
+}
+
 int64_t decoder_choose_tile_rows(const struct decoder *d)
 {
     const struct attention_spec *a = &d->attention;
@@ -18,9 +25,9 @@ int64_t decoder_choose_tile_rows(const struct decoder *d)
     int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
     int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
     int64_t rows = align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
-    while (d->vocab % rows && d->vocab % rows < d->shards.of) /* the last one has rows for all */
-        rows += TILE_ALIGN;
-    return rows;
+    if (d->shards.tile_rows && !d->join_tiles)
+        rows = align_rows(d->shards.tile_rows);
+    return decoder_even_rows(d, rows);
 }
 
 void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
@@ -52,13 +59,44 @@ void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct deco
 static void add_tile_bias(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                           struct zinf_row_map rows)
 {
-    const struct zinf_tensor tensor = {
-        .rank = 1, .rows = rows.rows, .cols = 1, .init = ZINF_INIT_ZERO, .may_be_fresh = true};
+    const struct zinf_tensor tensor = {.rank = 1,
+                                       .rows = rows.rows,
+                                       .cols = 1,
+                                       .init = ZINF_INIT_ZERO,
+                                       .may_be_fresh = true,
+                                       .cut = d->shards.of};
     struct zinf_piece piece = {
         .rank = 1, .plain_name = true, .shape = {(uint64_t)d->vocab, 1}, .rows = rows};
     snprintf(piece.name, sizeof piece.name, "%s", d->tile_bias);
     zinf_graph_add_tensor(graph, unit, &tensor);
     zinf_graph_add_piece(graph, unit, &piece);
+}
+
+/* The rows of a tile from `first` on that a shard has. */
+static struct zinf_row_map shard_of_tile(const struct zinf_shards *c, int64_t first, uint64_t tile,
+                                         uint32_t shard)
+{
+    const uint64_t skipped = zinf_shard_row(c, tile, shard);
+    return (struct zinf_row_map){.file_first = (uint64_t)first + skipped,
+                                 .rows = zinf_shard_row(c, tile, shard + 1) - skipped,
+                                 .count = 1};
+}
+
+void decoder_add_tile(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                      const char *name, int64_t first, int64_t rows)
+{
+    const struct zinf_shards whole = {.of = 1, .n = 1}, *c = d->shards.of ? &d->shards : &whole;
+    const bool biased = d->tile_bias && (name == d->head || !d->head);
+    const int64_t left = d->vocab - first;
+    const uint64_t tile = (uint64_t)(left < rows ? left : rows);
+    for (uint32_t i = c->first; i < c->first + c->n; i++) {
+        decoder_add_rows(graph, unit, d, name, shard_of_tile(c, first, tile, i), d->vocab);
+        zinf_unit_set_shard(graph, unit, i);
+    }
+    for (uint32_t i = c->first; biased && i < c->first + c->n; i++) {
+        add_tile_bias(graph, unit, d, shard_of_tile(c, first, tile, i));
+        zinf_unit_set_shard(graph, unit, i);
+    }
 }
 
 uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
@@ -67,21 +105,9 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
     int64_t rows = decoder_choose_tile_rows(d);
     uint32_t before = graph->n_units;
     for (int64_t first = 0; first < d->vocab; first += rows) {
-        int64_t left = d->vocab - first;
         uint32_t unit =
             zinf_graph_add_unit(graph, true, "%s.%lld", unit_name, (long long)(first / rows));
-        const uint64_t tile = (uint64_t)(left < rows ? left : rows);
-        const struct zinf_shards whole = {.of = 1, .n = 1}, *c = d->shards.of ? &d->shards : &whole;
-        for (uint32_t i = c->first; i < c->first + c->n; i++) {
-            const uint64_t skipped = zinf_shard_row(c, tile, i);
-            struct zinf_row_map map = {.file_first = (uint64_t)first + skipped,
-                                       .rows = zinf_shard_row(c, tile, i + 1) - skipped,
-                                       .count = 1};
-            decoder_add_rows(graph, unit, d, name, map, d->vocab);
-            zinf_unit_set_shard(graph, unit, i);
-            if (d->tile_bias && (name == d->head || !d->head))
-                add_tile_bias(graph, unit, d, map);
-        }
+        decoder_add_tile(graph, unit, d, name, first, rows);
     }
     return before;
 }
@@ -177,9 +203,7 @@ static void add_run(struct zinf_graph *graph, uint32_t unit, const struct decode
                                                 .count = half});
 }
 
-/* Vectors to which Hugging Face's Trainer applies weight decay: by their names it knows no norm or
- * bias in them. */
-static bool decays(enum decoder_place place)
+bool decoder_decays(enum decoder_place place)
 {
     return place == DECODER_MIXER_A_LOG || place == DECODER_MIXER_SKIP ||
            place == DECODER_GATE_NORM || place == DECODER_ALPHAS;
@@ -195,7 +219,7 @@ void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct d
         struct zinf_tensor tensor = {
             .rank = list[i].cols ? 2 : 1,
             .cols = list[i].cols ? list[i].cols : 1,
-            .decay = list[i].cols != 0 || decays(list[i].place),
+            .decay = list[i].cols != 0 || decoder_decays(list[i].place),
             .init = list[i].init,
             .init_std = list[i].std,
         };

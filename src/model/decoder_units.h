@@ -10,9 +10,15 @@
 /* Of a tile of the vocabulary: about a block's size, so that a slot that holds a block holds a
  * tile; even tiles. By the model alone, so that results do not depend on any budget. */
 int64_t decoder_choose_tile_rows(const struct decoder *d);
+/* At least so many rows a tile, so that the last one has rows for each shard. */
+int64_t decoder_even_rows(const struct decoder *d, int64_t rows);
 /* A tensor that is rows [first, first + rows) of `all` of one of the file. */
 void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                       const char *name, struct zinf_row_map rows, int64_t all);
+/* So many rows of a matrix of the vocabulary, from row `first` of it on, to a unit: a tensor, or
+ * one of each shard. */
+void decoder_add_tile(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
+                      const char *name, int64_t first, int64_t rows);
 /* The vocabulary matrix as units, one a tile; the first one's number. */
 uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, const char *unit_name,
                            const char *name);
@@ -27,6 +33,9 @@ struct decoder_tensors {
 /* A piece of the unit's last tensor: these rows of the file's tensor t. */
 void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
                        const struct decoder_tensors *tensors, struct zinf_row_map rows);
+/* Vectors to which Hugging Face's Trainer applies weight decay: by their names it knows no norm or
+ * bias in them. */
+bool decoder_decays(enum decoder_place place);
 /* at[place] becomes the tensor's number, -1 where there is none. */
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                          const struct decoder_tensors *tensors, int at[DECODER_PLACES]);

@@ -489,6 +489,10 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
         size->bytes += f.bytes * share;
         size->work += f.work;
         size->crossed += f.crossed * share;
+        size->sent += f.sent * share;
+    } else {
+        size->crossed_again += f.crossed * share;
+        size->sent_again += f.sent * share;
     }
     return code;
 }

@@ -49,9 +49,9 @@ struct zinf_pace {
  * operations. */
 struct zinf_shard_ranks {
     void *context;
-    /* x becomes the sum over all ranks by the tree, or over those that share a key and value head
-     * with this one: it alone, or neighbours. */
-    int (*sum)(void *context, float *x, uint64_t elems, bool sharing);
+    /* x becomes the sum by the tree over so many neighbouring ranks, which share a key and value
+     * head; 0: over all. */
+    int (*sum)(void *context, float *x, uint64_t elems, uint32_t sharing);
     /* whole [ranks][bytes]: this rank's part is there, the others' come. */
     int (*gather)(void *context, void *whole, uint64_t bytes);
 };
@@ -214,7 +214,7 @@ struct zinf_frame {
     uint64_t outside;          /* most that a library takes outside of all arenas, of host memory */
     double flops, bytes, work; /* as of struct zinf_stage_size */
     uint64_t shared;           /* most bytes that ranks with other shards bring together at once */
-    double crossed;            /* and of all such calls */
+    double crossed, sent;      /* and of all such calls; what this rank sends for them */
     double rows_share;         /* of a stage with a choice: of the rows, in the mean; 0: all */
     /* Of every frame_linear, and of those that multiply with 8-bit floats; or NULL. */
     void (*see_linear)(void *seer, uint32_t unit, int tensor);
@@ -228,11 +228,12 @@ struct zinf_frame {
 /* What a call takes, by running its code without a queue. */
 struct zinf_stage_size {
     uint64_t kept, scratch, workspace, outside;
-    double flops;    /* of matrix products and attention */
-    double bytes;    /* that the other operations read and write */
-    double work;     /* flops of products that take as long as all of it, by compute's pace */
-    uint64_t shared; /* most bytes that ranks with other shards bring together at once */
-    double crossed;  /* and of all such calls: sums and lists */
+    double flops;         /* of matrix products and attention */
+    double bytes;         /* that the other operations read and write */
+    double work;          /* flops of products that take as long as all of it, by compute's pace */
+    uint64_t shared;      /* most bytes that ranks with other shards bring together at once */
+    double crossed, sent; /* and of all such calls, sums and lists; what a rank sends for them */
+    double crossed_again, sent_again; /* BACKWARD: the same of RECOMPUTE, which is not in them */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t carried_elems;  /* of a row, for later chunks */
     uint64_t source_elems;   /* of a row of another sequence */

@@ -311,9 +311,8 @@ static int sum_weight(struct zinf_frame *f, const struct call *c, uint32_t first
     const struct part a = part_of(f, &c->all->p[first], c->k);
     float *grad = frame_grad(f, a.unit, (int)a.spec->b);
     const struct shard_sum sum = {make_b, c, (uint64_t)(a.rank * a.out)};
-    int code = !grad            ? 0
-               : c->all->shares ? shard_sum_shared(f, &sum, first, c->all->per_weight, grad)
-                                : shard_sum_some(f, &sum, first, c->all->per_weight, grad);
+    int code =
+        grad ? shard_sum_shared(f, &sum, first, c->all->per_weight, c->all->shares, grad) : 0;
     return code || !grad ? code : frame_zero_gap(f, a.unit, a.spec->b);
 }
 

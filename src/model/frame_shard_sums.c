@@ -34,37 +34,94 @@ int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out)
 
 /* ---- ranks ---- */
 
-/* While measuring: what is brought together with other ranks. */
-static void count(struct zinf_frame *f, uint64_t bytes)
+static uint32_t count_ranks(const struct zinf_frame *f)
 {
-    if (f->queue || f->graph->shards.n == f->graph->shards.of)
+    return f->graph->shards.of / f->graph->shards.n;
+}
+
+/* While measuring: what so many ranks bring together, and of that what one of them sends. A sum is
+ * scattered and gathered, a slice of a rank's to each other one, and back. */
+static void count(struct zinf_frame *f, uint64_t bytes, uint32_t ranks, int times)
+{
+    if (f->queue || ranks < 2)
         return;
     f->shared = bytes > f->shared ? bytes : f->shared;
     f->crossed += (double)bytes;
+    f->sent += times * (double)bytes * (ranks - 1) / ranks;
+}
+
+static void count_sum(struct zinf_frame *f, uint64_t elems, uint32_t ranks)
+{
+    count(f, elems * sizeof(float), ranks, 2);
 }
 
 int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems)
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
-    count(f, elems * sizeof *x);
-    return ranks && f->queue ? ranks->sum(ranks->context, x, elems, false) : 0;
+    count_sum(f, elems, count_ranks(f));
+    return ranks && f->queue ? ranks->sum(ranks->context, x, elems, 0) : 0;
+}
+
+/* For the sum of what is found. */
+struct found {
+    const float *found;
+    uint64_t elems;
+};
+
+static int take_found(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
+{
+    const struct found *c = call;
+    const uint64_t bytes = c->elems * sizeof *out;
+    return frame_copy(f, out, shard_at(f, c->found, shard * bytes), bytes);
+}
+
+int shard_sum_found(struct zinf_frame *f, const float *found, uint64_t elems, float *out)
+{
+    const struct found call = {found, elems};
+    return shard_sum(f, &(struct shard_sum){take_found, &call, elems}, out);
 }
 
 int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
-                     float *out)
+                     uint32_t shards, float *out)
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
+    const uint32_t sharing = shards / f->graph->shards.n;
     int code = shard_sum_some(f, sum, first, n, out);
-    if (f->graph->shards.group > f->graph->shards.n)
-        count(f, sum->elems * sizeof *out);
-    return !code && ranks && f->queue ? ranks->sum(ranks->context, out, sum->elems, true) : code;
+    if (code || sharing < 2)
+        return code;
+    count_sum(f, sum->elems, sharing);
+    return ranks && f->queue ? ranks->sum(ranks->context, out, sum->elems, sharing) : 0;
 }
 
 int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes)
 {
     const struct zinf_shard_ranks *ranks = f->compute->ranks;
-    count(f, bytes * (f->graph->shards.of / f->graph->shards.n));
+    count(f, bytes * count_ranks(f), count_ranks(f), 1);
     return ranks && f->queue ? ranks->gather(ranks->context, whole, bytes) : 0;
+}
+
+int shard_copy_rows(struct zinf_frame *f, int64_t cols, struct shard_rows x, struct shard_rows y)
+{
+    const struct zinf_heads args = {.dtype = f->compute->dtype,
+                                    .rows = frame_rows(f),
+                                    .n_heads = 1,
+                                    .cols = cols,
+                                    .x = x.at,
+                                    .x_ld = x.ld,
+                                    .y = y.at,
+                                    .y_ld = y.ld};
+    return frame_heads(f, &args);
+}
+
+int shard_gather_rows(struct zinf_frame *f, const struct shard_rows *own, int64_t cols, void *all)
+{
+    const struct zinf_shards *c = &f->graph->shards;
+    const uint64_t bytes = (uint64_t)(frame_rows(f) * cols) * frame_width(f);
+    int code = 0;
+    for (uint32_t i = 0; !code && i < c->n; i++)
+        code = shard_copy_rows(f, cols, own[i],
+                               (struct shard_rows){shard_at(f, all, (c->first + i) * bytes), cols});
+    return code ? code : shard_gather(f, all, c->n * bytes);
 }
 
 int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out)

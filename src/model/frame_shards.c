@@ -38,6 +38,7 @@ static int multiply(struct zinf_frame *f, const struct shard_product *p, struct 
     int code = t->form != ZINF_FORM_PLAIN && t->turned
                    ? take_columns(f, p, args)
                    : frame_matrix(f, p->unit, p->weight, &args->b);
+    args->b = shard_at(f, args->b, (uint64_t)p->first * t->cols * frame_width(f));
     if (!code)
         code = frame_matmul(f, args);
     frame_release(f, mark);
@@ -108,7 +109,10 @@ static void tell(const struct zinf_frame *f, const struct shard_product *p)
 int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y)
 {
     tell(f, p);
-    int code = transposed(f, p, x, frame_weight(f, p->unit, p->bias), y);
+    const void *bias = frame_weight(f, p->unit, p->bias);
+    if (bias)
+        bias = shard_at(f, bias, (uint64_t)p->first * frame_width(f));
+    int code = transposed(f, p, x, bias, y);
     return code ? code : shard_columns_adapt(f, p, x, y);
 }
 

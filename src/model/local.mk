@@ -1,7 +1,8 @@
 libcore_la_SOURCES += src/model/model.h src/model/graph.h src/model/frame.h src/model/model.c src/model/families/family.c \
 	src/model/families/family.h src/model/families/family_config.c src/model/build.h src/model/build.c src/model/build_check.h \
 	src/model/build_check.c src/model/frame.c src/model/frame_ops.c src/model/frame_cost.c src/model/frame_cost.h src/model/stages/stages.h \
-	src/model/frame_linear.c src/model/stages/part.c src/model/stages/part_attention.c src/model/stages/part_cached.c src/model/stages/part_chunk.c src/model/stages/part_latent.c src/model/stages/part_mixer.c src/model/stages/part_gates.c src/model/stages/part_handed.c \
+	src/model/frame_linear.c src/model/stages/part.c src/model/stages/part_attention.c src/model/stages/part_heads.h src/model/stages/part_heads.c \
+	src/model/stages/part_source.c src/model/stages/part_carry.c src/model/stages/part_cached.c src/model/stages/part_chunk.c src/model/stages/part_latent.c src/model/stages/part_mixer.c src/model/stages/part_gates.c src/model/stages/part_handed.c \
 	src/model/stages/part_distance.c src/model/stages/part_mlp.c src/model/stages/stage_joined.c src/model/stages/stage_block.c src/model/preference.h \
 	src/model/preference.c src/model/stages/stage_preference.c src/model/stages/stage_head.h src/model/stages/stage_head.c \
 	src/model/stages/stage_head_units.c src/model/stages/stage_lookup.c src/model/stages/stage_norm.c src/model/decoder.h \
@@ -59,6 +60,8 @@ program_tests += $(MODEL_FAMILIES_TESTS)
 
 program_tests += tests/model/model_stack_test
 # Tensor parallel: blocks shard by shard.
-libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/frame_shard_adapters.c src/model/frame_shard_sums.c src/model/decoder_shards.c src/model/stages/stage_shards.c \
-	src/model/stages/part_attention_shards.c src/model/stages/part_mlp_shards.c src/model/stages/stage_expert_shards.c \
+libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/frame_shard_adapters.c src/model/frame_shard_sums.c src/model/decoder_shards.h src/model/decoder_shards.c src/model/decoder_shard_rows.c src/model/decoder_mixer_shards.c src/model/decoder_turns.c src/model/stages/part_mixer_shards.c src/model/stages/stage_shards.c src/model/stages/stage_turns.c \
+	src/model/stages/part_attention_shards.c src/model/stages/part_shard.h src/model/stages/part_shard_products.c \
+	src/model/stages/part_shard_cached.c src/model/stages/part_shard_backward.c src/model/stages/part_shard_weights.c \
+	src/model/stages/part_shard_whole.c src/model/stages/part_mlp_shards.c src/model/stages/stage_expert_shards.c \
 	src/model/stages/stage_head_shards.c src/model/stages/stage_head_chunks.c

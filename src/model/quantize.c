@@ -145,6 +145,11 @@ static int quantize_tensor(const struct quantizing *p, const struct zinf_unit *u
         return zinf_fail(-ENOTSUP,
                          "%s is not one matrix [out][in] of the file: it cannot be read in fp8: %s",
                          t->pieces[0].name, remedy);
+    if (t->dealt)
+        return zinf_fail(-ENOTSUP,
+                         "%s has keys that zinf.tensor_parts share: it cannot be quantised; use "
+                         "fewer parts",
+                         t->pieces[0].name);
     for (uint32_t i = 0; i < t->n_pieces; i++) {
         n_skipped += is_skipped(p, &t->pieces[i]);
         if (!t->cut && !has_whole(unit, &t->pieces[i]))

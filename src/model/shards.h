@@ -21,6 +21,7 @@ struct shard_product {
     int64_t ld;       /* of y, or of x where the depth is cut: elements from row to row */
     uint32_t unit;    /* its place at hand */
     int64_t count;    /* rows of x and y; 0: those of the call, or that chose the visit */
+    int64_t first;    /* of a weight that is dealt: the first of these rows */
 };
 /* Rows of x and y. */
 static inline int64_t shard_rows(const struct zinf_frame *f, const struct shard_product *p)
@@ -65,8 +66,8 @@ struct shard_adapters {
     /* Of a depth that is cut: the shard's input, which may be made in scratch. */
     int (*input)(struct zinf_frame *f, const void *call, uint32_t shard, const void **x);
     const void *call;
-    uint32_t per_weight; /* shards that have a weight in common */
-    bool shares;         /* other ranks may have it, too */
+    uint32_t per_weight; /* of the graph's shards, how many have a weight in common */
+    uint32_t shares;     /* and of all */
 };
 /* A, which all have, and B of each weight; of a depth that is cut, B, which all have. */
 int shard_columns_adapt_weights(struct zinf_frame *f, const struct shard_adapters *all);
@@ -83,14 +84,26 @@ struct shard_sum {
 int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                    float *out);
 int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out);
-/* Of n shards from `first` on and those of other ranks that share a group with them. */
+/* Of what each of the graph's shards has found, found [shards][elems], over all ranks; elems is a
+ * multiple of ZINF_MOST_SHARDS. */
+int shard_sum_found(struct zinf_frame *f, const float *found, uint64_t elems, float *out);
+/* Of n shards from `first` on and those of other ranks that share a group with them, of so many
+ * shards. */
 int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
-                     float *out);
+                     uint32_t shards, float *out);
 /* Each rank's bytes, in their order, to all of them: whole [ranks][bytes], where this rank's are in
  * their place. */
 int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes);
 /* x becomes the sum over all ranks. */
 int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems);
+/* Each shard's columns, and rows [rows][cols] of all the model's shards, one behind the other,
+ * where this rank's are made and the others' brought; and columns of rows to others. */
+struct shard_rows {
+    void *at;   /* NULL: zeros */
+    int64_t ld; /* elements from row to row */
+};
+int shard_gather_rows(struct zinf_frame *f, const struct shard_rows *own, int64_t cols, void *all);
+int shard_copy_rows(struct zinf_frame *f, int64_t cols, struct shard_rows x, struct shard_rows y);
 /* fp32 to the parameters' type; *out: in itself where that is fp32, else scratch. */
 int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out);
 /* An array's element behind which a shard's part begins; the array itself while measuring. */
@@ -122,7 +135,8 @@ static inline int shard_tensor(int first, uint32_t number)
 
 /* What forward leaves for backward, in the order of attention_keep and mlp_keep. */
 struct attention_shards {
-    const struct attention_spec *s; /* of all shards */
+    const struct attention_spec *s;   /* of all shards */
+    const struct norm_spec *in_front; /* its own norm, or that of attention beside it */
     struct norm_kept norm, after;
     void *product; /* [rows][hidden]: the sum over shards, where a norm is behind it */
     /* Of norms of all heads of a row together, and each shard's queries and keys before them; or of
@@ -150,6 +164,15 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
                              const void *x, void *y, bool again);
 int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
                        const void *x, void *y, bool again);
+/* Of that what comes first: from x, or rows, to what the products behind the heads, or behind the
+ * activation, take; and one shard's part of the sum, fp32. */
+int attention_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
+                            const void *x);
+int attention_shards_project(struct zinf_frame *f, const struct attention_shards *kept,
+                             uint32_t shard, float *out);
+int mlp_shards_multiply(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows);
+int mlp_shards_project(struct zinf_frame *f, const struct mlp_shards *kept, uint32_t shard,
+                       float *out);
 /* The passes ZINF_PASS_CARRY and CARRY_BACK, of a stage whose input attention reads. */
 int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept);
 int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept);
@@ -158,6 +181,9 @@ int attention_shards_backward(struct zinf_frame *f, const struct attention_shard
                               const void *x, void *d_x);
 int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
                         void *d_x);
+/* Adds to d_x what the gradient d_y behind the branch makes there. */
+int mlp_shards_branch_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                               const void *d_y, void *d_x);
 /* The same in two steps, for parts beside each other, which both need the gradient at y as it came:
  * up to the gradients of each shard's first product, which are made in scratch; and from there to
  * the rows that these products take, a part of a sum over shards. */
@@ -197,6 +223,21 @@ int latent_shards_weights(struct zinf_frame *f, const struct attention_shards *k
 int latent_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
                         const struct part_entry *entry, const struct shard_gradients *gradients,
                         const void *x, void *d_x);
+
+/* ---- recurrent mixers (part_mixer_shards.c) ---- */
+
+/* The calls of attention do these where the spec has a mixer. Forward: the products take `rows`,
+ * behind the norm, and the branch is added to x. enter, beta: as mlp_shards_enter. */
+void mixer_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
+                       struct attention_shards *kept);
+int mixer_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
+                         const void *rows, const void *x, void *y, bool again);
+int mixer_shards_carry(struct zinf_frame *f, const struct attention_shards *kept);
+int mixer_shards_leave(struct zinf_frame *f, const struct attention_shards *kept, const void *x,
+                       const void *d_y, struct shard_gradients *gradients);
+int mixer_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
+                       const struct shard_gradients *gradients, uint32_t shard, float *out,
+                       float beta);
 
 /* ---- heads ---- */
 

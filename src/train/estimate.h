@@ -51,6 +51,16 @@ struct zinf_rates {
  * those two blocks and the table are needed. */
 int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options *options);
 
+/* Of a rank in a pipeline: how many layers it has, the embedding and the head being one each, what
+ * its lanes do, which of them is busy longest, what a step would take that waited for no other
+ * rank, and how much longer all take together. */
+struct zinf_pipe_rank {
+    uint32_t layers;
+    int bottleneck;
+    double lane_seconds[8], alone_seconds, bubble_seconds;
+    uint64_t bytes[3]; /* device, host, drive */
+};
+
 struct zinf_estimate_options {
     struct zinf_trainer_options trainer; /* of a training; mode and init are implied */
     const struct zinf_rates *rates;      /* NULL: from speeds */
@@ -63,6 +73,8 @@ struct zinf_estimate_options {
     uint32_t seats;
     /* What the configuration leaves open is as in that estimate, and not searched. NULL: it is. */
     const struct zinf_estimate *like;
+    /* [ranks in a pipeline]: filled with what each of them does; NULL: nobody asks. */
+    struct zinf_pipe_rank *pipe;
     FILE *plan;        /* the ledger is printed there; NULL: it is not */
     const char *trace; /* the predicted step as a Chrome trace; NULL: none */
 };
@@ -84,14 +96,16 @@ struct zinf_estimate {
     double update_flops;       /* of a step's updates, on this rank's CPU */
     struct zinf_speeds speeds; /* known ones and assumed ones; not those of given rates */
     char schedule[32], device[96];
-    /* Of ranks in a pipeline: how many, and how long the slowest waits in a step for values and
-     * gradients of the others, which is in step_seconds; bytes are the most of any. */
+    /* Of ranks in a pipeline: how many, and how long the one that has most to do waits in a step
+     * for values and gradients of the others, which is in step_seconds: the ranks' programs are
+     * simulated together. Bytes are the most of any, lanes those of that one. */
     uint32_t pipe_ranks;
     double bubble_seconds;
     /* Of ranks that share matrices: how many, and what of a step is theirs: bytes that this rank
-     * adds up with the others, and the time of that, which is the device's, too. */
+     * adds up with the others, those that it sends them for that, and the time of it, which is the
+     * device's, too. */
     uint32_t tensor_ranks;
-    double tensor_bytes, tensor_seconds;
+    double tensor_bytes, tensor_sent_bytes, tensor_seconds;
     /* Of ranks that share sequences: how many, and the bytes of keys, values and their gradients
      * that come from the others in a step, with the time of that. */
     uint32_t context_ranks;

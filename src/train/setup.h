@@ -105,12 +105,14 @@ struct setup {
     const struct zinf_graph *stages; /* with the stages that other ranks have, */
     const struct zinf_graph *whole;  /* and with their shards */
     struct zinf_file_map *files;     /* and its tensors as files have them */
-    struct zinf_net *sharing;        /* of ranks that share a key and value head; NULL: alone */
-    uint64_t max_whole_elems;        /* of whole's units */
+    /* Of 2, 4, ... neighbouring ranks that share a key and value head; NULL: none is shared so. */
+    struct zinf_net *sharing[6]; /* up to ZINF_MOST_SHARDS */
+    uint64_t max_whole_elems;    /* of whole's units */
     /* Of ranks that have stages one after the other: the rank along PIPE that a unit is saved by
      * [n_units], NULL: there is one; nets of two, with the rank before and the next one; and all
      * units as ranks cut them. */
     uint32_t *owners;
+    uint32_t own_layers; /* of this rank, the embedding and the head being one each */
     struct zinf_net *borders[2];
     struct shared_unit *shared; /* [n_shared]: trained units that several of them have */
     uint32_t n_shared;
@@ -171,7 +173,8 @@ struct setup {
     double *state_shares;          /* [n_groups]: estimated fraction of it after packing */
     double *group_flops;           /* [n_groups]: of the products of an update, the ranks' mean */
     double bytes_a_flop;           /* what these cost beside what an update moves */
-    uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
+    uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed, */
+    uint64_t frozen_packable_bytes;          /* and of parameters that are not trained */
     uint64_t update_bytes;                   /* workspace of the optimizer */
     uint8_t generations;                     /* of what can be taken back */
     bool in_place;                           /* updates are made as soon as they can be, for good */
@@ -374,6 +377,11 @@ static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
 
 /* Of the device, where that is known before the host's; 0: it is a part of that. */
 uint64_t setup_device_budget(const struct setup *s);
+/* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
+ * at most 8 GiB, but never more than a quarter. */
+uint64_t setup_without_system(uint64_t ram_bytes);
+/* That this rank may have of its host now, with what it has already. */
+uint64_t setup_ram_bytes(const struct setup *s);
 /* Whether anything may have to be on a drive. */
 bool setup_uses_drive(const struct setup *s);
 /* The section whose nvme_path the store is in. */
@@ -414,6 +422,9 @@ void setup_free_pipe(struct setup *s);
 int setup_check_ranks(struct setup *s);
 /* On this host, this one included: they share its memory and its threads; each has a GPU. */
 uint32_t setup_local_ranks(const struct setup *s);
+/* Whether all that a plan follows from is here alone: seats of one process have the budgets that
+ * they have agreed on and the same speeds, and find the same. */
+bool setup_is_one_process(const struct setup *s);
 /* Of those the ones in this process, which share what it has already. */
 uint32_t setup_seats(const struct setup *s);
 int setup_own_threads(const struct setup *s);
@@ -474,9 +485,10 @@ int setup_state_bytes(struct setup *s);
  * of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
-/* Of the largest sub-group's state, parameters or gradient, where these may be packed on a drive;
- * else 0. */
+/* Of the largest trained sub-group's state, parameters or gradient, where these may be packed on a
+ * drive; else 0. And of the parameters of the largest one, trained or frozen. */
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what);
+uint64_t setup_packed_param_bytes(const struct setup *s);
 /* All of a unit's sub-groups: their state; the part of it that is kept in RAM where it is packed
  * there; whether that is less for each of them. */
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
@@ -485,5 +497,7 @@ bool setup_can_head(const struct setup *s, uint32_t unit);
 /* The last two of its parameters. */
 uint64_t setup_unit_param_head_bytes(const struct setup *s, uint32_t unit);
 bool setup_can_head_params(const struct setup *s, uint32_t unit);
+/* Whether they may be packed on a drive at all: no images of fewer bits lie in front of them. */
+bool setup_can_pack_params(const struct setup *s, uint32_t unit);
 
 #endif

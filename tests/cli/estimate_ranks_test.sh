@@ -61,20 +61,51 @@ verdict $? "those of one GPU have the faster one"
 
 # ---- ranks in a pipeline ----
 
-for m in 4 16; do
-    check "four in a pipeline, $m micro-batches" estimate --ranks 4 --pipeline-parallel 4 --accumulate $m
+# Adapters of wide blocks: nearly all work is that of blocks, and next to nothing crosses.
+"$zinf" init --arch llama --size 7b --layers 16 --hidden 8192 --heads 64 --tokenizer bytes --config-only \
+    --output blocks >/dev/null || exit 99
+pipe() { # ranges, micro-batches, layers of each range
+    cat >pipe.json <<END
+{"bf16": {"enabled": true}, "zero_optimization": {"stage": 1},
+ "zinf": {"pipeline_ranges": $1, "pipeline_parts": [$3], "placement": "exact", "durability": "none",
+          "schedule": "prefetch", "activation_checkpointing": "never"}}
+END
+    run 0 "$zinf" estimate --model blocks/config.json --config pipe.json --lora-rank 1 --seq-len 512 \
+        --micro-batch 4 --accumulate "$2" --machine cpu,threads=4,ram=1000G --ranks 4 --pipeline-parallel 4 \
+        --json
+}
+of_ranks() { # key: of each of them
+    sed -n '/"pipeline":/,$s/.*"'"$1"'":[[:space:]]*\([^,]*\).*/\1/p' said.out | head -n 4
+}
+bubble_is() { # ranges, micro-batches: of the rank that has most to do, of what that has to do
+    awk -v step="$(top step_seconds)" -v bubble="$(top bubble_seconds)" -v v="$1" -v m="$2" 'BEGIN {
+        wanted = 3 / (v * m); is = bubble / (step - bubble); print "# " is " of " wanted
+        exit !(is > 0.99 * wanted && is < 1.01 * wanted) }'
+}
+for m in 8 16; do
+    check "four in a pipeline, $m micro-batches" pipe 1 $m 5,4,4,5
     [ "$(top tokens_per_step)" = $((512 * 4 * m)) ] && [ "$(top pipe_ranks)" = 4 ]
     verdict $? "have the same samples"
-    awk -v bubble="$(top bubble_seconds)" -v busy="$(number lane_seconds device)" -v m=$m 'BEGIN {
-        wanted = busy * 3 / m; print "# " bubble " of " wanted
-        exit !(busy > 0 && bubble > 0.999 * wanted && bubble < 1.001 * wanted) }'
+    bubble_is 1 $m
     verdict $? "wait as long as the formula says"
 done
+check "with two ranges each" pipe 2 16 3,2,2,2,2,2,2,3
+bubble_is 2 16
+verdict $? "wait as long as the formula says"
+[ "$(of_ranks layers | tr '\n' ' ')" = "5 4 4 5 " ]
+verdict $? "and each rank's layers are said"
+# The last one begins when one micro-batch has gone through the others, and never waits again; behind it
+# one goes back through them.
+check "the last with twice as many layers" pipe 1 8 4,3,3,8
+of_ranks alone_seconds | awk -v step="$(top step_seconds)" '{ all[NR] = $1 } END {
+    wanted = all[4] + (all[1] + all[2] + all[3]) / 8; print "# " step " of " wanted
+    exit !(NR == 4 && all[4] > 2 * all[2] && step > 0.99 * wanted && step < 1.01 * wanted) }'
+verdict $? "the others wait for it"
 check "two in a pipeline" estimate --ranks 2 --pipeline-parallel 2 --accumulate 4
 check "are two plans" run 0 "$zinf" estimate --model model/config.json --config config.json \
     --seq-len 512 --micro-batch 4 --accumulate 4 --machine 4090,ram=64G --ranks 2 --pipeline-parallel 2
 check "of which both are shown" says "the lines below are those of rank 1 of the pipeline" \
-    "the slowest waits for the others for"
+    "the slowest waits for the others for" "rank 1 " "limited by"
 
 # A cut by time alone gives the first rank the table and all blocks, as the head takes as long as these.
 "$zinf" init --arch llama --size 7b --layers 8 --hidden 256 --heads 4 --vocab 32000 --tokenizer bytes \
@@ -89,6 +120,25 @@ most=$(number peak_bytes device)
 check "two with less" fits --device-memory 238MiB
 awk -v a="$(number peak_bytes device)" -v b="$most" 'BEGIN { print "# " a " " b; exit !(a > 0 && a < 0.95 * b) }'
 verdict $? "have layers where there is room for them"
+# So it is with RAM, which has the state: by time alone nine of ten layers are the first rank's.
+echo '{"bf16": {"enabled": true}, "zinf": {"placement": "exact"},
+ "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}}' >exact.json
+in_ram() { # status, RAM
+    run "$1" "$zinf" estimate --model wide/config.json --config exact.json --seq-len 512 --micro-batch 8 \
+        --accumulate 4 --machine 4090,ram=64G --ranks 2 --pipeline-parallel 2 --json --host-memory "$2"
+}
+check "two with much RAM" in_ram 0 900MiB
+most=$(number peak_bytes host)
+[ "$(of_ranks layers | tr '\n' ' ')" = "9 1 " ]
+verdict $? "one has nearly all layers"
+grep -q "weights sent instead of values" said.out
+verdict $? "and the time without a pipeline is said"
+check "two with less" in_ram 0 275MiB
+awk -v a="$(number peak_bytes host)" -v b="$most" 'BEGIN { print "# " a " " b; exit !(a > 0 && a < 0.85 * b) }'
+verdict $? "have layers where there is RAM for them"
+check "two with too little" in_ram 1 200MiB
+check "are told what lacks" complains "no cut of 10 layers into 2 ranges seems to fit" \
+    "of RAM (zinf.host_memory)" "use more ranks"
 
 # ---- ranks that share tensors ----
 

@@ -52,6 +52,17 @@ no_epilogue() {
 no_algorithm() {
     train 1 fp32 ZINF_STANDIN_NO_ALGORITHMS=1 && complains "matmul" "cuBLASLt status"
 }
+# A module of other sources has other tables of functions.
+other_build() {
+    newer=$module module=$work/older.so
+    number=$(grep -aoE '[0-9]+\.[0-9]+\.[0-9]+-[0-9]{5,}' "$newer" | head -n 1)
+    [ -n "$number" ] && sed "s/$number/9${number#?}/" "$newer" >"$module" &&
+        train 1 fp32 && complains "is no CUDA module of this version" "is of 9${number#?}" \
+        "this zinf of $number" "from the same sources"
+    result=$?
+    module=$newer
+    return $result
+}
 
 if [ ! -f "$module" ]; then
     skip "messages of a GPU" "no stand-in for CUDA here"
@@ -66,4 +77,5 @@ check "more memory asked for than there is" more_than_it_has
 check "no page-locked memory" not_pinned
 check "no product with a bias" no_epilogue
 check "no product at all" no_algorithm
+check "a module of another build" other_build
 finish

@@ -1,8 +1,9 @@
 /*
  * Seats on GPUs that gather units and add gradients among themselves, on the stand-ins for CUDA and
  * NCCL: the bits of one seat, over ZeRO's stages, places, number types and two families, with
- * clipping and dropout, whatever the order in which GPUs and transfers run. Then when that way is
- * taken, and how a step ends whose transfer does not.
+ * clipping and dropout, whatever the order in which GPUs and transfers run. Then pipelines, whose
+ * GPUs have layers of their own, in one range or several; when that way is taken, and how a step
+ * ends whose transfer does not.
  */
 #include "cuda_module.h"
 #include "trained_ranks.h"
@@ -142,6 +143,95 @@ static void test_schedules(void)
     }
 }
 
+/* ---- layers of GPUs of their own ---- */
+
+/* What crosses between neighbours goes by the host, so there is no link. */
+static void check_pipeline(const struct setting *one_gpu, const struct outcome *one, uint32_t gpus,
+                           int ranges)
+{
+    struct setting s = *one_gpu;
+    struct outcome some;
+    char extra[160], name[80];
+    snprintf(extra, sizeof extra, "%s, \"mesh\": {\"pipe\": %u}, \"pipeline_ranges\": %d", by_host,
+             gpus, ranges);
+    snprintf(name, sizeof name, "pipe-%s-%ux%d", s.state, gpus, ranges);
+    s.extra = extra;
+    s.sharing = (int)gpus;
+    seed++;
+    run_on_gpus(&s, gpus, name, &some);
+    check_same(one, &some, name);
+    CHECK(linked_bytes == 0);
+}
+
+static void test_pipelines(void)
+{
+    static const char *const states[] = {"cpu", "nvme"};
+    struct outcome one;
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    trainings.shape.arch = "llama";
+    trainings.shape.layers = 6;
+    make_model(model, "llama", &trainings.shape, 11);
+    for (int i = 0; i < 2; i++) {
+        struct setting s = {.param = states[i],
+                            .state = states[i],
+                            .precision = i ? NULL : bf16,
+                            .accumulation = MICROS / 2,
+                            .clip = 0.7,
+                            .extra = by_host,
+                            .on_gpu = true};
+        run_on_gpus(&s, 1, states[i], &one);
+        check_pipeline(&s, &one, 2, 2 + i);
+        check_pipeline(&s, &one, 4, 2 - i);
+    }
+    trainings.shape.layers = 2;
+    make_model(model, "llama", &trainings.shape, 11);
+}
+
+/* Each GPU unpacks its rank's slice, from the drive and from RAM, before all gather them. */
+static void test_slices_unpacked_by_gpus(void)
+{
+    static const struct zinf_speeds slow_link = {.device_flops = 1e12,
+                                                 .device_bytes = 1e11,
+                                                 .link_bytes = 3e5,
+                                                 .peer_bytes = 1e9,
+                                                 .optimizer_bytes = 1e11,
+                                                 .drive_read_bytes = 1e8,
+                                                 .drive_write_bytes = 1e8};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    trainings.shape.arch = "gpt2";
+    trainings.shape.hidden = 64; /* small slices do not get smaller */
+    trainings.sub_group = 1 << 20;
+    make_model(model, "packed", &trainings.shape, 11);
+    for (int i = 0; i < 3; i++) {
+        struct outcome plain, packed;
+        char extra[2][200];
+        for (int all = 0; all < 2; all++)
+            snprintf(extra[all], sizeof extra[all], "%s, \"pack\": \"%s\"", by_device,
+                     all ? "all" : "off");
+        struct setting s = {.param = i ? "cpu" : "nvme",
+                            .precision = i < 2 ? bf16 : NULL,
+                            .accumulation = 2,
+                            .order = "layer-major",
+                            .clip = 0.7,
+                            .extra = extra[0],
+                            .schedule = i ? "update-in-forward" : NULL,
+                            .speeds = &slow_link,
+                            .on_gpu = true};
+        seed = 200 + (uint64_t)i;
+        run_on_gpus(&s, 2, "plain", &plain);
+        s.extra = extra[1];
+        s.asks_fronts = i;
+        s.host_memory = i ? zinf_memory_resident() + ((uint64_t)64 << 20) : 0;
+        run_on_gpus(&s, 2, "packed", &packed);
+        check_same(&plain, &packed, "slices");
+        CHECKF(packed.unpacks_there && packed.packs_fronts == (i > 0), "case %d", i);
+        CHECKF(packed.fetched < plain.fetched, "case %d: %llu bytes to the device, unpacked %llu",
+               i, (unsigned long long)packed.fetched, (unsigned long long)plain.fetched);
+    }
+}
+
 /* ---- when it is done ---- */
 
 static void test_auto(void)
@@ -215,7 +305,9 @@ int main(void)
     TAP_RUN(test_gpt2);
     TAP_RUN(test_llama);
     TAP_RUN(test_schedules);
+    TAP_RUN(test_pipelines);
     TAP_RUN(test_auto);
+    TAP_RUN(test_slices_unpacked_by_gpus);
     TAP_RUN(test_host_devices_have_no_link);
     TAP_RUN(test_a_transfer_that_hangs);
     remove_work();

@@ -119,6 +119,20 @@ n_makers=$(sources src | xargs grep -cE '^struct (legs|leg) way_[a-z_]+\(const s
 [ "$n_makers" = "1 src/train/plan/way.c" ]
 verdict $? "legs are made in one file"
 
+# ---- the CUDA module ----
+
+# Its headers and the program's are compared by a checksum: none that they reach may be left out of it.
+listed=$(sed -n '/^device_interface_headers =/,/[^\\]$/p' kernels/local.mk | grep -oE '(src|kernels)/[a-z0-9_/]+\.h')
+for header in $listed; do
+    sed -n 's/^#include "\(.*\)"/\1/p' "$header"
+done | sort -u | while read -r reached; do
+    case " $(echo $listed) " in *" $reached "* | *" src/$reached "*) ;;
+    *) printf '%s\tis not in device_interface_headers of kernels/local.mk\n' "$reached" ;;
+    esac
+done >"$work/interface"
+[ -n "$listed" ] || echo "no list" >"$work/interface"
+judge "the CUDA module's interface has all of its headers" "$work/interface"
+
 # ---- sizes ----
 
 # A file is as long as its subject: the longest are listed for the reader, and nothing fails.

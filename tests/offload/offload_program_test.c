@@ -259,6 +259,138 @@ static void test_prediction(void)
                "case %zu: %g s, not %g", i, is[i].value, is[i].expected);
 }
 
+/* ---- programs that meet ---- */
+
+/* Ranks of a pipeline, "one forward, one backward": a forward takes a rank 1 s, or more, and a
+ * backward twice as long; what crosses takes no time, or some. arg of an operation of NET: the
+ * border. */
+#define PIPE_RANKS 4
+#define PIPE_MICROS 8
+struct pipe_rank {
+    struct zinf_program program;
+    zinf_resource device, net, of[2][PIPE_MICROS][2]; /* forward, backward: what it reads; makes */
+};
+
+static void add_crossing(struct pipe_rank *r, int border, double seconds, zinf_resource gives,
+                         zinf_resource takes)
+{
+    const struct zinf_op op = {.lane = ZINF_LANE_NET, .arg = border, .seconds = seconds};
+    const zinf_resource writes[] = {takes, r->net};
+    const struct zinf_uses uses = {&gives, writes, 1, 2};
+    CHECK(!zinf_program_add(&r->program, &op, &uses));
+}
+
+static void add_visit(struct pipe_rank *r, int backward, int micro, double seconds)
+{
+    const struct zinf_op op = {.lane = ZINF_LANE_DEVICE, .seconds = seconds};
+    const zinf_resource writes[] = {r->of[backward][micro][1], r->device};
+    const zinf_resource reads[] = {r->of[backward][micro][0], r->of[0][micro][1]};
+    const struct zinf_uses uses = {reads, writes, 1 + (uint32_t)backward, 2};
+    CHECK(!zinf_program_add(&r->program, &op, &uses));
+}
+
+static void begin_rank(struct pipe_rank *r)
+{
+    zinf_resource *all = &r->of[0][0][0];
+    CHECK(!zinf_program_init(&r->program, "rank") &&
+          !zinf_program_resource(&r->program, &r->device) &&
+          !zinf_program_resource(&r->program, &r->net));
+    for (size_t i = 0; i < sizeof r->of / sizeof *all; i++)
+        CHECK(!zinf_program_resource(&r->program, &all[i]));
+}
+
+/* With the exchanges of both of its borders, as src/train/plan/itinerary.c orders them. */
+static void build_rank(struct pipe_rank *r, int rank, double forward, double crossing)
+{
+    const int warm = PIPE_RANKS - 1 - rank;
+    begin_rank(r);
+    for (int g = 0; g < PIPE_MICROS + warm; g++) {
+        const int back = g - warm;
+        if (g < PIPE_MICROS && rank)
+            add_crossing(r, rank - 1, crossing, r->net, r->of[0][g][0]);
+        if (g < PIPE_MICROS)
+            add_visit(r, 0, g, forward);
+        if (g < PIPE_MICROS && warm)
+            add_crossing(r, rank, crossing, r->of[0][g][1], r->net);
+        if (back >= 0 && warm)
+            add_crossing(r, rank, crossing, r->net, r->of[1][back][0]);
+        if (back >= 0)
+            add_visit(r, 1, back, 2 * forward);
+        if (back >= 0 && rank)
+            add_crossing(r, rank - 1, crossing, r->of[1][back][1], r->net);
+    }
+    CHECK(!zinf_program_schedule(&r->program, ZINF_ORDER_ADDED, NULL));
+}
+
+static struct zinf_meeting at_border(void *context, const struct zinf_op *op)
+{
+    (void)context;
+    return (struct zinf_meeting){(uint64_t)op->arg, 2};
+}
+
+/* Seconds of a step whose ranks take so long for a forward. */
+static double pipeline_seconds(const double forward[PIPE_RANKS], double crossing)
+{
+    static struct pipe_rank ranks[PIPE_RANKS];
+    const struct zinf_machine machine = {0};
+    const struct zinf_program *programs[PIPE_RANKS];
+    struct zinf_predict_options options[PIPE_RANKS];
+    struct zinf_prediction out[PIPE_RANKS];
+    double most = 0;
+    for (int r = 0; r < PIPE_RANKS; r++) {
+        build_rank(&ranks[r], r, forward[r], crossing);
+        programs[r] = &ranks[r].program;
+        options[r] = (struct zinf_predict_options){.machine = &machine, .meeting = at_border};
+    }
+    CHECKF(!zinf_programs_predict(programs, options, PIPE_RANKS, out), "%s", zinf_error());
+    for (int r = 0; r < PIPE_RANKS; r++) {
+        most = fmax(most, out[r].seconds);
+        CHECK(fabs(out[r].work_seconds[ZINF_LANE_DEVICE] - 3 * PIPE_MICROS * forward[r]) < 1e-9);
+        zinf_program_fini(&ranks[r].program);
+    }
+    return most;
+}
+
+static void test_pipeline_of_equal_ranks_has_the_bubble_of_the_formula(void)
+{
+    const double even[PIPE_RANKS] = {1, 1, 1, 1};
+    const double wanted = 3 * (PIPE_MICROS + PIPE_RANKS - 1);
+    const double seconds = pipeline_seconds(even, 0), crossing = pipeline_seconds(even, 0.01);
+    CHECKF(fabs(seconds - wanted) < 1e-9, "%g s, not %g", seconds, wanted);
+    CHECKF(crossing > wanted + 0.05 && crossing < 1.03 * wanted, "%g s with crossings", crossing);
+}
+
+/* The third takes twice as long. It begins after two forwards of the ranks before it, at 2; its
+ * first two forwards end at 6, but the gradient of the first comes at 4 + 1 + 2: it waits once for
+ * 1 s, then never again, and behind it come two backwards of the ranks before it. */
+static void test_pipeline_of_a_slow_rank(void)
+{
+    const double slow[PIPE_RANKS] = {1, 1, 2, 1}, wanted = 2 + 6 * PIPE_MICROS + 1 + 4;
+    const double seconds = pipeline_seconds(slow, 0);
+    CHECKF(fabs(seconds - wanted) < 1e-9, "%g s, not %g", seconds, wanted);
+}
+
+/* Of two programs that come to their meetings in another order each waits for the other one. */
+static void test_programs_that_never_meet(void)
+{
+    struct pipe_rank ranks[2];
+    const struct zinf_machine machine = {0};
+    const struct zinf_predict_options options[2] = {{.machine = &machine, .meeting = at_border},
+                                                    {.machine = &machine, .meeting = at_border}};
+    const struct zinf_program *programs[2] = {&ranks[0].program, &ranks[1].program};
+    struct zinf_prediction out[2];
+    for (int r = 0; r < 2; r++) {
+        begin_rank(&ranks[r]);
+        for (int i = 0; i < 2; i++)
+            add_crossing(&ranks[r], i == r, 1, ranks[r].device, ranks[r].net);
+        CHECK(!zinf_program_schedule(&ranks[r].program, ZINF_ORDER_ADDED, NULL));
+    }
+    CHECK(zinf_programs_predict(programs, options, 2, out) == -EINVAL);
+    CHECK(strstr(zinf_error(), "waits for others that never come"));
+    for (int r = 0; r < 2; r++)
+        zinf_program_fini(&ranks[r].program);
+}
+
 /* ---- work ---- */
 
 /* Twenty operations a round on lanes that share drive and CPUs; what it takes at least, and how
@@ -326,6 +458,9 @@ int main(void)
     TAP_RUN(test_waits_order_every_conflict);
     TAP_RUN(test_nothing_is_moved_beyond_a_buffer);
     TAP_RUN(test_prediction);
+    TAP_RUN(test_pipeline_of_equal_ranks_has_the_bubble_of_the_formula);
+    TAP_RUN(test_pipeline_of_a_slow_rank);
+    TAP_RUN(test_programs_that_never_meet);
     TAP_RUN(test_work_bounds_the_time);
     TAP_RUN(test_work_is_the_time_of_a_mix);
     return tap_done();

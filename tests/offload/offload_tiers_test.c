@@ -113,7 +113,7 @@ static void look_at_head(const struct machine *m, struct zinf_location all,
     CHECK(!memcmp(m->back, m->memory, all.bytes));
 }
 
-/* Of parameters both generations of what is beyond the head: that is once in RAM. */
+/* Of parameters either generation: head and rest exist once, and which of both they are is told. */
 static void look_at_heads(const struct machine *m, const struct zinf_layout *layout, bool state)
 {
     const uint8_t n = state ? 1 : m->generations;
@@ -128,8 +128,9 @@ static void look_at_heads(const struct machine *m, const struct zinf_layout *lay
     for (uint32_t g = 0; g < layout->n_groups && n > 1; g++) {
         const struct zinf_location tail = zinf_tiers_group_param_tail(m->tiers, g, 0);
         CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &tail, 0, m->back, tail.bytes));
-        fill(m->memory, tail.head + tail.bytes, 4000 + 2 * g);
+        fill(m->memory, tail.head + tail.bytes, 4000 + 2 * g + 1);
         CHECK(tail.live && !memcmp(m->back, m->memory + tail.head, tail.bytes));
+        CHECK(zinf_store_generations(zinf_tiers_options(m->tiers)->store, tail.extent) == 1);
     }
 }
 

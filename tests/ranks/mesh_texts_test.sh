@@ -14,7 +14,14 @@ new_model() { # arch, size: with weights
     "$zinf" init --arch "$1" --size "$2" --layers 2 --hidden 32 --heads 4 --tokenizer bytes \
         --config-only --output "$1" || return
     sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/;
-        s/"num_local_experts":[^,]*/"num_local_experts": 4/' "$1/config.json"
+        s/"num_local_experts":[^,]*/"num_local_experts": 4/
+        s/"num_experts":[^,]*/"num_experts": 4/; s/"num_experts_per_tok":[^,]*/"num_experts_per_tok": 2/
+        s/"full_attention_interval":[^,]*/"full_attention_interval": 2/
+        s/"linear_num_key_heads":[^,]*/"linear_num_key_heads": 2/
+        s/"linear_num_value_heads":[^,]*/"linear_num_value_heads": 4/
+        s/"linear_\([a-z]*\)_head_dim":[^,]*/"linear_\1_head_dim": 8/g
+        s/"mamba_d_state":[^,]*/"mamba_d_state": 8/; s/"mamba_rms_norm":[^,]*/"mamba_rms_norm": true/' \
+        "$1/config.json"
     [ "$1" = t5 ] && data="--data rows.csv --seq-len 12" || data="--data text.txt --seq-len 16"
     "$zinf" train --model "$1" --init $data --device host --threads 1 --lr 3e-2 --steps 4 \
         --progress none --output "$1.out" && mv "$1.out/model" "$1.model"
@@ -47,10 +54,14 @@ check "a LLaMA" run 0 new_model llama 7b
 check "a GPT-2" run 0 new_model gpt2 small
 check "a Mixtral" run 0 new_model mixtral 8x7b
 check "a T5" run 0 new_model t5 small
+check "a Qwen3-Next" run 0 new_model qwen3_next 80b-a3b
+check "a Falcon-H1" run 0 new_model falcon_h1 0.5b
 texts llama
 texts gpt2 --num-beams 2
 texts mixtral
 texts t5
+texts qwen3_next
+texts falcon_h1
 check "texts that are drawn" run 0 generate llama --temperature 0.8 --seed 5 --seats 2 \
     --tensor-parallel 2
 cp said.out drawn

@@ -188,7 +188,6 @@ check "GPT-2 on one rank" run 0 train gpt2 gpt2.one --config one.json
 check "a higher LLaMA" run 0 new_model tall llama 7b 8
 check "on one rank" run 0 train tall tall.one --config one.json
 keys=', "pipeline_ranges": 2'
-pipes tall 1 1 3 none
 pipes tall 2 2 3 nvme
 pipes tall 4 4 1 cpu
 pipes tall 8 4 2 nvme
@@ -205,13 +204,15 @@ keys=', "pipeline_ranges": 2'
 rm -r tall.one
 check "in chunks" run 0 train tall tall.one --config one.json --sequence-chunk 4
 pipes tall 4 2 3 cpu --sequence-chunk 4
-more='"bf16": {"enabled": true}, "virtual_pipeline_model_parallel_size": 2,'
+more='"bf16": {"enabled": true},'
 keys=
 rm -r tall.one gpt2.one
 config one.json 3 none
 check "in bf16" run 0 train tall tall.one --config one.json
 check "GPT-2 in bf16" run 0 train gpt2 gpt2.one --config one.json
+more='"bf16": {"enabled": true}, "num_layers_per_virtual_pipeline_stage": 1,'
 pipes tall 4 4 3 cpu
+more='"bf16": {"enabled": true}, "virtual_pipeline_model_parallel_size": 2,'
 pipes gpt2 2 2 3 nvme
 config pipes.json 2 nvme
 check "adapters of 4 bits over four seats" run 0 adapt adapted.ranges --config pipes.json --seats 4 \
@@ -222,7 +223,15 @@ data=rows.csv
 pipes t5 2 2 2 nvme --source-len 24
 pipes t5 3 3 2 cpu --source-len 24
 check "a higher T5" run 0 new_model t5tall t5 small 4
-check "over three" fails train t5tall bad --config pipes.json --source-len 24 --seats 3 --pipeline-parallel 3
+more=
+config one.json 3 none
+check "on one rank" run 0 train t5tall t5tall.one --config one.json --source-len 24
+keys=', "pipeline_ranges": 2'
+pipes t5tall 3 3 2 nvme --source-len 24
+keys=
+config pipes.json 3 none ', "pipeline_ranges": 3'
+check "over two in three ranges" fails train t5tall bad --config pipes.json --source-len 24 --seats 2 \
+    --pipeline-parallel 2
 check "has a unit that ranks would share by turns" complains "layers in several ranges of each rank use"
 data=
 more=
@@ -230,6 +239,7 @@ config pipes.json 3 cpu ', "pipeline_ranges": 2'
 check "one saves" run 0 train tall tall.saves --config pipes.json --seats 2 --pipeline-parallel 2 --save-every 2
 check "another goes on" run 0 train tall tall.saves --config pipes.json --seats 4 --pipeline-parallel 4 \
     --resume --steps 4
+config pipes.json 3 cpu
 check "one to the end" run 0 train tall tall.end --config pipes.json --steps 4
 check "has the same weights" cmp tall.saves/model/model.safetensors tall.end/model/model.safetensors
 
@@ -312,6 +322,16 @@ verdict $? "rank 0 of two over TCP"
 wait $other
 verdict $? "rank 1 of two"
 check "have the bits of one" same_result llama.one tcp
+config pipes.json 3 cpu ', "pipeline_ranges": 2'
+port=$((port + 1))
+(rank 1 2 tcp2 --steps 3 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
+other=$!
+(rank 0 2 tcp2 --steps 3 --pipeline-parallel 2) >said.out 2>said.err </dev/null
+verdict $? "rank 0 of two with two ranges each"
+wait $other
+verdict $? "rank 1 of two"
+check "have the bits of one" same_result llama.one tcp2
+config pipes.json 3 cpu
 port=$((port + 2))
 (rank 1 2 killed --steps 100000 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
 other=$!
@@ -369,6 +389,9 @@ else
     check "two processes of an MPI, with two seats each" run 0 mpi_train 2 mpi4 --seats 2 \
         --pipeline-parallel 4
     check "have the bits of one" same_result llama.one mpi4
+    config pipes.json 3 cpu ', "pipeline_ranges": 2'
+    check "with two ranges each" run 0 mpi_train 2 mpi.ranges --seats 2 --pipeline-parallel 2
+    check "have the bits of one" same_result llama.one mpi.ranges
 fi
 
 # ---- what cannot be ----
@@ -384,4 +407,15 @@ check "are refused" complains "zinf.pipeline_parts is [3" "5 in all"
 config pipes.json 3 none ', "pipeline_ranges": 3'
 check "six ranges of five layers" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2
 check "are too many" complains "with several ranges" "the model has 5 layers"
+check "ranges of one rank" fails train llama bad --config pipes.json
+check "are refused" complains "zinf.pipeline_ranges is 3" "there is no pipeline" "set zinf.mesh.pipe"
+more='"num_layers_per_virtual_pipeline_stage": 2,'
+config pipes.json 3 none
+check "ranges of two of three blocks" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2
+check "are refused" complains "zinf.pipeline_range_layers is 2" "3 blocks" "divisor"
+config pipes.json 3 none ', "pipeline_ranges": 2'
+check "two words for ranges" fails train llama bad --config pipes.json --seats 2 --pipeline-parallel 2
+check "are one too many" complains "leave out one"
+check "blocks of a range on one rank" fails train llama bad --config pipes.json
+check "are refused" complains "zinf.pipeline_range_layers is 2" "there is no pipeline"
 finish

@@ -108,6 +108,23 @@ static inline void draw(const struct case_of *c, int step, int64_t vocab, struct
     }
 }
 
+/* Of a gradient of a fixture, against that of the sequence in one piece, or of whole matrices.
+ * Recurrent mixers round more than 1e-5, since gradients of decays are small differences of large
+ * sums, and behind a norm so are those of what is multiplied with all of its columns. Against
+ * PyTorch in double the worst gradients of olmo_hybrid_a, bamba_a and falcon_h1_a are 5e-5, 2.4e-5
+ * and 2.3e-5 off; with nothing in it rounded to float but the results of linear layers 1.3e-5 for
+ * the first, of all modules 9e-6 and 6e-6 for the others. */
+static inline double gradient_bound(const char *name)
+{
+    static const char *const recurrent[] = {"bamba",      "falcon_h1",   "granitemoehybrid",
+                                            "nemotron_h", "olmo_hybrid", "qwen3_5",
+                                            "qwen3_next"};
+    bool has = false;
+    for (size_t i = 0; i < sizeof recurrent / sizeof *recurrent; i++)
+        has |= !strncmp(name, recurrent[i], strlen(recurrent[i]));
+    return has ? 5e-5 : 1e-5;
+}
+
 /* Loss and gradients, as a file; false: refused by name. */
 static inline bool gradients_of(const struct case_of *c, char path[600], double *loss)
 {

@@ -13,6 +13,7 @@ struct setting {
     uint64_t device_memory; /* 0: what is there */
     int threads;            /* 0: 1 */
     int64_t source_len;     /* of whole sequences */
+    int parts;              /* of tensors; 0: 1 */
 };
 
 static inline void fixture_folder(char folder[600], const char *name)
@@ -32,9 +33,9 @@ static inline int open_trainer(struct zinf_trainer **t, struct zinf_config **con
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\": 1, %s \"zero_optimization\": {\"stage\": 3,"
              "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"%s\"}},"
-             "\"zinf\": {\"threads\": %d, \"placement\": \"exact\"}}",
+             "\"zinf\": {\"threads\": %d, \"placement\": \"exact\", \"tensor_parts\": %d}}",
              s->precision ? s->precision : "", s->param ? s->param : "none", drive,
-             s->threads ? s->threads : 1);
+             s->threads ? s->threads : 1, s->parts ? s->parts : 1);
     *t = NULL;
     CHECKF(!zinf_config_parse(config, text, strlen(text), "test", &context), "%s", zinf_error());
     struct zinf_trainer_options options = {.mode = ZINF_TRAINER_FORWARD,

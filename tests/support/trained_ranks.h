@@ -25,6 +25,8 @@ struct rank {
     uint64_t step_bytes, lent_bytes; /* sent in the last step; without a copy */
     uint64_t net_bytes;              /* by its lane */
     uint64_t linked_bytes;           /* to other GPUs, in the last step */
+    uint64_t tensor_bytes;           /* to ranks that share its tensors, in the last step */
+    uint32_t n_tiles;                /* of the head */
     uint64_t elems;                  /* of all units, padded */
     uint64_t first_elems;            /* of the first one: the embedding */
     char said[600];
@@ -33,6 +35,18 @@ struct rank {
 static double net_timeout;                             /* seconds; 0: 60 */
 static char said[600];                                 /* by rank 0 at last */
 static uint64_t net_bytes, linked_bytes, padded_elems; /* its */
+static uint64_t tensor_bytes;
+static uint32_t n_tiles;
+
+/* To ranks that share tensors, so far. */
+static inline uint64_t sent_of_tensors(const struct setup *s)
+{
+    const struct zinf_net *axis = tensor_axis(s)->net;
+    uint64_t bytes = axis ? zinf_net_sent_bytes(axis) : 0;
+    for (size_t i = 0; i < sizeof s->sharing / sizeof *s->sharing; i++)
+        bytes += s->sharing[i] ? zinf_net_sent_bytes(s->sharing[i]) : 0;
+    return bytes;
+}
 
 /* The net stays open. */
 static inline void train_as(struct rank *rank)
@@ -46,17 +60,21 @@ static inline void train_as(struct rank *rank)
         const struct zinf_link *link = data_axis(&t->setup)->link;
         uint64_t before = zinf_net_sent_bytes(rank->net), lent = zinf_net_lent_bytes(rank->net);
         uint64_t linked = link ? zinf_link_sent_bytes(link) : 0;
+        uint64_t of_tensors = sent_of_tensors(&t->setup);
         rank->code = share_step(rank->setting, rank->net, t, (uint64_t)step, &result);
         rank->linked_bytes = link ? zinf_link_sent_bytes(link) - linked : 0;
         rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
         rank->lent_bytes = zinf_net_lent_bytes(rank->net) - lent;
         rank->net_bytes = result.lane_bytes[ZINF_LANE_NET];
+        rank->tensor_bytes = sent_of_tensors(&t->setup) - of_tensors;
         note_step(&rank->out, step, &result);
     }
     for (uint32_t u = 0; t && u < t->setup.n_units; u++)
         rank->elems += t->setup.layout.units[u].padded_elems;
+    rank->n_tiles = t ? t->setup.graph->stages[t->setup.graph->n_stages - 1].sweep.n : 0;
     rank->first_elems = t ? t->setup.layout.units[0].padded_elems : 0;
     rank->out.packs_fronts = t && plan_says(t, "parameters in RAM are packed");
+    rank->out.unpacks_there = t && plan_says(t, "device as they are, which unpacks them");
     if (!rank->code)
         rank->code = zinf_trainer_save(t, rank->folder);
     if (rank->code)
@@ -162,6 +180,8 @@ static inline void run_seats(const struct setting *s, uint32_t n_processes, uint
     net_bytes = ranks[0].net_bytes;
     linked_bytes = ranks[0].linked_bytes;
     padded_elems = ranks[0].elems;
+    tensor_bytes = ranks[0].tensor_bytes;
+    n_tiles = ranks[0].n_tiles;
     snprintf(said, sizeof said, "%s", ranks[0].said);
     snprintf(out->folder, sizeof out->folder, "%s", folder);
 }

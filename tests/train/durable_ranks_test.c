@@ -25,7 +25,8 @@ struct rank {
     bool anew;
     const char *folder; /* of the model; NULL: none is saved */
     int code;
-    uint64_t began; /* the step that it went on after */
+    uint64_t began;    /* the step that it went on after */
+    bool packs_fronts; /* in RAM */
     char said[600];
 };
 
@@ -79,6 +80,7 @@ static void *live(void *argument)
     options.run = name;
     options.anew = rank->anew;
     rank->code = zinf_trainer_create(&t, &options);
+    rank->packs_fronts = t && plan_says(t, "parameters in RAM are packed");
     if (!rank->code)
         rank->code = go_on(rank, t);
     while (!rank->code && t->step < (uint64_t)rank->until)
@@ -200,8 +202,10 @@ static void check_setting(struct setting s, const char *name)
     struct life life = {.until = STEPS, .anew = true, .origin = 5, .folder = in_work(whole, name)};
     s.accumulation = 2;
     s.clip = 0.7;
-    s.extra = DURABLE;
+    s.extra = word(s.extra, DURABLE);
     CHECKF(!live_all(&s, &life), "%s: %s", name, ranks[0].said);
+    for (int r = 0; r < RANKS; r++)
+        CHECKF(ranks[r].packs_fronts == s.asks_fronts, "%s: rank %d", name, r);
     forget();
     begin(&s, 3);
     snprintf(what, sizeof what, "%s, all at one step", name);
@@ -225,6 +229,11 @@ static void test_common_step(void)
     check_setting(on_drive, "on the drive");
     check_setting(in_ram, "parameters in RAM, late updates");
     check_setting(fp32, "fp32");
+    on_drive.extra = DURABLE ", \"pack\": \"all\"";
+    on_drive.asks_fronts = true;
+    trainings.sub_group = 1 << 20; /* small ones do not get smaller */
+    on_drive.host_memory = zinf_memory_resident() + ((uint64_t)512 << 20);
+    check_setting(on_drive, "slices packed in RAM");
 }
 
 /* Parameters are whole at every rank, and a record has each rank's slice of them. */

@@ -29,6 +29,7 @@ struct scalars {
 static const uint8_t run_name[16] = "the test's run.";
 static double losses[STEPS];
 static int n_lived; /* steps, by the last life of live_in */
+static uint32_t n_headed;
 static uint32_t n_drawn;
 
 static uint32_t draw(uint32_t n)
@@ -232,6 +233,7 @@ static uint32_t live_in(struct setting *s, uint64_t host_memory)
     struct zinf_trainer *t = open_trainer(s, config, run_name);
     const struct scalars *recovered = t ? durable_recovered(t, &bytes) : NULL;
     uint32_t backed = t ? n_backed(t) : 0;
+    n_headed += t && s->asks_fronts && plan_says(t, "parameters in RAM are packed");
     if (recovered) {
         t->step = recovered->step;
         t->n_applied = recovered->n_applied;
@@ -258,9 +260,10 @@ static uint32_t live_in(struct setting *s, uint64_t host_memory)
 
 /* What lies on the drive does not depend on what RAM has of it, nor on anything else that a life
  * chooses by what is free. */
-static void find_other_ram(const char *extra)
+static void find_other_ram(const char *extra, bool asks_fronts)
 {
-    struct setting s = {.precision = bf16, .accumulation = 2, .extra = extra};
+    struct setting s = {
+        .precision = bf16, .accumulation = 2, .extra = extra, .asks_fronts = asks_fronts};
     uint64_t params, least = least_host(&s, &params);
     const uint64_t rams[STEPS / 2] = {
         4 * (least + params), 0, least + params / 8, 0, 4 * (least + params),
@@ -278,8 +281,10 @@ static void find_other_ram(const char *extra)
 
 static void test_every_life_finds_other_ram(void)
 {
-    find_other_ram(DURABLE);
-    find_other_ram(DURABLE ALL);
+    find_other_ram(DURABLE, false);
+    find_other_ram(DURABLE ALL, false);
+    find_other_ram(DURABLE ALL, true);
+    CHECKF(n_headed > 1, "%u lives have parameters packed in RAM", n_headed);
 }
 
 /* A run goes on with the form of its state that it began with, or says what to set. */
@@ -451,7 +456,16 @@ static void test_kills(void)
          {.param = "cpu", .precision = bf16, .clip = 7, .sparse = true, .extra = DURABLE PACKED}},
         {"packed, filled RAM", {.precision = bf16, .host_memory = 1, .extra = DURABLE PACKED}},
         {"all packed, filled RAM", {.precision = bf16, .host_memory = 1, .extra = DURABLE ALL}},
+        {"all packed, in RAM too",
+         {.precision = bf16,
+          .host_memory = 1,
+          .asks_fronts = true,
+          .clip = 7,
+          .sparse = true,
+          .extra = DURABLE ALL}},
         {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},
+        {"adapters, packed",
+         {.precision = bf16, .host_memory = 1, .asks_fronts = true, .extra = DURABLE ADAPTERS ALL}},
         {"adapters, parameters in RAM",
          {.param = "cpu", .copies = true, .precision = bf16, .extra = DURABLE ADAPTERS}},
     };

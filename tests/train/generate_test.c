@@ -177,6 +177,18 @@ static void test_logits_in_bf16(void)
                      3e-2);
 }
 
+/* What each part remembers is a piece of one cache. */
+static void test_logits_in_parts_of_tensors(void)
+{
+    static const char *const cut[] = {"llama_a",       "olmo2_a",       "gpt_oss_a",
+                                      "deepseek_v3_a", "apertus_a",     "gptj_a",
+                                      "baichuan_b",    "mixtral_a",     "gemma4_text_a",
+                                      "gemma4_text_c", "gemma4_text_d", "gemma4_text_f"};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        check_logits(cut[i], &(struct setting){.parts = 2}, 1e-5);
+    check_logits("gemma4_text_d", &(struct setting){.parts = 4}, 1e-5);
+}
+
 /* A window that is shorter than the texts has a cache that is shorter too. */
 static void test_window_needs_fewer_slots(void)
 {
@@ -555,6 +567,7 @@ int main(void)
     zinf_make_dirs(in_work(drive, "drive"));
     TAP_RUN(test_logits_are_those_of_the_whole_text);
     TAP_RUN(test_logits_in_bf16);
+    TAP_RUN(test_logits_in_parts_of_tensors);
     TAP_RUN(test_window_needs_fewer_slots);
     TAP_RUN(test_places_change_no_bit);
     TAP_RUN(test_company_changes_no_text);

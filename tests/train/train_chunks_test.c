@@ -7,19 +7,6 @@
 #include "fixture_folders.h"
 #include "model/frame.h"
 
-/* Of a gradient, against that of the sequence in one piece. Recurrent mixers round more than 1e-5:
- * the loops of two instruction sets, for the same sequence in one piece, are up to 3e-5 apart,
- * since their gradients of decays are small differences of large sums. */
-static double bound_of(const char *name)
-{
-    static const char *const recurrent[] = {"bamba",      "falcon_h1",   "granitemoehybrid",
-                                            "nemotron_h", "olmo_hybrid", "qwen3_5",
-                                            "qwen3_next"};
-    bool has = false;
-    for (size_t i = 0; i < sizeof recurrent / sizeof *recurrent; i++)
-        has |= !strncmp(name, recurrent[i], strlen(recurrent[i]));
-    return has ? 5e-5 : 1e-5;
-}
 /* Chunks, chunks in parts, and parts of which each has two chunks from either end. */
 static const struct {
     int chunk, parts;
@@ -60,8 +47,8 @@ static bool same_gradients(struct case_of *c, const char *name)
         double worst = compare_files(cut, whole);
         CHECKF(fabs(loss / of_whole - 1) < 1e-6, "%s by %d, %d parts: loss %.9g, not %.9g", name,
                c->chunk, c->parts, loss, of_whole);
-        CHECKF(worst < bound_of(name), "%s by %d, %d parts: worst gradient %g", name, c->chunk,
-               c->parts, worst);
+        CHECKF(worst < gradient_bound(name), "%s by %d, %d parts: worst gradient %g", name,
+               c->chunk, c->parts, worst);
     }
     return true;
 }

@@ -14,22 +14,19 @@ static bool is_expected(const char *refusal)
     static const char *const known[] = {
         "is not a multiple of it",
         "can neither be dealt to the parts",
-        "experts beside a feed-forward part",
-        "recurrent mixers",
-        "layers of one part",
-        "a gate of what heads give",
-        "several kinds of blocks",
-        "an activation with trained numbers",
-        "tables of layers",
-        "blocks with a scale of their own",
-        "queries and gates by head in one tensor",
-        "a head with a bias or rows of norm 1",
         "relative positions",
     };
     bool expected = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         expected |= strstr(refusal, known[i]) != NULL;
     return expected;
+}
+
+/* Of gradients. A factor of experts whose sum is normalised has what is left of parts that cancel:
+ * whole matrices differ by 1.6e-5 there between two sets of instructions (ZINF_CPU). */
+static double bound_of(const char *name)
+{
+    return strcmp(name, "gemma4_text_f") ? gradient_bound(name) : 2e-5;
 }
 
 /* false: it is refused. */
@@ -48,7 +45,7 @@ static bool is_close(struct case_of *c, const char *name, int parts)
     const double worst = compare_files(cut, whole);
     CHECKF(fabs(loss / of_whole - 1) < 1e-6, "%s in %d parts: loss %.9g, not %.9g", name, parts,
            loss, of_whole);
-    CHECKF(worst < 1e-5, "%s in %d parts: worst gradient %g", name, parts, worst);
+    CHECKF(worst < bound_of(name), "%s in %d parts: worst gradient %g", name, parts, worst);
     return true;
 }
 
@@ -70,18 +67,39 @@ static void test_families_in_parts(void)
     CHECK(n_refused < (int)N_FOLDERS / 2);
 }
 
+/* Gradients of adapters whose B is zero yet: those of B. */
+static void test_adapters_in_parts(void)
+{
+    static const char *const adapted[] = {"llama_b", "gemma4_text_d", "gemma4_text_f", "bamba_a",
+                                          "olmo_hybrid_b"};
+    for (size_t i = 0; i < sizeof adapted / sizeof *adapted; i++) {
+        struct case_of c;
+        if (!read_case(&c, adapted[i]))
+            continue;
+        c.extra = ", \"adapter\": {\"r\": 2}";
+        CHECKF(is_close(&c, adapted[i], 2), "%s: %s", adapted[i], zinf_error());
+    }
+}
+
 /* ---- the same bits ---- */
 
 /* A family's fixture: norms of heads and of whole rows, norms behind parts, sinks, biases of
  * experts whose gate and up take turns, weights of the rows of experts, parallel blocks with one
  * norm and with two, queries, keys and values by group, latent attention with and without a low
- * rank of queries. */
+ * rank of queries, a head with a bias and one with rows of norm 1, an activation with trained
+ * numbers, keys that are the values, that layers share and that parts share by twos and by fours,
+ * tables of layers, experts beside a feed-forward part; recurrent mixers whose key heads are dealt
+ * and shared, with gates by head, beside attention, with a norm over columns of several parts in
+ * front of the gate and behind it, and a convolution alone. */
 static const struct {
     const char *name;
     int parts;
-} cut[] = {{"qwen3_a", 4},     {"gemma2_a", 2},      {"gemma3_text_a", 2}, {"olmo2_a", 4},
-           {"gpt_oss_a", 4},   {"cohere_a", 2},      {"falcon_b", 4},      {"falcon_a", 4},
-           {"qwen3_moe_a", 2}, {"llama4_text_a", 2}, {"deepseek_v2_a", 4}, {"deepseek_v3_a", 2}};
+} cut[] = {{"qwen3_a", 4},       {"gemma2_a", 2},      {"gemma3_text_a", 2}, {"olmo2_a", 4},
+           {"gpt_oss_a", 4},     {"cohere_a", 2},      {"falcon_b", 4},      {"falcon_a", 4},
+           {"qwen3_moe_a", 2},   {"llama4_text_a", 2}, {"deepseek_v2_a", 4}, {"deepseek_v3_a", 2},
+           {"gptj_a", 4},        {"baichuan_b", 2},    {"apertus_a", 4},     {"gemma4_text_c", 4},
+           {"gemma4_text_d", 4}, {"gemma4_text_f", 2}, {"qwen3_next_a", 4},  {"falcon_h1_c", 4},
+           {"nemotron_h_b", 4},  {"bamba_a", 4},       {"lfm2_a", 2}};
 
 static void share(struct setting s, int ranks, const struct outcome *one, const char *name)
 {
@@ -122,7 +140,9 @@ static void test_ranks_share_parts(void)
 /* Of matrices that are cut, and of a shared expert's, which all ranks have. */
 static void test_ranks_share_adapters(void)
 {
-    share_model("qwen2_moe_b", 2, ", \"adapter\": {\"r\": 2, \"lora_dropout\": 0.25}", NULL);
+    static const char lora[] = ", \"adapter\": {\"r\": 2, \"lora_dropout\": 0.25}";
+    share_model("qwen2_moe_b", 2, lora, NULL);
+    share_model("gemma4_text_d", 4, lora, NULL);
 }
 
 int main(void)
@@ -138,6 +158,7 @@ int main(void)
                                                  .batch = 2,
                                                  .sub_group = 1024});
     TAP_RUN(test_families_in_parts);
+    TAP_RUN(test_adapters_in_parts);
     TAP_RUN(test_ranks_share_parts);
     TAP_RUN(test_ranks_share_adapters);
     remove_work();

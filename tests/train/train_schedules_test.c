@@ -178,6 +178,33 @@ static void test_update_in_place_diverges(void)
     CHECKF(out.failed && strstr(zinf_error(), "checkpoint"), "%s", zinf_error());
 }
 
+/* Some of its updates are made then: nothing is computed of such parameters, and none are saved. */
+static void test_failed_step_is_the_last(void)
+{
+    struct setting s = {.schedule = "update-in-place",
+                        .optimizer = "{\"type\": \"SGD\", \"params\": {\"lr\": 1e38}}"};
+    int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    struct zinf_step_result r;
+    double sum;
+    uint64_t n, step = 0;
+    int code = 0;
+    draw_tokens(&s, 0, ids, targets);
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer *t = NULL;
+    const struct zinf_trainer_options options = trainer_options(&s, config);
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    while (t && !code && step < STEPS)
+        code = next_step(t, &s, step++, &r);
+    CHECKF(code == -ERANGE && strstr(zinf_error(), "cannot take"), "%d: %s", code, zinf_error());
+    CHECK(t && zinf_trainer_loss(t, TOKENS(ids, targets), 1, &sum, &n) == -ERANGE);
+    CHECKF(strstr(zinf_error(), "cannot take its updates back"), "%s", zinf_error());
+    CHECK(t && next_step(t, &s, step, &r) == -ERANGE);
+    CHECK(t && zinf_trainer_save(t, work) == -ERANGE);
+    CHECKF(strstr(zinf_error(), "cannot take its updates back"), "%s", zinf_error());
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
 static void test_every_second_step_clips(void)
 {
     struct setting s = {.clip = 7, .sparse = true, .schedule = "serial"};
@@ -514,6 +541,7 @@ int main(void)
     TAP_RUN(test_update_in_place_takes_least);
     TAP_RUN(test_update_in_place_is_refused);
     TAP_RUN(test_update_in_place_diverges);
+    TAP_RUN(test_failed_step_is_the_last);
     TAP_RUN(test_every_second_step_clips);
     TAP_RUN(test_overflows_are_taken_back);
     TAP_RUN(test_shares_on_the_device);

@@ -132,6 +132,8 @@ static void check_params(const struct travel *t, const struct zinf_home *home)
                    count(&fetch, ZINF_LANE_DEVICE, OP_DEVICE_UNPACK) ==
                (home->packed || home->param_headed),
            "unpacked once", &fetch);
+    if (t->device_unpacks && (!t->sliced || t->reach[BY_DEVICE][OTHERS_DEVICES]))
+        expect(!count(&fetch, ZINF_LANE_HOST, OP_UNPACK), "unpacked by the device", &fetch);
     const bool passes = count(&fetch, ZINF_LANE_H2D, OP_COPY_IN) &&
                         fetch.leg[fetch.n - 1].to.portion == WHOLE &&
                         !count(&fetch, ZINF_LANE_NET, OP_LINK_GATHER);

@@ -15,7 +15,7 @@ struct options {
 };
 
 /* The same training on a machine that has more: estimates that do not depend on each other. */
-enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER, FILLED };
+enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER, FILLED, WEIGHTS_MOVE };
 struct change {
     const char *what;
     bool counts; /* there is such a thing */
@@ -88,6 +88,22 @@ static bool leaves_ram(const struct zinf_config *c)
     return !strcmp(c->placement, "exact");
 }
 
+/* The samples of a pipeline's step dealt to its ranks, which have slices of all layers. */
+static void without_pipeline(struct zinf_config *c)
+{
+    c->accumulation /= c->mesh[2];
+    c->mesh[0] = 0;
+    c->mesh[2] = 1;
+    c->pipeline_ranges = 1;
+    c->pipeline_range_layers = 0;
+    c->zero_stage = 3;
+}
+
+static bool can_be_dealt(const struct zinf_config *c)
+{
+    return c->mesh[2] > 1 && c->accumulation % c->mesh[2] == 0;
+}
+
 static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
 {
     const bool by_link = e->now.link_seconds > 0;
@@ -102,12 +118,15 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
                               by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0)},
         [FILLED] = {.what = "RAM filled first (zinf.placement \"auto\")",
                     .counts = e->now.lane_bytes[0] && leaves_ram(now->trainer.config)},
+        [WEIGHTS_MOVE] = {.what = "weights sent instead of values (zinf.mesh.data, stage 3)",
+                          .counts = can_be_dealt(now->trainer.config)},
     };
     for (int i = 0; i < ESTIMATE_CHANGES; i++) {
         all[i].config = *now->trainer.config;
         all[i].options = *now;
         all[i].options.plan = NULL;
         all[i].options.trace = NULL;
+        all[i].options.pipe = NULL;
         all[i].options.like = &e->now;
         all[i].options.trainer.config = &all[i].config;
         all[i].before = e->now.step_seconds;
@@ -119,6 +138,9 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     all[OTHER_GATHER].config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
     all[OTHER_GATHER].options.like = NULL; /* which has its way */
     all[FILLED].config.placement = (char *)(uintptr_t) "auto";
+    if (all[WEIGHTS_MOVE].counts)
+        without_pipeline(&all[WEIGHTS_MOVE].config);
+    all[WEIGHTS_MOVE].options.like = NULL;
     run_workers(all);
     for (int i = 0; i < ESTIMATE_CHANGES; i++)
         if (all[i].counts)
@@ -146,8 +168,9 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
 }
 
 /* The plan, which is printed also where it does not fit; then the estimate. */
-static int estimate(const struct options *o, const struct zinf_session *s,
-                    const struct estimate_request *request, const struct machine *machine)
+static int estimate_all(const struct options *o, const struct zinf_session *s,
+                        const struct estimate_request *request, const struct machine *machine,
+                        struct zinf_pipe_rank *pipe)
 {
     struct estimate e = {.tbw = o->tbw > 0 ? o->tbw * 1e12 : ESTIMATE_TBW,
                          .tokens = o->tokens,
@@ -161,6 +184,7 @@ static int estimate(const struct options *o, const struct zinf_session *s,
     char *plan = NULL;
     size_t plan_bytes = 0;
     struct zinf_estimate_options options = {
+        .pipe = pipe,
         .trainer = request->trainer,
         .plan = o->json ? NULL : open_memstream(&plan, &plan_bytes),
         .trace = o->trace,
@@ -175,6 +199,7 @@ static int estimate(const struct options *o, const struct zinf_session *s,
         cli_print_lines(stdout, plan);
     free(plan);
     options.plan = NULL;
+    e.pipe = pipe;
     if (code)
         return code;
     if (machine) {
@@ -189,6 +214,17 @@ static int estimate(const struct options *o, const struct zinf_session *s,
         return cli_print_json(estimate_json(&e));
     estimate_print(&e);
     return 0;
+}
+
+static int estimate(const struct options *o, const struct zinf_session *s,
+                    const struct estimate_request *request, const struct machine *machine)
+{
+    const size_t n = (size_t)request->trainer.config->mesh[2] + 1; /* ranks in a pipeline */
+    struct zinf_pipe_rank *pipe = calloc(n, sizeof *pipe);
+    const int code = pipe ? estimate_all(o, s, request, machine, pipe)
+                          : zinf_fail(-ENOMEM, "no memory for %zu ranks", n);
+    free(pipe);
+    return code;
 }
 
 static int check_described(const struct options *o)

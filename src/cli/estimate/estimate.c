@@ -48,6 +48,24 @@ static void print_memory(const struct zinf_estimate *e)
                zinf_size_format(size, sizeof size, e->bytes[0] + e->bytes[1]));
 }
 
+static void print_pipeline(const struct estimate *e)
+{
+    const struct zinf_estimate *n = &e->now;
+    char text[160];
+    snprintf(text, sizeof text,
+             "%u ranks: the slowest waits for the others for %.1f %% of the step", n->pipe_ranks,
+             100 * n->bubble_seconds / n->step_seconds);
+    cli_print_field(stdout, "pipeline", LABEL, text);
+    for (uint32_t r = 0; e->pipe && r < n->pipe_ranks; r++) {
+        const struct zinf_pipe_rank *p = &e->pipe[r];
+        printf("             rank %-3u %3u layers, waits for %4.1f %%; limited by %s, busy for "
+               "%.0f %%\n",
+               r, p->layers, 100 * p->bubble_seconds / n->step_seconds,
+               lane_text(e, (size_t)p->bottleneck),
+               100 * p->lane_seconds[p->bottleneck] / n->step_seconds);
+    }
+}
+
 static void print_step(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
@@ -77,9 +95,10 @@ static void print_step(const struct estimate *e)
     }
     if (n->tensor_ranks > 1) {
         snprintf(text, sizeof text,
-                 "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it",
-                 n->tensor_ranks, n->tensor_bytes * 1e-9,
-                 100 * n->tensor_seconds / n->step_seconds);
+                 "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it; "
+                 "each sends %.3f GB",
+                 n->tensor_ranks, n->tensor_bytes * 1e-9, 100 * n->tensor_seconds / n->step_seconds,
+                 n->tensor_sent_bytes * 1e-9);
         cli_print_field(stdout, "tensors", LABEL, text);
     }
     if (n->context_ranks > 1) {
@@ -89,12 +108,8 @@ static void print_step(const struct estimate *e)
                  n->context_ranks, n->context_bytes * 1e-9, n->context_seconds);
         cli_print_field(stdout, "sequences", LABEL, text);
     }
-    if (n->pipe_ranks < 2)
-        return;
-    snprintf(text, sizeof text,
-             "%u ranks: the slowest waits for the others for %.1f %% of the step", n->pipe_ranks,
-             100 * n->bubble_seconds / n->step_seconds);
-    cli_print_field(stdout, "pipeline", LABEL, text);
+    if (n->pipe_ranks > 1)
+        print_pipeline(e);
 }
 
 static void print_wear(const struct estimate *e)
@@ -295,6 +310,45 @@ static void add_changes(cJSON *root, const struct estimate *e)
     }
 }
 
+static void add_pipeline(cJSON *root, const struct estimate *e)
+{
+    cJSON *list = cJSON_AddArrayToObject(root, "pipeline");
+    for (uint32_t r = 0; e->pipe && r < e->now.pipe_ranks; r++) {
+        const struct zinf_pipe_rank *p = &e->pipe[r];
+        cJSON *one = cli_json_append(list);
+        cJSON_AddNumberToObject(one, "layers", p->layers);
+        cJSON_AddNumberToObject(one, "alone_seconds", p->alone_seconds);
+        cJSON_AddNumberToObject(one, "bubble_seconds", p->bubble_seconds);
+        cJSON_AddStringToObject(one, "limited_by", lanes[p->bottleneck]);
+        cJSON *busy = cJSON_AddObjectToObject(one, "busy_seconds");
+        cJSON *bytes = cJSON_AddObjectToObject(one, "memory_bytes");
+        for (size_t i = 0; i < N_LANES; i++)
+            cJSON_AddNumberToObject(busy, lanes[i], p->lane_seconds[i]);
+        for (int i = 0; i < 3; i++)
+            cJSON_AddNumberToObject(bytes, tiers[i], (double)p->bytes[i]);
+    }
+}
+
+/* Of ranks that share tensors, sequences and layers. */
+static void add_axes(cJSON *root, const struct zinf_estimate *n)
+{
+    if (n->tensor_ranks > 1) {
+        cJSON_AddNumberToObject(root, "tensor_ranks", n->tensor_ranks);
+        cJSON_AddNumberToObject(root, "tensor_bytes", n->tensor_bytes);
+        cJSON_AddNumberToObject(root, "tensor_sent_bytes", n->tensor_sent_bytes);
+        cJSON_AddNumberToObject(root, "tensor_seconds", n->tensor_seconds);
+    }
+    if (n->context_ranks > 1) {
+        cJSON_AddNumberToObject(root, "context_ranks", n->context_ranks);
+        cJSON_AddNumberToObject(root, "context_bytes", n->context_bytes);
+        cJSON_AddNumberToObject(root, "context_seconds", n->context_seconds);
+    }
+    if (n->pipe_ranks > 1) {
+        cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);
+        cJSON_AddNumberToObject(root, "bubble_seconds", n->bubble_seconds);
+    }
+}
+
 cJSON *estimate_json(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
@@ -307,20 +361,7 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
     }
     add_seats(root, e);
-    if (n->tensor_ranks > 1) {
-        cJSON_AddNumberToObject(root, "tensor_ranks", n->tensor_ranks);
-        cJSON_AddNumberToObject(root, "tensor_bytes", n->tensor_bytes);
-        cJSON_AddNumberToObject(root, "tensor_seconds", n->tensor_seconds);
-    }
-    if (n->context_ranks > 1) {
-        cJSON_AddNumberToObject(root, "context_ranks", n->context_ranks);
-        cJSON_AddNumberToObject(root, "context_bytes", n->context_bytes);
-        cJSON_AddNumberToObject(root, "context_seconds", n->context_seconds);
-    }
-    if (n->pipe_ranks > 1) {
-        cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);
-        cJSON_AddNumberToObject(root, "bubble_seconds", n->bubble_seconds);
-    }
+    add_axes(root, n);
     if (n->sums_by_products + n->sums_by_kernels > 0) {
         cJSON_AddNumberToObject(root, "sums_by_products", n->sums_by_products);
         cJSON_AddNumberToObject(root, "sums_by_kernels", n->sums_by_kernels);
@@ -345,6 +386,8 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "update_flops", n->update_flops);
     cJSON_AddNumberToObject(root, "flops_utilisation", estimate_utilisation(e));
     add_changes(root, e);
+    if (n->pipe_ranks > 1)
+        add_pipeline(root, e);
     if (e->machine)
         cJSON_AddItemToObject(root, "machine", machine_json(e->machine));
     else

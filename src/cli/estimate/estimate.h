@@ -14,7 +14,7 @@ struct estimate_change {
     const char *what;
     double step_seconds;
 };
-#define ESTIMATE_CHANGES 6
+#define ESTIMATE_CHANGES 7
 
 #define ESTIMATE_TBW 6e14 /* bytes: of a common drive of 1 TB */
 struct estimate {
@@ -26,12 +26,13 @@ struct estimate {
     double tokens;       /* of a training, to say how long it takes; 0: none */
     uint64_t drive_free; /* where the drives are; UINT64_MAX: not known */
     char drive_path[256];
-    double steps_apart;            /* zinf_rates; 0: nothing was measured */
-    const struct machine *machine; /* the one that is described; NULL: this one */
-    double watts;                  /* 0: not known */
-    double price;                  /* of an hour, in whatever money; 0: not given */
-    uint32_t ranks, local_ranks;   /* at least 1; of all, and on each host; */
-    uint32_t seats;                /* of these in each process */
+    double steps_apart;                /* zinf_rates; 0: nothing was measured */
+    const struct machine *machine;     /* the one that is described; NULL: this one */
+    double watts;                      /* 0: not known */
+    double price;                      /* of an hour, in whatever money; 0: not given */
+    uint32_t ranks, local_ranks;       /* at least 1; of all, and on each host; */
+    uint32_t seats;                    /* of these in each process */
+    const struct zinf_pipe_rank *pipe; /* [now.pipe_ranks] */
 };
 static inline double estimate_written_a_day(const struct estimate *e)
 {

@@ -195,6 +195,11 @@ static int adapt_tensor(struct attaching *at, uint32_t unit, uint32_t tensor)
         code = adapter_choose(at->choice, m.path, &m.how);
         if (code || !m.how.wanted)
             continue;
+        if (t->dealt)
+            return zinf_fail(-ENOTSUP,
+                             "%s: %s has keys that zinf.tensor_parts share: it cannot be adapted; "
+                             "use fewer parts, or name other target_modules",
+                             at->choice->what, m.path);
         if (t->cut) {
             code = attach_shard(at, unit, tensor, p, m.path, &m.how);
             continue;

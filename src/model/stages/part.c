@@ -109,28 +109,34 @@ int part_rows_backward(struct zinf_frame *f, const struct part_entry *e, const v
                                           d_rows, d_x, 1);
 }
 
-/* In place: columns of product i, or of its gradient, by their factors. */
-static int scale_columns(struct zinf_frame *f, const struct part_entry *e, uint32_t i)
+int part_scale_columns(struct zinf_frame *f, const struct scales_spec *scales, int64_t cols,
+                       void *rows)
 {
-    const struct scales_spec *s = e->products[i].scales;
-    char *y = e->products[i].y;
+    char *y = rows;
     int code = 0;
-    for (int k = 0; s && !code && k < s->n; k++) {
+    for (int k = 0; !code && k < scales->n; k++) {
         struct zinf_heads args = {.dtype = f->compute->dtype,
                                   .rows = frame_rows(f),
                                   .n_heads = 1,
-                                  .cols = s->ranges[k].cols,
+                                  .cols = scales->ranges[k].cols,
                                   .x = y,
-                                  .x_ld = e->products[i].cols,
+                                  .x_ld = cols,
                                   .y = y,
-                                  .y_ld = e->products[i].cols,
-                                  .scale = s->ranges[k].factor};
+                                  .y_ld = cols,
+                                  .scale = scales->ranges[k].factor};
         if (zinf_heads_scaled(&args))
             code = frame_heads(f, &args);
         if (y) /* else only measuring */
             y += (uint64_t)args.cols * frame_width(f);
     }
     return code;
+}
+
+/* Product i, or its gradient. */
+static int scale_columns(struct zinf_frame *f, const struct part_entry *e, uint32_t i)
+{
+    const struct scales_spec *s = e->products[i].scales;
+    return s ? part_scale_columns(f, s, e->products[i].cols, e->products[i].y) : 0;
 }
 
 int part_enter(struct zinf_frame *f, const struct part_entry *e, const void *x)

@@ -109,13 +109,14 @@ struct zinf_remembered mixer_memory(struct zinf_frame *f, const struct attention
 {
     const struct zinf_decoding *d = frame_decoding(f);
     const uint64_t bytes = (uint64_t)((s->mixer.width - 1) * cols) * frame_width(f);
+    const uint32_t pieces = s->carried_pieces ? s->carried_pieces : 1;
     const struct zinf_cache shape = {
-        .planes = 1, .slots = 1, .row_bytes = zinf_align_up(state + bytes, 256)};
+        .planes = pieces, .slots = 1, .row_bytes = zinf_align_up(state + bytes, 256)};
     char *at = frame_cache(f, ZINF_CACHE_STATES, &shape);
-    if (at && rows) /* NULL: measuring */
-        at += state;
+    if (at) /* NULL: measuring */
+        at += s->carried_piece * shape.row_bytes + (rows ? state : 0);
     return (struct zinf_remembered){.sequences = d->sequences,
                                     .positions = d->positions,
                                     .state = at,
-                                    .bytes = shape.row_bytes};
+                                    .bytes = pieces * shape.row_bytes};
 }

@@ -32,24 +32,47 @@ static uint64_t handed_bytes(const struct zinf_frame *f, const struct attention_
     return state_bytes(s) + rows_elems(s) * frame_width(f);
 }
 
+/* Of what a shard hands over, which is a piece of what the stage does. */
+static uint64_t piece_bytes(const struct attention_spec *s, uint64_t bytes)
+{
+    return s->carried_pieces ? zinf_align_up(bytes, 256) : bytes;
+}
+
+static uint64_t all_bytes(const struct attention_spec *s, uint64_t bytes)
+{
+    return piece_bytes(s, bytes) * (s->carried_pieces ? s->carried_pieces : 1);
+}
+
+/* The shard's piece; NULL stays NULL: measuring. */
+static void *piece_of(const struct attention_spec *s, const void *all, uint64_t bytes)
+{
+    return all ? (char *)(uintptr_t)all + s->carried_piece * piece_bytes(s, bytes) : NULL;
+}
+
 void *handed_keep(struct zinf_frame *f, const struct attention_spec *s)
 {
     return f->compute->chunk.whole ? frame_keep(f, handed_bytes(f, s)) : NULL;
 }
 
-int part_take_handed(struct zinf_frame *f, void *to, uint64_t bytes)
+/* bytes of all that the stage hands over, from `at` on. */
+static int take_piece(struct zinf_frame *f, void *to, uint64_t bytes, uint64_t all, uint64_t at)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
     const int64_t before = c->first - f->compute->seq;
     const bool there = before >= c->near && before < c->near_end;
-    const void *from = frame_handed(f, bytes, there ? before : c->near);
+    const char *from = frame_handed(f, all, there ? before : c->near);
     int code = 0;
     frame_reach(f, 2); /* the chunk before */
     frame_part_begin(f);
     if (there)
-        code = frame_copy(f, to, from, bytes);
+        code = frame_copy(f, to, from ? from + at : NULL, bytes);
     frame_part_end(f);
     return code;
+}
+
+int part_take_handed(struct zinf_frame *f, void *to, uint64_t bytes)
+{
+    return take_piece(f, to, bytes, bytes, 0);
 }
 
 int handed_take(struct zinf_frame *f, const struct attention_spec *s,
@@ -57,7 +80,9 @@ int handed_take(struct zinf_frame *f, const struct attention_spec *s,
 {
     if (f->compute->chunk.parts > 1)
         return frame_refuse_chunks(f, "a recurrent mixer, whose state is not handed over");
-    return part_take_handed(f, kept->handed, handed_bytes(f, s));
+    const uint64_t bytes = handed_bytes(f, s);
+    return take_piece(f, kept->handed, bytes, all_bytes(s, bytes),
+                      s->carried_piece * piece_bytes(s, bytes));
 }
 
 /* From where a state begins to where the rows behind it do; NULL stays NULL: measuring. */
@@ -79,8 +104,9 @@ struct handed_ends handed_forward(struct zinf_frame *f, const struct attention_s
 {
     const struct zinf_chunk *c = &f->compute->chunk;
     struct handed_ends ends = given(f, s, kept);
+    const uint64_t bytes = handed_bytes(f, s);
     if (c->ends) /* else the chunk's own is not at hand, and nothing is computed */
-        ends.state.behind = frame_handed(f, handed_bytes(f, s), c->first);
+        ends.state.behind = piece_of(s, frame_handed(f, all_bytes(s, bytes), c->first), bytes);
     ends.rows.behind = behind(ends.state.behind, s);
     return ends;
 }
@@ -92,11 +118,12 @@ struct handed_ends handed_backward(struct zinf_frame *f, const struct attention_
     const uint64_t bytes = state_bytes(s) + rows_elems(s) * sizeof(float);
     const int64_t step = f->compute->seq;
     struct handed_ends ends = given(f, s, kept);
-    float *own = frame_d_handed(f, bytes, c->first);
+    const uint64_t all = all_bytes(s, bytes);
+    float *own = piece_of(s, frame_d_handed(f, all, c->first), bytes);
     if (c->first + step < c->whole)
         ends.state.d_behind = own;
     if (c->first)
-        ends.state.d_before = frame_d_handed(f, bytes, c->first - step);
+        ends.state.d_before = piece_of(s, frame_d_handed(f, all, c->first - step), bytes);
     ends.rows.d_behind = behind(ends.state.d_behind, s);
     ends.rows.d_before = behind(ends.state.d_before, s);
     return ends;

@@ -23,15 +23,16 @@ static struct columns columns_of(const struct attention_spec *s)
     const struct mixer_spec *m = &s->mixer;
     const int64_t keys = m->key_heads * m->key_dim, values = m->value_heads * m->value_dim;
     const int64_t mixed = 2 * keys + values, heads = m->value_heads;
-    if (m->rule == ZINF_RECURRENCE_DELTA)
+    const int64_t strengths = m->rule == ZINF_RECURRENCE_DELTA ? heads : 0;
+    if (m->rule == ZINF_RECURRENCE_DELTA || m->keys_first)
         return (struct columns){.rows = 0,
                                 .gate = mixed,
                                 .b = mixed + values,
-                                .a = mixed + values + heads,
+                                .a = mixed + values + strengths,
                                 .k = keys,
                                 .v = 2 * keys,
                                 .mixed = mixed,
-                                .all = mixed + values + 2 * heads};
+                                .all = mixed + values + strengths + heads};
     return (struct columns){.rows = values,
                             .a = values + mixed,
                             .k = values,
@@ -78,8 +79,8 @@ static struct zinf_convolution convolution_args(const struct zinf_frame *f,
         .segments = s->segments ? f->in[s->segments] : NULL,
         .x = column(f, kept->qkv, c.rows),
         .ld = c.all,
-        .w = frame_weight(f, 0, s->mixer.conv_w),
-        .b = frame_weight(f, 0, s->mixer.conv_b),
+        .w = s->mixer.taps ? s->mixer.taps : frame_weight(f, 0, s->mixer.conv_w),
+        .b = s->mixer.tap_biases ? s->mixer.tap_biases : frame_weight(f, 0, s->mixer.conv_b),
     };
 }
 
@@ -209,7 +210,8 @@ static int normalise(struct zinf_frame *f, const struct attention_spec *s, const
 static int normalise_backward(struct zinf_frame *f, const struct attention_spec *s,
                               const struct norms *n, const void *x, const void *dy, void *dx)
 {
-    float *dw = frame_grad(f, 0, s->mixer.norm.w);
+    const struct norm_spec *norm_of = &s->mixer.norm;
+    float *dw = norm_of->d_w ? norm_of->d_w : frame_grad(f, 0, norm_of->w);
     int code = 0;
     for (int64_t i = 0; !code && i < n->n && s->mixer.norm.w >= 0; i++) {
         struct zinf_norm norm = norm_args(f, s, n, i, x);
@@ -218,6 +220,28 @@ static int normalise_backward(struct zinf_frame *f, const struct attention_spec 
         norm.dw = dw ? dw + i * n->cols : NULL;
         code = frame_norm_backward(f, &norm);
     }
+    return code;
+}
+
+int mixer_normalise(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *y)
+{
+    const uint64_t start = frame_mark(f);
+    const struct norms norms = norms_of(f, s);
+    int code = normalise(f, s, &norms, x, y);
+    frame_release(f, start);
+    return code;
+}
+
+int mixer_normalise_backward(struct zinf_frame *f, const struct attention_spec *s, const void *x,
+                             const void *dy, void *dx)
+{
+    const uint64_t start = frame_mark(f);
+    const struct norms norms = norms_of(f, s);
+    void *unused = take_rows(f, mixer_result_cols(s)); /* for its statistics */
+    int code = normalise(f, s, &norms, x, unused);
+    if (!code)
+        code = normalise_backward(f, s, &norms, x, dy, dx);
+    frame_release(f, start);
     return code;
 }
 
@@ -341,8 +365,8 @@ int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
         code = frame_scan(f, &scan);
     convolution.dy = d_mixed;
     convolution.dx = column(f, d_entry, c.rows);
-    convolution.dw = frame_grad(f, 0, m->conv_w);
-    convolution.db = frame_grad(f, 0, m->conv_b);
+    convolution.dw = m->d_taps ? m->d_taps : frame_grad(f, 0, m->conv_w);
+    convolution.db = m->d_tap_biases ? m->d_tap_biases : frame_grad(f, 0, m->conv_b);
     if (!code)
         code = frame_convolution_backward(f, &convolution);
     frame_release(f, start);

@@ -81,7 +81,7 @@ static int xielu_backward(struct zinf_frame *f, const struct mlp_spec *s, const 
                           void *d_up, void *act)
 {
     const uint64_t start = frame_mark(f);
-    float *d_alphas = frame_grad(f, 0, s->alphas);
+    float *d_alphas = s->d_alphas ? s->d_alphas : frame_grad(f, 0, s->alphas);
     struct zinf_xielu args = xielu_args(f, s, up, act);
     args.dy = args.dx = d_up;
     args.sums = frame_scratch(f, (uint64_t)args.rows * 2 * sizeof *args.sums);

@@ -3,7 +3,8 @@
  *   rows = norm(x); a_s = act(rows Wup_s^T); y = x + branch(sum a_s Wd_s)
  * and backward the sum over shards is that in front of the product of rows. The norm, the bias
  * behind the sum and dropout of the branch are of whole rows, which each rank has; dropout in front
- * of the last product goes by masks of each shard's own.
+ * of the last product goes by masks of each shard's own. Trained numbers of the activation are of
+ * all shards' columns, so their gradients are sums over shards.
  */
 #include "model/shards.h"
 
@@ -14,6 +15,8 @@ static struct mlp_spec part_of(const struct zinf_frame *f, const struct mlp_spec
     struct mlp_spec part = *s;
     part.ffn /= c->of;
     part.norm.w = part.after.w = -1;
+    for (int i = 0; i < part.scales.n; i++)
+        part.scales.ranges[i].cols /= c->of;
     part.inner_site += (c->first + shard) * SHARD_SITES;
     return part;
 }
@@ -100,35 +103,61 @@ static int make_down(struct zinf_frame *f, const void *call, uint32_t shard, flo
     return code;
 }
 
-int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
-                       const void *x, void *y, bool again)
+int mlp_shards_multiply(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows)
 {
     const struct call c = {.s = kept->s, .kept = kept};
     const struct part_entry e = mlp_shards_entry(kept);
-    const struct part_exit leave = exit_of(kept);
-    const struct shard_sum sum = {make_down, &c, x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
     int code = part_rows(f, &e, rows, &rows);
     for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
         const struct mlp_spec part = part_of(f, kept->s, i);
         const struct shard_product p = up(&c, &part, i);
         code = shard_columns(f, &p, rows, kept->of[i].up);
+        if (!code)
+            code = part_scale_columns(f, &part.scales, p.ld, kept->of[i].up);
     }
     frame_release(f, mark);
+    return code;
+}
+
+int mlp_shards_project(struct zinf_frame *f, const struct mlp_shards *kept, uint32_t shard,
+                       float *out)
+{
+    const struct call c = {.s = kept->s, .kept = kept};
+    return make_down(f, &c, shard, out);
+}
+
+static int make_branch(struct zinf_frame *f, const void *kept, uint32_t shard, float *out)
+{
+    return mlp_shards_project(f, kept, shard, out);
+}
+
+int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
+                       const void *x, void *y, bool again)
+{
+    const struct part_exit leave = exit_of(kept);
+    const struct shard_sum sum = {make_branch, kept, x_elems(f, kept->s)};
+    int code = mlp_shards_multiply(f, kept, rows);
     return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
 }
 
 /* ---- backward ---- */
 
-/* d_up of one shard, and the gradient of its part of down. */
+/* Room for a shard's gradients of two numbers, which ranks can share evenly. */
+enum { ALPHAS = 2, ALPHA_ELEMS = ZINF_MOST_SHARDS };
+
+/* d_up of one shard, and the gradient of its part of down; those of the activation's numbers to
+ * alphas [shards][ALPHA_ELEMS], where they are wanted. */
 static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t shard,
-                          const void *d_y)
+                          const void *d_y, float *alphas)
 {
-    const struct mlp_spec part = part_of(f, c->s, shard);
+    struct mlp_spec part = part_of(f, c->s, shard);
     const struct shard_product p = down(f, c, &part, shard);
     const uint64_t mark = frame_mark(f);
     void *act = frame_scratch(f, (uint64_t)(frame_rows(f) * part.ffn) * frame_width(f));
     void *d_up = c->gradients[shard], *d_act = part.gated ? act : d_up;
+    if (alphas)
+        part.d_alphas = alphas + shard * ALPHA_ELEMS;
     int code = shard_depth_input(f, &p, d_y, d_act);
     if (!code)
         code = mlp_mask(f, &part, d_act);
@@ -138,6 +167,26 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
         code = mlp_mask(f, &part, act);
     if (!code)
         code = shard_depth_weight(f, &p, act, d_y);
+    if (!code)
+        code = part_scale_columns(f, &part.scales, up(c, &part, shard).ld, d_up);
+    frame_release(f, mark);
+    return code;
+}
+
+static int leave_all(struct zinf_frame *f, const struct call *c, const void *d_y)
+{
+    const uint32_t n = f->graph->shards.n;
+    const uint64_t mark = frame_mark(f), bytes = ALPHA_ELEMS * sizeof(float);
+    float *wanted = c->s->xielu ? frame_grad(f, 0, c->s->alphas) : NULL;
+    float *found = wanted ? frame_scratch(f, n * bytes) : NULL;
+    float *total = wanted ? frame_scratch(f, bytes) : NULL;
+    int code = wanted ? frame_zero(f, found, n * bytes) : 0;
+    for (uint32_t i = 0; !code && i < n; i++)
+        code = leave_backward(f, c, i, d_y, found);
+    if (!code && wanted)
+        code = shard_sum_found(f, found, ALPHA_ELEMS, total);
+    if (!code && wanted)
+        code = frame_copy(f, wanted, total, ALPHAS * sizeof *wanted);
     frame_release(f, mark);
     return code;
 }
@@ -200,8 +249,8 @@ int mlp_shards_leave(struct zinf_frame *f, const struct mlp_shards *kept, const 
     int code = part_leave_backward(f, &leave, d_y, &d_branch);
     if (!code)
         code = shard_bias_gradient(f, s->down_b, s->hidden, d_branch);
-    for (uint32_t i = 0; !code && i < n; i++)
-        code = leave_backward(f, &c, i, d_branch);
+    if (!code)
+        code = leave_all(f, &c, d_branch);
     if (!code)
         code = part_rows(f, &e, x, &rows);
     for (uint32_t i = 0; !code && i < n; i++)
@@ -224,17 +273,23 @@ static int make_enter(struct zinf_frame *f, const void *call, uint32_t shard, fl
     return mlp_shards_enter(f, c->kept, c->gradients, shard, out, 0);
 }
 
-int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
-                        void *d_x)
+int mlp_shards_branch_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                               const void *d_y, void *d_x)
 {
     const struct part_entry e = mlp_shards_entry(kept);
     const uint64_t mark = frame_mark(f);
     struct shard_gradients gradients;
     const struct enter_call call = {kept, &gradients};
     const struct shard_sum sum = {make_enter, &call, x_elems(f, kept->s)};
-    int code = mlp_shards_leave(f, kept, x, d_x, &gradients);
+    int code = mlp_shards_leave(f, kept, x, d_y, &gradients);
     if (!code)
         code = shard_enter_backward(f, &e, &sum, x, d_x);
     frame_release(f, mark);
     return code;
+}
+
+int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
+                        void *d_x)
+{
+    return mlp_shards_branch_backward(f, kept, x, d_x, d_x);
 }

@@ -33,36 +33,17 @@ static uint64_t row_bytes(const struct zinf_frame *f, int64_t cols)
     return (uint64_t)(frame_rows(f) * cols) * frame_width(f);
 }
 
-/* Columns of rows to others; x NULL: zeros. */
-struct columns {
-    void *at;
-    int64_t ld;
-};
-
-static int copy(struct zinf_frame *f, int64_t cols, struct columns x, struct columns y)
+static struct shard_rows columns_of(const struct head_rows *rows, int kind)
 {
-    const struct zinf_heads args = {.dtype = f->compute->dtype,
-                                    .rows = frame_rows(f),
-                                    .n_heads = 1,
-                                    .cols = cols,
-                                    .x = x.at,
-                                    .x_ld = x.ld,
-                                    .y = y.at,
-                                    .y_ld = y.ld};
-    return frame_heads(f, &args);
-}
-
-static struct columns columns_of(const struct head_rows *rows, int kind)
-{
-    return (struct columns){kind == QUERIES ? rows->q : rows->k, rows->ld};
+    return (struct shard_rows){kind == QUERIES ? rows->q : rows->k, rows->ld};
 }
 
 /* Where a group's columns are in whole rows. */
-static struct columns group_at(const struct zinf_frame *f, const struct whole *w, void *rows,
-                               uint32_t group)
+static struct shard_rows group_at(const struct zinf_frame *f, const struct whole *w, void *rows,
+                                  uint32_t group)
 {
-    return (struct columns){shard_at(f, rows, group * (uint64_t)w->cols * frame_width(f)),
-                            w->n * w->cols};
+    return (struct shard_rows){shard_at(f, rows, group * (uint64_t)w->cols * frame_width(f)),
+                               w->n * w->cols};
 }
 
 /* ---- whole rows ---- */
@@ -86,23 +67,17 @@ static int add_sharing(struct zinf_frame *f, const struct whole *w, void *all, u
 }
 
 /* All shards' columns to whole rows; sums: what shards of a group have is added up. */
-static int make_whole(struct zinf_frame *f, const struct whole *w, const struct columns *own,
+static int make_whole(struct zinf_frame *f, const struct whole *w, const struct shard_rows *own,
                       bool sums, void *rows)
 {
-    const struct zinf_shards *c = &f->graph->shards;
     const uint64_t mark = frame_mark(f), bytes = row_bytes(f, w->cols);
-    void *all = frame_scratch(f, c->of * bytes);
-    int code = 0;
-    for (uint32_t i = 0; !code && i < c->n; i++)
-        code = copy(f, w->cols, own[i],
-                    (struct columns){shard_at(f, all, (c->first + i) * bytes), w->cols});
-    if (!code)
-        code = shard_gather(f, all, c->n * bytes);
+    void *all = frame_scratch(f, f->graph->shards.of * bytes);
+    int code = shard_gather_rows(f, own, w->cols, all);
     for (uint32_t g = 0; !code && g < w->n; g++) {
-        const struct columns first = {shard_at(f, all, g * w->n_sharing * bytes), w->cols};
+        const struct shard_rows first = {shard_at(f, all, g * w->n_sharing * bytes), w->cols};
         code = sums ? add_sharing(f, w, all, g) : 0;
         if (!code)
-            code = copy(f, w->cols, first, group_at(f, w, rows, g));
+            code = shard_copy_rows(f, w->cols, first, group_at(f, w, rows, g));
     }
     frame_release(f, mark);
     return code;
@@ -142,12 +117,13 @@ static int normalise(struct zinf_frame *f, const struct attention_shards *kept,
     const struct whole w = whole_of(f, kept, kind);
     const uint64_t mark = frame_mark(f);
     void *all = frame_scratch(f, row_bytes(f, w.n * w.cols));
-    struct columns own[ZINF_MOST_SHARDS];
+    struct shard_rows own[ZINF_MOST_SHARDS];
     int code = 0;
     for (uint32_t i = 0; !code && i < c->n; i++) {
         const struct head_rows before = kept_rows(f, kept, i);
         own[i] = columns_of(&rows[i], kind);
-        code = frame_decoding(f) ? 0 : copy(f, w.cols, own[i], columns_of(&before, kind));
+        code =
+            frame_decoding(f) ? 0 : shard_copy_rows(f, w.cols, own[i], columns_of(&before, kind));
     }
     if (!code)
         code = make_whole(f, &w, own, false, all);
@@ -156,7 +132,8 @@ static int normalise(struct zinf_frame *f, const struct attention_shards *kept,
     if (!code)
         code = frame_norm(f, &norm);
     for (uint32_t i = 0; !code && i < c->n; i++)
-        code = copy(f, w.cols, group_at(f, &w, all, (c->first + i) / w.n_sharing), own[i]);
+        code =
+            shard_copy_rows(f, w.cols, group_at(f, &w, all, (c->first + i) / w.n_sharing), own[i]);
     frame_release(f, mark);
     return code;
 }
@@ -177,7 +154,7 @@ static int normalise_backward(struct zinf_frame *f, const struct attention_shard
     const struct whole w = whole_of(f, kept, kind);
     const uint64_t mark = frame_mark(f), bytes = row_bytes(f, w.n * w.cols);
     void *x = frame_scratch(f, bytes), *d = frame_scratch(f, bytes);
-    struct columns own[ZINF_MOST_SHARDS], before[ZINF_MOST_SHARDS];
+    struct shard_rows own[ZINF_MOST_SHARDS], before[ZINF_MOST_SHARDS];
     for (uint32_t i = 0; i < c->n; i++) {
         const struct head_rows products = kept_rows(f, kept, i);
         before[i] = columns_of(&products, kind);
@@ -194,8 +171,8 @@ static int normalise_backward(struct zinf_frame *f, const struct attention_shard
         code = frame_norm_backward(f, &norm);
     for (uint32_t i = 0; !code && i < c->n; i++) {
         const uint32_t all = c->first + i;
-        const struct columns from = group_at(f, &w, d, all / w.n_sharing), none = {NULL, 0};
-        code = copy(f, w.cols, all % w.n_sharing ? none : from, own[i]);
+        const struct shard_rows from = group_at(f, &w, d, all / w.n_sharing), none = {NULL, 0};
+        code = shard_copy_rows(f, w.cols, all % w.n_sharing ? none : from, own[i]);
     }
     frame_release(f, mark);
     return code;

@@ -6,10 +6,14 @@
  * the expert's columns, and that of shards one of their parts. The bias behind the sum, which all
  * ranks have, is the first shard's in both. Rows choose by numbers that all ranks have, so that all
  * make the same sums. Where weights are of the rows that an expert is given, they are applied to
- * these, and their gradient is made behind the sum over shards, by every rank.
+ * these, and their gradient is made behind the sum over shards, by every rank. An expert's factor
+ * is applied to the activations, so that its gradient is a sum over shards, too.
  */
 #include "model/frame_adapter.h"
 #include "model/shards.h"
+
+/* Room for one number, which ranks can share evenly. */
+enum { FACTOR_ELEMS = ZINF_MOST_SHARDS };
 
 /* What a visit works on. */
 struct visit {
@@ -19,12 +23,14 @@ struct visit {
     void *n;              /* [n_chosen][hidden] */
     void *rows;           /* the same without weights, where these are of the rows */
     void *up[ZINF_MOST_SHARDS], *act[ZINF_MOST_SHARDS];
+    void *scaled[ZINF_MOST_SHARDS]; /* act times the expert's factor, or act itself */
     /* backward */
     const void *d_y;   /* [n_chosen][hidden] */
     void *d_act;       /* [n_chosen][ffn], of one shard at a time */
     float *weights;    /* [n_chosen] */
     float *of_weights; /* their gradient, or a shard's part; [n_chosen] and a gap */
     float *of_bias;    /* the part of the bias behind the sum; the same */
+    float *of_factor;  /* [shards][FACTOR_ELEMS]: parts of the factor's gradient, or NULL */
 };
 
 static uint64_t row_bytes(const struct zinf_frame *f, int64_t cols)
@@ -43,6 +49,7 @@ static struct visit start(struct zinf_frame *f)
     for (uint32_t i = 0; i < f->graph->shards.n; i++) {
         v.up[i] = frame_scratch(f, row_bytes(f, v.up_cols));
         v.act[i] = frame_scratch(f, row_bytes(f, v.ffn));
+        v.scaled[i] = s->factor < 0 ? v.act[i] : frame_scratch(f, row_bytes(f, v.ffn));
     }
     return v;
 }
@@ -87,10 +94,12 @@ static int activate(struct zinf_frame *f, const struct visit *v, uint32_t shard)
     const struct zinf_gated gated = gated_args(f, v, shard);
     const struct shard_product p = up(v, shard);
     int code = shard_columns(f, &p, v->n, v->up[shard]);
-    if (code || !v->s->plain)
-        return code ? code : frame_gated(f, &gated);
-    return frame_activation(f, v->s->activation, v->up[shard], v->act[shard],
-                            (uint64_t)(f->n_chosen * v->ffn));
+    if (!code)
+        code = v->s->plain ? frame_activation(f, v->s->activation, v->up[shard], v->act[shard],
+                                              (uint64_t)(f->n_chosen * v->ffn))
+                           : frame_gated(f, &gated);
+    return code || v->s->factor < 0 ? code
+                                    : experts_scale(f, v->ffn, v->act[shard], v->scaled[shard]);
 }
 
 /* This visit's column of the weights, or of their gradient. */
@@ -99,11 +108,28 @@ static float *column(const struct zinf_frame *f, const void *values)
     return (float *)(uintptr_t)values + (f->queue && values ? f->visit : 0);
 }
 
+/* The weights of all rows, and their gradient; NULL: it is not wanted. */
+static const void *weights_of(const struct zinf_frame *f)
+{
+    return f->in[experts_weights_place(f->stage->spec)];
+}
+
+static float *d_weights_of(const struct zinf_frame *f)
+{
+    return f->d_in[experts_weights_place(f->stage->spec)];
+}
+
+/* The rows that chose the expert, of what the stage takes, to `to`. */
+static struct zinf_rows rows_to(const struct zinf_frame *f, void *to)
+{
+    return experts_rows(f, f->in[experts_rows_place(f->stage->spec)], to);
+}
+
 /* Rows x of n, or their gradient, times their weights, and the gradient of these (NULL: it is not
  * wanted). */
 static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, float *d_weights)
 {
-    const struct zinf_rows gather = experts_rows(f, f->in[1], v->rows);
+    const struct zinf_rows gather = rows_to(f, v->rows);
     const struct zinf_weigh weigh = {.n = f->n_chosen,
                                      .cols = v->s->hidden,
                                      .ld = f->n_visits,
@@ -111,7 +137,7 @@ static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, floa
                                      .dtype = f->compute->dtype,
                                      .a = x,
                                      .b = v->rows,
-                                     .weights = column(f, f->in[2]),
+                                     .weights = column(f, weights_of(f)),
                                      .d_weights = d_weights};
     int code = frame_gather(f, &gather);
     return code ? code : frame_weigh(f, &weigh);
@@ -120,7 +146,7 @@ static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, floa
 /* The rows that chose the expert, and all shards' activations of them. */
 static int activate_all(struct zinf_frame *f, const struct visit *v)
 {
-    const struct zinf_rows gather = experts_rows(f, f->in[1], v->n);
+    const struct zinf_rows gather = rows_to(f, v->n);
     int code = frame_gather(f, &gather);
     if (!code && v->s->weighs_rows)
         code = weigh_rows(f, v, v->n, NULL);
@@ -135,18 +161,12 @@ static int make_down(struct zinf_frame *f, const void *call, uint32_t shard, flo
 {
     const struct visit *v = call;
     const struct shard_product p = down(f, v, shard);
-    return shard_depth(f, &p, v->act[shard], out);
-}
-
-static uint64_t x_bytes(const struct zinf_frame *f)
-{
-    const struct experts_spec *s = f->stage->spec;
-    return (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f);
+    return shard_depth(f, &p, v->scaled[shard], out);
 }
 
 static int forward(struct zinf_frame *f)
 {
-    int code = f->visit ? 0 : frame_copy(f, f->out[0], f->in[0], x_bytes(f));
+    int code = f->visit ? 0 : experts_start_sum(f);
     if (code || !f->n_chosen)
         return code;
     const struct visit v = start(f);
@@ -155,7 +175,7 @@ static int forward(struct zinf_frame *f)
     struct zinf_rows scatter = experts_rows(f, NULL, f->out[0]);
     void *y;
     if (!v.s->weighs_rows) {
-        scatter.scale = column(f, f->in[2]);
+        scatter.scale = column(f, weights_of(f));
         scatter.scale_ld = f->n_visits;
     }
     if ((code = activate_all(f, &v)) || (code = shard_sum(f, &sum, total)) ||
@@ -178,7 +198,7 @@ static int take_weights(struct zinf_frame *f, const struct visit *v)
 {
     const uint64_t mark = frame_mark(f), all = (uint64_t)(f->n_chosen * f->n_visits);
     float *rows = frame_scratch(f, all * sizeof *rows);
-    struct zinf_rows gather = experts_rows(f, f->in[2], rows);
+    struct zinf_rows gather = experts_rows(f, weights_of(f), rows);
     gather.cols = f->n_visits;
     gather.x_dtype = gather.y_dtype = ZINF_DTYPE_F32;
     const struct zinf_heads pick = {.dtype = ZINF_DTYPE_F32,
@@ -202,7 +222,7 @@ static int put_weights(struct zinf_frame *f, const float *gradient)
     const uint64_t mark = frame_mark(f);
     const uint64_t bytes = (uint64_t)(f->n_chosen * f->n_visits) * sizeof(float);
     float *rows = frame_scratch(f, bytes);
-    struct zinf_rows scatter = experts_rows(f, rows, f->d_in[2]);
+    struct zinf_rows scatter = experts_rows(f, rows, d_weights_of(f));
     scatter.cols = f->n_visits;
     scatter.x_dtype = scatter.y_dtype = ZINF_DTYPE_F32;
     const struct zinf_heads spread = {.dtype = ZINF_DTYPE_F32,
@@ -272,8 +292,17 @@ static int add_bias_part(struct zinf_frame *f, const struct visit *v, float *out
     return frame_residual(f, &args);
 }
 
+/* A shard's part of the factor's gradient, and d_act becomes that at its activation. */
+static int leave_factor(struct zinf_frame *f, const struct visit *v, uint32_t shard)
+{
+    int code = v->of_factor ? experts_factor_gradient(f, v->ffn, v->d_act, v->act[shard],
+                                                      v->of_factor + shard * FACTOR_ELEMS)
+                            : 0;
+    return code ? code : experts_scale(f, v->ffn, v->d_act, v->d_act);
+}
+
 /* A shard's d_up, in the place of up where there is a gate, and its part of the weights' gradient;
- * act becomes the weighed activation. */
+ * what down takes becomes weighed. */
 static int leave(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
 {
     const struct visit *v = call;
@@ -285,7 +314,7 @@ static int leave(struct zinf_frame *f, const void *call, uint32_t shard, float *
                                      .ld = 1,
                                      .dtype = f->compute->dtype,
                                      .a = v->d_act,
-                                     .b = v->act[shard],
+                                     .b = v->scaled[shard],
                                      .weights = v->weights,
                                      .d_weights = out};
     gated.dy = v->d_act;
@@ -298,7 +327,9 @@ static int leave(struct zinf_frame *f, const void *call, uint32_t shard, float *
     if (!code && p.bias >= 0)
         code = add_bias_part(f, v, out);
     if (!code)
-        code = shard_depth_weight(f, &p, v->act[shard], v->d_y);
+        code = shard_depth_weight(f, &p, v->scaled[shard], v->d_y);
+    if (!code && v->s->factor >= 0)
+        code = leave_factor(f, v, shard);
     if (code || !v->s->plain)
         return code ? code : frame_gated_backward(f, &gated);
     return frame_activation_backward(f, v->s->activation, v->d_act, v->up[shard], d_up, NULL,
@@ -326,7 +357,7 @@ static int activation(struct zinf_frame *f, const void *call, uint32_t shard, co
 {
     const struct visit *v = call;
     (void)f;
-    *x = v->act[shard];
+    *x = v->scaled[shard];
     return 0;
 }
 
@@ -350,12 +381,13 @@ static int start_gradients(struct zinf_frame *f)
 {
     const struct experts_spec *s = f->stage->spec;
     const uint64_t rows = (uint64_t)frame_rows(f) * sizeof(float);
-    const bool fresh[] = {f->d_in[1] && !f->d_in_adds[1], f->d_in[2] && !f->d_in_adds[2]};
+    const uint32_t at = experts_rows_place(s);
     const uint64_t cols[] = {(uint64_t)s->hidden, f->n_visits};
     int code = 0;
-    for (int i = 0; !code && i < 2; i++)
-        code = fresh[i] ? frame_zero(f, f->d_in[1 + i], rows * cols[i]) : 0;
-    return code ? code : part_pass_gradient(f, s->hidden);
+    for (uint32_t i = 0; !code && i < 2; i++)
+        if (f->d_in[at + i] && !f->d_in_adds[at + i])
+            code = frame_zero(f, f->d_in[at + i], rows * cols[i]);
+    return code || s->alone ? code : part_pass_gradient(f, s->hidden);
 }
 
 /* To the rows of n. */
@@ -363,20 +395,33 @@ static int enter_backward(struct zinf_frame *f, const struct visit *v)
 {
     const struct shard_sum sum = {make_input, v, (uint64_t)(f->n_chosen * v->s->hidden)};
     float *total = frame_scratch(f, sum.elems * sizeof *total);
-    struct zinf_rows scatter = experts_rows(f, total, f->d_in[1]);
+    float *d_rows = f->d_in[experts_rows_place(v->s)];
+    struct zinf_rows scatter = experts_rows(f, total, d_rows);
     scatter.x_dtype = scatter.y_dtype = ZINF_DTYPE_F32;
     void *d_n;
-    int code = f->d_in[1] ? shard_sum(f, &sum, total) : 0;
-    if (code || !f->d_in[1])
+    int code = d_rows ? shard_sum(f, &sum, total) : 0;
+    if (code || !d_rows)
         return code;
     if (v->s->weighs_rows) {
         code = shard_narrow(f, total, sum.elems, &d_n);
         if (!code)
-            code = weigh_rows(f, v, d_n, column(f, f->d_in[2]));
+            code = weigh_rows(f, v, d_n, column(f, d_weights_of(f)));
         scatter.x = d_n;
         scatter.x_dtype = f->compute->dtype;
     }
     return code ? code : frame_scatter(f, &scatter);
+}
+
+/* The gradient of the expert's factor, of all shards' columns. */
+static int put_factor(struct zinf_frame *f, const struct visit *v)
+{
+    const uint64_t mark = frame_mark(f);
+    float *total = frame_scratch(f, FACTOR_ELEMS * sizeof *total);
+    int code = shard_sum_found(f, v->of_factor, FACTOR_ELEMS, total);
+    if (!code)
+        code = frame_copy(f, frame_grad(f, v->unit, v->s->factor), total, sizeof *total);
+    frame_release(f, mark);
+    return code;
 }
 
 /* Gradients of all shards' activations, and that of the rows' weights. */
@@ -390,7 +435,9 @@ static int leave_all(struct zinf_frame *f, struct visit *v)
         code = shard_sum(f, &sum, v->of_weights);
     for (uint32_t i = 0; !code && v->s->weighs_rows && i < f->graph->shards.n; i++)
         code = leave(f, v, i, v->of_weights); /* nothing of theirs */
-    return code || v->s->weighs_rows || !f->d_in[2] ? code : put_weights(f, v->of_weights);
+    if (!code && v->of_factor)
+        code = put_factor(f, v);
+    return code || v->s->weighs_rows || !d_weights_of(f) ? code : put_weights(f, v->of_weights);
 }
 
 static int visit_backward(struct zinf_frame *f)
@@ -398,13 +445,17 @@ static int visit_backward(struct zinf_frame *f)
     struct visit v = start(f);
     void *d_y = frame_scratch(f, row_bytes(f, v.s->hidden));
     const uint64_t numbers = weight_elems(f) * sizeof(float);
+    const uint64_t factors = f->graph->shards.n * FACTOR_ELEMS * sizeof(float);
     const struct zinf_rows gather = experts_rows(f, f->d_out[0], d_y);
     v.d_y = d_y;
     v.d_act = frame_scratch(f, row_bytes(f, v.ffn));
     v.weights = frame_scratch(f, numbers);
     v.of_weights = frame_scratch(f, numbers);
     v.of_bias = v.s->down_b < 0 ? NULL : frame_scratch(f, numbers);
+    v.of_factor = frame_grad(f, v.unit, v.s->factor) ? frame_scratch(f, factors) : NULL;
     int code = activate_all(f, &v);
+    if (!code && v.of_factor)
+        code = frame_zero(f, v.of_factor, factors);
     if (!code)
         code = frame_gather(f, &gather);
     if (!code)
@@ -430,6 +481,11 @@ static int backward(struct zinf_frame *f)
 const struct zinf_stage_ops zinf_stage_expert_shards = {
     .name = "expert_shards",
     .passes = true,
+    .forward = forward,
+    .backward = backward,
+};
+const struct zinf_stage_ops zinf_stage_expert_shards_alone = {
+    .name = "expert_shards",
     .forward = forward,
     .backward = backward,
 };

@@ -20,17 +20,6 @@ struct visit {
     void *scaled; /* act times the expert's factor, or act itself */
 };
 
-/* Places among what the stage takes. */
-static uint32_t rows_place(const struct experts_spec *s)
-{
-    return s->alone ? 0 : 1;
-}
-
-static uint32_t weights_place(const struct experts_spec *s)
-{
-    return rows_place(s) + 1;
-}
-
 static struct visit start(struct zinf_frame *f)
 {
     const struct experts_spec *s = f->stage->spec;
@@ -90,7 +79,7 @@ static uint64_t act_elems(const struct zinf_frame *f, const struct visit *v)
  * them. */
 static struct zinf_weigh weigh_args(const struct zinf_frame *f)
 {
-    const uint32_t place = weights_place(f->stage->spec);
+    const uint32_t place = experts_weights_place(f->stage->spec);
     return (struct zinf_weigh){
         .n = f->n_chosen,
         .ld = f->n_visits,
@@ -105,7 +94,7 @@ static struct zinf_weigh weigh_args(const struct zinf_frame *f)
  * wanted). */
 static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, float *d_weights)
 {
-    const struct zinf_rows gather = experts_rows(f, f->in[rows_place(v->s)], v->rows);
+    const struct zinf_rows gather = experts_rows(f, f->in[experts_rows_place(v->s)], v->rows);
     struct zinf_weigh weigh = weigh_args(f);
     weigh.cols = v->s->hidden;
     weigh.a = x;
@@ -117,38 +106,45 @@ static int weigh_rows(struct zinf_frame *f, const struct visit *v, void *x, floa
 
 /* ---- the expert's factor ---- */
 
-/* y = the factor times x, both [n_chosen][ffn]; y may be x. */
-static int scale(struct zinf_frame *f, const struct visit *v, const void *x, void *y)
+int experts_scale(struct zinf_frame *f, int64_t cols, const void *x, void *y)
 {
+    const struct experts_spec *s = f->stage->spec;
     return part_scale_by(
-        f, f->stage->units.n, v->s->factor,
+        f, f->stage->units.n, s->factor,
         &(struct zinf_column_scale){
-            .dtype = f->compute->dtype, .rows = f->n_chosen, .cols = v->s->ffn, .x = x, .y = y});
+            .dtype = f->compute->dtype, .rows = f->n_chosen, .cols = cols, .x = x, .y = y});
+}
+
+int experts_factor_gradient(struct zinf_frame *f, int64_t cols, const void *d_act, const void *act,
+                            float *d_factor)
+{
+    const uint64_t floats = (uint64_t)cols * sizeof(float), start = frame_mark(f);
+    float *ones = frame_scratch(f, floats), *sums = frame_scratch(f, floats);
+    const struct zinf_magnitude make_ones = {.rows = cols, .norm = ones, .gain = sums};
+    const struct zinf_column_dot dot = {.dtype = f->compute->dtype,
+                                        .rows = f->n_chosen,
+                                        .cols = cols,
+                                        .ld = cols,
+                                        .x = d_act,
+                                        .y = act,
+                                        .norm = ones,
+                                        .sum = sums};
+    int code = frame_row_norms(f, &make_ones);
+    if (!code)
+        code = frame_dot_columns(f, &dot);
+    if (!code)
+        code = frame_column_sum(f, d_factor, sums, ZINF_DTYPE_F32, cols, 1);
+    frame_release(f, start);
+    return code;
 }
 
 /* From d_act, the weighed gradient of the scaled activation, to the factor's and the activation's
  * own. */
 static int factor_backward(struct zinf_frame *f, const struct visit *v, void *d_act)
 {
-    const uint64_t floats = (uint64_t)v->s->ffn * sizeof(float), start = frame_mark(f);
     float *d_factor = frame_grad(f, f->stage->units.n, v->s->factor);
-    float *ones = frame_scratch(f, floats), *sums = frame_scratch(f, floats);
-    const struct zinf_magnitude make_ones = {.rows = v->s->ffn, .norm = ones, .gain = sums};
-    const struct zinf_column_dot dot = {.dtype = f->compute->dtype,
-                                        .rows = f->n_chosen,
-                                        .cols = v->s->ffn,
-                                        .ld = v->s->ffn,
-                                        .x = d_act,
-                                        .y = v->act,
-                                        .norm = ones,
-                                        .sum = sums};
-    int code = d_factor ? frame_row_norms(f, &make_ones) : 0;
-    if (!code && d_factor)
-        code = frame_dot_columns(f, &dot);
-    if (!code && d_factor)
-        code = frame_column_sum(f, d_factor, sums, ZINF_DTYPE_F32, v->s->ffn, 1);
-    frame_release(f, start);
-    return code ? code : scale(f, v, d_act, d_act);
+    int code = d_factor ? experts_factor_gradient(f, v->s->ffn, d_act, v->act, d_factor) : 0;
+    return code ? code : experts_scale(f, v->s->ffn, d_act, d_act);
 }
 
 /* ---- the visit ---- */
@@ -156,7 +152,7 @@ static int factor_backward(struct zinf_frame *f, const struct visit *v, void *d_
 /* The rows that chose the expert, and its activation of them. */
 static int activate(struct zinf_frame *f, const struct visit *v)
 {
-    struct zinf_rows gather = experts_rows(f, f->in[rows_place(v->s)], v->n);
+    struct zinf_rows gather = experts_rows(f, f->in[experts_rows_place(v->s)], v->n);
     struct zinf_gated gated = gated_args(f, v);
     int code = frame_gather(f, &gather);
     if (!code && v->s->weighs_rows)
@@ -167,7 +163,7 @@ static int activate(struct zinf_frame *f, const struct visit *v)
         code = v->s->plain
                    ? frame_activation(f, v->s->activation, v->gate_up, v->act, act_elems(f, v))
                    : frame_gated(f, &gated);
-    return code || v->s->factor < 0 ? code : scale(f, v, v->act, v->scaled);
+    return code || v->s->factor < 0 ? code : experts_scale(f, v->s->ffn, v->act, v->scaled);
 }
 
 static uint64_t x_bytes(const struct zinf_frame *f)
@@ -176,8 +172,7 @@ static uint64_t x_bytes(const struct zinf_frame *f)
     return (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f);
 }
 
-/* What experts add to. */
-static int start_sum(struct zinf_frame *f)
+int experts_start_sum(struct zinf_frame *f)
 {
     const struct experts_spec *s = f->stage->spec;
     return s->alone ? frame_zero(f, f->out[0], x_bytes(f))
@@ -186,13 +181,13 @@ static int start_sum(struct zinf_frame *f)
 
 static int forward(struct zinf_frame *f)
 {
-    int code = f->visit ? 0 : start_sum(f);
+    int code = f->visit ? 0 : experts_start_sum(f);
     if (code || !f->n_chosen)
         return code;
     struct visit v = start(f);
     struct zinf_rows scatter = experts_rows(f, v.n, f->out[0]);
     if (!v.s->weighs_rows) {
-        scatter.scale = column(f, f->in[weights_place(v.s)]);
+        scatter.scale = column(f, f->in[experts_weights_place(v.s)]);
         scatter.scale_ld = f->n_visits;
     }
     if ((code = activate(f, &v)) || (code = frame_linear(f, &v.down, v.scaled, v.n)))
@@ -204,7 +199,7 @@ static int forward(struct zinf_frame *f)
 static int start_gradients(struct zinf_frame *f)
 {
     const struct experts_spec *s = f->stage->spec;
-    const uint32_t rows = rows_place(s);
+    const uint32_t rows = experts_rows_place(s);
     const uint64_t bytes = (uint64_t)(frame_rows(f) * s->hidden) * sizeof(float);
     int code = f->d_in[rows] && !f->d_in_adds[rows] ? frame_zero(f, f->d_in[rows], bytes) : 0;
     return code || s->alone ? code : part_pass_gradient(f, s->hidden);
@@ -252,7 +247,7 @@ static int down_backward(struct zinf_frame *f, const struct visit *v, void *d_y,
 static int up_backward(struct zinf_frame *f, const struct visit *v, void *d_n, void *d_act)
 {
     struct zinf_gated gated = gated_args(f, v);
-    struct zinf_rows scatter = experts_rows(f, d_n, f->d_in[rows_place(v->s)]);
+    struct zinf_rows scatter = experts_rows(f, d_n, f->d_in[experts_rows_place(v->s)]);
     void *d_up = v->s->plain ? d_act : v->gate_up;
     gated.dy = d_act;
     gated.dx = d_up;
@@ -262,11 +257,11 @@ static int up_backward(struct zinf_frame *f, const struct visit *v, void *d_n, v
                            : frame_gated_backward(f, &gated);
     if (!code)
         code = frame_linear_backward_weight(f, &v->up, d_up, v->n);
-    if (code || !f->d_in[rows_place(v->s)])
+    if (code || !f->d_in[experts_rows_place(v->s)])
         return code;
     code = frame_linear_backward_input(f, &v->up, d_up, d_n);
     if (!code && v->s->weighs_rows)
-        code = weigh_rows(f, v, d_n, column(f, f->d_in[weights_place(v->s)]));
+        code = weigh_rows(f, v, d_n, column(f, f->d_in[experts_weights_place(v->s)]));
     return code ? code : frame_scatter(f, &scatter);
 }
 

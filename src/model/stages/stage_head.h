@@ -83,8 +83,9 @@ int head_sum_input(struct zinf_frame *f, const struct head *h, const struct chun
 /* ---- stage_head_units.c: rows divided by their norm ---- */
 
 void head_take_units(struct zinf_frame *f, struct head *h, uint64_t tiles);
-/* The rows that a product with tile number `tile` of those at hand takes. */
-const void *head_rows_of(const struct zinf_frame *f, const struct head *h, uint32_t tile);
+/* The rows that a product with a shard of tile number `tile` of those at hand takes. */
+const void *head_rows_of(const struct zinf_frame *f, const struct head *h, uint32_t tile,
+                         uint32_t shard);
 /* Nothing where rows are taken as they are. */
 int head_make_units(struct zinf_frame *f, const struct head *h, uint32_t n_tiles);
 /* The gradient of the tiles' unit rows becomes that of their rows. */

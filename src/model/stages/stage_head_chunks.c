@@ -42,12 +42,19 @@ struct zinf_cross_entropy head_loss_args(const struct zinf_frame *f, const struc
     };
 }
 
-/* The rows that the chunk is against, as products take them; those of norm 1 are not cut. */
+/* The rows that the chunk is against, as products take them. */
 static const void *table_rows(const struct zinf_frame *f, const struct head *h,
                               const struct chunk *k)
 {
-    return h->unit_rows ? head_rows_of(f, h, k->unit - f->stage->units.n)
+    return h->unit_rows ? head_rows_of(f, h, k->unit - f->stage->units.n, k->shard)
                         : frame_weight(f, k->unit, (int)k->shard);
+}
+
+/* The number of the tile's own bias; -1: none. */
+static int bias_tensor(const struct zinf_frame *f, const struct chunk *k)
+{
+    const struct head_spec *s = f->stage->spec;
+    return s->tile_bias ? s->tile_bias + (int)k->shard : -1;
 }
 
 static const void *norm_row(const struct zinf_frame *f, const struct head *h, int64_t row)
@@ -62,7 +69,7 @@ static const void *bias_of(const struct zinf_frame *f, const struct chunk *k)
     const struct head_spec *s = f->stage->spec;
     const uint64_t first = f->queue ? head_table_of(f, k)->pieces[0].rows.file_first : 0;
     if (s->tile_bias)
-        return frame_weight(f, k->unit, s->tile_bias);
+        return frame_weight(f, k->unit, bias_tensor(f, k));
     return s->biased ? (const char *)frame_weight(f, 0, 0) + first * frame_width(f) : NULL;
 }
 
@@ -70,10 +77,10 @@ static const void *bias_of(const struct zinf_frame *f, const struct chunk *k)
  * between them. */
 static int bias_gradient(struct zinf_frame *f, const struct head *h, const struct chunk *k)
 {
-    const struct head_spec *s = f->stage->spec;
-    float *sum = s->tile_bias ? frame_grad(f, k->unit, s->tile_bias) : NULL;
+    const int bias = bias_tensor(f, k);
+    float *sum = frame_grad(f, k->unit, bias);
     const uint64_t mark = frame_mark(f);
-    float *share = s->tile_bias ? frame_scratch(f, (uint64_t)h->d_ld * sizeof *share) : NULL;
+    float *share = bias < 0 ? NULL : frame_scratch(f, (uint64_t)h->d_ld * sizeof *share);
     const struct zinf_residual args = {.dtype = ZINF_DTYPE_F32,
                                        .n = (int64_t)head_table_of(f, k)->rows,
                                        .x = sum,

@@ -27,49 +27,69 @@ static uint64_t row_bytes(const struct zinf_frame *f, const struct head *h, uint
     return f->queue ? row * (uint64_t)h->hidden * frame_width(f) : 0;
 }
 
-const void *head_rows_of(const struct zinf_frame *f, const struct head *h, uint32_t tile)
+/* The row of the call's arrays with which a shard of a tile at hand begins. */
+static uint64_t first_row(const struct zinf_frame *f, const struct head *h, uint32_t tile,
+                          uint32_t shard)
 {
-    if (!h->unit_rows)
-        return frame_weight(f, f->stage->units.n + tile, 0);
-    return (const char *)h->units + row_bytes(f, h, (uint64_t)tile * (uint64_t)h->tile_rows);
+    const struct zinf_tensor *shards = frame_unit(f, f->stage->units.n + tile)->tensors;
+    uint64_t row = (uint64_t)tile * (uint64_t)h->tile_rows;
+    for (uint32_t i = 0; i < shard; i++)
+        row += shards[i].rows;
+    return row;
 }
 
-/* W / max(|W|, 1e-12) of the tile's rows: RMSNorm but for a factor, with an eps that at a norm of 0
- * is that bound. */
-static struct zinf_norm row_norm(const struct zinf_frame *f, const struct head *h, uint32_t tile)
+const void *head_rows_of(const struct zinf_frame *f, const struct head *h, uint32_t tile,
+                         uint32_t shard)
+{
+    if (!h->unit_rows)
+        return frame_weight(f, f->stage->units.n + tile, (int)shard);
+    return shard_at(f, h->units, row_bytes(f, h, first_row(f, h, tile, shard)));
+}
+
+/* W / max(|W|, 1e-12) of the shard's rows: RMSNorm but for a factor, with an eps that at a norm of
+ * 0 is that bound. */
+static struct zinf_norm row_norm(const struct zinf_frame *f, const struct head *h, uint32_t tile,
+                                 uint32_t shard)
 {
     const uint32_t unit = f->stage->units.n + tile;
     return (struct zinf_norm){
         .kind = ZINF_NORM_RMS,
         .dtype = f->compute->dtype,
-        .rows = (int64_t)frame_unit(f, unit)->tensors[0].rows,
+        .rows = (int64_t)frame_unit(f, unit)->tensors[shard].rows,
         .cols = h->hidden,
         .eps = 1e-24f / (float)h->hidden,
         .w_add = 1.0f / sqrtf((float)h->hidden),
-        .x = frame_weight(f, unit, 0),
-        .rstd = head_at(h->rstd, tile * h->tile_rows),
+        .x = frame_weight(f, unit, (int)shard),
+        .rstd = head_at(h->rstd, (int64_t)first_row(f, h, tile, shard)),
     };
+}
+
+/* Shards of a tile; 1 where it is not cut. */
+static uint32_t parts_of(const struct zinf_frame *f)
+{
+    return f->graph->shards.of ? f->graph->shards.n : 1;
 }
 
 int head_make_units(struct zinf_frame *f, const struct head *h, uint32_t n_tiles)
 {
+    const uint32_t n = parts_of(f);
     int code = 0;
-    for (uint32_t tile = 0; !code && h->unit_rows && tile < n_tiles; tile++) {
-        struct zinf_norm args = row_norm(f, h, tile);
-        args.y = (void *)(uintptr_t)head_rows_of(f, h, tile);
+    for (uint32_t i = 0; !code && h->unit_rows && i < n_tiles * n; i++) {
+        struct zinf_norm args = row_norm(f, h, i / n, i % n);
+        args.y = (void *)(uintptr_t)head_rows_of(f, h, i / n, i % n);
         code = frame_norm(f, &args);
     }
     return code;
 }
 
-/* The gradient of a tile's unit rows becomes that of its rows. */
-static int tile_backward(struct zinf_frame *f, const struct head *h, uint32_t tile)
+/* The gradient of a shard's unit rows becomes that of its rows. */
+static int rows_backward(struct zinf_frame *f, const struct head *h, uint32_t tile, uint32_t shard)
 {
     const uint64_t mark = frame_mark(f);
-    struct zinf_norm args = row_norm(f, h, tile);
+    struct zinf_norm args = row_norm(f, h, tile, shard);
     const char *table = args.x;
     const int64_t rows = args.rows;
-    float *grad = frame_grad(f, f->stage->units.n + tile, 0), *rstd = args.rstd;
+    float *grad = frame_grad(f, f->stage->units.n + tile, (int)shard), *rstd = args.rstd;
     float *slab = frame_scratch(f, SLAB_ROWS * (uint64_t)h->hidden * sizeof *slab);
     int code = 0;
     args.dtype = ZINF_DTYPE_F32;
@@ -89,9 +109,10 @@ static int tile_backward(struct zinf_frame *f, const struct head *h, uint32_t ti
 
 int head_units_backward(struct zinf_frame *f, const struct head *h, uint32_t n_tiles)
 {
+    const uint32_t n = parts_of(f);
     int code = 0;
-    for (uint32_t tile = 0; !code && h->unit_rows && tile < n_tiles; tile++)
-        if (frame_grad(f, f->stage->units.n + tile, 0))
-            code = tile_backward(f, h, tile);
+    for (uint32_t i = 0; !code && h->unit_rows && i < n_tiles * n; i++)
+        if (frame_grad(f, f->stage->units.n + i / n, 0))
+            code = rows_backward(f, h, i / n, i % n);
     return code;
 }

@@ -40,9 +40,18 @@
  * In a model that is cut for tensor parallel (zinf_shards) the place of a block has
  *   shards  the same sums, shard by shard: heads and feed-forward columns of a shard by themselves,
  *           and the products behind them as a sum over shards. in, out: as a block's
+ * or, where shards are to be at hand one after the other (decoder_turns.c),
+ *   enter   norm(x). in: x; out: rows, and the gradient there
+ *   attention_turn, mlp_turn  a group of shards' part of the sum behind the products. Gradients
+ *           below are those of values without numbers. in: rows, what attention names, the gradient
+ *           at the rows, that behind the sum unless it is the first, sums that wait for this one;
+ *           out: the gradient behind the sum, the sum, gradients at the rows that wait for this
+ *           one's
+ *   leave   x + branch(sum). in: x, the sum, the gradient there; out: x
  * the place of experts
- *   expert_shards  each expert so. in, out, sweep: as those of experts
- * and attention and layer (below) do the same; a router and the expert of all rows are whole.
+ *   expert_shards  each expert so. in, out, sweep: as those of experts, or of experts that are
+ * alone and attention, joined and layer (below) do the same; a router and the expert of all rows
+ * are whole.
  *
  * Encoders, and decoders that read one:
  *   layer   attention that may look both ways, perhaps attention to another sequence, feed-forward;
@@ -72,7 +81,8 @@ extern const struct zinf_stage_ops zinf_stage_side, zinf_stage_sides, zinf_stage
     zinf_stage_router, zinf_stage_shared, zinf_stage_experts, zinf_stage_balance, zinf_stage_layer,
     zinf_stage_rows, zinf_stage_classify, zinf_stage_convolution, zinf_stage_project,
     zinf_stage_pool, zinf_stage_preference, zinf_stage_shards, zinf_stage_expert_shards,
-    zinf_stage_experts_alone, zinf_stage_joined;
+    zinf_stage_experts_alone, zinf_stage_joined, zinf_stage_expert_shards_alone, zinf_stage_enter,
+    zinf_stage_attention_turn, zinf_stage_mlp_turn, zinf_stage_leave;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -182,6 +192,8 @@ struct latent_spec {
  * kernels/recurrent.h, then for the gate [value_heads value_dim], then for b and a [value_heads].
  * With DECAY it has rows for the gate, v, k, q and a, in this order.
  *
+ * Of a shard with DECAY, too, the columns are in the order of DELTA (keys_first); there is no b.
+ *
  * Or a convolution alone, between two gates (part_gates.c): qkv_w has rows for B, C and x, and what
  * proj takes is C conv(B x). value_dim is the width of each then, and value_heads 1. */
 struct mixer_spec {
@@ -191,12 +203,31 @@ struct mixer_spec {
     int64_t width;                                      /* of the convolution */
     float step_low, step_high, strength;                /* of the scan; strength 0: 1 */
     int conv_w, conv_b;                                 /* [columns of q, k, v][width] */
+    bool keys_first;                                    /* of the entry's columns */
+    /* Of a model that is cut, where several shards share a key head: of these columns the rows of
+     * q and k by key head, which are whole; conv_w and conv_b have the others. */
+    int keys_conv_w, keys_conv_b;
+    /* Of a shard with them: the convolution's weights, and where their gradients go, fp32; NULL:
+     * those of the tensors. */
+    const void *taps, *tap_biases;
+    float *d_taps, *d_tap_biases;
     int a_log, step_bias, skip;
     struct norm_spec norm;
     int64_t norm_groups;   /* groups of a row, each normalised by itself */
     bool weights_by_group; /* each group has its own norm weights; else all have the same */
     bool gate_first;       /* the gate is applied before the norm; else after it */
 };
+
+/* Of a model that is cut into so many shards: whether several share a key head, and whether each
+ * has weights of its own of the norm. */
+static inline bool mixer_shares_keys(const struct mixer_spec *m, uint32_t shards)
+{
+    return !m->gates && m->key_heads < (int64_t)shards;
+}
+static inline bool mixer_norm_is_cut(const struct mixer_spec *m, uint32_t shards)
+{
+    return m->weights_by_group && m->norm_groups % (int64_t)shards == 0;
+}
 
 /* Factors of the columns of a part's first product, in ranges from the first column on. */
 struct scales_spec {
@@ -249,8 +280,9 @@ struct attention_spec {
      * kv_w -1 it is made elsewhere, and its gradient is left behind that of qkv. 0: none. */
     int source, source_segments;
     int kv_w, kv_b;
-    /* Of what the stage carries from chunk to chunk: this part's keys and values are one of so many
-     * pieces of equal size, and which. 0: the only one. */
+    /* Of what the stage carries from chunk to chunk, of what it remembers of a mixer, and of what
+     * layers share: this part's is one of so many pieces of equal size, and which. 0: the only one.
+     */
     uint32_t carried_pieces, carried_piece;
     float dropout, residual_dropout;
     float branch_scale;        /* of what is added to x; 0: 1 */
@@ -266,8 +298,9 @@ struct mlp_spec {
      * the others the second unit's. */
     bool xielu;
     int alphas;
-    bool gated;     /* up has twice ffn rows: gate, then up */
-    int up_w, up_b; /* [ffn or 2 ffn][hidden] */
+    float *d_alphas; /* where their gradient goes, of a shard's columns; NULL: to the tensor's */
+    bool gated;      /* up has twice ffn rows: gate, then up */
+    int up_w, up_b;  /* [ffn or 2 ffn][hidden] */
     int down_w, down_b;
     struct norm_spec after; /* of what down gives */
     float residual_dropout;
@@ -287,6 +320,32 @@ struct block_spec {
     /* A mixer that reads what attention reads, and whose branch is added as well; value_heads 0:
      * there is none. */
     struct attention_spec beside;
+};
+
+/* A group of shards, of those of a block. */
+struct turn_spec {
+    struct zinf_shards shards;
+    uint32_t rows_gradient;       /* its place among what the stage takes */
+    bool is_passed;               /* the gradient behind the sum goes on to a turn before */
+    uint32_t n_sums, n_gradients; /* that wait for this one's */
+};
+/* The parts have no norms, and nothing behind the sum. */
+struct attention_turn {
+    struct turn_spec turn;
+    struct attention_spec part;
+};
+struct mlp_turn {
+    struct turn_spec turn;
+    struct mlp_spec part;
+};
+struct enter_spec {
+    struct norm_spec norm;
+    int64_t hidden;
+};
+struct leave_spec {
+    int64_t hidden;
+    float scale, dropout; /* as in part_exit */
+    uint32_t site;
 };
 
 struct side_spec {
@@ -398,7 +457,8 @@ struct head_spec {
     float softcap;     /* of the logits; 0: none */
     bool unit_rows;    /* rows of the table are divided by their L2 norm before the product */
     bool biased;       /* the first unit at hand is [1][vocab], added to the logits */
-    int tile_bias; /* or: number of a tile's tensor with a bias for each id of the tile; 0: none */
+    int tile_bias; /* or: number of a tile's tensor with a bias for each id of the tile, or of the
+                    * first of its shards'; 0: none */
 };
 
 /* ---- what parts share: unit 0 of the frame ---- */
@@ -439,6 +499,9 @@ int part_rows(struct zinf_frame *f, const struct part_entry *entry, const void *
 int part_rows_backward(struct zinf_frame *f, const struct part_entry *entry, const void *x,
                        const void *d_rows, void *d_x);
 int part_enter(struct zinf_frame *f, const struct part_entry *entry, const void *x);
+/* In place: columns of rows y [rows][cols] by their factors. */
+int part_scale_columns(struct zinf_frame *f, const struct scales_spec *scales, int64_t cols,
+                       void *y);
 /* Gradients of the weights; adds the gradient at x to d_x. */
 int part_enter_backward(struct zinf_frame *f, const struct part_entry *entry, const void *x,
                         void *d_x);
@@ -478,8 +541,23 @@ int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x);
 /* Of one whose sweep adds branches to what in[0] is: the gradient of out goes to in[0]. */
 int part_pass_gradient(struct zinf_frame *f, int64_t hidden);
 
-/* stage_experts.c: of hidden columns, the rows that chose the visit among others. */
+/* stage_experts.c: the place of rows among what the stage takes, behind which their weights are;
+ * of hidden columns, the rows that chose the visit among others; what experts add to. */
+static inline uint32_t experts_rows_place(const struct experts_spec *s)
+{
+    return s->alone ? 0 : 1;
+}
+static inline uint32_t experts_weights_place(const struct experts_spec *s)
+{
+    return experts_rows_place(s) + 1;
+}
 struct zinf_rows experts_rows(const struct zinf_frame *f, const void *x, void *y);
+int experts_start_sum(struct zinf_frame *f);
+/* Of an expert's factor: y = the factor times x, both [n_chosen][cols], and y may be x; and the
+ * part of its gradient that these columns have, from that at the scaled activation. */
+int experts_scale(struct zinf_frame *f, int64_t cols, const void *x, void *y);
+int experts_factor_gradient(struct zinf_frame *f, int64_t cols, const void *d_act, const void *act,
+                            float *d_factor);
 
 /* ---- parts of a block ---- */
 
@@ -544,6 +622,13 @@ int attention_chunk_clear(struct zinf_frame *f);
 /* From qkv on: y = x + branch; y may be x. again: only what is kept is made. */
 int attention_forward(struct zinf_frame *f, const struct attention_spec *s,
                       const struct attention_kept *kept, const void *x, void *y, bool again);
+/* What the last product takes: *result, in scratch where it is not what is kept; and from its
+ * gradient to those at what is kept and at the entry's columns of a gate. */
+int attention_result(struct zinf_frame *f, const struct attention_spec *s,
+                     const struct attention_kept *kept, void **result);
+int attention_result_backward(struct zinf_frame *f, const struct attention_spec *s,
+                              const struct attention_kept *kept, void *d_result, void *d_out,
+                              void *d_entry);
 /* d_qkv, the gradient of the entry's product, from d_y. */
 int attention_backward(struct zinf_frame *f, const struct attention_spec *s,
                        const struct attention_kept *kept, const void *d_y, void *d_qkv);
@@ -641,6 +726,11 @@ int mixer_result(struct zinf_frame *f, const struct attention_spec *s,
 int mixer_result_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_result, void *d_out,
                           void *d_entry);
+/* The norm of rows [rows][result_cols] by themselves, y may be x; and from dy to dx, which may be
+ * dy, and to the gradient of its weights, with statistics of its own. */
+int mixer_normalise(struct zinf_frame *f, const struct attention_spec *s, const void *x, void *y);
+int mixer_normalise_backward(struct zinf_frame *f, const struct attention_spec *s, const void *x,
+                             const void *dy, void *dx);
 /* part_gates.c: the same four of a convolution between gates. */
 int gates_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept);

@@ -86,35 +86,45 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
     return work;
 }
 
-double plan_crossed_bytes(const struct plan *p, const struct zinf_op *op)
+struct crossed plan_crossed(const struct plan *p, const struct zinf_op *op)
 {
+    struct crossed of = {0, 0};
     if (op->kind < OP_STAGES || tensor_axis(p->setup)->world < 2)
-        return 0;
-    const struct zinf_stage_size *size = p->setup->walk.stages[op->stage].size;
-    const struct zinf_stage *stage = &p->setup->walk.graph->stages[op->stage];
-    const double again = op->flags & OP_RECOMPUTES ? size[ZINF_PASS_FORWARD].crossed / 2 : 0;
-    return (size[kind_pass(op->kind)].crossed + again) / zinf_stage_visits(stage);
+        return of;
+    const struct zinf_stage_size *all = p->setup->walk.stages[op->stage].size;
+    const struct zinf_stage_size *size = &all[kind_pass(op->kind)],
+                                 *back = &all[ZINF_PASS_BACKWARD];
+    const bool again = op->flags & OP_RECOMPUTES;
+    const double visits = zinf_stage_visits(&p->setup->walk.graph->stages[op->stage]);
+    if (!again || kind_pass(op->kind) == ZINF_PASS_BACKWARD)
+        of = (struct crossed){size->crossed, size->sent};
+    if (again) {
+        of.bytes += back->crossed_again;
+        of.sent += back->sent_again;
+    }
+    of.bytes /= visits;
+    of.sent /= visits;
+    return of;
 }
 
-/* A sum is scattered and gathered: what a rank has of the others crosses twice, and that of GPUs
- * goes to the host and back before. Ranks of one host add in its memory, all at once. */
+/* What GPUs bring together goes to the host and back. Ranks of one host add in its memory, all at
+ * once. */
 double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op)
 {
     static const struct zinf_speeds unknown;
     const struct setup *s = p->setup;
-    const double bytes = plan_crossed_bytes(p, op);
+    const struct crossed of = plan_crossed(p, op);
     struct zinf_speeds used;
-    if (bytes == 0 || !zinf_net_is_described(s->mesh.all))
+    if (of.bytes == 0 || !zinf_net_is_described(s->mesh.all))
         return 0;
     plan_speeds_of(p, s->options.speeds ? s->options.speeds : &unknown, &used);
     const struct zinf_net_place at = zinf_net_place(tensor_axis(s)->net),
                                 all = zinf_net_place(s->mesh.all);
     const bool near = at.local_world == at.world;
-    const double share = 2 * (at.world - 1.0) / at.world;
     const double beside =
         (double)all.local_world / at.local_world; /* that cross at the same time */
     const double each = near ? 3 / used.optimizer_bytes : beside / used.net_bytes;
-    return bytes * (share * each + (device_is_far(s) ? 2 / used.link_bytes : 0));
+    return of.sent * each + of.bytes * (device_is_far(s) ? 2 / used.link_bytes : 0);
 }
 
 void plan_cost(const struct plan *p, struct zinf_op *op)

@@ -7,6 +7,7 @@
 #include "train/plan/estimated.h"
 #include "train/trainer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -85,7 +86,9 @@ static void add_sums(struct zinf_estimate *out, const struct plan *p,
     out->tensor_ranks = tensor_axis(p->setup)->world;
     for (int i = 0; i < n; i++)
         for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
-            out->tensor_bytes += plan_crossed_bytes(p, &programs[i]->ops[k]);
+            const struct crossed of = plan_crossed(p, &programs[i]->ops[k]);
+            out->tensor_bytes += of.bytes;
+            out->tensor_sent_bytes += of.sent;
             out->tensor_seconds += plan_crossed_seconds(p, &programs[i]->ops[k]);
         }
 }
@@ -173,19 +176,20 @@ static uint32_t last_wait(const struct zinf_program *program, uint32_t number, c
     return last;
 }
 
-/* One program of the step, that begins at *from and ends at what is left there. */
-static int trace_program(struct zinf_trace *trace, const struct plan *p,
-                         const struct zinf_program *program, uint64_t *from)
+/* The first of these ranks' program number `part` of the step, that begins at *from and ends at
+ * what is left there. */
+static int trace_part(struct zinf_trace *trace, const struct estimated *first,
+                      const struct estimated_step ranks[], uint32_t n_ranks, int part,
+                      uint64_t *from)
 {
-    struct zinf_machine machine = plan_machine(p);
+    const struct plan *p = &first->plan;
+    const struct zinf_program *program = &ranks[0].programs[part];
+    struct zinf_prediction *step = calloc(n_ranks, sizeof *step);
     uint64_t n = program->n_ops;
-    double *begin = calloc(2 * n + 1, sizeof *begin), *seconds = begin + n;
-    struct zinf_predict_options options = {
-        .machine = &machine, .op_begin = begin, .op_seconds = seconds};
-    struct zinf_prediction step;
+    double *begin = calloc(2 * n + 1, sizeof *begin), *seconds = begin + n, most = 0;
     char buffer[64];
-    int code = begin ? zinf_program_predict(program, &options, &step)
-                     : zinf_fail(-ENOMEM, "no memory for the trace");
+    int code = begin && step ? estimated_predict_part(ranks, n_ranks, part, begin, seconds, step)
+                             : zinf_fail(-ENOMEM, "no memory for the trace");
     for (uint32_t i = 0; !code && i < n; i++) {
         const struct zinf_op *op = &program->ops[i];
         struct zinf_trace_op record = {
@@ -200,51 +204,54 @@ static int trace_program(struct zinf_trace *trace, const struct plan *p,
         };
         zinf_trace_op(trace, &record);
     }
+    for (uint32_t r = 0; !code && r < n_ranks; r++)
+        most = step[r].seconds > most ? step[r].seconds : most;
     if (!code) {
-        uint64_t end = *from + (uint64_t)(step.seconds * 1e9);
+        uint64_t end = *from + (uint64_t)(most * 1e9);
         zinf_trace_program(trace, program->name, *from, end);
         *from = end;
     }
     free(begin);
+    free(step);
     return code;
 }
 
 /* The step that is predicted, as the executor would write the one that was run. */
-static int write_trace(const struct plan *p, const char *path)
+static int write_trace(const struct estimated *first, const struct estimated_step ranks[],
+                       uint32_t n_ranks, const char *path)
 {
-    const struct zinf_program *programs[2];
-    int n = plan_step_programs(p, programs);
     struct zinf_trace *trace = NULL;
     uint64_t end = 0;
     int code = zinf_trace_create(&trace, path);
-    for (int i = 0; !code && i < n; i++)
-        code = trace_program(trace, p, programs[i], &end);
+    for (int i = 0; !code && i < ranks[0].n; i++)
+        code = trace_part(trace, first, ranks, n_ranks, i, &end);
     if (!code)
         zinf_trace_mark(trace, "step, as predicted", 0, end);
     int closed = zinf_trace_close(trace);
     return code ? code : closed;
 }
 
-static int estimate_one(struct zinf_estimate *out, const struct zinf_estimate_options *options)
+/* Of a rank by itself. Opens *e, which is to be closed after a failure, too. */
+static int estimate_one(struct zinf_estimate *out, const struct zinf_estimate_options *options,
+                        struct estimated *e)
 {
-    struct estimated e;
-    _Static_assert(sizeof e.variant <= sizeof out->found, "a variant has room");
-    int code = estimated_open(&e, options);
+    _Static_assert(sizeof e->variant <= sizeof out->found, "a variant has room");
+    int code = estimated_open(e, options);
     if (!code && options->plan)
-        plan_print(&e.plan, options->plan);
+        plan_print(&e->plan, options->plan);
     if (!code)
-        code = fill(out, &e.plan);
+        code = fill(out, &e->plan);
     if (!code) {
-        plan_speeds_of(&e.plan, &options->speeds, &out->speeds);
-        memcpy(out->found, &e.variant, sizeof e.variant);
+        plan_speeds_of(&e->plan, &options->speeds, &out->speeds);
+        memcpy(out->found, &e->variant, sizeof e->variant);
     }
-    if (!code && options->trace)
-        code = write_trace(&e.plan, options->trace);
-    estimated_close(&e);
     return code;
 }
 
-/* One more rank of a pipeline: the step is the slowest one's, memory the most of any. */
+/* ---- ranks in a pipeline ---- */
+
+/* One more rank: what is said is of the one that takes longest by itself, memory the most of any.
+ */
 static void add_rank(struct zinf_estimate *out, const struct zinf_estimate *rank)
 {
     const double flops = out->model_flops + rank->model_flops;
@@ -257,38 +264,82 @@ static void add_rank(struct zinf_estimate *out, const struct zinf_estimate *rank
     out->model_flops = flops;
 }
 
-/* Before its first micro-batch comes, and behind its last one, the slowest rank waits while the
- * others compute one range of it: (ranks - 1) / (micro-batches x ranges) of what it computes
- * itself.
- */
-static void add_bubble(struct zinf_estimate *out, const struct zinf_config *config, uint32_t ranks)
+static void note_rank(struct zinf_pipe_rank *out, const struct estimated *e,
+                      const struct zinf_estimate *alone)
 {
-    out->pipe_ranks = ranks;
-    out->model_flops /= ranks;
-    out->bubble_seconds = out->lane_seconds[ZINF_LANE_DEVICE] * (ranks - 1) /
-                          (double)(config->accumulation * config->pipeline_ranges);
-    out->step_seconds += out->bubble_seconds;
+    *out = (struct zinf_pipe_rank){.layers = e->setup.own_layers,
+                                   .alone_seconds = alone->step_seconds,
+                                   .bottleneck = alone->bottleneck};
+    memcpy(out->lane_seconds, alone->lane_seconds, sizeof out->lane_seconds);
+    memcpy(out->bytes, alone->bytes, sizeof out->bytes);
+}
+
+/* A step is as long as all ranks take that wait for each other; what one waits is what it takes
+ * longer than by itself. */
+static int add_bubbles(struct zinf_estimate *out, struct zinf_pipe_rank *pipe,
+                       const struct estimated_step ranks[], uint32_t n)
+{
+    double step;
+    const int code = estimated_predict(ranks, n, &step);
+    if (code)
+        return code;
+    out->pipe_ranks = n;
+    out->model_flops /= n;
+    out->bubble_seconds = fmax(step - out->step_seconds, 0);
+    out->step_seconds = step;
+    for (uint32_t r = 0; pipe && r < n; r++)
+        pipe[r].bubble_seconds = fmax(step - pipe[r].alone_seconds, 0);
+    return 0;
+}
+
+/* Plans of one rank after the other, of which only the steps are kept. */
+static int plan_others(struct zinf_estimate *out, const struct zinf_estimate_options *options,
+                       struct estimated_step *steps, uint32_t n)
+{
+    int code = 0;
+    for (uint32_t r = 1; !code && r < n; r++) {
+        struct zinf_estimate_options of_rank = *options;
+        struct zinf_estimate rank;
+        struct estimated e;
+        of_rank.trainer.pipe_rank = r;
+        if (options->plan)
+            fprintf(options->plan, "plan: the lines below are those of rank %u of the pipeline\n",
+                    r);
+        code = estimate_one(&rank, &of_rank, &e);
+        if (!code) {
+            estimated_take_step(&e, &steps[r]);
+            add_rank(out, &rank);
+        }
+        if (!code && options->pipe)
+            note_rank(&options->pipe[r], &e, &rank);
+        estimated_close(&e);
+    }
+    return code;
 }
 
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
 {
     const struct zinf_config *config = options->trainer.config;
-    const uint32_t ranks = options->ranks > 1 ? (uint32_t)config->mesh[ZINF_PIPE] : 1;
-    int code = estimate_one(out, options);
-    for (uint32_t r = 1; !code && r < ranks; r++) {
-        struct zinf_estimate_options of_rank = *options;
-        struct zinf_estimate rank;
-        of_rank.trainer.pipe_rank = r;
-        of_rank.trace = NULL;
-        if (options->plan)
-            fprintf(options->plan, "plan: the lines below are those of rank %u of the pipeline\n",
-                    r);
-        code = estimate_one(&rank, &of_rank);
-        if (!code)
-            add_rank(out, &rank);
-    }
-    if (!code && ranks > 1)
-        add_bubble(out, config, ranks);
+    const uint32_t n = options->ranks > 1 ? (uint32_t)config->mesh[ZINF_PIPE] : 1;
+    struct estimated_step *steps = calloc(n, sizeof *steps);
+    struct estimated first;
+    if (!steps)
+        return zinf_fail(-ENOMEM, "no memory for %u ranks", n);
+    int code = estimate_one(out, options, &first);
+    if (!code)
+        estimated_see_step(&first, &steps[0]);
+    if (!code && options->pipe)
+        note_rank(&options->pipe[0], &first, out);
+    if (!code)
+        code = plan_others(out, options, steps, n);
+    if (!code && n > 1)
+        code = add_bubbles(out, options->pipe, steps, n);
+    if (!code && options->trace)
+        code = write_trace(&first, steps, n, options->trace);
+    for (uint32_t r = 1; r < n; r++)
+        estimated_end_step(&steps[r]);
+    estimated_close(&first);
+    free(steps);
     return code;
 }
 
@@ -340,6 +391,8 @@ int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options
     config.host_memory = 0;
     config.gradient_clipping = 0; /* no step is redone */
     config.trace = NULL;
+    config.pipeline_ranges = 1; /* two blocks of one rank */
+    config.pipeline_range_layers = 0;
     two.config = &config;
     two.mode = ZINF_TRAINER_TRAIN;
     two.init = true;

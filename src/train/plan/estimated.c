@@ -3,6 +3,7 @@
 #include "train/plan/estimated.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static void scale(struct zinf_rates *rates, double device, double drive)
 {
@@ -73,4 +74,98 @@ void estimated_close(struct estimated *e)
     setup_fini(&e->setup);
     zinf_net_close(e->net);
     *e = (struct estimated){.net = NULL};
+}
+
+/* ---- ranks in a pipeline ---- */
+
+void estimated_see_step(const struct estimated *e, struct estimated_step *out)
+{
+    const struct zinf_program *programs[2];
+    const struct zinf_axis *pipe = pipe_axis(&e->setup);
+    *out = (struct estimated_step){.n = plan_step_programs(&e->plan, programs),
+                                   .machine = plan_machine(&e->plan),
+                                   .rank = pipe->rank,
+                                   .ranks = pipe->world};
+    for (int i = 0; i < out->n; i++)
+        out->programs[i] = *programs[i];
+}
+
+void estimated_take_step(struct estimated *e, struct estimated_step *out)
+{
+    const struct zinf_program *programs[2];
+    estimated_see_step(e, out);
+    plan_step_programs(&e->plan, programs);
+    for (int i = 0; i < out->n; i++)
+        *(struct zinf_program *)(uintptr_t)programs[i] = (struct zinf_program){0};
+}
+
+void estimated_end_step(struct estimated_step *step)
+{
+    for (int i = 0; i < step->n; i++)
+        zinf_program_fini(&step->programs[i]);
+    *step = (struct estimated_step){0};
+}
+
+/* Exchanges at a border have the number of the rank before it: where ranks have several ranges, the
+ * first is behind the last one. Rounds of what several ranks have in common are of all. */
+static struct zinf_meeting meeting(void *context, const struct zinf_op *op)
+{
+    const struct estimated_step *s = context;
+    const uint32_t n = s->ranks, before = (s->rank + n - 1) % n;
+    if (op->kind == OP_SHARE)
+        return (struct zinf_meeting){n, n};
+    if (op->kind != OP_GIVE && op->kind != OP_TAKE && op->kind != OP_TRADE)
+        return (struct zinf_meeting){0};
+    return (struct zinf_meeting){op->visit ? s->rank : before, 2};
+}
+
+int estimated_predict_part(const struct estimated_step ranks[], uint32_t n, int part, double *begin,
+                           double *seconds, struct zinf_prediction *out)
+{
+    const struct zinf_program **programs = calloc(n, sizeof *programs);
+    struct zinf_predict_options *options = calloc(n, sizeof *options);
+    struct zinf_prediction *one = calloc(n, sizeof *one);
+    uint32_t *who = calloc(n, sizeof *who), n_who = 0;
+    int code = programs && options && one && who
+                   ? 0
+                   : zinf_fail(-ENOMEM, "no memory for a prediction of %u ranks", n);
+    for (uint32_t r = 0; !code && r < n; r++) {
+        if (part >= ranks[r].n)
+            continue;
+        programs[n_who] = &ranks[r].programs[part];
+        options[n_who] =
+            (struct zinf_predict_options){.machine = &ranks[r].machine,
+                                          .meeting = n > 1 ? meeting : NULL,
+                                          .context = (struct estimated_step *)(uintptr_t)&ranks[r],
+                                          .op_begin = r ? NULL : begin,
+                                          .op_seconds = r ? NULL : seconds};
+        who[n_who++] = r;
+    }
+    if (!code && n_who)
+        code = zinf_programs_predict(programs, options, n_who, one);
+    if (!code)
+        memset(out, 0, n * sizeof *out);
+    for (uint32_t i = 0; !code && i < n_who; i++)
+        out[who[i]] = one[i];
+    free(programs);
+    free(options);
+    free(one);
+    free(who);
+    return code;
+}
+
+int estimated_predict(const struct estimated_step ranks[], uint32_t n, double *seconds)
+{
+    struct zinf_prediction *out = calloc(n, sizeof *out);
+    int code = out ? 0 : zinf_fail(-ENOMEM, "no memory for a prediction of %u ranks", n);
+    *seconds = 0;
+    for (int part = 0; !code && part < 2; part++) {
+        double most = 0;
+        code = estimated_predict_part(ranks, n, part, NULL, NULL, out);
+        for (uint32_t r = 0; !code && r < n; r++)
+            most = fmax(most, out[r].seconds);
+        *seconds += most;
+    }
+    free(out);
+    return code;
 }

@@ -66,7 +66,8 @@ struct variant {
     bool overwrites;
     bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state, */
     bool packs_fronts;   /* parameters */
-    bool device_unpacks; /* and packed parameters are unpacked by a device that is not the CPU */
+    bool packs_frozen;   /* and those of a model that is frozen, on the drive too; */
+    bool device_unpacks; /* packed parameters are unpacked by a device that is not the CPU */
     bool codes; /* parameters go to the device with matrices as codes, where these are used so */
     enum packing packs;  /* what of the drive is packed */
     int ahead;           /* amounts.ahead, at most */
@@ -184,6 +185,8 @@ struct plan {
  * (may be NULL) becomes its plan, with programs by these speeds, if one was made: its setup is set
  * then, and it is to be ended. */
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan);
+/* What a search begins with, and what stays where nothing else is shorter. */
+struct variant plan_usual(const struct setup *setup);
 /* plan_operations.c: all of a plan but its programs. Adds extents to the setup's store, if it has
  * one: once. -ENOMEM where it does not fit: the message is the table and names the keys to change.
  * After a failure there is nothing to end. */
@@ -311,6 +314,13 @@ static inline uint32_t plan_grad_turns(const struct plan *p, uint32_t unit)
 static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packable what)
 {
     return p->variant.packs >= packing_of(what) ? setup_packed_bytes(p->setup, what) : 0;
+}
+/* Of the largest sub-group of parameters that a fetch unpacks, if any does; also where a run goes
+ * on that has packed less. */
+static inline uint64_t plan_packed_fetch_bytes(const struct plan *p)
+{
+    return p->variant.packs_frozen ? setup_packed_param_bytes(p->setup)
+                                   : setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM);
 }
 /* A mark for each sub-group, whether the device has found it damaged; 0: it unpacks none. */
 static inline uint64_t plan_damage_bytes(const struct plan *p)
@@ -484,10 +494,13 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 
 /* cost.c: op->seconds and op->cpu */
 void plan_cost(const struct plan *p, struct zinf_op *op);
-/* Bytes that an operation of a stage brings together with ranks that share its tensors, and how
- * long that takes, where these ranks are only thought of: rates that are measured have it in them.
- */
-double plan_crossed_bytes(const struct plan *p, const struct zinf_op *op);
+/* Bytes that an operation of a stage brings together with ranks that share its tensors, and of
+ * these those that this rank sends; and how long that takes, where these ranks are only thought of:
+ * rates that are measured have it in them. */
+struct crossed {
+    double bytes, sent;
+};
+struct crossed plan_crossed(const struct plan *p, const struct zinf_op *op);
 double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op);
 /* The same for operations that are scheduled already. */
 void plan_cost_again(const struct plan *p, struct zinf_program *program);

@@ -162,9 +162,7 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
     bool decodes = p->setup->compute.decoding;
     const struct want wants[] = {
         {"packed parameters on their way", "zinf.pack",
-         has_waypoint(p->waypoints, PACKED_SLOT)
-             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
-             : 0,
+         has_waypoint(p->waypoints, PACKED_SLOT) ? PACKED_STAGINGS * plan_packed_fetch_bytes(p) : 0,
          &at->d_packed},
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
@@ -206,6 +204,7 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
     uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->itinerary.live;
+    const bool in_turn = p->setup->config->parts_in_turn;
     const struct want wants[] = {
         {"activations that stay", "--seq-len", at_once * w->staying_bytes, &at->d_staying},
         {"activations always kept for backward", "--seq-len", at_once * w->kept_always,
@@ -218,7 +217,8 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
         {"gradients of keys and values", carried_hint(p, true), carried_bytes(p, true),
          &at->d_carried_gradient},
         {"gradients of states", "zinf.sequence_chunk", w->d_handed, &at->d_handed},
-        {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
+        {"gradient slots", in_turn ? "zinf.tensor_parts" : "zinf.parts_in_turn",
+         grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
         {"gradient slots of shared tables", NULL, beside_slots(p) * p->sizes.beside_slot,
          &at->d_beside_slots},
         {"other GPUs' parts of a gradient", "zinf.gather", p->sizes.link, &at->d_link},
@@ -295,9 +295,8 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
              : 0,
          &at->h_files},
         {"packed parameters on their way", "zinf.pack",
-         has_waypoint(p->waypoints, PACKED_STAGING)
-             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
-             : 0,
+         has_waypoint(p->waypoints, PACKED_STAGING) ? PACKED_STAGINGS * plan_packed_fetch_bytes(p)
+                                                    : 0,
          &at->h_packed},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
          CODE_STAGINGS * plan_code_bytes(p, true), &at->h_codes},

@@ -32,6 +32,7 @@ static bool is_same(const struct plan *a, const struct plan *b)
            a->variant.overwrites == b->variant.overwrites &&
            a->variant.packs_ram == b->variant.packs_ram &&
            a->variant.packs_fronts == b->variant.packs_fronts &&
+           a->variant.packs_frozen == b->variant.packs_frozen &&
            a->variant.device_unpacks == b->variant.device_unpacks &&
            a->variant.codes == b->variant.codes;
 }
@@ -226,14 +227,6 @@ static void try_link(struct search *s)
         try(s, other, "units gathered by the GPUs");
 }
 
-/* Whether all that a plan follows from is here alone: seats of one process have the budgets that
- * they have agreed on and the same speeds, and find the same. */
-static bool is_one_process(const struct setup *s)
-{
-    const struct zinf_net *net = s->mesh.all;
-    return !net || zinf_net_place(net).seats == zinf_net_place(net).world;
-}
-
 static enum packing packs_always(const struct setup *s)
 {
     return s->pack_is_open ? PACK_OFF : s->may_pack;
@@ -328,13 +321,34 @@ static void try_packed_fronts(struct search *s)
     struct variant other = s->best;
     other.packs_fronts = true;
     other.device_unpacks = device_is_far(setup);
-    if (!trains(setup) || s->best.packs != PACK_ALL || setup->durable || !setup->fills || !drive ||
-        !best_plan(s))
+    if (!trains(setup) || s->best.packs != PACK_ALL || !setup->fills || !drive || !best_plan(s))
         return;
     if (asked)
         other.overwrites = setup->generations == 2 && setup->state_tier == ZINF_TIER_DRIVE;
     if (asked || has_fronts(s))
         try_for(s, other, asked ? ANYWAY : AT_ALL, "parameters packed in RAM");
+}
+
+/* Of a model that is frozen what is in RAM, or on the drive where no file has it as it is used. */
+static bool has_frozen(const struct plan *p)
+{
+    bool has = false;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        has |= !unit_trains(p->setup, u) && setup_can_pack_params(p->setup, u) &&
+               p->homes[u].param != ZINF_TIER_DEVICE && !p->homes[u].in_files;
+    return has;
+}
+
+/* That is packed once, and unpacked by every fetch. */
+static void try_packed_frozen(struct search *s)
+{
+    const bool asked = s->setup->options.packs_fronts;
+    struct variant other = s->best;
+    other.packs_frozen = true;
+    other.device_unpacks = device_is_far(s->setup);
+    const struct plan *plan = trains(s->setup) && s->best.packs == PACK_ALL ? best_plan(s) : NULL;
+    if (plan && has_frozen(plan))
+        try_for(s, other, asked ? ANYWAY : AT_ALL, "frozen parameters packed");
 }
 
 /* Fewer bytes of the link and less work of the CPU; but what the CPU has not unpacked it reads once
@@ -387,13 +401,18 @@ static void try_codes(struct search *s)
     try_for(s, other, asked ? ANYWAY : AT_ALL, "matrices in 8 bits on their way to the device");
 }
 
+struct variant plan_usual(const struct setup *setup)
+{
+    return (struct variant){.by_link = setup->must_link,
+                            .packs = packs_always(setup),
+                            .ahead = setup->config->look_ahead > 0,
+                            .host_grads_part = 4,
+                            .host_states = 4};
+}
+
 void plan_settle_durability(struct setup *setup)
 {
-    const struct variant usual = {.by_link = setup->must_link,
-                                  .packs = packs_always(setup),
-                                  .ahead = setup->config->look_ahead > 0,
-                                  .host_grads_part = 4,
-                                  .host_states = 4};
+    const struct variant usual = plan_usual(setup);
     struct plan filled;
     if (!setup->durable || !setup->durability_is_open)
         return;
@@ -408,17 +427,25 @@ void plan_settle_durability(struct setup *setup)
     setup->durable = !setup->spared_bytes;
 }
 
+/* What is packed. Ranks have other matrices, and so other state, of which each packs its own. */
+static void try_fewer_bytes(struct search *s)
+{
+    try_packing(s, PACK_STATE);
+    try_packing(s, PACK_ALL);
+    if (setup_is_one_process(s->setup) || s->setup->grain == GRAIN_ELEMENTS)
+        try_packed_ram(s);
+    try_packed_fronts(s);
+    try_packed_frozen(s);
+    try_device_unpacking(s);
+}
+
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)
 {
-    struct search s = {.setup = setup,
-                       .best = {.by_link = setup->must_link,
-                                .packs = packs_always(setup),
-                                .ahead = setup->config->look_ahead > 0,
-                                .host_grads_part = 4,
-                                .host_states = 4}};
+    struct search s = {.setup = setup, .best = plan_usual(setup)};
     try_link(&s);
-    /* What is where must be the same for every process. */
-    if (is_one_process(setup)) {
+    /* What is where must be the same for every process: of those with other stages nobody knows
+     * what has room there. */
+    if (setup_is_one_process(setup)) {
         try_orders(&s);
         try_spared_device(&s);
         try_waiting_grads(&s);
@@ -437,13 +464,11 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
             other.device_states = part;
             try(&s, other, "state on the device before activations");
         }
-        try_packing(&s, PACK_STATE);
-        try_packing(&s, PACK_ALL);
-        try_packed_ram(&s);
-        try_packed_fronts(&s);
-        try_device_unpacking(&s);
+        try_fewer_bytes(&s);
         try_codes(&s);
         try_ahead(&s);
+    } else if (!is_piped(setup)) {
+        try_fewer_bytes(&s);
     }
     *best = s.best;
     if (plan)

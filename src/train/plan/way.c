@@ -87,19 +87,19 @@ static void read_in(struct legs *l, const struct zinf_home *home, struct end to)
 }
 
 /* As they are stored, to be unpacked there: fewer bytes of the link, and no work of the CPU. */
-static void fetch_packed(struct legs *l, const struct zinf_home *home)
+static void fetch_packed(struct legs *l, const struct zinf_home *home, enum portion portion)
 {
     l->end.place = home->param_headed ? PARAM_TAIL : PARAM_HOME;
-    go(l, ZINF_LANE_READ, OP_READ, END(PACKED_STAGING, WHOLE));
-    go(l, ZINF_LANE_H2D, OP_PACKED_IN, END(PACKED_SLOT, WHOLE));
-    go(l, ZINF_LANE_DEVICE, OP_DEVICE_UNPACK, END(PARAM_SLOT, WHOLE));
+    go(l, ZINF_LANE_READ, OP_READ, END(PACKED_STAGING, portion));
+    go(l, ZINF_LANE_H2D, OP_PACKED_IN, END(PACKED_SLOT, portion));
+    go(l, ZINF_LANE_DEVICE, OP_DEVICE_UNPACK, END(PARAM_SLOT, portion));
 }
 
 /* Units that this rank has whole. */
 static void fetch_whole(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
     if (t->device_unpacks && unpacks(home)) {
-        fetch_packed(l, home);
+        fetch_packed(l, home, WHOLE);
         return;
     }
     enum actor writer = home->in_files || unpacks(home) ? BY_CPU : BY_DRIVE;
@@ -111,11 +111,14 @@ static void fetch_whole(struct legs *l, const struct travel *t, const struct zin
 }
 
 /* This rank's slice to its place in the whole on the device, then the others' beside it. */
-static void fetch_by_devices(struct legs *l, const struct zinf_home *home)
+static void fetch_by_devices(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
-    if (is_read(home))
+    const bool unpacked_there = t->device_unpacks && unpacks(home);
+    if (unpacked_there)
+        fetch_packed(l, home, SLICE);
+    else if (is_read(home))
         read_in(l, home, END(PARAM_STAGING, ALONE));
-    if (home->param != ZINF_TIER_DEVICE)
+    if (home->param != ZINF_TIER_DEVICE && !unpacked_there)
         copy_in(l, END(PARAM_SLOT, SLICE));
     go(l, ZINF_LANE_NET, OP_LINK_GATHER, END(PARAM_SLOT, WHOLE));
 }
@@ -156,7 +159,7 @@ struct legs way_fetch(const struct travel *t, const struct zinf_home *home)
     if (!t->sliced)
         fetch_whole(&l, t, home);
     else if (t->reach[BY_DEVICE][OTHERS_DEVICES])
-        fetch_by_devices(&l, home);
+        fetch_by_devices(&l, t, home);
     else if (t->reach[BY_DEVICE][OTHERS_HOST])
         fetch_by_pull(&l, home);
     else

@@ -39,6 +39,10 @@ void source_forget_packed(const struct source *s, uint32_t group);
 int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const void *memory,
                       uint64_t bytes);
 
+/* Of the whole unit's parameters, written there as they are, the sub-groups here, where they are to
+ * be packed: of what is frozen, since updates pack what they change. */
+int source_pack_unit(const struct source *s, uint32_t unit, const void *plain);
+
 /* Whether any of it is. */
 bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
 /* Whether its optimizer, or that of any of it, has the moment; a master, a gradient: it has. */

@@ -71,9 +71,28 @@ int agree_durability(struct setup *s)
     return code;
 }
 
+static bool fits(const struct setup *s, const struct variant *variant)
+{
+    struct plan plan;
+    const bool fits = !plan_make(&plan, s, variant);
+    if (fits)
+        plan_fini(&plan);
+    return fits;
+}
+
 int agree_variant(const struct setup *s, struct variant *variant)
 {
-    return s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;
+    const struct variant usual = plan_usual(s);
+    int code = s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;
+    if (code || setup_is_one_process(s) ||
+        (variant->packs == usual.packs && !variant->packs_ram && !variant->packs_fronts &&
+         !variant->packs_frozen && !variant->device_unpacks))
+        return code;
+    int64_t lacks_room = !fits(s, variant);
+    code = zinf_net_max(s->mesh.all, &lacks_room, 1);
+    if (lacks_room)
+        *variant = usual;
+    return code;
 }
 
 /* Of ranks that have the same stages. */

@@ -30,7 +30,8 @@ int agree_step(struct zinf_trainer *t);
 int agree_rewards(struct zinf_trainer *t);
 /* Whether steps outlive the process: of all ranks or of none, where these have other stages. */
 int agree_durability(struct setup *s);
-/* Rank 0's choice becomes everybody's, from whatever speeds each knows. */
+/* Rank 0's choice becomes everybody's, from whatever speeds each knows; the usual one does where
+ * another process has no room for that. */
 int agree_variant(const struct setup *s, struct variant *variant);
 /* Rank 0's rates become everybody's: what is simulated by them comes out alike. */
 int agree_rates(struct zinf_trainer *t);

@@ -90,10 +90,9 @@ static void make_pools(struct emitter *e)
          p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
          FILE_STAGINGS, true, &e->files);
     pool(e, "packed parameters on their way", host_at(p, p->at.h_packed),
-         setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true, &e->packed);
+         plan_packed_fetch_bytes(p), PACKED_STAGINGS, true, &e->packed);
     pool(e, "packed parameters on the device", device_at(p, p->at.d_packed),
-         setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true,
-         &e->packed_slots);
+         plan_packed_fetch_bytes(p), PACKED_STAGINGS, true, &e->packed_slots);
     pool(e, "parameters in 8 bits on their way", host_at(p, p->at.h_codes),
          plan_code_bytes(p, true), CODE_STAGINGS, true, &e->codes);
     pool(e, "parameters in 8 bits on the device", device_at(p, p->at.d_codes),

@@ -97,7 +97,7 @@ int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
     int code = run_whole(t, &t->plan.logits, batch, n_windows);
     if (!code && t->setup.walk.row != WALK_NONE)
-        memcpy(logits, host_at(&t->plan, t->plan.at.h_row), bytes);
+        memcpy(logits, host_at(&t->plan, logits_at(&t->plan)), bytes);
     return code || !is_piped(&t->setup)
                ? code
                : zinf_net_broadcast(pipe->net, pipe->world - 1, logits, bytes);

@@ -30,11 +30,19 @@ static int take_back(struct zinf_trainer *t, char *device, const char *memory, u
                             : t->setup.device->ops->copy_to_device(queue_of(t), device, memory, n);
 }
 
-static int sum(void *context, float *device, uint64_t elems, bool sharing)
+/* Of so many neighbours; 0: of all. */
+static struct zinf_net *net_of(const struct setup *s, uint32_t sharing)
+{
+    int i = 0;
+    for (uint32_t ranks = 2; ranks < sharing; ranks *= 2)
+        i++;
+    return sharing ? s->sharing[i] : tensor_axis(s)->net;
+}
+
+static int sum(void *context, float *device, uint64_t elems, uint32_t sharing)
 {
     struct zinf_trainer *t = context;
-    const struct setup *s = &t->setup;
-    struct zinf_net *net = sharing ? s->sharing : tensor_axis(s)->net;
+    struct zinf_net *net = net_of(&t->setup, sharing);
     char *memory;
     if (!net)
         return 0;

@@ -374,8 +374,8 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     const double least = t->range[0], most = t->range[1];
     const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->plan.schedule);
     code = run_step(t, &norm, &times);
-    if (code)
-        return code;
+    if (code) /* programs of the next step may be half made */
+        return zinf_executor_end(t->executor, code);
     bool overflow = !isfinite(norm);
     t->clipped[t->step % SPECULATION_MEMORY] = overflow || clip_of(t, norm) != 1;
     t->n_applied += !overflow;

@@ -1,0 +1,233 @@
+/*
+ * predict: what programs take whose lanes have their order: each lane starts its next operation as
+ * soon as what that waits for has ended, and lanes slow each other (simulate.c). Programs of
+ * several ranks go by one clock, and meet where one of them needs what another one gives it.
+ */
+#include "offload/builder.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A program under way. */
+struct fixed {
+    const struct zinf_program *program;
+    const struct zinf_predict_options *options;
+    struct zinf_prediction *out;
+    struct simulation s;
+    uint8_t *done;
+    uint32_t *by_lane; /* [n_ops], lane after lane in the program's order */
+    uint32_t next[ZINF_LANES], end[ZINF_LANES]; /* of a lane's, in by_lane */
+    uint32_t active[ZINF_LANES];                /* the one under way, or NONE */
+    double begun[ZINF_LANES];
+    double step,
+        due;        /* in how long, and when the next operation ends; INFINITY: none is under way */
+    uint64_t place; /* number of the meeting at which it waits, if it does */
+    bool waits;
+    bool may_go; /* the others have come to the meeting, and it has not yet gone on */
+};
+
+/* All of them. */
+struct joint {
+    struct fixed *programs;
+    uint32_t n;
+};
+
+static void note_work(struct zinf_prediction *out, const struct zinf_op *op, double share)
+{
+    out->work_seconds[op->lane] += share * op->seconds;
+    out->bytes[op->lane] += (uint64_t)((1 - op->left_out) * (double)op->bytes);
+}
+
+static void sort_by_lane(struct fixed *f)
+{
+    const struct zinf_program *p = f->program;
+    uint32_t n = 0;
+    memset(f->end, 0, sizeof f->end);
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        f->end[p->ops[i].lane]++;
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        uint32_t of_lane = f->end[lane];
+        f->active[lane] = NONE;
+        f->next[lane] = f->end[lane] = n; /* the end grows as they are filled in */
+        n += of_lane;
+    }
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        f->by_lane[f->end[p->ops[i].lane]++] = i;
+}
+
+static bool is_ready(const struct fixed *f, const struct zinf_op *op)
+{
+    for (uint32_t i = 0; i < op->n_waits; i++)
+        if (!f->done[f->program->waits[op->first_wait + i]])
+            return false;
+    return true;
+}
+
+/* Whether an operation that is ready waits for nobody, or all have come whom it meets. The last one
+ * to come lets the others go. */
+static bool may_begin(struct joint *j, struct fixed *f, const struct zinf_op *op)
+{
+    const struct zinf_predict_options *o = f->options;
+    if (op->lane != ZINF_LANE_NET || !o->meeting || f->may_go)
+        return true;
+    if (f->waits)
+        return false;
+    const struct zinf_meeting m = o->meeting(o->context, op);
+    uint32_t come = 1;
+    if (m.programs < 2)
+        return true;
+    for (uint32_t i = 0; i < j->n; i++)
+        come += j->programs[i].waits && j->programs[i].place == m.number;
+    f->waits = come < m.programs;
+    f->place = m.number;
+    for (uint32_t i = 0; !f->waits && i < j->n; i++) {
+        struct fixed *other = &j->programs[i];
+        other->may_go |= other->waits && other->place == m.number;
+        other->waits &= !other->may_go;
+    }
+    return !f->waits;
+}
+
+/* Starts what can start; what is left out ends at once and may free others. */
+static void start_ready(struct joint *j, struct fixed *f)
+{
+    const struct zinf_predict_options *o = f->options;
+    bool again = true;
+    while (again) {
+        again = false;
+        for (int lane = 0; lane < ZINF_LANES; lane++) {
+            const struct zinf_program *p = f->program;
+            if (f->active[lane] != NONE || f->next[lane] == f->end[lane])
+                continue;
+            uint32_t i = f->by_lane[f->next[lane]];
+            if (!is_ready(f, &p->ops[i]) || !may_begin(j, f, &p->ops[i]))
+                continue;
+            f->next[lane]++;
+            f->may_go &= lane != ZINF_LANE_NET;
+            if (o->skip && o->skip(o->context, &p->ops[i])) {
+                f->done[i] = 1;
+                again = true;
+                continue;
+            }
+            const double share = o->share ? o->share(o->context, &p->ops[i]) : 1;
+            f->active[lane] = i;
+            f->begun[lane] = f->s.now;
+            simulation_start(&f->s, &p->ops[i]);
+            f->s.left[lane] *= share;
+            note_work(f->out, &p->ops[i], share);
+        }
+    }
+}
+
+static void end_lanes(struct fixed *f, unsigned ended)
+{
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        uint32_t op = f->active[lane];
+        if (!(ended >> lane & 1))
+            continue;
+        f->done[op] = 1;
+        f->active[lane] = NONE;
+        if (f->options->op_begin)
+            f->options->op_begin[op] = f->begun[lane];
+        if (f->options->op_seconds)
+            f->options->op_seconds[op] = f->s.now - f->begun[lane];
+    }
+}
+
+/* Goes on by so many seconds, starts what can start then, and sets when the next operation ends. */
+static void go_on(struct joint *j, struct fixed *f, double seconds)
+{
+    const unsigned ended = simulation_advance(&f->s, seconds, f->out);
+    end_lanes(f, ended);
+    f->out->seconds = ended ? f->s.now : f->out->seconds;
+    start_ready(j, f);
+    f->step = simulation_step(&f->s);
+    f->due = f->step < 0 ? INFINITY : f->s.now + f->step;
+}
+
+/* Those that others have come to meet go on at that time, which may let further ones go. */
+static void let_go(struct joint *j, double now)
+{
+    bool again = true;
+    while (again) {
+        again = false;
+        for (uint32_t i = 0; i < j->n; i++) {
+            struct fixed *f = &j->programs[i];
+            if (!f->may_go)
+                continue;
+            go_on(j, f, now - f->s.now);
+            again = true;
+        }
+    }
+}
+
+static void run_all(struct joint *j)
+{
+    for (uint32_t i = 0; i < j->n; i++)
+        go_on(j, &j->programs[i], 0);
+    let_go(j, 0);
+    for (;;) {
+        struct fixed *first = &j->programs[0];
+        for (uint32_t i = 1; i < j->n; i++)
+            first = j->programs[i].due < first->due ? &j->programs[i] : first;
+        if (first->due == INFINITY)
+            return;
+        go_on(j, first, first->step);
+        let_go(j, first->s.now);
+    }
+}
+
+static int begin(struct fixed *f)
+{
+    const uint32_t n = f->program->n_ops;
+    memset(f->out, 0, sizeof *f->out);
+    f->s.machine = f->options->machine;
+    f->by_lane = malloc((n + 1) * sizeof *f->by_lane + n);
+    if (!f->by_lane)
+        return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
+    f->done = memset(f->by_lane + n + 1, 0, n);
+    if (f->options->op_seconds && n)
+        memset(f->options->op_seconds, 0, n * sizeof *f->options->op_seconds);
+    sort_by_lane(f);
+    return 0;
+}
+
+/* Nothing else keeps a scheduled program from its end. */
+static int check_ends(const struct joint *j)
+{
+    for (uint32_t i = 0; i < j->n; i++)
+        if (j->programs[i].waits)
+            return zinf_fail(-EINVAL,
+                             "program %s: number %u of %u that run at once waits for others that "
+                             "never come to what it exchanges with them",
+                             j->programs[i].program->name, i, j->n);
+    return 0;
+}
+
+int zinf_programs_predict(const struct zinf_program *const programs[],
+                          const struct zinf_predict_options *options, uint32_t n,
+                          struct zinf_prediction *out)
+{
+    struct joint j = {.programs = calloc(n, sizeof *j.programs), .n = n};
+    int code = j.programs ? 0 : zinf_fail(-ENOMEM, "no memory to predict %u programs", n);
+    for (uint32_t i = 0; !code && i < n; i++) {
+        j.programs[i].program = programs[i];
+        j.programs[i].options = &options[i];
+        j.programs[i].out = &out[i];
+        code = begin(&j.programs[i]);
+    }
+    if (!code) {
+        run_all(&j);
+        code = check_ends(&j);
+    }
+    for (uint32_t i = 0; j.programs && i < n; i++)
+        free(j.programs[i].by_lane);
+    free(j.programs);
+    return code;
+}
+
+int zinf_program_predict(const struct zinf_program *program,
+                         const struct zinf_predict_options *options, struct zinf_prediction *out)
+{
+    return zinf_programs_predict(&program, options, 1, out);
+}
