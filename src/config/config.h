@@ -196,7 +196,8 @@ struct zinf_config {
      * of DeepSpeed's for how they are dealt; and DeepSpeed's name of mesh[2]. */
     char *pipeline_parts, *pipeline_method;
     int64_t pipeline_stages;
-    int64_t pipeline_ranges;       /* of layers, that each rank of mesh[2] has; or, not 0: */
+    bool pipeline_overlap;   /* more micro-batches at once, so that nothing waits for transfers */
+    int64_t pipeline_ranges; /* of layers, that each rank of mesh[2] has; or, not 0: */
     int64_t pipeline_range_layers; /* blocks that each range has, from which their number follows */
     char *freeze;                  /* a JSON list of patterns of tensors' names, or NULL */
     char *learning_rates;          /* a JSON list of rules for tensors' names, or NULL */

@@ -132,6 +132,7 @@ static int find_room(const struct setup *s, struct deal *d)
         d->rooms[i].limit = most[i] ? fmax(0.95 * left, 1) * d->n_ranks / d->n_ranges : 0;
     }
     d->n_micro = has_backward(s) ? s->n_micro : 1;
+    d->overlaps = s->config->pipeline_overlap;
     return code;
 }
 
@@ -182,8 +183,10 @@ static int weigh(const struct setup *s, struct deal *d)
  * as there are ranks where these have several ranges. */
 static double bytes_of(const struct deal *d, int room, uint32_t range, uint32_t layer)
 {
-    const uint32_t most =
-        d->n_ranges > d->n_ranks ? 2 * d->n_ranks : d->n_ranks - rank_of(d, range);
+    const uint32_t to_last = d->n_ranks - rank_of(d, range);
+    const uint32_t most = d->n_ranges > d->n_ranks ? 2 * d->n_ranks
+                          : d->overlaps            ? 2 * to_last
+                                                   : to_last;
     const double live = d->n_micro < (int64_t)most ? (double)d->n_micro : most;
     return d->rooms[room].bytes[layer] + live * d->rooms[room].live_bytes[layer];
 }

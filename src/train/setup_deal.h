@@ -22,6 +22,7 @@ struct deal {
     uint32_t n_layers, n_ranges, n_ranks;
     struct room rooms[ROOMS];
     int64_t n_micro;
+    bool overlaps;
 };
 static inline uint32_t rank_of(const struct deal *d, uint32_t range)
 {

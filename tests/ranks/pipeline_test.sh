@@ -189,6 +189,10 @@ check "a higher LLaMA" run 0 new_model tall llama 7b 8
 check "on one rank" run 0 train tall tall.one --config one.json
 keys=', "pipeline_ranges": 2'
 pipes tall 2 2 3 nvme
+keys=', "pipeline_overlap": true'
+pipes tall 4 4 1 nvme
+pipes gpt2 4 2 2 none
+keys=', "pipeline_ranges": 2'
 pipes tall 4 4 1 cpu
 pipes tall 8 4 2 nvme
 pipes gpt2 2 2 3 none

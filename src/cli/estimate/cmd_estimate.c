@@ -15,7 +15,16 @@ struct options {
 };
 
 /* The same training on a machine that has more: estimates that do not depend on each other. */
-enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER, FILLED, WEIGHTS_MOVE };
+enum {
+    MORE_HOST,
+    MORE_DEVICE,
+    MORE_DRIVES,
+    MORE_DEVICES,
+    OTHER_GATHER,
+    FILLED,
+    WEIGHTS_MOVE,
+    OVERLAP
+};
 struct change {
     const char *what;
     bool counts; /* there is such a thing */
@@ -99,6 +108,11 @@ static void without_pipeline(struct zinf_config *c)
     c->zero_stage = 3;
 }
 
+static bool may_overlap(const struct zinf_config *c)
+{
+    return !c->pipeline_overlap && c->pipeline_ranges == 1 && !c->pipeline_range_layers;
+}
+
 static bool can_be_dealt(const struct zinf_config *c)
 {
     return c->mesh[2] > 1 && c->accumulation % c->mesh[2] == 0;
@@ -120,6 +134,8 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
                     .counts = e->now.lane_bytes[0] && leaves_ram(now->trainer.config)},
         [WEIGHTS_MOVE] = {.what = "weights sent instead of values (zinf.mesh.data, stage 3)",
                           .counts = can_be_dealt(now->trainer.config)},
+        [OVERLAP] = {.what = "more micro-batches at once (zinf.pipeline_overlap)",
+                     .counts = e->now.pipe_ranks > 1 && may_overlap(now->trainer.config)},
     };
     for (int i = 0; i < ESTIMATE_CHANGES; i++) {
         all[i].config = *now->trainer.config;
@@ -141,6 +157,8 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     if (all[WEIGHTS_MOVE].counts)
         without_pipeline(&all[WEIGHTS_MOVE].config);
     all[WEIGHTS_MOVE].options.like = NULL;
+    all[OVERLAP].config.pipeline_overlap = true;
+    all[OVERLAP].options.like = NULL;
     run_workers(all);
     for (int i = 0; i < ESTIMATE_CHANGES; i++)
         if (all[i].counts)

@@ -312,8 +312,8 @@ static void add_changes(cJSON *root, const struct estimate *e)
 
 static void add_pipeline(cJSON *root, const struct estimate *e)
 {
-    cJSON *list = cJSON_AddArrayToObject(root, "pipeline");
-    for (uint32_t r = 0; e->pipe && r < e->now.pipe_ranks; r++) {
+    cJSON *list = e->now.pipe_ranks > 1 ? cJSON_AddArrayToObject(root, "pipeline") : NULL;
+    for (uint32_t r = 0; list && e->pipe && r < e->now.pipe_ranks; r++) {
         const struct zinf_pipe_rank *p = &e->pipe[r];
         cJSON *one = cli_json_append(list);
         cJSON_AddNumberToObject(one, "layers", p->layers);
@@ -386,8 +386,7 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "update_flops", n->update_flops);
     cJSON_AddNumberToObject(root, "flops_utilisation", estimate_utilisation(e));
     add_changes(root, e);
-    if (n->pipe_ranks > 1)
-        add_pipeline(root, e);
+    add_pipeline(root, e);
     if (e->machine)
         cJSON_AddItemToObject(root, "machine", machine_json(e->machine));
     else

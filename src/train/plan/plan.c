@@ -275,7 +275,7 @@ int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant
     };
     int code = is_piped(setup) && has_backward(setup)
                    ? itinerary_make_pipe(&p->itinerary, &setup->walk, setup->n_micro, together,
-                                         pipe_axis(setup))
+                                         pipe_axis(setup), setup->config->pipeline_overlap)
                    : itinerary_make(&p->itinerary, &setup->walk, setup->n_micro, together);
     if (!code)
         code = take_arrays(p);
