@@ -499,18 +499,10 @@ static void add_near(const struct walk *w, const struct zinf_ids *ids, struct ne
     }
 }
 
-/* Slots for gradients beyond those of the values: where backward does not look at many of these,
- * theirs serve. */
-static uint32_t count_places(const struct zinf_stage *stage, const struct near *near)
-{
-    if (!near->passing)
-        return stage->in.n + stage->out.n;
-    return near->places > near->passing ? near->places - near->passing : 0;
-}
-
 static void count_operands(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
+    uint32_t back = 0; /* slots of one that is not the usual sum of both */
     for (uint32_t s = 0; s < g->n_stages; s++) {
         const struct zinf_stage *stage = &g->stages[s];
         uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0;
@@ -521,13 +513,19 @@ static void count_operands(struct walk *w)
         uint32_t operands = 3 * units + 2 * values + 3;
         add_near(w, &stage->in, &near);
         add_near(w, &stage->out, &near);
-        const uint32_t places = count_places(stage, &near);
-        w->most_places = places > w->most_places ? places : w->most_places;
+        const uint32_t at_back = near.leaving - near.passing + near.places;
+        if (!near.passing && values > w->most_places)
+            w->most_places = values;
+        if (near.passing && at_back > back)
+            back = at_back;
         units = stage->units.n + (stage->sweep.n > 0);
         w->most_operands = operands > w->most_operands ? operands : w->most_operands;
         w->most_units = units > w->most_units ? units : w->most_units;
         w->most_leaving = near.leaving > w->most_leaving ? near.leaving : w->most_leaving;
     }
+    /* Where backward does not look at many values, gradients have the slots of these. */
+    if (back > w->most_leaving + w->most_places)
+        w->most_places = back - w->most_leaving;
 }
 
 int walk_measure(struct walk *w, const struct zinf_compute *c)
