@@ -50,8 +50,8 @@ static bool same_gradients(struct case_of *c, const char *name)
         double worst = compare_files(cut, both ? chunks : whole);
         CHECKF(fabs(loss / of_whole - 1) < 1e-6, "%s by %d, %d parts: loss %.9g, not %.9g", name,
                c->chunk, c->parts, loss, of_whole);
-        CHECKF(worst < gradient_bound(name), "%s by %d, %d parts: worst gradient %g", name, c->chunk,
-               c->parts, worst);
+        CHECKF(worst < gradient_bound(name), "%s by %d, %d parts: worst gradient %g", name,
+               c->chunk, c->parts, worst);
     }
     return true;
 }
