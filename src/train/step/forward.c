@@ -66,6 +66,18 @@ static int add_parts(struct zinf_trainer *t, int64_t n_windows, uint64_t count, 
     return code;
 }
 
+int trainer_sum_targets(struct zinf_trainer *t, double *sum)
+{
+    struct zinf_net *net = context_axis(&t->setup)->net;
+    struct exact_sum of_targets = {0};
+    trainer_add_loss(t, t->setup.graph->loss, 1, &of_targets);
+    const int code =
+        net ? zinf_net_add(net, (int64_t *)(void *)&of_targets, sizeof of_targets / sizeof(int64_t))
+            : 0;
+    *sum = exact_value(&of_targets);
+    return code;
+}
+
 int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
                       double *sum, uint64_t *count)
 {
