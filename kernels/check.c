@@ -82,6 +82,11 @@ int check_matmul(const struct zinf_matmul *m)
     if (m->beta != 0.0f && (m->beta != 1.0f || m->bias))
         return zinf_fail(-EINVAL, "matmul: beta is %g%s; it must be 0, or 1 without a bias",
                          (double)m->beta, m->bias ? " with a bias" : "");
+    if (m->symmetric &&
+        (m->m != m->n || m->beta != 0.0f || m->bias || m->a_dtype != ZINF_DTYPE_F32 ||
+         m->b_dtype != ZINF_DTYPE_F32 || m->c_dtype != ZINF_DTYPE_F32))
+        return zinf_fail(-EINVAL, "matmul: m %lld, n %lld, and C is to be symmetric, in fp32",
+                         (ll)m->m, (ll)m->n);
     return check_float8(m);
 }
 

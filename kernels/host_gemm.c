@@ -23,6 +23,9 @@ enum { UNIT_PANELS = 4, UNIT_ROW_PANELS = 8, UNITS_PER_THREAD = 4 };
 enum { PACK_PANELS = 4, PACK_DEPTH = 8 };
 /* Multiplications below which threads cost more than they bring. */
 enum { PARALLEL_MIN = 1 << 18 };
+/* Of a symmetric C, what is copied at a time: its lines on both sides of the diagonal fit into the
+ * first cache. */
+enum { MIRROR_TILE = 32 };
 
 const struct host_gemm_kernel *host_gemm_kernel(enum zinf_isa isa, const struct zinf_matmul *args)
 {
@@ -279,6 +282,12 @@ static void multiply_panels(struct block *b, int64_t i, int64_t j, int64_t slot,
     b->kernel->multiply(&tile);
 }
 
+/* Whether nobody needs columns up to this one of rows from that one on: they are copied. */
+static bool is_mirrored(const struct block *b, int64_t row, int64_t end_column)
+{
+    return b->m->symmetric && b->column + least(end_column, b->columns) <= b->row + row;
+}
+
 /* Panel i of A and the panels of B from j on, a unit's. C in 16 bits is read and written for all of
  * them at once, as fp32 in between. */
 static void multiply_row(struct block *b, int64_t i, int64_t j, int64_t j_end)
@@ -294,7 +303,8 @@ static void multiply_row(struct block *b, int64_t i, int64_t j, int64_t j_end)
     if (!wide && b->k == 0 && m->beta != 0.0f)
         read_part(b, part, ld, c, rows, columns);
     for (int64_t slot = 0; j + slot < j_end; slot++)
-        multiply_panels(b, i, j + slot, slot, part + slot * width);
+        if (!is_mirrored(b, row, (j + slot + 1) * width))
+            multiply_panels(b, i, j + slot, slot, part + slot * width);
     if (!wide && b->k + b->depth == m->k)
         write_part(b, c, part, ld, rows, columns);
 }
@@ -321,6 +331,8 @@ static void multiply_unit(struct block *b, int64_t unit)
 {
     const int64_t i0 = unit / b->n_across * b->height, i_end = least(i0 + b->height, b->a_panels);
     const int64_t j0 = unit % b->n_across * b->width, j_end = least(j0 + b->width, b->b_panels);
+    if (is_mirrored(b, panel_row(b, i0), j_end * b->kernel->tile_columns))
+        return;
     pack_b_panels(b, j0, j_end);
     b->next = unit_rows(b, unit + omp_get_num_threads());
     b->next_rows = divide_up(b->next.count, (i_end - i0) * (j_end - j0));
@@ -383,6 +395,18 @@ static void multiply_blocks(struct block b, const struct block_plan *plan)
         b.kernel->stop();
 }
 
+void host_mirror(const struct zinf_matmul *m, int n_threads)
+{
+    float *c = m->c;
+    const int64_t ld = m->ldc;
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic)
+    for (int64_t row = 0; row < m->m; row += MIRROR_TILE)
+        for (int64_t column = 0; column <= row; column += MIRROR_TILE)
+            for (int64_t i = row; i < least(row + MIRROR_TILE, m->m); i++)
+                for (int64_t j = column; j < least(column + MIRROR_TILE, i); j++)
+                    c[i * ld + j] = c[j * ld + i];
+}
+
 void host_gemm(struct zinf_queue *q, const struct host_gemm_kernel *kernel,
                const struct zinf_matmul *args)
 {
@@ -397,4 +421,6 @@ void host_gemm(struct zinf_queue *q, const struct host_gemm_kernel *kernel,
     block.bias = plan.bias_floats ? bias : args->bias;
 #pragma omp parallel num_threads(plan.n_threads) if (plan.n_threads > 1)
     multiply_blocks(block, &plan);
+    if (args->symmetric)
+        host_mirror(args, plan.n_threads);
 }

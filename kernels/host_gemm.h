@@ -67,5 +67,7 @@ uint64_t host_gemm_workspace(const struct host_gemm_kernel *kernel, int n_thread
 /* Arguments and workspace have been checked. */
 void host_gemm(struct zinf_queue *q, const struct host_gemm_kernel *kernel,
                const struct zinf_matmul *args);
+/* Copies what is above C's diagonal to below it. */
+void host_mirror(const struct zinf_matmul *args, int n_threads);
 
 #endif

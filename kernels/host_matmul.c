@@ -22,6 +22,8 @@
 /* A panel of C is at most PANEL_ROWS x PANEL_COLUMNS, with PANEL_DEPTH of k at a time: a converted
  * element serves a thousand multiplications, and three fp32 panels stay below 20 MiB. */
 enum { PANEL_ROWS = 2048, PANEL_COLUMNS = 1024, PANEL_DEPTH = 1024 };
+/* Of a symmetric C, whose panels below the diagonal are copied. */
+enum { SYMMETRIC_ROWS = 256 };
 /* Multiplications below which threads cost more than they bring; slices are cut at 16. */
 enum { PARALLEL_MIN = 1 << 18, SLICE_ALIGN = 16 };
 
@@ -341,8 +343,10 @@ static int multiply_whole(struct zinf_queue *q, const struct zinf_matmul *args)
         return 0;
     }
     struct panel_plan plan = plan_panels(args);
+    if (args->symmetric)
+        plan.rows = plan.columns = piece_length(args->m, SYMMETRIC_ROWS);
     for (int64_t i = 0; i < args->m; i += plan.rows)
-        for (int64_t j = 0; j < args->n; j += plan.columns) {
+        for (int64_t j = args->symmetric ? i : 0; j < args->n; j += plan.columns) {
             struct block c = {args->c,
                               args->c_dtype,
                               i,
@@ -352,6 +356,8 @@ static int multiply_whole(struct zinf_queue *q, const struct zinf_matmul *args)
                               args->ldc};
             multiply_panel(q, args, &plan, &c);
         }
+    if (args->symmetric)
+        host_mirror(args, slices_of(&q->device->device, args->m, args->n, args->k));
     return 0;
 }
 

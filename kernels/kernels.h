@@ -61,6 +61,9 @@ struct zinf_matmul {
     /* With beta 1 and C in fp32, of a device whose products_add has said so: the bits of the
      * product that beta 0 makes, added to C afterwards. */
     bool adds_after;
+    /* C, of m x m in fp32 as A and B are, is its own transpose: A B is X X^T, or the square of such
+     * a matrix. A device may compute one half and copy it. With beta 0, without a bias. */
+    bool symmetric;
 };
 static inline float zinf_matmul_alpha(const struct zinf_matmul *args)
 {

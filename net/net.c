@@ -18,6 +18,7 @@ static int join_family(struct zinf_net *net)
         if (!f)
             return zinf_fail(-ENOMEM, "no memory for a net");
         pthread_mutex_init(&f->lock, NULL);
+        f->world = net->place.world;
         net->host = net->place.rank - net->place.local_rank;
     }
     pthread_mutex_lock(&f->lock);

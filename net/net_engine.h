@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#define NET_MODULE_VERSION 7 /* of everything here, which a module is compiled with */
+#define NET_MODULE_VERSION 8 /* of everything here, which a module is compiled with */
 
 struct net_message {
     void *data;
@@ -37,8 +37,8 @@ struct net_sign {
 /* What each rank of a net says when that is split. */
 struct net_member {
     uint32_t colour, key;
-    uint32_t host;     /* the same for all on a host */
-    uint32_t n_splits; /* that its family has seen */
+    uint32_t host;   /* the same for all on a host */
+    uint32_t splits; /* the first rank's: how many its family has begun, this one included */
 };
 struct net_split {
     const struct net_member *said; /* [world of the net that is split] */
@@ -77,7 +77,9 @@ struct net_engine_ops {
 struct net_family {
     pthread_mutex_t lock;   /* guards all below, and told, busy and next of each net */
     struct zinf_net *first; /* of those that can tell: that are not being closed */
-    uint32_t n_open, n_splits;
+    uint32_t n_open;
+    uint32_t n_splits; /* begun by nets of which this rank is the first */
+    uint32_t world;    /* of the net that was split first */
     bool told;
     uint32_t number; /* who has failed, and its sentence */
     char sentence[1000];

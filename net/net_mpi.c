@@ -10,6 +10,7 @@
  */
 #include "net/net_engine.h"
 
+#include <limits.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -391,7 +392,19 @@ static const struct net_engine_ops mpi_ops = {
 static int take_state(struct zinf_net *net, struct state *s, uint32_t number)
 {
     size_t n = net->place.world;
-    s->tag = 1 + TAGS * (int)number;
+    const int *most, tag = 1 + TAGS * (int)number;
+    int known = 0;
+    pthread_mutex_lock(&mpi);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&most, &known);
+    pthread_mutex_unlock(&mpi);
+    if (number > INT_MAX / TAGS - 1 || (known && tag + 1 > *most)) {
+        snprintf(net->why, sizeof net->why,
+                 "this MPI has no more than %d tags, and %u nets of these ranks need more: start "
+                 "fewer processes, with more seats each",
+                 known ? *most : INT_MAX, number);
+        return -ENOTSUP;
+    }
+    s->tag = tag;
     s->heard_from = net->place.world;
     s->notes = calloc(n, sizeof *s->notes);
     s->gone = calloc(n, sizeof *s->gone);

@@ -96,14 +96,19 @@ static int open_part(struct zinf_net *parent, const struct net_split *split, str
     return code;
 }
 
-/* Of all splits that ranks of this net have seen: the next. */
-static uint32_t count(struct zinf_net *net, uint32_t n_splits)
+static uint32_t count_split(struct zinf_net *net)
 {
     pthread_mutex_lock(&net->family->lock);
-    net->family->n_splits = n_splits > net->family->n_splits ? n_splits : net->family->n_splits;
-    uint32_t n = net->family->n_splits;
+    uint32_t n = ++net->family->n_splits;
     pthread_mutex_unlock(&net->family->lock);
     return n;
+}
+
+/* Several nets with the same ranks may be split at once, each by a thread of its own: the first
+ * rank of each gives the number, out of those that are its own. */
+static uint32_t number_of(const struct zinf_net *net, const struct net_member *said)
+{
+    return said[0].splits * net->family->world + net_number(net, 0);
 }
 
 int zinf_net_split(struct zinf_net *net, uint32_t colour, uint32_t key, struct zinf_net **out)
@@ -119,13 +124,11 @@ int zinf_net_split(struct zinf_net *net, uint32_t colour, uint32_t key, struct z
                    ? zinf_fail(-ENOTSUP, "ranks that are only described are not split")
                    : zinf_fail(-ENOMEM, "no memory to split a net of %u ranks", world);
     }
-    struct net_member own = {colour, key, net->host, count(net, 0)};
+    struct net_member own = {colour, key, net->host, net->place.rank ? 0 : count_split(net)};
     struct net_split split = {.said = said, .colour = colour, .ranks = ranks};
     int code = zinf_net_gather(net, &own, said, sizeof own);
-    for (uint32_t r = 0; !code && r < world; r++)
-        split.number = said[r].n_splits > split.number ? said[r].n_splits : split.number;
     if (!code) {
-        count(net, ++split.number);
+        split.number = number_of(net, said);
         if (colour != ZINF_NET_NO_COLOUR)
             split.n = net_ranks_of(said, world, colour, ranks);
         code = open_part(net, &split, out);

@@ -30,8 +30,7 @@ template <int D> struct warp_halves<D, attention_args> {
 template <class T, int D> struct tile_of {
     static const int pitch = D + 8;
     static const int bytes_per_row = pitch * (int)sizeof(T);
-    static const int places = D <= 128 ? 2 : 1; /* of a tile that a loop walks */
-    static const int blocks = D <= 64 ? 3 : 1;  /* beside each other */
+    static const int blocks = D <= 64 ? 3 : 1; /* beside each other */
 };
 
 /* Begins a step of such a loop: with one place, its tile is only fetched now. fetch(n) begins the
@@ -47,6 +46,57 @@ DEVICE void begin_step(Step n, Step n_steps, const Fetch &fetch)
     sync_block();
     if (PLACES == 2 && n + 1 < n_steps)
         fetch(n + 1);
+}
+
+/* Before a loop that begins with that step. */
+template <int PLACES, class Fetch>
+DEVICE void begin_loop(int begin, int n_steps, const Fetch &fetch)
+{
+    if (PLACES == 2 && begin < n_steps)
+        fetch(begin);
+}
+
+/* Between the block's threads, where there is something to wait for. */
+DEVICE void sync_where(bool needed)
+{
+    if (needed)
+        sync_block();
+}
+
+/* How a thread copies tiles that a head fills, rows and columns: a fourth of the instructions of
+ * fetch_head. */
+template <class T, int D, int THREADS_> struct whole_tiles {
+    static const int at_once = THREADS_ / (D / 8), pitch = tile_of<T, D>::pitch;
+    const char *at; /* its first 16 bytes of row 0 */
+    int row;        /* bytes from a row to the next */
+    int place;      /* where they go in the tile, in elements */
+    int end;        /* the rows there are, 0 of a head that does not fill a tile's columns */
+};
+template <class T, int D, int THREADS_>
+DEVICE whole_tiles<T, D, THREADS_> whole_tiles_of(const struct zinf_attention &z,
+                                                  head_rows<const T> from)
+{
+    typedef whole_tiles<T, D, THREADS_> tiles;
+    const int row = threadIdx.x / (D / 8), col = threadIdx.x % (D / 8) * 8;
+    tiles some;
+    some.at = kept((const char *)(from.base + row * from.stride + col));
+    some.row = (int)from.stride * (int)sizeof(T);
+    some.place = row * tiles::pitch + col;
+    some.end = z.head_dim == D ? (int)from.rows : 0;
+    return some;
+}
+/* Of ROWS rows from first on, or of those of another head so many bytes apart. */
+template <int ROWS, class T, int D, int THREADS_>
+DEVICE void fetch_whole(const whole_tiles<T, D, THREADS_> &some, T *tile, int first, int64_t apart)
+{
+    typedef whole_tiles<T, D, THREADS_> tiles;
+    const char *at = some.at + (int64_t)first * some.row + apart;
+    static_assert(ROWS % tiles::at_once == 0, "no thread goes beyond the tile");
+    UNROLL for (int k = 0; k < ROWS; k += tiles::at_once)
+    {
+        copy_async<16>(tile + some.place + k * tiles::pitch, at, true);
+        at += (int64_t)some.row * tiles::at_once;
+    }
 }
 
 /* Begins to copy ROWS rows of a head from first on, 16 bytes a thread. */
@@ -77,17 +127,56 @@ DEVICE void fetch_pair(const struct zinf_attention &z, T *key, head_rows<const T
     fetch_head<T, D, KEYS, THREADS_>(z, key + KEYS * tile_of<T, D>::pitch, values, first);
 }
 
+/* Steps' keys and values. */
+template <class T, int D, int KEYS, int THREADS_> struct key_tiles {
+    head_rows<const T> keys, values;
+    whole_tiles<T, D, THREADS_> whole; /* of keys */
+    int64_t apart;                     /* bytes from a key to its value */
+};
+template <class T, int D, int KEYS, int THREADS_, class ARGS>
+DEVICE key_tiles<T, D, KEYS, THREADS_> key_tiles_of(const ARGS &a, int64_t b, int64_t kv)
+{
+    key_tiles<T, D, KEYS, THREADS_> some;
+    some.keys = key_rows<const T>(a, keys_in(a), b, kv);
+    some.values = key_rows<const T>(a, keys_in(a), b, kv + a.z.n_kv_heads);
+    some.whole = whole_tiles_of<T, D, THREADS_>(a.z, some.keys);
+    some.apart = kept((int64_t)((const char *)some.values.base - (const char *)some.keys.base));
+    return some;
+}
+template <class T, int D, int KEYS, int THREADS_>
+DEVICE void fetch_step(const struct zinf_attention &z, T *key,
+                       const key_tiles<T, D, KEYS, THREADS_> &from, int first)
+{
+    /* wider heads have no registers to spare, and more products in a step */
+    if (D > 128 || first + KEYS > from.whole.end) {
+        fetch_pair<T, D, KEYS, THREADS_>(z, key, from.keys, from.values, first);
+        return;
+    }
+    fetch_whole<KEYS>(from.whole, key, first, 0);
+    fetch_whole<KEYS>(from.whole, key + KEYS * tile_of<T, D>::pitch, first, from.apart);
+}
+
 template <class T, int D, int ROWS, int THREADS_>
 DEVICE void store_head(const struct zinf_attention &z, const T *tile, head_rows<T> to,
                        int64_t first)
 {
-    for (int e = threadIdx.x; e < ROWS * (D / 8); e += THREADS_) {
-        int row = e / (D / 8), col = e % (D / 8) * 8;
-        if (first + row < to.rows && col < z.head_dim)
-            *(words4 *)(void *)(to.base + (first + row) * to.stride + col) =
-                *(const words4 *)(const void *)(tile + row * tile_of<T, D>::pitch + col);
+    const int AT_ONCE = THREADS_ / (D / 8), pitch = tile_of<T, D>::pitch;
+    const int thread = kept((int)threadIdx.x); /* not what the loop before has of it */
+    const int row = thread / (D / 8), col = thread % (D / 8) * 8;
+    const int left = to.rows - first < ROWS ? (int)(to.rows - first) : ROWS;
+    const int rows = col < z.head_dim ? left - row : 0; /* in this thread's columns */
+    T *at = to.base + (first + row) * to.stride + col;
+    UNROLL for (int k = 0; k < ROWS; k += AT_ONCE)
+    {
+        if (k < rows)
+            *(words4 *)(void *)at = *(const words4 *)(const void *)(tile + (row + k) * pitch + col);
+        at += AT_ONCE * to.stride;
     }
 }
+
+struct word_of_two {
+    uint32_t bits;
+};
 
 /* A warp's 16 x 8 N result, times a factor for each of its two rows, into a tile. */
 template <int N, class T>
@@ -96,30 +185,60 @@ DEVICE void put_results(T *tile, int pitch, const float (&c)[N][4], float factor
     int g = lane_id() / 4, t = lane_id() % 4;
     UNROLL for (int n = 0; n < N; n++)
     {
-        uint32_t above = pack<T>(c[n][0] * factor0, c[n][1] * factor0);
-        uint32_t below = pack<T>(c[n][2] * factor1, c[n][3] * factor1);
-        memcpy(tile + g * pitch + n * 8 + 2 * t, &above, 4);
-        memcpy(tile + (g + 8) * pitch + n * 8 + 2 * t, &below, 4);
+        T *above = tile + g * pitch + n * 8 + 2 * t, *below = above + 8 * pitch;
+        *(word_of_two *)(void *)above = {pack<T>(c[n][0] * factor0, c[n][1] * factor0)};
+        *(word_of_two *)(void *)below = {pack<T>(c[n][2] * factor1, c[n][3] * factor1)};
     }
 }
 
 template <int N> DEVICE void clear(float (&c)[N][4])
 {
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-            c[n][e] = 0.0f;
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) c[n][e] = 0.0f;
 }
 
 template <int H, int N> DEVICE void clear(float (&c)[H][N][4])
 {
-    UNROLL for (int h = 0; h < H; h++)
-        clear(c[h]);
+    UNROLL for (int h = 0; h < H; h++) clear(c[h]);
 }
 
-/* Whether rows before `end` see nothing of the keys from j on, since these are ahead of them. */
-template <class ARGS> DEVICE bool is_ahead(const ARGS &a, int64_t end, int64_t j)
+/* The steps of a loop over tiles before `end` are a warp's; before `from` and from `to` on some of
+ * its rows do not see some of the tile's keys. Worked out once, so that a step asks by two
+ * comparisons. */
+struct warp_steps {
+    int end, from, to;
+};
+/* Of a block: its first step, and one past its last. */
+struct block_steps {
+    int begin, end;
+};
+template <class ARGS>
+DEVICE block_steps steps_of_block(const ARGS &a, int64_t i, int rows, int keys)
 {
-    return a.z.causal && j >= end + ahead_of(a);
+    block_steps steps;
+    steps.begin = (int)(first_key(a, i) / keys);
+    steps.end = (int)((end_of_keys(a, i + rows) + keys - 1) / keys);
+    return steps;
+}
+DEVICE bool has_unseen(const warp_steps &steps, int n)
+{
+    return (n < steps.from) | (n >= steps.to);
+}
+DEVICE int64_t at_least(int64_t x, int64_t least)
+{
+    return x < least ? least : x;
+}
+
+/* Of tiles of so many keys, for so many rows from i on. */
+template <class ARGS> DEVICE warp_steps steps_of(const ARGS &a, int64_t i, int rows, int keys)
+{
+    const struct zinf_attention &z = a.z;
+    const int64_t all = n_keys(a), up_to = i + ahead_of(a); /* of the first row */
+    const int64_t seen = z.causal && up_to + 1 < all ? at_least(up_to + 1, 0) : all;
+    warp_steps steps;
+    steps.end = kept((int)((at_least(end_of_keys(a, i + rows), 0) + keys - 1) / keys));
+    steps.from = kept((int)((at_least(up_to + rows - z.window, 0) + keys - 1) / keys));
+    steps.to = kept(i + rows > z.seq ? 0 : (int)(seen / keys));
+    return steps;
 }
 
 /* Whether some of the rows i.. do not see some of the keys j... */
@@ -144,12 +263,11 @@ DEVICE void mask_scores(const ARGS &a, float (&s)[N][4], int64_t row, int64_t j)
         const int64_t up_to = row + ahead_of(a) + 8 * r - j + 1;
         const int seen = z.causal && up_to < keys ? (int)up_to : keys;
         const int from = up_to > z.window ? (int)(up_to - z.window) : 0;
-        UNROLL for (int n = 0; n < N; n++)
-            UNROLL for (int e = 0; e < 2; e++)
-            {
-                const int k = n * 8 + first + e;
-                s[n][2 * r + e] = k >= from && k < seen ? s[n][2 * r + e] : -INFINITY;
-            }
+        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
+        {
+            const int k = n * 8 + first + e;
+            s[n][2 * r + e] = k >= from && k < seen ? s[n][2 * r + e] : -INFINITY;
+        }
     }
 }
 
@@ -210,8 +328,8 @@ DEVICE void fetch_documents(const shaped_args &, int32_t *to, const tokens &from
     copy_async<4>(to + threadIdx.x, from.documents + (wanted ? at : 0), wanted);
 }
 
-/* Begins to fetch what queries i.. and keys j.. of a head have beside; others are the first of those
- * whose documents change from step to step. */
+/* Begins to fetch what queries i.. and keys j.. of a head have beside; others are the first of
+ * those whose documents change from step to step. */
 template <int QUERIES, int KEYS, int THREADS_>
 DEVICE void fetch_beside(const attention_args &,
                          beside_tile<attention_args, QUERIES, KEYS, THREADS_> &, const tokens &,
@@ -262,18 +380,17 @@ DEVICE void mask_documents(const shaped_args &a, float (&s)[N][4], const int32_t
     /* padding is of none */
     const int32_t mine[2] = {own[0] ? own[0] : -1, own[8] ? own[8] : -1};
     const int32_t *theirs = others + 2 * (lane_id() % 4);
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-            s[n][e] = theirs[n * 8 + e % 2] == mine[e / 2] ? s[n][e] : -INFINITY;
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) s[n][e] =
+        theirs[n * 8 + e % 2] == mine[e / 2] ? s[n][e] : -INFINITY;
 }
 
-/* All of the tile's keys that the rows of a warp, from mine on in the block, do not see: their
- * scores become -infinity. */
+/* All of the tile's keys that the rows of a warp, from mine on in the block, do not see, where
+ * there are any: their scores become -infinity. */
 template <int H, int N, class ARGS>
 DEVICE void mask_keys(const ARGS &a, float (&s)[H][N][4], const int32_t *own,
-                      const int32_t *documents, int mine, int64_t i, int64_t j)
+                      const int32_t *documents, int mine, int64_t i, int64_t j, bool unseen)
 {
-    if (has_unseen(a, i + mine, 16 * H, j, 8 * N) | has_documents(a))
+    if (unseen)
         UNROLL for (int h = 0; h < H; h++)
         {
             const int row = mine + 16 * h + lane_id() / 4;
@@ -312,9 +429,8 @@ template <int N, class ARGS>
 DEVICE void shape_scores(const ARGS &a, float (&s)[N][4], const float *bias)
 {
     float slope;
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-            s[n][e] = shape_score(a, s[n][e], bias[n * 8 + e % 2 - e / 2 * 8], slope);
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) s[n][e] =
+        shape_score(a, s[n][e], bias[n * 8 + e % 2 - e / 2 * 8], slope);
 }
 
 /* Which probabilities of rows i.. and keys j.. are kept, a bit each: [ROWS][words_of(KEYS)]. One

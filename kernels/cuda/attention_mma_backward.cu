@@ -7,7 +7,7 @@
  *
  * No branch depends on a single score: scores that a row does not see are set to -infinity before,
  * in tiles where there are any, and kernels with and without dropout are compiled apart; those of
- * capped and shaped scores choose by the tile.
+ * capped and shaped scores choose by the tile. Without dropout dQ's sums dO.v begin at -delta.
  */
 #include "kernels/cuda/attention_mma_gradient.cuh"
 
@@ -18,7 +18,7 @@ enum { DQ_THREADS = 128 };
 template <int D> struct dkv_tile {
     static const int split = D <= 128 ? 1 : D <= 256 ? 2 : 4, rows = D <= 128 ? 32 : 16;
     static const int key_warps = D <= 256 ? 4 : 1, keys = 16 * key_warps;
-    static const int threads = 32 * key_warps * split;
+    static const int threads = 32 * key_warps * split, places = D <= 128 ? 2 : 1;
     /* Keys and values that are held in registers leave their tiles to the steps' queries. */
     static const bool held = D <= 64;
     static const int walked = held ? 0 : 2 * keys; /* where steps begin, in rows */
@@ -53,21 +53,78 @@ template <int D, class ARGS> struct dq_tile {
 template <class T, int D> struct dkv_step {
     static const int rows = dkv_tile<D>::rows, elems = rows * tile_of<T, D>::pitch;
     T query[elems], d_out[elems];
-    float lse[rows], delta[rows];
+    float stats[2 * rows]; /* lse, delta */
 };
 
+/* Rows of a head that begin at i: where the steps of a block are. */
+template <class T, int D> struct row_tiles {
+    whole_tiles<T, D, dkv_tile<D>::threads> queries, d_outs; /* of the block's first head */
+    const float *stats; /* where a thread finds its row's lse or delta, of row 0 */
+};
 template <class T, int D, class ARGS>
-DEVICE void fetch_queries(const ARGS &a, dkv_step<T, D> *step, int64_t b, int64_t head, int64_t i)
+DEVICE row_tiles<T, D> row_tiles_of(const ARGS &a, int64_t b, int64_t head)
+{
+    const int ROWS_ = dkv_tile<D>::rows, THREADS_ = dkv_tile<D>::threads;
+    const struct zinf_attention &z = a.z;
+    const float *stats = (int)threadIdx.x < ROWS_ ? z.lse : a.delta;
+    row_tiles<T, D> some;
+    some.queries = whole_tiles_of<T, D, THREADS_>(z, query_rows<const T>(a, z.qkv, b, head));
+    some.d_outs = whole_tiles_of<T, D, THREADS_>(z, out_rows<const T>(z, z.d_out, b, head));
+    some.d_outs.place = some.queries.place;
+    stats += row_index(z, b, head, 0) + threadIdx.x % ROWS_;
+    some.stats = stats;
+    return some;
+}
+
+template <class T, int D, class ARGS>
+DEVICE void fetch_queries(const ARGS &a, dkv_step<T, D> *step, const row_tiles<T, D> &from,
+                          int64_t b, int first_head, int heads, int i)
 {
     const int ROWS_ = dkv_tile<D>::rows, THREADS_ = dkv_tile<D>::threads, e = threadIdx.x % ROWS_;
     const struct zinf_attention &z = a.z;
-    const float *from = threadIdx.x < ROWS_ ? z.lse : a.delta;
+    const float *stats = from.stats + (heads * (int)z.seq + i);
     const bool wanted = i + e < z.seq;
-    fetch_head<T, D, ROWS_, THREADS_>(z, step->query, query_rows<const T>(a, z.qkv, b, head), i);
-    fetch_head<T, D, ROWS_, THREADS_>(z, step->d_out, out_rows<const T>(z, z.d_out, b, head), i);
-    if (threadIdx.x < 2 * ROWS_)
-        copy_async<4>((threadIdx.x < ROWS_ ? step->lse : step->delta) + e,
-                      from + row_index(z, b, head, wanted ? i + e : 0), wanted);
+    if (i + ROWS_ <= from.queries.end) {
+        const int64_t apart = (int64_t)heads * (D * (int)sizeof(T));
+        fetch_whole<ROWS_>(from.queries, step->query, i, apart);
+        fetch_whole<ROWS_>(from.d_outs, step->d_out, i, apart);
+        if (threadIdx.x < 2 * ROWS_)
+            copy_async<4>(step->stats + threadIdx.x, stats, true);
+    } else {
+        const int64_t head = first_head + heads;
+        const head_rows<const T> queries = query_rows<const T>(a, z.qkv, b, head);
+        fetch_head<T, D, ROWS_, THREADS_>(z, step->query, queries, i);
+        fetch_head<T, D, ROWS_, THREADS_>(z, step->d_out, out_rows<const T>(z, z.d_out, b, head),
+                                          i);
+        if (threadIdx.x < 2 * ROWS_)
+            copy_async<4>(step->stats + threadIdx.x, wanted ? stats : z.lse, wanted);
+    }
+}
+
+/* Of a lane's rows of a step, two of each 8. */
+template <int N> DEVICE void load_rows(float (&to)[N][2], const float *stats)
+{
+    UNROLL for (int n = 0; n < N; n++) load_pair(to[n], stats + n * 8 + 2 * (lane_id() % 4));
+}
+
+/* From row i on, the first and the last at which a tile's rows see all of a warp's keys, from j on.
+ */
+struct whole_rows {
+    int first, last;
+};
+DEVICE bool has_unseen(const whole_rows &rows, int i)
+{
+    return (i < rows.first) | (i > rows.last);
+}
+template <class ARGS> DEVICE whole_rows rows_that_see(const ARGS &a, int64_t j, int keys, int rows)
+{
+    const struct zinf_attention &z = a.z;
+    const int64_t diagonal = j - ahead_of(a), nearest = diagonal + keys - 1;
+    const int64_t end = end_of_rows(a, j) - rows; /* of the window and of the sequence */
+    whole_rows whole;
+    whole.first = kept(z.causal ? (int)at_least(nearest, 0) : 0);
+    whole.last = kept(j + keys > n_keys(a) ? -1 : (int)at_least(end, -1));
+    return whole;
 }
 
 /* Scores of keys (a lane's first is key) that rows from i on may not see become -infinity. */
@@ -90,41 +147,47 @@ DEVICE void mask_rows(const ARGS &a, float (&s)[N][4], int64_t i, int64_t key)
     }
 }
 
-/* All that the tile's rows do not see of a warp's keys: key is the lane's first in the block. */
-template <int KEYS, int N, class ARGS>
+/* All that the tile's rows do not see of a warp's keys, where there are such: key is the lane's
+ * first in the block. */
+template <int N, class ARGS>
 DEVICE void mask_queries(const ARGS &a, float (&s)[N][4], const int32_t *own,
-                         const int32_t *documents, int key, int64_t i, int64_t j)
+                         const int32_t *documents, int key, int64_t i, int64_t j, bool unseen)
 {
-    if (has_unseen(a, i, 8 * N, j, KEYS) | has_documents(a)) {
+    if (unseen) {
         mask_rows(a, s, i, j + key);
         mask_documents(a, s, own + key, documents);
     }
 }
 
 /* What a warp's scores and dp become. */
-template <bool DROPS, class T, int D, int N, class ARGS>
-DEVICE void dkv_gradients_of(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
+template <bool DROPS, int KEYS, int N, class ARGS>
+DEVICE void dkv_gradients_of(const ARGS &a, const float *stats, const warp_part &part,
                              float (&s)[N][4], float (&dp)[N][4])
 {
     const int g = lane_id() / 4, t = lane_id() % 4;
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-        {
-            int row = n * 8 + 2 * t + e % 2, k = part.first + g + e / 2 * 8;
-            float factor = DROPS ? mask_factor<dkv_tile<D>::keys>(a, part.mask, row, k) : 1.0f;
-            score_row at = {step.lse[row] * LOG2_E, step.delta[row], factor};
-            const float beside = bias_beside(a, part.bias, e / 2 * 8 - n * 8 - e % 2);
-            gradient(a, beside, at, s[n][e], dp[n][e]);
-        }
+    float lse[N][2], delta[N][2];
+    load_rows(lse, stats);
+    load_rows(delta, stats + 8 * N);
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++)
+    {
+        int row = n * 8 + 2 * t + e % 2, k = part.first + g + e / 2 * 8;
+        float factor = DROPS ? mask_factor<KEYS>(a, part.mask, row, k) : 1.0f;
+        score_row at = {lse[n][e % 2] * LOG2_E, delta[n][e % 2], factor};
+        const float beside = bias_beside(a, part.bias, e / 2 * 8 - n * 8 - e % 2);
+        gradient(a, beside, at, DROPS, s[n][e], dp[n][e]);
+    }
 }
-template <bool DROPS, class T, int D, int N, class ARGS>
-DEVICE void dkv_gradients(const ARGS &a, const dkv_step<T, D> &step, const warp_part &part,
+template <bool DROPS, int KEYS, int N, class ARGS>
+DEVICE void dkv_gradients(const ARGS &a, const float *stats, const warp_part &part, bool unseen,
                           float (&s)[N][4], float (&dp)[N][4])
 {
-    if (drops<DROPS>(a))
-        dkv_gradients_of<true>(a, step, part, s, dp);
-    else
-        dkv_gradients_of<false>(a, step, part, s, dp);
+    if (drops<DROPS>(a)) {
+        dkv_gradients_of<true, KEYS>(a, stats, part, s, dp);
+        return;
+    }
+    dkv_gradients_of<false, KEYS>(a, stats, part, s, dp);
+    if (unseen)
+        clear_unseen(s, dp);
 }
 
 /* Whether gradients are added to fp32 sums, and a head's rows there. */
@@ -146,14 +209,13 @@ template <int N>
 DEVICE void add_results(const struct zinf_attention &z, const float (&c)[N][4], float factor,
                         head_rows<float> to, int64_t first, int column)
 {
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-        {
-            const int64_t row = first + lane_id() / 4 + e / 2 * 8;
-            const int col = column + n * 8 + 2 * (lane_id() % 4) + e % 2;
-            if (row < to.rows && col < z.head_dim)
-                to.base[row * to.stride + col] += c[n][e] * factor;
-        }
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++)
+    {
+        const int64_t row = first + lane_id() / 4 + e / 2 * 8;
+        const int col = column + n * 8 + 2 * (lane_id() % 4) + e % 2;
+        if (row < to.rows && col < z.head_dim)
+            to.base[row * to.stride + col] += c[n][e] * factor;
+    }
 }
 
 /* The head of a sample whose keys a block has, and its first key. */
@@ -161,12 +223,14 @@ struct keys_place {
     int64_t b, kv, j;
 };
 
-/* Gradients of a block's keys and values, of which a warp has rows from mine and columns from column
- * on, go where they are wanted, by way of the tiles. */
+/* Gradients of a block's keys and values, of which a warp has rows from mine and columns from
+ * column on, go where they are wanted, by way of the tiles. */
 template <class T, int D, int N, class ARGS>
 DEVICE void finish_keys(const ARGS &a, T *key, const float (&d_key)[N][4],
-                        const float (&d_value)[N][4], const keys_place &at, int mine, int column)
+                        const float (&d_value)[N][4], const keys_place &block, int mine, int column)
 {
+    /* worked out anew: nothing for it takes registers from the loop before */
+    const keys_place at = {kept(block.b), kept(block.kv), kept(block.j)};
     const int KEYS = dkv_tile<D>::keys, THREADS_ = dkv_tile<D>::threads;
     const int pitch = tile_of<T, D>::pitch;
     const struct zinf_attention &z = a.z;
@@ -185,18 +249,30 @@ DEVICE void finish_keys(const ARGS &a, T *key, const float (&d_key)[N][4],
     store_head<T, D, KEYS, THREADS_>(z, value, key_rows<T>(a, d_keys_in(a), at.b, kv_value), at.j);
 }
 
-/* A step of the walk over queries: a query head and its first row of the tile. */
+/* A step of the walk over queries: how many heads behind the first, and the tile's first row. */
 struct query_step {
-    int head, i;
+    int heads, i;
 };
-/* To the next rows of a head, or to the first ones of the next head. */
-DEVICE void go_on(query_step &step, int rows, int first, int end)
+/* To the next rows of a head, or to the first ones of the next head; returns where it was. */
+DEVICE query_step go_on(query_step &step, int rows, int first, int end)
 {
+    const query_step before = step;
     step.i += rows;
     if (step.i >= end) {
         step.i = first;
-        step.head++;
+        step.heads++;
     }
+    return before;
+}
+/* Begins step n and returns where it is: what was fetched last, of two places before the next one
+ * is.
+ */
+template <int PLACES, class Fetch>
+DEVICE query_step begin_queries(int n, int n_steps, const query_step &fetched, const Fetch &fetch)
+{
+    const query_step before = fetched;
+    begin_step<PLACES>(n, n_steps, fetch);
+    return PLACES == 2 ? before : fetched;
 }
 
 template <class T, int D, bool DROPS, class ARGS>
@@ -208,8 +284,7 @@ attention_mma_dkv_kernel(ARGS a)
     SHARED_MEMORY(memory);
     typedef dkv_tile<D> tile;
     const int ROWS_ = tile::rows, N = ROWS_ / 8, COLUMNS = D / tile::split, KEYS = tile::keys;
-    const int THREADS_ = tile::threads, pitch = tile_of<T, D>::pitch;
-    const int PLACES = tile_of<T, D>::places;
+    const int THREADS_ = tile::threads, pitch = tile_of<T, D>::pitch, PLACES = tile::places;
     __shared__ uint32_t mask[DROPS ? ROWS_ * words_of(KEYS) : 1];
     __shared__ beside_tile<ARGS, ROWS_, KEYS, THREADS_> beside[2];
     __shared__ int32_t own[THREADS_];
@@ -217,45 +292,48 @@ attention_mma_dkv_kernel(ARGS a)
     T *key = (T *)memory, *value = key + KEYS * pitch;
     dkv_step<T, D> *steps = (dkv_step<T, D> *)(key + tile::walked * pitch);
     const int64_t j = (int64_t)blockIdx.x * KEYS, kv = blockIdx.y, b = blockIdx.z;
-    const int group = (int)(z.n_heads / z.n_kv_heads);
+    const int group = (int)(z.n_heads / z.n_kv_heads), first_head = (int)kv * group;
     const int first = (int)first_row(a, j), end = (int)end_of_rows(a, j + KEYS - 1);
     const int n_steps = group * ((end - first + ROWS_ - 1) / ROWS_);
-    const int64_t kv_value = kv + z.n_kv_heads;
     const int warp = threadIdx.x / 32, column = warp / tile::key_warps * COLUMNS;
     const int mine = warp % tile::key_warps * 16;
     float d_key[1][COLUMNS / 8][4] = {}, d_value[1][COLUMNS / 8][4] = {};
     left_rows<D, tile::held> keys[1], values[1];
-    query_step now = {(int)kv * group, first}, next = now;
+    query_step next = {0, first}, fetched = next;
+    const row_tiles<T, D> tiles = row_tiles_of<T, D>(a, b, first_head);
+    const whole_rows whole = rows_that_see(a, j + mine, 16, ROWS_);
+    const lane_rows lane = lane_rows_of<tile::held>(steps->query, pitch, column); /* of step 0 */
+    const int to_d_out = bytes_of<T>(dkv_step<T, D>::elems);
     auto fetch = [&](int n) {
-        fetch_queries<T, D>(a, steps + n % PLACES, b, next.head, next.i);
-        fetch_beside(a, beside[n % 2], queries_from(z, b, next.i), next.head, next.i, j);
-        go_on(next, ROWS_, first, end);
+        fetch_queries<T, D>(a, steps + n % PLACES, tiles, b, first_head, next.heads, next.i);
+        const int head = first_head + next.heads;
+        fetch_beside(a, beside[n % 2], queries_from(z, b, next.i), head, next.i, j);
+        fetched = go_on(next, ROWS_, first, end);
     };
     fetch_pair<T, D, KEYS, THREADS_>(z, key, key_rows<const T>(a, keys_in(a), b, kv),
-                                         key_rows<const T>(a, keys_in(a), b, kv_value), j);
+                                     key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads), j);
     fetch_documents(a, own, keys_from(a, b, j));
     wait_copies();
     sync_block();
     hold(keys[0], key + mine * pitch, pitch);
     hold(values[0], value + mine * pitch, pitch);
-    if (tile::held) /* by every warp: their tiles are the steps' */
-        sync_block();
-    if (PLACES == 2 && n_steps > 0)
-        fetch(0);
-    for (int n = 0; n < n_steps; n++, go_on(now, ROWS_, first, end)) {
-        const dkv_step<T, D> &step = steps[n % PLACES];
-        const int64_t i = now.i;
+    sync_where(tile::held); /* by every warp: their tiles are the steps' */
+    begin_loop<PLACES>(0, n_steps, fetch);
+    for (int n = 0; n < n_steps; n++) {
+        const int place = n % PLACES * (int)sizeof *steps;
         float s[1][N][4] = {}, dp[1][N][4] = {};
-        begin_step<PLACES>(n, n_steps, fetch);
-        begin_mask<DROPS, ROWS_, KEYS, THREADS_>(a, mask, b, now.head, i, j);
-        multiply_rows(s, keys, key + mine * pitch, step.query, pitch);
-        multiply_rows(dp, values, value + mine * pitch, step.d_out, pitch);
+        const query_step now = begin_queries<PLACES>(n, n_steps, fetched, fetch);
+        const bool unseen = has_unseen(whole, now.i) | has_documents(a);
+        begin_mask<DROPS, ROWS_, KEYS, THREADS_>(a, mask, b, first_head + now.heads, now.i, j);
+        multiply_rows<T>(s, keys, lane.by_key + place, pitch);
+        multiply_rows<T>(dp, values, lane.by_key + to_d_out + place, pitch);
         const int lane_key = mine + lane_id() / 4;
-        mask_queries<KEYS>(a, s[0], own, beside[n % 2].documents, lane_key, i, j);
+        mask_queries(a, s[0], own, beside[n % 2].documents, lane_key, now.i, j, unseen);
         const float *bias = bias_at<ROWS_>(beside[n % 2], lane_key, 2 * (lane_id() % 4));
-        dkv_gradients<DROPS>(a, step, {mask, mine, bias}, s[0], dp[0]);
-        multiply_results(d_value, s, step.d_out + column, pitch);
-        multiply_results(d_key, dp, step.query + column, pitch);
+        const float *stats = steps[n % PLACES].stats;
+        dkv_gradients<DROPS, KEYS>(a, stats, {mask, mine, bias}, unseen, s[0], dp[0]);
+        multiply_results<T>(d_value, s, lane.by_row + to_d_out + place, pitch);
+        multiply_results<T>(d_key, dp, lane.by_row + place, pitch);
     }
     finish_keys<T, D>(a, key, d_key[0], d_value[0], {b, kv, j}, mine, column);
 }
@@ -277,20 +355,19 @@ attention_mma_dq_kernel(ARGS a)
     __shared__ int32_t own[DQ_THREADS];
     const struct zinf_attention &z = a.z;
     T *query = (T *)memory, *d_out = query + ROWS_ * pitch, *tiles = query + tile::walked * pitch;
-    const int64_t block = z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-    const int64_t i = block * ROWS_, head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
-    const int64_t n_steps = (end_of_keys(a, i + ROWS_) + KEYS - 1) / KEYS;
-    const int64_t begin = first_key(a, i) / KEYS;
-    const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
-    const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
+    const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)ROWS_;
+    const int64_t head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
+    const block_steps all = steps_of_block(a, i, ROWS_, KEYS);
+    const auto from = key_tiles_of<T, D, KEYS, DQ_THREADS>(a, b, kv);
     const int warp = threadIdx.x / 32, column = warp / tile::row_warps * (D / tile::split);
     const int mine = warp % tile::row_warps * 16 * H;
     float d_query[H][D / tile::split / 8][4] = {};
     left_rows<D, tile::held> queries[H], d_outs[H];
     row_stats stats[H];
-    auto fetch = [&](int64_t n) {
-        T *key = tiles + n % PLACES * 2 * KEYS * pitch;
-        fetch_pair<T, D, KEYS, DQ_THREADS>(z, key, keys, values, n * KEYS);
+    const warp_steps mine_of = steps_of(a, i + mine, 16 * H, KEYS);
+    const lane_rows step = lane_rows_of<true>(tiles, pitch, column); /* the first one's */
+    auto fetch = [&](int n) {
+        fetch_step(z, tiles + n % PLACES * 2 * KEYS * pitch, from, n * KEYS);
         fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
     fetch_head<T, D, ROWS_, DQ_THREADS>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
@@ -301,23 +378,23 @@ attention_mma_dq_kernel(ARGS a)
     hold(queries, query + mine * pitch, pitch);
     hold(d_outs, d_out + mine * pitch, pitch);
     load_stats(a, b, head, i + mine, stats);
-    if (tile::held) /* by every warp: their tiles are the keys' */
-        sync_block();
-    if (PLACES == 2 && begin < n_steps)
-        fetch(begin);
-    for (int64_t n = begin; n < n_steps; n++) {
-        const int64_t j = n * KEYS;
-        const T *key = tiles + n % PLACES * 2 * KEYS * pitch, *value = key + KEYS * pitch;
-        float s[H][N][4] = {}, dp[H][N][4] = {};
-        begin_step<PLACES>(n, n_steps, fetch);
+    sync_where(tile::held); /* by every warp: their tiles are the keys' */
+    begin_loop<PLACES>(all.begin, all.end, fetch);
+    for (int n = all.begin; n < all.end; n++) {
+        const int64_t j = (int64_t)n * KEYS;
+        const int place = n % PLACES * bytes_of<T>(2 * KEYS * pitch);
+        const bool unseen = has_unseen(mine_of, n) | has_documents(a);
+        float s[H][N][4] = {}, dp[H][N][4];
+        begin_step<PLACES>(n, all.end, fetch);
         begin_mask<DROPS, ROWS_, KEYS, DQ_THREADS>(a, mask, b, head, i, j);
-        if (is_ahead(a, i + mine + 16 * H, j)) /* of all rows of the warp */
+        if (n >= mine_of.end) /* ahead of all rows of the warp */
             continue;
-        multiply_rows(s, queries, query + mine * pitch, key, pitch);
-        multiply_rows(dp, d_outs, d_out + mine * pitch, value, pitch);
-        mask_keys(a, s, own, beside[n % 2].documents, mine, i, j);
-        warp_gradients<DROPS, ROWS_>(a, stats, mask, mine, beside[n % 2], s, dp);
-        multiply_results(d_query, dp, key + column, pitch);
+        begin_sums<DROPS>(a, stats, dp);
+        multiply_rows<T>(s, queries, step.by_key + place, pitch);
+        multiply_rows<T>(dp, d_outs, step.by_key + bytes_of<T>(KEYS * pitch) + place, pitch);
+        mask_keys(a, s, own, beside[n % 2].documents, mine, i, j, unseen);
+        warp_gradients<DROPS, ROWS_>(a, stats, mask, mine, beside[n % 2], unseen, s, dp);
+        multiply_results<T>(d_query, dp, step.by_row + place, pitch);
     }
     sync_block();
     put_scaled(query + mine * pitch + column, pitch, d_query, z.scale);
@@ -332,13 +409,13 @@ static cudaError_t backward_of(cudaStream_t stream, const ARGS &args)
 {
     typedef dq_tile<D, ARGS> tile;
     const size_t row_bytes = tile_of<T, D>::bytes_per_row, keys = 2 * dkv_tile<D>::keys * row_bytes;
-    const size_t walked = dkv_tile<D>::walked * row_bytes +
-                          tile_of<T, D>::places * sizeof(dkv_step<T, D>);
+    const size_t walked =
+        dkv_tile<D>::walked * row_bytes + dkv_tile<D>::places * sizeof(dkv_step<T, D>);
     const struct zinf_attention *z = &args.z;
     const dim3 blocks = head_grid(z, z->n_kv_heads, zinf_attention_keys(z), dkv_tile<D>::keys);
-    cudaError_t error = launch(known<attention_mma_dkv_kernel<T, D, DROPS, ARGS>>(), blocks,
-                               dim3(dkv_tile<D>::threads), walked > keys ? walked : keys, stream,
-                               args);
+    cudaError_t error =
+        launch(known<attention_mma_dkv_kernel<T, D, DROPS, ARGS>>(), blocks,
+               dim3(dkv_tile<D>::threads), walked > keys ? walked : keys, stream, args);
     if (error != cudaSuccess)
         return error;
     return launch(known<attention_mma_dq_kernel<T, D, DROPS, ARGS>>(),
@@ -352,8 +429,7 @@ static cudaError_t backward_by_dropout(cudaStream_t stream, const attention_args
         BY_HEAD(&args.z, return (backward_of<T, D, true>(stream, args)));
     BY_HEAD(&args.z, return (backward_of<T, D, false>(stream, args)));
 }
-template <class ARGS>
-static cudaError_t backward_by_dropout(cudaStream_t stream, const ARGS &args)
+template <class ARGS> static cudaError_t backward_by_dropout(cudaStream_t stream, const ARGS &args)
 {
     BY_HEAD(&args.z, return (backward_of<T, D, true>(stream, args)));
 }

@@ -33,13 +33,10 @@ DEVICE void add_diagonals(const by_diagonal &a, const float *square, int64_t b, 
     }
 }
 
-template <int N>
-DEVICE void put_square(float *square, const float (&sums)[N][4], int row)
+template <int N> DEVICE void put_square(float *square, const float (&sums)[N][4], int row)
 {
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-            square[(row + e / 2 * 8) * (8 * N + 1) + n * 8 + 2 * (lane_id() % 4) + e % 2] =
-                sums[n][e];
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++)
+        square[(row + e / 2 * 8) * (8 * N + 1) + n * 8 + 2 * (lane_id() % 4) + e % 2] = sums[n][e];
 }
 
 template <class T, int D>
@@ -60,14 +57,15 @@ attention_mma_distance_kernel(by_diagonal a)
     const int64_t head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
     const int64_t behind = ((int64_t)blockIdx.x + 1) * ROWS_ - (z.seq + ROWS_ - 1) / ROWS_ * ROWS_;
     const int mine = threadIdx.x / 32 * 16, row = mine + lane_id() / 4;
+    left_rows<D, false> queries[1], d_outs[1];
     float sums[N][4];
+    hold(queries[0], query + mine * pitch, pitch);
+    hold(d_outs[0], d_out + mine * pitch, pitch);
     clear(sums);
     for (int64_t i = behind < 0 ? -behind : 0; i < z.seq && i + behind < a.keys; i += ROWS_) {
         const int64_t j = i + behind;
-        const left_rows<D, false> left[1] = {};
         float s[1][N][4], dp[1][N][4];
         clear(s);
-        clear(dp);
         sync_block(); /* every warp is done with the tiles before */
         fetch_head<T, D, ROWS_, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
         fetch_head<T, D, ROWS_, THREADS_>(z, d_out, out_rows<const T>(z, z.d_out, b, head), i);
@@ -76,19 +74,20 @@ attention_mma_distance_kernel(by_diagonal a)
                                           key_rows<const T>(a, z.kv, b, kv + z.n_kv_heads), j);
         fetch_beside(a, beside, keys_from(a, b, j), head, i, j);
         fetch_documents(a, own, queries_from(z, b, i));
-        const row_stats stats = load_stats(a, b, head, i + row);
+        const row_stats stats[1] = {load_stats(a, b, head, i + row)};
         if (a.drops)
             make_mask<ROWS_, ROWS_, THREADS_>(a, mask, b, head, i, j);
         wait_copies();
         sync_block();
-        multiply_rows(s, left, query + mine * pitch, key, pitch);
-        multiply_rows(dp, left, d_out + mine * pitch, value, pitch);
-        mask_keys(a, s, own, beside.documents, mine, i, j);
+        begin_sums<true>(a, stats, dp);
+        multiply_rows<T>(s, queries, place_of(row_of_b(key, pitch)), pitch);
+        multiply_rows<T>(dp, d_outs, place_of(row_of_b(value, pitch)), pitch);
+        const bool unseen = has_unseen(a, i + mine, 16, j, ROWS_) | has_documents(a);
+        mask_keys(a, s, own, beside.documents, mine, i, j, unseen);
         const float *bias = bias_at<ROWS_>(beside, 2 * (lane_id() % 4), row);
-        dq_gradients<true>(a, stats, {mask, mine, bias}, s[0], dp[0]);
-        UNROLL for (int n = 0; n < N; n++)
-            UNROLL for (int e = 0; e < 4; e++)
-                sums[n][e] += dp[0][n][e];
+        dq_gradients<true>(a, stats[0], {mask, mine, bias}, unseen, s[0], dp[0]);
+        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) sums[n][e] +=
+            dp[0][n][e];
     }
     sync_block();
     put_square((float *)(void *)memory, sums, row);
@@ -130,10 +129,10 @@ static cudaError_t distance_of(cudaStream_t stream, const by_diagonal &args)
     const int64_t diagonals = attention_diagonals(z), heads = z->batch * z->n_heads;
     const int64_t distances = zinf_attention_distances(z);
     const both_parts both = {z->d_bias, args.parts, heads, distances, diagonals, rows, z->seq};
-    cudaError_t error = launch(known<attention_mma_distance_kernel<T, D>>(),
-                               head_grid(z, z->n_heads, diagonals, 1),
-                               dim3(distance_tile<D>::threads),
-                               4 * (size_t)rows * tile_of<T, D>::bytes_per_row, stream, args);
+    cudaError_t error =
+        launch(known<attention_mma_distance_kernel<T, D>>(), head_grid(z, z->n_heads, diagonals, 1),
+               dim3(distance_tile<D>::threads), 4 * (size_t)rows * tile_of<T, D>::bytes_per_row,
+               stream, args);
     return error == cudaSuccess
                ? launch(known<attention_distance_add_kernel>(),
                         dim3(blocks_for((uint64_t)(heads * distances), ADD_THREADS)),

@@ -1,15 +1,19 @@
 /*
  * attention_mma_forward: attention on tensor cores. A block has 64 query rows of a head, 16 a
- * warp, or twice as many, and walks tiles of keys with a running maximum and sum a row (base 2:
- * log2 e is folded into the scale). Probabilities go from one product's result to the next one's
- * operand in registers. Causal: tiles above the diagonal are not visited, and long rows begin
- * first.
+ * warp, or twice as many, and walks tiles of keys with a running sum a row. What is taken off a
+ * row's scores before their exponentials (base 2: log2 e is folded into the scale) is the largest
+ * of its first tile, and moves only when later ones are far above it. That is seen by the sum of
+ * exponentials, so that no step looks for a maximum: one whose sum is too large is done again.
+ * Probabilities go from one product's result to the next one's operand in registers. Causal: tiles
+ * above the diagonal are not visited, and long rows begin first.
  */
 #include "kernels/cuda/attention_mma.cuh"
 
+#include <float.h>
+
 /* A head of 256 has too many sums for one warp: two warps share 16 rows, half the columns each. Of
- * one of 512 shared memory has room for 32 rows, and 16 keys and values. More than 32 keys beside 32
- * rows of 64 would spill. */
+ * one of 512 shared memory has room for 32 rows, and 16 keys and values. More than 32 keys beside
+ * 32 rows of 64 would spill. */
 template <int D, class ARGS> struct forward_tile {
     static const int halves = warp_halves<D, ARGS>::n, row_warps = D <= 256 ? 4 : 2;
     static const int keys = halves > 1 && D > 32 ? 32 : D <= 128 ? 64 : D <= 256 ? 32 : 16;
@@ -20,48 +24,67 @@ template <int D, class ARGS> struct forward_tile {
     static const bool held = D <= 128;
     static const int begins = held && rows < 2 * keys ? 2 * keys : rows; /* the first place */
     static const int shared_rows = begins + 2 * keys;
+    /* Wide heads, whose steps have more products, look for far scores in each: doing a step again
+     * would take registers that they have not. */
+    static const bool looks = D > 128;
+    static const int places = D <= 128 ? 2 : 1;
 };
 
 /* Where the nth step's keys and values lie. The first one's are not where the queries are, which
  * other warps may still read then. */
-template <class T, int D, class ARGS> DEVICE T *step_place(T *query, int64_t n)
+template <class T, int D, class ARGS> DEVICE int step_place(int n)
 {
     typedef forward_tile<D, ARGS> tile;
     const bool second = tile::held && n % 2;
-    return query + (second ? 0 : tile::begins) * tile_of<T, D>::pitch;
+    return (second ? 0 : tile::begins) * tile_of<T, D>::pitch; /* elements */
 }
 
-/* What a lane keeps of its two rows: the maximum in base 2, the sum of what this lane saw. */
+/* How far in base 2 a score may be above its row's base: exponentials up to 2^14 are numbers of all
+ * types, as exact as those up to 1. */
+#define FAR_ABOVE 14.0f
+#define TOO_LARGE 16384.0f /* 2^FAR_ABOVE */
+
+/* What a lane keeps of its two rows: their bases, below all scores while there are none, and the
+ * sums of what this lane saw. */
 struct running {
-    float max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+    float base[2] = {-FLT_MAX, -FLT_MAX}, sum[2] = {0.0f, 0.0f};
 };
 
-/* Scores become exp2(score scale - max); out follows the new maximum. */
+/* Moves the base of a row that has a score far above it there; sum and out follow. A row's base
+ * depends on its own scores alone. */
 template <int N, int M>
-DEVICE void softmax_tile(float (&s)[N][4], float (&out)[M][4], running &rows, float scale)
+DEVICE void move_bases(const float (&s)[N][4], float (&out)[M][4], running &rows, float scale)
 {
     UNROLL for (int r = 0; r < 2; r++)
     {
-        float top = s[0][2 * r], total = 0.0f;
+        float top = s[0][2 * r];
         UNROLL for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         top = fmaxf(top, shuffle_xor(top, 1));
-        top = fmaxf(top, shuffle_xor(top, 2));
-        top = fmaxf(rows.max[r], top * scale);
-        /* A row that has seen no key yet: 0 keeps infinity from meeting itself. */
-        float base = top == -INFINITY ? 0.0f : top, shrink = exp2_near(rows.max[r] - base);
-        UNROLL for (int n = 0; n < N; n++)
-        {
-            s[n][2 * r] = exp2_near(fused(s[n][2 * r], scale, -base));
-            s[n][2 * r + 1] = exp2_near(fused(s[n][2 * r + 1], scale, -base));
-            total += s[n][2 * r] + s[n][2 * r + 1];
-        }
+        top = fmaxf(top, shuffle_xor(top, 2)) * scale;
+        const bool moves = top > rows.base[r] + FAR_ABOVE;
+        const float shrink = moves ? exp2_near(rows.base[r] - top) : 1.0f;
+        rows.base[r] = moves ? top : rows.base[r];
+        rows.sum[r] *= shrink;
         UNROLL for (int m = 0; m < M; m++)
         {
             out[m][2 * r] *= shrink;
             out[m][2 * r + 1] *= shrink;
         }
-        rows.sum[r] = rows.sum[r] * shrink + total;
-        rows.max[r] = top;
+    }
+}
+
+/* Scores become exp2(score scale - base), whose sums are sum. */
+template <int N>
+DEVICE void make_exponentials(float (&s)[N][4], const running &rows, float (&sum)[2], float scale)
+{
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        sum[r] = 0.0f;
+        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 2 * r; e < 2 * r + 2; e++)
+        {
+            s[n][e] = exp2_near(fused(s[n][e], scale, -rows.base[r]));
+            sum[r] += s[n][e];
+        }
     }
 }
 
@@ -75,7 +98,7 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
         rows.sum[r] += shuffle_xor(rows.sum[r], 2);
         if (writes && i + 8 * r < z.seq)
             z.lse[row_index(z, b, head, i + 8 * r)] =
-                log_sum_of(z, rows.max[r] * LN_2, rows.sum[r]);
+                log_sum_of(z, rows.base[r] * LN_2, rows.sum[r]);
     }
 }
 
@@ -83,12 +106,12 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
  * seen. */
 template <int ROWS_, int H, int N, class ARGS, class BESIDE>
 DEVICE void finish_scores(const ARGS &a, float (&s)[H][N][4], const BESIDE &beside,
-                          const int32_t *own, int mine, int64_t i, int64_t j)
+                          const int32_t *own, int mine, int64_t i, int64_t j, bool unseen)
 {
     const int row = mine + lane_id() / 4;
     UNROLL for (int h = 0; h < H; h++)
         shape_scores(a, s[h], beside.bias + 2 * (lane_id() % 4) - (row + 16 * h) + ROWS_ - 1);
-    mask_keys(a, s, own, beside.documents, mine, i, j);
+    mask_keys(a, s, own, beside.documents, mine, i, j, unseen);
 }
 
 /* Where any are dropped; row is the warp's row of this lane in the tile. */
@@ -102,16 +125,25 @@ DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
         mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
 }
 
-/* Scores of a warp's rows become probabilities, and out follows. */
-template <int KEYS, int H, int M, class ARGS>
-DEVICE void make_probabilities(const ARGS &a, float (&s)[H][KEYS / 8][4], float (&out)[H][M][4],
-                               running (&rows)[H], const uint32_t *mask, int row)
+/* Scores of a warp's rows become exponentials, where `moves` by new bases, and sums and out follow.
+ * True where a row may have had a score far above its base: then scores are to be made again. */
+template <int H, int N, int M, class ARGS>
+DEVICE bool add_exponentials(const ARGS &a, float (&s)[H][N][4], float (&out)[H][M][4],
+                             running (&rows)[H], bool moves)
 {
+    float sum[H][2], largest = 0.0f;
+    if (moves)
+        UNROLL for (int h = 0; h < H; h++) move_bases(s[h], out[h], rows[h], scale_left(a));
     UNROLL for (int h = 0; h < H; h++)
     {
-        softmax_tile(s[h], out[h], rows[h], scale_left(a));
-        drop_probabilities<KEYS>(a, s[h], mask, row + 16 * h);
+        make_exponentials(s[h], rows[h], sum[h], scale_left(a));
+        largest += sum[h][0] + sum[h][1];
     }
+    if (!moves && vote_warp(!(largest <= TOO_LARGE))) /* NaN, too */
+        return true;
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int r = 0; r < 2; r++) rows[h].sum[r] +=
+        sum[h][r];
+    return false;
 }
 
 /* A warp's rows, from i + mine on, and columns from column on go into the tile; the first of the
@@ -139,8 +171,7 @@ attention_mma_forward_kernel(ARGS a)
     SHARED_MEMORY(memory);
     typedef forward_tile<D, ARGS> tile;
     const int KEYS = tile::keys, THREADS_ = tile::threads, ROWS_ = tile::rows, H = tile::halves;
-    const int COLUMNS = D / tile::split, pitch = tile_of<T, D>::pitch;
-    const int PLACES = tile_of<T, D>::places;
+    const int COLUMNS = D / tile::split, pitch = tile_of<T, D>::pitch, PLACES = tile::places;
     __shared__ uint32_t mask[ROWS_ * words_of(KEYS)];
     __shared__ beside_tile<ARGS, ROWS_, KEYS, THREADS_> beside[2];
     __shared__ int32_t own[THREADS_];
@@ -148,18 +179,18 @@ attention_mma_forward_kernel(ARGS a)
     T *query = (T *)memory;
     const int64_t i = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (int64_t)ROWS_;
     const int64_t head = blockIdx.y, b = blockIdx.z, kv = kv_head_of(z, head);
-    const int64_t n_steps = (end_of_keys(a, i + ROWS_) + KEYS - 1) / KEYS;
-    const int64_t begin = first_key(a, i) / KEYS;
-    const head_rows<const T> keys = key_rows<const T>(a, keys_in(a), b, kv);
-    const head_rows<const T> values = key_rows<const T>(a, keys_in(a), b, kv + z.n_kv_heads);
+    const block_steps all = steps_of_block(a, i, ROWS_, KEYS);
+    const auto tiles = key_tiles_of<T, D, KEYS, THREADS_>(a, b, kv);
     const int warp = threadIdx.x / 32, column = warp / tile::row_warps * COLUMNS;
     const int mine = warp % tile::row_warps * 16 * H, row = mine + lane_id() / 4;
+    const warp_steps steps = steps_of(a, i + mine, 16 * H, KEYS);
+    const lane_rows first = lane_rows_of<true>(query, pitch, column); /* if keys began there */
+    bool moves = true;                                                /* in the warp's first step */
     running rows[H];
     left_rows<D, tile::held> left[H];
     float out[H][COLUMNS / 8][4] = {};
-    auto fetch = [&](int64_t n) {
-        T *key = step_place<T, D, ARGS>(query, n - begin);
-        fetch_pair<T, D, KEYS, THREADS_>(z, key, keys, values, n * KEYS);
+    auto fetch = [&](int n) {
+        fetch_step(z, query + step_place<T, D, ARGS>(n - all.begin), tiles, n * KEYS);
         fetch_beside(a, beside[n % 2], keys_from(a, b, n * KEYS), head, i, n * KEYS);
     };
     fetch_head<T, D, ROWS_, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
@@ -167,23 +198,26 @@ attention_mma_forward_kernel(ARGS a)
     wait_copies();
     sync_block();
     hold(left, query + mine * pitch, pitch);
-    if (PLACES == 2 && begin < n_steps)
-        fetch(begin);
-    for (int64_t n = begin; n < n_steps; n++) {
-        const int64_t j = n * KEYS;
-        const T *key = step_place<T, D, ARGS>(query, n - begin), *value = key + KEYS * pitch;
-        float s[H][KEYS / 8][4] = {};
-        begin_step<PLACES>(n, n_steps, fetch);
-        if (a.drops) {
+    begin_loop<PLACES>(all.begin, all.end, fetch);
+    for (int n = all.begin; n < all.end; n++) {
+        const int64_t j = (int64_t)n * KEYS;
+        const int place = bytes_of<T>(step_place<T, D, ARGS>(n - all.begin));
+        const bool unseen = has_unseen(steps, n) | has_documents(a);
+        float s[H][KEYS / 8][4];
+        begin_step<PLACES>(n, all.end, fetch);
+        if (a.drops)
             make_mask<ROWS_, KEYS, THREADS_>(a, mask, b, head, i, j);
-            sync_block();
-        }
-        if (is_ahead(a, i + mine + 16 * H, j)) /* of all rows of the warp */
+        sync_where(a.drops);
+        if (n >= steps.end) /* ahead of all rows of the warp */
             continue;
-        multiply_rows(s, left, query + mine * pitch, key, pitch);
-        finish_scores<ROWS_>(a, s, beside[n % 2], own, mine, i, j);
-        make_probabilities<KEYS>(a, s, out, rows, mask, row);
-        multiply_results(out, s, value + column, pitch);
+        do {
+            clear(s);
+            multiply_rows<T>(s, left, first.by_key + place, pitch);
+            finish_scores<ROWS_>(a, s, beside[n % 2], own, mine, i, j, unseen);
+            moves = add_exponentials(a, s, out, rows, tile::looks || moves);
+        } while (moves);
+        UNROLL for (int h = 0; h < H; h++) drop_probabilities<KEYS>(a, s[h], mask, row + 16 * h);
+        multiply_results<T>(out, s, first.by_row + bytes_of<T>(KEYS * pitch) + place, pitch);
     }
     sync_block(); /* every warp is done with the tiles */
     put_rows(z, query, pitch, out, rows, b, head, i, mine, column);

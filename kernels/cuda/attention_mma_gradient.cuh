@@ -24,20 +24,28 @@ DEVICE float log_probability(const capped_args &a, float beside, float s, float 
     return fused(s == -INFINITY ? s : score, LOG2_E, -lse); /* the cap would bring it back */
 }
 
-/* A row's lse in base 2 and delta, and the factor of dropout. */
+/* A row's lse in base 2, its delta, 0 where dp began at -delta, and the factor of dropout. */
 struct score_row {
     float lse, delta, factor;
 };
 
 /* One score s = q.k and dp = dO.v become p (dropped) and ds = p (dp - delta). What is not seen has
- * p = 0, and no NaN of dp may come through. */
+ * p = 0, and no NaN of dp may come through; unseen: whether there may be such. */
 template <class ARGS>
-DEVICE void gradient(const ARGS &a, float beside, const score_row &row, float &s, float &dp)
+DEVICE void gradient(const ARGS &a, float beside, const score_row &row, bool unseen, float &s,
+                     float &dp)
 {
     float bend, p = exp2_near(log_probability(a, beside, s, row.lse, bend));
     float slope = p * (dp * row.factor - row.delta) * bend;
     s = p * row.factor;
-    dp = p == 0.0f ? 0.0f : slope;
+    dp = unseen && p == 0.0f ? 0.0f : slope;
+}
+
+/* What is not seen where no probability is dropped: p = 0. */
+template <int N> DEVICE void clear_unseen(const float (&p)[N][4], float (&ds)[N][4])
+{
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) ds[n][e] =
+        p[n][e] == 0.0f ? 0.0f : ds[n][e];
 }
 
 /* A warp's part of a tile: which probabilities are kept, its first key (dK, dV) or row (dQ) of the
@@ -97,8 +105,8 @@ template <int H>
 DEVICE void load_stats(const attention_args &a, int64_t b, int64_t head, int64_t i,
                        row_stats (&stats)[H])
 {
-    UNROLL for (int h = 0; h < H; h++)
-        stats[h] = load_stats(a, b, head, i + 16 * h + lane_id() / 4);
+    UNROLL for (int h = 0; h < H; h++) stats[h] =
+        load_stats(a, b, head, i + 16 * h + lane_id() / 4);
 }
 
 template <int H, int N, class T>
@@ -108,44 +116,54 @@ DEVICE void put_scaled(T *tile, int pitch, const float (&c)[H][N][4], float scal
         put_results(tile + 16 * h * pitch, pitch, c[h], scale, scale);
 }
 
+/* Sums of dO.v begin at -delta where that is all that they need. */
+template <bool DROPS, int H, int N, class ARGS>
+DEVICE void begin_sums(const ARGS &a, const row_stats (&stats)[H], float (&dp)[H][N][4])
+{
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int e = 0; e < 4; e++) dp[h][n][e] =
+            drops<DROPS>(a) ? 0.0f : -stats[h].delta[e / 2];
+}
+
 /* What a warp's scores and dp become. */
 template <bool DROPS, int N, class ARGS>
 DEVICE void dq_gradients_of(const ARGS &a, const row_stats &stats, const warp_part &part,
                             float (&s)[N][4], float (&dp)[N][4])
 {
     const int t = lane_id() % 4, row = part.first + lane_id() / 4;
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int e = 0; e < 4; e++)
-        {
-            int r = e / 2, k = n * 8 + 2 * t + e % 2;
-            float factor = DROPS ? mask_factor<8 * N>(a, part.mask, row + 8 * r, k) : 1.0f;
-            score_row at = {stats.lse[r], stats.delta[r], factor};
-            const float beside = bias_beside(a, part.bias, n * 8 + e % 2 - 8 * r);
-            gradient(a, beside, at, s[n][e], dp[n][e]);
-        }
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++)
+    {
+        int r = e / 2, k = n * 8 + 2 * t + e % 2;
+        float factor = DROPS ? mask_factor<8 * N>(a, part.mask, row + 8 * r, k) : 1.0f;
+        score_row at = {stats.lse[r], DROPS ? stats.delta[r] : 0.0f, factor};
+        const float beside = bias_beside(a, part.bias, n * 8 + e % 2 - 8 * r);
+        gradient(a, beside, at, DROPS, s[n][e], dp[n][e]);
+    }
 }
 template <bool DROPS, int N, class ARGS>
-DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part &part,
+DEVICE void dq_gradients(const ARGS &a, const row_stats &stats, const warp_part &part, bool unseen,
                          float (&s)[N][4], float (&dp)[N][4])
 {
-    if (drops<DROPS>(a))
+    if (drops<DROPS>(a)) {
         dq_gradients_of<true>(a, stats, part, s, dp);
-    else
-        dq_gradients_of<false>(a, stats, part, s, dp);
+        return;
+    }
+    dq_gradients_of<false>(a, stats, part, s, dp);
+    if (unseen)
+        clear_unseen(s, dp);
 }
 
 /* Of all rows of a warp, from mine on in a tile of ROWS_. */
 template <bool DROPS, int ROWS_, int H, int N, class ARGS, class BESIDE>
 DEVICE void warp_gradients(const ARGS &a, const row_stats (&stats)[H], const uint32_t *mask,
-                           int mine, const BESIDE &beside, float (&s)[H][N][4],
+                           int mine, const BESIDE &beside, bool unseen, float (&s)[H][N][4],
                            float (&dp)[H][N][4])
 {
     UNROLL for (int h = 0; h < H; h++)
     {
         const int first = mine + 16 * h;
-        const float *bias =
-            bias_at<ROWS_>(beside, 2 * (lane_id() % 4), first + lane_id() / 4);
-        dq_gradients<DROPS>(a, stats[h], {mask, first, bias}, s[h], dp[h]);
+        const float *bias = bias_at<ROWS_>(beside, 2 * (lane_id() % 4), first + lane_id() / 4);
+        dq_gradients<DROPS>(a, stats[h], {mask, first, bias}, unseen, s[h], dp[h]);
     }
 }
 

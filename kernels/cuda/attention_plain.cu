@@ -95,22 +95,31 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
 
 /* ---- backward ---- */
 
-/* A warp a row. */
-KERNEL(PLAIN_THREADS) attention_delta_kernel(attention_args a)
+/* A row has so many lanes of a warp, 2 to the power of shift: as many as take all of a head's
+ * columns by 8, or a warp. */
+struct delta_args : attention_args {
+    int shift;
+    bool vector;
+};
+
+template <class T> KERNEL(PLAIN_THREADS) attention_delta_kernel(delta_args a)
 {
     const struct zinf_attention &z = a.z;
-    const int64_t i = (int64_t)blockIdx.x * (PLAIN_THREADS / 32) + threadIdx.x / 32;
+    const int lanes = 1 << a.shift, first = (threadIdx.x & (lanes - 1)) * EACH;
+    const int64_t i = (int64_t)blockIdx.x * (PLAIN_THREADS >> a.shift) + (threadIdx.x >> a.shift);
     const int64_t head = blockIdx.y, b = blockIdx.z;
-    if (i >= z.seq)
-        return;
-    head_place place = out_place(z, b, head);
-    float sum = 0.0f;
-    for (int64_t c = threadIdx.x % 32; c < z.head_dim; c += 32) {
-        int64_t e = place.offset + i * place.stride + c;
-        sum += load_float(z.d_out, z.dtype, e) * load_float(z.out, z.dtype, e);
+    const int columns = i < z.seq ? (int)z.head_dim : 0; /* the warp's lanes stay together */
+    const head_rows<const T> outs = out_rows<const T>(z, z.out, b, head);
+    const head_rows<const T> d_outs = out_rows<const T>(z, z.d_out, b, head);
+    float sum = 0.0f, out[EACH], d_out[EACH];
+    for (int c = first; c < columns; c += lanes * EACH) {
+        load_each(out, outs.base + i * outs.stride + c, columns - c, a.vector);
+        load_each(d_out, d_outs.base + i * d_outs.stride + c, columns - c, a.vector);
+        UNROLL for (int k = 0; k < EACH; k++) sum += d_out[k] * out[k];
     }
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0)
+    for (int mask = lanes / 2; mask; mask /= 2)
+        sum += shuffle_xor(sum, mask);
+    if (i < z.seq && first == 0)
         ((float *)a.delta)[row_index(z, b, head, i)] = sum;
 }
 
@@ -190,10 +199,9 @@ template <class ARGS> static cudaError_t plain_backward(cudaStream_t stream, con
                                    known<attention_plain_dkv_kernel<16, ARGS>>(),
                                    known<attention_plain_dkv_kernel<8, ARGS>>(),
                                    known<attention_plain_dkv_kernel<4, ARGS>>()};
-    const kernel_of<ARGS> dq[] = {known<attention_plain_dq_kernel<32, ARGS>>(),
-                                  known<attention_plain_dq_kernel<16, ARGS>>(),
-                                  known<attention_plain_dq_kernel<8, ARGS>>(),
-                                  known<attention_plain_dq_kernel<4, ARGS>>()};
+    const kernel_of<ARGS> dq[] = {
+        known<attention_plain_dq_kernel<32, ARGS>>(), known<attention_plain_dq_kernel<16, ARGS>>(),
+        known<attention_plain_dq_kernel<8, ARGS>>(), known<attention_plain_dq_kernel<4, ARGS>>()};
     const plain_shape by_key = {4, 2, args.z.n_kv_heads, zinf_attention_keys(&args.z),
                                 args.z.batch};
     const plain_shape by_query = {4, 2, args.z.n_heads, args.z.seq, args.z.batch};
@@ -204,10 +212,15 @@ template <class ARGS> static cudaError_t plain_backward(cudaStream_t stream, con
 cudaError_t launch_attention_delta(cudaStream_t stream, float *delta,
                                    const struct zinf_attention *z)
 {
-    const dim3 grid(blocks_for((uint64_t)z->seq, PLAIN_THREADS / 32), (unsigned)z->n_heads,
-                    (unsigned)z->batch);
-    return launch(known<attention_delta_kernel>(), grid, dim3(PLAIN_THREADS), 0, stream,
-                  attention_args_of(z, delta));
+    delta_args args = {};
+    static_cast<attention_args &>(args) = attention_args_of(z, delta);
+    while (args.shift < 5 && (EACH << args.shift) < z->head_dim)
+        args.shift++;
+    args.vector = z->head_dim % EACH == 0 && aligned16(z->out) && aligned16(z->d_out);
+    const dim3 grid(blocks_for((uint64_t)z->seq, (uint64_t)PLAIN_THREADS >> args.shift),
+                    (unsigned)z->n_heads, (unsigned)z->batch);
+    BY_DTYPE(z->dtype, return launch(known<attention_delta_kernel<T>>(), grid, dim3(PLAIN_THREADS),
+                                     0, stream, args));
 }
 
 cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zinf_attention *z)

@@ -154,21 +154,24 @@ template <class T> struct activation_args {
 template <class T, int KIND> KERNEL(THREADS) activation_kernel(activation_args<T> a)
 {
     uint64_t i = first_element();
-    float x[EACH], gradient[EACH] = {};
+    float x[EACH], gradient[EACH], slope;
     if (i >= a.n)
         return;
     int64_t left = (int64_t)(a.n - i);
     load_each(x, a.x + i, left, a.vector);
-    if (a.dy)
-        load_each(gradient, a.dy + i, left, a.vector);
+    if (!a.dy) { /* no slope is needed */
+        UNROLL for (int k = 0; k < EACH; k++) x[k] = activate<KIND, sizeof(T) == 2>(x[k], slope);
+        store_each(a.y + i, x, left, a.vector);
+        return;
+    }
+    load_each(gradient, a.dy + i, left, a.vector);
     UNROLL for (int k = 0; k < EACH; k++)
     {
-        float slope, value = activate<KIND, sizeof(T) == 2>(x[k], slope);
+        const float value = activate<KIND, sizeof(T) == 2>(x[k], slope);
         gradient[k] *= slope;
         x[k] = value;
     }
-    if (a.dy)
-        store_each(a.dx + i, gradient, left, a.vector);
+    store_each(a.dx + i, gradient, left, a.vector);
     if (a.y)
         store_each(a.y + i, x, left, a.vector);
 }

@@ -89,6 +89,21 @@ DEVICE void from_number(f16 &to, float x)
 {
     to.bits = __half_as_ushort(__float2half_rn(x));
 }
+/* Two at once, by one instruction, the first in the lower half. */
+DEVICE uint32_t pair_of(float low, float high, bf16)
+{
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    uint32_t word;
+    memcpy(&word, &both, sizeof word);
+    return word;
+}
+DEVICE uint32_t pair_of(float low, float high, f16)
+{
+    const __half2 both = __floats2half2_rn(low, high);
+    uint32_t word;
+    memcpy(&word, &both, sizeof word);
+    return word;
+}
 /* The same, but a NaN becomes the one that the CPU makes of the canonical one, so that parameters
  * have the same bits wherever they were updated; the GPU's own is 0x7fff. */
 DEVICE void from_float(float &to, float x)
@@ -157,6 +172,28 @@ DEVICE float exp2_near(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* The same, in a register from here on: the compiler would work it out again in a loop's body. */
+DEVICE int kept(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+DEVICE uint32_t kept(uint32_t x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+DEVICE int64_t kept(int64_t x)
+{
+    asm volatile("" : "+l"(x));
+    return x;
+}
+DEVICE const char *kept(const char *x)
+{
+    asm volatile("" : "+l"(x));
+    return x;
 }
 
 /* a or b, both of them made: where one is long, ?: becomes a branch. */
@@ -253,6 +290,15 @@ DEVICE void store_vector(float *to, const float (&from)[EACH])
         ((words4 *)(void *)to)[half] = raw;
     }
 }
+/* Two of them at 8 bytes. */
+struct alignas(8) words2 {
+    uint32_t at[2];
+};
+DEVICE void load_pair(float (&to)[2], const float *from)
+{
+    words2 raw = *(const words2 *)(const void *)from;
+    memcpy(to, &raw, sizeof raw);
+}
 template <class T> DEVICE void load_vector(float (&to)[EACH], const T *from)
 {
     words4 raw = *(const words4 *)(const void *)from;
@@ -263,13 +309,10 @@ template <class T> DEVICE void load_vector(float (&to)[EACH], const T *from)
         to[k] = to_float(x);
     }
 }
-/* Two numbers rounded to 16 bits, by one instruction for both; a NaN becomes any NaN. */
+/* Two numbers rounded to 16 bits; a NaN becomes any NaN. */
 template <class T> DEVICE uint32_t pack(float low, float high)
 {
-    T a, b;
-    from_number(a, low);
-    from_number(b, high);
-    return (uint32_t)a.bits | (uint32_t)b.bits << 16;
+    return pair_of(low, high, T());
 }
 template <class T> DEVICE void store_vector(T *to, const float (&from)[EACH])
 {

@@ -1,6 +1,7 @@
 /*
- * loss: softmax cross-entropy over tiles of the vocabulary, a block a row. A tile is read two
- * times, for its maximum and for the sum of exponentials; the second time it is in the cache.
+ * loss: softmax cross-entropy over tiles of the vocabulary, a block a row, of no more warps than
+ * a tile's columns keep busy. A tile is read two times, for its maximum and for the sum of
+ * exponentials; the second time it is in the cache.
  */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/softcap.cuh"
@@ -10,12 +11,22 @@ enum { LOSS_THREADS = 256, LOSS_WARPS = LOSS_THREADS / 32 };
 struct loss_args {
     struct zinf_cross_entropy z;
     float inverse_cap;
+    int cols, threads; /* of a row's tile and of its block */
     bool vector;
 };
 
+/* A tile of so many columns takes so many of a row's threads: few enough that what they do once is
+ * little beside the columns of each, 32 or more. */
+static int loss_threads(const struct zinf_cross_entropy *z)
+{
+    const int64_t columns = 4 * 32 * EACH, warps = (z->cols + columns - 1) / columns;
+    return 32 * (warps < 1 ? 1 : warps < LOSS_WARPS ? (int)warps : LOSS_WARPS);
+}
+
 static loss_args loss_args_of(const struct zinf_cross_entropy *z)
 {
-    loss_args args = {*z, 1.0f / z->softcap, z->ld % EACH == 0 && aligned16(z->logits)};
+    loss_args args = {*z, 1.0f / z->softcap, (int)z->cols, loss_threads(z),
+                      z->ld % EACH == 0 && aligned16(z->logits)};
     return args;
 }
 
@@ -38,30 +49,39 @@ KERNEL(LOSS_THREADS) loss_start_kernel(loss_args a)
         a.z.logit_sum[i] = 0.0f;
 }
 
+/* 8 logits from column c on, as the loss sees them; -infinity beyond the last. */
+template <bool CAPPED>
+DEVICE void load_seen(const loss_args &a, const float *logits, int c, float (&x)[EACH])
+{
+    float slope;
+    load_each(x, logits + c, a.cols - c, a.vector);
+    UNROLL for (int k = 0; k < EACH; k++) x[k] =
+        c + k < a.cols ? seen<CAPPED>(a, x[k], slope) : -INFINITY;
+}
+
 /* The row's sum of what the loss sees of a tile, which a third look at it takes; in thread 0. */
 template <bool CAPPED> DEVICE float sum_seen(const loss_args &a, const float *logits, float *shared)
 {
-    float total = 0.0f, slope, x[EACH];
-    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
-        load_each(x, logits + c, a.z.cols - c, a.vector);
-        UNROLL for (int k = 0; k < EACH; k++) total +=
-            c + k < a.z.cols ? seen<CAPPED>(a, x[k], slope) : 0.0f;
+    float total = 0.0f, x[EACH];
+    for (int c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
+        load_seen<CAPPED>(a, logits, c, x);
+        UNROLL for (int k = 0; k < EACH; k++) total += c + k < a.cols ? x[k] : 0.0f;
     }
-    return block_reduce<LOSS_WARPS>(total, true, shared);
+    return block_reduce(total, true, shared, a.threads / 32);
 }
 
 /* The first column whose number the loss sees as `top`. Columns of a tile are exact as floats. */
 template <bool CAPPED>
 DEVICE int32_t first_at(const loss_args &a, const float *logits, float top, float *shared)
 {
-    float before = -INFINITY, slope, x[EACH];
-    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
-        load_each(x, logits + c, a.z.cols - c, a.vector);
+    float before = -INFINITY, x[EACH];
+    for (int c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
+        load_seen<CAPPED>(a, logits, c, x);
         UNROLL for (int k = 0; k < EACH;
-                    k++) if (c + k < a.z.cols && seen<CAPPED>(a, x[k], slope) == top &&
-                             -(float)(c + k) > before) before = -(float)(c + k);
+                    k++) if (c + k < a.cols && x[k] == top && -(float)(c + k) > before) before =
+            -(float)(c + k);
     }
-    return (int32_t)-block_reduce<LOSS_WARPS>(before, false, shared);
+    return (int32_t)-block_reduce(before, false, shared, a.threads / 32);
 }
 
 template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
@@ -72,19 +92,18 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
     if (a.z.targets[i] < 0)
         return;
     float top = -INFINITY, sum = 0.0f, slope, x[EACH];
-    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
-        load_each(x, logits + c, a.z.cols - c, a.vector);
-        UNROLL for (int k = 0; k < EACH; k++) top = c + k < a.z.cols && x[k] > top ? x[k] : top;
+    for (int c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
+        load_seen<false>(a, logits, c, x);
+        UNROLL for (int k = 0; k < EACH; k++) top = x[k] > top ? x[k] : top;
     }
-    top = seen<CAPPED>(a, block_reduce<LOSS_WARPS>(top, false, shared),
+    top = seen<CAPPED>(a, block_reduce(top, false, shared, a.threads / 32),
                        slope); /* the largest stays so */
     const float before = a.z.max[i], after = top > before ? top : before;
-    for (int64_t c = threadIdx.x * EACH; c < a.z.cols; c += LOSS_THREADS * EACH) {
-        load_each(x, logits + c, a.z.cols - c, a.vector);
-        UNROLL for (int k = 0; k < EACH; k++) sum +=
-            c + k < a.z.cols ? expf(seen<CAPPED>(a, x[k], slope) - after) : 0.0f;
+    for (int c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
+        load_seen<CAPPED>(a, logits, c, x);
+        UNROLL for (int k = 0; k < EACH; k++) sum += c + k < a.cols ? expf(x[k] - after) : 0.0f;
     }
-    sum = block_reduce<LOSS_WARPS>(sum, true, shared);
+    sum = block_reduce(sum, true, shared, a.threads / 32);
     const float total = a.z.smoothing != 0.0f ? sum_seen<CAPPED>(a, logits, shared) : 0.0f;
     const int32_t at = a.z.max_z_loss != 0.0f ? first_at<CAPPED>(a, logits, top, shared) : 0;
     if (threadIdx.x)
@@ -144,16 +163,16 @@ DEVICE loss_slopes loss_slopes_of(const loss_args &a, int64_t i)
  * this turn or an earlier one. */
 template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
 {
-    int64_t i = blockIdx.x, target = (int64_t)a.z.targets[i] - a.z.first;
+    int64_t i = blockIdx.x;
+    const int target = (int)(a.z.targets[i] - a.z.first);
     const float *logits = a.z.logits + i * a.z.ld;
     T *gradients = (T *)(void *)(a.z.logits + i * a.z.ld);
     const bool ignored = a.z.targets[i] < 0;
     const float max = ignored ? 0.0f : a.z.max[i];
     const loss_slopes s = ignored ? loss_slopes{0.0f, 0.0f, 0.0f, 0.0f} : loss_slopes_of(a, i);
-    const int64_t largest =
-        ignored || a.z.max_z_loss == 0.0f ? -1 : (int64_t)a.z.max_at[i] - a.z.first;
-    for (int64_t turn = 0; turn < a.z.cols; turn += LOSS_THREADS * EACH) {
-        const int64_t c = turn + threadIdx.x * EACH, count = a.z.cols - c; /* none: count < 1 */
+    const int largest = ignored || a.z.max_z_loss == 0.0f ? -1 : (int)(a.z.max_at[i] - a.z.first);
+    for (int turn = 0; turn < a.cols; turn += a.threads * EACH) {
+        const int c = turn + threadIdx.x * EACH, count = a.cols - c; /* none: count < 1 */
         float x[EACH];
         load_each(x, logits + c, count, a.vector);
         if (sizeof(T) < sizeof(float))
@@ -161,15 +180,15 @@ template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_a
         UNROLL for (int k = 0; k < EACH; k++)
         {
             float slope;
-            x[k] = ignored ? 0.0f : s.probability * expf(seen<CAPPED>(a, x[k], slope) - max);
-            if (!ignored && c + k == target)
-                x[k] -= s.target;
-            if (c + k == largest)
-                x[k] -= s.largest;
+            x[k] = s.probability * expf(seen<CAPPED>(a, x[k], slope) - max);
+            x[k] -= c + k == target ? s.target : 0.0f;
+            if (s.largest != 0.0f)
+                x[k] -= c + k == largest ? s.largest : 0.0f;
             if (s.each != 0.0f)
                 x[k] -= s.each;
             if (CAPPED)
-                x[k] = ignored ? 0.0f : x[k] * slope;
+                x[k] *= slope;
+            x[k] = ignored ? 0.0f : x[k];
         }
         store_each(gradients + c, x, count, a.vector);
     }
@@ -213,9 +232,9 @@ cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entro
 
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(z->softcap != 0.0f ? known<loss_update_kernel<true>>()
-                                     : known<loss_update_kernel<false>>(),
-                  dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream, loss_args_of(z));
+    return launch(
+        z->softcap != 0.0f ? known<loss_update_kernel<true>>() : known<loss_update_kernel<false>>(),
+        dim3((unsigned)z->rows), dim3((unsigned)loss_threads(z)), 0, stream, loss_args_of(z));
 }
 
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *z)
@@ -229,7 +248,8 @@ static cudaError_t loss_backward_typed(cudaStream_t stream, const struct zinf_cr
 {
     return launch(z->softcap != 0.0f ? known<loss_backward_kernel<T, true>>()
                                      : known<loss_backward_kernel<T, false>>(),
-                  dim3((unsigned)z->rows), dim3(LOSS_THREADS), 0, stream, loss_args_of(z));
+                  dim3((unsigned)z->rows), dim3((unsigned)loss_threads(z)), 0, stream,
+                  loss_args_of(z));
 }
 
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *z)

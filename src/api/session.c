@@ -225,6 +225,7 @@ struct zinf_trainer_options session_trainer_options(const struct zinf_session *s
         .seq_len = s->seq_len,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
+        .makes_texts = c->sample_prompts.n || c->texts.metrics.n,
         .pairs = job_has_pairs(s->task),
         .references = trains && job_gives_references(s),
         .classes = s->asks_classes ? &s->classes : NULL,

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
 
 #define MAX_DEPTH 64
 #define MAX_VALUES (1 << 22) /* twice the largest tokenizer.json that is known */
@@ -397,6 +399,32 @@ bool zinf_json_add_hex(cJSON *object, const char *key, uint64_t value)
     char text[20];
     snprintf(text, sizeof text, "%016" PRIx64, value);
     return cJSON_AddStringToObject(object, key, text);
+}
+
+static bool sum_of(const cJSON *object, uint64_t *sum)
+{
+    char *text = cJSON_PrintUnformatted(object);
+    *sum = text ? XXH3_64bits(text, strlen(text)) : 0;
+    cJSON_free(text);
+    return text;
+}
+
+bool zinf_json_seal(cJSON *object)
+{
+    uint64_t sum;
+    return sum_of(object, &sum) && zinf_json_add_hex(object, "checksum", sum);
+}
+
+bool zinf_json_unseal(cJSON *object)
+{
+    char text[20];
+    uint64_t sum;
+    cJSON *said = cJSON_DetachItemFromObjectCaseSensitive(object, "checksum");
+    const bool summed = sum_of(object, &sum);
+    snprintf(text, sizeof text, "%016" PRIx64, sum);
+    const bool whole = summed && cJSON_IsString(said) && !strcmp(text, said->valuestring);
+    cJSON_Delete(said);
+    return whole;
 }
 
 const char *zinf_json_word(const cJSON *object, const char *key)

@@ -32,6 +32,10 @@ char *zinf_json_quote(const char *text, size_t bytes);
 void zinf_json_add_text(cJSON *object, const char *key, const char *text, size_t bytes);
 /* 64 bits do not fit a JSON number. */
 bool zinf_json_add_hex(cJSON *object, const char *key, uint64_t value);
+/* Adds a member "checksum" of all others. Whether it is there and right; it is gone then. What was
+ * printed by cJSON and has another bit anywhere is no JSON, not sealed or the same object. */
+bool zinf_json_seal(cJSON *object);
+bool zinf_json_unseal(cJSON *object);
 /* A member that is a text; "": there is none. */
 const char *zinf_json_word(const cJSON *object, const char *key);
 int zinf_json_read_file(const char *path, size_t max_bytes, unsigned flags, cJSON **out);

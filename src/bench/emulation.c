@@ -214,9 +214,9 @@ static int run_ranks(struct rank *ranks, uint32_t n)
 static int open_ranks(struct rank *ranks, uint32_t n, struct border *borders,
                       const struct zinf_emulation_options *options, uint32_t *opened)
 {
-    struct estimated **at = calloc(n, sizeof *at);
+    struct estimated_step *steps = calloc(n, sizeof *steps);
     double predicted = 0;
-    int code = at ? 0 : zinf_fail(-ENOMEM, "no memory for %u ranks", n);
+    int code = steps ? 0 : zinf_fail(-ENOMEM, "no memory for %u ranks", n);
     for (uint32_t r = 0; !code && r < n; r++) {
         struct zinf_estimate_options estimate = *options->estimate;
         estimate.trainer.pipe_rank = r;
@@ -228,11 +228,12 @@ static int open_ranks(struct rank *ranks, uint32_t n, struct border *borders,
         ranks[r].borders[0] = r || ring ? &borders[(r + n - 1) % n] : NULL;
         ranks[r].borders[1] = r + 1 < n || ring ? &borders[r] : NULL;
         *opened = r + 1;
-        at[r] = &ranks[r].estimated;
+        if (!code)
+            estimated_see_step(&ranks[r].estimated, &steps[r]);
     }
     if (!code)
-        code = estimated_predict(at, n, &predicted);
-    free(at);
+        code = estimated_predict(steps, n, &predicted);
+    free(steps);
     for (uint32_t r = 0; r < n; r++)
         ranks[r].predicted = predicted;
     return code;

@@ -145,6 +145,8 @@ struct zinf_config {
     int64_t threads;                     /* 0: what is there */
     int64_t seats;                       /* devices that one process drives; 0: those there are */
     int64_t tensor_parts;                /* that matrices are cut into; 1: they are not cut */
+    bool parts_in_turn;                  /* the device has one of them at a time */
+    int64_t vocabulary_tile;             /* rows of a tile of it; 0: by the size of a block */
     int64_t context_parts;               /* that sequences are cut into; 1: they are not cut */
     int64_t source_length;               /* tokens of what an encoder reads; 0: as a sequence's */
     char *io_engine;                     /* "auto", "uring", "threads" */
@@ -194,7 +196,8 @@ struct zinf_config {
      * of DeepSpeed's for how they are dealt; and DeepSpeed's name of mesh[2]. */
     char *pipeline_parts, *pipeline_method;
     int64_t pipeline_stages;
-    int64_t pipeline_ranges;       /* of layers, that each rank of mesh[2] has; or, not 0: */
+    bool pipeline_overlap;   /* more micro-batches at once, so that nothing waits for transfers */
+    int64_t pipeline_ranges; /* of layers, that each rank of mesh[2] has; or, not 0: */
     int64_t pipeline_range_layers; /* blocks that each range has, from which their number follows */
     char *freeze;                  /* a JSON list of patterns of tensors' names, or NULL */
     char *learning_rates;          /* a JSON list of rules for tensors' names, or NULL */

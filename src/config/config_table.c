@@ -387,10 +387,13 @@ const struct zinf_config_key zinf_config_keys[] = {
     NUMBER_KEY("zinf.timeout", timeout, 120, 1, 86400)
     TEXT_KEY("zinf.gather", gather, .choices = gathers, .text = "auto")
     INT_KEY("zinf.tensor_parts", tensor_parts, 0, 0, 64)
+    BOOL_KEY("zinf.parts_in_turn", parts_in_turn, 0)
+    INT_KEY("zinf.vocabulary_tile", vocabulary_tile, 0, 0, 1 << 24)
     INT_KEY("zinf.mesh.data", mesh[0], 0, 0, 1 << 20)
     INT_KEY("zinf.mesh.tensor", mesh[1], 1, 0, 64)
     INT_KEY("zinf.mesh.pipe", mesh[2], 1, 0, 1 << 20)
     INT_KEY("zinf.pipeline_ranges", pipeline_ranges, 1, 1, 64)
+    BOOL_KEY("zinf.pipeline_overlap", pipeline_overlap, 0)
     INT_KEY("zinf.pipeline_range_layers", pipeline_range_layers, 0, 0, 1 << 20)
     {.path = "zinf.pipeline_parts", .type = KEY_JSON, .list = true, .offset = AT(pipeline_parts)},
     INT_KEY("zinf.mesh.context", mesh[3], 1, 0, 64)

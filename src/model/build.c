@@ -204,6 +204,13 @@ void zinf_stage_append(struct zinf_graph *graph, uint32_t stage, enum zinf_stage
     at[ids[list]->n++] = number;
 }
 
+void zinf_stage_pass(struct zinf_graph *graph, uint32_t stage, uint32_t value)
+{
+    zinf_stage_append(graph, stage, ZINF_STAGE_IN, value);
+    if (is_one_of(graph, "stage", stage, graph->n_stages))
+        graph->stages[stage].passed = graph->stages[stage].in.n - 1;
+}
+
 void zinf_stage_choose(struct zinf_graph *graph, uint32_t stage, struct zinf_choice choice)
 {
     if (is_one_of(graph, "stage", stage, graph->n_stages))

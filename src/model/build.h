@@ -48,6 +48,8 @@ enum zinf_stage_list {
 void zinf_stage_append(struct zinf_graph *graph, uint32_t stage, enum zinf_stage_list list,
                        uint32_t number);
 
+/* To what the stage takes: the value whose gradient is passed on in place (graph.h). */
+void zinf_stage_pass(struct zinf_graph *graph, uint32_t stage, uint32_t value);
 void zinf_stage_choose(struct zinf_graph *graph, uint32_t stage, struct zinf_choice choice);
 
 /* Gives tensors their places in their units and checks what graph.h says; -EINVAL names what is

@@ -308,6 +308,8 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
 {
     int code = decoder_check_numbers(d);
     if (!code)
+        code = decoder_check_turns(d);
+    if (!code)
         code = decoder_cut(graph, d);
     if (code)
         return code;
@@ -323,6 +325,7 @@ int decoder_build(struct zinf_graph *graph, const struct decoder *d)
         decoder_add_sides(graph, d, &v);
     for (int64_t layer = 0; layer < d->n_layers; layer++)
         v.x = decoder_has_experts(d, layer) ? decoder_add_experts(graph, d, &v, layer)
+              : d->shards.in_turn           ? decoder_add_turns(graph, d, &v, layer)
                                             : add_block(graph, d, &v, layer);
     if (v.n_shares)
         decoder_add_balance(graph, d, &v);

@@ -98,6 +98,12 @@ int decoder_cut(struct zinf_graph *graph, const struct decoder *d);
 void decoder_add_parts(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                        const struct decoder_tensors *tensors, int at[DECODER_PLACES]);
 
+/* decoder_turns.c: a layer whose shards are at hand one after the other; the number of its output.
+ * -ENOTSUP: the decoder has what is not computed so. */
+int decoder_check_turns(const struct decoder *d);
+uint32_t decoder_add_turns(struct zinf_graph *graph, const struct decoder *d,
+                           const struct decoder_values *v, int64_t layer);
+
 /* decoder_experts.c: a layer with experts; the number of its output. */
 static inline bool decoder_has_experts(const struct decoder *d, int64_t layer)
 {

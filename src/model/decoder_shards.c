@@ -16,8 +16,6 @@ static const char *not_cut(const struct decoder *d)
         const char *what;
     } list[] = {
         {a->latent.kv_rank && d->parallel, "latent attention in parallel blocks"},
-        {d->classes.n, "a head for classes"},
-        {d->embeds, "embeddings"},
         {d->join_tiles, "an optimizer that needs whole matrices"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
@@ -106,14 +104,6 @@ int decoder_cut(struct zinf_graph *graph, const struct decoder *d)
 
 /* ---- tensors ---- */
 
-uint64_t shards_rows(const struct shards_source *s)
-{
-    uint64_t rows = 0;
-    for (size_t i = 0; i < s->n; i++)
-        rows += s->first[i].rows;
-    return rows;
-}
-
 static struct shards_source source_of(const struct decoder_tensors *tensors,
                                       enum decoder_place place)
 {
@@ -124,31 +114,6 @@ static struct shards_source source_of(const struct decoder_tensors *tensors,
             s.n++;
         }
     return s;
-}
-
-int shards_add_tensor(struct zinf_graph *graph, uint32_t unit, const struct shards_source *s,
-                      uint32_t shard, uint64_t rows)
-{
-    const uint64_t cols = s->first->cols;
-    const struct zinf_tensor tensor = {.rank = cols ? 2 : 1,
-                                       .rows = rows,
-                                       .cols = cols ? cols : 1,
-                                       .decay = cols != 0 || decoder_decays(s->first->place),
-                                       .init = s->first->init,
-                                       .init_std = s->first->std,
-                                       .cut = true,
-                                       .shard = shard};
-    return (int)zinf_graph_add_tensor(graph, unit, &tensor);
-}
-
-void shards_add_rows(struct zinf_graph *graph, uint32_t unit, const struct shards_source *s,
-                     const struct decoder_tensors *tensors, struct zinf_row_map map)
-{
-    const struct decoder_tensor *t = s->first;
-    while (map.file_first >= t->rows) /* a shard's rows never go from one tensor to the next */
-        map.file_first -= t++->rows;
-    map.count = map.count ? map.count : 1;
-    decoder_add_piece(graph, unit, t, tensors, map);
 }
 
 /* Rows of a file that has them by key and value head: its queries, its key, its value. */
@@ -321,25 +286,6 @@ static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decod
                           (struct zinf_row_map){.file_first = i * rows, .rows = rows, .count = 1});
     }
     return first;
-}
-
-int shards_add_whole(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensors *tensors,
-                     const struct shards_source *s)
-{
-    const struct zinf_tensor tensor = {.rank = s->first->cols ? 2 : 1,
-                                       .rows = shards_rows(s),
-                                       .cols = s->first->cols ? s->first->cols : 1,
-                                       .decay =
-                                           s->first->cols != 0 || decoder_decays(s->first->place),
-                                       .init = s->first->init,
-                                       .init_std = s->first->std};
-    const int at = (int)zinf_graph_add_tensor(graph, unit, &tensor);
-    uint64_t first = 0;
-    for (size_t i = 0; i < s->n; first += s->first[i++].rows)
-        shards_add_rows(graph, unit, s, tensors,
-                        (struct zinf_row_map){
-                            .file_first = first, .flat_first = first, .rows = s->first[i].rows});
-    return at;
 }
 
 /* Rows by head, as many in each shard. */

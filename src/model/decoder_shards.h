@@ -4,6 +4,8 @@
 
 #include "model/decoder_parts.h"
 
+/* ---- decoder_shard_rows.c ---- */
+
 /* Neighbours in a unit's list with the same place: one after the other they are one tensor, whose
  * rows are counted over all of them. */
 struct shards_source {
@@ -23,7 +25,9 @@ int shards_add_whole(struct zinf_graph *graph, uint32_t unit, const struct decod
 void shards_add_rows(struct zinf_graph *graph, uint32_t unit, const struct shards_source *s,
                      const struct decoder_tensors *tensors, struct zinf_row_map map);
 
-/* decoder_mixer_shards.c: the entry of a recurrent mixer, or its convolution: of each shard what it
+/* ---- decoder_mixer_shards.c ---- */
+
+/* The entry of a recurrent mixer, or its convolution: of each shard what it
  * has by itself, whose first number is returned, and where several shards share a key head, the
  * rows of all keys, whose number goes to `at`. */
 int shards_add_mixed(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,

@@ -25,6 +25,8 @@ int64_t decoder_choose_tile_rows(const struct decoder *d)
     int64_t block = d->hidden * (qkv + a->n_heads * a->head_dim + mlp);
     int64_t tiles = (d->vocab * d->hidden + block - 1) / block;
     int64_t rows = align_rows(d->join_tiles ? d->vocab : (d->vocab + tiles - 1) / tiles);
+    if (d->shards.tile_rows && !d->join_tiles)
+        rows = align_rows(d->shards.tile_rows);
     return decoder_even_rows(d, rows);
 }
 

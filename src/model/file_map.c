@@ -9,6 +9,7 @@
 
 /* Rows of the file that a band has at least: transposition then reads whole cache lines. */
 #define BAND_ROWS 32
+#define MOST_BANDS 4 /* of a transposed tensor that is in several units */
 
 /* A piece on its way into the list. */
 struct entry {
@@ -151,25 +152,6 @@ static int check_parts(const struct zinf_file_tensor *t)
     return 0;
 }
 
-/* Parts are in order of units; their rows must be, too, so that units can be streamed in turn. */
-static int check_order(const struct zinf_file_tensor *t)
-{
-    uint64_t end = 0; /* of the rows that units before have */
-    for (uint32_t p = 0, n; p < t->n_parts; p += n) {
-        uint64_t next = end;
-        for (n = 0; p + n < t->n_parts && t->parts[p + n].unit == t->parts[p].unit; n++) {
-            const struct zinf_row_map *m = &t->parts[p + n].piece->rows;
-            uint64_t last = m->file_first + (m->count - 1) * m->file_stride + m->rows;
-            if (m->file_first < end)
-                return zinf_fail(-EINVAL, "rows of tensor %s go back and forth between units",
-                                 t->name);
-            next = last > next ? last : next;
-        }
-        end = next;
-    }
-    return 0;
-}
-
 uint32_t zinf_file_slab_parts(const struct zinf_file_tensor *t, uint32_t first)
 {
     uint32_t n = 0;
@@ -191,16 +173,12 @@ static int check_slabs(const struct zinf_file_tensor *t, struct side *sides)
         if (one.parts[0].piece->slab != slab)
             return zinf_fail(-EINVAL, "slab %llu of tensor %s is not where it should be",
                              (unsigned long long)slab, t->name);
-        for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t i = 0; i < n; i++)
             sides[i] = (struct side){&one.parts[i].piece->rows, false};
-            if (t->transposed && one.parts[i].unit != one.parts[0].unit)
-                return zinf_fail(-EINVAL, "tensor %s is transposed and in several units", t->name);
-        }
         uint64_t row = walk(sides, n, rows);
         if (row != rows)
             return zinf_fail(-EINVAL, "row %llu of tensor %s is not in exactly one unit",
                              (unsigned long long)row, t->name);
-        code = check_order(&one);
     }
     if (!code && slab != t->n_slabs)
         code = zinf_fail(-EINVAL, "%llu of %llu slabs of tensor %s are in no unit",
@@ -246,6 +224,15 @@ static int check(const struct zinf_file_map *map, const struct zinf_graph *graph
 
 /* ---- the map ---- */
 
+/* A row of the file has elements of every unit that the tensor is in, and each of them is looked
+ * through once for every band. */
+static uint64_t band_elems(const struct zinf_file_tensor *t)
+{
+    const bool several = t->parts[0].unit != t->parts[zinf_file_slab_parts(t, 0) - 1].unit;
+    const uint64_t rows = (t->shape[0] + MOST_BANDS - 1) / MOST_BANDS;
+    return several ? rows * t->shape[1] : 0;
+}
+
 /* Sorted by name as tensors still are; then they take the file's order. */
 static void sort_tensors(struct zinf_file_map *map)
 {
@@ -255,6 +242,8 @@ static void sort_tensors(struct zinf_file_map *map)
         uint64_t rows = t->shape[0] < BAND_ROWS ? t->shape[0] : BAND_ROWS;
         if (t->transposed && rows * t->shape[1] > map->scratch_elems)
             map->scratch_elems = rows * t->shape[1];
+        if (t->transposed && band_elems(t) > map->band_elems)
+            map->band_elems = band_elems(t);
     }
 }
 

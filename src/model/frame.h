@@ -78,7 +78,7 @@ struct zinf_chunk {
      * chunks from near on are, in order. */
     int64_t n, parts;
     bool placed;
-    /* The same of chunks in order, where a stage's rows look ahead: at later rows of their
+    /* The same, also of chunks in order, where a stage's rows look ahead: at later rows of their
      * sequence, or at another one, of source_whole rows, which is cut into as many chunks. */
     bool keys_first;
     int64_t source_whole;

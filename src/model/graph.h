@@ -97,6 +97,9 @@ struct zinf_value {
     /* May live in host memory or on the drive between forward and backward. Others stay on the
      * device while they are needed. */
     bool leaves;
+    /* No backward looks at it: where it leaves the device, a later value of the same sort may have
+     * its place as soon as it has been read for the last time. */
+    bool passing;
     bool away; /* of a part of a model: another rank makes it, and no stage of this one reads it */
     bool referred; /* of a part of a model: what a rank makes for a reference is made of it, too */
 };
@@ -243,7 +246,7 @@ struct zinf_stage_ops {
     /* What forward keeps can be made again from the inputs by ZINF_PASS_RECOMPUTE. Such a stage has
      * no sweep. What other stages keep always stays on the device. */
     bool recomputes;
-    /* The gradient of in[0] may be in the place of that of out[0]. */
+    /* The gradient of in[passed] of the stage may be in the place of that of out[0]. */
     bool passes;
     /* Backward can add to gradients that are there. Where nothing flows back beyond the stage, it
      * then runs last, for all micro-batches of the step one after the other into one place. */
@@ -252,6 +255,8 @@ struct zinf_stage_ops {
     bool backward_without_outputs;
     /* Backward does not read the weights, which then need not be fetched for it: they are NULL. */
     bool backward_without_weights;
+    /* Nor values that other stages have made. */
+    bool backward_without_inputs;
     int (*forward)(struct zinf_frame *f);
     int (*backward)(struct zinf_frame *f);
     int (*whole)(struct zinf_frame *f); /* NULL: none */
@@ -275,6 +280,7 @@ struct zinf_stage {
     const void *spec;             /* of ops; the graph's memory */
     struct zinf_ids in, out;      /* values */
     struct zinf_ids units, sweep; /* units at hand; units visited one after the other */
+    uint32_t passed;              /* of ops->passes */
     struct zinf_choice choice;
 };
 /* How tensor parallelism cuts a model: each matrix into `of` shards, of which a graph has n, from
@@ -285,6 +291,12 @@ struct zinf_shards {
     /* Of a graph: sums of the numbers of shards that have a key and value head in common, powers of
      * two, which layers may have of several sizes. */
     uint32_t groups;
+    /* Each shard of a block, or group of shards, has a unit and a stage of its own, so that one of
+     * them is at hand at a time (decoder_turns.c). This changes no bits. */
+    bool in_turn;
+    /* Rows of a tile of the vocabulary, whether the rest is cut or not; 0: as follows from the
+     * sizes of the model. */
+    int64_t tile_rows;
 };
 /* Each has tensors of its own, one after the other: number `place` and those behind it. */
 #define ZINF_MOST_SHARDS 64

@@ -60,7 +60,7 @@ program_tests += $(MODEL_FAMILIES_TESTS)
 
 program_tests += tests/model/model_stack_test
 # Tensor parallel: blocks shard by shard.
-libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/frame_shard_adapters.c src/model/frame_shard_sums.c src/model/decoder_shards.h src/model/decoder_shards.c src/model/decoder_mixer_shards.c src/model/stages/part_mixer_shards.c src/model/stages/stage_shards.c \
+libcore_la_SOURCES += src/model/shards.h src/model/frame_shards.c src/model/frame_shard_adapters.c src/model/frame_shard_sums.c src/model/decoder_shards.h src/model/decoder_shards.c src/model/decoder_shard_rows.c src/model/decoder_mixer_shards.c src/model/decoder_turns.c src/model/stages/part_mixer_shards.c src/model/stages/stage_shards.c src/model/stages/stage_turns.c \
 	src/model/stages/part_attention_shards.c src/model/stages/part_shard.h src/model/stages/part_shard_products.c \
 	src/model/stages/part_shard_cached.c src/model/stages/part_shard_backward.c src/model/stages/part_shard_weights.c \
 	src/model/stages/part_shard_whole.c src/model/stages/part_mlp_shards.c src/model/stages/stage_expert_shards.c \

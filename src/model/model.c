@@ -69,9 +69,16 @@ static int check_shards(const struct zinf_model *m, const struct zinf_graph *gra
 {
     const char *what = m->adapter && adapter_not_cut(m->adapter) ? adapter_not_cut(m->adapter)
                        : m->freeze                               ? "frozen tensors (zinf.freeze)"
-                       : m->has_pairs                            ? "losses of pairs"
                        : graph->shards.of != m->shards.of        ? "this family of models"
                                                                  : NULL;
+    const char *in_turn = m->adapter                            ? "adapters"
+                          : m->quantize.form != ZINF_FORM_PLAIN ? "quantised weights"
+                                                                : NULL;
+    if (!what && m->shards.in_turn && in_turn)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.parts_in_turn: parts with %s are not visited one after the other; "
+                         "remove the key",
+                         in_turn);
     return what ? zinf_fail(-ENOTSUP,
                             "zinf.tensor_parts %u: %s cannot be cut into parts; remove the key",
                             m->shards.of, what)
@@ -122,7 +129,9 @@ static int build_one(struct zinf_model *m, const char *what, struct zinf_shards 
 /* Replaces the graph by one of the present choices. */
 static int build_graph(struct zinf_model *m, const char *what)
 {
-    const struct zinf_shards all = {.of = m->shards.of, .n = m->shards.of};
+    struct zinf_shards all = m->shards;
+    all.first = 0;
+    all.n = all.of;
     struct zinf_graph *graph = NULL, *whole = NULL;
     int code = build_one(m, what, m->shards, &graph);
     if (!code && m->shards.n < m->shards.of)

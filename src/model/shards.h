@@ -164,6 +164,15 @@ int attention_shards_forward(struct zinf_frame *f, const struct attention_shards
                              const void *x, void *y, bool again);
 int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
                        const void *x, void *y, bool again);
+/* Of that what comes first: from x, or rows, to what the products behind the heads, or behind the
+ * activation, take; and one shard's part of the sum, fp32. */
+int attention_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
+                            const void *x);
+int attention_shards_project(struct zinf_frame *f, const struct attention_shards *kept,
+                             uint32_t shard, float *out);
+int mlp_shards_multiply(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows);
+int mlp_shards_project(struct zinf_frame *f, const struct mlp_shards *kept, uint32_t shard,
+                       float *out);
 /* The passes ZINF_PASS_CARRY and CARRY_BACK, of a stage whose input attention reads. */
 int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept);
 int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept);
@@ -202,6 +211,11 @@ void latent_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
 /* From the part's rows to what heads give. */
 int latent_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
                          const void *rows);
+/* And to what the stage carries; back from there, to gradients of all shards' products. */
+int latent_shards_carry(struct zinf_frame *f, const struct attention_shards *kept,
+                        const void *rows);
+int latent_shards_own_backward(struct zinf_frame *f, const struct attention_shards *kept,
+                               const void *rows, const struct shard_gradients *gradients);
 /* Room in scratch; and of a shard the gradients at its products, from those of what its heads give.
  */
 void latent_shards_take(struct zinf_frame *f, const struct attention_spec *s,

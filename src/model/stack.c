@@ -199,18 +199,23 @@ static struct pair_inputs add_inputs(struct zinf_graph *graph, const struct deco
     return v;
 }
 
-static int check_cut(const struct stack *k)
+int stack_cut(struct zinf_graph *graph, const struct stack *k)
 {
     const char *what = k->relative.half       ? "relative positions in its scores"
                        : k->convolution.width ? "a convolution"
                        : k->projection        ? "a projection behind its table"
                                               : NULL;
-    return what && k->d.shards.of
-               ? zinf_fail(-ENOTSUP,
-                           "zinf.tensor_parts %u: %s has %s, which is not cut into parts; remove "
-                           "the key",
-                           k->d.shards.of, k->d.what, what)
-               : 0;
+    if (k->d.shards.in_turn)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.parts_in_turn: the layers of %s are not visited part by part; "
+                         "remove the key",
+                         k->d.what);
+    if (what && k->d.shards.of)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.tensor_parts %u: %s has %s, which is not cut into parts; remove the "
+                         "key",
+                         k->d.shards.of, k->d.what, what);
+    return decoder_cut(graph, &k->d);
 }
 
 int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stack *target)
@@ -220,8 +225,7 @@ int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stac
     s->source = true;
     t->first_site = s->first_site + STACK_SITES + STACK_LAYER_SITES * (uint32_t)s->n_layers;
     if ((code = decoder_check_numbers(s)) || (code = decoder_check_numbers(t)) ||
-        (code = check_cut(source)) || (code = check_cut(target)) ||
-        (code = decoder_cut(graph, s)) || (code = decoder_cut(graph, t)))
+        (code = stack_cut(graph, source)) || (code = stack_cut(graph, target)))
         return code;
     struct pair_inputs v = add_inputs(graph, s, t);
     uint32_t tiles = decoder_add_tiles(graph, t, "table", t->table);

@@ -39,6 +39,8 @@ int stack_build_classifier(struct zinf_graph *graph, struct stack *stack,
 {
     const struct decoder *d = &stack->d;
     int code = decoder_check_numbers(d);
+    if (!code)
+        code = stack_cut(graph, stack);
     if (code)
         return code;
     struct decoder_values v = stack_add_inputs(graph, d);

@@ -59,6 +59,8 @@ int stack_build_masked(struct zinf_graph *graph, struct stack *stack,
 {
     struct decoder *d = &stack->d;
     int code = decoder_check_numbers(d);
+    if (!code)
+        code = stack_cut(graph, stack);
     if (code)
         return code;
     d->tile_bias = masked->bias;

@@ -17,6 +17,8 @@ struct stack_shared {
     bool crosses;
 };
 
+/* As decoder_cut. */
+int stack_cut(struct zinf_graph *graph, const struct stack *stack);
 /* Tokens to what the first layer takes, v->x; tiles: n of the table, from this unit on. */
 void stack_add_entry(struct zinf_graph *graph, const struct stack *stack, struct decoder_values *v,
                      uint32_t tiles, uint32_t n);

@@ -222,29 +222,20 @@ int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *g, 
 
 /* ---- streaming ---- */
 
-/* The part whose run begins at a row of the file, among those of one unit, and that run. */
-static const struct zinf_file_part *part_at(const struct zinf_file_part *parts, uint32_t n,
-                                            uint64_t row, struct row_run *run)
+/* The part whose run begins at a row of the file, and that run. */
+static const struct zinf_file_part *part_at(const struct zinf_file_tensor *t, uint64_t row,
+                                            struct row_run *run)
 {
-    for (uint32_t p = 0; p < n; p++) {
-        struct zinf_row_map map = joined(&parts[p].piece->rows);
+    for (uint32_t p = 0; p < t->n_parts; p++) {
+        struct zinf_row_map map = joined(&t->parts[p].piece->rows);
         if (row < map.file_first)
             continue;
         uint64_t behind = row - map.file_first, i = map.count > 1 ? behind / map.file_stride : 0;
         *run = run_at(&map, i);
         if (i < map.count && run->file == row)
-            return &parts[p];
+            return &t->parts[p];
     }
     return NULL;
-}
-
-/* Parts from p on that are of the same unit. */
-static uint32_t same_unit(const struct zinf_file_tensor *t, uint32_t p)
-{
-    uint32_t n = 1;
-    while (p + n < t->n_parts && t->parts[p + n].unit == t->parts[p].unit)
-        n++;
-    return n;
 }
 
 static int stream_exact(const struct zinf_tensor *tensor, const float *rows,
@@ -259,53 +250,44 @@ static int stream_exact(const struct zinf_tensor *tensor, const float *rows,
     return code;
 }
 
-/* The rows from *row on that the parts of a unit have. */
-static int stream_rows(const struct zinf_file_part *parts, uint32_t n, const float *flat,
-                       const struct zinf_stream *s, uint64_t *row)
+/* Run by run, in the file's order. */
+static int stream_rows(const struct zinf_file_tensor *t, const struct zinf_stream *s)
 {
-    const struct zinf_file_part *part;
+    const struct zinf_file_part *part, *before = NULL;
+    const float *flat = NULL;
     struct row_run run;
     int code = 0;
-    while (!code && (part = part_at(parts, n, *row, &run))) {
-        uint64_t cols = part->tensor->cols;
-        code = s->write(s->context, flat + part->tensor->offset + run.flat * cols, run.rows * cols);
-        *row += run.rows;
+    for (uint64_t row = 0; !code && (part = part_at(t, row, &run)); row += run.rows) {
+        const struct zinf_tensor *tensor = part->tensor;
+        if (!before || part->unit != before->unit)
+            code = s->flat(s->context, part->unit, &flat);
+        before = part;
+        if (code || tensor->exact)
+            return code ? code : stream_exact(tensor, flat + tensor->offset, s);
+        code = s->write(s->context, flat + tensor->offset + run.flat * tensor->cols,
+                        run.rows * tensor->cols);
     }
     return code;
 }
 
-static int stream_transposed(const struct zinf_file_tensor *t, const float *flat,
-                             const struct zinf_stream *s)
+/* A row of the file has elements of all parts, whose units come one after the other. */
+static int stream_transposed(const struct zinf_file_tensor *t, const struct zinf_stream *s)
 {
     uint64_t most = s->scratch.elems / t->shape[1];
     int code = 0;
     for (uint64_t first = 0; !code && first < t->shape[0]; first += most) {
         uint64_t n = least(most, t->shape[0] - first);
-        for (uint32_t p = 0; p < t->n_parts; p++) {
+        const float *flat = NULL;
+        for (uint32_t p = 0; !code && p < t->n_parts; p++) {
             const struct zinf_tensor *tensor = t->parts[p].tensor;
+            code = s->flat(s->context, t->parts[p].unit, &flat);
+            if (code)
+                return code;
             /* only read: one loop serves both ways */
             float *rows = (float *)(uintptr_t)(flat + tensor->offset);
             transpose_band(t->parts[p].piece, tensor->cols, first, n, s->scratch.base, rows, false);
         }
         code = s->write(s->context, s->scratch.base, n * t->shape[1]);
-    }
-    return code;
-}
-
-/* A slab as a tensor of its own. */
-static int stream_slab(const struct zinf_file_tensor *t, const struct zinf_stream *s)
-{
-    uint64_t row = 0;
-    int code = 0;
-    for (uint32_t p = 0, n; !code && p < t->n_parts; p += n) {
-        const float *flat = NULL;
-        n = same_unit(t, p);
-        code = s->flat(s->context, t->parts[p].unit, &flat);
-        if (!code && t->parts[p].tensor->exact)
-            code = stream_exact(t->parts[p].tensor, flat + t->parts[p].tensor->offset, s);
-        else if (!code)
-            code = t->transposed ? stream_transposed(t, flat, s)
-                                 : stream_rows(&t->parts[p], n, flat, s, &row);
     }
     return code;
 }
@@ -319,7 +301,7 @@ int zinf_file_tensor_stream(const struct zinf_file_tensor *t, const struct zinf_
         struct zinf_file_tensor slab = *t;
         slab.parts += p;
         slab.n_parts = n = zinf_file_slab_parts(t, p);
-        code = stream_slab(&slab, s);
+        code = (t->transposed ? stream_transposed : stream_rows)(&slab, s);
     }
     return code;
 }

@@ -4,10 +4,9 @@
  * The row maps of a graph's pieces say which is which; here they are applied, both ways, for
  * weights, gradients and optimizer state alike. Nothing is opened: callers read and write.
  *
- * A tensor of the file is held by one unit, in any order of rows and in several of its tensors, or,
- * if it is not transposed, by several units one after the other, each having the next rows. All of
- * it has one initialisation, so that fresh weights do not depend on who holds what. Of a tensor
- * with slabs all of this holds of each slab, and units have slabs in order.
+ * A tensor of the file is held by one unit or by several, in any order of rows. All of it has one
+ * initialisation, so that fresh weights do not depend on who holds what. Of a tensor with slabs all
+ * of this holds of each slab, and units have slabs in order.
  */
 #ifndef ZINF_TENSORS_H
 #define ZINF_TENSORS_H
@@ -44,6 +43,9 @@ struct zinf_file_map {
     struct zinf_file_part *parts; /* of all tensors */
     uint32_t *by_name;            /* numbers of tensors, sorted by name */
     uint64_t scratch_elems;       /* that the calls below need; more makes them faster */
+    /* Of a transposed tensor in several units: what its stream is to have in the scratch's place,
+     * which stays as it is while units are asked for. 0: there is none. */
+    uint64_t band_elems;
 };
 /* The graph's; borrows from it. -EINVAL where a row of a file's tensor or of a unit's is in no
  * piece, or in two, and where parts of one are not initialised alike. */
@@ -79,8 +81,9 @@ int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *gat
 int zinf_piece_gather(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
                       const struct zinf_gather *gather, float *rows);
 
-/* Streams a tensor of the file, whole, in its order. flat gives a unit's flat buffer, asked for
- * once a unit and used until the next one; write takes n elements that follow those before. */
+/* Streams a tensor of the file, whole, in its order. flat gives a unit's flat buffer, which is used
+ * until the next call; of a tensor in several units one may be asked for several times;
+ * write takes n elements that follow those before. */
 struct zinf_stream {
     int (*flat)(void *context, uint32_t unit, const float **flat);
     int (*write)(void *context, const float *values, uint64_t n);

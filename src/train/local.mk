@@ -26,7 +26,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_identity.c src/train/run/run_steps.c src/train/run/run_prompts.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
-libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations.c src/train/setup_ranks.c src/train/setup_matrices.c src/train/setup_chunks.c src/train/setup_context.c src/train/step/emit_carried.c src/train/step/emit_call.h src/train/step/emit_call.c src/train/step/emit_parts.c src/train/setup_tensor.c src/train/setup_pipe.c src/train/step/shard_ranks.c src/train/save/whole_unit.c src/train/step/agree.h src/train/step/agree.c \
+libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations.c src/train/setup_ranks.c src/train/setup_matrices.c src/train/setup_chunks.c src/train/setup_context.c src/train/step/emit_carried.c src/train/step/emit_keys.c src/train/step/emit_call.h src/train/step/emit_call.c src/train/step/emit_parts.c src/train/setup_tensor.c src/train/setup_pipe.c src/train/setup_deal.h src/train/setup_deal.c src/train/step/shard_ranks.c src/train/save/whole_unit.c src/train/step/agree.h src/train/step/agree.c \
 	src/train/step/exact_sum.h src/train/step/emit_way.c src/train/save/collect.c \
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
 	src/train/save/durable_ranks.c
@@ -74,7 +74,7 @@ EXTRA_DIST += tests/fixtures/make_beams.py tests/fixtures/beams.json \
 program_tests += tests/train/train_packed_test
 
 # Encoder-decoders.
-program_tests += tests/train/train_chunks_test tests/train/train_parts_test
+program_tests += tests/train/train_chunks_test tests/train/train_parts_test tests/train/train_turns_test
 program_tests += tests/train/train_lengths_test tests/train/train_pairs_test tests/train/train_embeddings_test \
 	tests/train/train_losses_test
 
@@ -90,8 +90,8 @@ script_tests += tests/ranks/ranks_quantized_test.sh tests/ranks/eval_ranks_test.
 program_tests += tests/train/train_seats_test
 script_tests += tests/ranks/seats_test.sh
 script_tests += tests/ranks/tensor_test.sh tests/ranks/context_test.sh tests/ranks/gdgpt_test.sh \
-	tests/ranks/gpus_test.sh tests/ranks/tensor_kinds_test.sh tests/ranks/product_test.sh \
-	tests/ranks/context_kinds_test.sh \
+	tests/ranks/gpus_test.sh tests/ranks/tensor_kinds_test.sh tests/ranks/tensor_tasks_test.sh tests/ranks/product_test.sh \
+	tests/ranks/context_kinds_test.sh tests/ranks/context_encoders_test.sh \
 	tests/ranks/mesh_texts_test.sh
 
 # Two ranks against PyTorch's.

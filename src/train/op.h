@@ -64,7 +64,7 @@ enum op_cost {
  *   GATHER_KEYS           NET: at[0] what the stage carries of all chunks, of which this rank's
  *                         place among those along CONTEXT is made, from all of them
  *   SUM_KEYS              NET: at[0] its gradients: in this rank's place the sum of all ranks';
- *                         of both arg 1: in RAM, where they live
+ *                         of both arg 1: in RAM
  *   HAND                  DEVICE: at[0] what a chunk hands over, or its gradient, comes from
  *                         (visit 1) or goes to the next rank along CONTEXT (arg 1) or that before
  *   CLEAR                 HOST: at[0] <- zeros
@@ -140,6 +140,7 @@ enum op_flags {
      * the addition of what it has left (run_stage.c). */
     OP_ONTO = 8192,
     OP_CARRIED = 4096, /* moves what a stage carries from chunk to chunk */
+    OP_OF_ROW = 16384, /* left out where the row of logits is of another chunk */
     OP_ANY_PACKED = OP_PACKED | OP_PARAM | OP_GRAD,
 };
 

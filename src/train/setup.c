@@ -507,21 +507,12 @@ static void choose_packing(struct setup *s, int wanted)
         s->may_pack = all ? PACK_ALL : state ? PACK_STATE : PACK_OFF;
 }
 
-/* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
- * at most 8 GiB, but never more than a quarter. */
-static uint64_t without_system(uint64_t ram_bytes)
-{
-    uint64_t gib = (uint64_t)1 << 30, kept = ram_bytes / 32;
-    kept = kept < gib ? gib : kept > 8 * gib ? 8 * gib : kept;
-    return ram_bytes - (kept < ram_bytes / 4 ? kept : ram_bytes / 4);
-}
-
 /* Filling leaves what the system needs, and to a device whose memory is the same RAM its own: what
  * is named for it, else half. */
 static void set_fill(struct setup *s)
 {
     const struct zinf_config *c = s->config;
-    uint64_t ram = without_system(s->ram_bytes), device = 0;
+    uint64_t ram = setup_without_system(s->ram_bytes), device = 0;
     if (s->options.described)
         ram = s->ram_bytes; /* without the system's already */
     if (s->device->kind == ZINF_DEVICE_HOST)
@@ -555,9 +546,7 @@ static int set_budgets(struct setup *s)
     if (code)
         return code;
     s->resident_bytes = s->options.described ? 0 : zinf_memory_resident() / setup_seats(s);
-    uint64_t available = s->options.described ? without_system(s->options.described->ram_bytes)
-                                              : zinf_memory_available();
-    s->ram_bytes = available / setup_local_ranks(s) + s->resident_bytes;
+    s->ram_bytes = setup_ram_bytes(s);
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory / setup_seats(s) : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = setup_device_budget(s);
     if (!c->device_memory && s->device->kind == ZINF_DEVICE_HOST)
@@ -586,12 +575,12 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code) {
         s->compute.pace = setup_pace(s);
         s->bytes_a_flop = setup_bytes_a_flop(s);
+        choose_step(s);
         code = walk_model(s);
     }
     if (code)
         return code;
     s->sums_by_products = trains(s) && device_is_far(s) && s->config->time_products;
-    choose_step(s);
     choose_durability(s, places.durability, plan_only);
     choose_packing(s, places.pack);
     code = check_tiers(s);

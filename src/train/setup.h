@@ -174,7 +174,8 @@ struct setup {
     double *state_shares;          /* [n_groups]: estimated fraction of it after packing */
     double *group_flops;           /* [n_groups]: of the products of an update, the ranks' mean */
     double bytes_a_flop;           /* what these cost beside what an update moves */
-    uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed */
+    uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed, */
+    uint64_t frozen_packable_bytes;          /* and of parameters that are not trained */
     uint64_t update_bytes;                   /* workspace of the optimizer */
     uint8_t generations;                     /* of what can be taken back */
     bool in_place;                           /* updates are made as soon as they can be, for good */
@@ -272,6 +273,11 @@ static inline bool in_parts(const struct setup *s)
 static inline int64_t setup_own_parts(const struct setup *s)
 {
     return s->n_parts / context_axis(s)->world;
+}
+/* Whether there is a program of logits: of chunks it has many operations. */
+static inline bool setup_makes_logits(const struct setup *s)
+{
+    return s->n_chunks == 1 || s->options.mode != ZINF_TRAINER_TRAIN || s->options.makes_texts;
 }
 /* The sample of a micro-batch that is a chunk, and which of its sequence's chunks it is. */
 static inline int64_t setup_sample(const struct setup *s, int64_t micro)
@@ -385,6 +391,11 @@ static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
 
 /* Of the device, where that is known before the host's; 0: it is a part of that. */
 uint64_t setup_device_budget(const struct setup *s);
+/* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
+ * at most 8 GiB, but never more than a quarter. */
+uint64_t setup_without_system(uint64_t ram_bytes);
+/* That this rank may have of its host now, with what it has already. */
+uint64_t setup_ram_bytes(const struct setup *s);
 /* Whether anything may have to be on a drive. */
 bool setup_uses_drive(const struct setup *s);
 /* The section whose nvme_path the store is in. */
@@ -395,8 +406,6 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 /* Once the shape of a step is known: its chunks. Once the graph is: what cannot be cut is refused.
  */
 void setup_cut_sequences(struct setup *s);
-/* Tokens of a chunk of a sequence of so many; the sequence's own: it is not cut. */
-int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq);
 int setup_check_chunks(const struct setup *s);
 /* ---- setup_context.c: sequences that ranks share ---- */
 
@@ -490,9 +499,10 @@ int setup_state_bytes(struct setup *s);
  * of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
-/* Of the largest sub-group's state, parameters or gradient, where these may be packed on a drive;
- * else 0. */
+/* Of the largest trained sub-group's state, parameters or gradient, where these may be packed on a
+ * drive; else 0. And of the parameters of the largest one, trained or frozen. */
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what);
+uint64_t setup_packed_param_bytes(const struct setup *s);
 /* All of a unit's sub-groups: their state; the part of it that is kept in RAM where it is packed
  * there; whether that is less for each of them. */
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
@@ -501,5 +511,7 @@ bool setup_can_head(const struct setup *s, uint32_t unit);
 /* The last two of its parameters. */
 uint64_t setup_unit_param_head_bytes(const struct setup *s, uint32_t unit);
 bool setup_can_head_params(const struct setup *s, uint32_t unit);
+/* Whether they may be packed on a drive at all: no images of fewer bits lie in front of them. */
+bool setup_can_pack_params(const struct setup *s, uint32_t unit);
 
 #endif

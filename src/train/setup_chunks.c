@@ -13,7 +13,8 @@
 
 static const char key[] = "zinf.sequence_chunk";
 
-int64_t setup_chunk_of(const struct zinf_config *config, int64_t seq)
+/* Tokens of a chunk of a sequence of so many; the sequence's own: it is not cut. */
+static int64_t chunk_of(const struct zinf_config *config, int64_t seq)
 {
     const int64_t given = config->sequence_chunk;
     const int64_t wanted = given >= 0 ? given : seq > LONGEST_WHOLE ? CHUNK_TOKENS : 0;
@@ -38,7 +39,7 @@ void setup_cut_sequences(struct setup *s)
 {
     const bool source = has_source(s);
     const int64_t longest = source && s->source_seq > s->seq ? s->source_seq : s->seq;
-    const int64_t wanted = setup_chunk_of(s->config, longest);
+    const int64_t wanted = chunk_of(s->config, longest);
     s->n_parts = s->decoding.n_sequences ? 1 : s->config->context_parts;
     s->n_chunks = s->own_chunks = 1;
     s->chunk_seq = s->seq;
@@ -81,8 +82,6 @@ static int check_graph(const struct setup *s)
         const struct zinf_value *value = &g->values[v];
         if (value->kind == ZINF_VALUE_REFERENCE)
             return refuse(s, "losses that compare with a reference model", none);
-        if (value->rows_of == ZINF_ROWS_OF_SOURCE && in_parts(s))
-            return refuse(s, "models with an encoder", none);
         if (value->rows_of == ZINF_ROWS_OF_SAMPLE &&
             (v == g->loss || value->kind == ZINF_VALUE_INPUT))
             return refuse(s, "losses of whole samples", none);

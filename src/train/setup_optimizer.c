@@ -175,6 +175,15 @@ static void find_packable(struct setup *s, uint32_t group)
     }
 }
 
+static void find_frozen(struct setup *s, uint32_t group)
+{
+    const struct rule_thing t = {s, ZINF_PACKABLE_PARAM, group, false};
+    const uint64_t bytes = rule_slot_bytes(&t);
+    const bool plain = !s->graph->units[s->layout.groups[group].unit].image_bytes;
+    s->frozen_packable_bytes =
+        plain && bytes > s->frozen_packable_bytes ? bytes : s->frozen_packable_bytes;
+}
+
 /* What a packed sub-group is expected to take, and a little more: what does not fit goes to the
  * drive. */
 #define HEAD_MARGIN 1.02
@@ -218,11 +227,12 @@ int setup_state_bytes(struct setup *s)
         s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
         s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
         s->head_bytes[g] = head_bytes(s, s->state_shares[g], s->state_bytes[g]);
-        s->param_head_bytes[g] =
-            head_bytes(s, trained ? rule_param_share(s) : 1, setup_group_param_bytes(s, g));
+        s->param_head_bytes[g] = head_bytes(s, rule_param_share(s), setup_group_param_bytes(s, g));
         s->group_flops[g] = trained ? group_flops(s, g) : 0;
         if (trained)
             find_packable(s, g);
+        else
+            find_frozen(s, g);
     }
     if (trains(s))
         s->update_bytes = workspace_bytes(s);
@@ -232,6 +242,13 @@ int setup_state_bytes(struct setup *s)
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what)
 {
     return s->may_pack >= packing_of(what) ? s->packable_bytes[what] : 0;
+}
+
+uint64_t setup_packed_param_bytes(const struct setup *s)
+{
+    const uint64_t trained = setup_packed_bytes(s, ZINF_PACKABLE_PARAM);
+    const uint64_t frozen = s->may_pack == PACK_ALL ? s->frozen_packable_bytes : 0;
+    return frozen > trained ? frozen : trained;
 }
 
 static uint64_t sum_of_unit(const struct setup *s, uint32_t unit, const uint64_t *of_groups)
@@ -267,10 +284,15 @@ uint64_t setup_unit_param_head_bytes(const struct setup *s, uint32_t unit)
     return sum_of_unit(s, unit, s->param_head_bytes);
 }
 
+bool setup_can_pack_params(const struct setup *s, uint32_t unit)
+{
+    return s->layout.units[unit].n_groups && !s->layout.units[unit].front_bytes;
+}
+
 bool setup_can_head_params(const struct setup *s, uint32_t unit)
 {
     const struct zinf_layout_unit *u = &s->layout.units[unit];
-    bool can = unit_trains(s, unit) && !u->front_bytes;
+    bool can = setup_can_pack_params(s, unit);
     for (uint32_t g = u->first_group; g < u->first_group + u->n_groups; g++)
         can = can && s->param_head_bytes[g] < setup_group_param_bytes(s, g);
     return can;

@@ -1,247 +1,15 @@
 /*
- * setup_pipe: ranks that have stages of the model one after the other (zinf.mesh.pipe). Layers, as
- * people count them, are divided into ranges, and these are dealt to the ranks in turn, one or more
- * to each (zinf.pipeline_ranges); a rank's graph is that of its stages, so that plan, ledger and
- * programs know of nothing else. How layers are dealt changes no result.
+ * setup_pipe: ranks that have stages of the model one after the other (zinf.mesh.pipe). Layers
+ * are dealt to the ranks (setup_deal.c), in one range or more for each (zinf.pipeline_ranges); a
+ * rank's graph is that of its stages, so that plan, ledger and programs know of nothing else. How
+ * layers are dealt changes no result.
  */
 #include "train/plan/plan.h"
 #include "train/plan/lines.h"
+#include "train/setup_deal.h"
 #include "train/setup_rates.h"
 
-#include <math.h>
-#include <regex.h>
 #include <stdlib.h>
-
-/* Layers of the model and what each takes; where each range ends. */
-struct deal {
-    uint32_t *first; /* [n_layers + 1]: stages */
-    double *cost;    /* [n_layers] */
-    uint32_t *ends;  /* [n_ranges]: layers, then stages, one behind the last of each */
-    uint32_t n_layers, n_ranges, n_ranks;
-    /* Of the device's memory, about: what a layer takes, what it takes for each micro-batch that is
-     * under way [n_layers], and what a range may take; 0: any. */
-    double *bytes, *live_bytes, room;
-    int64_t n_micro;
-};
-static uint32_t rank_of(const struct deal *d, uint32_t range)
-{
-    return range % d->n_ranks;
-}
-static uint32_t first_stage(const struct deal *d, uint32_t range)
-{
-    return range ? d->ends[range - 1] : 0;
-}
-
-/* ---- what layers cost ---- */
-
-static uint64_t params_of(const struct zinf_graph *g, const struct zinf_stage *stage)
-{
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < stage->units.n; i++)
-        n += g->units[stage->units.at[i]].elems;
-    for (uint32_t i = 0; i < stage->sweep.n; i++)
-        n += g->units[stage->sweep.at[i]].elems;
-    return n;
-}
-
-/* What of a unit is on the device as configured. Of a tree of n contributions to a gradient that
- * come one by one, log2(n) sums are kept. */
-static double device_bytes(const struct setup *s, const struct zinf_unit *unit)
-{
-    const double n = (double)unit->elems, ranks = data_axis(s)->world;
-    const double sums = s->n_micro > 3 ? floor(log2((double)s->n_micro)) : 1;
-    const uint64_t state = zinf_state_bytes(s->form, setup_n_moments(s), unit->elems);
-    double bytes = 0;
-    if (s->param_tier == ZINF_TIER_DEVICE)
-        bytes += n * (double)zinf_dtype_bytes(s->dtype) / (s->sliced ? ranks : 1);
-    if (!unit->trained || !trains(s))
-        return bytes;
-    if (s->grad_tier == ZINF_TIER_DEVICE)
-        bytes += n * sizeof(float) * sums / ranks;
-    if (s->state_tier == ZINF_TIER_DEVICE)
-        bytes += (double)state / ranks;
-    return bytes;
-}
-
-static void weigh_memory(const struct setup *s, struct deal *d, const struct walk *walk, uint32_t l)
-{
-    const struct zinf_graph *g = s->stages;
-    for (uint32_t i = d->first[l]; i < d->first[l + 1]; i++) {
-        const struct zinf_stage *stage = &g->stages[i];
-        for (uint32_t u = 0; u < stage->units.n; u++)
-            d->bytes[l] += device_bytes(s, &g->units[stage->units.at[u]]);
-        for (uint32_t u = 0; u < stage->sweep.n; u++)
-            d->bytes[l] += device_bytes(s, &g->units[stage->sweep.at[u]]);
-        for (uint32_t v = 0; v < stage->out.n && s->x_tier == ZINF_TIER_DEVICE; v++)
-            d->live_bytes[l] += (double)walk->values[stage->out.at[v]].bytes;
-        d->live_bytes[l] += s->recompute == RECOMPUTE_NEVER ? (double)walk->stages[i].kept : 0;
-    }
-}
-
-/* Seconds of a step, about: products of all micro-batches, and the update of what is trained. */
-static int measure(const struct setup *s, struct deal *d)
-{
-    static const struct zinf_speeds unknown;
-    const struct zinf_graph *g = s->stages;
-    const struct plan p = {.setup = s};
-    struct zinf_speeds used;
-    struct walk walk;
-    plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
-    int code = walk_init(&walk, g, &s->compute, has_backward(s));
-    for (uint32_t l = 0; !code && l < d->n_layers; l++) {
-        weigh_memory(s, d, &walk, l);
-        for (uint32_t i = d->first[l]; i < d->first[l + 1]; i++) {
-            const struct zinf_stage_size *size = walk.stages[i].size;
-            const double visits = zinf_stage_visits(&g->stages[i]);
-            const double work = size[ZINF_PASS_FORWARD].work + size[ZINF_PASS_BACKWARD].work + 1e-9;
-            const double bytes = (double)params_of(g, &g->stages[i]) * sizeof(float) * 4;
-            d->cost[l] += work * visits * (double)s->n_micro / used.device_flops;
-            d->cost[l] += trains(s) ? bytes / used.optimizer_bytes : 0;
-        }
-    }
-    if (!code)
-        walk_fini(&walk);
-    return code;
-}
-
-/* Memory counts where its limit is known now; a twentieth is for what is not of layers. */
-static int measure_all(const struct setup *s, struct deal *d)
-{
-    d->room = 0.95 * (double)setup_device_budget(s) * d->n_ranks / d->n_ranges;
-    d->n_micro = has_backward(s) ? s->n_micro : 1;
-    return measure(s, d);
-}
-
-/* DeepSpeed's words (partition_method): each layer counts alike, by its parameters, or if its name
- * matches. */
-static int weigh(const struct setup *s, struct deal *d)
-{
-    const char *method = s->config->pipeline_method;
-    const bool named = method && !strncasecmp(method, "type:", 5);
-    const struct zinf_graph *g = s->stages;
-    regex_t names;
-    if (!method || !*method || !strcasecmp(method, "best"))
-        return measure_all(s, d);
-    if (!named && strcasecmp(method, "uniform") && strcasecmp(method, "parameters"))
-        return zinf_fail(-EINVAL,
-                         "pipeline.partition_method \"%s\": use \"uniform\", \"parameters\", "
-                         "\"type:\" and a regular expression, or \"best\"",
-                         method);
-    if (named && regcomp(&names, method + 5, REG_EXTENDED | REG_ICASE | REG_NOSUB))
-        return zinf_fail(
-            -EINVAL,
-            "pipeline.partition_method \"%s\": the text behind \"type:\" is not a valid "
-            "regular expression",
-            method);
-    for (uint32_t l = 0; l < d->n_layers; l++) {
-        const struct zinf_stage *begins = &g->stages[d->first[l]];
-        d->cost[l] = named                            ? !regexec(&names, begins->name, 0, NULL, 0)
-                     : !strcasecmp(method, "uniform") ? 1
-                                                      : 0;
-        for (uint32_t i = d->first[l]; !strcasecmp(method, "parameters") && i < d->first[l + 1];
-             i++)
-            d->cost[l] += (double)params_of(g, &g->stages[i]);
-    }
-    if (named)
-        regfree(&names);
-    return 0;
-}
-
-/* ---- ranges ---- */
-
-/* As many micro-batches are under way as there are ranks from this one to the last; twice as many
- * as there are ranks where these have several ranges. */
-static double bytes_of(const struct deal *d, uint32_t range, uint32_t layer)
-{
-    const uint32_t most =
-        d->n_ranges > d->n_ranks ? 2 * d->n_ranks : d->n_ranks - rank_of(d, range);
-    const double live = d->n_micro < (int64_t)most ? (double)d->n_micro : most;
-    return d->bytes[layer] + live * d->live_bytes[layer];
-}
-
-/* Whether every range can have at least one layer and none more than `most`; ends are set so.
- * Ranges take as much as they can, but leave a layer to each that follows. */
-static bool can_deal(struct deal *d, double most)
-{
-    uint32_t l = 0;
-    for (uint32_t r = 0; r < d->n_ranges; r++) {
-        double sum = 0, bytes = 0;
-        const uint32_t behind = d->n_ranges - 1 - r, begin = l;
-        while (l < d->n_layers - behind && (l == begin || sum + d->cost[l] <= most) &&
-               (l == begin || d->room <= 0 || bytes + bytes_of(d, r, l) <= d->room)) {
-            bytes += bytes_of(d, r, l);
-            sum += d->cost[l++];
-        }
-        if (sum > most)
-            return false;
-        d->ends[r] = l;
-    }
-    return l == d->n_layers;
-}
-
-/* The largest sum becomes as small as it can be. Where memory is too small for any cut, the one of
- * least time is taken, and the plan says what is missing. */
-static void balance(struct deal *d)
-{
-    double low = 0, high = 0;
-    for (uint32_t l = 0; l < d->n_layers; l++)
-        high += d->cost[l];
-    high += high > 0 ? high * 1e-9 : 1;
-    d->room = can_deal(d, high) ? d->room : 0;
-    for (int i = 0; i < 60; i++) {
-        const double middle = low + (high - low) / 2;
-        if (can_deal(d, middle))
-            high = middle;
-        else
-            low = middle;
-    }
-    can_deal(d, high);
-}
-
-static int take_parts(const struct setup *s, struct deal *d)
-{
-    cJSON *parts = cJSON_Parse(s->config->pipeline_parts);
-    const int n = cJSON_GetArraySize(parts);
-    double sum = 0;
-    bool good = n == (int)d->n_ranges;
-    for (int r = 0; good && r < n; r++) {
-        const cJSON *part = cJSON_GetArrayItem(parts, r);
-        good = cJSON_IsNumber(part) && part->valuedouble >= 1;
-        sum += good ? floor(part->valuedouble) : 0;
-        d->ends[r] = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
-    }
-    cJSON_Delete(parts);
-    if (good && d->ends[d->n_ranges - 1] == d->n_layers)
-        return 0;
-    return zinf_fail(-EINVAL,
-                     "zinf.pipeline_parts is %s: write a number of layers for each of the %u "
-                     "%s, %u in all; the embedding and the head count as one layer each, as a "
-                     "block does",
-                     s->config->pipeline_parts, d->n_ranges,
-                     d->n_ranges > d->n_ranks
-                         ? "ranges of zinf.mesh.pipe times zinf.pipeline_ranges"
-                         : "ranks of zinf.mesh.pipe",
-                     d->n_layers);
-}
-
-static int deal_layers(struct setup *s, struct deal *d)
-{
-    const char *parts = s->config->pipeline_parts;
-    if (d->n_layers < d->n_ranges)
-        return zinf_fail(-EINVAL,
-                         "zinf.mesh.pipe is %u%s, but the model has %u layers, the embedding and "
-                         "the head included: use fewer ranks%s",
-                         d->n_ranks,
-                         d->n_ranges > d->n_ranks ? ", with several ranges (zinf.pipeline_ranges)"
-                                                  : "",
-                         d->n_layers, d->n_ranges > d->n_ranks ? " or ranges" : "");
-    int code = parts && *parts ? take_parts(s, d) : weigh(s, d);
-    if (!code && !(parts && *parts))
-        balance(d);
-    if (code || zinf_net_is_described(s->mesh.all))
-        return code;
-    return zinf_net_broadcast(s->mesh.all, 0, d->ends, d->n_ranges * sizeof *d->ends);
-}
 
 /* ---- neighbours ---- */
 
@@ -305,44 +73,16 @@ static void find_owners(struct setup *s, const struct deal *d)
         }
 }
 
-static bool has_unit(const struct zinf_stage *stage, uint32_t unit)
-{
-    bool has = false;
-    for (uint32_t k = 0; k < stage->units.n; k++)
-        has |= stage->units.at[k] == unit;
-    for (uint32_t k = 0; k < stage->sweep.n; k++)
-        has |= stage->sweep.at[k] == unit;
-    return has;
-}
-
-/* Ranks that have the unit, in the order in which contributions to its gradient come: each once,
- * but where contributions of another rank come between two of its own. */
-static uint32_t find_ranks(const struct setup *s, const struct deal *d, uint32_t unit,
-                           uint32_t *ranks)
-{
-    uint32_t n = 0;
-    for (uint32_t k = d->n_ranges; k-- > 0;) {
-        bool has = false;
-        for (uint32_t i = first_stage(d, k); i < d->ends[k]; i++)
-            has |= has_unit(&s->stages->stages[i], unit);
-        if (has && (!n || ranks[n - 1] != rank_of(d, k)))
-            ranks[n++] = rank_of(d, k);
-    }
-    return n;
-}
-
 /* Sums go from rank to rank once. */
 static int check_ranks(const struct setup *s, const struct deal *d,
                        const struct shared_unit *shared)
 {
-    for (uint32_t i = 0; i < shared->n; i++)
-        for (uint32_t k = 0; k < i; k++)
-            if (shared->ranks[i] == shared->ranks[k])
-                return zinf_fail(-ENOTSUP,
-                                 "zinf.pipeline_ranges is %u, but layers in several ranges of "
-                                 "each rank use %s: set the key to 1",
-                                 d->n_ranges / d->n_ranks, s->stages->units[shared->unit].name);
-    return 0;
+    if (!deal_comes_again(shared->ranks, shared->n))
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "zinf.pipeline_ranges is %u, but layers in several ranges of each rank use "
+                     "%s: set the key to 1",
+                     d->n_ranges / d->n_ranks, s->stages->units[shared->unit].name);
 }
 
 static int find_shared(struct setup *s, const struct deal *d)
@@ -360,7 +100,7 @@ static int find_shared(struct setup *s, const struct deal *d)
         if (!shared->ranks)
             return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
         shared->unit = u;
-        shared->n = find_ranks(s, d, u, shared->ranks);
+        shared->n = deal_ranks_of(s, d, u, shared->ranks);
         code = check_ranks(s, d, shared);
         s->n_shared += shared->n > 1;
     }
@@ -455,9 +195,11 @@ int setup_cut_stages(struct setup *s)
     if (!is_piped(s))
         return check_alone(s);
     d.first = calloc(n + 1, sizeof *d.first);
-    d.cost = calloc(3 * (size_t)n + 3, sizeof *d.cost);
-    d.bytes = d.cost + n + 1;
-    d.live_bytes = d.bytes + n + 1;
+    d.cost = calloc((1 + 2 * ROOMS) * ((size_t)n + 1), sizeof *d.cost);
+    for (int i = 0; i < ROOMS && d.cost; i++) {
+        d.rooms[i].bytes = d.cost + (size_t)(1 + 2 * i) * (n + 1);
+        d.rooms[i].live_bytes = d.rooms[i].bytes + n + 1;
+    }
     int code = d.first && d.cost ? 0 : zinf_fail(-ENOMEM, "no memory for %u stages", n);
     if (!code) {
         d.n_layers = zinf_model_layers(s->model, d.first);

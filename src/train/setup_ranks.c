@@ -3,6 +3,7 @@
  * programs, each for its own slices, or they would not meet in collectives: so what plans follow
  * from is agreed here, before the first.
  */
+#include "train/estimate.h"
 #include "train/setup_rates.h"
 
 #include <stdlib.h>
@@ -73,6 +74,22 @@ uint64_t setup_device_budget(const struct setup *s)
     if (s->config->device_memory)
         return s->config->device_memory;
     return s->device->kind == ZINF_DEVICE_HOST ? 0 : s->device->free_bytes / 20 * 19;
+}
+
+uint64_t setup_without_system(uint64_t ram_bytes)
+{
+    uint64_t gib = (uint64_t)1 << 30, kept = ram_bytes / 32;
+    kept = kept < gib ? gib : kept > 8 * gib ? 8 * gib : kept;
+    return ram_bytes - (kept < ram_bytes / 4 ? kept : ram_bytes / 4);
+}
+
+uint64_t setup_ram_bytes(const struct setup *s)
+{
+    const uint64_t available = s->options.described
+                                   ? setup_without_system(s->options.described->ram_bytes)
+                                   : zinf_memory_available();
+    return available / setup_local_ranks(s) +
+           (s->options.described ? 0 : zinf_memory_resident() / setup_seats(s));
 }
 
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options)

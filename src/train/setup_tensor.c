@@ -24,6 +24,11 @@ static int check_parts(const struct setup *s, int64_t parts, int64_t ranks)
                          "zinf.tensor_parts %lld: no part of the vocabulary knows the largest "
                          "logit of all, which zinf.max_z_loss needs; set that to 0",
                          (long long)parts);
+    if (s->config->parts_in_turn && (ranks > 1 || s->config->context_parts > 1))
+        return zinf_fail(-ENOTSUP,
+                         "zinf.parts_in_turn: the parts are to be one rank's: set %s to 1, or "
+                         "remove the key",
+                         ranks > 1 ? "zinf.mesh.tensor" : "zinf.context_parts");
     if (ranks > 1 && s->n_optimizers > 1)
         return zinf_fail(-ENOTSUP,
                          "zinf.mesh.tensor %lld: zinf.learning_rates names a second "
@@ -36,11 +41,16 @@ int setup_cut_model(struct setup *s)
 {
     const uint32_t ranks = tensor_axis(s)->world;
     const int64_t asked = s->config->tensor_parts, parts = asked ? asked : ranks;
-    const struct zinf_shards cut = {.of = (uint32_t)parts,
-                                    .first = (uint32_t)parts / ranks * tensor_axis(s)->rank,
-                                    .n = (uint32_t)parts / ranks};
+    struct zinf_shards cut = {.tile_rows = s->config->vocabulary_tile};
+    if (parts == 1 && s->config->parts_in_turn)
+        return zinf_fail(-EINVAL, "zinf.parts_in_turn: matrices are not cut; set zinf.tensor_parts "
+                                  "to a number of parts, such as 8");
     if (parts == 1)
-        return 0;
+        return cut.tile_rows ? zinf_model_set_shards(s->model, &cut) : 0;
+    cut.of = (uint32_t)parts;
+    cut.n = (uint32_t)parts / ranks;
+    cut.first = cut.n * tensor_axis(s)->rank;
+    cut.in_turn = s->config->parts_in_turn;
     int code = check_parts(s, parts, ranks);
     return code ? code : zinf_model_set_shards(s->model, &cut);
 }

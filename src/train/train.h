@@ -64,6 +64,8 @@ struct zinf_trainer_options {
     /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
     int64_t source_len;
     bool packed; /* batches have segments (zinf_model_set_packed) */
+    /* TRAIN: zinf_trainer_logits is called, too, also where sequences are visited in chunks. */
+    bool makes_texts;
     /* Two samples are a pair, the first of which is preferred: labels are 0 and -1, or -1 for both
      * where it does not count. The loss is that of zinf.preference, over pairs; of "reward" the
      * second label may be the bits of a float below 0, which is the pair's margin with a minus. */

@@ -84,7 +84,8 @@ struct zinf_trainer {
     struct sums_made sums_made;    /* of the step, by the lane DEVICE */
     bool says_sums;                /* it has been said */
     struct zinf_numbers numbers;   /* of quantised weights, for the lane DEVICE */
-    int64_t logits_row, n_logits;  /* from which on, how many */
+    int64_t logits_row, n_logits;  /* from which on of a chunk, how many; */
+    int64_t logits_chunk;          /* of the sequence's chunk */
     struct zinf_decoding decoding; /* of compute, where it is */
     int64_t *first_new, *n_cached; /* [n_sequences]: its first row in this call, rows after it */
     struct source_memory *sources; /* [n_sources] */

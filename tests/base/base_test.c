@@ -163,6 +163,38 @@ static void test_json_numbers_keep_their_text(void)
     cJSON_Delete(value);
 }
 
+/* Each bit of a sealed text is flipped once: what is still read as whole says the same. */
+static void test_json_sealed(void)
+{
+    static const char content[] =
+        "{\"format\":2,\"by\":\"a GPU, cuBLASLt 130000\",\"gradients_add\":true,"
+        "\"products\":[{\"product\":[\"1f\",\"20\",\"0\"],\"algorithm\":[\"a7\",\"3\"]}],\"x\":-4}";
+    cJSON *value = NULL;
+    CHECK(!zinf_json_parse(content, strlen(content), "test", 0, &value));
+    CHECK(!zinf_json_unseal(value) && zinf_json_seal(value));
+    char *sealed = cJSON_PrintUnformatted(value);
+    cJSON_Delete(value);
+    const size_t bytes = strlen(sealed);
+    int refused = 0;
+    for (size_t i = 0; i <= 8 * bytes; i++) {
+        if (i < 8 * bytes)
+            sealed[i / 8] = (char)(sealed[i / 8] ^ (1 << i % 8));
+        value = NULL;
+        const bool whole =
+            !zinf_json_parse(sealed, bytes, "test", 0, &value) && zinf_json_unseal(value);
+        char *text = whole ? cJSON_PrintUnformatted(value) : NULL;
+        CHECKF(!whole || !strcmp(text, content), "bit %zu: %s", i, text);
+        CHECK(whole || i < 8 * bytes);
+        refused += !whole;
+        cJSON_free(text);
+        cJSON_Delete(value);
+        if (i < 8 * bytes)
+            sealed[i / 8] = (char)(sealed[i / 8] ^ (1 << i % 8));
+    }
+    CHECKF(refused > (int)(7 * bytes), "%d of %zu", refused, 8 * bytes);
+    cJSON_free(sealed);
+}
+
 static void test_json_members_and_lines(void)
 {
     const char *text = "{\n \"a\": 5e8,\n \"z\": {\"a\": 1.5,\n  \"b\": \"x\"}\n}";
@@ -352,6 +384,7 @@ int main(void)
     TAP_RUN(test_permutation);
     TAP_RUN(test_json);
     TAP_RUN(test_json_numbers_keep_their_text);
+    TAP_RUN(test_json_sealed);
     TAP_RUN(test_json_members_and_lines);
     TAP_RUN(test_ledger);
     TAP_RUN(test_touched_memory_is_resident);

@@ -10,7 +10,7 @@
 # instructions of warps in each of 1.7e9 cycles, and 4.3e12 bytes a second, as a copy there reaches.
 #
 #   tests/bench/cuda_counts.sh BUILD        # configured with CUDA, after make check's programs
-#   ARCH=llama HEADS=2 tests/bench/cuda_counts.sh BUILD     # instead of gpt2 and 4
+#   ARCH=llama HEADS=2 VOCAB=4096 tests/bench/cuda_counts.sh BUILD     # instead of gpt2, 4 and 257
 build=$(cd "${1:?usage: cuda_counts.sh BUILD}" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -19,7 +19,7 @@ LD_LIBRARY_PATH=$build/tests/ptx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 ZINF_STANDIN_CAPABILITY=$(sed 's/[a-z]//' "$build/tests/ptx/lib/generations" | awk '$1 >= 80' |
     sort -n | head -n 1)
 export ZINF_CUDA_MODULE LD_LIBRARY_PATH ZINF_STANDIN_CAPABILITY
-hidden=256 tokens=512 arch=${ARCH:-gpt2} heads=${HEADS:-4}
+hidden=256 tokens=512 vocab=${VOCAB:-257} arch=${ARCH:-gpt2} heads=${HEADS:-4}
 size=$([ "$arch" = gpt2 ] && echo small || echo 7b)
 seq -f 'line %g of a text that is long enough for some windows' 200 >"$work/text"
 cat >"$work/config.json" <<'END'
@@ -32,7 +32,7 @@ END
 count() { # blocks, steps, file
     model=$work/model-$1
     [ -e "$model" ] || "$build/zinf" init --arch "$arch" --size "$size" --layers "$1" --hidden $hidden --heads "$heads" \
-        --vocab 257 --context $tokens --tokenizer bytes --dtype bf16 --config-only \
+        --vocab "$vocab" --context $tokens --tokenizer bytes --dtype bf16 --config-only \
         --output "$model" >/dev/null || exit 1
     ZINF_PTX_RECORD=$3 "$build/zinf" train --model "$model" --init --data "$work/text" \
         --config "$work/config.json" --device cuda --device-memory 512MiB --seq-len $tokens \

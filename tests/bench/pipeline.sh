@@ -5,13 +5,14 @@
 # time for what crosses between ranks, so blocks are wide: their work grows with the square of the
 # width, and what crosses with the width. "one clock" is the prediction, which has all of it: of
 # narrower blocks (WIDTH) it tells what transfers add. All runs are made at once, since they only sleep;
-# a machine that wakes threads late makes the waiting longer, the less the longer a step takes.
+# a machine that wakes threads late makes the waiting longer, the less the longer a step takes: `chrt -f
+# 10` in front of the command has them woken in time where others work.
 #
 #   tests/bench/pipeline.sh BUILD [SECONDS [WIDTH]]      seconds that a step takes by the clock: each of
 #                                                        two steps, of which the second counts
 build=$(cd "${1:?usage: pipeline.sh BUILD [SECONDS]}" && pwd) || exit 1
-seconds=${2:-80}
-width=${3:-16384}
+seconds=${2:-90}
+width=${3:-8192}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -25,7 +26,7 @@ bench() { # ranges, micro-batches, layers of each range
           "activation_checkpointing": "never"}}
 END
     "$build/zinf" bench schedule --model model --config "$1.$2.json" --lora-rank 1 --seq-len 512 \
-        --micro-batch 4 --accumulate "$2" --machine cpu,threads=4,ram=9000G --ranks 4 \
+        --micro-batch 4 --accumulate "$2" --machine cpu,threads=64,bf16=0.24,ram=2000G --ranks 4 \
         --pipeline-parallel 4 --schedule prefetch --seconds "$seconds" --repeat 1 --json >"$1.$2" &
 }
 for micro in 8 16; do

@@ -54,6 +54,24 @@ check "and in a pipeline" run 0 choose llama --config chunks.json --seats 2 --pi
     --predictions lines.jsonl
 cmp -s lines.jsonl lines.chunks
 verdict $? "the same by both"
+sed 's/"sequence_chunk": 100/"context_parts": 4/' chunks.json >parts.json
+check "in parts" run 0 choose llama --config parts.json --predictions lines.parts
+close_lines() { # log-probabilities of two files
+    for lines in "$1" "$2"; do
+        sed 's/.*"logprobs":\[\([^]]*\)\].*/\1/; s/,/ /g' "$lines" >"$lines.numbers"
+    done
+    paste -d ' ' "$1.numbers" "$2.numbers" | awk '{ for (i = 1; i <= 4; i++) { d = $i - $(i + 4)
+        if (NF != 8 || d * d > 1e-12 * $i * $i) bad = 1 } } END { exit bad || !NR }'
+}
+check "close to whole sequences" close_lines lines.parts lines.one
+check "by four that share them, two in a pipeline" run 0 choose llama --config parts.json --seats 4 \
+    --context-parallel 2 --pipeline-parallel 2 --predictions lines.jsonl
+cmp -s lines.jsonl lines.parts
+verdict $? "the same to the last bit"
+check "by four, two by two" run 0 choose llama --config parts.json --seats 4 --context-parallel 2 \
+    --predictions lines.jsonl
+cmp -s lines.jsonl lines.parts
+verdict $? "the same, too"
 check "texts" run 0 choose llama --choices texts --predictions lines.jsonl
 ! cmp -s lines.jsonl lines.one && says "\"acc_bytes\": $(count_right acc_bytes)"
 verdict $? "are something else"

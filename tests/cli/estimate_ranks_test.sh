@@ -120,6 +120,40 @@ most=$(number peak_bytes device)
 check "two with less" fits --device-memory 238MiB
 awk -v a="$(number peak_bytes device)" -v b="$most" 'BEGIN { print "# " a " " b; exit !(a > 0 && a < 0.95 * b) }'
 verdict $? "have layers where there is room for them"
+# Narrow blocks on fast GPUs: what crosses takes as long as what is computed of it.
+narrow() { # options...
+    run 0 "$zinf" estimate --model model/config.json --config pipe.json --seq-len 512 --micro-batch 4 \
+        --accumulate 32 --machine 4090,ram=64G --ranks 4 --pipeline-parallel 4 --json "$@"
+}
+echo '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 1}, "zinf": {"durability": "none"}}' >pipe.json
+check "four that wait for what crosses" narrow
+before=$(top bubble_seconds)
+said=$(sed -n '/pipeline_overlap/,/}/s/.*"step_seconds":[[:space:]]*\([^,]*\).*/\1/p' said.out)
+sed -i 's/"durability"/"pipeline_overlap": true, &/' pipe.json
+check "with more micro-batches at once" narrow
+awk -v a="$(top bubble_seconds)" -v b="$before" 'BEGIN { print "# " a " " b; exit !(a < 0.8 * b) }'
+verdict $? "wait less"
+[ "$said" = "$(top step_seconds)" ]
+verdict $? "as was said before"
+# So it is with RAM, which has the state: by time alone nine of ten layers are the first rank's.
+echo '{"bf16": {"enabled": true}, "zinf": {"placement": "exact"},
+ "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}}' >exact.json
+in_ram() { # status, RAM
+    run "$1" "$zinf" estimate --model wide/config.json --config exact.json --seq-len 512 --micro-batch 8 \
+        --accumulate 4 --machine 4090,ram=64G --ranks 2 --pipeline-parallel 2 --json --host-memory "$2"
+}
+check "two with much RAM" in_ram 0 900MiB
+most=$(number peak_bytes host)
+[ "$(of_ranks layers | tr '\n' ' ')" = "9 1 " ]
+verdict $? "one has nearly all layers"
+grep -q "weights sent instead of values" said.out
+verdict $? "and the time without a pipeline is said"
+check "two with less" in_ram 0 275MiB
+awk -v a="$(number peak_bytes host)" -v b="$most" 'BEGIN { print "# " a " " b; exit !(a > 0 && a < 0.85 * b) }'
+verdict $? "have layers where there is RAM for them"
+check "two with too little" in_ram 1 200MiB
+check "are told what lacks" complains "no cut of 10 layers into 2 ranges seems to fit" \
+    "of RAM (zinf.host_memory)" "use more ranks"
 
 # ---- ranks that share tensors ----
 

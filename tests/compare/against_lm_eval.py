@@ -121,7 +121,7 @@ def task_of(name, folder, shots):
 def harness(model, tokenizer, folder, names, shots):
     backend = "seq2seq" if model.config.is_encoder_decoder else "causal"
     lm = HFLM(pretrained=model, tokenizer=tokenizer, backend=backend, batch_size=1 if backend == "seq2seq" else 8,
-              max_length=getattr(model.config, "max_position_embeddings", None) or 640)
+              max_length=getattr(model.config, "max_position_embeddings", None) or 2048)
     out = lm_eval.simple_evaluate(model=lm, tasks=[task_of(n, folder, shots) for n in names],
                                   log_samples=True, bootstrap_iters=0, verbosity="ERROR")
     return out

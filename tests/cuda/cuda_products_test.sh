@@ -136,4 +136,9 @@ echo '{"format": 1, "by": "' >kept/products.json
 "$zinf" train --model model --data text.txt --resume=kept --output broken --device cuda --steps 4 >said.out 2>said.err
 [ $? -ne 0 ] && grep -q "kept/products.json is damaged" said.err
 verdict $? "a damaged file of a checkpoint is refused"
+other_speeds 1
+check "a machine that is known" train known --steps 4
+sed -i 's/"algorithm":\["\(.\)[^"]*/&\1/' cache/zinf/products-*.json
+check "another algorithm in what is known of it" train damaged --steps 4
+check "is not taken" alike one damaged 1
 finish

@@ -1,8 +1,9 @@
 /*
  * Seats on GPUs that gather units and add gradients among themselves, on the stand-ins for CUDA and
  * NCCL: the bits of one seat, over ZeRO's stages, places, number types and two families, with
- * clipping and dropout, whatever the order in which GPUs and transfers run. Then when that way is
- * taken, and how a step ends whose transfer does not.
+ * clipping and dropout, whatever the order in which GPUs and transfers run. Then pipelines, whose
+ * GPUs have layers of their own, in one range or several; when that way is taken, and how a step
+ * ends whose transfer does not.
  */
 #include "cuda_module.h"
 #include "trained_ranks.h"
@@ -142,6 +143,51 @@ static void test_schedules(void)
     }
 }
 
+/* ---- layers of GPUs of their own ---- */
+
+/* What crosses between neighbours goes by the host, so there is no link. */
+static void check_pipeline(const struct setting *one_gpu, const struct outcome *one, uint32_t gpus,
+                           int ranges)
+{
+    struct setting s = *one_gpu;
+    struct outcome some;
+    char extra[160], name[80];
+    snprintf(extra, sizeof extra, "%s, \"mesh\": {\"pipe\": %u}, \"pipeline_ranges\": %d", by_host,
+             gpus, ranges);
+    snprintf(name, sizeof name, "pipe-%s-%ux%d", s.state, gpus, ranges);
+    s.extra = extra;
+    s.sharing = (int)gpus;
+    seed++;
+    run_on_gpus(&s, gpus, name, &some);
+    check_same(one, &some, name);
+    CHECK(linked_bytes == 0);
+}
+
+static void test_pipelines(void)
+{
+    static const char *const states[] = {"cpu", "nvme"};
+    struct outcome one;
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    trainings.shape.arch = "llama";
+    trainings.shape.layers = 6;
+    make_model(model, "llama", &trainings.shape, 11);
+    for (int i = 0; i < 2; i++) {
+        struct setting s = {.param = states[i],
+                            .state = states[i],
+                            .precision = i ? NULL : bf16,
+                            .accumulation = MICROS / 2,
+                            .clip = 0.7,
+                            .extra = by_host,
+                            .on_gpu = true};
+        run_on_gpus(&s, 1, states[i], &one);
+        check_pipeline(&s, &one, 2, 2 + i);
+        check_pipeline(&s, &one, 4, 2 - i);
+    }
+    trainings.shape.layers = 2;
+    make_model(model, "llama", &trainings.shape, 11);
+}
+
 /* Each GPU unpacks its rank's slice, from the drive and from RAM, before all gather them. */
 static void test_slices_unpacked_by_gpus(void)
 {
@@ -259,6 +305,7 @@ int main(void)
     TAP_RUN(test_gpt2);
     TAP_RUN(test_llama);
     TAP_RUN(test_schedules);
+    TAP_RUN(test_pipelines);
     TAP_RUN(test_auto);
     TAP_RUN(test_slices_unpacked_by_gpus);
     TAP_RUN(test_host_devices_have_no_link);

@@ -70,6 +70,13 @@ DEVICE void from_number(f16 &to, float x)
 {
     to.bits = zinf_f16_from_f32(x);
 }
+template <class T> DEVICE uint32_t pair_of(float low, float high, T)
+{
+    T a, b;
+    from_number(a, low);
+    from_number(b, high);
+    return (uint32_t)a.bits | (uint32_t)b.bits << 16;
+}
 DEVICE void from_float(float &to, float x)
 {
     to = x;
@@ -142,6 +149,10 @@ DEVICE int count_bits(uint32_t x)
 DEVICE float exp2_near(float x)
 {
     return exp2f(x);
+}
+template <class T> DEVICE T kept(T x)
+{
+    return x;
 }
 DEVICE float either(bool first, float a, float b)
 {

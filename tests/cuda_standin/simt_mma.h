@@ -21,8 +21,14 @@ DEVICE uint32_t half_of(const uint32_t *words, int i)
     return words[i / 2] >> (16 * (i % 2)) & 0xffff;
 }
 
+typedef const char *tile_place;
+DEVICE tile_place place_of(const void *address)
+{
+    return (const char *)address;
+}
+
 /* Row l % 8 of matrix l / 8 comes from lane l, whole: a later store cannot change it. */
-template <bool TRANSPOSE> DEVICE void load_matrices(uint32_t (&r)[4], const void *row)
+template <bool TRANSPOSE> DEVICE void load_matrices(uint32_t (&r)[4], tile_place row)
 {
     uint32_t words[4];
     memcpy(words, row, sizeof words);

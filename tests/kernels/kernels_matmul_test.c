@@ -209,6 +209,44 @@ static void test_smaller_products_need_no_more_workspace(void)
     for_each_device(grow);
 }
 
+/* X X^T, X^T X, and the square of the first: near their sums, and their own transposes to the bit.
+ */
+static void symmetric(struct fixture *f)
+{
+    static const enum zinf_dtype f32[3] = {ZINF_DTYPE_F32, ZINF_DTYPE_F32, ZINF_DTYPE_F32};
+    static const int64_t sides[] = {1, 31, 130, 257, 601}, depths[] = {40, 7, 430, 19, 33};
+    for (int i = 0; i < 3 * 5 - 1; i++) {
+        const int64_t side = sides[i / 3], depth = i % 3 == 2 ? side : depths[i / 3];
+        struct problem p;
+        problem_open(&p, &(struct shape){side, side, depth, 1}, i % 3 == 1, i % 3 == 0, f32, false,
+                     0.0f);
+        for (int64_t r = 0; r < side && i % 3 == 2; r++)
+            for (int64_t c = 0; c < r; c++)
+                ((float *)p.a.data)[r * p.args.lda + c] =
+                    (float)get(&p.a, (size_t)(c * p.args.lda + r));
+        p.args.b = p.args.a;
+        p.args.ldb = p.args.lda;
+        p.args.alpha = i % 3 == 2 ? 2.0315f : 0.0f;
+        struct tensor b = p.b;
+        p.b = p.a;
+        p.args.symmetric = true;
+        check_problem(f, &p);
+        p.b = b;
+        const float *c = p.c.data;
+        int n_other = 0;
+        for (int64_t r = 0; r < side; r++)
+            for (int64_t k = 0; k < r; k++)
+                n_other += c[r * p.args.ldc + k] != c[k * p.args.ldc + r];
+        CHECKF(!n_other, "%s: side %lld: %d differ", f->name, (long long)side, n_other);
+        problem_close(&p);
+    }
+}
+
+static void test_symmetric_products(void)
+{
+    for_each_device(symmetric);
+}
+
 static void test_bad_arguments_are_refused(void)
 {
     static const enum zinf_dtype bf16[3] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16};
@@ -229,6 +267,9 @@ static void test_bad_arguments_are_refused(void)
     bad = p.args;
     bad.beta = 1.0f;
     bad.bias = p.bias.data;
+    CHECK(f.ops->matmul(f.q, &bad) == -EINVAL);
+    bad = p.args;
+    bad.symmetric = true;
     CHECK(f.ops->matmul(f.q, &bad) == -EINVAL);
     uint64_t bytes = f.ops->matmul_workspace(f.device, &p.args);
     CHECK(bytes > 0);
@@ -254,6 +295,7 @@ int main(void)
     TAP_RUN(test_two_queues_at_once_give_the_same_bits);
     TAP_RUN(test_rows_do_not_depend_on_each_other);
     TAP_RUN(test_smaller_products_need_no_more_workspace);
+    TAP_RUN(test_symmetric_products);
     TAP_RUN(test_bad_arguments_are_refused);
     return tap_done();
 }

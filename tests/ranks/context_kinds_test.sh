@@ -59,11 +59,34 @@ check "is close to it" close_to moe.parts moe.whole
 check "four seats" run 0 train mixtral moe.4 --config parts.json --seats 4 --context-parallel 4
 check "have the bits of one" same_result moe.parts moe.4
 
-# ---- keys and values in groups: gathered in RAM ----
+# ---- recurrent mixers: states from rank to rank ----
+
+for model in "qwen3_next 80b-a3b" "falcon_h1 0.5b"; do
+    # shellcheck disable=SC2086
+    set -- $model
+    check "a model with recurrent mixers" run 0 small_model $1 $1 $2 32
+    sed -i 's/"num_experts":[^,]*/"num_experts": 0/; s/"full_attention_interval":[^,]*/"full_attention_interval": 2/
+        s/"linear_num_key_heads":[^,]*/"linear_num_key_heads": 2/
+        s/"linear_num_value_heads":[^,]*/"linear_num_value_heads": 4/
+        s/"linear_\([a-z]*\)_head_dim":[^,]*/"linear_\1_head_dim": 8/g
+        s/"mamba_d_state":[^,]*/"mamba_d_state": 8/' "$1/config.json"
+    config parts.json 4 1 none
+    check "$1: one rank" run 0 train $1 $1.1 --config parts.json
+    check "four seats" run 0 train $1 $1.4 --config parts.json --seats 4 --context-parallel 4
+    check "have the bits of one" same_result $1.1 $1.4
+    config parts.json 4 2 nvme ', "direct": false, "activation_device": "nvme"'
+    check "with parts of tensors" run 0 train $1 $1.t1 --config parts.json
+    check "four seats, two by two, from drives" run 0 train $1 $1.t4 --config parts.json --seats 4 \
+        --tensor-parallel 2 --context-parallel 2
+    check "have the bits of one, too" same_result $1.t1 $1.t4
+done
+
+# ---- keys and values in groups: gathered in RAM, or on the drive ----
 
 dropout=0.1
 config groups.json 4 1 cpu ', "sequence_chunk": 8, "look_ahead": 0, "activation_device": "cpu"'
-long() { train "$@" --seq-len 256 --config groups.json --plan; }
+config far.json 4 1 nvme ', "direct": false, "sequence_chunk": 8, "look_ahead": 0, "activation_device": "nvme"'
+long() { train "$@" --seq-len 256 --config ${long:-groups.json} --plan; }
 for model in llama mixtral; do
     sed -i 's/"max_position_embeddings":[^,]*/"max_position_embeddings": 256/
         s/"output_router_logits": true/"output_router_logits": false/' $model/config.json
@@ -72,6 +95,17 @@ for model in llama mixtral; do
         --context-parallel 2 --device-memory ${memory:-820KiB}
     check "in groups" grep -q "chunks in groups of" "$work/said.out" "$work/said.err"
     check "have the same bits" same_result $model.keys $model.groups
+    for seats in 2 4; do
+        long=far.json
+        [ $seats$model != 2mixtral ] || memory=2100KiB
+        check "by $seats seats, on drives" run 0 long $model $model.far$seats --seats $seats \
+            --context-parallel $seats --device-memory ${memory:-1000KiB}
+        long=
+        check "in groups" grep -q "drive .*keys and values of chunks" "$work/said.out" "$work/said.err"
+        check "have the same bits" same_result $model.keys $model.far$seats
+        memory=790KiB
+        [ $model != mixtral ] || memory=1350KiB
+    done
     memory=1350KiB
 done
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Texts of ranks that share tensors and layers: those of one rank with as many parts, by 'zinf generate',
-# by metrics and on the way of a training.
+# by metrics and on the way of a training. On that way also those of sequences in chunks and in parts.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/mpirun.sh"
 cd "$work" || exit 99
@@ -98,4 +98,32 @@ tells() { # output, options...
 check "texts on the way of one rank" run 0 tells way1
 check "of four" run 0 tells way4 --seats 4 --tensor-parallel 2 --pipeline-parallel 2
 check "are the same" cmp way1.texts way4.texts
+
+# ---- sequences in chunks, and shared by ranks ----
+
+# What fresh weights say hangs on every token where they are large.
+wild() { # model
+    sed 's/"initializer_range":[^,]*/"initializer_range": 0.5/' "$1/config.json" >wild.json &&
+        mv wild.json "$1/config.json"
+}
+cut() { # model, output, keys of "zinf" behind a comma, options...
+    model=$1 output=$2
+    sed "s/\"tensor_parts\": 4/\"dropout\": 0$3/" way.json >cut.json
+    shift 3
+    "$zinf" train --model "$model" --init --config cut.json --device host --steps 2 --lr 1e-3 \
+        --progress none --output "$output" --sample-prompts "line 3" "or a" --sample-every 1 \
+        --data text.txt --seq-len 23 --max-new-tokens 9 "$@" &&
+        grep -o '"text":.*' "$output/log.jsonl" >"$output.texts"
+}
+for model in mixtral gpt2; do
+    check "$model with large weights" wild $model
+    check "whole sequences" run 0 cut $model $model.uncut ''
+    check "in chunks" run 0 cut $model $model.chunks ', "sequence_chunk": 5'
+    check "say the same" cmp $model.uncut.texts $model.chunks.texts
+    check "in parts by one rank" run 0 cut $model $model.parts ', "context_parts": 4'
+    check "say the same" cmp $model.uncut.texts $model.parts.texts
+    check "by four" run 0 cut $model $model.four ', "context_parts": 4' --seats 4 \
+        --context-parallel 2 --pipeline-parallel 2
+    check "say the same" cmp $model.parts.texts $model.four.texts
+done
 finish

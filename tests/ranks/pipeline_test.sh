@@ -189,6 +189,10 @@ check "a higher LLaMA" run 0 new_model tall llama 7b 8
 check "on one rank" run 0 train tall tall.one --config one.json
 keys=', "pipeline_ranges": 2'
 pipes tall 2 2 3 nvme
+keys=', "pipeline_overlap": true'
+pipes tall 4 4 1 nvme
+pipes gpt2 4 2 2 none
+keys=', "pipeline_ranges": 2'
 pipes tall 4 4 1 cpu
 pipes tall 8 4 2 nvme
 pipes gpt2 2 2 3 none
@@ -223,7 +227,15 @@ data=rows.csv
 pipes t5 2 2 2 nvme --source-len 24
 pipes t5 3 3 2 cpu --source-len 24
 check "a higher T5" run 0 new_model t5tall t5 small 4
-check "over three" fails train t5tall bad --config pipes.json --source-len 24 --seats 3 --pipeline-parallel 3
+more=
+config one.json 3 none
+check "on one rank" run 0 train t5tall t5tall.one --config one.json --source-len 24
+keys=', "pipeline_ranges": 2'
+pipes t5tall 3 3 2 nvme --source-len 24
+keys=
+config pipes.json 3 none ', "pipeline_ranges": 3'
+check "over two in three ranges" fails train t5tall bad --config pipes.json --source-len 24 --seats 2 \
+    --pipeline-parallel 2
 check "has a unit that ranks would share by turns" complains "layers in several ranges of each rank use"
 data=
 more=
@@ -238,8 +250,15 @@ check "has the same weights" cmp tall.saves/model/model.safetensors tall.end/mod
 # ---- checkpoints and figures go from mesh to mesh ----
 
 config pipes.json 2 cpu
+factors="--config pipes.json --optimizer Adafactor"
+check "factored moments of one" run 0 train gpt2 factors.1 $factors
+check "of four seats" run 0 train gpt2 factors.4 $factors --seats 4 --pipeline-parallel 2 --save-every 2
+check "are the same" cmp factors.1/checkpoint-3/optimizer/moment2.safetensors \
+    factors.4/checkpoint-3/optimizer/moment2.safetensors
+rm -r factors.4/checkpoint-3
+check "two go on" run 0 train gpt2 factors.4 $factors --seats 2 --pipeline-parallel 2 --resume=factors.4/checkpoint-2
+check "to the same weights" cmp factors.1/model/model.safetensors factors.4/model/model.safetensors
 
-config pipes.json 2 cpu
 check "four seats save" run 0 train llama saves --config pipes.json --seats 4 \
     --pipeline-parallel 2 --save-every 1
 goes_on() { # output, options...

@@ -39,12 +39,14 @@ struct setting {
     const char *data, *model; /* NULL: the usual ones */
     uint64_t steps, save_every, limit, seed;
     bool no_shuffle, background, accept_changes;
-    bool eager; /* every update in its backward: nothing clips */
+    bool asks_codes; /* matrices go to the device in 8 bits */
+    bool eager;      /* every update in its backward: nothing clips */
 };
 struct outcome {
     double loss[STEPS + 1], norm[STEPS + 1]; /* [step] */
     bool skipped[STEPS + 1];
     uint64_t n_saved;
+    uint64_t fetched; /* bytes to the device in the last step */
 };
 
 static inline void on_stepped(void *arg, const struct zinf_step_result *r, uint64_t steps)
@@ -54,6 +56,7 @@ static inline void on_stepped(void *arg, const struct zinf_step_result *r, uint6
     out->loss[r->step] = r->loss;
     out->norm[r->step] = r->grad_norm;
     out->skipped[r->step] = r->skipped;
+    out->fetched = r->lane_bytes[2];
 }
 
 static inline void on_saved(void *arg, uint64_t step, const char *folder)
@@ -103,6 +106,7 @@ static inline int run(const struct setting *s, struct outcome *out)
                     .seed = s->seed,
                     .config = config,
                     .seq_len = SEQ,
+                    .codes = s->asks_codes,
                     .device = ZINF_DEVICE_HOST},
         .output = s->output,
         .data = data,

@@ -150,11 +150,13 @@ open_pair(const struct fixture *f, const struct zinf_config *config, enum zinf_t
 
 /* ---- against PyTorch ---- */
 
-static inline void check_gradients(const char *name)
+/* parts: of tensors. */
+static inline void check_gradients_in(const char *name, int64_t parts)
 {
     struct fixture f;
     double loss = 0, norm = 0;
     open_fixture(&f, name);
+    f.config->tensor_parts = parts;
     struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_GRADIENTS);
     struct zinf_batch batch = batch_at(&f, 0);
     if (!t)
@@ -165,6 +167,11 @@ static inline void check_gradients(const char *name)
     check_gradient_file(t, name, f.folder, loss, number(f.expected, "loss"));
     zinf_trainer_destroy(t);
     close_fixture(&f);
+}
+
+static inline void check_gradients(const char *name)
+{
+    check_gradients_in(name, 0);
 }
 
 /* Of the first step. */

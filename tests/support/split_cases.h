@@ -122,9 +122,57 @@ static inline void split_case_colours(struct zinf_net *net, struct net_report *r
     net_cases(net, false, r);
 }
 
+/* Two nets of the same ranks are split at the same time: what goes over one part must not come out
+ * of the other. */
+struct split_twin {
+    pthread_t thread;
+    struct zinf_net *net;
+    uint32_t number;
+    struct net_report report;
+};
+
+static void *split_twin_run(void *argument)
+{
+    struct split_twin *t = argument;
+    const struct zinf_net_place at = zinf_net_place(t->net);
+    uint32_t *all = calloc(at.world, sizeof *all);
+    for (uint32_t turn = 0; all && turn < 8; turn++) {
+        struct zinf_net *part = NULL;
+        net_expect(&t->report, !zinf_net_split(t->net, 0, at.rank, &part), "%s", zinf_error());
+        for (uint32_t i = 0; part && i < 8; i++) {
+            const uint32_t first = ((t->number * 8 + turn) * 8 + i) * 1000, own = first + at.rank;
+            net_expect(&t->report, !zinf_net_gather(part, &own, all, sizeof own), "%s",
+                       zinf_error());
+            for (uint32_t k = 0; k < at.world; k++)
+                net_expect(&t->report, all[k] == first + k, "%u of another net, not %u", all[k],
+                           first + k);
+        }
+        zinf_net_close(part);
+    }
+    free(all);
+    return NULL;
+}
+
+static inline void split_case_twins(struct zinf_net *net, struct net_report *r)
+{
+    const uint32_t rank = zinf_net_place(net).rank;
+    struct split_twin twins[2] = {{.number = 0}, {.number = 1}};
+    for (int i = 0; i < 2; i++)
+        net_expect(r, !zinf_net_split(net, 0, rank, &twins[i].net), "%s", zinf_error());
+    for (int i = 0; twins[1].net && i < 2; i++)
+        pthread_create(&twins[i].thread, NULL, split_twin_run, &twins[i]);
+    for (int i = 0; twins[1].net && i < 2; i++) {
+        pthread_join(twins[i].thread, NULL);
+        split_take(r, &twins[i].report, "nets that were split at once");
+    }
+    for (int i = 0; i < 2; i++)
+        zinf_net_close(twins[i].net);
+}
+
 static inline void split_cases(struct zinf_net *net, struct net_report *r)
 {
     uint32_t world = zinf_net_place(net).world;
+    split_case_twins(net, r);
     for (uint32_t cols = 2; cols < world; cols++)
         if (world % cols == 0)
             split_case_grid(net, cols, cols % 2, r);

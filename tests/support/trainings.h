@@ -55,6 +55,7 @@ struct outcome {
     bool adds_there;           /* sums in RAM are added to there */
     bool packs_ram;            /* optimizer state in RAM is packed; */
     bool packs_fronts;         /* parameters there are */
+    bool packs_frozen;         /* and frozen ones anywhere */
     bool unpacks_there;        /* the device unpacks parameters */
     bool codes;                /* matrices go there in 8 bits */
     uint64_t fetched;          /* bytes to the device in the last step */
@@ -237,6 +238,7 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         out->adds_there = plan_says(t, "the device adds to the sums");
         out->packs_ram = plan_says(t, "optimizer state in RAM is packed");
         out->packs_fronts = plan_says(t, "parameters in RAM are packed");
+        out->packs_frozen = plan_says(t, "frozen parameters are packed");
         out->unpacks_there = plan_says(t, "device as they are, which unpacks them");
         out->codes = plan_says(t, "go to the device in 8 bits");
         out->overwrites = plan_says(t, "of parameters in RAM have one generation there");

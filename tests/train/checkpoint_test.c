@@ -112,6 +112,42 @@ static void test_state_is_exact(void)
     check_state("AdamW", half, 2, NULL);
 }
 
+/* A run whose matrices go to the device in 8 bits goes on from a checkpoint with the bits of one
+ * that has all of them there, and so does one that makes such images from a checkpoint on: they are
+ * no part of it. */
+static void check_codes(const struct place *place, const char *extra)
+{
+    char a[600], b[600], end_a[700], end_b[700], from[700];
+    struct outcome whole, rest, plain;
+    struct setting s = {&places[0],     precisions[1],     in_work(a, "a"),
+                        .steps = STEPS, .save_every = CUT, .extra = extra};
+    for (int coded = 0; coded < 2; coded++) { /* before the checkpoint */
+        output_remove(a);
+        s.place = coded ? place : &places[0];
+        s.output = a, s.resume = NULL, s.asks_codes = coded;
+        CHECKF(!run(&s, &whole), "%s", zinf_error());
+        snprintf(from, sizeof from, "%s/checkpoint-%d", a, CUT);
+        for (int again = 0; again < 2; again++) { /* and after it */
+            output_remove(in_work(b, "b"));
+            s.place = place;
+            s.output = b, s.resume = from, s.asks_codes = again;
+            CHECKF(!run(&s, again ? &rest : &plain), "%s", zinf_error());
+            check_same(&whole, again ? &rest : &plain, extra);
+            snprintf(end_a, sizeof end_a, "%s/checkpoint-%d", a, STEPS);
+            snprintf(end_b, sizeof end_b, "%s/checkpoint-%d", b, STEPS);
+            CHECKF(same_file(end_a, end_b, "model.safetensors"), "%s: weights differ", extra);
+        }
+        CHECKF(rest.fetched < 0.9 * (double)plain.fetched, "%llu bytes, %llu else",
+               (unsigned long long)rest.fetched, (unsigned long long)plain.fetched);
+    }
+}
+
+static void test_images_in_8_bits_are_no_state(void)
+{
+    check_codes(&places[4], ", \"matmul_type\": \"fp8\", \"direct\": false");
+    check_codes(&places[8], ", \"matmul_type\": \"fp8\", \"direct\": false, \"pack\": \"all\"");
+}
+
 /* The part behind moments is what is kept of matrices; steps 1 and 4 change what gradients are
  * projected along, and checkpoints are of step 2. */
 static void test_state_of_matrices_is_exact(void)
@@ -275,6 +311,7 @@ int main(void)
     TAP_RUN(test_pairs_bf16);
     TAP_RUN(test_pairs_fp16);
     TAP_RUN(test_state_is_exact);
+    TAP_RUN(test_images_in_8_bits_are_no_state);
     TAP_RUN(test_state_of_matrices_is_exact);
     TAP_RUN(test_state_of_two_rules);
     TAP_RUN(test_small_state_is_exact);

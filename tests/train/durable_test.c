@@ -464,6 +464,8 @@ static void test_kills(void)
           .sparse = true,
           .extra = DURABLE ALL}},
         {"adapters", {.precision = bf16, .extra = DURABLE ADAPTERS}},
+        {"adapters, packed",
+         {.precision = bf16, .host_memory = 1, .asks_fronts = true, .extra = DURABLE ADAPTERS ALL}},
         {"adapters, parameters in RAM",
          {.param = "cpu", .copies = true, .precision = bf16, .extra = DURABLE ADAPTERS}},
     };

@@ -183,7 +183,7 @@ static void test_one_forward_one_backward(void)
                     const struct zinf_axis pipe = {.rank = r, .world = ranks};
                     const int64_t most = ranks - r;
                     int64_t live = (most < groups ? most : groups) * together;
-                    CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe));
+                    CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe, false));
                     CHECK(its[r].together == together && crosses_in_time(&its[r]));
                     check(&its[r], 0, STAGES, n_micro, live < n_micro ? live : n_micro);
                 }
@@ -271,7 +271,16 @@ static int64_t most_at_once(const struct itinerary *it, int64_t n_micro)
     return most;
 }
 
-static void check_interleaved(uint32_t ranks, uint32_t n, int64_t n_micro, int64_t together)
+/* Of a rank with one range, which overlaps: values come one further than the rank before has to
+ * make before it waits. */
+static int64_t live_ahead(uint32_t rank, uint32_t ranks, int64_t n_micro, int64_t together)
+{
+    const int64_t live = (2 * (int64_t)(ranks - rank) - !rank) * together;
+    return live < n_micro ? live : n_micro;
+}
+
+static void check_ranges(uint32_t ranks, uint32_t n, int64_t n_micro, int64_t together,
+                         bool overlaps)
 {
     struct itinerary its[MOST_RANKS] = {0};
     struct zinf_range ranges[MOST_RANGES];
@@ -281,9 +290,10 @@ static void check_interleaved(uint32_t ranks, uint32_t n, int64_t n_micro, int64
     graph.n_ranges = n;
     for (uint32_t r = 0; r < ranks; r++) {
         const struct zinf_axis pipe = {.rank = r, .world = ranks};
-        CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe));
+        CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe, overlaps));
         CHECKF(works_in_time(&its[r], &pipe, n, n_micro) && its[r].together == together &&
-                   its[r].live == most_at_once(&its[r], n_micro),
+                   its[r].live == (overlaps ? live_ahead(r, ranks, n_micro, together)
+                                            : most_at_once(&its[r], n_micro)),
                "rank %u of %u, %u ranges, %lld micro-batches: %lld live", r, ranks, n,
                (long long)n_micro, (long long)its[r].live);
     }
@@ -301,7 +311,21 @@ static void test_interleaved(void)
         for (uint32_t n = 2; n <= MOST_RANGES; n++)
             for (int64_t n_micro = 1; n_micro <= MOST_MICRO; n_micro += n_micro > 11 ? 4 : 1)
                 for (int64_t together = 1; together <= 2 && together <= n_micro; together++)
-                    check_interleaved(ranks, n, n_micro, together);
+                    check_ranges(ranks, n, n_micro, together, false);
+}
+
+/* With one range each and more micro-batches under way. */
+static void test_overlapping(void)
+{
+    for (uint32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
+        for (int64_t n_micro = 1; n_micro <= MOST_MICRO; n_micro += n_micro > 11 ? 4 : 1)
+            for (int64_t together = 1; together <= 2 && together <= n_micro; together++)
+                check_ranges(ranks, 1, n_micro, together, true);
+    struct itinerary it;
+    const struct zinf_axis second = {.rank = 1, .world = 4};
+    CHECK(!itinerary_make_pipe(&it, &walk, MOST_MICRO, 1, &second, true));
+    CHECKF(it.live == 6, "%lld live", (long long)it.live);
+    itinerary_fini(&it);
 }
 
 int main(void)
@@ -309,5 +333,6 @@ int main(void)
     TAP_RUN(test_orders_of_today);
     TAP_RUN(test_one_forward_one_backward);
     TAP_RUN(test_interleaved);
+    TAP_RUN(test_overlapping);
     return tap_done();
 }

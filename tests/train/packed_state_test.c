@@ -11,6 +11,7 @@
 #define DAMAGES 3000
 #define PACKED ", \"pack\": \"state\""
 #define ALL ", \"pack\": \"all\""
+#define FROZEN ", \"adapter\": {\"r\": 4, \"lora_dropout\": 0.2}"
 
 static const char fp16[] =
     "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 10, \"hysteresis\": 1},";
@@ -107,6 +108,32 @@ static void test_schedules_and_places(void)
                         : place == 1 ? EQUAL
                                      : FEWER);
             }
+}
+
+/* Of a model that is frozen, in RAM and on the drive, where its file is of another type: packed
+ * once, when it is loaded. */
+static void test_frozen(void)
+{
+    static const char *const places[] = {"cpu", "nvme", "nvme", "cpu"};
+    for (int i = 0; i < 4; i++) {
+        struct outcome plain, packed;
+        struct setting s = {.precision = bf16,
+                            .param = places[i],
+                            .schedule = schedules[i],
+                            .copies = i % 2,
+                            .accumulation = 2,
+                            .clip = 0.5,
+                            .extra = FROZEN ", \"pack\": \"off\""};
+        run(&s, "plain", &plain);
+        s.extra = FROZEN ALL;
+        s.asks_fronts = true;
+        s.head_margin = i == 3 ? 0.5 : 0;
+        s.host_memory = i == 1 ? 0 : zinf_memory_resident() + ((uint64_t)64 << 20);
+        run(&s, "packed", &packed);
+        check_same(&plain, &packed, places[i]);
+        CHECKF(packed.packs_frozen && packed.packs_fronts == (i != 1), "case %d", i);
+        compare_bytes(&packed, &plain, "frozen", i == 1 ? FEWER : ANY);
+    }
 }
 
 /* ---- damage ---- */
@@ -352,6 +379,7 @@ int main(void)
                                                   .sub_group = 9000});
     TAP_RUN(test_optimizers);
     TAP_RUN(test_schedules_and_places);
+    TAP_RUN(test_frozen);
     TAP_RUN(test_damage);
     remove_work();
     begin_trainings("pieces", &(struct trainings){.shape = {.arch = "gpt2",

@@ -18,6 +18,14 @@ static void test_loss_and_gradients(void)
         check_gradients(losses[i]);
 }
 
+static void test_tensors_in_parts(void)
+{
+    static const char *const cut[] = {"loss_a", "loss_b", "loss_c", "loss_d",
+                                      "loss_e", "pair_c", "pair_d", "reward_a"};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        check_gradients_in(cut[i], 2);
+}
+
 static void test_ten_steps(void)
 {
     for (int i = 0; i < N_LOSSES; i++)
@@ -276,6 +284,7 @@ int main(void)
     begin_fixtures("losses");
     trainings.steps = 2;
     TAP_RUN(test_loss_and_gradients);
+    TAP_RUN(test_tensors_in_parts);
     TAP_RUN(test_ten_steps);
     TAP_RUN(test_placements);
     TAP_RUN(test_reference_reads_nothing);

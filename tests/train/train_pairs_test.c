@@ -23,6 +23,18 @@ static void test_loss_and_gradients(void)
         check_gradients(pairs[i]);
 }
 
+/* With tensors in parts: pairs, encoders with heads for classes, for masked tokens and without one,
+ * decoders that tell classes apart and that embed. */
+static void test_in_parts(void)
+{
+    static const char *const cut[] = {"t5_b",   "bart_a",    "bart_b",    "blenderbot_a",
+                                      "bert_a", "bert_b",    "bert_c",    "bert_m",
+                                      "bert_e", "roberta_a", "roberta_m", "deberta_v2_f",
+                                      "gpt2_h", "mistral_b", "gemma_b",   "qwen3_e"};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        check_gradients_in(cut[i], 2);
+}
+
 static void check_logits(const char *name)
 {
     struct fixture f;
@@ -152,6 +164,7 @@ int main(void)
     trainings.batch = 3;
     trainings.steps = 2;
     TAP_RUN(test_loss_and_gradients);
+    TAP_RUN(test_in_parts);
     TAP_RUN(test_logits);
     TAP_RUN(test_embeddings);
     TAP_RUN(test_ten_steps);

@@ -122,6 +122,45 @@ static void test_fp8_saved_between_steps(void)
     CHECK(coded.codes && coded.fetched > 100000);
 }
 
+/* Sums of a batch's losses, without dropout, before, between and after steps. */
+static void evaluate(const struct setting *s, double (*sums)[3])
+{
+    static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer_options options = trainer_options(s, config);
+    struct zinf_trainer *t = NULL;
+    struct zinf_step_result r;
+    uint64_t count;
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    CHECK(t && plan_says(t, "go to the device in 8 bits") == s->asks_codes);
+    for (int i = 0; t && i < 3; i++) {
+        CHECKF(!i || !next_step(t, s, (uint64_t)i, &r), "%s", zinf_error());
+        draw_tokens(s, 9, ids, targets);
+        CHECKF(!zinf_trainer_loss(t, TOKENS(ids, targets), 1, &(*sums)[i], &count), "%s",
+               zinf_error());
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+/* No evaluation takes an image that is older than the last update. */
+static void test_fp8_evaluated(void)
+{
+    struct setting s = setting_in("none", 1, "0");
+    double wanted[3], sums[3];
+    s.precision = bf16;
+    s.extra = ", \"matmul_type\": \"fp8\"";
+    evaluate(&s, &wanted);
+    s.copies = s.asks_codes = true;
+    for (int k = 1; k < 3; k++) {
+        s.param = s.state = places[k];
+        evaluate(&s, &sums);
+        for (int i = 0; i < 3; i++)
+            CHECKF(sums[i] == wanted[i] && sums[i] > 0.0, "%s, %d: %.17g, not %.17g", places[k], i,
+                   sums[i], wanted[i]);
+    }
+}
+
 /* Experts that rows choose, whose images are made by each fetch. */
 static void test_fp8_experts_on_their_way(void)
 {
@@ -250,6 +289,7 @@ int main(void)
     TAP_RUN(test_nine_placements_fp8);
     TAP_RUN(test_fp8_on_its_way);
     TAP_RUN(test_fp8_saved_between_steps);
+    TAP_RUN(test_fp8_evaluated);
     TAP_RUN(test_fp8_experts_on_their_way);
     TAP_RUN(test_two_threads);
     TAP_RUN(test_gradients_in_ram_state_on_drive);

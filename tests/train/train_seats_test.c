@@ -131,6 +131,7 @@ static void test_seats_lend(void)
 }
 
 #define TREE ", \"gradient_sum\": \"tree\", \"dropout\": 0.1"
+#define ADAPTERS ", \"adapter\": {\"r\": 4}"
 #define PARTS TREE ", \"context_parts\": 2"
 
 /* Slices in RAM that are packed there: each rank unpacks its own before all gather them. */
@@ -139,23 +140,27 @@ static void test_slices_packed_in_ram(void)
     struct outcome one, some;
     trainings.shape.arch = "gpt2";
     make_model(model, "packed", &trainings.shape, 11);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const bool shares = i == 2; /* each sequence */
+        const bool adapts = i == 3; /* a frozen model */
         struct setting s = {.param = "cpu",
                             .state = "nvme",
                             .precision = i ? NULL : bf16,
                             .order = "layer-major",
                             .accumulation = 4,
                             .clip = 0.7,
-                            .extra = shares ? PARTS : tree};
+                            .extra = shares   ? PARTS
+                                     : adapts ? TREE ADAPTERS
+                                              : tree};
         run(&s, "packed-1", &one);
         s.accumulation = shares ? 4 : 2;
         s.copies = i;
         s.sharing = shares ? 2 : 0;
         s.schedule = "update-in-forward"; /* in one generation, wherever their state is */
         s.asks_fronts = true;
-        s.extra = shares ? PARTS ", \"pack\": \"all\", \"mesh\": {\"context\": 2}"
-                         : TREE ", \"pack\": \"all\"";
+        s.extra = shares   ? PARTS ", \"pack\": \"all\", \"mesh\": {\"context\": 2}"
+                  : adapts ? TREE ADAPTERS ", \"pack\": \"all\""
+                           : TREE ", \"pack\": \"all\"";
         s.host_memory = zinf_memory_resident() + ((uint64_t)64 << 20);
         for (uint32_t processes = 1; processes <= 2; processes++) {
             run_seats(&s, processes, 2 / processes, "packed-2", &some);

@@ -15,7 +15,16 @@ struct options {
 };
 
 /* The same training on a machine that has more: estimates that do not depend on each other. */
-enum { MORE_HOST, MORE_DEVICE, MORE_DRIVES, MORE_DEVICES, OTHER_GATHER, FILLED };
+enum {
+    MORE_HOST,
+    MORE_DEVICE,
+    MORE_DRIVES,
+    MORE_DEVICES,
+    OTHER_GATHER,
+    FILLED,
+    WEIGHTS_MOVE,
+    OVERLAP
+};
 struct change {
     const char *what;
     bool counts; /* there is such a thing */
@@ -88,6 +97,27 @@ static bool leaves_ram(const struct zinf_config *c)
     return !strcmp(c->placement, "exact");
 }
 
+/* The samples of a pipeline's step dealt to its ranks, which have slices of all layers. */
+static void without_pipeline(struct zinf_config *c)
+{
+    c->accumulation /= c->mesh[2];
+    c->mesh[0] = 0;
+    c->mesh[2] = 1;
+    c->pipeline_ranges = 1;
+    c->pipeline_range_layers = 0;
+    c->zero_stage = 3;
+}
+
+static bool may_overlap(const struct zinf_config *c)
+{
+    return !c->pipeline_overlap && c->pipeline_ranges == 1 && !c->pipeline_range_layers;
+}
+
+static bool can_be_dealt(const struct zinf_config *c)
+{
+    return c->mesh[2] > 1 && c->accumulation % c->mesh[2] == 0;
+}
+
 static void add_changes(struct estimate *e, const struct zinf_estimate_options *now)
 {
     const bool by_link = e->now.link_seconds > 0;
@@ -102,6 +132,10 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
                               by_link || (e->now.pull_seconds > 0 && now->speeds.peer_bytes > 0)},
         [FILLED] = {.what = "RAM filled first (zinf.placement \"auto\")",
                     .counts = e->now.lane_bytes[0] && leaves_ram(now->trainer.config)},
+        [WEIGHTS_MOVE] = {.what = "weights sent instead of values (zinf.mesh.data, stage 3)",
+                          .counts = can_be_dealt(now->trainer.config)},
+        [OVERLAP] = {.what = "more micro-batches at once (zinf.pipeline_overlap)",
+                     .counts = e->now.pipe_ranks > 1 && may_overlap(now->trainer.config)},
     };
     for (int i = 0; i < ESTIMATE_CHANGES; i++) {
         all[i].config = *now->trainer.config;
@@ -120,6 +154,11 @@ static void add_changes(struct estimate *e, const struct zinf_estimate_options *
     all[OTHER_GATHER].config.gather = (char *)(uintptr_t)(by_link ? "host" : "device");
     all[OTHER_GATHER].options.like = NULL; /* which has its way */
     all[FILLED].config.placement = (char *)(uintptr_t) "auto";
+    if (all[WEIGHTS_MOVE].counts)
+        without_pipeline(&all[WEIGHTS_MOVE].config);
+    all[WEIGHTS_MOVE].options.like = NULL;
+    all[OVERLAP].config.pipeline_overlap = true;
+    all[OVERLAP].options.like = NULL;
     run_workers(all);
     for (int i = 0; i < ESTIMATE_CHANGES; i++)
         if (all[i].counts)

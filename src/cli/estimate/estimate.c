@@ -97,8 +97,8 @@ static void print_step(const struct estimate *e)
         snprintf(text, sizeof text,
                  "%u ranks share each matrix: they add up %.3f GB a step, which is %.1f %% of it; "
                  "each sends %.3f GB",
-                 n->tensor_ranks, n->tensor_bytes * 1e-9,
-                 100 * n->tensor_seconds / n->step_seconds, n->tensor_sent_bytes * 1e-9);
+                 n->tensor_ranks, n->tensor_bytes * 1e-9, 100 * n->tensor_seconds / n->step_seconds,
+                 n->tensor_sent_bytes * 1e-9);
         cli_print_field(stdout, "tensors", LABEL, text);
     }
     if (n->context_ranks > 1) {
@@ -312,8 +312,8 @@ static void add_changes(cJSON *root, const struct estimate *e)
 
 static void add_pipeline(cJSON *root, const struct estimate *e)
 {
-    cJSON *list = cJSON_AddArrayToObject(root, "pipeline");
-    for (uint32_t r = 0; e->pipe && r < e->now.pipe_ranks; r++) {
+    cJSON *list = e->now.pipe_ranks > 1 ? cJSON_AddArrayToObject(root, "pipeline") : NULL;
+    for (uint32_t r = 0; list && e->pipe && r < e->now.pipe_ranks; r++) {
         const struct zinf_pipe_rank *p = &e->pipe[r];
         cJSON *one = cli_json_append(list);
         cJSON_AddNumberToObject(one, "layers", p->layers);
@@ -329,18 +329,9 @@ static void add_pipeline(cJSON *root, const struct estimate *e)
     }
 }
 
-cJSON *estimate_json(const struct estimate *e)
+/* Of ranks that share tensors, sequences and layers. */
+static void add_axes(cJSON *root, const struct zinf_estimate *n)
 {
-    const struct zinf_estimate *n = &e->now;
-    cJSON *root = cJSON_CreateObject();
-    cJSON_AddNumberToObject(root, "parameters", (double)n->params);
-    cJSON_AddStringToObject(root, "device", n->device);
-    if (e->ranks > 1) {
-        cJSON_AddNumberToObject(root, "ranks", e->ranks);
-        cJSON_AddNumberToObject(root, "hosts", e->ranks / e->local_ranks);
-        cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
-    }
-    add_seats(root, e);
     if (n->tensor_ranks > 1) {
         cJSON_AddNumberToObject(root, "tensor_ranks", n->tensor_ranks);
         cJSON_AddNumberToObject(root, "tensor_bytes", n->tensor_bytes);
@@ -356,6 +347,21 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "pipe_ranks", n->pipe_ranks);
         cJSON_AddNumberToObject(root, "bubble_seconds", n->bubble_seconds);
     }
+}
+
+cJSON *estimate_json(const struct estimate *e)
+{
+    const struct zinf_estimate *n = &e->now;
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddNumberToObject(root, "parameters", (double)n->params);
+    cJSON_AddStringToObject(root, "device", n->device);
+    if (e->ranks > 1) {
+        cJSON_AddNumberToObject(root, "ranks", e->ranks);
+        cJSON_AddNumberToObject(root, "hosts", e->ranks / e->local_ranks);
+        cJSON_AddNumberToObject(root, "network_bytes_per_second", n->speeds.net_bytes);
+    }
+    add_seats(root, e);
+    add_axes(root, n);
     if (n->sums_by_products + n->sums_by_kernels > 0) {
         cJSON_AddNumberToObject(root, "sums_by_products", n->sums_by_products);
         cJSON_AddNumberToObject(root, "sums_by_kernels", n->sums_by_kernels);
@@ -380,8 +386,7 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "update_flops", n->update_flops);
     cJSON_AddNumberToObject(root, "flops_utilisation", estimate_utilisation(e));
     add_changes(root, e);
-    if (n->pipe_ranks > 1)
-        add_pipeline(root, e);
+    add_pipeline(root, e);
     if (e->machine)
         cJSON_AddItemToObject(root, "machine", machine_json(e->machine));
     else

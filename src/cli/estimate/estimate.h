@@ -14,7 +14,7 @@ struct estimate_change {
     const char *what;
     double step_seconds;
 };
-#define ESTIMATE_CHANGES 6
+#define ESTIMATE_CHANGES 8
 
 #define ESTIMATE_TBW 6e14 /* bytes: of a common drive of 1 TB */
 struct estimate {

@@ -115,44 +115,42 @@ static int use_all(struct zinf_frame *f, const struct attention_call *c,
     return code;
 }
 
-struct part_entry attention_shards_entry(const struct attention_shards *kept)
+int attention_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
+                            const void *x)
 {
-    return (struct part_entry){
-        .norm = kept->in_front, .kept = kept->norm, .hidden = kept->s->hidden};
+    struct attention_call c = {.s = kept->s, .kept = kept};
+    const struct part_entry e = attention_shards_entry(kept);
+    const uint64_t mark = frame_mark(f);
+    int code = part_rows(f, &e, x, &c.rows);
+    if (!code && kept->s->latent.kv_rank)
+        code = latent_shards_attend(f, kept, c.rows);
+    else if (!code)
+        code =
+            frame_decoding(f) ? attention_attend_cached(f, &c) : use_all(f, &c, attention_attend);
+    frame_release(f, mark);
+    return code;
 }
 
-struct part_exit attention_shards_exit(const struct attention_shards *kept)
+int attention_shards_project(struct zinf_frame *f, const struct attention_shards *kept,
+                             uint32_t shard, float *out)
 {
-    return attention_exit(kept->s,
-                          &(struct attention_kept){.after = kept->after, .product = kept->product});
+    const struct attention_call c = {.s = kept->s, .kept = kept};
+    return (frame_decoding(f) ? attention_cached_projection : make_projection)(f, &c, shard, out);
 }
 
-int attention_refuse_latent(const struct zinf_frame *f, const struct attention_spec *s)
+static int make_branch(struct zinf_frame *f, const void *kept, uint32_t shard, float *out)
 {
-    const bool refuses = f->compute->chunk.whole && s->latent.kv_rank;
-    return refuses ? frame_refuse_chunks(f, "latent attention in parts of tensors") : 0;
+    return attention_shards_project(f, kept, shard, out);
 }
 
 int attention_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
                              const void *x, void *y, bool again)
 {
-    struct attention_call c = {.s = kept->s, .kept = kept};
-    const struct part_entry e = attention_shards_entry(kept);
-    const bool decodes = frame_decoding(f);
     const struct part_exit leave = attention_shards_exit(kept);
-    const struct shard_sum sum = {decodes ? attention_cached_projection : make_projection, &c,
-                                  attention_x_elems(f, kept->s)};
-    const uint64_t mark = frame_mark(f);
+    const struct shard_sum sum = {make_branch, kept, attention_x_elems(f, kept->s)};
     if (mixer_is_there(kept->s))
         return mixer_shards_forward(f, kept, x, x, y, again);
-    int code = attention_refuse_latent(f, kept->s);
-    if (!code)
-        code = part_rows(f, &e, x, &c.rows);
-    if (!code && kept->s->latent.kv_rank)
-        code = latent_shards_attend(f, kept, c.rows);
-    else if (!code)
-        code = decodes ? attention_attend_cached(f, &c) : use_all(f, &c, attention_attend);
-    frame_release(f, mark);
+    int code = attention_shards_attend(f, kept, x);
     return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
 }
 
@@ -162,8 +160,9 @@ int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *
     const struct part_entry e = attention_shards_entry(kept);
     if (mixer_is_there(kept->s))
         return mixer_shards_carry(f, kept);
-    int code = attention_refuse_latent(f, kept->s);
-    if (!code)
-        code = part_rows(f, &e, f->in[0], &c.rows);
-    return code ? code : use_all(f, &c, attention_carry);
+    const int code = part_rows(f, &e, f->in[0], &c.rows);
+    if (code)
+        return code;
+    return kept->s->latent.kv_rank ? latent_shards_carry(f, kept, c.rows)
+                                   : use_all(f, &c, attention_carry);
 }

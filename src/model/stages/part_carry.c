@@ -73,8 +73,6 @@ int attention_carry_part_backward(struct zinf_frame *f, const struct attention_s
     void *d_x;
     if (mixer_is_there(s)) /* nothing comes back by way of keys */
         return 0;
-    if (s->gives || s->taken)
-        return frame_refuse_chunks(f, "keys and values with other layers in common");
     if (s->source)
         return part_source_carry_backward(f, s);
     int code = attention_carry_gradient(f, s->hidden, &d_x);

@@ -3,6 +3,10 @@
  * norms and the key that all heads share are whole on each rank; what makes heads of them is cut by
  * heads. So backward has a sum over shards at these rows and not at the hidden ones, but where
  * queries have no low rank: then theirs is at the hidden rows, as in other attention.
+ *
+ * Of sequences in chunks each shard carries keys and values of its own heads, as in other
+ * attention; a shard's heads are put together before its part of a call (frame.h), in scratch of
+ * its own.
  */
 #include "model/shards.h"
 
@@ -13,6 +17,8 @@ static struct attention_spec heads_of(const struct zinf_frame *f, const struct a
     const struct zinf_shards *c = &f->graph->shards;
     struct attention_spec part = *s;
     part.n_heads = part.n_kv_heads = s->n_heads / c->of * n;
+    part.carried_pieces = c->n;
+    part.carried_piece = shard;
     part.site += (c->first + shard) * SHARD_SITES;
     return part;
 }
@@ -204,27 +210,32 @@ static int make_heads(struct zinf_frame *f, const struct attention_shards *kept,
     return code;
 }
 
+/* Attention, or what the stage carries. */
+typedef int use_heads(struct zinf_frame *f, const struct attention_spec *s,
+                      const struct attention_kept *kept);
+
 /* Heads of n shards from one on, all at once. */
 static int attend(struct zinf_frame *f, const struct attention_shards *kept,
-                  const struct inputs *inputs, uint32_t shard, uint32_t n,
-                  const struct attention_kept *of)
+                  const struct inputs *inputs, uint32_t shard, uint32_t n, use_heads *use)
 {
+    const struct attention_kept *of = frame_decoding(f) ? &kept->cached : &kept->of[shard];
+    const struct frame_apart apart = frame_apart_begin(f);
     const struct attention_spec part = heads_of(f, kept->s, shard, n), plain = plain_of(&part);
-    const uint64_t mark = frame_mark(f);
     struct attention_kept made = *of;
     struct latent_rows to = {.all_heads = part.n_heads};
     int code = 0;
+    frame_part_before(f);
     to.qkv = made.qkv = take_rows(f, 3 * part.n_heads * part.head_dim);
     for (uint32_t i = 0; !code && i < n; i++, to.first_head += part.n_heads / n)
         code = make_heads(f, kept, inputs, shard + i, &to, false);
     if (!code)
-        code = attention_attend(f, &plain, &made);
-    frame_release(f, mark);
+        code = use(f, &plain, &made);
+    frame_apart_end(f, apart);
     return code;
 }
 
-int latent_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
-                         const void *rows)
+static int use_all(struct zinf_frame *f, const struct attention_shards *kept, const void *rows,
+                   use_heads *use)
 {
     const struct frame_linear shared = shared_linear(kept->s);
     const uint32_t n = f->graph->shards.n;
@@ -234,11 +245,22 @@ int latent_shards_attend(struct zinf_frame *f, const struct attention_shards *ke
     if (!code)
         code = make_inputs(f, kept, rows, &inputs);
     if (!code && frame_decoding(f))
-        code = attend(f, kept, &inputs, 0, n, &kept->cached);
+        code = attend(f, kept, &inputs, 0, n, use);
     for (uint32_t i = 0; !code && !frame_decoding(f) && i < n; i++)
-        code = attend(f, kept, &inputs, i, 1, &kept->of[i]);
+        code = attend(f, kept, &inputs, i, 1, use);
     frame_release(f, mark);
     return code;
+}
+
+int latent_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
+                         const void *rows)
+{
+    return use_all(f, kept, rows, attention_attend);
+}
+
+int latent_shards_carry(struct zinf_frame *f, const struct attention_shards *kept, const void *rows)
+{
+    return use_all(f, kept, rows, attention_carry);
 }
 
 /* ---- backward ---- */
@@ -264,6 +286,20 @@ static void *d_key(const struct zinf_frame *f, const struct attention_spec *part
     return shard_at(f, d, row_bytes(f, query_cols(part) + kv_cols(part)));
 }
 
+/* Of a shard's heads, to the places of its products. */
+static int take_apart(struct zinf_frame *f, const struct attention_spec *part, void *d_qkv,
+                      void *gradients)
+{
+    const struct latent_rows d = {.queries = gradients,
+                                  .queries_ld = query_cols(part),
+                                  .key = d_key(f, part, gradients),
+                                  .key_ld = part->latent.rotated,
+                                  .kv = d_key_value(f, part, gradients),
+                                  .qkv = d_qkv,
+                                  .all_heads = part->n_heads};
+    return latent_take(f, part, &d);
+}
+
 int latent_shards_attend_backward(struct zinf_frame *f, const struct attention_shards *kept,
                                   uint32_t shard, const void *d_out, void *gradients)
 {
@@ -274,22 +310,51 @@ int latent_shards_attend_backward(struct zinf_frame *f, const struct attention_s
     struct inputs inputs;
     made.qkv = take_rows(f, cols);
     const struct latent_rows to = {.qkv = made.qkv, .all_heads = part.n_heads};
-    struct latent_rows d = {.queries = gradients,
-                            .queries_ld = query_cols(&part),
-                            .key = d_key(f, &part, gradients),
-                            .key_ld = part.latent.rotated,
-                            .kv = d_key_value(f, &part, gradients),
-                            .qkv = take_rows(f, cols),
-                            .all_heads = part.n_heads};
+    void *d_qkv = take_rows(f, cols);
     int code = make_inputs(f, kept, NULL, &inputs); /* queries without a low rank are kept */
     if (!code)
         code = make_heads(f, kept, &inputs, shard, &to, true);
     if (!code)
         code = attention_rotate(f, &plain, made.qkv, false);
     if (!code)
-        code = attention_attend_backward(f, &plain, &made, d_out, d.qkv, frame_mark(f));
+        code = attention_attend_backward(f, &plain, &made, d_out, d_qkv, frame_mark(f));
     if (!code)
-        code = latent_take(f, &part, &d);
+        code = take_apart(f, &part, d_qkv, gradients);
+    frame_release(f, mark);
+    return code;
+}
+
+/* Of one shard. */
+static int own_backward(struct zinf_frame *f, const struct attention_shards *kept,
+                        const struct inputs *inputs, uint32_t shard, void *gradients)
+{
+    const struct attention_spec part = heads_of(f, kept->s, shard, 1), plain = plain_of(&part);
+    const int64_t cols = 3 * part.n_heads * part.head_dim;
+    const uint64_t mark = frame_mark(f);
+    struct attention_kept made = kept->of[shard];
+    made.qkv = take_rows(f, cols);
+    const struct latent_rows to = {.qkv = made.qkv, .all_heads = part.n_heads};
+    void *d_qkv = take_rows(f, cols);
+    int code = make_heads(f, kept, inputs, shard, &to, false);
+    if (!code)
+        code = attention_own_backward(f, &plain, &made, d_qkv);
+    if (!code)
+        code = take_apart(f, &part, d_qkv, gradients);
+    frame_release(f, mark);
+    return code;
+}
+
+int latent_shards_own_backward(struct zinf_frame *f, const struct attention_shards *kept,
+                               const void *rows, const struct shard_gradients *gradients)
+{
+    const struct frame_linear shared = shared_linear(kept->s);
+    const uint64_t mark = frame_mark(f);
+    struct inputs inputs;
+    int code = frame_linear(f, &shared, rows, kept->entry);
+    if (!code)
+        code = make_inputs(f, kept, rows, &inputs);
+    for (uint32_t i = 0; !code && i < f->graph->shards.n; i++)
+        code = own_backward(f, kept, &inputs, i, gradients->of[i]);
     frame_release(f, mark);
     return code;
 }

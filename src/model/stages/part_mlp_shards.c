@@ -103,13 +103,10 @@ static int make_down(struct zinf_frame *f, const void *call, uint32_t shard, flo
     return code;
 }
 
-int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
-                       const void *x, void *y, bool again)
+int mlp_shards_multiply(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows)
 {
     const struct call c = {.s = kept->s, .kept = kept};
     const struct part_entry e = mlp_shards_entry(kept);
-    const struct part_exit leave = exit_of(kept);
-    const struct shard_sum sum = {make_down, &c, x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
     int code = part_rows(f, &e, rows, &rows);
     for (uint32_t i = 0; !code && i < f->graph->shards.n; i++) {
@@ -120,6 +117,27 @@ int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, cons
             code = part_scale_columns(f, &part.scales, p.ld, kept->of[i].up);
     }
     frame_release(f, mark);
+    return code;
+}
+
+int mlp_shards_project(struct zinf_frame *f, const struct mlp_shards *kept, uint32_t shard,
+                       float *out)
+{
+    const struct call c = {.s = kept->s, .kept = kept};
+    return make_down(f, &c, shard, out);
+}
+
+static int make_branch(struct zinf_frame *f, const void *kept, uint32_t shard, float *out)
+{
+    return mlp_shards_project(f, kept, shard, out);
+}
+
+int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
+                       const void *x, void *y, bool again)
+{
+    const struct part_exit leave = exit_of(kept);
+    const struct shard_sum sum = {make_branch, kept, x_elems(f, kept->s)};
+    int code = mlp_shards_multiply(f, kept, rows);
     return code ? code : shard_add_branch(f, &leave, &sum, x, y, again);
 }
 

@@ -67,6 +67,8 @@ int attention_projection_input(struct zinf_frame *f, const void *call, uint32_t 
 struct head_rows attention_heads_of(const struct zinf_frame *f, const struct attention_spec *part,
                                     void *qkv);
 
+struct part_exit attention_shards_exit(const struct attention_shards *kept);
+
 /* ---- part_shard_cached.c ---- */
 
 /* All of the graph's shards at once: what one head gives does not depend on others, and a cache has
@@ -81,8 +83,6 @@ int attention_cached_projection(struct zinf_frame *f, const void *call, uint32_t
 
 /* All shards' products, as heads are made of them. */
 int attention_multiply_all(struct zinf_frame *f, const struct attention_call *c);
-struct part_exit attention_shards_exit(const struct attention_shards *kept);
-int attention_refuse_latent(const struct zinf_frame *f, const struct attention_spec *s);
 
 /* ---- part_shard_weights.c ---- */
 

@@ -198,20 +198,48 @@ static int own_backward(struct zinf_frame *f, const struct attention_call *c)
     return code;
 }
 
+/* From the rows of products: gradients of weights, and that of what the stage takes. */
+static int carry_gradients(struct zinf_frame *f, const struct attention_call *c,
+                           const struct shard_gradients *gradients, void *d_x)
+{
+    const struct attention_shards *kept = c->kept;
+    const struct part_entry e = attention_shards_entry(kept);
+    const struct enter_call call = {kept, gradients};
+    const struct shard_sum sum = {make_enter, &call, attention_x_elems(f, kept->s)};
+    int code = attention_multiply_all(f, c);
+    if (!code)
+        code = own_backward(f, c);
+    if (!code)
+        code = attention_weights_backward(f, c);
+    return code ? code : shard_enter_backward(f, &e, &sum, f->in[0], d_x);
+}
+
+/* The same of latent attention. */
+static int carry_latent(struct zinf_frame *f, const struct attention_call *c,
+                        const struct shard_gradients *gradients, void *d_x)
+{
+    const struct part_entry e = attention_shards_entry(c->kept);
+    int code = latent_shards_own_backward(f, c->kept, c->rows, gradients);
+    if (!code)
+        code = latent_shards_weights(f, c->kept, c->rows, gradients);
+    return code ? code : latent_shards_enter(f, c->kept, &e, gradients, f->in[0], d_x);
+}
+
 int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept)
 {
     const struct attention_spec part = attention_part_of(f, kept->s, 0);
     const struct part_entry e = attention_shards_entry(kept);
     const uint64_t mark = frame_mark(f);
+    const bool latent = kept->s->latent.kv_rank;
     struct shard_gradients gradients;
-    const struct enter_call call = {kept, &gradients};
-    const struct shard_sum sum = {make_enter, &call, attention_x_elems(f, kept->s)};
     struct attention_call c = {.s = kept->s, .kept = kept, .gradients = gradients.of};
     void *d_x;
+    int code = 0;
     if (mixer_is_there(kept->s)) /* nothing comes back by way of keys */
         return 0;
-    int code = attention_refuse_latent(f, kept->s);
-    for (uint32_t i = 0; i < f->graph->shards.n; i++)
+    if (latent)
+        latent_shards_take(f, kept->s, &gradients);
+    for (uint32_t i = 0; !latent && i < f->graph->shards.n; i++)
         gradients.of[i] = frame_scratch(f, attention_entry_bytes(f, &part));
     for (uint32_t u = 0; !code && u < f->stage->units.n; u++)
         code = frame_zero_grads(f, u);
@@ -220,13 +248,7 @@ int attention_shards_carry_backward(struct zinf_frame *f, const struct attention
     if (!code)
         code = part_rows(f, &e, f->in[0], &c.rows);
     if (!code)
-        code = attention_multiply_all(f, &c);
-    if (!code)
-        code = own_backward(f, &c);
-    if (!code)
-        code = attention_weights_backward(f, &c);
-    if (!code)
-        code = shard_enter_backward(f, &e, &sum, f->in[0], d_x);
+        code = (latent ? carry_latent : carry_gradients)(f, &c, &gradients, d_x);
     frame_release(f, mark);
     return code;
 }

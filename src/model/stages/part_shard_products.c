@@ -105,3 +105,15 @@ struct head_rows attention_heads_of(const struct zinf_frame *f, const struct att
                               .k = shard_at(f, qkv, (uint64_t)queries * frame_width(f)),
                               .ld = queries + attention_kv_rows(part)};
 }
+
+struct part_entry attention_shards_entry(const struct attention_shards *kept)
+{
+    return (struct part_entry){
+        .norm = kept->in_front, .kept = kept->norm, .hidden = kept->s->hidden};
+}
+
+struct part_exit attention_shards_exit(const struct attention_shards *kept)
+{
+    return attention_exit(kept->s,
+                          &(struct attention_kept){.after = kept->after, .product = kept->product});
+}

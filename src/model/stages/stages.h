@@ -40,6 +40,14 @@
  * In a model that is cut for tensor parallel (zinf_shards) the place of a block has
  *   shards  the same sums, shard by shard: heads and feed-forward columns of a shard by themselves,
  *           and the products behind them as a sum over shards. in, out: as a block's
+ * or, where shards are to be at hand one after the other (decoder_turns.c),
+ *   enter   norm(x). in: x; out: rows, and the gradient there
+ *   attention_turn, mlp_turn  a group of shards' part of the sum behind the products. Gradients
+ *           below are those of values without numbers. in: rows, what attention names, the gradient
+ *           at the rows, that behind the sum unless it is the first, sums that wait for this one;
+ *           out: the gradient behind the sum, the sum, gradients at the rows that wait for this
+ *           one's
+ *   leave   x + branch(sum). in: x, the sum, the gradient there; out: x
  * the place of experts
  *   expert_shards  each expert so. in, out, sweep: as those of experts, or of experts that are
  * alone and attention, joined and layer (below) do the same; a router and the expert of all rows
@@ -73,7 +81,8 @@ extern const struct zinf_stage_ops zinf_stage_side, zinf_stage_sides, zinf_stage
     zinf_stage_router, zinf_stage_shared, zinf_stage_experts, zinf_stage_balance, zinf_stage_layer,
     zinf_stage_rows, zinf_stage_classify, zinf_stage_convolution, zinf_stage_project,
     zinf_stage_pool, zinf_stage_preference, zinf_stage_shards, zinf_stage_expert_shards,
-    zinf_stage_experts_alone, zinf_stage_joined, zinf_stage_expert_shards_alone;
+    zinf_stage_experts_alone, zinf_stage_joined, zinf_stage_expert_shards_alone, zinf_stage_enter,
+    zinf_stage_attention_turn, zinf_stage_mlp_turn, zinf_stage_leave;
 
 struct lookup_spec {
     uint32_t n_tiles;       /* visits; the next is that of the positions, then that of the types */
@@ -311,6 +320,32 @@ struct block_spec {
     /* A mixer that reads what attention reads, and whose branch is added as well; value_heads 0:
      * there is none. */
     struct attention_spec beside;
+};
+
+/* A group of shards, of those of a block. */
+struct turn_spec {
+    struct zinf_shards shards;
+    uint32_t rows_gradient;       /* its place among what the stage takes */
+    bool is_passed;               /* the gradient behind the sum goes on to a turn before */
+    uint32_t n_sums, n_gradients; /* that wait for this one's */
+};
+/* The parts have no norms, and nothing behind the sum. */
+struct attention_turn {
+    struct turn_spec turn;
+    struct attention_spec part;
+};
+struct mlp_turn {
+    struct turn_spec turn;
+    struct mlp_spec part;
+};
+struct enter_spec {
+    struct norm_spec norm;
+    int64_t hidden;
+};
+struct leave_spec {
+    int64_t hidden;
+    float scale, dropout; /* as in part_exit */
+    uint32_t site;
 };
 
 struct side_spec {

@@ -97,12 +97,19 @@ static void add_sums(struct zinf_estimate *out, const struct plan *p,
 static void add_keys(struct zinf_estimate *out, const struct plan *p,
                      const struct zinf_program *const *programs, int n)
 {
-    static const int kinds[] = {OP_GATHER_KEYS, OP_SUM_KEYS, OP_HAND};
+    static const int kinds[] = {OP_GATHER_KEYS, OP_SUM_KEYS};
     out->context_ranks = context_axis(p->setup)->world;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         out->context_bytes += bytes_of(programs, n, kinds[i]);
         out->context_seconds += seconds_of(p, programs, n, kinds[i]);
     }
+    for (int i = 0; i < n; i++)
+        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
+            const struct zinf_op *op = &programs[i]->ops[k];
+            const bool takes = op->kind == OP_HAND && op->visit; /* what one takes another gives */
+            out->context_bytes += takes ? (double)op->bytes : 0;
+            out->context_seconds += takes ? op->seconds : 0;
+        }
 }
 
 /* By whom a step's gradients are added to sums on the device. */
@@ -178,14 +185,13 @@ static uint32_t last_wait(const struct zinf_program *program, uint32_t number, c
 
 /* The first of these ranks' program number `part` of the step, that begins at *from and ends at
  * what is left there. */
-static int trace_part(struct zinf_trace *trace, struct estimated *const ranks[], uint32_t n_ranks,
-                      int part, uint64_t *from)
+static int trace_part(struct zinf_trace *trace, const struct estimated *first,
+                      const struct estimated_step ranks[], uint32_t n_ranks, int part,
+                      uint64_t *from)
 {
-    const struct plan *p = &ranks[0]->plan;
-    const struct zinf_program *programs[2];
+    const struct plan *p = &first->plan;
+    const struct zinf_program *program = &ranks[0].programs[part];
     struct zinf_prediction *step = calloc(n_ranks, sizeof *step);
-    plan_step_programs(p, programs);
-    const struct zinf_program *program = programs[part];
     uint64_t n = program->n_ops;
     double *begin = calloc(2 * n + 1, sizeof *begin), *seconds = begin + n, most = 0;
     char buffer[64];
@@ -218,15 +224,14 @@ static int trace_part(struct zinf_trace *trace, struct estimated *const ranks[],
 }
 
 /* The step that is predicted, as the executor would write the one that was run. */
-static int write_trace(struct estimated *const ranks[], uint32_t n_ranks, const char *path)
+static int write_trace(const struct estimated *first, const struct estimated_step ranks[],
+                       uint32_t n_ranks, const char *path)
 {
-    const struct zinf_program *programs[2];
-    int n = plan_step_programs(&ranks[0]->plan, programs);
     struct zinf_trace *trace = NULL;
     uint64_t end = 0;
     int code = zinf_trace_create(&trace, path);
-    for (int i = 0; !code && i < n; i++)
-        code = trace_part(trace, ranks, n_ranks, i, &end);
+    for (int i = 0; !code && i < ranks[0].n; i++)
+        code = trace_part(trace, first, ranks, n_ranks, i, &end);
     if (!code)
         zinf_trace_mark(trace, "step, as predicted", 0, end);
     int closed = zinf_trace_close(trace);
@@ -279,7 +284,7 @@ static void note_rank(struct zinf_pipe_rank *out, const struct estimated *e,
 /* A step is as long as all ranks take that wait for each other; what one waits is what it takes
  * longer than by itself. */
 static int add_bubbles(struct zinf_estimate *out, struct zinf_pipe_rank *pipe,
-                       struct estimated *const ranks[], uint32_t n)
+                       const struct estimated_step ranks[], uint32_t n)
 {
     double step;
     const int code = estimated_predict(ranks, n, &step);
@@ -294,25 +299,27 @@ static int add_bubbles(struct zinf_estimate *out, struct zinf_pipe_rank *pipe,
     return 0;
 }
 
-static int open_all(struct zinf_estimate *out, const struct zinf_estimate_options *options,
-                    struct estimated *ranks, struct estimated *at[], uint32_t n)
+/* Plans of one rank after the other, of which only the steps are kept. */
+static int plan_others(struct zinf_estimate *out, const struct zinf_estimate_options *options,
+                       struct estimated_step *steps, uint32_t n)
 {
     int code = 0;
-    for (uint32_t r = 0; !code && r < n; r++) {
+    for (uint32_t r = 1; !code && r < n; r++) {
         struct zinf_estimate_options of_rank = *options;
         struct zinf_estimate rank;
-        at[r] = &ranks[r];
+        struct estimated e;
         of_rank.trainer.pipe_rank = r;
-        if (options->plan && r)
+        if (options->plan)
             fprintf(options->plan, "plan: the lines below are those of rank %u of the pipeline\n",
                     r);
-        code = estimate_one(&rank, &of_rank, &ranks[r]);
-        if (!code && options->pipe)
-            note_rank(&options->pipe[r], &ranks[r], &rank);
-        if (!code && r)
+        code = estimate_one(&rank, &of_rank, &e);
+        if (!code) {
+            estimated_take_step(&e, &steps[r]);
             add_rank(out, &rank);
-        else if (!code)
-            *out = rank;
+        }
+        if (!code && options->pipe)
+            note_rank(&options->pipe[r], &e, &rank);
+        estimated_close(&e);
     }
     return code;
 }
@@ -321,18 +328,25 @@ int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options 
 {
     const struct zinf_config *config = options->trainer.config;
     const uint32_t n = options->ranks > 1 ? (uint32_t)config->mesh[ZINF_PIPE] : 1;
-    struct estimated *ranks = calloc(n, sizeof *ranks), **at = calloc(n, sizeof *at);
-    int code = ranks && at ? open_all(out, options, ranks, at, n)
-                           : zinf_fail(-ENOMEM, "no memory for %u ranks", n);
+    struct estimated_step *steps = calloc(n, sizeof *steps);
+    struct estimated first;
+    if (!steps)
+        return zinf_fail(-ENOMEM, "no memory for %u ranks", n);
+    int code = estimate_one(out, options, &first);
+    if (!code)
+        estimated_see_step(&first, &steps[0]);
+    if (!code && options->pipe)
+        note_rank(&options->pipe[0], &first, out);
+    if (!code)
+        code = plan_others(out, options, steps, n);
     if (!code && n > 1)
-        code = add_bubbles(out, options->pipe, at, n);
+        code = add_bubbles(out, options->pipe, steps, n);
     if (!code && options->trace)
-        code = write_trace(at, n, options->trace);
-    for (uint32_t r = 0; at && r < n; r++)
-        if (at[r])
-            estimated_close(at[r]);
-    free(ranks);
-    free(at);
+        code = write_trace(&first, steps, n, options->trace);
+    for (uint32_t r = 1; r < n; r++)
+        estimated_end_step(&steps[r]);
+    estimated_close(&first);
+    free(steps);
     return code;
 }
 

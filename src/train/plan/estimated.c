@@ -78,42 +78,67 @@ void estimated_close(struct estimated *e)
 
 /* ---- ranks in a pipeline ---- */
 
+void estimated_see_step(const struct estimated *e, struct estimated_step *out)
+{
+    const struct zinf_program *programs[2];
+    const struct zinf_axis *pipe = pipe_axis(&e->setup);
+    *out = (struct estimated_step){.n = plan_step_programs(&e->plan, programs),
+                                   .machine = plan_machine(&e->plan),
+                                   .rank = pipe->rank,
+                                   .ranks = pipe->world};
+    for (int i = 0; i < out->n; i++)
+        out->programs[i] = *programs[i];
+}
+
+void estimated_take_step(struct estimated *e, struct estimated_step *out)
+{
+    const struct zinf_program *programs[2];
+    estimated_see_step(e, out);
+    plan_step_programs(&e->plan, programs);
+    for (int i = 0; i < out->n; i++)
+        *(struct zinf_program *)(uintptr_t)programs[i] = (struct zinf_program){0};
+}
+
+void estimated_end_step(struct estimated_step *step)
+{
+    for (int i = 0; i < step->n; i++)
+        zinf_program_fini(&step->programs[i]);
+    *step = (struct estimated_step){0};
+}
+
 /* Exchanges at a border have the number of the rank before it: where ranks have several ranges, the
  * first is behind the last one. Rounds of what several ranks have in common are of all. */
 static struct zinf_meeting meeting(void *context, const struct zinf_op *op)
 {
-    const struct plan *p = context;
-    const struct zinf_axis *pipe = pipe_axis(p->setup);
-    const uint32_t n = pipe->world, before = (pipe->rank + n - 1) % n;
+    const struct estimated_step *s = context;
+    const uint32_t n = s->ranks, before = (s->rank + n - 1) % n;
     if (op->kind == OP_SHARE)
         return (struct zinf_meeting){n, n};
     if (op->kind != OP_GIVE && op->kind != OP_TAKE && op->kind != OP_TRADE)
         return (struct zinf_meeting){0};
-    return (struct zinf_meeting){op->visit ? pipe->rank : before, 2};
+    return (struct zinf_meeting){op->visit ? s->rank : before, 2};
 }
 
-int estimated_predict_part(struct estimated *const ranks[], uint32_t n, int part, double *begin,
+int estimated_predict_part(const struct estimated_step ranks[], uint32_t n, int part, double *begin,
                            double *seconds, struct zinf_prediction *out)
 {
-    const struct zinf_program **programs = calloc(n, sizeof *programs), *of[2];
+    const struct zinf_program **programs = calloc(n, sizeof *programs);
     struct zinf_predict_options *options = calloc(n, sizeof *options);
-    struct zinf_machine *machines = calloc(n, sizeof *machines);
     struct zinf_prediction *one = calloc(n, sizeof *one);
     uint32_t *who = calloc(n, sizeof *who), n_who = 0;
-    int code = programs && options && machines && one && who
+    int code = programs && options && one && who
                    ? 0
                    : zinf_fail(-ENOMEM, "no memory for a prediction of %u ranks", n);
     for (uint32_t r = 0; !code && r < n; r++) {
-        struct plan *p = &ranks[r]->plan;
-        if (plan_step_programs(p, of) <= part)
+        if (part >= ranks[r].n)
             continue;
-        machines[n_who] = plan_machine(p);
-        programs[n_who] = of[part];
-        options[n_who] = (struct zinf_predict_options){.machine = &machines[n_who],
-                                                       .meeting = n > 1 ? meeting : NULL,
-                                                       .context = p,
-                                                       .op_begin = r ? NULL : begin,
-                                                       .op_seconds = r ? NULL : seconds};
+        programs[n_who] = &ranks[r].programs[part];
+        options[n_who] =
+            (struct zinf_predict_options){.machine = &ranks[r].machine,
+                                          .meeting = n > 1 ? meeting : NULL,
+                                          .context = (struct estimated_step *)(uintptr_t)&ranks[r],
+                                          .op_begin = r ? NULL : begin,
+                                          .op_seconds = r ? NULL : seconds};
         who[n_who++] = r;
     }
     if (!code && n_who)
@@ -124,13 +149,12 @@ int estimated_predict_part(struct estimated *const ranks[], uint32_t n, int part
         out[who[i]] = one[i];
     free(programs);
     free(options);
-    free(machines);
     free(one);
     free(who);
     return code;
 }
 
-int estimated_predict(struct estimated *const ranks[], uint32_t n, double *seconds)
+int estimated_predict(const struct estimated_step ranks[], uint32_t n, double *seconds)
 {
     struct zinf_prediction *out = calloc(n, sizeof *out);
     int code = out ? 0 : zinf_fail(-ENOMEM, "no memory for a prediction of %u ranks", n);

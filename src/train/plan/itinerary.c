@@ -107,28 +107,32 @@ static void add_border(struct pipe *p, bool next, int64_t gives, int64_t takes)
         p->it->visits[p->it->n++] = border;
 }
 
-/* Both ranks of a border come to the same exchanges in the same order, and each gives before it
- * takes what follows from that: nobody waits for who waits for him. */
-static void add_pipe(struct pipe *p, int64_t warm)
+/* Values are taken from the rank before up to number `last`, the first `alone` of them each by
+ * itself; *next: the one that comes next. */
+static void take_until(struct pipe *p, int64_t *next, int64_t last, int64_t alone)
 {
-    for (int64_t g = 0; g < warm; g++) {
-        add_border(p, false, -1, g);
-        add_visit(p, VISIT_FORWARD, g);
-        add_border(p, true, g, -1);
-    }
-    if (warm < p->n_groups)
-        add_border(p, false, -1, warm);
-    for (int64_t g = warm; g < p->n_groups; g++) {
-        const bool last = g + 1 == p->n_groups;
-        add_visit(p, VISIT_FORWARD, g);
-        add_border(p, true, g, g - warm);
-        add_visit(p, VISIT_BACKWARD, g - warm);
-        add_border(p, false, g - warm, last ? -1 : g + 1);
-    }
-    for (int64_t g = p->n_groups - warm; g < p->n_groups; g++) {
-        add_border(p, true, -1, g);
-        add_visit(p, VISIT_BACKWARD, g);
-        add_border(p, false, g, -1);
+    for (; *next <= last && *next < alone && *next < p->n_groups; ++*next)
+        add_border(p, false, -1, *next);
+}
+
+/* Both ranks of a border come to the same exchanges in the same order, and each gives before it
+ * takes what follows from that: nobody waits for who waits for him. This rank makes `warm` forwards
+ * before its first backward, the rank before it warm_before, each of which it gives by itself. */
+static void add_pipe(struct pipe *p, int64_t warm, int64_t warm_before)
+{
+    int64_t next = 0;
+    for (int64_t g = 0; g < p->n_groups + warm; g++) {
+        const int64_t back = g - warm, comes = back + warm_before;
+        take_until(p, &next, g, warm_before);
+        if (g < p->n_groups)
+            add_visit(p, VISIT_FORWARD, g);
+        if (back >= 0)
+            take_until(p, &next, warm_before, warm_before);
+        add_border(p, true, g < p->n_groups ? g : -1, back);
+        if (back < 0)
+            continue;
+        add_visit(p, VISIT_BACKWARD, back);
+        add_border(p, false, back, comes < p->n_groups ? comes : -1);
     }
 }
 
@@ -332,8 +336,17 @@ static int add_ring(struct pipe *p, const struct zinf_axis *axis, const struct z
     return code;
 }
 
+/* Forwards of a rank before its first backward: as many as ranks are behind it. Where what crosses
+ * is to overlap with what is computed, twice as many: the gradient of a micro-batch may then be on
+ * its way for as long as another one takes. */
+static int64_t warm_of(const struct pipe *p, int64_t behind, bool overlaps)
+{
+    const int64_t warm = overlaps ? 2 * behind : behind;
+    return warm < p->n_groups ? warm : p->n_groups;
+}
+
 int itinerary_make_pipe(struct itinerary *it, const struct walk *w, int64_t n_micro,
-                        int64_t together, const struct zinf_axis *axis)
+                        int64_t together, const struct zinf_axis *axis, bool overlaps)
 {
     const int64_t behind = axis->world - 1 - axis->rank;
     const bool several = axis->world > 1 && w->graph->n_ranges > 1;
@@ -354,7 +367,7 @@ int itinerary_make_pipe(struct itinerary *it, const struct walk *w, int64_t n_mi
     if (several)
         code = add_ring(&p, axis, w->graph);
     else
-        add_pipe(&p, behind < p.n_groups ? behind : p.n_groups);
+        add_pipe(&p, warm_of(&p, behind, overlaps), warm_of(&p, behind + 1, overlaps));
     add_last(it, w, n_micro);
     return code ? code : itinerary_count(it, n_micro);
 }

@@ -45,10 +45,11 @@ int itinerary_make(struct itinerary *out, const struct walk *walk, int64_t n_mic
                    int64_t together);
 /* The itinerary of rank pipe->rank of a pipeline: "one forward, one backward" (Narayanan et al.,
  * arXiv 2104.04473, figure 4), where each forward and backward takes `together` micro-batches. The
- * activations of as many such groups exist at once as there are ranks from this one to the last.
+ * activations of as many such groups exist at once as there are ranks from this one to the last;
+ * overlaps: of twice as many, so that nothing waits for what crosses between ranks.
  * Where ranks have several ranges of stages, it is the interleaved order of that paper. */
 int itinerary_make_pipe(struct itinerary *out, const struct walk *walk, int64_t n_micro,
-                        int64_t together, const struct zinf_axis *pipe);
+                        int64_t together, const struct zinf_axis *pipe, bool overlaps);
 /* Sets together and live from the visits, of n_micro micro-batches that set out in their order. */
 int itinerary_count(struct itinerary *it, int64_t n_micro);
 void itinerary_fini(struct itinerary *it);

@@ -163,12 +163,13 @@ static int check_shared_ram(const struct plan *p)
 
 static int add_carried_extents(struct plan *p)
 {
-    const uint64_t n = (uint64_t)p->setup->n_chunks, *bytes = p->setup->walk.carried;
+    const uint64_t n = carried_homes(p, false), all = n + carried_homes(p, true);
+    const uint64_t *bytes = p->setup->walk.carried;
     int code = 0;
-    p->carried_extents = calloc(2 * n, sizeof *p->carried_extents);
+    p->carried_extents = calloc(all, sizeof *p->carried_extents);
     if (!p->carried_extents)
         return zinf_fail(-ENOMEM, "no memory for a plan");
-    for (uint64_t i = 0; !code && i < 2 * n; i++)
+    for (uint64_t i = 0; !code && i < all; i++)
         if (bytes[i >= n])
             code = zinf_store_add_extent(p->store, bytes[i >= n], &p->carried_extents[i]);
     return code;
@@ -274,7 +275,7 @@ int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant
     };
     int code = is_piped(setup) && has_backward(setup)
                    ? itinerary_make_pipe(&p->itinerary, &setup->walk, setup->n_micro, together,
-                                         pipe_axis(setup))
+                                         pipe_axis(setup), setup->config->pipeline_overlap)
                    : itinerary_make(&p->itinerary, &setup->walk, setup->n_micro, together);
     if (!code)
         code = take_arrays(p);

@@ -30,6 +30,7 @@
 #define CODE_STAGINGS 2   /* units whose matrices are codes, on their way, on either side */
 #define CACHE_SLOTS 2     /* caches of stages on the device that live elsewhere */
 #define CARRIED_SLOTS 3   /* groups of chunks on the device of what a stage carries */
+#define EXCHANGED 2       /* chunks of all ranks in RAM, on their way between drives */
 
 /* How much of each thing the budgets take. */
 struct amounts {
@@ -66,7 +67,8 @@ struct variant {
     bool overwrites;
     bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state, */
     bool packs_fronts;   /* parameters */
-    bool device_unpacks; /* and packed parameters are unpacked by a device that is not the CPU */
+    bool packs_frozen;   /* and those of a model that is frozen, on the drive too; */
+    bool device_unpacks; /* packed parameters are unpacked by a device that is not the CPU */
     bool codes; /* parameters go to the device with matrices as codes, where these are used so */
     enum packing packs;  /* what of the drive is packed */
     int ahead;           /* amounts.ahead, at most */
@@ -98,7 +100,7 @@ struct places {
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
         d_carried_gradient, d_handed, d_numbers;
-    uint64_t h_carried, h_carried_gradient;
+    uint64_t h_carried, h_carried_gradient, h_exchanged;
     uint64_t h_rows, h_cache;
     uint64_t h_unpacked, h_update, h_inputs, h_losses, h_scalars, h_row, h_x, h_x_staging,
         h_param_staging, h_files, h_packed, h_packed_grads, h_grad_staging, h_tiles, h_transfer,
@@ -140,6 +142,7 @@ struct plan {
      * them where that has room; else it lives in x_tier, each chunk in an extent: [2][n_chunks],
      * the second for gradients. */
     int64_t carried_span;
+    bool carried_near;
     zinf_extent *carried_extents;
     zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
     struct zinf_home *homes; /* [n_units] */
@@ -211,11 +214,31 @@ static inline uint32_t carried_slots(const struct plan *p)
 {
     return carried_groups(p) > CARRIED_SLOTS ? CARRIED_SLOTS : carried_groups(p);
 }
-/* Where it lives if the device has groups of it. What ranks bring together does in RAM, by places
- * of chunks, and its gradient once for each part that this rank has. */
+/* Where it lives if the device has groups of it: with the values that leave, or nearer. Homes of
+ * chunks: what ranks bring together lies by places of chunks, and its gradient once for each part
+ * that this rank has. */
 static inline enum zinf_tier carried_tier(const struct plan *p)
 {
-    return in_parts(p->setup) ? ZINF_TIER_HOST : p->x_tier;
+    return p->carried_near ? ZINF_TIER_HOST : p->x_tier;
+}
+/* Whether ranks bring together what does not live on the device. */
+static inline bool plan_shares_homes(const struct plan *p)
+{
+    return in_parts(p->setup) && carried_groups(p) > 1;
+}
+static inline uint64_t carried_homes(const struct plan *p, bool gradient)
+{
+    return (uint64_t)(p->setup->n_chunks * (gradient ? setup_own_parts(p->setup) : 1));
+}
+/* A chunk of each rank, or its gradient; or two of this rank's that are added. 0: nothing of ranks
+ * is on drives. */
+static inline uint64_t plan_exchanged_bytes(const struct plan *p)
+{
+    const uint64_t ranks = context_axis(p->setup)->world, *carried = p->setup->walk.carried;
+    const bool goes =
+        plan_shares_homes(p) && has_backward(p->setup) && carried_tier(p) == ZINF_TIER_DRIVE;
+    const uint64_t most = carried[0] > carried[1] ? carried[0] : carried[1];
+    return goes ? (ranks > 2 ? ranks : 2) * most : 0;
 }
 /* What it is, in words. */
 static inline const char *plan_carried_name(const struct plan *p)
@@ -313,6 +336,13 @@ static inline uint32_t plan_grad_turns(const struct plan *p, uint32_t unit)
 static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packable what)
 {
     return p->variant.packs >= packing_of(what) ? setup_packed_bytes(p->setup, what) : 0;
+}
+/* Of the largest sub-group of parameters that a fetch unpacks, if any does; also where a run goes
+ * on that has packed less. */
+static inline uint64_t plan_packed_fetch_bytes(const struct plan *p)
+{
+    return p->variant.packs_frozen ? setup_packed_param_bytes(p->setup)
+                                   : setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM);
 }
 /* A mark for each sub-group, whether the device has found it damaged; 0: it unpacks none. */
 static inline uint64_t plan_damage_bytes(const struct plan *p)

@@ -122,6 +122,10 @@ static void choose_activations(struct plan *p, struct amounts *c)
     if (choose_carried(p, c) || !p->store)
         return;
     p->x_tier = ZINF_TIER_DRIVE;
+    p->carried_near = true; /* it is read more often than values */
+    if (choose_carried(p, c))
+        return;
+    p->carried_near = false;
     if (!choose_carried(p, c)) {
         p->x_tier = ZINF_TIER_DEVICE; /* the ledger's check names what is largest */
         p->carried_span = p->setup->n_chunks;

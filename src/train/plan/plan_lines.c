@@ -106,10 +106,8 @@ static const char *carried_hint(const struct plan *p, bool gradient)
 
 static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
-    const uint64_t parts = gradient ? (uint64_t)setup_own_parts(p->setup) : 1;
-    const uint64_t n = (uint64_t)p->setup->n_chunks * parts;
     const bool there = has_backward(p->setup) && carried_groups(p) > 1 && carried_tier(p) == tier;
-    return there ? n * p->setup->walk.carried[gradient] : 0;
+    return there ? carried_homes(p, gradient) * p->setup->walk.carried[gradient] : 0;
 }
 
 /* What a decoding call is told of its rows. */
@@ -162,9 +160,7 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
     bool decodes = p->setup->compute.decoding;
     const struct want wants[] = {
         {"packed parameters on their way", "zinf.pack",
-         has_waypoint(p->waypoints, PACKED_SLOT)
-             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
-             : 0,
+         has_waypoint(p->waypoints, PACKED_SLOT) ? PACKED_STAGINGS * plan_packed_fetch_bytes(p) : 0,
          &at->d_packed},
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
@@ -206,6 +202,7 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
     uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->itinerary.live;
+    const bool in_turn = p->setup->config->parts_in_turn;
     const struct want wants[] = {
         {"activations that stay", "--seq-len", at_once * w->staying_bytes, &at->d_staying},
         {"activations always kept for backward", "--seq-len", at_once * w->kept_always,
@@ -218,7 +215,8 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
         {"gradients of keys and values", carried_hint(p, true), carried_bytes(p, true),
          &at->d_carried_gradient},
         {"gradients of states", "zinf.sequence_chunk", w->d_handed, &at->d_handed},
-        {"gradient slots", NULL, grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
+        {"gradient slots", in_turn ? "zinf.tensor_parts" : "zinf.parts_in_turn",
+         grad_slots(p, c) * p->sizes.grad_slot, &at->d_grad_slots},
         {"gradient slots of shared tables", NULL, beside_slots(p) * p->sizes.beside_slot,
          &at->d_beside_slots},
         {"other GPUs' parts of a gradient", "zinf.gather", p->sizes.link, &at->d_link},
@@ -292,6 +290,8 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
          2 * s->border, &at->h_border},
         {"activations on their way", "zinf.activation_device",
          values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
+        {"keys and values between ranks", "zinf.sequence_chunk",
+         EXCHANGED * plan_exchanged_bytes(p), &at->h_exchanged},
         {"parameter staging", "zinf.look_ahead",
          has_waypoint(p->waypoints, PARAM_STAGING)
              ? param_stagings_bytes(p, c, param_slot_sizes(p, c))
@@ -303,9 +303,8 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
              : 0,
          &at->h_files},
         {"packed parameters on their way", "zinf.pack",
-         has_waypoint(p->waypoints, PACKED_STAGING)
-             ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_PARAM)
-             : 0,
+         has_waypoint(p->waypoints, PACKED_STAGING) ? PACKED_STAGINGS * plan_packed_fetch_bytes(p)
+                                                    : 0,
          &at->h_packed},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
          CODE_STAGINGS * plan_code_bytes(p, true), &at->h_codes},

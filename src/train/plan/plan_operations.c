@@ -40,7 +40,7 @@ static uint64_t step_bytes(const struct plan *p)
  */
 static uint64_t least_bytes(const struct plan *p)
 {
-    return step_bytes(p) + zinf_program_bytes(&p->forward) +
+    return step_bytes(p) + zinf_program_bytes(&p->forward) + zinf_program_bytes(&p->logits) +
            zinf_program_scheduling_bytes(&p->gradients) + zinf_program_scheduling_bytes(&p->drain) +
            zinf_executor_bytes(p->gradients.n_ops + p->drain.n_ops);
 }
@@ -69,6 +69,8 @@ static int count(struct plan *p, struct plan_operations *out)
         code = program_drain(p);
     if (!code)
         code = program_forward(p);
+    if (!code)
+        code = program_logits(p);
     out->one_by_one = goes_one_by_one(p);
     out->bytes = least_bytes(p) + (out->one_by_one ? 0 : n_joined(p->setup) * step_bytes(p));
     return code;

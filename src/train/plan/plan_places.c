@@ -177,6 +177,15 @@ static bool is_headed(const struct plan *p, uint32_t unit)
            home->generations == 1 && setup_can_head(p->setup, unit);
 }
 
+/* Whether a unit's parameters may be packed, wherever they are. */
+static bool packs_params(const struct plan *p, uint32_t unit)
+{
+    const bool changes = unit_trains(p->setup, unit);
+    return p->variant.packs == PACK_ALL && trains(p->setup) &&
+           (changes ? p->homes[unit].state != ZINF_TIER_DEVICE : p->variant.packs_frozen) &&
+           setup_can_pack_params(p->setup, unit) && (p->travel.sliced || !p->travel.several);
+}
+
 /* Parameters in RAM in one generation; a copy of them on the drive is packed too, where it does not
  * lie behind the state. Ranks that have whole units would have to tell each other what they packed.
  */
@@ -185,10 +194,10 @@ static bool is_param_headed(const struct plan *p, uint32_t unit)
     const struct setup *s = p->setup;
     const struct zinf_home *home = &p->homes[unit];
     const bool drive = s->state_tier == ZINF_TIER_DRIVE || s->param_tier == ZINF_TIER_DRIVE;
-    return p->variant.packs_fronts && p->variant.packs == PACK_ALL && trains(s) && drive &&
-           (!s->durable || home->backed) && home->param == ZINF_TIER_HOST &&
-           home->state != ZINF_TIER_DEVICE && zinf_home_copies(home) == 1 &&
-           setup_can_head_params(s, unit) && (p->travel.sliced || !p->travel.several);
+    const bool changes = unit_trains(s, unit);
+    return drive && (changes ? p->variant.packs_fronts : p->variant.packs_frozen) &&
+           (!s->durable || home->backed || !changes) && home->param == ZINF_TIER_HOST &&
+           zinf_home_copies(home) == 1 && setup_can_head_params(s, unit) && packs_params(p, unit);
 }
 
 /* Whether a step makes several contributions to the unit's gradient. A sweep that may run whole
@@ -314,9 +323,7 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->backed = home->overwritten && !p->setup->durable_copies;
         home->packs_copy = home->backed && p->variant.packs == PACK_ALL;
         home->param_headed = is_param_headed(p, u);
-        home->packed = p->variant.packs == PACK_ALL && home->param == ZINF_TIER_DRIVE &&
-                       home->state != ZINF_TIER_DEVICE && unit_trains(p->setup, u) &&
-                       (p->travel.sliced || !p->travel.several);
+        home->packed = home->param == ZINF_TIER_DRIVE && !home->in_files && packs_params(p, u);
         home->coded = p->variant.codes && unit_has_codes(p->setup, u);
         home->keeps_grad = keeps_grad(p, u);
         home->grad_sums = home->keeps_grad ? sums_of(p, u) : 0;
@@ -349,7 +356,7 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         uint64_t copy = unit_trains(p->setup, u) ? durable_copy_bytes(p->setup, n) : 0;
         const uint64_t params = plain_param_bytes(p, u), here = plan_param_bytes(p, u);
         bytes[home->param] += home->in_files ? 0 : here * zinf_home_copies(home);
-        bytes[ZINF_MEMORY_DRIVE] += (params - here) * home->generations;
+        bytes[ZINF_MEMORY_DRIVE] += params - here;
         bytes[ZINF_MEMORY_DRIVE] += home->backed ? params * home->generations : 0;
         uint64_t state = setup_unit_state_bytes(p->setup, u) + copy;
         uint64_t head = home->headed ? setup_unit_head_bytes(p->setup, u) : state;

@@ -195,6 +195,8 @@ static void print_packing(const struct plan *p, FILE *out)
     if (p->variant.packs_ram)
         fputs("plan: optimizer state in RAM is packed; what does not fit there is on the drive\n",
               out);
+    if (p->variant.packs_frozen)
+        fputs("plan: frozen parameters are packed\n", out);
     if (has_waypoint(p->waypoints, PACKED_SLOT))
         fputs("plan: packed parameters go to the device as they are, which unpacks them\n", out);
     if (headed_bytes(p))

@@ -32,6 +32,7 @@ static bool is_same(const struct plan *a, const struct plan *b)
            a->variant.overwrites == b->variant.overwrites &&
            a->variant.packs_ram == b->variant.packs_ram &&
            a->variant.packs_fronts == b->variant.packs_fronts &&
+           a->variant.packs_frozen == b->variant.packs_frozen &&
            a->variant.device_unpacks == b->variant.device_unpacks &&
            a->variant.codes == b->variant.codes;
 }
@@ -328,6 +329,28 @@ static void try_packed_fronts(struct search *s)
         try_for(s, other, asked ? ANYWAY : AT_ALL, "parameters packed in RAM");
 }
 
+/* Of a model that is frozen what is in RAM, or on the drive where no file has it as it is used. */
+static bool has_frozen(const struct plan *p)
+{
+    bool has = false;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        has |= !unit_trains(p->setup, u) && setup_can_pack_params(p->setup, u) &&
+               p->homes[u].param != ZINF_TIER_DEVICE && !p->homes[u].in_files;
+    return has;
+}
+
+/* That is packed once, and unpacked by every fetch. */
+static void try_packed_frozen(struct search *s)
+{
+    const bool asked = s->setup->options.packs_fronts;
+    struct variant other = s->best;
+    other.packs_frozen = true;
+    other.device_unpacks = device_is_far(s->setup);
+    const struct plan *plan = trains(s->setup) && s->best.packs == PACK_ALL ? best_plan(s) : NULL;
+    if (plan && has_frozen(plan))
+        try_for(s, other, asked ? ANYWAY : AT_ALL, "frozen parameters packed");
+}
+
 /* Fewer bytes of the link and less work of the CPU; but what the CPU has not unpacked it reads once
  * more for updates. */
 static void try_device_unpacking(struct search *s)
@@ -412,6 +435,7 @@ static void try_fewer_bytes(struct search *s)
     if (setup_is_one_process(s->setup) || s->setup->grain == GRAIN_ELEMENTS)
         try_packed_ram(s);
     try_packed_fronts(s);
+    try_packed_frozen(s);
     try_device_unpacking(s);
 }
 

@@ -106,7 +106,7 @@ static void leave_places(struct walk *w, uint32_t s)
     const struct zinf_stage *stage = &w->graph->stages[s];
     for (uint32_t i = 0; i < stage->out.n; i++) {
         uint32_t place = w->values[stage->out.at[i]].place;
-        bool passed = w->values[stage->in.at[0]].place == place;
+        bool passed = w->values[stage->in.at[stage->passed]].place == place;
         if (place != WALK_NONE && w->stages[s].runs_last)
             w->places[place].to_the_end = true;
         else if (place != WALK_NONE && !passed)
@@ -162,7 +162,7 @@ static void give_places(struct walk *w, const struct zinf_compute *c)
                 continue;
             inner = true;
             info->d_in_adds[i] = value->place != WALK_NONE;
-            bool passed = i == 0 && stage->ops->passes && out->place != WALK_NONE &&
+            bool passed = i == stage->passed && stage->ops->passes && out->place != WALK_NONE &&
                           w->places[out->place].bytes == aligned(bytes);
             if (info->d_in_adds[i])
                 continue;

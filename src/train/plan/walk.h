@@ -35,7 +35,7 @@ struct walk_stage {
     int64_t carried_reach;
     bool hands_over;
     uint64_t d_handed; /* bytes of a gradient at that */
-    bool keys_first;   /* its rows look ahead, and chunks are in order */
+    bool keys_first;   /* its rows look ahead */
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */

@@ -27,7 +27,7 @@ struct zinf_compute walk_compute(const struct zinf_graph *graph, uint32_t stage,
     if (!c->whole)
         return own;
     const int64_t number = c->first / compute->seq, rows = walk_rows(graph, stage, compute);
-    c->keys_first = s->ops->looks_ahead && s->ops->looks_ahead(s->spec) && c->parts < 2;
+    c->keys_first = s->ops->looks_ahead && s->ops->looks_ahead(s->spec);
     c->whole = walk_is_of_source(graph, stage) ? c->source_whole : c->whole;
     c->first = number * rows;
     c->near = c->keys_first ? 0 : c->near / compute->seq * rows;
@@ -179,9 +179,72 @@ static void find_leaving(struct walk *w, const struct zinf_compute *c)
         }
 }
 
-static void measure_values(struct walk *w, const struct zinf_compute *c)
+static void measure_places(struct walk *w)
+{
+    for (uint32_t i = 0; i < w->n_places; i++) {
+        struct walk_place *place = &w->places[i];
+        w->place_bytes = most(w->place_bytes, place->bytes);
+        place->end_before = w->end_bytes;
+        place->turn_before = w->turn_bytes;
+        *(place->to_the_end ? &w->end_bytes : &w->turn_bytes) += place->bytes;
+    }
+}
+
+/* The stages that make a value first and read it last. */
+struct life {
+    uint32_t made, read;
+};
+static struct life life_of(const struct zinf_graph *g, uint32_t value)
+{
+    struct life l = {0, 0};
+    for (uint32_t s = 0; s < g->n_stages; s++) {
+        if (zinf_ids_have(&g->stages[s].out, value))
+            l.made = s;
+        if (zinf_ids_have(&g->stages[s].in, value))
+            l.read = s;
+    }
+    return l;
+}
+
+/* Of values that no backward looks at: one whose place another has had that is of no more use, so
+ * that it has the same number. WALK_NONE: there is none. read [n_values]: by number, where what has
+ * it last is read last. */
+static uint32_t find_left(const struct walk *w, uint32_t value, const uint32_t *read)
 {
     const struct zinf_graph *g = w->graph;
+    const uint32_t made = life_of(g, value).made;
+    for (uint32_t v = 0; v < value; v++)
+        if (g->values[v].passing && w->values[v].leaves &&
+            w->values[v].bytes == w->values[value].bytes && read[w->values[v].number] < made)
+            return v;
+    return WALK_NONE;
+}
+
+/* Its number among those that leave, and the bytes of what comes before it there. */
+static void place_leaving(struct walk *w, uint32_t v, uint32_t *read)
+{
+    struct walk_value *value = &w->values[v];
+    const bool passing = w->graph->values[v].passing;
+    const uint32_t left = passing ? find_left(w, v, read) : WALK_NONE;
+    w->leaving_bytes = most(w->leaving_bytes, value->bytes);
+    if (left != WALK_NONE) {
+        value->number = w->values[left].number;
+        value->bytes_before = w->values[left].bytes_before;
+    } else {
+        value->number = w->n_leaving++;
+        value->bytes_before = w->all_leaving_bytes;
+        w->all_leaving_bytes += value->bytes;
+    }
+    if (passing)
+        read[value->number] = life_of(w->graph, v).read;
+}
+
+static int measure_values(struct walk *w, const struct zinf_compute *c)
+{
+    const struct zinf_graph *g = w->graph;
+    uint32_t *read = calloc(g->n_values + 1, sizeof *read);
+    if (!read)
+        return zinf_fail(-ENOMEM, "no memory for the places of %u values", g->n_values);
     find_leaving(w, c);
     for (uint32_t v = 0; v < g->n_values; v++) {
         struct walk_value *value = &w->values[v];
@@ -194,27 +257,19 @@ static void measure_values(struct walk *w, const struct zinf_compute *c)
         value->bytes = zinf_value_bytes(c, &g->values[v]);
         if (!input && !loss)
             value->bytes = aligned(value->bytes);
-        uint64_t *sum = input           ? &w->input_bytes
-                        : loss          ? &w->loss_bytes
-                        : value->leaves ? &w->all_leaving_bytes
-                                        : &w->staying_bytes;
+        if (!input && !loss)
+            w->slot_bytes = most(w->slot_bytes, value->bytes);
+        if (!input && !loss && value->leaves) {
+            place_leaving(w, v, read);
+            continue;
+        }
+        uint64_t *sum = input ? &w->input_bytes : loss ? &w->loss_bytes : &w->staying_bytes;
         value->bytes_before = *sum;
         *sum += value->bytes;
-        if (input || loss)
-            continue;
-        w->slot_bytes = most(w->slot_bytes, value->bytes);
-        if (value->leaves) {
-            value->number = w->n_leaving++;
-            w->leaving_bytes = most(w->leaving_bytes, value->bytes);
-        }
     }
-    for (uint32_t i = 0; i < w->n_places; i++) {
-        struct walk_place *place = &w->places[i];
-        w->place_bytes = most(w->place_bytes, place->bytes);
-        place->end_before = w->end_bytes;
-        place->turn_before = w->turn_bytes;
-        *(place->to_the_end ? &w->end_bytes : &w->turn_bytes) += place->bytes;
-    }
+    free(read);
+    measure_places(w);
+    return 0;
 }
 
 /* ---- a forward pass alone: slots that are free again after the last consumer ---- */
@@ -236,6 +291,8 @@ static uint32_t free_before(const struct zinf_graph *g, uint32_t value)
 static void give_slot(struct walk *w, uint32_t value, uint32_t s, uint32_t *free_from)
 {
     uint32_t slot = 0;
+    if (!w->values[value].bytes) /* it is nowhere */
+        return;
     while (slot < w->n_slots && free_from[slot] > s)
         slot++;
     w->n_slots = slot < w->n_slots ? w->n_slots : slot + 1;
@@ -428,26 +485,48 @@ static void find_beside(struct walk *w)
     }
 }
 
+/* Of the values that a stage takes or makes: those that leave, those of them that its backward does
+ * not look at, and places of gradients. */
+struct near {
+    uint32_t leaving, passing, places;
+};
+static void add_near(const struct walk *w, const struct zinf_ids *ids, struct near *near)
+{
+    for (uint32_t i = 0; i < ids->n; i++) {
+        const struct walk_value *value = &w->values[ids->at[i]];
+        near->leaving += value->leaves;
+        near->passing += value->leaves && w->graph->values[ids->at[i]].passing;
+        near->places += value->place != WALK_NONE;
+    }
+}
+
 static void count_operands(struct walk *w)
 {
     const struct zinf_graph *g = w->graph;
+    uint32_t back = 0; /* slots of one that is not the usual sum of both */
     for (uint32_t s = 0; s < g->n_stages; s++) {
         const struct zinf_stage *stage = &g->stages[s];
-        uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0, leaving = 0;
+        uint32_t swept = s == w->whole ? stage->sweep.n : stage->sweep.n > 0;
         uint32_t units = stage->units.n + swept;
         const uint32_t values = stage->in.n + stage->out.n;
+        struct near near = {0};
         /* gradients of both, sums of units', its cache, and what is carried with its gradient */
         uint32_t operands = 3 * units + 2 * values + 3;
-        for (uint32_t i = 0; i < stage->in.n; i++)
-            leaving += w->values[stage->in.at[i]].leaves;
-        for (uint32_t i = 0; i < stage->out.n; i++)
-            leaving += w->values[stage->out.at[i]].leaves;
-        w->most_places = values > w->most_places ? values : w->most_places;
+        add_near(w, &stage->in, &near);
+        add_near(w, &stage->out, &near);
+        const uint32_t at_back = near.leaving - near.passing + near.places;
+        if (!near.passing && values > w->most_places)
+            w->most_places = values;
+        if (near.passing && at_back > back)
+            back = at_back;
         units = stage->units.n + (stage->sweep.n > 0);
         w->most_operands = operands > w->most_operands ? operands : w->most_operands;
         w->most_units = units > w->most_units ? units : w->most_units;
-        w->most_leaving = leaving > w->most_leaving ? leaving : w->most_leaving;
+        w->most_leaving = near.leaving > w->most_leaving ? near.leaving : w->most_leaving;
     }
+    /* Where backward does not look at many values, gradients have the slots of these. */
+    if (back > w->most_leaving + w->most_places)
+        w->most_places = back - w->most_leaving;
 }
 
 int walk_measure(struct walk *w, const struct zinf_compute *c)
@@ -459,7 +538,8 @@ int walk_measure(struct walk *w, const struct zinf_compute *c)
         return code;
     sum_kept(w);
     number_kinds(w);
-    measure_values(w, c);
+    if ((code = measure_values(w, c)))
+        return code;
     find_choices(w, c);
     find_layers(w);
     find_order(w);

@@ -46,6 +46,7 @@ static struct zinf_matmul gram_of(const struct momentum *x)
     p.lda = p.ldb = (int64_t)x->of->cols;
     p.trans_a = !wide;
     p.trans_b = wide;
+    p.symmetric = true;
     return p;
 }
 
@@ -56,6 +57,7 @@ static struct zinf_matmul square_of(const struct momentum *x)
     p.c = x->square;
     p.lda = p.ldb = (int64_t)x->side;
     p.alpha = c;
+    p.symmetric = true;
     return p;
 }
 
@@ -104,13 +106,14 @@ static struct momentum momentum_of(const struct matrix *x)
     return m;
 }
 
+/* Of what is symmetric a half is computed. */
 double rule_orthogonal_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
                              const struct zinf_piece *piece)
 {
     const double rows = (double)rule_matrix_rows(piece), cols = (double)tensor->cols;
     const double side = rows < cols ? rows : cols;
     (void)of;
-    return NEWTON_SCHULZ_STEPS * (4 * rows * cols * side + 2 * side * side * side);
+    return NEWTON_SCHULZ_STEPS * (3 * rows * cols * side + side * side * side);
 }
 
 /* ---- step ---- */
@@ -146,8 +149,21 @@ static void scale_to_one(const struct momentum *x)
     for (uint64_t i = 0; i < x->of->rows; i++)
         sum += x->sums[i];
     float norm = fmaxf((float)sqrt(sum), least_norm);
+#pragma omp parallel for num_threads(x->of->step->setup->cpu->n_threads) schedule(static)
     for (uint64_t i = 0; i < x->of->rows * x->of->cols; i++)
         x->x[i] /= norm;
+}
+
+/* a + b A + c A A, of which the last is in square. */
+static void add_terms(const struct momentum *x)
+{
+#pragma omp parallel for num_threads(x->of->step->setup->cpu->n_threads) schedule(static)
+    for (uint64_t i = 0; i < x->side; i++) {
+        float *row = x->square + i * x->side;
+        for (uint64_t k = 0; k < x->side; k++)
+            row[k] += b * x->gram[i * x->side + k];
+        row[i] += a;
+    }
 }
 
 static int make_orthogonal(struct momentum *x)
@@ -160,10 +176,7 @@ static int make_orthogonal(struct momentum *x)
         code = ops->matmul(x->of->queue, &gram);
         if (!code)
             code = ops->matmul(x->of->queue, &square);
-        for (uint64_t i = 0; i < x->side * x->side; i++)
-            x->square[i] += b * x->gram[i];
-        for (uint64_t i = 0; i < x->side; i++)
-            x->square[i * (x->side + 1)] += a;
+        add_terms(x);
         if (!code)
             code = ops->matmul(x->of->queue, &next);
         float *other = x->x;

@@ -403,27 +403,6 @@ static int end(struct run *run, int code)
     return code;
 }
 
-/* Whoever makes texts or compares labels has whole sequences. */
-static int check_texts(const struct zinf_run_options *o)
-{
-    const int64_t seq = o->trainer.seq_len;
-    const char *what = o->prompts  ? "--sample-prompts makes texts"
-                       : o->scores ? "--metric makes texts or compares labels"
-                                   : NULL;
-    if (what && setup_chunk_of(o->trainer.config, seq) < seq)
-        return zinf_fail(
-            -ENOTSUP,
-            "zinf.sequence_chunk (--sequence-chunk) computes sequences in chunks, but "
-            "%s, which needs whole sequences: leave that option out, or set the key to 0",
-            what);
-    if (what && o->trainer.config->context_parts > 1)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.context_parts is %lld, but %s, which needs whole sequences: leave "
-                         "that option out, or set zinf.mesh.context and zinf.context_parts to 1",
-                         (long long)o->trainer.config->context_parts, what);
-    return 0;
-}
-
 int run_rank(const struct zinf_run_options *options)
 {
     struct run run = {.options = options,
@@ -431,8 +410,6 @@ int run_rank(const struct zinf_run_options *options)
                       .net = options->trainer.net,
                       .lock_fd = -1};
     int code = run_compare_ranks(&run);
-    if (!code)
-        code = check_texts(options);
     if (!code)
         code = prepare_evaluations(&run);
     if (!code)

@@ -18,7 +18,7 @@ struct continuing {
     int64_t seq, source_seq;   /* the trainer's */
     int64_t rows, source_rows; /* of the batch at hand */
     int32_t *arrays[ZINF_INPUTS];
-    double *all; /* [ranks][each] */
+    double *all; /* [ranks][each]; ranks that share sequences have the same */
 };
 
 /* ---- windows ---- */
@@ -103,6 +103,11 @@ static int measure(struct continuing *c, uint64_t first, double *out)
     for (int i = 0; i < ZINF_INPUTS; i++)
         batch.inputs[i] = c->arrays[i];
     int code = zinf_trainer_loss(t, &batch, (int64_t)windows, &sum, &count);
+    if (!code && in_parts(&t->setup)) { /* a batch is one text */
+        code = trainer_sum_targets(t, &sum);
+        out[0] = -sum;
+        return code;
+    }
     if (code)
         return code;
     const float *losses =
@@ -115,16 +120,22 @@ static int measure(struct continuing *c, uint64_t first, double *out)
     return 0;
 }
 
-/* A batch of each rank. */
+/* The first item of a rank's batch. */
+static uint64_t begins_at(const struct continuing *c, uint64_t first, uint64_t rank)
+{
+    return first + rank / context_axis(&c->trainer->setup)->world * c->each;
+}
+
+/* A batch of each rank, or of those that share sequences. */
 static int measure_round(struct continuing *c, uint64_t first, double *out)
 {
     const struct zinf_axis *ranks = data_axis(&c->trainer->setup);
     double *own = c->all + ranks->rank * c->each;
-    int code = measure(c, first + ranks->rank * c->each, own);
+    int code = measure(c, begins_at(c, first, ranks->rank), own);
     if (!code && ranks->net)
         code = zinf_net_gather(ranks->net, own, c->all, c->each * sizeof *own);
     for (uint64_t r = 0; !code && r < ranks->world; r++) {
-        const uint64_t begin = first + r * c->each, n = items_from(c, begin);
+        const uint64_t begin = begins_at(c, first, r), n = items_from(c, begin);
         for (uint64_t i = 0; i < n; i++)
             out[c->order[begin + i]] = c->all[r * c->each + i];
     }
@@ -215,11 +226,6 @@ int zinf_score_continuations(struct zinf_trainer *trainer, const struct zinf_con
                            .encodes = has_encoder(s->graph),
                            .seq = s->seq,
                            .source_seq = s->source_seq};
-    if (in_parts(s))
-        return zinf_fail(-ENOTSUP,
-                         "zinf.context_parts %lld: texts are compared by ranks that have whole "
-                         "sequences: set zinf.mesh.context and zinf.context_parts to 1",
-                         (long long)s->n_parts);
     int code = compare_ranks(&c);
     for (uint64_t i = 0; !code && i < n; i++)
         if (items[i].n_target > (uint64_t)c.seq || !items[i].n_target || !items[i].n_context)
@@ -229,7 +235,7 @@ int zinf_score_continuations(struct zinf_trainer *trainer, const struct zinf_con
         code = sort(&c);
     if (!code)
         code = take_memory(&c);
-    for (uint64_t first = 0; !code && first < n; first += c.each * data_axis(s)->world)
+    for (uint64_t first = 0; !code && first < n; first += c.each * setup_sharers(s))
         code = measure_round(&c, first, out);
     for (int i = 0; i < ZINF_INPUTS; i++)
         free(c.arrays[i]);

@@ -5,9 +5,11 @@
 
 #include <stdlib.h>
 
+/* Ranks that have parts of a sequence make each text together. */
 static bool are_dealt(const struct setup *s, const struct zinf_generate_options *o)
 {
-    return data_axis(s)->net && !s->sliced && (o->beams.n > 1 || o->sampler.temperature <= 0);
+    return data_axis(s)->net && !s->sliced && context_axis(s)->world == 1 &&
+           (o->beams.n > 1 || o->sampler.temperature <= 0);
 }
 
 static int64_t part_begin(int64_t n_texts, uint32_t rank, uint32_t world)

@@ -89,6 +89,8 @@ static uint64_t slice_bytes(const struct source *s, const struct wanted *w)
     bool packed = w->part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;
     if (!w->ends && w->part == PART_KEPT)
         return w->kept.n * sizeof(float);
+    if (!w->ends && w->part == PART_FACTORS)
+        return state_factors_bytes(s->setup, w->unit);
     uint64_t width = packed ? zinf_dtype_bytes(s->setup->dtype) : sizeof(float);
     return w->ends ? 0 : all_units(s->setup)->units[w->unit].slice_elems * width;
 }
@@ -120,6 +122,8 @@ static int read_own(const struct source *s, const struct wanted *w, char *memory
         return source_read_slice(s, w->unit, memory);
     if (w->part == PART_KEPT)
         return state_read_kept(s, &w->kept, (float *)(void *)memory);
+    if (w->part == PART_FACTORS)
+        return state_read_factors(s, w->unit, (float *)(void *)memory);
     if (w->part >= PART_MASTER)
         return state_read(s, w->unit, w->part, (float *)(void *)memory);
     return source_read_unit(

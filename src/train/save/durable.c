@@ -76,7 +76,7 @@ static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
         sum = XXH3_64bits_withSeed(&t->setup.graph->n_ranges, sizeof(uint32_t), sum);
     const struct zinf_shards *shards = &t->setup.graph->shards;
     if (shards->of) /* rows of a tensor are in their order */
-        sum = XXH3_64bits_withSeed(shards, sizeof *shards, sum);
+        sum = XXH3_64bits_withSeed(shards, offsetof(struct zinf_shards, in_turn), sum);
     return packs == PACK_ALL     ? XXH3_64bits_withSeed("all packed", 10, sum)
            : packs == PACK_STATE ? XXH3_64bits_withSeed("packed", 6, sum)
                                  : sum;
@@ -113,7 +113,8 @@ static int find_packed(struct zinf_trainer *t, unsigned generation)
         if (unit_trains(&t->setup, unit) && rule_packs(&state))
             code = find_packed_thing(t, &state, generation);
         const struct zinf_home *home = &t->plan.homes[unit];
-        if (!code && t->setup.packs == PACK_ALL && (home->packed || home->packs_copy))
+        if (!code && t->setup.packs == PACK_ALL && unit_trains(&t->setup, unit) &&
+            (home->packed || home->packs_copy))
             code = find_packed_thing(t, &param, generation);
     }
     return code;

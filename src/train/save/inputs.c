@@ -173,36 +173,17 @@ int inputs_add_data(cJSON *inputs, const char *option, const struct zinf_dataset
 
 /* ---- the file ---- */
 
-static uint64_t sum_of(const cJSON *value)
-{
-    char *text = cJSON_PrintUnformatted(value);
-    uint64_t sum = text ? XXH3_64bits(text, strlen(text)) : 0;
-    cJSON_free(text);
-    return sum;
-}
-
 int inputs_write(const cJSON *inputs, const char *output)
 {
     char *path = zinf_path_join(output, FILE_NAME), *text = NULL;
     cJSON *sealed = cJSON_Duplicate(inputs, true);
-    int code = path && sealed && zinf_json_add_hex(sealed, "checksum", sum_of(inputs)) &&
-                       (text = cJSON_PrintUnformatted(sealed))
+    int code = path && sealed && zinf_json_seal(sealed) && (text = cJSON_PrintUnformatted(sealed))
                    ? zinf_file_write_atomic(path, text, strlen(text))
                    : fail_memory();
     cJSON_free(text);
     cJSON_Delete(sealed);
     free(path);
     return code;
-}
-
-static bool is_whole(cJSON *root)
-{
-    char sum[20];
-    cJSON *said = cJSON_DetachItemFromObjectCaseSensitive(root, "checksum");
-    snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(root));
-    bool whole = cJSON_IsString(said) && !strcmp(sum, said->valuestring);
-    cJSON_Delete(said);
-    return whole;
 }
 
 int inputs_read(const char *output, cJSON **out)
@@ -212,7 +193,7 @@ int inputs_read(const char *output, cJSON **out)
     *out = NULL;
     if (!code && !access(path, F_OK)) {
         code = zinf_json_read_file(path, MAX_BYTES, ZINF_JSON_STRICT, out);
-        if (code || !is_whole(*out))
+        if (code || !zinf_json_unseal(*out))
             code = zinf_fail(-EBADMSG,
                              "%s is damaged: remove it, the next training in this folder writes it "
                              "again",

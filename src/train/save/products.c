@@ -19,7 +19,7 @@
 
 #define MAX_FILE_BYTES ((size_t)4 << 20)
 #define MAX_PRODUCTS 4096 /* of a training; a list of more is damaged */
-enum { FORMAT = 1, BY_BYTES = 400 };
+enum { FORMAT = 2, WITHOUT_SUM = 1, BY_BYTES = 400 };
 #define ADDS "gradients_add"
 
 enum {
@@ -80,14 +80,23 @@ static bool add_numbers(cJSON *object, const char *name, const uint64_t *numbers
     return good;
 }
 
+/* Another digit is another algorithm, which would compute as well. */
+static int check_whole(cJSON *root, const char *path)
+{
+    int64_t format = 0;
+    int code = zinf_json_int(root, path, "format", &format);
+    if (!code && format != FORMAT && format != WITHOUT_SUM)
+        code = zinf_fail(-EINVAL, "%s has format %lld; %d is known", path, (long long)format,
+                         (int)FORMAT);
+    if (!code && format == FORMAT && !zinf_json_unseal(root))
+        code = zinf_fail(-EBADMSG, "%s is damaged: its checksum is wrong", path);
+    return code;
+}
+
 static int parse(const cJSON *root, const char *path, struct zinf_products *out)
 {
     const cJSON *item;
-    int64_t format = 0;
-    int code = zinf_json_int(root, path, "format", &format);
-    if (!code && format != FORMAT)
-        code = zinf_fail(-EINVAL, "%s has format %lld; %d is known", path, (long long)format,
-                         (int)FORMAT);
+    int code = 0;
     out->adds = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, ADDS));
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(root, "products"))
     {
@@ -110,6 +119,8 @@ static int read_list(const char *path, const char *own, struct zinf_products *ou
 {
     cJSON *root = NULL;
     int code = zinf_json_read_file(path, MAX_FILE_BYTES, ZINF_JSON_STRICT, &root);
+    if (!code)
+        code = check_whole(root, path);
     if (!code) {
         snprintf(by, BY_BYTES, "%s", zinf_json_word(root, "by"));
         code = strcmp(by, own) != 0 ? 1 : parse(root, path, out);
@@ -132,7 +143,7 @@ static int write_list(const struct zinf_products *list, const char *by, const ch
                               add_numbers(item, "product", (const uint64_t *)p->key, KEY_NUMBERS) &&
                               add_numbers(item, "algorithm", p->way, WAY_NUMBERS));
     }
-    char *text = good ? cJSON_PrintUnformatted(root) : NULL;
+    char *text = good && zinf_json_seal(root) ? cJSON_PrintUnformatted(root) : NULL;
     int code = text ? zinf_file_write_atomic(path, text, strlen(text))
                     : zinf_fail(-ENOMEM, "no memory for %s", path);
     cJSON_free(text);

@@ -79,6 +79,11 @@ struct state_kept {
 };
 int state_read_kept(const struct source *s, const struct state_kept *kept, float *out);
 int state_write_kept(const struct source *s, const struct state_kept *kept, const float *in);
+/* All factored moments of a unit that lives here, which is one sub-group; and their bytes, of any
+ * unit, in whole pages. */
+uint64_t state_factors_bytes(const struct setup *s, uint32_t unit);
+int state_read_factors(const struct source *s, uint32_t unit, float *out);
+int state_write_factors(const struct source *s, uint32_t unit, const float *in);
 
 /* ---- durable.c ---- */
 

@@ -1,8 +1,7 @@
 /*
  * state_access: a unit's master weights and moments as plain fp32 arrays, wherever they live.
- * Loading and checkpoints stand on these three calls alone (and transfer_factors, where moments are
- * factored), so they know nothing of sub-groups, of how a master is cut in two, of moments in bf16
- * or 8 bits, or of updates that are still to be done.
+ * Loading and checkpoints stand on these calls alone, so they know nothing of sub-groups, of how a
+ * master is cut in two, of moments in bf16 or 8 bits, or of updates that are still to be done.
  */
 #include "train/rules/rules.h"
 #include "train/save/transfer.h"
@@ -349,4 +348,33 @@ int state_begin(const struct source *s, uint32_t unit, const float *flat)
             code = begin_part(s, &p, flat + s->setup->layout.groups[g].first);
     }
     return code;
+}
+
+uint64_t state_factors_bytes(const struct setup *s, uint32_t unit)
+{
+    return zinf_align_up(rule_factored_bytes(&s->whole->units[unit]), ZINF_MEMORY_ALIGN);
+}
+
+/* Where they begin in the state of the unit's sub-group. */
+static uint64_t factors_at(const struct setup *s, uint32_t group)
+{
+    struct rule_segment all = {0};
+    rule_next_segment(s, group, &all);
+    return all.at;
+}
+
+int state_read_factors(const struct source *s, uint32_t unit, float *out)
+{
+    const uint32_t g = s->setup->layout.units[unit].first_group;
+    const struct zinf_location state = zinf_tiers_group_state(s->tiers, g, 0);
+    return source_read(s, &state, factors_at(s->setup, g), out,
+                       state_factors_bytes(s->setup, unit));
+}
+
+int state_write_factors(const struct source *s, uint32_t unit, const float *in)
+{
+    const uint32_t g = s->setup->layout.units[unit].first_group;
+    const struct zinf_location state = zinf_tiers_group_state(s->tiers, g, 0);
+    return source_write(s, &state, factors_at(s->setup, g), in,
+                        state_factors_bytes(s->setup, unit));
 }

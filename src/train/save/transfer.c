@@ -76,6 +76,14 @@ static uint64_t scratch_elems(const struct setup *s)
     return zinf_align_up(elems, ZINF_LAYOUT_ALIGN);
 }
 
+/* Units are read, by way of scratch, while a band is filled. */
+static uint64_t band_elems(const struct setup *s)
+{
+    return s->files->band_elems
+               ? zinf_align_up(most(s->files->band_elems, file_elems(s->files)), ZINF_LAYOUT_ALIGN)
+               : 0;
+}
+
 static uint64_t unit_elems(const struct setup *s)
 {
     return most(all_units(s)->max_unit_elems, quantized_sizes(s).unit);
@@ -105,15 +113,14 @@ static uint64_t whole_bytes(const struct setup *s)
 
 uint64_t source_memory_bytes(const struct setup *s)
 {
-    return (unit_elems(s) + scratch_elems(s)) * sizeof(float) + packed_bytes(s) +
+    return (unit_elems(s) + scratch_elems(s) + band_elems(s)) * sizeof(float) + packed_bytes(s) +
            quantized_sizes(s).image + given_bytes(s) + whole_bytes(s);
 }
 
 static uint64_t slot_bytes(const struct setup *s)
 {
     return most(setup_packed_bytes(s, ZINF_PACKABLE_GRAD),
-                most(setup_packed_bytes(s, ZINF_PACKABLE_STATE),
-                     setup_packed_bytes(s, ZINF_PACKABLE_PARAM)));
+                most(setup_packed_bytes(s, ZINF_PACKABLE_STATE), setup_packed_param_bytes(s)));
 }
 
 uint64_t source_packed_bytes(const struct setup *s)
@@ -134,7 +141,9 @@ struct region source_region(const struct source *s)
     r.image = r.packed + packed_bytes(s->setup);
     r.given = r.image + quantized_sizes(s->setup).image;
     r.whole = (float *)(void *)(r.given + given_bytes(s->setup));
-    r.slot = (char *)r.whole + whole_bytes(s->setup);
+    r.band = (float *)(void *)((char *)r.whole + whole_bytes(s->setup));
+    r.band_elems = band_elems(s->setup);
+    r.slot = (char *)(r.band + r.band_elems);
     r.unpacked = r.slot + slot_bytes(s->setup);
     r.param = r.unpacked + setup_packed_bytes(s->setup, ZINF_PACKABLE_STATE);
     return r;
@@ -236,6 +245,34 @@ void source_forget_packed(const struct source *s, uint32_t group)
     const struct zinf_location where = group_at(s, group, ZINF_PACKABLE_PARAM);
     if (may_be_packed(&where))
         *packed = (struct zinf_packed){.whole = packed->whole};
+}
+
+static int pack_group(const struct source *s, uint32_t group, const void *plain)
+{
+    const struct rule_thing thing = {s->setup, ZINF_PACKABLE_PARAM, group, false};
+    const struct zinf_location where = group_at(s, group, ZINF_PACKABLE_PARAM);
+    char *slot = source_region(s).slot;
+    uint64_t bytes = 0;
+    int code = rule_pack(&thing, slot, plain, &bytes);
+    if (!code && bytes)
+        code = source_write(s, &where, 0, slot, bytes);
+    packed_of(s, group, ZINF_PACKABLE_PARAM)->read_pages = (uint32_t)(bytes / ZINF_AIO_ALIGN);
+    return code;
+}
+
+int source_pack_unit(const struct source *s, uint32_t unit, const void *plain)
+{
+    const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
+    const struct zinf_home *home = &zinf_tiers_options(s->tiers)->places[unit];
+    const uint64_t width = zinf_dtype_bytes(s->setup->dtype);
+    int code = 0;
+    if (!home->packed && !home->param_headed)
+        return 0;
+    for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++)
+        code = pack_group(s, g,
+                          (const char *)plain +
+                              (u->slice_first + s->setup->layout.groups[g].first) * width);
+    return code;
 }
 
 /* What of that range of the unit's bytes lies in sub-groups, to each of them. */

@@ -19,7 +19,8 @@ struct region {
                                     * state, its parameters */
     char *given;                   /* where there are other ranks: a slice for each */
     float *whole;                  /* where ranks share tensors: a unit of all of them */
-    uint64_t unit_elems, scratch_elems; /* multiples of ZINF_LAYOUT_ALIGN */
+    float *band;                   /* where the file map asks for one */
+    uint64_t unit_elems, scratch_elems, band_elems; /* multiples of ZINF_LAYOUT_ALIGN */
 };
 struct region source_region(const struct source *s);
 int source_read(const struct source *s, const struct zinf_location *where, uint64_t offset,
@@ -39,6 +40,10 @@ void source_forget_packed(const struct source *s, uint32_t group);
 int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const void *memory,
                       uint64_t bytes);
 
+/* Of the whole unit's parameters, written there as they are, the sub-groups here, where they are to
+ * be packed: of what is frozen, since updates pack what they change. */
+int source_pack_unit(const struct source *s, uint32_t unit, const void *plain);
+
 /* Whether any of it is. */
 bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
 /* Whether its optimizer, or that of any of it, has the moment; a master, a gradient: it has. */
@@ -53,7 +58,8 @@ int transfer_declare(struct zinf_tensors_writer *writer, const struct zinf_file_
 
 /* What of a unit is streamed; from 0 on as in state_read. */
 enum {
-    PART_KEPT = -3, /* not of units, but of a matrix, beside moments */
+    PART_FACTORS = -4, /* all moments of a unit with factored ones */
+    PART_KEPT = -3,    /* not of units, but of a matrix, beside moments */
     PART_GRAD = -2,
     PART_PARAM = -1, /* in its own number type, then fp32 */
     PART_MASTER = 0,
@@ -139,7 +145,9 @@ bool collect_streams(const struct source *s);
 /* whole_unit.c: the unit of all ranks that share tensors, together, from that of this one. */
 int whole_unit(const struct source *s, uint32_t unit, const float *own, float *whole);
 
-/* transfer_factors.c: moment 1 or 2 of factored moments, which has its own shapes. */
+/* transfer_factors.c: moment 1 or 2 of factored moments, which has its own shapes; and all of a
+ * unit that lives here. */
+int transfer_read_factors(const struct source *s, uint32_t unit, float *moments);
 int transfer_stream_factors(const struct source *s, int which, struct zinf_tensors_writer *writer);
 int transfer_load_factors(const struct source *s, int which, const struct zinf_tensors *file);
 

@@ -37,29 +37,15 @@ static float *place_of(const struct zinf_unit *unit, const struct zinf_tensor *t
     return base + (v->of_rows && !is_vector(tensor) ? f.row_offset : f.col_offset);
 }
 
-/* All moments of a unit, which is one sub-group. */
-struct moments {
-    struct zinf_location state;
-    uint64_t offset, bytes;
-};
-
-static struct moments moments_of(const struct source *s, uint32_t unit)
-{
-    uint32_t g = s->setup->layout.units[unit].first_group;
-    struct rule_segment all = {0};
-    rule_next_segment(s->setup, g, &all);
-    return (struct moments){zinf_tiers_group_state(s->tiers, g, 0), all.at,
-                            s->setup->state_bytes[g] - all.at};
-}
-
+/* Of any unit, into the region: ranks of a pipeline have those of their layers. */
 static int read_moments(const struct source *s, uint32_t unit, const struct region *r)
 {
-    if (!unit_trains(s->setup, unit)) {
+    if (!unit_trains_anywhere(s->setup, unit)) {
         memset(r->unit, 0, r->unit_elems * sizeof *r->unit);
         return 0;
     }
-    struct moments m = moments_of(s, unit);
-    return source_read(s, &m.state, m.offset, r->unit, m.bytes);
+    return is_piped(s->setup) ? collect_part(s, unit, PART_FACTORS)
+                              : state_read_factors(s, unit, r->unit);
 }
 
 /* ---- saving ---- */
@@ -75,7 +61,7 @@ static int append(const struct source *s, const struct zinf_file_tensor *t, cons
         if (*at_hand != (int64_t)part->unit)
             code = read_moments(s, part->unit, &r);
         *at_hand = code ? -1 : (int64_t)part->unit;
-        const float *place = place_of(&s->setup->graph->units[part->unit], part->tensor, v, r.unit);
+        const float *place = place_of(&s->setup->whole->units[part->unit], part->tensor, v, r.unit);
         if (v->of_rows)
             zinf_piece_rows_to_file(part->piece, place, r.scratch);
         else
@@ -161,12 +147,11 @@ int transfer_load_factors(const struct source *s, int which, const struct zinf_t
         const struct zinf_unit *unit = &s->setup->graph->units[u];
         if (!unit_trains(s->setup, u))
             continue;
-        struct moments m = moments_of(s, u);
-        code = read_moments(s, u, &r);
+        code = state_read_factors(s, u, r.unit);
         for (uint32_t i = 0; !code && i < unit->n_tensors; i++)
             code = load_tensor(s, unit, &unit->tensors[i], which, file);
         if (!code)
-            code = source_write(s, &m.state, m.offset, r.unit, m.bytes);
+            code = state_write_factors(s, u, r.unit);
     }
     return code;
 }

@@ -214,6 +214,8 @@ static int place_unit(const struct source *s, uint32_t unit)
         code = place_padding(s, unit, &r);
     if (!code && trains(s->setup) && unit_trains(s->setup, unit))
         code = state_begin(s, unit, r.unit + u->slice_first);
+    else if (!code)
+        code = source_pack_unit(s, unit, packed);
     return code;
 }
 

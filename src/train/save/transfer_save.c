@@ -101,6 +101,8 @@ int transfer_stream(const struct source *s, int part, enum zinf_dtype dtype,
         .context = &context,
         .scratch = {context.region.scratch, context.region.scratch_elems},
     };
+    if (context.region.band_elems)
+        stream.scratch = (struct zinf_scratch){context.region.band, context.region.band_elems};
     const struct zinf_file_map *files = s->setup->files;
     struct zinf_tensors *carried = NULL;
     int code = writer ? transfer_carried_open(s, part, &carried) : 0;

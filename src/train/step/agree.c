@@ -86,7 +86,7 @@ int agree_variant(const struct setup *s, struct variant *variant)
     int code = s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;
     if (code || setup_is_one_process(s) ||
         (variant->packs == usual.packs && !variant->packs_ram && !variant->packs_fronts &&
-         !variant->device_unpacks))
+         !variant->packs_frozen && !variant->device_unpacks))
         return code;
     int64_t lacks_room = !fits(s, variant);
     code = zinf_net_max(s->mesh.all, &lacks_room, 1);
@@ -120,12 +120,20 @@ int agree_flag(const struct zinf_trainer *t, bool *flag)
     return code;
 }
 
+/* Whether ranks have different operations, so that each may find another schedule the best. */
+static bool plans_differ(const struct zinf_trainer *t)
+{
+    const struct setup *s = &t->setup;
+    const bool groups = context_axis(s)->world > 1 && plan_shares_homes(&t->plan);
+    return is_piped(s) || groups;
+}
+
 int agree_schedule(struct zinf_trainer *t)
 {
     const enum schedule wanted = t->setup.wanted;
     int code = plan_schedules(&t->plan, INFINITY);
     int64_t least = -(int64_t)t->plan.schedule;
-    if (code || !is_piped(&t->setup))
+    if (code || !plans_differ(t))
         return code;
     code = zinf_net_max(t->setup.mesh.all, &least, 1);
     if (code || -least == (int64_t)t->plan.schedule)
@@ -151,6 +159,8 @@ static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, u
         const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes};
         if (op->lane == ZINF_LANE_NET && op->axis == axis)
             sum = XXH3_64bits(numbers, sizeof numbers);
+        if (op->kind == OP_HAND && axis == ZINF_CONTEXT) /* beside the others, in one order */
+            sum = stage_sum(op, sum);
         if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR &&
             op->kind >= OP_STAGES) /* stages meet there */
             sum = stage_sum(op, sum);

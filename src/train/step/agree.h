@@ -35,8 +35,9 @@ int agree_durability(struct setup *s);
 int agree_variant(const struct setup *s, struct variant *variant);
 /* Rank 0's rates become everybody's: what is simulated by them comes out alike. */
 int agree_rates(struct zinf_trainer *t);
-/* Chooses the schedule by the rates (plan_schedules). Ranks that have other stages may each find
- * another one best: all take the least of them, which every rank can have. */
+/* Chooses the schedule by the rates (plan_schedules). Ranks that have other stages, or look at
+ * other groups of chunks, may each find another one best: all take the least of them, which every
+ * rank can have. */
 int agree_schedule(struct zinf_trainer *t);
 /* *flag: whether any rank says so. What a rank expects of a step depends on what its own rows
  * choose. */

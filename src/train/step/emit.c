@@ -379,20 +379,30 @@ void emit_whole(struct emitter *e, uint32_t s, struct range micros)
 
 /* ---- logits ---- */
 
-void emit_row(struct emitter *e, uint32_t s)
+/* Of one visit, from one micro-batch: of chunks only that is run which has the row. */
+static void emit_row_of(struct emitter *e, uint32_t s, uint32_t v, int64_t micro)
 {
     struct plan *p = e->p;
-    uint64_t bytes = logits_rows(p) * (uint64_t)e->walk->graph->row_cols * sizeof(float);
-    for (uint32_t v = 0; v < zinf_stage_visits(&e->walk->graph->stages[s]); v++) {
-        struct call c = emit_call_of(e, s, ZINF_PASS_ROW, v, 0);
-        struct uses out = {0};
-        call_units(e, &c, false);
-        call_inputs(e, &c);
-        call_operand(e, &c, zinf_at(device_at(p, p->at.d_row)));
-        uses_write(&c.uses, e->logits);
-        emit_compute(e, &c.op, &c.uses);
-        uses_read(&out, e->logits);
-        emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, logits_at(p) + v * bytes)),
-                  zinf_at(device_at(p, p->at.d_row)), bytes, &out);
-    }
+    const uint64_t bytes = logits_rows(p) * (uint64_t)e->walk->graph->row_cols * sizeof(float);
+    const uint16_t flag = p->setup->n_chunks > 1 ? OP_OF_ROW : 0;
+    struct call c = emit_call_of(e, s, ZINF_PASS_ROW, v, micro);
+    struct uses out = {0};
+    c.op.flags = flag;
+    call_units(e, &c, false);
+    call_inputs(e, &c);
+    call_operand(e, &c, zinf_at(device_at(p, p->at.d_row)));
+    uses_write(&c.uses, e->logits);
+    emit_compute(e, &c.op, &c.uses);
+    uses_read(&out, e->logits);
+    e->flags |= flag;
+    emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, logits_at(p) + v * bytes)),
+              zinf_at(device_at(p, p->at.d_row)), bytes, &out);
+    e->flags &= (uint16_t)~flag;
+}
+
+void emit_row(struct emitter *e, uint32_t s, struct range micros)
+{
+    for (uint32_t v = 0; v < zinf_stage_visits(&e->walk->graph->stages[s]); v++)
+        for (int64_t m = micros.first; m < micros.end; m++)
+            emit_row_of(e, s, v, m);
 }

@@ -98,9 +98,9 @@ struct emitter {
     struct ring slots[SLOT_SIZES], xs, carried, d_carried;
     uint32_t *carried_filled;              /* [carried.n]: end of the chunks that are in the slot */
     struct d_carried_left *d_carried_left; /* [d_carried.n]: whose gradients are in the slot */
-    zinf_resource *carried_home;           /* [2][n_chunks] */
+    zinf_resource *carried_home;           /* [carried_homes], and of gradients */
     zinf_pool files, packed, packed_slots, packed_grads, codes, code_slots, grads, beside_grads,
-        host_grads, tiles, x_staging, caches, staging[SLOT_SIZES];
+        host_grads, tiles, x_staging, exchanged, caches, staging[SLOT_SIZES];
     zinf_buffer *staged; /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged[SLOT_SIZES]; /* [n_units]: as which of all of its size */
     zinf_resource *own;                        /* [n_units]: device slot of its own */
@@ -117,8 +117,10 @@ struct emitter {
     zinf_resource sequence; /* of computations */
     /* Of a pipeline; NULL without one. crossing [live]: the values and gradients of a micro-batch,
      * which are computed here or exchanged with a neighbour. wire: keeps exchanges with neighbours
-     * in their order. */
+     * in their order, and where ranks share homes of chunks, or hand states over, all that ranks
+     * meet in. */
     zinf_resource *crossing, wire;
+    bool hands;      /* what a rank has taken from a neighbour (OP_HAND) is not given on yet */
     bool meets_late; /* see emit_meet */
     int64_t turn,
         n_turns; /* number of this visit's contributions in the tree of sums, and of how many */
@@ -188,8 +190,9 @@ void emit_backward_parts(struct emitter *e, uint32_t stage, struct range micros)
 void emit_backward_last(struct emitter *e, uint32_t stage, struct range micros);
 /* Forward and backward of a sweep that is at hand whole. */
 void emit_whole(struct emitter *e, uint32_t stage, struct range micros);
-/* The stage's result for rows, visit by visit, to the host. */
-void emit_row(struct emitter *e, uint32_t stage);
+/* The stage's result for rows, visit by visit, to the host; of micro-batches that are chunks of a
+ * sample only that of the chunk which has the row. */
+void emit_row(struct emitter *e, uint32_t stage, struct range micros);
 
 /* Where a value is for a reference. */
 struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, int64_t micro);
@@ -228,9 +231,14 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t stage, uint64_t s
                                    struct uses *uses);
 void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunks,
                          struct zinf_operand slot);
-/* Of sequences in parts, of the sample that micro-batch `first` begins: what the stage carries,
- * from ranks that share it to all; the sum of its gradients over all parts, to the rank that has
- * made what they are of. */
+/* Where what is carried lives if not on the device, or its gradient: a chunk's home, which has a
+ * number, and the home's resource. */
+struct zinf_location emit_carried_at(const struct emitter *e, uint32_t stage, uint64_t number,
+                                     bool gradient);
+zinf_resource emit_carried_home(const struct emitter *e, uint64_t number, bool gradient);
+/* emit_keys.c. Of sequences in parts, of the sample that micro-batch `first` begins: what the stage
+ * carries, from ranks that share it to all; the sum of its gradients over all parts, to the rank
+ * that has made what they are of. */
 void emit_gather_keys(struct emitter *e, uint32_t stage, int64_t first);
 /* What a neighbour along CONTEXT hands over of the chunk before this rank's front or rear chunks,
  * or this rank of the last of them; of gradients the other way round. Between computations. */
@@ -239,7 +247,7 @@ struct handing {
 };
 void emit_hand(struct emitter *e, uint32_t stage, int64_t first, struct handing how);
 void emit_sum_keys(struct emitter *e, uint32_t stage, int64_t first);
-/* Where the gradients live in RAM: they begin as zeros. */
+/* Where the gradients do not live on the device: they begin as zeros. */
 void emit_clear_keys(struct emitter *e, uint32_t stage, int64_t first);
 /* A slot for one chunk by itself, at its place in its group; what it carries, or, brought from
  * where it lives, its gradient. */

@@ -85,6 +85,15 @@ struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, i
                                     (copy * w->n_slots + w->values[value].slot) * w->slot_bytes));
 }
 
+/* What only forward looks at may be of no more use already. */
+static bool looks_at(const struct call *c, const struct zinf_value *v)
+{
+    const bool forward = kind_pass(c->op.kind) == ZINF_PASS_FORWARD;
+    if (v->kind != ZINF_VALUE_ACTIVATION || (forward && !(c->op.flags & OP_RECOMPUTES)))
+        return true;
+    return !v->passing && !c->stage->ops->backward_without_inputs;
+}
+
 /* Of chunks a stage that reads another sequence has its keys and values at hand, and looks at the
  * sequence itself where it carries these, and goes back through them. */
 bool call_reads(const struct emitter *e, const struct call *c, uint32_t value)
@@ -101,7 +110,7 @@ void call_inputs(struct emitter *e, struct call *c)
     for (uint32_t i = 0; i < c->stage->in.n; i++) {
         uint32_t v = c->stage->in.at[i];
         const struct zinf_value *value = &e->walk->graph->values[v];
-        if (!call_reads(e, c, v)) {
+        if (!call_reads(e, c, v) || !looks_at(c, value)) {
             call_operand(e, c, (struct zinf_operand){0});
         } else if (value->kind == ZINF_VALUE_INPUT) {
             uses_read(&c->uses, e->inputs);

@@ -90,10 +90,9 @@ static void make_pools(struct emitter *e)
          p->setup->weights ? zinf_align_up(p->setup->weights->most_bytes, ZINF_MEMORY_ALIGN) : 0,
          FILE_STAGINGS, true, &e->files);
     pool(e, "packed parameters on their way", host_at(p, p->at.h_packed),
-         setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true, &e->packed);
+         plan_packed_fetch_bytes(p), PACKED_STAGINGS, true, &e->packed);
     pool(e, "packed parameters on the device", device_at(p, p->at.d_packed),
-         setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM), PACKED_STAGINGS, true,
-         &e->packed_slots);
+         plan_packed_fetch_bytes(p), PACKED_STAGINGS, true, &e->packed_slots);
     pool(e, "parameters in 8 bits on their way", host_at(p, p->at.h_codes),
          plan_code_bytes(p, true), CODE_STAGINGS, true, &e->codes);
     pool(e, "parameters in 8 bits on the device", device_at(p, p->at.d_codes),
@@ -112,6 +111,8 @@ static void make_pools(struct emitter *e)
          (int)x_slots(p), true, &e->xs.pool);
     pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_value_staging_bytes(p),
          X_STAGINGS, true, &e->x_staging);
+    pool(e, "keys and values between ranks", host_at(p, p->at.h_exchanged), plan_exchanged_bytes(p),
+         EXCHANGED, true, &e->exchanged);
     pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
          CACHE_SLOTS, true, &e->caches);
     pool(e, "keys and values of chunks", device_at(p, p->at.d_carried),
@@ -142,7 +143,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->grad, n);
     resources(e, &e->done, n);
     resources(e, &e->x, (size_t)plan_n_leaving(p) * (size_t)p->itinerary.live);
-    resources(e, &e->carried_home, 2 * (size_t)p->setup->n_chunks);
+    resources(e, &e->carried_home, carried_homes(p, false) + carried_homes(p, true));
     e->carried_filled = array(e, e->carried.n, sizeof *e->carried_filled);
     e->d_carried_left = array(e, e->d_carried.n, sizeof *e->d_carried_left);
     e->staged = array(e, n, sizeof *e->staged);
@@ -212,22 +213,45 @@ int emitter_finish(struct emitter *e)
     return e->code;
 }
 
-/* Where computations wait for a neighbour (OP_HAND), all of the lane DEVICE keeps its order: what
- * lane NET waits for there must not come behind that. */
+/* Ranks of a sequence that hand states over wait for each other on two lanes, DEVICE and NET. Where
+ * they look at groups of each other's chunks they have different operations, and would order their
+ * lanes differently. So all that they meet in comes in the order of the program, which is one. */
 static bool keeps_order(const struct emitter *e, const struct zinf_op *op)
 {
-    return op->lane == ZINF_LANE_DEVICE && op->kind < OP_STAGES && op->kind != OP_HAND &&
+    const bool meets = op->lane == ZINF_LANE_NET || op->kind == OP_HAND;
+    return meets && context_axis(e->p->setup)->world > 1 &&
+           (plan_shares_homes(e->p) || e->walk->d_handed);
+}
+
+/* There the lane DEVICE has that order, too: none of it comes behind a take that the neighbour
+ * needs to give. */
+static bool keeps_sequence(const struct emitter *e, const struct zinf_op *op)
+{
+    return op->lane == ZINF_LANE_DEVICE && op->kind < OP_STAGES &&
            context_axis(e->p->setup)->world > 1 && e->walk->d_handed;
 }
 
-void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses)
+/* What a rank takes it gives on before it meets others: else these would wait for each other in a
+ * circle, the next one for what this gives, and this one for the next. */
+static void check_hands(struct emitter *e, const struct zinf_op *op)
 {
-    struct uses ordered;
-    if (keeps_order(e, op)) {
-        ordered = *uses;
-        uses_write(&ordered, e->sequence);
-        uses = &ordered;
-    }
+    char name[64];
+    if (op->kind == OP_HAND)
+        e->hands = op->visit;
+    else if (e->hands && op->lane == ZINF_LANE_NET && !e->code)
+        e->code = zinf_fail(-EINVAL, "ranks meet in \"%s\" between what one takes and gives",
+                            plan_op_name(e->p->setup, op, name));
+}
+
+void emit(struct emitter *e, struct zinf_op *op, const struct uses *given)
+{
+    struct uses own = *given;
+    const struct uses *uses = &own;
+    check_hands(e, op);
+    if (keeps_order(e, op))
+        uses_write(&own, e->wire);
+    if (keeps_sequence(e, op))
+        uses_write(&own, e->sequence);
     if (!e->code && uses->overflow)
         e->code = zinf_fail(-EINVAL, "an operation uses more than %u things at once",
                             uses->many ? uses->capacity : FEW_USES);

@@ -66,6 +66,18 @@ static int add_parts(struct zinf_trainer *t, int64_t n_windows, uint64_t count, 
     return code;
 }
 
+int trainer_sum_targets(struct zinf_trainer *t, double *sum)
+{
+    struct zinf_net *net = context_axis(&t->setup)->net;
+    struct exact_sum of_targets = {0};
+    trainer_add_loss(t, t->setup.graph->loss, 1, &of_targets);
+    const int code =
+        net ? zinf_net_add(net, (int64_t *)(void *)&of_targets, sizeof of_targets / sizeof(int64_t))
+            : 0;
+    *sum = exact_value(&of_targets);
+    return code;
+}
+
 int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
                       double *sum, uint64_t *count)
 {
@@ -97,7 +109,7 @@ int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
     int code = run_whole(t, &t->plan.logits, batch, n_windows);
     if (!code && t->setup.walk.row != WALK_NONE)
-        memcpy(logits, host_at(&t->plan, t->plan.at.h_row), bytes);
+        memcpy(logits, host_at(&t->plan, logits_at(&t->plan)), bytes);
     return code || !is_piped(&t->setup)
                ? code
                : zinf_net_broadcast(pipe->net, pipe->world - 1, logits, bytes);
@@ -136,6 +148,13 @@ static void place_logits(const struct zinf_trainer *t, uint32_t rank, int64_t n,
     }
 }
 
+/* Which of the ranks that share sequences has the row's chunk. */
+static uint32_t rank_of_row(const struct zinf_trainer *t)
+{
+    const struct setup *s = &t->setup;
+    return (uint32_t)(zinf_chunk_place(t->logits_chunk, s->n_chunks, s->n_parts) / s->own_chunks);
+}
+
 int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits)
 {
     const struct zinf_axis *tensor = tensor_axis(&t->setup), *pipe = pipe_axis(&t->setup);
@@ -149,6 +168,8 @@ int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits)
                                host_at(&t->plan, t->plan.at.h_row), logits_bytes(&t->plan));
     for (uint32_t rank = 0; !code && has_head && rank < tensor->world; rank++)
         place_logits(t, rank, n, logits);
+    if (!code && has_head && in_parts(&t->setup) && context_axis(&t->setup)->net)
+        code = zinf_net_broadcast(context_axis(&t->setup)->net, rank_of_row(t), logits, bytes);
     if (code || !is_piped(&t->setup))
         return code;
     return zinf_net_broadcast(pipe->net, pipe->world - 1, logits, bytes);
@@ -170,9 +191,9 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     if (n < 1 || n > t->setup.seq)
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
-    if (t->setup.n_chunks > 1)
-        return zinf_fail(-ENOTSUP,
-                         "making texts needs whole sequences: set zinf.sequence_chunk to 0");
+    if (!setup_makes_logits(&t->setup))
+        return zinf_fail(-ENOTSUP, "a training in chunks of sequences makes texts only where it is "
+                                   "asked for that at its start: set zinf.sequence_chunk to 0");
     batch.seq_len = n;
     int code = begin(t, &batch, 1);
     if (code)
@@ -180,7 +201,8 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
     struct zinf_compute whole = t->compute;
     t->compute.train = false;
     t->compute.batch = 1;
-    t->logits_row = n - 1;
+    t->logits_row = (n - 1) % t->compute.seq;
+    t->logits_chunk = (n - 1) / t->compute.seq;
     t->n_logits = 1;
     code = trainer_run(t, &t->plan.logits);
     t->compute = whole;

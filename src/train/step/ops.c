@@ -342,17 +342,16 @@ static int run_share(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- keys and values of ranks that share sequences ---- */
 
-/* Bytes of what one rank has of it. */
-static uint64_t share_of(const struct zinf_trainer *t, const struct zinf_op *op, bool gradient)
+/* Bytes of one rank's: counted are those of all others. */
+static uint64_t share_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
-    const struct setup *s = &t->setup;
-    return (uint64_t)s->own_chunks * s->walk.stages[op->stage].carried[gradient];
+    return op->bytes / (axis_of(t, op)->world - 1);
 }
 
 static int run_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_axis *axis = axis_of(t, op);
-    const uint64_t bytes = share_of(t, op, false);
+    const uint64_t bytes = share_of(t, op);
     void *own = (char *)at(op, 0) + axis->rank * bytes, *whole = at(op, 0);
     int code = op->arg ? 0 : lend_host(t, &own, bytes, 0);
     if (!code && !op->arg)
@@ -365,7 +364,7 @@ static int run_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_axis *axis = axis_of(t, op);
-    const uint64_t bytes = share_of(t, op, true), behind = axis->rank * bytes;
+    const uint64_t bytes = share_of(t, op), behind = axis->rank * bytes;
     void *whole = at(op, 0);
     int code = op->arg ? 0 : lend_host(t, &whole, axis->world * bytes, 0);
     if (!code)
@@ -448,6 +447,8 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN) && !t->chosen[op->unit] == !(op->flags & OP_UNCHOSEN))
+        return true;
+    if (op->flags & OP_OF_ROW && setup_chunk(&t->setup, op->micro) != t->logits_chunk)
         return true;
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     if (moves && op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */

@@ -239,10 +239,11 @@ static bool is_of_source(const struct zinf_graph *g, uint32_t stage)
     return g->values[g->stages[stage].out.at[0]].rows_of == ZINF_ROWS_OF_SOURCE;
 }
 
-/* All stages up to the one that makes logits, which of a pipeline's ranks the last has. */
+/* All stages up to the one that makes logits, which of a pipeline's ranks the last has. Of one
+ * micro-batch, or of a sample's chunks. */
 static void emit_to_logits(struct emitter *e, bool sources)
 {
-    const struct range one = {0, 1};
+    const struct range one = {0, e->p->setup->own_chunks};
     const struct walk *w = e->walk;
     e->makes_rows = true;
     e->without_sources = !sources;
@@ -251,11 +252,11 @@ static void emit_to_logits(struct emitter *e, bool sources)
         emit_border(e, &(struct visit){.range = i, .takes = one});
         for (uint32_t s = range.first; s < range.end && (w->row == WALK_NONE || s < w->row); s++)
             if (sources || !is_of_source(w->graph, s))
-                emit_forward(e, s, one);
+                emit_forward_alone(e, s, one);
         emit_border(e, &(struct visit){.range = i, .next = true, .gives = one});
     }
     if (w->row != WALK_NONE)
-        emit_row(e, w->row);
+        emit_row(e, w->row, one);
     emit_marks(e);
 }
 
@@ -284,8 +285,7 @@ int program_decode_sources(struct plan *p)
 int program_logits(struct plan *p)
 {
     struct emitter e;
-    /* else forward.c refuses */
-    const bool possible = p->setup->n_chunks == 1;
+    const bool possible = setup_makes_logits(p->setup); /* else forward.c refuses */
     if (!emitter_init(&e, p, &p->logits, "logits") && possible &&
         (e.walk->row != WALK_NONE || is_piped(p->setup))) {
         emit_inputs(&e);

@@ -221,15 +221,24 @@ static int recompute(const struct zinf_frame *backward, void *const *nothing)
     return zinf_stage_run(&f);
 }
 
+/* Whether backward of a part, or of the sequence where there are none, begins with the chunk. */
+static bool begins_part(const struct setup *s, int64_t micro)
+{
+    const int64_t each = s->own_chunks / setup_own_parts(s);
+    return micro % each == each - 1;
+}
+
 /* Of a stage whose rows look ahead: all chunks are at hand. */
-static void set_all_chunks(const struct setup *s, int64_t own, int64_t rows,
+static void set_all_chunks(const struct setup *s, int64_t micro, int64_t rows,
                            struct zinf_chunk *chunk)
 {
+    const int64_t own = setup_chunk(s, micro);
     chunk->first = own * rows;
     chunk->near = 0;
     chunk->near_end = s->n_chunks * rows;
     chunk->begins = chunk->ends = true;
-    chunk->fresh = own == s->n_chunks - 1; /* with which backward begins */
+    chunk->placed = in_parts(s);
+    chunk->fresh = begins_part(s, micro);
 }
 
 /* Which rows of their sequence the operation's are, and which it looks at: a group's (arg), or of
@@ -239,7 +248,6 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
     const struct setup *s = p->setup;
     const uint32_t stage = (uint32_t)op->stage;
     const int64_t own = setup_chunk(s, op->micro), span = carried_span(p);
-    const int64_t each = s->own_chunks / setup_own_parts(s); /* chunks of a part */
     const bool carries = s->walk.stages[stage].carried[0];
     const bool carrying = kind_pass(op->kind) == ZINF_PASS_CARRY;
     const bool whole = !carries || kind_pass(op->kind) == ZINF_PASS_CARRY_BACK;
@@ -252,7 +260,7 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
     chunk->begins =
         whole || group == (carrying ? carried_needs(p, stage, own) : carried_first(p, stage, own));
     chunk->ends = whole || group == own / span;
-    chunk->fresh = carries && (chunk->placed  ? op->micro % each == each - 1
+    chunk->fresh = carries && (chunk->placed  ? begins_part(s, op->micro)
                                : !in_parts(s) ? carried_last(p, stage, (uint32_t)group) == own
                                               : false);
 }
@@ -275,8 +283,7 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
         return;
     *compute = walk_compute(s->walk.graph, stage, compute);
     if (walk_is_of_source(s->walk.graph, stage) || compute->chunk.keys_first)
-        set_all_chunks(s, setup_chunk(s, op->micro), walk_rows(s->walk.graph, stage, compute),
-                       &compute->chunk);
+        set_all_chunks(s, op->micro, walk_rows(s->walk.graph, stage, compute), &compute->chunk);
     else
         set_chunk(&t->plan, op, &compute->chunk);
 }

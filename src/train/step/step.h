@@ -124,6 +124,9 @@ int trainer_add_rest(struct zinf_trainer *t, const struct zinf_op *op);
 int trainer_fill(struct zinf_trainer *t);
 /* forward.c: logits [n][vocab] of the rows that a program has made some of, on all ranks. */
 int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits);
+/* The sum of the targets' losses of the one sample that zinf_trainer_loss has computed, over ranks
+ * that share it. */
+int trainer_sum_targets(struct zinf_trainer *t, double *sum);
 /* decode.c: before the first call, and at the end */
 int trainer_begin_decoding(struct zinf_trainer *t);
 void trainer_end_decoding(struct zinf_trainer *t);
