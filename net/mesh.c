@@ -32,11 +32,12 @@ static int take_worlds(struct zinf_mesh *mesh, const uint32_t worlds[ZINF_AXES],
                          "%u ranks are not %u along axis data x %llu along the others: set "
                          "zinf.mesh.data to 0 or to what they are",
                          all, worlds[ZINF_DATA], (unsigned long long)others);
-    return zinf_fail(-EINVAL,
-                     "%u ranks are not %u stages of a pipeline x %u parts of a sequence x %u parts "
-                     "of a tensor, or a multiple of that",
-                     all, mesh->at[ZINF_PIPE].world, mesh->at[ZINF_CONTEXT].world,
-                     mesh->at[ZINF_TENSOR].world);
+    return zinf_fail(
+        -EINVAL,
+        "%u ranks are not %u stages of a pipeline x %u parts of a sequence x %u parts "
+        "of a tensor, or a multiple of that: start so many (zinf launch, zinf.seats), or "
+        "set zinf.mesh.pipe, zinf.mesh.context and zinf.mesh.tensor to 1",
+        all, mesh->at[ZINF_PIPE].world, mesh->at[ZINF_CONTEXT].world, mesh->at[ZINF_TENSOR].world);
 }
 
 /* Ranks of an axis that are only thought of; those that are stride apart are on one host or seats

@@ -144,11 +144,16 @@ uint64_t zinf_executor_bytes(uint32_t n_ops)
                               sizeof *e->events);
 }
 
+int zinf_executor_check(const struct zinf_executor *e)
+{
+    return e->failed ? zinf_fail(e->failed, "%s", e->message) : 0;
+}
+
 int zinf_executor_run(struct zinf_executor *e, const struct zinf_program *program)
 {
-    if (e->failed)
-        return zinf_fail(e->failed, "%s", e->message);
-    int code = prepare(e, program);
+    int code = zinf_executor_check(e);
+    if (!code)
+        code = prepare(e, program);
     if (code)
         return code;
     uint64_t begin = zinf_now_ns();

@@ -478,6 +478,8 @@ int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program 
 /* Makes it one that has failed, by code and this thread's zinf_error(): where its programs may be
  * half made, it runs no more of them. Returns code. */
 int zinf_executor_end(struct zinf_executor *executor, int code);
+/* Between programs: 0, or the failure that it has had, with its sentence in zinf_error(). */
+int zinf_executor_check(const struct zinf_executor *executor);
 /* Between programs: names in the trace what they were for, from begin_ns until now: "step 12". */
 void zinf_executor_mark(struct zinf_executor *executor, const char *name, uint64_t begin_ns);
 

@@ -449,10 +449,14 @@ DEVICE void make_mask(const ARGS &a, uint32_t *mask, int64_t b, int64_t head, in
             a.rule, dropout_place(a, b, head, i + row, j + 32 * word), keys < 32 ? keys : 32);
     }
 }
+template <int KEYS> DEVICE bool is_kept(const uint32_t *mask, int row, int key)
+{
+    return mask[row * words_of(KEYS) + key / 32] >> key % 32 & 1;
+}
 template <int KEYS>
 DEVICE float mask_factor(const attention_args &a, const uint32_t *mask, int row, int key)
 {
-    return mask[row * words_of(KEYS) + key / 32] >> key % 32 & 1 ? a.rule.keep : 0.0f;
+    return is_kept<KEYS>(mask, row, key) ? a.rule.keep : 0.0f;
 }
 
 /* ---- for launchers ---- */

@@ -25,8 +25,9 @@ template <int D, class ARGS> struct forward_tile {
     static const int begins = held && rows < 2 * keys ? 2 * keys : rows; /* the first place */
     static const int shared_rows = begins + 2 * keys;
     /* Wide heads, whose steps have more products, look for far scores in each: doing a step again
-     * would take registers that they have not. */
-    static const bool looks = D > 128;
+     * would take registers that they have not. So do heads of 128 whose scores are more than
+     * scaled, which would spill. */
+    static const bool looks = D > 128 || (D == 128 && sizeof(ARGS) > sizeof(attention_args));
     static const int places = D <= 128 ? 2 : 1;
 };
 
@@ -114,15 +115,19 @@ DEVICE void finish_scores(const ARGS &a, float (&s)[H][N][4], const BESIDE &besi
     mask_keys(a, s, own, beside.documents, mine, i, j, unseen);
 }
 
-/* Where any are dropped; row is the warp's row of this lane in the tile. */
+/* Where any are dropped; row is the warp's row of this lane in the tile. The factor of those that
+ * are kept comes at the end: 2^14 times a large one is no fp16. */
 template <int KEYS>
 DEVICE void drop_probabilities(const attention_args &a, float (&p)[KEYS / 8][4],
                                const uint32_t *mask, int row)
 {
     if (!a.drops)
         return;
-    UNROLL for (int n = 0; n < KEYS / 8; n++) UNROLL for (int e = 0; e < 4; e++) p[n][e] *=
-        mask_factor<KEYS>(a, mask, row + e / 2 * 8, n * 8 + 2 * (lane_id() % 4) + e % 2);
+    UNROLL for (int n = 0; n < KEYS / 8; n++) UNROLL for (int e = 0; e < 4; e++)
+    {
+        const int key = n * 8 + 2 * (lane_id() % 4) + e % 2;
+        p[n][e] = is_kept<KEYS>(mask, row + e / 2 * 8, key) ? p[n][e] : 0.0f;
+    }
 }
 
 /* Scores of a warp's rows become exponentials, where `moves` by new bases, and sums and out follow.
@@ -149,16 +154,17 @@ DEVICE bool add_exponentials(const ARGS &a, float (&s)[H][N][4], float (&out)[H]
 /* A warp's rows, from i + mine on, and columns from column on go into the tile; the first of the
  * warps that share rows writes their lse. */
 template <int H, int N, class T>
-DEVICE void put_rows(const struct zinf_attention &z, T *tile, int pitch, float (&out)[H][N][4],
+DEVICE void put_rows(const attention_args &a, T *tile, int pitch, float (&out)[H][N][4],
                      running (&rows)[H], int64_t b, int64_t head, int64_t i, int mine, int column)
 {
+    const float keep = a.drops ? a.rule.keep : 1.0f;
     UNROLL for (int h = 0; h < H; h++)
     {
         const int row = mine + 16 * h;
-        finish_rows(z, rows[h], b, head, i + row + lane_id() / 4,
+        finish_rows(a.z, rows[h], b, head, i + row + lane_id() / 4,
                     column == 0 && lane_id() % 4 == 0);
-        put_results(tile + row * pitch + column, pitch, out[h], quotient_of(1.0f, rows[h].sum[0]),
-                    quotient_of(1.0f, rows[h].sum[1]));
+        put_results(tile + row * pitch + column, pitch, out[h], quotient_of(keep, rows[h].sum[0]),
+                    quotient_of(keep, rows[h].sum[1]));
     }
 }
 
@@ -220,7 +226,7 @@ attention_mma_forward_kernel(ARGS a)
         multiply_results<T>(out, s, first.by_row + bytes_of<T>(KEYS * pitch) + place, pitch);
     }
     sync_block(); /* every warp is done with the tiles */
-    put_rows(z, query, pitch, out, rows, b, head, i, mine, column);
+    put_rows(a, query, pitch, out, rows, b, head, i, mine, column);
     sync_block();
     store_head<T, D, ROWS_, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
 }

@@ -309,9 +309,10 @@ check "are refused" complains "zinf.tensor_parts 3: use a power of two"
 config eight.json 8
 check "eight parts of four heads" fails train llama bad --config eight.json
 check "are refused" complains "the number of heads, 4, is not a multiple"
-"$zinf" init --arch bert --size base --layers 1 --hidden 64 --heads 4 --tokenizer bytes \
-    --config-only --output bert >/dev/null
+"$zinf" init --arch deberta-v2 --size v3-base --layers 1 --hidden 64 --heads 4 --tokenizer bytes \
+    --config-only --output deberta >/dev/null
 printf 'text,label\na,b\nb,c\n' >rows.csv
-check "an encoder" fails "$zinf" train --model bert --init --data rows.csv --config ram.json --output bad
-check "is refused" complains "zinf.tensor_parts 2: this family of models cannot be cut"
+check "relative positions" fails "$zinf" train --model deberta --init --data rows.csv \
+    --config ram.json --output bad
+check "are refused" complains "has relative positions in its scores, which is not cut"
 finish

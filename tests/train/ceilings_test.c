@@ -118,13 +118,14 @@ static double weight_bytes(const struct shape *s)
     return layer * (2 * layers - 1) * (s->four_bits ? 0.5 : 2) + 2 * head * 2;
 }
 
-/* Five times X X^T, its square, and both by X: of each layer's matrices, by one of the ranks. */
+/* Five times X X^T, its square, and both by X: of each layer's matrices, by one of the ranks. Of
+ * the first two, which are symmetric, a half is computed. */
 static double muon_flops(const struct shape *s)
 {
     const double width = (double)s->width, inner = (double)s->inner;
     const double least = fmin(width, inner), most = fmax(width, inner);
-    const double square = 6 * width * width * width;
-    const double wide = 4 * least * least * most + 2 * least * least * least;
+    const double square = 4 * width * width * width;
+    const double wide = 3 * least * least * most + least * least * least;
     return s->muon ? 5 * (double)s->layers * (4 * square + 3 * wide) / s->seats : 0;
 }
 

@@ -290,7 +290,7 @@ static void change_damaged(const struct setup *s, uint32_t group)
     char *plain = calloc(1, room), *slot = aligned_alloc(ZINF_AIO_ALIGN, room);
     char *expected = aligned_alloc(ZINF_AIO_ALIGN, room), *param = calloc(2, n);
     float *grad = malloc(n * sizeof *grad);
-    uint64_t bytes;
+    uint64_t bytes = 0;
     for (uint64_t i = 0; i < n; i++)
         grad[i] = (float)((i * 2654435761u & 0xffff) + 1) * 1e-6f;
     c.step.grad = grad;
@@ -305,7 +305,7 @@ static void change_damaged(const struct setup *s, uint32_t group)
     c.from_bytes = bytes;
     c.room = aligned_alloc(ZINF_AIO_ALIGN, room);
     c.param = memcpy(malloc(2 * n), param, 2 * n);
-    for (uint64_t at = 0; at < bytes - 2 * n - ZINF_AIO_ALIGN; at += bytes / 9) {
+    for (uint64_t at = 0; bytes && at + 2 * n + ZINF_AIO_ALIGN < bytes; at += bytes / 9) {
         slot[at] ^= 16;
         CHECKF(rule_change_packed(&c) == -EBADMSG && strstr(zinf_error(), "sub-group"), "byte %llu",
                (unsigned long long)at);

@@ -72,8 +72,8 @@ static void test_embeddings(void)
         struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_FORWARD);
         struct zinf_batch batch = batch_at(&f, 0);
         const cJSON *wanted = cJSON_GetObjectItem(f.expected, "embeddings"), *item;
-        double loss;
-        uint64_t n;
+        double loss = 0;
+        uint64_t n = 0;
         int k = 0;
         CHECKF(t && !zinf_trainer_embed(t, &batch, f.batch, made), "%s", zinf_error());
         cJSON_ArrayForEach(item, wanted)

@@ -115,9 +115,9 @@ static bool all_pending(const struct zinf_trainer *t, bool but_eager)
 
 int trainer_settle(struct zinf_trainer *t)
 {
-    int code = trains(&t->setup) && is_pending(t, false)
-                   ? zinf_executor_run(t->executor, &t->plan.drain)
-                   : 0;
+    int code = zinf_executor_check(t->executor);
+    if (!code && trains(&t->setup) && is_pending(t, false))
+        code = zinf_executor_run(t->executor, &t->plan.drain);
     return code ? code : durable_finish(t);
 }
 
