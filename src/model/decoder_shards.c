@@ -40,31 +40,31 @@ static bool has_dense_part(const struct decoder *d, int64_t layer)
     return !decoder_has_experts(d, layer) || d->experts.beside_before;
 }
 
+/* Heads of keys, which are dealt to the parts or, where there are fewer, shared by them. */
+static int check_keys(const struct decoder *d, const char *what, int64_t heads)
+{
+    const int64_t n = d->shards.of;
+    if (!(heads % n) || !(n % heads))
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "zinf.tensor_parts %lld: %lld %s can neither be dealt to the parts nor shared "
+                     "by them evenly (%s)",
+                     (long long)n, (long long)heads, what, d->what);
+}
+
 static int check_mixer(const struct decoder *d)
 {
     const struct mixer_spec *m = &d->mixer;
-    const int64_t keys = m->key_heads, n = d->shards.of;
     if (m->gates)
         return check_divides(d, "the number of a convolution's columns", m->value_dim);
     int code = check_divides(d, "the number of a mixer's heads", m->value_heads);
-    if (!code && keys % n && n % keys)
-        code = zinf_fail(-EINVAL,
-                         "zinf.tensor_parts %lld: %lld key heads of a mixer can neither be dealt "
-                         "to the parts nor shared by them evenly (%s)",
-                         (long long)n, (long long)keys, d->what);
-    return code;
+    return code ? code : check_keys(d, "key heads of a mixer", m->key_heads);
 }
 
 static int check_heads(const struct decoder *d, const struct attention_spec *a)
 {
-    const int64_t kv = a->n_kv_heads, n = d->shards.of;
     int code = check_divides(d, "the number of heads", a->n_heads);
-    if (!code && kv % n && n % kv)
-        code = zinf_fail(-EINVAL,
-                         "zinf.tensor_parts %lld: %lld key and value heads can neither be dealt to "
-                         "the parts nor shared by them evenly (%s)",
-                         (long long)n, (long long)kv, d->what);
-    return code;
+    return code ? code : check_keys(d, "key and value heads", a->n_kv_heads);
 }
 
 static int check_sizes(const struct decoder *d)

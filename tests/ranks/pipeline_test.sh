@@ -325,25 +325,22 @@ rank() { # rank, world, output, options...
     exec "$zinf" train --model llama --init --data text.txt --seq-len 16 --device host --seed 3 \
         --progress none --config pipes.json --output "$output" "$@"
 }
+two_ranks() { # what OUTPUT; by pipes.json
+    (rank 1 2 "$2" --steps 3 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
+    other=$!
+    (rank 0 2 "$2" --steps 3 --pipeline-parallel 2) >said.out 2>said.err </dev/null
+    verdict $? "rank 0 of two $1"
+    wait $other
+    verdict $? "rank 1 of two"
+    check "have the bits of one" same_result llama.one "$2"
+    port=$((port + 1))
+}
 config pipes.json 3 cpu
-(rank 1 2 tcp --steps 3 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
-other=$!
-(rank 0 2 tcp --steps 3 --pipeline-parallel 2) >said.out 2>said.err </dev/null
-verdict $? "rank 0 of two over TCP"
-wait $other
-verdict $? "rank 1 of two"
-check "have the bits of one" same_result llama.one tcp
+two_ranks "over TCP" tcp
 config pipes.json 3 cpu ', "pipeline_ranges": 2'
-port=$((port + 1))
-(rank 1 2 tcp2 --steps 3 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
-other=$!
-(rank 0 2 tcp2 --steps 3 --pipeline-parallel 2) >said.out 2>said.err </dev/null
-verdict $? "rank 0 of two with two ranges each"
-wait $other
-verdict $? "rank 1 of two"
-check "have the bits of one" same_result llama.one tcp2
+two_ranks "with two ranges each" tcp2
 config pipes.json 3 cpu
-port=$((port + 2))
+port=$((port + 1))
 (rank 1 2 killed --steps 100000 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
 other=$!
 (rank 0 2 killed --steps 100000 --pipeline-parallel 2) >said.out 2>said.err </dev/null &
