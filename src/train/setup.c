@@ -588,7 +588,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = setup_check_ranks(s);
     if (!code)
         code = setup_check_tensor(s);
-    if (!code && context_axis(s)->world > 1 && s->walk.d_handed)
+    if (!code && context_axis(s)->world > 1 && s->walk.in_order)
         code = setup_find_neighbours(context_axis(s), s->handing);
     if (!code)
         code = check_in_place(s);

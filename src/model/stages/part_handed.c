@@ -62,7 +62,7 @@ static int take_piece(struct zinf_frame *f, void *to, uint64_t bytes, uint64_t a
     const bool there = before >= c->near && before < c->near_end;
     const char *from = frame_handed(f, all, there ? before : c->near);
     int code = 0;
-    frame_reach(f, 2); /* the chunk before */
+    frame_follow(f);
     frame_part_begin(f);
     if (there)
         code = frame_copy(f, to, from ? from + at : NULL, bytes);

@@ -89,6 +89,8 @@ static void measure_carried(struct walk *w, const struct zinf_compute *c, uint32
     info->carried_reach = size->carried_reach;
     info->hands_over = size->handed_bytes > 0;
     w->hands_over |= info->hands_over;
+    info->in_order = c->chunk.parts > 1 && size->follows;
+    w->in_order |= info->in_order;
     for (int i = 0; i < 2; i++)
         w->carried[i] = most(w->carried[i], info->carried[i]);
     info->d_handed = info->size[ZINF_PASS_BACKWARD].d_handed_bytes;

@@ -174,7 +174,7 @@ bool emit_keys_first(const struct emitter *e, uint32_t s)
 
 bool emit_in_order(const struct emitter *e, uint32_t s)
 {
-    return in_parts(e->p->setup) && e->walk->stages[s].d_handed > 0;
+    return e->walk->stages[s].in_order;
 }
 
 struct groups call_groups(const struct emitter *e, uint32_t s, int64_t micro)

@@ -220,7 +220,7 @@ static bool keeps_order(const struct emitter *e, const struct zinf_op *op)
 {
     const bool meets = op->lane == ZINF_LANE_NET || op->kind == OP_HAND;
     return meets && context_axis(e->p->setup)->world > 1 &&
-           (plan_shares_homes(e->p) || e->walk->d_handed);
+           (plan_shares_homes(e->p) || e->walk->in_order);
 }
 
 /* There the lane DEVICE has that order, too: none of it comes behind a take that the neighbour
@@ -228,7 +228,7 @@ static bool keeps_order(const struct emitter *e, const struct zinf_op *op)
 static bool keeps_sequence(const struct emitter *e, const struct zinf_op *op)
 {
     return op->lane == ZINF_LANE_DEVICE && op->kind < OP_STAGES &&
-           context_axis(e->p->setup)->world > 1 && e->walk->d_handed;
+           context_axis(e->p->setup)->world > 1 && e->walk->in_order;
 }
 
 /* What a rank takes it gives on before it meets others: else these would wait for each other in a
