@@ -120,7 +120,8 @@ struct emitter {
      * in their order, and where ranks share homes of chunks, or hand states over, all that ranks
      * meet in. */
     zinf_resource *crossing, wire;
-    bool hands;      /* what a rank has taken from a neighbour (OP_HAND) is not given on yet */
+    /* What a rank has taken from a neighbour, the next one or that before, is not given on yet. */
+    bool hands, hands_next;
     bool meets_late; /* see emit_meet */
     int64_t turn,
         n_turns; /* number of this visit's contributions in the tree of sums, and of how many */

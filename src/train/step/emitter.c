@@ -210,6 +210,8 @@ int emitter_finish(struct emitter *e)
     free(e->weighed);
     free(e->listed);
     free(e->decided);
+    if (e->hands && !e->code)
+        return zinf_fail(-EINVAL, "a rank would not give on what it takes from another");
     return e->code;
 }
 
@@ -231,16 +233,22 @@ static bool keeps_sequence(const struct emitter *e, const struct zinf_op *op)
            context_axis(e->p->setup)->world > 1 && e->walk->in_order;
 }
 
-/* What a rank takes it gives on before it meets others: else these would wait for each other in a
- * circle, the next one for what this gives, and this one for the next. */
+/* What a rank takes it gives on, the same way, before it meets others: else ranks would wait for
+ * each other in a circle, the next one for what this gives, and this one for the next. */
 static void check_hands(struct emitter *e, const struct zinf_op *op)
 {
+    const bool hand = op->kind == OP_HAND;
+    const bool gives_on = e->hands && !op->visit && op->arg != e->hands_next;
+    const bool circle =
+        hand ? !gives_on && (e->hands || !op->visit) : e->hands && op->lane == ZINF_LANE_NET;
     char name[64];
-    if (op->kind == OP_HAND)
-        e->hands = op->visit;
-    else if (e->hands && op->lane == ZINF_LANE_NET && !e->code)
-        e->code = zinf_fail(-EINVAL, "ranks meet in \"%s\" between what one takes and gives",
+    if (circle && !e->code)
+        e->code = zinf_fail(-EINVAL, "ranks would wait for each other in \"%s\"",
                             plan_op_name(e->p->setup, op, name));
+    if (hand) {
+        e->hands = op->visit;
+        e->hands_next = op->arg;
+    }
 }
 
 void emit(struct emitter *e, struct zinf_op *op, const struct uses *given)
