@@ -1,8 +1,10 @@
-/* transfer: moves weights and optimizer state between files and tiers, for the files of this folder
+/*
+ * transfer: moves weights and optimizer state between files and tiers, for the files of this folder
  * that load, save and checkpoint. A file has the tensor names, shapes and row order of the model's
  * family; a tier has one flat buffer for each unit; model/tensors.h converts between them. All
  * functions work in one fixed region of the host arena, one unit at a time, so that memory does not
- * grow with the model. */
+ * grow with the model.
+ */
 #ifndef ZINF_TRAIN_TRANSFER_H
 #define ZINF_TRAIN_TRANSFER_H
 
