@@ -2,7 +2,7 @@
  * What keys and values of chunks move to and from a drive, where the device has groups of them: a
  * step counts exactly the bytes that an estimate predicts, and the drive has the space that it
  * says; with one part and with two, with attention to all tokens and with windows, which leave
- * chunks out.
+ * chunks out. The memory of a step's operations is planned, too.
  */
 #include "least_memory.h"
 
@@ -18,6 +18,7 @@ static void step_bytes(const struct setting *s, uint64_t bytes[2], uint64_t *pla
     CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
     for (int step = 0; t && step < trainings.steps; step++)
         CHECKF(!next_step(t, s, (uint64_t)step, &r), "%s", zinf_error());
+    CHECK(t && plan_says(t, "operations of a step"));
     memcpy(bytes, r.lane_bytes, 2 * sizeof *bytes);
     *planned = t ? zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE) : 0;
     zinf_trainer_destroy(t);

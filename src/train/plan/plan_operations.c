@@ -7,14 +7,14 @@
 #include "train/step/step.h"
 
 /* Stages times micro-batches. Below that operations take a few MB, less than the ledger's
- * rounding. */
+ * rounding, except those of chunks, which look at the chunks before them. */
 #define FEW_VISITS 256
 /* Of all RAM: where programs that may exist beside each other take more, they may not. */
 #define SHARE 32
 
 static bool has_many(const struct setup *s)
 {
-    return (uint64_t)s->n_micro * s->graph->n_stages >= FEW_VISITS;
+    return s->n_chunks > 1 || (uint64_t)s->n_micro * s->graph->n_stages >= FEW_VISITS;
 }
 
 /* Programs of gradients and updates at once (schedules.c): with updates in the forward, and in the
