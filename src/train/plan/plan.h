@@ -226,6 +226,11 @@ static inline bool plan_shares_homes(const struct plan *p)
 {
     return in_parts(p->setup) && carried_groups(p) > 1;
 }
+/* Whether GPUs bring together by themselves what lives on them. */
+static inline bool plan_links_keys(const struct plan *p)
+{
+    return p->variant.by_link && context_axis(p->setup)->world > 1 && !plan_shares_homes(p);
+}
 static inline uint64_t carried_homes(const struct plan *p, bool gradient)
 {
     return (uint64_t)(p->setup->n_chunks * (gradient ? setup_own_parts(p->setup) : 1));

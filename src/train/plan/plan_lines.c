@@ -255,10 +255,10 @@ static uint64_t most_of(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Of keys, values and their gradients that ranks along CONTEXT bring together. */
+/* Of keys, values and their gradients that ranks along CONTEXT bring together by the host. */
 static uint64_t shared_keys_bytes(const struct plan *p)
 {
-    return context_axis(p->setup)->world > 1 && carried_groups(p) == 1
+    return context_axis(p->setup)->world > 1 && carried_groups(p) == 1 && !plan_links_keys(p)
                ? most_of(carried_group_bytes(p, false), carried_group_bytes(p, true))
                : 0;
 }

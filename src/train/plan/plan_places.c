@@ -58,6 +58,17 @@ uint32_t x_slots(const struct plan *p)
     return slots + (spares ? others * (uint32_t)p->itinerary.together : 0);
 }
 
+/* For what comes of other GPUs' gradients, of parameters or of keys and values. */
+static uint64_t link_scratch_bytes(const struct plan *p, uint64_t grad_elems)
+{
+    const struct setup *s = p->setup;
+    const uint32_t ranks = data_axis(s)->world, parts = context_axis(s)->world;
+    const uint64_t keys = (uint64_t)s->own_chunks * s->walk.carried[1] / sizeof(float);
+    const uint64_t of_keys = plan_links_keys(p) ? zinf_link_scratch_bytes(parts, keys) : 0;
+    const uint64_t of_grads = zinf_link_scratch_bytes(ranks, grad_elems / ranks);
+    return of_keys > of_grads ? of_keys : of_grads;
+}
+
 /* Bytes of things whose size does not depend on the amounts. */
 void plan_measure(struct plan *p)
 {
@@ -86,9 +97,7 @@ void plan_measure(struct plan *p)
     s->tile_grad = s->tile_state + state;
     s->tile_most = s->tile_grad + group * sizeof(float);
     s->link = p->variant.by_link && has_backward(p->setup)
-                  ? zinf_link_scratch_bytes(data_axis(p->setup)->world,
-                                            (trained > beside ? trained : beside) /
-                                                data_axis(p->setup)->world)
+                  ? link_scratch_bytes(p, trained > beside ? trained : beside)
                   : 0;
     s->transfer =
         source_memory_bytes(p->setup) + (p->variant.packs ? source_packed_bytes(p->setup) : 0);

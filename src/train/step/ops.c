@@ -261,9 +261,14 @@ static int run_link_gather(struct zinf_trainer *t, const struct zinf_op *op)
     return zinf_link_gather(axis_of(t, op)->link, at(op, 1), at(op, 0), t->slice_bytes);
 }
 
+static struct zinf_link_scratch link_scratch(const struct zinf_trainer *t)
+{
+    return (struct zinf_link_scratch){device_at(&t->plan, t->plan.at.d_link), t->plan.sizes.link};
+}
+
 static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_link_scratch scratch = {device_at(&t->plan, t->plan.at.d_link), t->plan.sizes.link};
+    const struct zinf_link_scratch scratch = link_scratch(t);
     return zinf_link_scatter_sum(axis_of(t, op)->link, at(op, 1), at(op, 0),
                                  t->setup.layout.units[op->unit].slice_elems, &scratch);
 }
@@ -371,6 +376,25 @@ static int run_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
         code = zinf_net_scatter_sum(axis->net, whole, (void *)((char *)whole + behind),
                                     bytes / sizeof(float));
     return code ? code : take_back(t, (char *)at(op, 0) + behind, (char *)whole + behind, bytes);
+}
+
+static int run_link_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_axis *axis = axis_of(t, op);
+    char *whole = at(op, 0);
+    for (uint32_t r = 0; r < axis->world; r++)
+        t->slice_bytes[r] = share_of(t, op);
+    return zinf_link_gather(axis->link, whole + axis->rank * share_of(t, op), whole,
+                            t->slice_bytes);
+}
+
+static int run_link_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_axis *axis = axis_of(t, op);
+    const struct zinf_link_scratch scratch = link_scratch(t);
+    const uint64_t elems = share_of(t, op) / sizeof(float);
+    float *whole = at(op, 0);
+    return zinf_link_scatter_sum(axis->link, whole, whole + axis->rank * elems, elems, &scratch);
 }
 
 /* ---- choices ---- */
