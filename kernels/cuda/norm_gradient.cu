@@ -132,7 +132,7 @@ template <class T, int PIECES> KERNEL(GRADIENT_THREADS) norm_gradient_kernel(gra
 
 bool norm_gradient_serves(const struct zinf_norm *z)
 {
-    return z->dw && z->rows && z->cols >= 32 * EACH && z->cols <= NORM_GRADIENT_COLUMNS &&
+    return z->w && z->dw && z->rows && z->cols >= 32 * EACH && z->cols <= NORM_GRADIENT_COLUMNS &&
            z->cols % EACH == 0 && norm_ld(z) % EACH == 0 && aligned16(z->x) && aligned16(z->w) &&
            aligned16(z->dy) && aligned16(z->dx);
 }

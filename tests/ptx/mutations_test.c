@@ -174,6 +174,7 @@ static void test_mutants(void)
         {"loss_update", capped_losses, ZINF_DTYPE_F32, true},
         {"loss_backward", capped_losses, ZINF_DTYPE_F32, false},
         {"loss_backward", narrow_losses, ZINF_DTYPE_BF16, false},
+        {"loss_backward", odd_narrow_losses, ZINF_DTYPE_F16, false},
         {"squared_error", squared_errors, ZINF_DTYPE_F32, false},
         {"preference", preferences, ZINF_DTYPE_F32, true},
         {"preference", odds, ZINF_DTYPE_F32, true},
