@@ -10,6 +10,9 @@
 
 enum { GRADIENT_THREADS = NORM_GRADIENT_COLUMNS / (2 * EACH) };
 enum { GRADIENT_WARPS = GRADIENT_THREADS / 32 };
+/* Rows of more columns have two pieces a thread: what a warp does for a row's sums is then half as
+ * much of its work. */
+enum { ONE_PIECE = 1024 };
 
 template <class T> struct gradient_args {
     const T *x, *w, *dy;
@@ -158,7 +161,7 @@ static cudaError_t norm_gradient_typed(cudaStream_t stream, void *workspace,
     a.add = z->beta_dx != 0.0f;
     const int64_t slabs = norm_gradient_slabs(a.rows);
     a.slab_rows = (a.rows + slabs - 1) / slabs;
-    const bool twice = a.cols > GRADIENT_THREADS * EACH;
+    const bool twice = a.cols > ONE_PIECE;
     const unsigned pieces = blocks_for((uint64_t)a.cols, twice ? 2 * EACH : EACH);
     a.threads = (int)(pieces + 31) / 32 * 32;
     cudaError_t error = launch(
