@@ -125,8 +125,9 @@ struct zinf_home {
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
     bool packed, packs_grad, packs_copy;
-    /* Parameters go to the device in an image in which matrices are codes of 8 bits. */
-    bool coded;
+    /* Parameters go to the device in an image in which matrices are codes of 8 bits. imaged: they
+     * are on DRIVE, and so is the image, beside them, with as many generations. */
+    bool coded, imaged;
     /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
      * where it lies as if that were their home. Every update writes it; a restart reads it. */
     bool backed;
@@ -149,10 +150,11 @@ struct zinf_tiers_options {
     const uint64_t *head_bytes;       /* [n_groups], multiples of ZINF_AIO_ALIGN, borrowed: of those
                                        * whose unit is headed; NULL: none is */
     const uint64_t *param_head_bytes; /* the same where parameters are */
-    bool param_copies;                /* behind a group's state lie its parameters once more */
-    bool sliced;                      /* of parameters there is the rank's slice alone */
-    const struct zinf_home *places;   /* [n_units], copied */
-    struct zinf_store *store;         /* where a tier is DRIVE; borrowed */
+    const uint64_t *image_bytes;    /* [n_units], borrowed: of those that are imaged; NULL: none */
+    bool param_copies;              /* behind a group's state lie its parameters once more */
+    bool sliced;                    /* of parameters there is the rank's slice alone */
+    const struct zinf_home *places; /* [n_units], copied */
+    struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
 };
 /* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
  * is *live, or the other one if relative is 1. A thing on HOST with a head has so many bytes in
@@ -217,6 +219,9 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint
                                             uint8_t relative);
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
+/* The image beside a unit's parameters, which must be imaged. */
+struct zinf_location zinf_tiers_image(const struct zinf_tiers *tiers, uint32_t unit,
+                                      uint8_t relative);
 /* What of a group's state, or parameters, is beyond its head, on the drive. */
 struct zinf_location zinf_tiers_group_tail(const struct zinf_tiers *tiers, uint32_t group);
 struct zinf_location zinf_tiers_group_param_tail(const struct zinf_tiers *tiers, uint32_t group,

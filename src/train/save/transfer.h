@@ -44,6 +44,10 @@ int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const 
  * be packed: of what is frozen, since updates pack what they change. */
 int source_pack_unit(const struct source *s, uint32_t unit, const void *plain);
 
+/* The image beside a unit's parameters on the drive, of all of them, in the parameters' type; over
+ * the region's unit. Nothing where there is none. */
+int source_write_image(const struct source *s, uint32_t unit, const void *params);
+
 /* Whether any of it is. */
 bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
 /* Whether its optimizer, or that of any of it, has the moment; a master, a gradient: it has. */
