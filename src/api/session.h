@@ -1,7 +1,7 @@
 /*
- * session: what a user asks for, which is a job, and what of it is open: model, tokenizer,
- * configuration, data sets, trainers. What callers of the door hold is this (api.h); the command,
- * which shows more than they see, reads it too.
+ * session: a job, which is what a user asks for, and what the session has opened for it: model,
+ * tokenizer, configuration, data sets, trainers. Callers of the library hold it as an opaque
+ * pointer (zinf.h); the command line reads its fields as well.
  */
 #ifndef ZINF_API_SESSION_H
 #define ZINF_API_SESSION_H
@@ -25,21 +25,24 @@
 #include <glob.h>
 #include <stdatomic.h>
 
-/* What a model is trained for, and where its rows have that; NULL: as usual (task.h). */
+/* What the model is trained for, and which columns of the data have it; NULL: the default (task.h).
+ */
 struct zinf_job_task {
     const char *name, *source_column, *target_column, *label_column, *prefix, *around;
-    const char *class_weights; /* "balanced", or a number each */
-    double mask_probability;   /* of each token; 0: as usual */
-    double length_percentile;  /* what windows are as long as, where no length is given; 0: all */
-    bool new_head;             /* instead of the folder's */
-    bool fresh;                /* all weights are */
-    bool looks;                /* nothing is computed: rows are shown, whatever they are for */
+    const char *class_weights; /* "balanced", or one number for each class */
+    double mask_probability;   /* of each token; 0: the default */
+    /* if no length is given, windows are as long as this percentile of the samples; 0: as the
+     * longest */
+    double length_percentile;
+    bool new_head; /* replaces the head of the model's folder */
+    bool fresh;    /* all weights begin anew */
+    bool looks;    /* rows are only shown, for any task; nothing is computed */
 };
 /* How texts are made, and what is measured of them. */
 struct zinf_job_texts {
     struct generate_settings settings;
     struct zinf_words stops, metrics;
-    const char *system; /* what the system says first, where it chats */
+    const char *system; /* the system message of a chat */
     const char *predictions;
     int64_t batch, metric_samples; /* 0: all */
     bool chats, ignores_ends, stem;
@@ -48,15 +51,16 @@ struct zinf_job_texts {
 struct zinf_job_choices {
     enum zinf_choice_style style;
     const char *few_shot;
-    int64_t shots; /* 0: as usual */
+    int64_t shots; /* 0: the default */
 };
 /* How embeddings are made. */
 struct zinf_job_embedding {
-    int pooling; /* as the folder says, then enum zinf_pooling */
+    int pooling; /* 0: as the folder says; else 1 + enum zinf_pooling */
     const char *prompt_name;
-    bool normalize, plain; /* to length 1, or not; neither: as the folder says */
+    /* scale embeddings to length 1, or do not; neither set: as the folder says */
+    bool normalize, plain;
 };
-/* Options fill it (rows.h); those that are keys of the configuration stand in settings. */
+/* Filled from options (rows.h); options that are keys of the configuration go to settings. */
 struct zinf_job {
     struct zinf_job_task task;
     struct zinf_job_texts texts;
@@ -71,18 +75,18 @@ struct zinf_job {
     const char *devices; /* seats.h */
     int64_t seats, seats_there;
     int64_t seq_len, source_len, seed, min_tokens;
-    int64_t steps; /* < 0: as the data and the epochs say */
+    int64_t steps; /* < 0: computed from the data and the number of epochs */
     bool lenient;
-    bool pack, train_on_prompt, skip_bad_rows; /* of samples */
-    /* Of a training's run. */
+    bool pack, train_on_prompt, skip_bad_rows; /* for data that are samples */
+    /* For training. */
     struct zinf_words eval_data;
-    const char *output, *log, *resume; /* resume "": from the last step of output */
+    const char *output, *log, *resume; /* resume "": go on from the last step in output */
     int64_t eval_every, save_every, save_total_limit;
-    struct zinf_words sample_prompts; /* what a training goes on from on its way */
+    struct zinf_words sample_prompts; /* prompts that are continued during the training */
     int64_t sample_every;
-    double epochs; /* 0: as steps say */
+    double epochs; /* 0: computed from steps */
     bool no_shuffle, overwrite, accept_changes, no_final_checkpoint;
-    bool streaming; /* rows are taken while a training needs them */
+    bool streaming; /* rows are read while the training runs */
     int64_t shuffle_buffer;
     struct job_given *given; /* with streaming: the caller's rows; NULL: none */
 };
@@ -91,31 +95,30 @@ struct zinf_job {
 struct job_embedding {
     enum zinf_pooling pooling;
     bool normalizes, has_modules;
-    bool prompt_apart;   /* the folder's pooling leaves out a prompt's tokens */
-    int64_t most_tokens; /* of a text; 0: as the model takes */
-    char columns[256];   /* of its data, with commas */
+    bool prompt_apart;   /* the folder's pooling leaves out the tokens of a prompt */
+    int64_t most_tokens; /* of a text; 0: as many as the model takes */
+    char columns[256];   /* of its data, separated by commas */
 };
-/* What a session is used for. A configuration says more to a training than to what only computes.
- */
+/* What a session is used for. Some keys of the configuration matter to a training only. */
 enum job_use {
-    JOB_LOOKS,     /* at shapes alone */
-    JOB_GRADIENTS, /* of one batch, without an update */
-    JOB_TEXTS,     /* sequences are gone on with, one at a time where nobody says more */
-    JOB_GENERATES, /* as TEXTS, by all ranks and seats together */
-    JOB_EVALUATES, /* of a batch its micro batch alone counts */
-    JOB_TRAINS,    /* and does all the others too */
+    JOB_LOOKS,     /* only shapes are needed */
+    JOB_GRADIENTS, /* gradients of one batch, without an update */
+    JOB_TEXTS,     /* texts are continued, by default one at a time */
+    JOB_GENERATES, /* as JOB_TEXTS, by all ranks and seats together */
+    JOB_EVALUATES, /* only the micro batch of the configuration's batch sizes is used */
+    JOB_TRAINS,    /* training, which may do all of the others as well */
 };
 #define JOB_MOST_GPUS 64
 struct job_seats {
     int gpus[JOB_MOST_GPUS];
-    int n_gpus; /* that are named; 0: none is */
+    int n_gpus; /* how many are named; 0: none */
 };
-/* A data set as options name it. */
+/* One data set, as the options name it. */
 struct job_set {
     char name[ZINF_MOST_SET_NAME]; /* "": none */
     double weight;                 /* 0: none */
     glob_t files;
-    bool has_files; /* files was begun */
+    bool has_files; /* files has been filled and must be freed */
 };
 struct job_sets {
     struct job_set *of; /* [n], on the heap */
@@ -124,18 +127,18 @@ struct job_sets {
 struct zinf_session {
     struct zinf_job job;
     enum job_use use;
-    char **texts; /* of options, copied */
+    char **texts; /* copies of the options' values */
     size_t n_texts;
-    const struct option **given; /* the options' rows */
+    const struct option **given; /* rows of the options that were given */
     size_t n_given;
-    char *rows[2];              /* files of zinf_session_rows */
-    bool keeps_rows;            /* a training stands on them, and may be resumed */
-    volatile sig_atomic_t stop; /* by zinf_session_cancel */
-    atomic_bool waits;          /* for the first row: pulse ends that */
+    char *rows[2];   /* files of zinf_session_rows */
+    bool keeps_rows; /* keep these files: a training that may be resumed depends on them */
+    volatile sig_atomic_t stop; /* set by zinf_session_cancel */
+    atomic_bool waits;          /* waiting for the first row; pulse ends the wait */
     struct zinf_pulse pulse;
-    /* Of a training: what the command sets before (events, speeds, save, stuck), and what it makes
-     * of the rest when all is open. opened: sees that, on every rank, and may say that it cannot
-     * be; NULL: nobody does. */
+    /* For training. The command sets events, speeds, save and stuck beforehand; the session sets
+     * the rest when all is open. opened: called then on every rank; a negative return ends the run.
+     * NULL: not called. */
     struct zinf_run_options run;
     int (*opened)(void *arg);
     void *opened_arg;
@@ -145,21 +148,24 @@ struct zinf_session {
     struct zinf_tokenizer *tokenizer;
     struct zinf_config *config;
     struct zinf_dataset *data, *eval_data;
-    struct job_flow *flow;         /* that data takes its rows from, or NULL */
-    struct zinf_measure *measures; /* of the last evaluation, one of each set; or NULL */
+    struct job_flow *flow;         /* from which data takes its rows, or NULL */
+    struct zinf_measure *measures; /* results of the last evaluation, one for each set; or NULL */
     struct zinf_trainer *trainer, *generator;
-    char *config_text; /* its file, read once: a training begins by what stood there then */
+    /* text of the configuration file; it is read only once, so that later changes to it do not
+     * matter */
+    char *config_text;
     size_t config_bytes;
-    bool trains;          /* the trainer does */
-    struct zinf_net *net; /* between processes; NULL: there are no others */
-    bool has_ranks;       /* it was looked for */
-    bool is_broken;       /* opening has failed half way: the next use begins anew */
+    bool trains;          /* the trainer is one that trains */
+    struct zinf_net *net; /* connects the processes; NULL: there is only one */
+    bool has_ranks;       /* net has been looked for */
+    bool is_broken;       /* opening has failed: the next use opens everything anew */
     struct job_seats seats;
-    char *checkpoint;  /* that option resume found, or NULL */
-    char *snapshot;    /* the folder that is meant where option model is a name that the hub's
-                          cache has, or a GGUF file */
+    char *checkpoint; /* the checkpoint that option resume has found, or NULL */
+    /* the folder to read if option model names a model in the cache of Hugging Face, or a GGUF file
+     */
+    char *snapshot;
     const char *named; /* that name */
-    struct {           /* of the job, which a training has changed */
+    struct {           /* values of the job before a training changed them */
         bool is_kept;
         const char *model;
         int64_t steps;
@@ -169,87 +175,90 @@ struct zinf_session {
     enum zinf_device_kind device;
     int64_t seq_len; /* resolved */
     enum zinf_task task;
-    enum zinf_model_head head;    /* that the model is given instead of its own */
-    bool reads_source;            /* the model has an encoder for it, whatever the task */
-    int64_t source_len;           /* then, once data is open */
-    struct zinf_choices *choices; /* of CHOICE */
-    double *choice_logs; /* [choices->n_choices]: once they are measured, of the first rank */
-    /* Of EMBEDDING; together: texts of a row, once data is open, and embeds: they are to be
-     * embedded, each a row. */
+    enum zinf_model_head head;    /* the head that replaces the model's own */
+    bool reads_source;            /* the model has an encoder, whatever the task */
+    int64_t source_len;           /* length of its sources, once data is open */
+    struct zinf_choices *choices; /* for the task CHOICE */
+    /* [choices->n_choices] log probabilities, on rank 0 once they are measured */
+    double *choice_logs;
+    /* For the task EMBEDDING. together: how many texts a row of the data has, once data is open.
+     * embeds: the texts are to be embedded rather than trained on, one a row. */
     struct job_embedding embedding;
     int64_t together;
     bool embeds, knows_lengths;
-    /* Of CLASSIFICATION and REGRESSION, once data is open. */
-    bool knows_classes, asks_classes; /* the second: the model gets `classes` instead of its own */
+    /* For CLASSIFICATION and REGRESSION, once data is open. */
+    /* asks_classes: the model gets `classes` instead of its own */
+    bool knows_classes, asks_classes;
     struct zinf_labels labels;
-    struct zinf_model_classes classes; /* borrows the labels' names */
-    float *class_weights;              /* [labels.n]; NULL: all count alike */
-    bool shuffled;                     /* data is */
-    bool chats;                        /* data are conversations */
+    struct zinf_model_classes classes; /* borrows the names of labels */
+    float *class_weights;              /* [labels.n]; NULL: all classes have the same weight */
+    bool shuffled;                     /* data is shuffled */
+    bool chats;                        /* the data are conversations */
     struct generate_settings
-        settings;        /* of options and the model's folder, once scores are ready */
-    int32_t left_out[4]; /* tokens that are no part of a text that is scored */
+        settings;        /* from options and the model's folder, once scores are prepared */
+    int32_t left_out[4]; /* tokens that are removed from a text before it is scored */
     struct zinf_run_scores scores;
-    struct job_prompts *prompts; /* of a training, as long as it runs; NULL: none */
-    struct zinf_origins origins; /* all that it reads */
+    struct job_prompts *prompts; /* sample prompts while a training runs; NULL: none */
+    struct zinf_origins origins; /* all files that the session reads */
 };
 
 /* ---- session.c ---- */
 
-/* -EINVAL: there is no option model. */
+/* -EINVAL: option model is missing. */
 int session_need_model(const struct zinf_session *s);
-/* Options that the configuration's file has (zinf_config_job) and that were not given. */
+/* Takes options from the configuration file (zinf_config_job) that were not given otherwise. */
 int session_take_file(struct zinf_session *s);
 int session_need(const char *option, const void *value); /* -EINVAL: the option is missing */
-/* And its tokenizer. */
+/* Opens the model and its tokenizer. */
 int session_begin(struct zinf_session *s);
-/* What the options say to a configuration. */
-/* hub.c: the folder of a model's name in the cache of Hugging Face's programs, on the heap; NULL:
- * it is not there. */
+/* hub.c: the folder of a model in the cache of Hugging Face's programs, by the model's name, on the
+ * heap; NULL: it is not there. */
 char *job_hub_find(const char *name);
+/* What a configuration needs to know of the options. */
 struct zinf_config_context session_context(const struct zinf_session *s);
-/* Makes it, for what the session is used for; quiet: its notes are said by a later call. */
+/* Reads the configuration for the session's use. quiet: do not print its notes; a later call does.
+ */
 int session_config(struct zinf_session *s, bool quiet);
-/* Model, tokenizer and configuration for this use, where they are not open for it. */
+/* Opens model, tokenizer and configuration for this use, unless they are open for it already. */
 int session_ready(struct zinf_session *s, enum job_use use);
-/* code, of which other ranks hear where it is a failure. */
+/* Returns code; if it is a failure, tells the other ranks. */
 int session_tell(struct zinf_session *s, int code);
-/* Of the session's model. */
+/* Trainer options for the session's model. */
 struct zinf_trainer_options session_trainer_options(const struct zinf_session *s,
                                                     enum zinf_trainer_mode mode);
-/* One that trains, where that is asked for, and stays what it is where not. */
+/* Makes the session's trainer if there is none; with trains, one that trains. */
 int session_need_trainer(struct zinf_session *s, bool trains);
 void session_drop_trainers(struct zinf_session *s);
-/* Into a struct of the caller, who may know fewer of its fields. */
+/* Copies a result into a struct of the caller, which may be of an older version with fewer fields.
+ */
 void session_give(void *to, const void *from, size_t bytes);
 struct zinf_measure session_measure_of(const struct zinf_evaluation *found);
-/* Closes all that is open, and the job is what it was. */
+/* Closes all that is open, and restores the job. */
 void session_end(struct zinf_session *s);
 
 /* ---- data.c ---- */
 
-/* Opens the data of option data, and of option eval-data, of which each named set is a part.
- * Patterns among files are expanded, "-" is standard input. cache_folder NULL: private. Checks ids
- * against the model's vocabulary. */
+/* Opens the data of options data and eval-data; each named set becomes a part. Expands patterns in
+ * file names; "-" is standard input. cache_folder NULL: a private one. -EINVAL if a token is not in
+ * the model's vocabulary. */
 int session_data(struct zinf_session *s, const char *cache_folder, bool shuffle);
-/* files: those options' or, of who only evaluates, of option data. */
+/* files: the words of option eval-data or, for a command that only evaluates, of option data. */
 int session_eval_data(struct zinf_session *s, const struct zinf_words *files,
                       const char *cache_folder);
 
 /* ---- flow.c ---- */
 
-/* Rows of the caller, with option streaming. They outlive the session where a thread of theirs
- * does.
- */
+/* Rows that the caller supplies, with option streaming. They are freed when both the session and
+ * the thread that reads them have ended. */
 int job_given_create(struct job_given **out, const struct zinf_row_source *rows);
-void job_given_close(struct job_given *given); /* NULL: there are none */
+void job_given_close(struct job_given *given); /* NULL is allowed */
 
-struct job_flow; /* rows on their way, of option streaming */
-/* As session_data, of rows that are taken as they are needed: those of option data or the caller's.
- */
+struct job_flow; /* rows being read, with option streaming */
+/* As session_data, for rows that are read while the training runs: those of option data or the
+ * caller's. */
 int job_flow_open(struct zinf_session *s, struct zinf_dataset **out);
-void job_flow_close(struct job_flow *flow); /* after the data set */
-/* Who waits for the first row waits no longer; after stop was set, also in a signal handler. */
+void job_flow_close(struct job_flow *flow); /* call after the data set is closed */
+/* Ends a wait for the first row. Call after stop was set; safe in a signal handler. */
 void job_flow_cancel(struct zinf_session *s);
 
 /* ---- sets.c ---- */
@@ -258,40 +267,42 @@ enum job_sets_by {
     JOB_SETS_BY_WEIGHT, /* FILE:WEIGHT */
     JOB_SETS_BY_NAME,   /* NAME=FILE */
 };
-/* -EINVAL: a weight is none, or only some files have one. Free out in any case. */
+/* -EINVAL: a weight is not a number, or only some files have one. Free out even after a failure. */
 int job_sets_read(const char *option, const struct zinf_words *words, enum job_sets_by by,
                   struct job_sets *out);
 void job_sets_free(struct job_sets *sets);
 
 /* ---- samples.c ---- */
 
-/* What a stream of text is cut by, but for its files. */
+/* How a stream of text is cut into windows; all options but the files. */
 struct zinf_dataset_options job_rows_stream(const struct zinf_session *s,
                                             const struct zinf_tokenizer *tokenizer);
-/* The session's tokenizer, or NULL: the folder has none that is the model's. */
+/* The session's tokenizer; NULL: the folder has none for this model. */
 const struct zinf_tokenizer *job_rows_tokenizer(const struct zinf_session *s);
-/* Which of files hold samples and in what form: told by their first rows, unless option format or
- * text-column says. All are of one. */
+/* Finds out from the files' first rows which format their samples have, unless option format or
+ * text-column says it. All files must have the same. */
 int job_samples_tell(const struct zinf_job *c, const char *const *files, int n,
                      enum zinf_format *out);
-/* Whether they are what the task is for; file names them. */
+/* -EINVAL: the task cannot use samples of this format. file: named in the message. */
 int job_samples_check(const struct zinf_session *s, const char *file, enum zinf_format format);
-/* As session_data, of samples. *out NULL, with given->may_be_empty: no sample is left. */
+/* As session_data, for samples. *out is NULL if no sample is left and given->may_be_empty allows
+ * it. */
 int job_samples_open(struct zinf_session *s, const struct zinf_samples_options *given,
                      enum zinf_format format, struct zinf_dataset **out);
-/* A model that was trained by option chat-template says so in its folder, unless that does already.
+/* Writes the template of option chat-template into the trained model's folder, unless it has one.
  */
 int job_samples_keep_template(const struct zinf_session *s, const char *folder);
 
 /* ---- task.c ---- */
 
-/* What the model is trained for: as option task says, if it can be, or as it is made. */
+/* Sets the task: that of option task, if the model can be trained for it, or the one that the model
+ * is made for. */
 int job_task_tell(struct zinf_session *s);
-/* As session_data, of sources and targets. The first data that are opened decide how long both are
- * in a window, where no option says: as long as the longest, up to what the model takes. */
+/* As session_data, for sources and targets. If no option sets their lengths in a window, the first
+ * data that are opened do: those of the longest, up to what the model takes. */
 int job_task_open(struct zinf_session *s, const struct zinf_samples_options *given,
                   struct zinf_dataset **out);
-/* Whether a sample has a label: a class or a number. */
+/* Whether samples have a label: a class or a number. */
 static inline bool job_is_labelled(enum zinf_task task)
 {
     return task == ZINF_TASK_CLASSIFICATION || task == ZINF_TASK_REGRESSION;
@@ -301,51 +312,53 @@ static inline bool job_has_pairs(enum zinf_task task)
 {
     return task == ZINF_TASK_PREFERENCE || task == ZINF_TASK_REWARD;
 }
-/* Whether pairs come with what their reference says: a model without adapters is its own, as it is
- * before the first step. */
+/* Whether pairs come with log probabilities of a reference model, which a run computes before its
+ * first step. With adapters the model without them is the reference instead, in every step. */
 static inline bool job_gives_references(const struct zinf_session *s)
 {
     const char *loss = s->config->preference;
     return s->task == ZINF_TASK_PREFERENCE && !s->config->adapter && !s->job.adapter &&
            strcmp(loss, "orpo") && strcmp(loss, "simpo");
 }
-/* Windows that so many rows are: a batch is counted in rows, of which a pair is one. */
+/* The number of windows that `rows` rows are. Batches are counted in rows, and a pair is one row.
+ */
 static inline int64_t job_windows(const struct zinf_session *s, int64_t rows)
 {
     return job_has_pairs(s->task) ? 2 * rows : s->together > 1 ? s->together * rows : rows;
 }
-/* Whether a loss is one of samples or pairs, and not of tokens. */
+/* Whether the loss is of samples or pairs rather than of tokens. */
 static inline bool job_is_of_samples(enum zinf_task task)
 {
     return job_is_labelled(task) || job_has_pairs(task) || task == ZINF_TASK_EMBEDDING;
 }
-/* Whether a model that is trained for it goes on with texts. */
+/* Whether a model that is trained for the task can continue texts. */
 static inline bool job_makes_texts(enum zinf_task task)
 {
     return !job_is_labelled(task) && task != ZINF_TASK_REWARD && task != ZINF_TASK_MASKED &&
            task != ZINF_TASK_EMBEDDING;
 }
-/* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of bytes. */
+/* -EINVAL: the model's folder has no tokenizer, and its vocabulary is not that of single bytes. */
 int job_task_need_tokenizer(const struct zinf_session *s);
-extern const char job_task_no_tokenizer[];             /* why not */
-bool job_task_has_bytes(const struct zinf_session *s); /* as vocabulary: the 256, or 257 */
-/* -EINVAL: the model's task is one without texts. */
+extern const char job_task_no_tokenizer[];             /* the message for that */
+bool job_task_has_bytes(const struct zinf_session *s); /* the vocabulary is the 256 bytes, or 257 */
+/* -EINVAL: a model for this task does not make texts. */
 int job_task_need_texts(const struct zinf_session *s);
-/* A token of config.json by its key; -EINVAL: it has none. */
+/* The token id under a key of config.json; -EINVAL: there is none. */
 int job_task_token(const struct zinf_session *s, const char *key, int32_t *out);
 
-/* What the job says of rows of framed texts, for an encoder. */
+/* Sets what the job says about rows of texts with special tokens around them, for an encoder. */
 void job_task_rows(const struct zinf_session *s, struct zinf_samples_options *o);
 
 /* ---- fit.c: samples of sources, targets and texts with labels ---- */
 
-/* What is cut off of too long a sample, by option truncate; tokens that the tokenizer puts in front
- * of a text stay: *front of them. */
+/* Which end of a sample that is too long is cut off, from option truncate. *front: the number of
+ * tokens that the tokenizer puts in front of a text; these always stay. */
 int job_fit_cut(const struct zinf_session *s, enum zinf_cut *cut, uint32_t *front);
-/* Rows for n tokens: a multiple of 8, which suits the products, but at most so many. */
+/* Window length for n tokens: rounded up to a multiple of 8, at which products are fastest, but at
+ * most `most`. */
 uint32_t job_fit_rounded(uint32_t n, uint32_t most);
-/* Opened again with the lengths of the longest sample, of a first look in which nothing is cut but
- * what is too long for the model. */
+/* Opens the samples twice: first to find the longest, cutting only what is too long for the model,
+ * then again with that length. */
 int job_fit(const struct zinf_job *c, struct zinf_samples_options *o,
             struct zinf_samples **samples);
 void job_fit_say(const struct zinf_samples *samples, const struct zinf_samples_options *o,
@@ -353,26 +366,26 @@ void job_fit_say(const struct zinf_samples *samples, const struct zinf_samples_o
 
 /* ---- classes.c ---- */
 
-/* As job_task_open, of texts with labels. The first data, of a training those it trains on, may
- * decide what the classes are. */
+/* As job_task_open, for texts with labels. The first data that are opened, in a training those it
+ * trains on, may decide what the classes are. */
 int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *given,
                      struct zinf_dataset **out);
-/* Of answers that get a score: the head for it, once a session. */
+/* For answers that get a score: gives the model the head for it, once in a session. */
 int job_classes_settle_scores(struct zinf_session *s);
 
 /* ---- masked.c: texts of which tokens are masked ---- */
 
-/* The options of a stream of them, which borrow masking for the call that opens it. */
+/* Sets the options of a stream of masked texts. They borrow masking until the stream is open. */
 int job_masked_stream(struct zinf_session *s, struct zinf_dataset_options *options,
                       struct zinf_masking *masking);
-/* As job_task_open, of rows. */
+/* As job_task_open, for rows of masked texts. */
 int job_masked_rows(struct zinf_session *s, const struct zinf_samples_options *given,
                     struct zinf_dataset **out);
 
 /* ---- embed.c ---- */
 
-/* Embeddings of all rows of option data: n of cols numbers. begin is called once before row, which
- * gets each in the order of the files; both may end it with < 0. */
+/* Embeddings of all rows of option data: n vectors of cols numbers. begin is called once, then row
+ * for each vector in the order of the files; a negative return of either ends the call. */
 struct job_embeddings {
     uint64_t n;
     int64_t cols;
@@ -384,65 +397,69 @@ int job_embed(struct zinf_session *s, struct job_embeddings *out);
 
 /* ---- seats.c: with whom this process works, and on how many devices ---- */
 
-/* The other processes, as a launcher has it, whose log this one leaves to rank 0's. They come at
- * their own pace: the net is patient. */
+/* Connects to the processes that a launcher has started with this one; ranks other than 0 stop
+ * logging. The net waits as long as it takes until all have come. */
 int job_ranks_find(struct zinf_session *s);
 bool job_ranks_is_first(const struct zinf_net *net);
-/* For what one process does alone (`what`: "texts are made"): true for the first of those that a
- * launcher started, which says so, and where there are no others. */
+/* For work that one process does alone. True without other processes, and for the first of those
+ * that a launcher has started, which then logs it. what: for the message, for instance "texts are
+ * made". */
 bool job_ranks_works_alone(const char *what);
-/* Texts are made by several seats or ranks together, which share tensors or layers. */
+/* Whether several seats or ranks make texts together, since each has only a part of the tensors or
+ * layers. */
 bool texts_are_shared(const struct zinf_session *session);
-/* How many devices it drives, and which: asked for by options seats or devices or zinf.seats; where
- * nobody asks, all GPUs that are visible, shared by the processes of a host, and of host devices
- * one. Sets what a configuration is told of both. -EINVAL, a wrong use, with a sentence. */
+/* Decides how many devices this process drives and which: by options seats or devices, or
+ * zinf.seats. By default all visible GPUs, divided among the processes of a host; or one host
+ * device. Sets what a configuration needs to know of it. -EINVAL: the options are wrong. */
 int job_seats_find(struct zinf_session *s);
-/* Nobody has asked for several, and this training or evaluation cannot be shared: one GPU is taken,
- * which is said, and the configuration is to be read anew. */
+/* Falls back to one GPU, with a message, if this training or evaluation cannot be shared by several
+ * and the user has not asked for several. True: it did, and the configuration must be read anew. */
 bool job_seats_leave_one(struct zinf_session *s);
-/* The GPUs of the seats, or NULL: those of the process's share of its host's. */
+/* The numbers of the seats' GPUs; NULL: this process's share of its host's GPUs. */
 const int *job_seats_gpus(const struct zinf_session *s);
 
 /* ---- training.c ---- */
 
-/* What options rule out together. -EINVAL, a wrong use. */
+/* -EINVAL: options that exclude each other were given. */
 int job_train_check(const struct zinf_job *c);
 
 /* ---- micro.c ---- */
 
-/* Where the configuration leaves the micro batch to the plan: the largest that fits, or the one
- * that a run had that is gone on from. Sets it in the configuration, and for any that is read
- * later. All ranks call it. */
+/* Chooses the micro batch if the configuration leaves it open: the largest that fits, or that of
+ * the run that is resumed. Sets it in the configuration, and in any that is read later. All ranks
+ * call it. */
 int job_micro_find(struct zinf_session *s, struct zinf_estimate_options *options);
-/* Of a training of this session. */
+/* The same for a training of this session. */
 int job_micro_settle(struct zinf_session *s);
 
 /* ---- prompts.c ---- */
 
-/* Once data are open: option sample-prompts as tokens, into session->prompts. */
+/* Tokenizes option sample-prompts into session->prompts. Call once data are open. */
 int job_prompts_open(struct zinf_session *s);
 void job_prompts_close(struct job_prompts *prompts);
-/* For a run, or NULL. */
+/* The prompts as a run takes them, or NULL. */
 const struct zinf_run_prompts *job_prompts_of(const struct zinf_session *s);
 
 /* ---- scores.c ---- */
 
-/* Of a command that only evaluates: metrics by name, and nothing said of texts without one. */
+/* For a command that only evaluates. -EINVAL: a metric is not known, or options about texts were
+ * given without a metric. */
 int job_scores_check(const struct zinf_session *s);
-/* Once the session is open: how texts are made, by the options, then the model's folder. data: what
- * is scored; it must have rows of prompts and answers. Nothing to do without metrics. */
+/* Decides how texts are made: by the options, then by the model's folder. Call once the session is
+ * open. data: what is scored; it must have rows of prompts and answers. Without metrics it does
+ * nothing. */
 int job_scores_prepare(struct zinf_session *s, struct zinf_dataset *data);
-/* Of every metric its value over data. The trainer is the one, of these options, that measured the
- * loss; where another one can make texts faster, and it does not train, it is given up for that
- * one. Of ranks the first writes the predictions. */
+/* Computes the value of every metric over data. *trainer: the trainer, made with these options,
+ * that has measured the loss. If it does not train, and another kind makes texts faster, it is
+ * destroyed and replaced. Rank 0 writes the predictions. */
 int job_scores_measure(struct zinf_session *s, const struct zinf_trainer_options *options,
                        struct zinf_dataset *data, struct zinf_trainer **trainer,
                        struct zinf_measure *result);
 
 /* ---- choices.c ---- */
 
-/* All results of multiple-choice questions, with the keys of lm-evaluation-harness's result files.
- * Free with cJSON_Delete. */
+/* All results of multiple-choice questions, under the keys that result files of
+ * lm-evaluation-harness have. Free with cJSON_Delete. */
 cJSON *job_choices_json(const struct zinf_session *s);
 
 #endif

@@ -36,7 +36,7 @@ enum zinf_trainer_mode {
     ZINF_TRAINER_GRADIENTS, /* parameters and gradients: no update */
     ZINF_TRAINER_FORWARD,   /* parameters: evaluation and sampling */
 };
-/* Which rows of a sample its embedding is the mean of. */
+/* From which rows of a sample its embedding is made: the mean of all rows, or one of them. */
 enum zinf_pooling {
     ZINF_POOL_MEAN, /* all */
     ZINF_POOL_FIRST,
@@ -44,8 +44,8 @@ enum zinf_pooling {
 };
 struct zinf_speeds;
 struct zinf_trace_file;
-/* Sequences that are continued at once, the tokens that each may have, the new ones in a call; of
- * an encoder-decoder the sources that are remembered at once, in the same way. */
+/* How much decoding has room for: sequences continued at once, tokens that each may have, and new
+ * tokens in one call. For an encoder-decoder the sources in the same way. */
 struct zinf_decode_shape {
     int64_t sequences, capacity, rows;
     int64_t sources, source_capacity, source_rows;
@@ -60,65 +60,74 @@ struct zinf_trainer_options {
     const char *adapter;
     uint64_t seed;                    /* of initialisation and dropout */
     const struct zinf_config *config; /* borrowed */
-    int64_t seq_len;                  /* T; 0: min(context, 1024) */
-    /* Tokens that an encoder reads for a decoder; 0: zinf.source_length, and T without that. */
+    int64_t seq_len;                  /* tokens of a sample; 0: min(context, 1024) */
+    /* For an encoder-decoder: tokens that the encoder reads; 0: zinf.source_length or, without
+     * that, seq_len. */
     int64_t source_len;
     bool packed; /* batches have segments (zinf_model_set_packed) */
-    /* TRAIN: zinf_trainer_logits is called, too, also where sequences are visited in chunks. */
+    /* With TRAIN: zinf_trainer_logits will be called as well, even if sequences are visited in
+     * chunks. */
     bool makes_texts;
-    /* Two samples are a pair, the first of which is preferred: labels are 0 and -1, or -1 for both
-     * where it does not count. The loss is that of zinf.preference, over pairs; of "reward" the
-     * second label may be the bits of a float below 0, which is the pair's margin with a minus. */
+    /* Every two samples are a pair, of which the first is preferred. Their labels are 0 and -1, or
+     * -1 for both if the pair does not count. The loss is that of zinf.preference over the pairs.
+     * With "reward" the second label may be the bits of a negative float: minus the pair's margin.
+     */
     bool pairs;
-    /* Of pairs whose loss has a reference: batches have what it says (ZINF_INPUT_REFERENCES), which
-     * a training makes before its first step (run.h). False: the model without its adapters says
-     * it, in the same step. */
+    /* For pairs whose loss compares with a reference model: true: batches have the reference's log
+     * probabilities (ZINF_INPUT_REFERENCES), which a run computes before its first step. False: the
+     * model without its adapters is the reference, and computes them in the same step. */
     bool references;
-    /* For zinf_model_set_classes; NULL: as config.json has it. TRAIN begins a head's tensors anew
-     * that the folder has not, and with new_head those of the classes in any case. */
+    /* Passed to zinf_model_set_classes; NULL: as in config.json. TRAIN initialises tensors of the
+     * head that the folder does not have, and with new_head always those of the classes. */
     const struct zinf_model_classes *classes;
-    enum zinf_model_head head; /* for zinf_model_set_head, likewise */
+    enum zinf_model_head head; /* passed to zinf_model_set_head */
     enum zinf_pooling pooling; /* of a model that makes embeddings */
-    /* Samples that are a row of its data, which micro-batches are counted in: an anchor, what
-     * belongs to it, and what does not; 0: 1. */
+    /* How many samples one row of the data has, for instance an anchor, a positive and a negative
+     * text. Micro-batches are counted in rows. 0: 1. */
     int64_t together;
     bool new_head;
-    /* [classes]: what a sample of each counts in a step's weighted mean loss; NULL: 1. Borrowed. */
+    /* [classes]: the weight of a sample of each class in the mean loss of a step; NULL: 1.
+     * Borrowed. */
     const float *class_weights;
-    /* With FORWARD, for zinf_trainer_decode alone: -ENOTSUP where the device or the model cannot
-     * remember keys and values. sequences 0: whole sequences, as all other calls need them. */
+    /* With FORWARD: the trainer is for zinf_trainer_decode only. -ENOTSUP: the device or the model
+     * cannot cache keys and values. sequences 0: the trainer is for all other calls, which take
+     * whole sequences. */
     struct zinf_decode_shape decode;
     enum zinf_device_kind device;
-    /* The other ranks of a training; NULL: there are none. Borrowed. Each rank has its slice of
-     * every unit's parameters, gradient and optimizer state, and trains on its share of a step's
-     * samples. All make the same calls in the same order, each from a thread of its own. */
+    /* Connects the ranks of a training; NULL: there is only one. Borrowed. Each rank has its slice
+     * of every unit's parameters, gradient and optimizer state, and trains on its share of a step's
+     * samples. All ranks make the same calls in the same order, each from its own thread. */
     struct zinf_net *net;
-    struct zinf_net *save_net; /* another one, for saves beside steps; NULL: steps wait for them */
-    /* Of the process's seats: what zinf.trace names, as one file. NULL: this one's alone. */
+    /* a second one, for saves in the background; NULL: steps wait for saves */
+    struct zinf_net *save_net;
+    /* The trace file (zinf.trace) that all seats of the process write to; NULL: the trainer writes
+     * its own. */
     struct zinf_trace_file *trace;
-    /* The number of its GPU among those that are visible; NULL: the rank's on its host, or 0. */
+    /* The number of the GPU to use, among those that are visible; NULL: the rank's number on its
+     * host. */
     const int *gpu;
-    /* 16 bytes that name a training, whose steps then outlive the process where zinf.durability
-     * can have it so: a trainer of the same name goes on after the last of them. NULL: they end
-     * with it. */
+    /* 16 bytes that name a training. Its steps then survive the process, as zinf.durability asks: a
+     * trainer of the same name goes on after the last one. NULL: steps do not survive. */
     const uint8_t *run;
-    bool anew; /* steps of that name are removed instead */
-    /* A checkpoint or a run's output folder, in which the training that this one goes on from has
-     * said by which algorithms its GPU multiplied. NULL: none. */
+    bool anew; /* remove what steps of that name there are, and begin anew */
+    /* The checkpoint or output folder that the training goes on from: its products.json says by
+     * which algorithms the GPU multiplied. NULL: none. */
     const char *products;
-    /* What is known of the machine when the plan is made, for what it leaves open, or NULL. */
+    /* Known speeds of the machine, which the plan uses for what it may choose; or NULL. */
     const struct zinf_speeds *speeds;
-    /* For an estimate: a machine to plan for instead of this one. NULL: this one. */
+    /* For estimates: the machine to plan for. NULL: this one. */
     const struct zinf_described_machine *described;
-    uint32_t pipe_rank; /* of it: which of the ranks of a pipeline is planned for */
-    int64_t n_layers;   /* instead of the model's; 0: the model's. With init only. */
-    /* For tests: an engine around the drives', and operations that start late by up to delay_us. */
+    uint32_t pipe_rank; /* of that machine: the pipeline rank to plan for */
+    int64_t n_layers;   /* overrides the model's number of layers, with init only; 0: the model's */
+    /* For tests: wraps the I/O engine of the drives; operations start late by up to delay_us. */
     struct zinf_aio_around around;
     uint32_t delay_us;
-    bool changes_schedule; /* after every step, and how many layers' updates wait */
-    double head_margin;    /* of what is expected to be packed in RAM, its room; 0: usual */
-    bool packs_fronts;     /* parameters in RAM are packed, though a step gets longer by it */
-    bool codes;            /* matrices go to the device in 8 bits, the same */
+    /* choose another schedule after every step, with other deferred updates */
+    bool changes_schedule;
+    /* room for packed data in RAM, as a factor of its expected size; 0: the usual */
+    double head_margin;
+    bool packs_fronts; /* pack parameters in RAM even if steps become slower */
+    bool codes;        /* send matrices to the device as 8 bits even if steps become slower */
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);
@@ -128,15 +137,16 @@ const struct zinf_model *zinf_trainer_model(const struct zinf_trainer *trainer);
 int64_t zinf_trainer_seq_len(const struct zinf_trainer *trainer);
 /* The ledger by tier with budgets, and one line on the choices of the plan. */
 int zinf_trainer_print_plan(const struct zinf_trainer *trainer, FILE *out);
-/* Whether RAM has anything that the configuration lets go to the drive: then a sentence that says
- * what, and which keys limit it. */
+/* Whether RAM holds anything that the configuration allows to be on the drive. text: then a
+ * sentence that says what, and which keys set the limit. */
 bool zinf_trainer_filled(const struct zinf_trainer *trainer, char text[static 256]);
 /* The name of the GPU that computes, borrowed from the trainer. NULL: the CPU computes. */
 const char *zinf_trainer_gpu(const struct zinf_trainer *trainer);
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memory_tier);
 
-/* Means of the n pairs that count (kernels/loss.h), or with has_kl of KTO's single sequences.
- * Accuracy: the share whose first's is the larger, or that are on the right side of beta kl. */
+/* Mean rewards of the n preference pairs that count (kernels/loss.h) or, with has_kl, of KTO's
+ * single sequences. accuracy: the share of pairs whose preferred sample has the larger reward, or
+ * of sequences whose reward is on the right side of beta kl. */
 struct zinf_rewards {
     uint64_t n, n_chosen, n_rejected, has_kl; /* the first three are the same but with KTO */
     double chosen, rejected, accuracy, kl;    /* NaN: there are none */
@@ -150,36 +160,40 @@ struct zinf_step_result {
     bool skipped; /* overflow: no update was made */
     struct zinf_rewards rewards;
     double seconds, predicted_seconds; /* 0: not predicted */
-    double predicted_range[2]; /* with the drive as in the fastest and slowest of recent steps */
-    uint64_t tokens;           /* of all ranks, as the batch says */
-    int64_t seq_len;           /* rows of a sample in this step */
-    const char *schedule;      /* of this step */
-    uint64_t n_redone;         /* steps so far whose early updates were taken back */
-    /* busy seconds by lane; seconds that lane a stood still for lane b; the busiest lane */
+    /* with the drive's speed of the fastest and of the slowest recent step */
+    double predicted_range[2];
+    uint64_t tokens;      /* of all ranks, from the batch */
+    int64_t seq_len;      /* rows of a sample in this step */
+    const char *schedule; /* of this step */
+    uint64_t n_redone;    /* steps so far whose early updates were taken back */
+    /* lane_seconds: busy seconds of each lane; stall_seconds[a][b]: how long lane a waited for lane
+     * b; bottleneck: the busiest lane */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
     double stall_seconds[8][8];
     const char *bottleneck;
-    /* That waited since their host memory is not page-locked; -1: the device needs none that is. */
+    /* Copies that waited because their host memory is not page-locked; -1: the device needs none
+     * that is. */
     int64_t pageable_copies;
 };
-/* What a model's list of inputs names (model/graph.h), by kind: [samples][seq_len], of the source
- * [samples][source_len], labels [samples]. A target < 0 is ignored; positions that are NULL count
- * from 0 in every sample; segments NULL: a sample is one document. Borrowed for the call. */
+/* The inputs of a model, by kind (model/graph.h lists them): [samples][seq_len]; those of the
+ * source [samples][source_len]; labels [samples]. A target < 0 is ignored. positions NULL: they
+ * count from 0 in every sample. segments NULL: every sample is one document. Borrowed for the call.
+ */
 struct zinf_batch {
     const int32_t *inputs[ZINF_INPUTS];
-    /* Rows of each sample, at most the trainer's, on all ranks alike: what is computed and moved
-     * are so many. 0: the trainer's. */
+    /* Tokens of each sample, at most the trainer's, and the same on all ranks: only so many are
+     * computed and moved. 0: the trainer's. */
     int64_t seq_len, source_len;
-    /* For what a step reports: rows of all ranks' samples that are no padding. 0: all. */
+    /* For reports: tokens of all ranks' samples that are not padding. 0: all. */
     uint64_t tokens;
 };
-/* A batch of accumulation * micro_batch samples: this rank's, which follow those of the ranks
- * before it. What the result says is of all ranks. */
+/* One training step. batch: this rank's accumulation * micro_batch samples, which follow those of
+ * lower ranks in the global batch. The result is that of all ranks together. */
 int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       struct zinf_step_result *result);
-/* Loss sums of up to micro_batch windows, without dropout: *sum over *count targets. A loss that is
- * a mean over the windows (graph.h) is in the sum as if each target had it. */
+/* The summed loss of up to micro_batch windows, without dropout: *sum over *count targets. If the
+ * loss is a mean over windows (graph.h), every target counts with that mean. */
 int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
@@ -192,48 +206,50 @@ int zinf_trainer_classify(struct zinf_trainer *trainer, const struct zinf_batch 
  * model makes none. */
 int zinf_trainer_embed(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                        int64_t n_windows, float *embeddings);
-/* Logits [vocab] after the last of n ids (1 <= n <= seq_len); of one sample with all that the model
- * takes, whose target side has n tokens. */
+/* Logits [vocab] after the last of n tokens, 1 <= n <= seq_len. zinf_trainer_sample_logits takes
+ * one sample with all inputs of the model, whose target side has n tokens. */
 int zinf_trainer_sample_logits(struct zinf_trainer *trainer, const struct zinf_batch *sample,
                                int64_t n, float *logits);
 int zinf_trainer_logits(struct zinf_trainer *trainer, const int32_t *ids, int64_t n, float *logits);
-/* Writes folder/config.json and safetensors in the parameters' number type, streaming; of an
- * adapted model the adapters alone, in fp32, as PEFT's folder. */
+/* Writes a Hugging Face folder: config.json and safetensors in the parameters' number type,
+ * streaming. Of a model with adapters only the adapters, in fp32, as PEFT writes them. */
 int zinf_trainer_save(struct zinf_trainer *trainer, const char *folder);
-/* fp32 gradients of zinf_trainer_gradients under their Hugging Face names, one file. */
+/* Writes the gradients of zinf_trainer_gradients in fp32 under their Hugging Face names, as one
+ * file. */
 int zinf_trainer_save_gradients(struct zinf_trainer *trainer, const char *path);
 
-/* A new model folder from a configuration (zinf init): streams, bounded memory. */
+/* Writes a new model folder from a configuration (zinf init), with bounded memory. */
 int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t seed,
                          const char *folder);
-/* Its config.json alone: what an estimate, or a training with fresh weights, begins from. */
+/* Writes config.json alone: enough for an estimate, or for a training with fresh weights. */
 int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
 
 /* ---- a training run ---- */
 
-/* Of a run's evaluations, at its end. */
+/* The best evaluation, at the end of a run. */
 struct zinf_run_best {
-    uint64_t step; /* of the lowest loss of those every eval_every steps; 0: there was none */
+    uint64_t step; /* the step with the lowest evaluation loss; 0: there was no evaluation */
     double loss;
-    bool is_model;      /* what was saved in model/ are the weights of that step */
+    bool is_model;      /* model/ has the weights of that step */
     bool stopped_early; /* zinf.early_stopping ended the run */
-    uint64_t last_step; /* that the model has, of this process or of one before */
+    /* the last step that the training has made, in this process or an earlier one */
+    uint64_t last_step;
 };
 struct zinf_evaluation {
-    const char *set; /* of which part of the evaluation data (text.h), borrowed; NULL: of all */
+    const char *set; /* the part of the evaluation data (text.h), borrowed; NULL: all */
     double loss;     /* the mean */
-    uint64_t tokens; /* that count; labels or pairs where these do */
+    uint64_t tokens; /* tokens that count; or labels, or pairs */
     struct zinf_rewards rewards;
 };
-/* What a run tells its caller; any may be NULL. Called in the caller's thread. */
+/* Callbacks of a run, called in the caller's thread. Any may be NULL. */
 struct zinf_run_events {
     void (*planned)(void *arg, const struct zinf_trainer *trainer);
     void (*stepped)(void *arg, const struct zinf_step_result *result, uint64_t steps);
     void (*evaluated)(void *arg, uint64_t step, const struct zinf_evaluation *found);
-    /* Each of scores; set as in zinf_evaluation. */
+    /* Called for each metric of scores; set as in zinf_evaluation. */
     void (*scored)(void *arg, uint64_t step, const char *set, const char *metric, double value);
     void (*saved)(void *arg, uint64_t step, const char *folder);
-    void (*ended)(void *arg, const struct zinf_run_best *best); /* model/ is there */
+    void (*ended)(void *arg, const struct zinf_run_best *best); /* called when model/ is complete */
     void *arg;
 };
 struct zinf_origins;     /* base/apart.h */
@@ -241,51 +257,56 @@ struct zinf_run_scores;  /* score.h */
 struct zinf_run_prompts; /* the same */
 struct zinf_run_options {
     struct zinf_trainer_options trainer;
-    /* Devices of this process, each of which is a rank with a thread of its own: the trainer
-     * options' net, if there is one, is then between processes with as many each. 0: 1. Of GPUs the
-     * numbers [seats], borrowed; NULL: those that are this process's share of its host's. */
+    /* seats: devices of this process; each is a rank with its own thread. The trainer options' net,
+     * if there is one, then connects processes, which must have as many seats each. 0: 1. gpus:
+     * [seats] numbers of the GPUs, borrowed; NULL: this process's share of its host's GPUs. */
     uint32_t seats;
     const int *gpus;
     const char *output;   /* folder: model/, checkpoint-N/, log.jsonl, ledger.txt, ... */
     const char *log_path; /* NULL: output/log.jsonl */
-    const struct zinf_origins *origins; /* what nothing is written over (apart.h); NULL: nothing */
-    struct zinf_dataset *data;          /* borrowed */
-    /* NULL: none. Each part is evaluated by itself; what goes by an evaluation (early stopping, the
-     * best step) goes by that of the first. */
+    /* files that must not be overwritten (apart.h); NULL: none */
+    const struct zinf_origins *origins;
+    struct zinf_dataset *data; /* borrowed */
+    /* NULL: no evaluation. Each part is evaluated by itself; the first decides about early stopping
+     * and the best step. */
     struct zinf_dataset *eval_data;
-    /* Of its samples, at every evaluation; borrowed. NULL: the loss alone. */
+    /* Metrics that are computed at every evaluation; borrowed. NULL: the loss alone. */
     const struct zinf_run_scores *scores;
-    const struct zinf_run_prompts *prompts; /* what it is asked on its way; borrowed; or NULL */
+    /* prompts that are continued during the training; borrowed; or NULL */
+    const struct zinf_run_prompts *prompts;
     uint64_t steps;
     uint64_t eval_every;       /* 0: at the end only */
     uint64_t save_every;       /* steps between checkpoints; 0: only when asked */
     uint64_t save_total_limit; /* checkpoints to keep; 0: all */
-    /* A checkpoint after the last step without save_every too, from which a longer run can go on.
-     * Where it cannot be saved, that is said and the run is none the less done. */
+    /* Save a checkpoint after the last step even without save_every, so that a longer run can go on
+     * from it. If it cannot be saved, the run warns and still succeeds. */
     bool save_last;
-    /* What another run left in output or log_path is removed once this one can begin, and said.
-     * Without it such a run is refused. */
+    /* Remove what another run left in output or log_path once this one can begin, with a message.
+     * Without this such a run is refused. */
     bool overwrite;
     const char *resume; /* checkpoint to go on from, or NULL: from the beginning */
-    /* Go on after the last step that outlived its process, where there is one that is not before
-     * the checkpoint. Without this such a step is in the way of a beginning, and goes where resume
-     * names a checkpoint. */
+    /* Go on after the last step that survived its process, unless the checkpoint is newer. Without
+     * this the run refuses to begin anew over such a step, and removes it if resume names a
+     * checkpoint. */
     bool resume_steps;
-    bool accept_changes; /* go on although what the run stands on has changed: a warning */
-    /* Set by a signal to its number: finish the step, save, return. When the run returns it is the
-     * number where that ended the training before its last step, on all ranks, else 0. */
+    /* warn, rather than fail, if the model, data or settings have changed since the checkpoint */
+    bool accept_changes;
+    /* A signal handler sets it to the signal's number; the run then finishes the step, saves and
+     * returns. On return it is that number on all ranks if the signal ended the training early,
+     * else 0. */
     volatile sig_atomic_t *stop;
-    volatile sig_atomic_t *save; /* set by a signal: save after this step; reset */
+    /* a signal handler sets it: the run saves after this step and resets it */
+    volatile sig_atomic_t *save;
     struct zinf_run_events events;
-    /* Where one of several seats hangs (seats.h); NULL: it is waited for. */
+    /* Called if one of several seats hangs (seats.h); NULL: the run waits for it. */
     void (*stuck)(void);
 };
-/* Trains, logs, evaluates and saves. Output that was begun and not finished is removed or keeps a
- * name that nobody takes for a result. A checkpoint that cannot be saved is reported and does not
- * end the run, but for the last one. The output folder is locked meanwhile. Other ranks are told of
- * a failure that is this one's alone. */
+/* Trains, logs, evaluates and saves. Output that was begun and not finished is removed, or keeps a
+ * temporary name. A checkpoint that cannot be saved is reported and does not end the run, unless it
+ * is the last one. The output folder is locked meanwhile. If this rank alone fails, it tells the
+ * others. */
 int zinf_run_train(const struct zinf_run_options *options);
-/* Over every window of data, in order. */
+/* Evaluates every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, struct zinf_evaluation *out);
 /* zinf_trainer_embed of n windows from `first` on, at most a micro-batch. */

@@ -30,104 +30,116 @@ int program_fill(struct plan *p);
 int program_decode(struct plan *p);
 int program_decode_sources(struct plan *p);
 
-/* schedules.c: which programs there are, how they are ordered, what they are expected to take. */
+/* schedules.c: chooses which programs there are and in which order their operations run, and
+ * predicts how long they take. */
 int plan_first_programs(struct plan *p);
-/* Chooses the schedule by the rates and builds its programs; the first step measures. Where a step
- * takes limit seconds or more by its work alone there is none, and predicted_seconds is INFINITY.
- */
+/* Chooses the schedule by the measured rates and builds its programs. If the work alone takes
+ * `limit` seconds or more, no program is built and predicted_seconds is INFINITY. */
 int plan_schedules(struct plan *p, double limit);
-/* Updates in the backward but for n layers, or as many as may wait for the next forward. What was
- * chosen is as many as take least time. */
+/* Rebuilds the programs so that the updates of n layers, or of as many as may, are deferred to the
+ * next forward pass; all others are made in the backward pass. plan_schedules has chosen the
+ * fastest number. */
 int plan_defer(struct plan *p, uint32_t n);
-/* The program of gradients alone, which a schedule may have no use for. */
+/* Builds the program that makes gradients without updates, if the schedule has not needed it. */
 int plan_needs_gradients(struct plan *p);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
-/* One after the other; op_seconds (may be NULL) is that of the first, then of the second. */
+/* Predicts n programs that run one after the other; *sum is the prediction of all. op_seconds (may
+ * be NULL): the seconds of each operation of the first program, then of the second. */
 int plan_predict(const struct plan *p, const struct zinf_program *const *programs, int n,
                  double *op_seconds, struct zinf_prediction *sum);
 
 /* ---- what a trainer runs ---- */
 
-/* Of an update: scalars that are the same for all its sub-groups. */
+/* Scalars of an update, the same for all sub-groups. */
 struct update_scalars {
     struct zinf_optim_hyper hyper;
     float grad_scale;
 };
 
-/* batch.c: rows that a sample of the batch has in what runs next, which is what frames go by:
- * every operation works on the first so many of a place that has room for the longest. -EINVAL */
+/* batch.c: sets how many rows the samples of the next program have: those of the batch. Buffers
+ * have room for the longest sample, and every operation works on their first rows. -EINVAL: the
+ * batch is longer than the trainer's. */
 int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch);
-/* Takes the first samples of a step from a batch, of those lengths; the step's other samples count
- * nothing. class_weights: what a sample of each class counts; NULL: 1. */
+/* Copies the first `samples` samples of a batch, of the lengths that were set, to where the step
+ * reads them. The step's other samples have weight 0. class_weights: the weight of a sample of each
+ * class; NULL: 1. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
                       const float *class_weights);
-/* The sum of what the first samples count by their classes, of all ranks. */
+/* The sum over all ranks of the class weights of the first samples. */
 int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,
                         int64_t samples, double *sum);
 /* How many rows of the batch's first samples count in the mean loss. */
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
-/* [*n] of one of the losses, of a micro-batch's first samples. */
+/* One of the loss arrays, [*n], for the first samples of a micro-batch. Borrowed. */
 const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t micro,
                                int64_t samples, uint64_t *n);
-/* The sum of one of the losses over the first samples of the step; or added to a sum. */
+/* The sum of one of the losses over the first samples of the step; trainer_add_loss adds it to an
+ * exact sum. */
 double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples);
 void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
                       struct exact_sum *sum);
-/* Sums over the pairs among them that count, accuracy too; and the means of such sums. */
+/* Sums of rewards, and of the accuracy, over the preference pairs among the samples that count;
+ * rewards_to_means divides them by their numbers. */
 int trainer_sum_rewards(const struct zinf_trainer *t, int64_t samples, struct zinf_rewards *sums);
 void rewards_to_means(struct zinf_rewards *sums);
-/* The sum of all losses but the graph's own: what balances experts. */
+/* The sum of the auxiliary losses: all but the graph's own, for instance those that balance
+ * experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
-/* embeddings.c. Samples of a row. */
+/* embeddings.c: how many samples one row of the data has. */
 int64_t trainer_together(const struct zinf_trainer *t);
-/* What a forward sweep has made of a sample of the batch, [hidden]. */
+/* Copies the embedding, [hidden], that a forward sweep has made of a sample of the batch. */
 void trainer_read_embedding(const struct zinf_trainer *t, int64_t sample, float *out);
-/* Of the embeddings that the first sweep has made: what those of the whole step, of all ranks, lose
- * together, and its gradient, into the inputs of the sweep that goes backward. */
+/* Computes the contrastive loss of the embeddings of the whole step, on all ranks together, which
+ * the first sweep has made. Its gradient becomes an input of the sweep that goes backward. */
 int trainer_pull(struct zinf_trainer *t);
-/* The sum of the losses of a forward sweep's rows among each other, and their number. */
+/* The sum of the contrastive losses among a forward sweep's rows, and the number of rows. */
 int trainer_likeness(struct zinf_trainer *t, int64_t samples, double *sum, uint64_t *count);
-/* step.c: makes the updates that a step left to be made later; before anything else looks at
- * parameters or state. */
+/* step.c: makes the updates that a step has deferred. Call before anything else reads parameters or
+ * state. */
 int trainer_settle(struct zinf_trainer *t);
-/* Runs a program that makes losses, logits or gradients. -EBADMSG: the device has found packed
- * parameters damaged that these are made of. */
+/* Runs a program that makes losses, logits or gradients. -EBADMSG: the device has found that packed
+ * parameters, of which these are made, are damaged. */
 int trainer_run(struct zinf_trainer *t, const struct zinf_program *program);
-/* batch.c: bytes that an operation moves now, and its share of the work that the program was made
- * for, in a step of the lengths that were set. Whether those are less than the longest. */
+/* batch.c: for a step of the lengths that were set: the bytes that an operation moves, and its work
+ * as a share of that for the longest samples. trainer_is_shorter: whether the lengths are below the
+ * longest. */
 uint64_t trainer_moved(void *context, const struct zinf_op *op);
 double trainer_share(void *context, const struct zinf_op *op);
-/* The same of its time, where rows choose as they did last: what the program says of those that may
- * be left out holds if all choices are equally likely. */
+/* The operation's expected time as a share of that in the program, if rows choose the same experts
+ * as in the last step. The program itself assumes that all choices are equally likely. */
 double trainer_share_as_chosen(void *context, const struct zinf_op *op);
 bool trainer_is_shorter(const struct zinf_trainer *t);
-/* calibrate.c: what the step that begins will take, of the lengths that were set, by what is
- * pending; 0: not known. rests: speculation does. */
+/* calibrate.c: the predicted seconds of the step that begins, for the lengths that were set and the
+ * updates that are pending; 0: not known. rests: the step makes no speculative updates. */
 double trainer_expected_seconds(struct zinf_trainer *t, bool rests);
-/* What was measured. Begins anew; takes an operation; makes the rates of a step that
- * was run one operation at a time; corrects them by a step whose lanes overlapped. */
+/* Measuring. trainer_measure_begin forgets what was measured; trainer_measured adds an operation;
+ * trainer_measure_end computes the rates from a step that ran one operation at a time;
+ * trainer_calibrate corrects the rates by a step whose lanes overlapped. */
 void trainer_measure_begin(struct zinf_trainer *t);
 void trainer_measured(void *context, const struct zinf_op *op, double seconds);
 void trainer_measure_end(struct zinf_trainer *t);
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
-/* run_stage.c: the arrays of its frames, before the first; any stage's operation. */
+/* run_stage.c: trainer_take_frame allocates the arrays that stages get their operands in, once;
+ * trainer_run_stage runs the operation of any stage. */
 struct frame_arrays;
 int trainer_take_frame(struct zinf_trainer *t);
 void trainer_release_frame(struct zinf_trainer *t);
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op);
-/* What the stage before has not added of a unit's gradient to a sum by itself (OP_ONTO). */
+/* Adds to the sum of a unit's gradient what the stage before it has not added by itself (OP_ONTO).
+ */
 int trainer_add_rest(struct zinf_trainer *t, const struct zinf_op *op);
-/* ops.c: before the first other program, fills the device slots that units have of their own
- * whose parameters no step changes. */
+/* ops.c: fills the device slots of units that have a slot of their own and are not trained. Call
+ * before the first other program. */
 int trainer_fill(struct zinf_trainer *t);
-/* forward.c: logits [n][vocab] of the rows that a program has made some of, on all ranks. */
+/* forward.c: collects the logits [n][vocab] of rows that a program has computed, each rank some of
+ * them, on all ranks. */
 int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits);
-/* The sum of the targets' losses of the one sample that zinf_trainer_loss has computed, over ranks
- * that share it. */
+/* The sum of the target losses of the one sample that zinf_trainer_loss has computed, over the
+ * ranks that share the sample. */
 int trainer_sum_targets(struct zinf_trainer *t, double *sum);
-/* decode.c: before the first call, and at the end */
+/* decode.c: call before the first decoding, and at the end */
 int trainer_begin_decoding(struct zinf_trainer *t);
 void trainer_end_decoding(struct zinf_trainer *t);
 /* cache_ops.c: OP_CACHE_IN, OP_CACHE_OUT */
