@@ -11,6 +11,7 @@
 #
 #   tests/bench/cuda_counts.sh BUILD        # configured with CUDA, after make check's programs
 #   ARCH=llama HEADS=2 VOCAB=4096 tests/bench/cuda_counts.sh BUILD     # instead of gpt2, 4 and 257
+#   ARCH=llama QUANTIZE=nf4 tests/bench/cuda_counts.sh BUILD   # with adapters above weights in 4 bits
 build=$(cd "${1:?usage: cuda_counts.sh BUILD}" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -22,10 +23,11 @@ export ZINF_CUDA_MODULE LD_LIBRARY_PATH ZINF_STANDIN_CAPABILITY
 hidden=256 tokens=512 vocab=${VOCAB:-257} arch=${ARCH:-gpt2} heads=${HEADS:-4}
 size=$([ "$arch" = gpt2 ] && echo small || echo 7b)
 seq -f 'line %g of a text that is long enough for some windows' 200 >"$work/text"
-cat >"$work/config.json" <<'END'
+more=${QUANTIZE:+", \"quantize\": \"$QUANTIZE\", \"adapter\": {\"r\": 8, \"lora_alpha\": 8}"}
+cat >"$work/config.json" <<END
 {"train_batch_size": 1, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
- "zinf": {"optimizer_device": "auto"}}
+ "zinf": {"optimizer_device": "auto"$more}}
 END
 
 # Counts of a run of so many blocks and steps.
