@@ -213,15 +213,21 @@ static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
+/* One extent a unit for both generations: no record of a step is to name images, since another life
+ * of the training may plan without. */
 static int plan_images(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
     struct kind kind = {.name = "parameters in 8 bits", .hint = "zinf.matmul_type"};
     int code = 0;
-    for (uint32_t u = 0; !code && u < layout->n_units; u++)
-        if (t->places[u].imaged)
-            code = kind_add(t, &kind, ZINF_TIER_DRIVE, t->options.image_bytes[u],
-                            zinf_home_copies(&t->places[u]), &t->images[u]);
+    for (uint32_t u = 0; !code && u < layout->n_units; u++) {
+        if (!t->places[u].imaged)
+            continue;
+        const uint64_t bytes = t->options.image_bytes[u];
+        const uint64_t copies = zinf_home_copies(&t->places[u]);
+        code = kind_add(t, &kind, ZINF_TIER_DRIVE, copies * bytes, 1, &t->images[u]);
+        t->images[u].stride = copies > 1 ? bytes : 0;
+    }
     return code ? code : kind_end(&kind, ledger);
 }
 
@@ -402,6 +408,7 @@ struct zinf_location zinf_tiers_image(const struct zinf_tiers *t, uint32_t unit,
 {
     struct zinf_location where =
         locate(t, ZINF_TIER_DRIVE, &t->images[unit], t->options.image_bytes[unit]);
+    where.beside = where.stride != 0;
     set_generation(t, &where, unit, relative);
     return where;
 }
@@ -547,8 +554,8 @@ int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *dev
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
         return zinf_store_read_generation(t->options.store, where->extent,
-                                          zinf_location_bank(where), where->offset + offset, memory,
-                                          bytes);
+                                          zinf_location_bank(where),
+                                          zinf_location_offset(where) + offset, memory, bytes);
     struct zinf_operand at = zinf_of(where);
     const char *from = (const char *)zinf_address(&at) + offset;
     const struct halves h = halves_of(where, offset, bytes);
@@ -572,8 +579,8 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
         return zinf_store_write_generation(t->options.store, where->extent,
-                                           zinf_location_bank(where), where->offset + offset,
-                                           memory, bytes);
+                                           zinf_location_bank(where),
+                                           zinf_location_offset(where) + offset, memory, bytes);
     struct zinf_operand at = zinf_of(where);
     char *to = (char *)zinf_address(&at) + offset;
     const struct halves h = halves_of(where, offset, bytes);
