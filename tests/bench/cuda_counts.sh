@@ -14,6 +14,7 @@
 #   COLUMNS="32000 151936" tests/bench/cuda_counts.sh BUILD     # the loss alone, of so many logits a
 #                                         row, in place of a step; by the bytes that it cannot do
 #                                         without: each logit read, and each gradient written in bf16
+#   ARCH=llama QUANTIZE=nf4 tests/bench/cuda_counts.sh BUILD   # with adapters above weights in 4 bits
 build=$(cd "${1:?usage: cuda_counts.sh BUILD}" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -40,10 +41,11 @@ fi
 hidden=${HIDDEN:-256} tokens=${TOKENS:-512} vocab=${VOCAB:-257} arch=${ARCH:-gpt2} heads=${HEADS:-4}
 size=$([ "$arch" = gpt2 ] && echo small || echo 7b)
 seq -f 'line %g of a text that is long enough for some windows' 200 >"$work/text"
-cat >"$work/config.json" <<'END'
+more=${QUANTIZE:+", \"quantize\": \"$QUANTIZE\", \"adapter\": {\"r\": 8, \"lora_alpha\": 8}"}
+cat >"$work/config.json" <<END
 {"train_batch_size": 1, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
- "zinf": {"optimizer_device": "auto"}}
+ "zinf": {"optimizer_device": "auto"$more}}
 END
 
 # Counts of a run of so many blocks and steps.
