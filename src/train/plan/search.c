@@ -11,6 +11,7 @@
 
 #define CLEARLY 0.98  /* of the time of the best so far */
 #define AT_ALL 0.995  /* the same where not being slower is the point */
+#define IF_ANY 1      /* where it moves fewer bytes, by however little that is shorter */
 #define SOMEWHAT 0.99 /* and of what takes more memory elsewhere */
 #define ANYWAY 1e9    /* and of what is asked for */
 #define HALF 4        /* steps of a quarter of an octave */
@@ -469,9 +470,9 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         struct variant other = s.best;
         if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {
             other.host_grads_part = 3 * s.best.host_grads_part;
-            try_for(&s, other, AT_ALL, "fewer gradients in RAM");
+            try_for(&s, other, IF_ANY, "fewer gradients in RAM");
             other.host_grads_part = 1 << 20;
-            try_for(&s, other, AT_ALL, "no gradients of layers in RAM");
+            try_for(&s, other, IF_ANY, "no gradients of layers in RAM");
         }
         try_overwriting(&s);
         if (trains(setup) && setup->fills && setup->state_tier == ZINF_TIER_DRIVE)
