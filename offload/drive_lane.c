@@ -87,7 +87,7 @@ static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
         .store = lane->executor->options.store,
         .extent = o->where.extent,
         .generation = zinf_location_bank(&o->where),
-        .offset = o->where.offset,
+        .offset = zinf_location_offset(&o->where),
         .bytes = executor_bytes(lane->executor, o),
         .memory = zinf_address(&o->at[0]),
         .priority = INT_MAX - (int)op,

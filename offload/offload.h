@@ -125,8 +125,9 @@ struct zinf_home {
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
     bool packed, packs_grad, packs_copy;
-    /* Parameters go to the device in an image in which matrices are codes of 8 bits. */
-    bool coded;
+    /* Parameters go to the device in an image in which matrices are codes of 8 bits. imaged: they
+     * are on DRIVE, and so is the image, beside them, with as many generations. */
+    bool coded, imaged;
     /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
      * where it lies as if that were their home. Every update writes it; a restart reads it. */
     bool backed;
@@ -149,20 +150,24 @@ struct zinf_tiers_options {
     const uint64_t *head_bytes;       /* [n_groups], multiples of ZINF_AIO_ALIGN, borrowed: of those
                                        * whose unit is headed; NULL: none is */
     const uint64_t *param_head_bytes; /* the same where parameters are */
-    bool param_copies;                /* behind a group's state lie its parameters once more */
-    bool sliced;                      /* of parameters there is the rank's slice alone */
-    const struct zinf_home *places;   /* [n_units], copied */
-    struct zinf_store *store;         /* where a tier is DRIVE; borrowed */
+    const uint64_t *image_bytes;    /* [n_units], multiples of ZINF_MEMORY_ALIGN, borrowed: of those
+                                     * that are imaged; NULL: none is */
+    bool param_copies;              /* behind a group's state lie its parameters once more */
+    bool sliced;                    /* of parameters there is the rank's slice alone */
+    const struct zinf_home *places; /* [n_units], copied */
+    struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
 };
 /* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
  * is *live, or the other one if relative is 1. A thing on HOST with a head has so many bytes in
  * memory, the rest of them in the extent; a location of that rest alone says how long the head is,
  * too. A head exists once, and so does the rest: the generation then only says which bytes they
- * are. */
+ * are. Of a thing whose generations lie beside each other in one extent the second begins stride
+ * bytes behind the first: it is no part of what the record of a step names. */
 struct zinf_location {
     enum zinf_tier tier;
     char *memory;
-    uint64_t stride; /* from generation 0 to 1 in memory */
+    uint64_t stride; /* from generation 0 to 1 in memory, or in one extent */
+    bool beside;     /* the latter */
     zinf_extent extent;
     uint64_t offset, bytes;
     uint64_t head;       /* 0: there is none */
@@ -176,7 +181,12 @@ static inline unsigned zinf_location_generation(const struct zinf_location *wher
 /* That of its extent. */
 static inline uint8_t zinf_location_bank(const struct zinf_location *where)
 {
-    return where->head ? 0 : (uint8_t)zinf_location_generation(where);
+    return where->head || where->beside ? 0 : (uint8_t)zinf_location_generation(where);
+}
+/* In its extent, of that generation. */
+static inline uint64_t zinf_location_offset(const struct zinf_location *where)
+{
+    return where->offset + (where->beside ? zinf_location_generation(where) * where->stride : 0);
 }
 /* The parts of a group that may be stored on the drive packed, that is, in fewer bytes. */
 enum zinf_packable {
@@ -217,6 +227,9 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint
                                             uint8_t relative);
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
+/* The image beside a unit's parameters, which must be imaged. */
+struct zinf_location zinf_tiers_image(const struct zinf_tiers *tiers, uint32_t unit,
+                                      uint8_t relative);
 /* What of a group's state, or parameters, is beyond its head, on the drive. */
 struct zinf_location zinf_tiers_group_tail(const struct zinf_tiers *tiers, uint32_t group);
 struct zinf_location zinf_tiers_group_param_tail(const struct zinf_tiers *tiers, uint32_t group,

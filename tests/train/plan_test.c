@@ -277,10 +277,56 @@ static void test_what_was_tried_goes(void)
     check_settings(check_programs);
 }
 
+/* Where a plan without layers' gradients in RAM has a shorter simulated step, by however little,
+ * the search has taken it. *differs: that is not the usual one. False: there is too little RAM. */
+static bool check_gradients(const struct setup *setup, bool *differs)
+{
+    struct variant found;
+    struct plan best;
+    plan_search(setup, &found, &best);
+    if (!best.setup)
+        return false;
+    struct variant none = found;
+    none.host_grads_part = 1 << 20;
+    struct plan other = make(setup, &none);
+    CHECKF(!plan_schedules(&other, INFINITY), "%s", zinf_error());
+    CHECKF(best.predicted_seconds <= other.predicted_seconds, "%.9f s, and %.9f s without",
+           best.predicted_seconds, other.predicted_seconds);
+    *differs = found.host_grads_part != plan_usual(setup).host_grads_part;
+    plan_fini(&best);
+    plan_fini(&other);
+    return true;
+}
+
+/* Budgets from the first that is not too small, however large this program is, to one that has room
+ * for everything. */
+static void test_no_gradients_for_nothing(void)
+{
+    const struct setting all_on_drive = {.host_memory = 40 << 20,
+                                         .extra = ", \"durability\": \"none\""};
+    struct zinf_config *config = configure(&all_on_drive);
+    struct zinf_trainer_options options = trainer_options(&all_on_drive, config);
+    struct setup setup;
+    int n_fitting = 0, n_others = 0;
+    if (!too_little(&all_on_drive)) {
+        options.init = true;
+        CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
+        for (uint64_t budget = 8 << 20; n_fitting < 80 && budget < 1 << 30; budget += 128 << 10) {
+            bool differs = false;
+            setup.fill_bytes = setup.budget[ZINF_MEMORY_HOST] = budget;
+            n_fitting += check_gradients(&setup, &differs);
+            n_others += differs;
+        }
+        CHECK(n_others > 0);
+        setup_fini(&setup);
+    }
+    zinf_config_destroy(config);
+}
+
 int main(void)
 {
     begin_trainings("plan", &(struct trainings){.shape = {.arch = "gpt2",
-                                                          .layers = 3,
+                                                          .layers = 8,
                                                           .hidden = 64,
                                                           .heads = 4,
                                                           .vocab = 1000,
@@ -293,6 +339,7 @@ int main(void)
     TAP_RUN(test_operations_have_a_line);
     TAP_RUN(test_slots_by_size);
     TAP_RUN(test_what_was_tried_goes);
+    TAP_RUN(test_no_gradients_for_nothing);
     remove_work();
     return tap_done();
 }

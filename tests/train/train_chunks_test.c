@@ -5,6 +5,7 @@
  */
 #include "fixture_cases.h"
 #include "fixture_folders.h"
+#include "least_memory.h"
 #include "model/frame.h"
 
 /* Chunks, chunks in parts, and parts of which each has two chunks from either end. */
@@ -353,34 +354,6 @@ static void test_adapters_in_chunks(void)
                 check_same(&reference, &other, text);
         }
     }
-}
-
-/* Whether a plan can be made for so much device memory. */
-static bool can_be_planned(const struct setting *s, bool *streams)
-{
-    struct zinf_config *config = configure(s);
-    struct zinf_trainer_options options = trainer_options(s, config);
-    struct zinf_trainer *t = NULL;
-    const int code = zinf_trainer_create(&t, &options);
-    if (!code)
-        *streams = plan_says(t, "of chunks in groups of ");
-    zinf_trainer_destroy(t);
-    zinf_config_destroy(config);
-    return !code;
-}
-
-/* As little of it as one can, about. */
-static uint64_t least_memory(struct setting s, uint64_t enough, bool *streams)
-{
-    uint64_t few = 0;
-    while (enough - few > enough / 64) {
-        s.device_memory = few + (enough - few) / 2;
-        if (can_be_planned(&s, streams))
-            enough = s.device_memory;
-        else
-            few = s.device_memory;
-    }
-    return enough;
 }
 
 /* A drive that is short and late changes nothing; what it has wrong is found. */

@@ -225,6 +225,7 @@ static int plan_tiers(struct plan *p)
         .state_bytes = p->setup->state_bytes,
         .head_bytes = p->setup->head_bytes,
         .param_head_bytes = p->setup->param_head_bytes,
+        .image_bytes = p->setup->image_bytes,
         .param_copies = p->setup->durable_copies,
         .sliced = p->setup->sliced,
         .places = p->homes,

@@ -69,7 +69,8 @@ struct variant {
     bool packs_fronts;   /* parameters */
     bool packs_frozen;   /* and those of a model that is frozen, on the drive too; */
     bool device_unpacks; /* packed parameters are unpacked by a device that is not the CPU */
-    bool codes; /* parameters go to the device with matrices as codes, where these are used so */
+    bool codes; /* parameters go to the device with matrices as codes, where these are used so; */
+    bool updates_codes;  /* where trained ones are on the drive, updates write them so, too */
     enum packing packs;  /* what of the drive is packed */
     int ahead;           /* amounts.ahead, at most */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
@@ -95,7 +96,7 @@ struct way {
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
     uint64_t d_packed, d_damage, h_damage; /* of parameters that the device unpacks */
-    uint64_t d_codes, h_codes, h_images;
+    uint64_t d_codes, h_codes, h_images, h_updated;
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
@@ -359,6 +360,8 @@ static inline uint64_t plan_damage_bytes(const struct plan *p)
 /* Of the largest image with codes that goes to the device; 0: none does. on_host: of those that
  * have no place of their own in RAM. */
 uint64_t plan_code_bytes(const struct plan *p, bool on_host);
+/* Of the largest unit whose update makes an image; 0: none does. */
+uint64_t plan_updated_bytes(const struct plan *p);
 /* Whether a unit's image has one, where it is kept from its first fetch in a step to the unit's
  * update; and the bytes of those before it, of n_units: of all. */
 static inline bool plan_keeps_image(const struct plan *p, uint32_t unit)

@@ -149,6 +149,17 @@ uint64_t plan_code_bytes(const struct plan *p, bool on_host)
     return most;
 }
 
+uint64_t plan_updated_bytes(const struct plan *p)
+{
+    uint64_t most = 0;
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        const bool made = has_waypoint(p->ways[u].waypoints, PARAM_UPDATED);
+        const uint64_t bytes = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
+        most = made && bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static const char cache_hint[] = "--max-new-tokens, --batch";
 
 static int forward_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
@@ -308,6 +319,8 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
          &at->h_packed},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
          CODE_STAGINGS * plan_code_bytes(p, true), &at->h_codes},
+        {"updated parameters, for 8 bits", "zinf.matmul_type", plan_updated_bytes(p),
+         &at->h_updated},
         {"packed gradients on their way", "zinf.pack",
          has_waypoint(p->waypoints, GRAD_PACKED)
              ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_GRAD)

@@ -110,6 +110,10 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
         emit_choice_awaits(e, t->unit, &uses);
     if (t->updates_end)
         uses_write(&uses, e->done[t->unit]);
+    if (t->is_update && leg->lane == ZINF_LANE_WRITE) {
+        uses_read(&uses, e->done[t->unit]);
+        uses_read(&uses, e->record);
+    }
     add_uses(&uses, leg, from->resource, to->resource);
     if (leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_WRITE) {
         at[0] = leg->lane == ZINF_LANE_READ ? at[0] : at[1];
