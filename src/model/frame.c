@@ -186,6 +186,12 @@ void frame_reach(struct zinf_frame *f, int64_t rows)
         f->carried_reach = reach;
 }
 
+void frame_follow(struct zinf_frame *f)
+{
+    frame_reach(f, 2);
+    f->follows = true;
+}
+
 void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
 {
     f->handed_bytes = bytes;
@@ -483,6 +489,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->source_elems, f.source_elems);
     widen(&size->handed_bytes, f.handed_bytes);
     widen(&size->d_handed_bytes, f.d_handed_bytes);
+    size->follows |= f.follows;
     size->carried_reach = f.carried_reach < f.compute->chunk.whole ? f.carried_reach : 0;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {
         size->flops += f.flops * share;

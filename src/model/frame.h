@@ -223,6 +223,7 @@ struct zinf_frame {
     struct zinf_cache cached[ZINF_CACHES];
     uint64_t carried_elems, source_elems, handed_bytes, d_handed_bytes; /* running, too */
     int64_t carried_reach;
+    bool follows;
 };
 
 /* What a call takes, by running its code without a queue. */
@@ -240,6 +241,7 @@ struct zinf_stage_size {
     uint64_t handed_bytes;   /* that a chunk hands over to the next one, beside these */
     uint64_t d_handed_bytes; /* of the gradient at that */
     int64_t carried_reach;   /* a row sees itself and so many before it, less one; 0: all */
+    bool follows;            /* a chunk is computed from what the one before it hands over */
 };
 /* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
  * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
@@ -282,6 +284,8 @@ float *frame_d_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t 
 int64_t frame_chunk(const struct zinf_frame *f);
 /* A chunk's rows see so many rows: themselves and those before them; 0: all. */
 void frame_reach(struct zinf_frame *f, int64_t rows);
+/* What the chunk before hands over is read by this one. */
+void frame_follow(struct zinf_frame *f);
 /* Of chunks: the stage hands over so many bytes from a chunk to the next one. Where those are of
  * the chunk that begins at the sequence's row, one of those at hand; and the gradient at them,
  * which exists from the next chunk's backward to the chunk's own. */

@@ -588,6 +588,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = setup_check_ranks(s);
     if (!code)
         code = setup_check_tensor(s);
+    if (!code && context_axis(s)->world > 1 && s->walk.in_order)
+        code = setup_find_neighbours(context_axis(s), s->handing);
     if (!code)
         code = check_in_place(s);
     if (!code)
@@ -605,6 +607,8 @@ void setup_fini(struct setup *s)
 {
     for (size_t i = 0; i < sizeof s->sharing / sizeof *s->sharing; i++)
         zinf_net_close(s->sharing[i]);
+    zinf_net_close(s->handing[1]); /* a neighbour closes it as the one before it */
+    zinf_net_close(s->handing[0]);
     setup_free_pipe(s);
     zinf_mesh_fini(&s->mesh);
     if (s->cpu != s->device)

@@ -114,7 +114,8 @@ struct setup {
     uint32_t *owners;
     uint32_t own_layers; /* of this rank, the embedding and the head being one each */
     struct zinf_net *borders[2];
-    struct shared_unit *shared; /* [n_shared]: trained units that several of them have */
+    struct zinf_net *handing[2]; /* the same of ranks along CONTEXT */
+    struct shared_unit *shared;  /* [n_shared]: trained units that several of them have */
     uint32_t n_shared;
     struct zinf_layout all_units;
     struct zinf_axis savers; /* ranks that bring units together for files: DATA, or that and PIPE */
@@ -283,6 +284,14 @@ static inline int64_t setup_sample(const struct setup *s, int64_t micro)
 {
     return micro / s->own_chunks;
 }
+/* Of this rank's chunks from the front of a sequence in parts, or of those from its rear, the i-th
+ * in the order of the sequence: its number among them. */
+static inline int64_t setup_ordered(const struct setup *s, bool rear, int64_t i)
+{
+    const int64_t each = s->own_chunks / setup_own_parts(s), half = each / 2;
+    const int64_t part = rear ? setup_own_parts(s) - 1 - i / half : i / half;
+    return part * each + (rear ? half : 0) + i % half;
+}
 static inline int64_t setup_chunk(const struct setup *s, int64_t micro)
 {
     const int64_t own = micro % s->own_chunks, place = context_axis(s)->rank * s->own_chunks + own;
@@ -403,6 +412,8 @@ int setup_check_chunks(const struct setup *s);
 /* Ranks along CONTEXT; then, once the shape of a step is known, what they cannot do is refused. */
 int setup_take_context(struct setup *s);
 int setup_check_context(const struct setup *s);
+/* Nets of two, with the rank before along an axis and with the next one; NULL: there is none. */
+int setup_find_neighbours(const struct zinf_axis *axis, struct zinf_net *nets[2]);
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
 /* The mesh; first of all. */

@@ -27,16 +27,22 @@ static int close_ring(struct setup *s)
 }
 
 /* Nets of the ranks 2k and 2k + 1, then of 2k + 1 and 2k + 2. */
+int setup_find_neighbours(const struct zinf_axis *axis, struct zinf_net *nets[2])
+{
+    int code = 0;
+    for (uint32_t odd = 0; !code && odd < 2 && !zinf_net_is_described(axis->net); odd++) {
+        const uint32_t pair = (axis->rank + odd) / 2, first = 2 * pair - odd;
+        const bool alone = odd > axis->rank || first + 1 >= axis->world;
+        code = zinf_net_split(axis->net, alone ? ZINF_NET_NO_COLOUR : pair, axis->rank,
+                              &nets[axis->rank == first]);
+    }
+    return code;
+}
+
 static int find_neighbours(struct setup *s)
 {
     const struct zinf_axis *pipe = pipe_axis(s);
-    int code = 0;
-    for (uint32_t odd = 0; !code && odd < 2 && !zinf_net_is_described(pipe->net); odd++) {
-        const uint32_t pair = (pipe->rank + odd) / 2, first = 2 * pair - odd;
-        const bool alone = odd > pipe->rank || first + 1 >= pipe->world;
-        code = zinf_net_split(pipe->net, alone ? ZINF_NET_NO_COLOUR : pair, pipe->rank,
-                              &s->borders[pipe->rank == first]);
-    }
+    int code = setup_find_neighbours(pipe, s->borders);
     if (!code && s->graph->n_ranges > 1 && !zinf_net_is_described(pipe->net))
         code = close_ring(s);
     return code;

@@ -114,5 +114,6 @@ struct zinf_trainer {
 
 /* step/shard_ranks.c: by which the trainer's stages meet those of ranks that share tensors. */
 void trainer_open_shards(struct zinf_trainer *t);
+int trainer_hand(struct zinf_trainer *t, const struct zinf_op *op); /* OP_HAND */
 
 #endif

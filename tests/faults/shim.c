@@ -5,7 +5,8 @@
  * holds PART; "KIND N+ PART": it and all that follow. With N = 0 nothing is harmed; ZINF_SHIM_COUNT
  * names a file that gets the number of transfers at the end. "signal9 N PART" sends the process
  * this signal as it begins the N-th transfer, a read or a write: a moment of a phase, as files are
- * of one.
+ * of one. With ZINF_SHIM_PLACE="FROM END BYTE" only transfers that begin at such offsets of a file
+ * count, and a read's bit that changes is in this byte of it, not in the middle.
  *
  * A transfer of io_uring is harmed in its submission entry (another offset, the memory of a copy,
  * an operation that moves nothing) and, where the kernel would have to say that it failed, in its
@@ -53,6 +54,7 @@ static enum kind kind;
 static int signal_number; /* of SIGNAL */
 static char part[512];
 static bool ready, from_there_on;
+static long long place_from, place_end, place_byte = -1; /* -1: anywhere */
 
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*real_write)(int, const void *, size_t);
@@ -82,7 +84,7 @@ __attribute__((constructor)) static void begin(void)
 {
     char word[32] = "";
     char number[16] = "", *end;
-    const char *text = getenv("ZINF_SHIM");
+    const char *text = getenv("ZINF_SHIM"), *place = getenv("ZINF_SHIM_PLACE");
     FIND(pwrite);
     FIND(write);
     FIND(pread);
@@ -102,6 +104,8 @@ __attribute__((constructor)) static void begin(void)
             kind = (enum kind)i;
     if (sscanf(word, "signal%d", &signal_number) == 1)
         kind = SIGNAL;
+    if (place && sscanf(place, "%lld %lld %lld", &place_from, &place_end, &place_byte) != 3)
+        return;
     ready = true;
     atexit(report);
 }
@@ -111,11 +115,17 @@ static bool is_read(void)
     return kind == READ_EIO || kind == READ_FLIP || kind == READ_HANG;
 }
 
+static bool is_at_place(long long at)
+{
+    return place_byte < 0 || (at >= place_from && at < place_end);
+}
+
 /* Whether this transfer is the one. */
-static bool strikes(int fd, bool reads, bool syncs)
+static bool strikes(int fd, off_t at, bool reads, bool syncs)
 {
     char link[64], path[1024];
-    if (!ready || syncs != (kind == SYNC_EIO) || (!syncs && reads != is_read() && kind != SIGNAL))
+    if (!ready || syncs != (kind == SYNC_EIO) || (!syncs && reads != is_read() && kind != SIGNAL) ||
+        (!syncs && !is_at_place(at)))
         return false;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
@@ -155,8 +165,8 @@ static ssize_t harm_write(int fd, const void *data, size_t bytes, off_t at)
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
 {
-    return strikes(fd, false, false) ? harm_write(fd, data, bytes, at)
-                                     : real_pwrite(fd, data, bytes, at);
+    return strikes(fd, at, false, false) ? harm_write(fd, data, bytes, at)
+                                         : real_pwrite(fd, data, bytes, at);
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t bytes, off_t at)
@@ -166,13 +176,19 @@ ssize_t pwrite64(int fd, const void *data, size_t bytes, off_t at)
 
 ssize_t write(int fd, const void *data, size_t bytes)
 {
-    if (!strikes(fd, false, false))
+    if (!strikes(fd, -1, false, false))
         return real_write(fd, data, bytes);
     off_t at = lseek(fd, 0, SEEK_CUR);
     ssize_t n = harm_write(fd, data, bytes, at);
     if (n > 0)
         lseek(fd, at + n, SEEK_SET);
     return n;
+}
+
+/* The byte of a read in which a bit changes. */
+static size_t flipped(size_t bytes)
+{
+    return place_byte >= 0 && (size_t)place_byte < bytes ? (size_t)place_byte : bytes / 2;
 }
 
 static ssize_t harm_read(ssize_t n, void *data)
@@ -182,13 +198,13 @@ static ssize_t harm_read(ssize_t n, void *data)
         return -1;
     }
     if (n > 0)
-        ((char *)data)[n / 2] ^= 16;
+        ((char *)data)[flipped((size_t)n)] ^= 16;
     return n;
 }
 
 ssize_t pread(int fd, void *data, size_t bytes, off_t at)
 {
-    bool now = strikes(fd, true, false);
+    bool now = strikes(fd, at, true, false);
     ssize_t n = real_pread(fd, data, bytes, at);
     return now ? harm_read(n, data) : n;
 }
@@ -200,7 +216,7 @@ ssize_t pread64(int fd, void *data, size_t bytes, off_t at)
 
 ssize_t read(int fd, void *data, size_t bytes)
 {
-    bool now = strikes(fd, true, false);
+    bool now = strikes(fd, -1, true, false);
     ssize_t n = real_read(fd, data, bytes);
     return now ? harm_read(n, data) : n;
 }
@@ -213,12 +229,12 @@ static int sync_failed(void)
 
 int fsync(int fd)
 {
-    return strikes(fd, false, true) ? sync_failed() : real_fsync(fd);
+    return strikes(fd, -1, false, true) ? sync_failed() : real_fsync(fd);
 }
 
 int fdatasync(int fd)
 {
-    return strikes(fd, false, true) ? sync_failed() : real_fdatasync(fd);
+    return strikes(fd, -1, false, true) ? sync_failed() : real_fdatasync(fd);
 }
 
 /* ---- io_uring ---- */
@@ -299,7 +315,7 @@ static void harm_entry(struct io_uring_sqe *sqe)
     int fd = fixed ? registered[sqe->fd % 4096] - 1 : sqe->fd;
     bool writes = sqe->opcode == IORING_OP_WRITE || sqe->opcode == IORING_OP_WRITE_FIXED;
     bool reads = sqe->opcode == IORING_OP_READ || sqe->opcode == IORING_OP_READ_FIXED;
-    if ((!writes && !reads) || !strikes(fd, reads, false))
+    if ((!writes && !reads) || !strikes(fd, (off_t)sqe->off, reads, false))
         return;
     switch (kind) {
     case TORN:
@@ -316,7 +332,7 @@ static void harm_entry(struct io_uring_sqe *sqe)
         real_pread(fd, (void *)(uintptr_t)sqe->addr, sqe->len, (off_t)sqe->off);
         break;
     case READ_FLIP:
-        put_mark(sqe->user_data, 0, (char *)(uintptr_t)sqe->addr + sqe->len / 2);
+        put_mark(sqe->user_data, 0, (char *)(uintptr_t)sqe->addr + flipped(sqe->len));
         break;
     default:
         refuse(sqe);

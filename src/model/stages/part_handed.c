@@ -62,7 +62,7 @@ static int take_piece(struct zinf_frame *f, void *to, uint64_t bytes, uint64_t a
     const bool there = before >= c->near && before < c->near_end;
     const char *from = frame_handed(f, all, there ? before : c->near);
     int code = 0;
-    frame_reach(f, 2); /* the chunk before */
+    frame_follow(f);
     frame_part_begin(f);
     if (there)
         code = frame_copy(f, to, from ? from + at : NULL, bytes);
@@ -78,8 +78,6 @@ int part_take_handed(struct zinf_frame *f, void *to, uint64_t bytes)
 int handed_take(struct zinf_frame *f, const struct attention_spec *s,
                 const struct attention_kept *kept)
 {
-    if (f->compute->chunk.parts > 1)
-        return frame_refuse_chunks(f, "a recurrent mixer, whose state is not handed over");
     const uint64_t bytes = handed_bytes(f, s);
     return take_piece(f, kept->handed, bytes, all_bytes(s, bytes),
                       s->carried_piece * piece_bytes(s, bytes));

@@ -234,7 +234,9 @@ int attention_shards_carry_backward(struct zinf_frame *f, const struct attention
     struct shard_gradients gradients;
     struct attention_call c = {.s = kept->s, .kept = kept, .gradients = gradients.of};
     void *d_x;
-    int code = mixer_is_there(kept->s) ? frame_refuse_chunks(f, "a recurrent mixer") : 0;
+    int code = 0;
+    if (mixer_is_there(kept->s)) /* nothing comes back by way of keys */
+        return 0;
     if (latent)
         latent_shards_take(f, kept->s, &gradients);
     for (uint32_t i = 0; !latent && i < f->graph->shards.n; i++)

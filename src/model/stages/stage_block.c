@@ -170,7 +170,7 @@ static int carry(struct zinf_frame *f)
     return code || !beside ? code : attention_carry(f, &s->beside, &kept.beside);
 }
 
-/* Mixers beside attention are refused before. */
+/* Of a mixer beside attention nothing comes back by way of keys. */
 static int carry_backward(struct zinf_frame *f)
 {
     const struct block_spec *s = f->stage->spec;

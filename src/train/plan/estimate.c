@@ -103,6 +103,13 @@ static void add_keys(struct zinf_estimate *out, const struct plan *p,
         out->context_bytes += bytes_of(programs, n, kinds[i]);
         out->context_seconds += seconds_of(p, programs, n, kinds[i]);
     }
+    for (int i = 0; i < n; i++)
+        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
+            const struct zinf_op *op = &programs[i]->ops[k];
+            const bool takes = op->kind == OP_HAND && op->visit; /* what one takes another gives */
+            out->context_bytes += takes ? (double)op->bytes : 0;
+            out->context_seconds += takes ? op->seconds : 0;
+        }
 }
 
 /* By whom a step's gradients are added to sums on the device. */

@@ -263,6 +263,16 @@ static uint64_t shared_keys_bytes(const struct plan *p)
                : 0;
 }
 
+/* What ranks bring together in the middle of stages, or hand over between them. */
+static uint64_t met_bytes(const struct plan *p)
+{
+    const struct walk *w = &p->setup->walk;
+    const bool shares = tensor_axis(p->setup)->world > 1;
+    const bool hands = context_axis(p->setup)->world > 1 && w->in_order;
+    const uint64_t handed = hands ? most_of(w->carried[0], w->d_handed) : 0;
+    return device_is_far(p->setup) ? most_of(shares ? w->shared : 0, handed) : 0;
+}
+
 /* Staging is contiguous: loading and saving use it as one region. Behind it, and ready for copies
  * like it, is what must outlive them. */
 static int staging_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
@@ -275,9 +285,7 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
     s->tile = has_waypoint(p->waypoints, GRAD_TILE) ? s->tile_most : s->tile_grad;
     s->border = device_is_far(p->setup) ? most_of(border_bytes(p), shared_keys_bytes(p)) : 0;
     const struct want wants[] = {
-        {"sums over ranks on their way", "zinf.mesh.tensor",
-         device_is_far(p->setup) && tensor_axis(p->setup)->world > 1 ? p->setup->walk.shared : 0,
-         &at->h_shared},
+        {"sums over ranks on their way", "zinf.mesh.tensor", met_bytes(p), &at->h_shared},
         {"values between ranks on their way", shared_keys_bytes(p) ? "--seq-len" : "zinf.mesh.pipe",
          2 * s->border, &at->h_border},
         {"activations on their way", "zinf.activation_device",

@@ -34,7 +34,9 @@ struct walk_stage {
     uint64_t carried[2];
     int64_t carried_reach;
     bool hands_over;
-    bool keys_first; /* its rows look ahead */
+    uint64_t d_handed; /* bytes of a gradient at that */
+    bool keys_first;   /* its rows look ahead */
+    bool in_order;     /* of sequences that ranks share: chunks are computed one behind the other */
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */
@@ -110,8 +112,8 @@ struct walk {
     uint64_t shared; /* most that ranks that share tensors bring together at once */
     uint64_t cache_bytes, largest_cache; /* of all stages; of one */
     uint64_t carried[2], d_handed;       /* the most of one: as a stage's; of a gradient at that */
-    bool hands_over, keys_first;         /* of any stage */
-    double flops;                        /* forward, of one micro-batch */
+    bool hands_over, keys_first, in_order; /* of any stage */
+    double flops;                          /* forward, of one micro-batch */
 };
 /* Operands of a stage's operation behind all others: what it carries, and in backward the gradient
  * at that. */

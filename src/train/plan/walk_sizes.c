@@ -89,9 +89,12 @@ static void measure_carried(struct walk *w, const struct zinf_compute *c, uint32
     info->carried_reach = size->carried_reach;
     info->hands_over = size->handed_bytes > 0;
     w->hands_over |= info->hands_over;
+    info->in_order = c->chunk.parts > 1 && size->follows;
+    w->in_order |= info->in_order;
     for (int i = 0; i < 2; i++)
         w->carried[i] = most(w->carried[i], info->carried[i]);
-    w->d_handed = most(w->d_handed, 2 * info->size[ZINF_PASS_BACKWARD].d_handed_bytes);
+    info->d_handed = info->size[ZINF_PASS_BACKWARD].d_handed_bytes;
+    w->d_handed = most(w->d_handed, 2 * info->d_handed);
 }
 
 /* Whether forward and backward can be one call: nothing stands between them. */

@@ -159,6 +159,8 @@ static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, u
         const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes};
         if (op->lane == ZINF_LANE_NET && op->axis == axis)
             sum = XXH3_64bits(numbers, sizeof numbers);
+        if (op->kind == OP_HAND && axis == ZINF_CONTEXT) /* beside the others, in one order */
+            sum = stage_sum(op, sum);
         if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR &&
             op->kind >= OP_STAGES) /* stages meet there */
             sum = stage_sum(op, sum);

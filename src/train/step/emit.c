@@ -207,6 +207,18 @@ static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
     e->working = UINT64_MAX;
 }
 
+/* In the order of the sequence: this rank's pieces from its front, then those from its end, each
+ * behind what comes before it. All ranks' programs have the same operations in the same order. */
+static void carry_in_order(struct emitter *e, uint32_t s, int64_t first)
+{
+    for (int back = 0; back < 2; back++) {
+        emit_hand(e, s, first, (struct handing){.rear = back, .takes = true});
+        for (int64_t i = 0; i < e->p->setup->own_chunks / 2; i++)
+            emit_carry_chunk(e, s, first + setup_ordered(e->p->setup, back, i));
+        emit_hand(e, s, first, (struct handing){.rear = back});
+    }
+}
+
 void emit_carry(struct emitter *e, uint32_t s, int64_t first)
 {
     const struct setup *setup = e->p->setup;
@@ -217,9 +229,11 @@ void emit_carry(struct emitter *e, uint32_t s, int64_t first)
     const bool handed = kept && !e->walk->stages[s].carried[1] && !in_parts(setup);
     if (!e->walk->stages[s].carried[0] || holds || handed)
         return;
-    for (int64_t m = first; m < last + all; m++)
+    if (emit_in_order(e, s))
+        carry_in_order(e, s, first);
+    for (int64_t m = first; !emit_in_order(e, s) && m < last + all; m++)
         emit_carry_chunk(e, s, m);
-    if (in_parts(setup))
+    if (in_parts(setup) && (!emit_in_order(e, s) || e->walk->stages[s].carried[1]))
         emit_gather_keys(e, s, first);
     e->carrying = emit_carried_number(e, s, first);
 }

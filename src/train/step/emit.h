@@ -117,8 +117,11 @@ struct emitter {
     zinf_resource sequence; /* of computations */
     /* Of a pipeline; NULL without one. crossing [live]: the values and gradients of a micro-batch,
      * which are computed here or exchanged with a neighbour. wire: keeps exchanges with neighbours
-     * in their order, and where ranks share homes of chunks all that ranks meet in. */
+     * in their order, and where ranks share homes of chunks, or hand states over, all that ranks
+     * meet in. */
     zinf_resource *crossing, wire;
+    /* What a rank has taken from a neighbour, the next one or that before, is not given on yet. */
+    bool hands, hands_next;
     bool meets_late; /* see emit_meet */
     int64_t turn,
         n_turns; /* number of this visit's contributions in the tree of sums, and of how many */
@@ -238,6 +241,12 @@ zinf_resource emit_carried_home(const struct emitter *e, uint64_t number, bool g
  * carries, from ranks that share it to all; the sum of its gradients over all parts, to the rank
  * that has made what they are of. */
 void emit_gather_keys(struct emitter *e, uint32_t stage, int64_t first);
+/* What a neighbour along CONTEXT hands over of the chunk before this rank's front or rear chunks,
+ * or this rank of the last of them; of gradients the other way round. Between computations. */
+struct handing {
+    bool rear, takes, gradient;
+};
+void emit_hand(struct emitter *e, uint32_t stage, int64_t first, struct handing how);
 void emit_sum_keys(struct emitter *e, uint32_t stage, int64_t first);
 /* Where the gradients do not live on the device: they begin as zeros. */
 void emit_clear_keys(struct emitter *e, uint32_t stage, int64_t first);

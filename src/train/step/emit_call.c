@@ -172,6 +172,11 @@ bool emit_keys_first(const struct emitter *e, uint32_t s)
     return in_parts(e->p->setup) || e->walk->stages[s].keys_first;
 }
 
+bool emit_in_order(const struct emitter *e, uint32_t s)
+{
+    return e->walk->stages[s].in_order;
+}
+
 struct groups call_groups(const struct emitter *e, uint32_t s, int64_t micro)
 {
     const uint32_t chunk = emit_chunk(e, micro);

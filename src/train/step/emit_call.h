@@ -36,6 +36,9 @@ uint64_t emit_carried_number(const struct emitter *e, uint32_t stage, int64_t mi
 uint32_t emit_chunk(const struct emitter *e, int64_t micro);
 /* Whether what all chunks carry is made before any of them looks at it. */
 bool emit_keys_first(const struct emitter *e, uint32_t stage);
+/* Of sequences that ranks share: whether chunks hand the stage something over that is made in their
+ * order, such as a mixer's state. */
+bool emit_in_order(const struct emitter *e, uint32_t stage);
 /* Groups of chunks that an operation looks at, one part of it a group; the chunk's own is the last.
  */
 struct groups {

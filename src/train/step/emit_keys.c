@@ -219,3 +219,56 @@ void emit_sum_keys(struct emitter *e, uint32_t s, int64_t first)
     const struct zinf_operand at = slot_of(e, s, first, true, &uses);
     emit_meeting(e, s, true, at, own_bytes(e, s, true), &uses);
 }
+
+/* ---- from rank to rank ---- */
+
+/* Where that is of which this rank takes or gives something; of what there is no neighbour for,
+ * anywhere. */
+static struct zinf_operand handed_at(struct emitter *e, uint32_t s, int64_t first,
+                                     struct handing how, struct uses *uses)
+{
+    const struct setup *setup = e->p->setup;
+    const struct walk_stage *info = &e->walk->stages[s];
+    const int64_t low = setup_chunk(setup, setup_ordered(setup, how.rear, 0));
+    const int64_t high =
+        setup_chunk(setup, setup_ordered(setup, how.rear, setup->own_chunks / 2 - 1));
+    if (how.gradient) {
+        const int64_t chunk = how.takes ? high : low - 1;
+        return zinf_at(device_at(e->p, e->p->at.d_handed + (uint64_t)(chunk & 1) * info->d_handed));
+    }
+    const int64_t chunk = how.takes ? low - (low > 0) : high;
+    const int64_t place = zinf_chunk_place(chunk, setup->n_chunks, setup->n_parts);
+    return zinf_beyond(slot_of(e, s, first, false, uses), (uint64_t)place * info->carried[0]);
+}
+
+void emit_hand(struct emitter *e, uint32_t s, int64_t first, struct handing how)
+{
+    const struct walk_stage *info = &e->walk->stages[s];
+    const bool next = (how.rear != how.gradient) != !how.takes;
+    struct uses uses = {.many = e->stage_uses, .capacity = e->walk->most_operands + FEW_USES};
+    if (plan_shares_homes(e->p) && !e->code)
+        e->code = zinf_fail(-ENOTSUP,
+                            "zinf.context_parts: stage %s hands over states from chunk to chunk, "
+                            "and the device has room for some chunks of a layer only; give it "
+                            "more memory, or make chunks longer (zinf.sequence_chunk)",
+                            e->walk->graph->stages[s].name);
+    /* The chunks between a take and its give are computed with these: no rank meets others there
+     * (check_hands). */
+    for (uint32_t i = 0; i < e->walk->graph->stages[s].units.n; i++)
+        emit_fetch(e, e->walk->graph->stages[s].units.at[i], &uses);
+    const struct zinf_operand at = handed_at(e, s, first, how, &uses);
+    struct zinf_op op = {.lane = ZINF_LANE_DEVICE,
+                         .kind = OP_HAND,
+                         .axis = ZINF_CONTEXT,
+                         .flags = OP_CARRIED,
+                         .unit = -1,
+                         .stage = (int32_t)s,
+                         .arg = next,
+                         .visit = how.takes,
+                         .at = &at,
+                         .n_at = 1,
+                         .bytes = how.gradient ? info->d_handed : info->carried[0]};
+    e->micro = (int16_t)first;
+    if (context_axis(e->p->setup)->world > 1)
+        emit(e, &op, &uses);
+}

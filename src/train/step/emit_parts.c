@@ -38,19 +38,42 @@ static void join_parts(struct emitter *e, const struct call *c)
     }
 }
 
+/* From the last of the sequence's chunks on, each with the gradient at what it hands over. A part's
+ * chunks come in the order that they have without that, and parts begin in theirs. */
+static struct call visit_in_order(struct emitter *e, uint32_t s, uint32_t v, int64_t first)
+{
+    const struct setup *setup = e->p->setup;
+    const int64_t each = setup->own_chunks / setup_own_parts(setup);
+    struct nth nth = goes_on;
+    struct call c = {0};
+    for (int rear = 2; rear-- > 0;) {
+        emit_hand(e, s, first, (struct handing){.rear = rear, .takes = true, .gradient = true});
+        for (int64_t i = setup->own_chunks / 2; i-- > 0;) {
+            const int64_t own = setup_ordered(setup, rear, i);
+            c = emit_backward_visit(e, s, v, first + own, nth);
+            join_part(e, &c, (uint32_t)(own / each));
+            nth = apart;
+        }
+        emit_hand(e, s, first, (struct handing){.rear = rear, .gradient = true});
+    }
+    return c;
+}
+
 /* One visit of a sample's chunks, from micro-batch `first` on. The first call goes on with what
  * visits before it have made of units that they share. */
 static struct call emit_sample(struct emitter *e, uint32_t s, uint32_t v, int64_t first)
 {
     const uint32_t parts = (uint32_t)setup_own_parts(e->p->setup);
     const int64_t each = e->p->setup->own_chunks / parts;
-    const bool carries = e->walk->stages[s].carried[1];
+    const bool carries = e->walk->stages[s].carried[1], in_order = emit_in_order(e, s);
     struct call c = {0};
-    if (carries) {
+    if (carries)
         emit_clear_keys(e, s, first);
+    if (carries || in_order)
         emit_carry(e, s, first);
-    }
-    for (uint32_t part = 0; part < parts; part++)
+    if (in_order)
+        c = visit_in_order(e, s, v, first);
+    for (uint32_t part = 0; !in_order && part < parts; part++)
         for (int64_t i = each; i-- > 0;) {
             const struct nth nth = part || i + 1 < each ? apart : goes_on;
             c = emit_backward_visit(e, s, v, first + part * each + i, nth);

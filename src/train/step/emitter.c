@@ -210,25 +210,56 @@ int emitter_finish(struct emitter *e)
     free(e->weighed);
     free(e->listed);
     free(e->decided);
+    if (e->hands && !e->code)
+        return zinf_fail(-EINVAL, "a rank would not give on what it takes from another");
     return e->code;
 }
 
-/* Where ranks look at groups of each other's chunks they have different operations, and would order
- * their lanes differently. So all that they meet in comes in the order of the program, which is
- * one.
- */
+/* Ranks of a sequence that hand states over wait for each other on two lanes, DEVICE and NET. Where
+ * they look at groups of each other's chunks they have different operations, and would order their
+ * lanes differently. So all that they meet in comes in the order of the program, which is one. */
 static bool keeps_order(const struct emitter *e, const struct zinf_op *op)
 {
-    return op->lane == ZINF_LANE_NET && plan_shares_homes(e->p) &&
-           context_axis(e->p->setup)->world > 1;
+    const bool meets = op->lane == ZINF_LANE_NET || op->kind == OP_HAND;
+    return meets && context_axis(e->p->setup)->world > 1 &&
+           (plan_shares_homes(e->p) || e->walk->in_order);
+}
+
+/* There the lane DEVICE has that order, too: none of it comes behind a take that the neighbour
+ * needs to give. */
+static bool keeps_sequence(const struct emitter *e, const struct zinf_op *op)
+{
+    return op->lane == ZINF_LANE_DEVICE && op->kind < OP_STAGES &&
+           context_axis(e->p->setup)->world > 1 && e->walk->in_order;
+}
+
+/* What a rank takes it gives on, the same way, before it meets others: else ranks would wait for
+ * each other in a circle, the next one for what this gives, and this one for the next. */
+static void check_hands(struct emitter *e, const struct zinf_op *op)
+{
+    const bool hand = op->kind == OP_HAND;
+    const bool gives_on = e->hands && !op->visit && op->arg != e->hands_next;
+    const bool circle =
+        hand ? !gives_on && (e->hands || !op->visit) : e->hands && op->lane == ZINF_LANE_NET;
+    char name[64];
+    if (circle && !e->code)
+        e->code = zinf_fail(-EINVAL, "ranks would wait for each other in \"%s\"",
+                            plan_op_name(e->p->setup, op, name));
+    if (hand) {
+        e->hands = op->visit;
+        e->hands_next = op->arg;
+    }
 }
 
 void emit(struct emitter *e, struct zinf_op *op, const struct uses *given)
 {
     struct uses own = *given;
     const struct uses *uses = &own;
+    check_hands(e, op);
     if (keeps_order(e, op))
         uses_write(&own, e->wire);
+    if (keeps_sequence(e, op))
+        uses_write(&own, e->sequence);
     if (!e->code && uses->overflow)
         e->code = zinf_fail(-EINVAL, "an operation uses more than %u things at once",
                             uses->many ? uses->capacity : FEW_USES);

@@ -4,6 +4,7 @@
  * is the same on all (agree.c). Parts are added by who receives, in the tree over the ranks. What
  * lies in a GPU's memory goes by the host's, behind what the queue has before it, and comes back in
  * front of what follows: the next call waits for the queue before it touches that memory again.
+ * What neighbours along CONTEXT hand over between computations goes the same way.
  */
 #include "train/trainer.h"
 
@@ -71,6 +72,22 @@ static int gather(void *context, void *device, uint64_t bytes)
     if (!code)
         code = zinf_net_gather(axis->net, memory + axis->rank * bytes, memory, bytes);
     return code ? code : take_back(t, device, memory, axis->world * bytes);
+}
+
+int trainer_hand(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    struct zinf_net *net = t->setup.handing[op->arg];
+    const bool takes = op->visit;
+    char *device = zinf_address(&op->at[0]), *memory;
+    uint64_t out_bytes[2] = {0}, in_bytes[2] = {0};
+    if (!net)
+        return 0;
+    int code = bring(t, device, 0, takes ? 0 : op->bytes, &memory);
+    (takes ? in_bytes : out_bytes)[op->arg] = op->bytes; /* the later of two is number 1 */
+    void *const both[2] = {memory, memory};
+    if (!code)
+        code = zinf_net_trade(net, &(struct zinf_net_trade){both, both, out_bytes, in_bytes});
+    return code || !takes ? code : take_back(t, device, memory, op->bytes);
 }
 
 void trainer_open_shards(struct zinf_trainer *t)
