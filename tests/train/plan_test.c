@@ -23,6 +23,8 @@ static const struct setting settings[] = {
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
+#define MOST_OPERANDS 256
+
 /* Where an operand is, wherever the arenas are. */
 static uint64_t offset_in(const struct plan *p, const struct zinf_operand *o)
 {
@@ -34,18 +36,30 @@ static uint64_t offset_in(const struct plan *p, const struct zinf_operand *o)
                      : 1 + device + (uint64_t)(o->memory - p->host_base);
 }
 
-static bool same_op(const struct plan *a, const struct zinf_op *x, const struct plan *b,
-                    const struct zinf_op *y)
+static bool same_operands(const struct plan *a, const struct zinf_program *of_a,
+                          const struct zinf_op *x, const struct plan *b,
+                          const struct zinf_program *of_b, const struct zinf_op *y)
 {
-    bool same = x->lane == y->lane && x->kind == y->kind && x->flags == y->flags &&
-                x->unit == y->unit && x->micro == y->micro && x->arg == y->arg &&
-                x->bytes == y->bytes && x->deadline == y->deadline && x->n_waits == y->n_waits &&
-                x->where.extent == y->where.extent && x->where.offset == y->where.offset &&
-                x->stage == y->stage && x->visit == y->visit && x->n_at == y->n_at;
+    struct zinf_operand one[MOST_OPERANDS], other[MOST_OPERANDS];
+    bool same = x->n_at == y->n_at && x->n_at <= MOST_OPERANDS;
+    CHECKF(x->n_at <= MOST_OPERANDS, "%u operands", x->n_at);
+    if (!same)
+        return false;
+    zinf_program_operands(of_a, x, one);
+    zinf_program_operands(of_b, y, other);
     for (uint32_t i = 0; same && i < x->n_at; i++)
-        same = offset_in(a, &x->at[i]) == offset_in(b, &y->at[i]) &&
-               x->at[i].stride == y->at[i].stride && !x->at[i].live == !y->at[i].live;
+        same = offset_in(a, &one[i]) == offset_in(b, &other[i]) &&
+               one[i].stride == other[i].stride && !one[i].live == !other[i].live;
     return same;
+}
+
+static bool same_op(const struct zinf_op *x, const struct zinf_op *y)
+{
+    return x->lane == y->lane && x->kind == y->kind && x->flags == y->flags && x->unit == y->unit &&
+           x->micro == y->micro && x->arg == y->arg && x->bytes == y->bytes &&
+           x->deadline == y->deadline && x->n_waits == y->n_waits &&
+           x->where->extent == y->where->extent && x->where->offset == y->where->offset &&
+           x->stage == y->stage && x->visit == y->visit;
 }
 
 static bool same_program(const struct plan *a, const struct zinf_program *x, const struct plan *b,
@@ -54,8 +68,9 @@ static bool same_program(const struct plan *a, const struct zinf_program *x, con
     bool same = x->n_ops == y->n_ops && x->n_waits == y->n_waits &&
                 (!x->n_waits || !memcmp(x->waits, y->waits, x->n_waits * sizeof *x->waits));
     for (uint32_t i = 0; same && i < x->n_ops; i++)
-        same =
-            same_op(a, &x->ops[i], b, &y->ops[i]) && x->ops[i].first_wait == y->ops[i].first_wait;
+        same = same_op(&x->ops[i], &y->ops[i]) &&
+               same_operands(a, x, &x->ops[i], b, y, &y->ops[i]) &&
+               x->ops[i].first_wait == y->ops[i].first_wait;
     return same;
 }
 

@@ -164,7 +164,7 @@ static int check_shared_ram(const struct plan *p)
 static int add_carried_extents(struct plan *p)
 {
     const uint64_t n = carried_homes(p, false), all = n + carried_homes(p, true);
-    const uint64_t *bytes = p->setup->walk.carried;
+    const uint64_t bytes[] = {carried_home_bytes(p, false), carried_home_bytes(p, true)};
     int code = 0;
     p->carried_extents = calloc(all, sizeof *p->carried_extents);
     if (!p->carried_extents)

@@ -140,8 +140,8 @@ struct plan {
     /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */
     zinf_extent *x_extents;
     /* What a stage carries from chunk to chunk is on the device in groups of so many chunks, all of
-     * them where that has room; else it lives in x_tier, each chunk in an extent: [2][n_chunks],
-     * the second for gradients. */
+     * them where that has room; else it lives in x_tier, each home in an extent: [carried_homes],
+     * then those of gradients. */
     int64_t carried_span;
     bool carried_near;
     zinf_extent *carried_extents;
@@ -215,9 +215,7 @@ static inline uint32_t carried_slots(const struct plan *p)
 {
     return carried_groups(p) > CARRIED_SLOTS ? CARRIED_SLOTS : carried_groups(p);
 }
-/* Where it lives if the device has groups of it: with the values that leave, or nearer. Homes of
- * chunks: what ranks bring together lies by places of chunks, and its gradient once for each part
- * that this rank has. */
+/* Where it lives if the device has groups of it: with the values that leave, or nearer. */
 static inline enum zinf_tier carried_tier(const struct plan *p)
 {
     return p->carried_near ? ZINF_TIER_HOST : p->x_tier;
@@ -232,9 +230,18 @@ static inline bool plan_links_keys(const struct plan *p)
 {
     return p->variant.by_link && context_axis(p->setup)->world > 1 && !plan_shares_homes(p);
 }
+/* Where groups leave the device, a group has one home, its chunks one behind the other. What ranks
+ * bring together has homes of single chunks, by their places, and for its gradient as many again
+ * for each part that this rank has. */
 static inline uint64_t carried_homes(const struct plan *p, bool gradient)
 {
-    return (uint64_t)(p->setup->n_chunks * (gradient ? setup_own_parts(p->setup) : 1));
+    const uint64_t n = in_parts(p->setup) ? (uint64_t)p->setup->n_chunks : carried_groups(p);
+    return n * (gradient ? (uint64_t)setup_own_parts(p->setup) : 1);
+}
+static inline uint64_t carried_home_bytes(const struct plan *p, bool gradient)
+{
+    const int64_t chunks = in_parts(p->setup) ? 1 : carried_span(p);
+    return (uint64_t)chunks * p->setup->walk.carried[gradient];
 }
 /* A chunk of each rank, or its gradient; or two of this rank's that are added. 0: nothing of ranks
  * is on drives. */

@@ -104,10 +104,10 @@ static const char *carried_hint(const struct plan *p, bool gradient)
                                : "--seq-len";
 }
 
-static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
+static uint64_t carried_homes_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
     const bool there = has_backward(p->setup) && carried_groups(p) > 1 && carried_tier(p) == tier;
-    return there ? carried_homes(p, gradient) * p->setup->walk.carried[gradient] : 0;
+    return there ? carried_homes(p, gradient) * carried_home_bytes(p, gradient) : 0;
 }
 
 /* What a decoding call is told of its rows. */
@@ -365,9 +365,9 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
              ? (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p)
              : 0,
          &at->h_x},
-        {plan_carried_name(p), "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, false),
+        {plan_carried_name(p), "--seq-len", carried_homes_bytes(p, ZINF_TIER_HOST, false),
          &at->h_carried},
-        {"gradients of keys and values", "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, true),
+        {"gradients of keys and values", "--seq-len", carried_homes_bytes(p, ZINF_TIER_HOST, true),
          &at->h_carried_gradient},
         {"parts of the gradient norm", NULL,
          has_waypoint(p->waypoints, SQUARES) ? squares_bytes(p) : 0, &at->h_squares},
@@ -387,8 +387,8 @@ static int drive_lines(struct plan *p, struct plan_lines *l)
 {
     if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
         return 0;
-    const uint64_t carried = carried_home_bytes(p, ZINF_TIER_DRIVE, false) +
-                             carried_home_bytes(p, ZINF_TIER_DRIVE, true);
+    const uint64_t carried = carried_homes_bytes(p, ZINF_TIER_DRIVE, false) +
+                             carried_homes_bytes(p, ZINF_TIER_DRIVE, true);
     int code =
         plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
                   (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p), NULL);

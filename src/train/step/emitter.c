@@ -301,7 +301,7 @@ void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t ar
                          .arg = arg,
                          .at = &memory,
                          .n_at = 1,
-                         .where = *where,
+                         .where = where,
                          .bytes = where->bytes};
     emit(e, &op, uses);
 }

@@ -26,14 +26,14 @@ static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
 static struct zinf_packed *packed_of(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return zinf_tiers_packed(t->plan.tiers, op_packable(op), (uint32_t)op->arg,
-                             zinf_location_generation(&op->where));
+                             zinf_location_generation(op->where));
 }
 
 /* Where what is stored in so many bytes, 0: as it is, lies as a whole: where RAM has all of it,
  * there; else its head joins what was read. */
 static const void *stored_at(const struct zinf_op *op, uint64_t bytes)
 {
-    const uint64_t head = op->where.head;
+    const uint64_t head = op->where->head;
     if (head && bytes && bytes <= head)
         return at(op, 2);
     if (head)
@@ -475,7 +475,7 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     if (op->flags & OP_OF_ROW && setup_chunk(&t->setup, op->micro) != t->logits_chunk)
         return true;
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
-    if (moves && op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
+    if (moves && op->where->head && !trainer_moved(context, op)) /* all of it is in RAM */
         return true;
     if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;
