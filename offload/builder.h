@@ -33,7 +33,9 @@ struct zinf_builder {
     uint32_t n_pools, pools_capacity;
     struct touch *touches; /* in order of op */
     uint32_t n_touches, touches_capacity;
-    uint32_t ops_capacity, waits_capacity, operands_capacity;
+    uint32_t ops_capacity, waits_capacity, tenants_capacity;
+    struct zinf_operand *list; /* operands of the operation being added */
+    uint32_t list_capacity;
     uint32_t *found; /* waits of the operation being added */
     uint32_t n_found, found_capacity;
     uint32_t *wanted_by; /* [n_ops]: the last operation that wanted this one, + 1 */
@@ -41,6 +43,16 @@ struct zinf_builder {
 };
 int zinf_builder_grow(void **array, uint32_t *capacity, uint32_t need, size_t width);
 void zinf_builder_destroy(struct zinf_builder *builder);
+
+/* shared.c: bytes that are stored once however often they are given. */
+struct zinf_shared;
+struct zinf_shared *zinf_shared_create(void);
+void zinf_shared_destroy(struct zinf_shared *shared);
+/* Those stored, which stay where they are; NULL: no memory. Padding counts: it must be zeros. */
+const void *zinf_shared_keep(struct zinf_shared *shared, const void *data, size_t bytes);
+/* Nothing more will be kept. */
+void zinf_shared_end(struct zinf_shared *shared);
+uint64_t zinf_shared_bytes(const struct zinf_shared *shared);
 
 /* A lane whose operations end in the order in which they began. Drive lanes do not. */
 static inline bool lane_in_order(enum zinf_lane lane)

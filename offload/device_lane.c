@@ -29,18 +29,21 @@ static int wait_on_device(struct zinf_executor *e, const struct zinf_op *op)
 
 /* One that is left out still ends after those before it and those that it waits for: others may
  * wait for it in their stead. */
-static int enqueue(struct zinf_executor *e, uint32_t i)
+static int enqueue(struct lane *lane, uint32_t i)
 {
+    struct zinf_executor *e = lane->executor;
     const struct zinf_op *op = &e->program->ops[i];
     e->skipped[i] = e->options.skip && e->options.skip(e->options.context, op);
     int code = wait_on_device(e, op);
     if (!code && !e->skipped[i])
-        code = e->options.run(e->options.context, op);
+        code = executor_run_op(lane, i);
     return code ? code : calls(e)->event_record(e->options.queues[op->lane], e->events[i]);
 }
 
-void device_lane_run(struct zinf_executor *e, enum zinf_lane lane)
+void device_lane_run(struct lane *of)
 {
+    struct zinf_executor *e = of->executor;
+    const enum zinf_lane lane = of->number;
     const struct zinf_program *p = e->program;
     for (uint32_t i = 0; i < p->n_ops; i++) {
         if (p->ops[i].lane != lane)
@@ -48,7 +51,7 @@ void device_lane_run(struct zinf_executor *e, enum zinf_lane lane)
         if (executor_pick(e, &i, 1, true) < 0)
             break;
         uint64_t begin = zinf_now_ns();
-        int code = enqueue(e, i);
+        int code = enqueue(of, i);
         if (code) {
             executor_fail_in(e, i, code);
             break;

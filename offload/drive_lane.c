@@ -80,16 +80,19 @@ static void set_busy(struct drive_lane *lane, bool busy, uint64_t now)
 
 static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
 {
-    const struct zinf_op *o = &lane->executor->program->ops[op];
+    const struct zinf_program *program = lane->executor->program;
+    const struct zinf_op *o = &program->ops[op];
+    struct zinf_operand memory;
+    zinf_program_operands(program, o, &memory); /* it has one */
     slot->op = op;
     slot->request = (struct zinf_aio_request){
         .op = lane->number == ZINF_LANE_READ ? ZINF_AIO_OP_READ : ZINF_AIO_OP_WRITE,
         .store = lane->executor->options.store,
-        .extent = o->where.extent,
-        .generation = zinf_location_bank(&o->where),
-        .offset = o->where.offset,
+        .extent = o->where->extent,
+        .generation = zinf_location_bank(o->where),
+        .offset = zinf_location_offset(o->where),
         .bytes = executor_bytes(lane->executor, o),
-        .memory = zinf_address(&o->at[0]),
+        .memory = zinf_address(&memory),
         .priority = INT_MAX - (int)op,
         .user = slot,
     };

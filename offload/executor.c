@@ -10,8 +10,19 @@
 
 #include <stdlib.h>
 
-static void run_lane(struct zinf_executor *e, enum zinf_lane lane)
+int executor_run_op(struct lane *lane, uint32_t op)
 {
+    struct zinf_executor *e = lane->executor;
+    struct zinf_op now = e->program->ops[op];
+    zinf_program_operands(e->program, &now, lane->operands);
+    now.at = lane->operands;
+    return e->options.run(e->options.context, &now);
+}
+
+static void run_lane(struct lane *of)
+{
+    struct zinf_executor *e = of->executor;
+    const enum zinf_lane lane = of->number;
     const struct zinf_program *p = e->program;
     for (uint32_t i = 0; i < p->n_ops; i++) {
         if (p->ops[i].lane != lane)
@@ -22,7 +33,7 @@ static void run_lane(struct zinf_executor *e, enum zinf_lane lane)
             continue;
         uint64_t begin = zinf_now_ns();
         executor_stalled(e, i, begin);
-        int code = e->options.run(e->options.context, &p->ops[i]);
+        int code = executor_run_op(of, i);
         if (code) {
             executor_fail(e, code);
             return;
@@ -80,9 +91,9 @@ static void *lane_thread(void *argument)
         else if (lane->ends)
             device_lane_end(e, lane->number);
         else if (has_queue(e, lane->number))
-            device_lane_run(e, lane->number);
+            device_lane_run(lane);
         else
-            run_lane(e, lane->number);
+            run_lane(lane);
         lane_arrived(e);
     }
     drive_lane_destroy(drive);
@@ -110,38 +121,56 @@ static int grow(void **array, uint32_t old, uint32_t n, size_t width)
     return 0;
 }
 
+/* Of a lane's operation. */
+static int prepare_lanes(struct zinf_executor *e, const struct zinf_program *p)
+{
+    int code = 0;
+    for (int i = 0; !code && i < e->n_lanes; i++) {
+        struct lane *lane = &e->lanes[i];
+        const uint32_t old = lane->room, n = p->most_operands;
+        if (n > old)
+            code = grow((void **)&lane->operands, old, n, sizeof *lane->operands);
+        if (!code && n > old)
+            lane->room = n;
+    }
+    return code;
+}
+
 /* Room for the state of every operation, and an event for each that a queue will run: made once for
  * the longest program. */
 static int prepare(struct zinf_executor *e, const struct zinf_program *p)
 {
     uint32_t old = e->capacity, n = p->n_ops > old ? p->n_ops : old;
-    int code = n > old ? grow((void **)&e->done_ns, old, n, sizeof *e->done_ns) : 0;
+    const bool queued = e->options.device != NULL;
+    int code = prepare_lanes(e, p);
     if (!code && n > old)
+        code = grow((void **)&e->done_ns, old, n, sizeof *e->done_ns);
+    if (!code && n > old && queued)
         code = grow((void **)&e->queued_ns, old, n, sizeof *e->queued_ns);
-    if (!code && n > old)
+    if (!code && n > old && queued)
         code = grow((void **)&e->skipped, old, n, sizeof *e->skipped);
-    if (!code && n > old)
+    if (!code && n > old && queued)
         code = grow((void **)&e->events, old, n, sizeof *e->events);
     if (!code && n > old && e->trace)
         code = grow((void **)&e->ran_as, old, n, sizeof *e->ran_as);
     if (code)
         return code;
     e->capacity = n;
-    if (p->n_ops) {
+    if (p->n_ops)
         memset(e->done_ns, 0, p->n_ops * sizeof *e->done_ns);
+    if (p->n_ops && queued)
         memset(e->queued_ns, 0, p->n_ops * sizeof *e->queued_ns);
-    }
     for (uint32_t i = 0; !code && e->options.device && i < p->n_ops; i++)
         if (has_queue(e, p->ops[i].lane) && !e->events[i])
             code = e->options.device->ops->event_create(e->options.device, &e->events[i]);
     return code;
 }
 
-uint64_t zinf_executor_bytes(uint32_t n_ops)
+uint64_t zinf_executor_bytes(uint32_t n_ops, bool queued)
 {
     const struct zinf_executor *e = NULL;
-    return n_ops * (uint64_t)(sizeof *e->done_ns + sizeof *e->queued_ns + sizeof *e->skipped +
-                              sizeof *e->events);
+    const uint64_t more = sizeof *e->queued_ns + sizeof *e->skipped + sizeof *e->events;
+    return n_ops * (sizeof *e->done_ns + (queued ? more : 0));
 }
 
 int zinf_executor_check(const struct zinf_executor *e)
@@ -264,7 +293,9 @@ void zinf_executor_destroy(struct zinf_executor *e)
     }
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->lock);
-    for (uint32_t i = 0; i < e->capacity; i++)
+    for (int i = 0; i < e->n_lanes; i++)
+        free(e->lanes[i].operands);
+    for (uint32_t i = 0; e->events && i < e->capacity; i++)
         if (e->events[i])
             e->options.device->ops->event_destroy(e->events[i]);
     free(e->events);

@@ -22,6 +22,8 @@ struct lane {
     struct zinf_executor *executor;
     enum zinf_lane number;
     bool ends;
+    struct zinf_operand *operands; /* [room] of the operation that it runs */
+    uint32_t room;
     pthread_t thread;
 };
 
@@ -87,8 +89,11 @@ static inline uint64_t executor_bytes(const struct zinf_executor *e, const struc
     return e->options.moved ? e->options.moved(e->options.context, op) : op->bytes;
 }
 
+/* Runs what the program has at op by the caller's function, with its operands. */
+int executor_run_op(struct lane *lane, uint32_t op);
+
 /* device_lane.c: a lane with a queue; each runs the lane's part of a program in a thread. */
-void device_lane_run(struct zinf_executor *e, enum zinf_lane lane);
+void device_lane_run(struct lane *lane);
 void device_lane_end(struct zinf_executor *e, enum zinf_lane lane);
 /* executor_trace.c: as the options ask for. */
 int executor_open_trace(struct zinf_executor *e);

@@ -125,8 +125,9 @@ struct zinf_home {
     /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
      * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
     bool packed, packs_grad, packs_copy;
-    /* Parameters go to the device in an image in which matrices are codes of 8 bits. */
-    bool coded;
+    /* Parameters go to the device in an image in which matrices are codes of 8 bits. imaged: they
+     * are on DRIVE, and so is the image, beside them, with as many generations. */
+    bool coded, imaged;
     /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
      * where it lies as if that were their home. Every update writes it; a restart reads it. */
     bool backed;
@@ -149,20 +150,24 @@ struct zinf_tiers_options {
     const uint64_t *head_bytes;       /* [n_groups], multiples of ZINF_AIO_ALIGN, borrowed: of those
                                        * whose unit is headed; NULL: none is */
     const uint64_t *param_head_bytes; /* the same where parameters are */
-    bool param_copies;                /* behind a group's state lie its parameters once more */
-    bool sliced;                      /* of parameters there is the rank's slice alone */
-    const struct zinf_home *places;   /* [n_units], copied */
-    struct zinf_store *store;         /* where a tier is DRIVE; borrowed */
+    const uint64_t *image_bytes;    /* [n_units], multiples of ZINF_MEMORY_ALIGN, borrowed: of those
+                                     * that are imaged; NULL: none is */
+    bool param_copies;              /* behind a group's state lie its parameters once more */
+    bool sliced;                    /* of parameters there is the rank's slice alone */
+    const struct zinf_home *places; /* [n_units], copied */
+    struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
 };
 /* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
  * is *live, or the other one if relative is 1. A thing on HOST with a head has so many bytes in
  * memory, the rest of them in the extent; a location of that rest alone says how long the head is,
  * too. A head exists once, and so does the rest: the generation then only says which bytes they
- * are. */
+ * are. Of a thing whose generations lie beside each other in one extent the second begins stride
+ * bytes behind the first: it is no part of what the record of a step names. */
 struct zinf_location {
     enum zinf_tier tier;
     char *memory;
-    uint64_t stride; /* from generation 0 to 1 in memory */
+    uint64_t stride; /* from generation 0 to 1 in memory, or in one extent */
+    bool beside;     /* the latter */
     zinf_extent extent;
     uint64_t offset, bytes;
     uint64_t head;       /* 0: there is none */
@@ -176,7 +181,12 @@ static inline unsigned zinf_location_generation(const struct zinf_location *wher
 /* That of its extent. */
 static inline uint8_t zinf_location_bank(const struct zinf_location *where)
 {
-    return where->head ? 0 : (uint8_t)zinf_location_generation(where);
+    return where->head || where->beside ? 0 : (uint8_t)zinf_location_generation(where);
+}
+/* In its extent, of that generation. */
+static inline uint64_t zinf_location_offset(const struct zinf_location *where)
+{
+    return where->offset + (where->beside ? zinf_location_generation(where) * where->stride : 0);
 }
 /* The parts of a group that may be stored on the drive packed, that is, in fewer bytes. */
 enum zinf_packable {
@@ -217,6 +227,9 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint
                                             uint8_t relative);
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
+/* The image beside a unit's parameters, which must be imaged. */
+struct zinf_location zinf_tiers_image(const struct zinf_tiers *tiers, uint32_t unit,
+                                      uint8_t relative);
 /* What of a group's state, or parameters, is beyond its head, on the drive. */
 struct zinf_location zinf_tiers_group_tail(const struct zinf_tiers *tiers, uint32_t group);
 struct zinf_location zinf_tiers_group_param_tail(const struct zinf_tiers *tiers, uint32_t group,
@@ -255,7 +268,7 @@ enum zinf_lane {
     ZINF_LANE_HOST,   /* CPU optimizer, accumulation, norms */
     ZINF_LANE_NET,    /* collectives */
     ZINF_LANES,
-};
+} __attribute__((packed)); /* operations are many */
 const char *zinf_lane_name(enum zinf_lane lane);
 
 /* Anything that one operation writes and another reads: an extent, a scalar, a fixed place. */
@@ -310,25 +323,28 @@ static inline void *zinf_address(const struct zinf_operand *o)
  * memory. */
 struct zinf_op {
     enum zinf_lane lane;
+    uint8_t axis; /* of NET: along which ranks meet; ZINF_AXES: all of them */
     uint16_t kind;
     uint16_t flags; /* the builder's */
     int16_t micro;  /* micro-batch */
-    uint16_t axis;  /* of NET: along which ranks meet; ZINF_AXES: all of them */
     int32_t unit;   /* unit number */
     int32_t arg;
     int32_t stage, visit; /* the builder's */
-    /* [n_at]; the caller's when it is added, then the program's */
+    /* [n_at] addresses, the caller's: when it is added, and when it is run. In a program: what it
+     * has alike with other operations; zinf_program_operands makes addresses of it. */
     const struct zinf_operand *at;
-    uint32_t n_at;
-    uint32_t first_at;            /* into program->operands, until it is scheduled */
+    /* READ, WRITE: the extent. NULL when it is added: nowhere. In a program one for all operations
+     * that have it alike, never NULL. */
+    const struct zinf_location *where;
     uint64_t bytes;               /* moved, for prediction and trace */
     double flops;                 /* for prediction: of products that take as long; 0: bytes do */
     double seconds;               /* expected, alone on the machine */
     double left_out;              /* share of the runs that skip it: expected; seconds know it */
     float cpu;                    /* share of the machine's CPUs while it runs; 0: none */
     uint32_t deadline;            /* smaller is more urgent; see zinf_program_schedule */
-    struct zinf_location where;   /* READ, WRITE: the extent */
     uint32_t first_wait, n_waits; /* into program->waits: earlier operations */
+    uint32_t first_tenant;        /* into program->tenants: of its operands in buffers */
+    uint32_t n_at;
 };
 struct zinf_program {
     const char *name;
@@ -336,12 +352,19 @@ struct zinf_program {
     uint32_t n_ops;
     uint32_t *waits;
     uint32_t n_waits;
-    struct zinf_operand *operands; /* of all operations */
-    uint32_t n_operands;
+    uint32_t *tenants; /* the buffer of each operand in one; its slot's number, once scheduled */
+    uint32_t n_tenants;
+    char **slots; /* once scheduled: addresses of the slots of all pools */
+    uint32_t n_slots;
+    uint32_t most_operands;       /* of an operation */
+    struct zinf_shared *shared;   /* what operations have alike */
     struct zinf_builder *builder; /* until zinf_program_schedule */
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
 void zinf_program_fini(struct zinf_program *program);
+/* Of a scheduled program: the operands of op, one of its operations. */
+void zinf_program_operands(const struct zinf_program *program, const struct zinf_op *op,
+                           struct zinf_operand *out);
 /* Memory that it takes once it is scheduled, about, and that scheduling needs beside it, known
  * until then. */
 uint64_t zinf_program_bytes(const struct zinf_program *program);
@@ -362,7 +385,8 @@ int zinf_program_pool(struct zinf_program *program, const struct zinf_pool_optio
 int zinf_program_buffer(struct zinf_program *program, zinf_pool pool, zinf_buffer *out);
 /* Appends op. It waits for the last writer of everything it reads, and for the last writer and all
  * readers since of everything it writes. Operands in buffers must be among its uses. -EINVAL: what
- * READ, WRITE, H2D or D2H moves (bytes) reaches beyond a buffer. */
+ * READ, WRITE, H2D or D2H moves (bytes) reaches beyond a buffer. What at and where point to is
+ * copied. */
 struct zinf_uses {
     const zinf_resource *reads, *writes;
     uint32_t n_reads, n_writes;
@@ -383,7 +407,8 @@ enum zinf_order {
 /* Ends building: fixes the order of every lane and the slot of every buffer, and drops the
  * builder. DEADLINE simulates the lanes with op->seconds (list scheduling): an operation's urgency
  * is the smallest deadline of itself and all that wait for it, and what comes out is frozen.
- * -EINVAL: a pool has too few slots for the program to end; the message names it. */
+ * -EINVAL: a pool has too few slots for the program to end; the message names it. A program that
+ * could not be scheduled is of no use but to zinf_program_fini. */
 int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
                           const struct zinf_machine *machine);
 
@@ -467,8 +492,9 @@ struct zinf_executor_options {
     uint32_t seat;
 };
 struct zinf_executor;
-/* Memory that it takes, about, while it runs a program of so many operations, and from then on. */
-uint64_t zinf_executor_bytes(uint32_t n_ops);
+/* Memory that it takes, about, while it runs a program of so many operations, and from then on;
+ * queued: lanes have queues. */
+uint64_t zinf_executor_bytes(uint32_t n_ops, bool queued);
 int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_options *options);
 /* Waits for the lanes and writes the trace. NULL is allowed. */
 void zinf_executor_destroy(struct zinf_executor *executor);

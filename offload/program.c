@@ -33,7 +33,11 @@ int zinf_program_init(struct zinf_program *program, const char *name)
     memset(program, 0, sizeof *program);
     program->name = name;
     program->builder = calloc(1, sizeof *program->builder);
-    return program->builder ? 0 : zinf_fail(-ENOMEM, "no memory for a program");
+    program->shared = zinf_shared_create();
+    if (program->builder && program->shared)
+        return 0;
+    zinf_program_fini(program);
+    return zinf_fail(-ENOMEM, "no memory for a program");
 }
 
 void zinf_builder_destroy(struct zinf_builder *b)
@@ -46,6 +50,7 @@ void zinf_builder_destroy(struct zinf_builder *b)
     free(b->pools);
     free(b->touches);
     free(b->found);
+    free(b->list);
     free(b->wanted_by);
     free(b);
 }
@@ -55,25 +60,28 @@ void zinf_program_fini(struct zinf_program *program)
     zinf_builder_destroy(program->builder);
     free(program->ops);
     free(program->waits);
-    free(program->operands);
+    free(program->tenants);
+    free(program->slots);
+    zinf_shared_destroy(program->shared);
     memset(program, 0, sizeof *program);
 }
 
 uint64_t zinf_program_bytes(const struct zinf_program *p)
 {
     return p->n_ops * sizeof *p->ops + p->n_waits * sizeof *p->waits +
-           p->n_operands * sizeof *p->operands;
+           p->n_tenants * sizeof *p->tenants + p->n_slots * sizeof *p->slots +
+           zinf_shared_bytes(p->shared);
 }
 
-/* What the builder has, and the arrays of schedule.c: operations and waits in their new order, and
- * a few numbers of each operation, resource and use of a buffer. Those of schedule_list.c are fewer
- * and gone by then. */
+/* What the builder has, and the arrays of schedule.c: waits in their new order, and a few numbers
+ * of each operation, resource and use of a buffer. Those of schedule_list.c are fewer and gone by
+ * then. */
 uint64_t zinf_program_scheduling_bytes(const struct zinf_program *p)
 {
     enum { OF_OP = 5, OF_RESOURCE = 4, HEAD = 16 }; /* numbers; bytes that malloc adds */
     const struct zinf_builder *b = p->builder;
     const uint64_t number = sizeof(uint32_t);
-    uint64_t bytes = p->n_ops * (sizeof *p->ops + OF_OP * number) + p->n_waits * sizeof *p->waits;
+    uint64_t bytes = p->n_ops * OF_OP * number + p->n_waits * sizeof *p->waits;
     if (!b)
         return bytes;
     bytes += b->n_resources * (sizeof *b->resources + OF_RESOURCE * number) +
@@ -215,10 +223,65 @@ static int check_room(const struct zinf_program *program, const struct zinf_op *
     return 0;
 }
 
+/* What the operands are, but for the buffers that they are in. */
+static int keep_operands(struct zinf_program *program, struct zinf_op *added,
+                         const struct zinf_op *op)
+{
+    struct zinf_builder *b = program->builder;
+    int code = zinf_builder_grow((void **)&b->list, &b->list_capacity, op->n_at, sizeof *b->list);
+    if (!code)
+        code = zinf_builder_grow((void **)&program->tenants, &b->tenants_capacity,
+                                 program->n_tenants + op->n_at, sizeof *program->tenants);
+    if (code)
+        return code;
+    added->first_tenant = program->n_tenants;
+    added->at = NULL;
+    if (!op->n_at)
+        return 0;
+    memset(b->list, 0, op->n_at * sizeof *b->list); /* padding, too */
+    for (uint32_t i = 0; i < op->n_at; i++) {
+        const struct zinf_operand *o = &op->at[i];
+        b->list[i].memory = o->memory;
+        b->list[i].tenant = o->tenant != 0;
+        b->list[i].stride = o->stride;
+        b->list[i].live = o->live;
+        b->list[i].relative = o->relative;
+        if (o->tenant)
+            program->tenants[program->n_tenants++] = zinf_operand_buffer(o);
+    }
+    added->at = zinf_shared_keep(program->shared, b->list, op->n_at * sizeof *b->list);
+    if (op->n_at > program->most_operands)
+        program->most_operands = op->n_at;
+    return added->at ? 0 : zinf_fail(-ENOMEM, "no memory for a program's operands");
+}
+
+static int keep_location(struct zinf_program *program, struct zinf_op *added)
+{
+    static const struct zinf_location nowhere;
+    const struct zinf_location *where = added->where;
+    struct zinf_location kept;
+    added->where = &nowhere;
+    if (!where)
+        return 0;
+    memset(&kept, 0, sizeof kept); /* padding, too */
+    kept.tier = where->tier;
+    kept.memory = where->memory;
+    kept.stride = where->stride;
+    kept.extent = where->extent;
+    kept.offset = where->offset;
+    kept.bytes = where->bytes;
+    kept.head = where->head;
+    kept.live = where->live;
+    kept.relative = where->relative;
+    added->where = zinf_shared_keep(program->shared, &kept, sizeof kept);
+    return added->where ? 0 : zinf_fail(-ENOMEM, "no memory for a program's locations");
+}
+
 int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
                      const struct zinf_uses *uses)
 {
     struct zinf_builder *b = program->builder;
+    struct zinf_op added = *op;
     b->n_found = 0;
     int code = check_room(program, op);
     if (!code)
@@ -230,21 +293,29 @@ int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
         code = zinf_builder_grow((void **)&program->waits, &b->waits_capacity,
                                  program->n_waits + b->n_found, sizeof *program->waits);
     if (!code)
-        code = zinf_builder_grow((void **)&program->operands, &b->operands_capacity,
-                                 program->n_operands + op->n_at, sizeof *program->operands);
+        code = keep_operands(program, &added, op);
+    if (!code)
+        code = keep_location(program, &added);
     if (code)
         return code;
-    struct zinf_op *added = &program->ops[program->n_ops];
-    *added = *op;
-    added->first_wait = program->n_waits;
-    added->n_waits = b->n_found;
+    added.first_wait = program->n_waits;
+    added.n_waits = b->n_found;
     if (b->n_found)
         memcpy(program->waits + program->n_waits, b->found, b->n_found * sizeof *b->found);
     program->n_waits += b->n_found;
-    added->at = NULL; /* the operands may still move */
-    added->first_at = program->n_operands;
-    if (op->n_at)
-        memcpy(program->operands + program->n_operands, op->at, op->n_at * sizeof *op->at);
-    program->n_operands += op->n_at;
+    program->ops[program->n_ops] = added;
     return note_uses(b, program->n_ops++, uses);
+}
+
+void zinf_program_operands(const struct zinf_program *program, const struct zinf_op *op,
+                           struct zinf_operand *out)
+{
+    const uint32_t *slot = program->tenants + op->first_tenant;
+    for (uint32_t i = 0; i < op->n_at; i++) {
+        out[i] = op->at[i];
+        if (!out[i].tenant)
+            continue;
+        out[i].memory = program->slots[*slot++] + (uintptr_t)out[i].memory;
+        out[i].tenant = 0;
+    }
 }

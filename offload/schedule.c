@@ -22,8 +22,8 @@ struct freeze {
     uint32_t *slot_of;            /* [n_resources]: of a buffer */
     zinf_buffer *before;          /* [n_resources]: the slot's tenant before a buffer, or NONE */
     struct slot **slots;          /* [n_pools][n_slots] */
+    uint32_t *first_slot;         /* [n_pools]: number of the pool's first slot among all */
     uint32_t *first_user, *users; /* users of each buffer, by operation */
-    struct zinf_op *ops;
     uint32_t *waits, n_waits, waits_capacity;
     /* Waits of the operation that is being frozen: */
     uint32_t at; /* its position */
@@ -51,9 +51,9 @@ static int prepare(struct freeze *f)
     f->first_user = calloc(r + 2, sizeof *f->first_user);
     f->users = calloc(b->n_touches + 1, sizeof *f->users);
     f->wanted_by = calloc(n + 1, sizeof *f->wanted_by);
-    f->ops = calloc(n + 1, sizeof *f->ops);
+    f->first_slot = calloc(b->n_pools + 1, sizeof *f->first_slot);
     if (!f->order || !f->position || !f->first_touch || !f->touches_left || !f->slot_of ||
-        !f->before || !f->slots || !f->first_user || !f->users || !f->wanted_by || !f->ops)
+        !f->before || !f->slots || !f->first_user || !f->users || !f->wanted_by || !f->first_slot)
         return out_of_memory(f->program);
     for (uint32_t i = 0; i < b->n_pools; i++) {
         f->slots[i] = calloc(b->pools[i].n_slots + 1, sizeof **f->slots);
@@ -61,6 +61,7 @@ static int prepare(struct freeze *f)
             return out_of_memory(f->program);
         for (uint32_t k = 0; k < b->pools[i].n_slots; k++)
             f->slots[i][k].tenant = NONE;
+        f->first_slot[i + 1] = f->first_slot[i] + b->pools[i].n_slots;
     }
     for (uint32_t i = 0; i < b->n_touches; i++) {
         f->first_touch[b->touches[i].op + 1]++;
@@ -91,6 +92,7 @@ static void release(struct freeze *f)
     free(f->slot_of);
     free(f->before);
     free(f->slots);
+    free(f->first_slot);
     free(f->first_user);
     free(f->users);
     free(f->wanted_by);
@@ -141,7 +143,7 @@ static int give_slots(struct freeze *f)
  * time. */
 static int want(struct freeze *f, enum zinf_lane lane, uint32_t earlier)
 {
-    enum zinf_lane other = f->ops[earlier].lane;
+    enum zinf_lane other = f->program->ops[earlier].lane;
     if ((other == lane && lane_in_order(lane)) || f->wanted_by[earlier] == f->at + 1)
         return 0;
     f->wanted_by[earlier] = f->at + 1;
@@ -174,21 +176,50 @@ static int want_last_tenants(struct freeze *f, uint32_t op, enum zinf_lane lane)
     return code;
 }
 
-static void resolve(const struct freeze *f, struct zinf_operand *operand)
+/* Addresses of all slots. */
+static int name_slots(struct freeze *f)
 {
-    if (!operand->tenant)
-        return;
-    zinf_buffer buffer = zinf_operand_buffer(operand);
-    const struct zinf_pool_options *pool = &f->b->pools[f->b->resources[buffer].pool];
-    operand->memory = pool->base + pool->stride * f->slot_of[buffer] + (uintptr_t)operand->memory;
-    operand->tenant = 0;
+    const struct zinf_builder *b = f->b;
+    struct zinf_program *p = f->program;
+    p->n_slots = f->first_slot[b->n_pools];
+    p->slots = calloc(p->n_slots + 1, sizeof *p->slots);
+    if (!p->slots)
+        return out_of_memory(p);
+    for (uint32_t i = 0; i < b->n_pools; i++)
+        for (uint32_t k = 0; k < b->pools[i].n_slots; k++)
+            p->slots[f->first_slot[i] + k] = b->pools[i].base + b->pools[i].stride * k;
+    for (uint32_t i = 0; i < p->n_tenants; i++) {
+        const uint32_t buffer = p->tenants[i];
+        p->tenants[i] = f->first_slot[b->resources[buffer].pool] + f->slot_of[buffer];
+    }
+    return 0;
+}
+
+/* Operations in their order, in the memory that they have. */
+static void put_in_order(struct freeze *f)
+{
+    struct zinf_op *ops = f->program->ops;
+    uint32_t *moved = f->wanted_by; /* not in use yet */
+    for (uint32_t first = 0; first < f->program->n_ops; first++) {
+        if (moved[first])
+            continue;
+        const struct zinf_op op = ops[first];
+        uint32_t at = first;
+        for (; f->order[at] != first; at = f->order[at]) {
+            ops[at] = ops[f->order[at]];
+            moved[at] = 1;
+        }
+        ops[at] = op;
+        moved[at] = 1;
+    }
+    memset(moved, 0, f->program->n_ops * sizeof *moved);
 }
 
 static int freeze_operation(struct freeze *f, uint32_t at, enum zinf_order order)
 {
     const struct zinf_program *p = f->program;
     uint32_t number = f->order[at];
-    struct zinf_op *op = &f->ops[at];
+    struct zinf_op *op = &f->program->ops[at];
     const uint32_t *waits = p->waits + op->first_wait;
     int code = 0;
     f->at = at;
@@ -210,9 +241,6 @@ static int freeze_operation(struct freeze *f, uint32_t at, enum zinf_order order
     op->n_waits = f->n_found;
     for (uint32_t i = 0; i < f->n_found; i++)
         f->waits[f->n_waits++] = f->found[i];
-    op->at = f->program->operands + op->first_at;
-    for (uint32_t i = 0; i < op->n_at; i++)
-        resolve(f, &f->program->operands[op->first_at + i]);
     return 0;
 }
 
@@ -228,21 +256,21 @@ int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
         code = zinf_schedule_list(program, machine ? machine : &plain, f.order);
     if (!code)
         code = give_slots(&f);
-    for (uint32_t at = 0; !code && at < program->n_ops; at++)
-        f.ops[at] = program->ops[f.order[at]];
+    if (!code)
+        code = name_slots(&f);
+    if (!code && program->n_ops)
+        put_in_order(&f);
     for (uint32_t at = 0; !code && at < program->n_ops; at++)
         code = freeze_operation(&f, at, order);
     release(&f); /* looks at the builder */
     if (code) {
-        free(f.ops);
         free(f.waits);
         return code;
     }
-    free(program->ops);
     free(program->waits);
-    program->ops = f.ops;
     program->waits = f.waits;
     program->n_waits = f.n_waits;
+    zinf_shared_end(program->shared);
     zinf_builder_destroy(program->builder);
     program->builder = NULL;
     return 0;

@@ -17,6 +17,7 @@ struct zinf_tiers {
     struct zinf_home *places;     /* [n_units] */
     struct thing *params, *grads; /* [n_units] */
     struct thing *backings;       /* [n_units]: of those that are backed */
+    struct thing *images;         /* [n_units]: of those that are imaged */
     struct thing *states, *tails; /* [n_groups]: the second of those that have a head */
     struct thing *param_tails;    /* [n_groups]: the same of parameters */
     struct zinf_packed *packed;   /* [n_packed()] */
@@ -212,9 +213,29 @@ static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
+/* One extent a unit for both generations: no record of a step is to name images, since another life
+ * of the training may plan without. */
+static int plan_images(struct zinf_tiers *t, struct zinf_ledger *ledger)
+{
+    const struct zinf_layout *layout = t->options.layout;
+    struct kind kind = {.name = "parameters in 8 bits", .hint = "zinf.matmul_type"};
+    int code = 0;
+    for (uint32_t u = 0; !code && u < layout->n_units; u++) {
+        if (!t->places[u].imaged)
+            continue;
+        const uint64_t bytes = t->options.image_bytes[u];
+        const uint64_t copies = zinf_home_copies(&t->places[u]);
+        code = kind_add(t, &kind, ZINF_TIER_DRIVE, copies * bytes, 1, &t->images[u]);
+        t->images[u].stride = copies > 1 ? bytes : 0;
+    }
+    return code ? code : kind_end(&kind, ledger);
+}
+
 static int plan_all(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     int code = plan_params(t, ledger);
+    if (!code)
+        code = plan_images(t, ledger);
     if (!code)
         code = plan_grads(t, ledger);
     if (!code && t->options.n_moments >= 0)
@@ -230,8 +251,8 @@ static size_t n_packed(const struct zinf_layout *layout)
 
 static bool has_all(const struct zinf_tiers *t)
 {
-    return t->params && t->grads && t->backings && t->states && t->tails && t->param_tails &&
-           t->places && t->packed && t->live;
+    return t->params && t->grads && t->backings && t->images && t->states && t->tails &&
+           t->param_tails && t->places && t->packed && t->live;
 }
 
 int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *options,
@@ -245,6 +266,7 @@ int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *op
     t->params = calloc(layout->n_units + 1, sizeof *t->params);
     t->grads = calloc(layout->n_units + 1, sizeof *t->grads);
     t->backings = calloc(layout->n_units + 1, sizeof *t->backings);
+    t->images = calloc(layout->n_units + 1, sizeof *t->images);
     t->states = calloc(layout->n_groups + 1, sizeof *t->states);
     t->tails = calloc(layout->n_groups + 1, sizeof *t->tails);
     t->param_tails = calloc(layout->n_groups + 1, sizeof *t->param_tails);
@@ -279,6 +301,7 @@ void zinf_tiers_destroy(struct zinf_tiers *t)
     free(t->params);
     free(t->grads);
     free(t->backings);
+    free(t->images);
     free(t->states);
     free(t->tails);
     free(t->param_tails);
@@ -317,6 +340,7 @@ int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers)
     t->params = copy_of(tiers->params, layout->n_units, sizeof *t->params);
     t->grads = copy_of(tiers->grads, layout->n_units, sizeof *t->grads);
     t->backings = copy_of(tiers->backings, layout->n_units, sizeof *t->backings);
+    t->images = copy_of(tiers->images, layout->n_units, sizeof *t->images);
     t->states = copy_of(tiers->states, layout->n_groups, sizeof *t->states);
     t->tails = copy_of(tiers->tails, layout->n_groups, sizeof *t->tails);
     t->param_tails = copy_of(tiers->param_tails, layout->n_groups, sizeof *t->param_tails);
@@ -376,6 +400,15 @@ struct zinf_location zinf_tiers_param(const struct zinf_tiers *t, uint32_t unit,
 {
     struct zinf_location where =
         locate(t, t->places[unit].param, &t->params[unit], param_bytes(t, unit));
+    set_generation(t, &where, unit, relative);
+    return where;
+}
+
+struct zinf_location zinf_tiers_image(const struct zinf_tiers *t, uint32_t unit, uint8_t relative)
+{
+    struct zinf_location where =
+        locate(t, ZINF_TIER_DRIVE, &t->images[unit], t->options.image_bytes[unit]);
+    where.beside = where.stride != 0;
     set_generation(t, &where, unit, relative);
     return where;
 }
@@ -521,8 +554,8 @@ int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *dev
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
         return zinf_store_read_generation(t->options.store, where->extent,
-                                          zinf_location_bank(where), where->offset + offset, memory,
-                                          bytes);
+                                          zinf_location_bank(where),
+                                          zinf_location_offset(where) + offset, memory, bytes);
     struct zinf_operand at = zinf_of(where);
     const char *from = (const char *)zinf_address(&at) + offset;
     const struct halves h = halves_of(where, offset, bytes);
@@ -546,8 +579,8 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
         return code;
     if (where->tier == ZINF_TIER_DRIVE)
         return zinf_store_write_generation(t->options.store, where->extent,
-                                           zinf_location_bank(where), where->offset + offset,
-                                           memory, bytes);
+                                           zinf_location_bank(where),
+                                           zinf_location_offset(where) + offset, memory, bytes);
     struct zinf_operand at = zinf_of(where);
     char *to = (char *)zinf_address(&at) + offset;
     const struct halves h = halves_of(where, offset, bytes);

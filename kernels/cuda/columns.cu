@@ -2,13 +2,14 @@
  * columns: sums down the columns of a matrix, for bias gradients, with the matrix itself where that
  * is the gradient of an activation, and for dw and db of a norm.
  * Deterministic without atomics: rows are cut into slabs by the shape alone, a block sums 256
- * columns of a slab (8 threads down, added in order), and a second kernel adds the slabs in order.
+ * columns of a slab (8 threads down, added in order), and a second kernel adds the slabs: up to 8
+ * threads a column, whose sums are added in order.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/workspace.h"
 
-enum { LANES = 32, DOWN = 8, FINISH_THREADS = 128 };
+enum { LANES = 32, DOWN = 8 };
 
 template <class T> struct columns_args {
     const T *dy, *x;          /* [rows][cols] as split has them; x only for a norm */
@@ -70,31 +71,38 @@ template <class T, bool NORM> KERNEL(LANES *DOWN) columns_kernel(columns_args<T>
 }
 
 struct finish_args {
-    const float *sums; /* [slabs][n_sums][cols] */
-    float *to[2];      /* [cols] each */
-    int64_t cols, slabs;
-    int n_sums;
+    column_parts parts;
+    int down; /* threads of a column */
 };
 
-KERNEL(FINISH_THREADS) finish_kernel(finish_args a)
+KERNEL(LANES *DOWN) finish_kernel(finish_args a)
 {
-    int64_t col = (int64_t)blockIdx.x * FINISH_THREADS + threadIdx.x;
-    if (col >= a.cols)
-        return;
-    const float *from = a.sums + (int64_t)blockIdx.y * a.cols + col;
-    const int64_t pitch = a.n_sums * a.cols;
+    __shared__ float shared[DOWN][LANES];
+    const column_parts &p = a.parts;
+    const int64_t col = (int64_t)blockIdx.x * LANES + threadIdx.x;
+    const float *from = p.sums + (int64_t)blockIdx.y * p.cols + col;
+    const int64_t pitch = p.n_sums * p.cols;
     float sum = 0.0f;
-    UNROLL_16 for (int64_t slab = 0; slab < a.slabs; slab++)
-        sum += from[slab * pitch];
-    float *to = blockIdx.y ? a.to[1] : a.to[0];
+    if (col < p.cols)
+        UNROLL_4 for (int slab = threadIdx.y; slab < (int)p.slabs; slab += a.down)
+            sum += from[slab * pitch];
+    shared[threadIdx.y][threadIdx.x] = sum;
+    sync_block();
+    if (threadIdx.y || col >= p.cols)
+        return;
+    for (int down = 1; down < a.down; down++)
+        sum += shared[down][threadIdx.x];
+    float *to = blockIdx.y ? p.to[1] : p.to[0];
     to[col] = sum;
 }
 
-static cudaError_t finish_columns(cudaStream_t stream, const finish_args &args)
+cudaError_t launch_finish_columns(cudaStream_t stream, const struct column_parts *parts)
 {
+    const int64_t wanted = parts->slabs / 4; /* few loads a thread are no work for it */
+    const finish_args args = {*parts, wanted < 1 ? 1 : wanted < DOWN ? (int)wanted : DOWN};
     return launch(known<finish_kernel>(),
-                  dim3(blocks_for((uint64_t)args.cols, FINISH_THREADS), (unsigned)args.n_sums),
-                  dim3(FINISH_THREADS), 0, stream, args);
+                  dim3(blocks_for((uint64_t)parts->cols, LANES), (unsigned)parts->n_sums),
+                  dim3(LANES, (unsigned)args.down), 0, stream, args);
 }
 
 static dim3 columns_grid(int64_t rows, int64_t cols)
@@ -118,9 +126,9 @@ static cudaError_t columns_typed(cudaStream_t stream, columns_args<T> args, floa
     cudaError_t error = launch(known<columns_kernel<T, NORM>>(),
                                columns_grid(args.rows, args.cols), dim3(LANES, DOWN), 0, stream,
                                args);
-    finish_args finish = {args.sums, {first, second}, args.cols, column_slabs(args.rows),
-                          args.n_sums};
-    return error == cudaSuccess ? finish_columns(stream, finish) : error;
+    const struct column_parts parts = {
+        args.sums, {first, second}, args.cols, column_slabs(args.rows), args.n_sums};
+    return error == cudaSuccess ? launch_finish_columns(stream, &parts) : error;
 }
 
 template <class T>
@@ -246,8 +254,9 @@ static cudaError_t activation_sums_typed(cudaStream_t stream, void *workspace,
                                              vector};
     cudaError_t error = launch(kernel_for<T>(z->kind), columns_grid(z->rows, z->cols),
                                dim3(LANES, DOWN), 0, stream, args);
-    const finish_args finish = {args.sums, {z->sums, NULL}, z->cols, column_slabs(z->rows), 1};
-    return error == cudaSuccess ? finish_columns(stream, finish) : error;
+    const struct column_parts parts = {
+        args.sums, {z->sums, NULL}, z->cols, column_slabs(z->rows), 1};
+    return error == cudaSuccess ? launch_finish_columns(stream, &parts) : error;
 }
 
 cudaError_t launch_activation_sums(cudaStream_t stream, void *workspace,

@@ -1,13 +1,13 @@
 /*
  * embedding: table rows by token id. The gradient needs no atomics and adds rows in order of i:
- * the block of row i looks whether an earlier row has the same id and if so leaves; else it owns
- * the id and walks the later rows that share it. Comparing all ids with all costs less than
- * sorting them: they stay in cache, and a step has some ten thousand.
+ * the block of row i looks at all rows in order, leaves where an earlier one has the same id, and
+ * else owns the id and adds the rows that share it. Comparing all ids with all, four a thread at a
+ * time, costs less than sorting them: they stay in cache, and a step has some ten thousand.
  */
 #include "kernels/check.h"
 #include "kernels/cuda/kernel.cuh"
 
-enum { EMBEDDING_THREADS = 256, EMBEDDING_WARPS = EMBEDDING_THREADS / 32 };
+enum { EMBEDDING_THREADS = 256, EMBEDDING_WARPS = EMBEDDING_THREADS / 32, IDS = 4 };
 
 template <class T> struct embedding_args {
     const int32_t *ids;
@@ -15,8 +15,9 @@ template <class T> struct embedding_args {
     T *x;
     float *d_table;
     int64_t rows, cols, first, count;
+    int threads; /* of a block: as many as a row has pieces of 8, a warp or more */
     float scale;
-    bool accumulate, vector;
+    bool accumulate, vector, ids_vector;
 };
 
 template <class T> KERNEL(EMBEDDING_THREADS) embedding_kernel(embedding_args<T> a)
@@ -24,62 +25,91 @@ template <class T> KERNEL(EMBEDDING_THREADS) embedding_kernel(embedding_args<T> 
     int64_t i = blockIdx.x, row = (int64_t)a.ids[i] - a.first;
     if (row < 0 || row >= a.count)
         return;
-    for (int64_t c = threadIdx.x * EACH; c < a.cols; c += EMBEDDING_THREADS * EACH) {
+    for (int64_t c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
         T *to = a.x + i * a.cols + c;
         float from[EACH], sum[EACH] = {};
         load_each(from, a.table + row * a.cols + c, a.cols - c, a.vector);
         if (a.accumulate)
             load_each(sum, to, a.cols - c, a.vector);
-        UNROLL for (int k = 0; k < EACH; k++)
-            sum[k] = fused(a.scale, from[k], sum[k]);
+        UNROLL for (int k = 0; k < EACH; k++) sum[k] = fused(a.scale, from[k], sum[k]);
         store_each(to, sum, a.cols - c, a.vector);
     }
 }
 
-/* Rows start .. start + EMBEDDING_THREADS - 1 that have this id, in order; returns how many. The
- * second barrier keeps the next call from the counts, the first one from the list. */
-DEVICE int find_rows(const int32_t *ids, int64_t start, int64_t rows, int32_t id, int *list,
-                     int *counts)
+/* Which of this thread's four rows of a chunk, from row k on, have the id: a bit each. */
+template <class T> DEVICE unsigned same_ids(const embedding_args<T> &a, int64_t k, int32_t id)
 {
-    int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, before = 0, all = 0;
-    bool match = start + thread < rows && ids[start + thread] == id;
-    uint32_t votes = vote_warp(match);
+    int32_t ids[IDS];
+    unsigned same = 0;
+    if (a.ids_vector && k + IDS <= a.rows) {
+        const words4 raw = *(const words4 *)(const void *)(a.ids + k);
+        memcpy(ids, &raw, sizeof ids);
+        UNROLL for (int j = 0; j < IDS; j++) same |= (ids[j] == id ? 1u : 0u) << j;
+        return same;
+    }
+    UNROLL for (int j = 0; j < IDS; j++) same |= (k + j < a.rows && a.ids[k + j] == id ? 1u : 0u)
+                                                 << j;
+    return same;
+}
+
+/* Lists the block's rows of a chunk that have the id, in order; returns how many. The second
+ * barrier keeps the next call from the counts, the first one from the list. */
+DEVICE int list_rows(unsigned same, int warps, int *list, int *counts)
+{
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int before = 0, all = 0, earlier = 0;
+    UNROLL for (int j = 0; j < IDS; j++)
+    {
+        const uint32_t votes = vote_warp(same >> j & 1);
+        all += count_bits(votes);
+        earlier += count_bits(votes & ((1u << lane) - 1));
+    }
     if (lane == 0)
-        counts[warp] = count_bits(votes);
+        counts[warp] = all;
     sync_block();
-    for (int k = 0; k < EMBEDDING_WARPS; k++) {
+    all = 0;
+    for (int k = 0; k < warps; k++) {
         before += k < warp ? counts[k] : 0;
         all += counts[k];
     }
-    if (match)
-        list[before + count_bits(votes & ((1u << lane) - 1))] = thread;
+    UNROLL for (int j = 0; j < IDS; j++) if (same >> j & 1) list[before + earlier++] =
+        (int)threadIdx.x * IDS + j;
     sync_block();
     return all;
 }
 
+/* Adds the listed rows of a chunk to the table's row, one after the other. */
+template <class T>
+DEVICE void add_rows(const embedding_args<T> &a, int64_t row, int64_t start, const int *list, int n)
+{
+    for (int64_t c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
+        float *to = a.d_table + row * a.cols + c, sum[EACH], dx[EACH];
+        load_each(sum, to, a.cols - c, a.vector);
+        for (int k = 0; k < n; k++) {
+            load_each(dx, a.dx + (start + list[k]) * a.cols + c, a.cols - c, a.vector);
+            UNROLL for (int e = 0; e < EACH; e++) sum[e] = fused(a.scale, dx[e], sum[e]);
+        }
+        store_each(to, sum, a.cols - c, a.vector);
+    }
+}
+
 template <class T> KERNEL(EMBEDDING_THREADS) embedding_backward_kernel(embedding_args<T> a)
 {
-    __shared__ int list[EMBEDDING_THREADS], counts[EMBEDDING_WARPS];
-    int64_t i = blockIdx.x;
-    int32_t id = a.ids[i];
-    int64_t row = (int64_t)id - a.first;
+    __shared__ int list[EMBEDDING_THREADS * IDS], counts[EMBEDDING_WARPS];
+    const int64_t i = blockIdx.x;
+    const int32_t id = a.ids[i];
+    const int64_t row = (int64_t)id - a.first;
     if (row < 0 || row >= a.count)
         return;
-    for (int64_t k = 0; k < i; k += EMBEDDING_THREADS)
-        if (sync_block_or(k + threadIdx.x < i && a.ids[k + threadIdx.x] == id))
+    for (int64_t start = 0; start < a.rows; start += a.threads * IDS) {
+        const int64_t k = start + threadIdx.x * IDS;
+        const unsigned same = same_ids(a, k, id);
+        if (!sync_block_or(same != 0))
+            continue;
+        const unsigned earlier = i - k >= IDS ? ~0u : k < i ? (1u << (i - k)) - 1 : 0;
+        if (start < i && sync_block_or((same & earlier) != 0))
             return; /* an earlier block owns this id */
-    for (int64_t start = i; start < a.rows; start += EMBEDDING_THREADS) {
-        int n = find_rows(a.ids, start, a.rows, id, list, counts);
-        for (int64_t c = threadIdx.x * EACH; n && c < a.cols; c += EMBEDDING_THREADS * EACH) {
-            float *to = a.d_table + row * a.cols + c, sum[EACH], dx[EACH];
-            load_each(sum, to, a.cols - c, a.vector);
-            for (int k = 0; k < n; k++) {
-                load_each(dx, a.dx + (start + list[k]) * a.cols + c, a.cols - c, a.vector);
-                UNROLL for (int e = 0; e < EACH; e++)
-                    sum[e] = fused(a.scale, dx[e], sum[e]);
-            }
-            store_each(to, sum, a.cols - c, a.vector);
-        }
+        add_rows(a, row, start, list, list_rows(same, a.threads / 32, list, counts));
     }
 }
 
@@ -97,6 +127,9 @@ template <class T> static embedding_args<T> embedding_args_of(const struct zinf_
     a.count = z->count;
     a.accumulate = z->accumulate;
     a.scale = embedding_scale(z);
+    const int64_t pieces = (z->cols + EACH - 1) / EACH;
+    a.threads = pieces < EMBEDDING_THREADS ? (int)(pieces + 31) / 32 * 32 : EMBEDDING_THREADS;
+    a.ids_vector = aligned16(z->ids);
     return a;
 }
 
@@ -105,7 +138,7 @@ static cudaError_t embedding_typed(cudaStream_t stream, const struct zinf_embedd
                                    bool backward)
 {
     embedding_args<T> a = embedding_args_of<T>(z);
-    dim3 grid((unsigned)z->rows), block(EMBEDDING_THREADS);
+    dim3 grid((unsigned)z->rows), block((unsigned)a.threads);
     a.vector = z->cols % EACH == 0 && (backward ? aligned16(a.dx) && aligned16(a.d_table)
                                                 : aligned16(a.x) && aligned16(a.table));
     return backward ? launch(known<embedding_backward_kernel<T>>(), grid, block, 0, stream, a)

@@ -128,6 +128,11 @@ DEVICE double shuffle_xor(double x, int lane_mask)
 {
     return __shfl_xor_sync(0xffffffffu, x, lane_mask);
 }
+/* That lane's. */
+DEVICE float shuffle_from(float x, uint32_t lane)
+{
+    return __shfl_sync(0xffffffffu, x, (int)lane);
+}
 /* Rounded once and never fused with what is around them. */
 DEVICE float fused(float a, float b, float c)
 {

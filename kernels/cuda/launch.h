@@ -70,6 +70,14 @@ cudaError_t launch_convolution(cudaStream_t stream, const struct zinf_convolutio
 /* args->backward or forward. */
 cudaError_t launch_scan(cudaStream_t stream, void *workspace, const struct zinf_scan *args);
 /* ---- columns.cu ---- */
+/* Sums down the columns of slabs of rows, and where what they add up to goes. */
+struct column_parts {
+    const float *sums; /* [slabs][n_sums][cols] */
+    float *to[2];      /* [cols] each */
+    int64_t cols, slabs;
+    int n_sums; /* 1 or 2 */
+};
+cudaError_t launch_finish_columns(cudaStream_t stream, const struct column_parts *parts);
 cudaError_t launch_column_sum(cudaStream_t stream, void *workspace, float *sum, const void *x,
                               enum zinf_dtype dtype, int64_t rows, int64_t cols);
 /* In one pass, for activations that a layer with a bias has; else in two. */
@@ -77,6 +85,11 @@ cudaError_t launch_activation_sums(cudaStream_t stream, void *workspace,
                                    const struct zinf_activation_sums *args);
 /* dw and db of a norm: column sums of dy * normal(x) and of dy */
 cudaError_t launch_norm_columns(cudaStream_t stream, void *workspace, const struct zinf_norm *args);
+/* ---- norm_gradient.cu ---- */
+/* Whether dx, dw and db come of one pass; else launch_norm_columns, then launch_norm_dx. */
+bool norm_gradient_serves(const struct zinf_norm *args);
+cudaError_t launch_norm_gradient(cudaStream_t stream, void *workspace,
+                                 const struct zinf_norm *args);
 /* ---- norm.cu ---- */
 cudaError_t launch_norm_forward(cudaStream_t stream, const struct zinf_norm *args);
 cudaError_t launch_norm_dx(cudaStream_t stream, const struct zinf_norm *args);

@@ -1,7 +1,9 @@
 /*
  * loss: softmax cross-entropy over tiles of the vocabulary, a block a row, of no more warps than
- * a tile's columns keep busy. A tile is read two times, for its maximum and for the sum of
- * exponentials; the second time it is in the cache.
+ * a tile's columns keep busy. A tile is read once: each thread has the largest of its columns so
+ * far and the sum of exponentials less it, which is scaled when a larger one comes.
+ *
+ * Exponentials are the special unit's, exp(x) = 2^(x log2(e)), to 2.4e-7 + 7e-8 |x| of the result.
  */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/softcap.cuh"
@@ -12,7 +14,7 @@ struct loss_args {
     struct zinf_cross_entropy z;
     float inverse_cap;
     int cols, threads; /* of a row's tile and of its block */
-    bool vector;
+    int whole;         /* columns that are taken 8 at a time */
 };
 
 /* A tile of so many columns takes so many of a row's threads: few enough that what they do once is
@@ -25,8 +27,9 @@ static int loss_threads(const struct zinf_cross_entropy *z)
 
 static loss_args loss_args_of(const struct zinf_cross_entropy *z)
 {
-    loss_args args = {*z, 1.0f / z->softcap, (int)z->cols, loss_threads(z),
-                      z->ld % EACH == 0 && aligned16(z->logits)};
+    const bool vector = z->ld % EACH == 0 && aligned16(z->logits);
+    const loss_args args = {*z, 1.0f / z->softcap, (int)z->cols, loss_threads(z),
+                            vector ? (int)(z->cols / EACH * EACH) : 0};
     return args;
 }
 
@@ -49,74 +52,138 @@ KERNEL(LOSS_THREADS) loss_start_kernel(loss_args a)
         a.z.logit_sum[i] = 0.0f;
 }
 
-/* 8 logits from column c on, as the loss sees them; -infinity beyond the last. */
-template <bool CAPPED>
-DEVICE void load_seen(const loss_args &a, const float *logits, int c, float (&x)[EACH])
+#define PER_NATURAL 1.44269504f /* log2(e) */
+#define PER_BINARY 0.693147181f /* ln(2) */
+
+DEVICE float exp_near(float x)
 {
-    float slope;
-    load_each(x, logits + c, a.cols - c, a.vector);
-    UNROLL for (int k = 0; k < EACH; k++) x[k] =
-        c + k < a.cols ? seen<CAPPED>(a, x[k], slope) : -INFINITY;
+    return exp2_near(x * PER_NATURAL);
 }
 
-/* The row's sum of what the loss sees of a tile, which a third look at it takes; in thread 0. */
-template <bool CAPPED> DEVICE float sum_seen(const loss_args &a, const float *logits, float *shared)
+/* Of columns: the largest, which nothing below LEAST counts for, the sum of exp(x - top), and with
+ * smoothing that of x. Nothing is infinite before a logit is, so that -infinity adds 0. Capped
+ * logits are in units of ln(2) here, as the cap's product makes them for nothing. */
+struct loss_sums {
+    float top, sum, total;
+};
+#define LEAST (-1e38f)
+
+template <bool CAPPED> DEVICE float power_of(float x)
 {
-    float total = 0.0f, x[EACH];
-    for (int c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
-        load_seen<CAPPED>(a, logits, c, x);
-        UNROLL for (int k = 0; k < EACH; k++) total += c + k < a.cols ? x[k] : 0.0f;
-    }
-    return block_reduce(total, true, shared, a.threads / 32);
+    return CAPPED ? exp2_near(x) : exp_near(x);
 }
 
-/* The first column whose number the loss sees as `top`. Columns of a tile are exact as floats. */
-template <bool CAPPED>
-DEVICE int32_t first_at(const loss_args &a, const float *logits, float top, float *shared)
+template <bool CAPPED, int N>
+DEVICE void add_columns(const loss_args &a, loss_sums &s, float (&x)[N])
 {
-    float before = -INFINITY, x[EACH];
-    for (int c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
-        load_seen<CAPPED>(a, logits, c, x);
-        UNROLL for (int k = 0; k < EACH;
-                    k++) if (c + k < a.cols && x[k] == top && -(float)(c + k) > before) before =
-            -(float)(c + k);
+    float top = s.top, slope;
+    UNROLL for (int k = 0; k < N; k++)
+    {
+        x[k] = CAPPED ? softcap_of(x[k], a.z.softcap * PER_NATURAL, a.inverse_cap, slope) : x[k];
+        top = fmaxf(top, x[k]); /* not NaN, which the sum becomes */
     }
+    s.sum *= power_of<CAPPED>(s.top - top);
+    UNROLL for (int k = 0; k < N; k++) s.sum += power_of<CAPPED>(x[k] - top);
+    if (a.z.smoothing != 0.0f)
+        UNROLL for (int k = 0; k < N; k++) s.total += x[k];
+    s.top = top;
+}
+
+/* Of all lanes, in each of them. */
+template <bool CAPPED> DEVICE void join_lanes(const loss_args &a, loss_sums &s)
+{
+    float top = s.top;
+    UNROLL for (int mask = 16; mask; mask /= 2) top = fmaxf(top, shuffle_xor(top, mask));
+    s.sum = warp_sum(s.sum * power_of<CAPPED>(s.top - top));
+    if (a.z.smoothing != 0.0f)
+        s.total = warp_sum(s.total);
+    s.top = top;
+}
+
+/* Of all warps, in thread 0. */
+template <bool CAPPED> DEVICE void join_warps(const loss_args &a, loss_sums &s, loss_sums *shared)
+{
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = s;
+    sync_block();
+    if (threadIdx.x)
+        return;
+    const int warps = a.threads / 32;
+    float top = s.top, sum = 0.0f, total = 0.0f;
+    for (int k = 1; k < warps; k++)
+        top = fmaxf(top, shared[k].top);
+    for (int k = 0; k < warps; k++) {
+        sum += shared[k].sum * power_of<CAPPED>(shared[k].top - top);
+        total += shared[k].total;
+    }
+    s = {top, sum, total};
+}
+
+/* Of a tile's row: 8 columns at a time, those behind them one by one. */
+template <bool CAPPED> DEVICE loss_sums row_sums(const loss_args &a, const float *logits)
+{
+    loss_sums s = {LEAST, 0.0f, 0.0f};
+    float x[EACH], one[1];
+    for (int c = threadIdx.x * EACH; c < a.whole; c += a.threads * EACH) {
+        load_vector(x, logits + c);
+        add_columns<CAPPED>(a, s, x);
+    }
+    NO_UNROLL for (int c = a.whole + threadIdx.x; c < a.cols; c += a.threads)
+    {
+        one[0] = logits[c];
+        add_columns<CAPPED>(a, s, one);
+    }
+    join_lanes<CAPPED>(a, s);
+    return s;
+}
+
+/* Sums of capped logits as they are elsewhere; what rounding takes off the largest goes to the sum.
+ */
+DEVICE loss_sums natural(const loss_sums &s)
+{
+    const float top = s.top * PER_BINARY;
+    return {top, s.sum * exp2_near(fused(-top, PER_NATURAL, s.top)), s.total * PER_BINARY};
+}
+
+/* The first column of the largest logit. Columns of a tile are exact as floats. */
+DEVICE int32_t largest_at(const loss_args &a, const float *logits, float *shared)
+{
+    float top = -INFINITY, before = -INFINITY;
+    for (int c = threadIdx.x; c < a.cols; c += a.threads)
+        top = fmaxf(top, logits[c]);
+    top = block_reduce(top, false, shared, a.threads / 32);
+    for (int c = threadIdx.x; c < a.cols; c += a.threads)
+        if (logits[c] == top && -(float)c > before)
+            before = -(float)c;
     return (int32_t)-block_reduce(before, false, shared, a.threads / 32);
 }
 
 template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
 {
-    __shared__ float shared[LOSS_WARPS];
-    int64_t i = blockIdx.x;
+    __shared__ loss_sums shared[LOSS_WARPS];
+    __shared__ float tops[LOSS_WARPS];
+    const int64_t i = blockIdx.x;
     const float *logits = a.z.logits + i * a.z.ld;
+    float slope;
     if (a.z.targets[i] < 0)
         return;
-    float top = -INFINITY, sum = 0.0f, slope, x[EACH];
-    for (int c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
-        load_seen<false>(a, logits, c, x);
-        UNROLL for (int k = 0; k < EACH; k++) top = x[k] > top ? x[k] : top;
-    }
-    top = seen<CAPPED>(a, block_reduce(top, false, shared, a.threads / 32),
-                       slope); /* the largest stays so */
-    const float before = a.z.max[i], after = top > before ? top : before;
-    for (int c = threadIdx.x * EACH; c < a.cols; c += a.threads * EACH) {
-        load_seen<CAPPED>(a, logits, c, x);
-        UNROLL for (int k = 0; k < EACH; k++) sum += c + k < a.cols ? expf(x[k] - after) : 0.0f;
-    }
-    sum = block_reduce(sum, true, shared, a.threads / 32);
-    const float total = a.z.smoothing != 0.0f ? sum_seen<CAPPED>(a, logits, shared) : 0.0f;
-    const int32_t at = a.z.max_z_loss != 0.0f ? first_at<CAPPED>(a, logits, top, shared) : 0;
+    loss_sums s = row_sums<CAPPED>(a, logits);
+    if (a.threads > 32)
+        join_warps<CAPPED>(a, s, shared);
+    const int32_t at = a.z.max_z_loss != 0.0f ? largest_at(a, logits, tops) : 0;
     if (threadIdx.x)
         return;
+    if (CAPPED)
+        s = natural(s);
     if (a.z.smoothing != 0.0f)
-        a.z.logit_sum[i] += total;
+        a.z.logit_sum[i] += s.total;
+    const float before = a.z.max[i], after = s.top > before ? s.top : before;
     if (a.z.max_z_loss != 0.0f && after > before)
         a.z.max_at[i] = (int32_t)a.z.first + at;
-    int64_t target = (int64_t)a.z.targets[i] - a.z.first;
+    const int64_t target = (int64_t)a.z.targets[i] - a.z.first;
     if (target >= 0 && target < a.z.cols)
         a.z.target_logit[i] = seen<CAPPED>(a, logits[target], slope);
-    /* Two infinities (nothing seen yet) make no NaN: the sum is still 0 then. */
-    a.z.sum[i] = (after > before ? a.z.sum[i] * expf(before - after) : a.z.sum[i]) + sum;
+    a.z.sum[i] = a.z.sum[i] * exp_near(before - after) + s.sum * exp_near(s.top - after);
     a.z.max[i] = after;
 }
 
@@ -159,38 +226,84 @@ DEVICE loss_slopes loss_slopes_of(const loss_args &a, int64_t i)
     return s;
 }
 
+/* What a row's gradients are made of; columns are the tile's, of which the target and the largest
+ * may be none. */
+struct loss_row {
+    loss_slopes slopes;
+    float max;
+    int target, largest;
+};
+
+DEVICE loss_row loss_row_of(const loss_args &a, int64_t i)
+{
+    loss_row row = {loss_slopes_of(a, i), a.z.max[i], (int)(a.z.targets[i] - a.z.first), -1};
+    if (a.z.max_z_loss != 0.0f)
+        row.largest = (int)(a.z.max_at[i] - a.z.first);
+    return row;
+}
+
+/* Logits from column c on become their gradients. */
+template <bool CAPPED, int N>
+DEVICE void slopes_at(const loss_args &a, const loss_row &row, int c, float (&x)[N])
+{
+    float slope[N];
+    UNROLL for (int k = 0; k < N; k++) x[k] =
+        fused(row.slopes.probability, exp_near(seen<CAPPED>(a, x[k], slope[k]) - row.max),
+              -row.slopes.each);
+    if ((unsigned)(row.target - c) < N)
+        UNROLL for (int k = 0; k < N; k++) x[k] -= c + k == row.target ? row.slopes.target : 0.0f;
+    if ((unsigned)(row.largest - c) < N)
+        UNROLL for (int k = 0; k < N; k++) x[k] -= c + k == row.largest ? row.slopes.largest : 0.0f;
+    if (CAPPED)
+        UNROLL for (int k = 0; k < N; k++) x[k] *= slope[k];
+}
+
+/* Of a row that does not count. */
+template <class T> DEVICE void clear_row(const loss_args &a, T *gradients)
+{
+    const float zeros[EACH] = {};
+    for (int c = threadIdx.x * EACH; c < a.whole; c += a.threads * EACH)
+        store_vector(gradients + c, zeros);
+    for (int c = a.whole + threadIdx.x; c < a.cols; c += a.threads)
+        from_float(gradients[c], 0.0f);
+}
+
 /* Gradients in 16 bits take the front of their row: what a turn writes, all threads have read in
  * this turn or an earlier one. */
 template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
 {
-    int64_t i = blockIdx.x;
-    const int target = (int)(a.z.targets[i] - a.z.first);
+    const int64_t i = blockIdx.x;
     const float *logits = a.z.logits + i * a.z.ld;
     T *gradients = (T *)(void *)(a.z.logits + i * a.z.ld);
-    const bool ignored = a.z.targets[i] < 0;
-    const float max = ignored ? 0.0f : a.z.max[i];
-    const loss_slopes s = ignored ? loss_slopes{0.0f, 0.0f, 0.0f, 0.0f} : loss_slopes_of(a, i);
-    const int largest = ignored || a.z.max_z_loss == 0.0f ? -1 : (int)(a.z.max_at[i] - a.z.first);
-    for (int turn = 0; turn < a.cols; turn += a.threads * EACH) {
-        const int c = turn + threadIdx.x * EACH, count = a.cols - c; /* none: count < 1 */
+    if (a.z.targets[i] < 0) {
+        clear_row(a, gradients);
+        return;
+    }
+    const loss_row row = loss_row_of(a, i);
+    for (int turn = 0; turn < a.whole; turn += a.threads * EACH) {
+        const int c = turn + threadIdx.x * EACH;
         float x[EACH];
-        load_each(x, logits + c, count, a.vector);
+        if (c < a.whole)
+            load_vector(x, logits + c);
         if (sizeof(T) < sizeof(float))
             sync_block();
-        UNROLL for (int k = 0; k < EACH; k++)
-        {
-            float slope;
-            x[k] = s.probability * expf(seen<CAPPED>(a, x[k], slope) - max);
-            x[k] -= c + k == target ? s.target : 0.0f;
-            if (s.largest != 0.0f)
-                x[k] -= c + k == largest ? s.largest : 0.0f;
-            if (s.each != 0.0f)
-                x[k] -= s.each;
-            if (CAPPED)
-                x[k] *= slope;
-            x[k] = ignored ? 0.0f : x[k];
+        if (c < a.whole) {
+            slopes_at<CAPPED>(a, row, c, x);
+            store_vector(gradients + c, x);
         }
-        store_each(gradients + c, x, count, a.vector);
+    }
+    NO_UNROLL for (int turn = a.whole; turn < a.cols; turn += a.threads)
+    {
+        const int c = turn + threadIdx.x;
+        float x[1];
+        if (c < a.cols)
+            x[0] = logits[c];
+        if (sizeof(T) < sizeof(float))
+            sync_block();
+        if (c < a.cols) {
+            slopes_at<CAPPED>(a, row, c, x);
+            from_float(gradients[c], x[0]);
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 /*
  * norm: LayerNorm and RMSNorm, a warp a row; the heads of a wider row are rows here. A row is read
  * again from the first-level cache for each pass: mean, centred squares, result; one pass for the
- * variance would lose it when the mean is large. dw and db are column sums (columns.cu), taken
- * before dx may overwrite dy.
+ * variance would lose it when the mean is large. Where norm_gradient.cu does not serve, dw and db
+ * are column sums (columns.cu), taken before dx may overwrite dy.
  */
 #include "kernels/cuda/rows.cuh"
 

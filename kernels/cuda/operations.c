@@ -122,6 +122,8 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
     if (code)
         return code;
     queue_enter(q, "norm_backward");
+    if (norm_gradient_serves(args))
+        return queue_leave(q, launch_norm_gradient(q->stream, q->workspace, args));
     /* Columns first: dx may be dy. No rows: dw and db are zeros all the same. */
     cudaError_t error = args->dw ? launch_norm_columns(q->stream, q->workspace, args) : cudaSuccess;
     if (error == cudaSuccess && args->rows)

@@ -2,14 +2,17 @@
  * quantized: numbers from the images of quantised weights (kernels/quantized.h). Rows that follow
  * one another there and in the result are a run of elements that knows no rows; a thread takes 8 of
  * a run at four places, so that its warp reads and writes whole lines, and all that it reads is on
- * its way before the first is needed. Every product and sum is rounded by itself, so that the bits
- * are the CPU's. The 16 numbers that 4 bits stand for are in shared memory, in a bank each.
+ * its way before the first is needed. A warp has 1024 elements that follow each other, whose scales
+ * are as many as its lanes at most: each lane makes one, and the others ask it. Every product and
+ * sum is rounded by itself, so that the bits are the CPU's. The 16 numbers that 4 bits stand for
+ * are in shared memory, in a bank each.
  */
 #include "kernels/cuda/kernel.cuh"
 
 enum { DEQUANTIZE_THREADS = 256, HALVES = 16, PLACES = 4 };
-static const uint32_t MOST_Y = 65535;       /* blocks of a grid beside one another */
-enum { PLACE = DEQUANTIZE_THREADS * EACH }; /* elements from one place of a thread to its next */
+static const uint32_t MOST_Y = 65535; /* blocks of a grid beside one another */
+enum { PLACE = 32 * EACH };           /* elements from one place of a thread to its next */
+enum { OF_WARP = PLACE * PLACES };    /* elements */
 
 template <class T> struct dequantize_args {
     T *w;
@@ -28,9 +31,9 @@ DEVICE float power_of_two(int exponent)
     return to_float(x);
 }
 
-template <enum zinf_form FORM> DEVICE uint64_t block_of(uint64_t e)
+DEVICE constexpr uint32_t block_elems(enum zinf_form form)
 {
-    return e / (FORM == ZINF_FORM_MXFP4 ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK);
+    return form == ZINF_FORM_MXFP4 ? ZINF_QUANT_MX_BLOCK : ZINF_QUANT_BLOCK;
 }
 
 DEVICE constexpr bool of_bytes(enum zinf_form form)
@@ -62,25 +65,33 @@ DEVICE void halves_of(const float *map, uint32_t word, float scale, float (&x)[E
     }
 }
 
-/* Elements i of the run that begins at e, of a thread's places; a place behind the run's end reads
- * its first, and is not written. */
-template <class T, enum zinf_form FORM>
+/* A thread's places, the first of them at the run's element i; the run begins at the image's e. Of
+ * blocks in 4 bits that begin at a multiple of 32 or 64 there are no more than 32 in 1024 elements:
+ * MXFP4's are inside rows, and a run begins with one. WHOLE: the run has all that the warp makes;
+ * else a place behind the run's end reads its first, and is not written. */
+template <class T, enum zinf_form FORM, bool WHOLE>
 DEVICE void make_places(const dequantize_args<T> &a, const float *map, uint64_t e, T *to,
                         uint64_t i)
 {
+    constexpr uint32_t BLOCK = block_elems(FORM);
+    const uint32_t lane = threadIdx.x % 32;
+    const uint64_t start = e + i - lane * EACH, last = (e + a.n - 1) / BLOCK;
+    const uint64_t mine = start / BLOCK + lane;
+    const float scale = scale_of<T, FORM>(a, mine < last ? mine : last);
+    const uint32_t block = ((uint32_t)start % BLOCK + lane * EACH) / BLOCK;
     uint32_t words[PLACES];
-    float scales[PLACES], x[EACH];
-    UNROLL for (int p = 0; p < PLACES; p++)
+    float x[EACH];
+    UNROLL for (uint32_t p = 0; p < PLACES; p++)
     {
-        const uint64_t at = e + (i + p * PLACE < a.n ? i + p * PLACE : 0);
-        words[p] = *(const uint32_t *)(const void *)(a.codes + at / 2);
-        scales[p] = scale_of<T, FORM>(a, block_of<FORM>(at));
+        const uint64_t at = WHOLE || i + p * PLACE < a.n ? i + p * PLACE : 0;
+        words[p] = *(const uint32_t *)(const void *)(a.codes + (e + at) / 2);
     }
-    UNROLL for (int p = 0; p < PLACES; p++)
+    UNROLL for (uint32_t p = 0; p < PLACES; p++)
     {
-        if (i + p * PLACE >= a.n)
+        const float s = shuffle_from(scale, block + p * (PLACE / BLOCK));
+        if (!WHOLE && i + p * PLACE >= a.n)
             continue;
-        halves_of(map, words[p], scales[p], x);
+        halves_of(map, words[p], s, x);
         store_vector(to + i + p * PLACE, x);
     }
 }
@@ -111,7 +122,7 @@ DEVICE float number_at(const dequantize_args<T> &a, const float *map, uint64_t e
     if (of_bytes(FORM))
         return byte_number<FORM>(a.codes[e], byte_scale<T, FORM>(a, e));
     const uint32_t byte = a.codes[e / 2];
-    return product(map[e % 2 ? byte & 15 : byte >> 4], scale_of<T, FORM>(a, block_of<FORM>(e)));
+    return product(map[e % 2 ? byte & 15 : byte >> 4], scale_of<T, FORM>(a, e / block_elems(FORM)));
 }
 
 /* 8 codes of one row, and of one block. */
@@ -132,7 +143,9 @@ KERNEL(DEQUANTIZE_THREADS)
 dequantize_kernel(dequantize_args<T> a)
 {
     __shared__ float map[HALVES];
-    const uint64_t i = (uint64_t)blockIdx.x * PLACE * PLACES + threadIdx.x * EACH;
+    const uint32_t warp = threadIdx.x / 32;
+    const uint64_t first = ((uint64_t)blockIdx.x * (DEQUANTIZE_THREADS / 32) + warp) * OF_WARP;
+    const uint64_t i = first + threadIdx.x % 32 * EACH;
     if (!of_bytes(FORM)) {
         if (threadIdx.x < HALVES)
             map[threadIdx.x] = a.map[threadIdx.x];
@@ -143,10 +156,13 @@ dequantize_kernel(dequantize_args<T> a)
         const uint64_t e = a.from_first + run * a.from_stride;
         T *to = a.w + a.to_first + run * a.to_stride;
         if (a.vector && !of_bytes(FORM)) {
-            make_places<T, FORM>(a, map, e, to, i);
+            if (first + OF_WARP <= a.n)
+                make_places<T, FORM, true>(a, map, e, to, i);
+            else if (first < a.n)
+                make_places<T, FORM, false>(a, map, e, to, i);
             continue;
         }
-        NO_UNROLL for (uint64_t at = i; at < i + PLACES * PLACE && at < a.n; at += PLACE)
+        NO_UNROLL for (uint64_t at = i; at < i + OF_WARP && at < a.n; at += PLACE)
         {
             float x[EACH];
             const int64_t left = (int64_t)(a.n - at);
@@ -183,7 +199,8 @@ static cudaError_t dequantize_typed(cudaStream_t stream, const struct zinf_dequa
     a.n = (uint64_t)z->rows * p->cols;
     a.count = (uint32_t)z->count;
     a.vector = p->cols % EACH == 0 && aligned16(z->w);
-    const dim3 grid(blocks_for(a.n, PLACE * PLACES), a.count < MOST_Y ? a.count : MOST_Y);
+    const dim3 grid(blocks_for(a.n, (uint64_t)DEQUANTIZE_THREADS * EACH * PLACES),
+                    a.count < MOST_Y ? a.count : MOST_Y);
     return launch(p->form == ZINF_FORM_INT8  ? known<dequantize_kernel<T, ZINF_FORM_INT8>>()
                   : p->form == ZINF_FORM_NF4 ? known<dequantize_kernel<T, ZINF_FORM_NF4>>()
                   : p->form == ZINF_FORM_FP8 ? known<dequantize_kernel<T, ZINF_FORM_FP8>>()

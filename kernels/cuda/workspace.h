@@ -25,10 +25,19 @@ static inline uint64_t column_sum_bytes(int64_t rows, int64_t cols)
     return (uint64_t)(column_slabs(rows) * cols) * sizeof(float);
 }
 
-/* dw and db together. */
+/* Of a norm whose dx is made in the same pass (rows of up to so many columns) a block has a slab,
+ * so that there are more of them. */
+enum { NORM_GRADIENT_COLUMNS = 8192 };
+static inline int64_t norm_gradient_slabs(int64_t rows)
+{
+    return column_slabs(4 * rows);
+}
+
+/* dw and db together, in one pass or in two. */
 static inline uint64_t norm_columns_bytes(const struct zinf_norm *args)
 {
-    return 2 * column_sum_bytes(args->rows * norm_heads(args), args->cols);
+    const int64_t slabs = norm_gradient_slabs(args->rows * norm_heads(args));
+    return 2 * (uint64_t)(slabs * args->cols) * sizeof(float);
 }
 
 /* One kernel reads the row sums of d_out * out that another has written. */

@@ -65,6 +65,8 @@ enum op_cost {
  *                         place among those along CONTEXT is made, from all of them
  *   SUM_KEYS              NET: at[0] its gradients: in this rank's place the sum of all ranks';
  *                         of both arg 1: in RAM
+ *   LINK_GATHER_KEYS, LINK_SUM_KEYS
+ *                         NET: as these, between devices
  *   HAND                  DEVICE: at[0] what a chunk hands over, or its gradient, comes from
  *                         (visit 1) or goes to the next rank along CONTEXT (arg 1) or that before
  *   CLEAR                 HOST: at[0] <- zeros
@@ -104,6 +106,8 @@ enum op_cost {
     ROW(OP_SHARE, "share", run_share, COST_CROSS)                                                  \
     ROW(OP_GATHER_KEYS, "gather", run_gather_keys, COST_GATHER)                                    \
     ROW(OP_SUM_KEYS, "reduce-scatter", run_sum_keys, COST_SUM)                                     \
+    ROW(OP_LINK_GATHER_KEYS, "gather on the GPUs", run_link_gather_keys, COST_PEER)                \
+    ROW(OP_LINK_SUM_KEYS, "reduce-scatter on the GPUs", run_link_sum_keys, COST_PEER)              \
     ROW(OP_HAND, "hand over", trainer_hand, COST_GATHER)                                           \
     ROW(OP_CLEAR, "clear", run_clear, COST_HOST_ADD)                                               \
     ROW(OP_UNITE, "agree on choices", run_unite, COST_NONE)                                        \

@@ -193,6 +193,7 @@ struct setup {
     /* setup_codes.c [n_units]: units with matrices that are multiplied with as 8-bit floats alone;
      * NULL: there are none. */
     struct zinf_float8_image *images;
+    uint64_t *image_bytes; /* [n_units]: theirs */
 
     uint64_t budget[ZINF_MEMORY_TIERS];
     uint64_t fill_bytes;     /* of host memory that filling may reach, */

@@ -4,11 +4,12 @@
  * rounded on their way, they give the same products. As for adapters, which they are is learnt from
  * the stages, whose code is run without a queue.
  *
- * An image is made of a whole unit's parameters by their first fetch after an update, and not by
- * the update: a matrix has one scale, that of its largest number, which is known once all
- * sub-groups that it is cut into, of all ranks, are updated. Where parameters are in RAM the image
- * is kept there until the next update; where they are on a drive, or chosen by rows, each fetch
- * makes one.
+ * An image is made of a whole unit's parameters: a matrix has one scale, that of its largest
+ * number, which is known once all sub-groups that it is cut into, of all ranks, are updated. Where
+ * parameters are in RAM the first fetch after an update makes the image, which is kept there until
+ * the next update. On a drive images of units that the rank has whole lie beside the parameters:
+ * those of frozen units are made when these are loaded, those of trained ones by updates, if the
+ * plan finds that worth the writing. Other fetches make an image each.
  */
 #include "train/setup.h"
 
@@ -93,6 +94,7 @@ static int make_image(const struct setup *s, uint32_t unit, const bool *coded)
     for (uint32_t r = 0; r < image->n_runs; r++)
         image->runs[r].from += head;
     image->bytes = zinf_align_up(image->bytes + head, ZINF_MEMORY_ALIGN);
+    s->image_bytes[unit] = image->bytes;
     return 0;
 }
 
@@ -120,7 +122,10 @@ int setup_find_codes(struct setup *s)
         return 0;
     bool **coded = calloc(s->n_units + 1, sizeof *coded);
     s->images = calloc(s->n_units + 1, sizeof *s->images);
-    int code = coded && s->images ? 0 : zinf_fail(-ENOMEM, "no memory for a model's matrices");
+    s->image_bytes = calloc(s->n_units + 1, sizeof *s->image_bytes);
+    int code = coded && s->images && s->image_bytes
+                   ? 0
+                   : zinf_fail(-ENOMEM, "no memory for a model's matrices");
     if (!code)
         code = find(s, coded);
     for (uint32_t u = 0; coded && u < s->n_units; u++)
@@ -134,4 +139,5 @@ void setup_free_codes(struct setup *s)
     for (uint32_t u = 0; s->images && u < s->n_units; u++)
         free(s->images[u].runs);
     free(s->images);
+    free(s->image_bytes);
 }

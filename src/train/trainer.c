@@ -73,10 +73,12 @@ static int open_queues(struct zinf_trainer *t)
     return code;
 }
 
-/* The lane NET enqueues and waits; its sums are made in a queue of their own. */
+/* The lane NET enqueues and waits; its sums are made in a queue of their own. Ranks that share
+ * sequences have a communicator beside that of all. */
 static int open_link(struct zinf_trainer *t)
 {
     struct zinf_axis *data = &t->setup.mesh.at[ZINF_DATA];
+    struct zinf_axis *context = &t->setup.mesh.at[ZINF_CONTEXT];
     const struct zinf_device_ops *ops = t->setup.device->ops;
     struct zinf_device *of = t->setup.device;
     int code = t->plan.variant.by_link ? ops->queue_create(of, ZINF_QUEUE_COMPUTE, &t->adds) : 0;
@@ -96,7 +98,10 @@ static int open_link(struct zinf_trainer *t)
                                       .add = ops->add,
                                       .copy = ops->copy,
                                       .seconds = t->setup.config->timeout};
-    return zinf_link_create(&data->link, data->net, &device);
+    code = zinf_link_create(&data->link, data->net, &device);
+    return code || !plan_links_keys(&t->plan)
+               ? code
+               : zinf_link_create(&context->link, context->net, &device);
 }
 
 /* ---- memory ---- */
@@ -338,6 +343,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     if (!t)
         return;
     zinf_executor_destroy(t->executor);
+    zinf_link_close(t->setup.mesh.at[ZINF_CONTEXT].link);
     zinf_link_close(t->setup.mesh.at[ZINF_DATA].link);
     durable_close(t);
     cJSON_Delete(t->identity);

@@ -11,21 +11,41 @@
 #
 #   tests/bench/cuda_counts.sh BUILD        # configured with CUDA, after make check's programs
 #   ARCH=llama HEADS=2 VOCAB=4096 tests/bench/cuda_counts.sh BUILD     # instead of gpt2, 4 and 257
+#   COLUMNS="32000 151936" tests/bench/cuda_counts.sh BUILD     # the loss alone, of so many logits a
+#                                         row, in place of a step; by the bytes that it cannot do
+#                                         without: each logit read, and each gradient written in bf16
+#   ARCH=llama QUANTIZE=nf4 tests/bench/cuda_counts.sh BUILD   # with adapters above weights in 4 bits
 build=$(cd "${1:?usage: cuda_counts.sh BUILD}" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-ZINF_CUDA_MODULE=$build/.libs/zinf-cuda.so
+: "${ZINF_CUDA_MODULE:=$build/.libs/zinf-cuda.so}"
 LD_LIBRARY_PATH=$build/tests/ptx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 ZINF_STANDIN_CAPABILITY=$(sed 's/[a-z]//' "$build/tests/ptx/lib/generations" | awk '$1 >= 80' |
     sort -n | head -n 1)
 export ZINF_CUDA_MODULE LD_LIBRARY_PATH ZINF_STANDIN_CAPABILITY
-hidden=256 tokens=512 vocab=${VOCAB:-257} arch=${ARCH:-gpt2} heads=${HEADS:-4}
+if [ "${COLUMNS:-}" ]; then
+    echo "| columns | forward | backward |"
+    echo "|---:|---:|---:|"
+    for columns in $COLUMNS; do
+        rm -f "$work/loss"
+        ZINF_PTX_RECORD=$work/loss "$build/tests/bench/loss_counts" "$columns" "${CAP:-0}" || exit 1
+        awk -v n=$((4 * columns)) '
+            function over(made, bytes) { return made / (132 * 4 * 1.7e9) / (bytes / 4.3e12) }
+            /loss_update/ { forward += $4 }
+            /loss_backward/ { backward += $4 }
+            END { printf "| %d | %.2f | %.2f |\n", n / 4, over(forward, 4 * n), over(backward, 6 * n) }' \
+            "$work/loss"
+    done
+    exit
+fi
+hidden=${HIDDEN:-256} tokens=${TOKENS:-512} vocab=${VOCAB:-257} arch=${ARCH:-gpt2} heads=${HEADS:-4}
 size=$([ "$arch" = gpt2 ] && echo small || echo 7b)
 seq -f 'line %g of a text that is long enough for some windows' 200 >"$work/text"
-cat >"$work/config.json" <<'END'
+more=${QUANTIZE:+", \"quantize\": \"$QUANTIZE\", \"adapter\": {\"r\": 8, \"lora_alpha\": 8}"}
+cat >"$work/config.json" <<END
 {"train_batch_size": 1, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
- "zinf": {"optimizer_device": "auto"}}
+ "zinf": {"optimizer_device": "auto"$more}}
 END
 
 # Counts of a run of so many blocks and steps.

@@ -34,9 +34,9 @@ static void add(struct zinf_program *p, enum zinf_lane lane, int number, const z
                          .at = &at,
                          .n_at = 1,
                          .deadline = (uint32_t)number};
-    if (moves)
-        op.where = (struct zinf_location){
-            .tier = ZINF_TIER_DRIVE, .extent = extents[number], .bytes = LAYER_BYTES};
+    const struct zinf_location where = {
+        .tier = ZINF_TIER_DRIVE, .extent = extents[number], .bytes = LAYER_BYTES};
+    op.where = moves ? &where : NULL;
     CHECKF(!zinf_program_add(p, &op, uses), "%s", zinf_error());
 }
 

@@ -16,8 +16,9 @@ ours=(env)
 [ ! -d "$build/lib" ] ||
     ours=(env "LD_LIBRARY_PATH=${INTERPRETER:+$INTERPRETER:}$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
 zinf=("${ours[@]}" "$build/zinf")
-for module in "${ZINF_CUDA_MODULE:-}" "$build/.libs/zinf-cuda.so" "$build/zinf-cuda.so" \
-    ${dry:+"$build/tests/.libs/zinf-cuda-standin.so"} ${dry:+"$build/tests/zinf-cuda-standin.so"}; do
+# A dry run is one in a build that has both modules, too.
+for module in "${ZINF_CUDA_MODULE:-}" ${dry:+"$build/tests/.libs/zinf-cuda-standin.so"} \
+    ${dry:+"$build/tests/zinf-cuda-standin.so"} "$build/.libs/zinf-cuda.so" "$build/zinf-cuda.so"; do
     [ -z "$module" ] || [ ! -f "$module" ] || break
 done
 for mpi in "$build/.libs/zinf-mpi.so" "$build/zinf-mpi.so"; do # else the installed one

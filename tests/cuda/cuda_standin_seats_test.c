@@ -143,6 +143,52 @@ static void test_schedules(void)
     }
 }
 
+/* ---- parts of sequences ---- */
+
+/* Keys, values and their gradients go from GPU to GPU as units do, or all by the host. */
+static void check_keys(const struct setting *one_gpu, const struct outcome *one, uint32_t gpus,
+                       uint32_t context, bool linked)
+{
+    struct setting s = *one_gpu;
+    struct outcome some;
+    char extra[200], name[80];
+    snprintf(extra, sizeof extra, "%s, \"context_parts\": 4, \"mesh\": {\"context\": %u}",
+             linked ? by_device : by_host, context);
+    snprintf(name, sizeof name, "keys-%s-%ux%u-%d", trainings.shape.arch, gpus, context, linked);
+    s.extra = extra;
+    s.accumulation = (int)(MICROS * context / gpus);
+    s.sharing = (int)context;
+    seed++;
+    run_on_gpus(&s, gpus, name, &some);
+    check_same(one, &some, name);
+    CHECKF((key_bytes > 0) == linked && (linked_bytes > 0) == linked, "%s: %llu and %llu bytes",
+           name, (unsigned long long)key_bytes, (unsigned long long)linked_bytes);
+    if (linked)
+        check_traffic(name);
+}
+
+static void test_parts_of_sequences(void)
+{
+    char extra[200];
+    snprintf(extra, sizeof extra, "%s, \"context_parts\": 4", by_host);
+    for (int llama = 0; llama < (is_slow() ? 1 : 2); llama++) {
+        struct setting s = {.param = "cpu",
+                            .state = "cpu",
+                            .stage = llama ? 3 : 1,
+                            .precision = llama ? bf16 : NULL,
+                            .accumulation = MICROS,
+                            .clip = 0.7,
+                            .extra = extra,
+                            .on_gpu = true};
+        struct outcome one;
+        trainings.shape.arch = llama ? "llama" : "gpt2";
+        make_model(model, trainings.shape.arch, &trainings.shape, 11);
+        run_on_gpus(&s, 1, trainings.shape.arch, &one);
+        check_keys(&s, &one, 4, llama ? 4 : 2, true);
+        check_keys(&s, &one, 2, 2, llama);
+    }
+}
+
 /* ---- layers of GPUs of their own ---- */
 
 /* What crosses between neighbours goes by the host, so there is no link. */
@@ -305,6 +351,7 @@ int main(void)
     TAP_RUN(test_gpt2);
     TAP_RUN(test_llama);
     TAP_RUN(test_schedules);
+    TAP_RUN(test_parts_of_sequences);
     TAP_RUN(test_pipelines);
     TAP_RUN(test_auto);
     TAP_RUN(test_slices_unpacked_by_gpus);

@@ -13,6 +13,7 @@
 #include "kernels/cuda/squared_error.cu"
 #include "kernels/cuda/noise.cu"
 #include "kernels/cuda/norm.cu"
+#include "kernels/cuda/norm_gradient.cu"
 #include "kernels/cuda/preference.cu"
 #include "kernels/cuda/quantized.cu"
 #include "kernels/cuda/packed.cu"

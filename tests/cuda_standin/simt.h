@@ -97,6 +97,14 @@ DEVICE float shuffle_xor(float x, int lane_mask)
     memcpy(&x, &all[simt_lane() ^ lane_mask][0], sizeof x);
     return x;
 }
+DEVICE float shuffle_from(float x, uint32_t lane)
+{
+    uint32_t word;
+    memcpy(&word, &x, sizeof word);
+    const simt_words *all = simt_sync_warp(&word, 1);
+    memcpy(&x, &all[lane % 32][0], sizeof x);
+    return x;
+}
 DEVICE double shuffle_xor(double x, int lane_mask)
 {
     uint32_t words[2];

@@ -14,6 +14,11 @@ enum { MICROS = 4, STEPS = 2 };
 
 static const char by_link[] = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1, "
                               "\"gather\": \"device\"";
+static const char by_links[] = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1, "
+                               "\"gather\": \"device\", \"context_parts\": 2";
+static const char by_all[] = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1, "
+                             "\"gather\": \"device\", \"context_parts\": 2, "
+                             "\"mesh\": {\"context\": 2}";
 static const char by_net[] = ", \"gradient_sum\": \"tree\", \"dropout\": 0.1";
 
 static const struct kind {
@@ -21,19 +26,22 @@ static const struct kind {
     int stage;
     const char *param, *state, *precision;
     bool linked; /* on GPUs; else on host devices, over the net */
+    int parts;   /* of sequences, which ranks share; 0: whole ones */
 } kinds[] = {
-    {"gpt2-1", "gpt2", 1, "none", "cpu", bf16, true},
-    {"gpt2-2", "gpt2", 2, "none", "none", NULL, true},
-    {"gpt2-3-ram", "gpt2", 3, "cpu", "cpu", bf16, true},
-    {"gpt2-3-drive", "gpt2", 3, "nvme", "nvme", NULL, true},
-    {"gpt2-3-gpu", "gpt2", 3, "none", "cpu", bf16, true},
-    {"llama-1", "llama", 1, "none", "none", NULL, true},
-    {"llama-2", "llama", 2, "none", "cpu", bf16, true},
-    {"llama-3-drive", "llama", 3, "nvme", "nvme", bf16, true},
-    {"net-1", "gpt2", 1, "none", "cpu", bf16, false},
-    {"net-2", "gpt2", 2, "none", "cpu", NULL, false},
-    {"net-3", "gpt2", 3, "cpu", "cpu", bf16, false},
-    {"net-3-drive", "llama", 3, "nvme", "nvme", NULL, false},
+    {"gpt2-1", "gpt2", 1, "none", "cpu", bf16, true, 0},
+    {"gpt2-2", "gpt2", 2, "none", "none", NULL, true, 0},
+    {"gpt2-3-ram", "gpt2", 3, "cpu", "cpu", bf16, true, 0},
+    {"gpt2-3-drive", "gpt2", 3, "nvme", "nvme", NULL, true, 0},
+    {"gpt2-3-gpu", "gpt2", 3, "none", "cpu", bf16, true, 0},
+    {"llama-1", "llama", 1, "none", "none", NULL, true, 0},
+    {"llama-2", "llama", 2, "none", "cpu", bf16, true, 0},
+    {"llama-3-drive", "llama", 3, "nvme", "nvme", bf16, true, 0},
+    {"net-1", "gpt2", 1, "none", "cpu", bf16, false, 0},
+    {"net-2", "gpt2", 2, "none", "cpu", NULL, false, 0},
+    {"net-3", "gpt2", 3, "cpu", "cpu", bf16, false, 0},
+    {"net-3-drive", "llama", 3, "nvme", "nvme", NULL, false, 0},
+    {"keys-gpt2", "gpt2", 1, "none", "cpu", NULL, true, 2},
+    {"keys-llama", "llama", 3, "cpu", "cpu", bf16, true, 2},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -44,6 +52,7 @@ static struct setting setting_of(const struct kind *kind, uint32_t world)
     /* Hardly more than a plan needs, so that units are fetched twice; of a GPU 8 MiB are cuBLAS's.
      */
     const uint64_t memory = (kind->linked ? 8800u : 500u) << 10;
+    const bool parts = kind->parts > 0 && world > 1;
     return (struct setting){.param = kind->param,
                             .state = kind->state,
                             .stage = kind->stage,
@@ -51,8 +60,11 @@ static struct setting setting_of(const struct kind *kind, uint32_t world)
                             .clip = 0.7,
                             .order = "layer-major",
                             .look_ahead = "1",
-                            .extra = kind->linked ? by_link : by_net,
-                            .accumulation = MICROS / (int)world,
+                            .extra = kind->parts    ? world > 1 ? by_all : by_links
+                                     : kind->linked ? by_link
+                                                    : by_net,
+                            .accumulation = MICROS / (int)world * (parts ? 2 : 1),
+                            .sharing = parts ? 2 : 0,
                             .device_memory = kind->stage == 3 && world > 1 ? memory : 0,
                             .on_gpu = kind->linked};
 }
@@ -108,6 +120,8 @@ static void check_bytes(const struct kind *kind, const struct rank *rank, uint32
     uint64_t sent = kind->linked ? rank->linked_bytes : rank->net_bytes;
     uint64_t beside = kind->linked ? rank->step_bytes : rank->step_bytes - rank->net_bytes;
     bool right = kind->stage < 3 ? sent == once : sent > once && sent <= twice;
+    if (kind->parts) /* gradients of each sample */
+        right = rank->key_bytes > 0 && sent > once + rank->key_bytes;
     CHECKF(right, "%s: %llu bytes sent, %llu once, %llu with parameters twice", kind->name,
            (unsigned long long)sent, (unsigned long long)once, (unsigned long long)twice);
     CHECKF(sent == rank->net_bytes, "%s: %llu bytes sent, %llu said", kind->name,

@@ -51,6 +51,8 @@ many() { # processes, seats, words, command...
 }
 many 2 1 "2 GPUs that torchrun has started" as_torchrun 2 "$work" 1
 many 2 2 "2 GPUs of each of 2 processes" as_torchrun 2 "$work" 2 gpt2-3 llama-2
+many 2 1 "2 GPUs that share sequences" as_torchrun 2 "$work" 1 keys
+many 2 2 "2 GPUs of each of 2 processes that do" as_torchrun 2 "$work" 2 keys-llama
 many 4 1 "4 GPUs" as_torchrun 4 "$work" 1 gpt2-3-ram
 own=yes ZINF_STANDIN_GPUS=1
 export CUDA_VISIBLE_DEVICES

@@ -52,16 +52,17 @@ static struct zinf_store *make_store(zinf_extent extents[EXTENTS])
     return store;
 }
 
-/* at: its operands, which the operation points to. */
+/* at, where: its operands and its extent, which the operation points to. */
 static struct zinf_op op_of(const struct touch *t, int number, const zinf_extent *extents,
-                            struct zinf_operand at[2])
+                            struct zinf_operand at[2], struct zinf_location *where)
 {
     struct zinf_op op = {.unit = number, .arg = t->keeps, .bytes = BYTES};
     bool read = t->lane == ZINF_LANE_READ, write = t->lane == ZINF_LANE_WRITE;
+    op.where = read || write ? where : NULL;
     if (read || write)
-        op.where = (struct zinf_location){.tier = ZINF_TIER_DRIVE,
-                                          .extent = extents[(read ? t->from : t->to) - BUFFERS],
-                                          .bytes = BYTES};
+        *where = (struct zinf_location){.tier = ZINF_TIER_DRIVE,
+                                        .extent = extents[(read ? t->from : t->to) - BUFFERS],
+                                        .bytes = BYTES};
     at[0] = zinf_at(buffers[write ? t->from : t->to]);
     op.at = at;
     op.n_at = read || write ? 1 : 2;
@@ -79,7 +80,8 @@ static void draw_program(struct zinf_program *p, bool drive, const zinf_extent *
     for (int i = 0; i < OPS; i++) {
         struct touch t = draw_touch(drive);
         struct zinf_operand at[2];
-        struct zinf_op op = op_of(&t, i, extents, at);
+        struct zinf_location where;
+        struct zinf_op op = op_of(&t, i, extents, at, &where);
         add_touch(p, &op, &t);
         if (t.lane <= ZINF_LANE_WRITE)
             memcpy(expected[t.to], expected[t.from], BYTES);
@@ -147,7 +149,7 @@ static void test_a_failing_operation_stops_the_run(void)
     for (int i = 0; i < 20; i++) {
         struct touch t = {(enum zinf_lane)(ZINF_LANE_H2D + i % 4), 0, 0, true};
         struct zinf_operand at[2];
-        struct zinf_op op = op_of(&t, i, NULL, at);
+        struct zinf_op op = op_of(&t, i, NULL, at, NULL);
         op.kind = i == 9;
         add_touch(&p, &op, &t);
     }
@@ -182,7 +184,8 @@ static void test_a_failing_drive_says_path_and_error(void)
                               {ZINF_LANE_HOST, 1, 1, true}};
     for (int i = 0; i < 3; i++) {
         struct zinf_operand at[2];
-        struct zinf_op op = op_of(&touches[i], i, extents, at);
+        struct zinf_location where;
+        struct zinf_op op = op_of(&touches[i], i, extents, at, &where);
         add_touch(&p, &op, &touches[i]);
     }
     CHECK(!zinf_program_schedule(&p, ZINF_ORDER_ADDED, NULL));

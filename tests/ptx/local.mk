@@ -12,7 +12,7 @@ ptx_standin_sources = tests/cuda_standin/machine.c tests/cuda_standin/memory.c \
 EXTRA_DIST += $(ptx_sources) tests/ptx/lanes.h tests/ptx/lanes_integer.h tests/ptx/lanes_float.h \
 	tests/ptx/lanes_table.h tests/ptx/lanes_scalar.c tests/ptx/lanes_avx2.c tests/ptx/exports.map \
 	tests/ptx/suite.sh tests/ptx/mutations_test.c tests/ptx/mutants.h tests/ptx/mutants_attention.h \
-	tests/ptx/mutants_rows.h tests/bench/cuda_counts.sh
+	tests/ptx/mutants_rows.h tests/bench/cuda_counts.sh tests/bench/cuda_7b.sh
 
 if PTX_TESTS
 ptx_CPPFLAGS = $(TEST_CPPFLAGS) $(CUDA_CPPFLAGS) -DCUDA_STANDIN
@@ -53,5 +53,6 @@ CLEANFILES += tests/ptx/exports.ver tests/ptx/lib/*
 
 program_tests += tests/ptx/mutations_test
 script_tests += tests/ptx/kernels_test.sh tests/ptx/training_test.sh
+check_PROGRAMS += tests/bench/loss_counts
 tests_ptx_mutations_test_CPPFLAGS = $(TEST_CPPFLAGS) -DCUDA_MAJOR_TEXT=\"$(CUDA_MAJOR)\"
 endif

@@ -4,9 +4,9 @@
 
 #include "mutants.h"
 
-static int norms(struct setup *s)
+static int norms_of(struct setup *s, size_t rows, size_t cols)
 {
-    const size_t rows = 9, cols = 72, n = rows * cols;
+    const size_t n = rows * cols;
     struct zinf_norm a = {.dtype = s->dtype, .rows = rows, .cols = cols, .eps = 1e-5f};
     a.x = s->in[0], a.w = s->in[1], a.b = s->in[2], a.dy = s->in[3];
     a.y = take(s, n, s->dtype), a.dx = take(s, n, s->dtype);
@@ -14,6 +14,17 @@ static int norms(struct setup *s)
     a.dw = take(s, cols, ZINF_DTYPE_F32), a.db = take(s, cols, ZINF_DTYPE_F32);
     int code = s->ops->norm_forward(s->q, &a);
     return code ? code : s->ops->norm_backward(s->q, &a);
+}
+
+static int norms(struct setup *s)
+{
+    return norms_of(s, 9, 72);
+}
+
+/* Rows of two warps in 8 slabs, whose sums two threads a column add up; of fp32 in 4 slabs. */
+static int wide_norms(struct setup *s)
+{
+    return norms_of(s, s->dtype == ZINF_DTYPE_F32 ? 60 : 120, 264);
 }
 
 static int embeddings(struct setup *s)
@@ -27,9 +38,10 @@ static int embeddings(struct setup *s)
     return code ? code : s->ops->embedding_backward(s->q, &a);
 }
 
-static int losses_of(struct setup *s, float softcap, enum zinf_dtype d_dtype)
+static int losses_of(struct setup *s, int64_t cols, int64_t ld, float softcap,
+                     enum zinf_dtype d_dtype)
 {
-    const int64_t rows = 5, cols = 300, ld = 304;
+    const int64_t rows = 5;
     struct zinf_cross_entropy a = {.rows = rows,
                                    .cols = cols,
                                    .ld = ld,
@@ -55,17 +67,30 @@ static int losses_of(struct setup *s, float softcap, enum zinf_dtype d_dtype)
 
 static int losses(struct setup *s)
 {
-    return losses_of(s, 0.0f, ZINF_DTYPE_F32);
+    return losses_of(s, 300, 304, 0.0f, ZINF_DTYPE_F32);
+}
+
+/* Three warps a row. */
+static int wide_losses(struct setup *s)
+{
+    return losses_of(s, 3004, 3008, 3.0f, ZINF_DTYPE_F32);
 }
 
 static int capped_losses(struct setup *s)
 {
-    return losses_of(s, 3.0f, ZINF_DTYPE_F32);
+    return losses_of(s, 300, 304, 3.0f, ZINF_DTYPE_F32);
 }
 
+/* Whole turns, whose gradients take the place of what other threads have read. */
 static int narrow_losses(struct setup *s)
 {
-    return losses_of(s, 3.0f, s->dtype);
+    return losses_of(s, 304, 304, 3.0f, s->dtype);
+}
+
+/* The same one by one. */
+static int odd_narrow_losses(struct setup *s)
+{
+    return losses_of(s, 301, 301, 3.0f, s->dtype);
 }
 
 /* Reference and losses are any numbers. */
@@ -346,9 +371,10 @@ static int unpacked(struct setup *s)
     return code;
 }
 
+/* A warp that has all that it makes, and one that has not. */
 static int four_bits(struct setup *s)
 {
-    return dequantized(s, ZINF_FORM_NF4, 200);
+    return dequantized(s, ZINF_FORM_NF4, 408);
 }
 
 static int four_bits_of_odd_rows(struct setup *s)
@@ -363,7 +389,7 @@ static int eight_bits(struct setup *s)
 
 static int four_bits_of_floats(struct setup *s)
 {
-    return dequantized(s, ZINF_FORM_MXFP4, 192);
+    return dequantized(s, ZINF_FORM_MXFP4, 352);
 }
 
 static int floats_of_eight_bits(struct setup *s)

@@ -24,7 +24,8 @@ struct rank {
     int code;
     uint64_t step_bytes, lent_bytes; /* sent in the last step; without a copy */
     uint64_t net_bytes;              /* by its lane */
-    uint64_t linked_bytes;           /* to other GPUs, in the last step */
+    uint64_t linked_bytes;           /* to other GPUs, in the last step; */
+    uint64_t key_bytes;              /* of these keys, values and their gradients */
     uint64_t tensor_bytes;           /* to ranks that share its tensors, in the last step */
     uint32_t n_tiles;                /* of the head */
     uint64_t elems;                  /* of all units, padded */
@@ -32,9 +33,9 @@ struct rank {
     char said[600];
 };
 
-static double net_timeout;                             /* seconds; 0: 60 */
-static char said[600];                                 /* by rank 0 at last */
-static uint64_t net_bytes, linked_bytes, padded_elems; /* its */
+static double net_timeout;                                        /* seconds; 0: 60 */
+static char said[600];                                            /* by rank 0 at last */
+static uint64_t net_bytes, linked_bytes, key_bytes, padded_elems; /* its */
 static uint64_t tensor_bytes;
 static uint32_t n_tiles;
 
@@ -48,6 +49,12 @@ static inline uint64_t sent_of_tensors(const struct setup *s)
     return bytes;
 }
 
+/* To other GPUs, so far. */
+static inline uint64_t sent_by(const struct zinf_axis *axis)
+{
+    return axis->link ? zinf_link_sent_bytes(axis->link) : 0;
+}
+
 /* The net stays open. */
 static inline void train_as(struct rank *rank)
 {
@@ -57,12 +64,13 @@ static inline void train_as(struct rank *rank)
     rank->code = zinf_trainer_create(&t, &options);
     for (int step = 0; !rank->code && step < trainings.steps; step++) {
         struct zinf_step_result result = {0};
-        const struct zinf_link *link = data_axis(&t->setup)->link;
+        const struct zinf_axis *data = data_axis(&t->setup), *context = context_axis(&t->setup);
         uint64_t before = zinf_net_sent_bytes(rank->net), lent = zinf_net_lent_bytes(rank->net);
-        uint64_t linked = link ? zinf_link_sent_bytes(link) : 0;
+        uint64_t linked = sent_by(data), keys = sent_by(context);
         uint64_t of_tensors = sent_of_tensors(&t->setup);
         rank->code = share_step(rank->setting, rank->net, t, (uint64_t)step, &result);
-        rank->linked_bytes = link ? zinf_link_sent_bytes(link) - linked : 0;
+        rank->key_bytes = sent_by(context) - keys;
+        rank->linked_bytes = sent_by(data) - linked + rank->key_bytes;
         rank->step_bytes = zinf_net_sent_bytes(rank->net) - before;
         rank->lent_bytes = zinf_net_lent_bytes(rank->net) - lent;
         rank->net_bytes = result.lane_bytes[ZINF_LANE_NET];
@@ -179,6 +187,7 @@ static inline void run_seats(const struct setting *s, uint32_t n_processes, uint
     out->lent = ranks[0].lent_bytes;
     net_bytes = ranks[0].net_bytes;
     linked_bytes = ranks[0].linked_bytes;
+    key_bytes = ranks[0].key_bytes;
     padded_elems = ranks[0].elems;
     tensor_bytes = ranks[0].tensor_bytes;
     n_tiles = ranks[0].n_tiles;

@@ -57,7 +57,9 @@ struct outcome {
     bool packs_fronts;         /* parameters there are */
     bool packs_frozen;         /* and frozen ones anywhere */
     bool unpacks_there;        /* the device unpacks parameters */
-    bool codes;                /* matrices go there in 8 bits */
+    bool codes;                /* matrices go there in 8 bits, */
+    bool images;               /* and some are on the drive so; */
+    bool updates_images;       /* those that updates write, too */
     uint64_t fetched;          /* bytes to the device in the last step */
     bool overwrites;           /* parameters in RAM are there once, their state on the drive */
     uint64_t n_redone, device_bytes, drive_bytes;
@@ -241,6 +243,8 @@ static inline void run(const struct setting *s, const char *name, struct outcome
         out->packs_frozen = plan_says(t, "frozen parameters are packed");
         out->unpacks_there = plan_says(t, "device as they are, which unpacks them");
         out->codes = plan_says(t, "go to the device in 8 bits");
+        out->images = plan_says(t, "of it are on the drive so");
+        out->updates_images = plan_says(t, "updates write both");
         out->overwrites = plan_says(t, "of parameters in RAM have one generation there");
         out->device_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
         out->drive_bytes = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE);

@@ -145,6 +145,7 @@ static void check_codes(const struct place *place, const char *extra)
 static void test_images_in_8_bits_are_no_state(void)
 {
     check_codes(&places[4], ", \"matmul_type\": \"fp8\", \"direct\": false");
+    check_codes(&places[8], ", \"matmul_type\": \"fp8\", \"direct\": false, \"pack\": \"off\"");
     check_codes(&places[8], ", \"matmul_type\": \"fp8\", \"direct\": false, \"pack\": \"all\"");
 }
 

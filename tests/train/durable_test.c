@@ -16,6 +16,7 @@
 #define KILLS 3
 #define DURABLE ", \"durability\": \"step\""
 #define PACKED ", \"pack\": \"state\""
+#define FP8 ", \"matmul_type\": \"fp8\", \"pack\": \"off\""
 #define ALL ", \"pack\": \"all\""
 #define UNPACKED ", \"pack\": \"off\""
 #define ADAPTERS ", \"adapter\": {\"r\": 4, \"lora_dropout\": 0.2}"
@@ -174,7 +175,7 @@ static int make_reference(const struct setting *s)
     struct setting plain = *s;
     struct zinf_step_result r = {0};
     plain.schedule = "serial";
-    plain.copies = false;
+    plain.copies = plain.asks_codes = false;
     plain.host_memory = 0;
     struct zinf_config *config = configure(&plain);
     struct zinf_trainer *t = open_trainer(&plain, config, NULL);
@@ -327,6 +328,27 @@ static void test_packing_is_the_runs(void)
     CHECK(count_entries(drive) == 0);
 }
 
+/* Whether matrices lie on the drive in 8 bits, too, is each life's own choice: what it finds there
+ * is not taken, and what an update that does not count wrote is not read. */
+static void test_images_are_no_state(void)
+{
+    struct setting s = {
+        .precision = bf16, .copies = true, .asks_codes = true, .extra = DURABLE FP8};
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer *t = open_trainer(&s, config, run_name);
+    CHECK(t && t->durable.steps && plan_says(t, "updates write both"));
+    durable_forget(t);
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    make_reference(&s);
+    for (int i = 0; n_lived < STEPS; i++) {
+        s.asks_codes = i % 3 != 1;
+        live_in(&s, 0);
+    }
+    n_lived = 0;
+    CHECK(count_entries(drive) == 0);
+}
+
 /* With nobody asking, RAM has what it has room for, state too, and steps do not outlive the
  * process; where all that could be in RAM is, state has no room, they do. */
 static void test_nobody_asks(void)
@@ -428,6 +450,19 @@ static void test_kills(void)
          {.param = "none", .precision = bf16, .clip = 7, .sparse = true}},
         {"fp32 parameters on the device", {.param = "none", .schedule = "serial"}},
         {"through copies", {.param = "cpu", .copies = true, .precision = bf16}},
+        {"images in 8 bits",
+         {.copies = true,
+          .asks_codes = true,
+          .precision = bf16,
+          .clip = 7,
+          .sparse = true,
+          .extra = DURABLE FP8}},
+        {"images in 8 bits, late",
+         {.copies = true,
+          .asks_codes = true,
+          .schedule = "update-in-forward",
+          .precision = bf16,
+          .extra = DURABLE FP8}},
         {"8-bit moments, parameters in RAM",
          {.param = "cpu", .precision = bf16, .optimizer = adamw_8bit}},
         {"bf16 moments, parameters in RAM", {.param = "cpu", .precision = half}},
@@ -504,6 +539,7 @@ int main(void)
     TAP_RUN(test_kills);
     TAP_RUN(test_every_life_finds_other_ram);
     TAP_RUN(test_packing_is_the_runs);
+    TAP_RUN(test_images_are_no_state);
     TAP_RUN(test_nobody_asks);
     TAP_RUN(test_the_record_comes_between);
     TAP_RUN(test_state_in_ram_is_not);

@@ -3,6 +3,8 @@
  * and without look-ahead and accumulation, dropout on, gives the losses and final weights of the
  * run that keeps everything on the device; so does a device memory cap and a kept activation.
  */
+#include "train/trainer.h"
+
 #include "trainings.h"
 
 #define MAX_ACCUMULATION 4
@@ -82,6 +84,11 @@ static void check_codes(struct setting s, const struct outcome *reference, doubl
     CHECKF(coded.codes && !plain.codes && coded.fetched < share * (double)plain.fetched,
            "%s: %llu bytes to the device, %llu else", what, (unsigned long long)coded.fetched,
            (unsigned long long)plain.fetched);
+    const bool packs = strstr(s.extra, "\"pack\": \"all\"") != NULL;
+    const bool frozen = strstr(s.extra, "adapter") != NULL;
+    CHECKF(coded.images == (!strcmp(s.param, "nvme") && (frozen || !packs)) &&
+               coded.updates_images == (coded.images && !frozen),
+           "%s: images on the drive %d, by updates %d", what, coded.images, coded.updates_images);
 }
 
 static void test_fp8_on_its_way(void)
@@ -103,6 +110,97 @@ static void test_fp8_on_its_way(void)
             check_codes(s, &reference, i < 2 ? 0.8 : 1.001); /* frozen units may stay */
         }
     }
+}
+
+/* Of a step: bytes that the drive reads and writes; what images on it spare of the first, and add
+ * to the second, by the operations that fetch. */
+struct traffic {
+    uint64_t read, written;
+    int64_t spared, added;
+};
+
+static int64_t count_images(const struct zinf_trainer *t, const struct zinf_program *program,
+                            enum zinf_lane lane)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        const struct zinf_op *op = &program->ops[i];
+        if (op->lane != lane || op->unit < 0 || !t->plan.homes[op->unit].imaged)
+            continue;
+        const struct zinf_location image =
+            zinf_tiers_image(t->plan.tiers, (uint32_t)op->unit, lane == ZINF_LANE_WRITE);
+        const struct zinf_layout *layout = &t->setup.layout;
+        const uint64_t whole = zinf_layout_unit_bytes(layout, (uint32_t)op->unit, t->setup.dtype);
+        if (op->where.extent == image.extent)
+            bytes += lane == ZINF_LANE_READ ? (int64_t)(whole - image.bytes) : (int64_t)image.bytes;
+    }
+    return bytes;
+}
+
+static struct traffic count_traffic(const struct setting *s)
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer_options options = trainer_options(s, config);
+    struct zinf_trainer *t = NULL;
+    struct zinf_step_result r = {0};
+    struct traffic traffic = {0};
+    uint64_t planned[2] = {0};
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    for (uint64_t i = 0; t && i < 2; i++)
+        CHECKF(!next_step(t, s, i, &r), "%s", zinf_error());
+    const struct zinf_program *programs[] = {&t->plan.gradients, &t->plan.drain};
+    for (int p = 0; t && p < 2; p++) {
+        for (uint32_t i = 0; i < programs[p]->n_ops; i++)
+            if (programs[p]->ops[i].lane <= ZINF_LANE_WRITE)
+                planned[programs[p]->ops[i].lane] += programs[p]->ops[i].bytes;
+        traffic.spared += count_images(t, programs[p], ZINF_LANE_READ);
+        traffic.added += count_images(t, programs[p], ZINF_LANE_WRITE);
+    }
+    traffic.read = r.lane_bytes[ZINF_LANE_READ];
+    traffic.written = r.lane_bytes[ZINF_LANE_WRITE];
+    CHECKF(traffic.read == planned[0] && traffic.written == planned[1],
+           "read %llu, planned %llu; written %llu, planned %llu", (unsigned long long)traffic.read,
+           (unsigned long long)planned[0], (unsigned long long)traffic.written,
+           (unsigned long long)planned[1]);
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return traffic;
+}
+
+/* From a drive a fetch reads the image alone; an update writes it beside the parameters. Both are
+ * what the plan counts, and the rest of a step's traffic is what it was. */
+static void test_fp8_images_on_the_drive(void)
+{
+    static const char *const extras[] = {", \"matmul_type\": \"fp8\", \"pack\": \"off\"",
+                                         ", \"matmul_type\": \"fp8\", \"pack\": \"off\", "
+                                         "\"adapter\": {\"r\": 4, \"lora_alpha\": 8}"};
+    struct zinf_model_shape wide = trainings.shape; /* whose matrices are most of it */
+    wide.hidden = 128, wide.heads = 4;
+    make_model(model, "wide", &wide, 11);
+    for (int i = 0; i < 2; i++) {
+        struct setting s = setting_in("nvme", 2, "0");
+        s.schedule = "serial";
+        s.precision = bf16;
+        s.extra = extras[i];
+        s.copies = true;
+        s.device_memory = i ? 3000000 : 0; /* frozen blocks are not to stay there */
+        s.asks_codes = true;
+        const struct traffic coded = count_traffic(&s);
+        CHECKF(coded.spared > 0 && (coded.added > 0) == !i, "images: %lld bytes less, %lld more",
+               (long long)coded.spared, (long long)coded.added);
+        CHECKF(!i || (double)coded.read < 0.6 * (double)(coded.read + (uint64_t)coded.spared),
+               "%llu bytes, less by %lld", (unsigned long long)coded.read, (long long)coded.spared);
+        if (i) /* the plan without images has other blocks on the device */
+            continue;
+        s.asks_codes = false;
+        const struct traffic plain = count_traffic(&s);
+        CHECKF(plain.read - coded.read == (uint64_t)coded.spared &&
+                   coded.written - plain.written == (uint64_t)coded.added,
+               "%lld bytes less are read, by images %lld; %lld more written, of images %lld",
+               (long long)(plain.read - coded.read), (long long)coded.spared,
+               (long long)(coded.written - plain.written), (long long)coded.added);
+    }
+    in_work(model, "model");
 }
 
 /* Images that are made once are still there after a save. */
@@ -288,6 +386,7 @@ int main(void)
     TAP_RUN(test_nine_placements_bf16);
     TAP_RUN(test_nine_placements_fp8);
     TAP_RUN(test_fp8_on_its_way);
+    TAP_RUN(test_fp8_images_on_the_drive);
     TAP_RUN(test_fp8_saved_between_steps);
     TAP_RUN(test_fp8_evaluated);
     TAP_RUN(test_fp8_experts_on_their_way);

@@ -76,7 +76,7 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
     if (op->kind == OP_UPDATE && home->param_headed)
         work += 2 * (double)p->setup->param_head_bytes[group];
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
-    if (moves && op->where.head) /* what it has room for is what is expected */
+    if (moves && op->where->head) /* what it has room for is what is expected */
         return 0;
     const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
     for (int what = 0; what < ZINF_PACKABLES; what++) {

@@ -97,7 +97,7 @@ static void add_sums(struct zinf_estimate *out, const struct plan *p,
 static void add_keys(struct zinf_estimate *out, const struct plan *p,
                      const struct zinf_program *const *programs, int n)
 {
-    static const int kinds[] = {OP_GATHER_KEYS, OP_SUM_KEYS};
+    static const int kinds[] = {OP_GATHER_KEYS, OP_SUM_KEYS, OP_LINK_GATHER_KEYS, OP_LINK_SUM_KEYS};
     out->context_ranks = context_axis(p->setup)->world;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         out->context_bytes += bytes_of(programs, n, kinds[i]);

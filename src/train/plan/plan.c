@@ -164,7 +164,7 @@ static int check_shared_ram(const struct plan *p)
 static int add_carried_extents(struct plan *p)
 {
     const uint64_t n = carried_homes(p, false), all = n + carried_homes(p, true);
-    const uint64_t *bytes = p->setup->walk.carried;
+    const uint64_t bytes[] = {carried_home_bytes(p, false), carried_home_bytes(p, true)};
     int code = 0;
     p->carried_extents = calloc(all, sizeof *p->carried_extents);
     if (!p->carried_extents)
@@ -225,6 +225,7 @@ static int plan_tiers(struct plan *p)
         .state_bytes = p->setup->state_bytes,
         .head_bytes = p->setup->head_bytes,
         .param_head_bytes = p->setup->param_head_bytes,
+        .image_bytes = p->setup->image_bytes,
         .param_copies = p->setup->durable_copies,
         .sliced = p->setup->sliced,
         .places = p->homes,

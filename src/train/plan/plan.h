@@ -69,7 +69,8 @@ struct variant {
     bool packs_fronts;   /* parameters */
     bool packs_frozen;   /* and those of a model that is frozen, on the drive too; */
     bool device_unpacks; /* packed parameters are unpacked by a device that is not the CPU */
-    bool codes; /* parameters go to the device with matrices as codes, where these are used so */
+    bool codes; /* parameters go to the device with matrices as codes, where these are used so; */
+    bool updates_codes;  /* where trained ones are on the drive, updates write them so, too */
     enum packing packs;  /* what of the drive is packed */
     int ahead;           /* amounts.ahead, at most */
     int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
@@ -95,7 +96,7 @@ struct way {
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
     uint64_t d_packed, d_damage, h_damage; /* of parameters that the device unpacks */
-    uint64_t d_codes, h_codes, h_images;
+    uint64_t d_codes, h_codes, h_images, h_updated;
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
         d_squares, d_lists, d_rows, d_cache, d_reference, d_reference_kept, d_link, d_carried,
@@ -139,8 +140,8 @@ struct plan {
     /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */
     zinf_extent *x_extents;
     /* What a stage carries from chunk to chunk is on the device in groups of so many chunks, all of
-     * them where that has room; else it lives in x_tier, each chunk in an extent: [2][n_chunks],
-     * the second for gradients. */
+     * them where that has room; else it lives in x_tier, each home in an extent: [carried_homes],
+     * then those of gradients. */
     int64_t carried_span;
     bool carried_near;
     zinf_extent *carried_extents;
@@ -214,9 +215,7 @@ static inline uint32_t carried_slots(const struct plan *p)
 {
     return carried_groups(p) > CARRIED_SLOTS ? CARRIED_SLOTS : carried_groups(p);
 }
-/* Where it lives if the device has groups of it: with the values that leave, or nearer. Homes of
- * chunks: what ranks bring together lies by places of chunks, and its gradient once for each part
- * that this rank has. */
+/* Where it lives if the device has groups of it: with the values that leave, or nearer. */
 static inline enum zinf_tier carried_tier(const struct plan *p)
 {
     return p->carried_near ? ZINF_TIER_HOST : p->x_tier;
@@ -226,9 +225,23 @@ static inline bool plan_shares_homes(const struct plan *p)
 {
     return in_parts(p->setup) && carried_groups(p) > 1;
 }
+/* Whether GPUs bring together by themselves what lives on them. */
+static inline bool plan_links_keys(const struct plan *p)
+{
+    return p->variant.by_link && context_axis(p->setup)->world > 1 && !plan_shares_homes(p);
+}
+/* Where groups leave the device, a group has one home, its chunks one behind the other. What ranks
+ * bring together has homes of single chunks, by their places, and for its gradient as many again
+ * for each part that this rank has. */
 static inline uint64_t carried_homes(const struct plan *p, bool gradient)
 {
-    return (uint64_t)(p->setup->n_chunks * (gradient ? setup_own_parts(p->setup) : 1));
+    const uint64_t n = in_parts(p->setup) ? (uint64_t)p->setup->n_chunks : carried_groups(p);
+    return n * (gradient ? (uint64_t)setup_own_parts(p->setup) : 1);
+}
+static inline uint64_t carried_home_bytes(const struct plan *p, bool gradient)
+{
+    const int64_t chunks = in_parts(p->setup) ? 1 : carried_span(p);
+    return (uint64_t)chunks * p->setup->walk.carried[gradient];
 }
 /* A chunk of each rank, or its gradient; or two of this rank's that are added. 0: nothing of ranks
  * is on drives. */
@@ -354,6 +367,8 @@ static inline uint64_t plan_damage_bytes(const struct plan *p)
 /* Of the largest image with codes that goes to the device; 0: none does. on_host: of those that
  * have no place of their own in RAM. */
 uint64_t plan_code_bytes(const struct plan *p, bool on_host);
+/* Of the largest unit whose update makes an image; 0: none does. */
+uint64_t plan_updated_bytes(const struct plan *p);
 /* Whether a unit's image has one, where it is kept from its first fetch in a step to the unit's
  * update; and the bytes of those before it, of n_units: of all. */
 static inline bool plan_keeps_image(const struct plan *p, uint32_t unit)

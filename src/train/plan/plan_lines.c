@@ -104,10 +104,10 @@ static const char *carried_hint(const struct plan *p, bool gradient)
                                : "--seq-len";
 }
 
-static uint64_t carried_home_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
+static uint64_t carried_homes_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
     const bool there = has_backward(p->setup) && carried_groups(p) > 1 && carried_tier(p) == tier;
-    return there ? carried_homes(p, gradient) * p->setup->walk.carried[gradient] : 0;
+    return there ? carried_homes(p, gradient) * carried_home_bytes(p, gradient) : 0;
 }
 
 /* What a decoding call is told of its rows. */
@@ -145,6 +145,17 @@ uint64_t plan_code_bytes(const struct plan *p, bool on_host)
             has_waypoint(p->ways[u].waypoints, CODE_SLOT) && !(on_host && plan_keeps_image(p, u));
         const uint64_t bytes = passes ? p->setup->images[u].bytes : 0;
         most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+uint64_t plan_updated_bytes(const struct plan *p)
+{
+    uint64_t most = 0;
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
+        const bool made = has_waypoint(p->ways[u].waypoints, PARAM_UPDATED);
+        const uint64_t bytes = zinf_layout_unit_bytes(&p->setup->layout, u, p->setup->dtype);
+        most = made && bytes > most ? bytes : most;
     }
     return most;
 }
@@ -255,10 +266,10 @@ static uint64_t most_of(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Of keys, values and their gradients that ranks along CONTEXT bring together. */
+/* Of keys, values and their gradients that ranks along CONTEXT bring together by the host. */
 static uint64_t shared_keys_bytes(const struct plan *p)
 {
-    return context_axis(p->setup)->world > 1 && carried_groups(p) == 1
+    return context_axis(p->setup)->world > 1 && carried_groups(p) == 1 && !plan_links_keys(p)
                ? most_of(carried_group_bytes(p, false), carried_group_bytes(p, true))
                : 0;
 }
@@ -308,6 +319,8 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
          &at->h_packed},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
          CODE_STAGINGS * plan_code_bytes(p, true), &at->h_codes},
+        {"updated parameters, for 8 bits", "zinf.matmul_type", plan_updated_bytes(p),
+         &at->h_updated},
         {"packed gradients on their way", "zinf.pack",
          has_waypoint(p->waypoints, GRAD_PACKED)
              ? PACKED_STAGINGS * plan_packed_bytes(p, ZINF_PACKABLE_GRAD)
@@ -352,9 +365,9 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
              ? (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p)
              : 0,
          &at->h_x},
-        {plan_carried_name(p), "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, false),
+        {plan_carried_name(p), "--seq-len", carried_homes_bytes(p, ZINF_TIER_HOST, false),
          &at->h_carried},
-        {"gradients of keys and values", "--seq-len", carried_home_bytes(p, ZINF_TIER_HOST, true),
+        {"gradients of keys and values", "--seq-len", carried_homes_bytes(p, ZINF_TIER_HOST, true),
          &at->h_carried_gradient},
         {"parts of the gradient norm", NULL,
          has_waypoint(p->waypoints, SQUARES) ? squares_bytes(p) : 0, &at->h_squares},
@@ -374,8 +387,8 @@ static int drive_lines(struct plan *p, struct plan_lines *l)
 {
     if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
         return 0;
-    const uint64_t carried = carried_home_bytes(p, ZINF_TIER_DRIVE, false) +
-                             carried_home_bytes(p, ZINF_TIER_DRIVE, true);
+    const uint64_t carried = carried_homes_bytes(p, ZINF_TIER_DRIVE, false) +
+                             carried_homes_bytes(p, ZINF_TIER_DRIVE, true);
     int code =
         plan_line(l, ZINF_MEMORY_DRIVE, "activations between stages", "zinf.activation_device",
                   (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p), NULL);

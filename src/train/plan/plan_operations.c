@@ -42,7 +42,7 @@ static uint64_t least_bytes(const struct plan *p)
 {
     return step_bytes(p) + zinf_program_bytes(&p->forward) + zinf_program_bytes(&p->logits) +
            zinf_program_scheduling_bytes(&p->gradients) + zinf_program_scheduling_bytes(&p->drain) +
-           zinf_executor_bytes(p->gradients.n_ops + p->drain.n_ops);
+           zinf_executor_bytes(p->gradients.n_ops + p->drain.n_ops, device_is_far(p->setup));
 }
 
 /* What else the plan has of RAM. */

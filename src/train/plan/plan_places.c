@@ -58,6 +58,17 @@ uint32_t x_slots(const struct plan *p)
     return slots + (spares ? others * (uint32_t)p->itinerary.together : 0);
 }
 
+/* For what comes of other GPUs' gradients, of parameters or of keys and values. */
+static uint64_t link_scratch_bytes(const struct plan *p, uint64_t grad_elems)
+{
+    const struct setup *s = p->setup;
+    const uint32_t ranks = data_axis(s)->world, parts = context_axis(s)->world;
+    const uint64_t keys = (uint64_t)s->own_chunks * s->walk.carried[1] / sizeof(float);
+    const uint64_t of_keys = plan_links_keys(p) ? zinf_link_scratch_bytes(parts, keys) : 0;
+    const uint64_t of_grads = zinf_link_scratch_bytes(ranks, grad_elems / ranks);
+    return of_keys > of_grads ? of_keys : of_grads;
+}
+
 /* Bytes of things whose size does not depend on the amounts. */
 void plan_measure(struct plan *p)
 {
@@ -86,9 +97,7 @@ void plan_measure(struct plan *p)
     s->tile_grad = s->tile_state + state;
     s->tile_most = s->tile_grad + group * sizeof(float);
     s->link = p->variant.by_link && has_backward(p->setup)
-                  ? zinf_link_scratch_bytes(data_axis(p->setup)->world,
-                                            (trained > beside ? trained : beside) /
-                                                data_axis(p->setup)->world)
+                  ? link_scratch_bytes(p, trained > beside ? trained : beside)
                   : 0;
     s->transfer =
         source_memory_bytes(p->setup) + (p->variant.packs ? source_packed_bytes(p->setup) : 0);
@@ -275,7 +284,7 @@ static void set_way(struct plan *p, uint32_t unit)
     sort |= (uint32_t)(home->keeps_grad | home->in_files << 1 | trained << 2 | several << 3 |
                        eager << 4 | home->backed << 5 | home->packed << 6 | home->packs_grad << 7 |
                        home->packs_copy << 8 | home->headed << 9 | (home->grad_sums > 1) << 10 |
-                       home->param_headed << 11 | home->coded << 12)
+                       home->param_headed << 11 | home->coded << 12 | home->imaged << 13)
             << 6;
     uint32_t *kept = find_sort(p, sort);
     uint32_t waypoints = kept ? *kept : 0;
@@ -285,6 +294,21 @@ static void set_way(struct plan *p, uint32_t unit)
         *kept = waypoints;
     p->ways[unit] = (struct way){
         .fetched = has_waypoint(waypoints, PARAM_SLOT), .eager = eager, .waypoints = waypoints};
+}
+
+/* Whether the drive has the image in which a unit's parameters go to the device, so that a fetch
+ * reads half: where all of the unit is this rank's, of whatever is frozen, and of what updates
+ * make, if they make it too. A unit that rows choose may have no update. */
+static bool is_imaged(const struct plan *p, uint32_t unit)
+{
+    const struct zinf_home *home = &p->homes[unit];
+    if (!home->coded || home->param != ZINF_TIER_DRIVE || p->travel.sliced ||
+        p->travel.reach[BY_DRIVE][ON_DEVICE])
+        return false;
+    if (!trains(p->setup) || !unit_trains(p->setup, unit))
+        return true;
+    return p->variant.updates_codes && p->variant.packs != PACK_ALL && !p->travel.cut &&
+           home->state != ZINF_TIER_DEVICE && p->setup->walk.units[unit].chooser == WALK_NONE;
 }
 
 /* Units have their turn in the order of the forward: what the next step needs first is nearest. */
@@ -323,8 +347,10 @@ void plan_set_places(struct plan *p, const struct amounts *c)
         home->backed = home->overwritten && !p->setup->durable_copies;
         home->packs_copy = home->backed && p->variant.packs == PACK_ALL;
         home->param_headed = is_param_headed(p, u);
-        home->packed = home->param == ZINF_TIER_DRIVE && !home->in_files && packs_params(p, u);
         home->coded = p->variant.codes && unit_has_codes(p->setup, u);
+        home->imaged = is_imaged(p, u);
+        home->packed = home->param == ZINF_TIER_DRIVE && !home->in_files && !home->imaged &&
+                       packs_params(p, u);
         home->keeps_grad = keeps_grad(p, u);
         home->grad_sums = home->keeps_grad ? sums_of(p, u) : 0;
         home->packs_grad = p->variant.packs == PACK_ALL && home->keeps_grad && trains(p->setup) &&
@@ -357,6 +383,8 @@ void plan_place_bytes(const struct plan *p, uint64_t bytes[ZINF_MEMORY_TIERS])
         const uint64_t params = plain_param_bytes(p, u), here = plan_param_bytes(p, u);
         bytes[home->param] += home->in_files ? 0 : here * zinf_home_copies(home);
         bytes[ZINF_MEMORY_DRIVE] += params - here;
+        bytes[ZINF_MEMORY_DRIVE] +=
+            home->imaged ? p->setup->images[u].bytes * home->generations : 0;
         bytes[ZINF_MEMORY_DRIVE] += home->backed ? params * home->generations : 0;
         uint64_t state = setup_unit_state_bytes(p->setup, u) + copy;
         uint64_t head = home->headed ? setup_unit_head_bytes(p->setup, u) : state;

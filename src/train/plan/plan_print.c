@@ -94,16 +94,19 @@ static void print_homes(const struct plan *p, FILE *out)
     fputc('\n', out);
 }
 
-static void print_ranks(const struct setup *s, bool by_link, FILE *out)
+static void print_ranks(const struct plan *p, FILE *out)
 {
+    const struct setup *s = p->setup;
     struct zinf_net_place at = zinf_net_place(s->mesh.all);
     if (at.seats > 1)
         fprintf(out, "plan: of one of %u seats: each has as much, of %s\n", at.seats,
                 s->sliced ? "its slices" : "gradients and optimizer state its slices");
     else
         fprintf(out, "plan: of one of %u ranks\n", at.world);
-    if (by_link)
+    if (p->variant.by_link)
         fprintf(out, "plan: GPUs gather units and add gradients among themselves (NCCL)\n");
+    if (plan_links_keys(p))
+        fprintf(out, "plan: and keys, values and their gradients\n");
 }
 
 const char *plan_lost_text(const struct plan *p, char text[static 256])
@@ -219,9 +222,17 @@ static void print_slots(const struct plan *p, FILE *out)
 
 static void print_codes(const struct plan *p, FILE *out)
 {
+    uint64_t bytes = 0;
+    char size[16];
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
+        bytes += p->homes[u].imaged ? p->setup->images[u].bytes : 0;
     if (has_waypoint(p->waypoints, CODE_SLOT))
         fputs("plan: matrices that are multiplied with in 8 bits go to the device in 8 bits\n",
               out);
+    if (bytes)
+        fprintf(out, "plan: %s of it are on the drive so, beside the parameters%s\n",
+                zinf_size_format(size, sizeof size, bytes),
+                p->variant.updates_codes ? "; updates write both" : "");
 }
 
 int plan_print(const struct plan *p, FILE *out)
@@ -235,7 +246,7 @@ int plan_print(const struct plan *p, FILE *out)
     if (s->device->kind == ZINF_DEVICE_HOST)
         fputs("plan: the device is the CPU: its memory and the host's are the same RAM\n", out);
     if (s->mesh.all)
-        print_ranks(s, p->variant.by_link, out);
+        print_ranks(p, out);
     print_adapters(p, out);
     if (plan_filled_text(p, filled))
         fprintf(out, "plan: %s\n", filled);

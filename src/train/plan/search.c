@@ -11,6 +11,7 @@
 
 #define CLEARLY 0.98  /* of the time of the best so far */
 #define AT_ALL 0.995  /* the same where not being slower is the point */
+#define IF_ANY 1      /* where it moves fewer bytes, by however little that is shorter */
 #define SOMEWHAT 0.99 /* and of what takes more memory elsewhere */
 #define ANYWAY 1e9    /* and of what is asked for */
 #define HALF 4        /* steps of a quarter of an octave */
@@ -34,7 +35,8 @@ static bool is_same(const struct plan *a, const struct plan *b)
            a->variant.packs_fronts == b->variant.packs_fronts &&
            a->variant.packs_frozen == b->variant.packs_frozen &&
            a->variant.device_unpacks == b->variant.device_unpacks &&
-           a->variant.codes == b->variant.codes;
+           a->variant.codes == b->variant.codes &&
+           a->variant.updates_codes == b->variant.updates_codes;
 }
 
 /* The plan of a candidate with its programs; predicted_seconds is INFINITY where it cannot take
@@ -389,7 +391,19 @@ static void try_ahead(struct search *s)
         try_for(s, other, AT_ALL, "reading further ahead");
 }
 
-/* Half the bytes of the link, for work of the CPU and two more buffers. */
+/* Whether updates write parameters to a drive that come back as codes, or could. */
+static bool may_update_codes(const struct search *s)
+{
+    const struct plan *p = &s->plan;
+    bool may = false;
+    for (uint32_t u = 0; p->setup && trains(p->setup) && u < p->setup->n_units; u++)
+        may |= p->homes[u].coded && p->homes[u].param == ZINF_TIER_DRIVE && !p->homes[u].imaged &&
+               unit_trains(p->setup, u);
+    return may;
+}
+
+/* Half the bytes of the link, for work of the CPU and two more buffers. Half the bytes of fetches
+ * from a drive, too, for a quarter more that updates write. */
 static void try_codes(struct search *s)
 {
     const bool asked = s->setup->options.codes;
@@ -399,6 +413,10 @@ static void try_codes(struct search *s)
         return;
     other.device_unpacks &= !asked;
     try_for(s, other, asked ? ANYWAY : AT_ALL, "matrices in 8 bits on their way to the device");
+    other = s->best;
+    other.updates_codes = true;
+    if (best_plan(s) && may_update_codes(s))
+        try_for(s, other, asked ? ANYWAY : AT_ALL, "matrices in 8 bits on the drive");
 }
 
 struct variant plan_usual(const struct setup *setup)
@@ -452,9 +470,9 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         struct variant other = s.best;
         if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {
             other.host_grads_part = 3 * s.best.host_grads_part;
-            try_for(&s, other, AT_ALL, "fewer gradients in RAM");
+            try_for(&s, other, IF_ANY, "fewer gradients in RAM");
             other.host_grads_part = 1 << 20;
-            try_for(&s, other, AT_ALL, "no gradients of layers in RAM");
+            try_for(&s, other, IF_ANY, "no gradients of layers in RAM");
         }
         try_overwriting(&s);
         if (trains(setup) && setup->fills && setup->state_tier == ZINF_TIER_DRIVE)

@@ -20,13 +20,19 @@ static void copy_in(struct legs *l, struct end to)
     go(l, ZINF_LANE_H2D, OP_COPY_IN, to);
 }
 
+/* An image with matrices as codes, to the device and widened there. */
+static void copy_image(struct legs *l)
+{
+    copy_in(l, END(CODE_SLOT, WHOLE));
+    go(l, ZINF_LANE_DEVICE, OP_WIDEN, END(PARAM_SLOT, WHOLE));
+}
+
 /* From host memory to the device: as it is, or matrices as codes. */
 static void copy_params(struct legs *l, const struct zinf_home *home)
 {
     if (home->coded) {
         go(l, ZINF_LANE_HOST, OP_ENCODE, END(CODE_STAGING, WHOLE));
-        copy_in(l, END(CODE_SLOT, WHOLE));
-        go(l, ZINF_LANE_DEVICE, OP_WIDEN, END(PARAM_SLOT, WHOLE));
+        copy_image(l);
     } else {
         copy_in(l, END(PARAM_SLOT, WHOLE));
     }
@@ -95,9 +101,21 @@ static void fetch_packed(struct legs *l, const struct zinf_home *home, enum port
     go(l, ZINF_LANE_DEVICE, OP_DEVICE_UNPACK, END(PARAM_SLOT, portion));
 }
 
+/* The drive has it as the link takes it. */
+static void fetch_image(struct legs *l)
+{
+    l->end = END(IMAGE_HOME, WHOLE);
+    go(l, ZINF_LANE_READ, OP_READ, END(CODE_STAGING, WHOLE));
+    copy_image(l);
+}
+
 /* Units that this rank has whole. */
 static void fetch_whole(struct legs *l, const struct travel *t, const struct zinf_home *home)
 {
+    if (home->imaged) {
+        fetch_image(l);
+        return;
+    }
     if (t->device_unpacks && unpacks(home)) {
         fetch_packed(l, home, WHOLE);
         return;
@@ -418,6 +436,14 @@ struct legs way_update(const struct travel *t, const struct zinf_home *home, str
     return l;
 }
 
+struct legs way_image(void)
+{
+    struct legs l = {.end = {PARAM_UPDATED, WHOLE}};
+    go(&l, ZINF_LANE_HOST, OP_ENCODE, END(CODE_STAGING, WHOLE));
+    go(&l, ZINF_LANE_WRITE, OP_WRITE, END(IMAGE_HOME, WHOLE));
+    return l;
+}
+
 /* Through host memory where the CPU does not reach them: the slice out, the whole back. */
 struct legs way_spread(const struct travel *t, const struct zinf_home *home)
 {
@@ -486,6 +512,8 @@ uint32_t way_waypoints(const struct travel *t, const struct zinf_home *home, boo
     if (trained && t->updates)
         places |= legs_waypoints(way_update(t, home, END(GRAD_HOME, ALONE), false)) |
                   legs_waypoints(way_spread(t, home));
+    if (trained && t->updates && home->imaged)
+        places |= legs_waypoints(way_image());
     for (int turn = 0; trained && t->backward && turn < 8; turn++) {
         struct turn of = {.first = turn & 1, .last = turn & 2, .eager = turn & 4};
         if ((several || (of.first && of.last)) && !(several && of.first && of.last) &&

@@ -29,6 +29,8 @@ enum waypoint {
     PACKED_SLOT,    /* and on the device */
     CODE_STAGING,   /* an image with matrices as codes of 8 bits, in host memory, */
     CODE_SLOT,      /* and on the device */
+    IMAGE_HOME,     /* that image on the drive, beside the parameters */
+    PARAM_UPDATED,  /* a whole unit's parameters after its update, in host memory, to make it of */
     PARAM_TAIL,     /* what RAM has no room for of parameters that are packed there, on the drive */
     PARAM_BACKING,  /* a copy on the drive, which no step reads unless it is taken back */
     PARAM_TILE,     /* host memory of a sub-group's update, in three parts */
@@ -116,6 +118,8 @@ struct leg way_join(const struct travel *t);
  * read. */
 struct legs way_update(const struct travel *t, const struct zinf_home *home, struct end grad,
                        bool at_hand);
+/* Of a unit that is imaged and trained: its image, once all of its sub-groups are updated. */
+struct legs way_image(void);
 /* No legs: there is nothing to tell other ranks. */
 struct legs way_spread(const struct travel *t, const struct zinf_home *home);
 /* From the device to a home that is elsewhere, and back. */

@@ -275,6 +275,18 @@ int source_pack_unit(const struct source *s, uint32_t unit, const void *plain)
     return code;
 }
 
+int source_write_image(const struct source *s, uint32_t unit, const void *params)
+{
+    const struct setup *setup = s->setup;
+    if (!zinf_tiers_options(s->tiers)->places[unit].imaged)
+        return 0;
+    const struct zinf_location where = zinf_tiers_image(s->tiers, unit, 0);
+    void *image = source_region(s).unit;
+    memset(image, 0, where.bytes);
+    zinf_float8_encode(&setup->images[unit], params, image, setup->device->n_threads);
+    return source_write(s, &where, 0, image, where.bytes);
+}
+
 /* What of that range of the unit's bytes lies in sub-groups, to each of them. */
 static int write_groups(const struct source *s, uint32_t unit, uint64_t at, const char *memory,
                         uint64_t bytes)

@@ -47,6 +47,11 @@ int source_write_unit(const struct source *s, uint32_t unit, uint64_t at, const 
  * their updates pack what they write. */
 int source_pack_unit(const struct source *s, uint32_t unit, const void *plain);
 
+/* Writes the image beside a unit's parameters on the drive, by way of the region's unit, which it
+ * overwrites. params: the whole unit in the parameters' type. Does nothing where there is no image.
+ */
+int source_write_image(const struct source *s, uint32_t unit, const void *params);
+
 /* Whether any part of the file's tensor is trained. */
 bool transfer_trains(const struct setup *setup, const struct zinf_file_tensor *tensor);
 /* Whether a checkpoint's part holds the tensor: a moment only if the optimizer of any of its parts

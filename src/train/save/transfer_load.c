@@ -278,6 +278,37 @@ static int quantize_images(struct zinf_trainer *t, const struct source *s,
                                                    : 0;
 }
 
+/* Whether a step makes its parameters anew. */
+static bool is_updated(const struct zinf_trainer *t, uint32_t unit)
+{
+    return trains(&t->setup) && unit_trains(&t->setup, unit);
+}
+
+/* Of what the region has of a unit. */
+static int place_image(const struct source *s, uint32_t unit)
+{
+    struct region r = source_region(s);
+    if (!zinf_tiers_options(s->tiers)->places[unit].imaged)
+        return 0;
+    pack_unit(s, unit, &r);
+    return source_write_image(s, unit, r.packed);
+}
+
+/* Of what is trained, wherever it came from: files, or a step that another process made. */
+static int place_images(const struct zinf_trainer *t, const struct source *s)
+{
+    void *params = source_region(s).packed;
+    int code = 0;
+    for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
+        if (!t->plan.homes[u].imaged || !is_updated(t, u))
+            continue;
+        code = source_read_unit(s, u, ZINF_PACKABLE_PARAM, params);
+        if (!code)
+            code = source_write_image(s, u, params);
+    }
+    return code;
+}
+
 /* One unit: of the model's file, or of an adapter's; NULL: fresh. */
 static int load_unit(struct zinf_trainer *t, const struct source *s,
                      const struct zinf_tensors *file, const struct zinf_tensors *adapter,
@@ -293,9 +324,9 @@ static int load_unit(struct zinf_trainer *t, const struct source *s,
         return code;
     transfer_put_norms(s, u);
     code = note_base(t, s, u);
-    if (code)
-        return code;
-    return t->plan.homes[u].in_files ? 0 : place_unit(s, u);
+    if (!code && !t->plan.homes[u].in_files)
+        code = place_unit(s, u);
+    return code || is_updated(t, u) ? code : place_image(s, u);
 }
 
 #define NOBODY UINT32_MAX
@@ -337,6 +368,8 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
     }
     if (!code)
         code = pass_base(t, t->setup.n_units, &turn);
+    if (!code)
+        code = place_images(t, &source);
     for (uint32_t i = 0; source.norms && i < n_adapted; i++)
         free(source.norms[i]);
     free(source.norms);

@@ -396,12 +396,12 @@ bool trainer_is_shorter(const struct zinf_trainer *t)
 static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_packed *p = zinf_tiers_packed(
-        t->plan.tiers, op_packable(op), (uint32_t)op->arg, zinf_location_generation(&op->where));
+        t->plan.tiers, op_packable(op), (uint32_t)op->arg, zinf_location_generation(op->where));
     uint64_t pages = op->kind == OP_WRITE ? p->write_pages : p->read_pages;
     if (op->kind == OP_PACKED_IN)
         return pages ? pages * ZINF_AIO_ALIGN : op->bytes;
-    uint64_t bytes = pages ? pages * ZINF_AIO_ALIGN : op->bytes + op->where.head;
-    return bytes > op->where.head ? bytes - op->where.head : 0;
+    uint64_t bytes = pages ? pages * ZINF_AIO_ALIGN : op->bytes + op->where->head;
+    return bytes > op->where->head ? bytes - op->where->head : 0;
 }
 
 uint64_t trainer_moved(void *context, const struct zinf_op *op)

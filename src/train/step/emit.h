@@ -73,6 +73,7 @@ struct stop {
 struct trip {
     uint32_t unit; /* or value */
     bool is_value, is_fetch;
+    bool is_update;   /* of what is written the older generation is needed until the record */
     bool updates_end; /* all updates of the unit come before it */
     bool encoded;     /* its image with codes is there already */
     uint16_t flags;
@@ -99,8 +100,8 @@ struct emitter {
     uint32_t *carried_filled;              /* [carried.n]: end of the chunks that are in the slot */
     struct d_carried_left *d_carried_left; /* [d_carried.n]: whose gradients are in the slot */
     zinf_resource *carried_home;           /* [carried_homes], and of gradients */
-    zinf_pool files, packed, packed_slots, packed_grads, codes, code_slots, grads, beside_grads,
-        host_grads, tiles, x_staging, exchanged, caches, staging[SLOT_SIZES];
+    zinf_pool files, packed, packed_slots, packed_grads, codes, code_slots, updated, grads,
+        beside_grads, host_grads, tiles, x_staging, exchanged, caches, staging[SLOT_SIZES];
     zinf_buffer *staged; /* [n_units]: where its parameters were on the host */
     uint32_t *staged_as, n_staged[SLOT_SIZES]; /* [n_units]: as which of all of its size */
     zinf_resource *own;                        /* [n_units]: device slot of its own */

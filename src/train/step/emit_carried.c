@@ -1,8 +1,9 @@
 /*
  * emit_carried: what a stage carries from chunk to chunk of a sequence, and its gradient. It lies
  * in groups of chunks, each in a slot on the device while a stage looks at it. Where there is a
- * slot for all of it that is all; else its chunks live where block inputs do, and come and go one
- * by one. A home has one stage's and sample's at a time: forward makes it chunk by chunk, and
+ * slot for all of it that is all; else it lives where block inputs do, a group in one home, and
+ * comes and goes in as few transfers as staging has room for. A home has one stage's and sample's
+ * at a time: forward makes it chunk by chunk, and
  * backward begins with making it again. Of sequences that ranks share it comes from all of them
  * (emit_keys.c): there chunks lie by their places, and gradients, which begin as zeros, once for
  * each part that the rank has.
@@ -23,7 +24,7 @@ static uint64_t number_of(const struct emitter *e, uint32_t chunk, bool gradient
     const uint64_t part = gradient ? e->part : 0;
     return in_parts(s) ? part * (uint64_t)s->n_chunks +
                              (uint64_t)zinf_chunk_place(chunk, s->n_chunks, s->n_parts)
-                       : chunk;
+                       : chunk / (uint32_t)carried_span(e->p);
 }
 
 struct zinf_location emit_carried_at(const struct emitter *e, uint32_t s, uint64_t number,
@@ -32,7 +33,7 @@ struct zinf_location emit_carried_at(const struct emitter *e, uint32_t s, uint64
     const struct plan *p = e->p;
     const uint64_t base = gradient ? p->at.h_carried_gradient : p->at.h_carried;
     const uint64_t bytes = e->walk->stages[s].carried[gradient];
-    const uint64_t stride = in_parts(p->setup) ? bytes : e->walk->carried[gradient];
+    const uint64_t stride = in_parts(p->setup) ? bytes : carried_home_bytes(p, gradient);
     struct zinf_location at = {.tier = carried_tier(p), .bytes = bytes};
     if (at.tier == ZINF_TIER_DRIVE)
         at.extent = p->carried_extents[(gradient ? carried_homes(p, false) : 0) + number];
@@ -41,35 +42,60 @@ struct zinf_location emit_carried_at(const struct emitter *e, uint32_t s, uint64
     return at;
 }
 
-/* Of both sorts: what is carried, in the parameters' type, and its gradient in fp32. */
-static struct trip trip_of_chunk(const struct emitter *e, uint32_t s, uint32_t chunk, bool gradient,
-                                 struct zinf_operand slot)
+/* Chunks that have one home. Of both sorts: what is carried, in the parameters' type, and its
+ * gradient in fp32. */
+static struct trip trip_of(const struct emitter *e, uint32_t s, struct span_of chunks,
+                           bool gradient, struct zinf_operand slot)
 {
     const struct plan *p = e->p;
-    const uint64_t number = number_of(e, chunk, gradient);
+    const uint64_t number = number_of(e, chunks.first, gradient);
+    const uint64_t each = e->walk->stages[s].carried[gradient];
+    const uint64_t behind = chunks.first % (uint32_t)carried_span(p) * each;
+    struct zinf_location home = emit_carried_at(e, s, number, gradient);
+    home.bytes = (chunks.end - chunks.first) * each;
+    if (!in_parts(p->setup) && home.tier == ZINF_TIER_DRIVE)
+        home.offset = behind;
+    else if (!in_parts(p->setup))
+        home.memory += behind;
     struct trip t = {.unit = e->walk->graph->stages[s].in.at[0],
                      .is_value = true,
                      .flags = OP_CARRIED,
-                     .home = emit_carried_at(e, s, number, gradient),
-                     .whole_bytes = e->walk->stages[s].carried[gradient]};
+                     .home = home,
+                     .whole_bytes = home.bytes};
     t.stops[VALUE_HOME] =
-        (struct stop){zinf_of(&t.home), emit_carried_home(e, number, gradient), true};
-    const uint64_t behind = chunk % (uint32_t)carried_span(p) * t.whole_bytes;
+        (struct stop){zinf_of(&home), emit_carried_home(e, number, gradient), true};
     t.stops[VALUE_SLOT] =
         (struct stop){zinf_beyond(slot, behind), zinf_operand_buffer(&slot), true};
     return t;
 }
 
-static void move(struct emitter *e, uint32_t s, uint32_t chunk, bool gradient,
+/* Chunks of a group that go at once: those of one home, of which staging has room for some. */
+static uint32_t most_at_once(const struct emitter *e, uint32_t s, bool gradient,
+                             const struct legs *legs)
+{
+    const uint64_t room = plan_value_staging_bytes(e->p) / e->walk->stages[s].carried[gradient];
+    bool staged = false;
+    for (int i = 0; i < legs->n; i++)
+        staged |= legs->leg[i].to.place == VALUE_STAGING;
+    return in_parts(e->p->setup) ? 1 : staged ? (uint32_t)room : UINT32_MAX;
+}
+
+/* Of one group; of none of them nothing. */
+static void move(struct emitter *e, uint32_t s, struct span_of chunks, bool gradient,
                  struct zinf_operand slot, bool out)
 {
-    struct trip t = trip_of_chunk(e, s, chunk, gradient, slot);
     const struct travel *travel = &e->p->travel;
     const enum zinf_tier tier = carried_tier(e->p);
     struct legs legs = out ? way_value_out(travel, tier) : way_value_back(travel, tier);
-    const uint32_t deadline = e->deadline;
+    const uint32_t most = most_at_once(e, s, gradient, &legs), deadline = e->deadline;
     e->deadline = out ? e->position + 2 : INHERITED;
-    emit_way(e, &t, &legs);
+    while (chunks.first < chunks.end) {
+        const uint32_t left = chunks.end - chunks.first;
+        const struct span_of now = {chunks.first, chunks.first + (left < most ? left : most)};
+        struct trip t = trip_of(e, s, now, gradient, slot);
+        emit_way(e, &t, &legs);
+        chunks.first = now.end;
+    }
     e->deadline = deadline;
 }
 
@@ -84,8 +110,7 @@ struct zinf_operand emit_carried(struct emitter *e, uint32_t s, uint64_t sample,
         e->carried_filled[at] = group * (uint32_t)carried_span(e->p);
     if (!e->code && carried_groups(e->p) == 1 && e->carried_filled[at] < made.first)
         e->code = zinf_fail(-EINVAL, "stage %u reads chunks that were not computed", s);
-    for (uint32_t chunk = e->carried_filled[at]; chunk < made.first; chunk++)
-        move(e, s, chunk, false, slot, false);
+    move(e, s, (struct span_of){e->carried_filled[at], made.first}, false, slot, false);
     if (e->carried_filled[at] < made.end)
         e->carried_filled[at] = made.end;
     if (made.end > made.first)
@@ -98,7 +123,7 @@ struct zinf_operand emit_carried(struct emitter *e, uint32_t s, uint64_t sample,
 void emit_carried_made(struct emitter *e, uint32_t s, uint32_t chunk, struct zinf_operand slot)
 {
     if (carried_groups(e->p) > 1)
-        move(e, s, chunk, false, slot, true);
+        move(e, s, (struct span_of){chunk, chunk + 1}, false, slot, true);
 }
 
 /* Gradients of a group leave the device when another one takes its slot, if a chunk that is still
@@ -111,8 +136,8 @@ static void leave(struct emitter *e, uint32_t s, uint64_t sample, uint32_t at)
     const uint32_t first = left->group * span, end = first + span;
     const bool there = e->d_carried.buffer[at] != ZINF_NO_BUFFER && left->sample == sample;
     const struct zinf_operand slot = zinf_in(e->d_carried.buffer[at], 0);
-    for (uint32_t chunk = first; there && chunk < end && chunk <= own; chunk++)
-        move(e, s, chunk, true, slot, true);
+    if (there)
+        move(e, s, (struct span_of){first, end < own + 1 ? end : own + 1}, true, slot, true);
 }
 
 struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sample, uint32_t group,
@@ -127,8 +152,8 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sampl
     const uint32_t at = ring_find(e, &e->d_carried, number, &hit);
     const struct zinf_operand slot = zinf_in(e->d_carried.buffer[at], 0);
     e->d_carried_left[at] = (struct d_carried_left){sample, group};
-    for (uint32_t chunk = chunks.first; !hit && !fresh && chunk < chunks.end; chunk++)
-        move(e, s, chunk, true, slot, false);
+    if (!hit && !fresh)
+        move(e, s, chunks, true, slot, false);
     uses_write(uses, e->d_carried.buffer[at]);
     return slot;
 }
@@ -136,8 +161,8 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sampl
 void emit_d_carried_made(struct emitter *e, uint32_t s, struct span_of chunks,
                          struct zinf_operand slot)
 {
-    for (uint32_t chunk = chunks.first; carried_groups(e->p) > 1 && chunk < chunks.end; chunk++)
-        move(e, s, chunk, true, slot, true);
+    if (carried_groups(e->p) > 1)
+        move(e, s, chunks, true, slot, true);
 }
 
 struct zinf_operand emit_carried_alone(struct emitter *e, uint32_t s, uint32_t chunk, bool gradient,
@@ -148,7 +173,7 @@ struct zinf_operand emit_carried_alone(struct emitter *e, uint32_t s, uint32_t c
     const uint32_t at = ring_find(e, ring, UINT64_MAX - e->clock, &hit);
     const struct zinf_operand slot = zinf_in(ring->buffer[at], 0);
     if (gradient)
-        move(e, s, chunk, true, slot, false);
+        move(e, s, (struct span_of){chunk, chunk + 1}, true, slot, false);
     uses_write(uses, ring->buffer[at]);
     return slot;
 }

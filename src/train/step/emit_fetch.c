@@ -12,6 +12,10 @@ static void fetch(struct emitter *e, uint32_t unit, struct zinf_operand memory,
     struct trip t = trip_of_params(e, unit);
     t.is_fetch = true;
     t.stops[PARAM_SLOT] = (struct stop){memory, target, true};
+    if (e->p->homes[unit].imaged) {
+        t.home = zinf_tiers_image(e->p->tiers, unit, 0);
+        t.stops[IMAGE_HOME] = (struct stop){zinf_of(&t.home), e->param[unit], true};
+    }
     if (plan_keeps_image(e->p, unit)) {
         char *image = host_at(e->p, e->p->at.h_images + plan_image_offset(e->p, unit));
         t.stops[CODE_STAGING] = (struct stop){zinf_at(image), e->images[unit], true};

@@ -52,13 +52,20 @@ static bool is_on_drive(const struct emitter *e)
 
 /* ---- operations ---- */
 
+static uint16_t meeting_kind(const struct emitter *e, bool gradient)
+{
+    if (plan_links_keys(e->p))
+        return gradient ? OP_LINK_SUM_KEYS : OP_LINK_GATHER_KEYS;
+    return gradient ? OP_SUM_KEYS : OP_GATHER_KEYS;
+}
+
 /* Between ranks that share sequences: of `bytes` of each. Counted is what comes from others. */
 static void emit_meeting(struct emitter *e, uint32_t s, bool gradient, struct zinf_operand at,
                          uint64_t bytes, const struct uses *uses)
 {
     const struct zinf_axis *context = context_axis(e->p->setup);
     struct zinf_op op = {.lane = ZINF_LANE_NET,
-                         .kind = gradient ? OP_SUM_KEYS : OP_GATHER_KEYS,
+                         .kind = meeting_kind(e, gradient),
                          .axis = ZINF_CONTEXT,
                          .flags = OP_CARRIED,
                          .unit = -1,

@@ -25,6 +25,7 @@ struct group {
     zinf_resource parts[MAX_PARTS]; /* what else the update waits for */
     uint32_t n_parts;
     zinf_resource grad;
+    zinf_buffer updated; /* where an image is made of the unit; ZINF_NO_BUFFER: none is */
 };
 
 static struct group group_at(struct emitter *e, uint32_t number)
@@ -142,6 +143,12 @@ static bool makes_copy(const struct zinf_home *home)
     return home->packs_copy && !home->param_headed;
 }
 
+/* Whether the update leaves its parameters somewhere else, too. */
+static bool has_copy(const struct emitter *e, const struct group *g)
+{
+    return makes_copy(&e->p->homes[g->unit]) || g->updated != ZINF_NO_BUFFER;
+}
+
 /* at: the update's operands by op.h. */
 static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                       const struct zinf_operand at[MOST_OPERANDS])
@@ -151,7 +158,7 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                          .unit = (int32_t)g->unit,
                          .arg = (int32_t)g->number,
                          .at = at,
-                         .n_at = makes_copy(&e->p->homes[g->unit]) ? 6 : 5,
+                         .n_at = has_copy(e, g) ? 6 : 5,
                          .bytes =
                              2 * (g->state[0].bytes + g->param[0].bytes) + g->n * sizeof(float)};
     struct uses uses = {0};
@@ -165,6 +172,8 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
     uses_read(&uses, e->done[g->unit]);
     if (g->tile != ZINF_NO_BUFFER)
         uses_write(&uses, g->tile);
+    if (g->updated != ZINF_NO_BUFFER)
+        uses_write(&uses, g->updated);
     emit(e, &op, &uses);
 }
 
@@ -175,6 +184,7 @@ struct update {
     bool at_hand; /* parameters, at hand */
     struct stop hand;
     enum portion portion;
+    zinf_buffer updated; /* the unit's, of which an image is made; ZINF_NO_BUFFER: none is */
 };
 
 /* The gradient was computed with the parameters: where they are still at hand they need not be read
@@ -188,6 +198,7 @@ static struct update update_of(struct emitter *e, uint32_t unit, struct end grad
                 emit_fetched(e, unit, &u.hand, &u.portion);
     u.legs = way_update(&p->travel, &p->homes[unit], grad, u.at_hand);
     u.waypoints = legs_waypoints(u.legs);
+    u.updated = p->homes[unit].imaged ? emit_buffer(e, e->updated) : ZINF_NO_BUFFER;
     return u;
 }
 
@@ -230,6 +241,10 @@ static void emit_group(struct emitter *e, struct group *g, const struct update *
         at[2] = fetched_in(e, g, u);
     if (grad)
         at[4] = *grad;
+    g->updated = u->updated;
+    if (u->updated != ZINF_NO_BUFFER)
+        at[5] = zinf_in(u->updated, e->p->setup->layout.groups[g->number].first *
+                                        zinf_dtype_bytes(e->p->setup->dtype));
     for (int i = 0; i < u->legs.n; i++) {
         const struct leg *leg = &u->legs.leg[i];
         if (leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_D2H)
@@ -239,6 +254,21 @@ static void emit_group(struct emitter *e, struct group *g, const struct update *
         else
             emit_step(e, g, leg, at);
     }
+}
+
+/* The image beside the unit's parameters, of the same generation. */
+static void emit_image(struct emitter *e, uint32_t unit, const struct update *u)
+{
+    const struct legs legs = way_image();
+    if (u->updated == ZINF_NO_BUFFER)
+        return;
+    struct trip t = trip_of_params(e, unit);
+    t.home = zinf_tiers_image(e->p->tiers, unit, 1);
+    t.stops[PARAM_UPDATED] = (struct stop){zinf_in(u->updated, 0), u->updated, true};
+    t.stops[IMAGE_HOME] = (struct stop){zinf_of(&t.home), e->images[unit], true};
+    t.is_update = true;
+    for (int i = 0; i < legs.n; i++)
+        emit_leg(e, &t, &legs.leg[i]);
 }
 
 void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const struct stop *grad)
@@ -258,6 +288,7 @@ void emit_update_eager(struct emitter *e, uint32_t unit, struct end sum, const s
         struct zinf_operand part = zinf_beyond(grad->at, layout->groups[i].first * sizeof(float));
         emit_group(e, &g, &update, &part);
     }
+    emit_image(e, unit, &update);
     e->flags = 0;
     emit_spread(e, unit);
     e->deadline = deadline;
@@ -287,6 +318,7 @@ void emit_update_late(struct emitter *e, uint32_t unit)
         g.grad = e->grad[unit];
         emit_group(e, &g, &update, NULL);
     }
+    emit_image(e, unit, &update);
     emit_spread(e, unit);
     emit_flip(e, unit);
     e->flags = 0;

@@ -100,7 +100,7 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
     struct zinf_op op = {.lane = leg->lane,
                          .kind = leg->kind,
                          .flags = t->flags,
-                         .axis = (uint16_t)leg->axis,
+                         .axis = (uint8_t)leg->axis,
                          .unit = t->is_value ? -1 : (int32_t)t->unit,
                          .arg = t->is_value ? (int32_t)t->unit : 0,
                          .at = at,
@@ -110,10 +110,14 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
         emit_choice_awaits(e, t->unit, &uses);
     if (t->updates_end)
         uses_write(&uses, e->done[t->unit]);
+    if (t->is_update && leg->lane == ZINF_LANE_WRITE) {
+        uses_read(&uses, e->done[t->unit]);
+        uses_read(&uses, e->record);
+    }
     add_uses(&uses, leg, from->resource, to->resource);
     if (leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_WRITE) {
         at[0] = leg->lane == ZINF_LANE_READ ? at[0] : at[1];
-        op.where = t->home;
+        op.where = &t->home;
         op.n_at = 1;
     } else if (leg->kind == OP_NORM_PART) {
         op.arg = leg->from.place == SQUARES_STAGING;
@@ -166,7 +170,7 @@ static struct zinf_op packed_op(const struct trip *t, const struct packed_part *
                             .arg = (int32_t)p->group,
                             .at = at,
                             .n_at = p->where.head ? 3 : 2,
-                            .where = p->where,
+                            .where = &p->where,
                             .bytes = p->where.head + p->where.bytes};
 }
 

@@ -97,6 +97,8 @@ static void make_pools(struct emitter *e)
          plan_code_bytes(p, true), CODE_STAGINGS, true, &e->codes);
     pool(e, "parameters in 8 bits on the device", device_at(p, p->at.d_codes),
          plan_code_bytes(p, false), CODE_STAGINGS, true, &e->code_slots);
+    pool(e, "updated parameters, for 8 bits", host_at(p, p->at.h_updated), plan_updated_bytes(p), 1,
+         true, &e->updated);
     pool(e, "packed gradients on their way", host_at(p, p->at.h_packed_grads),
          setup_packed_bytes(p->setup, ZINF_PACKABLE_GRAD), PACKED_STAGINGS, true, &e->packed_grads);
     pool(e, "gradient slots", device_at(p, p->at.d_grad_slots), p->sizes.grad_slot,
@@ -299,7 +301,7 @@ void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t ar
                          .arg = arg,
                          .at = &memory,
                          .n_at = 1,
-                         .where = *where,
+                         .where = where,
                          .bytes = where->bytes};
     emit(e, &op, uses);
 }

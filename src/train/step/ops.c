@@ -26,14 +26,14 @@ static int run_assemble(struct zinf_trainer *t, const struct zinf_op *op)
 static struct zinf_packed *packed_of(struct zinf_trainer *t, const struct zinf_op *op)
 {
     return zinf_tiers_packed(t->plan.tiers, op_packable(op), (uint32_t)op->arg,
-                             zinf_location_generation(&op->where));
+                             zinf_location_generation(op->where));
 }
 
 /* Where what is stored in so many bytes, 0: as it is, lies as a whole: where RAM has all of it,
  * there; else its head joins what was read. */
 static const void *stored_at(const struct zinf_op *op, uint64_t bytes)
 {
-    const uint64_t head = op->where.head;
+    const uint64_t head = op->where->head;
     if (head && bytes && bytes <= head)
         return at(op, 2);
     if (head)
@@ -261,9 +261,14 @@ static int run_link_gather(struct zinf_trainer *t, const struct zinf_op *op)
     return zinf_link_gather(axis_of(t, op)->link, at(op, 1), at(op, 0), t->slice_bytes);
 }
 
+static struct zinf_link_scratch link_scratch(const struct zinf_trainer *t)
+{
+    return (struct zinf_link_scratch){device_at(&t->plan, t->plan.at.d_link), t->plan.sizes.link};
+}
+
 static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 {
-    struct zinf_link_scratch scratch = {device_at(&t->plan, t->plan.at.d_link), t->plan.sizes.link};
+    const struct zinf_link_scratch scratch = link_scratch(t);
     return zinf_link_scatter_sum(axis_of(t, op)->link, at(op, 1), at(op, 0),
                                  t->setup.layout.units[op->unit].slice_elems, &scratch);
 }
@@ -373,6 +378,25 @@ static int run_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
     return code ? code : take_back(t, (char *)at(op, 0) + behind, (char *)whole + behind, bytes);
 }
 
+static int run_link_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_axis *axis = axis_of(t, op);
+    char *whole = at(op, 0);
+    for (uint32_t r = 0; r < axis->world; r++)
+        t->slice_bytes[r] = share_of(t, op);
+    return zinf_link_gather(axis->link, whole + axis->rank * share_of(t, op), whole,
+                            t->slice_bytes);
+}
+
+static int run_link_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_axis *axis = axis_of(t, op);
+    const struct zinf_link_scratch scratch = link_scratch(t);
+    const uint64_t elems = share_of(t, op) / sizeof(float);
+    float *whole = at(op, 0);
+    return zinf_link_scatter_sum(axis->link, whole, whole + axis->rank * elems, elems, &scratch);
+}
+
 /* ---- choices ---- */
 
 /* Writes `chosen` without a lock: operations that are left out by it wait for this one, and the
@@ -451,7 +475,7 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     if (op->flags & OP_OF_ROW && setup_chunk(&t->setup, op->micro) != t->logits_chunk)
         return true;
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
-    if (moves && op->where.head && !trainer_moved(context, op)) /* all of it is in RAM */
+    if (moves && op->where->head && !trainer_moved(context, op)) /* all of it is in RAM */
         return true;
     if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;
