@@ -48,6 +48,7 @@ config whole.json 0 1 0
 config chunks.json 5 1 0
 config parts.json 0 2 0
 config drops.json 5 2 0.1
+config masks.json 0 1 0.1
 for arch in "bert base" "llama 7b"; do
     # shellcheck disable=SC2086
     set -- $arch
@@ -67,6 +68,8 @@ for arch in "bert base" "llama 7b"; do
         verdict $? "are theirs"
     done
     check "with dropout" run 0 train one drops.json
+    check "and that of whole sequences" run 0 train whole masks.json
+    check "is close" close_to one whole
     check "by two seats" run 0 train two drops.json --seats 2 --context-parallel 2
     check "has the bits of one" same_result one two
     check "and its metrics" same_metrics one two
