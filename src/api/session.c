@@ -225,7 +225,8 @@ struct zinf_trainer_options session_trainer_options(const struct zinf_session *s
         .seq_len = s->seq_len,
         .source_len = s->source_len ? s->source_len : c->source_len,
         .packed = c->pack,
-        .makes_texts = c->sample_prompts.n || c->texts.metrics.n,
+        .makes_texts =
+            c->sample_prompts.n || c->texts.metrics.n || (trains && job_is_labelled(s->task)),
         .pairs = job_has_pairs(s->task),
         .references = trains && job_gives_references(s),
         .classes = s->asks_classes ? &s->classes : NULL,

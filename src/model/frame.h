@@ -377,6 +377,8 @@ int frame_residual(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
 /* In place: x [batch][per_sample], or its gradient, times a dropout's mask, where it has one. */
 int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample);
+/* The same of something that a sample has once, whatever rows of it a chunk has. */
+int frame_mask_samples(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample);
 int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_unfold(struct zinf_frame *f, const struct zinf_unfold *args);

@@ -248,16 +248,30 @@ ONE_OPERATION(rope, rope, zinf_rope, 2 * values(f, args->rows * args->n_heads * 
 ONE_OPERATION(residual, residual_add, zinf_residual, 3 * typed(args->dtype, args->n));
 ONE_OPERATION(dropout, dropout, zinf_residual, 2 * typed(args->dtype, args->n));
 
-int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample)
+static int mask(struct zinf_frame *f, void *x, const struct zinf_dropout *dropout,
+                int64_t per_sample)
 {
-    struct zinf_residual args = {
+    const struct zinf_residual args = {
         .dtype = f->compute->dtype,
         .n = f->compute->batch * per_sample,
         .r = x,
         .y = x,
-        .dropout = frame_dropout_at(f, p, site, (uint64_t)per_sample),
+        .dropout = *dropout,
     };
-    return args.dropout.p > 0 ? frame_dropout(f, &args) : 0;
+    return dropout->p > 0 ? frame_dropout(f, &args) : 0;
+}
+
+int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample)
+{
+    const struct zinf_dropout dropout = frame_dropout_at(f, p, site, (uint64_t)per_sample);
+    return mask(f, x, &dropout, per_sample);
+}
+
+int frame_mask_samples(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample)
+{
+    struct zinf_dropout dropout = frame_dropout_at(f, p, site, (uint64_t)per_sample);
+    dropout.element_first = f->compute->first_sample * (uint64_t)per_sample;
+    return mask(f, x, &dropout, per_sample);
 }
 
 /* ---- tables, loss ---- */

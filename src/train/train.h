@@ -65,8 +65,8 @@ struct zinf_trainer_options {
      * that, seq_len. */
     int64_t source_len;
     bool packed; /* batches have segments (zinf_model_set_packed) */
-    /* With TRAIN: zinf_trainer_logits will be called as well, even if sequences are visited in
-     * chunks. */
+    /* With TRAIN: zinf_trainer_logits or zinf_trainer_classify will be called as well, even if
+     * sequences are visited in chunks. */
     bool makes_texts;
     /* Every two samples are a pair, of which the first is preferred. Their labels are 0 and -1, or
      * -1 for both if the pair does not count. The loss is that of zinf.preference over the pairs.

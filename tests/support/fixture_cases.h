@@ -108,21 +108,21 @@ static inline void draw(const struct case_of *c, int step, int64_t vocab, struct
     }
 }
 
-/* Of a gradient of a fixture, against that of the sequence in one piece, or of whole matrices.
- * Recurrent mixers round more than 1e-5, since gradients of decays are small differences of large
- * sums, and behind a norm so are those of what is multiplied with all of its columns. Against
- * PyTorch in double the worst gradients of olmo_hybrid_a, bamba_a and falcon_h1_a are 5e-5, 2.4e-5
- * and 2.3e-5 off; with nothing in it rounded to float but the results of linear layers 1.3e-5 for
- * the first, of all modules 9e-6 and 6e-6 for the others. */
+/* Of a gradient of a fixture, against that of the sequence in one piece, or of whole matrices. Five
+ * models with recurrent mixers are so conditioned that fp32 does not give 1e-5: gradients of decays
+ * and skips are small differences of large sums, since a norm behind them takes the length of what
+ * they change. Measured with a scan in double whose state alone is rounded to float, at every fifth
+ * row: gradients of olmo_hybrid_a move by 1.6e-5, of bamba_a by 1.0e-5, of falcon_h1_a by 7.5e-6,
+ * of qwen3_next_a by 4.6e-6. Against PyTorch in double, PyTorch in float is 1.8e-5 off for bamba_a,
+ * 1.2e-5 for falcon_h1_a, 9.6e-6 for qwen3_next_a and 7.3e-6 for olmo_hybrid_b. */
 static inline double gradient_bound(const char *name)
 {
-    static const char *const recurrent[] = {"bamba",      "falcon_h1",   "granitemoehybrid",
-                                            "nemotron_h", "olmo_hybrid", "qwen3_5",
-                                            "qwen3_next"};
-    bool has = false;
-    for (size_t i = 0; i < sizeof recurrent / sizeof *recurrent; i++)
-        has |= !strncmp(name, recurrent[i], strlen(recurrent[i]));
-    return has ? 5e-5 : 1e-5;
+    static const char *const conditioned[] = {"bamba_a", "falcon_h1_a", "olmo_hybrid_a",
+                                              "olmo_hybrid_b", "qwen3_next_a"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof conditioned / sizeof *conditioned; i++)
+        is |= !strcmp(name, conditioned[i]);
+    return is ? 5e-5 : 1e-5;
 }
 
 /* Loss and gradients, as a file; false: refused by name. */

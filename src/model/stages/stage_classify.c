@@ -77,7 +77,7 @@ static int mask(struct zinf_frame *f, void *x, bool second)
 {
     const struct classify_spec *s = f->stage->spec;
     const float p = second ? s->dropout : s->first_dropout;
-    return frame_mask(f, x, p, s->site + second, hidden_of(f));
+    return frame_mask_samples(f, x, p, s->site + second, hidden_of(f));
 }
 
 static struct frame_linear dense_of(const struct zinf_frame *f)

@@ -1,6 +1,6 @@
 /* score_labels: what a model makes of windows beside their labels: a class is the one with the
- * largest logit, of equal ones the first. Ranks are dealt batches in turn, and each hears what all
- * have made, in the order of the windows. */
+ * largest logit, of equal ones the first. Ranks, or those that share sequences together, are
+ * dealt batches in turn, and each hears what all have made, in the order of the windows. */
 #include "train/run/run_batch.h"
 #include "train/score.h"
 #include "train/trainer.h"
@@ -66,17 +66,18 @@ static int classify(struct labelling *l, struct zinf_dataset *data, uint64_t fir
     return code;
 }
 
-/* A batch of each rank. */
+/* A batch of each rank, or of those that share sequences. */
 static int take_round(struct labelling *l, struct zinf_dataset *data, uint64_t first)
 {
     const struct setup *s = &l->trainer->setup;
     size_t row = (size_t)l->n_classes + 1, batch = l->each * row;
     const struct zinf_axis *data_ranks = data_axis(s);
-    int code = classify(l, data, first + (uint64_t)data_ranks->rank * l->each);
+    const uint64_t sharing = context_axis(s)->world;
+    int code = classify(l, data, first + data_ranks->rank / sharing * l->each);
     if (!code && data_ranks->net)
         code = zinf_net_gather(data_ranks->net, l->own, l->all, batch * sizeof *l->own);
-    for (uint64_t r = 0; r < data_ranks->world; r++) {
-        uint64_t begin = first + r * l->each, n = windows_from(l, begin);
+    for (uint64_t r = 0; r < data_ranks->world; r += sharing) {
+        uint64_t begin = first + r / sharing * l->each, n = windows_from(l, begin);
         for (uint64_t i = 0; !code && i < n; i++)
             code = take(l, begin + i, l->all + r * batch + i * row);
     }
@@ -112,7 +113,7 @@ static int score_labels(struct zinf_trainer *trainer, const struct zinf_run_scor
         code = zinf_fail(-EINVAL, "the model has no classes to compare with labels");
     if (!code)
         code = take_memory(&l);
-    for (uint64_t first = 0; !code && first < l.n; first += l.each * data_axis(s)->world)
+    for (uint64_t first = 0; !code && first < l.n; first += l.each * setup_sharers(s))
         code = take_round(&l, data, first);
     free(l.logits);
     free(l.all);

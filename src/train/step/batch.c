@@ -80,22 +80,28 @@ static void set_weights(float *to, const int32_t *labels, const float *class_wei
         to[i] = i < given && labels[i] >= 0 && class_weights ? class_weights[labels[i]] : 1;
 }
 
+/* Of a sample's seq tokens the last that is no padding. */
+static int64_t last_row(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                        uint64_t sample, int64_t seq)
+{
+    const int32_t *ids = batch->inputs[ZINF_INPUT_IDS];
+    const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
+    int64_t last = 0;
+    for (int64_t j = 0; j < seq; j++) {
+        const uint64_t at = sample * (uint64_t)seq + (uint64_t)j;
+        if ((!segments || segments[at]) && ids[at] != t->setup.walk.graph->padding)
+            last = j;
+    }
+    return last;
+}
+
 /* Of `given` samples of seq tokens and those that are not there; each row is of its own sample. */
 static void set_last_rows(const struct zinf_trainer *t, int32_t *to, const struct zinf_batch *batch,
                           uint64_t given, int64_t seq)
 {
-    const struct zinf_graph *g = t->setup.walk.graph;
-    const int32_t *ids = batch->inputs[ZINF_INPUT_IDS];
-    const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
     const uint64_t batch_size = (uint64_t)t->setup.batch;
     for (uint64_t i = 0; i < (uint64_t)t->setup.n_micro * batch_size; i++) {
-        const uint64_t first = i * (uint64_t)seq;
-        int64_t last = 0;
-        for (int64_t j = 0; i < given && j < seq; j++) {
-            const uint64_t at = first + (uint64_t)j;
-            if ((!segments || segments[at]) && ids[at] != g->padding)
-                last = j;
-        }
+        const int64_t last = i < given ? last_row(t, batch, i, seq) : 0;
         to[i] = (int32_t)(i % batch_size) * (int32_t)seq + (int32_t)last;
     }
 }
@@ -126,6 +132,43 @@ static void set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
 static int64_t whole_seq(const struct zinf_trainer *t)
 {
     return t->setup.n_chunks > 1 ? t->compute.chunk.whole : t->compute.seq;
+}
+
+int64_t trainer_class_row(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                          uint64_t sample)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_INPUT && g->values[v].input == ZINF_INPUT_LAST_ROWS)
+            return last_row(t, batch, sample, whole_seq(t));
+    return 0;
+}
+
+static bool is_of_class(enum zinf_input input)
+{
+    return input == ZINF_INPUT_LABELS || input == ZINF_INPUT_LABEL_WEIGHTS ||
+           input == ZINF_INPUT_LAST_ROWS;
+}
+
+/* What is of a sample's class, of samples in chunks: one chunk has the row that the class is told
+ * by, and with it the label; in the others it is ignored. */
+static void set_class(const struct zinf_trainer *t, enum zinf_input input, void *to,
+                      const struct zinf_batch *batch, uint64_t samples, const float *class_weights)
+{
+    const int32_t *labels = batch->inputs[ZINF_INPUT_LABELS];
+    const int64_t chunks = t->setup.n_chunks, each = t->compute.seq;
+    for (int64_t m = 0; m < setup_n_inputs(&t->setup); m++) {
+        const uint64_t sample = (uint64_t)(m / chunks);
+        const int64_t row = sample < samples ? trainer_class_row(t, batch, sample) : -1;
+        const bool own = row >= 0 && row / each == m % chunks;
+        const int32_t label = own ? labels[sample] : -1;
+        if (input == ZINF_INPUT_LABEL_WEIGHTS)
+            set_weights((float *)to + m, &label, class_weights, 1, 1);
+        else
+            ((int32_t *)to)[m] = input == ZINF_INPUT_LABELS ? label
+                                 : own                      ? (int32_t)(row % each)
+                                                            : 0;
+    }
 }
 
 /* Of each token the number of its piece among those of its sample, from 1; 0: padding. */
@@ -271,7 +314,10 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
             from ? check_ids(value, from, (uint64_t)samples * given_per_sample(t, value)) : 0;
         if (code)
             return code;
-        if (value->input == ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
+        if (t->setup.n_chunks > 1 && is_of_class(value->input))
+            set_class(t, value->input, to, batch, (uint64_t)samples, class_weights);
+        else if (value->input ==
+                 ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
             set_weights(to, batch->inputs[ZINF_INPUT_LABELS], class_weights, (uint64_t)samples,
                         all);
         else if (value->input == ZINF_INPUT_LAST_ROWS)

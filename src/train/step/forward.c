@@ -97,6 +97,28 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
     return is_piped(&t->setup) ? share_losses(t, n_windows, sum) : 0;
 }
 
+/* Which of the ranks that share sequences has the row's chunk. */
+static uint32_t rank_of_row(const struct zinf_trainer *t)
+{
+    const struct setup *s = &t->setup;
+    return (uint32_t)(zinf_chunk_place(t->logits_chunk, s->n_chunks, s->n_parts) / s->own_chunks);
+}
+
+/* To all ranks that share sequences and have the head. */
+static int share_row(struct zinf_trainer *t, float *logits, uint64_t bytes)
+{
+    struct zinf_net *net = context_axis(&t->setup)->net;
+    const bool shared = t->setup.walk.row != WALK_NONE && in_parts(&t->setup) && net;
+    return shared ? zinf_net_broadcast(net, rank_of_row(t), logits, bytes) : 0;
+}
+
+static int refuse_logits(void)
+{
+    return zinf_fail(-ENOTSUP, "a training in chunks of sequences makes texts and tells classes "
+                               "only where it is asked for that at its start: set "
+                               "zinf.sequence_chunk to 0");
+}
+
 int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
                           float *logits)
 {
@@ -105,11 +127,19 @@ int zinf_trainer_classify(struct zinf_trainer *t, const struct zinf_batch *batch
         return zinf_fail(-EINVAL, "the model has no classes");
     t->logits_row = 0;
     t->n_logits = 1;
+    if (!setup_makes_logits(&t->setup))
+        return refuse_logits();
     const uint64_t bytes = (uint64_t)(n_windows * g->vocab) * sizeof *logits;
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
-    int code = run_whole(t, &t->plan.logits, batch, n_windows);
+    const bool cut = t->setup.n_chunks > 1;
+    int code = cut ? trainer_set_lengths(t, batch) : 0;
+    t->logits_chunk = code || !cut ? 0 : trainer_class_row(t, batch, 0) / t->compute.seq;
+    if (!code)
+        code = run_whole(t, &t->plan.logits, batch, n_windows);
     if (!code && t->setup.walk.row != WALK_NONE)
         memcpy(logits, host_at(&t->plan, logits_at(&t->plan)), bytes);
+    if (!code)
+        code = share_row(t, logits, bytes);
     return code || !is_piped(&t->setup)
                ? code
                : zinf_net_broadcast(pipe->net, pipe->world - 1, logits, bytes);
@@ -148,13 +178,6 @@ static void place_logits(const struct zinf_trainer *t, uint32_t rank, int64_t n,
     }
 }
 
-/* Which of the ranks that share sequences has the row's chunk. */
-static uint32_t rank_of_row(const struct zinf_trainer *t)
-{
-    const struct setup *s = &t->setup;
-    return (uint32_t)(zinf_chunk_place(t->logits_chunk, s->n_chunks, s->n_parts) / s->own_chunks);
-}
-
 int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits)
 {
     const struct zinf_axis *tensor = tensor_axis(&t->setup), *pipe = pipe_axis(&t->setup);
@@ -168,8 +191,8 @@ int trainer_take_logits(struct zinf_trainer *t, int64_t n, float *logits)
                                host_at(&t->plan, t->plan.at.h_row), logits_bytes(&t->plan));
     for (uint32_t rank = 0; !code && has_head && rank < tensor->world; rank++)
         place_logits(t, rank, n, logits);
-    if (!code && has_head && in_parts(&t->setup) && context_axis(&t->setup)->net)
-        code = zinf_net_broadcast(context_axis(&t->setup)->net, rank_of_row(t), logits, bytes);
+    if (!code)
+        code = share_row(t, logits, bytes);
     if (code || !is_piped(&t->setup))
         return code;
     return zinf_net_broadcast(pipe->net, pipe->world - 1, logits, bytes);
@@ -192,8 +215,7 @@ int zinf_trainer_sample_logits(struct zinf_trainer *t, const struct zinf_batch *
         return zinf_fail(-EINVAL, "%lld tokens: between 1 and %lld are possible", (long long)n,
                          (long long)t->setup.seq);
     if (!setup_makes_logits(&t->setup))
-        return zinf_fail(-ENOTSUP, "a training in chunks of sequences makes texts only where it is "
-                                   "asked for that at its start: set zinf.sequence_chunk to 0");
+        return refuse_logits();
     batch.seq_len = n;
     int code = begin(t, &batch, 1);
     if (code)

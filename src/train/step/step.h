@@ -61,6 +61,9 @@ struct update_scalars {
  * have room for the longest sample, and every operation works on their first rows. -EINVAL: the
  * batch is longer than the trainer's. */
 int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch);
+/* The row of a sample that tells its class, in a batch whose lengths are set. */
+int64_t trainer_class_row(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                          uint64_t sample);
 /* Copies the first `samples` samples of a batch, of the lengths that were set, to where the step
  * reads them. The step's other samples have weight 0. class_weights: the weight of a sample of each
  * class; NULL: 1. */
