@@ -1,14 +1,12 @@
 /*
- * plan: what is where, decided before anything is taken. A plan is a function of a setup and a
- * variant and of nothing else: a training, an estimate and the search for the best variant all make
- * theirs by plan_make, and from the same facts it makes the same bytes. It is *amounts* (how far
- * to look ahead, which blocks keep their activations, ...), the *lines* of memory that follow from
- * it, with their places in the device's and the host's arena, and the programs of a step
- * (step/step.h builds them).
- *
- * A plan owns what it points to, but for its setup and the setup's store. Until a trainer has taken
- * the arenas and says where they are (plan_place), addresses are numbers that nobody may follow.
- * Made, changed and ended by one thread; others may read it meanwhile.
+ * plan: decides where everything lives before any memory is allocated. A plan depends on a setup
+ * and a variant only: a training, an estimate and the search for the best variant all call
+ * plan_make, and the same input gives the same plan. It consists of *amounts* (how far to look
+ * ahead, which blocks keep their activations, ...), the *lines* of memory that follow from them,
+ * with their places in the arenas of device and host, and the programs of a step (step/step.h
+ * builds them). A plan owns what it points to, except for its setup and the setup's store. Until a
+ * trainer has allocated the arenas and calls plan_place, addresses in it must not be used. One
+ * thread makes, changes and ends a plan; others may read it meanwhile.
  */
 #ifndef ZINF_TRAIN_PLAN_H
 #define ZINF_TRAIN_PLAN_H
@@ -19,83 +17,90 @@
 #include "train/setup.h"
 
 #define MAX_LOOK_AHEAD 16
-#define MOST_AHEAD 64 /* of variants, and */
-#define SLOT_SIZES 4  /* sizes of their parameter slots, at most */
+#define MOST_AHEAD 64 /* the largest `ahead` of a variant */
+#define SLOT_SIZES 4  /* how many sizes of parameter slots there are at most */
 #define MAX_STATE_SLOTS 16
-#define GRAD_STAGINGS 3   /* gradients on their way to or from their sum, on the host */
-#define X_SLOTS 4         /* values on the device that live elsewhere, at least */
-#define X_STAGINGS 3      /* and on their way between it and the drive */
-#define FILE_STAGINGS 2   /* units as files have them, on their way from these */
-#define PACKED_STAGINGS 4 /* sub-groups as a drive has them, on their way */
-#define CODE_STAGINGS 2   /* units whose matrices are codes, on their way, on either side */
-#define CACHE_SLOTS 2     /* caches of stages on the device that live elsewhere */
-#define CARRIED_SLOTS 3   /* groups of chunks on the device of what a stage carries */
-#define EXCHANGED 2       /* chunks of all ranks in RAM, on their way between drives */
+#define GRAD_STAGINGS 3   /* host buffers for gradients on their way to or from their sum */
+#define X_SLOTS 4         /* least device buffers for values that live elsewhere */
+#define X_STAGINGS 3      /* host buffers for values between device and drive */
+#define FILE_STAGINGS 2   /* host buffers for units that are read from the model's files */
+#define PACKED_STAGINGS 4 /* host buffers for packed sub-groups */
+#define CODE_STAGINGS 2   /* buffers for units with 8-bit images, on either side */
+#define CACHE_SLOTS 2     /* device buffers for key and value caches that live elsewhere */
+#define CARRIED_SLOTS 3   /* device buffers for groups of chunks of keys and values */
+#define EXCHANGED 2       /* host buffers for chunks of all ranks that go between drives */
 
-/* How much of each thing the budgets take. */
+/* How much of each kind the memory budgets have room for. */
 struct amounts {
-    int look_ahead; /* parameter slots on the device less one, of each size */
-    /* 0: slots are as large as the largest unit. Else there are several sizes, with as many bytes
-     * together as so many of the largest units have, at least. */
+    int look_ahead; /* of each size, parameter slots on the device less one */
+    /* 0: all slots are as large as the largest unit. Else slots have several sizes, and together at
+     * least the bytes of this many of the largest units. */
     int ahead;
     int grad_slots;  /* gradients on the device */
     int state_slots; /* sub-groups under way */
-    int n_kept;      /* recomputing stages, from the last, that keep their activations instead */
-    int n_own;       /* units that have a device slot of their own, in walk's own_order */
-    bool numbers; /* what one unit has quantised stays as numbers while its calls follow another */
-    bool whole;   /* the last sweep's units all on the device: its visits are one call */
-    int n_host_params;   /* units whose parameters the host budget takes, from unit 0 */
-    int n_host_states;   /* units whose optimizer state it takes */
-    int n_host_grads;    /* layers whose kept gradients it takes */
-    int n_host_pairs;    /* layers whose state in RAM has two generations, */
-    bool all_pairs;      /* and whether that of all other units has */
-    int n_device_states; /* units whose state the device takes, from unit 0 */
-    int n_device_grads; /* layers whose gradients stay on the device: the first, where they are sums
-                         * of several micro-batches', else the last */
-    bool host_tables;   /* gradients of units that are no layers are in RAM */
-    bool host_cache;    /* of continued sequences: in RAM, a stage's at a time on the device */
+    /* stages, counted from the last, that keep their activations instead of recomputing them */
+    int n_kept;
+    int n_own; /* units with a device slot of their own, in the order of walk's own_order */
+    /* quantised weights of one unit stay dequantised while calls with it follow each other */
+    bool numbers;
+    bool whole; /* all units of the last sweep are on the device, and its visits are one call */
+    int n_host_params;   /* units, from unit 0, whose parameters are in RAM */
+    int n_host_states;   /* units whose optimizer state is in RAM */
+    int n_host_grads;    /* layers whose kept gradients are in RAM */
+    int n_host_pairs;    /* layers whose state in RAM has two generations */
+    bool all_pairs;      /* the state of all other units has, too */
+    int n_device_states; /* units, from unit 0, whose state is on the device */
+    /* layers whose gradients stay on the device: the first layers if gradients are sums over
+     * micro-batches, else the last */
+    int n_device_grads;
+    bool host_tables; /* gradients of units that are not layers, such as tables, are in RAM */
+    /* decoding: key and value caches are in RAM, and one stage's at a time is on the device */
+    bool host_cache;
 };
 
-/* What a search varies; what a plan starts from. */
+/* The choices that a search varies and a plan starts from. */
 struct variant {
-    bool micro_major; /* where the order of micro-batches is free */
-    bool by_link;     /* ranks' GPUs gather units and add gradients among themselves */
-    bool device_adds; /* sums of gradients that are kept in RAM are added to on the device */
-    bool x_on_host;   /* values between stages are in RAM even if the device has room for them */
-    /* Parameters in RAM whose state is on the drive exist once, with a copy on the drive: fewer
-     * bytes of RAM for more that are written. */
+    /* each micro-batch goes through all layers before the next one, if the order is free */
+    bool micro_major;
+    bool by_link;     /* GPUs of different ranks gather units and reduce gradients directly */
+    bool device_adds; /* the device adds to gradient sums that are kept in RAM */
+    bool x_on_host;   /* values between stages are in RAM even if the device has room */
+    /* Parameters in RAM whose state is on the drive have only one generation in RAM, and a copy on
+     * the drive: this takes less RAM and writes more. */
     bool overwrites;
-    bool packs_ram;      /* what of the drive is packed is so in RAM: optimizer state, */
-    bool packs_fronts;   /* parameters */
-    bool packs_frozen;   /* and those of a model that is frozen, on the drive too; */
-    bool device_unpacks; /* packed parameters are unpacked by a device that is not the CPU */
-    bool codes; /* parameters go to the device with matrices as codes, where these are used so; */
-    bool updates_codes;  /* where trained ones are on the drive, updates write them so, too */
-    enum packing packs;  /* what of the drive is packed */
-    int ahead;           /* amounts.ahead, at most */
-    int host_grads_part; /* at first, the host budget takes one in so many layers' gradients */
-    int device_grads;    /* and the device budget so many quarters of their sums, */
-    int device_states;   /* and so many quarters of the units' optimizer state */
-    int host_quarters;   /* steps of a quarter of an octave by which the host budget is lowered */
-    int host_states; /* the host budget so many quarters, at most, of the states it has room for */
+    bool packs_ram;      /* optimizer state that is packed on the drive is packed in RAM as well */
+    bool packs_fronts;   /* so are parameters */
+    bool packs_frozen;   /* parameters of frozen units are packed, in RAM and on the drive */
+    bool device_unpacks; /* the device unpacks packed parameters, not the CPU */
+    bool codes;          /* matrices that are used as 8-bit codes go to the device as such */
+    bool updates_codes;  /* updates write 8-bit images of trained units on the drive */
+    enum packing packs;  /* what is packed on the drive */
+    int ahead;           /* the largest amounts.ahead */
+    int host_grads_part; /* the host budget first takes the gradients of one layer in this many */
+    int device_grads;    /* quarters of the gradient sums that the device budget takes */
+    int device_states;   /* quarters of the optimizer state that the device budget takes */
+    int host_quarters;   /* how many times the host budget is divided by 2^(1/4) */
+    int host_states;     /* most quarters of the optimizer state that fits in RAM to keep there */
 };
 
-/* A sort of home, by all that ways go by, and what these may touch: plan_places.c. */
+/* A kind of home, by everything that decides a unit's ways, and which waypoints those may touch
+ * (plan_places.c). */
 struct way_sort {
     uint32_t sort, waypoints;
 };
-#define WAY_SORTS 32 /* that are kept; a plan has few */
-/* What is known of a unit's ways before any is made. */
+#define WAY_SORTS 32 /* most kinds that are kept; a plan has few */
+/* What is known of a unit's ways before operations are emitted. */
 struct way {
-    bool fetched; /* its parameters come to the device before use */
-    bool eager;   /* its update may be made before the norm is known: it can be taken back, or need
-                   * not be */
-    uint32_t waypoints; /* that its ways may touch, as bits */
+    bool fetched; /* its parameters are copied to the device before use */
+    /* its update may be made before the gradient norm is known, since it can be taken back or never
+     * has to be */
+    bool eager;
+    uint32_t waypoints; /* bit set of the waypoints that its ways may touch */
 };
 
 /* Offsets in the device ("d_") and host ("h_") arenas, filled from the lines. */
 struct places {
-    uint64_t d_packed, d_damage, h_damage; /* of parameters that the device unpacks */
+    uint64_t d_packed, d_damage, h_damage; /* for parameters that the device unpacks */
     uint64_t d_codes, h_codes, h_images, h_updated;
     uint64_t d_slots, d_own, d_grad_slots, d_beside_slots, d_inputs, d_losses, d_x, d_staying,
         d_kept, d_kept_always, d_working, d_scratch, d_row, d_workspace, d_gradients, d_whole_grads,
@@ -108,59 +113,63 @@ struct places {
         h_background, h_squares, h_lists, h_choice, h_shared, h_border;
 };
 
-/* Slots of parameters for units of up to that size. */
+/* Parameter slots for units of up to `bytes`. */
 struct slot_size {
     uint64_t bytes;
-    uint64_t staging;   /* the same in host memory, or of the slice that is lent of a unit */
-    uint32_t least;     /* that one stage has at hand at once */
-    uint32_t n_units;   /* of that size, */
-    uint64_t all_bytes; /* and what they have together */
+    uint64_t staging;   /* size of their host buffers; of a slice if units are sliced */
+    uint32_t least;     /* how many one stage needs at once */
+    uint32_t n_units;   /* units of that size */
+    uint64_t all_bytes; /* bytes of these units together */
 };
 struct trainer_sizes {
-    uint64_t grad_slot;             /* of the largest unit that is trained */
-    uint64_t beside_slot;           /* of the largest that is trained and stands beside others */
-    uint64_t grad_staging;          /* of the largest gradient that goes by the host */
-    uint64_t tile;                  /* a sub-group under way: parameters, state, gradient */
-    uint64_t tile_state, tile_grad; /* offsets in it */
-    uint64_t tile_most;             /* its size where it has a gradient */
-    uint64_t link;                  /* others' parts of a gradient, where GPUs are linked */
-    uint64_t border;                /* of the largest value that goes to another rank */
-    uint64_t transfer;              /* what loading and saving need on the host */
+    uint64_t grad_slot;    /* bytes of the largest trained unit's gradient */
+    uint64_t beside_slot;  /* the same among units that are used beside others (walk.h) */
+    uint64_t grad_staging; /* bytes of the largest gradient that passes through the host */
+    uint64_t tile;         /* bytes of a sub-group being updated: parameters, state, gradient */
+    uint64_t tile_state, tile_grad; /* offsets in the tile */
+    uint64_t tile_most;             /* size of a tile with a gradient */
+    uint64_t link;                  /* for parts of a gradient that come from other GPUs */
+    uint64_t border;   /* bytes of the largest value that goes to another pipeline rank */
+    uint64_t transfer; /* host memory that loading and saving need */
 };
 
-/* What is where, and the programs that follow from it. */
+/* A plan: where everything lives, and the programs that follow from it. */
 struct plan {
     const struct setup *setup; /* borrowed */
     struct variant variant;
     enum zinf_tier x_tier;
     struct itinerary itinerary; /* of a step */
-    bool one_by_one; /* of its programs at most one is at hand while a schedule is chosen */
-    /* Units that rows choose among are fetched only where they are chosen */
+    bool one_by_one;            /* while a schedule is chosen, only one program is kept at a time */
+    /* Fetch experts only if rows have chosen them, in forward and backward. */
     bool chosen_forward, chosen_backward;
-    /* [n_leaving][itinerary.live], x_tier DRIVE; behind them [n_places] where gradients leave */
+    /* If x_tier is DRIVE: [n_leaving][itinerary.live] extents of values; behind them [n_places] of
+     * gradients, if these leave the device. */
     zinf_extent *x_extents;
-    /* What a stage carries from chunk to chunk is on the device in groups of so many chunks, all of
-     * them where that has room; else it lives in x_tier, each home in an extent: [carried_homes],
-     * then those of gradients. */
+    /* What a stage carries from chunk to chunk (keys, values, states) is on the device in groups of
+     * carried_span chunks; 0: all chunks are one group, which stays there. Otherwise it lives in
+     * x_tier, or in RAM if carried_near. carried_extents: if that is the drive, one extent for each
+     * home, [carried_homes], then those of gradients. */
     int64_t carried_span;
     bool carried_near;
     zinf_extent *carried_extents;
-    zinf_extent *files;      /* [n_units]: of what is read from the model's folder; NULL: none */
-    struct zinf_home *homes; /* [n_units] */
-    struct slot_size slots[SLOT_SIZES]; /* the largest first, [n_slot_sizes] */
+    /* [n_units] extents of units that are read from the model's folder; NULL: none */
+    zinf_extent *files;
+    struct zinf_home *homes;            /* [n_units] */
+    struct slot_size slots[SLOT_SIZES]; /* [n_slot_sizes], the largest first */
     uint32_t n_slot_sizes;
-    uint8_t *slot_size;               /* [n_units]: a unit's, among those */
+    uint8_t *slot_size;               /* [n_units]: index of the unit's slot size */
     struct travel travel;             /* what the ways of all units have in common */
-    struct way_sort sorts[WAY_SORTS]; /* that were asked for, [n_sorts] */
+    struct way_sort sorts[WAY_SORTS]; /* [n_sorts]: kinds asked for so far */
     uint32_t n_sorts;
-    struct way *ways;   /* [n_units]: what follows of homes and that */
-    uint32_t waypoints; /* that any unit's ways may touch, as bits */
+    struct way *ways;   /* [n_units]: follows from homes and travel */
+    uint32_t waypoints; /* bit set of the waypoints that any unit's ways may touch */
     struct zinf_tiers *tiers;
-    struct zinf_store *store;   /* the setup's, or counted; NULL: nothing is on a drive */
-    struct zinf_store *counted; /* extents alone */
+    struct zinf_store *store;   /* the setup's store, or `counted`; NULL: nothing is on a drive */
+    struct zinf_store *counted; /* a store without files, which only counts extents */
     struct zinf_ledger *ledger;
     struct amounts amounts;
-    bool filling; /* while amounts are sought: fitting is to leave the system its part of RAM */
+    /* set while amounts are chosen: what fits must leave the operating system its part of RAM */
+    bool filling;
     struct places at;
     struct trainer_sizes sizes;
     char *device_base, *host_base;
@@ -168,41 +177,44 @@ struct plan {
 
     double *norm_parts; /* [n_groups] sums of squares, in the host's arena */
 
-    /* gradients: all kept. drain: updates of all units that are pending. wait: drain, then
-     * gradients. speculate: drain of the deferred units, then gradients with the others' updates,
-     * which in place are for good. */
+    /* gradients: makes gradients and keeps all of them. drain: makes all pending updates. wait:
+     * drain, then gradients. speculate: makes the deferred units' updates, then gradients together
+     * with the other units' updates; updates in place cannot be taken back. */
     struct zinf_program gradients, drain, wait, speculate, forward, logits;
-    struct zinf_program sweep; /* of embeddings: forward of all micro-batches, before gradients */
-    /* Parameters that stay into slots of their own, once before all others. Without a backward: new
-     * rows of sequences that are continued, and with sources that come with them. */
+    /* for embeddings: the forward pass of all micro-batches, before gradients */
+    struct zinf_program sweep;
+    /* fill: copies parameters that stay on the device to their slots, once, before any other
+     * program. decode: computes new rows of continued sequences; decode_sources: with new sources
+     * as well. */
     struct zinf_program fill, decode, decode_sources;
-    enum schedule schedule; /* in use, from the second step on */
-    uint8_t *deferred;      /* [n_units]: updated in the next step when speculating */
+    enum schedule schedule; /* used from the second step on */
+    uint8_t *deferred;      /* [n_units]: updated in the next step if the program is speculate */
     struct zinf_rates rates;
-    double planned_seconds;   /* when the schedule was chosen, what it was to take */
+    double planned_seconds;   /* predicted seconds of a step when the schedule was chosen */
     double predicted_seconds; /* of a step; 0: not known */
-    double predicted_rest;    /* of one in which speculation rests */
+    double predicted_rest;    /* of a step without speculative updates */
 };
 
-/* search.c: the variant whose simulated step is shortest by the speeds that the options name. plan
- * (may be NULL) becomes its plan, with programs by these speeds, if one was made: its setup is set
- * then, and it is to be ended. */
+/* search.c: finds the variant whose simulated step is shortest, by the speeds in the options. plan
+ * (may be NULL): receives its plan with programs, if one was made: then plan->setup is set, and the
+ * caller ends it. */
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan);
-/* What a search begins with, and what stays where nothing else is shorter. */
+/* The variant that a search begins with, and keeps if no other is faster. */
 struct variant plan_usual(const struct setup *setup);
-/* plan_operations.c: all of a plan but its programs. Adds extents to the setup's store, if it has
- * one: once. -ENOMEM where it does not fit: the message is the table and names the keys to change.
- * After a failure there is nothing to end. */
+/* plan_operations.c: makes a plan without its programs. Adds extents to the setup's store, if there
+ * is one; so it is called once for each store. -ENOMEM: it does not fit; the message is the memory
+ * table and names the keys to change. After a failure there is nothing to end. */
 int plan_make(struct plan *out, const struct setup *setup, const struct variant *variant);
 void plan_fini(struct plan *p);
-/* Of the first step, which runs one operation at a time. */
+/* The schedule of the first step, which runs one operation at a time. */
 static inline enum schedule plan_first_schedule(const struct setup *setup)
 {
     return setup->in_place ? SCHEDULE_UPDATE_IN_PLACE : SCHEDULE_SERIAL;
 }
-/* Whether micro-batches go through the layers together, if there is room. */
+/* Whether all micro-batches go through a layer before the next layer, if there is room. */
 bool plan_is_layer_major(const struct setup *setup, const struct variant *variant);
-/* Chunks of a group of what stages carry; groups; how many are on the device at once. */
+/* What stages carry from chunk to chunk: the chunks of a group; the number of groups; how many
+ * groups are on the device at once. */
 static inline int64_t carried_span(const struct plan *p)
 {
     return p->carried_span ? p->carried_span : p->setup->n_chunks;
@@ -215,24 +227,24 @@ static inline uint32_t carried_slots(const struct plan *p)
 {
     return carried_groups(p) > CARRIED_SLOTS ? CARRIED_SLOTS : carried_groups(p);
 }
-/* Where it lives if the device has groups of it: with the values that leave, or nearer. */
+/* The tier where it lives if only some groups are on the device: RAM, or the tier of values. */
 static inline enum zinf_tier carried_tier(const struct plan *p)
 {
     return p->carried_near ? ZINF_TIER_HOST : p->x_tier;
 }
-/* Whether ranks bring together what does not live on the device. */
+/* Whether ranks of a sequence exchange keys and values that do not live on the device. */
 static inline bool plan_shares_homes(const struct plan *p)
 {
     return in_parts(p->setup) && carried_groups(p) > 1;
 }
-/* Whether GPUs bring together by themselves what lives on them. */
+/* Whether GPUs exchange keys and values directly, since these live on them. */
 static inline bool plan_links_keys(const struct plan *p)
 {
     return p->variant.by_link && context_axis(p->setup)->world > 1 && !plan_shares_homes(p);
 }
-/* Where groups leave the device, a group has one home, its chunks one behind the other. What ranks
- * bring together has homes of single chunks, by their places, and for its gradient as many again
- * for each part that this rank has. */
+/* How many homes there are, and the bytes of one. Usually a group of chunks has one home, its
+ * chunks one behind the other. With context parallelism every chunk has its own, and its gradient
+ * one for each part that this rank has. */
 static inline uint64_t carried_homes(const struct plan *p, bool gradient)
 {
     const uint64_t n = in_parts(p->setup) ? (uint64_t)p->setup->n_chunks : carried_groups(p);
@@ -243,8 +255,8 @@ static inline uint64_t carried_home_bytes(const struct plan *p, bool gradient)
     const int64_t chunks = in_parts(p->setup) ? 1 : carried_span(p);
     return (uint64_t)chunks * p->setup->walk.carried[gradient];
 }
-/* A chunk of each rank, or its gradient; or two of this rank's that are added. 0: nothing of ranks
- * is on drives. */
+/* Host memory for exchanging carried data between drives: a chunk of each rank, or two gradients
+ * that are added. 0: none is on drives. */
 static inline uint64_t plan_exchanged_bytes(const struct plan *p)
 {
     const uint64_t ranks = context_axis(p->setup)->world, *carried = p->setup->walk.carried;
@@ -253,7 +265,7 @@ static inline uint64_t plan_exchanged_bytes(const struct plan *p)
     const uint64_t most = carried[0] > carried[1] ? carried[0] : carried[1];
     return goes ? (ranks > 2 ? ranks : 2) * most : 0;
 }
-/* What it is, in words. */
+/* What stages carry, in words. */
 static inline const char *plan_carried_name(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
@@ -261,19 +273,20 @@ static inline const char *plan_carried_name(const struct plan *p)
            : w->carried[1] ? "keys, values and states of chunks"
                            : "states of chunks";
 }
-/* Of a group, or of its gradient. */
+/* Bytes of a group, or of its gradient. */
 static inline uint64_t carried_group_bytes(const struct plan *p, bool gradient)
 {
     return (uint64_t)carried_span(p) * p->setup->walk.carried[gradient];
 }
-/* Of all that a slot has: of gradients that stay, one for each part that this rank has. */
+/* Bytes of a device slot for a group. Gradients that stay on the device have one for each part of
+ * this rank. */
 static inline uint64_t carried_slot_bytes(const struct plan *p, bool gradient)
 {
     const int64_t parts = gradient && carried_groups(p) == 1 ? setup_own_parts(p->setup) : 1;
     return (uint64_t)parts * carried_group_bytes(p, gradient);
 }
-/* How many chunks before its own a chunk of the stage looks at; the groups that it looks at are
- * [first, own]. */
+/* How many earlier chunks a chunk of the stage reads. It reads the groups from carried_first to its
+ * own. */
 static inline int64_t carried_back(const struct plan *p, uint32_t stage)
 {
     const int64_t reach = p->setup->walk.stages[stage].carried_reach, step = p->setup->chunk_seq;
@@ -284,25 +297,25 @@ static inline uint32_t carried_first(const struct plan *p, uint32_t stage, int64
     const int64_t back = carried_back(p, stage);
     return (uint32_t)(chunk > back ? (chunk - back) / carried_span(p) : 0);
 }
-/* The first group that computing what a chunk carries looks at. */
+/* The first group that is read while a chunk's carried data is computed. */
 static inline uint32_t carried_needs(const struct plan *p, uint32_t stage, int64_t chunk)
 {
     const int64_t back = p->setup->walk.stages[stage].hands_over && chunk;
     return (uint32_t)((chunk - back) / carried_span(p));
 }
-/* The last chunk that looks at a group, with which backward comes to it first. */
+/* The last chunk that reads a group; the backward pass reads the group first with this chunk. */
 static inline int64_t carried_last(const struct plan *p, uint32_t stage, uint32_t group)
 {
     const int64_t end = (group + 1) * carried_span(p) - 1 + carried_back(p, stage);
     return end < p->setup->n_chunks ? end : p->setup->n_chunks - 1;
 }
-/* Whether gradients of values live where values do that leave. */
+/* Whether gradients of values leave the device as the values do. */
 static inline bool plan_gradients_leave(const struct plan *p)
 {
     return has_backward(p->setup) && p->setup->n_chunks > 1 && p->x_tier != ZINF_TIER_DEVICE;
 }
-/* Things that leave the device between forward and backward: values, then places of gradients. The
- * bytes of those before, of one micro-batch; of the largest. */
+/* What leaves the device between forward and backward: values, then places of gradients. How many
+ * there are; bytes of the largest, for one micro-batch. */
 static inline uint32_t plan_n_leaving(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
@@ -314,7 +327,7 @@ static inline uint64_t plan_leaving_bytes(const struct plan *p)
     return plan_gradients_leave(p) && w->place_bytes > w->leaving_bytes ? w->place_bytes
                                                                         : w->leaving_bytes;
 }
-/* And of what goes the same way, by the same staging. */
+/* The same, including carried data, which passes through the same host buffers. */
 static inline uint64_t plan_value_staging_bytes(const struct plan *p)
 {
     const uint64_t most = plan_leaving_bytes(p);
@@ -327,8 +340,9 @@ static inline uint64_t plan_all_leaving_bytes(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     return w->all_leaving_bytes + (plan_gradients_leave(p) ? w->end_bytes + w->turn_bytes : 0);
 }
-/* Whether they do; and whether all do at once, one micro-batch that is alone too. */
-/* Of what the plan's quantised weights are as numbers, a unit at a time. */
+/* goes_together: whether several micro-batches go through a layer before the next one; goes_once:
+ * whether all of the step do. */
+/* Bytes of a unit's quantised weights when they are dequantised. */
 uint64_t plan_numbers_bytes(const struct plan *p);
 static inline bool goes_together(const struct plan *p)
 {
@@ -338,7 +352,7 @@ static inline bool goes_once(const struct plan *p)
 {
     return p->itinerary.together == p->setup->n_micro;
 }
-/* Contributions that a step makes to a unit's gradient, each a sum over all turns. */
+/* How many contributions to a unit's gradient a step makes. */
 static inline uint32_t plan_grad_turns(const struct plan *p, uint32_t unit)
 {
     const struct walk_unit *u = &p->setup->walk.units[unit];
@@ -350,27 +364,29 @@ static inline uint64_t plan_packed_bytes(const struct plan *p, enum zinf_packabl
 {
     return p->variant.packs >= packing_of(what) ? setup_packed_bytes(p->setup, what) : 0;
 }
-/* Of the largest sub-group of parameters that a fetch unpacks, if any does; also where a run goes
- * on that has packed less. */
+/* Memory to unpack the largest sub-group of parameters that is fetched packed. It is the same for a
+ * run that resumes one which has packed less. */
 static inline uint64_t plan_packed_fetch_bytes(const struct plan *p)
 {
     return p->variant.packs_frozen ? setup_packed_param_bytes(p->setup)
                                    : setup_packed_bytes(p->setup, ZINF_PACKABLE_PARAM);
 }
-/* A mark for each sub-group, whether the device has found it damaged; 0: it unpacks none. */
+/* Bytes of one flag for each sub-group that says whether the device has found it damaged; 0: the
+ * device unpacks none. */
 static inline uint64_t plan_damage_bytes(const struct plan *p)
 {
     return p->waypoints >> PACKED_SLOT & 1
                ? zinf_align_up(p->setup->layout.n_groups * sizeof(uint32_t), ZINF_MEMORY_ALIGN)
                : 0;
 }
-/* Of the largest image with codes that goes to the device; 0: none does. on_host: of those that
+/* Bytes of the largest 8-bit image that goes to the device; 0: none does. on_host: only images that
  * have no place of their own in RAM. */
 uint64_t plan_code_bytes(const struct plan *p, bool on_host);
-/* Of the largest unit whose update makes an image; 0: none does. */
+/* Bytes of the largest image that an update makes; 0: none does. */
 uint64_t plan_updated_bytes(const struct plan *p);
-/* Whether a unit's image has one, where it is kept from its first fetch in a step to the unit's
- * update; and the bytes of those before it, of n_units: of all. */
+/* Whether a unit's image has a place of its own in RAM, where it stays from its first fetch in a
+ * step until the unit's update. plan_image_offset: bytes of such images of lower units; for
+ * n_units, of all. */
 static inline bool plan_keeps_image(const struct plan *p, uint32_t unit)
 {
     const struct zinf_home *home = &p->homes[unit];
@@ -378,10 +394,10 @@ static inline bool plan_keeps_image(const struct plan *p, uint32_t unit)
            !p->travel.sliced && p->setup->walk.units[unit].chooser == WALK_NONE;
 }
 uint64_t plan_image_offset(const struct plan *p, uint32_t unit);
-/* What of a unit's parameters one generation takes at its home. */
+/* Bytes of one generation of a unit's parameters at their home. */
 uint64_t plan_param_bytes(const struct plan *p, uint32_t unit);
-/* Offset at which that part is unpacked for an update; the three follow each other.
- * ZINF_PACKABLES: the size of all three. */
+/* The offset at which an update unpacks state, parameters or gradient; the three follow each other.
+ * ZINF_PACKABLES: the size of all. */
 static inline uint64_t plan_unpacked_at(const struct plan *p, enum zinf_packable what)
 {
     uint64_t offset = 0;
@@ -389,52 +405,55 @@ static inline uint64_t plan_unpacked_at(const struct plan *p, enum zinf_packable
         offset += plan_packed_bytes(p, (enum zinf_packable)before);
     return offset;
 }
-/* Before any plan is made: whether steps outlive the process where the configuration leaves it
- * open. They do where RAM takes none of the state that would have to be on the drive. */
+/* Decides whether steps survive the process if the configuration leaves it open: they do if no
+ * state that would have to be on the drive is in RAM. Call before a plan is made. */
 void plan_settle_durability(struct setup *setup);
-/* Says, where steps do not outlive the process since RAM has state, what would change that. */
+/* If steps do not survive the process because state is in RAM: a sentence that says what would
+ * change it. */
 const char *plan_lost_text(const struct plan *p, char text[static 256]);
-/* Says, where anything is, what is in RAM that the configuration lets go to the drive. */
+/* If RAM holds anything that the configuration allows to be on the drive: a sentence that says
+ * what. */
 const char *plan_filled_text(const struct plan *p, char text[static 256]);
-/* What points into the arenas, from device_base and host_base. */
+/* Sets all pointers into the arenas from device_base and host_base. */
 void plan_place(struct plan *p);
-/* Bytes of an update that take as long as a byte to be unpacked and packed: with AVX2 and
- * AVX-512 about 0.2 ns on a core (BENCHMARKS.md) that updates 6 GB/s. */
+/* How many bytes an update processes in the time in which one byte is unpacked and packed: about
+ * 0.2 ns with AVX2 and AVX-512 on a core that updates 6 GB/s (BENCHMARKS.md). */
 #define PLAN_PACK_WORK 1.3
-/* Numbers of the sum that an operation adds to which products are expected to have added, or that
- * products of the operation are to add. */
+/* How many numbers of a gradient sum the products of an operation add by themselves, or are
+ * expected to have added before it. */
 uint64_t plan_added_numbers(const struct plan *p, const struct zinf_op *op);
-/* What an operation has to do, in the flops or bytes that its kind's rate counts. */
+/* The work of an operation, in the flops or bytes that its kind's rate counts. */
 double plan_work(const struct plan *p, const struct zinf_op *op);
-/* The ledger by tier with budgets, and one line on each amount. */
+/* Prints the memory ledger by tier with budgets, and one line on each amount. */
 int plan_print(const struct plan *p, FILE *out);
 
-/* plan_slots.c. Whether any unit but those with the first n own slots is copied to the device
- * before use. Device slots of their own: bytes of the first n units in that order; a unit's, and
- * its offset. */
+/* plan_slots.c: units with device slots of their own. plan_fetches_beyond: whether any unit other
+ * than the first n of these is copied to the device before use. plan_own_bytes: bytes of the first
+ * n slots. unit_has_own, unit_own_offset: whether a unit has one, and where. */
 bool plan_fetches_beyond(const struct plan *p, int n);
 uint64_t plan_own_bytes(const struct plan *p, int n);
 bool unit_has_own(const struct plan *p, uint32_t unit);
-/* It does, and no step changes it: once there, it stays. */
+/* Whether a unit has its own slot and is not trained, so that it is copied only once. */
 bool unit_stays(const struct plan *p, uint32_t unit);
 uint64_t unit_own_offset(const struct plan *p, uint32_t unit);
-/* Slots of the pools on the device: what was chosen, and at least what one stage needs. */
-uint32_t param_slot_size(const struct plan *p, uint32_t unit); /* a unit's, among its sizes */
+/* How many slots the pools on the device have: those of the amounts, but at least what one stage
+ * needs. */
+uint32_t param_slot_size(const struct plan *p, uint32_t unit); /* the index of a unit's slot size */
 uint32_t param_slot_sizes(const struct plan *p, const struct amounts *c);
 uint64_t param_slots(const struct plan *p, const struct amounts *c, uint32_t size);
-/* On their way there, in host memory. */
+/* Host buffers for parameters on their way to those slots. */
 uint64_t param_stagings(const struct plan *p, const struct amounts *c, uint32_t size);
-/* Bytes of those of all sizes before that one. */
+/* Bytes of the slots, or host buffers, of all sizes before `size`. */
 uint64_t param_slots_bytes(const struct plan *p, const struct amounts *c, uint32_t size);
 uint64_t param_stagings_bytes(const struct plan *p, const struct amounts *c, uint32_t size);
 uint64_t grad_slots(const struct plan *p, const struct amounts *c);
-uint64_t beside_slots(const struct plan *p); /* of units that stand beside others (walk.h) */
-/* Whether a sweep that runs whole has a gradient slot for each of its units, in which micro-batches
- * that go through the layers together are added up. */
+uint64_t beside_slots(const struct plan *p); /* for units that are used beside others (walk.h) */
+/* Whether a sweep that runs as one call has a gradient slot for each of its units, in which several
+ * micro-batches are added up. */
 bool plan_sums_whole(const struct plan *p);
 uint32_t x_slots(const struct plan *p);
 
-/* Whether the unit's gradient is kept there. */
+/* Whether the unit's gradient is kept in that tier. */
 static inline bool sums_on(const struct plan *p, uint32_t unit, enum zinf_tier tier)
 {
     return p->homes[unit].keeps_grad && p->homes[unit].grad == tier;
@@ -457,11 +476,11 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
     return w->stages[stage].ordinal + (uint32_t)p->amounts.n_kept >= w->n_recompute;
 }
 
-/* The gradient of a value, on the device; NULL: none flows. */
+/* The gradient of a value on the device; NULL: it has none. */
 void *gradient_at(const struct plan *p, uint32_t value, int64_t micro);
 
-/* The list of a stage whose rows choose their visits, for a micro-batch: from d_lists or h_lists.
- */
+/* The offset, from d_lists or h_lists, of the list of rows that chose each visit of a stage, for a
+ * micro-batch. */
 static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t micro)
 {
     const struct walk_stage *info = &p->setup->walk.stages[stage];
@@ -469,18 +488,18 @@ static inline uint64_t list_offset(const struct plan *p, uint32_t stage, int64_t
     return n * info->lists_before + (uint64_t)micro % n * info->list_bytes;
 }
 
-/* Whether of so many layers the from_end-th, of which the 1st is the last, is one of n that wait
- * for the next forward. */
+/* Whether the from_end-th layer, counted from 1 at the last of `of` layers, is among the n whose
+ * updates are deferred to the next forward pass. */
 bool plan_is_spread(uint32_t from_end, uint32_t n, uint32_t of);
 
-/* The share of the units that a stage's rows choose among which nobody chooses, of those rows that
- * a fetch serves, if all were equally likely: what is expected of a router that is balanced. */
+/* The expected share of a stage's experts that no row of a fetch chooses, if all were equally
+ * likely (a balanced router). */
 double plan_unchosen(const struct plan *p, uint32_t stage);
-/* Whether the unit's gradient is one contribution that is kept on the drive only where a row of the
- * step has chosen the unit. */
+/* Whether the unit's gradient is one contribution, written to the drive only if a row of the step
+ * has chosen the unit. */
 bool plan_keeps_chosen(const struct plan *p, uint32_t unit);
 
-/* Rows of logits that a program makes at most: one of each sample that is classified. */
+/* The most rows of logits that a program makes: one for each sample that is classified. */
 static inline uint64_t logits_rows(const struct plan *p)
 {
     const struct zinf_graph *g = p->setup->graph;
@@ -489,8 +508,8 @@ static inline uint64_t logits_rows(const struct plan *p)
     return d ? (uint64_t)d->n_sequences : of_samples ? (uint64_t)p->setup->batch : 1;
 }
 
-/* Logits of all visits in host memory; of ranks that share tensors each has a part of them, and all
- * parts are in the order of the ranks. */
+/* Bytes of the logits of all visits in host memory, and where they begin. With tensor parallelism
+ * each rank makes a part, and all parts lie in the order of the ranks. */
 static inline uint64_t logits_bytes(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
@@ -502,9 +521,9 @@ static inline uint64_t logits_at(const struct plan *p)
     return p->at.h_row + tensor_axis(p->setup)->rank * logits_bytes(p);
 }
 
-/* What a decoding call is told of its rows, one list behind the other: of each row its sequence,
- * its position and its source; the lengths of sources; of each new token of one whose it is, and
- * which. */
+/* How long the lists are that describe the rows of a decoding call: for each row its sequence,
+ * position and source; the lengths of sources; for each new source token its source and its
+ * position in it. */
 static inline uint64_t rows_length(const struct zinf_decoding *d)
 {
     return (uint64_t)(3 * d->most_rows + d->n_sources + 2 * d->most_source_rows);
@@ -520,7 +539,7 @@ static inline void rows_place(struct zinf_decoding *d, const int32_t *at)
     d->source_slots = d->source_numbers + d->most_source_rows;
 }
 
-/* Of a unit's OP_SQUARES, among those of all units. */
+/* The index of a unit's first sum of squares (OP_SQUARES) among those of all units. */
 static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 {
     uint64_t elems = 0;
@@ -529,26 +548,26 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
     return elems / ZINF_SUM_BLOCK;
 }
 
-/* cost.c: op->seconds and op->cpu */
+/* cost.c: sets op->seconds and op->cpu */
 void plan_cost(const struct plan *p, struct zinf_op *op);
-/* Bytes that an operation of a stage brings together with ranks that share its tensors, and of
- * these those that this rank sends; and how long that takes, where these ranks are only thought of:
- * rates that are measured have it in them. */
+/* Bytes that an operation of a stage reduces with the other ranks of its tensors, and the bytes
+ * that this rank sends for that. plan_crossed_seconds: the time this takes, for estimates; measured
+ * rates include it. */
 struct crossed {
     double bytes, sent;
 };
 struct crossed plan_crossed(const struct plan *p, const struct zinf_op *op);
 double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op);
-/* The same for operations that are scheduled already. */
+/* Sets the costs of operations that are scheduled already. */
 void plan_cost_again(const struct plan *p, struct zinf_program *program);
-/* Known speeds, and what is assumed for the others. */
+/* Completes known speeds with assumed ones. */
 void plan_speeds_of(const struct plan *p, const struct zinf_speeds *known,
                     struct zinf_speeds *used);
 void plan_rates_of(const struct plan *p, const struct zinf_speeds *speeds,
                    struct zinf_rates *rates);
 struct zinf_machine plan_machine(const struct plan *p);
-/* The work alone of two programs, one after the other, the second of which may be NULL; INFINITY:
- * there is none. */
+/* The seconds that the work of two programs takes at least, one after the other; second may be
+ * NULL. INFINITY: there is no program. */
 double plan_least_seconds(const struct plan *p, const struct zinf_program *first,
                           const struct zinf_program *second);
 
