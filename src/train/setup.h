@@ -98,125 +98,140 @@ struct shared_unit {
 
 struct setup {
     struct zinf_trainer_options options;
-    const struct zinf_config *config; /* for numbers; its words are the fields below */
+    /* read for numbers; what its words mean is in the fields below */
+    const struct zinf_config *config;
 
     struct zinf_model *model;
     const struct zinf_graph *graph;  /* the model's */
-    const struct zinf_graph *stages; /* with the stages that other ranks have, */
-    const struct zinf_graph *whole;  /* and with their shards */
-    struct zinf_file_map *files;     /* and its tensors as files have them */
-    /* Of 2, 4, ... neighbouring ranks that share a key and value head; NULL: none is shared so. */
+    const struct zinf_graph *stages; /* the model with the stages of other pipeline ranks */
+    const struct zinf_graph *whole;  /* that with the shards of other tensor ranks */
+    struct zinf_file_map *files;     /* the tensors of `whole` as files have them */
+    /* Nets of 2, 4, ... neighbouring tensor ranks that share a key and value head; NULL: no head is
+     * shared by so many. */
     struct zinf_net *sharing[6]; /* up to ZINF_MOST_SHARDS */
-    uint64_t max_whole_elems;    /* of whole's units */
-    /* Of ranks that have stages one after the other: the rank along PIPE that a unit is saved by
-     * [n_units], NULL: there is one; nets of two, with the rank before and the next one; and all
-     * units as ranks cut them. */
+    uint64_t max_whole_elems;    /* elements of the largest unit of `whole` */
+    /* Pipeline ranks. owners: [n_units] the rank along PIPE that saves a unit; NULL: there is one
+     * rank. borders: nets of two, with the rank before and with the next one. all_units: the layout
+     * of all units, of other ranks' stages too. */
     uint32_t *owners;
-    uint32_t own_layers; /* of this rank, the embedding and the head being one each */
+    uint32_t own_layers; /* layers of this rank; the embedding and the head count as one each */
     struct zinf_net *borders[2];
-    struct zinf_net *handing[2]; /* the same of ranks along CONTEXT */
-    struct shared_unit *shared;  /* [n_shared]: trained units that several of them have */
+    struct zinf_net *handing[2]; /* nets of two for ranks along CONTEXT */
+    struct shared_unit *shared;  /* [n_shared]: trained units that several pipeline ranks have */
     uint32_t n_shared;
     struct zinf_layout all_units;
-    struct zinf_axis savers; /* ranks that bring units together for files: DATA, or that and PIPE */
-    struct walk walk;        /* and what follows from it */
-    struct zinf_products products; /* that its stages make, each by which algorithm */
-    char products_by[400];         /* the GPU and the library that these are of */
-    bool sums_by_products; /* products of gradients add to sums themselves: expected, then known */
+    struct zinf_axis savers; /* ranks that collect units for files: DATA, or DATA and PIPE */
+    struct walk walk;        /* what follows from the graph (walk.h) */
+    /* the matrix products of the stages, and the algorithm of each */
+    struct zinf_products products;
+    char products_by[400]; /* the GPU and library for which they were chosen */
+    /* products of weight gradients add to sums by themselves; expected at first, then known */
+    bool sums_by_products;
     struct zinf_device *device;
-    struct zinf_compute compute; /* of a training step, but for what changes with it */
+    struct zinf_compute compute; /* of a step, without what changes from step to step */
     enum zinf_dtype dtype;
-    struct zinf_decoding decoding; /* of compute, where sequences are continued */
-    /* Samples of a micro-batch, tokens of a sequence, and micro-batches of a step. A sequence may
-     * be visited in n_chunks of chunk_seq rows, the last of which may be rows of nobody: then each
-     * chunk of each sample is a micro-batch, number sample * n_chunks + chunk. Chunks may be dealt
-     * in n_parts parts (setup_context.c), as many to each rank along CONTEXT, which has own_chunks
-     * of them: then a micro-batch is number sample * own_chunks + the chunk's place among these. */
+    struct zinf_decoding decoding; /* part of compute, for decoding */
+    /* batch: samples of a micro-batch; seq: tokens of a sequence; n_micro: micro-batches of a step.
+     * A sequence may be visited in n_chunks chunks of chunk_seq rows; the last rows of the last
+     * chunk may be unused. Then each chunk of each sample is a micro-batch, with the number sample
+     * * n_chunks + chunk. With context parallelism, chunks form n_parts parts (setup_context.c),
+     * and each rank along CONTEXT has as many parts, with own_chunks chunks: then the number is
+     * sample * own_chunks + the chunk's place among the rank's. */
     int64_t batch, seq, n_micro;
     int64_t n_chunks, chunk_seq;
-    int64_t chunk_source; /* of the sequence that an encoder reads, which is cut into as many */
+    /* rows of a chunk of the encoder's sequence, which is cut into as many chunks */
+    int64_t chunk_source;
     int64_t n_parts, own_chunks;
-    int64_t source_seq; /* of what an encoder reads for a decoder */
-    uint64_t rows;      /* of a micro-batch */
+    int64_t source_seq; /* tokens that an encoder reads for a decoder */
+    uint64_t rows;      /* rows of a micro-batch */
     uint32_t n_units;
     struct zinf_layout layout;
-    struct zinf_mesh mesh; /* of the options' net */
-    bool sliced;           /* by stage 3: each rank has its slice of parameters, else all of them */
-    bool must_link, may_link; /* ranks' GPUs gather by themselves: always; if that is faster */
-    /* Sums do not depend on how samples and elements are dealt to ranks: gradients of micro-batches
-     * are added in the tree of zinf_tree_sum, norm and loss without rounding. */
+    struct zinf_mesh mesh; /* the axes of the options' net */
+    bool sliced;           /* ZeRO 3: each rank has its slice of the parameters, else all of them */
+    /* GPUs of different ranks gather directly: always; if that is faster */
+    bool must_link, may_link;
+    /* Results do not depend on how samples and elements are divided among ranks: gradients of
+     * micro-batches are added in the tree of zinf_tree_sum, and norm and loss are summed exactly.
+     */
     bool exact;
 
-    /* where things live as configured; a unit's own place may be faster where a budget has room */
+    /* configured tiers; a unit may live in a faster one if a budget has room */
     enum zinf_tier param_tier, state_tier, grad_tier, x_tier;
     bool x_is_open; /* the plan may send the blocks' inputs further away than x_tier */
-    bool fills;     /* what the configuration sends to the drive may be in RAM */
-    bool reach[ACTORS][MEMORIES]; /* who uses which memory itself; plan/way.h decides by it */
+    bool fills;     /* RAM may hold what the configuration sends to the drive */
+    bool reach[ACTORS][MEMORIES]; /* who can access which memory; plan/way.h decides by it */
     bool offers_updates;          /* the device may update what it has room for */
     enum accumulation_order order;
-    bool order_is_open; /* it is LAYER_MAJOR, but the other one where that has no room */
+    bool order_is_open; /* order is LAYER_MAJOR, unless that does not fit */
     enum expert_fetch expert_fetch;
     enum recompute recompute;
     enum schedule wanted;
     enum zinf_aio_engine io_engine;
 
     enum zinf_state_form form;
-    /* The first is the run's; a tensor's is that of its rate. */
+    /* The first is the run's optimizer; a tensor may have another one (setup_rates.h). */
     struct optimizer optimizers[MAX_OPTIMIZERS];
     uint32_t n_optimizers;
-    enum rule_grain grain;         /* the coarsest of them */
-    struct zinf_device *cpu;       /* the host's products, for rules over matrices; else NULL */
-    struct zinf_optim_hyper hyper; /* the first one's, without lr and step */
-    struct tensor_rate **rates;    /* setup_rates.h; NULL: all are the run's */
+    enum rule_grain grain;         /* the coarsest grain of all optimizers */
+    struct zinf_device *cpu;       /* makes the products of optimizers over matrices; else NULL */
+    struct zinf_optim_hyper hyper; /* of the first optimizer, without lr and step */
+    struct tensor_rate **rates;    /* setup_rates.h; NULL: all tensors have the run's */
     uint64_t *state_bytes;         /* [n_groups] */
-    uint64_t *head_bytes;          /* [n_groups]: of it, room for what is packed in RAM; */
-    uint64_t *param_head_bytes;    /* [n_groups]: the same of parameters */
-    double *state_shares;          /* [n_groups]: estimated fraction of it after packing */
-    double *group_flops;           /* [n_groups]: of the products of an update, the ranks' mean */
-    double bytes_a_flop;           /* what these cost beside what an update moves */
-    uint64_t packable_bytes[ZINF_PACKABLES]; /* of the largest slot of what may be packed, */
-    uint64_t frozen_packable_bytes;          /* and of parameters that are not trained */
+    uint64_t *head_bytes;          /* [n_groups]: room that packed state takes in RAM */
+    uint64_t *param_head_bytes;    /* [n_groups]: room that packed parameters take in RAM */
+    double *state_shares;          /* [n_groups]: estimated size of packed state as a fraction */
+    double *group_flops; /* [n_groups]: flops of an update's products, the mean of the ranks */
+    double bytes_a_flop; /* bytes that an update moves in the time of one of these flops */
+    uint64_t packable_bytes[ZINF_PACKABLES]; /* bytes of the largest packed slot of each kind */
+    uint64_t frozen_packable_bytes;          /* the same for frozen parameters */
     uint64_t update_bytes;                   /* workspace of the optimizer */
-    uint8_t generations;                     /* of what can be taken back */
-    bool in_place;                           /* updates are made as soon as they can be, for good */
-    enum packing may_pack;                   /* the most that may be stored in fewer bytes; */
-    bool pack_is_open;                       /* the plan, or what a run left, says how much; */
-    enum packing packs;                      /* what is, in this training */
-    bool durable;        /* all state will be on the drive, in two generations */
-    bool durable_copies; /* and, as not all parameters are, these once more behind it */
+    uint8_t generations;                     /* generations of data that can be taken back */
+    bool in_place;                           /* updates are made early and cannot be taken back */
+    enum packing may_pack;                   /* the most that may be packed */
+    bool pack_is_open;                       /* the plan, or an earlier run, decides how much */
+    enum packing packs;                      /* what is packed in this training */
+    bool durable; /* steps survive the process: all state is on the drive in two generations */
+    /* parameters that are elsewhere have a copy behind the state on the drive */
+    bool durable_copies;
     uint64_t
-        spared_bytes; /* of the drive in a step, about, where RAM has state and so they are not */
-    bool durability_is_open; /* nobody asked: not where RAM could have some of the state */
+        /* about how many bytes of drive traffic a step saves since state in RAM makes steps not
+           durable */
+            spared_bytes;
+    /* the configuration leaves durability open: steps are durable unless RAM holds state */
+    bool durability_is_open;
 
-    struct weight_files *weights; /* setup_files.c: read in place; NULL: they are not */
+    /* setup_files.c: weights that are read in place from the model's files; or NULL */
+    struct weight_files *weights;
 
-    /* setup_codes.c [n_units]: units with matrices that are multiplied with as 8-bit floats alone;
-     * NULL: there are none. */
+    /* setup_codes.c: [n_units] images of units whose matrices are used only as 8-bit floats; NULL:
+     * there are none. */
     struct zinf_float8_image *images;
-    uint64_t *image_bytes; /* [n_units]: theirs */
+    uint64_t *image_bytes; /* [n_units]: bytes of these images */
 
     uint64_t budget[ZINF_MEMORY_TIERS];
-    uint64_t fill_bytes;     /* of host memory that filling may reach, */
-    uint64_t common_bytes;   /* and of host and device memory, where these are one RAM */
-    uint64_t ram_bytes;      /* that this process may have in all */
-    uint64_t resident_bytes; /* that it has already */
+    /* limit of host memory for what the configuration would send to the drive */
+    uint64_t fill_bytes;
+    uint64_t common_bytes; /* limit of host and device memory together, if they are the same RAM */
+    uint64_t ram_bytes;    /* RAM that this process may have in all */
+    uint64_t resident_bytes; /* RAM that it has already */
 
-    /* The run's; borrowed. NULL: plans count their extents in stores of their own. */
+    /* The run's store, borrowed. NULL: plans count extents in stores of their own. */
     struct zinf_store *store;
 };
 
-/* plan_only: for an estimate. No GPU needs to be there if the configuration says how large it is,
- * and steps are counted as durable where a run's could be. After a failure too, setup_fini ends
- * it. */
+/* Makes a setup from options. plan_only: for an estimate, which needs no GPU if the configuration
+ * gives its size, and counts steps as durable if a run's could be. Call setup_fini even after a
+ * failure. */
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only);
 void setup_fini(struct setup *s);
-/* Whether the device has several algorithms for a product, of which a training keeps a list. */
+/* Whether the device has several algorithms for a product, so that a training keeps a list of its
+ * choices. */
 bool setup_lists_products(const struct setup *s);
 
-/* plan/cost.c: how the device's memory and its launches stand beside its products, by the speeds
- * that the options name, else by stated ones. */
+/* plan/cost.c: the cost of device memory and of launches relative to products, by the speeds in the
+ * options, else by assumed ones. */
 struct zinf_pace setup_pace(const struct setup *s);
-/* Bytes of state that an update moves in the time of an operation of its products. */
+/* Bytes of state that an update moves in the time of one flop of its products. */
 double setup_bytes_a_flop(const struct setup *s);
 
 static inline bool trains(const struct setup *s)
@@ -229,24 +244,25 @@ static inline bool has_backward(const struct setup *s)
     return s->options.mode != ZINF_TRAINER_FORWARD;
 }
 
-/* What is on the device's tier the CPU cannot read: the device makes its updates and norms. */
+/* Whether the CPU cannot read device memory: then the device makes the updates and norms of what
+ * lives there. */
 static inline bool device_is_far(const struct setup *s)
 {
     return !s->device->host_addressable;
 }
 
-/* Samples of a step that are this rank's. */
+/* How many samples of a step this rank has. */
 static inline int64_t setup_samples(const struct setup *s)
 {
     return s->n_micro / s->own_chunks * s->batch;
 }
-/* Rows that there are places for in a step. */
+/* How many rows a step has room for on this rank. */
 static inline uint64_t setup_step_rows(const struct setup *s)
 {
     return (uint64_t)(setup_samples(s) * s->seq);
 }
 
-/* Ranks that units' slices and a step's samples are dealt to. */
+/* The axes of the mesh. Along DATA ranks have slices of units and different samples. */
 static inline const struct zinf_axis *tensor_axis(const struct setup *s)
 {
     return &s->mesh.at[ZINF_TENSOR];
@@ -256,17 +272,18 @@ static inline const struct zinf_axis *data_axis(const struct setup *s)
     return &s->mesh.at[ZINF_DATA];
 }
 
-/* Along which ranks share a sequence. They are neighbours along DATA, too. */
+/* Along CONTEXT ranks share a sequence. They are neighbours along DATA as well. */
 static inline const struct zinf_axis *context_axis(const struct setup *s)
 {
     return &s->mesh.at[ZINF_CONTEXT];
 }
-/* Groups of ranks that have samples of their own. */
+/* How many groups of ranks have samples of their own. */
 static inline uint32_t setup_sharers(const struct setup *s)
 {
     return data_axis(s)->world / context_axis(s)->world;
 }
-/* Whether chunks of a sequence are dealt in parts; how many parts are this rank's. */
+/* Whether chunks of a sequence are divided into parts (context parallelism); how many this rank
+ * has. */
 static inline bool in_parts(const struct setup *s)
 {
     return s->n_parts > 1;
@@ -275,18 +292,19 @@ static inline int64_t setup_own_parts(const struct setup *s)
 {
     return s->n_parts / context_axis(s)->world;
 }
-/* Whether there is a program of logits: of chunks it has many operations. */
+/* Whether there is a program of logits. With chunks it has many operations, so it is made only if
+ * needed. */
 static inline bool setup_makes_logits(const struct setup *s)
 {
     return s->n_chunks == 1 || s->options.mode != ZINF_TRAINER_TRAIN || s->options.makes_texts;
 }
-/* The sample of a micro-batch that is a chunk, and which of its sequence's chunks it is. */
+/* The sample to which a micro-batch belongs; setup_chunk: which chunk of its sequence it is. */
 static inline int64_t setup_sample(const struct setup *s, int64_t micro)
 {
     return micro / s->own_chunks;
 }
-/* Of this rank's chunks from the front of a sequence in parts, or of those from its rear, the i-th
- * in the order of the sequence: its number among them. */
+/* This rank has chunks from the front and from the rear of a sequence. Returns the place, among the
+ * rank's chunks, of the i-th of either half in the order of the sequence. */
 static inline int64_t setup_ordered(const struct setup *s, bool rear, int64_t i)
 {
     const int64_t each = s->own_chunks / setup_own_parts(s), half = each / 2;
@@ -298,7 +316,8 @@ static inline int64_t setup_chunk(const struct setup *s, int64_t micro)
     const int64_t own = micro % s->own_chunks, place = context_axis(s)->rank * s->own_chunks + own;
     return in_parts(s) ? zinf_chunk_at(place, s->n_chunks, s->n_parts) : own;
 }
-/* Inputs are there of all chunks of the rank's samples. Which are those of a micro-batch. */
+/* The number of inputs: there are some for every chunk of the rank's samples. setup_input: the
+ * index of a micro-batch's. */
 static inline int64_t setup_n_inputs(const struct setup *s)
 {
     return s->n_micro / s->own_chunks * s->n_chunks;
@@ -311,22 +330,22 @@ static inline const struct zinf_axis *pipe_axis(const struct setup *s)
 {
     return &s->mesh.at[ZINF_PIPE];
 }
-/* Whether ranks have stages of the model one after the other. */
+/* Whether the mesh has several pipeline ranks. */
 static inline bool is_piped(const struct setup *s)
 {
     return pipe_axis(s)->world > 1;
 }
-/* How many contributions to a gradient a stage makes one after the other: of parts, one for each
- * sample, which is summed over ranks before it is added to others. A pipeline has a visit for each.
- */
+/* How many contributions to a gradient a stage makes one after the other. With context parallelism
+ * one for each sample, which is summed over ranks before it is added to the others; a pipeline has
+ * a visit for each instead. */
 static inline int64_t setup_turns(const struct setup *s)
 {
     return in_parts(s) && !is_piped(s) ? s->n_micro / s->own_chunks : 1;
 }
 
-/* The number of a rank's micro-batch, or of a sample that is visited in chunks, among those of all
- * ranks: ranks have as many neighbours each, or, where gradients are summed over ranks one
- * micro-batch at a time, take them in turn. So both sums are subtrees of one tree. */
+/* The number, among those of all ranks, of a rank's micro-batch, or of its sample if sequences are
+ * in chunks. Each rank has consecutive ones; or ranks take them in turn, if gradients are summed
+ * over ranks one micro-batch at a time. In both cases the sums are subtrees of one tree. */
 static inline uint64_t setup_micro(const struct setup *s, int64_t micro)
 {
     const uint64_t ranks = setup_sharers(s), rank = data_axis(s)->rank / context_axis(s)->world;
@@ -334,19 +353,21 @@ static inline uint64_t setup_micro(const struct setup *s, int64_t micro)
                ? (uint64_t)micro * ranks + rank
                : (uint64_t)(s->n_micro / s->own_chunks) * rank + (uint64_t)micro;
 }
-/* All units, those of other ranks' stages too, as ranks along DATA cut them. */
+/* The layout of all units, including those of other pipeline ranks, as ranks along DATA cut them.
+ */
 static inline const struct zinf_layout *all_units(const struct setup *s)
 {
     return is_piped(s) ? &s->all_units : &s->layout;
 }
 
-/* Whether each of several ranks has all state and makes all updates, as units are not cut. */
+/* Whether each of several ranks has all state and makes all updates, since the optimizer needs
+ * whole units. */
 static inline bool whole_state(const struct setup *s)
 {
     return data_axis(s)->net && s->grain == GRAIN_TENSORS;
 }
 
-/* NULL: its stages are one rank's. */
+/* The pipeline ranks that have the unit; NULL: only one has it. */
 static inline const struct shared_unit *unit_shared(const struct setup *s, uint32_t unit)
 {
     for (uint32_t i = 0; i < s->n_shared; i++)
@@ -355,7 +376,7 @@ static inline const struct shared_unit *unit_shared(const struct setup *s, uint3
     return NULL;
 }
 
-/* Whether squares of gradients that this rank has count in the norm of all: once in all ranks. */
+/* Whether this rank adds the unit to the gradient norm: each element counts once over all ranks. */
 static inline bool counts_squares(const struct setup *s, uint32_t unit)
 {
     const bool owns = !is_piped(s) || s->owners[unit] == pipe_axis(s)->rank;
@@ -374,13 +395,13 @@ static inline bool unit_trains_anywhere(const struct setup *s, uint32_t unit)
     return s->stages->units[unit].trained;
 }
 
-/* Whether the model has adapters, which alone are trained and saved. */
+/* Whether the model has adapters; then only these are trained and saved. */
 static inline bool is_adapted(const struct setup *s)
 {
     return s->graph->n_adapted;
 }
 
-/* Of a sub-group's parameters, as they are. */
+/* Bytes of a sub-group's parameters, unpacked. */
 static inline uint64_t setup_group_param_bytes(const struct setup *s, uint32_t group)
 {
     return s->layout.groups[group].n * zinf_dtype_bytes(s->dtype);
@@ -390,67 +411,70 @@ static inline uint64_t durable_copy_bytes(const struct setup *s, uint64_t n)
     return s->durable_copies ? n * zinf_dtype_bytes(s->dtype) : 0;
 }
 
-/* Of the device, where that is known before the host's; 0: it is a part of that. */
+/* The device's memory budget, if it is known before the host's; 0: it is a part of the host's. */
 uint64_t setup_device_budget(const struct setup *s);
-/* Of a machine's RAM what its system and its other programs keep: a part in 32, at least 1 GiB and
- * at most 8 GiB, but never more than a quarter. */
+/* RAM without what is left to the operating system and other programs: 1/32 of it, at least 1 GiB
+ * and at most 8 GiB, but never more than a quarter. */
 uint64_t setup_without_system(uint64_t ram_bytes);
-/* That this rank may have of its host now, with what it has already. */
+/* RAM of its host that this rank may use now, including what it has already. */
 uint64_t setup_ram_bytes(const struct setup *s);
-/* Whether anything may have to be on a drive. */
+/* Whether anything may live on a drive. */
 bool setup_uses_drive(const struct setup *s);
-/* The section whose nvme_path the store is in. */
+/* The configuration section whose nvme_path the store uses. */
 const struct zinf_config_offload *setup_drives(const struct zinf_config *config);
 
 /* ---- setup_chunks.c: sequences that are visited in chunks ---- */
 
-/* Once the shape of a step is known: its chunks. Once the graph is: what cannot be cut is refused.
- */
+/* setup_cut_sequences: sets the chunks; call once the shape of a step is known. setup_check_chunks:
+ * -ENOTSUP if the model's graph cannot be cut into chunks. */
 void setup_cut_sequences(struct setup *s);
 int setup_check_chunks(const struct setup *s);
 /* ---- setup_context.c: sequences that ranks share ---- */
 
-/* Ranks along CONTEXT; then, once the shape of a step is known, what they cannot do is refused. */
+/* setup_take_context: sets the ranks along CONTEXT. setup_check_context: refuses what they cannot
+ * do; call once the shape of a step is known. */
 int setup_take_context(struct setup *s);
 int setup_check_context(const struct setup *s);
 /* Nets of two, with the rank before along an axis and with the next one; NULL: there is none. */
 int setup_find_neighbours(const struct zinf_axis *axis, struct zinf_net *nets[2]);
 /* ---- setup_ranks.c: a training's other ranks ---- */
 
-/* The mesh; first of all. */
+/* Makes the mesh. Call before all else. */
 int setup_take_net(struct setup *s);
-/* Cuts units into the rank's slice, and that into sub-groups. */
+/* Cuts every unit into slices for the ranks, and this rank's slice into sub-groups. */
 int setup_lay_out(struct setup *s);
-/* The axes along which it does. */
+/* The axes along which units are cut. */
 void setup_cuts(const struct setup *s, struct zinf_axis at[ZINF_AXES]);
-/* setup_tensor.c: cuts the model into this rank's parts; what cannot be is refused by name. */
+/* setup_tensor.c: cuts the model into this rank's shards, or refuses what cannot be cut. */
 int setup_cut_model(struct setup *s);
 int setup_check_tensor(struct setup *s);
-/* [n_units]: of each the most that any rank has. */
+/* elems: [n_units], becomes the largest value that any rank has for each unit. */
 int setup_agree_elems(const struct setup *s, uint64_t *elems);
-/* setup_pipe.c: cuts the model into ranges of stages, and takes this rank's; nets to its
- * neighbours; and what cannot be is refused by name. Then, once units are cut, what files need. */
+/* setup_pipe.c: setup_cut_stages cuts the model into ranges of stages, takes this rank's and makes
+ * nets to its neighbours; it refuses what cannot be cut. setup_savers: prepares what saving needs;
+ * call once units are cut. */
 int setup_cut_stages(struct setup *s);
 int setup_savers(struct setup *s);
 void setup_free_pipe(struct setup *s);
-/* What several ranks cannot do is refused by name. */
+/* Refuses what several ranks cannot do. */
 int setup_check_ranks(struct setup *s);
-/* On this host, this one included: they share its memory and its threads; each has a GPU. */
+/* How many ranks are on this host, this one included. They share its memory and threads; each has
+ * its own GPU. */
 uint32_t setup_local_ranks(const struct setup *s);
-/* Whether all that a plan follows from is here alone: seats of one process have the budgets that
- * they have agreed on and the same speeds, and find the same. */
+/* Whether all ranks are seats of this process: they have agreed on budgets and speeds, so all of
+ * them find the same plan. */
 bool setup_is_one_process(const struct setup *s);
-/* Of those the ones in this process, which share what it has already. */
+/* How many of the ranks on this host are seats of this process; they share the RAM that it has
+ * already. */
 uint32_t setup_seats(const struct setup *s);
 int setup_own_threads(const struct setup *s);
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options);
-/* What was found of the machine becomes what every rank's machine has: plans are then alike. */
+/* Ranks agree on what was found of their machines, so that their plans are alike. */
 int setup_agree(struct setup *s);
-/* setup_matrices.c: moves tensors in units, so that no matrix of an optimizer of matrices is cut
- * between ranks; once it is known which these are, and whether sums are those of any number of
- * ranks. */
+/* setup_matrices.c: moves tensors within units so that no matrix of an optimizer over matrices is
+ * cut between ranks. Call once the optimizers and `exact` are known. */
 int setup_place_matrices(struct setup *s);
-/* Of a unit's matrix, the rank along DATA whose slice it lies in, which makes its updates. */
+/* The rank along DATA whose slice has a unit's matrix, and which updates it. */
 uint32_t setup_matrix_owner(const struct setup *s, uint32_t unit, uint32_t tensor, uint32_t piece);
 /* ---- setup_frozen.c: in this order, before the model is looked at ---- */
 
@@ -462,16 +486,16 @@ int setup_check_quantized(const struct setup *s);
 
 /* ---- setup_files.c ---- */
 
-/* Sets weights where a frozen model on the drive can be read from its folder: safetensors, in the
- * parameters' number type. */
+/* Sets weights if a frozen model whose home is the drive can be read from its own folder:
+ * safetensors, in the parameters' number type. */
 int setup_find_files(struct setup *s);
 void setup_free_files(struct setup *s);
-/* A unit's flat buffer from what its spans have read. */
+/* Fills a unit's flat buffer from what its spans have read. */
 void file_unit_assemble(const struct setup *s, uint32_t unit, void *flat, const void *read);
 
 /* ---- setup_codes.c ---- */
 
-/* Once units are laid out: images of those whose matrices can go to the device as codes of 8 bits.
+/* Finds the units whose matrices can go to the device as 8-bit codes. Call once units are laid out.
  */
 int setup_find_codes(struct setup *s);
 void setup_free_codes(struct setup *s);
@@ -482,34 +506,37 @@ static inline bool unit_has_codes(const struct setup *s, uint32_t unit)
 
 /* ---- setup_optimizer.c: what the configuration's optimizer is and what its state takes ---- */
 
-/* The run's optimizer; one more, for tensors that name it, whose number is returned (or < 0: what
- * it cannot be is said of key); whether ranks can have them, once all are known; then, with a
- * layout, state_bytes and update_bytes. */
+/* setup_optimizer: takes the run's optimizer. setup_add_optimizer: adds one that tensors name, and
+ * returns its number or < 0; key: the configuration key for messages. setup_check_optimizers:
+ * whether several ranks can have them; call once all are known. setup_state_bytes: sets state_bytes
+ * and update_bytes; needs a layout. */
 int setup_optimizer(struct setup *s);
 int setup_add_optimizer(struct setup *s, const char *type, const char *key);
 int setup_check_optimizers(const struct setup *s);
-/* All their types, and which tensors are whose: what tells one training's moments from another's.
- */
+/* The types of all optimizers, and which tensors have which, as a text: it tells moments of
+ * different trainings apart. */
 void setup_optimizers_text(const struct setup *s, char text[64]);
-/* The most moments that any of them has. */
+/* The largest number of moments of any optimizer. */
 int setup_n_moments(const struct setup *s);
-/* The checkpoint part with what rules keep of matrices beside moments; 0: there is none. */
+/* The checkpoint part that holds what optimizers keep of matrices beside moments; 0: there is none.
+ */
 int setup_kept_part(const struct setup *s);
 int setup_state_bytes(struct setup *s);
-/* Whether a device that the CPU cannot read has this optimizer's update; whether it may make those
- * of some units. */
+/* Whether a device whose memory the CPU cannot read can make this optimizer's update; whether it
+ * may make those of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
-/* Of the largest trained sub-group's state, parameters or gradient, where these may be packed on a
- * drive; else 0. And of the parameters of the largest one, trained or frozen. */
+/* Packed bytes of the largest trained sub-group's state, parameters or gradient, if a drive may
+ * hold these packed; else 0. setup_packed_param_bytes: of the largest sub-group's parameters,
+ * trained or frozen. */
 uint64_t setup_packed_bytes(const struct setup *s, enum zinf_packable what);
 uint64_t setup_packed_param_bytes(const struct setup *s);
-/* All of a unit's sub-groups: their state; the part of it that is kept in RAM where it is packed
- * there; whether that is less for each of them. */
+/* For all sub-groups of a unit: bytes of their state; bytes that it takes in RAM if it is packed
+ * there; whether that is less for each sub-group. */
 uint64_t setup_unit_state_bytes(const struct setup *s, uint32_t unit);
 uint64_t setup_unit_head_bytes(const struct setup *s, uint32_t unit);
 bool setup_can_head(const struct setup *s, uint32_t unit);
-/* The last two of its parameters. */
+/* The last two for the unit's parameters. */
 uint64_t setup_unit_param_head_bytes(const struct setup *s, uint32_t unit);
 bool setup_can_head_params(const struct setup *s, uint32_t unit);
 /* Whether they may be packed on a drive at all: no images of fewer bits lie in front of them. */
