@@ -131,7 +131,7 @@ static int64_t count_images(const struct zinf_trainer *t, const struct zinf_prog
             zinf_tiers_image(t->plan.tiers, (uint32_t)op->unit, lane == ZINF_LANE_WRITE);
         const struct zinf_layout *layout = &t->setup.layout;
         const uint64_t whole = zinf_layout_unit_bytes(layout, (uint32_t)op->unit, t->setup.dtype);
-        if (op->where.extent == image.extent)
+        if (op->where->extent == image.extent)
             bytes += lane == ZINF_LANE_READ ? (int64_t)(whole - image.bytes) : (int64_t)image.bytes;
     }
     return bytes;
