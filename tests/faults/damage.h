@@ -3,6 +3,7 @@
 #define ZINF_TESTS_FAULTS_DAMAGE_H
 
 #include "faults.h"
+#include "regions.h"
 
 #include <xxhash.h>
 
@@ -30,6 +31,7 @@ struct victim {
 };
 static struct victim victims[MAX_FILES];
 static int n_victims;
+static uint64_t damage_at, damage_n; /* the bytes that were damaged; 0: the file as a whole */
 
 static int damage_see(const char *path, const struct stat *info, int type, struct FTW *at)
 {
@@ -103,13 +105,24 @@ static inline bool damage_owner(const struct victim *v)
     return !chown(which, 12345, 12345);
 }
 
+/* Any byte of the file, or, every other time, one in some part of some packed image in it: parts
+ * are drawn alike, since the shortest ones say how to read the others. */
+static inline uint64_t damage_draw_byte(const struct victim *v)
+{
+    const struct image_part *r =
+        n_regions && faults_draw(2) ? &regions[faults_draw((uint64_t)n_regions)] : NULL;
+    return r ? r->first + faults_draw(r->bytes) : faults_draw(v->bytes);
+}
+
 static inline bool damage_bytes(int fd, const struct victim *v, enum damage damage)
 {
     char page[4096] = {0};
-    uint64_t at = v->bytes ? faults_draw(v->bytes) : 0, first = at / 4096 * 4096;
+    uint64_t at = v->bytes ? damage_draw_byte(v) : 0, first = at / 4096 * 4096;
     uint64_t left = v->bytes - first, n = left < sizeof page ? left : sizeof page;
     if (!v->bytes)
         return false;
+    damage_at = damage == DAMAGE_BIT ? at : first;
+    damage_n = damage == DAMAGE_BIT ? 1 : n;
     if (damage == DAMAGE_BIT) {
         bool read = pread(fd, page, 1, (off_t)at) == 1;
         page[0] ^= (char)(1 << faults_draw(8));
@@ -127,13 +140,16 @@ static inline bool damage_do(const struct victim *v, enum damage damage)
     struct stat info;
     uint64_t pages = v->bytes / 4096, at = faults_draw(pages) * 4096;
     bool done = false;
+    damage_at = damage == DAMAGE_MOVED ? faults_draw(pages) * 4096 : at;
+    damage_n = damage == DAMAGE_OLD || damage == DAMAGE_MOVED ? 4096 : 0;
+    regions_find(v->path);
     switch (damage) {
     case DAMAGE_OLD:
         earlier = open(v->earlier, O_RDONLY);
         done = earlier >= 0 && damage_move_page(earlier, at, fd, at);
         break;
     case DAMAGE_MOVED:
-        done = damage_move_page(fd, at, fd, faults_draw(pages) * 4096);
+        done = damage_move_page(fd, at, fd, damage_at);
         break;
     case DAMAGE_SHORT:
         done = v->bytes && !ftruncate(fd, (off_t)faults_draw(v->bytes));

@@ -7,7 +7,9 @@
  * verify --repair`, with the same two ways to end.
  *
  * ZINF_TEST_SETTINGS trainings from ZINF_TEST_FIRST on, with ZINF_TEST_DAMAGES each that
- * ZINF_TEST_SEED draws; the table at the end counts outcomes. BUILDDIR may lie in memory.
+ * ZINF_TEST_SEED draws, all with zinf.pack as ZINF_TEST_PACK says, if it is set. The table at the
+ * end counts outcomes; its lines "packed" say which parts of packed images were met, and what
+ * damages several, such as a page, counts for each. BUILDDIR may lie in memory.
  */
 #include "killed.h"
 
@@ -89,6 +91,8 @@ static void test_damage(void)
         char text[200];
         faults_seed = (uint64_t)number_from("ZINF_TEST_SEED", 1) * 1000 + (uint64_t)i;
         faults_drawn = 0;
+        s.pack = getenv("ZINF_TEST_PACK") ? getenv("ZINF_TEST_PACK") : s.pack;
+        region_moments = !strncmp(s.kind, "Adam", 4) ? 2 : 1;
         bool ready = make_setting(&s);
         uint64_t last = ready ? last_step() : 0;
         printf("# setting %d: %s; %s %llu\n", i, fault_setting_text(&s, text),

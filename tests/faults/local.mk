@@ -5,17 +5,17 @@ fault_cppflags = $(TEST_CPPFLAGS) -I$(srcdir)/tests/faults
 fault_ldflags = $(AM_LDFLAGS) -Wl,--wrap=statfs
 fault_ldadd = libcli.la $(TEST_LDADD)
 program_tests += $(fault_tests)
-tests_faults_damage_test_SOURCES = tests/faults/damage_test.c tests/faults/damage.h \
+tests_faults_damage_test_SOURCES = tests/faults/damage_test.c tests/faults/damage.h tests/faults/regions.h \
 	tests/faults/outcomes.h tests/faults/killed.h $(fault_headers)
 tests_faults_damage_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_damage_test_LDADD = $(fault_ldadd)
 tests_faults_damage_test_LDFLAGS = $(fault_ldflags)
-tests_faults_inputs_test_SOURCES = tests/faults/inputs_test.c tests/faults/damage.h \
+tests_faults_inputs_test_SOURCES = tests/faults/inputs_test.c tests/faults/damage.h tests/faults/regions.h \
 	tests/faults/outcomes.h tests/faults/killed.h tests/faults/uses.h $(fault_headers)
 tests_faults_inputs_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_inputs_test_LDADD = $(fault_ldadd)
 tests_faults_inputs_test_LDFLAGS = $(fault_ldflags)
-tests_faults_chunks_test_SOURCES = tests/faults/chunks_test.c tests/faults/damage.h tests/faults/shimmed.h \
+tests_faults_chunks_test_SOURCES = tests/faults/chunks_test.c tests/faults/damage.h tests/faults/regions.h tests/faults/shimmed.h \
 	tests/faults/outcomes.h tests/faults/killed.h $(fault_headers)
 tests_faults_chunks_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_chunks_test_LDADD = $(fault_ldadd)
@@ -24,7 +24,7 @@ tests_faults_writes_test_SOURCES = tests/faults/writes_test.c tests/faults/shimm
 tests_faults_writes_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_writes_test_LDADD = $(fault_ldadd)
 tests_faults_writes_test_LDFLAGS = $(fault_ldflags)
-tests_faults_mutants_test_SOURCES = tests/faults/mutants_test.c tests/faults/damage.h \
+tests_faults_mutants_test_SOURCES = tests/faults/mutants_test.c tests/faults/damage.h tests/faults/regions.h \
 	tests/faults/outcomes.h tests/faults/killed.h $(fault_headers)
 tests_faults_mutants_test_CPPFLAGS = $(fault_cppflags)
 tests_faults_mutants_test_LDADD = $(fault_ldadd)

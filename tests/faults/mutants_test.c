@@ -9,7 +9,8 @@
 #include "aio/aio_store.h"
 #include "train/save/checkpoint.h"
 
-#define TRIES 60 /* a damage may lie where nothing depends on it */
+#define PACKED_SETTING 140 /* AdamW, all on the drive and packed */
+#define TRIES 60           /* a damage may lie where nothing depends on it */
 
 enum mutant {
     FAITHFUL,
@@ -109,6 +110,12 @@ static void test_pages_that_are_not_compared(void)
     check_mutant(COMPARES_NO_PAGE, 0, DAMAGE_PAGE, "/extents");
 }
 
+/* Of packed images the payload has no checksums but those of the store's pages. */
+static void test_packed_pages_that_are_not_compared(void)
+{
+    check_mutant(COMPARES_NO_PAGE, PACKED_SETTING, DAMAGE_BIT, "/extents");
+}
+
 /* A bit: of a page of other bytes most are numbers that are none, which loading refuses anyway. */
 static void test_checkpoints_that_are_not_compared(void)
 {
@@ -175,6 +182,7 @@ int main(void)
 {
     faults_begin("mutants");
     TAP_RUN(test_pages_that_are_not_compared);
+    TAP_RUN(test_packed_pages_that_are_not_compared);
     TAP_RUN(test_checkpoints_that_are_not_compared);
     TAP_RUN(test_pages_without_a_sum);
     TAP_RUN(test_removing_what_cannot_be_read);

@@ -27,7 +27,8 @@ static const char *const outcome_files[] = {
 
 static int outcomes_by_damage[DAMAGES][OUTCOMES], outcomes_by_place[FAULT_PLACES][OUTCOMES];
 static int outcomes_by_file[OUTCOME_FILES][OUTCOMES],
-    outcomes_followed[2][OUTCOMES] /* verify --repair, --resume=DIR */;
+    outcomes_followed[2][OUTCOMES] /* verify --repair, --resume=DIR */,
+    outcomes_by_region[REGION_THINGS][REGION_PARTS][OUTCOMES];
 
 static inline void outcomes_count(enum damage damage, int place, const char *path, enum outcome o)
 {
@@ -37,6 +38,9 @@ static inline void outcomes_count(enum damage damage, int place, const char *pat
     outcomes_by_damage[damage][o]++;
     outcomes_by_place[place][o]++;
     outcomes_by_file[file][o]++;
+    for (int i = 0; i < n_regions; i++)
+        if (region_meets(&regions[i], damage_at, damage_n))
+            outcomes_by_region[regions[i].thing][regions[i].part][o]++;
 }
 
 /* Each line by itself, so that those of several runs can be added up. */
@@ -47,7 +51,7 @@ static inline void outcomes_print_line(const char *table, const char *name, cons
         sum += counts[o];
     if (!sum)
         return;
-    printf("# %-9s %-16s", table, name);
+    printf("# %-9s %-18s", table, name);
     for (int o = 0; o < OUTCOMES; o++)
         printf(" %9d", counts[o]);
     printf("\n");
@@ -56,7 +60,7 @@ static inline void outcomes_print_line(const char *table, const char *name, cons
 static inline void outcomes_print(void)
 {
     char place[32];
-    printf("# %-9s %-16s", "", "");
+    printf("# %-9s %-18s", "", "");
     for (int o = 0; o < OUTCOMES; o++)
         printf(" %9s", outcome_names[o]);
     printf("\n");
@@ -68,6 +72,11 @@ static inline void outcomes_print(void)
     }
     for (int f = 0; f < OUTCOME_FILES; f++)
         outcomes_print_line("file", outcome_files[f], outcomes_by_file[f]);
+    for (int i = 0; i < REGION_THINGS * REGION_PARTS; i++) {
+        const int thing = i / REGION_PARTS, part = i % REGION_PARTS;
+        snprintf(place, sizeof place, "%s %s", region_things[thing], region_parts[part]);
+        outcomes_print_line("packed", place, outcomes_by_region[thing][part]);
+    }
     outcomes_print_line("then", "verify --repair", outcomes_followed[0]);
     outcomes_print_line("then", "--resume=DIR", outcomes_followed[1]);
 }
