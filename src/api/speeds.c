@@ -5,6 +5,7 @@
 #include "api/speeds.h"
 
 #include "base/cache.h"
+#include "cpu_optim/optim.h"
 
 #include <stdlib.h>
 
@@ -73,13 +74,28 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
     return any;
 }
 
+/* Of whole matrices only what is beside them is over elements, and that is AdamW. */
+bool speeds_updates_matrices(const struct zinf_config *config)
+{
+    const char *type = config->optimizer.type;
+    bool elements = !strcmp(type, "AdamW8bit") || !strcmp(type, "Adafactor");
+    for (int kind = 0; kind < ZINF_OPTIM_KINDS; kind++)
+        elements |= !strcmp(type, zinf_optim_name((enum zinf_optim_kind)kind));
+    return !elements;
+}
+
 void speeds_optimizer_form(const struct zinf_config *config, const char **optimizer,
                            const char **form)
 {
-    bool split = config->dtype == ZINF_DTYPE_BF16,
-         eight = !strcmp(config->optimizer.type, "AdamW8bit");
-    *optimizer = eight ? "AdamW" : config->optimizer.type;
-    *form = eight ? (split ? "split-8bit" : "8bit") : split ? "split" : "fp32";
+    const bool split = config->dtype == ZINF_DTYPE_BF16,
+               eight = !strcmp(config->optimizer.type, "AdamW8bit");
+    const bool adam = eight || speeds_updates_matrices(config);
+    *optimizer = adam ? "AdamW" : config->optimizer.type;
+    *form = split ? "split" : "fp32";
+    if (eight)
+        *form = split ? "split-8bit" : "8bit";
+    else if (config->bf16_moments && strcmp(config->optimizer.type, "Adafactor") != 0)
+        *form = split ? "split-bf16-random" : "bf16-random";
 }
 
 struct reader {
@@ -172,7 +188,9 @@ void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
     out->optimizer_bytes =
         number_of(take(&r, "optim", optim_key, SPEED_OPTIMIZER, SPEED_OPTIMIZER), "bytes");
     speeds_device_key(device_key, ZINF_DEVICE_HOST, ZINF_DTYPE_F32);
-    out->host_flops = number_of(take(&r, "gemm", device_key, SPEED_UPDATE, SPEED_UPDATE), "flops");
+    const cJSON *host = take(&r, "gemm", device_key, SPEED_UPDATE, SPEED_UPDATE);
+    const double updates = number_of(host, "update_flops");
+    out->host_flops = updates > 0 ? updates : number_of(host, "flops");
     take_gpus(&r, device, out);
     take_drives(&r, config, out);
     cJSON_Delete(r.cache);

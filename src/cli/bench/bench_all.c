@@ -65,6 +65,16 @@ static void run_gemm(struct all *all, const char *dtype)
     run_mode(all, &bench_gemm, &w);
 }
 
+/* By which the CPU updates whole matrices, whatever the device is. */
+static void run_updates(struct all *all)
+{
+    struct words w = {.n = 0};
+    add(&w, "--type", "fp32");
+    add(&w, "--device", "host");
+    add(&w, "--threads", all->threads);
+    run_mode(all, &bench_gemm, &w);
+}
+
 static void run_optim(struct all *all)
 {
     struct words w = {.n = 0};
@@ -95,7 +105,11 @@ static void run_all(struct all *all)
     add_device(all, &memory);
     run_mode(all, &bench_memory, &memory);
     if (all->config) {
-        run_gemm(all, zinf_dtype_name(all->config->dtype));
+        const bool updates = speeds_updates_matrices(all->config);
+        if (!updates || all->cuda || all->config->dtype != ZINF_DTYPE_F32)
+            run_gemm(all, zinf_dtype_name(all->config->dtype));
+        if (updates)
+            run_updates(all);
     } else {
         run_gemm(all, "bf16");
         run_gemm(all, "fp32");

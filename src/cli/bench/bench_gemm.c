@@ -1,6 +1,7 @@
 /*
  * bench_gemm: `zinf bench gemm`. Matrix products as a layer has them (Y = X W^T, both gradients),
- * on random numbers: zeros would be faster than data is.
+ * on random numbers: zeros would be faster than data is. In fp32 on the host also the products of a
+ * Newton-Schulz step, which updates of whole matrices are made of.
  */
 #include "cli/bench/bench_device.h"
 
@@ -23,8 +24,11 @@ static const struct shape host_shapes[] = {{512, 512, 512}, {1024, 1024, 1024}};
 static const struct shape cuda_shapes[] = {
     {2048, 2048, 2048}, {8192, 8192, 8192}, {4096, 6400, 1600}, {4096, 1600, 6400}};
 
-enum way { WAY_FORWARD, WAY_DX, WAY_DW, WAYS };
-static const char *const way_names[WAYS] = {"forward", "dX", "dW"};
+/* Of updates: matrices of layers about 1,000 wide, square and four times as long. */
+static const struct shape update_shapes[] = {{1024, 1024, 0}, {1024, 4096, 0}};
+
+enum way { WAY_FORWARD, WAY_DX, WAY_DW, WAYS, WAY_GRAM = WAYS, WAY_SQUARE, WAY_NEXT, ALL_WAYS };
+static const char *const way_names[ALL_WAYS] = {"forward", "dX", "dW", "X X^T", "A A", "B X"};
 
 /* Y[M,N] = X[M,K] W[N,K]^T; dX[M,K] = dY[M,N] W; dW[N,K] += dY^T X in fp32. */
 static struct zinf_matmul product(enum way way, const struct shape *s, enum zinf_dtype dtype,
@@ -64,49 +68,122 @@ static uint64_t shape_bytes(const struct shape *s)
     return 4 * (uint64_t)(s->m * s->k + 2 * s->n * s->k + s->m * s->n) + 4096;
 }
 
+/* Of A, A A, X and B X. */
+static uint64_t update_bytes(const struct shape *s)
+{
+    return 8 * (uint64_t)(s->m * s->m + s->m * s->n) + 4096;
+}
+
 static int call(struct bench_device *b, void *context)
 {
     return b->ops->matmul(b->queues[ZINF_QUEUE_COMPUTE], context);
 }
 
+static void report(const struct zinf_matmul *m, enum way way, double seconds, double flops,
+                   cJSON *list)
+{
+    if (!list) {
+        printf("%6lld x %6lld x %6lld  %-8s %10.3f ms  %9.3f Tflop/s\n", (long long)m->m,
+               (long long)m->n, (long long)m->k, way_names[way], seconds * 1e3,
+               flops / seconds * 1e-12);
+        fflush(stdout);
+        return;
+    }
+    cJSON *one = cJSON_CreateObject();
+    cJSON_AddNumberToObject(one, "m", (double)m->m);
+    cJSON_AddNumberToObject(one, "n", (double)m->n);
+    cJSON_AddNumberToObject(one, "k", (double)m->k);
+    cJSON_AddStringToObject(one, "way", way_names[way]);
+    cJSON_AddNumberToObject(one, "seconds", seconds);
+    cJSON_AddNumberToObject(one, "flops", flops / seconds);
+    cJSON_AddItemToArray(list, one);
+}
+
+/* Of a symmetric result a half is computed. */
+static double flops_of(const struct zinf_matmul *m)
+{
+    return (m->symmetric ? 1.0 : 2.0) * (double)m->m * (double)m->n * (double)m->k;
+}
+
+static int time_product(struct bench_device *b, struct zinf_matmul *m, uint64_t workspace,
+                        double *seconds)
+{
+    if (b->ops->matmul_workspace(b->device, m) > workspace)
+        return zinf_fail(-ENOMEM, "a product of %lld x %lld x %lld wants more workspace",
+                         (long long)m->m, (long long)m->n, (long long)m->k);
+    return bench_device_time(b, call, m, seconds);
+}
+
 static int measure(struct bench_device *b, const struct shape *s, enum zinf_dtype dtype,
                    uint64_t workspace, cJSON *list, double *best)
 {
+    char *memory = (char *)b->device->memory + workspace;
     for (int way = 0; way < WAYS; way++) {
-        struct zinf_matmul m =
-            product((enum way)way, s, dtype, (char *)b->device->memory + workspace);
-        double seconds, flops;
-        int code = b->ops->matmul_workspace(b->device, &m) > workspace
-                       ? zinf_fail(-ENOMEM, "a product of %lld x %lld x %lld wants more workspace",
-                                   (long long)s->m, (long long)s->n, (long long)s->k)
-                       : bench_device_time(b, call, &m, &seconds);
+        struct zinf_matmul m = product((enum way)way, s, dtype, memory);
+        const double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
+        double seconds;
+        int code = time_product(b, &m, workspace, &seconds);
         if (code)
             return code;
-        flops = 2.0 * (double)s->m * (double)s->n * (double)s->k / seconds;
-        *best = flops > *best ? flops : *best;
-        if (!list) {
-            printf("%6lld x %6lld x %6lld  %-8s %10.3f ms  %9.3f Tflop/s\n", (long long)s->m,
-                   (long long)s->n, (long long)s->k, way_names[way], seconds * 1e3, flops * 1e-12);
-            fflush(stdout);
-            continue;
-        }
-        cJSON *one = cJSON_CreateObject();
-        cJSON_AddNumberToObject(one, "m", (double)s->m);
-        cJSON_AddNumberToObject(one, "n", (double)s->n);
-        cJSON_AddNumberToObject(one, "k", (double)s->k);
-        cJSON_AddStringToObject(one, "way", way_names[way]);
-        cJSON_AddNumberToObject(one, "seconds", seconds);
-        cJSON_AddNumberToObject(one, "flops", flops);
-        cJSON_AddItemToArray(list, one);
+        *best = flops / seconds > *best ? flops / seconds : *best;
+        m.m = s->m;
+        m.n = s->n;
+        m.k = s->k;
+        report(&m, (enum way)way, seconds, flops, list);
     }
     return 0;
 }
 
-static void keep(const struct bench_device *b, enum zinf_dtype dtype, double best)
+/* A = X X^T, A A, and with B [m][m] B X; X [m][n], m <= n. */
+static struct zinf_matmul update_product(enum way way, const struct shape *s, char *memory)
+{
+    const uint64_t side = zinf_align_up((uint64_t)(s->m * s->m) * sizeof(float), 256);
+    const uint64_t all = zinf_align_up((uint64_t)(s->m * s->n) * sizeof(float), 256);
+    char *gram = memory, *square = gram + side, *x = square + side, *next = x + all;
+    struct zinf_matmul m = {.m = s->m, .n = s->m, .k = way == WAY_GRAM ? s->n : s->m};
+    m.a_dtype = m.b_dtype = m.c_dtype = ZINF_DTYPE_F32;
+    m.symmetric = way != WAY_NEXT;
+    m.a = m.b = way == WAY_GRAM ? x : gram;
+    m.c = way == WAY_GRAM ? next : square; /* the first for no other: A stays of its size */
+    m.lda = m.ldb = m.k;
+    m.ldc = s->m;
+    m.trans_b = way == WAY_GRAM;
+    if (way == WAY_NEXT) {
+        m.n = m.ldb = m.ldc = s->n;
+        m.b = x;
+        m.c = next;
+    }
+    return m;
+}
+
+/* Of all three products of a step, the better of both shapes. */
+static int measure_updates(struct bench_device *b, uint64_t workspace, cJSON *list, double *best)
+{
+    char *memory = (char *)b->device->memory + workspace;
+    for (size_t i = 0; i < sizeof update_shapes / sizeof *update_shapes; i++) {
+        double all = 0, flops = 0;
+        for (int way = WAY_GRAM; way < ALL_WAYS; way++) {
+            struct zinf_matmul m = update_product((enum way)way, &update_shapes[i], memory);
+            double seconds;
+            int code = time_product(b, &m, workspace, &seconds);
+            if (code)
+                return code;
+            report(&m, (enum way)way, seconds, flops_of(&m), list);
+            all += seconds;
+            flops += flops_of(&m);
+        }
+        *best = flops / all > *best ? flops / all : *best;
+    }
+    return 0;
+}
+
+static void keep(const struct bench_device *b, enum zinf_dtype dtype, double best, double updates)
 {
     char key[32];
     cJSON *kept = cJSON_CreateObject();
     cJSON_AddNumberToObject(kept, "flops", best);
+    if (updates > 0)
+        cJSON_AddNumberToObject(kept, "update_flops", updates);
     cJSON_AddStringToObject(kept, "device", b->device->name);
     if (b->device->kind == ZINF_DEVICE_HOST)
         cJSON_AddNumberToObject(kept, "threads", b->device->n_threads);
@@ -126,7 +203,7 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
                                            .device_bytes = workspace + most,
                                            .host_bytes = 1 << 20};
     struct bench_device b;
-    double best = 0;
+    double best = 0, updates = 0;
     int code = bench_device_open(&b, &options);
     if (code)
         return code;
@@ -144,14 +221,19 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
     most = 0;
     for (size_t i = 0; i < n; i++)
         most = shape_bytes(&shapes[i]) > most ? shape_bytes(&shapes[i]) : most;
+    const bool updates_too = host && !args->m && dtype == ZINF_DTYPE_F32;
+    const uint64_t needed = update_bytes(&update_shapes[1]);
+    most = updates_too && needed > most ? needed : most;
     code = bench_device_fill(&b, dtype, workspace + most);
     for (size_t i = 0; !code && i < n; i++)
         code = measure(&b, &shapes[i], dtype, workspace, list, &best);
+    if (!code && updates_too)
+        code = measure_updates(&b, workspace, list, &updates);
     if (!code && args->m)
         zinf_log(ZINF_LOG_INFO, "the rate is not kept for zinf estimate, which takes the best of "
                                 "the usual sizes: leave out --m, --n and --k for those");
     else if (!code)
-        keep(&b, dtype, best);
+        keep(&b, dtype, best, updates);
     bench_device_close(&b);
     return code;
 }
