@@ -10,15 +10,6 @@
 
 #include <stdlib.h>
 
-int executor_run_op(struct lane *lane, uint32_t op)
-{
-    struct zinf_executor *e = lane->executor;
-    struct zinf_op now = e->program->ops[op];
-    zinf_program_operands(e->program, &now, lane->operands);
-    now.at = lane->operands;
-    return e->options.run(e->options.context, &now);
-}
-
 static void run_lane(struct lane *of)
 {
     struct zinf_executor *e = of->executor;

@@ -136,6 +136,15 @@ void executor_busy(struct zinf_executor *e, enum zinf_lane lane, uint64_t begin_
     pthread_mutex_unlock(&e->lock);
 }
 
+int executor_run_op(struct lane *lane, uint32_t op)
+{
+    struct zinf_executor *e = lane->executor;
+    struct zinf_op now = e->program->ops[op];
+    zinf_program_operands(e->program, &now, lane->operands);
+    now.at = lane->operands;
+    return e->options.run(e->options.context, &now);
+}
+
 void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns)
 {
     const struct zinf_op *o = &e->program->ops[op];
