@@ -12,85 +12,89 @@
 
 #include "model/graph.h"
 
-/* A call whose rows are new tokens of sequences that are continued: of each row the sequence and
- * the position in it. batch is 1 then, seq the number of rows. What attention must remember of the
- * tokens before is in the stage's *caches*, which outlive the call.
- *
- * Where sequences read an encoder's output, a call may also bring sources: source_seq rows, the
- * tokens of all of them, each a document. What attention to them needs is remembered by source, for
- * all sequences that read it. */
+/* Describes a call that decodes: its rows are new tokens of sequences that are continued, and each
+ * row has a sequence and a position in it. batch is 1 then, and seq is the number of rows. Keys and
+ * values of earlier tokens are in the stage's *caches*, which outlive the call. If sequences read
+ * an encoder's output, a call may also bring sources: source_seq rows, which are the tokens of all
+ * sources, each source a document. Keys and values of a source are cached once for all sequences
+ * that read it. */
 struct zinf_decoding {
     int64_t n_sequences, capacity; /* sequences, and the tokens that each may have */
-    int64_t most_rows;             /* of a call */
-    int64_t n_sources, source_capacity,
-        most_source_rows; /* the same of sources; 0: there are none */
+    int64_t most_rows;             /* the most rows that a call has */
+    /* the same for sources; 0: there are none */
+    int64_t n_sources, source_capacity, most_source_rows;
     /* on the device */
-    const int32_t *sequences, *positions;         /* [seq] */
-    const int32_t *sources;                       /* [seq]: what each row's sequence reads */
-    const int32_t *source_lengths;                /* [n_sources] */
-    const int32_t *source_numbers, *source_slots; /* [source_seq]: whose each token is, and which */
+    const int32_t *sequences, *positions; /* [seq] */
+    const int32_t *sources;               /* [seq]: the source that each row's sequence reads */
+    const int32_t *source_lengths;        /* [n_sources] */
+    /* [source_seq]: each token's source, and its place in it */
+    const int32_t *source_numbers, *source_slots;
 };
-/* What tokens' and samples' losses have beside cross-entropy (kernels/loss.h), and uniform noise on
- * what the first layer takes: alpha / sqrt(length of a sample * columns) times u in [-1, 1)
- * (NEFTune, Jain et al., arXiv 2310.05914). 0: none. */
+/* Terms that losses of tokens and samples have beside cross-entropy (kernels/loss.h), and uniform
+ * noise that is added to the first layer's input: alpha / sqrt(length of a sample * columns) times
+ * u in [-1, 1) (NEFTune, Jain et al., arXiv 2310.05914). 0: none. */
 struct zinf_objective {
     float smoothing, z_loss;
     float noise_alpha; /* only where compute trains */
     float max_z_loss;
 };
-/* What else a kernel's time follows from than products at the device's full rate, in flops of these
- * (frame_cost.c). All zero: nothing else. */
+/* Numbers from which the time of a kernel is estimated (frame_cost.c). Times are given as the flops
+ * that matrix products would do meanwhile at the device's full rate. All zero: only flops count. */
 struct zinf_pace {
-    double flops_a_byte;      /* of the device's memory */
-    double shortest, between; /* the least that a kernel takes; from one to the next */
-    double wave;              /* outputs that a GPU's cores make at once; 0: a CPU */
+    double flops_a_byte;      /* the time that the device's memory takes for a byte */
+    double shortest, between; /* the least time of a kernel; the time between two */
+    double wave;              /* elements of a product that a GPU's cores make at once; 0: a CPU */
 };
-/* The ranks that have the other shards of a model: calls meet in the order of the device's
- * operations. */
+/* How ranks of tensor parallelism reach each other. Collective calls run in the order in which
+ * operations are enqueued on the device. */
 struct zinf_shard_ranks {
     void *context;
-    /* x becomes the sum by the tree over so many neighbouring ranks, which share a key and value
-     * head; 0: over all. */
+    /* All-reduce: x becomes the sum over ranks, added as a tree of fixed shape. sharing: only over
+     * so many neighbouring ranks, which share a key and value head; 0: over all. */
     int (*sum)(void *context, float *x, uint64_t elems, uint32_t sharing);
-    /* whole [ranks][bytes]: this rank's part is there, the others' come. */
+    /* All-gather: whole is [ranks][bytes]; this rank has filled in its own part, the call fills in
+     * those of the others. */
     int (*gather)(void *context, void *whole, uint64_t bytes);
 };
-/* A call whose rows are a chunk of a longer sequence, of one sample: `seq` rows from `first` on, of
- * which those from the sequence's end on are nobody's. What rows of later chunks see of it is in
- * memory that the stage *carries* from chunk to chunk: forward, or PASS_CARRY, goes through them in
- * order and adds to it; backward goes from the last one to the first, and adds to its gradient. An
- * input's chunks follow each other in memory. */
+/* Describes a call whose rows are a chunk of a longer sequence, of one sample: `seq` rows from row
+ * `first` on; rows beyond the sequence's end are padding. Rows of later chunks see keys, values and
+ * states of earlier ones in memory that the stage *carries* from chunk to chunk. Forward, or
+ * PASS_CARRY, goes through the chunks in order and writes to this memory; backward goes from the
+ * last chunk to the first and adds to its gradient. An input's chunks follow each other in memory.
+ */
 struct zinf_chunk {
     int64_t whole; /* rows of the sequence; 0: rows are of whole sequences */
     int64_t first;
-    /* The chunks whose carried rows are at hand: [near, near_end) of the sequence. Where those of
-     * all chunks up to this one are not, what looks at them is called in parts, one after the
-     * other, with the same scratch: each part looks at its own, and what comes before is done in
-     * the one that begins, what comes behind in the one that ends, at whose hand are the chunk's
-     * own rows. */
+    /* Carried rows [near, near_end) of the sequence are at hand, always those of whole chunks. If
+     * not all up to this chunk are, the stage is called once for each part of them, one call after
+     * the other with the same scratch. Each call attends to its own part. Operations in front of
+     * attention run only in the call that `begins`, those behind it only in the call that `ends`,
+     * which has the chunk's own rows at hand. */
     int64_t near, near_end;
     bool begins, ends;
     bool fresh; /* nothing is in the gradients of the rows at hand yet */
-    /* Of a sequence whose n chunks are dealt in `parts` parts: forward finds the carried rows of
-     * all chunks made. Backward adds to gradients of the part that the chunk is of, and leaves the
-     * chunk's own keys to PASS_CARRY_BACK, when these gradients are sums over all parts. placed:
-     * the rows of all chunks are at hand, in the order of zinf_chunk_place; else those of the
-     * chunks from near on are, in order. */
+    /* With context parallelism the sequence's n chunks are dealt to `parts` parts. The carried rows
+     * of all chunks are made before forward. Backward adds to the gradients that the chunk's part
+     * has; the chunk's own keys and values are left to PASS_CARRY_BACK, which runs once these
+     * gradients are summed over all parts. placed: carried rows of all chunks are at hand, in the
+     * order of zinf_chunk_place; else those of the chunks from near on, in order. */
     int64_t n, parts;
     bool placed;
-    /* The same, also of chunks in order, where a stage's rows look ahead: at later rows of their
-     * sequence, or at another one, of source_whole rows, which is cut into as many chunks. */
+    /* keys_first: the carried rows of all chunks are made before forward although chunks run in
+     * order, since the stage's rows see later rows of their sequence, or another sequence. That one
+     * has source_whole rows and is cut into as many chunks. */
     bool keys_first;
     int64_t source_whole;
 };
-/* Whether what all chunks carry is made before any of them looks at it. */
+/* Whether the carried rows of all chunks are made before any chunk attends to them. */
 static inline bool zinf_chunk_keys_first(const struct zinf_chunk *chunk)
 {
     return chunk->parts > 1 || chunk->keys_first;
 }
-/* A part has as many chunks from the front of the sequence as from its end, so that all parts see
- * about as many keys: with n / (2 parts) = 1, part i has chunks i and n - 1 - i. Where a chunk's
- * rows lie: part by part, those from the front first; and which chunk lies in a place. */
+/* How n chunks are dealt to parts of context parallelism. A part has as many chunks from the front
+ * of the sequence as from its end, so that all parts see about as many keys: with n / (2 parts) =
+ * 1, part i has chunks i and n - 1 - i. zinf_chunk_place: the place of a chunk's rows in memory,
+ * which go part by part, chunks from the front first. zinf_chunk_at: the chunk in a place. */
 static inline int64_t zinf_chunk_place(int64_t chunk, int64_t n, int64_t parts)
 {
     const int64_t each = n / (2 * parts), piece = chunk / each;
@@ -102,31 +106,32 @@ static inline int64_t zinf_chunk_at(int64_t place, int64_t n, int64_t parts)
     const int64_t each = n / (2 * parts), part = place / (2 * each), within = place % (2 * each);
     return within < each ? part * each + within : (2 * parts - 1 - part) * each + within - each;
 }
-/* Who computes: one micro-batch. */
+/* What computes, and how: all that calls for one micro-batch have in common. */
 struct zinf_compute {
     const struct zinf_device *device;
-    enum zinf_dtype dtype; /* of parameters and activations */
+    enum zinf_dtype dtype; /* number type of parameters and activations */
     bool float8;           /* products of linear layers with their weights are of 8-bit floats */
     int64_t batch, seq, source_seq;
     bool train;     /* dropout on */
-    bool reference; /* adapters off, and train is: for a ZINF_VALUE_REFERENCE */
+    bool reference; /* adapters are off, and so is train: for a ZINF_VALUE_REFERENCE */
     struct zinf_objective objective;
     uint64_t seed;
     uint32_t step;
     uint64_t first_sample; /* index of the micro-batch's first sample in the step's batch */
     struct zinf_chunk chunk;
     const struct zinf_decoding *decoding; /* NULL: whole sequences */
-    struct zinf_pace pace;                /* for what is measured */
+    struct zinf_pace pace;                /* read only while measuring */
     const struct zinf_shard_ranks *ranks; /* NULL: the graph has all shards */
 };
 uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of);
-/* Of one micro-batch's value, or of its gradient. */
+/* Bytes of a value, or of its gradient, for one micro-batch. */
 uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 
-/* Of chunks: what a stage carries of one: of each of its rows so many numbers, behind them the same
- * of the rows that it has of another sequence, and then bytes of the chunk as a whole. Numbers of
- * width bytes; bytes from one chunk to the next. */
+/* The layout of what a stage carries of one chunk: row_elems numbers for each of its rows, behind
+ * them source_elems numbers for each row of another sequence, and then `handed` bytes for the chunk
+ * as a whole. zinf_carried_stride: bytes from one chunk to the next, if a number has width bytes.
+ */
 struct zinf_carried {
     uint64_t rows, row_elems;
     uint64_t source_rows, source_elems;
@@ -134,128 +139,137 @@ struct zinf_carried {
 };
 uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width);
 
-/* Memory that a call takes from, in order; every take is aligned to 256 bytes. */
+/* Memory from which a call takes pieces in order; each piece is aligned to 256 bytes. */
 struct zinf_cursor {
     char *base;     /* NULL: only counted */
     uint64_t bytes; /* taken now */
     uint64_t peak;  /* most at once: scratch is given back within a call */
 };
 
-/* [sequences or sources][planes][slots][row_bytes]: what a stage remembers of each token, by
- * position modulo slots. All zero: nothing. */
+/* The shape of a cache for decoding, [sequences or sources][planes][slots][row_bytes]: a token's
+ * row is in the slot of its position modulo slots. All zero: the stage has none. */
 struct zinf_cache {
     uint64_t planes, slots, row_bytes;
 };
 enum zinf_caches {
     ZINF_CACHE_SEQUENCES,
-    ZINF_CACHE_STATES, /* of sequences, too: one slot, for a mixer beside attention */
+    ZINF_CACHE_STATES, /* for sequences, too: one slot, for a mixer beside attention */
     ZINF_CACHE_SOURCES,
     ZINF_CACHES,
 };
 
-/* Memory of the device in which what a unit has quantised stays as numbers from one call to the
- * next, until another unit takes it: calls of all micro-batches of a layer find it made. Weights
- * that are quantised never change. */
+/* Device memory in which the dequantised weights of one unit stay from call to call until another
+ * unit needs it, so that they are dequantised once for all micro-batches of a layer. Quantised
+ * weights never change. */
 struct zinf_numbers {
-    char *memory; /* NULL: every product makes them again, in scratch */
+    char *memory; /* NULL: every product dequantises its weight again, in scratch */
     uint64_t bytes;
-    const struct zinf_unit *unit; /* whose they are */
-    uint64_t made;                /* its tensors that are there, as bits; further ones never are */
+    const struct zinf_unit *unit; /* the unit whose weights are there */
+    uint64_t made;                /* bit i: its tensor i is there; tensors from 64 on never are */
 };
-/* Where those of a tensor begin; of n_tensors: what all take. */
+/* The byte at which a tensor's dequantised weights begin there; for tensor = n_tensors the size of
+ * all. width: bytes of a number. */
 uint64_t zinf_numbers_at(const struct zinf_unit *unit, uint32_t tensor, uint64_t width);
 
-/* Elements of a unit's gradient that are in its sum already. */
+/* Spans of a unit's gradient that a product has already added to the unit's sum. */
 #define ZINF_MOST_ADDED 16
 struct zinf_added {
-    const float *sum; /* where it begins */
+    const float *sum; /* the first element of the sum */
     struct zinf_span of[ZINF_MOST_ADDED];
     uint32_t n;
 };
 
 struct zinf_frame {
     const struct zinf_compute *compute;
-    struct zinf_queue *queue; /* NULL: measures, or leaves out what is of another part */
-    struct zinf_queue *given; /* the caller's */
+    /* NULL: the frame measures, or operations are left to the call for another part */
+    struct zinf_queue *queue;
+    struct zinf_queue *given; /* the caller's queue */
     const struct zinf_graph *graph;
     const struct zinf_stage *stage;
     enum zinf_pass pass;
     uint32_t visit, n_visits;
     const void *const *in;
-    void *const *out;      /* PASS_ROW: out[0] is float [n_rows][row_cols], and so here */
-    void *const *d_out;    /* [out.n]; of the loss: NULL */
+    void *const *out;      /* of PASS_ROW out[0] is float [n_rows][row_cols] */
+    void *const *d_out;    /* [out.n]; NULL for the loss */
     void *const *d_in;     /* [in.n]; NULL: nothing flows back there */
-    const bool *d_in_adds; /* [in.n]: a later stage has been there: add to it */
+    const bool *d_in_adds; /* [in.n]: a later stage has written d_in: add to it */
     const void *const *weights;
-    float *const *grads; /* fp32 flat buffers, written whole, gaps zero; NULL: frozen */
+    float *const *grads; /* fp32 flat buffers, written whole, gaps too, as zeros; NULL: frozen */
     bool grads_add;      /* only with ops->adds: add to them instead */
-    /* Like grads, or NULL: sums that gradients will be added to, or NULL. What a product makes is
-     * added by itself; added says what was (frame_sum). */
+    /* The sums to which the caller adds gradients, indexed like grads; the list, or an entry, may
+     * be NULL. A product may add its gradient by itself (frame_sum); `added` then lists those
+     * elements. */
     float *const *sums;
     struct zinf_added *const *added;
     struct zinf_numbers *numbers;       /* or NULL */
-    const struct zinf_unit *numbers_of; /* the one unit of the call's that may be in it */
-    /* Of a stage with a choice: the rows that chose this visit, on the device; while measuring, all
-     * rows, but flops and bytes are those of the mean. */
+    const struct zinf_unit *numbers_of; /* the one unit of the call that may use numbers */
+    /* For a stage with a choice: the numbers of the rows that chose this visit, on the device.
+     * While measuring, n_chosen is that of all rows, but flops and bytes are those of the mean
+     * visit. */
     const int32_t *chosen;
     int64_t n_chosen;
-    float loss_scale;         /* of the gradient: loss scale / targets of the step */
-    float mean_scale;         /* and of a loss that is a mean: loss scale / micro-batches */
-    int64_t row, n_rows;      /* PASS_ROW: from which on, how many; 0: 1 */
-    void *cache[ZINF_CACHES]; /* of the stage, while decoding */
-    /* Of chunks: the stage's carried memory and its gradient, [rows at hand][carried_elems]: in the
-     * parameters' number type, and fp32; and gradients at what two chunks hand over. */
+    float loss_scale;         /* factor of the gradient: loss scale / targets of the step */
+    float mean_scale;         /* the same for a loss that is a mean: loss scale / micro-batches */
+    int64_t row, n_rows;      /* PASS_ROW: the first row and the number of rows; 0: 1 */
+    void *cache[ZINF_CACHES]; /* the stage's caches, while decoding */
+    /* For chunks: the stage's carried memory in the parameters' number type, and its gradient in
+     * fp32, both [rows at hand][carried_elems]. d_handed: gradients of what two chunks hand over.
+     */
     void *carried;
     float *d_carried, *d_handed;
     struct zinf_cursor kept; /* the same place in forward and backward of a micro-batch */
     struct zinf_cursor scratch;
     /* while measuring */
-    uint64_t workspace;        /* most that one operation needs on the device */
-    uint64_t outside;          /* most that a library takes outside of all arenas, of host memory */
+    uint64_t workspace; /* the most bytes that one operation needs on the device */
+    uint64_t outside; /* the most bytes of host memory that a library takes outside of all arenas */
     double flops, bytes, work; /* as of struct zinf_stage_size */
     uint64_t shared;           /* most bytes that ranks with other shards bring together at once */
-    double crossed, sent;      /* and of all such calls; what this rank sends for them */
-    double rows_share;         /* of a stage with a choice: of the rows, in the mean; 0: all */
-    /* Of every frame_linear, and of those that multiply with 8-bit floats; or NULL. */
+    /* bytes of all such calls together; bytes that this rank sends for them */
+    double crossed, sent;
+    double rows_share; /* the share of rows that a visit has in the mean; 0: all */
+    /* Called for each weight of a linear layer, and for each that is multiplied in 8-bit floats;
+     * NULL: not called. */
     void (*see_linear)(void *seer, uint32_t unit, int tensor);
     void (*see_float8)(void *seer, uint32_t unit, int tensor);
     void *seer;
     struct zinf_cache cached[ZINF_CACHES];
-    uint64_t carried_elems, source_elems, handed_bytes, d_handed_bytes; /* running, too */
+    uint64_t carried_elems, source_elems, handed_bytes, d_handed_bytes; /* set while running, too */
     int64_t carried_reach;
     bool follows;
 };
 
-/* What a call takes, by running its code without a queue. */
+/* What a call needs and does, found by running its code without a queue. Sizes are in bytes. */
 struct zinf_stage_size {
     uint64_t kept, scratch, workspace, outside;
-    double flops;         /* of matrix products and attention */
-    double bytes;         /* that the other operations read and write */
-    double work;          /* flops of products that take as long as all of it, by compute's pace */
+    double flops;         /* those of matrix products and attention */
+    double bytes;         /* bytes that the other operations read and write */
+    double work;          /* time of all operations, as flops of products, by compute's pace */
     uint64_t shared;      /* most bytes that ranks with other shards bring together at once */
-    double crossed, sent; /* and of all such calls, sums and lists; what a rank sends for them */
-    double crossed_again, sent_again; /* BACKWARD: the same of RECOMPUTE, which is not in them */
+    double crossed, sent; /* bytes of all such calls together; bytes that a rank sends for them */
+    double crossed_again, sent_again; /* BACKWARD: those of RECOMPUTE, not included above */
     struct zinf_cache cache[ZINF_CACHES];
-    uint64_t carried_elems;  /* of a row, for later chunks */
-    uint64_t source_elems;   /* of a row of another sequence */
-    uint64_t handed_bytes;   /* that a chunk hands over to the next one, beside these */
-    uint64_t d_handed_bytes; /* of the gradient at that */
-    int64_t carried_reach;   /* a row sees itself and so many before it, less one; 0: all */
-    bool follows;            /* a chunk is computed from what the one before it hands over */
+    uint64_t carried_elems;  /* numbers that a row carries for later chunks */
+    uint64_t source_elems;   /* the same for a row of another sequence */
+    uint64_t handed_bytes;   /* bytes that a chunk hands over to the next one, beside these */
+    uint64_t d_handed_bytes; /* bytes of the gradient of that */
+    int64_t carried_reach;   /* rows that a row sees, itself and those before it; 0: all */
+    bool follows;            /* a chunk needs what the chunk before it hands over */
 };
-/* BACKWARD includes RECOMPUTE's scratch and workspace, but not its flops. Of a pass with a call a
- * visit: sizes are the largest visit's, flops and bytes those of all visits together. */
+/* Measures one pass of a stage. BACKWARD includes RECOMPUTE's scratch and workspace, but not its
+ * flops. If the pass has a call for each visit, sizes are those of the largest visit, flops and
+ * bytes those of all visits together. */
 int zinf_stage_measure(struct zinf_stage_size *out, const struct zinf_compute *compute,
                        const struct zinf_graph *graph, uint32_t stage, enum zinf_pass pass);
-/* The list of a stage's choice (graph.h) from the value, [rows][visits], in the CPU's memory.
- * -EINVAL where a row takes more visits or fewer. */
+/* Makes the list of the rows that chose each visit (zinf_choice_length) from the value
+ * [rows][visits] of a stage's choice, both in host memory. -EINVAL: a row takes more visits or
+ * fewer than it should. */
 int zinf_choice_list(int32_t *list, const struct zinf_stage *stage, const float *value,
                      uint64_t rows);
-/* Runs the stage's code for f->pass, with kept and scratch taken from their bases on. */
+/* Runs the stage's code for f->pass; the cursors kept and scratch start at their bases. */
 int zinf_stage_run(struct zinf_frame *f);
-/* Tells which tensors of which of its units (by their place at hand) the stage's forward multiplies
- * with by frame_linear; float8: which of them, where products are of 8-bit floats, with these.
- * Needs no device. */
+/* Calls `see` for each tensor that the stage's forward multiplies with as a linear layer; unit is
+ * the unit's place at hand. float8: only for those that compute's float8 would multiply in 8-bit
+ * floats. Needs no device. */
 int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage, bool float8,
                        void (*see)(void *seer, uint32_t unit, int tensor), void *seer);
 
@@ -263,88 +277,93 @@ int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage, bool floa
 
 void *frame_keep(struct zinf_frame *f, uint64_t bytes);
 void *frame_scratch(struct zinf_frame *f, uint64_t bytes);
-/* Gives back what was taken since frame_mark; operations that are enqueued may still use it, since
- * later ones of the same queue come after them. */
+/* frame_release gives back the scratch taken since frame_mark. Operations that are enqueued already
+ * may still use it, since later operations of the same queue run after them. */
 uint64_t frame_mark(const struct zinf_frame *f);
 void frame_release(struct zinf_frame *f, uint64_t mark);
-/* The call's decoding where the stage's rows are new tokens of sequences; NULL: they are whole
- * sequences, or sources. */
+/* The call's decoding if the stage's rows are new tokens of sequences; NULL: they are whole
+ * sequences, or tokens of sources. */
 const struct zinf_decoding *frame_decoding(const struct zinf_frame *f);
-/* While decoding: the stage's cache, of this shape; each once in a call. */
+/* While decoding: returns the stage's cache of this kind and notes its shape. Call once for each
+ * kind. */
 void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zinf_cache *shape);
-/* Of chunks: the stage carries so many elements a row. Where those of the sequence's row begin, one
- * of those at hand, and their gradients. And the bytes of all such gradients that are at hand. */
+/* For chunks, of which a stage carries row_elems numbers for each row: where the numbers of a row
+ * of the sequence begin, which must be at hand; where their gradients begin; and the bytes of all
+ * such gradients at hand. */
 void *frame_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
 float *frame_d_carried(struct zinf_frame *f, uint64_t row_elems, int64_t row);
 uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems);
-/* The same of another sequence's chunk number `chunk`, where its rows begin. */
+/* The same for another sequence: where the rows of its chunk number `chunk` begin. */
 void *frame_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t chunk);
 float *frame_d_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t chunk);
 /* The number of the call's chunk in its sequence. */
 int64_t frame_chunk(const struct zinf_frame *f);
-/* A chunk's rows see so many rows: themselves and those before them; 0: all. */
+/* Notes how many rows a row of a chunk sees, itself and those before it; 0: all. */
 void frame_reach(struct zinf_frame *f, int64_t rows);
-/* What the chunk before hands over is read by this one. */
+/* Notes that a chunk reads what the chunk before it hands over. */
 void frame_follow(struct zinf_frame *f);
-/* Of chunks: the stage hands over so many bytes from a chunk to the next one. Where those are of
- * the chunk that begins at the sequence's row, one of those at hand; and the gradient at them,
+/* For chunks, of which a stage hands over so many bytes from each to the next one: where those of
+ * the chunk are that begins at this row of the sequence, which must be at hand; and their gradient,
  * which exists from the next chunk's backward to the chunk's own. */
 void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row);
 float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row);
-/* -ENOTSUP: what the stage has cannot be computed in chunks; named are the keys that ask for it. */
+/* Fails with -ENOTSUP: `what`, which the stage has, cannot be computed in chunks. The message names
+ * the keys that ask for chunks. */
 int frame_refuse_chunks(const struct zinf_frame *f, const char *what);
-/* What follows comes before the part; is of this part; of the part that ends. */
+/* For a stage called once for each part of the carried rows (zinf_chunk): the operations that
+ * follow are enqueued only in the call that begins; in every call; only in the call that ends. */
 void frame_part_before(struct zinf_frame *f);
 void frame_part_begin(struct zinf_frame *f);
 void frame_part_end(struct zinf_frame *f);
-/* Of chunks: what follows, up to frame_apart_end, has scratch to itself, also what it gives back:
- * calls of later parts find it there again, and what lies beside it is for others of the same kind.
- * Of whole sequences it is used again. */
+/* For chunks: scratch that is taken from here to frame_apart_end is used for nothing else, even
+ * after it is given back, so that the calls for later parts find its contents. For whole sequences
+ * it is used again as usual. */
 struct frame_apart {
     uint64_t mark, peak;
 };
 struct frame_apart frame_apart_begin(struct zinf_frame *f);
 void frame_apart_end(struct zinf_frame *f, struct frame_apart apart);
-/* Rows of a sample that the call has: of chunks, those beyond the sequence's end are nobody's. */
+/* Rows of a sample that the call has, without a chunk's rows beyond the sequence's end. */
 int64_t frame_own_rows(const struct zinf_frame *f);
-/* Rows of the whole sequence that the call's rows are of. */
+/* Rows of the whole sequence to which the call's rows belong. */
 int64_t frame_whole_length(const struct zinf_frame *f);
-/* The unit's number in weights and grads; tensor: in the unit. NULL where tensor < 0, and for a
- * gradient where the unit is frozen. */
+/* A tensor's weights, and its gradient. unit: its place at hand, as in weights and grads; tensor:
+ * its number in the unit. NULL if tensor < 0; no gradient either if it is frozen. */
 const void *frame_weight(const struct zinf_frame *f, uint32_t unit, int tensor);
 float *frame_grad(const struct zinf_frame *f, uint32_t unit, int tensor);
-/* The tensor's place in a sum to which the caller adds its gradient, instead of writing it to
- * frame_grad's place; NULL: it writes it there. */
+/* Where the caller must add the tensor's gradient, instead of writing it to frame_grad's place.
+ * NULL: it writes it there. */
 float *frame_sum(const struct zinf_frame *f, uint32_t unit, int tensor);
-/* The weights of a linear layer in the parameters' number type, whatever they are stored in: what
- * is packed is unpacked into scratch. */
+/* *out: the weights of a linear layer in the parameters' number type. Quantised weights are
+ * dequantised, into scratch or f->numbers. */
 int frame_matrix(struct zinf_frame *f, uint32_t unit, int tensor, const void **out);
 const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit);
-int64_t frame_rows(const struct zinf_frame *f);   /* of out[0] */
-int64_t frame_length(const struct zinf_frame *f); /* rows that a sample of it has */
+int64_t frame_rows(const struct zinf_frame *f);   /* rows of out[0] */
+int64_t frame_length(const struct zinf_frame *f); /* rows of it that a sample has */
 uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
-/* Off where the frame does not train; elements_per_sample of the tensor that it masks, of the rows
- * that the call has of a sample. */
+/* The dropout with rate p at a site; off if the frame does not train. elements_per_sample: elements
+ * of the masked tensor that the call has of a sample. */
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
                                      uint64_t elements_per_sample);
 
-/* y [rows][out] = x [rows][in] w[out][in]^T + b: tensors of a unit, and what adapters of w add;
- * rows are those of out[0], or with a choice those that chose the visit. 4-bit weights and sums
- * over a split tensor belong here too and nowhere else. */
+/* A linear layer: y [rows][out] = x [rows][in] w[out][in]^T + b, with what adapters of w add. Rows
+ * are those of out[0], or with a choice those that chose the visit. Quantised weights are handled
+ * here as well. */
 struct frame_linear {
     uint32_t unit;
     int weight, bias; /* bias -1: none */
-    int64_t rows;     /* 0: those of out[0] */
-    bool exact;       /* never in floats of 8 bits: behind the blocks */
+    int64_t rows;     /* 0: as many as out[0] has */
+    bool exact;       /* never in 8-bit floats: for products behind the blocks */
 };
 int frame_linear(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *y);
 int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
                                 void *dx);
-/* Gradients of weight and bias, and of the adapters, overwritten; nothing of what is frozen. */
+/* Writes the gradients of weight, bias and adapters, except of those that are frozen. */
 int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
                                  const void *x);
 
-/* Operations of kernels.h. Norms of a frozen unit have dw NULL and take scratch for it. */
+/* Operations of kernels.h, enqueued or counted. dw of a norm may be NULL, if its unit is frozen: it
+ * is then made in scratch. */
 int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, enum zinf_dtype dtype,
                      int64_t rows, int64_t cols);
 int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args);
@@ -375,9 +394,10 @@ int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args);
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args);
 int frame_residual(struct zinf_frame *f, const struct zinf_residual *args);
 int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
-/* In place: x [batch][per_sample], or its gradient, times a dropout's mask, where it has one. */
+/* Multiplies x [batch][per_sample], or its gradient, by a dropout's mask in place; p 0: does
+ * nothing. */
 int frame_mask(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample);
-/* The same of something that a sample has once, whatever rows of it a chunk has. */
+/* The same for something that a sample has once, whichever rows of it a chunk has. */
 int frame_mask_samples(struct zinf_frame *f, void *x, float p, uint32_t site, int64_t per_sample);
 int frame_embedding(struct zinf_frame *f, const struct zinf_embedding *args);
 int frame_embedding_backward(struct zinf_frame *f, const struct zinf_embedding *args);
@@ -385,7 +405,8 @@ int frame_unfold(struct zinf_frame *f, const struct zinf_unfold *args);
 int frame_unfold_backward(struct zinf_frame *f, const struct zinf_unfold *args);
 int frame_convolution(struct zinf_frame *f, const struct zinf_convolution *args);
 int frame_convolution_backward(struct zinf_frame *f, const struct zinf_convolution *args);
-int frame_scan(struct zinf_frame *f, const struct zinf_scan *args); /* of args->backward too */
+/* backward, too: args->backward */
+int frame_scan(struct zinf_frame *f, const struct zinf_scan *args);
 int frame_route(struct zinf_frame *f, const struct zinf_route *args);
 int frame_route_backward(struct zinf_frame *f, const struct zinf_route *args);
 int frame_shares(struct zinf_frame *f, const struct zinf_shares *args);
@@ -408,19 +429,19 @@ int frame_copy(struct zinf_frame *f, void *dst, const void *src, uint64_t bytes)
 int frame_zero(struct zinf_frame *f, void *dst, uint64_t bytes);
 int frame_convert(struct zinf_frame *f, void *dst, enum zinf_dtype dst_dtype, const void *src,
                   enum zinf_dtype src_dtype, uint64_t n);
-/* Of a unit's gradient: between its tensors, so that norms and updates over the flat buffer are
- * clean; or all of it. */
+/* Zeroes the gaps between the tensors of a unit's gradient, so that gradient norms and updates may
+ * go over the whole flat buffer. */
 int frame_zero_gaps(struct zinf_frame *f, uint32_t unit);
-/* What is done to a unit's gradient is done to that of its moved tensors too, each with the gap
- * behind it, by these. */
+/* Calls act for each moved tensor of the unit, with the place at hand and the tensor number of its
+ * home. */
 int frame_each_moved(struct zinf_frame *f, uint32_t unit,
                      int (*act)(struct zinf_frame *f, uint32_t unit, uint32_t tensor));
-/* The gap behind one tensor alone. */
+/* frame_zero_gap zeroes the gap behind one tensor; frame_zero_grads the unit's whole gradient. */
 int frame_zero_gap(struct zinf_frame *f, uint32_t unit, uint32_t tensor);
 int frame_zero_grads(struct zinf_frame *f, uint32_t unit);
-/* Where the next tensor behind this one begins, or the unit ends. */
+/* The element at which the next tensor behind this one begins, or the unit ends. */
 uint64_t frame_gap_end(const struct zinf_unit *u, uint32_t tensor);
-/* And that of the unit's adapters. */
+/* Zeroes the gradients of the unit's adapters. */
 int frame_zero_adapters(struct zinf_frame *f, uint32_t unit);
 
 #endif

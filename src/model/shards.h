@@ -16,112 +16,121 @@
 
 /* A shard's tensors in a product, and how its operand or result lies. */
 struct shard_product {
-    int weight, bias; /* of the unit; bias -1: none */
-    int64_t rows;     /* of the weight, and of the bias where outputs are cut */
-    int64_t ld;       /* of y, or of x where the depth is cut: elements from row to row */
+    int weight, bias; /* tensors of the unit; bias -1: none */
+    int64_t rows;     /* rows of the weight, and of the bias if outputs are cut */
+    int64_t ld;       /* elements from row to row of y, or of x if the depth is cut */
     uint32_t unit;    /* its place at hand */
-    int64_t count;    /* rows of x and y; 0: those of the call, or that chose the visit */
-    int64_t first;    /* of a weight that is dealt: the first of these rows */
+    int64_t count;    /* rows of x and y; 0: those of the call, or those that chose the visit */
+    int64_t first;    /* if the weight is dealt (graph.h): the first of these rows */
 };
-/* Rows of x and y. */
+/* The number of rows of x and y. */
 static inline int64_t shard_rows(const struct zinf_frame *f, const struct shard_product *p)
 {
     const int64_t of_call = f->stage->choice.n ? f->n_chosen : frame_rows(f);
     return p->count ? p->count : of_call;
 }
-/* Outputs are cut: y = x W^T + bias; dw = dy^T x, [rows][cols]; dx = beta dx + dy W. */
+/* For a weight whose outputs are cut: y = x W^T + bias; dw = dy^T x, [rows][cols]; dx = beta dx +
+ * dy W. */
 int shard_columns(struct zinf_frame *f, const struct shard_product *p, const void *x, void *y);
 int shard_columns_weight(struct zinf_frame *f, const struct shard_product *p, const void *dy,
                          const void *x, float *dw);
 int shard_columns_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
                         float *dx, float beta);
-/* The depth is cut: y = x W + bias, a part of a sum; dx = dy W^T; the gradient of W, x^T dy. */
+/* For a weight whose depth is cut: y = x W + bias, one shard's part of a sum; dx = dy W^T; x^T dy
+ * becomes the gradient of W. */
 int shard_depth(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y);
 int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
                       void *dx);
 int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
                        const void *dy);
 
-/* ---- adapters (frame_shard_adapters.c) ----
- *
- * The calls above have their part in products. Gradients of what is one shard's own are made beside
- * those of the weight; of what all shards have, by a call for all of them. */
+/* ---- adapters (frame_shard_adapters.c) ---- The calls above add what adapters make of a product.
+ * An adapter's matrix that belongs to one shard gets its gradient beside that of the weight; one
+ * that all shards have gets it by a call for all. */
 
-/* Of a product whose outputs are cut: y += scale x~ A^T B^T, dx += mask(scale dy B A). */
+/* For a weight whose outputs are cut: y += scale x~ A^T B^T, dx += mask(scale dy B A), where x~ =
+ * dropout(x). */
 int shard_columns_adapt(struct zinf_frame *f, const struct shard_product *p, const void *x,
                         void *y);
 int shard_columns_adapt_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
                               float *dx);
-/* Of one whose depth is cut; y is fp32, dx of the parameters' type. */
+/* The same for a weight whose depth is cut; y is fp32, dx has the parameters' type. The third makes
+ * the gradient of A. */
 int shard_depth_adapt(struct zinf_frame *f, const struct shard_product *p, const void *x, float *y);
 int shard_depth_adapt_input(struct zinf_frame *f, const struct shard_product *p, const void *dy,
                             void *dx);
 int shard_depth_adapt_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
                              const void *dy);
-/* All shards of the graph: their products, each one's gradient and its input. */
+/* The products of all shards of the graph, their gradients and their inputs. */
 struct shard_adapters {
     const struct shard_product *p; /* [shards] */
-    const void *const *dy;         /* [shards] of outputs that are cut; else all are dy[0] */
-    const void *x;                 /* of outputs that are cut */
-    /* Of a depth that is cut: the shard's input, which may be made in scratch. */
+    const void *const *dy;         /* [shards] if outputs are cut; else all have dy[0] */
+    const void *x;                 /* their common input, if outputs are cut */
+    /* If the depth is cut: *x is the shard's input, which may be made in scratch. */
     int (*input)(struct zinf_frame *f, const void *call, uint32_t shard, const void **x);
     const void *call;
-    uint32_t per_weight; /* of the graph's shards, how many have a weight in common */
-    uint32_t shares;     /* and of all */
+    uint32_t per_weight; /* how many of the graph's shards share a weight */
+    uint32_t shares;     /* how many of all the model's shards do */
 };
-/* A, which all have, and B of each weight; of a depth that is cut, B, which all have. */
+/* Makes the gradients of matrices that several shards have. columns: A, which all have, and B of
+ * each weight; depth: B, which all have. */
 int shard_columns_adapt_weights(struct zinf_frame *f, const struct shard_adapters *all);
 int shard_depth_adapt_weights(struct zinf_frame *f, const struct shard_adapters *all);
 
-/* A sum over shards of what `make` makes of each, fp32. */
+/* A sum over shards, in fp32: `make` writes a shard's part to out [elems]. */
 struct shard_sum {
     int (*make)(struct zinf_frame *f, const void *call, uint32_t shard, float *out);
     const void *call;
     uint64_t elems;
 };
-/* Over n of the graph's shards from one on, of 0 to graph->shards.n - 1, which are half, a quarter,
- * ... of all; over all of them: that of all ranks. */
+/* shard_sum_some sums over n of the graph's shards from number `first` on, counted from 0; they
+ * must be all of them, or one of their halves, quarters and so on. shard_sum sums over all shards
+ * of all ranks. */
 int shard_sum_some(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                    float *out);
 int shard_sum(struct zinf_frame *f, const struct shard_sum *sum, float *out);
-/* Of what each of the graph's shards has found, found [shards][elems], over all ranks; elems is a
- * multiple of ZINF_MOST_SHARDS. */
+/* Sums found [shards][elems], which has a row for each of the graph's shards, over all shards of
+ * all ranks. elems must be a multiple of ZINF_MOST_SHARDS. */
 int shard_sum_found(struct zinf_frame *f, const float *found, uint64_t elems, float *out);
-/* Of n shards from `first` on and those of other ranks that share a group with them, of so many
- * shards. */
+/* Sums over n of the graph's shards from `first` on and over those of other ranks in the same
+ * group. shards: the number of shards of a group. */
 int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                      uint32_t shards, float *out);
-/* Each rank's bytes, in their order, to all of them: whole [ranks][bytes], where this rank's are in
- * their place. */
+/* All-gather: whole is [ranks][bytes], in which this rank's part is in its place; the others' are
+ * added. */
 int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes);
-/* x becomes the sum over all ranks. */
+/* All-reduce: x becomes the sum over all ranks. */
 int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems);
-/* Each shard's columns, and rows [rows][cols] of all the model's shards, one behind the other,
- * where this rank's are made and the others' brought; and columns of rows to others. */
+/* Columns of the call's rows. shard_gather_rows: own [shards] are those of the graph's shards;
+ * `all` becomes [all shards][rows][cols], with those of other ranks. shard_copy_rows: copies cols
+ * columns from x to y. */
 struct shard_rows {
     void *at;   /* NULL: zeros */
     int64_t ld; /* elements from row to row */
 };
 int shard_gather_rows(struct zinf_frame *f, const struct shard_rows *own, int64_t cols, void *all);
 int shard_copy_rows(struct zinf_frame *f, int64_t cols, struct shard_rows x, struct shard_rows y);
-/* fp32 to the parameters' type; *out: in itself where that is fp32, else scratch. */
+/* Converts fp32 to the parameters' type. *out: `in` itself if that is fp32, else scratch. */
 int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out);
-/* An array's element behind which a shard's part begins; the array itself while measuring. */
+/* The address so many bytes into an array; the array itself while measuring. */
 static inline void *shard_at(const struct zinf_frame *f, const void *array, uint64_t bytes)
 {
     return (char *)(uintptr_t)array + (f->queue ? bytes : 0);
 }
 
-/* y = x + the branch behind a sum over shards. again: only what is kept is made. */
+/* y = x + branch, where the branch's last product is the sum over shards. again: only makes what is
+ * kept for backward once more, not y. */
 int shard_add_branch(struct zinf_frame *f, const struct part_exit *leave,
                      const struct shard_sum *sum, const void *x, void *y, bool again);
-/* From the sum over shards of gradients at the rows that products take to that at x, which is added
- * to d_x. */
+/* The sum over shards is the gradient at the rows that the part's products take; the gradient at x,
+ * in front of the norm, is added to d_x. */
 int shard_enter_backward(struct zinf_frame *f, const struct part_entry *entry,
                          const struct shard_sum *sum, const void *x, void *d_x);
-/* Of unit 0's bias behind a sum, which is of whole rows; -1: there is none. */
+/* Makes the gradient of the bias of unit 0 that is added behind a sum over shards, from dy
+ * [rows][hidden]. bias -1: there is none. */
 int shard_bias_gradient(struct zinf_frame *f, int bias, int64_t hidden, const void *dy);
-/* The tensor of a shard, or of a group, of those that begin with `first`; -1: there is none. */
+/* The number of the tensor of a shard, or of a group, if that of the first one is `first`; -1:
+ * there is none. */
 static inline int shard_tensor(int first, uint32_t number)
 {
     return first < 0 ? -1 : first + (int)number;
@@ -129,23 +138,24 @@ static inline int shard_tensor(int first, uint32_t number)
 
 /* ---- parts of blocks ---- */
 
-/* From a shard's places of dropout to those of the next one: beyond those of layers, below those of
- * noise. */
+/* The distance from a shard's dropout sites to those of the next shard: above the sites of all
+ * layers, below those of noise. */
 #define SHARD_SITES ((uint32_t)1 << 16)
 
-/* What forward leaves for backward, in the order of attention_keep and mlp_keep. */
+/* What forward keeps for backward, in the order of attention_keep and mlp_keep. */
 struct attention_shards {
-    const struct attention_spec *s;   /* of all shards */
-    const struct norm_spec *in_front; /* its own norm, or that of attention beside it */
+    const struct attention_spec *s; /* of all shards */
+    /* the norm in front: its own, or that of attention beside it */
+    const struct norm_spec *in_front;
     struct norm_kept norm, after;
-    void *product; /* [rows][hidden]: the sum over shards, where a norm is behind it */
-    /* Of norms of all heads of a row together, and each shard's queries and keys before them; or of
-     * latent attention's rows of low rank. */
+    void *product; /* [rows][hidden]: the sum over shards, if a norm is behind it */
+    /* For norms over all heads of a row together, with each shard's queries and keys before them;
+     * or for the norms of latent attention's low-rank rows. */
     struct norm_kept q_norm, k_norm;
     void *before[ZINF_MOST_SHARDS]; /* [rows][queries, keys] */
-    void *entry;                    /* latent: [rows][what all heads share] */
+    void *entry;                    /* latent attention: [rows][columns that all heads share] */
     struct attention_kept of[ZINF_MOST_SHARDS];
-    /* While decoding, instead: of all the graph's shards together, which have one cache. */
+    /* While decoding, in place of `of`: all the graph's shards together, which have one cache. */
     struct attention_kept cached;
 };
 struct mlp_shards {
@@ -158,14 +168,15 @@ struct mlp_shards {
 void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
                            struct attention_shards *kept);
 void mlp_shards_keep(struct zinf_frame *f, const struct mlp_spec *s, struct mlp_shards *kept);
-/* y = x + branch(rows), where rows is x but in parallel blocks. again: only what is kept is made.
- */
+/* y = x + branch(rows); rows differ from x only in parallel blocks. again: only makes what is kept
+ * for backward once more, not y. */
 int attention_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
                              const void *x, void *y, bool again);
 int mlp_shards_forward(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows,
                        const void *x, void *y, bool again);
-/* Of that what comes first: from x, or rows, to what the products behind the heads, or behind the
- * activation, take; and one shard's part of the sum, fp32. */
+/* The two halves of forward. First: attend goes from x to the results of all heads, multiply from
+ * rows to the product in front of the activation. Then project makes one shard's part of the sum,
+ * in fp32. */
 int attention_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
                             const void *x);
 int attention_shards_project(struct zinf_frame *f, const struct attention_shards *kept,
@@ -173,23 +184,25 @@ int attention_shards_project(struct zinf_frame *f, const struct attention_shards
 int mlp_shards_multiply(struct zinf_frame *f, const struct mlp_shards *kept, const void *rows);
 int mlp_shards_project(struct zinf_frame *f, const struct mlp_shards *kept, uint32_t shard,
                        float *out);
-/* The passes ZINF_PASS_CARRY and CARRY_BACK, of a stage whose input attention reads. */
+/* The passes ZINF_PASS_CARRY and CARRY_BACK of a stage whose first input is what attention reads.
+ */
 int attention_shards_carry(struct zinf_frame *f, const struct attention_shards *kept);
 int attention_shards_carry_backward(struct zinf_frame *f, const struct attention_shards *kept);
-/* d_x: from the gradient at y to that at x. */
+/* d_x holds the gradient at y and becomes that at x. */
 int attention_shards_backward(struct zinf_frame *f, const struct attention_shards *kept,
                               const void *x, void *d_x);
 int mlp_shards_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
                         void *d_x);
-/* Adds to d_x what the gradient d_y behind the branch makes there. */
+/* Adds to d_x the gradient that flows back from d_y through the branch alone. */
 int mlp_shards_branch_backward(struct zinf_frame *f, const struct mlp_shards *kept, const void *x,
                                const void *d_y, void *d_x);
-/* The same in two steps, for parts beside each other, which both need the gradient at y as it came:
- * up to the gradients of each shard's first product, which are made in scratch; and from there to
- * the rows that these products take, a part of a sum over shards. */
+/* The same in two steps, for parallel parts, which both need the gradient at y unchanged. leave
+ * goes to the gradients of each shard's first product, made in scratch, and makes those of weights.
+ * enter goes from there to the gradient at the rows that these products take: one shard's part of a
+ * sum, in fp32. */
 struct shard_gradients {
     void *of[ZINF_MOST_SHARDS];
-    void *shared; /* latent: at what all heads share */
+    void *shared; /* latent attention: of the product that all heads share */
 };
 int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *kept, const void *x,
                            const void *d_y, struct shard_gradients *gradients);
@@ -197,7 +210,7 @@ int mlp_shards_leave(struct zinf_frame *f, const struct mlp_shards *kept, const 
                      const void *d_y, struct shard_gradients *gradients);
 int attention_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
                            const struct shard_gradients *gradients, uint32_t shard, float *out);
-/* beta: of what is in out already, 0 or 1. */
+/* beta 1: adds to out; 0: writes it. */
 int mlp_shards_enter(struct zinf_frame *f, const struct mlp_shards *kept,
                      const struct shard_gradients *gradients, uint32_t shard, float *out,
                      float beta);
@@ -208,21 +221,23 @@ struct part_entry mlp_shards_entry(const struct mlp_shards *kept);
 
 void latent_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
                         struct attention_shards *kept);
-/* From the part's rows to what heads give. */
+/* Goes from the rows that the part's products take to the results of all heads. */
 int latent_shards_attend(struct zinf_frame *f, const struct attention_shards *kept,
                          const void *rows);
-/* And to what the stage carries; back from there, to gradients of all shards' products. */
+/* latent_shards_carry goes from these rows to the keys and values that the stage carries;
+ * own_backward goes from their gradient to the gradients of all shards' products. */
 int latent_shards_carry(struct zinf_frame *f, const struct attention_shards *kept,
                         const void *rows);
 int latent_shards_own_backward(struct zinf_frame *f, const struct attention_shards *kept,
                                const void *rows, const struct shard_gradients *gradients);
-/* Room in scratch; and of a shard the gradients at its products, from those of what its heads give.
- */
+/* take: takes scratch for all gradients. attend_backward: goes from d_out, the gradient of the
+ * results of a shard's heads, to the gradients of the shard's products. */
 void latent_shards_take(struct zinf_frame *f, const struct attention_spec *s,
                         struct shard_gradients *gradients);
 int latent_shards_attend_backward(struct zinf_frame *f, const struct attention_shards *kept,
                                   uint32_t shard, const void *d_out, void *gradients);
-/* Of weights in front of heads; gradients->shared is made. Then on to x. */
+/* weights: makes the gradients of all weights in front of the heads, and gradients->shared. enter:
+ * goes on from there and adds the gradient at x to d_x. */
 int latent_shards_weights(struct zinf_frame *f, const struct attention_shards *kept,
                           const void *rows, const struct shard_gradients *gradients);
 int latent_shards_enter(struct zinf_frame *f, const struct attention_shards *kept,
@@ -231,8 +246,8 @@ int latent_shards_enter(struct zinf_frame *f, const struct attention_shards *kep
 
 /* ---- recurrent mixers (part_mixer_shards.c) ---- */
 
-/* The calls of attention do these where the spec has a mixer. Forward: the products take `rows`,
- * behind the norm, and the branch is added to x. enter, beta: as mlp_shards_enter. */
+/* The calls of attention above call these if the spec has a mixer. forward: the part's norm and
+ * products take `rows`, and the branch is added to x. enter, beta: as in mlp_shards_enter. */
 void mixer_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
                        struct attention_shards *kept);
 int mixer_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
@@ -246,28 +261,29 @@ int mixer_shards_enter(struct zinf_frame *f, const struct attention_shards *kept
 
 /* ---- heads ---- */
 
-/* part_whole_norms.c: norms over all queries of a row, and over all keys, which lie on several
- * shards. Where a shard's are in its rows: */
+/* part_whole_norms.c: norms over all queries of a row, and over all keys, which several shards have
+ * parts of. head_rows: where a shard's queries and keys are. */
 struct head_rows {
     void *q, *k;
     int64_t ld; /* elements from row to row */
 };
-/* Memory for backward; nothing where the spec has no such norms, as in the next two. */
+/* Takes memory for backward. Does nothing if the spec has no such norms; so do the next two. */
 void whole_norms_keep(struct zinf_frame *f, const struct attention_spec *s,
                       struct attention_shards *kept);
-/* In place: rows [shards] of products become normalised. */
+/* Normalises the rows [shards] of the products in place. */
 int whole_norms_forward(struct zinf_frame *f, const struct attention_shards *kept,
                         const struct head_rows *rows);
-/* In place: gradients at what forward left to those at the products; and those of the weights. */
+/* Turns gradients at the normalised rows into those of the products, in place, and makes those of
+ * the norms' weights. */
 int whole_norms_backward(struct zinf_frame *f, const struct attention_shards *kept,
                          const struct head_rows *rows);
 
-/* Key and value heads: as many groups of them as there are shards, or, where they are fewer, one
- * head a group, which several shards have. */
+/* How key and value heads are dealt: to as many groups as there are shards or, if there are fewer
+ * heads than shards, in groups of one head, each shared by several shards. */
 struct shard_groups {
-    uint32_t first, n; /* that the graph has */
-    uint32_t shards;   /* that share one */
-    int64_t heads;     /* of a group */
+    uint32_t first, n; /* the groups that the graph has */
+    uint32_t shards;   /* how many shards share a group */
+    int64_t heads;     /* heads of a group */
 };
 static inline struct shard_groups shard_groups_of(const struct zinf_shards *c, int64_t kv_heads)
 {

@@ -13,17 +13,17 @@
 #include "base/json.h"
 #include "model/build.h"
 
-#define ADAPTER_KEY_PREFIX "base_model.model." /* of names in an adapter's file */
+#define ADAPTER_KEY_PREFIX "base_model.model." /* in front of names in an adapter's file */
 #define ADAPTER_BASE_LAYER ".base_layer"       /* behind the path of an adapted module */
 
 /* Names, as a list or as an expression. */
 struct adapter_names {
     const cJSON *list; /* of strings, or NULL */
-    bool *met;         /* [its length] */
+    bool *met;         /* [the list's length]: the name has matched */
     void *expression;  /* matches a whole path, or NULL */
     bool all;          /* every linear layer */
 };
-/* Modules that differ: the first whose key matches the end of a path. */
+/* A rank or alpha for some modules: the first pattern that matches the end of a path applies. */
 struct adapter_pattern {
     void *expression;
     double value;
@@ -39,14 +39,14 @@ struct adapter_choice {
     cJSON *config; /* as it was given */
     int64_t rank;
     double alpha, dropout;
-    bool root_of_rank;  /* scale is alpha / sqrt(rank), Kalajdzievski, arXiv 2312.03732 */
-    bool gaussian;      /* A begins normal, else uniform */
+    bool root_of_rank;  /* the scale is alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732) */
+    bool gaussian;      /* A is initialised with normal numbers, else with uniform ones */
     bool has_magnitude; /* "use_dora" */
     enum adapter_bias bias;
-    bool for_classes; /* task_type */
+    bool for_classes; /* task_type says so */
     bool classifies;  /* the head of a classifier is trained whole, as PEFT does by itself */
     struct adapter_names targets, excluded;
-    struct adapter_names parameters; /* of all experts of a layer at once */
+    struct adapter_names parameters; /* parameters of all experts of a layer at once */
     struct adapter_names saved;      /* modules that are trained whole, and not adapted */
     struct adapter_pattern *ranks, *alphas;
     size_t n_ranks, n_alphas;
@@ -54,41 +54,44 @@ struct adapter_choice {
 
 /* ---- adapter_config.c ---- */
 
-/* -EINVAL or -ENOTSUP: names the key. After a failure there is nothing to end. */
+/* Reads config, which is copied; `what` names it in messages. -EINVAL, -ENOTSUP: the message names
+ * the key. After a failure adapter_choice_fini must not be called. */
 int adapter_choice_init(struct adapter_choice *out, const cJSON *config, const char *what);
 void adapter_choice_fini(struct adapter_choice *choice);
-/* Whether the module is wanted, and how. */
+/* adapter_choose: whether the module at path gets an adapter, and with which rank and scale. */
 struct adapter_module {
     bool wanted;
     int64_t rank;
     double scale;
 };
 int adapter_choose(struct adapter_choice *choice, const char *path, struct adapter_module *out);
-/* The same of a parameter that is no module's weight, by its whole name: "target_parameters". */
+/* The same for a parameter that is no module's weight, by its whole name ("target_parameters"). */
 int adapter_choose_parameter(struct adapter_choice *choice, const char *name,
                              struct adapter_module *out);
-/* Whether a name of a list is that of the module at path. */
+/* Whether a name in a list means the module at path. */
 bool adapter_name_is(const char *name, const char *path);
-/* Whether it is what transformers calls the head of a classifier. */
+/* Whether the module at path is what transformers calls the head of a classifier. */
 bool adapter_is_head(const char *path);
-/* Whether the module at path, or one that it is in, is of modules_to_save. */
+/* Whether the module at path, or one that it is part of, is in modules_to_save. */
 bool adapter_is_saved(const struct adapter_choice *choice, const char *path);
 
 /* ---- adapter.c ---- */
 
-/* Freezes all units of a finished graph and gives those with wanted modules a second unit, at hand
- * beside them. The graph must be finished again. Refused by name: what is no linear layer of a
- * unit at hand, and a rank above the sides of its matrix. */
+/* Freezes all units of a finished graph and gives each unit with wanted modules a second one for
+ * their adapters, at hand beside it. The graph must be finished again. prefix: the family's, in
+ * front of names. -EINVAL, -ENOTSUP: a module is no linear layer, or its rank is above a side of
+ * its matrix; the message names it. */
 int adapter_attach(struct zinf_graph *graph, struct adapter_choice *choice, const char *prefix);
 
 /* ---- adapter_shards.c ---- */
 
-/* What of the choice is not there for models that are cut into parts; NULL: nothing. */
+/* Names what the choice asks for that does not work with tensor parallelism; NULL: nothing. */
 const char *adapter_not_cut(const struct adapter_choice *choice);
 
 /* ---- adapter_describe.c ---- */
 
-/* What PEFT would write for the graph's adapters; caller frees. base: the model's folder. */
+/* *out: the adapter_config.json that PEFT would write for the graph's adapters; the caller frees
+ * it. base: the model's folder. */
 int adapter_describe(const struct zinf_graph *graph, const struct adapter_choice *choice,
                      const char *base, cJSON **out);
 

@@ -13,48 +13,51 @@ struct attaching {
     struct adapter_choice *choice;
     const char *prefix;
     uint32_t n_base;
-    bool **linear;            /* [n_base][its tensors] */
+    bool **linear;            /* [n_base][tensors of the unit]: the tensor is a linear layer */
     struct companions second; /* units of adapters */
     const struct zinf_stage *seen;
-    uint32_t n_sites; /* of dropout so far: one for each module, however many shards have it */
+    uint32_t n_sites; /* dropout sites so far: one for each module, however many shards have it */
 };
 
 /* ---- adapter_parts.c ---- */
 
-/* Sites of adapters' dropout: beyond those of any family. */
+/* The first dropout site of adapters, above those of any family. */
 #define ATTACH_FIRST_SITE ((uint32_t)1 << 24)
-/* A, or zeros for B, in the unit's companion; pieces are the caller's. Returns its number. */
+/* Adds a tensor for A, or for B, which begins as zeros, to the unit's companion; the caller adds
+ * its pieces. Returns the tensor's number. */
 uint32_t attach_add_a(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols,
                       int64_t rank);
 uint32_t attach_add_b(struct attaching *at, uint32_t unit, uint64_t rows, uint64_t cols);
-/* Appends it to the graph's; those of one unit follow each other. */
+/* Appends the adapter to the graph's list; those of one unit must follow each other. */
 int attach_note(struct attaching *at, const struct zinf_adapted *adapted);
 
 /* ---- adapter_shards.c ---- */
 
-/* The part that a shard's tensor has of the module at path. -ENOTSUP: the module's rows are of
- * several kinds of tensors. */
+/* Adapts the part of the module at path that a shard's tensor has. -ENOTSUP: the module's rows
+ * belong to tensors of several kinds. */
 int attach_shard(struct attaching *at, uint32_t unit, uint32_t tensor, uint32_t piece,
                  const char *path, const struct adapter_module *how);
 
 /* ---- adapter_stack.c ---- */
 
-/* The unit's share of an adapter of the tensor's stack (graph.h), where that is chosen. */
+/* If the parameter in which transformers stacks the tensor (graph.h) is chosen, adds the unit's
+ * share of that parameter's adapter. *chosen: whether it is. */
 int attach_stack(struct attaching *at, uint32_t unit, uint32_t tensor, bool *chosen);
-/* -ENOTSUP where the choice asks for what is not there for units of a sweep. */
+/* -ENOTSUP: the choice asks for what units of a sweep, such as experts, cannot have. */
 int attach_check_swept(const struct attaching *at, const char *path);
 
 /* ---- adapter_names.c ---- */
 
-/* The path of the module whose weight the piece is, into path; false: it is none's. */
+/* Writes to path that of the module whose weight the piece is. false: it is no module's weight. */
 bool attach_path_of(const struct attaching *at, const struct zinf_piece *piece, char path[128]);
-/* -EINVAL or -ENOTSUP where a target is no linear layer, or nothing is one. */
+/* -EINVAL, -ENOTSUP: a target is no linear layer of the model, or no linear layer is chosen. */
 int attach_check_targets(const struct attaching *at);
 
 /* ---- adapter_copies.c ---- */
 
-/* Biases and whole modules that are trained beside low-rank adapters move to their units, under
- * PEFT's names. After the adapters themselves; names of the graph are others from then on. */
+/* Moves biases and whole modules that are trained beside low-rank adapters to the adapters' units,
+ * under PEFT's names. Call it after the adapters are attached; the names of these tensors in the
+ * graph change. */
 int attach_copies(struct attaching *at);
 
 #endif
