@@ -222,7 +222,7 @@ struct zinf_frame {
     /* while measuring */
     uint64_t workspace; /* the most bytes that one operation needs on the device */
     uint64_t outside; /* the most bytes of host memory that a library takes outside of all arenas */
-    double flops, bytes, work; /* as of struct zinf_stage_size */
+    double flops, bytes, work; /* as in struct zinf_stage_size */
     uint64_t shared;           /* most bytes that ranks with other shards bring together at once */
     /* bytes of all such calls together; bytes that this rank sends for them */
     double crossed, sent;

@@ -25,7 +25,7 @@ struct zinf_model_facts {
     int64_t layers, hidden, heads, vocab, context;
     int64_t end_of_text;        /* eos_token_id, -1: none */
     enum zinf_dtype file_dtype; /* "dtype" of config.json; fp32 when absent */
-    enum zinf_form form;        /* in which weights of linear layers are stored */
+    enum zinf_form form;        /* that weights of linear layers are stored in */
     bool quantized_file; /* the folder's weights have this form, as its quantization_config says */
 };
 /* What a family builds a graph from. */
@@ -59,7 +59,7 @@ struct zinf_model_shape {
 struct zinf_family {
     const char *model_type;
     const char *architecture;  /* in "architectures" */
-    const char *prefix;        /* which transformers puts in front of names */
+    const char *prefix;        /* what transformers puts in front of names */
     const char *module_prefix; /* the prefix in names of adapters, if it is another; NULL: prefix */
     const char *layers_key;    /* the configuration's key of the number of blocks */
     const void *traits;        /* data for build and make_config that several families share */
@@ -126,7 +126,7 @@ int zinf_model_quantize(struct zinf_model *model, enum zinf_form form);
  * PEFT's adapter_config.json (adapter.h); `what` names it in messages. Later calls of this group
  * keep the adapters. */
 int zinf_model_adapt(struct zinf_model *model, const cJSON *config, const char *what);
-/* Freezes the tensors whose names match the patterns (freeze.h), and splits units of which only a
+/* Freezes the tensors that patterns over names choose (freeze.h), and splits units of which only a
  * part is trained. Later calls keep this, too. Not to be combined with adapters. */
 int zinf_model_freeze(struct zinf_model *model, const cJSON *patterns, const char *what);
 /* The loss becomes one of pairs of samples, a preferred one and another (kernels/loss.h). It is

@@ -44,9 +44,11 @@ int shard_depth_input(struct zinf_frame *f, const struct shard_product *p, const
 int shard_depth_weight(struct zinf_frame *f, const struct shard_product *p, const void *x,
                        const void *dy);
 
-/* ---- adapters (frame_shard_adapters.c) ---- The calls above add what adapters make of a product.
- * An adapter's matrix that belongs to one shard gets its gradient beside that of the weight; one
- * that all shards have gets it by a call for all. */
+/* ---- adapters (frame_shard_adapters.c) ----
+ *
+ * The calls above add what adapters make of a product. An adapter's matrix that belongs to one
+ * shard gets its gradient together with the weight; one that all shards have gets it by a call for
+ * all shards. */
 
 /* For a weight whose outputs are cut: y += scale x~ A^T B^T, dx += mask(scale dy B A), where x~ =
  * dropout(x). */
@@ -96,8 +98,8 @@ int shard_sum_found(struct zinf_frame *f, const float *found, uint64_t elems, fl
  * group. shards: the number of shards of a group. */
 int shard_sum_shared(struct zinf_frame *f, const struct shard_sum *sum, uint32_t first, uint32_t n,
                      uint32_t shards, float *out);
-/* All-gather: whole is [ranks][bytes], in which this rank's part is in its place; the others' are
- * added. */
+/* All-gather: whole is [ranks][bytes], in which this rank has filled in its own part; the call
+ * fills in the others. */
 int shard_gather(struct zinf_frame *f, void *whole, uint64_t bytes);
 /* All-reduce: x becomes the sum over all ranks. */
 int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems);
@@ -144,7 +146,7 @@ static inline int shard_tensor(int first, uint32_t number)
 
 /* What forward keeps for backward, in the order of attention_keep and mlp_keep. */
 struct attention_shards {
-    const struct attention_spec *s; /* of all shards */
+    const struct attention_spec *s; /* the spec of all shards together */
     /* the norm in front: its own, or that of attention beside it */
     const struct norm_spec *in_front;
     struct norm_kept norm, after;
@@ -159,10 +161,10 @@ struct attention_shards {
     struct attention_kept cached;
 };
 struct mlp_shards {
-    const struct mlp_spec *s;      /* of all shards */
+    const struct mlp_spec *s;      /* the spec of all shards together */
     const struct norm_spec *entry; /* its own norm, or the one that it shares with attention */
     struct norm_kept norm, after;
-    void *product; /* as above */
+    void *product; /* as in attention_shards */
     struct mlp_kept of[ZINF_MOST_SHARDS];
 };
 void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,

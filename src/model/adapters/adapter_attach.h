@@ -33,8 +33,8 @@ int attach_note(struct attaching *at, const struct zinf_adapted *adapted);
 
 /* ---- adapter_shards.c ---- */
 
-/* Adapts the part of the module at path that a shard's tensor has. -ENOTSUP: the module's rows
- * belong to tensors of several kinds. */
+/* Adapts the part of the module at path that a shard's tensor has. -ENOTSUP: the file has
+ * the module's rows for several tensors, such as queries and keys, in one matrix. */
 int attach_shard(struct attaching *at, uint32_t unit, uint32_t tensor, uint32_t piece,
                  const char *path, const struct adapter_module *how);
 

@@ -9,10 +9,10 @@
 
 /* The arguments of a call, for the functions that make a shard's part of a sum. */
 struct attention_call {
-    const struct attention_spec *s; /* of all shards */
+    const struct attention_spec *s; /* the spec of all shards together */
     const struct attention_shards *kept;
     const void *rows; /* what the products take; with a source only those of queries */
-    /* of the shards' products; with a source, those of kv lie behind those of qkv */
+    /* gradients of the shards' products; with a source, kv's lie behind qkv's */
     void *const *gradients;
 };
 

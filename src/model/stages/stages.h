@@ -205,8 +205,8 @@ struct mixer_spec {
     enum zinf_recurrence rule;
     bool gates;                                         /* a convolution alone */
     int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: attention, no mixer */
-    int64_t width;                                      /* of the convolution */
-    float step_low, step_high, strength;                /* of the scan; strength 0: 1 */
+    int64_t width;                                      /* rows that the convolution sees */
+    float step_low, step_high, strength;                /* numbers of the scan; strength 0: 1 */
     int conv_w, conv_b;                                 /* [columns of q, k, v][width] */
     bool keys_first; /* the order of qkv_w's rows, as said above */
     /* With tensor parallelism, if several shards share a key head: the convolution's rows for q and
@@ -278,8 +278,8 @@ struct attention_spec {
     bool gives;
     int taken;
     struct rope_spec rope;
-    int segments;  /* in[segments] has them; 0: a sample is one document */
-    int64_t piece; /* segments are pieces of so many tokens (ZINF_INPUT_PIECES); 0: documents */
+    int segments;  /* in[segments]: each token's document; 0: a sample is one document */
+    int64_t piece; /* > 0: segments are pieces of so many tokens (ZINF_INPUT_PIECES) */
     /* Cross-attention: in[source] has another sequence's rows [source_seq][source_hidden], and
      * in[source_segments] their segments; 0: none. qkv_w has rows q alone then, and kv_w rows k, v.
      * kv_w -1: the caller makes kv, and its gradient is left behind that of qkv. */
@@ -423,7 +423,7 @@ struct experts_spec {
     int up_w, down_w; /* an expert's [2 ffn][hidden], gate, then up; [hidden][ffn] */
     int up_b, down_b; /* both or neither */
     bool weighs_rows; /* weights multiply an expert's rows, not its result; without biases */
-    bool alone;       /* as said of stages above */
+    bool alone;       /* the stage makes the sum alone, without x_mid */
     int factor;       /* one number that multiplies the expert's result, without biases; -1: none */
 };
 
