@@ -1,7 +1,8 @@
 /*
- * op: the kinds of operations that a step is made of, a row each: name, what runs it, what its time
- * is guessed by until it has been measured. Behind them come the kinds of the model's stages, one
- * for each pass of each sort of stage. Rates are numbered by kind.
+ * op: the kinds of operations that a step consists of. A table has one row for each: its name, the
+ * function that runs it, and the speed by which its time is estimated until it has been measured.
+ * Behind them come the kinds of the model's stages, one for each pass of each sort of stage. Rates
+ * are indexed by kind.
  */
 #ifndef ZINF_TRAIN_OP_H
 #define ZINF_TRAIN_OP_H
@@ -10,23 +11,23 @@
 #include "offload/offload.h"
 #include "train/estimate.h"
 
-/* Which of a machine's speeds tells what an operation takes. */
+/* The speed of a machine by which an operation's time is estimated. */
 enum op_cost {
     COST_NONE,
     COST_LINK,          /* between host and device */
     COST_OPTIMIZER,     /* the host's memory */
     COST_HOST_ADD,      /* two reads and a write of the named bytes in the host's memory */
-    COST_DEVICE_ADD,    /* or in the device's */
+    COST_DEVICE_ADD,    /* the same in the device's memory */
     COST_DEVICE_MEMORY, /* the device's memory */
     COST_RECORD,        /* two small writes, one after the other */
     COST_DRIVE_READ,
     COST_DRIVE_WRITE,
-    COST_GATHER, /* between ranks: slices to all, */
-    COST_PULL,   /* to a device from where they are, */
-    COST_SUM,    /* gradients to their sums */
-    COST_PEER,   /* between their GPUs */
-    COST_CROSS,  /* between neighbours in a pipeline */
-    COST_STAGE,  /* the device's products, in flops that take as long (model/frame_cost.c) */
+    COST_GATHER, /* between ranks: slices to all ranks */
+    COST_PULL,   /* slices to a device from the memory of their ranks */
+    COST_SUM,    /* between ranks: sums of gradients */
+    COST_PEER,   /* collectives between the ranks' GPUs */
+    COST_CROSS,  /* between neighbouring pipeline ranks */
+    COST_STAGE, /* matrix products on the device, in flops that take as long (model/frame_cost.c) */
 };
 
 /* Kind, name, function of step/ops.c, cost; operands at[]. READ and WRITE are the executor's own.
@@ -126,25 +127,26 @@ enum op_kind {
     OP_STAGES,
 };
 enum op_flags {
-    OP_DEFERRED = 1,   /* left out unless the unit is pending */
-    OP_EAGER = 2,      /* left out once speculation has failed */
-    OP_RECOMPUTES = 4, /* a stage's backward makes again what forward did not keep */
-    OP_ADDS = 8,       /* a stage's backward adds to gradients that are there */
-    OP_CHOSEN = 16,    /* left out unless a row has chosen the unit */
-    OP_UNCHOSEN = 32,  /* left out if one has */
-    /* Of a kept gradient that was not written where it is zeros (PENDING_ZEROS): its read is left
-     * out then, and the update makes them. */
+    OP_DEFERRED = 1, /* skipped unless the unit has a pending update */
+    OP_EAGER = 2,    /* skipped once speculation has failed */
+    /* a stage's backward first recomputes activations that forward did not keep */
+    OP_RECOMPUTES = 4,
+    OP_ADDS = 8,      /* a stage's backward adds to the gradients in its operands */
+    OP_CHOSEN = 16,   /* skipped unless a row has chosen the unit */
+    OP_UNCHOSEN = 32, /* skipped if a row has chosen the unit */
+    /* Reads or updates by a kept gradient that is not written if it is all zeros (PENDING_ZEROS):
+       then the read is skipped, and the update uses zeros. */
     OP_KEPT = 64,
-    OP_REFERENCE = 128, /* a stage's forward for a reference: without adapters and dropout */
-    OP_VALUE = 256,     /* moves the value arg: of it the rows that the step's samples have */
+    OP_REFERENCE = 128, /* a stage's forward for a REFERENCE value: without adapters and dropout */
+    OP_VALUE = 256,     /* moves the value arg: only the rows that the step's samples have */
     OP_PACKED = 512,    /* moves or updates the state of sub-group arg, which may be packed */
     OP_PARAM = 1024,    /* the same for its parameters */
     OP_GRAD = 2048,     /* the same for its kept gradient */
-    /* A stage's backward adds products to sums at once, whose places are behind the gradients; and
-     * the addition of what it has left (run_stage.c). */
+    /* A stage's backward adds products directly to sums, which are further operands behind the
+       gradients; or the operation that adds the gradients for which it did not (run_stage.c). */
     OP_ONTO = 8192,
     OP_CARRIED = 4096, /* moves what a stage carries from chunk to chunk */
-    OP_OF_ROW = 16384, /* left out where the row of logits is of another chunk */
+    OP_OF_ROW = 16384, /* skipped if the row of logits is in another chunk */
     OP_ANY_PACKED = OP_PACKED | OP_PARAM | OP_GRAD,
 };
 
@@ -160,7 +162,7 @@ static inline uint16_t stage_kind(uint32_t sort, enum zinf_pass pass)
 {
     return (uint16_t)(OP_STAGES + sort * ZINF_PASSES + pass);
 }
-/* Of a kind from OP_STAGES on. */
+/* For a kind from OP_STAGES on: its sort of stage, and its pass. */
 static inline uint32_t kind_sort(int kind)
 {
     return (uint32_t)(kind - OP_STAGES) / ZINF_PASSES;

@@ -15,27 +15,31 @@ struct estimated {
     struct variant variant;
     struct plan plan;
 };
-/* options outlive it. To be closed after a failure, too. */
+/* Makes setup, plan and programs without allocating memory. options must outlive e. Call
+ * estimated_close after a failure, too. */
 int estimated_open(struct estimated *e, const struct zinf_estimate_options *options);
 void estimated_close(struct estimated *e);
-/* What a prediction needs of a rank: the programs of its step, which begin one after the other. */
+/* What a prediction needs to know about a rank: the programs of its step, which run one after the
+ * other. */
 struct estimated_step {
     struct zinf_program programs[2];
     int n;
     struct zinf_machine machine;
-    uint32_t rank, ranks; /* along PIPE */
+    uint32_t rank, ranks; /* the pipeline rank, and how many there are */
 };
-/* As the rank, which stays open, has it; or taken from it, to be ended: the rank may be closed, but
- * has no programs any more. */
+/* estimated_see_step borrows the programs: e must stay open. estimated_take_step moves them out of
+ * e, which may then be closed but has no programs any more; call estimated_end_step to free them.
+ */
 void estimated_see_step(const struct estimated *e, struct estimated_step *out);
 void estimated_take_step(struct estimated *e, struct estimated_step *out);
 void estimated_end_step(struct estimated_step *step);
-/* Of program number `part` of a step of n ranks along PIPE, in their order: what each takes while
- * they wait for each other; zeros of those that have none. begin, seconds (may be NULL): of the
- * first rank's operations. -ENOMEM */
+/* Predicts program number `part` of a step of n pipeline ranks, given in their order, which wait
+ * for each other. out[n]: each rank's prediction; zeros if it has no such program. begin, seconds:
+ * for each operation of the first rank, when it begins and how long it takes; or NULL. */
 int estimated_predict_part(const struct estimated_step ranks[], uint32_t n, int part, double *begin,
                            double *seconds, struct zinf_prediction *out);
-/* Seconds of their step, whose second programs begin when all have ended the first. */
+/* Predicts the seconds of a step of n pipeline ranks. Second programs begin when all ranks have
+ * ended their first. */
 int estimated_predict(const struct estimated_step ranks[], uint32_t n, double *seconds);
 
 #endif

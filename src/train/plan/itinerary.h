@@ -17,18 +17,20 @@ struct range {
 };
 enum direction {
     VISIT_FORWARD,
-    VISIT_BACKWARD, /* of stages that differentiate and do not run last (walk.h), from the last */
-    VISIT_LAST,     /* backward of a stage that runs last */
-    VISIT_BORDER,   /* an exchange with the pipeline rank before this one, or with the next one */
+    /* through the stages that differentiate and do not run last (walk.h), from the last to the
+       first */
+    VISIT_BACKWARD,
+    VISIT_LAST,   /* the backward pass of a stage that runs last */
+    VISIT_BORDER, /* an exchange with the pipeline rank before this one, or with the next one */
 };
 struct visit {
     enum direction direction;
     uint32_t first, end; /* stages [first, end) */
     struct range micros;
-    /* Of VISIT_BORDER, of this rank's range number `range`. next: the exchange is with the next
-     * rank, which is sent values and which sends gradients back; else it is with the rank before,
-     * which sends values and is sent gradients. gives, takes: the micro-batches that this rank
-     * sends and receives. */
+    /* For VISIT_BORDER, at a border of this rank's range of stages number `range`. next: the
+     * exchange is with the next rank, which is sent values and which sends gradients back; else it
+     * is with the rank before, which sends values and is sent gradients. gives, takes: the
+     * micro-batches that this rank sends and receives. */
     uint32_t range;
     bool next;
     struct range gives, takes;
@@ -37,7 +39,7 @@ struct itinerary {
     struct visit *visits;
     uint32_t n;
     int64_t together; /* the most micro-batches of one visit */
-    int64_t live;     /* and the most whose activations exist at once */
+    int64_t live;     /* the most micro-batches whose activations exist at once */
 };
 /* `together` micro-batches at a time through all stages, forward and backward; then the stages that
  * run last, for all micro-batches. 1: micro-batch by micro-batch; n_micro: layer by layer. */
@@ -50,7 +52,7 @@ int itinerary_make(struct itinerary *out, const struct walk *walk, int64_t n_mic
  * Where ranks have several ranges of stages, it is the interleaved order of that paper. */
 int itinerary_make_pipe(struct itinerary *out, const struct walk *walk, int64_t n_micro,
                         int64_t together, const struct zinf_axis *pipe, bool overlaps);
-/* Sets together and live from the visits, of n_micro micro-batches that set out in their order. */
+/* Computes `together` and `live` from the visits. The n_micro micro-batches must begin in order. */
 int itinerary_count(struct itinerary *it, int64_t n_micro);
 void itinerary_fini(struct itinerary *it);
 

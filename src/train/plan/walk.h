@@ -11,63 +11,73 @@
 #define WALK_NONE UINT32_MAX
 
 struct walk_stage {
-    struct zinf_stage_size size[ZINF_PASSES]; /* of one visit; zero where there is no such pass */
+    struct zinf_stage_size size[ZINF_PASSES]; /* of one visit; zeros if it has no such pass */
     bool differentiates;                      /* its backward runs */
-    bool referenced;                          /* its forward runs for a reference, too (graph.h) */
-    bool runs_last;   /* backward: after all others, for all micro-batches, adding in one place */
-    uint32_t kind;    /* number of its ops among those of the model */
-    uint32_t ordinal; /* among the stages that recompute; WALK_NONE */
-    uint64_t kept;    /* bytes, aligned; and those of all stages of its sort before it */
+    bool referenced;                          /* its forward also runs for a REFERENCE (graph.h) */
+    /* its backward runs after all others, for all micro-batches, and adds up in one place */
+    bool runs_last;
+    uint32_t kind;    /* index of its ops in walk.kinds */
+    uint32_t ordinal; /* index among the stages that recompute; WALK_NONE: it does not */
+    /* Aligned bytes of the activations that it keeps for backward; kept_before: of those that come
+     * before them in memory, of the other stages that recompute, or that do not. */
+    uint64_t kept;
     uint64_t kept_before;
     bool *d_in_adds; /* [in.n] */
-    /* Of a stage whose rows choose visits: its number among those, the bytes of its list, aligned,
-     * and of those before it. */
+    /* For a stage whose rows choose visits (experts): its index among those, the aligned bytes of
+     * its list of chosen visits, and the bytes of the lists before it. */
     uint32_t choice; /* WALK_NONE */
     uint64_t list_bytes, lists_before;
-    /* Of sequences that are continued: what it remembers of them and of their sources, where each
-     * begins, the bytes of both, and of all stages before. */
+    /* For decoding: its caches of keys, values and states of sequences and their sources, the
+     * offset of each, the bytes of all, and the bytes of the caches of all stages before it. */
     struct zinf_cache cache[ZINF_CACHES];
     uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
-    /* Bytes that it carries of a chunk for later ones, and those of the gradient at the part of
-     * each row; how far back a row looks, 0: to the first. Whether a chunk needs what the one
-     * before it hands over even to carry its own. */
+    /* For sequences in chunks: bytes that it carries of a chunk to others, such as keys and values,
+     * and bytes of the gradient with respect to those of rows. carried_reach: how many rows back a
+     * row looks; 0: to the first. hands_over: a chunk needs a state that the chunk before it hands
+     * over. */
     uint64_t carried[2];
     int64_t carried_reach;
     bool hands_over;
-    uint64_t d_handed; /* bytes of a gradient at that */
-    bool keys_first;   /* its rows look ahead */
-    bool in_order;     /* of sequences that ranks share: chunks are computed one behind the other */
+    uint64_t d_handed; /* bytes of the gradient with respect to that state */
+    bool keys_first;   /* its rows look ahead: keys of all chunks are computed first */
+    bool in_order;     /* context parallelism: its chunks are computed one after the other */
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */
-    bool flows;     /* has a gradient in backward */
-    bool leaves; /* may live elsewhere between forward and backward; of chunks, so may all that no
-                  * backward looks for on the device */
-    uint32_t place;        /* of the gradient; WALK_NONE */
-    uint32_t slot;         /* of the value in a forward pass alone */
-    uint64_t bytes_before; /* of all values of its sort (inputs, leaving, staying, loss) before */
-    uint32_t number;       /* among the values that leave; WALK_NONE */
-    uint32_t chooser;      /* the stage whose visits are chosen by it; WALK_NONE */
+    bool flows;     /* backward computes its gradient */
+    /* may live off the device between forward and backward; with chunks, this also holds for
+     * activations that the backward of their stage does not read */
+    bool leaves;
+    uint32_t place; /* of the gradient, in walk.places; WALK_NONE: it has none */
+    uint32_t slot;  /* of the value, in a forward pass without backward */
+    /* of all values of its kind (inputs, leaving, staying, loss) before it */
+    uint64_t bytes_before;
+    uint32_t number;  /* index among the values that leave; WALK_NONE: it stays */
+    uint32_t chooser; /* the stage whose visits are chosen by it; WALK_NONE: none is */
 };
-/* Memory of gradients that pass from one to the next. */
+/* Device memory of one gradient of a value, used for one value after another. */
 struct walk_place {
     uint64_t bytes;
-    bool idle;       /* the gradient that was in it has been read for the last time */
-    bool to_the_end; /* one for every micro-batch of the step: a stage that runs last reads it */
-    uint64_t end_before, turn_before; /* bytes of the places before it, of either sort */
+    bool idle; /* the gradient that was in it has been read for the last time */
+    /* a stage that runs last reads it, so every micro-batch of the step has its own */
+    bool to_the_end;
+    /* bytes of the places before it that are to_the_end, and of those that are not */
+    uint64_t end_before, turn_before;
 };
 struct walk_unit {
-    /* Number among the layers: units that are used once in a forward, by a stage that recomputes or
-     * whose rows choose. WALK_NONE: it is none. */
+    /* Index among the layers: units that are used once in a forward pass, by a stage that
+     * recomputes or whose rows choose visits. WALK_NONE: it is not a layer. */
     uint32_t layer;
-    uint32_t chooser;   /* the stage whose rows choose the unit; WALK_NONE */
-    uint32_t sweep_end; /* one behind the last unit of a sweep that can run whole, from here on */
-    uint32_t own_order; /* place in the order in which units get device slots of their own */
-    uint32_t uses;      /* by stages and visits: contributions to its gradient a range; */
-    uint32_t turns;     /* those by stages that do not run last */
-    bool beside; /* at hand beside another unit, in several stages: a table that they share */
-    /* Elements whose gradients are products of linear layers, which can add to a sum themselves;
-     * of a device with memory of its own. */
+    uint32_t chooser; /* the stage whose rows choose the unit; WALK_NONE: none does */
+    /* for a unit of the sweep that can run whole: one behind its last unit; else unit + 1 */
+    uint32_t sweep_end;
+    uint32_t own_order; /* its index in the order in which units get device slots of their own */
+    /* how many stages and visits use it, each of which contributes to its gradient */
+    uint32_t uses;
+    uint32_t turns; /* contributions of differentiating stages that do not run last */
+    bool beside;    /* several stages use it beside another unit, such as a table that they share */
+    /* For a device with memory of its own: elements whose gradients are products of linear layers,
+     * which can be added directly to the unit's sum. */
     uint64_t added_elems;
 };
 struct walk {
@@ -77,53 +87,56 @@ struct walk {
     struct walk_unit *units;
     struct walk_place *places;
     uint32_t n_places;
-    const struct zinf_stage_ops **kinds; /* the different ops, in order of first use */
+    /* the different ops of all stages, in order of first use */
+    const struct zinf_stage_ops **kinds;
     uint32_t n_kinds;
     uint32_t n_recompute, n_layers; /* stages that recompute; units with a layer number */
-    uint32_t *layers;               /* [n_layers]: their units */
-    uint32_t *by_own_order;         /* [n_units]: units in that order */
+    uint32_t *layers;               /* [n_layers]: the unit of each layer */
+    uint32_t *by_own_order;         /* [n_units]: units by their own_order */
     uint32_t n_leaving;
     bool has_reference;
-    uint32_t n_choices;               /* stages whose rows choose visits */
-    uint32_t whole;                   /* the stage with a whole sweep; WALK_NONE */
-    uint32_t row;                     /* the stage that makes logits; WALK_NONE */
-    uint32_t most_operands;           /* of one operation: units, values and gradients */
-    uint32_t most_units;              /* at hand at once, the sweep's one included */
-    uint32_t most_alone, most_beside; /* of these, those that are not beside others, and are */
-    uint32_t most_leaving;            /* that one stage reads and writes */
-    /* Sums depend on the order of micro-batches: a unit has several contributions from stages that
-     * do not run last. */
+    uint32_t n_choices;     /* number of stages whose rows choose visits */
+    uint32_t whole;         /* the stage whose sweep can run whole; WALK_NONE: there is none */
+    uint32_t row;           /* the stage that makes logits; WALK_NONE: there is none */
+    uint32_t most_operands; /* the most operands of an operation: units, values and gradients */
+    uint32_t most_units; /* the most units that a stage uses at once, including one of its sweep */
+    uint32_t most_alone, most_beside; /* the most of these that are not `beside`, and that are */
+    uint32_t most_leaving;            /* the most leaving values that one stage reads and writes */
+    /* Rounding of gradient sums depends on whether micro-batches go one by one or layer by layer,
+     * since a unit has several contributions from stages that do not run last. */
     bool order_counts;
-    uint32_t n_slots;       /* of values in a forward pass alone */
-    uint64_t slot_bytes;    /* each */
-    uint64_t leaving_bytes; /* the largest of the values that leave */
-    uint64_t place_bytes;   /* and of the places of gradients */
-    uint32_t most_places;   /* that one stage reads and writes */
+    uint32_t n_slots;       /* slots for values in a forward pass without backward */
+    uint64_t slot_bytes;    /* of each slot */
+    uint64_t leaving_bytes; /* of the largest value that leaves */
+    uint64_t place_bytes;   /* of the largest place of a gradient */
+    /* the most slots for gradients that one stage needs beside most_leaving */
+    uint32_t most_places;
     /* sums over one micro-batch */
-    uint64_t end_bytes, turn_bytes; /* places of gradients, by sort */
+    /* of the places of gradients that are to_the_end, and that are not */
+    uint64_t end_bytes, turn_bytes;
     uint64_t input_bytes, loss_bytes, all_leaving_bytes, staying_bytes;
-    uint64_t all_list_bytes; /* of the stages whose rows choose */
-    uint64_t choice_bytes;   /* the largest of the values that are chosen by */
-    uint64_t kept_always;    /* of stages that do not recompute */
-    uint64_t working;        /* the most that a stage keeps: of one that recomputes; of any */
+    uint64_t all_list_bytes; /* of the lists of stages whose rows choose visits */
+    uint64_t choice_bytes;   /* of the largest value by which visits are chosen */
+    uint64_t kept_always;    /* activations of stages that do not recompute */
+    uint64_t working; /* the most that a recomputing stage keeps; _of_any: that any stage keeps */
     uint64_t working_of_any;
-    uint64_t scratch, scratch_whole; /* the second with the sweep whole */
+    uint64_t scratch, scratch_whole; /* scratch_whole: if the sweep runs whole */
     uint64_t workspace, outside;
-    uint64_t shared; /* most that ranks that share tensors bring together at once */
-    uint64_t cache_bytes, largest_cache; /* of all stages; of one */
-    uint64_t carried[2], d_handed;       /* the most of one: as a stage's; of a gradient at that */
-    bool hands_over, keys_first, in_order; /* of any stage */
-    double flops;                          /* forward, of one micro-batch */
+    uint64_t shared; /* tensor parallelism: the most that ranks gather at once */
+    uint64_t cache_bytes, largest_cache;   /* of the caches of all stages; of the largest one */
+    uint64_t carried[2], d_handed;         /* the most of any stage; d_handed: two gradients */
+    bool hands_over, keys_first, in_order; /* whether this is so for any stage */
+    double flops;                          /* of the forward pass of one micro-batch */
 };
-/* Operands of a stage's operation behind all others: what it carries, and in backward the gradient
- * at that. */
+/* How many operands of a stage's operation, behind all others, are for what it carries between
+ * chunks: its own and, in backward, its gradient's. */
 static inline uint32_t walk_n_carried(const struct walk_stage *s, bool back)
 {
     return (s->carried[0] > 0) + (back && s->carried[1]);
 }
-/* Whether a stage's rows are those of the sequence that an encoder reads for a decoder; rows that
- * it has of a sample; and the compute of a stage: chunks of the former sequence are as many as
- * those of the decoder's, but of another length. */
+/* walk_is_of_source: whether the stage works on the sequence that an encoder reads for a decoder.
+ * walk_rows: how many rows of a sample the stage has. walk_compute: the shapes that the stage
+ * computes with: a source sequence has as many chunks as the decoder's, but of another length. */
 static inline bool walk_is_of_source(const struct zinf_graph *graph, uint32_t stage)
 {
     return graph->values[graph->stages[stage].out.at[0]].rows_of == ZINF_ROWS_OF_SOURCE;
@@ -135,13 +148,13 @@ static inline int64_t walk_rows(const struct zinf_graph *graph, uint32_t stage,
 }
 struct zinf_compute walk_compute(const struct zinf_graph *graph, uint32_t stage,
                                  const struct zinf_compute *compute);
-/* graph: finished, borrowed. backward: gradients are made too. */
+/* Computes a walk. graph: finished; borrowed. backward: gradients are computed, too. */
 int walk_init(struct walk *out, const struct zinf_graph *graph, const struct zinf_compute *compute,
               bool backward);
 void walk_fini(struct walk *walk);
-/* flows [n_values]: which values have a gradient that is of use. */
+/* flows [n_values]: whether the gradient of each value must be computed. */
 int walk_flows(const struct zinf_graph *graph, bool *flows);
-/* referred [n_values]: which values lead to one that there is a reference of. */
+/* referred [n_values]: whether a value that a REFERENCE repeats depends on each value. */
 int walk_referred(const struct zinf_graph *graph, bool *referred);
 /* walk_sizes.c, the second half of walk_init: sizes and numbers, once it is known what flows. */
 int walk_measure(struct walk *walk, const struct zinf_compute *compute);

@@ -25,28 +25,29 @@ enum waypoint {
     PARAM_SLOT,     /* on the device, where stages read them */
     PARAM_STAGING,  /* in host memory, on the way there or to other ranks */
     FILE_STAGING,   /* as the model's folder has them */
-    PACKED_STAGING, /* as the drive has them packed, a sub-group at a time, */
-    PACKED_SLOT,    /* and on the device */
-    CODE_STAGING,   /* an image with matrices as codes of 8 bits, in host memory, */
-    CODE_SLOT,      /* and on the device */
+    PACKED_STAGING, /* as the drive has them packed, one sub-group at a time */
+    PACKED_SLOT,    /* the same on the device */
+    CODE_STAGING,   /* an image with matrices as codes of 8 bits, in host memory */
+    CODE_SLOT,      /* the same on the device */
     IMAGE_HOME,     /* that image on the drive, beside the parameters */
-    PARAM_UPDATED,  /* a whole unit's parameters after its update, in host memory, to make it of */
-    PARAM_TAIL,     /* what RAM has no room for of parameters that are packed there, on the drive */
-    PARAM_BACKING,  /* a copy on the drive, which no step reads unless it is taken back */
-    PARAM_TILE,     /* host memory of a sub-group's update, in three parts */
-    COPY_TILE,      /* there, a copy of parameters as it is packed */
+    /* a whole unit's updated parameters in host memory, of which the image is made */
+    PARAM_UPDATED,
+    PARAM_TAIL,    /* on the drive: the rest of packed parameters that RAM has no room for */
+    PARAM_BACKING, /* a copy on the drive, which is read only if a step is taken back */
+    PARAM_TILE,    /* host memory of a sub-group's update, in three parts */
+    COPY_TILE,     /* in a tile, a copy of parameters while it is packed */
     STATE_HOME,
-    STATE_TAIL, /* what RAM has no room for of state that is packed there, on the drive */
+    STATE_TAIL, /* on the drive: the rest of packed state that RAM has no room for */
     STATE_TILE,
     GRAD_HOME,
-    GRAD_SLOT,    /* on the device, where a stage makes it */
-    GRAD_SLOT_2,  /* and one more there */
-    GRAD_PACKED,  /* in host memory, packed, a sub-group at a time */
+    GRAD_SLOT,    /* on the device, where a stage computes it */
+    GRAD_SLOT_2,  /* a second one on the device */
+    GRAD_PACKED,  /* in host memory, packed, one sub-group at a time */
     GRAD_STAGING, /* in host memory */
-    SUM_STAGING,  /* and the sum that it is added to */
+    SUM_STAGING,  /* in host memory: the sum that a gradient is added to */
     GRAD_TILE,
     SQUARES,         /* parts of the sum of a gradient's squares, on the device */
-    SQUARES_STAGING, /* and in host memory */
+    SQUARES_STAGING, /* the same in host memory */
     VALUE_HOME,
     VALUE_SLOT,
     VALUE_STAGING,
@@ -65,8 +66,8 @@ struct end {
 };
 struct leg {
     enum zinf_lane lane;
-    uint16_t kind;            /* of op.h */
-    enum zinf_axis_kind axis; /* of NET: whose ranks meet on it */
+    uint16_t kind;            /* enum op_kind */
+    enum zinf_axis_kind axis; /* for NET: the axis whose ranks take part */
     struct end from, to;
 };
 /* The longest is the contribution that is the last one to a sum on a GPU and is used at once: out,
@@ -77,62 +78,65 @@ struct leg {
 struct legs {
     struct leg leg[MAX_LEGS];
     int n;
-    struct end end;    /* where the thing is at last; without legs, where it was */
-    struct end by_cpu; /* of a fetch: the last place on it that the CPU reads; or NOWHERE */
+    struct end end;    /* where the thing is after the last leg; without legs, where it was */
+    struct end by_cpu; /* for a fetch: the last place on it that the CPU can read; or NOWHERE */
 };
 
 /* What all ways of a plan have in common. */
 struct travel {
     bool reach[ACTORS][MEMORIES];
-    bool backward, updates; /* there are such */
-    bool several;           /* other ranks add to gradients, */
-    bool cut;               /* of which each rank keeps a slice, */
-    bool for_all;           /* or all of the sum, since its update is of whole tensors */
-    bool sliced;            /* a rank has its slice of parameters alone */
-    bool own_kernels;       /* the device updates, adds and takes norms by kernels of its own */
-    bool reads_params;      /* updates do: they are the masters, or half of them */
-    bool device_adds;       /* sums that are kept in RAM are added to on the device */
-    bool device_unpacks;    /* parameters come to it packed; by a kernel of its own */
+    bool backward, updates; /* whether there are such passes */
+    bool several;           /* data parallelism: other ranks add to gradients */
+    bool cut;               /* each rank keeps only a slice of the sum of gradients */
+    bool for_all;        /* every rank keeps all of a sum, since its update needs whole tensors */
+    bool sliced;         /* a rank has only its slice of parameters */
+    bool own_kernels;    /* the device updates, adds and takes norms by kernels of its own */
+    bool reads_params;   /* updates read parameters, which are the master weights or half of them */
+    bool device_adds;    /* sums that are kept in RAM are added to on the device */
+    bool device_unpacks; /* parameters come to the device packed, and its own kernel unpacks them */
 };
 struct travel travel_of(const struct setup *setup, bool by_link, bool device_adds,
                         bool device_unpacks);
 
-/* Which of its contributions a gradient is, in a step. */
+/* Which of a unit's contributions in a step a gradient is. */
 struct turn {
     bool first, last;
-    bool eager;   /* the unit is updated as soon as the last is there */
+    bool eager;   /* the unit is updated as soon as the last contribution is there */
     bool goes_on; /* the sum is added to another one at once */
     bool apart;   /* first of a sum that is not the unit's first: never computed in its place */
 };
 
-/* No legs: the device reads them where they are. */
+/* way_fetch: without legs the device reads parameters where they are. way_contribution: a gradient
+ * to its sum, which it begins or is added to. */
 struct legs way_fetch(const struct travel *t, const struct zinf_home *home);
 struct legs way_contribution(const struct travel *t, const struct zinf_home *home,
                              struct turn turn);
-/* A sum of contributions to another one; way_fold_from: the waypoint where it is said to be. */
+/* way_fold adds a sum of contributions to another sum; it expects the former at way_fold_from. */
 struct legs way_fold(const struct travel *t, const struct zinf_home *home, struct turn turn);
 enum waypoint way_fold_from(const struct zinf_home *home);
-/* Two parts of a contribution, on the device: of what ranks add up, or of the rank's slice. */
+/* The leg that adds one part of a contribution to another part, on the device. */
 struct leg way_join(const struct travel *t);
-/* grad: where the sum is, its home for an update that comes late. at_hand: parameters need not be
- * read. */
+/* grad: where the sum of gradients is; for a late update that is its home. at_hand: parameters need
+ * not be read. */
 struct legs way_update(const struct travel *t, const struct zinf_home *home, struct end grad,
                        bool at_hand);
-/* Of a unit that is imaged and trained: its image, once all of its sub-groups are updated. */
+/* For a trained unit with an 8-bit image on the drive: makes and writes the image, after all of its
+ * sub-groups are updated. */
 struct legs way_image(void);
-/* No legs: there is nothing to tell other ranks. */
+/* Brings updated slices to all ranks. Without legs no other rank needs them. */
 struct legs way_spread(const struct travel *t, const struct zinf_home *home);
-/* From the device to a home that is elsewhere, and back. */
+/* Brings a value from the device to its home on another tier, and back. */
 struct legs way_value_out(const struct travel *t, enum zinf_tier home);
 struct legs way_value_back(const struct travel *t, enum zinf_tier home);
 
 /* Whether the first contribution is computed where the sum is kept. */
 bool way_sums_in_place(const struct travel *t, const struct zinf_home *home);
-/* The places that a unit's ways may touch in any step, as bits. several: contributions; eager: its
- * update may be. */
+/* The places that a unit's ways may touch in any step, one bit for each waypoint. several: it has
+ * more than one contribution in a step; eager: its update may be eager. */
 uint32_t way_waypoints(const struct travel *t, const struct zinf_home *home, bool trained,
                        bool several, bool eager);
-/* Whether ranks meet on the way: then all of them go, or none. */
+/* legs_meet: whether the legs have a collective operation, which all ranks must run or none.
+ * legs_waypoints: the places that the legs touch, as bits. */
 bool legs_meet(struct legs legs);
 uint32_t legs_waypoints(struct legs legs);
 static inline bool has_waypoint(uint32_t touched, enum waypoint place)
@@ -144,7 +148,7 @@ static inline bool way_has_tile(uint32_t touched)
     return has_waypoint(touched, PARAM_TILE) || has_waypoint(touched, STATE_TILE) ||
            has_waypoint(touched, GRAD_TILE);
 }
-/* What of a unit is in PARAM_STAGING is the rank's slice alone. */
+/* Whether PARAM_STAGING has only the rank's slice of a unit. */
 bool way_stages_slices(const struct travel *t);
 
 #endif

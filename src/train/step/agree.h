@@ -14,34 +14,38 @@
 struct variant;
 struct zinf_trainer;
 
-/* What a step's program leaves. */
+/* The sums that a step's program computes. */
 struct step_sums {
-    /* [lane] of the gradient's blocks: lanes do not share */
+    /* [lane]: of the gradient's squares, a sum for each lane, which runs in its own thread */
     struct exact_sum squares[ZINF_LANES];
-    double norm_squares, loss, other_losses; /* agreed; losses are sums */
+    double norm_squares, loss, other_losses; /* of all ranks; losses are sums over rows */
     struct zinf_rewards rewards;
 };
 
-/* Of all ranks, which must have taken samples of one length: -EINVAL. */
+/* *count: this rank's targets of a step; becomes the number of all ranks. -EINVAL: the ranks'
+ * samples differ in length. */
 int agree_count(const struct zinf_trainer *t, uint64_t *count);
-/* After a program with gradients: fills t->sums, and t->give_up where any rank has given up. */
+/* Call after a program with gradients. Fills t->sums with the sums of all ranks, and sets
+ * t->give_up if any rank has given up speculation. */
 int agree_step(struct zinf_trainer *t);
-/* Of the step's pairs, of all ranks: fills t->sums.rewards. */
+/* Fills t->sums.rewards from the step's preference pairs of all ranks. */
 int agree_rewards(struct zinf_trainer *t);
-/* Whether steps outlive the process: of all ranks or of none, where these have other stages. */
+/* With pipeline parallelism, clears s->durable (steps survive the end of the process) unless it is
+ * set on all ranks. */
 int agree_durability(struct setup *s);
-/* Rank 0's choice becomes everybody's, from whatever speeds each knows; the usual one does where
- * another process has no room for that. */
+/* Makes rank 0's variant that of all ranks, since each may know other speeds. If it packs something
+ * and another process has no room for that, all take the usual variant. */
 int agree_variant(const struct setup *s, struct variant *variant);
-/* Rank 0's rates become everybody's: what is simulated by them comes out alike. */
+/* Makes rank 0's rates those of all ranks, so that simulations give the same result; with pipeline
+ * parallelism only among ranks that have the same stages. */
 int agree_rates(struct zinf_trainer *t);
-/* Chooses the schedule by the rates (plan_schedules). Ranks that have other stages, or look at
- * other groups of chunks, may each find another one best: all take the least of them, which every
- * rank can have. */
+/* Chooses the schedule by the rates (plan_schedules). Ranks with different stages or different
+ * groups of chunks may find different schedules best: all take the least of these, which every rank
+ * can run. */
 int agree_schedule(struct zinf_trainer *t);
-/* *flag: whether any rank says so. What a rank expects of a step depends on what its own rows
- * choose. */
+/* Sets *flag on all ranks if any rank has set it. */
 int agree_flag(const struct zinf_trainer *t, bool *flag);
-/* -EINVAL where the ranks' programs would not meet in the same collectives. */
+/* Compares the ranks' programs. Fails if they would not run the same collectives in the same order.
+ */
 int agree_programs(struct zinf_trainer *t);
 #endif

@@ -10,8 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define EXACT_LOWEST (-1088) /* of the first limb: below the least bit of any double */
-#define EXACT_LIMBS 68       /* to beyond the largest */
+/* exponent of the first limb's lowest bit, below the least bit of any double */
+#define EXACT_LOWEST (-1088)
+#define EXACT_LIMBS 68 /* enough for sums beyond the largest double */
 
 struct exact_sum {
     int64_t limb[EXACT_LIMBS]; /* limb[i] * 2^(32 i + EXACT_LOWEST) */
@@ -39,8 +40,8 @@ static inline void exact_add_sum(struct exact_sum *s, const struct exact_sum *ot
     s->n_not_finite += other->n_not_finite;
 }
 
-/* Makes carries: all limbs but the last are then from 0 up to 2^32 - 1, and its sign is the sum's.
- */
+/* Makes carries: all limbs but the last are then from 0 to 2^32 - 1, and the last has the sum's
+ * sign. */
 static inline void exact_carry(struct exact_sum *s)
 {
     for (int i = 0; i + 1 < EXACT_LIMBS; i++) {
@@ -50,7 +51,8 @@ static inline void exact_carry(struct exact_sum *s)
     }
 }
 
-/* A function of the sum alone: after the carries there is one way to write its size. */
+/* Rounds the sum to a double; NAN if a number was not finite. The result depends on the sum only,
+ * not on the order of additions, since carries make the limbs unique. */
 static inline double exact_value(const struct exact_sum *sum)
 {
     struct exact_sum s = *sum;

@@ -29,7 +29,8 @@ struct zinf_loss_scale {
     int64_t iteration, last_overflow;
 };
 void zinf_loss_scale_init(struct zinf_loss_scale *s, const struct zinf_config_fp16 *fp16);
-/* After each step attempt. -ERANGE: overflow at the smallest scale; the run should stop. */
+/* Call after each attempt at a step. -ERANGE: overflow at the smallest scale; the run should stop.
+ */
 int zinf_loss_scale_update(struct zinf_loss_scale *s, bool overflow);
 
 #endif
