@@ -169,7 +169,7 @@ struct decoder {
     struct attention_spec attention;
     struct mlp_spec mlp;
     /* [n_layers]: the layer has a recurrent mixer in place of attention; NULL: none has. The spec
-     * is filled in as attention's. */
+     * is filled in as attention's. mixed_tensors: the tensors of such layers. */
     const bool *mixed;
     struct mixer_spec mixer;
     /* Kinds of blocks that differ, and the kind of each layer, [n_layers]. NULL: all blocks are as

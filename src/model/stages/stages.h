@@ -197,10 +197,10 @@ struct latent_spec {
 /* A recurrent mixer in place of attention (part_mixer.c; kernels/recurrent.h): a convolution, a
  * scan, and a norm of the scan's result, with a gate. With DELTA qkv_w has rows for q, k and v of
  * kernels/recurrent.h, then for the gate [value_heads value_dim], then for b and a [value_heads].
- * With DECAY it has rows for the gate, v, k, q and a, in this order; for a shard they are in the
- * order of DELTA (keys_first), without b. gates: a convolution alone, between two gates
- * (part_gates.c): qkv_w has rows for B, C and x, and proj takes C conv(B x). value_dim is the width
- * of each then, and value_heads is 1. */
+ * With DECAY it has rows for the gate, v, k, q and a, in this order; for a shard the product's
+ * columns are in the order of DELTA (keys_first), without b. gates: a convolution alone, between
+ * two gates (part_gates.c): qkv_w has rows for B, C and x, and proj takes C conv(B x). value_dim is
+ * the width of each then, and value_heads is 1. */
 struct mixer_spec {
     enum zinf_recurrence rule;
     bool gates;                                         /* a convolution alone */
@@ -208,7 +208,7 @@ struct mixer_spec {
     int64_t width;                                      /* rows that the convolution sees */
     float step_low, step_high, strength;                /* numbers of the scan; strength 0: 1 */
     int conv_w, conv_b;                                 /* [columns of q, k, v][width] */
-    bool keys_first; /* the order of qkv_w's rows, as said above */
+    bool keys_first; /* the product's columns are in the order of DELTA */
     /* With tensor parallelism, if several shards share a key head: the convolution's rows for q and
      * k, by key head, which are not cut; conv_w and conv_b have the other rows. */
     int keys_conv_w, keys_conv_b;
@@ -590,7 +590,7 @@ struct attention_kept {
     void *handed;  /* for a mixer in chunks: what the chunk before has handed over */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
-/* Goes from x to qkv; not for a spec with relative positions (relative_enter). */
+/* The entry, for part_enter: from x to qkv. Not for relative positions (relative_enter). */
 struct part_entry attention_entry(const struct attention_spec *s,
                                   const struct attention_kept *kept);
 struct part_exit attention_exit(const struct attention_spec *s, const struct attention_kept *kept);
