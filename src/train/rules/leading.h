@@ -1,6 +1,6 @@
 /*
- * leading: the singular vectors of a matrix with the largest singular values. Bits depend on the
- * matrix alone: no library's number of threads, no placement.
+ * leading: the singular vectors of a matrix with the largest singular values. The bits of the
+ * result depend on the matrix only, not on the number of threads or on placement.
  */
 #ifndef ZINF_TRAIN_RULES_LEADING_H
 #define ZINF_TRAIN_RULES_LEADING_H
@@ -14,16 +14,17 @@ struct leading {
     struct zinf_queue *queue;
     const float *x; /* [rows][cols] */
     uint64_t rows, cols;
-    bool right;    /* vectors of cols numbers, else of rows */
-    uint64_t rank; /* at most that number */
-    float *out;    /* [rank][cols or rows], by falling singular values; the largest number of each,
-                    * in magnitude, is positive */
-    void *workspace; /* of leading_bytes, and behind it what products need */
+    bool right; /* right singular vectors, of cols numbers each; else left ones, of rows numbers */
+    uint64_t rank; /* how many vectors; at most cols or rows */
+    /* [rank][cols or rows], by falling singular values; the sign of each is such that its number of
+     * largest magnitude is positive */
+    float *out;
+    void *workspace; /* of leading_bytes, followed by leading_products_bytes */
 };
 
 uint64_t leading_bytes(const struct leading *l);
 uint64_t leading_products_bytes(const struct leading *l);
-/* Products' memory is the queue's. 0 or -errno. */
+/* Computes the vectors. The queue's workspace must be set to the memory for products. */
 int leading_find(const struct leading *l);
 
 #endif

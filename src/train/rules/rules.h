@@ -19,96 +19,105 @@
 
 struct setup;
 
-/* What of a unit an update must see at once. */
+/* How much of a unit an optimizer's update must see at once. */
 enum rule_grain {
-    GRAIN_ELEMENTS, /* nothing: a unit is cut anywhere, between ranks too */
-    /* From here on what a rank has of a unit is one sub-group. */
-    GRAIN_MATRICES, /* a whole matrix, which lies in one rank's slice (setup_matrices.c); moments
-                     * are an element's all the same. Vectors have none of it: they are another
-                     * rule's */
-    GRAIN_TENSORS,  /* all tensors of a unit, matrices and vectors, and a table in one unit. Each
-                     * rank of stages 0 to 2 has all state and makes all updates */
+    GRAIN_ELEMENTS, /* single elements: a unit can be cut anywhere, also between ranks */
+    /* With the coarser grains, what a rank has of a unit is one sub-group. */
+    /* whole matrices, each of which lies in one rank's slice (setup_matrices.c). Moments belong to
+       elements nevertheless. Vectors need another optimizer. */
+    GRAIN_MATRICES,
+    /* all tensors of a unit. With ZeRO stages 0 to 2 each rank has all state and makes all updates.
+     */
+    GRAIN_TENSORS,
 };
 
-/* A rule with the numbers that it steps by. */
+/* A rule with its hyperparameters. */
 struct optimizer {
     const struct update_rule *rule;
     struct zinf_optim_hyper hyper;            /* without lr and step */
     bool nesterov, match_rms;                 /* Muon and its kin */
-    const struct zinf_config_optimizer *keys; /* of rules that are `by_type` */
+    const struct zinf_config_optimizer *keys; /* for rules that are `by_type`: their own keys */
 };
 
-/* Elements of a sub-group, one behind the other, that are of one optimizer; where their moments
- * begin in its state, in bytes; and the element of the unit that the sub-group begins with. The gap
- * behind a tensor is the tensor's. */
+/* Consecutive elements [first, first + n) of a sub-group that one optimizer updates. at: where
+ * their moments begin in the sub-group's state, in bytes. base: the unit's element with which the
+ * sub-group begins. The gap behind a tensor belongs to it. */
 struct rule_segment {
     const struct optimizer *of;
     uint64_t first, n, at, base;
 };
 
-/* A segment's update. */
+/* One update of a segment. */
 struct rule_step {
     const struct setup *setup;
     uint32_t group;
     struct rule_segment segment;
-    char *state; /* the sub-group's, as what follows */
+    char *state; /* of the sub-group, like param and grad */
     char *param; /* in the setup's number type; with ZINF_STATE_BARE the master itself */
     const float *grad;
     float grad_scale;
-    struct zinf_optim_hyper hyper; /* of all its tensors: their rates are the rule's to apply */
-    void *workspace;               /* of the most that workspace_bytes says */
-    struct zinf_queue *queue;      /* where the device makes it */
+    /* for all tensors; the rule applies their own rates (rule_stretch_at) */
+    struct zinf_optim_hyper hyper;
+    void *workspace;          /* as large as the largest workspace_bytes */
+    struct zinf_queue *queue; /* for device_step */
 };
 
 struct update_rule {
     const char *type;          /* optimizer.type */
     bool half;                 /* with bf16.bf16_optimizer_states */
-    enum zinf_optim_kind kind; /* ZINF_OPTIM_KINDS: none of cpu_optim's over elements */
-    uint32_t number;           /* tells moments from another rule's in files: never changed */
+    enum zinf_optim_kind kind; /* ZINF_OPTIM_KINDS: not an optimizer of cpu_optim */
+    uint32_t number;           /* identifies the form of moments in files: must never change */
     enum rule_grain grain;
-    /* Moments of a segment: [n] of moment_bytes each, then, where elements share a scale,
-     * [n / block] fp32 scales of each, one behind the other. As of files: moments 1 and 2. */
+    /* The moments of a segment: n_moments arrays [n] of moment_bytes each. If block is not 0,
+     * elements share scales: n_moments arrays [n / block] of fp32 scales follow. In files they are
+     * moments 1 and 2. */
     uint32_t n_moments, moment_bytes, block;
     bool by_momentum; /* Muon and its kin: beta1 is optimizer.params.momentum */
-    bool by_type;     /* it has keys of its own, so that it must be optimizer.type */
-    /* Behind them, fp32 numbers that are kept of each matrix; NULL: none. As of files the part
-     * behind all moments (setup_kept_part). */
+    bool by_type;     /* it has keys of its own and must therefore be optimizer.type */
+    /* How many fp32 numbers are kept of a matrix, behind the moments; NULL: none. In files they are
+     * the part after all moments (setup_kept_part). */
     uint64_t (*matrix_floats)(const struct optimizer *of, const struct zinf_tensor *tensor,
                               const struct zinf_piece *piece);
-    /* Of the same grain: operations of a matrix' products in a step, on average. */
+    /* For GRAIN_MATRICES: floating-point operations of the products of a matrix in a step, on
+     * average. */
     double (*matrix_flops)(const struct optimizer *of, const struct zinf_tensor *tensor,
                            const struct zinf_piece *piece);
-    /* Of GRAIN_TENSORS instead: the moments of a unit. Of coarser grains than elements what the
-     * update of a tensor needs beside them; NULL: nothing. */
+    /* unit_bytes: for GRAIN_TENSORS, the bytes of a unit's moments, instead of the arrays above.
+     * workspace_bytes: for grains coarser than elements, the memory that the update of a tensor
+     * needs; NULL: none. */
     uint64_t (*unit_bytes)(const struct zinf_unit *unit);
     uint64_t (*workspace_bytes)(const struct setup *s, const struct zinf_unit *unit,
                                 uint32_t tensor);
     int (*step)(const struct rule_step *s);
-    int (*device_step)(const struct rule_step *s); /* NULL: the host alone makes it */
-    /* Why tensors cannot have the rates that they have: `key` says who asks. NULL: they can. */
+    int (*device_step)(const struct rule_step *s); /* NULL: only the host can make the step */
+    /* Fails if the tensors' optimizers or rates do not suit the rule; `key` names the setting in
+     * the message. NULL: all suit it. */
     int (*check_rates)(const struct setup *s, const char *key);
 };
 
-/* NULL: there is none. */
+/* The rule with this optimizer.type. NULL: there is none. */
 const struct update_rule *rule_find(const char *type, bool half);
 
 /* ---- where moments are in a sub-group's state ---- */
 
-/* From {0} on, the sub-group's segments one after the other. False: that was the last. */
+/* Goes to the next segment of the sub-group; *segment must be {0} before the first. false: there
+ * are no more. */
 bool rule_next_segment(const struct setup *s, uint32_t group, struct rule_segment *segment);
-/* Moment `which`, 1 or 2, and the scales of all, in the sub-group's state. */
+/* The offset of moment `which` (1 or 2), and of the scales of all moments, in the sub-group's
+ * state, in bytes; and the bytes of the scales. */
 uint64_t rule_moment_at(const struct rule_segment *segment, int which);
 uint64_t rule_scales_at(const struct rule_segment *segment);
 uint64_t rule_scales_bytes(const struct rule_segment *segment);
-/* Whether the piece of a tensor is the segment's; what is kept of a matrix, in the state. */
+/* rule_has_piece: whether the segment has the piece of a tensor. rule_kept_at: the offset in the
+ * state of what is kept of a matrix. */
 bool rule_has_piece(const struct rule_segment *segment, const struct zinf_tensor *tensor,
                     uint32_t piece);
 uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit *unit,
                       uint32_t tensor, uint32_t piece);
-/* All of a sub-group's state, moments and masters. */
+/* Bytes of a sub-group's state: moments and master weights. */
 uint64_t rule_state_bytes(const struct setup *s, uint32_t group);
 
-/* Where the next segment begins. */
+/* The offset in the state behind the segment's moments, where the next segment begins. */
 uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_unit *unit);
 
 /* ---- packed.c: packing of a sub-group's data on a drive; steps of rules see unpacked data ---- */
@@ -118,97 +127,101 @@ struct rule_thing {
     const struct setup *setup;
     enum zinf_packable what;
     uint32_t group;
-    /* Pages on a drive have checksums (zinf.checksums): what is packed then gets none beside them,
-     * and in RAM, like what is not packed, none at all. */
+    /* Pages on a drive have checksums (zinf.checksums). Packed data then have no checksums of their
+     * own; in RAM they have none at all, like data that are not packed. */
     bool summed_elsewhere;
 };
-/* Whether images of it have no checksums of their payload. */
+/* Whether packed images of it have no checksums of their own. */
 bool rule_packs_unsummed(const struct rule_thing *t);
-/* Whether it may be packed, and has anything that packing makes shorter. */
+/* Whether it may be packed and packing makes it shorter. */
 bool rule_packs(const struct rule_thing *t);
 /* Estimated fraction of its bytes after packing; rule_plain_bytes: its bytes before. */
 double rule_packed_share(const struct rule_thing *t);
-/* The same of a sub-group's state where it may be packed, for setup.state_shares; of parameters
- * where they may be. */
+/* The same for a sub-group's state, and for parameters, if they may be packed. setup.state_shares
+ * has the results of the former. */
 double rule_state_share(const struct setup *s, uint32_t group);
 double rule_param_share(const struct setup *s);
 uint64_t rule_plain_bytes(const struct rule_thing *t);
-/* Memory that packing needs: more than as it is where all of it is one image. */
+/* Bytes of the slot that packing needs; for parameters and gradients more than rule_plain_bytes. */
 uint64_t rule_slot_bytes(const struct rule_thing *t);
 /* Packs `plain` into `slot`, which has rule_slot_bytes and begins on a page. *bytes: how much of
  * the slot to store, in whole pages; 0: the slot has the data unpacked. */
 int rule_pack(const struct rule_thing *t, void *slot, const void *plain, uint64_t *bytes);
 /* Unpacks; bytes 0: copies. -EBADMSG: the slot's bytes are not packed data of this thing. */
 int rule_unpack(const struct rule_thing *t, void *plain, const void *slot, uint64_t bytes);
-/* The same of parameters by the device, in two steps: the CPU looks at the slot's head and tables,
- * -EBADMSG; then the device unpacks a copy of it, and makes *damaged, in its memory, 1 if its
- * numbers are damaged. */
+/* Unpack parameters on the device, in two steps. rule_check_packed: the CPU checks the slot's head
+ * and tables; -EBADMSG: they are damaged. rule_device_unpack: the device unpacks a copy of the slot
+ * and sets *damaged, in its memory, to 1 if the numbers are damaged. */
 int rule_check_packed(const struct rule_thing *t, const void *slot, uint64_t bytes);
 int rule_device_unpack(const struct rule_thing *t, struct zinf_queue *queue, void *plain,
                        const void *slot, uint32_t *damaged);
-/* -EBADMSG: by a sentence that names the thing. */
+/* Fails with -EBADMSG and a message that names the thing. */
 int rule_damaged(const struct rule_thing *t);
-/* The slot's head, before the first image, over `used` bytes; zeros from there to a whole page: the
- * slot's bytes. What an image of so many bytes takes in it. */
+/* rule_packed_seal writes the head of a slot whose head and images take `used` bytes, fills the
+ * last page with zeros, and returns the slot's bytes in whole pages. rule_packed_lines: how many
+ * bytes of a slot an image of this length takes. */
 #define PACKED_HEAD_BYTES 64
 uint64_t rule_packed_seal(const struct rule_thing *t, void *slot, uint64_t used);
 uint64_t rule_packed_lines(uint64_t bytes);
-/* *bytes: as rule_pack gave it for a slot, from its first page; 0: the data is unpacked. */
+/* Reads the bytes that rule_pack gave for a slot from the slot's first page; 0: the data is
+ * unpacked. */
 int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *bytes);
 
 /* ---- packed_change.c: an update of packed data, piece by piece ---- */
 
 struct rule_change {
-    struct rule_step step; /* all but state, param and workspace */
-    /* The packed state as rule_unpack takes it, and where the new one goes: a slot of
-     * rule_slot_bytes, which may be the same memory. */
+    struct rule_step step; /* all members but state, param and workspace */
+    /* The packed state, as for rule_unpack, and the slot of rule_slot_bytes for the new one, which
+     * may be the same memory. */
     const void *from;
     uint64_t from_bytes;
     void *slot;
-    void *room; /* of rule_slot_bytes of the state, beside them */
-    /* The parameters, and whether they are changed there; where they go packed, or NULL. */
+    void *room; /* further memory, of the state's rule_slot_bytes */
+    /* param: the parameters. in_place: they are changed there. param_slot: where new ones go
+     * packed, or NULL. */
     void *param;
     bool in_place;
     void *param_slot;
-    bool summed_elsewhere;       /* of struct rule_thing */
-    uint64_t bytes, param_bytes; /* results, as rule_pack has them */
+    bool summed_elsewhere;       /* as in struct rule_thing */
+    uint64_t bytes, param_bytes; /* results, as from rule_pack */
 };
-/* Whether the rule, which must be one for all of the sub-group, and the form of the state are such
- * that an update can go piece by piece, and the room is enough for it. */
+/* rule_changes_packed: whether an update of packed data is possible: one rule over elements for the
+ * whole sub-group, a suitable form of the state, and enough room. rule_change_packed makes the
+ * update. */
 bool rule_changes_packed(struct rule_change *c);
 int rule_change_packed(struct rule_change *c);
 
 /* ---- for rules ---- */
 
-/* The sub-group's parameters from element `first` on, by the form of its state. */
+/* The arrays of master weights of a sub-group from element `first` on; which are there depends on
+ * the form of the state (zinf_state_form). */
 struct rule_masters {
     float *master;
     uint16_t *remainder;
     void *param;
 };
 struct rule_masters rule_masters(const struct rule_step *s, uint64_t first);
-/* Those of n elements further. */
+/* The same arrays n elements further on. */
 struct rule_masters rule_masters_beyond(const struct setup *s, const struct rule_masters *own,
                                         uint64_t n);
 
-/* Elements of a unit, one behind the other, that are updated with one optimizer, rate and weight
- * decay. */
+/* Consecutive elements of a unit that are updated with one optimizer, rate and weight decay. */
 struct stretch {
     uint64_t n;
     double lr_scale;
     float weight_decay;
-    uint32_t optimizer; /* of the setup's */
+    uint32_t optimizer; /* index in the setup's optimizers */
 };
-/* From element `at` of the unit to where weight decay ends or, where tensors have rates of their
- * own, to the next tensor that has another one. The gaps between tensors are zeros, which an update
- * with any rate leaves zeros. */
+/* The stretch from element `at` of the unit to the end of weight decay or, if tensors have rates of
+ * their own, to the next tensor with another rate. Gaps between tensors are zeros, which remain
+ * zeros with any rate. */
 struct stretch rule_stretch_at(const struct setup *s, uint32_t unit, uint64_t at);
 
 /* elements.c */
 int rule_step_elements(const struct rule_step *s);
 int rule_step_adam_on_device(const struct rule_step *s);
-/* Elements [first, first + n) of the segment, whose moments and masters begin at these places; not
- * of moments that share scales. By the calling thread. */
+/* rule_step_some updates elements [first, first + n) of the segment in the calling thread. Their
+ * moments and master weights begin at the given places. Not for moments that share scales. */
 struct rule_places {
     char *moments[2];
     struct rule_masters own;
@@ -218,8 +231,8 @@ int rule_step_some(const struct rule_step *s, const struct rule_places *places, 
 int rule_check_blocks(const struct setup *s, const char *key);
 
 /* matrix.c */
-/* Rows of the tensor that a matrix of the model's files makes up; whether all of it is made of
- * whole ones. */
+/* rule_matrix_rows: how many rows of a tensor come from a piece's matrix. rule_is_matrix: whether
+ * the tensor consists of whole matrices of the model's files. */
 uint64_t rule_matrix_rows(const struct zinf_piece *piece);
 bool rule_is_matrix(const struct zinf_tensor *tensor);
 int rule_check_matrices(const struct setup *s, const char *key);
@@ -256,11 +269,11 @@ uint64_t rule_factored_bytes(const struct zinf_unit *unit);
 uint64_t rule_factored_workspace(const struct setup *s, const struct zinf_unit *unit,
                                  uint32_t tensor);
 int rule_check_factored(const struct setup *s, const char *key);
-/* A tensor as Adafactor sees it: the unit's own [rows][cols], one row for a vector; and its
- * moments, in floats from the unit's first. */
+/* A tensor as Adafactor sees it: [rows][cols] as in the unit, one row for a vector; and the offsets
+ * of its moments of rows and columns, in floats from the unit's first. */
 struct factors {
     uint64_t rows, cols;
-    uint64_t row_offset, col_offset; /* a vector has columns alone */
+    uint64_t row_offset, col_offset; /* a vector has only columns */
 };
 struct factors unit_factors(const struct zinf_unit *unit, uint32_t tensor);
 
