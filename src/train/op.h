@@ -30,50 +30,55 @@ enum op_cost {
     COST_STAGE, /* matrix products on the device, in flops that take as long (model/frame_cost.c) */
 };
 
-/* Kind, name, function of step/ops.c, cost; operands at[]. READ and WRITE are the executor's own.
+/* Kind, name, function of step/ops.c, cost. Below: the lane of each kind and its operands at[].
+ * READ and WRITE are run by the executor itself.
  *   COPY_IN, COPY_OUT     H2D, D2H: at[0] <- at[1], bytes
- *   ASSEMBLE              HOST: at[0] the unit's flat buffer <- at[1] what its files have
- *   UNPACK, PACK          HOST: at[0] a sub-group's numbers <- at[1] them packed; the reverse. Of
- *                         parameters that are packed in RAM at[2] has the head, at[1] the rest
- *   PACKED_IN             H2D: at[0] <- the same as it is stored; at[1], at[2] as of UNPACK
+ *   ASSEMBLE              HOST: at[0] the unit's flat buffer <- at[1] what the model's files have
+ *   UNPACK, PACK          HOST: at[0] a sub-group's numbers <- at[1] packed ones; the reverse. If
+ *                         RAM has the head of packed parameters, at[2] is that and at[1] the rest
+ *   PACKED_IN             H2D: at[0] <- the packed sub-group; at[1], at[2] as for UNPACK
  *   DEVICE_UNPACK         DEVICE: at[0] a sub-group's numbers <- at[1] what PACKED_IN brought
  *   ENCODE                HOST: at[0] the unit's image with codes (kernels/float8.h) <- at[1] its
  *                         parameters
  *   WIDEN                 DEVICE: at[0] the unit's parameters <- at[1] that image
- *   GRAD_ADD, DEVICE_ADD  by the CPU, or a device that it cannot read: at[0] += at[1], bytes
+ *   GRAD_ADD, DEVICE_ADD  by the CPU, or by a device with its own memory: at[0] += at[1], bytes
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
- *   SQUARES               DEVICE: at[0] parts of the sum of squares <- at[1] the unit's gradient
+ *   SQUARES               DEVICE: at[0] partial sums of squares <- at[1] the unit's gradient
  *   NORM_PART             at[0] the unit's gradient, or with arg 1 the result of SQUARES
- *   UPDATE, DEVICE_UPDATE by the CPU, or a device that it cannot read: at[0] state in, at[1] state
- *                         out, at[2] param in, at[3] param out, at[4] gradient; arg: the sub-group;
- *                         where there is a packed copy of the parameters, at[5] that
+ *   UPDATE, DEVICE_UPDATE by the CPU, or by a device with memory of its own: at[0] state in, at[1]
+ *                         state out, at[2] param in, at[3] param out, at[4] gradient, at[5] the
+ *                         packed copy of the parameters if there is one; arg: the sub-group
  *   CHOOSE                HOST: at[0] which rows have chosen which visit of the stage <- at[1] the
- *                         value that they choose by. Units are fetched if any micro-batch of a
- *                         range has chosen them; arg 1: this is the range's first
- *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: what it holds; what a call adds
- *   GATHER                NET: at[0] <- the unit of all ranks' slices, of which at[1] is this one's
- *   PULL                  NET: as GATHER, to the device: each slice from its rank's memory
+ *                         value by which they choose. Units are fetched if any micro-batch of a
+ *                         range has chosen them; arg 1: this is the range's first micro-batch
+ *   CACHE_IN, CACHE_OUT   H2D, D2H: at[0] <- at[1] a stage's cache: all that it holds; what a call
+ *                         has added
+ *   GATHER                NET: at[0] the whole unit <- all ranks' slices, at[1] is this rank's
+ *   PULL                  NET: as GATHER, but the device copies each slice from its rank's memory
  *   SCATTER               NET: at[0] <- this rank's slice of the sum of all ranks' at[1]
  *   SUM_FOR_ALL           NET: at[0] <- all of that sum
- *   LINK_GATHER, _SCATTER NET: as GATHER and SCATTER, between devices
- *   GIVE, TAKE, TRADE     NET: with the rank that has the stages before (visit 0) or the next ones
- *                         (1), along PIPE: at[0] of the value arg goes there, at[1] comes: a value
- *                         from before, its gradient from behind
- *   SHARE                 NET: of a unit that ranks along PIPE have in common, in their order:
- *                         round `visit` is from that number to the next, the last to all others;
- *                         at[0] what this rank gives, at[1] what it takes
- *   GATHER_KEYS           NET: at[0] what the stage carries of all chunks, of which this rank's
- *                         place among those along CONTEXT is made, from all of them
- *   SUM_KEYS              NET: at[0] its gradients: in this rank's place the sum of all ranks';
- *                         of both arg 1: in RAM
+ *   LINK_GATHER, _SCATTER NET: as GATHER and SCATTER, between GPUs
+ *   GIVE, TAKE, TRADE     NET: with the pipeline rank before (visit 0) or the next one (visit 1):
+ *                         sends at[0], receives at[1], of the value arg: the rank before sends the
+ *                         value, the next one its gradient
+ *   SHARE                 NET: the gradient of a unit that several pipeline ranks have; round
+ *                         `visit` is from the rank with that index among them to the one after it,
+ *                         the last round to all others; at[0] is sent, at[1] received
+ *   GATHER_KEYS           NET: at[0] what a stage carries of all chunks, gathered from the ranks
+ *                         along CONTEXT; this rank's part is in its place; arg 1: in RAM
+ *   SUM_KEYS              NET: at[0] its gradients: this rank's part becomes the sum of all ranks';
+ *                         arg 1: in RAM
  *   LINK_GATHER_KEYS, LINK_SUM_KEYS
- *                         NET: as these, between devices
- *   HAND                  DEVICE: at[0] what a chunk hands over, or its gradient, comes from
- *                         (visit 1) or goes to the next rank along CONTEXT (arg 1) or that before
+ *                         NET: as these, between GPUs
+ *   HAND                  DEVICE: at[0] the state that a chunk hands over, or its gradient, is
+ *                         received (visit 1) or sent (visit 0); the neighbour along CONTEXT is the
+ *                         next rank (arg 1) or the one before (arg 0)
  *   CLEAR                 HOST: at[0] <- zeros
- *   UNITE                 NET: units of the stage's sweep that any rank has chosen are chosen
- *   FLIP                  HOST: the unit's other generation becomes current; it is pending no more
- *   COMMIT, MEET          HOST, NET: the step before this one becomes durable here; on all ranks
+ *   UNITE                 NET: a unit of the stage's sweep that any rank has chosen becomes chosen
+ *   FLIP                  HOST: the unit's other generation becomes current, and its update is no
+ *                         longer pending
+ *   COMMIT, MEET          HOST: writes the record of the step before; NET: waits until all ranks
+ *                         have done so
  */
 #define OP_ROWS(ROW)                                                                               \
     ROW(OP_COPY_IN, "fetch", run_copy_in, COST_LINK)                                               \
@@ -150,7 +155,7 @@ enum op_flags {
     OP_ANY_PACKED = OP_PACKED | OP_PARAM | OP_GRAD,
 };
 
-/* What an operation with one of the flags OP_PACKED, OP_PARAM and OP_GRAD moves. */
+/* Which kind of data an operation with the flag OP_PACKED, OP_PARAM or OP_GRAD moves. */
 static inline enum zinf_packable op_packable(const struct zinf_op *op)
 {
     return op->flags & OP_GRAD    ? ZINF_PACKABLE_GRAD

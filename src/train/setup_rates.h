@@ -1,15 +1,14 @@
-/* setup_rates: optimizers, learning rates and weight decay of tensors, where they have their own.
- */
+/* setup_rates: optimizers, learning rates and weight decay of single tensors. */
 #ifndef ZINF_SETUP_RATES_H
 #define ZINF_SETUP_RATES_H
 
 #include "train/setup.h"
 
-/* What a tensor's updates differ by from the run's: [n_units][its tensors]. */
+/* How the updates of a tensor differ from those of the others; setup.rates[unit][tensor]. */
 struct tensor_rate {
-    double scale; /* of the learning rate */
+    double scale; /* factor on the learning rate */
     float weight_decay;
-    uint32_t optimizer; /* of the setup's */
+    uint32_t optimizer; /* index in setup.optimizers */
 };
 static inline bool same_rate(const struct tensor_rate *a, const struct tensor_rate *b)
 {
@@ -21,7 +20,8 @@ static inline const struct optimizer *setup_optimizer_of(const struct setup *s, 
 {
     return &s->optimizers[s->rates ? s->rates[unit][tensor].optimizer : 0];
 }
-/* From zinf.learning_rates and zinf.layer_decay; -EINVAL or -ENOTSUP names what cannot be. */
+/* Sets s->rates from zinf.learning_rates and zinf.layer_decay. -EINVAL, -ENOTSUP: the message names
+ * the setting that cannot be used. */
 int setup_rates(struct setup *s);
 void setup_free_rates(struct setup *s);
 

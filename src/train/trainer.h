@@ -89,7 +89,7 @@ struct zinf_trainer {
     struct zinf_shard_ranks shard_ranks; /* used by compute with tensor parallelism */
     struct frame_arrays *frame;
     struct sums_made sums_made;  /* of the step; written by the lane DEVICE */
-    bool says_sums;              /* the log has told sums_made */
+    bool says_sums;              /* the log has reported sums_made */
     struct zinf_numbers numbers; /* unpacked quantised weights, for the lane DEVICE */
     /* the first row of a chunk that logits are wanted of, and how many */
     int64_t logits_row, n_logits;

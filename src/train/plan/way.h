@@ -19,7 +19,7 @@
 #include "train/op.h"
 #include "train/setup.h"
 
-/* Where a leg begins or ends. Homes are where a thing lives, by the plan. */
+/* The places where legs begin and end. A home is the place where a thing lives by the plan. */
 enum waypoint {
     PARAM_HOME,
     PARAM_SLOT,     /* on the device, where stages read them */
@@ -82,7 +82,7 @@ struct legs {
     struct end by_cpu; /* for a fetch: the last place on it that the CPU can read; or NOWHERE */
 };
 
-/* What all ways of a plan have in common. */
+/* The facts that all ways of a plan have in common. */
 struct travel {
     bool reach[ACTORS][MEMORIES];
     bool backward, updates; /* whether there are such passes */
@@ -98,7 +98,7 @@ struct travel {
 struct travel travel_of(const struct setup *setup, bool by_link, bool device_adds,
                         bool device_unpacks);
 
-/* Which of a unit's contributions in a step a gradient is. */
+/* The position of a contribution among those that a unit's gradient has in a step. */
 struct turn {
     bool first, last;
     bool eager;   /* the unit is updated as soon as the last contribution is there */

@@ -5,28 +5,29 @@
 #include "train/score.h"
 
 struct run_log;
-/* What is there of steps up to step stays, and the log goes on behind it; 0: it begins anew. */
+/* Opens the log. Lines of steps up to `step` are kept and the log continues after them; 0: it
+ * begins anew. */
 int run_log_open(struct run_log **out, const struct zinf_run_options *options,
                  const struct zinf_config *config, uint64_t step);
-/* The last step that is in the log of such a run; 0: none is. */
+/* The last step in the log of a run with these options; 0: there is none. */
 uint64_t run_log_last(const struct zinf_run_options *options);
 struct run_evaluation {
-    const char *set; /* of which part of the data; NULL: of all */
+    const char *set; /* the part of the data; NULL: all */
     double loss;
-    uint64_t tokens;                      /* that count */
-    bool of_samples;                      /* they are samples, each with a label */
-    struct zinf_rewards rewards;          /* of pairs */
-    const struct zinf_run_scores *scored; /* NULL: the loss alone */
+    uint64_t tokens;                      /* tokens that count in the loss */
+    bool of_samples;                      /* tokens is the number of samples, each with a label */
+    struct zinf_rewards rewards;          /* of preference pairs */
+    const struct zinf_run_scores *scored; /* the metrics of scores; NULL: only the loss */
     double scores[ZINF_MOST_SCORES];
 };
-/* What was looked at after a step. */
+/* The evaluations and sample texts after a step. */
 struct run_looks {
     const struct run_evaluation *evaluations; /* [n] */
     uint32_t n;                               /* 0: no evaluation was due */
-    const char *samples; /* prompts and what they led to, as JSON; NULL: none are due */
+    const char *samples; /* prompts and their continuations, as JSON; NULL: none were due */
 };
-/* What a step took on one of several seats: as in the result. */
-#define RUN_DRIVE_LANES 2 /* the first: read, write */
+/* Times of a step on one of several seats of the process; members as in the step's result. */
+#define RUN_DRIVE_LANES 2 /* the first lanes: read, write */
 struct run_seat_times {
     double lane_seconds[8];
     uint64_t lane_bytes[8];
@@ -34,7 +35,7 @@ struct run_seat_times {
 };
 struct run_seats {
     const struct run_seat_times *times; /* [n] */
-    uint32_t n;                         /* 0: there is one seat, and the result says it all */
+    uint32_t n;                         /* 0: there is one seat, whose times are in the result */
 };
 int run_log_step(struct run_log *log, const struct zinf_step_result *result,
                  const struct run_looks *looks, const struct run_seats *seats);
