@@ -267,6 +267,7 @@ static int keep_location(struct zinf_program *program, struct zinf_op *added)
     kept.tier = where->tier;
     kept.memory = where->memory;
     kept.stride = where->stride;
+    kept.beside = where->beside;
     kept.extent = where->extent;
     kept.offset = where->offset;
     kept.bytes = where->bytes;
