@@ -162,7 +162,8 @@ struct zinf_tiers_options {
  * memory, the rest of them in the extent; a location of that rest alone says how long the head is,
  * too. A head exists once, and so does the rest: the generation then only says which bytes they
  * are. Of a thing whose generations lie beside each other in one extent the second begins stride
- * bytes behind the first: it is no part of what the record of a step names. */
+ * bytes behind the first: it is no part of what the record of a step names. program.c copies it
+ * field by field (keep_location). */
 struct zinf_location {
     enum zinf_tier tier;
     char *memory;

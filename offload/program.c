@@ -255,6 +255,7 @@ static int keep_operands(struct zinf_program *program, struct zinf_op *added,
     return added->at ? 0 : zinf_fail(-ENOMEM, "no memory for a program's operands");
 }
 
+/* Field by field, so that padding is zeros: locations are compared as bytes. */
 static int keep_location(struct zinf_program *program, struct zinf_op *added)
 {
     static const struct zinf_location nowhere;

@@ -35,7 +35,7 @@ static void add(struct zinf_program *p, enum zinf_lane lane, int number, const z
                          .n_at = 1,
                          .deadline = (uint32_t)number};
     const struct zinf_location where = {
-        .tier = ZINF_TIER_DRIVE, .extent = extents[number], .bytes = LAYER_BYTES};
+        .tier = ZINF_TIER_DRIVE, .extent = moves ? extents[number] : 0, .bytes = LAYER_BYTES};
     op.where = moves ? &where : NULL;
     CHECKF(!zinf_program_add(p, &op, uses), "%s", zinf_error());
 }

@@ -240,6 +240,37 @@ static void test_nothing_is_moved_beyond_a_buffer(void)
     CHECK(add_in_buffer(ZINF_LANE_DEVICE, 0, 1 << 20) == 0);
 }
 
+static void add_located(struct zinf_program *p, struct zinf_operand at, struct zinf_location where)
+{
+    const struct zinf_op op = {
+        .lane = ZINF_LANE_HOST, .unit = 1, .at = &at, .n_at = 1, .where = &where};
+    CHECK(!zinf_program_add(p, &op, &(struct zinf_uses){0}));
+}
+
+/* Operations that have a place or operands alike have them in common; none of it is lost. */
+static void test_places_are_kept_once(void)
+{
+    static char memory[16];
+    static const uint8_t live = 1;
+    const struct zinf_location full = {ZINF_TIER_DRIVE, memory, 3, true, 4, 5, 6, 7, &live, 1};
+    struct zinf_operand at = {memory, 0, 8, &live, 0}, out;
+    struct zinf_program p;
+    CHECK(!zinf_program_init(&p, "places"));
+    add_located(&p, at, full);
+    add_located(&p, at, full);
+    add_located(&p, zinf_at(memory), (struct zinf_location){0});
+    CHECK(p.ops[0].where == p.ops[1].where && p.ops[0].at == p.ops[1].at);
+    CHECK(p.ops[0].where != p.ops[2].where && p.ops[0].at != p.ops[2].at);
+    const struct zinf_location *w = p.ops[0].where;
+    CHECK(w->tier == full.tier && w->memory == memory && w->stride == 3 && w->beside);
+    CHECK(w->extent == 4 && w->offset == 5 && w->bytes == 6 && w->head == 7);
+    CHECK(w->live == &live && w->relative == 1);
+    CHECK(!zinf_program_schedule(&p, ZINF_ORDER_ADDED, NULL));
+    zinf_program_operands(&p, &p.ops[0], &out);
+    CHECK(zinf_address(&out) == memory + 8 && out.stride == 8 && !out.tenant);
+    zinf_program_fini(&p);
+}
+
 static void test_prediction(void)
 {
     struct zinf_machine half = {.read_beside_write = 0.5, .write_beside_read = 0.5};
@@ -457,6 +488,7 @@ int main(void)
     TAP_RUN(test_layout_of_four_axes);
     TAP_RUN(test_waits_order_every_conflict);
     TAP_RUN(test_nothing_is_moved_beyond_a_buffer);
+    TAP_RUN(test_places_are_kept_once);
     TAP_RUN(test_prediction);
     TAP_RUN(test_pipeline_of_equal_ranks_has_the_bubble_of_the_formula);
     TAP_RUN(test_pipeline_of_a_slow_rank);
