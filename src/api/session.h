@@ -194,8 +194,8 @@ struct zinf_session {
     float *class_weights;              /* [labels.n]; NULL: all classes have the same weight */
     bool shuffled;                     /* data is shuffled */
     bool chats;                        /* the data are conversations */
-    struct generate_settings
-        settings;        /* from options and the model's folder, once scores are prepared */
+    /* From options and the model's folder, once scores are prepared. */
+    struct generate_settings settings;
     int32_t left_out[4]; /* tokens that are removed from a text before it is scored */
     struct zinf_run_scores scores;
     struct job_prompts *prompts; /* sample prompts while a training runs; NULL: none */

@@ -193,10 +193,9 @@ struct setup {
     bool durable; /* steps survive the process: all state is on the drive in two generations */
     /* parameters that are elsewhere have a copy behind the state on the drive */
     bool durable_copies;
-    uint64_t
-        /* about how many bytes of drive traffic a step saves since state in RAM makes steps not
-           durable */
-            spared_bytes;
+    /* About how many bytes of drive traffic a step saves since state in RAM makes steps not
+     * durable. */
+    uint64_t spared_bytes;
     /* the configuration leaves durability open: steps are durable unless RAM holds state */
     bool durability_is_open;
 

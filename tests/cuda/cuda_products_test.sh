@@ -56,13 +56,16 @@ check "that goes on and may time" train later --steps 4 --resume=kept-plain
 [ ! -e later/products.json ] && alike first later 3
 verdict $? "keeps the first proposals"
 other_speeds 3
+# Ranks add the gradients of micro-batches in a tree; one rank does so if it is asked to.
+echo '{"zinf": {"gradient_sum": "tree"}}' >tree.json
 ZINF_STANDIN_GPUS=2
 export ZINF_STANDIN_GPUS
-check "two ranks" train ranks --steps 4 --seats 2 --micro-batch 1 --save-every 2
+check "two ranks" train ranks --steps 4 --seats 2 --micro-batch 1 --save-every 2 --config tree.json
 cp -r ranks/checkpoint-2 kept-ranks
 unset ZINF_STANDIN_GPUS
 other_speeds 4
-check "on other GPUs" train both --steps 4 --micro-batch 1 --accumulate 2 --resume=kept-ranks
+check "on other GPUs" train both --steps 4 --micro-batch 1 --accumulate 2 --resume=kept-ranks \
+    --config tree.json
 check "one rank goes on with the same bits" alike ranks both 3
 # Sums of gradients: five micro-batches are added four times. Those of a layer's matrices are by
 # products, unless these begin with the sum, and so have other bits.
