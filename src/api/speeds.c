@@ -5,7 +5,6 @@
 #include "api/speeds.h"
 
 #include "base/cache.h"
-#include "cpu_optim/optim.h"
 
 #include <stdlib.h>
 
@@ -74,22 +73,12 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
     return any;
 }
 
-/* Of whole matrices only what is beside them is over elements, and that is AdamW. */
-bool speeds_updates_matrices(const struct zinf_config *config)
-{
-    const char *type = config->optimizer.type;
-    bool elements = !strcmp(type, "AdamW8bit") || !strcmp(type, "Adafactor");
-    for (int kind = 0; kind < ZINF_OPTIM_KINDS; kind++)
-        elements |= !strcmp(type, zinf_optim_name((enum zinf_optim_kind)kind));
-    return !elements;
-}
-
 void speeds_optimizer_form(const struct zinf_config *config, const char **optimizer,
                            const char **form)
 {
     const bool split = config->dtype == ZINF_DTYPE_BF16,
                eight = !strcmp(config->optimizer.type, "AdamW8bit");
-    const bool adam = eight || speeds_updates_matrices(config);
+    const bool adam = eight || zinf_updates_matrices(config);
     *optimizer = adam ? "AdamW" : config->optimizer.type;
     *form = split ? "split" : "fp32";
     if (eight)

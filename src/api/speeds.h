@@ -38,9 +38,6 @@ char *speeds_cache_path(bool make_folder);
 cJSON *speeds_cache_load(void);
 /* "host/avx512/bf16", "cuda/bf16": figures of a device are no use to another. */
 const char *speeds_device_key(char out[32], enum zinf_device_kind kind, enum zinf_dtype dtype);
-/* Whether the optimizer updates whole matrices, by products: then the rate of these counts, and
- * that of AdamW for all else. */
-bool speeds_updates_matrices(const struct zinf_config *config);
 /* As `zinf bench optim` names the optimizer of a configuration, and the form of its state. */
 void speeds_optimizer_form(const struct zinf_config *config, const char **optimizer,
                            const char **form);

@@ -125,6 +125,9 @@ struct zinf_estimate {
  * their memory. -ENOMEM: it does not fit; the message is the memory table and names the keys to
  * change. */
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options);
+/* Whether the configuration's optimizer updates whole matrices, by products of the CPU in fp32, as
+ * Muon does. */
+bool zinf_updates_matrices(const struct zinf_config *config);
 
 #ifdef __cplusplus
 }

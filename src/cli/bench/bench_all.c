@@ -105,7 +105,7 @@ static void run_all(struct all *all)
     add_device(all, &memory);
     run_mode(all, &bench_memory, &memory);
     if (all->config) {
-        const bool updates = speeds_updates_matrices(all->config);
+        const bool updates = zinf_updates_matrices(all->config);
         if (!updates || all->cuda || all->config->dtype != ZINF_DTYPE_F32)
             run_gemm(all, zinf_dtype_name(all->config->dtype));
         if (updates)

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "offload/trace.h"
 #include "train/plan/estimated.h"
+#include "train/rules/rules.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -411,4 +412,10 @@ int zinf_rates_measure(struct zinf_rates *out, const struct zinf_trainer_options
     *out = t->plan.rates;
     zinf_trainer_destroy(t);
     return code ? zinf_fail_in(code, "--measure") : 0;
+}
+
+bool zinf_updates_matrices(const struct zinf_config *config)
+{
+    const struct update_rule *rule = rule_find(config->optimizer.type, config->bf16_moments);
+    return rule && rule->grain == GRAIN_MATRICES;
 }
