@@ -368,6 +368,8 @@ int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_
     int first = c->foreign ? PART_MASTER : checkpoint_first_part(c);
     for (int part = first; !code && part <= c->n_moments; part++)
         code = load_part(c, folder, &source, part);
+    if (!code && first == PART_MASTER) /* they have set the parameters */
+        code = trainer_place_images(t);
     if (!code)
         checkpoint_count_on(c, t);
     return code;

@@ -59,6 +59,9 @@ int products_write(const struct setup *s, const char *folder);
 /* ---- transfer_load.c ---- */
 
 int trainer_load(struct zinf_trainer *t);
+/* Writes the images on the drive of all trained units, from their current parameters. Call when
+ * something else than a step has changed these. */
+int trainer_place_images(struct zinf_trainer *t);
 
 /* ---- state_access.c ---- */
 

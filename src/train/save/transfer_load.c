@@ -294,17 +294,17 @@ static int place_image(const struct source *s, uint32_t unit)
     return source_write_image(s, unit, r.packed);
 }
 
-/* Of what is trained, wherever it came from: files, or a step that another process made. */
-static int place_images(const struct zinf_trainer *t, const struct source *s)
+int trainer_place_images(struct zinf_trainer *t)
 {
-    void *params = source_region(s).packed;
+    const struct source s = trainer_source(t);
+    void *params = source_region(&s).packed;
     int code = 0;
     for (uint32_t u = 0; !code && u < t->setup.n_units; u++) {
         if (!t->plan.homes[u].imaged || !is_updated(t, u))
             continue;
-        code = source_read_unit(s, u, ZINF_PACKABLE_PARAM, params);
+        code = source_read_unit(&s, u, ZINF_PACKABLE_PARAM, params);
         if (!code)
-            code = source_write_image(s, u, params);
+            code = source_write_image(&s, u, params);
     }
     return code;
 }
@@ -369,7 +369,7 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
     if (!code)
         code = pass_base(t, t->setup.n_units, &turn);
     if (!code)
-        code = place_images(t, &source);
+        code = trainer_place_images(t);
     for (uint32_t i = 0; source.norms && i < n_adapted; i++)
         free(source.norms[i]);
     free(source.norms);
