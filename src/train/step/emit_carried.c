@@ -89,7 +89,7 @@ static void move(struct emitter *e, uint32_t s, struct span_of chunks, bool grad
     struct legs legs = out ? way_value_out(travel, tier) : way_value_back(travel, tier);
     const uint32_t most = most_at_once(e, s, gradient, &legs), deadline = e->deadline;
     e->deadline = out ? e->position + 2 : INHERITED;
-    while (chunks.first < chunks.end) {
+    while (!e->code && chunks.first < chunks.end) { /* after an error staging may have no room */
         const uint32_t left = chunks.end - chunks.first;
         const struct span_of now = {chunks.first, chunks.first + (left < most ? left : most)};
         struct trip t = trip_of(e, s, now, gradient, slot);
