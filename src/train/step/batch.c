@@ -157,9 +157,11 @@ static void set_class(const struct zinf_trainer *t, enum zinf_input input, void 
 {
     const int32_t *labels = batch->inputs[ZINF_INPUT_LABELS];
     const int64_t chunks = t->setup.n_chunks, each = t->compute.seq;
+    int64_t row = -1;
     for (int64_t m = 0; m < setup_n_inputs(&t->setup); m++) {
         const uint64_t sample = (uint64_t)(m / chunks);
-        const int64_t row = sample < samples ? trainer_class_row(t, batch, sample) : -1;
+        if (m % chunks == 0) /* once a sample, since it looks at all of its tokens */
+            row = sample < samples ? trainer_class_row(t, batch, sample) : -1;
         const bool own = row >= 0 && row / each == m % chunks;
         const int32_t label = own ? labels[sample] : -1;
         if (input == ZINF_INPUT_LABEL_WEIGHTS)
