@@ -48,9 +48,10 @@ void zinf_builder_destroy(struct zinf_builder *builder);
 struct zinf_shared;
 struct zinf_shared *zinf_shared_create(void);
 void zinf_shared_destroy(struct zinf_shared *shared);
-/* Those stored, which stay where they are; NULL: no memory. Padding counts: it must be zeros. */
+/* Returns the stored copy of data, which is valid until zinf_shared_destroy; NULL if there is no
+ * memory. Bytes are compared with padding, so the caller must have set padding to zeros. */
 const void *zinf_shared_keep(struct zinf_shared *shared, const void *data, size_t bytes);
-/* Nothing more will be kept. */
+/* Frees what only zinf_shared_keep needs; it must not be called again. */
 void zinf_shared_end(struct zinf_shared *shared);
 uint64_t zinf_shared_bytes(const struct zinf_shared *shared);
 

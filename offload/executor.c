@@ -112,7 +112,7 @@ static int grow(void **array, uint32_t old, uint32_t n, size_t width)
     return 0;
 }
 
-/* Of a lane's operation. */
+/* Gives every lane room for the operands of one operation. */
 static int prepare_lanes(struct zinf_executor *e, const struct zinf_program *p)
 {
     int code = 0;

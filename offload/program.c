@@ -223,7 +223,8 @@ static int check_room(const struct zinf_program *program, const struct zinf_op *
     return 0;
 }
 
-/* What the operands are, but for the buffers that they are in. */
+/* Stores the operands once for all operations that have the same list. Which buffers they are in
+ * differs between operations and goes to program->tenants. */
 static int keep_operands(struct zinf_program *program, struct zinf_op *added,
                          const struct zinf_op *op)
 {

@@ -176,7 +176,7 @@ static int want_last_tenants(struct freeze *f, uint32_t op, enum zinf_lane lane)
     return code;
 }
 
-/* Addresses of all slots. */
+/* Lists the addresses of all slots, and replaces each operand's buffer by its slot's number. */
 static int name_slots(struct freeze *f)
 {
     const struct zinf_builder *b = f->b;

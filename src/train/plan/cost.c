@@ -63,7 +63,7 @@ static double added_work(const struct plan *p, const struct zinf_op *op)
 double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
-    if (op->kind == OP_HAND && !op->visit) /* it costs who takes it */
+    if (op->kind == OP_HAND && !op->visit) /* the rank that takes it waits */
         return 0;
     work += added_work(p, op);
     const uint32_t group = (uint32_t)op->arg;

@@ -284,7 +284,7 @@ static bool is_updated(const struct zinf_trainer *t, uint32_t unit)
     return trains(&t->setup) && unit_trains(&t->setup, unit);
 }
 
-/* Of what the region has of a unit. */
+/* Writes the image of a unit whose parameters are in the region. */
 static int place_image(const struct source *s, uint32_t unit)
 {
     struct region r = source_region(s);

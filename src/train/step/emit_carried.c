@@ -1,12 +1,14 @@
 /*
- * emit_carried: what a stage carries from chunk to chunk of a sequence, and its gradient. It lies
- * in groups of chunks, each in a slot on the device while a stage looks at it. Where there is a
- * slot for all of it that is all; else it lives where block inputs do, a group in one home, and
- * comes and goes in as few transfers as staging has room for. A home has one stage's and sample's
- * at a time: forward makes it chunk by chunk, and
- * backward begins with making it again. Of sequences that ranks share it comes from all of them
- * (emit_keys.c): there chunks lie by their places, and gradients, which begin as zeros, once for
- * each part that the rank has.
+ * emit_carried: what a stage carries from chunk to chunk of a sequence (carried data), and its
+ * gradient. Chunks are in groups, and a group is in a slot on the device while a stage looks at it.
+ * If one slot has room for all chunks, the data never leaves the device. Else it lives where block
+ * inputs do. Each group then has one home, and moves in as few transfers as staging has room for.
+ * A home holds the data of one stage and one sample at a time: forward makes it chunk by chunk, and
+ * backward begins by making it again.
+ *
+ * If ranks share a sequence, the data comes from all of them (emit_keys.c). Each chunk then has a
+ * home of its own, in the order of places. Gradients begin as zeros and exist once for each part
+ * that the rank has.
  */
 #include "train/step/emit.h"
 
@@ -42,8 +44,8 @@ struct zinf_location emit_carried_at(const struct emitter *e, uint32_t s, uint64
     return at;
 }
 
-/* Chunks that have one home. Of both sorts: what is carried, in the parameters' type, and its
- * gradient in fp32. */
+/* The trip of chunks that have one home. It moves either what is carried, in the parameters' type,
+ * or its gradient in fp32. */
 static struct trip trip_of(const struct emitter *e, uint32_t s, struct span_of chunks,
                            bool gradient, struct zinf_operand slot)
 {
@@ -69,7 +71,8 @@ static struct trip trip_of(const struct emitter *e, uint32_t s, struct span_of c
     return t;
 }
 
-/* Chunks of a group that go at once: those of one home, of which staging has room for some. */
+/* How many chunks of a group one transfer may move: those of one home, and no more than staging has
+ * room for if the way leads through it. */
 static uint32_t most_at_once(const struct emitter *e, uint32_t s, bool gradient,
                              const struct legs *legs)
 {
@@ -80,7 +83,7 @@ static uint32_t most_at_once(const struct emitter *e, uint32_t s, bool gradient,
     return in_parts(e->p->setup) ? 1 : staged ? (uint32_t)room : UINT32_MAX;
 }
 
-/* Of one group; of none of them nothing. */
+/* Moves chunks of one group out of its slot, or into it. An empty span moves nothing. */
 static void move(struct emitter *e, uint32_t s, struct span_of chunks, bool gradient,
                  struct zinf_operand slot, bool out)
 {

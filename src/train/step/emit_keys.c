@@ -229,8 +229,8 @@ void emit_sum_keys(struct emitter *e, uint32_t s, int64_t first)
 
 /* ---- from rank to rank ---- */
 
-/* Where that is of which this rank takes or gives something; of what there is no neighbour for,
- * anywhere. */
+/* Where the state or gradient is that this rank takes or gives. Without a neighbour nothing is
+ * moved, and the place does not matter. */
 static struct zinf_operand handed_at(struct emitter *e, uint32_t s, int64_t first,
                                      struct handing how, struct uses *uses)
 {

@@ -227,16 +227,17 @@ static bool keeps_order(const struct emitter *e, const struct zinf_op *op)
            (plan_shares_homes(e->p) || e->walk->in_order);
 }
 
-/* There the lane DEVICE has that order, too: none of it comes behind a take that the neighbour
- * needs to give. */
+/* The other operations of the lane DEVICE then keep the program's order, too. If one that a
+ * neighbour waits for came behind a take from that neighbour, both ranks would wait for ever. */
 static bool keeps_sequence(const struct emitter *e, const struct zinf_op *op)
 {
     return op->lane == ZINF_LANE_DEVICE && op->kind < OP_STAGES &&
            context_axis(e->p->setup)->world > 1 && e->walk->in_order;
 }
 
-/* What a rank takes it gives on, the same way, before it meets others: else ranks would wait for
- * each other in a circle, the next one for what this gives, and this one for the next. */
+/* Refuses programs in which ranks would wait for each other in a circle. A rank that has taken a
+ * state must give it on, in the same direction, before it takes another or meets other ranks: until
+ * then the next rank waits for it. */
 static void check_hands(struct emitter *e, const struct zinf_op *op)
 {
     const bool hand = op->kind == OP_HAND;
