@@ -11,7 +11,8 @@
 #
 #   tests/bench/cuda_7b.sh BUILD        # as cuda_counts.sh
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-counts=$(ARCH=llama HEADS=2 VOCAB=4096 "$here/cuda_counts.sh" "${1:?usage: cuda_7b.sh BUILD}") || exit 1
+counts=$(ARCH=llama HEADS=2 VOCAB=4096 HIDDEN=256 TOKENS=512 LOGITS='' QUANTIZE='' \
+    "$here/cuda_counts.sh" "${1:?usage: cuda_7b.sh BUILD}") || exit 1
 printf '%s\n' "$counts" | awk -F ' *[|] *' '
     function larger(a, b) { return a > b ? a : b }
     function line(name, launches, instructions, bytes, flops, share,    c, s) {

@@ -11,7 +11,7 @@
 #
 #   tests/bench/cuda_counts.sh BUILD        # configured with CUDA, after make check's programs
 #   ARCH=llama HEADS=2 VOCAB=4096 tests/bench/cuda_counts.sh BUILD     # instead of gpt2, 4 and 257
-#   COLUMNS="32000 151936" tests/bench/cuda_counts.sh BUILD     # the loss alone, of so many logits a
+#   LOGITS="32000 151936" tests/bench/cuda_counts.sh BUILD     # the loss alone, of so many logits a
 #                                         row, in place of a step; by the bytes that it cannot do
 #                                         without: each logit read, and each gradient written in bf16
 #   ARCH=llama QUANTIZE=nf4 tests/bench/cuda_counts.sh BUILD   # with adapters above weights in 4 bits
@@ -23,10 +23,10 @@ LD_LIBRARY_PATH=$build/tests/ptx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 ZINF_STANDIN_CAPABILITY=$(sed 's/[a-z]//' "$build/tests/ptx/lib/generations" | awk '$1 >= 80' |
     sort -n | head -n 1)
 export ZINF_CUDA_MODULE LD_LIBRARY_PATH ZINF_STANDIN_CAPABILITY
-if [ "${COLUMNS:-}" ]; then
+if [ "${LOGITS:-}" ]; then
     echo "| columns | forward | backward |"
     echo "|---:|---:|---:|"
-    for columns in $COLUMNS; do
+    for columns in $LOGITS; do
         rm -f "$work/loss"
         ZINF_PTX_RECORD=$work/loss "$build/tests/bench/loss_counts" "$columns" "${CAP:-0}" || exit 1
         awk -v n=$((4 * columns)) '
