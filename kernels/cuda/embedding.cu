@@ -53,7 +53,8 @@ template <class T> DEVICE unsigned same_ids(const embedding_args<T> &a, int64_t 
 }
 
 /* Lists the block's rows of a chunk that have the id, in order; returns how many. The second
- * barrier keeps the next call from the counts, the first one from the list. */
+ * barrier is there so that no thread writes the next call's counts while others read these; the
+ * first, so that none writes the list while others add the rows of the call before. */
 DEVICE int list_rows(unsigned same, int warps, int *list, int *counts)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

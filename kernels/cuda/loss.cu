@@ -1,7 +1,8 @@
 /*
  * loss: softmax cross-entropy over tiles of the vocabulary, a block a row, of no more warps than
- * a tile's columns keep busy. A tile is read once: each thread has the largest of its columns so
- * far and the sum of exponentials less it, which is scaled when a larger one comes.
+ * a tile's columns keep busy. A tile is read once: each thread keeps the largest of its columns so
+ * far and the sum of exp(column - largest), which it scales when a larger column comes. Only
+ * max_z_loss reads the tile again, to find where the largest is.
  *
  * Exponentials are the special unit's, exp(x) = 2^(x log2(e)), to 2.4e-7 + 7e-8 |x| of the result.
  */
@@ -60,9 +61,10 @@ DEVICE float exp_near(float x)
     return exp2_near(x * PER_NATURAL);
 }
 
-/* Of columns: the largest, which nothing below LEAST counts for, the sum of exp(x - top), and with
- * smoothing that of x. Nothing is infinite before a logit is, so that -infinity adds 0. Capped
- * logits are in units of ln(2) here, as the cap's product makes them for nothing. */
+/* Of columns x: top is the largest of them and LEAST, sum that of exp(x - top), total with
+ * smoothing that of x. Beginning with LEAST rather than -infinity, top is finite, so that a logit
+ * of -infinity adds 0 and not the NaN of -infinity less itself. Capped logits are kept times
+ * log2(e) here: the factor is a part of the cap, and 2^x then needs no product of its own. */
 struct loss_sums {
     float top, sum, total;
 };
@@ -137,8 +139,8 @@ template <bool CAPPED> DEVICE loss_sums row_sums(const loss_args &a, const float
     return s;
 }
 
-/* Sums of capped logits as they are elsewhere; what rounding takes off the largest goes to the sum.
- */
+/* Sums of capped logits in the units that they have elsewhere. Rounding changes the largest a
+ * little; the sum is scaled by as much, so that sum * exp(top) stays. */
 DEVICE loss_sums natural(const loss_sums &s)
 {
     const float top = s.top * PER_BINARY;
@@ -258,7 +260,7 @@ DEVICE void slopes_at(const loss_args &a, const loss_row &row, int c, float (&x)
         UNROLL for (int k = 0; k < N; k++) x[k] *= slope[k];
 }
 
-/* Of a row that does not count. */
+/* Gradients of a row whose target is ignored are 0. */
 template <class T> DEVICE void clear_row(const loss_args &a, T *gradients)
 {
     const float zeros[EACH] = {};

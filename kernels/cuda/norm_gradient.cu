@@ -2,8 +2,8 @@
  * norm_gradient: a norm's dx, dw and db in one pass over x and dy. A block has a slab of rows, by
  * their number alone. A thread has 8 columns of each row of the slab, or two times 8: it adds to
  * its sums of dw and db while the row is at hand for dx, so that no row is read again. A second
- * kernel adds the slabs' sums in order (columns.cu). dx may be dy: the thread that writes an
- * element has read it before.
+ * kernel adds the slabs' sums in an order that the shape alone decides (columns.cu). dx may be dy:
+ * the thread that writes an element has read it before.
  */
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/workspace.h"
@@ -91,8 +91,9 @@ DEVICE void store_row(const gradient_args<T> &a, const gradient_columns<PIECES> 
         }
 }
 
-/* The block's sums of a and b, the same in every thread, by way of a place that the next call must
- * not have: its barrier is the one behind this call's last look. */
+/* The block's sums of a and b, the same in every thread. Two places take turns: a thread may still
+ * read this call's place while others write the next call's. No thread writes this one again before
+ * all have passed the next call's barrier, and so have read it. */
 DEVICE void sum_both(float &a, float &b, words2 *place, int warps)
 {
     float both[2] = {warp_sum(a), warp_sum(b)};

@@ -2,10 +2,10 @@
  * quantized: numbers from the images of quantised weights (kernels/quantized.h). Rows that follow
  * one another there and in the result are a run of elements that knows no rows; a thread takes 8 of
  * a run at four places, so that its warp reads and writes whole lines, and all that it reads is on
- * its way before the first is needed. A warp has 1024 elements that follow each other, whose scales
- * are as many as its lanes at most: each lane makes one, and the others ask it. Every product and
- * sum is rounded by itself, so that the bits are the CPU's. The 16 numbers that 4 bits stand for
- * are in shared memory, in a bank each.
+ * its way before the first is needed. A warp has 1024 elements that follow each other. They have at
+ * most 32 scales: each lane makes one, and the others read it by a shuffle. Every product and sum
+ * is rounded by itself, so that the bits are the CPU's. The 16 numbers that 4 bits stand for are in
+ * shared memory, in a bank each.
  */
 #include "kernels/cuda/kernel.cuh"
 
@@ -65,10 +65,11 @@ DEVICE void halves_of(const float *map, uint32_t word, float scale, float (&x)[E
     }
 }
 
-/* A thread's places, the first of them at the run's element i; the run begins at the image's e. Of
- * blocks in 4 bits that begin at a multiple of 32 or 64 there are no more than 32 in 1024 elements:
- * MXFP4's are inside rows, and a run begins with one. WHOLE: the run has all that the warp makes;
- * else a place behind the run's end reads its first, and is not written. */
+/* A thread's places, the first of them at the run's element i; the run begins at the image's e. The
+ * warp's 1024 elements meet at most 17 blocks of 64, wherever they begin, or 32 of MXFP4's 32: its
+ * rows are whole blocks, so that a run begins with one. Every lane takes part in the shuffles, also
+ * one behind the run's end. WHOLE: the run has all that the warp makes; else a place behind its end
+ * reads the run's first element and is not written. */
 template <class T, enum zinf_form FORM, bool WHOLE>
 DEVICE void make_places(const dequantize_args<T> &a, const float *map, uint64_t e, T *to,
                         uint64_t i)

@@ -25,8 +25,9 @@ static inline uint64_t column_sum_bytes(int64_t rows, int64_t cols)
     return (uint64_t)(column_slabs(rows) * cols) * sizeof(float);
 }
 
-/* Of a norm whose dx is made in the same pass (rows of up to so many columns) a block has a slab,
- * so that there are more of them. */
+/* Where one pass makes a norm's dx, dw and db, which rows of up to so many columns have, a slab is
+ * one block's work. Such slabs have 16 rows in place of 64, until there are 256 of them: enough
+ * blocks for a GPU. */
 enum { NORM_GRADIENT_COLUMNS = 8192 };
 static inline int64_t norm_gradient_slabs(int64_t rows)
 {

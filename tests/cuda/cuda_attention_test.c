@@ -157,8 +157,10 @@ static void part_case(struct twin *t, enum zinf_dtype dtype, const struct specia
     double few = s->shape.sloped || s->document || s->steep > 0.0f ? 2.0 : 1.0;
     /* An error of a score, or of a row's delta, is so many times as large in what comes of it. */
     double steep = s->steep > 0.0f ? 2.0 * s->steep : 1.0;
-    /* Probabilities that dropout leaves are 1 / (1 - p) times as large, and 1 - p as many: sums of
-     * the errors of their roundings are 1 / sqrt(1 - p) times as large, in exact sums too. */
+    /* Dropout keeps a share 1 - p of the probabilities and makes them 1 / (1 - p) times as large.
+     * Each is rounded by itself, so that a sum's error has 1 / (1 - p) times the variance, as has
+     * the sum itself: the bound stays the same part of what it bounds. Cases up to 0.2 keep the
+     * plain bound. */
     double rare = s->shape.dropout > 0.2f ? 1.0 / sqrt(1.0 - (double)s->shape.dropout) : 1.0;
     if (part->whole_seq) { /* a row that sees no key says so where keys of other calls join */
         a.partial = true;
