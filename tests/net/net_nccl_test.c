@@ -27,6 +27,7 @@ struct seat {
     char *at; /* what is free of the arena */
     void (*body)(struct seat *seat);
     struct net_report report;
+    int idle; /* whether its queue has nothing left when the link is closed */
     int code;
     char said[600];
 };
@@ -91,6 +92,7 @@ static void *run_seat(void *argument)
     if (seat->code)
         zinf_net_tell(seat->net, seat->said);
     zinf_link_close(seat->link);
+    seat->idle = seat->queue && seat->device->ops->queue_poll(seat->queue) == 1;
     if (seat->queue)
         seat->device->ops->queue_destroy(seat->queue);
     if (seat->sums)
@@ -480,6 +482,39 @@ static void test_an_abort_that_hangs(void)
                seats[s].said);
 }
 
+/* ---- ends ---- */
+
+/* Much is left behind the transfer: a look does not end it. */
+static void leave_much(struct seat *seat)
+{
+    gather_once(seat);
+    for (int i = 0; !seat->code && i < 200; i++)
+        seat->code = seat->device->ops->fill_zero(seat->queue, seat->device->memory, 64);
+}
+
+static void leave_much_and_fail(struct seat *seat)
+{
+    leave_much(seat);
+    if (!seat->code && zinf_net_place(seat->net).rank == 1) {
+        seat->code = -ENOSPC;
+        snprintf(seat->said, sizeof seat->said, "the drive is full");
+    }
+}
+
+/* A queue and a GPU's memory go behind the link's end: whether that is one in order or an abort,
+ * nothing is left on the GPU then, and NCCL, which destroys late, is done. */
+static void test_nothing_is_left_at_the_end(void)
+{
+    timeout_seconds = 20;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        begin(seed, 2);
+        run_seats(2, seed % 4 ? leave_much : leave_much_and_fail);
+        for (int s = 0; s < 2; s++)
+            CHECKF(seats[s].idle, "seed %d: the queue of seat %d: %d: %s", (int)seed, s,
+                   seats[s].code, seats[s].said);
+    }
+}
+
 /* ---- libraries ---- */
 
 /* In a process of its own, which looks once. */
@@ -541,6 +576,7 @@ int main(void)
     TAP_RUN(test_a_rank_that_never_comes);
     TAP_RUN(test_a_failure_beside_a_transfer);
     TAP_RUN(test_an_abort_that_hangs);
+    TAP_RUN(test_nothing_is_left_at_the_end);
     TAP_RUN(test_one_rank_alone);
     return tap_done();
 }
