@@ -344,6 +344,21 @@ static void test_bf16_losses(void)
     }
 }
 
+/* Whether memory is aligned chooses kernels whose sums have other orders: so every tensor begins at
+ * a multiple of 64 elements of its unit, whatever is before it. */
+static void test_tensors_begin_aligned(void)
+{
+    for (size_t i = 0; i < N_FOLDERS; i++) {
+        struct fixture f;
+        open_fixture(&f, folders[i]);
+        for (uint32_t u = 0; u < f.graph->n_units; u++)
+            for (uint32_t t = 0; t < f.graph->units[u].n_tensors; t++)
+                CHECKF(f.graph->units[u].tensors[t].offset % 64 == 0, "%s: tensor %u of unit %u",
+                       f.folder, t, u);
+        close_fixture(&f);
+    }
+}
+
 /* Of the gradients of all units. */
 static double norm_of(const struct frames *w)
 {
@@ -398,6 +413,7 @@ static void test_float8_as_torch_casts(void)
 int main(void)
 {
     TAP_RUN(test_losses_and_gradients);
+    TAP_RUN(test_tensors_begin_aligned);
     TAP_RUN(test_bf16_losses);
     TAP_RUN(test_float8_as_torch_casts);
     return tap_done();
