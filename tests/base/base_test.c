@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "base/cgroup.h"
+#include "base/cpu_load.h"
 #include "base/memory.h"
 #include "base/pulse.h"
 #include "base/random.h"
@@ -24,6 +25,40 @@ static void test_bf16_round_trip_and_ties(void)
     }
     CHECK(zinf_bf16_from_f32(1.00390625f) == 0x3f80); /* half way: to even */
     CHECK(zinf_bf16_from_f32(1.01171875f) == 0x3f82);
+}
+
+/* A file like /proc/stat in which each CPU has used so many ticks of each kind. */
+static struct zinf_cpu_load load_of(const char *path, int user, int steal)
+{
+    FILE *file = fopen(path, "w");
+    fputs("cpu  1 2 3 4 5 6 7 8 9 10\n", file);
+    for (int cpu = 0; cpu < 1024; cpu++)
+        fprintf(file, "cpu%d %d 10 20 5000 300 70 80 %d 0 0\n", cpu, user, steal);
+    fputs("intr 12345\n", file);
+    fclose(file);
+    return zinf_cpu_load_now(path);
+}
+
+static void test_others_on_the_cpus(void)
+{
+    char path[] = "stat.XXXXXX";
+    const double tick = 1 / (double)sysconf(_SC_CLK_TCK);
+    close(mkstemp(path));
+    struct zinf_cpu_load begin = load_of(path, 100, 0), end = load_of(path, 150, 10);
+    CHECK(begin.cpus >= 1 && begin.cpus == end.cpus && begin.own > 0);
+    CHECK(fabs(begin.busy - 130 * tick * begin.cpus) < 1e-6);
+    begin.own = end.own = begin.seconds = 0;
+    end.seconds = 100 * tick;
+    CHECK(fabs(zinf_cpu_load_others(&begin, &end) - 0.6) < 1e-6);
+    end.own = 45 * tick * end.cpus; /* of these this process used most */
+    CHECK(fabs(zinf_cpu_load_others(&begin, &end) - 0.15) < 1e-6);
+    end.own = 61 * tick * end.cpus; /* a clock of other ticks */
+    CHECK(zinf_cpu_load_others(&begin, &end) == 0);
+    end.seconds = 10 * tick;
+    CHECK(zinf_cpu_load_others(&begin, &end) < 0); /* too short */
+    unlink(path);
+    begin = zinf_cpu_load_now(path);
+    CHECK(begin.busy < 0 && zinf_cpu_load_others(&begin, &end) < 0);
 }
 
 static void test_f16_against_compiler(void)
@@ -458,6 +493,7 @@ int main(void)
     TAP_RUN(test_pulse);
     TAP_RUN(test_caches);
     TAP_RUN(test_cgroups);
+    TAP_RUN(test_others_on_the_cpus);
     TAP_RUN(test_files);
     return tap_done();
 }
