@@ -102,10 +102,14 @@ static uint64_t source_bytes(const struct zinf_carried *c, uint64_t width)
     return zinf_align_up(c->source_rows * c->source_elems * width, TAKE_ALIGN);
 }
 
+uint64_t zinf_carried_rows(const struct zinf_carried *c, uint64_t width)
+{
+    return own_bytes(c, width) + source_bytes(c, width);
+}
+
 uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width)
 {
-    return zinf_align_up(own_bytes(c, width) + source_bytes(c, width) + c->handed,
-                         ZINF_MEMORY_ALIGN);
+    return zinf_align_up(zinf_carried_rows(c, width) + c->handed, ZINF_MEMORY_ALIGN);
 }
 
 /* Rows of a chunk, of the stage's sequence, also where the stage makes something of samples. */
@@ -196,8 +200,7 @@ void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
 {
     f->handed_bytes = bytes;
     const struct zinf_carried carried = carried_of(f, false);
-    const uint64_t width = frame_width(f);
-    const uint64_t rows = own_bytes(&carried, width) + source_bytes(&carried, width);
+    const uint64_t rows = zinf_carried_rows(&carried, frame_width(f));
     return f->carried ? (char *)f->carried + carried_at(f, row, false) + rows : NULL;
 }
 

@@ -130,13 +130,15 @@ uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zi
 
 /* The layout of what a stage carries of one chunk: row_elems numbers for each of its rows, behind
  * them source_elems numbers for each row of another sequence, and then `handed` bytes for the chunk
- * as a whole. zinf_carried_stride: bytes from one chunk to the next, if a number has width bytes.
+ * as a whole. zinf_carried_rows: bytes in front of these, if a number has width bytes;
+ * zinf_carried_stride: from one chunk to the next.
  */
 struct zinf_carried {
     uint64_t rows, row_elems;
     uint64_t source_rows, source_elems;
     uint64_t handed;
 };
+uint64_t zinf_carried_rows(const struct zinf_carried *c, uint64_t width);
 uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width);
 
 /* Memory from which a call takes pieces in order; each piece is aligned to 256 bytes. */

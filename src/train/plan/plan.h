@@ -300,7 +300,7 @@ static inline uint32_t carried_first(const struct plan *p, uint32_t stage, int64
 /* The first group that is read while a chunk's carried data is computed. */
 static inline uint32_t carried_needs(const struct plan *p, uint32_t stage, int64_t chunk)
 {
-    const int64_t back = p->setup->walk.stages[stage].hands_over && chunk;
+    const int64_t back = p->setup->walk.stages[stage].handed && chunk;
     return (uint32_t)((chunk - back) / carried_span(p));
 }
 /* The last chunk that reads a group; the backward pass reads the group first with this chunk. */

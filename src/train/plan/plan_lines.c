@@ -280,7 +280,7 @@ static uint64_t met_bytes(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     const bool shares = tensor_axis(p->setup)->world > 1;
     const bool hands = context_axis(p->setup)->world > 1 && w->in_order;
-    const uint64_t handed = hands ? most_of(w->carried[0], w->d_handed) : 0;
+    const uint64_t handed = hands ? most_of(w->handed, w->d_handed) : 0;
     return device_is_far(p->setup) ? most_of(shares ? w->shared : 0, handed) : 0;
 }
 
