@@ -300,7 +300,7 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"values between ranks on their way", shared_keys_bytes(p) ? "--seq-len" : "zinf.mesh.pipe",
          2 * s->border, &at->h_border},
         {"activations on their way", "zinf.activation_device",
-         values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
+         values ? (uint64_t)c->x_stagings * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
         {"keys and values between ranks", "zinf.sequence_chunk",
          EXCHANGED * plan_exchanged_bytes(p), &at->h_exchanged},
         {"parameter staging", "zinf.look_ahead",

@@ -112,7 +112,7 @@ static void make_pools(struct emitter *e)
     pool(e, "activations between stages", device_at(p, p->at.d_x), plan_leaving_bytes(p),
          (int)x_slots(p), true, &e->xs.pool);
     pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_value_staging_bytes(p),
-         X_STAGINGS, true, &e->x_staging);
+         p->amounts.x_stagings, true, &e->x_staging);
     pool(e, "keys and values between ranks", host_at(p, p->at.h_exchanged), plan_exchanged_bytes(p),
          EXCHANGED, true, &e->exchanged);
     pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,
