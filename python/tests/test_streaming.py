@@ -118,7 +118,7 @@ zinf.train({MODEL!r}, map(row, itertools.count()), output={self.path("out")!r}, 
             with open(states, "w", encoding="utf-8") as file:  # as after many rows
                 text = json.dumps(row(41)).encode()
                 place = {"row": 41, "state": {"at": 41}, "sum": zinf._rows.hashlib.sha256(text).hexdigest()}
-                json.dump([place], file)
+                file.write(zinf._rows._States.sealed(json.dumps([place])))
             again = Stateful(lossy)
             if lossy:
                 with self.assertLogs("zinf", "WARNING") as said:
@@ -137,13 +137,37 @@ zinf.train({MODEL!r}, map(row, itertools.count()), output={self.path("out")!r}, 
         for _ in range(1000):
             self.assertEqual(given(None, out), 1)
         with open(self.path("states.json"), encoding="utf-8") as file:
-            places = json.load(file)
+            places = json.load(file)["places"]
         self.assertTrue(32 <= len(places) <= 64)
         self.assertEqual(places[-1]["row"], 990)
         again = zinf._rows.Source(Stateful(), self.path("states.json"))
         self.assertEqual(again._skip(None, 995), 0)
         self.assertEqual(again._next(None, out), 1)
         self.assertEqual(json.loads(out[0]), row(995))
+
+    def test_a_state_with_another_bit(self):
+        path = self.path("states.json")
+        source = zinf._rows.Source(Stateful(), path)
+        source.states.EVERY = 10
+        out = (zinf._rows.ctypes.c_char_p * 1)()
+        for _ in range(22):
+            self.assertEqual(source._next(None, out), 1)
+        with open(path, "rb") as file:
+            good = file.read()
+        self.assertEqual(len(json.loads(good)["places"]), 2)
+        for bit in range(8 * len(good)):
+            damaged = bytearray(good)
+            damaged[bit // 8] ^= 1 << bit % 8
+            with open(path, "wb") as file:
+                file.write(damaged)
+            again = zinf._rows.Source(Stateful(), path)
+            self.assertLess(again._skip(None, 21), 0, f"bit {bit}")
+            self.assertIsInstance(again.failure, zinf.OptionError)
+            self.assertIn("states.json", str(again.failure))
+            self.assertIn("Remove it", str(again.failure))
+        with open(path, "wb") as file:
+            file.write(good[:-9])
+        self.assertLess(zinf._rows.Source(Stateful(), path)._skip(None, 21), 0)
 
     def test_rows_that_end_begin_again_or_end_the_training(self):
         rows = [row(i) for i in range(9)]
@@ -245,13 +269,17 @@ for n in (0, 40):
     def test_states_that_are_damaged(self):
         path = self.path("states.json")
         place = {"row": 5, "state": {"at": 5}, "sum": "0"}
+        sealed = zinf._rows._States.sealed
         for text, said in (
+            (sealed("{}"), "no list of places"),
             ("[{", "no JSON"),
-            ("{}", "no list of places"),
-            (json.dumps([{**place, "row": "5"}]), "place 0 has no 'row'"),
-            (json.dumps([place, {"row": 6, "sum": ""}]), "place 1 has no 'state'"),
-            (json.dumps([{"row": 6, "state": {}}]), "place 0 has no 'sum'"),
-            (json.dumps([{**place, "state": {"to": 5}}]), "do not take the state of row 5"),
+            ("{}", "no JSON with places"),
+            ("[]", "no JSON with places"),
+            ('{"places": []}', "checksum"),
+            (sealed(json.dumps([{**place, "row": "5"}])), "place 0 has no 'row'"),
+            (sealed(json.dumps([place, {"row": 6, "sum": ""}])), "place 1 has no 'state'"),
+            (sealed(json.dumps([{"row": 6, "state": {}}])), "place 0 has no 'sum'"),
+            (sealed(json.dumps([{**place, "state": {"to": 5}}])), "do not take the state of row 5"),
         ):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)

@@ -100,7 +100,8 @@ def is_sized(data: Any) -> bool:
 class _States:
     """Where data of the kind of `datasets.IterableDataset` stood behind some of the rows, kept in a
     file beside the training's rows, so that a resumed training need not read all rows again. The
-    sum of the row that comes next tells whether the data go on there as they did."""
+    sum of the row that comes next tells whether the data go on there as they did. The file begins
+    with a checksum of its places, since a damaged row number would shift the data silently."""
 
     EVERY = 1000  # rows
     SECONDS = 1.0  # or so long, at least that many rows
@@ -132,6 +133,11 @@ class _States:
             self.last_row, self.last_time = row, time.monotonic()
             self.open = {"row": row, "state": self.data.state_dict()}
 
+    @staticmethod
+    def sealed(places: str) -> str:
+        """The file's text, of a list of places as JSON."""
+        return f'{{"sum": "{hashlib.sha256(places.encode()).hexdigest()}", "places": {places}}}'
+
     def _write(self) -> None:
         assert self.path
         try:
@@ -141,7 +147,7 @@ class _States:
             return
         partial = f"{self.path}.{os.getpid()}.partial"  # processes of one training have one folder
         with open(partial, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(self.sealed(text))
         os.replace(partial, self.path)
 
     def _damaged(self, what: str) -> Error:
@@ -152,10 +158,14 @@ class _States:
 
     def _read(self) -> List[Dict[str, Any]]:
         try:
-            with open(self.path or "", encoding="utf-8") as file:
-                places = json.load(file)
-        except ValueError as failure:
-            raise self._damaged(f"no JSON ({failure})") from failure
+            with open(self.path or "", "rb") as file:
+                text = file.read().decode("utf-8")
+            places = json.loads(text)["places"]
+            begin = text.index(":", text.index('"places"')) + 2
+        except (ValueError, TypeError, KeyError) as failure:
+            raise self._damaged(f"no JSON with places ({failure})") from failure
+        if self.sealed(text[begin:-1]) != text:
+            raise self._damaged("its checksum is another one")
         if not isinstance(places, list):
             raise self._damaged("no list of places")
         for i, place in enumerate(places):

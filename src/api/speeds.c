@@ -87,6 +87,26 @@ void speeds_optimizer_form(const struct zinf_config *config, const char **optimi
         *form = split ? "split-bf16-random" : "bf16-random";
 }
 
+static const char load_words[] = "while others used";
+
+bool speeds_under_load(const struct speed_sources *sources, enum speed_rate rate)
+{
+    return strstr(sources->of[rate], load_words);
+}
+
+/* "zinf bench gemm, 2026-11-22", and what others used of the CPUs if that was much. */
+static void name_source(const cJSON *result, const char *section, char *out, size_t bytes)
+{
+    const cJSON *date = cJSON_GetObjectItemCaseSensitive(result, "date");
+    const cJSON *others = cJSON_GetObjectItemCaseSensitive(result, "others");
+    const double part = cJSON_IsNumber(others) ? others->valuedouble : 0;
+    char load[48] = "";
+    if (part > SPEEDS_MOST_OTHERS)
+        snprintf(load, sizeof load, ", %s %.0f %% of the CPUs", load_words, 100 * part);
+    snprintf(out, bytes, "zinf bench %s, %.10s%s", section,
+             cJSON_IsString(date) ? date->valuestring : "on an unknown day", load);
+}
+
 struct reader {
     cJSON *cache;
     int threads; /* of the run */
@@ -98,16 +118,14 @@ static const cJSON *take(const struct reader *r, const char *section, const char
                          enum speed_rate first, enum speed_rate last)
 {
     const cJSON *result = cache_find(r->cache, section, key);
-    const cJSON *date = cJSON_GetObjectItemCaseSensitive(result, "date");
     const cJSON *threads = cJSON_GetObjectItemCaseSensitive(result, "threads");
-    char text[80];
+    char text[sizeof r->sources->of[0]];
     bool other = cJSON_IsNumber(threads) && threads->valueint != r->threads;
     if (other)
         snprintf(text, sizeof text, "assumed: zinf bench %s had %d threads, not %d", section,
                  threads->valueint, r->threads);
     else if (result)
-        snprintf(text, sizeof text, "zinf bench %s, %.10s", section,
-                 cJSON_IsString(date) ? date->valuestring : "on an unknown day");
+        name_source(result, section, text, sizeof text);
     else
         snprintf(text, sizeof text, "assumed: zinf bench %s measures it", section);
     for (int i = first; i <= (int)last; i++)
@@ -144,11 +162,9 @@ static void take_drives(const struct reader *r, const struct zinf_config *config
                                                    : &config->offload_param;
     const cJSON *found =
         drives->device == ZINF_PLACE_NVME ? add_drives(r->cache, drives, out) : NULL;
-    const cJSON *date = cJSON_GetObjectItemCaseSensitive(found, "date");
-    char text[80];
+    char text[sizeof r->sources->of[0]];
     if (found)
-        snprintf(text, sizeof text, "zinf bench nvme, %.10s",
-                 cJSON_IsString(date) ? date->valuestring : "on an unknown day");
+        name_source(found, "nvme", text, sizeof text);
     else
         snprintf(text, sizeof text, "assumed: zinf bench nvme measures it");
     for (int i = SPEED_READ; i <= SPEED_MIXED; i++)

@@ -11,6 +11,10 @@
 #include "config/config.h"
 #include "train/estimate.h"
 
+/* Above this part of the CPUs that others used ("others" of a result), a rate says little of the
+ * machine: its source says so. */
+#define SPEEDS_MOST_OTHERS 0.1
+
 /* Rates that a plan goes by, and where each is from: "zinf bench gemm, 2026-11-22". */
 enum speed_rate {
     SPEED_PRODUCTS,
@@ -26,8 +30,10 @@ enum speed_rate {
     SPEED_RATES,
 };
 struct speed_sources {
-    char of[SPEED_RATES][80];
+    char of[SPEED_RATES][96];
 };
+/* Whether the rate was measured while others used more than SPEEDS_MOST_OTHERS of the CPUs. */
+bool speeds_under_load(const struct speed_sources *sources, enum speed_rate rate);
 /* Those for this configuration and kind of device; 0: not known. */
 void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
                    const struct zinf_config *config, enum zinf_device_kind device);

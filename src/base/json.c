@@ -115,10 +115,11 @@ char *zinf_json_quote(const char *text, size_t bytes)
         const size_t good = zinf_utf8_check(text + i, bytes - i);
         for (const size_t end = i + good; i < end; i++) {
             const unsigned char c = (unsigned char)text[i];
-            if (c == '"' || c == '\\')
+            const bool is_line_end = c == '\n';
+            if (c == '"' || c == '\\' || is_line_end)
                 *to++ = '\\';
-            if (c >= 0x20) {
-                *to++ = (char)c;
+            if (c >= 0x20 || is_line_end) {
+                *to++ = is_line_end ? 'n' : (char)c;
                 continue;
             }
             memcpy(to, "\\u00", 4);

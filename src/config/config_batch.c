@@ -212,6 +212,21 @@ static int find_tensor(struct config_loader *loader, const char **key)
     return 0;
 }
 
+/* Makes an axis that only a file asked for 1 where the command does not train and has one rank:
+ * whoever trained over several ranks may use the model on one. A result is the same either way. */
+static void take_one_rank(const struct config_loader *loader, const char *key, int64_t *ranks)
+{
+    const struct zinf_config *config = loader->config;
+    if (!loader->context->no_training || config->world_size != 1 || *ranks < 2 ||
+        from_command_line(loader, key))
+        return;
+    zinf_config_note(loader, ZINF_LOG_INFO,
+                     "%s is %lld, but this command has one rank, which takes the model whole: "
+                     "--seats %lld shares it",
+                     zinf_config_where(config, key), (long long)*ranks, (long long)*ranks);
+    *ranks = 1;
+}
+
 /* Ranks that share a tensor have the same samples. A result has the bits of as many parts as there
  * are such ranks, unless it says how many. */
 static int resolve_tensor(struct config_loader *loader)
@@ -219,9 +234,8 @@ static int resolve_tensor(struct config_loader *loader)
     struct zinf_config *config = loader->config;
     const char *key;
     int code = find_tensor(loader, &key);
-    const bool asked = from_command_line(loader, key);
-    if (!code && loader->context->no_training && config->world_size == 1 && !asked)
-        config->mesh[1] = 1; /* one rank has whole tensors, and is enough to look at a model */
+    if (!code)
+        take_one_rank(loader, key, &config->mesh[1]);
     if (!code && !config->tensor_parts) {
         config->tensor_parts = config->mesh[1];
         code = mark(loader, "zinf.tensor_parts", "as many as zinf.mesh.tensor");
@@ -243,7 +257,6 @@ static int find_ranks(struct config_loader *loader, int axis, const char *other,
 {
     struct zinf_config *config = loader->config;
     int64_t *ranks = &config->mesh[axis];
-    const bool asked = from_command_line(loader, *key);
     if (said > 1 && *ranks > 1 && said != *ranks)
         return zinf_fail(-EINVAL, "%s is %lld, but %s is %lld: keep one",
                          zinf_config_where(config, other), (long long)said, *key,
@@ -253,8 +266,7 @@ static int find_ranks(struct config_loader *loader, int axis, const char *other,
         *key = other;
     }
     *ranks += !*ranks;
-    if (loader->context->no_training && config->world_size == 1 && !asked)
-        *ranks = 1; /* one rank has all of it, and is enough to look at a model */
+    take_one_rank(loader, *key, ranks);
     return 0;
 }
 

@@ -102,9 +102,16 @@ static uint64_t source_bytes(const struct zinf_carried *c, uint64_t width)
     return zinf_align_up(c->source_rows * c->source_elems * width, TAKE_ALIGN);
 }
 
+/* Of the rows' segments, where their sequence has documents. */
+static uint64_t segments_bytes(uint64_t rows, bool documents)
+{
+    return documents ? zinf_align_up(rows * sizeof(int32_t), TAKE_ALIGN) : 0;
+}
+
 uint64_t zinf_carried_rows(const struct zinf_carried *c, uint64_t width)
 {
-    return own_bytes(c, width) + source_bytes(c, width);
+    return own_bytes(c, width) + source_bytes(c, width) + segments_bytes(c->rows, c->documents) +
+           segments_bytes(c->source_rows, c->source_documents);
 }
 
 uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width)
@@ -119,13 +126,15 @@ static int64_t chunk_rows(const struct zinf_frame *f)
     return out->rows_of == ZINF_ROWS_OF_SOURCE ? f->compute->source_seq : f->compute->seq;
 }
 
-/* gradient: that of a chunk as a whole is elsewhere. */
+/* gradient: that of a chunk as a whole is elsewhere, and segments have none. */
 static struct zinf_carried carried_of(const struct zinf_frame *f, bool gradient)
 {
     return (struct zinf_carried){.rows = (uint64_t)chunk_rows(f),
                                  .row_elems = f->carried_elems,
                                  .source_rows = (uint64_t)f->compute->source_seq,
                                  .source_elems = f->source_elems,
+                                 .documents = !gradient && f->documents,
+                                 .source_documents = !gradient && f->source_documents,
                                  .handed = gradient ? 0 : f->handed_bytes};
 }
 
@@ -176,6 +185,18 @@ float *frame_d_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t 
 {
     f->source_elems = row_elems;
     return f->d_carried ? f->d_carried + source_at(f, chunk, true) / sizeof(float) : NULL;
+}
+
+int32_t *frame_carried_documents(struct zinf_frame *f, bool source, int64_t chunk)
+{
+    *(source ? &f->source_documents : &f->documents) = true;
+    const struct zinf_carried carried = carried_of(f, false);
+    const uint64_t width = frame_width(f);
+    uint64_t at = carried_at(f, chunk * chunk_rows(f), false) + own_bytes(&carried, width) +
+                  source_bytes(&carried, width);
+    if (source)
+        at += segments_bytes(carried.rows, carried.documents);
+    return f->carried ? (int32_t *)(void *)((char *)f->carried + at) : NULL;
 }
 
 int64_t frame_chunk(const struct zinf_frame *f)
@@ -492,6 +513,8 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->source_elems, f.source_elems);
     widen(&size->handed_bytes, f.handed_bytes);
     widen(&size->d_handed_bytes, f.d_handed_bytes);
+    size->documents |= f.documents;
+    size->source_documents |= f.source_documents;
     size->follows |= f.follows;
     size->carried_reach = f.carried_reach < f.compute->chunk.whole ? f.carried_reach : 0;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "base/cgroup.h"
+#include "base/cpu_load.h"
 #include "base/memory.h"
 #include "base/pulse.h"
 #include "base/random.h"
@@ -24,6 +25,40 @@ static void test_bf16_round_trip_and_ties(void)
     }
     CHECK(zinf_bf16_from_f32(1.00390625f) == 0x3f80); /* half way: to even */
     CHECK(zinf_bf16_from_f32(1.01171875f) == 0x3f82);
+}
+
+/* A file like /proc/stat in which each CPU has used so many ticks of each kind. */
+static struct zinf_cpu_load load_of(const char *path, int user, int steal)
+{
+    FILE *file = fopen(path, "w");
+    fputs("cpu  1 2 3 4 5 6 7 8 9 10\n", file);
+    for (int cpu = 0; cpu < 1024; cpu++)
+        fprintf(file, "cpu%d %d 10 20 5000 300 70 80 %d 0 0\n", cpu, user, steal);
+    fputs("intr 12345\n", file);
+    fclose(file);
+    return zinf_cpu_load_now(path);
+}
+
+static void test_others_on_the_cpus(void)
+{
+    char path[] = "stat.XXXXXX";
+    const double tick = 1 / (double)sysconf(_SC_CLK_TCK);
+    close(mkstemp(path));
+    struct zinf_cpu_load begin = load_of(path, 100, 0), end = load_of(path, 150, 10);
+    CHECK(begin.cpus >= 1 && begin.cpus == end.cpus && begin.own > 0);
+    CHECK(fabs(begin.busy - 130 * tick * begin.cpus) < 1e-6);
+    begin.own = end.own = begin.seconds = 0;
+    end.seconds = 100 * tick;
+    CHECK(fabs(zinf_cpu_load_others(&begin, &end) - 0.6) < 1e-6);
+    end.own = 45 * tick * end.cpus; /* of these this process used most */
+    CHECK(fabs(zinf_cpu_load_others(&begin, &end) - 0.15) < 1e-6);
+    end.own = 61 * tick * end.cpus; /* a clock of other ticks */
+    CHECK(zinf_cpu_load_others(&begin, &end) == 0);
+    end.seconds = 10 * tick;
+    CHECK(zinf_cpu_load_others(&begin, &end) < 0); /* too short */
+    unlink(path);
+    begin = zinf_cpu_load_now(path);
+    CHECK(begin.busy < 0 && zinf_cpu_load_others(&begin, &end) < 0);
 }
 
 static void test_f16_against_compiler(void)
@@ -246,6 +281,70 @@ static void test_touched_memory_is_resident(void)
     zinf_arena_fini(&arena);
 }
 
+/* A machine whose memory grows while one rests, a step for every so many rests. */
+struct growing {
+    uint64_t available, taken, largest;
+    int rests, rests_for_a_step, looks, looked_before; /* steps that a look came before */
+    bool looked;
+};
+
+static uint64_t growing_available(void *context)
+{
+    struct growing *g = context;
+    g->looks++;
+    g->looked = true;
+    return g->available;
+}
+
+static void growing_rest(void *context)
+{
+    struct growing *g = context;
+    if (g->rests_for_a_step && ++g->rests % g->rests_for_a_step == 0)
+        g->available += ZINF_TOUCH_BYTES;
+    else if (!g->rests_for_a_step)
+        g->rests++;
+}
+
+static void growing_populate(void *context, void *base, uint64_t bytes)
+{
+    struct growing *g = context;
+    CHECKF((uintptr_t)base == ZINF_TOUCH_BYTES + g->taken, "a step begins %llu bytes behind",
+           (unsigned long long)((uintptr_t)base - ZINF_TOUCH_BYTES));
+    CHECKF(bytes <= g->available, "%llu bytes are taken and %llu are there",
+           (unsigned long long)bytes, (unsigned long long)g->available);
+    g->largest = bytes > g->largest ? bytes : g->largest;
+    g->taken += bytes;
+    g->available -= bytes;
+    g->looked_before += g->looked;
+    g->looked = false;
+}
+
+static struct growing grow(struct growing machine, uint64_t bytes)
+{
+    const struct zinf_memory_source source = {.available = growing_available,
+                                              .rest = growing_rest,
+                                              .populate = growing_populate,
+                                              .context = &machine};
+    zinf_memory_touch_from(&source, (void *)ZINF_TOUCH_BYTES, bytes); /* nothing is written there */
+    CHECKF(machine.taken == bytes, "%llu of %llu bytes", (unsigned long long)machine.taken,
+           (unsigned long long)bytes);
+    return machine;
+}
+
+/* Pages are taken in steps, with a look before each, and not faster than memory comes; where it
+ * does not come, the waiting ends. */
+static void test_memory_is_taken_as_it_comes(void)
+{
+    const uint64_t step = ZINF_TOUCH_BYTES;
+    struct growing g = grow((struct growing){.available = 100 * step}, 5 * step + 4096);
+    CHECKF(g.largest == step && g.looked_before == 5 && !g.rests, "%d looks, %d rests, %llu bytes",
+           g.looks, g.rests, (unsigned long long)g.largest);
+    g = grow((struct growing){.available = step, .rests_for_a_step = 3}, 6 * step);
+    CHECKF(g.rests == 18, "%d rests", g.rests); /* one step more is there than is taken */
+    g = grow((struct growing){.available = 6 * step + 1}, 6 * step); /* never grows */
+    CHECKF(g.rests == 40, "%d rests", g.rests);
+}
+
 static void test_errors_nest(void)
 {
     zinf_fail(-EIO, "inner %d", 1);
@@ -388,11 +487,13 @@ int main(void)
     TAP_RUN(test_json_members_and_lines);
     TAP_RUN(test_ledger);
     TAP_RUN(test_touched_memory_is_resident);
+    TAP_RUN(test_memory_is_taken_as_it_comes);
     TAP_RUN(test_errors_nest);
     TAP_RUN(test_text_of_strangers);
     TAP_RUN(test_pulse);
     TAP_RUN(test_caches);
     TAP_RUN(test_cgroups);
+    TAP_RUN(test_others_on_the_cpus);
     TAP_RUN(test_files);
     return tap_done();
 }

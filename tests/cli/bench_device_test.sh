@@ -50,6 +50,27 @@ everything() {
         says "assumed: zinf bench gemm had 1 threads, not 3" \
             "assumed: zinf bench optim had 1 threads, not 3"
 }
+# What others used of the CPUs while a rate was measured: with little of it nothing is said.
+under_load() {
+    cp "$kept" "$work/kept"
+    for others in 0.05 0.37; do
+        sed "s/\"others\"/\"before\"/; s/\"date\":/\"others\": $others, &/" "$work/kept" >"$kept"
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 1 --json ||
+            return 1
+        case $others in
+        0.05) ! grep -q "while others used" "$work/said.out" ;;
+        0.37) says "zinf bench gemm, $today, while others used 37 % of the CPUs" \
+            "zinf bench optim, $today, while others used 37 %" ;;
+        esac || return 1
+    done
+    make_text "$work/text" 30
+    "$zinf" init --arch gpt2 --size small --layers 1 --hidden 32 --heads 2 --tokenizer bytes \
+        --vocab 257 --output "$work/tiny" >/dev/null 2>&1 &&
+        run 0 "$zinf" train --model "$work/tiny" --data "$work/text" --seq-len 16 --steps 1 \
+            --config "$work/bf16.json" --lr 1e-3 --threads 1 --device host --output "$work/out" &&
+        tr -s '\n ' '  ' <"$work/said.err" | tr -s ' ' |
+        grep -q "some were measured while other processes used the CPUs"
+}
 sizes_go_together() { bench 2 gemm --m 16 && complains "--m, --n and --k go together"; }
 unknown_device() { bench 2 gemm --device tpu && complains "--device tpu"; }
 needs_a_gpu() {
@@ -91,6 +112,7 @@ check "attention on the host" attention_on_host
 check "attention of other sizes" small_attention
 check "copies and checksums of RAM" memory_on_host
 check "all that plans go by" everything
+check "rates of a busy machine" under_load
 check "some of the sizes alone" sizes_go_together
 check "an unknown device" unknown_device
 if "$zinf" report 2>/dev/null | grep -q '^cuda.*free'; then

@@ -47,7 +47,10 @@ columns="--source-column word --target-column back"
 check "training with everything on a drive" run 0 "$zinf" train --model t5 --data learned.csv \
     --eval-data held_out.csv $columns --output out --device host --threads 1 --config drive.json \
     --micro-batch 32 --lr 3e-3 --warmup-steps 20 --steps 500 --dropout 0 --progress none \
-    --eval-every 250 --metric exact_match --metric-samples 20 --max-new-tokens 8
+    --eval-every 250 --metric exact_match --metric-samples 20 --max-new-tokens 8 \
+    --sample-prompts "$(head -1 held_out | cut -d, -f1)"
+[ "$(sed -n 's/.*"samples": .*"text":"\([^"]*\)".*/\1/p' out/log.jsonl)" = "$(head -1 held_out | cut -d, -f2)" ]
+verdict $? "whose sample prompt is answered, without the token that starts the decoder"
 [ "$(grep -c '"eval_exact_match"' out/log.jsonl)" = 2 ]
 verdict $? "is scored on the way"
 check "what it learned" run 0 "$zinf" eval --model out/model --data held_out.csv $columns \

@@ -62,6 +62,27 @@ texts mixtral
 texts t5
 texts qwen3_next
 texts falcon_h1
+
+# ---- axes that the configuration alone asks for ----
+
+for mesh in '"tensor": 2' '"pipe": 2'; do
+    sed "s/}}/, \"mesh\": {$mesh}}}/" parts.json >mesh.json
+    sed 's/"zinf": {/&"seats": 2, /' mesh.json >mesh_seats.json
+    check "$mesh and one rank" run 0 "$zinf" generate --model llama.model --config mesh.json \
+        --device host --json --max-new-tokens 6 --prompt "line 3 of" "say" "a"
+    cmp said.out llama.one && complains "is 2, but this command has one rank" "--seats 2 shares it"
+    verdict $? "is said, and makes the same texts"
+    check "with seats of the configuration" run 0 "$zinf" generate --model llama.model \
+        --config mesh_seats.json --device host --json --max-new-tokens 6 --prompt "line 3 of" "say" "a"
+    cmp said.out llama.one && ! complains "one rank"
+    verdict $? "makes them on both"
+    if [ -z "$no_mpi" ]; then
+        check "two processes" run 0 ranks 2 "$zinf" generate --model llama.model \
+            --config mesh.json --device host --json --max-new-tokens 6 --prompt "line 3 of" "say" "a"
+        cmp said.out llama.one && complains "2 ranks over" && ! complains "one rank"
+        verdict $? "share the model"
+    fi
+done
 check "texts that are drawn" run 0 generate llama --temperature 0.8 --seed 5 --seats 2 \
     --tensor-parallel 2
 cp said.out drawn

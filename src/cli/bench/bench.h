@@ -19,7 +19,12 @@ extern const struct cli_command bench_nvme, bench_optim, bench_gemm, bench_atten
  */
 int bench_finish(const struct cli_command *bench, cJSON *result, int code);
 
-/* Saves a result in the cache of speeds.h, with "date" (UTC) added, where it replaces that one
+/* Begins to watch what other processes use of the CPUs. Each mode calls it once, before it
+ * measures.
+ */
+void bench_watch(void);
+/* Saves a result in the cache of speeds.h, with "date" (UTC) added, and "others",
+ * the part of the CPUs that other processes used since bench_watch, where it replaces that one
  * alone; result is the caller's. Rates are in bytes, elements or flops a second. A cache that
  * cannot be written is a warning, never a failure of the bench. */
 void bench_cache_save(const char *section, const char *key, const cJSON *result);

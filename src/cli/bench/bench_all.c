@@ -46,6 +46,7 @@ static void run_mode(struct all *all, const struct cli_command *mode, struct wor
     fflush(stdout);
     const char *argv[MAX_WORDS + 2] = {mode->name};
     memcpy(argv + 1, w->item, (size_t)w->n * sizeof *argv);
+    bench_watch();
     int status = cli_run(mode, w->n + 1, (char **)argv);
     all->status = status > all->status ? status : all->status;
     fflush(stdout);

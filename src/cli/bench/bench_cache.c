@@ -4,6 +4,8 @@
  */
 #include "cli/bench/bench.h"
 
+#include "base/cpu_load.h"
+
 #include <stdlib.h>
 #include <time.h>
 
@@ -14,6 +16,29 @@ static cJSON *member_object(cJSON *parent, const char *key)
         return member;
     cJSON_DeleteItemFromObjectCaseSensitive(parent, key);
     return cJSON_AddObjectToObject(parent, key);
+}
+
+static struct zinf_cpu_load begin; /* of the mode that runs; the command has one thread */
+
+void bench_watch(void)
+{
+    begin = zinf_cpu_load_now(NULL);
+}
+
+/* Adds what others used of the CPUs, and warns where that has slowed the bench down. */
+static int add_others(cJSON *result)
+{
+    const struct zinf_cpu_load end = zinf_cpu_load_now(NULL);
+    const double others = zinf_cpu_load_others(&begin, &end);
+    if (others < 0)
+        return 0;
+    if (others > SPEEDS_MOST_OTHERS)
+        zinf_log_once(
+            ZINF_LOG_WARN, "bench-load",
+            "other processes used %.0f %% of the CPUs while this was measured: plans that "
+            "go by it say so; measure again when the machine is idle",
+            100 * others);
+    return cJSON_AddNumberToObject(result, "others", others) ? 0 : -ENOMEM;
 }
 
 static int put(cJSON *cache, const char *section, const char *key, const cJSON *result)
@@ -28,7 +53,8 @@ static int put(cJSON *cache, const char *section, const char *key, const cJSON *
         return -ENOMEM;
     }
     cJSON_DeleteItemFromObjectCaseSensitive(copy, "date");
-    if (!cJSON_AddStringToObject(copy, "date", date)) {
+    cJSON_DeleteItemFromObjectCaseSensitive(copy, "others");
+    if (!cJSON_AddStringToObject(copy, "date", date) || add_others(copy)) {
         cJSON_Delete(copy);
         return -ENOMEM;
     }

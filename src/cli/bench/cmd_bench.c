@@ -37,8 +37,10 @@ static int run(int argc, char **argv)
     }
     for (size_t i = 0; i < N_MODES; i++) {
         names[i] = modes[i]->name + strlen("bench ");
-        if (!strcmp(argv[1], names[i]))
+        if (!strcmp(argv[1], names[i])) {
+            bench_watch();
             return cli_run(modes[i], argc - 1, argv + 1);
+        }
     }
     const char *near = zinf_nearest(argv[1], names, N_MODES);
     fprintf(stderr, "zinf bench: unknown mode '%s'%s%s%s; 'zinf help bench' lists the modes\n",

@@ -80,6 +80,16 @@ static size_t list(const struct speed_sources *sources, bool drives, bool assume
     return used;
 }
 
+/* Whether others used the CPUs while a rate was measured that the plan goes by. */
+static bool any_under_load(const struct speed_sources *sources, bool drives)
+{
+    bool any = false;
+    for (int i = 0; i < SPEED_RATES; i++)
+        any |= (rates[i].of == OF_ALL || (rates[i].of == OF_DRIVES && drives)) &&
+               speeds_under_load(sources, (enum speed_rate)i);
+    return any;
+}
+
 void estimate_sources_line(const struct speed_sources *sources, bool drives, char *out,
                            size_t bytes)
 {
@@ -92,6 +102,11 @@ void estimate_sources_line(const struct speed_sources *sources, bool drives, cha
     else
         snprintf(out, bytes, "by speeds that were measured (%s) or assumed (%s)", measured_rates,
                  assumed);
+    const size_t used = strlen(out);
+    if (any_under_load(sources, drives))
+        snprintf(out + used, bytes - used,
+                 "; some were measured while other processes used the CPUs: zinf bench all "
+                 "measures them again");
 }
 
 cJSON *estimate_sources_json(const struct estimate *e)

@@ -18,26 +18,29 @@ static int copy_prompts(const struct zinf_run_prompts *p, struct zinf_text *text
     return 0;
 }
 
-/* What of a text is new: all of it where an encoder has read the prompt. Decoding may depend on
- * what is before. */
-static int decode_new(const struct zinf_run_prompts *p, const struct zinf_text *text, cJSON **out)
+/* Adds the new part of a text to pair. After a prompt it is decoded together with the prompt, whose
+ * tokens may decide how it is written. Where an encoder has read the prompt, the text's own first
+ * token only starts the decoder, and is left out: a tokenizer may write it as any character. */
+static int add_new(const struct zinf_run_prompts *p, const struct zinf_text *text, cJSON *pair)
 {
     const size_t n_prompt = text->source ? 0 : (size_t)text->n_prompt;
+    const int32_t *ids = text->source ? text->ids + text->n_prompt : text->ids;
     char *prompt = NULL, *all = NULL;
     size_t prompt_bytes = 0, bytes = 0;
-    int code = zinf_tokenizer_decode(p->tokenizer, text->ids, n_prompt, &prompt, &prompt_bytes);
+    int code = zinf_tokenizer_decode(p->tokenizer, ids, n_prompt, &prompt, &prompt_bytes);
     if (!code)
-        code = zinf_tokenizer_decode(p->tokenizer, text->ids,
-                                     (size_t)(text->n_prompt + text->n_new), &all, &bytes);
+        code =
+            zinf_tokenizer_decode(p->tokenizer, ids, n_prompt + (size_t)text->n_new, &all, &bytes);
+    const size_t begin = prompt_bytes < bytes ? prompt_bytes : bytes;
     if (!code)
-        *out = cJSON_CreateString(all + (prompt_bytes < bytes ? prompt_bytes : bytes));
+        zinf_json_add_text(pair, "text", all + begin, bytes - begin);
     free(prompt);
     free(all);
     return code;
 }
 
 /* As JSON has them: a text may have several lines. */
-static int tell_one(const char *prompt, cJSON *text, uint64_t step)
+static int tell_one(const char *prompt, const cJSON *text, uint64_t step)
 {
     cJSON *asked = cJSON_CreateString(prompt);
     char *said = cJSON_PrintUnformatted(asked), *shown = cJSON_PrintUnformatted(text);
@@ -55,12 +58,11 @@ static int tell(const struct zinf_run_prompts *p, uint64_t step, const struct zi
 {
     int code = 0;
     for (int i = 0; !code && i < p->n; i++) {
-        cJSON *text = NULL, *pair = cJSON_CreateObject();
-        code = decode_new(p, &texts[i], &text);
-        if (!code)
-            code = tell_one(p->prompts[i], text, step);
+        cJSON *pair = cJSON_CreateObject();
         cJSON_AddStringToObject(pair, "prompt", p->prompts[i]);
-        cJSON_AddItemToObject(pair, "text", text);
+        code = add_new(p, &texts[i], pair);
+        if (!code)
+            code = tell_one(p->prompts[i], cJSON_GetObjectItemCaseSensitive(pair, "text"), step);
         cJSON_AddItemToArray(list, pair);
     }
     return code;
