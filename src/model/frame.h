@@ -132,8 +132,8 @@ uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zi
 /* The layout of what a stage carries of one chunk: row_elems numbers for each of its rows, behind
  * them source_elems numbers for each row of another sequence, then, if there are `documents`, the
  * segment of each row, those of the other sequence, and `handed` bytes for the chunk as a whole.
- * zinf_carried_rows: bytes in front of these, if a number has width bytes; zinf_carried_stride: from
- * one chunk to the next.
+ * zinf_carried_rows: bytes in front of these, if a number has width bytes; zinf_carried_stride:
+ * from one chunk to the next.
  */
 struct zinf_carried {
     uint64_t rows, row_elems;
