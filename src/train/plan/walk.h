@@ -22,6 +22,8 @@ struct walk_stage {
      * before them in memory, of the other stages that recompute, or that do not. */
     uint64_t kept;
     uint64_t kept_before;
+    uint32_t
+        keeper; /* index among those that keep some and do not recompute; WALK_NONE: it is none */
     bool *d_in_adds; /* [in.n] */
     /* For a stage whose rows choose visits (experts): its index among those, the aligned bytes of
      * its list of chosen visits, and the bytes of the lists before it. */
@@ -33,14 +35,13 @@ struct walk_stage {
     uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
     /* For sequences in chunks: bytes that it carries of a chunk to others, such as keys and values,
      * and bytes of the gradient with respect to those of rows. carried_reach: how many rows back a
-     * row looks; 0: to the first. hands_over: a chunk needs a state that the chunk before it hands
-     * over. */
+     * row looks; 0: to the first. handed: bytes of the state that a chunk hands over to the next
+     * one, handed_at bytes into what is carried of the chunk; d_handed: of its gradient. */
     uint64_t carried[2];
     int64_t carried_reach;
-    bool hands_over;
-    uint64_t d_handed; /* bytes of the gradient with respect to that state */
-    bool keys_first;   /* its rows look ahead: keys of all chunks are computed first */
-    bool in_order;     /* context parallelism: its chunks are computed one after the other */
+    uint64_t handed, handed_at, d_handed;
+    bool keys_first; /* its rows look ahead: keys of all chunks are computed first */
+    bool in_order;   /* context parallelism: its chunks are computed one after the other */
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */
@@ -50,7 +51,8 @@ struct walk_value {
     bool leaves;
     uint32_t place; /* of the gradient, in walk.places; WALK_NONE: it has none */
     uint32_t slot;  /* of the value, in a forward pass without backward */
-    /* of all values of its kind (inputs, leaving, staying, loss) before it */
+    /* Of all values of its kind (inputs, leaving, staying, loss) before it. An input of a chunk has
+     * a margin on both sides (ZINF_INPUT_MARGIN), of which the one in front counts here, too. */
     uint64_t bytes_before;
     uint32_t number;  /* index among the values that leave; WALK_NONE: it stays */
     uint32_t chooser; /* the stage whose visits are chosen by it; WALK_NONE: none is */
@@ -118,13 +120,15 @@ struct walk {
     uint64_t all_list_bytes; /* of the lists of stages whose rows choose visits */
     uint64_t choice_bytes;   /* of the largest value by which visits are chosen */
     uint64_t kept_always;    /* activations of stages that do not recompute */
+    uint64_t kept_most;      /* of one of these stages */
+    uint32_t n_keepers;      /* how many of them keep some */
     uint64_t working; /* the most that a recomputing stage keeps; _of_any: that any stage keeps */
     uint64_t working_of_any;
     uint64_t scratch, scratch_whole; /* scratch_whole: if the sweep runs whole */
     uint64_t workspace, outside;
     uint64_t shared; /* tensor parallelism: the most that ranks gather at once */
     uint64_t cache_bytes, largest_cache;   /* of the caches of all stages; of the largest one */
-    uint64_t carried[2], d_handed;         /* the most of any stage; d_handed: two gradients */
+    uint64_t carried[2], handed, d_handed; /* the most of any stage; d_handed: two gradients */
     bool hands_over, keys_first, in_order; /* whether this is so for any stage */
     double flops;                          /* of the forward pass of one micro-batch */
 };
