@@ -55,6 +55,19 @@ void zinf_arena_fini(struct zinf_arena *arena);
  * for the kernel to find and clear them. Where that is not possible nothing happens. */
 void zinf_memory_touch(void *base, uint64_t bytes);
 
+/* The same with other calls than the system's, for tests: bytes that are to be had, a moment's
+ * rest, and pages made resident. Steps are of ZINF_TOUCH_BYTES. Before a whole step there is a look
+ * at what is to be had, and rests while that is less than two steps: 40 of them in all, so that
+ * memory which never comes holds nobody up. */
+#define ZINF_TOUCH_BYTES ((uint64_t)1 << 30)
+struct zinf_memory_source {
+    uint64_t (*available)(void *context);
+    void (*rest)(void *context);
+    void (*populate)(void *context, void *base, uint64_t bytes);
+    void *context;
+};
+void zinf_memory_touch_from(const struct zinf_memory_source *source, void *base, uint64_t bytes);
+
 /* The whole pages in it prefer a NUMA node, and those that are elsewhere are moved to it. Node
  * below 0, or a machine with one node: nothing is done. -errno of the system: a matter of speed
  * alone. */

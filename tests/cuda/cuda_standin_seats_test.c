@@ -10,7 +10,8 @@
 
 enum { MICROS = 8, STEPS = 2 };
 
-static uint64_t seed; /* of the order in which the GPUs run */
+static uint64_t seed;  /* of the order in which the GPUs run */
+static int capability; /* 0: the usual one */
 
 static void begin_gpus(uint32_t n)
 {
@@ -18,6 +19,7 @@ static void begin_gpus(uint32_t n)
                                       .gpus = (int)n,
                                       .dawdle_us = STANDIN_RACES ? 0 : 100,
                                       .memory_bytes = 1u << 30,
+                                      .capability = capability,
                                       .at_once = STANDIN_RACES};
     standin.start(&options);
 }
@@ -145,48 +147,96 @@ static void test_schedules(void)
 
 /* ---- parts of sequences ---- */
 
+/* What a rank sends of a chunk's keys and values, of so many bytes a number. */
+static uint64_t chunk_bytes(uint32_t parts, uint64_t width)
+{
+    const uint64_t rows = (uint64_t)trainings.seq / (2 * parts);
+    return zinf_align_up(rows * 2 * (uint64_t)trainings.shape.hidden * width, ZINF_MEMORY_ALIGN);
+}
+
+/* A rank sends its keys and values of each sample and block to all others before the forward and
+ * again before the backward, unless they are still there, as are the last block's of a sample
+ * alone; and to each others' gradients in fp32. */
+static uint64_t expected_keys(const struct setting *s, uint32_t parts, uint32_t context)
+{
+    const uint64_t samples = (uint64_t)s->accumulation * (uint64_t)trainings.batch;
+    const uint64_t chunks = 2 * parts / context * (context - 1); /* to all others */
+    const uint64_t once = samples * (uint64_t)trainings.shape.layers;
+    return chunks * ((2 * once - (samples == 1)) * chunk_bytes(parts, s->precision ? 2 : 4) +
+                     once * chunk_bytes(parts, 4));
+}
+
 /* Keys, values and their gradients go from GPU to GPU as units do, or all by the host. */
 static void check_keys(const struct setting *one_gpu, const struct outcome *one, uint32_t gpus,
-                       uint32_t context, bool linked)
+                       uint32_t parts, uint32_t context, bool linked)
 {
     struct setting s = *one_gpu;
     struct outcome some;
     char extra[200], name[80];
-    snprintf(extra, sizeof extra, "%s, \"context_parts\": 4, \"mesh\": {\"context\": %u}",
-             linked ? by_device : by_host, context);
+    snprintf(extra, sizeof extra, "%s, \"context_parts\": %u, \"mesh\": {\"context\": %u}",
+             linked ? by_device : by_host, parts, context);
     snprintf(name, sizeof name, "keys-%s-%ux%u-%d", trainings.shape.arch, gpus, context, linked);
     s.extra = extra;
-    s.accumulation = (int)(MICROS * context / gpus);
+    s.accumulation = s.accumulation * (int)context / (int)gpus;
     s.sharing = (int)context;
     seed++;
     run_on_gpus(&s, gpus, name, &some);
     check_same(one, &some, name);
-    CHECKF((key_bytes > 0) == linked && (linked_bytes > 0) == linked, "%s: %llu and %llu bytes",
-           name, (unsigned long long)key_bytes, (unsigned long long)linked_bytes);
+    CHECKF(key_bytes == (linked ? expected_keys(&s, parts, context) : 0),
+           "%s: %llu bytes of keys and values, not %llu", name, (unsigned long long)key_bytes,
+           (unsigned long long)expected_keys(&s, parts, context));
+    CHECK((linked_bytes > 0) == linked);
     if (linked)
         check_traffic(name);
 }
 
+static struct setting keys_setting(const char *arch, int samples, const char *extra)
+{
+    const bool llama = !strcmp(arch, "llama");
+    trainings.shape.arch = arch;
+    make_model(model, arch, &trainings.shape, 11);
+    return (struct setting){.param = "cpu",
+                            .state = "cpu",
+                            .stage = llama ? 3 : 1,
+                            .precision = llama ? bf16 : NULL,
+                            .accumulation = samples,
+                            .clip = 0.7,
+                            .extra = extra,
+                            .on_gpu = true};
+}
+
+/* With two samples for each rank along DATA, or one. */
 static void test_parts_of_sequences(void)
 {
     char extra[200];
     snprintf(extra, sizeof extra, "%s, \"context_parts\": 4", by_host);
     for (int llama = 0; llama < (is_slow() ? 1 : 2); llama++) {
-        struct setting s = {.param = "cpu",
-                            .state = "cpu",
-                            .stage = llama ? 3 : 1,
-                            .precision = llama ? bf16 : NULL,
-                            .accumulation = MICROS,
-                            .clip = 0.7,
-                            .extra = extra,
-                            .on_gpu = true};
+        struct setting s = keys_setting(llama ? "llama" : "gpt2", llama ? 2 : 4, extra);
         struct outcome one;
-        trainings.shape.arch = llama ? "llama" : "gpt2";
-        make_model(model, trainings.shape.arch, &trainings.shape, 11);
         run_on_gpus(&s, 1, trainings.shape.arch, &one);
-        check_keys(&s, &one, 4, llama ? 4 : 2, true);
-        check_keys(&s, &one, 2, 2, llama);
+        check_keys(&s, &one, 4, 4, llama ? 4 : 2, true);
+        check_keys(&s, &one, 2, 4, 2, llama);
     }
+}
+
+/* Chunks of more than a page, so that each row counts. */
+static void test_bytes_of_keys(void)
+{
+    const int context = trainings.shape.context, seq = trainings.seq;
+    char extra[200];
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    snprintf(extra, sizeof extra, "%s, \"context_parts\": 2", by_host);
+    trainings.shape.context = trainings.seq = 96;
+    for (int llama = 0; llama < 2; llama++) {
+        struct setting s = keys_setting(llama ? "llama" : "gpt2", 1, extra);
+        struct outcome one;
+        run_on_gpus(&s, 1, "long", &one);
+        check_keys(&s, &one, 2, 2, 2, true);
+    }
+    trainings.shape.context = context;
+    trainings.seq = seq;
+    make_model(model, trainings.shape.arch, &trainings.shape, 11);
 }
 
 /* ---- layers of GPUs of their own ---- */
@@ -278,6 +328,43 @@ static void test_slices_unpacked_by_gpus(void)
     }
 }
 
+/* Slices of GPUs of two processes meet in RAM, from where matrices go on in 8 bits: trained ones,
+ * and those under adapters. */
+static void test_floats_of_8_bits(void)
+{
+    static const char *const adapters[] = {"", ", \"adapter\": {\"r\": 4}"};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    trainings.shape.arch = "gpt2";
+    make_model(model, "float8", &trainings.shape, 11);
+    capability = 89;
+    for (int i = 0; i < 2; i++) {
+        struct outcome one, some;
+        char extra[250];
+        snprintf(extra, sizeof extra, "%s, \"pack\": \"off\", \"matmul_type\": \"fp8\"%s", by_host,
+                 adapters[i]);
+        struct setting s = {.param = "none",
+                            .state = "none",
+                            .precision = bf16,
+                            .accumulation = 2,
+                            .order = "layer-major",
+                            .clip = 0.7,
+                            .extra = extra,
+                            .on_gpu = true};
+        run_on_gpus(&s, 1, "float8-1", &one);
+        s.param = s.state = i ? "cpu" : "nvme";
+        s.accumulation = 1;
+        s.asks_codes = true;
+        begin_gpus(2);
+        run_seats(&s, 2, 1, "float8-2", &some);
+        end_gpus();
+        check_same(&one, &some, extra);
+        CHECKF(some.codes && !some.images && !some.pageable, "8 bits: %d, %d on the drive",
+               some.codes, some.images);
+    }
+    capability = 0;
+}
+
 /* ---- when it is done ---- */
 
 static void test_auto(void)
@@ -352,7 +439,9 @@ int main(void)
     TAP_RUN(test_llama);
     TAP_RUN(test_schedules);
     TAP_RUN(test_parts_of_sequences);
+    TAP_RUN(test_bytes_of_keys);
     TAP_RUN(test_pipelines);
+    TAP_RUN(test_floats_of_8_bits);
     TAP_RUN(test_auto);
     TAP_RUN(test_slices_unpacked_by_gpus);
     TAP_RUN(test_host_devices_have_no_link);
