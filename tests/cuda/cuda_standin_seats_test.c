@@ -10,7 +10,8 @@
 
 enum { MICROS = 8, STEPS = 2 };
 
-static uint64_t seed; /* of the order in which the GPUs run */
+static uint64_t seed;  /* of the order in which the GPUs run */
+static int capability; /* 0: the usual one */
 
 static void begin_gpus(uint32_t n)
 {
@@ -18,6 +19,7 @@ static void begin_gpus(uint32_t n)
                                       .gpus = (int)n,
                                       .dawdle_us = STANDIN_RACES ? 0 : 100,
                                       .memory_bytes = 1u << 30,
+                                      .capability = capability,
                                       .at_once = STANDIN_RACES};
     standin.start(&options);
 }
@@ -326,6 +328,43 @@ static void test_slices_unpacked_by_gpus(void)
     }
 }
 
+/* Slices of GPUs of two processes meet in RAM, from where matrices go on in 8 bits: trained ones,
+ * and those under adapters. */
+static void test_floats_of_8_bits(void)
+{
+    static const char *const adapters[] = {"", ", \"adapter\": {\"r\": 4}"};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    trainings.shape.arch = "gpt2";
+    make_model(model, "float8", &trainings.shape, 11);
+    capability = 89;
+    for (int i = 0; i < 2; i++) {
+        struct outcome one, some;
+        char extra[250];
+        snprintf(extra, sizeof extra, "%s, \"pack\": \"off\", \"matmul_type\": \"fp8\"%s", by_host,
+                 adapters[i]);
+        struct setting s = {.param = "none",
+                            .state = "none",
+                            .precision = bf16,
+                            .accumulation = 2,
+                            .order = "layer-major",
+                            .clip = 0.7,
+                            .extra = extra,
+                            .on_gpu = true};
+        run_on_gpus(&s, 1, "float8-1", &one);
+        s.param = s.state = i ? "cpu" : "nvme";
+        s.accumulation = 1;
+        s.asks_codes = true;
+        begin_gpus(2);
+        run_seats(&s, 2, 1, "float8-2", &some);
+        end_gpus();
+        check_same(&one, &some, extra);
+        CHECKF(some.codes && !some.images && !some.pageable, "8 bits: %d, %d on the drive",
+               some.codes, some.images);
+    }
+    capability = 0;
+}
+
 /* ---- when it is done ---- */
 
 static void test_auto(void)
@@ -402,6 +441,7 @@ int main(void)
     TAP_RUN(test_parts_of_sequences);
     TAP_RUN(test_bytes_of_keys);
     TAP_RUN(test_pipelines);
+    TAP_RUN(test_floats_of_8_bits);
     TAP_RUN(test_auto);
     TAP_RUN(test_slices_unpacked_by_gpus);
     TAP_RUN(test_host_devices_have_no_link);

@@ -445,7 +445,7 @@ static void test_a_transfer_that_hangs(void)
 {
     begin(1, 3);
     standin.nccl_fail(1, 1, STANDIN_NCCL_HANGS);
-    timeout_seconds = 1;
+    timeout_seconds = 3; /* for all to come to it, too */
     run_seats(3, gather_once);
     for (int s = 0; s < 3; s++)
         CHECKF(seats[s].code == -ETIMEDOUT && strstr(seats[s].said, "zinf.gather \"host\""),
