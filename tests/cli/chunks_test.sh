@@ -54,4 +54,25 @@ verdict $? "the longest sequence is the context"
 run 0 "$zinf" estimate --model model --config config.json --longest --sequence-chunk 32 \
     --device-memory 2MiB --device host && says "longest " "tokens in a sequence fit"
 verdict $? "or what memory has room for"
+
+# Where a drive limits, reads and writes of keys, values and their gradients go on at the same time:
+# a step takes what the drive needs for its bytes. Rates of a mix, which nobody states: 0.55 of both.
+cat >long.json <<END
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 16000,
+ "hidden_size": 768, "intermediate_size": 2304, "head_dim": 64, "num_hidden_layers": 4,
+ "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 65536}
+END
+run 0 "$zinf" estimate --model long.json --config config.json --seq-len 65536 --sequence-chunk 2048 \
+    --machine 4090,nvme=0.5/0.4 --device-memory 200MiB --json &&
+    awk '/"lane_bytes"/ { inside = 1 }
+        /"step_seconds"/ && !step { step = $2 + 0 }
+        inside && /"read"/ { read = $2 / 0.5e9 }
+        inside && /"write"/ { write = $2 / 0.4e9; inside = 0 }
+        END {
+            mixed = 0.55 * 0.9 / 2 # GB/s of each
+            both = read * 0.5 < write * 0.4 ? read * 0.5 / mixed : write * 0.4 / mixed
+            floor = read + write - (mixed / 0.5 + mixed / 0.4 - 1) * both
+            print "# " floor " of " step " s"
+            exit !(floor > 30 && floor > 0.98 * step && floor < 1.001 * step) }' said.out
+verdict $? "a drive that limits a step does not wait"
 finish

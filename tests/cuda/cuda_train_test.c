@@ -314,27 +314,35 @@ static void test_bf16_clipping(void)
     check_ways(s, 4e-3);
 }
 
-static void test_activations_elsewhere(void)
+/* chunk: a key of sequences in chunks, or nothing. */
+static void check_activations(const char *chunk)
 {
-    if (is_slow())
-        SKIP("slow under this sanitizer");
     static const char *const devices[] = {"cpu", "nvme"};
     struct setting s = plain_setting();
     struct outcome reference, other;
     s.accumulation = MAX_ACCUMULATION;
     s.param = s.state = "nvme";
+    s.extra = chunk;
     run_here(&s, "reference", &reference);
     for (uint64_t i = 0; i < 2; i++) {
-        char extra[100];
+        char extra[200];
         snprintf(extra, sizeof extra,
-                 ", \"activation_device\": \"%s\", \"activation_checkpointing\": \"always\"",
-                 devices[i]);
+                 "%s, \"activation_device\": \"%s\", \"activation_checkpointing\": \"always\"",
+                 chunk, devices[i]);
         s.extra = extra;
         s.schedule = i % 2 ? "update-in-forward" : "prefetch";
         seed = 20 + i;
         run_here(&s, "other", &other);
         check_same(&reference, &other, extra);
     }
+}
+
+static void test_activations_elsewhere(void)
+{
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    check_activations("");
+    check_activations(", \"sequence_chunk\": 2"); /* more chunks than buffers for their rows */
 }
 
 #ifdef CUDA_STANDIN
