@@ -151,13 +151,23 @@ static uint64_t stage_sum(const struct zinf_op *op, uint64_t sum)
     return XXH3_64bits(numbers, sizeof numbers);
 }
 
+/* Whether ranks along an axis must have an operation of the lane NET in one order. Those along DATA
+ * have the same operations, and among them are all ranks of a sequence: if they agreed on each axis
+ * alone, two could meet along DATA before CONTEXT and two others after it, and all four would wait
+ * in a circle. So DATA compares the operations of all axes as one sequence. Ranks along DATA then
+ * go as one, and the nets between them meet as their own axes say. */
+static bool is_compared(const struct zinf_op *op, uint32_t axis)
+{
+    return op->lane == ZINF_LANE_NET && (op->axis == axis || axis == ZINF_DATA);
+}
+
 /* A program's collectives along an axis, in the order of their lane. */
 static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, uint64_t sum)
 {
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const struct zinf_op *op = &program->ops[i];
-        const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes};
-        if (op->lane == ZINF_LANE_NET && op->axis == axis)
+        const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes, op->axis};
+        if (is_compared(op, axis))
             sum = XXH3_64bits(numbers, sizeof numbers);
         if (op->kind == OP_HAND && axis == ZINF_CONTEXT) /* beside the others, in one order */
             sum = stage_sum(op, sum);
