@@ -250,8 +250,8 @@ int zinf_folder_check_new(const char *option, const char *folder);
 /* ---- token files ---- */
 
 enum zinf_token_format {
-    ZINF_TOKENS_LLMC,    /* llm.c .bin: 256 int32 header, magic 20240520, version 1; uint16 tokens
-                            (version 7 / magic 20240801: uint32) */
+    ZINF_TOKENS_LLMC,    /* llm.c .bin: 256 int32 header, magic 20240520, version 1; uint16
+                          * tokens (version 7 / magic 20240801: uint32) */
     ZINF_TOKENS_RAW_U16, /* .bin without that magic */
     ZINF_TOKENS_NPY,     /* one-dimensional integer array, little endian, C order */
 };
