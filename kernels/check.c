@@ -493,6 +493,10 @@ int check_dequantize(const struct zinf_dequantize *a)
                          "dequantize: %lld runs of %lld rows from row %lld on of %llu in %s",
                          (ll)a->count, (ll)a->rows, (ll)a->from_first, (unsigned long long)p->rows,
                          p->form == ZINF_FORM_PLAIN ? "no quantised form" : "a quantised form");
+    if (p->form == ZINF_FORM_MXFP4 && p->cols % ZINF_QUANT_MX_BLOCK) /* blocks end with rows */
+        return zinf_fail(-EINVAL,
+                         "dequantize: rows of %llu numbers of MXFP4: they are multiples of %d",
+                         (unsigned long long)p->cols, ZINF_QUANT_MX_BLOCK);
     return 0;
 }
 

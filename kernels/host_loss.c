@@ -91,8 +91,10 @@ static void update_row(const struct host_simd *simd, const void *args, uint64_t 
     }
     if (total && a->softcap == 0.0f)
         *total += simd->sum(logits, (size_t)a->cols);
-    a->sum[i] += a->softcap != 0.0f ? capped_sum(simd, a, logits, a->max[i], total)
-                                    : simd->sum_exp(logits, a->max[i], (size_t)a->cols);
+    /* Where all logits so far are -infinity, exp(-infinity - 0) is 0, and less itself were NaN. */
+    const float most = a->max[i] == -INFINITY ? 0.0f : a->max[i];
+    a->sum[i] += a->softcap != 0.0f ? capped_sum(simd, a, logits, most, total)
+                                    : simd->sum_exp(logits, most, (size_t)a->cols);
 }
 
 int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entropy *args)

@@ -84,7 +84,9 @@ program_tests += tests/kernels/kernels_cached_test
 
 program_tests += tests/kernels/kernels_cross_test tests/kernels/kernels_float8_test
 program_tests += tests/kernels/kernels_parts_test
-EXTRA_DIST += tests/fixtures/make_float8.py tests/fixtures/float8.json
+EXTRA_DIST += tests/fixtures/make_float8.py tests/fixtures/float8.json \
+	tests/fixtures/make_float8_losses.py tests/fixtures/float8/losses.json \
+	tests/fixtures/float8/llama/config.json tests/fixtures/float8/llama/model.safetensors
 
 # Losses, of pairs too, and noise on a model's input.
 libcore_la_SOURCES += kernels/loss.h kernels/host_preference.c

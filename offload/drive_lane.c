@@ -83,7 +83,12 @@ static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
     const struct zinf_program *program = lane->executor->program;
     const struct zinf_op *o = &program->ops[op];
     struct zinf_operand memory;
-    zinf_program_operands(program, o, &memory); /* it has one */
+    if (o->n_at != 1)
+        return zinf_fail(-EINVAL,
+                         "program %s: operation %u moves between a drive and %u places in memory, "
+                         "not one: this is an error in zinf, please report it",
+                         program->name, op, o->n_at);
+    zinf_program_operands(program, o, &memory);
     slot->op = op;
     slot->request = (struct zinf_aio_request){
         .op = lane->number == ZINF_LANE_READ ? ZINF_AIO_OP_READ : ZINF_AIO_OP_WRITE,

@@ -12,4 +12,4 @@ libcore_la_LIBADD += librandom.la
 INSTALLED_H += src/base/base.h
 EXTRA_DIST += src/base/memory.h src/base/random.h
 
-program_tests += tests/base/base_test tests/base/protobuf_test
+program_tests += tests/base/base_test tests/base/numa_test tests/base/protobuf_test

@@ -186,7 +186,6 @@ int zinf_ledger_check(const struct zinf_ledger *ledger, const uint64_t *budget)
 }
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
-#define TOUCH_BYTES ((uint64_t)1 << 30) /* between signs of life */
 
 int zinf_arena_init(struct zinf_arena *arena, uint64_t bytes, const char *what)
 {
@@ -219,26 +218,54 @@ void zinf_arena_fini(struct zinf_arena *arena)
 }
 
 /* Virtual machines whose memory grows as it is used need a moment for that: pages are not taken
- * faster than they come, or the kernel ends the process. In vain it is waited for 2 s in all. */
-static void let_memory_grow(uint64_t bytes, int *patience)
+ * faster than they come, or the kernel ends the process. It is waited for so many times in all. */
+static void let_memory_grow(const struct zinf_memory_source *source, uint64_t bytes, int *patience)
 {
-    const struct timespec moment = {.tv_nsec = 50000000};
-    while (bytes == TOUCH_BYTES && *patience > 0 && zinf_memory_available() < 2 * bytes) {
-        nanosleep(&moment, NULL);
+    while (*patience > 0 && source->available(source->context) < 2 * bytes) {
+        source->rest(source->context);
         --*patience;
     }
 }
 
+void zinf_memory_touch_from(const struct zinf_memory_source *source, void *base, uint64_t bytes)
+{
+    int patience = 40;
+    for (uint64_t at = 0; at < bytes; at += ZINF_TOUCH_BYTES) {
+        uint64_t n = bytes - at < ZINF_TOUCH_BYTES ? bytes - at : ZINF_TOUCH_BYTES;
+        zinf_pulse_beat(); /* hundreds of GiB take minutes */
+        if (n == ZINF_TOUCH_BYTES)
+            let_memory_grow(source, n, &patience);
+        source->populate(source->context, (char *)base + at, n);
+    }
+}
+
+#ifdef MADV_POPULATE_WRITE
+static uint64_t system_available(void *context)
+{
+    (void)context;
+    return zinf_memory_available();
+}
+
+static void system_rest(void *context)
+{
+    const struct timespec moment = {.tv_nsec = 50000000}; /* 40 of them are 2 s */
+    (void)context;
+    nanosleep(&moment, NULL);
+}
+
+static void system_populate(void *context, void *base, uint64_t bytes)
+{
+    (void)context;
+    madvise(base, bytes, MADV_POPULATE_WRITE);
+}
+#endif
+
 void zinf_memory_touch(void *base, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-    int patience = 40;
-    for (uint64_t at = 0; at < bytes; at += TOUCH_BYTES) {
-        uint64_t n = bytes - at < TOUCH_BYTES ? bytes - at : TOUCH_BYTES;
-        zinf_pulse_beat(); /* hundreds of GiB take minutes */
-        let_memory_grow(n, &patience);
-        madvise((char *)base + at, n, MADV_POPULATE_WRITE);
-    }
+    const struct zinf_memory_source system = {
+        .available = system_available, .rest = system_rest, .populate = system_populate};
+    zinf_memory_touch_from(&system, base, bytes);
 #else
     (void)base;
     (void)bytes;

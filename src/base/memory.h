@@ -57,6 +57,19 @@ void zinf_arena_fini(struct zinf_arena *arena);
  * cannot. */
 void zinf_memory_touch(void *base, uint64_t bytes);
 
+/* zinf_memory_touch with other calls than the system's, for tests: the bytes that are available, a
+ * short rest, and making pages resident. It goes in steps of ZINF_TOUCH_BYTES. Before a whole step
+ * it rests while less than two steps are available, 40 times in all, so that memory which never
+ * comes does not hold it up. */
+#define ZINF_TOUCH_BYTES ((uint64_t)1 << 30)
+struct zinf_memory_source {
+    uint64_t (*available)(void *context);
+    void (*rest)(void *context);
+    void (*populate)(void *context, void *base, uint64_t bytes);
+    void *context;
+};
+void zinf_memory_touch_from(const struct zinf_memory_source *source, void *base, uint64_t bytes);
+
 /* Sets the preferred NUMA node of the whole pages within a range and moves them there. Does nothing
  * if node < 0 or there is one node. Returns the system's -errno, which affects only speed. */
 int zinf_memory_place(void *memory, uint64_t bytes, int node);

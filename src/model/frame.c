@@ -102,10 +102,22 @@ static uint64_t source_bytes(const struct zinf_carried *c, uint64_t width)
     return zinf_align_up(c->source_rows * c->source_elems * width, TAKE_ALIGN);
 }
 
+/* Of the rows' segments, where their sequence has documents. */
+static uint64_t segments_bytes(uint64_t rows, bool documents)
+{
+    return documents ? zinf_align_up(rows * sizeof(int32_t), TAKE_ALIGN) : 0;
+}
+
+/* Where in a chunk's what is handed over begins. */
+static uint64_t handed_at(const struct zinf_carried *c, uint64_t width)
+{
+    return own_bytes(c, width) + source_bytes(c, width) + segments_bytes(c->rows, c->documents) +
+           segments_bytes(c->source_rows, c->source_documents);
+}
+
 uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width)
 {
-    return zinf_align_up(own_bytes(c, width) + source_bytes(c, width) + c->handed,
-                         ZINF_MEMORY_ALIGN);
+    return zinf_align_up(handed_at(c, width) + c->handed, ZINF_MEMORY_ALIGN);
 }
 
 /* Rows of a chunk, of the stage's sequence, also where the stage makes something of samples. */
@@ -115,13 +127,15 @@ static int64_t chunk_rows(const struct zinf_frame *f)
     return out->rows_of == ZINF_ROWS_OF_SOURCE ? f->compute->source_seq : f->compute->seq;
 }
 
-/* gradient: that of a chunk as a whole is elsewhere. */
+/* gradient: that of a chunk as a whole is elsewhere, and segments have none. */
 static struct zinf_carried carried_of(const struct zinf_frame *f, bool gradient)
 {
     return (struct zinf_carried){.rows = (uint64_t)chunk_rows(f),
                                  .row_elems = f->carried_elems,
                                  .source_rows = (uint64_t)f->compute->source_seq,
                                  .source_elems = f->source_elems,
+                                 .documents = !gradient && f->documents,
+                                 .source_documents = !gradient && f->source_documents,
                                  .handed = gradient ? 0 : f->handed_bytes};
 }
 
@@ -174,6 +188,18 @@ float *frame_d_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t 
     return f->d_carried ? f->d_carried + source_at(f, chunk, true) / sizeof(float) : NULL;
 }
 
+int32_t *frame_carried_documents(struct zinf_frame *f, bool source, int64_t chunk)
+{
+    *(source ? &f->source_documents : &f->documents) = true;
+    const struct zinf_carried carried = carried_of(f, false);
+    const uint64_t width = frame_width(f);
+    uint64_t at = carried_at(f, chunk * chunk_rows(f), false) + own_bytes(&carried, width) +
+                  source_bytes(&carried, width);
+    if (source)
+        at += segments_bytes(carried.rows, carried.documents);
+    return f->carried ? (int32_t *)(void *)((char *)f->carried + at) : NULL;
+}
+
 int64_t frame_chunk(const struct zinf_frame *f)
 {
     return f->compute->chunk.first / chunk_rows(f);
@@ -197,8 +223,8 @@ void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
     f->handed_bytes = bytes;
     const struct zinf_carried carried = carried_of(f, false);
     const uint64_t width = frame_width(f);
-    const uint64_t rows = own_bytes(&carried, width) + source_bytes(&carried, width);
-    return f->carried ? (char *)f->carried + carried_at(f, row, false) + rows : NULL;
+    return f->carried ? (char *)f->carried + carried_at(f, row, false) + handed_at(&carried, width)
+                      : NULL;
 }
 
 float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
@@ -489,6 +515,8 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     widen(&size->source_elems, f.source_elems);
     widen(&size->handed_bytes, f.handed_bytes);
     widen(&size->d_handed_bytes, f.d_handed_bytes);
+    size->documents |= f.documents;
+    size->source_documents |= f.source_documents;
     size->follows |= f.follows;
     size->carried_reach = f.carried_reach < f.compute->chunk.whole ? f.carried_reach : 0;
     if (pass != ZINF_PASS_RECOMPUTE || measured->pass == ZINF_PASS_RECOMPUTE) {

@@ -60,8 +60,9 @@ struct zinf_shard_ranks {
  * `first` on; rows beyond the sequence's end are padding. Rows of later chunks see keys, values and
  * states of earlier ones in memory that the stage *carries* from chunk to chunk. Forward, or
  * PASS_CARRY, goes through the chunks in order and writes to this memory; backward goes from the
- * last chunk to the first and adds to its gradient. An input's chunks follow each other in memory.
- */
+ * last chunk to the first and adds to its gradient. Of an input the chunk's rows are at hand, and a
+ * few beside them of the same sequence (ZINF_INPUT_MARGIN). */
+#define ZINF_INPUT_MARGIN 16 /* rows of an input in front of those of a chunk, and behind them */
 struct zinf_chunk {
     int64_t whole; /* rows of the sequence; 0: rows are of whole sequences */
     int64_t first;
@@ -129,12 +130,14 @@ uint64_t zinf_value_bytes(const struct zinf_compute *c, const struct zinf_value 
 uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zinf_value *value);
 
 /* The layout of what a stage carries of one chunk: row_elems numbers for each of its rows, behind
- * them source_elems numbers for each row of another sequence, and then `handed` bytes for the chunk
- * as a whole. zinf_carried_stride: bytes from one chunk to the next, if a number has width bytes.
+ * them source_elems numbers for each row of another sequence, then, if there are `documents`, the
+ * segment of each row, those of the other sequence, and `handed` bytes for the chunk as a whole.
+ * zinf_carried_stride: bytes from one chunk to the next, if a number has width bytes.
  */
 struct zinf_carried {
     uint64_t rows, row_elems;
     uint64_t source_rows, source_elems;
+    bool documents, source_documents;
     uint64_t handed;
 };
 uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width);
@@ -235,6 +238,7 @@ struct zinf_frame {
     struct zinf_cache cached[ZINF_CACHES];
     uint64_t carried_elems, source_elems, handed_bytes, d_handed_bytes; /* set while running, too */
     int64_t carried_reach;
+    bool documents, source_documents; /* set while running, too */
     bool follows;
 };
 
@@ -253,7 +257,8 @@ struct zinf_stage_size {
     uint64_t handed_bytes;   /* bytes that a chunk hands over to the next one, beside these */
     uint64_t d_handed_bytes; /* bytes of the gradient of that */
     int64_t carried_reach;   /* rows that a row sees, itself and those before it; 0: all */
-    bool follows;            /* a chunk needs what the chunk before it hands over */
+    bool documents, source_documents; /* it carries the segments of such rows, too */
+    bool follows;                     /* a chunk needs what the chunk before it hands over */
 };
 /* Measures one pass of a stage. BACKWARD includes RECOMPUTE's scratch and workspace, but not its
  * flops. If the pass has a call for each visit, sizes are those of the largest visit, flops and
@@ -296,6 +301,9 @@ uint64_t frame_d_carried_bytes(const struct zinf_frame *f, uint64_t row_elems);
 /* The same for another sequence: where the rows of its chunk number `chunk` begin. */
 void *frame_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t chunk);
 float *frame_d_carried_source(struct zinf_frame *f, uint64_t row_elems, int64_t chunk);
+/* Beside these numbers: the segment of each row of a chunk, [rows of a chunk]. source: of the other
+ * sequence. */
+int32_t *frame_carried_documents(struct zinf_frame *f, bool source, int64_t chunk);
 /* The number of the call's chunk in its sequence. */
 int64_t frame_chunk(const struct zinf_frame *f);
 /* Notes how many rows a row of a chunk sees, itself and those before it; 0: all. */

@@ -291,6 +291,8 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
         code = open_store(t);
     if (!code)
         code = plan_make(&t->plan, &t->setup, &variant);
+    if (!code)
+        code = trainer_take_chunks(t);
     t->setup.packs = code ? PACK_OFF : variant.packs;
     if (!code && trains(&t->setup) && plan_lost_text(&t->plan, text))
         zinf_log_once(ZINF_LOG_INFO, "durability", "%s", text);
@@ -359,6 +361,7 @@ void zinf_trainer_destroy(struct zinf_trainer *t)
     for (int i = 0; i < 4; i++)
         if (t->sum_events[i])
             t->setup.device->ops->event_destroy(t->sum_events[i]);
+    trainer_release_chunks(t);
     setup_fini(&t->setup);
     zinf_arena_fini(&t->host); /* the device may hold it page-locked */
     free(t->lent);

@@ -87,6 +87,7 @@ struct zinf_trainer {
     float mean_scale;     /* factor on auxiliary losses: loss scale / micro-batches */
     struct zinf_shard_ranks shard_ranks; /* used by compute with tensor parallelism */
     struct frame_arrays *frame;
+    struct chunk_rows *chunks;
     struct sums_made sums_made;  /* of the step; written by the lane DEVICE */
     bool says_sums;              /* the log has reported sums_made */
     struct zinf_numbers numbers; /* unpacked quantised weights, for the lane DEVICE */

@@ -21,15 +21,24 @@
 static enum zinf_aio_engine engines[2];
 static int n_engines;
 
+/* NULL: there is none, and the case fails with the reason; but for what the machine lacks, such as
+ * memory that may be locked for one more ring beside those of other programs: that is a skip. */
+static struct zinf_aio_queue *made(const struct zinf_aio_queue_options *options)
+{
+    struct zinf_aio_queue *queue = NULL;
+    int code = zinf_aio_queue_create(&queue, options);
+    if (code == -ENOMEM || code == -EMFILE || code == -ENFILE)
+        snprintf(tap_reason, sizeof tap_reason, "no queue can be made: %s", zinf_error());
+    else
+        CHECKF(!code, "no queue: %s", zinf_error());
+    return queue;
+}
+
 static struct zinf_aio_queue *faulty(enum zinf_aio_engine engine,
                                      const struct zinf_aio_faults *faults)
 {
-    struct zinf_aio_queue *queue = NULL;
-    struct zinf_aio_queue_options options = {
-        .engine = engine, .block_bytes = BLOCK, .queue_depth = 16, .around = {AIO_FAULTS(faults)}};
-    if (zinf_aio_queue_create(&queue, &options))
-        printf("# %s\n", zinf_error());
-    return queue;
+    return made(&(struct zinf_aio_queue_options){
+        .engine = engine, .block_bytes = BLOCK, .queue_depth = 16, .around = {AIO_FAULTS(faults)}});
 }
 
 /* Writes and reads whole files under faults that must not be seen. */
@@ -39,7 +48,7 @@ static void check_invisible(const struct zinf_aio_faults *faults, unsigned flags
     for (int e = 0; e < n_engines; e++) {
         struct zinf_aio_file *file = scratch_file(FILE_BYTES, flags);
         struct zinf_aio_queue *queue = faulty(engines[e], faults);
-        for (uint64_t round = 0; round < 4; round++) {
+        for (uint64_t round = 0; queue && round < 4; round++) {
             fill(out, FILE_BYTES, round + 1);
             memset(back, 0, FILE_BYTES);
             CHECK(move_now(queue, ZINF_AIO_OP_WRITE, file, 0, out, FILE_BYTES) == FILE_BYTES);
@@ -47,7 +56,7 @@ static void check_invisible(const struct zinf_aio_faults *faults, unsigned flags
             CHECKF(!memcmp(out, back, FILE_BYTES), "%s: data differ",
                    zinf_aio_engine_name(engines[e]));
         }
-        CHECK(zinf_aio_queue_error(queue, NULL) == 0);
+        CHECK(!queue || zinf_aio_queue_error(queue, NULL) == 0);
         zinf_aio_queue_destroy(queue);
         zinf_aio_close(file);
     }
@@ -81,6 +90,8 @@ static void test_reorder_reorders(void)
         struct zinf_aio_queue *queue = faulty(engines[e], &faults);
         int inversions = 0;
         uintptr_t last = 0;
+        if (!queue)
+            continue;
         for (int i = 0; i < N; i++) {
             requests[i] = (struct zinf_aio_request){
                 .op = ZINF_AIO_OP_READ, .file = file, .memory = memory + 4096 * i, .bytes = 4096};
@@ -111,13 +122,17 @@ static void check_reported(const struct zinf_aio_faults *faults, enum zinf_aio_o
         struct zinf_aio_queue *queue = faulty(engines[e], faults);
         const char *message = NULL;
         int submitted = 0, failed = 0, returned = 0;
-        for (int i = 0; i < N; i++) {
+        for (int i = 0; queue && i < N; i++) {
             requests[i] = (struct zinf_aio_request){.op = op,
                                                     .file = file,
                                                     .offset = i * 2 * BLOCK,
                                                     .memory = memory + i * 2 * BLOCK,
                                                     .bytes = 2 * BLOCK};
             submitted += zinf_aio_submit(queue, &requests[i]) == 0;
+        }
+        if (!queue) {
+            zinf_aio_close(file);
+            continue;
         }
         for (struct zinf_aio_request *request; (request = zinf_aio_reap(queue, UINT64_MAX));) {
             returned++;
@@ -159,7 +174,8 @@ static void test_enospc(void)
     char *memory = aligned(4096);
     struct zinf_aio_file *file = scratch_file(4096, 0);
     struct zinf_aio_queue *queue = faulty(ZINF_AIO_ENGINE_AUTO, &some);
-    CHECK(move_now(queue, ZINF_AIO_OP_READ, file, 0, memory, 4096) == 4096); /* only writes */
+    CHECK(!queue || /* only writes */
+          move_now(queue, ZINF_AIO_OP_READ, file, 0, memory, 4096) == 4096);
     zinf_aio_queue_destroy(queue);
     zinf_aio_close(file);
     free(memory);
@@ -170,6 +186,7 @@ static void test_seed_decides(void)
 {
     char *memory = aligned(FILE_BYTES);
     uint64_t done[2][2] = {{0}};
+    bool missing = false;
     for (int e = 0; e < n_engines; e++) {
         for (int seed = 0; seed < 2; seed++) {
             struct zinf_aio_faults faults = {.seed = 100 + (uint64_t)seed, .eio_ppm = 30000};
@@ -178,21 +195,24 @@ static void test_seed_decides(void)
                                                      .queue_depth = 1,
                                                      .around = {AIO_FAULTS(&faults)}};
             struct zinf_aio_file *file = scratch_file(FILE_BYTES, 0);
-            struct zinf_aio_queue *queue = NULL;
+            struct zinf_aio_queue *queue = made(&options);
             struct zinf_aio_request request = {
                 .op = ZINF_AIO_OP_WRITE, .file = file, .memory = memory, .bytes = FILE_BYTES};
-            CHECK(zinf_aio_queue_create(&queue, &options) == 0);
-            CHECK(zinf_aio_submit(queue, &request) == 0);
-            CHECK(zinf_aio_reap(queue, UINT64_MAX) == &request && request.result == -EIO);
+            CHECK(!queue || zinf_aio_submit(queue, &request) == 0);
+            CHECK(!queue ||
+                  (zinf_aio_reap(queue, UINT64_MAX) == &request && request.result == -EIO));
             done[e][seed] = request.done_bytes;
+            missing |= !queue;
             zinf_aio_queue_destroy(queue);
             zinf_aio_close(file);
         }
     }
+    free(memory);
+    if (missing)
+        return;
     CHECK(done[0][0] != done[0][1]);
     if (n_engines == 2)
         CHECK(done[0][0] == done[1][0] && done[0][1] == done[1][1]);
-    free(memory);
 }
 
 /* A real error of the kernel: a write to a file that is open for reading only. */
@@ -207,6 +227,8 @@ static void test_real_error(void)
     for (int e = 0; e < n_engines; e++) {
         const char *message;
         struct zinf_aio_queue *queue = faulty(engines[e], NULL);
+        if (!queue)
+            continue;
         CHECK(move_now(queue, ZINF_AIO_OP_WRITE, file, 0, memory, 4096) == -EBADF);
         CHECK(zinf_aio_queue_error(queue, &message) == -EBADF && strstr(message, path));
         zinf_aio_queue_destroy(queue);
@@ -329,8 +351,9 @@ static int child_low_memlock(void)
     if (setrlimit(RLIMIT_MEMLOCK, &low) || !drop_lock_capability())
         return 77;
     zinf_log_set_sink(remember, NULL);
-    if (zinf_aio_queue_create(&queue, &options))
-        return 2;
+    int made = zinf_aio_queue_create(&queue, &options);
+    if (made)
+        return made == -ENOMEM ? 77 : 2; /* rings count as well, those of other programs, too */
     if (zinf_aio_queue_register(queue, memory, 4u << 20))
         return 3;
     if (!said[0])
@@ -366,6 +389,8 @@ static void test_queue_moves_to_its_thread(void)
         struct zinf_aio_queue *queue = faulty(engines[e], NULL);
         void *args[2] = {queue, memory}, *wrong = NULL;
         pthread_t thread;
+        if (!queue)
+            continue;
         CHECK(zinf_aio_queue_register(queue, memory, FILE_BYTES) == 0);
         CHECK(pthread_create(&thread, NULL, use_queue, args) == 0);
         CHECK(pthread_join(thread, &wrong) == 0 && !wrong);

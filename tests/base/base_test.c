@@ -281,6 +281,70 @@ static void test_touched_memory_is_resident(void)
     zinf_arena_fini(&arena);
 }
 
+/* A machine whose memory grows while one rests, a step for every so many rests. */
+struct growing {
+    uint64_t available, taken, largest;
+    int rests, rests_for_a_step, looks, looked_before; /* steps that a look came before */
+    bool looked;
+};
+
+static uint64_t growing_available(void *context)
+{
+    struct growing *g = context;
+    g->looks++;
+    g->looked = true;
+    return g->available;
+}
+
+static void growing_rest(void *context)
+{
+    struct growing *g = context;
+    if (g->rests_for_a_step && ++g->rests % g->rests_for_a_step == 0)
+        g->available += ZINF_TOUCH_BYTES;
+    else if (!g->rests_for_a_step)
+        g->rests++;
+}
+
+static void growing_populate(void *context, void *base, uint64_t bytes)
+{
+    struct growing *g = context;
+    CHECKF((uintptr_t)base == ZINF_TOUCH_BYTES + g->taken, "a step begins %llu bytes behind",
+           (unsigned long long)((uintptr_t)base - ZINF_TOUCH_BYTES));
+    CHECKF(bytes <= g->available, "%llu bytes are taken and %llu are there",
+           (unsigned long long)bytes, (unsigned long long)g->available);
+    g->largest = bytes > g->largest ? bytes : g->largest;
+    g->taken += bytes;
+    g->available -= bytes;
+    g->looked_before += g->looked;
+    g->looked = false;
+}
+
+static struct growing grow(struct growing machine, uint64_t bytes)
+{
+    const struct zinf_memory_source source = {.available = growing_available,
+                                              .rest = growing_rest,
+                                              .populate = growing_populate,
+                                              .context = &machine};
+    zinf_memory_touch_from(&source, (void *)ZINF_TOUCH_BYTES, bytes); /* nothing is written there */
+    CHECKF(machine.taken == bytes, "%llu of %llu bytes", (unsigned long long)machine.taken,
+           (unsigned long long)bytes);
+    return machine;
+}
+
+/* Pages are taken in steps, with a look before each, and not faster than memory comes; where it
+ * does not come, the waiting ends. */
+static void test_memory_is_taken_as_it_comes(void)
+{
+    const uint64_t step = ZINF_TOUCH_BYTES;
+    struct growing g = grow((struct growing){.available = 100 * step}, 5 * step + 4096);
+    CHECKF(g.largest == step && g.looked_before == 5 && !g.rests, "%d looks, %d rests, %llu bytes",
+           g.looks, g.rests, (unsigned long long)g.largest);
+    g = grow((struct growing){.available = step, .rests_for_a_step = 3}, 6 * step);
+    CHECKF(g.rests == 18, "%d rests", g.rests); /* one step more is there than is taken */
+    g = grow((struct growing){.available = 6 * step + 1}, 6 * step); /* never grows */
+    CHECKF(g.rests == 40, "%d rests", g.rests);
+}
+
 static void test_errors_nest(void)
 {
     zinf_fail(-EIO, "inner %d", 1);
@@ -423,6 +487,7 @@ int main(void)
     TAP_RUN(test_json_members_and_lines);
     TAP_RUN(test_ledger);
     TAP_RUN(test_touched_memory_is_resident);
+    TAP_RUN(test_memory_is_taken_as_it_comes);
     TAP_RUN(test_errors_nest);
     TAP_RUN(test_text_of_strangers);
     TAP_RUN(test_pulse);

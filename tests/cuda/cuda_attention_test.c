@@ -648,6 +648,43 @@ static void refusals(struct twin *t)
     CHECK(t->cuda->ops->attention_cached(t->q, &c) == -EINVAL && strstr(zinf_error(), "slopes"));
 }
 
+#ifdef CUDA_STANDIN
+bool attention_mma_serves(const struct zinf_attention *args, int capability); /* of launch.h */
+
+/* Whatever is added to scores or cuts them, and whosever keys they are of, tensor cores make them;
+ * the plain kernels, which take ten times as long, are for what those have no room or type for. */
+static void test_tensor_cores_serve(void)
+{
+    static _Alignas(16) char memory[16];
+    static const int32_t segments[4] = {0};
+    for (int kind = 0; kind < 16; kind++) {
+        struct zinf_attention a = {.dtype = kind & 8 ? ZINF_DTYPE_F16 : ZINF_DTYPE_BF16,
+                                   .batch = 1,
+                                   .seq = 64,
+                                   .n_heads = 2,
+                                   .n_kv_heads = 1,
+                                   .head_dim = 128,
+                                   .scale = 0.1f,
+                                   .qkv = memory,
+                                   .out = memory};
+        if (kind & 1) {
+            a.kv = memory;
+            a.key_seq = 32;
+        }
+        if (kind & 2)
+            a.bias = (const float *)(const void *)memory;
+        if (kind & 4) {
+            a.segments = segments;
+            a.softcap = 30.0f;
+        }
+        for (int capability = 80; capability <= 120; capability += 10)
+            CHECKF(attention_mma_serves(&a, capability), "kind %d on sm_%d", kind, capability);
+        a.dtype = ZINF_DTYPE_F32;
+        CHECK(!attention_mma_serves(&a, 90));
+    }
+}
+#endif
+
 #define CASE(name)                                                                                 \
     static void test_##name(void)                                                                  \
     {                                                                                              \
@@ -688,5 +725,8 @@ int main(void)
     TAP_RUN(test_tables_of_buckets);
     TAP_RUN(test_slopes_are_read_at_once);
     TAP_RUN(test_refusals);
+#ifdef CUDA_STANDIN
+    TAP_RUN(test_tensor_cores_serve);
+#endif
     return tap_done();
 }

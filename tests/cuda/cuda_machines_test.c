@@ -5,6 +5,8 @@
  */
 #include "cuda_twin.h"
 
+#include "kernels/cuda/launch.h"
+
 int cuda_node_of(const char *sysfs, const char *bus); /* of kernels/cuda/device.h */
 
 static struct zinf_device *open_on(const struct standin_options *machine, int index)
@@ -229,6 +231,38 @@ static void test_no_peer_access(void)
     CHECK(!standin_faults() && !standin_live());
 }
 
+/* ---- kernels' code ---- */
+
+static int count_kernels(void)
+{
+    int n = 0;
+    for (const struct kernel_entry *e = kernel_entries; e; e = e->next)
+        n++;
+    return n;
+}
+
+/* Whoever opens a GPU has every kernel's code on it, before anything runs there, and on no other
+ * one; a launch of what is not there is found. */
+static void test_kernels_are_loaded_when_a_gpu_is_opened(void)
+{
+    struct standin_options machine = {.gpus = 2};
+    struct zinf_device_options options = {.kind = ZINF_DEVICE_CUDA};
+    struct zinf_device *first = NULL, *second = open_on(&machine, 1);
+    const int n = count_kernels();
+    CHECKF(second && n > 100, "%d kernels", n);
+    CHECKF(standin_loaded(1) == n && standin_loaded(0) == 0, "%d and %d of %d kernels",
+           standin_loaded(1), standin_loaded(0), n);
+    CHECKF(!standin_kernels(), "%d kernels have run", (int)standin_kernels());
+    CHECKF(!cuda_device_create(&first, &options), "%s", zinf_error());
+    CHECKF(standin_loaded(0) == n, "%d of %d kernels", standin_loaded(0), n);
+    CHECKF(!standin_faults(), "%s", standin_first_fault());
+    CHECK(standin_check_loaded(&machine, "what is no kernel") != cudaSuccess);
+    CHECK(strstr(standin_first_fault(), "was not loaded when its GPU was opened"));
+    standin_forgive();
+    zinf_device_destroy(first);
+    zinf_device_destroy(second);
+}
+
 /* ---- generations ---- */
 
 /* Heads of 256 take the most shared memory: on every generation the kernel that is chosen has room,
@@ -277,6 +311,7 @@ int main(void)
     TAP_RUN(test_numa_node);
     TAP_RUN(test_several_gpus);
     TAP_RUN(test_no_peer_access);
+    TAP_RUN(test_kernels_are_loaded_when_a_gpu_is_opened);
     TAP_RUN(test_generations);
     return tap_done();
 }

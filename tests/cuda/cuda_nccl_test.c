@@ -283,6 +283,53 @@ static void test_calls_in_progress_are_found(void)
     CHECKF(n_found > 0, "found under no seed");
 }
 
+enum goes { STREAM, MEMORY, KINDS_OF_GOING };
+
+/* Rank 0's communicator is destroyed, and then something of its GPU; what the stand-in says. */
+static bool goes_too_early(bool blocking, int version, bool waits, enum goes what)
+{
+    struct standin_options options = {.seed = 1, .gpus = RANKS, .nccl_version = version};
+    ncclConfig_t config = {sizeof config, 0xcafebeef, 21400, 0};
+    cudaStream_t stream;
+    void *memory;
+    standin_start(&options);
+    begin_ranks(blocking ? NULL : &config);
+    cudaSetDevice(0);
+    CHECK(!cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(!cudaMalloc(&memory, 4096));
+    for (int r = 0; r < RANKS; r++)
+        CHECK(ncclCommDestroy(gpus[r].comm) == ncclSuccess);
+    cudaSetDevice(1);
+    cudaDeviceSynchronize(); /* of another GPU: it does not help */
+    cudaSetDevice(0);
+    if (waits)
+        cudaDeviceSynchronize();
+    if (what == STREAM)
+        cudaStreamDestroy(stream);
+    else
+        cudaFree(memory);
+    bool faulted = standin_faults();
+    CHECKF(!faulted || found("where NCCL may still destroy a communicator"), "%s",
+           standin_first_fault());
+    cudaDeviceSynchronize();
+    if (what == STREAM)
+        cudaFree(memory);
+    else
+        cudaStreamDestroy(stream);
+    return faulted;
+}
+
+/* From 2.28 on NCCL destroys what does not block after the call has returned. */
+static void test_what_goes_before_its_communicator_is_found(void)
+{
+    for (enum goes what = STREAM; what < KINDS_OF_GOING; what++) {
+        CHECK(goes_too_early(false, 22800, false, what));
+        CHECK(!goes_too_early(false, 22800, true, what));
+        CHECK(!goes_too_early(true, 22800, false, what));
+        CHECK(!goes_too_early(false, 22703, false, what));
+    }
+}
+
 static void test_troubles(void)
 {
     ncclResult_t state = ncclSuccess;
@@ -321,6 +368,7 @@ int main(void)
     TAP_RUN(test_a_rank_that_does_not_come_is_found);
     TAP_RUN(test_memory_of_others_is_found);
     TAP_RUN(test_calls_in_progress_are_found);
+    TAP_RUN(test_what_goes_before_its_communicator_is_found);
     TAP_RUN(test_troubles);
     return tap_done();
 }

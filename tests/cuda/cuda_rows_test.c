@@ -196,8 +196,9 @@ struct loss_pairs {
 
 /* Labels are smoothed, there are a z-loss and one of the largest logit, and rows are weighed. */
 static bool has_more;
-/* Every third logit is -infinity, as of ids that may not come. */
+/* Every third logit is -infinity, as of ids that may not come, and of row 1 all of the first. */
 static bool masks;
+enum { MASKED_FIRST = 100 };
 
 static void loss_side(struct zinf_cross_entropy *a, const struct loss_pairs *p, int side)
 {
@@ -250,10 +251,10 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
         ((int32_t *)p.targets.host.data)[i] = i % 5 == 4 ? -100
                                               : i == 3   ? (int32_t)vocabulary
                                                          : (int32_t)(i * 37 % (size_t)vocabulary);
-    for (size_t i = 0; i < p.logits.host.n; i++)
-        ((float *)p.logits.host.data)[i] += masks && i % 3 == 0 ? -INFINITY
-                                            : i % 2             ? offset
-                                                                : -offset;
+    for (size_t i = 0, v = (size_t)vocabulary; i < p.logits.host.n; i++) {
+        bool masked = masks && (i % 3 == 0 || (i / v == 1 && i % v < MASKED_FIRST));
+        ((float *)p.logits.host.data)[i] += masked ? -INFINITY : i % 2 ? offset : -offset;
+    }
     twin_transfer(t, p.targets.device, p.targets.host.data, r * 4, true);
     twin_transfer(t, p.logits.device, p.logits.host.data, p.logits.host.n * 4, true);
     struct zinf_cross_entropy a = {
@@ -308,6 +309,7 @@ static void masked_losses(struct twin *t)
     masks = true;
     loss_case(t, 2, 320, 320, 0.0f, 0.0f, ZINF_DTYPE_BF16);
     loss_case(t, 2, 601, 601, 2.0f, 0.0f, ZINF_DTYPE_F32);
+    loss_case(t, 2, 601, MASKED_FIRST, 2.0f, 0.0f, ZINF_DTYPE_F32); /* a tile of nothing else */
     masks = false;
 }
 

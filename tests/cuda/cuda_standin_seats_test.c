@@ -145,48 +145,96 @@ static void test_schedules(void)
 
 /* ---- parts of sequences ---- */
 
+/* What a rank sends of a chunk's keys and values, of so many bytes a number. */
+static uint64_t chunk_bytes(uint32_t parts, uint64_t width)
+{
+    const uint64_t rows = (uint64_t)trainings.seq / (2 * parts);
+    return zinf_align_up(rows * 2 * (uint64_t)trainings.shape.hidden * width, ZINF_MEMORY_ALIGN);
+}
+
+/* A rank sends its keys and values of each sample and block to all others before the forward and
+ * again before the backward, unless they are still there, as are the last block's of a sample
+ * alone; and to each others' gradients in fp32. */
+static uint64_t expected_keys(const struct setting *s, uint32_t parts, uint32_t context)
+{
+    const uint64_t samples = (uint64_t)s->accumulation * (uint64_t)trainings.batch;
+    const uint64_t chunks = 2 * parts / context * (context - 1); /* to all others */
+    const uint64_t once = samples * (uint64_t)trainings.shape.layers;
+    return chunks * ((2 * once - (samples == 1)) * chunk_bytes(parts, s->precision ? 2 : 4) +
+                     once * chunk_bytes(parts, 4));
+}
+
 /* Keys, values and their gradients go from GPU to GPU as units do, or all by the host. */
 static void check_keys(const struct setting *one_gpu, const struct outcome *one, uint32_t gpus,
-                       uint32_t context, bool linked)
+                       uint32_t parts, uint32_t context, bool linked)
 {
     struct setting s = *one_gpu;
     struct outcome some;
     char extra[200], name[80];
-    snprintf(extra, sizeof extra, "%s, \"context_parts\": 4, \"mesh\": {\"context\": %u}",
-             linked ? by_device : by_host, context);
+    snprintf(extra, sizeof extra, "%s, \"context_parts\": %u, \"mesh\": {\"context\": %u}",
+             linked ? by_device : by_host, parts, context);
     snprintf(name, sizeof name, "keys-%s-%ux%u-%d", trainings.shape.arch, gpus, context, linked);
     s.extra = extra;
-    s.accumulation = (int)(MICROS * context / gpus);
+    s.accumulation = s.accumulation * (int)context / (int)gpus;
     s.sharing = (int)context;
     seed++;
     run_on_gpus(&s, gpus, name, &some);
     check_same(one, &some, name);
-    CHECKF((key_bytes > 0) == linked && (linked_bytes > 0) == linked, "%s: %llu and %llu bytes",
-           name, (unsigned long long)key_bytes, (unsigned long long)linked_bytes);
+    CHECKF(key_bytes == (linked ? expected_keys(&s, parts, context) : 0),
+           "%s: %llu bytes of keys and values, not %llu", name, (unsigned long long)key_bytes,
+           (unsigned long long)expected_keys(&s, parts, context));
+    CHECK((linked_bytes > 0) == linked);
     if (linked)
         check_traffic(name);
 }
 
+static struct setting keys_setting(const char *arch, int samples, const char *extra)
+{
+    const bool llama = !strcmp(arch, "llama");
+    trainings.shape.arch = arch;
+    make_model(model, arch, &trainings.shape, 11);
+    return (struct setting){.param = "cpu",
+                            .state = "cpu",
+                            .stage = llama ? 3 : 1,
+                            .precision = llama ? bf16 : NULL,
+                            .accumulation = samples,
+                            .clip = 0.7,
+                            .extra = extra,
+                            .on_gpu = true};
+}
+
+/* With two samples for each rank along DATA, or one. */
 static void test_parts_of_sequences(void)
 {
     char extra[200];
     snprintf(extra, sizeof extra, "%s, \"context_parts\": 4", by_host);
     for (int llama = 0; llama < (is_slow() ? 1 : 2); llama++) {
-        struct setting s = {.param = "cpu",
-                            .state = "cpu",
-                            .stage = llama ? 3 : 1,
-                            .precision = llama ? bf16 : NULL,
-                            .accumulation = MICROS,
-                            .clip = 0.7,
-                            .extra = extra,
-                            .on_gpu = true};
+        struct setting s = keys_setting(llama ? "llama" : "gpt2", llama ? 2 : 4, extra);
         struct outcome one;
-        trainings.shape.arch = llama ? "llama" : "gpt2";
-        make_model(model, trainings.shape.arch, &trainings.shape, 11);
         run_on_gpus(&s, 1, trainings.shape.arch, &one);
-        check_keys(&s, &one, 4, llama ? 4 : 2, true);
-        check_keys(&s, &one, 2, 2, llama);
+        check_keys(&s, &one, 4, 4, llama ? 4 : 2, true);
+        check_keys(&s, &one, 2, 4, 2, llama);
     }
+}
+
+/* Chunks of more than a page, so that each row counts. */
+static void test_bytes_of_keys(void)
+{
+    const int context = trainings.shape.context, seq = trainings.seq;
+    char extra[200];
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    snprintf(extra, sizeof extra, "%s, \"context_parts\": 2", by_host);
+    trainings.shape.context = trainings.seq = 96;
+    for (int llama = 0; llama < 2; llama++) {
+        struct setting s = keys_setting(llama ? "llama" : "gpt2", 1, extra);
+        struct outcome one;
+        run_on_gpus(&s, 1, "long", &one);
+        check_keys(&s, &one, 2, 2, 2, true);
+    }
+    trainings.shape.context = context;
+    trainings.seq = seq;
+    make_model(model, trainings.shape.arch, &trainings.shape, 11);
 }
 
 /* ---- layers of GPUs of their own ---- */
@@ -352,6 +400,7 @@ int main(void)
     TAP_RUN(test_llama);
     TAP_RUN(test_schedules);
     TAP_RUN(test_parts_of_sequences);
+    TAP_RUN(test_bytes_of_keys);
     TAP_RUN(test_pipelines);
     TAP_RUN(test_auto);
     TAP_RUN(test_slices_unpacked_by_gpus);

@@ -97,6 +97,15 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     return cudaSuccess;
 }
 
+int standin_loaded(int gpu)
+{
+    STANDIN_CALL;
+    int n = 0;
+    for (size_t i = 0; i < MOST_KERNELS; i++)
+        n += loaded[i].kernel && loaded[i].gpus >> gpu & 1;
+    return n;
+}
+
 cudaError_t standin_check_loaded(const void *kernel, const char *name)
 {
     STANDIN_CALL;

@@ -60,6 +60,7 @@ int standin_faults(void);   /* misuse seen so far; the first is printed as a TAP
 const char *standin_first_fault(void); /* "": none */
 int standin_live(void);         /* objects not destroyed: streams, events, memory, descriptors */
 uint64_t standin_kernels(void); /* kernels run so far */
+int standin_loaded(int gpu);    /* kernels whose code is on the GPU */
 /* Products that cublasLtMatmul has been asked for so far: each operand once, C twice where it is
  * added to. */
 struct standin_products {

@@ -14,7 +14,8 @@
 #include "train/trainer.h"
 
 #define STEPS "3"
-#define ROW_BYTES 128 /* keys and values of a token: 2 heads of 8 numbers in fp32 each */
+#define ROW_BYTES 128     /* keys and values of a token: 2 heads of 8 numbers in fp32 each */
+#define SLICES (48 << 10) /* bytes of the device that several ranks need more, for whole units */
 
 static char keys[300];
 static uint64_t memory;         /* of the device, with which keys and values come and go */
@@ -67,8 +68,8 @@ static void add_place(const struct plan *p, const zinf_extent *extents, uint64_t
 }
 
 /* In this order: block inputs, their gradients, keys, values, states of mixers, gradients of keys,
- * of values. A row of what is carried has a token's keys, then its values; a state lies behind all
- * rows. */
+ * of values, what the head and the norm before it keep for their backward. A row of what is carried
+ * has a token's keys, then its values; a state lies behind all rows. */
 static void see_places(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
@@ -76,12 +77,13 @@ static void see_places(const struct plan *p)
     const uint64_t homes = carried_homes(p, false), gradients = carried_homes(p, true);
     n_places = 0;
     add_place(p, p->x_extents, inputs, 5);
-    add_place(p, p->x_extents + inputs, plan_n_leaving(p) * live - inputs, 5);
+    add_place(p, p->x_extents + inputs, w->n_places * live, 5);
     add_place(p, p->carried_extents, homes, 3);
     add_place(p, p->carried_extents, homes, ROW_BYTES / 2 + 3);
     add_place(p, p->carried_extents, w->hands_over ? homes : 0, 2 * ROW_BYTES + 3);
     add_place(p, p->carried_extents + homes, gradients, 3);
     add_place(p, p->carried_extents + homes, gradients, ROW_BYTES / 2 + 3);
+    add_place(p, p->x_extents + inputs + w->n_places * live, w->n_keepers * live, 1);
 }
 
 /* Whether so little memory of the device is enough; in_groups: whether groups of chunks come and
@@ -232,17 +234,18 @@ static struct fault_setting prepare(enum fault_model model, const char *of_parts
 
 static void test_values_on_a_drive(void)
 {
-    struct fault_setting s = prepare(FAULT_DENSE, "", 6);
+    struct fault_setting s = prepare(FAULT_DENSE, "", 7);
     check_any(&s, "torn", false, "checksum");
     check_any(&s, "misplaced", false, "checksum");
     check_any(&s, "read-eio", true, "/drive/");
     check_places(&s, 0, 2);
+    check_places(&s, 6, 7);
     check_drive(&s);
 }
 
 static void test_states_of_mixers(void)
 {
-    struct fault_setting s = prepare(FAULT_MIXED, "", 7);
+    struct fault_setting s = prepare(FAULT_MIXED, "", 8);
     check_places(&s, 4, 5);
     check_drive(&s);
 }
@@ -251,12 +254,12 @@ static void test_states_of_mixers(void)
  * is refused ends the other, too. */
 static void test_values_of_parts(void)
 {
-    struct fault_setting s = prepare(FAULT_DENSE, ", \"context_parts\": 2", 6);
+    struct fault_setting s = prepare(FAULT_DENSE, ", \"context_parts\": 2", 7);
     check_places(&s, 2, 6);
     check_drive(&s);
     parts = ", \"mesh\": {\"context\": 2}";
     s.seats = 2;
-    set_memory(memory);
+    set_memory(memory += SLICES);
     faults_write_config(&s);
     faults_clear();
     check_end("two seats", harmed(&s, "eio", "0"));

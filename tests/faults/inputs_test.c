@@ -149,7 +149,7 @@ static void write_tokenizers(void)
 {
     static const char text[] = "{\"chat_template\": \"none\", \"model_max_length\": 32}\n";
     static const char template[] = "{% for message in messages %}{{ message.content }}{% endfor %}";
-    char made[600], path[2000], to[2000];
+    char made[600], path[2000], to[2500];
     const char *const words[] = {
         "",          "init", "--arch",      "gpt2",  "--size",   "small",
         "--layers",  "1",    "--hidden",    "16",    "--heads",  "2",

@@ -319,6 +319,8 @@ static void test_refusals(void)
     CHECK(f.ops->dequantize(f.q, &args) == -EINVAL && strstr(zinf_error(), "dequantize"));
     args = (struct zinf_dequantize){.rows = 1, .count = 1, .quantized = {.rows = 1, .cols = 1}};
     CHECK(f.ops->dequantize(f.q, &args) == -EINVAL && strstr(zinf_error(), "no quantised form"));
+    args.quantized = zinf_quantized_of(ZINF_FORM_MXFP4, 2, 48); /* a block would go over two rows */
+    CHECK(f.ops->dequantize(f.q, &args) == -EINVAL && strstr(zinf_error(), "48 numbers of MXFP4"));
     fixture_close(&f);
 }
 

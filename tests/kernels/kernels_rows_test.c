@@ -152,7 +152,7 @@ static double loss_row(const struct loss_problem *p, const double *logits, int32
     for (int j = 0; j < VOCABULARY; j++)
         sum += exp(capped[j] - max);
     const double all = log(sum) + max;
-    for (int j = 0; j < VOCABULARY; j++)
+    for (int j = 0; j < VOCABULARY && e > 0.0; j++)
         spread += (all - capped[j]) / VOCABULARY;
     return target < 0 ? 0.0
                       : (1 - e) * (all - capped[target]) + e * spread + z * all * all +
@@ -519,6 +519,44 @@ static void test_the_first_of_largest_logits_counts(void)
     fixture_close(&f);
 }
 
+/* Tokens that may not come have -infinity, maybe all of a tile. Of a row that has nothing else, the
+ * loss is not a number. */
+static void first_tiles_of_minus_infinity(struct fixture *f)
+{
+    static const int64_t tiles[] = {200, 33};
+    for (int smooth = 0; smooth < 2; smooth++)
+        for (int t = 0; t < 2; t++) {
+            struct loss_problem p;
+            loss_open(&p, 0.0f);
+            p.max_z_loss = smooth ? 0.1f : 0.0f;
+            for (int i = 0; i < LOSS_ROWS; i++)
+                for (int j = 0; j < (i == 3 ? VOCABULARY : i % 4 * 50); j++)
+                    ((float *)p.logits.data)[i * VOCABULARY + j] = -INFINITY;
+            double *logits = tensor_doubles(&p.logits);
+            run_loss(f, &p, tiles[t]);
+            CHECK(isnan(p.loss[3]));
+            for (int i = 0; i < LOSS_ROWS; i++) {
+                double want = loss_row(&p, logits + i * VOCABULARY, p.targets[i]);
+                if (i == 3)
+                    continue;
+                CHECKF(p.loss[i] == (float)want || near((double)p.loss[i], want, 1e-6, 1e-6),
+                       "%s tile %d loss[%d] %.9g, want %.9g", f->name, (int)tiles[t], i,
+                       (double)p.loss[i], want);
+                CHECK(!isnan(get(&p.logits, (size_t)(i * VOCABULARY))));
+            }
+            free(logits);
+            tensor_free(&p.logits);
+        }
+}
+
+static void test_cross_entropy_of_tiles_of_minus_infinity(void)
+{
+    struct fixture f;
+    fixture_open(&f, zinf_isa(), 2);
+    first_tiles_of_minus_infinity(&f);
+    fixture_close(&f);
+}
+
 static void test_cross_entropy_gradient_sums_to_zero_and_ignores(void)
 {
     struct fixture f;
@@ -568,6 +606,7 @@ int main(void)
     TAP_RUN(test_cross_entropy_of_smoothed_labels_and_z_loss);
     TAP_RUN(test_smoothed_labels_as_transformers_has_them);
     TAP_RUN(test_the_first_of_largest_logits_counts);
+    TAP_RUN(test_cross_entropy_of_tiles_of_minus_infinity);
     TAP_RUN(test_softcap);
     TAP_RUN(test_sinks_and_their_gradients);
     TAP_RUN(test_columns_of_heads);

@@ -27,7 +27,7 @@ as_torchrun() { # how many, arguments...
         [ -z "$own" ] || CUDA_VISIBLE_DEVICES=$rank
         RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 \
             MASTER_PORT=$port TORCHELASTIC_RUN_ID=run-$$ OMP_NUM_THREADS=1 \
-            timeout 100 "$program" "$@" &
+            timeout 500 "$program" "$@" &
         children="$children $!"
         rank=$((rank - 1))
     done

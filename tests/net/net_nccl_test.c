@@ -27,6 +27,7 @@ struct seat {
     char *at; /* what is free of the arena */
     void (*body)(struct seat *seat);
     struct net_report report;
+    int idle; /* whether its queue has nothing left when the link is closed */
     int code;
     char said[600];
 };
@@ -44,6 +45,43 @@ static void note(struct seat *seat, int code)
     snprintf(seat->said, sizeof seat->said, "%s", code ? zinf_error() : "");
 }
 
+/* What the first seat's link asks of its queues, in letters: c a piece's parts have come, W the
+ * second queue waits for that, a an addition there, A it is made, w the first queue waits for that;
+ * behind each event the half that it is of. x: an addition in the first queue. */
+static char asked[200];
+static bool writes_down;
+
+static void write_down(const struct zinf_queue *queue, char of_first, char of_sums,
+                       const struct zinf_event *event)
+{
+    const struct seat *seat = seats;
+    const size_t at = strlen(asked);
+    const bool first = queue == seat->queue;
+    if ((!first && queue != seat->sums) || at + 3 > sizeof asked)
+        return;
+    asked[at] = first ? of_first : of_sums;
+    if (event)
+        asked[at + 1] = event == seat->events[1] || event == seat->events[3] ? '1' : '0';
+}
+
+static int noted_record(struct zinf_queue *queue, struct zinf_event *event)
+{
+    write_down(queue, 'c', 'A', event);
+    return seats->device->ops->event_record(queue, event);
+}
+
+static int noted_wait(struct zinf_queue *queue, struct zinf_event *event)
+{
+    write_down(queue, 'w', 'W', event);
+    return seats->device->ops->queue_wait(queue, event);
+}
+
+static int noted_add(struct zinf_queue *queue, float *to, const float *from, uint64_t n)
+{
+    write_down(queue, 'x', 'a', NULL);
+    return seats->device->ops->add(queue, to, from, n);
+}
+
 static int open_link(struct seat *seat)
 {
     const struct zinf_device_ops *ops = seat->device->ops;
@@ -59,6 +97,11 @@ static int open_link(struct seat *seat)
                                       .add = ops->add,
                                       .copy = ops->copy,
                                       .seconds = opening_seconds};
+    if (writes_down) {
+        device.record = noted_record;
+        device.wait = noted_wait;
+        device.add = noted_add;
+    }
     return zinf_link_create(&seat->link, seat->net, &device);
 }
 
@@ -91,6 +134,7 @@ static void *run_seat(void *argument)
     if (seat->code)
         zinf_net_tell(seat->net, seat->said);
     zinf_link_close(seat->link);
+    seat->idle = seat->queue && seat->device->ops->queue_poll(seat->queue) == 1;
     if (seat->queue)
         seat->device->ops->queue_destroy(seat->queue);
     if (seat->sums)
@@ -254,6 +298,38 @@ static void test_three(void)
 static void test_four(void)
 {
     check_world(4);
+}
+
+enum { PIECES = 4, PIECE = 1000 };
+
+static void sum_in_pieces(struct seat *seat)
+{
+    const uint64_t halves = seat->sums ? 2 : 1;
+    seat->at = seat->device->memory;
+    case_scatter(seat, (uint64_t)PIECES * PIECE, false, halves * PIECE * sizeof(float));
+}
+
+/* While the parts of a piece come, those of the one before are added in another queue: what comes
+ * into a half of the scratch waits for the additions of two pieces before alone. A piece is long
+ * beside what a group of calls takes to begin. */
+static void test_sums_are_made_beside_transfers(void)
+{
+    const uint64_t most = zinf_link_scratch_bytes(2, (uint64_t)1 << 30);
+    CHECKF(most >= (uint64_t)32 << 20 && most <= (uint64_t)64 << 20, "%llu bytes",
+           (unsigned long long)most);
+    CHECK(zinf_link_scratch_bytes(4, (uint64_t)1 << 30) == 3 * most);
+    writes_down = true;
+    for (int alone = 0; alone < 2; alone++) {
+        one_queue = alone;
+        memset(asked, 0, sizeof asked);
+        begin(1, 2);
+        run_seats(2, sum_in_pieces);
+        CHECKF(!strcmp(asked, alone ? "xxxx" : "c0W0aA0c1W1aA1w0c0W0aA0w1c1W1aA1w0w1"), "%s",
+               asked);
+        CHECKF(!seats[0].report.n_failed && !seats[1].report.n_failed, "%s %s",
+               seats[0].report.first, seats[1].report.first);
+    }
+    one_queue = writes_down = false;
 }
 
 /* A GPU with a link along each of two axes, and the one of all. */
@@ -480,6 +556,39 @@ static void test_an_abort_that_hangs(void)
                seats[s].said);
 }
 
+/* ---- ends ---- */
+
+/* Much is left behind the transfer: a look does not end it. */
+static void leave_much(struct seat *seat)
+{
+    gather_once(seat);
+    for (int i = 0; !seat->code && i < 200; i++)
+        seat->code = seat->device->ops->fill_zero(seat->queue, seat->device->memory, 64);
+}
+
+static void leave_much_and_fail(struct seat *seat)
+{
+    leave_much(seat);
+    if (!seat->code && zinf_net_place(seat->net).rank == 1) {
+        seat->code = -ENOSPC;
+        snprintf(seat->said, sizeof seat->said, "the drive is full");
+    }
+}
+
+/* A queue and a GPU's memory go behind the link's end: whether that is one in order or an abort,
+ * nothing is left on the GPU then, and NCCL, which destroys late, is done. */
+static void test_nothing_is_left_at_the_end(void)
+{
+    timeout_seconds = 20;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        begin(seed, 2);
+        run_seats(2, seed % 4 ? leave_much : leave_much_and_fail);
+        for (int s = 0; s < 2; s++)
+            CHECKF(seats[s].idle, "seed %d: the queue of seat %d: %d: %s", (int)seed, s,
+                   seats[s].code, seats[s].said);
+    }
+}
+
 /* ---- libraries ---- */
 
 /* In a process of its own, which looks once. */
@@ -530,6 +639,7 @@ int main(void)
     TAP_RUN(test_two);
     TAP_RUN(test_three);
     TAP_RUN(test_four);
+    TAP_RUN(test_sums_are_made_beside_transfers);
     TAP_RUN(test_axes);
     TAP_RUN(test_a_failure_is_told);
     TAP_RUN(test_a_late_rank_is_named);
@@ -541,6 +651,7 @@ int main(void)
     TAP_RUN(test_a_rank_that_never_comes);
     TAP_RUN(test_a_failure_beside_a_transfer);
     TAP_RUN(test_an_abort_that_hangs);
+    TAP_RUN(test_nothing_is_left_at_the_end);
     TAP_RUN(test_one_rank_alone);
     return tap_done();
 }

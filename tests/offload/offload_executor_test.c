@@ -201,6 +201,34 @@ static void test_a_failing_drive_says_path_and_error(void)
     zinf_store_destroy(store);
 }
 
+/* A transfer has one place in memory; of another number nothing is read or written. */
+static void test_a_transfer_between_more_places_is_refused(void)
+{
+    for (uint32_t n_at = 0; n_at < 3; n_at++) {
+        zinf_extent extents[EXTENTS] = {0};
+        struct zinf_store *store = make_store(extents);
+        struct zinf_executor_options options = {.run = run_op, .op_name = op_name, .store = store};
+        struct zinf_executor *e = NULL;
+        struct zinf_program p;
+        struct touch write = {ZINF_LANE_WRITE, 0, BUFFERS, false};
+        struct zinf_operand at[2];
+        struct zinf_location where;
+        CHECKF(!zinf_executor_create(&e, &options), "%s", zinf_error());
+        make_resources(&p);
+        struct zinf_op op = op_of(&write, 0, extents, at, &where);
+        at[1] = at[0];
+        op.n_at = n_at;
+        add_touch(&p, &op, &write);
+        CHECK(!zinf_program_schedule(&p, ZINF_ORDER_ADDED, NULL));
+        CHECK(zinf_executor_run(e, &p) == (n_at == 1 ? 0 : -EINVAL));
+        CHECKF(n_at == 1 || strstr(zinf_error(), "operation 0 moves between a drive and"), "%s",
+               zinf_error());
+        zinf_executor_destroy(e);
+        zinf_program_fini(&p);
+        zinf_store_destroy(store);
+    }
+}
+
 /* ---- pools ---- */
 
 enum { CHAINS = 40, POOL_SLOTS = 3 };
@@ -374,6 +402,7 @@ int main(void)
     TAP_RUN(test_short_late_and_reordered_transfers_are_invisible);
     TAP_RUN(test_a_failing_operation_stops_the_run);
     TAP_RUN(test_a_failing_drive_says_path_and_error);
+    TAP_RUN(test_a_transfer_between_more_places_is_refused);
     TAP_RUN(test_buffers_share_slots);
     TAP_RUN(test_lanes_run_near_their_device);
     TAP_RUN(test_too_few_slots_are_refused_by_name);

@@ -108,21 +108,21 @@ for model in llama mixtral; do
         s/"output_router_logits": true/"output_router_logits": false/' $model/config.json
     check "$model: keys of 32 chunks on the device" run 0 long $model $model.keys
     check "by four seats with little memory" run 0 long $model $model.groups --seats 4 \
-        --context-parallel 2 --device-memory ${memory:-820KiB}
+        --context-parallel 2 --device-memory ${memory:-500KiB}
     check "in groups" grep -q "chunks in groups of" "$work/said.out" "$work/said.err"
     check "have the same bits" same_result $model.keys $model.groups
     for seats in 2 4; do
         long=far.json
-        [ $seats$model != 2mixtral ] || memory=2100KiB
+        [ $seats$model != 2mixtral ] || memory=1550KiB
         check "by $seats seats, on drives" run 0 long $model $model.far$seats --seats $seats \
-            --context-parallel $seats --device-memory ${memory:-1000KiB}
+            --context-parallel $seats --device-memory ${memory:-480KiB}
         long=
         check "in groups" grep -q "drive .*keys and values of chunks" "$work/said.out" "$work/said.err"
         check "have the same bits" same_result $model.keys $model.far$seats
-        memory=790KiB
-        [ $model != mixtral ] || memory=1350KiB
+        memory=420KiB
+        [ $model != mixtral ] || memory=950KiB
     done
-    memory=1350KiB
+    memory=1000KiB
 done
 
 # ---- ranks that are killed ----

@@ -33,4 +33,19 @@ static inline uint64_t least_memory(struct setting s, uint64_t enough, bool *str
     return enough;
 }
 
+/* The same model in work/windowed, whose tokens look at so many. It becomes the one that is
+ * trained. */
+static inline void make_windowed(int tokens)
+{
+    struct zinf_model_shape shape = trainings.shape;
+    cJSON *config = NULL;
+    shape.arch = "mistral";
+    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
+    cJSON_DeleteItemFromObject(config, "sliding_window");
+    cJSON_AddNumberToObject(config, "sliding_window", tokens);
+    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 11, in_work(model, "windowed")), "%s",
+           zinf_error());
+    cJSON_Delete(config);
+}
+
 #endif

@@ -57,7 +57,8 @@ static inline void make_model(char folder[600], const char *name,
 }
 
 /* Whether the plan's text has these words. */
-static inline bool plan_says(const struct zinf_trainer *t, const char *phrase)
+/* What a trainer says of its plan. The caller frees it. */
+static inline char *plan_text(const struct zinf_trainer *t)
 {
     char *text = NULL;
     size_t bytes;
@@ -65,6 +66,12 @@ static inline bool plan_says(const struct zinf_trainer *t, const char *phrase)
     CHECK(out && !zinf_trainer_print_plan(t, out));
     if (out)
         fclose(out);
+    return text;
+}
+
+static inline bool plan_says(const struct zinf_trainer *t, const char *phrase)
+{
+    char *text = plan_text(t);
     bool says = text && strstr(text, phrase);
     free(text);
     return says;

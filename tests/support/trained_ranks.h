@@ -83,6 +83,8 @@ static inline void train_as(struct rank *rank)
     rank->first_elems = t ? t->setup.layout.units[0].padded_elems : 0;
     rank->out.packs_fronts = t && plan_says(t, "parameters in RAM are packed");
     rank->out.unpacks_there = t && plan_says(t, "device as they are, which unpacks them");
+    rank->out.codes = t && plan_says(t, "go to the device in 8 bits");
+    rank->out.images = t && plan_says(t, "of it are on the drive so");
     if (!rank->code)
         rank->code = zinf_trainer_save(t, rank->folder);
     if (rank->code)

@@ -66,20 +66,6 @@ static void test_bytes_of_chunks(void)
     }
 }
 
-/* The same model, whose tokens look at three. */
-static void make_windowed(void)
-{
-    struct zinf_model_shape shape = trainings.shape;
-    cJSON *config = NULL;
-    shape.arch = "mistral";
-    CHECKF(!zinf_model_make_config(&shape, ZINF_DTYPE_F32, &config), "%s", zinf_error());
-    cJSON_DeleteItemFromObject(config, "sliding_window");
-    cJSON_AddNumberToObject(config, "sliding_window", 3);
-    CHECKF(!zinf_model_write_new(config, ZINF_DTYPE_F32, 11, in_work(model, "windowed")), "%s",
-           zinf_error());
-    cJSON_Delete(config);
-}
-
 int main(void)
 {
     begin_trainings("chunk-bytes", &(struct trainings){.shape = {.arch = "llama",
@@ -92,7 +78,7 @@ int main(void)
                                                        .seq = 32,
                                                        .batch = 1,
                                                        .sub_group = 5000});
-    make_windowed();
+    make_windowed(3);
     TAP_RUN(test_bytes_of_chunks);
     remove_work();
     return tap_done();

@@ -170,6 +170,45 @@ static void test_slices_packed_in_ram(void)
     }
 }
 
+/* Products of floats of 8 bits over ranks that have slices: the bits of one rank that has all of it
+ * on the device. Where slices meet in RAM the CPU rounds what they make on its way to the device;
+ * where devices copy slices from each other's RAM they come as they are. No drive has images. */
+static void test_floats_of_8_bits(void)
+{
+    static const struct {
+        const char *arch, *param, *extra;
+    } cases[] = {{"gpt2", "nvme", ""},
+                 {"llama", "cpu", ADAPTERS}, /* most of it is frozen */
+                 {"llama", "nvme", ADAPTERS},
+                 {"gpt2", "nvme", ", \"pack\": \"all\""},
+                 {"mixtral", "nvme", ""}}; /* experts that train */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char extra[200];
+        struct outcome one, some;
+        snprintf(extra, sizeof extra, TREE ", \"matmul_type\": \"fp8\"%s", cases[i].extra);
+        trainings.shape.arch = cases[i].arch;
+        make_model(model, "float8", &trainings.shape, 11);
+        struct setting s = {.param = "none",
+                            .state = "none",
+                            .precision = bf16,
+                            .order = "layer-major",
+                            .accumulation = 4,
+                            .clip = 0.7,
+                            .extra = extra};
+        run(&s, "float8-1", &one);
+        s.param = s.state = cases[i].param;
+        s.copies = s.asks_codes = true;
+        s.accumulation = 2;
+        for (uint32_t processes = 1; processes <= 2; processes++) {
+            run_seats(&s, processes, 2 / processes, "float8-2", &some);
+            check_same(&one, &some, extra);
+            CHECKF(some.codes == (processes > 1) && !some.images,
+                   "case %d, %u processes: 8 bits to the device: %d, on the drive: %d", (int)i,
+                   processes, some.codes, some.images);
+        }
+    }
+}
+
 int main(void)
 {
     begin_rank_trainings("seats", STEPS);
@@ -178,6 +217,7 @@ int main(void)
     TAP_RUN(test_drives_are_read_once);
     TAP_RUN(test_seats_lend);
     TAP_RUN(test_slices_packed_in_ram);
+    TAP_RUN(test_floats_of_8_bits);
     remove_work();
     return tap_done();
 }

@@ -73,6 +73,19 @@ static float *d_carried(struct zinf_frame *f, const struct attention_spec *s, in
     return rows ? rows + numbers_before(f, s) : NULL;
 }
 
+/* The segments of the chunk's keys, which later chunks compare with those of their rows. Parts of a
+ * stage have the same. */
+static int carry_documents(struct zinf_frame *f, const struct attention_spec *s, bool source)
+{
+    const struct zinf_compute *c = f->compute;
+    const int64_t rows = source ? c->source_seq : frame_length(f);
+    int32_t *to = s->segments ? frame_carried_documents(f, source, frame_chunk(f)) : NULL;
+    return s->segments && !s->carried_piece
+               ? frame_copy(f, to, f->in[source ? s->source_segments : s->segments],
+                            (uint64_t)rows * sizeof *to)
+               : 0;
+}
+
 /* ---- columns ---- */
 
 /* Columns of qkv, or of its gradient, from those behind `first`, to rows of their own. */
@@ -109,7 +122,14 @@ int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s,
     const struct zinf_heads kv = columns(f, s, qkv, query_cols(s), (int64_t)kv_cols(s), own);
     int code = check(f, s);
     frame_reach(f, reach_of(s));
+    if (!code)
+        code = carry_documents(f, s, false);
     return code ? code : frame_heads(f, &kv);
+}
+
+int attention_chunk_append_source(struct zinf_frame *f, const struct attention_spec *s)
+{
+    return carry_documents(f, s, true);
 }
 
 /* Keys are taken a chunk at a time, whatever is at hand: sums over them are then the same. */
@@ -146,15 +166,6 @@ static bool is_last(const struct keys *keys)
     return keys->row + keys->step >= keys->end;
 }
 
-/* The documents of the keys, whose chunks follow each other. */
-static const int32_t *key_segments(const struct zinf_frame *f, const struct attention_spec *s,
-                                   const struct keys *keys)
-{
-    const int at = s->source ? s->source_segments : s->segments;
-    const int32_t *own = s->segments ? f->in[at] : NULL;
-    return own && f->queue ? own - frame_chunk(f) * keys->step + keys->row : own;
-}
-
 /* The arguments of attention to the chunk of keys. Those before a row end where its own chunk does;
  * of all, the last chunk's end with their sequence. */
 static void set_keys(struct zinf_frame *f, const struct attention_spec *s,
@@ -167,7 +178,7 @@ static void set_keys(struct zinf_frame *f, const struct attention_spec *s,
     args->first_key = keys->row;
     args->whole_seq = c->whole;
     args->whole_keys = s->source ? keys->whole : 0;
-    args->key_segments = key_segments(f, s, keys);
+    args->key_segments = s->segments ? frame_carried_documents(f, s->source, chunk) : NULL;
     args->kv = s->source ? frame_carried_source(f, kv_cols(s), chunk) : carried(f, s, keys->row);
     args->d_kv_sums =
         s->source ? frame_d_carried_source(f, kv_cols(s), chunk) : d_carried(f, s, keys->row);

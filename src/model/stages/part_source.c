@@ -39,7 +39,8 @@ int part_source_carry(struct zinf_frame *f, const struct attention_spec *s)
 {
     const struct frame_linear linear = kv_linear(f, s);
     void *own = frame_carried_source(f, heads_kv_cols(s), frame_chunk(f));
-    return frame_linear(f, &linear, f->in[s->source], own);
+    const int code = attention_chunk_append_source(f, s);
+    return code ? code : frame_linear(f, &linear, f->in[s->source], own);
 }
 
 int part_source_carry_backward(struct zinf_frame *f, const struct attention_spec *s)

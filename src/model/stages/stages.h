@@ -623,6 +623,8 @@ int attention_carry_gradient(struct zinf_frame *f, int64_t hidden, void **d_x);
  * that the stage carries. The others: attention of the chunk's rows, and its gradients; args are
  * those of a whole sequence. */
 int attention_chunk_append(struct zinf_frame *f, const struct attention_spec *s, const void *qkv);
+/* Of the rows of another sequence: which documents they are of. */
+int attention_chunk_append_source(struct zinf_frame *f, const struct attention_spec *s);
 int attention_chunk(struct zinf_frame *f, const struct attention_spec *s,
                     const struct zinf_attention *args);
 int attention_chunk_backward(struct zinf_frame *f, const struct attention_spec *s,

@@ -188,9 +188,14 @@ static int add_x_extents(struct plan *p)
         for (uint64_t m = 0; !code && m < n && w->values[v].number != WALK_NONE; m++)
             code = zinf_store_add_extent(p->store, w->values[v].bytes,
                                          &p->x_extents[w->values[v].number * n + m]);
-    for (uint64_t i = w->n_leaving * n; !code && i < plan_n_leaving(p) * n; i++)
+    const uint64_t kept_from = (w->n_leaving + w->n_places) * n;
+    for (uint64_t i = w->n_leaving * n; !code && i < kept_from && i < plan_n_leaving(p) * n; i++)
         code = zinf_store_add_extent(p->store, w->places[i / n - w->n_leaving].bytes,
                                      &p->x_extents[i]);
+    for (uint32_t s = 0; s < w->graph->n_stages; s++)
+        for (uint64_t m = 0; !code && m < n && plan_kept_leaves(p, s); m++)
+            code = zinf_store_add_extent(p->store, w->stages[s].kept,
+                                         &p->x_extents[kept_from + w->stages[s].keeper * n + m]);
     const bool carried = carried_groups(p) > 1 && carried_tier(p) == ZINF_TIER_DRIVE;
     return code || !carried ? code : add_carried_extents(p);
 }

@@ -27,6 +27,8 @@
 #define PACKED_STAGINGS 4 /* host buffers for packed sub-groups */
 #define CODE_STAGINGS 2   /* buffers for units with 8-bit images, on either side */
 #define CACHE_SLOTS 2     /* device buffers for key and value caches that live elsewhere */
+#define KEPT_SLOTS 2      /* device buffers for what stages keep of a chunk for backward */
+#define CHUNK_STAGINGS 4  /* host buffers for a chunk's inputs, and for its losses */
 #define CARRIED_SLOTS 3   /* device buffers for groups of chunks of keys and values */
 #define EXCHANGED 2       /* host buffers for chunks of all ranks that go between drives */
 
@@ -314,12 +316,18 @@ static inline bool plan_gradients_leave(const struct plan *p)
 {
     return has_backward(p->setup) && p->setup->n_chunks > 1 && p->x_tier != ZINF_TIER_DEVICE;
 }
-/* What leaves the device between forward and backward: values, then places of gradients. How many
- * there are; bytes of the largest, for one micro-batch. */
+/* Whether what the stage keeps for its backward leaves as well. */
+static inline bool plan_kept_leaves(const struct plan *p, uint32_t stage)
+{
+    return plan_gradients_leave(p) && p->setup->walk.stages[stage].keeper != WALK_NONE;
+}
+/* What leaves the device between forward and backward: values, then places of gradients, then what
+ * stages keep that do not recompute. How many there are; bytes of the largest value or gradient,
+ * for one micro-batch. */
 static inline uint32_t plan_n_leaving(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
-    return w->n_leaving + (plan_gradients_leave(p) ? w->n_places : 0);
+    return w->n_leaving + (plan_gradients_leave(p) ? w->n_places + w->n_keepers : 0);
 }
 static inline uint64_t plan_leaving_bytes(const struct plan *p)
 {
@@ -327,10 +335,11 @@ static inline uint64_t plan_leaving_bytes(const struct plan *p)
     return plan_gradients_leave(p) && w->place_bytes > w->leaving_bytes ? w->place_bytes
                                                                         : w->leaving_bytes;
 }
-/* The same, including carried data, which passes through the same host buffers. */
+/* The same, including what is kept and carried data, which pass through the same host buffers. */
 static inline uint64_t plan_value_staging_bytes(const struct plan *p)
 {
-    const uint64_t most = plan_leaving_bytes(p);
+    const uint64_t kept = plan_gradients_leave(p) ? p->setup->walk.kept_most : 0;
+    const uint64_t most = plan_leaving_bytes(p) > kept ? plan_leaving_bytes(p) : kept;
     const uint64_t *carried = p->setup->walk.carried;
     const uint64_t chunk = carried[0] > carried[1] ? carried[0] : carried[1];
     return carried_groups(p) > 1 && chunk > most ? chunk : most;
@@ -338,7 +347,32 @@ static inline uint64_t plan_value_staging_bytes(const struct plan *p)
 static inline uint64_t plan_all_leaving_bytes(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
-    return w->all_leaving_bytes + (plan_gradients_leave(p) ? w->end_bytes + w->turn_bytes : 0);
+    return w->all_leaving_bytes +
+           (plan_gradients_leave(p) ? w->end_bytes + w->turn_bytes + w->kept_always : 0);
+}
+/* How many micro-batches' inputs and losses are in memory at once. Of chunks the device has one
+ * chunk's (step/chunk_rows.c), and the host has those on their way; a training adds losses up as
+ * they come, others keep them. */
+static inline uint64_t plan_chunk_stagings(const struct plan *p)
+{
+    return device_is_far(p->setup) ? CHUNK_STAGINGS : 0;
+}
+static inline bool plan_keeps_losses(const struct plan *p)
+{
+    return p->setup->n_chunks == 1 || !has_backward(p->setup);
+}
+static inline uint64_t plan_inputs(const struct plan *p, bool on_host)
+{
+    return p->setup->n_chunks == 1 ? (uint64_t)setup_n_inputs(p->setup)
+           : on_host               ? plan_chunk_stagings(p)
+                                   : 1;
+}
+static inline uint64_t plan_losses(const struct plan *p, bool on_host)
+{
+    return p->setup->n_chunks == 1 || (on_host && plan_keeps_losses(p))
+               ? (uint64_t)p->setup->n_micro
+           : on_host ? plan_chunk_stagings(p)
+                     : 1;
 }
 /* goes_together: whether several micro-batches go through a layer before the next one; goes_once:
  * whether all of the step do. */

@@ -160,13 +160,27 @@ uint64_t plan_updated_bytes(const struct plan *p)
     return most;
 }
 
+/* Of chunks there are those at hand alone, of which a longer chunk has more. */
+static const char *micros_hint(const struct plan *p)
+{
+    return p->setup->n_chunks > 1 ? "zinf.sequence_chunk" : "gradient_accumulation_steps";
+}
+static const char *inputs_name(const struct plan *p)
+{
+    return p->setup->n_chunks > 1 ? "inputs of a chunk" : "inputs of the step";
+}
+static const char *losses_name(const struct plan *p, bool on_host)
+{
+    return p->setup->n_chunks == 1 || (on_host && plan_keeps_losses(p)) ? "losses"
+                                                                        : "losses of a chunk";
+}
+
 static const char cache_hint[] = "--max-new-tokens, --batch";
 
 static int forward_lines(struct plan *p, const struct amounts *c, struct plan_lines *l)
 {
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
-    uint64_t micros = (uint64_t)p->setup->n_micro;
     bool whole = c->whole && w->scratch_whole > w->scratch, backward = has_backward(p->setup);
     bool decodes = p->setup->compute.decoding;
     const struct want wants[] = {
@@ -176,9 +190,9 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->d_damage},
         {"parameters in 8 bits on their way", "zinf.matmul_type",
          CODE_STAGINGS * plan_code_bytes(p, false), &at->d_codes},
-        {"inputs of the step", "gradient_accumulation_steps",
-         (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->d_inputs},
-        {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->d_losses},
+        {inputs_name(p), micros_hint(p), plan_inputs(p, false) * w->input_bytes, &at->d_inputs},
+        {losses_name(p, false), micros_hint(p), plan_losses(p, false) * w->loss_bytes,
+         &at->d_losses},
         {"activations between stages", "zinf.activation_device", activation_bytes(p), &at->d_x},
         {"activations of the working stage", "train_micro_batch_size_per_gpu",
          backward ? w->working : w->working_of_any, &at->d_working},
@@ -216,7 +230,8 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
     const bool in_turn = p->setup->config->parts_in_turn;
     const struct want wants[] = {
         {"activations that stay", "--seq-len", at_once * w->staying_bytes, &at->d_staying},
-        {"activations always kept for backward", "--seq-len", at_once * w->kept_always,
+        {"activations always kept for backward", "--seq-len",
+         plan_gradients_leave(p) ? KEPT_SLOTS * w->kept_most : at_once * w->kept_always,
          &at->d_kept_always},
         {"activations kept for backward", "zinf.activation_checkpointing",
          at_once * kept_bytes(w, c->n_kept), &at->d_kept},
@@ -346,12 +361,10 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
 {
     struct places *at = &p->at;
     const struct walk *w = &p->setup->walk;
-    uint64_t micros = (uint64_t)p->setup->n_micro;
     bool backward = has_backward(p->setup);
     const struct want wants[] = {
-        {"inputs of the step", "gradient_accumulation_steps",
-         (uint64_t)setup_n_inputs(p->setup) * w->input_bytes, &at->h_inputs},
-        {"losses", "gradient_accumulation_steps", micros * w->loss_bytes, &at->h_losses},
+        {inputs_name(p), micros_hint(p), plan_inputs(p, true) * w->input_bytes, &at->h_inputs},
+        {losses_name(p, true), micros_hint(p), plan_losses(p, true) * w->loss_bytes, &at->h_losses},
         {"marks of damage", "zinf.pack", plan_damage_bytes(p), &at->h_damage},
         {"norms", NULL, p->setup->layout.n_groups * sizeof(double), &at->h_scalars},
         {"logits", NULL, tensor_axis(p->setup)->world * logits_bytes(p), &at->h_row},

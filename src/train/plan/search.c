@@ -391,12 +391,15 @@ static void try_ahead(struct search *s)
         try_for(s, other, AT_ALL, "reading further ahead");
 }
 
-/* Whether updates write parameters to a drive that come back as codes, or could. */
+/* Whether updates write parameters to a drive that come back as codes, or could: not those that
+ * ranks share. */
 static bool may_update_codes(const struct search *s)
 {
     const struct plan *p = &s->plan;
     bool may = false;
-    for (uint32_t u = 0; p->setup && trains(p->setup) && u < p->setup->n_units; u++)
+    if (!p->setup || !trains(p->setup) || p->travel.cut)
+        return false;
+    for (uint32_t u = 0; u < p->setup->n_units; u++)
         may |= p->homes[u].coded && p->homes[u].param == ZINF_TIER_DRIVE && !p->homes[u].imaged &&
                unit_trains(p->setup, u);
     return may;
@@ -487,6 +490,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         try_ahead(&s);
     } else if (!is_piped(setup)) {
         try_fewer_bytes(&s);
+        try_codes(&s);
     }
     *best = s.best;
     if (plan)

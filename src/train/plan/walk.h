@@ -22,6 +22,8 @@ struct walk_stage {
      * before them in memory, of the other stages that recompute, or that do not. */
     uint64_t kept;
     uint64_t kept_before;
+    uint32_t
+        keeper; /* index among those that keep some and do not recompute; WALK_NONE: it is none */
     bool *d_in_adds; /* [in.n] */
     /* For a stage whose rows choose visits (experts): its index among those, the aligned bytes of
      * its list of chosen visits, and the bytes of the lists before it. */
@@ -50,7 +52,8 @@ struct walk_value {
     bool leaves;
     uint32_t place; /* of the gradient, in walk.places; WALK_NONE: it has none */
     uint32_t slot;  /* of the value, in a forward pass without backward */
-    /* of all values of its kind (inputs, leaving, staying, loss) before it */
+    /* Of all values of its kind (inputs, leaving, staying, loss) before it. An input of a chunk has
+     * a margin on both sides (ZINF_INPUT_MARGIN), of which the one in front counts here, too. */
     uint64_t bytes_before;
     uint32_t number;  /* index among the values that leave; WALK_NONE: it stays */
     uint32_t chooser; /* the stage whose visits are chosen by it; WALK_NONE: none is */
@@ -118,6 +121,8 @@ struct walk {
     uint64_t all_list_bytes; /* of the lists of stages whose rows choose visits */
     uint64_t choice_bytes;   /* of the largest value by which visits are chosen */
     uint64_t kept_always;    /* activations of stages that do not recompute */
+    uint64_t kept_most;      /* of one of these stages */
+    uint32_t n_keepers;      /* how many of them keep some */
     uint64_t working; /* the most that a recomputing stage keeps; _of_any: that any stage keeps */
     uint64_t working_of_any;
     uint64_t scratch, scratch_whole; /* scratch_whole: if the sweep runs whole */

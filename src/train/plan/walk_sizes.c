@@ -82,9 +82,12 @@ static void measure_carried(struct walk *w, const struct zinf_compute *c, uint32
                                    .row_elems = size->carried_elems,
                                    .source_rows = (uint64_t)c->source_seq,
                                    .source_elems = size->source_elems,
+                                   .documents = size->documents,
+                                   .source_documents = size->source_documents,
                                    .handed = size->handed_bytes};
     info->carried[0] = zinf_carried_stride(&carried, zinf_dtype_bytes(c->dtype));
-    carried.handed = 0;
+    carried.documents = carried.source_documents = false; /* these have no gradient, */
+    carried.handed = 0;                                   /* and that of this is elsewhere */
     info->carried[1] = zinf_carried_stride(&carried, sizeof(float));
     info->carried_reach = size->carried_reach;
     info->hands_over = size->handed_bytes > 0;
@@ -128,6 +131,7 @@ static int measure_stage(struct walk *w, const struct zinf_compute *compute, uin
     measure_cache(w, c, info);
     info->kept = aligned(info->size[ZINF_PASS_FORWARD].kept);
     w->working_of_any = most(w->working_of_any, info->kept);
+    info->keeper = WALK_NONE;
     if (stage->ops->recomputes) {
         info->ordinal = w->n_recompute++;
         w->working = most(w->working, info->kept);
@@ -135,6 +139,9 @@ static int measure_stage(struct walk *w, const struct zinf_compute *compute, uin
         info->ordinal = WALK_NONE;
         info->kept_before = w->kept_always;
         w->kept_always += info->kept;
+        w->kept_most = most(w->kept_most, info->kept);
+        if (info->kept)
+            info->keeper = w->n_keepers++;
     }
     w->flops += info->size[ZINF_PASS_FORWARD].flops * zinf_stage_visits(stage);
     if (can_be_whole(w, s) && !stage->units.n)
@@ -265,9 +272,10 @@ static int measure_values(struct walk *w, const struct zinf_compute *c)
             place_leaving(w, v, read);
             continue;
         }
+        const uint64_t margin = input && c->chunk.whole ? ZINF_INPUT_MARGIN * sizeof(int32_t) : 0;
         uint64_t *sum = input ? &w->input_bytes : loss ? &w->loss_bytes : &w->staying_bytes;
-        value->bytes_before = *sum;
-        *sum += value->bytes;
+        value->bytes_before = *sum + margin;
+        *sum += value->bytes + 2 * margin;
     }
     free(read);
     measure_places(w);
@@ -512,8 +520,9 @@ static void count_operands(struct walk *w)
         uint32_t units = stage->units.n + swept;
         const uint32_t values = stage->in.n + stage->out.n;
         struct near near = {0};
-        /* gradients of both, sums of units', its cache, and what is carried with its gradient */
-        uint32_t operands = 3 * units + 2 * values + 3;
+        /* gradients of both, sums of units', its cache, what is carried with its gradient, and what
+         * it keeps */
+        uint32_t operands = 3 * units + 2 * values + 4;
         add_near(w, &stage->in, &near);
         add_near(w, &stage->out, &near);
         const uint32_t at_back = near.leaving - near.passing + near.places;

@@ -103,7 +103,7 @@ static int measure(struct continuing *c, uint64_t first, double *out)
     for (int i = 0; i < ZINF_INPUTS; i++)
         batch.inputs[i] = c->arrays[i];
     int code = zinf_trainer_loss(t, &batch, (int64_t)windows, &sum, &count);
-    if (!code && in_parts(&t->setup)) { /* a batch is one text */
+    if (!code && (in_parts(&t->setup) || !plan_keeps_losses(&t->plan))) { /* a batch is one text */
         code = trainer_sum_targets(t, &sum);
         out[0] = -sum;
         return code;

@@ -86,7 +86,7 @@ int agree_variant(const struct setup *s, struct variant *variant)
     int code = s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;
     if (code || setup_is_one_process(s) ||
         (variant->packs == usual.packs && !variant->packs_ram && !variant->packs_fronts &&
-         !variant->packs_frozen && !variant->device_unpacks))
+         !variant->packs_frozen && !variant->device_unpacks && !variant->codes))
         return code;
     int64_t lacks_room = !fits(s, variant);
     code = zinf_net_max(s->mesh.all, &lacks_room, 1);

@@ -57,11 +57,9 @@ static bool may_be_ignored(enum zinf_input input)
     return input == ZINF_INPUT_TARGETS || input == ZINF_INPUT_LABELS;
 }
 
-/* The first `given` numbers of a micro-batch, which begin with row `first` of a sample, and what
- * stands in rows that are not there: any id,
- * ignored as a target or a label, and of no document. */
-static void set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
-                      uint64_t given, uint64_t all, int64_t seq, uint64_t first)
+/* What is not there is any id, ignored as a target or a label, and of no document. */
+void trainer_set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
+                       uint64_t given, uint64_t all, int64_t seq, uint64_t first)
 {
     for (uint64_t i = 0; !from && i < given; i++)
         to[i] = counts(value->input) ? (int32_t)(first + i % (uint64_t)seq)
@@ -72,9 +70,8 @@ static void set_input(int32_t *to, const struct zinf_value *value, const int32_t
         to[i] = may_be_ignored(value->input) ? -1 : 0;
 }
 
-/* Of labels: each sample's weight. */
-static void set_weights(float *to, const int32_t *labels, const float *class_weights,
-                        uint64_t given, uint64_t all)
+void trainer_set_weights(float *to, const int32_t *labels, const float *class_weights,
+                         uint64_t given, uint64_t all)
 {
     for (uint64_t i = 0; i < all; i++)
         to[i] = i < given && labels[i] >= 0 && class_weights ? class_weights[labels[i]] : 1;
@@ -144,50 +141,18 @@ int64_t trainer_class_row(const struct zinf_trainer *t, const struct zinf_batch 
     return 0;
 }
 
-static bool is_of_class(enum zinf_input input)
-{
-    return input == ZINF_INPUT_LABELS || input == ZINF_INPUT_LABEL_WEIGHTS ||
-           input == ZINF_INPUT_LAST_ROWS;
-}
-
-/* What is of a sample's class, of samples in chunks: one chunk has the row that the class is told
- * by, and with it the label; in the others it is ignored. */
-static void set_class(const struct zinf_trainer *t, enum zinf_input input, void *to,
-                      const struct zinf_batch *batch, uint64_t samples, const float *class_weights)
-{
-    const int32_t *labels = batch->inputs[ZINF_INPUT_LABELS];
-    const int64_t chunks = t->setup.n_chunks, each = t->compute.seq;
-    int64_t row = -1;
-    for (int64_t m = 0; m < setup_n_inputs(&t->setup); m++) {
-        const uint64_t sample = (uint64_t)(m / chunks);
-        if (m % chunks == 0) /* once a sample, since it looks at all of its tokens */
-            row = sample < samples ? trainer_class_row(t, batch, sample) : -1;
-        const bool own = row >= 0 && row / each == m % chunks;
-        const int32_t label = own ? labels[sample] : -1;
-        if (input == ZINF_INPUT_LABEL_WEIGHTS)
-            set_weights((float *)to + m, &label, class_weights, 1, 1);
-        else
-            ((int32_t *)to)[m] = input == ZINF_INPUT_LABELS ? label
-                                 : own                      ? (int32_t)(row % each)
-                                                            : 0;
-    }
-}
-
 /* Of each token the number of its piece among those of its sample, from 1; 0: padding. */
 static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
                        const struct zinf_batch *batch, int64_t samples)
 {
     const int32_t *segments = batch->inputs[ZINF_INPUT_SEGMENTS];
     const int64_t stride = (int64_t)(t->setup.walk.values[v].bytes / sizeof *to);
-    const int64_t seq = whole_seq(t), each = t->setup.batch, all = setup_n_inputs(&t->setup);
-    const bool cut = t->setup.n_chunks > 1;
+    const int64_t seq = t->compute.seq, each = t->setup.batch, all = setup_n_inputs(&t->setup);
     const int64_t piece = t->setup.walk.graph->values[v].piece;
     memset(to, 0, (size_t)(stride * all) * sizeof *to);
     for (int64_t i = 0; i < samples; i++) {
         const int32_t *own = segments ? segments + i * seq : NULL;
-        int32_t *rows = to, number = 0;
-        rows +=
-            cut ? i * t->setup.n_chunks * t->setup.chunk_seq : i / each * stride + i % each * seq;
+        int32_t *rows = to + i / each * stride + i % each * seq, number = 0;
         for (int64_t k = 0, first = 0; k < seq; k++) {
             if (k && own && own[k] != own[k - 1])
                 first = k;
@@ -231,8 +196,7 @@ static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value
     return (uint64_t)rows[value->rows_of];
 }
 
-/* Numbers of an input that a sample of the batch at hand has. */
-static uint64_t given_per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
+uint64_t trainer_given_per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
 {
     if (value->rows_of == ZINF_ROWS_OF_SOURCE && t->setup.n_chunks > 1)
         return (uint64_t)t->compute.chunk.source_whole;
@@ -262,22 +226,6 @@ int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch)
     return code;
 }
 
-/* A chunk of each sample is a micro-batch; beyond the sample's end there is nothing. */
-static void set_chunks(const struct zinf_trainer *t, uint32_t v, void *place, const int32_t *from,
-                       uint64_t samples)
-{
-    const struct zinf_value *value = &t->setup.graph->values[v];
-    const uint64_t chunk = per_sample(t, value), seq = given_per_sample(t, value);
-    int32_t *to = place;
-    for (uint64_t m = 0; m < (uint64_t)setup_n_inputs(&t->setup); m++, to += chunk) {
-        const uint64_t sample = m / (uint64_t)t->setup.n_chunks;
-        const uint64_t first = m % (uint64_t)t->setup.n_chunks * chunk;
-        const uint64_t left = sample < samples && first < seq ? seq - first : 0;
-        set_input(to, value, from && left ? from + sample * seq + first : NULL,
-                  left < chunk ? left : chunk, chunk, (int64_t)chunk, first);
-    }
-}
-
 /* Each micro-batch has a place of its own, of which a shorter one takes the beginning. */
 static void set_micros(const struct zinf_trainer *t, uint32_t v, void *place, const int32_t *from,
                        uint64_t samples)
@@ -289,8 +237,8 @@ static void set_micros(const struct zinf_trainer *t, uint32_t v, void *place, co
     for (uint64_t m = 0; m < (uint64_t)t->setup.n_micro; m++, to += stride) {
         const uint64_t left = samples > m * batch ? samples - m * batch : 0;
         const uint64_t given = (left < batch ? left : batch) * length;
-        set_input(to, value, from && given ? from + m * batch * length : NULL, given,
-                  batch * length, (int64_t)length, 0);
+        trainer_set_input(to, value, from && given ? from + m * batch * length : NULL, given,
+                          batch * length, (int64_t)length, 0);
     }
 }
 
@@ -313,15 +261,15 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                              "does not have",
                              value->name, input_name(value->input));
         int code =
-            from ? check_ids(value, from, (uint64_t)samples * given_per_sample(t, value)) : 0;
+            from ? check_ids(value, from, (uint64_t)samples * trainer_given_per_sample(t, value))
+                 : 0;
         if (code)
             return code;
-        if (t->setup.n_chunks > 1 && is_of_class(value->input))
-            set_class(t, value->input, to, batch, (uint64_t)samples, class_weights);
-        else if (value->input ==
-                 ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
-            set_weights(to, batch->inputs[ZINF_INPUT_LABELS], class_weights, (uint64_t)samples,
-                        all);
+        if (t->setup.n_chunks > 1) /* made for each chunk when it is read */
+            continue;
+        if (value->input == ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
+            trainer_set_weights(to, batch->inputs[ZINF_INPUT_LABELS], class_weights,
+                                (uint64_t)samples, all);
         else if (value->input == ZINF_INPUT_LAST_ROWS)
             set_last_rows(t, to, batch, (uint64_t)samples, t->compute.seq);
         else if (value->input == ZINF_INPUT_POOLED)
@@ -331,7 +279,7 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
         else if (comes_later(value->input))
             memset(to, 0, micros * w->values[v].bytes);
         else
-            (t->setup.n_chunks > 1 ? set_chunks : set_micros)(t, v, to, from, (uint64_t)samples);
+            set_micros(t, v, to, from, (uint64_t)samples);
     }
     return 0;
 }
@@ -350,7 +298,7 @@ uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_b
     const struct zinf_graph *g = t->setup.walk.graph;
     const struct zinf_value *value = &g->values[g->targets];
     const int32_t *targets = batch->inputs[value->input];
-    uint64_t count = 0, n = (uint64_t)samples * given_per_sample(t, value);
+    uint64_t count = 0, n = (uint64_t)samples * trainer_given_per_sample(t, value);
     for (uint64_t i = 0; i < n; i++)
         count += value->element == ZINF_ELEMENT_F32 ? !is_nan(targets[i]) : targets[i] >= 0;
     return count;
@@ -373,56 +321,6 @@ int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *b
                    : 0;
     *sum = exact_value(&exact);
     return code;
-}
-
-const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t micro,
-                               int64_t samples, uint64_t *n)
-{
-    const struct walk_value *v = &t->setup.walk.values[value];
-    uint64_t offset = (uint64_t)t->setup.n_micro * v->bytes_before + (uint64_t)micro * v->bytes;
-    const struct zinf_value *of = &t->setup.graph->values[value];
-    *n = (uint64_t)samples * per_sample(t, of) * (uint64_t)of->cols;
-    return (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
-}
-
-/* Of the first samples of a step, those of a micro-batch. */
-static int64_t samples_of(const struct zinf_trainer *t, int64_t samples, int64_t micro)
-{
-    const int64_t left = samples - setup_sample(&t->setup, micro) * t->setup.batch;
-    return left < 0 ? 0 : left < t->setup.batch ? left : t->setup.batch;
-}
-
-double trainer_sum_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples)
-{
-    double sum = 0;
-    for (int64_t m = 0; m < t->setup.n_micro; m++) {
-        uint64_t n;
-        const float *losses = trainer_losses_of(t, value, m, samples_of(t, samples, m), &n);
-        for (uint64_t i = 0; i < n; i++)
-            sum += (double)losses[i];
-    }
-    return sum;
-}
-
-void trainer_add_loss(const struct zinf_trainer *t, uint32_t value, int64_t samples,
-                      struct exact_sum *sum)
-{
-    for (int64_t m = 0; m < t->setup.n_micro; m++) {
-        uint64_t n;
-        const float *losses = trainer_losses_of(t, value, m, samples_of(t, samples, m), &n);
-        for (uint64_t i = 0; i < n; i++)
-            exact_add(sum, (double)losses[i]);
-    }
-}
-
-double trainer_other_losses(const struct zinf_trainer *t, int64_t samples)
-{
-    const struct zinf_graph *g = t->setup.graph;
-    double sum = 0;
-    for (uint32_t v = 0; v < g->n_values; v++)
-        if (g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss && !g->values[v].away)
-            sum += trainer_sum_loss(t, v, samples);
-    return sum;
 }
 
 /* ---- what is left of an operation's work where samples are shorter than the longest ---- */

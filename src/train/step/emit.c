@@ -72,13 +72,16 @@ static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_
             call_operand(e, &c, cache = emit_cache(e, s, &c.uses));
         if (c.info->carried[0])
             carried = call_carried(e, &c, true);
+        const struct zinf_operand kept = call_kept(e, &c, v == 0 && g == groups.first);
         emit_compute(e, &c.op, &c.uses);
         if (c.info->cache_bytes)
             emit_cache_made(e, s, cache);
         if (c.info->carried[0] && g + 1 == groups.end && !in_parts(e->p->setup))
             emit_carried_made(e, s, emit_chunk(e, m), carried);
-        if (g + 1 == groups.end)
+        if (g + 1 == groups.end) {
             end_values(e, &c, micros, last, out);
+            call_end_kept(e, &c, kept);
+        }
         if (c.info->ordinal != WALK_NONE && !stage_is_kept(e->p, s))
             e->working = emit_number(e, s, m);
     }
@@ -162,7 +165,8 @@ static void add_gradients(struct emitter *e, struct call *c, bool begins)
 static void end_gradients(struct emitter *e, const struct call *c)
 {
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
-    const uint32_t behind = walk_n_carried(c->info, true);
+    const uint32_t behind =
+        walk_n_carried(c->info, true) + plan_kept_leaves(e->p, (uint32_t)c->op.stage);
     const struct zinf_operand *at = e->operands + c->op.n_at - in->n - out->n - behind;
     for (uint32_t i = 0; i < in->n; i++)
         if (gets_gradient(e, c, i))
@@ -200,6 +204,7 @@ static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
         call_inputs(e, &c);
         const struct zinf_operand carried =
             in_parts(e->p->setup) ? call_carried_alone(e, &c, false) : call_carried(e, &c, true);
+        call_kept_aside(e, &c);
         emit_compute(e, &c.op, &c.uses);
         if (g + 1 == groups.end)
             emit_carried_made(e, s, emit_chunk(e, m), carried);
@@ -299,6 +304,7 @@ struct call emit_backward_visit(struct emitter *e, uint32_t s, uint32_t v, int64
             call_carried(e, &c, c.op.flags & OP_RECOMPUTES);
             d_carried = call_d_carried(e, &c, part_of(e, m));
         }
+        call_kept(e, &c, false);
         emit_compute(e, &c.op, &c.uses);
         if (c.info->carried[0])
             call_end_d_carried(e, &c, d_carried);

@@ -98,7 +98,7 @@ struct emitter {
     bool without_sources; /* a decoding call without new source tokens */
     bool speculates; /* speculation: a gradient is used for an update as soon as it is complete */
 
-    struct ring slots[SLOT_SIZES], xs, carried, d_carried;
+    struct ring slots[SLOT_SIZES], xs, kept, carried, d_carried;
     uint32_t *carried_filled;              /* [carried.n]: end of the chunks that the slot has */
     struct d_carried_left *d_carried_left; /* [d_carried.n]: whose gradients the slot has */
     zinf_resource *carried_home;           /* [carried_homes], then those of gradients */
@@ -115,7 +115,7 @@ struct emitter {
     bool only_chosen;        /* units are fetched only if rows of the range have chosen them */
     zinf_resource *param, *grad, *done; /* [n_units]: live parameters, kept gradient, updates */
     uint32_t *grads_seen, *grads_total; /* [n_units]: contributions this step */
-    /* [plan_n_leaving live]: homes of values and gradients that leave the device */
+    /* [plan_n_leaving live]: homes of what leaves the device */
     zinf_resource *x;
     zinf_resource inputs, losses, logits, whole_grads;
     zinf_resource unpacked; /* the marks that say whether what the device unpacked is damaged */
@@ -186,6 +186,13 @@ struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro,
 struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
                                   struct uses *uses);
 void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
+/* For what a stage keeps of a micro-batch for its backward (plan_kept_leaves): its place on the
+ * device. Its content is brought from its home unless it is fresh. emit_kept_made stores it there.
+ * emit_kept_aside: a place of which nothing is stored, for a call whose content nobody reads. */
+struct zinf_operand emit_kept(struct emitter *e, uint32_t stage, int64_t micro, bool fresh,
+                              struct uses *uses);
+void emit_kept_made(struct emitter *e, uint32_t stage, int64_t micro, struct zinf_operand at);
+struct zinf_operand emit_kept_aside(struct emitter *e, struct uses *uses);
 /* emit_drive appends a transfer between a drive's extent and memory, emit_copy one between host and
  * device. */
 void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,

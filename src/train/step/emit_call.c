@@ -68,9 +68,9 @@ struct zinf_operand emit_input_at(const struct emitter *e, uint32_t value, int64
     const struct plan *p = e->p;
     const struct walk_value *v = &e->walk->values[value];
     const bool loss = zinf_value_is_told(e->walk->graph->values[value].kind);
-    const int64_t n = loss ? p->setup->n_micro : setup_n_inputs(p->setup);
-    const int64_t number = loss ? micro : setup_input(p->setup, micro);
-    const uint64_t offset = (uint64_t)n * v->bytes_before + (uint64_t)number * v->bytes;
+    const uint64_t n = loss ? plan_losses(p, false) : plan_inputs(p, false);
+    const int64_t number = p->setup->n_chunks > 1 ? 0 : loss ? micro : setup_input(p->setup, micro);
+    const uint64_t offset = n * v->bytes_before + (uint64_t)number * v->bytes;
     return zinf_at(device_at(p, (loss ? p->at.d_losses : p->at.d_inputs) + offset));
 }
 
@@ -250,6 +250,31 @@ void call_end_d_carried(struct emitter *e, const struct call *c, struct zinf_ope
 {
     if (c->info->carried[1] && in_parts(e->p->setup))
         emit_d_carried_made(e, (uint32_t)c->op.stage, chunks_of(e, c), at);
+}
+
+/* ---- what a stage keeps for its backward ---- */
+
+struct zinf_operand call_kept(struct emitter *e, struct call *c, bool fresh)
+{
+    const uint32_t s = (uint32_t)c->op.stage;
+    struct zinf_operand at = {0};
+    if (plan_kept_leaves(e->p, s))
+        call_operand(e, c, at = emit_kept(e, s, e->micro, fresh, &c->uses));
+    return at;
+}
+
+void call_kept_aside(struct emitter *e, struct call *c)
+{
+    if (plan_kept_leaves(e->p, (uint32_t)c->op.stage))
+        call_operand(e, c, emit_kept_aside(e, &c->uses));
+}
+
+void call_end_kept(struct emitter *e, const struct call *c, struct zinf_operand at)
+{
+    const uint32_t s = (uint32_t)c->op.stage;
+    const bool again = (uint32_t)c->op.visit + 1 < zinf_stage_visits(c->stage);
+    if (plan_kept_leaves(e->p, s) && (c->info->differentiates || again))
+        emit_kept_made(e, s, e->micro, at);
 }
 
 /* ---- gradients of units ---- */
@@ -452,6 +477,7 @@ struct call emit_carry_back(struct emitter *e, uint32_t s, int64_t m, struct nth
         add_carried_gradients(e, &c);
     call_carried_alone(e, &c, false);
     call_carried_alone(e, &c, true);
+    call_kept(e, &c, false);
     emit_compute(e, &c.op, &c.uses);
     if (leave)
         end_carried_gradients(e, &c, first);

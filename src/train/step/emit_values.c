@@ -4,31 +4,45 @@
  */
 #include "train/step/emit.h"
 
-/* What may live elsewhere: a value, or the place of a value's gradient, of one micro-batch. */
+/* What may live elsewhere, of one micro-batch: a value, the place of a value's gradient, or what a
+ * stage keeps beside the value that it makes. */
 struct thing {
+    struct ring *slots;
     uint32_t value, number;
     int64_t micro;
     uint64_t bytes, bytes_before;
     uint16_t flags; /* of transfers: of values only the rows that a step's samples have (batch.c) */
 };
 
-static struct thing value_of(const struct emitter *e, uint32_t value, int64_t micro)
+static struct thing value_of(struct emitter *e, uint32_t value, int64_t micro)
 {
     const struct walk_value *v = &e->walk->values[value];
-    return (struct thing){value, v->number, micro, v->bytes, v->bytes_before, OP_VALUE};
+    return (struct thing){&e->xs, value, v->number, micro, v->bytes, v->bytes_before, OP_VALUE};
 }
 
 /* Behind all values. */
-static struct thing gradient_of(const struct emitter *e, uint32_t value, int64_t micro)
+static struct thing gradient_of(struct emitter *e, uint32_t value, int64_t micro)
 {
     const struct walk *w = e->walk;
     const uint32_t place = w->values[value].place;
     const struct walk_place *at = &w->places[place];
-    return (struct thing){value,
-                          w->n_leaving + place,
+    return (struct thing){
+        &e->xs, value,     w->n_leaving + place,
+        micro,  at->bytes, w->all_leaving_bytes + at->end_before + at->turn_before,
+        0};
+}
+
+/* Behind all gradients. */
+static struct thing kept_of(struct emitter *e, uint32_t stage, int64_t micro)
+{
+    const struct walk *w = e->walk;
+    const struct walk_stage *info = &w->stages[stage];
+    return (struct thing){&e->kept,
+                          w->graph->stages[stage].out.at[0],
+                          w->n_leaving + w->n_places + info->keeper,
                           micro,
-                          at->bytes,
-                          w->all_leaving_bytes + at->end_before + at->turn_before,
+                          info->kept,
+                          w->all_leaving_bytes + w->end_bytes + w->turn_bytes + info->kept_before,
                           0};
 }
 
@@ -86,9 +100,9 @@ static struct trip trip_of(const struct emitter *e, const struct thing *of, stru
 static struct zinf_operand make(struct emitter *e, const struct thing *t, struct uses *uses)
 {
     bool hit;
-    uint32_t at = ring_find(e, &e->xs, x_number(e, t), &hit);
-    uses_write(uses, e->xs.buffer[at]);
-    return zinf_in(e->xs.buffer[at], 0);
+    uint32_t at = ring_find(e, t->slots, x_number(e, t), &hit);
+    uses_write(uses, t->slots->buffer[at]);
+    return zinf_in(t->slots->buffer[at], 0);
 }
 
 static void send(struct emitter *e, const struct thing *t, struct zinf_operand x)
@@ -104,8 +118,8 @@ static void send(struct emitter *e, const struct thing *t, struct zinf_operand x
 static struct zinf_operand bring(struct emitter *e, const struct thing *t)
 {
     bool hit;
-    uint32_t at = ring_find(e, &e->xs, x_number(e, t), &hit), deadline = e->deadline;
-    struct zinf_operand x = zinf_in(e->xs.buffer[at], 0);
+    uint32_t at = ring_find(e, t->slots, x_number(e, t), &hit), deadline = e->deadline;
+    struct zinf_operand x = zinf_in(t->slots->buffer[at], 0);
     if (hit)
         return x;
     struct legs legs = way_value_back(&e->p->travel, e->p->x_tier);
@@ -140,19 +154,47 @@ struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro,
     return x;
 }
 
+/* Where the call works. */
+static struct zinf_operand work_at(struct emitter *e, const struct thing *t, bool fresh,
+                                   struct uses *uses)
+{
+    if (fresh)
+        return make(e, t, uses);
+    struct zinf_operand at = bring(e, t);
+    uses_write(uses, zinf_operand_buffer(&at));
+    return at;
+}
+
 struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
                                   struct uses *uses)
 {
     const struct thing t = gradient_of(e, value, micro);
-    if (fresh)
-        return make(e, &t, uses);
-    struct zinf_operand x = bring(e, &t);
-    uses_write(uses, zinf_operand_buffer(&x)); /* stages work where it is */
-    return x;
+    return work_at(e, &t, fresh, uses);
 }
 
 void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at)
 {
     const struct thing t = gradient_of(e, value, micro);
     send(e, &t, at);
+}
+
+struct zinf_operand emit_kept(struct emitter *e, uint32_t stage, int64_t micro, bool fresh,
+                              struct uses *uses)
+{
+    const struct thing t = kept_of(e, stage, micro);
+    return work_at(e, &t, fresh, uses);
+}
+
+void emit_kept_made(struct emitter *e, uint32_t stage, int64_t micro, struct zinf_operand at)
+{
+    const struct thing t = kept_of(e, stage, micro);
+    send(e, &t, at);
+}
+
+struct zinf_operand emit_kept_aside(struct emitter *e, struct uses *uses)
+{
+    bool hit;
+    const uint32_t at = ring_find(e, &e->kept, UINT64_MAX - e->clock, &hit);
+    uses_write(uses, e->kept.buffer[at]);
+    return zinf_in(e->kept.buffer[at], 0);
 }

@@ -111,6 +111,8 @@ static void make_pools(struct emitter *e)
          p->amounts.state_slots, true, &e->tiles);
     pool(e, "activations between stages", device_at(p, p->at.d_x), plan_leaving_bytes(p),
          (int)x_slots(p), true, &e->xs.pool);
+    pool(e, "activations kept for backward", device_at(p, p->at.d_kept_always), e->walk->kept_most,
+         KEPT_SLOTS, true, &e->kept.pool);
     pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_value_staging_bytes(p),
          X_STAGINGS, true, &e->x_staging);
     pool(e, "keys and values between ranks", host_at(p, p->at.h_exchanged), plan_exchanged_bytes(p),
@@ -124,6 +126,7 @@ static void make_pools(struct emitter *e)
     ring_init(e, &e->carried, carried_slots(p));
     ring_init(e, &e->d_carried, carried_slots(p));
     ring_init(e, &e->xs, x_slots(p));
+    ring_init(e, &e->kept, KEPT_SLOTS);
 }
 
 int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program, const char *name)
@@ -185,6 +188,7 @@ int emitter_finish(struct emitter *e)
     for (uint32_t size = 0; size < SLOT_SIZES; size++)
         ring_fini(&e->slots[size]);
     ring_fini(&e->xs);
+    ring_fini(&e->kept);
     ring_fini(&e->carried);
     ring_fini(&e->d_carried);
     free(e->carried_home);

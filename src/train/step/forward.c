@@ -13,7 +13,11 @@ static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t
         code = trainer_fill(t);
     if (!code)
         code = trainer_set_lengths(t, batch);
-    return code ? code : trainer_set_batch(t, batch, samples, NULL);
+    if (!code)
+        code = trainer_set_batch(t, batch, samples, NULL);
+    if (!code)
+        trainer_chunk_batch(t, batch, samples, NULL);
+    return code;
 }
 
 /* A program without a backward over n_windows samples; a loss may look at the batch as a whole. */
@@ -40,12 +44,16 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
 static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
 {
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
+    const uint32_t loss = t->setup.graph->loss;
     uint64_t n;
-    float *losses =
-        (float *)(uintptr_t)trainer_losses_of(t, t->setup.graph->loss, 0, n_windows, &n);
-    n *= (uint64_t)t->setup.own_chunks;
     int code = zinf_net_broadcast(pipe->net, pipe->world - 1, sum, sizeof *sum);
-    return code ? code : zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
+    if (code || !plan_keeps_losses(&t->plan))
+        return code ? code
+                    : zinf_net_broadcast(pipe->net, pipe->world - 1, trainer_chunk_sum(t, loss),
+                                         sizeof(struct chunk_sum));
+    float *losses = (float *)(uintptr_t)trainer_losses_of(t, loss, 0, n_windows, &n);
+    n *= (uint64_t)t->setup.own_chunks;
+    return zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
 }
 
 /* Ranks that share sequences have the losses of some of their rows, and one of them a sequence's

@@ -12,6 +12,8 @@ static void emit_inputs(struct emitter *e)
     struct plan *p = e->p;
     struct uses uses = {0};
     uses_write(&uses, e->inputs);
+    if (p->setup->n_chunks > 1) /* each operation brings its own (chunk_rows.c) */
+        return;
     emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_inputs)),
               zinf_at(host_at(p, p->at.h_inputs)),
               (uint64_t)setup_n_inputs(p->setup) * e->walk->input_bytes, &uses);
@@ -33,9 +35,10 @@ static void emit_losses(struct emitter *e)
     struct plan *p = e->p;
     struct uses uses = {0};
     uses_read(&uses, e->losses);
-    emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_losses)),
-              zinf_at(device_at(p, p->at.d_losses)),
-              (uint64_t)p->setup->n_micro * e->walk->loss_bytes, &uses);
+    if (p->setup->n_chunks == 1)
+        emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_losses)),
+                  zinf_at(device_at(p, p->at.d_losses)),
+                  (uint64_t)p->setup->n_micro * e->walk->loss_bytes, &uses);
     emit_marks(e);
 }
 

@@ -55,7 +55,15 @@ static bool is_backward(enum zinf_pass pass)
     return pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE || pass == ZINF_PASS_CARRY_BACK;
 }
 
-/* Operands behind all others: what the stage carries from chunk to chunk, and its gradient. */
+/* Whether the operation's last operand is what the stage keeps. */
+static bool has_kept(const struct plan *p, const struct zinf_op *op)
+{
+    const enum zinf_pass pass = kind_pass(op->kind);
+    return plan_kept_leaves(p, (uint32_t)op->stage) && pass != ZINF_PASS_WHOLE &&
+           pass != ZINF_PASS_ROW;
+}
+
+/* Operands behind all but that: what the stage carries from chunk to chunk, and its gradient. */
 static uint32_t n_carried(const struct setup *s, const struct zinf_op *op, bool back)
 {
     return walk_n_carried(&s->walk.stages[op->stage], back);
@@ -67,7 +75,8 @@ static void find_gradients(const struct plan *p, const struct zinf_op *op,
 {
     const bool leave = back && plan_gradients_leave(p);
     const uint32_t behind = n_carried(p->setup, op, back);
-    const struct zinf_operand *at = op->at + op->n_at - behind - (stage->in.n + stage->out.n);
+    const struct zinf_operand *at =
+        op->at + op->n_at - has_kept(p, op) - behind - (stage->in.n + stage->out.n);
     for (uint32_t i = 0; i < stage->in.n; i++)
         a->d_in[i] = leave  ? zinf_address(&at[i])
                      : back ? gradient_at(p, stage->in.at[i], op->micro)
@@ -78,14 +87,18 @@ static void find_gradients(const struct plan *p, const struct zinf_op *op,
                              : NULL;
 }
 
-/* Where the stage keeps what its backward will read. */
-static char *kept_at(const struct plan *p, uint32_t s, int64_t micro)
+/* Where the stage keeps what its backward will read. NULL: it keeps nothing in this pass. */
+static char *kept_at(const struct plan *p, const struct zinf_op *op)
 {
+    const uint32_t s = (uint32_t)op->stage;
+    const int64_t micro = op->micro;
     const struct walk_stage *info = &p->setup->walk.stages[s];
     uint64_t n = (uint64_t)p->itinerary.live, copy = (uint64_t)micro % n;
     uint64_t offset = n * info->kept_before + copy * info->kept;
     if (!has_backward(p->setup))
         return device_at(p, p->at.d_working);
+    if (plan_kept_leaves(p, s))
+        return has_kept(p, op) ? zinf_address(&op->at[op->n_at - 1]) : NULL;
     if (info->ordinal == WALK_NONE)
         return device_at(p, p->at.d_kept_always + offset);
     return device_at(p, stage_is_kept(p, s) ? p->at.d_kept + offset : p->at.d_working);
@@ -127,15 +140,17 @@ static void find_carried(const struct plan *p, const struct zinf_op *op, bool ba
                          struct zinf_frame *f)
 {
     const struct walk_stage *info = &p->setup->walk.stages[op->stage];
-    const uint32_t n = n_carried(p->setup, op, back);
+    const uint32_t n = n_carried(p->setup, op, back), n_at = op->n_at - has_kept(p, op);
     if (n)
-        f->carried = zinf_address(&op->at[op->n_at - n]);
+        f->carried = zinf_address(&op->at[n_at - n]);
     if (n > 1)
-        f->d_carried = zinf_address(&op->at[op->n_at - 1]);
+        f->d_carried = zinf_address(&op->at[n_at - 1]);
     if (back && info->hands_over)
         f->d_handed = (float *)(void *)device_at(p, p->at.d_handed);
     f->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
     f->source_elems = info->size[ZINF_PASS_FORWARD].source_elems;
+    f->documents = info->size[ZINF_PASS_FORWARD].documents;
+    f->source_documents = info->size[ZINF_PASS_FORWARD].source_documents;
     f->handed_bytes = info->size[ZINF_PASS_FORWARD].handed_bytes;
 }
 
@@ -335,14 +350,18 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .row = t->logits_row,
         .n_rows = t->n_logits,
         .kept = {.base = reference ? reference_kept_at(p, (uint32_t)op->stage, op->micro)
-                                   : kept_at(p, (uint32_t)op->stage, op->micro)},
+                                   : kept_at(p, op)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},
     };
     find_chosen(p, op, &f);
     find_caches(&w->stages[op->stage], op, &f);
     find_carried(p, op, back, &f);
-    int code = back && op->flags & OP_RECOMPUTES ? recompute(&f, a->nothing) : 0;
+    int code = trainer_chunk_reads(t, op);
+    if (!code && back && op->flags & OP_RECOMPUTES)
+        code = recompute(&f, a->nothing);
     if (!code)
         code = zinf_stage_run(&f);
+    if (!code && compute.chunk.ends)
+        code = trainer_chunk_tells(t, op);
     return code || !back || f.grads_add ? code : zero_tails(t, &f, n);
 }

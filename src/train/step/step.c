@@ -29,6 +29,7 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
         code = trainer_set_batch(t, batch, samples, weights);
     if (code)
         return code;
+    trainer_chunk_batch(t, batch, samples, weights);
     uint64_t count = trainer_count_targets(t, batch, samples);
     code = agree_count(t, &count);
     *counted = (double)(count ? count : 1);
@@ -158,7 +159,10 @@ static double speculation_limit(const struct zinf_trainer *t)
 int trainer_run(struct zinf_trainer *t, const struct zinf_program *program)
 {
     const uint32_t *marks = (const void *)host_at(&t->plan, t->plan.at.h_damage);
+    trainer_chunk_begin(t);
     int code = zinf_executor_run(t->executor, program);
+    if (!code)
+        code = trainer_chunk_end(t);
     for (uint32_t g = 0; !code && plan_damage_bytes(&t->plan) && g < t->setup.layout.n_groups; g++)
         if (marks[g])
             code = rule_damaged(&(struct rule_thing){&t->setup, ZINF_PACKABLE_PARAM, g, false});

@@ -15,6 +15,7 @@
 #include "train/step/scales.h"
 
 struct zinf_trainer;
+struct chunk_rows;
 
 /* ---- programs of a plan ---- */
 
@@ -69,13 +70,44 @@ int64_t trainer_class_row(const struct zinf_trainer *t, const struct zinf_batch 
  * class; NULL: 1. */
 int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
                       const float *class_weights);
+/* The first `given` numbers of a micro-batch's rows of an input, which begin with row `first` of a
+ * sample (NULL: the batch does not have the input), and what stands in rows that are not there, up
+ * to `all`. seq: rows of a sample. */
+void trainer_set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
+                       uint64_t given, uint64_t all, int64_t seq, uint64_t first);
+/* Of labels: each sample's weight. */
+void trainer_set_weights(float *to, const int32_t *labels, const float *class_weights,
+                         uint64_t given, uint64_t all);
+/* Numbers of an input that a sample of the batch at hand has. */
+uint64_t trainer_given_per_sample(const struct zinf_trainer *t, const struct zinf_value *value);
+/* chunk_rows.c: what chunks of sequences read of the batch and tell of their losses. Taken once;
+ * trainer_chunk_batch: the batch of the next programs, which borrow it, once trainer_set_batch has
+ * checked it. */
+int trainer_take_chunks(struct zinf_trainer *t);
+void trainer_release_chunks(struct zinf_trainer *t);
+void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                         const float *class_weights);
+/* Before a program of stages, and after it: its losses are added up then. */
+void trainer_chunk_begin(struct zinf_trainer *t);
+int trainer_chunk_end(struct zinf_trainer *t);
+/* Before and after an operation of a stage, on the lane DEVICE: brings the rows that it reads to
+ * the device, and takes the losses that it has made. Without chunks they do nothing. */
+int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op);
+int trainer_chunk_tells(struct zinf_trainer *t, const struct zinf_op *op);
+/* Of a loss that the last program has made, where losses are added up as they come
+ * (plan_keeps_losses): its sum in the order of rows, and without rounding. */
+struct chunk_sum {
+    double in_order;
+    struct exact_sum exact;
+};
+struct chunk_sum *trainer_chunk_sum(const struct zinf_trainer *t, uint32_t value);
 /* The sum over all ranks of the class weights of the first samples. */
 int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,
                         int64_t samples, double *sum);
 /* How many rows of the batch's first samples count in the mean loss. */
 uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
                                int64_t samples);
-/* One of the loss arrays, [*n], for the first samples of a micro-batch. Borrowed. */
+/* losses.c. One of the loss arrays, [*n], for the first samples of a micro-batch. Borrowed. */
 const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t micro,
                                int64_t samples, uint64_t *n);
 /* The sum of one of the losses over the first samples of the step; trainer_add_loss adds it to an

@@ -1,0 +1,377 @@
+/*
+ * chunk_rows: what an operation of a chunk reads of the batch, and the losses that it makes. The
+ * device has room for one chunk's. The lane DEVICE makes the inputs that a stage reads just before
+ * the stage runs, from the batch's own arrays, and adds up the losses that it has left: so neither
+ * the device nor the host has memory for all rows of a long sequence, and a program has no
+ * operations for a few bytes of each row.
+ *
+ * A device with memory of its own gets the inputs, and gives the losses, by copies in the queue of
+ * its computations, through a few host buffers in turn. Its events say when a buffer is free again.
+ */
+#include "train/trainer.h"
+
+#include <stdlib.h>
+
+/* Where a row's piece begins, and the number of the piece before it. */
+struct piece_start {
+    int64_t first;
+    int32_t number;
+};
+
+struct chunk_rows {
+    struct zinf_batch batch; /* its arrays are borrowed */
+    const float *class_weights;
+    uint64_t samples;
+    int64_t *class_rows;        /* [samples of a step]: the row that tells the sample's class */
+    struct piece_start *pieces; /* [inputs]: at each chunk's first row */
+    int64_t *holds;             /* [n_values]: which chunk's input the device has; -1: none */
+    struct chunk_sum *sums;     /* [n_values] */
+    struct zinf_event *read[CHUNK_STAGINGS], *told[CHUNK_STAGINGS];
+    uint32_t value[CHUNK_STAGINGS]; /* whose losses are in the buffer */
+    uint64_t n_read, n_told;        /* uses of buffers in this program */
+};
+
+static const struct zinf_device_ops *calls(const struct zinf_trainer *t)
+{
+    return t->setup.device->ops;
+}
+
+static bool is_of_class(enum zinf_input input)
+{
+    return input == ZINF_INPUT_LABELS || input == ZINF_INPUT_LABEL_WEIGHTS ||
+           input == ZINF_INPUT_LAST_ROWS;
+}
+
+static bool has_input(const struct zinf_trainer *t, enum zinf_input input)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    bool has = false;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        has |= g->values[v].kind == ZINF_VALUE_INPUT && g->values[v].input == input;
+    return has;
+}
+
+/* ---- life ---- */
+
+static int take_events(const struct zinf_trainer *t, struct zinf_event **events)
+{
+    int code = 0;
+    for (int i = 0; !code && device_is_far(&t->setup) && i < CHUNK_STAGINGS; i++)
+        code = calls(t)->event_create(t->setup.device, &events[i]);
+    return code;
+}
+
+int trainer_take_chunks(struct zinf_trainer *t)
+{
+    const uint32_t n_values = t->setup.walk.graph->n_values;
+    if (t->setup.n_chunks == 1)
+        return 0;
+    struct chunk_rows *c = t->chunks = calloc(1, sizeof *c);
+    if (!c)
+        return zinf_fail(-ENOMEM, "no memory for the rows of chunks");
+    c->class_rows = calloc((uint64_t)setup_samples(&t->setup) + 1, sizeof *c->class_rows);
+    c->pieces = calloc((uint64_t)setup_n_inputs(&t->setup) + 1, sizeof *c->pieces);
+    c->holds = calloc(n_values, sizeof *c->holds);
+    c->sums = calloc(n_values, sizeof *c->sums);
+    if (!c->class_rows || !c->pieces || !c->holds || !c->sums)
+        return zinf_fail(-ENOMEM, "no memory for the rows of chunks");
+    const int code = take_events(t, c->read);
+    return code ? code : take_events(t, c->told);
+}
+
+void trainer_release_chunks(struct zinf_trainer *t)
+{
+    struct chunk_rows *c = t->chunks;
+    for (int i = 0; c && i < CHUNK_STAGINGS; i++) {
+        if (c->read[i])
+            calls(t)->event_destroy(c->read[i]);
+        if (c->told[i])
+            calls(t)->event_destroy(c->told[i]);
+    }
+    if (c) {
+        free(c->class_rows);
+        free(c->pieces);
+        free(c->holds);
+        free(c->sums);
+    }
+    free(c);
+    t->chunks = NULL;
+}
+
+/* ---- a batch ---- */
+
+/* What comes of the row for those behind it. */
+static void pass_row(struct piece_start *at, const int32_t *segments, int64_t row, int64_t piece)
+{
+    if (row && segments && segments[row] != segments[row - 1])
+        at->first = row;
+    at->number += (row - at->first) % piece == 0;
+}
+
+static const int32_t *segments_of(const struct zinf_trainer *t, uint64_t sample)
+{
+    const int32_t *segments = t->chunks->batch.inputs[ZINF_INPUT_SEGMENTS];
+    return segments ? segments + sample * (uint64_t)t->compute.chunk.whole : NULL;
+}
+
+/* Of a model whose attention goes by pieces of the sequence: where the chunks of all samples are in
+ * them. */
+static void find_pieces(struct zinf_trainer *t, int64_t piece)
+{
+    const int64_t seq = t->compute.chunk.whole, each = t->compute.seq;
+    for (uint64_t sample = 0; sample < t->chunks->samples; sample++) {
+        struct piece_start *of = t->chunks->pieces + sample * (uint64_t)t->setup.n_chunks, at = {0};
+        for (int64_t row = 0; row < seq; row++) {
+            if (row % each == 0)
+                of[row / each] = at;
+            pass_row(&at, segments_of(t, sample), row, piece);
+        }
+    }
+}
+
+void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                         const float *class_weights)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    struct chunk_rows *c = t->chunks;
+    if (!c)
+        return;
+    c->batch = *batch;
+    c->samples = (uint64_t)samples;
+    c->class_weights = class_weights;
+    for (uint64_t i = 0; has_input(t, ZINF_INPUT_LABELS) && i < c->samples; i++)
+        c->class_rows[i] = trainer_class_row(t, batch, i);
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_INPUT && g->values[v].input == ZINF_INPUT_PIECES)
+            find_pieces(t, g->values[v].piece);
+}
+
+/* ---- inputs ---- */
+
+/* Which rows of a sample an input of a chunk has, with those of its margins: `front` rows come
+ * before the sample's first row, then `given` ones from `row` on, then what is beyond its last. */
+struct rows {
+    uint64_t sample, row, front, given, all;
+};
+static struct rows rows_of(const struct zinf_trainer *t, uint32_t v, int64_t micro)
+{
+    const struct setup *s = &t->setup;
+    const int64_t each = (int64_t)(s->walk.values[v].bytes / sizeof(int32_t));
+    const int64_t first = setup_chunk(s, micro) * each - ZINF_INPUT_MARGIN;
+    struct rows r = {.sample = (uint64_t)setup_sample(s, micro),
+                     .front = first < 0 ? (uint64_t)-first : 0,
+                     .all = (uint64_t)(each + 2 * ZINF_INPUT_MARGIN)};
+    const uint64_t seq = trainer_given_per_sample(t, &s->graph->values[v]);
+    r.row = (uint64_t)(first + (int64_t)r.front);
+    const uint64_t left = r.sample < t->chunks->samples && r.row < seq ? seq - r.row : 0;
+    r.given = left < r.all - r.front ? left : r.all - r.front;
+    return r;
+}
+
+/* Of each row the number of its piece among those of its sample, from 1; 0: padding. */
+static void fill_pieces(const struct zinf_trainer *t, int64_t piece, const struct rows *r,
+                        int32_t *to)
+{
+    const int64_t each = t->compute.seq, row = (int64_t)r->row, end = row + (int64_t)r->given;
+    const int32_t *segments = segments_of(t, r->sample);
+    struct piece_start at = {0};
+    memset(to, 0, (r->all - r->front) * sizeof *to);
+    if (r->given)
+        at = t->chunks->pieces[r->sample * (uint64_t)t->setup.n_chunks + (uint64_t)(row / each)];
+    for (int64_t k = row / each * each; k < end; k++) {
+        pass_row(&at, segments, k, piece);
+        if (k >= row)
+            to[k - row] = segments && !segments[k] ? 0 : at.number;
+    }
+}
+
+/* What is of a sample's class: one chunk has the row that the class is told by, and with it the
+ * label; in the others it is ignored. */
+static void fill_class(const struct zinf_trainer *t, enum zinf_input input, int64_t micro,
+                       int32_t *to)
+{
+    const struct chunk_rows *c = t->chunks;
+    const uint64_t sample = (uint64_t)setup_sample(&t->setup, micro);
+    const int64_t row = sample < c->samples ? c->class_rows[sample] : -1, each = t->compute.seq;
+    const bool own = row >= 0 && row / each == setup_chunk(&t->setup, micro);
+    const int32_t label = own ? c->batch.inputs[ZINF_INPUT_LABELS][sample] : -1;
+    if (input == ZINF_INPUT_LABEL_WEIGHTS)
+        trainer_set_weights((float *)(void *)to, &label, c->class_weights, 1, 1);
+    else
+        *to = input == ZINF_INPUT_LABELS ? label : own ? (int32_t)(row % each) : 0;
+}
+
+/* An input of a chunk, with its margins. */
+static void fill(const struct zinf_trainer *t, uint32_t v, int64_t micro, int32_t *to)
+{
+    const struct zinf_value *value = &t->setup.graph->values[v];
+    const int32_t *from = t->chunks->batch.inputs[value->input];
+    const struct rows r = rows_of(t, v, micro);
+    if (is_of_class(value->input)) {
+        memset(to, 0, r.all * sizeof *to);
+        fill_class(t, value->input, micro, to + ZINF_INPUT_MARGIN);
+        return;
+    }
+    memset(to, 0, r.front * sizeof *to);
+    if (value->input == ZINF_INPUT_PIECES) {
+        fill_pieces(t, value->piece, &r, to + r.front);
+        return;
+    }
+    if (from && r.given)
+        from += r.sample * trainer_given_per_sample(t, value) + r.row;
+    trainer_set_input(to + r.front, value, r.given ? from : NULL, r.given, r.all - r.front,
+                      (int64_t)r.all, r.row);
+}
+
+/* The next of the host's buffers, once its last copy is made. */
+static int next_buffer(const struct zinf_trainer *t, struct zinf_event *const *events, uint64_t n)
+{
+    return n < CHUNK_STAGINGS ? 0 : calls(t)->event_synchronize(events[n % CHUNK_STAGINGS]);
+}
+
+static int bring(struct zinf_trainer *t, uint32_t v, int64_t micro, uint64_t buffer)
+{
+    const struct walk_value *value = &t->setup.walk.values[v];
+    const uint64_t margin = ZINF_INPUT_MARGIN * sizeof(int32_t);
+    const uint64_t at = value->bytes_before - margin;
+    char *there = device_at(&t->plan, t->plan.at.d_inputs + at);
+    const uint64_t before = t->plan.at.h_inputs + buffer * t->setup.walk.input_bytes;
+    char *here = device_is_far(&t->setup) ? host_at(&t->plan, before + at) : there;
+    t->chunks->holds[v] = setup_input(&t->setup, micro);
+    fill(t, v, micro, (int32_t *)(void *)here);
+    return here == there ? 0
+                         : calls(t)->copy_to_device(t->queues[ZINF_LANE_DEVICE], there, here,
+                                                    value->bytes + 2 * margin);
+}
+
+int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    struct chunk_rows *c = t->chunks;
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const struct zinf_ids *in = &g->stages[op->stage].in;
+    const bool far = device_is_far(&t->setup);
+    bool begun = false;
+    int code = 0;
+    for (uint32_t i = 0; c && !code && i < in->n; i++) {
+        const uint32_t v = in->at[i];
+        if (g->values[v].kind != ZINF_VALUE_INPUT ||
+            c->holds[v] == setup_input(&t->setup, op->micro))
+            continue;
+        if (far && !begun)
+            code = next_buffer(t, c->read, c->n_read);
+        begun = true;
+        if (!code)
+            code = bring(t, v, op->micro, c->n_read % CHUNK_STAGINGS);
+    }
+    if (code || !far || !begun)
+        return code;
+    return calls(t)->event_record(t->queues[ZINF_LANE_DEVICE],
+                                  c->read[c->n_read++ % CHUNK_STAGINGS]);
+}
+
+/* ---- losses ---- */
+
+static void add(struct zinf_trainer *t, uint32_t v, const void *losses)
+{
+    const float *of = losses;
+    struct chunk_sum *sum = &t->chunks->sums[v];
+    for (uint64_t i = 0; i < t->setup.walk.values[v].bytes / sizeof *of; i++) {
+        sum->in_order += (double)of[i];
+        exact_add(&sum->exact, (double)of[i]);
+    }
+}
+
+/* The buffer that a value's losses come by, of a device with memory of its own. */
+static char *buffer_at(const struct zinf_trainer *t, uint64_t n, uint32_t v)
+{
+    const struct walk *w = &t->setup.walk;
+    return host_at(&t->plan, t->plan.at.h_losses + n % CHUNK_STAGINGS * w->loss_bytes +
+                                 w->values[v].bytes_before);
+}
+
+static int add_late(struct zinf_trainer *t, uint64_t n)
+{
+    const uint32_t v = t->chunks->value[n % CHUNK_STAGINGS];
+    const int code = calls(t)->event_synchronize(t->chunks->told[n % CHUNK_STAGINGS]);
+    if (!code)
+        add(t, v, buffer_at(t, n, v));
+    return code;
+}
+
+/* Of a device with memory of its own: added up once the buffer is needed again. */
+static int take_later(struct zinf_trainer *t, uint32_t v, const void *losses)
+{
+    struct chunk_rows *c = t->chunks;
+    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
+    const uint64_t n = c->n_told;
+    int code = n < CHUNK_STAGINGS ? 0 : add_late(t, n - CHUNK_STAGINGS);
+    if (!code)
+        code = calls(t)->copy_to_host(queue, buffer_at(t, n, v), losses,
+                                      t->setup.walk.values[v].bytes);
+    if (code)
+        return code;
+    c->value[n % CHUNK_STAGINGS] = v;
+    c->n_told++;
+    return calls(t)->event_record(queue, c->told[n % CHUNK_STAGINGS]);
+}
+
+static int tell(struct zinf_trainer *t, uint32_t v, int64_t micro)
+{
+    const struct walk_value *value = &t->setup.walk.values[v];
+    const char *losses = device_at(&t->plan, t->plan.at.d_losses + value->bytes_before);
+    const uint64_t all = (uint64_t)t->setup.n_micro * value->bytes_before;
+    if (plan_keeps_losses(&t->plan))
+        return calls(t)->copy_to_host(
+            t->queues[ZINF_LANE_DEVICE],
+            host_at(&t->plan, t->plan.at.h_losses + all + (uint64_t)micro * value->bytes), losses,
+            value->bytes);
+    if (device_is_far(&t->setup))
+        return take_later(t, v, losses);
+    add(t, v, losses);
+    return 0;
+}
+
+int trainer_chunk_tells(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const struct zinf_stage *stage = &g->stages[op->stage];
+    const enum zinf_pass pass = kind_pass(op->kind);
+    const bool forward = pass == ZINF_PASS_FORWARD && !(op->flags & OP_RECOMPUTES) &&
+                         (uint32_t)op->visit + 1 == zinf_stage_visits(stage);
+    int code = 0;
+    if (!t->chunks || (!forward && pass != ZINF_PASS_WHOLE) ||
+        (uint64_t)setup_sample(&t->setup, op->micro) >= t->chunks->samples)
+        return 0;
+    for (uint32_t i = 0; !code && i < stage->out.n; i++)
+        if (zinf_value_is_told(g->values[stage->out.at[i]].kind))
+            code = tell(t, stage->out.at[i], op->micro);
+    return code;
+}
+
+/* ---- a program ---- */
+
+void trainer_chunk_begin(struct zinf_trainer *t)
+{
+    struct chunk_rows *c = t->chunks;
+    const uint32_t n = t->setup.walk.graph->n_values;
+    if (!c)
+        return;
+    memset(c->sums, 0, n * sizeof *c->sums);
+    for (uint32_t v = 0; v < n; v++)
+        c->holds[v] = -1;
+    c->n_read = c->n_told = 0;
+}
+
+int trainer_chunk_end(struct zinf_trainer *t)
+{
+    const uint64_t n = t->chunks ? t->chunks->n_told : 0;
+    int code = 0;
+    for (uint64_t i = n < CHUNK_STAGINGS ? 0 : n - CHUNK_STAGINGS; !code && i < n; i++)
+        code = add_late(t, i);
+    return code;
+}
+
+struct chunk_sum *trainer_chunk_sum(const struct zinf_trainer *t, uint32_t value)
+{
+    return &t->chunks->sums[value];
+}

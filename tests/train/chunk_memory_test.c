@@ -1,0 +1,120 @@
+/*
+ * Memory by length: a sequence of 64 K tokens, whose values are on a drive, is planned with as
+ * little device memory as one of 4 K tokens, and with as much RAM. Not counted in RAM are the
+ * operations of a step, of which each chunk has some, and checksums, 1/1024 of what is on the
+ * drive.
+ */
+#include "least_memory.h"
+
+/* Bytes that a line of the plan says, such as "12.00 KiB"; 0: it is none of RAM that counts. */
+static double bytes_of(const char *line)
+{
+    static const char *const others[] = {"host   total", "host   this program",
+                                         "host   operations of a step",
+                                         "host   checksums of the drive"};
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{" KiB", 1024}, {" MiB", 1 << 20}, {" GiB", 1 << 30}};
+    bool counts = !strncmp(line, "  host ", 7);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        counts &= strncmp(line + 2, others[i], strlen(others[i])) != 0;
+    for (size_t i = 0; counts && i < sizeof units / sizeof *units; i++) {
+        const char *unit = strstr(line, units[i].name), *number = unit;
+        while (unit && number > line && number[-1] != ' ')
+            number--;
+        if (unit)
+            return strtod(number, NULL) * units[i].bytes;
+    }
+    return 0;
+}
+
+static double host_bytes(const struct zinf_trainer *t)
+{
+    char *text = plan_text(t), *rest = text;
+    double sum = 0;
+    for (char *line; rest && (line = strsep(&rest, "\n"));)
+        sum += bytes_of(line);
+    free(text);
+    return sum;
+}
+
+struct memory {
+    uint64_t device;
+    double host;
+};
+
+static bool plan_with(const struct setting *s, int tokens, struct memory *out)
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer *t = NULL;
+    trainings.seq = tokens;
+    struct zinf_trainer_options options = trainer_options(s, config);
+    const int code = zinf_trainer_create(&t, &options);
+    if (!code) {
+        out->device = zinf_trainer_planned_bytes(t, ZINF_MEMORY_DEVICE);
+        out->host = host_bytes(t);
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return !code;
+}
+
+static void check_lengths(const char *what)
+{
+    struct setting s = {.param = "nvme",
+                        .state = "nvme",
+                        .look_ahead = "0",
+                        .schedule = "serial",
+                        .precision = bf16,
+                        .extra = ", \"sequence_chunk\": 1024, \"activation_device\": \"nvme\", "
+                                 "\"activation_checkpointing\": \"always\""};
+    struct memory few, many;
+    bool streams = false;
+    trainings.seq = 4096;
+    s.device_memory = least_memory(s, 64 << 20, &streams);
+    CHECKF(streams, "%s: %llu bytes", what, (unsigned long long)s.device_memory);
+    CHECKF(plan_with(&s, 4096, &few), "%s: %s", what, zinf_error());
+    printf("# %s: %llu bytes of the device, %.0f of RAM\n", what, (unsigned long long)few.device,
+           few.host);
+    for (int tokens = 16384; tokens <= 65536; tokens *= 4) {
+        if (!plan_with(&s, tokens, &many)) {
+            CHECKF(false, "%s, %d tokens: %s", what, tokens, zinf_error());
+            continue;
+        }
+        CHECKF(fabs((double)many.device / (double)few.device - 1) < 0.01,
+               "%s, %d tokens: %llu bytes of the device, not %llu", what, tokens,
+               (unsigned long long)many.device, (unsigned long long)few.device);
+        CHECKF(fabs(many.host / few.host - 1) < 0.01, "%s, %d tokens: %.0f bytes of RAM, not %.0f",
+               what, tokens, many.host, few.host);
+    }
+}
+
+static void test_memory_by_length(void)
+{
+    check_lengths("attention to all tokens");
+}
+
+static void test_memory_of_windows(void)
+{
+    make_windowed(256);
+    check_lengths("windows");
+}
+
+int main(void)
+{
+    begin_trainings("chunk-memory", &(struct trainings){.shape = {.arch = "llama",
+                                                                  .layers = 2,
+                                                                  .hidden = 32,
+                                                                  .heads = 2,
+                                                                  .vocab = 300,
+                                                                  .context = 65536},
+                                                        .steps = 1,
+                                                        .seq = 4096,
+                                                        .batch = 1,
+                                                        .sub_group = 100000});
+    TAP_RUN(test_memory_by_length);
+    TAP_RUN(test_memory_of_windows);
+    remove_work();
+    return tap_done();
+}
