@@ -7,7 +7,8 @@
 
 enum { CHUNK = ZINF_SCAN_CHUNK };
 
-/* A thread's working memory for one chunk of a head. "across" means transposed. */
+/* A thread's working memory for one chunk of a head. "across" means transposed;
+ * host_scan_loops.h has the formulas with c, s, N, w, A and P. */
 struct scan_tile {
     const struct host_scan *s;
     const struct zinf_scan *a;

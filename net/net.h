@@ -84,7 +84,7 @@ struct zinf_net_place zinf_net_place(const struct zinf_net *net);
 const char *zinf_net_name(const struct zinf_net *net);
 /* The pulse of this rank: that of the thread that opened the net; each seat has its own. */
 struct zinf_pulse *zinf_net_pulse(const struct zinf_net *net);
-/* Sets the time limit, > 0, of this net and of all that were or will be split of it. */
+/* Sets the time limit, > 0, of all open nets that belong together by zinf_net_split. */
 void zinf_net_set_timeout(struct zinf_net *net, double seconds);
 double zinf_net_timeout(const struct zinf_net *net);
 /* Memory that the net of one rank takes; and the bytes that this rank has sent so far. */
@@ -100,7 +100,8 @@ uint64_t zinf_net_lent_bytes(const struct zinf_net *net);
 int zinf_net_gather(struct zinf_net *net, const void *slice, void *whole, uint64_t slice_bytes);
 /* All-gather without copies, for ranks in one memory (zinf_net_lends): sets slices [world] to the
  * ranks' own slices. They may be read until zinf_net_return, which must be the next call and
- * returns when no rank uses this one's slice any more. If zinf_net_lend fails, do not call it. */
+ * returns when no rank uses this one's slice any more. After a failed
+ * zinf_net_lend there is nothing to return. */
 bool zinf_net_lends(const struct zinf_net *net);
 int zinf_net_lend(struct zinf_net *net, const void *slice, uint64_t slice_bytes,
                   const void **slices);

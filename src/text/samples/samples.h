@@ -100,7 +100,7 @@ struct zinf_samples_options {
     const struct zinf_tokenizer *tokenizer;
     const char *cache_folder; /* NULL: a private temporary file */
     uint32_t vocab;           /* an id not below it is an error */
-    uint32_t seq_len;         /* sequence length of a window */
+    uint32_t seq_len;         /* sequence length T of a window */
     uint32_t source_len;      /* length of a window's source; 0: none */
     /* Most ids of a sample; longer ones are cut. 0: T. At most T + 1, since the last one is only a
      * target. */

@@ -23,7 +23,7 @@ struct text_bpe {
     int32_t byte_ids[256];     /* id of each single byte; -1: not in the vocabulary */
     int32_t fallback_ids[256]; /* ids of <0x00> and so on, with byte_fallback; -1: none */
     int32_t unknown;           /* -1: what is not in the vocabulary is left out */
-    bool fuse_unknown, ignore_merges, byte_fallback;
+    bool fuse_unknown, ignore_merges, byte_fallback; /* as in a tokenizer.json */
     char *prefix, *suffix; /* of continuing symbols; of a piece's last symbol; or NULL */
 };
 /* alphabet, prefix and suffix must be set first. */
