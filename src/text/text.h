@@ -121,6 +121,11 @@ uint32_t zinf_dataset_window_tokens(const struct zinf_dataset *dataset);
  * an order keyed by (seed, epoch), or in file order without shuffle. Any position, any time. */
 int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
                         int32_t *targets);
+/* Whether windows are consecutive rows of a stream, unmasked, so that parts of them can be read.
+ * zinf_dataset_rows reads n rows of such a window from `first` on. Any thread. */
+bool zinf_dataset_reads_rows(const struct zinf_dataset *dataset);
+int zinf_dataset_rows(struct zinf_dataset *dataset, uint64_t position, uint64_t first, uint64_t n,
+                      int32_t *inputs, int32_t *targets);
 /* The arrays of a window, of the sequence length; NULL: not wanted. */
 struct zinf_window {
     int32_t *ids, *targets; /* targets: the next id where it counts for the loss, else -1 */

@@ -176,6 +176,13 @@ struct zinf_step_result {
      * that is. */
     int64_t pageable_copies;
 };
+/* Where rows of ids and targets come from that no array has: n of a sample, from `first` on. Either
+ * may be NULL. Other threads call read while a step or an evaluation runs, one at a time. */
+struct zinf_batch_rows {
+    int (*read)(void *arg, int64_t sample, int64_t first, int64_t n, int32_t *ids,
+                int32_t *targets);
+    void *arg;
+};
 /* The inputs of a model, by kind (model/graph.h lists them): [samples][seq_len]; those of the
  * source [samples][source_len]; labels [samples]. A target < 0 is ignored. positions NULL: they
  * count from 0 in every sample. segments NULL: every sample is one document. Borrowed for the call.
@@ -187,6 +194,9 @@ struct zinf_batch {
     int64_t seq_len, source_len;
     /* For reports: tokens of all ranks' samples that are not padding. 0: all. */
     uint64_t tokens;
+    /* For sequences in chunks, instead of the arrays of ids and targets, so that no memory grows
+     * with a sequence; read NULL: there are arrays. */
+    struct zinf_batch_rows rows;
 };
 /* One training step. batch: this rank's accumulation * micro_batch samples, which follow those of
  * lower ranks in the global batch. The result is that of all ranks together. */

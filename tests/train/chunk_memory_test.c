@@ -101,6 +101,62 @@ static void test_memory_of_windows(void)
     check_lengths("windows");
 }
 
+/* ---- rows that no array has ---- */
+
+static int read_rows(void *arg, int64_t sample, int64_t first, int64_t n, int32_t *ids,
+                     int32_t *targets)
+{
+    const struct zinf_batch *batch = arg;
+    const int64_t at = sample * trainings.seq + first;
+    const size_t bytes = (size_t)n * sizeof *ids;
+    if (sample < 0 || first < 0 || first + n > trainings.seq)
+        return zinf_fail(-EINVAL, "rows %d to %d of a sample", (int)first, (int)(first + n));
+    if (ids)
+        memcpy(ids, batch->inputs[ZINF_INPUT_IDS] + at, bytes);
+    if (targets)
+        memcpy(targets, batch->inputs[ZINF_INPUT_TARGETS] + at, bytes);
+    return 0;
+}
+
+static int fail_to_read(void *arg, int64_t sample, int64_t first, int64_t n, int32_t *ids,
+                        int32_t *targets)
+{
+    (void)arg, (void)sample, (void)n, (void)ids, (void)targets;
+    return zinf_fail(-EIO, "no rows from %d on", (int)first);
+}
+
+/* A step and an evaluation of arrays, then of the same rows as they are read. */
+static void test_rows_of_a_batch(void)
+{
+    static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    const struct setting s = {.accumulation = 2, .extra = ", \"sequence_chunk\": 7"};
+    struct zinf_batch arrays = *TOKENS(ids, targets);
+    const struct zinf_batch rows = {.rows = {read_rows, &arrays}},
+                            none = {.rows = {.read = fail_to_read}};
+    const struct zinf_batch *of[] = {&arrays, &rows};
+    double loss[2][2] = {{0}};
+    trainings.seq = 40;
+    for (int k = 0; k < 2; k++) {
+        struct zinf_config *config = configure(&s);
+        struct zinf_trainer_options options = trainer_options(&s, config);
+        struct zinf_trainer *t = NULL;
+        struct zinf_step_result r = {0};
+        uint64_t count = 0;
+        draw_tokens(&s, 0, ids, targets);
+        CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+        CHECKF(t && !zinf_trainer_step(t, of[k], &r), "%s", zinf_error());
+        CHECKF(t && !zinf_trainer_loss(t, of[k], 1, &loss[k][1], &count), "%s", zinf_error());
+        loss[k][0] = r.loss;
+        CHECK(count == 40 && r.loss > 0);
+        CHECK(t && zinf_trainer_step(t, &none, &r) == -EIO);
+        CHECKF(strstr(zinf_error(), "no rows from 0 on"), "%s", zinf_error());
+        zinf_trainer_destroy(t);
+        zinf_config_destroy(config);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECKF(loss[0][i] == loss[1][i], "%.17g, %.17g", loss[0][i], loss[1][i]);
+}
+
 int main(void)
 {
     begin_trainings("chunk-memory", &(struct trainings){.shape = {.arch = "llama",
@@ -113,6 +169,7 @@ int main(void)
                                                         .seq = 4096,
                                                         .batch = 1,
                                                         .sub_group = 100000});
+    TAP_RUN(test_rows_of_a_batch);
     TAP_RUN(test_memory_by_length);
     TAP_RUN(test_memory_of_windows);
     remove_work();

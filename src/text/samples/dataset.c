@@ -17,7 +17,7 @@ struct zinf_dataset {
     uint32_t seq_len;
     bool shuffle;
     uint64_t seed;
-    pthread_mutex_t lock;            /* guards window */
+    pthread_mutex_t lock;            /* guards window and reading ids */
     int32_t *window;                 /* [seq_len + 1] */
     struct zinf_masking masking;     /* of a stream; probability 0: none */
     struct zinf_tokens frame;        /* of a masked window, */
@@ -413,6 +413,29 @@ int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t
         memcpy(inputs, dataset->window, length * sizeof *inputs);
     if (!code && targets)
         memcpy(targets, dataset->window + 1, length * sizeof *targets);
+    pthread_mutex_unlock(&dataset->lock);
+    return code;
+}
+
+bool zinf_dataset_reads_rows(const struct zinf_dataset *dataset)
+{
+    bool reads = !dataset->samples && !dataset->flow.arg && !(dataset->masking.probability > 0);
+    for (uint32_t k = 0; k < dataset->n_parts; k++)
+        reads &= zinf_dataset_reads_rows(dataset->parts[k].data);
+    return reads;
+}
+
+int zinf_dataset_rows(struct zinf_dataset *dataset, uint64_t position, uint64_t first, uint64_t n,
+                      int32_t *inputs, int32_t *targets)
+{
+    dataset = part_at(dataset, &position);
+    const uint64_t row =
+        first + dataset->seq_len * text_window_index(position, dataset->n_windows, dataset->shuffle,
+                                                     dataset->seed);
+    pthread_mutex_lock(&dataset->lock);
+    int code = inputs ? text_ids_read(&dataset->ids, row, n, inputs) : 0;
+    if (!code && targets)
+        code = text_ids_read(&dataset->ids, row + 1, n, targets);
     pthread_mutex_unlock(&dataset->lock);
     return code;
 }

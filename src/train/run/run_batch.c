@@ -6,6 +6,7 @@
 #include "train/run/run_batch.h"
 
 #include <stdlib.h>
+#include <xxhash.h>
 
 static uint64_t per_sample(const struct run_batch *b, enum zinf_rows_of rows_of)
 {
@@ -36,6 +37,27 @@ static bool has_references(struct zinf_dataset *data)
     return all;
 }
 
+/* Whether the model asks for ids and targets alone, of data that can be read row by row, in chunks.
+ */
+static bool goes_by_rows(const struct zinf_trainer *t, const struct zinf_dataset *data)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    bool goes = t->setup.n_chunks > 1 && zinf_dataset_reads_rows(data);
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_INPUT && is_wanted(g->values[v].input, false))
+            goes &=
+                g->values[v].input == ZINF_INPUT_IDS || g->values[v].input == ZINF_INPUT_TARGETS;
+    return goes;
+}
+
+static int read_rows(void *arg, int64_t sample, int64_t first, int64_t n, int32_t *ids,
+                     int32_t *targets)
+{
+    const struct run_batch *b = arg;
+    return zinf_dataset_rows(b->by_rows, b->positions[sample], (uint64_t)first, (uint64_t)n, ids,
+                             targets);
+}
+
 int run_batch_init(struct run_batch *b, const struct zinf_trainer *t, struct zinf_dataset *data,
                    int64_t samples)
 {
@@ -46,6 +68,11 @@ int run_batch_init(struct run_batch *b, const struct zinf_trainer *t, struct zin
                             .seq = s->seq,
                             .source_seq = s->source_seq,
                             .varies = !s->options.packed && !strcmp(s->config->pad_to, "longest")};
+    if (goes_by_rows(t, data)) {
+        b->by_rows = data;
+        b->positions = calloc((uint64_t)samples, sizeof *b->positions);
+        return b->positions ? 0 : zinf_fail(-ENOMEM, "no memory for a batch");
+    }
     for (uint32_t v = 0; v < g->n_values; v++) {
         const struct zinf_value *value = &g->values[v];
         if (value->kind != ZINF_VALUE_INPUT ||
@@ -66,6 +93,7 @@ void run_batch_fini(struct run_batch *b)
 {
     for (int i = 0; i < ZINF_INPUTS; i++)
         free(b->arrays[i]);
+    free(b->positions);
     *b = (struct run_batch){0};
 }
 
@@ -112,13 +140,43 @@ int run_batch_take(struct run_batch *b, struct zinf_dataset *data, uint64_t posi
         .length = (uint32_t)b->seq,
         .source_length = (uint32_t)b->source_seq,
     };
+    if (b->by_rows) {
+        b->positions[sample] = position;
+        return 0;
+    }
     return zinf_dataset_fill(data, position, &window);
 }
 
-struct zinf_batch run_batch_given(const struct run_batch *b)
+#define ROWS_AT_ONCE 1024
+
+int run_batch_sum_ids(struct run_batch *b, uint64_t *sum)
+{
+    int32_t some[ROWS_AT_ONCE];
+    int code = 0;
+    if (!b->by_rows) {
+        *sum = XXH3_64bits(b->arrays[ZINF_INPUT_IDS], (size_t)b->most_seq * sizeof *some);
+        return 0;
+    }
+    XXH3_state_t *state = XXH3_createState();
+    if (!state)
+        return zinf_fail(-ENOMEM, "no memory for a checksum");
+    XXH3_64bits_reset(state);
+    for (int64_t first = 0; !code && first < b->most_seq; first += ROWS_AT_ONCE) {
+        const int64_t left = b->most_seq - first, n = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+        code = read_rows(b, 0, first, n, some, NULL);
+        XXH3_64bits_update(state, some, (size_t)n * sizeof *some);
+    }
+    *sum = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return code;
+}
+
+struct zinf_batch run_batch_given(struct run_batch *b)
 {
     struct zinf_batch given = {.seq_len = b->seq, .source_len = b->source_seq, .tokens = b->tokens};
     for (int i = 0; i < ZINF_INPUTS; i++)
         given.inputs[i] = b->arrays[i];
+    if (b->by_rows)
+        given.rows = (struct zinf_batch_rows){read_rows, b};
     return given;
 }

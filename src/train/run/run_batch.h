@@ -14,6 +14,10 @@ struct run_batch {
     int64_t seq, source_seq;       /* rows of a sample now */
     uint64_t tokens;               /* of the windows, without padding; 0: all */
     bool varies;                   /* zinf.pad_to: windows are as long as the longest of a step */
+    /* For sequences in chunks of a stream there are no arrays: rows are read from the data when
+     * they are computed with. positions [samples]: of the windows. NULL: there are arrays. */
+    struct zinf_dataset *by_rows;
+    uint64_t *positions;
 };
 /* Allocates the arrays for so many windows of data, of full length until run_batch_fit. */
 int run_batch_init(struct run_batch *b, const struct zinf_trainer *t, struct zinf_dataset *data,
@@ -26,8 +30,10 @@ void run_batch_fit(struct run_batch *b, struct zinf_dataset *data, uint64_t firs
 /* Fills sample number `sample` of the batch with the window at a position of the training. */
 int run_batch_take(struct run_batch *b, struct zinf_dataset *data, uint64_t position,
                    int64_t sample);
-/* The batch for a trainer; it borrows the arrays. */
-struct zinf_batch run_batch_given(const struct run_batch *b);
+/* The checksum of the ids of the first sample, all of its tokens. */
+int run_batch_sum_ids(struct run_batch *b, uint64_t *sum);
+/* The batch for a trainer; it borrows what b has. */
+struct zinf_batch run_batch_given(struct run_batch *b);
 void run_batch_fini(struct run_batch *b);
 
 #endif

@@ -39,7 +39,7 @@ static int identify_data(struct run *run)
     for (int i = 0; !code && i < 3; i++) {
         code = run_batch_take(&run->batch, data, places[i], 0);
         if (!code)
-            sums[i] = XXH3_64bits(run->batch.arrays[ZINF_INPUT_IDS], (size_t)seq * sizeof(int32_t));
+            code = run_batch_sum_ids(&run->batch, &sums[i]);
         if (!code && zinf_dataset_has_samples(data) && run->batch.arrays[ZINF_INPUT_TARGETS])
             sums[i] = XXH3_64bits_withSeed(run->batch.arrays[ZINF_INPUT_TARGETS],
                                            (size_t)seq * sizeof(int32_t), sums[i]);

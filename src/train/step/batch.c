@@ -205,6 +205,42 @@ uint64_t trainer_given_per_sample(const struct zinf_trainer *t, const struct zin
     return value->rows_of == ZINF_ROWS_OF_TARGET ? (uint64_t)whole_seq(t) : per_sample(t, value);
 }
 
+/* ---- rows that no array has ---- */
+
+#define ROWS_AT_ONCE 1024
+
+bool trainer_reads_rows(const struct zinf_batch *batch, enum zinf_input input)
+{
+    return batch->rows.read && (input == ZINF_INPUT_IDS || input == ZINF_INPUT_TARGETS);
+}
+
+int trainer_read_rows(const struct zinf_batch *batch, enum zinf_input input, int64_t sample,
+                      int64_t first, int64_t n, int32_t *to)
+{
+    const bool targets = input == ZINF_INPUT_TARGETS;
+    return batch->rows.read(batch->rows.arg, sample, first, n, targets ? NULL : to,
+                            targets ? to : NULL);
+}
+
+/* Checks all numbers of an input of that kind, and counts those of 0 and more. */
+static int see_rows(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                    const struct zinf_value *value, int64_t samples, uint64_t *count)
+{
+    const int64_t seq = (int64_t)trainer_given_per_sample(t, value);
+    int32_t some[ROWS_AT_ONCE];
+    int code = 0;
+    for (int64_t i = 0; i < samples; i++)
+        for (int64_t first = 0; !code && first < seq; first += ROWS_AT_ONCE) {
+            const int64_t left = seq - first, n = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+            code = trainer_read_rows(batch, value->input, i, first, n, some);
+            if (!code)
+                code = check_ids(value, some, (uint64_t)n);
+            for (int64_t k = 0; !code && k < n; k++)
+                *count += some[k] >= 0;
+        }
+    return code;
+}
+
 static int check_length(const char *what, int64_t length, int64_t most)
 {
     return length < 0 || length > most
@@ -257,14 +293,17 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
             continue;
         const int32_t *from = batch->inputs[value->input];
         void *to = host_at(&t->plan, t->plan.at.h_inputs + micros * w->values[v].bytes_before);
-        if (!from && !stands_for_itself(value->input))
+        const bool reads = t->setup.n_chunks > 1 && trainer_reads_rows(batch, value->input);
+        uint64_t count = 0;
+        if (!from && !reads && !stands_for_itself(value->input))
             return zinf_fail(-EINVAL,
                              "the model asks for the input \"%s\" (%s), which the batch "
                              "does not have",
                              value->name, input_name(value->input));
         int code =
-            from ? check_ids(value, from, (uint64_t)samples * trainer_given_per_sample(t, value))
-                 : 0;
+            reads  ? see_rows(t, batch, value, samples, &count)
+            : from ? check_ids(value, from, (uint64_t)samples * trainer_given_per_sample(t, value))
+                   : 0;
         if (code)
             return code;
         if (t->setup.n_chunks > 1) /* made for each chunk when it is needed */
@@ -294,17 +333,20 @@ static bool is_nan(int32_t bits)
     return isnan(number);
 }
 
-/* Number of rows of the batch that count in the mean loss. */
-uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
-                               int64_t samples)
+/* Rows of the batch that count in the mean. */
+int trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                          int64_t samples, uint64_t *count)
 {
     const struct zinf_graph *g = t->setup.walk.graph;
     const struct zinf_value *value = &g->values[g->targets];
     const int32_t *targets = batch->inputs[value->input];
-    uint64_t count = 0, n = (uint64_t)samples * trainer_given_per_sample(t, value);
+    const uint64_t n = (uint64_t)samples * trainer_given_per_sample(t, value);
+    *count = 0;
+    if (trainer_reads_rows(batch, value->input))
+        return see_rows(t, batch, value, samples, count);
     for (uint64_t i = 0; i < n; i++)
-        count += value->element == ZINF_ELEMENT_F32 ? !is_nan(targets[i]) : targets[i] >= 0;
-    return count;
+        *count += value->element == ZINF_ELEMENT_F32 ? !is_nan(targets[i]) : targets[i] >= 0;
+    return 0;
 }
 
 int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,

@@ -1,10 +1,12 @@
 /*
- * chunk_rows: the inputs of a chunk, and its losses. The device has memory for one chunk's. The
- * lane DEVICE makes the inputs of a stage from the batch just before the stage runs, and adds up
- * the losses that it leaves. So neither device nor host needs memory for all rows of a long
- * sequence, and programs need no operations for a few bytes of each row. On a GPU, inputs and
- * losses are copied in the queue of computations by way of a few host buffers, and events tell
- * when a buffer is free again.
+ * chunk_rows: what an operation of a chunk reads of the batch, and the losses that it makes. The
+ * device has room for one chunk's. The lane DEVICE makes the inputs that a stage reads just before
+ * the stage runs, from the batch's own arrays or the data, and adds up the losses that it has left:
+ * so neither the device nor the host has memory for all rows of a long sequence, and a program has
+ * no operations for a few bytes of each row.
+ *
+ * A device with memory of its own gets the inputs, and gives the losses, by copies in the queue of
+ * its computations, through a few host buffers in turn. Its events say when a buffer is free again.
  */
 #include "train/trainer.h"
 
@@ -17,7 +19,7 @@ struct piece_start {
 };
 
 struct chunk_rows {
-    struct zinf_batch batch; /* its arrays are borrowed */
+    struct zinf_batch batch; /* its arrays, or where its rows come from, are borrowed */
     const float *class_weights;
     uint64_t samples;
     int64_t *class_rows;        /* [samples of a step] the row that has the sample's class */
@@ -199,8 +201,8 @@ static void fill_class(const struct zinf_trainer *t, enum zinf_input input, int6
         *to = input == ZINF_INPUT_LABELS ? label : own ? (int32_t)(row % each) : 0;
 }
 
-/* Fills an input of a chunk, with its margins. */
-static void fill(const struct zinf_trainer *t, uint32_t v, int64_t micro, int32_t *to)
+/* An input of a chunk, with its margins. */
+static int fill(const struct zinf_trainer *t, uint32_t v, int64_t micro, int32_t *to)
 {
     const struct zinf_value *value = &t->setup.graph->values[v];
     const int32_t *from = t->chunks->batch.inputs[value->input];
@@ -208,17 +210,21 @@ static void fill(const struct zinf_trainer *t, uint32_t v, int64_t micro, int32_
     if (is_of_class(value->input)) {
         memset(to, 0, r.all * sizeof *to);
         fill_class(t, value->input, micro, to + ZINF_INPUT_MARGIN);
-        return;
+        return 0;
     }
     memset(to, 0, r.front * sizeof *to);
     if (value->input == ZINF_INPUT_PIECES) {
         fill_pieces(t, value->piece, &r, to + r.front);
-        return;
+        return 0;
     }
     if (from && r.given)
         from += r.sample * trainer_given_per_sample(t, value) + r.row;
     trainer_set_input(to + r.front, value, r.given ? from : NULL, r.given, r.all - r.front,
                       (int64_t)r.all, r.row);
+    return r.given && trainer_reads_rows(&t->chunks->batch, value->input)
+               ? trainer_read_rows(&t->chunks->batch, value->input, (int64_t)r.sample,
+                                   (int64_t)r.row, (int64_t)r.given, to + r.front)
+               : 0;
 }
 
 /* Waits for the next host buffer, whose last copy must have ended. */
@@ -236,10 +242,10 @@ static int bring(struct zinf_trainer *t, uint32_t v, int64_t micro, uint64_t buf
     const uint64_t before = t->plan.at.h_inputs + buffer * t->setup.walk.input_bytes;
     char *here = device_is_far(&t->setup) ? host_at(&t->plan, before + at) : there;
     t->chunks->holds[v] = setup_input(&t->setup, micro);
-    fill(t, v, micro, (int32_t *)(void *)here);
-    return here == there ? 0
-                         : calls(t)->copy_to_device(t->queues[ZINF_LANE_DEVICE], there, here,
-                                                    value->bytes + 2 * margin);
+    const int code = fill(t, v, micro, (int32_t *)(void *)here);
+    return code || here == there ? code
+                                 : calls(t)->copy_to_device(t->queues[ZINF_LANE_DEVICE], there,
+                                                            here, value->bytes + 2 * margin);
 }
 
 int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op)

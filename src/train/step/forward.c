@@ -92,7 +92,9 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
         return code;
     if (t->setup.graph->embeddings)
         return trainer_likeness(t, n_windows, sum, count);
-    *count = trainer_count_targets(t, batch, n_windows);
+    code = trainer_count_targets(t, batch, n_windows, count);
+    if (code)
+        return code;
     if (in_parts(&t->setup))
         code = add_parts(t, n_windows, *count, sum);
     else

@@ -30,8 +30,10 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
     if (code)
         return code;
     trainer_chunk_batch(t, batch, samples, weights);
-    uint64_t count = trainer_count_targets(t, batch, samples);
-    code = agree_count(t, &count);
+    uint64_t count;
+    code = trainer_count_targets(t, batch, samples, &count);
+    if (!code)
+        code = agree_count(t, &count);
     *counted = (double)(count ? count : 1);
     if (!code && weights)
         code = trainer_sum_weights(t, batch, samples, counted);

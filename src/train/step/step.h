@@ -105,8 +105,12 @@ struct chunk_sum *trainer_chunk_sum(const struct zinf_trainer *t, uint32_t value
 int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *batch,
                         int64_t samples, double *sum);
 /* How many rows of the batch's first samples count in the mean loss. */
-uint64_t trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
-                               int64_t samples);
+int trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch *batch,
+                          int64_t samples, uint64_t *count);
+/* Whether rows of the input come from a batch's function; reads n of them. */
+bool trainer_reads_rows(const struct zinf_batch *batch, enum zinf_input input);
+int trainer_read_rows(const struct zinf_batch *batch, enum zinf_input input, int64_t sample,
+                      int64_t first, int64_t n, int32_t *to);
 /* losses.c. One of the loss arrays, [*n], for the first samples of a micro-batch. Borrowed. */
 const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t micro,
                                int64_t samples, uint64_t *n);
